@@ -1,0 +1,108 @@
+// What a table is: its shape, how it pools, how it learns, how a new row begins.
+//
+// `TableOptions` is trivially copyable, so that one rank can hand it to the others as bytes. Two equal options make
+// tables that answer the same inputs with the same bytes, on any backend and any number of ranks.
+// Thread-safety: plain values.
+#ifndef SLOTWISE_TABLE_OPTIONS_H_
+#define SLOTWISE_TABLE_OPTIONS_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+// A table's name: 1 to 63 of the characters A-Z a-z 0-9 _ . - , the first not a '.' or '-'.
+class TableName {
+ public:
+  static constexpr std::size_t kMaxLength = 63;
+
+  TableName() = default;
+  // Keeps the first kMaxLength + 1 characters of `name`; Validate() refuses a name that is too long.
+  explicit TableName(std::string_view name);
+
+  std::string_view view() const { return {text_.data(), length_}; }
+  std::string str() const { return std::string(view()); }
+
+  friend bool operator==(const TableName&, const TableName&) = default;
+
+ private:
+  std::array<char, kMaxLength + 1> text_{};
+  std::uint8_t length_ = 0;
+};
+
+// How the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent ones too.
+enum class Combiner : std::uint8_t {
+  kSum,   // Σ row
+  kMean,  // Σ row / n
+};
+
+enum class OptimizerKind : std::uint8_t { kSgd, kAdaGrad, kAdam };
+
+// Which optimizer, and its constants; those of another kind are ignored. Formulas: docs/semantics.md.
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::kSgd;
+  float learning_rate = 0.01F;
+  float epsilon = 1e-10F;             // AdaGrad 1e-10 (PyTorch's default), Adam 1e-8
+  float initial_accumulator = 0.0F;   // AdaGrad: s of a new row
+  float beta1 = 0.9F;                 // Adam
+  float beta2 = 0.999F;               // Adam
+
+  friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
+};
+
+// First values: uniform in [low, high), from (seed, key, element) alone. low == high is a constant.
+struct InitializerOptions {
+  float low = -0.05F;
+  float high = 0.05F;
+  std::uint64_t seed = 0;
+
+  friend bool operator==(const InitializerOptions&, const InitializerOptions&) = default;
+};
+
+struct TableOptions {
+  static constexpr std::uint32_t kMaxDim = 4096;
+  static constexpr std::uint32_t kMaxSlots = 4096;
+  static constexpr std::uint64_t kMaxMaxRows = std::uint64_t{1} << 40;
+
+  TableName name;
+  std::uint32_t dim = 0;    // elements a row, 1 .. kMaxDim
+  std::uint32_t slots = 1;  // bags a sample, 1 .. kMaxSlots
+  Combiner combiner = Combiner::kSum;
+  OptimizerOptions optimizer;
+  InitializerOptions initializer;
+  std::uint64_t initial_rows = 0;                        // rows to make room for at once, over all ranks
+  std::uint64_t max_rows = std::uint64_t{1} << 30;       // the most rows over all ranks; past it a batch is refused
+
+  friend bool operator==(const TableOptions&, const TableOptions&) = default;
+};
+
+static_assert(std::is_trivially_copyable_v<TableOptions>, "tables are announced to other ranks as bytes");
+
+// INVALID_ARGUMENT with the field and its value if `options` cannot make a table.
+Status Validate(const TableOptions& options);
+
+// "sum", "mean"; "sgd", "adagrad", "adam".
+std::string_view ToString(Combiner combiner);
+std::string_view ToString(OptimizerKind kind);
+
+// Vectors of `dim` floats that an optimizer keeps beside each row: SGD 0, AdaGrad 1, Adam 2.
+constexpr std::uint32_t StateVectors(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return 0;
+    case OptimizerKind::kAdaGrad:
+      return 1;
+    case OptimizerKind::kAdam:
+      return 2;
+  }
+  return 0;
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_TABLE_OPTIONS_H_

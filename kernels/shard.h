@@ -1,0 +1,162 @@
+// Shard: one table's slice on one device, and Device: the memory and threads it lives on.
+//
+// This header is all that the rest of Slotwise knows of the kernels. Calls are virtual, once a batch and never once a
+// key; behind them the same algorithms (kernels/body) run on every backend and give the same bytes.
+//
+// A batch goes through a shard in this order; the stops between are where ranks agree:
+//
+//     Prepare(batch)  keeps the keys this rank owns and finds their rows; nothing changes
+//     ExactNewRows()  only if asked: how many rows Insert would add, without counting a key twice
+//     Insert()        gives absent keys rows (TRAIN and push)
+//     Pool(out)       or  Update(gradients, scalars)
+//
+// Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do).
+// Thread-safety: a Device and its shards belong to one thread at a time. Device outlives its shards.
+// Errors: a Status for what can happen to a healthy program (no memory); std::runtime_error for a broken device.
+#ifndef SLOTWISE_KERNELS_SHARD_H_
+#define SLOTWISE_KERNELS_SHARD_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "slotwise/batch.h"
+#include "slotwise/status.h"
+#include "slotwise/table_options.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+// Keys fall into kBuckets buckets by their hash; a map of buckets to ranks says who owns them.
+inline constexpr std::uint32_t kBuckets = 4096;
+using BucketMap = std::array<std::uint16_t, kBuckets>;
+
+// Bucket b of `ranks` ranks belongs to rank b · ranks / kBuckets. REQUIRES: 1 <= ranks <= kBuckets.
+BucketMap EvenBucketMap(int ranks);
+
+// A slice's place among its peers.
+struct ShardPlace {
+  Rank rank{0};
+  int ranks = 1;
+  BucketMap bucket_map = EvenBucketMap(1);
+};
+
+// The numbers of one optimizer step that the optimizer's options alone do not give.
+struct StepScalars {
+  float learning_rate = 0;
+  // Adam: lr · √(1 − β₂ᵗ) / (1 − β₁ᵗ), computed in double and rounded once.
+  float adam_rate = 0;
+};
+
+// REQUIRES: step >= 1, the table's count of steps with this one.
+StepScalars ScalarsOfStep(const OptimizerOptions& optimizer, std::uint64_t step);
+
+// How many rows Insert would add: exactly, or at most.
+struct NewRows {
+  std::uint64_t count = 0;
+  bool exact = true;
+};
+
+// Sums (modulo 2^64) over rows of two independent hashes of (key, row, optimizer state).
+struct DigestSums {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  friend bool operator==(const DigestSums&, const DigestSums&) = default;
+};
+
+struct ShardUsage {
+  std::uint64_t rows = 0;
+  std::uint64_t slots = 0;  // places in the hash table
+  std::uint64_t bytes = 0;  // device memory in use for hash table and rows
+};
+
+// A row as it is kept: dim values, then the optimizer's StateVectors(kind) · dim.
+struct ExportedRow {
+  Key key{0};
+  std::vector<float> values;
+};
+
+class Shard {
+ public:
+  virtual ~Shard() = default;
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  // Takes the keys of `batch` that this rank owns and finds their rows. With `insert`, also makes room for the rows
+  // that Insert would add and says how many they are; without, keys without a row stay so and count as zeros.
+  // The batch's arrays lie in device memory and must stay there until Pool or Update.
+  // RESOURCE_EXHAUSTED: no memory for the new rows; the table is as it was.
+  virtual Result<NewRows> Prepare(const BatchView& batch, bool insert) = 0;
+
+  // REQUIRES: a prepared batch. The exact number of rows that Insert would add.
+  virtual std::uint64_t ExactNewRows() = 0;
+
+  // REQUIRES: a batch prepared with `insert`, not inserted yet. Gives every absent key of it a row with its first
+  // values. Cannot fail: Prepare made the room.
+  virtual void Insert() = 0;
+
+  // REQUIRES: a prepared batch. Writes, for every bag of it, the sum of the rows of this rank's keys in key order:
+  // float[bags][dim] in device memory, zeros where a bag has no key here.
+  virtual void Pool(float* partial) = 0;
+
+  // The combiner's last step, over bags whose partial sums of all ranks are added; and, the same arithmetic, a
+  // gradient's first step: divides values[b][j] by the number of keys in bag b (mean), or does nothing (sum).
+  // `offsets` are those bags'; both arrays in device memory. Does not touch the prepared batch.
+  virtual void DivideByBagSize(std::span<const std::uint32_t> offsets, float* values) = 0;
+
+  // REQUIRES: a batch that was prepared and inserted. `gradients` is float[bags][dim] in device memory, already
+  // divided. Sums each row's gradient over its occurrences, in blocks of 32, and applies the optimizer once a row.
+  virtual void Update(const float* gradients, const StepScalars& scalars) = 0;
+
+  virtual DigestSums Digest() = 0;
+  virtual ShardUsage Usage() const = 0;
+
+  // Every row, in no order. For tests and small tables: the whole slice is copied to the host.
+  virtual std::vector<ExportedRow> Export() = 0;
+
+ protected:
+  Shard() = default;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  // "cpu", or "cuda" and the device's name.
+  virtual std::string Name() const = 0;
+
+  // INVALID_ARGUMENT for bad options, RESOURCE_EXHAUSTED if its memory cannot be had.
+  virtual Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) = 0;
+
+  // Device memory for `bytes` bytes, aligned to 64. Throws std::bad_alloc.
+  virtual void* Allocate(std::size_t bytes) = 0;
+  virtual void Free(void* memory) noexcept = 0;
+
+  // Whether device memory is the host's own: then Upload and Download are plain copies, and may be left out.
+  virtual bool SharesHostMemory() const = 0;
+
+  // Copies between host and device memory; both return when the bytes have arrived.
+  virtual void Upload(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void Download(void* host, const void* device, std::size_t bytes) = 0;
+
+ protected:
+  Device() = default;
+};
+
+// The host's processors. `threads` = 0: as many as this process may run on.
+std::unique_ptr<Device> MakeCpuDevice(int threads);
+
+// CUDA device `ordinal`. FAILED_PRECONDITION if this build has no CUDA, or there is no such device.
+Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);
+
+// CUDA devices that this process can see; 0 in a build without CUDA.
+int CudaDeviceCount();
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_SHARD_H_

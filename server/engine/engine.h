@@ -1,0 +1,75 @@
+// Engine: runs rounds. Each round, the ranks agree without a leader on one operation on one table and do it together.
+//
+// A rank's inbox takes requests from any thread. Run() loops: announce what is new in my inbox, all-gather the
+// announcements, let the agenda (the same pure state machine on every rank) pick the round, do it, answer. An idle
+// engine sleeps until its inbox or another rank wakes it.
+//
+// Thread-safety: Submit, Tables, FindTable and RequestStop from any thread; Run on one.
+// Errors: every request is answered exactly once, through its `done`. Run throws std::runtime_error if the device or
+// the transport breaks; the process should then end all ranks.
+#ifndef SLOTWISE_SERVER_ENGINE_ENGINE_H_
+#define SLOTWISE_SERVER_ENGINE_ENGINE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/engine/request.h"
+
+namespace slotwise {
+
+// Equal on every rank.
+struct EngineOptions {
+  // The most that one round gathers: bytes of bags · dim floats, and of keys. Also the largest step.
+  std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
+  // The most that waits in this rank's inbox, in bytes of keys, offsets and gradients.
+  std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
+  // A step is dropped this long after its first part came, if parts are still missing.
+  std::chrono::milliseconds step_timeout{60'000};
+};
+
+struct TableInfo {
+  TableId id{0};
+  TableOptions options;
+};
+
+class Engine {
+ public:
+  // `device` and `collective` outlive the engine and are used by Run's thread only.
+  Engine(Device& device, Collective& collective, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Serves rounds until some rank calls RequestStop; then finishes what was submitted, drops incomplete steps, and
+  // returns on every rank. Collective: every rank calls it once.
+  void Run();
+
+  // Asks all ranks to stop. From now on Submit answers UNAVAILABLE.
+  void RequestStop();
+
+  // Queues a request; its `done` tells the rest. RESOURCE_EXHAUSTED: larger than a round may be. UNAVAILABLE: the
+  // engine is stopping, or its inbox is full. NOT_FOUND: the table was dropped meanwhile.
+  void Submit(LookupRequest request);
+  void Submit(PushRequest request);
+  void Submit(CreateTableRequest request);
+  void Submit(DropTableRequest request);
+  void Submit(SummarizeRequest request);
+
+  // The tables there are, as of the last round.
+  std::optional<TableInfo> FindTable(std::string_view name) const;
+  std::vector<TableInfo> Tables() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_ENGINE_H_

@@ -1,0 +1,102 @@
+// What the rpc room hands the engine, and what it gets back. Everything here is checked: the engine trusts it.
+// Thread-safety: plain values; a `done` is called once, from the engine's thread or the caller's, and must not block.
+#ifndef SLOTWISE_SERVER_ENGINE_REQUEST_H_
+#define SLOTWISE_SERVER_ENGINE_REQUEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "slotwise/batch.h"
+#include "slotwise/status.h"
+#include "slotwise/table_options.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+// An array in host memory that starts uninitialised, because its first use is to be written whole.
+template <class T>
+class HostArray {
+ public:
+  HostArray() = default;
+  explicit HostArray(std::size_t size) : data_(std::make_unique_for_overwrite<T[]>(size)), size_(size) {}
+
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+  std::size_t bytes() const { return size_ * sizeof(T); }
+  std::span<T> span() { return {data_.get(), size_}; }
+  std::span<const T> span() const { return {data_.get(), size_}; }
+
+ private:
+  std::unique_ptr<T[]> data_;
+  std::size_t size_ = 0;
+};
+
+// One request's share of a batch: `samples` samples of the table's slots. REQUIRES: Validate(view(), ...) is OK.
+struct BatchPart {
+  std::uint32_t samples = 0;
+  HostArray<Key> keys;
+  HostArray<std::uint32_t> offsets;  // bags + 1, from 0
+
+  BatchView view() const { return {keys.span(), offsets.span()}; }
+};
+
+// float[samples · slots · dim]: a view into the round's output that keeps it alive.
+struct PooledValues {
+  std::shared_ptr<const float[]> values;
+  std::size_t size = 0;
+};
+
+struct LookupRequest {
+  TableId table{0};
+  LookupMode mode = LookupMode::kTrain;
+  BatchPart batch;
+  std::function<void(Result<PooledValues>)> done;
+};
+
+struct PushRequest {
+  TableId table{0};
+  StepId step;
+  BatchPart batch;
+  HostArray<float> gradients;  // finite; float[samples · slots · dim]
+  // The table's count of applied steps when this one was applied.
+  std::function<void(Result<std::uint64_t>)> done;
+};
+
+struct CreatedTable {
+  TableId id{0};
+  bool created = false;  // false: it was there already, with the same options
+};
+
+struct CreateTableRequest {
+  TableOptions options;
+  std::function<void(Result<CreatedTable>)> done;
+};
+
+struct DropTableRequest {
+  TableId table{0};
+  std::function<void(Status)> done;
+};
+
+// What all ranks together hold of a table.
+struct TableSummary {
+  std::uint64_t steps = 0;
+  DigestSums digest;               // zeros unless asked for
+  std::vector<ShardUsage> shards;  // in rank order
+};
+
+struct SummarizeRequest {
+  TableId table{0};
+  bool with_digest = false;
+  std::function<void(Result<TableSummary>)> done;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_REQUEST_H_
