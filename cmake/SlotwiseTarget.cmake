@@ -1,0 +1,106 @@
+# One room, one target. These functions give every target of ours the same language, warnings and arithmetic.
+#
+#   slotwise_room(<name> SOURCES <file>... [CUDA_SOURCES <file>...] [DEPENDS <target>...] [PRIVATE_DEPENDS <target>...])
+#       A static library. DEPENDS are what its headers include, PRIVATE_DEPENDS what only its sources include.
+#       CUDA_SOURCES are compiled in builds with SLOTWISE_CUDA and left out of others; where they are compiled, the
+#       macro SLOTWISE_CUDA is defined for all sources of the target.
+#
+#   slotwise_program(<name> SOURCES <file>... [CUDA_SOURCES <file>...] [DEPENDS <target>...])
+#       An executable.
+#
+#   slotwise_test(<name> SOURCES <file>... [CUDA_SOURCES <file>...] [DEPENDS <target>...] [LABELS <label>...]
+#                 [RANKS <n>...] [OWN_MAIN] [TIMEOUT <seconds>])
+#       A GoogleTest program. Without RANKS each TEST in it becomes a CTest test; with `RANKS 1 2 4` the whole program
+#       runs once under `mpirun -n 1`, `-n 2` and `-n 4`, and needs OWN_MAIN to call MPI_Init. Its labels are its folder
+#       below tests/ and LABELS; it is built with -O1, because compiling tests takes longer than running them.
+#
+# Room headers are included from the repository's root ("kernels/shard.h"), the contracts from include/
+# ("slotwise/batch.h"). Which room may include which is checked by tools/check_includes.py.
+
+# What holds for every target of ours, and for no code of others (generated protobuf code, say).
+function(slotwise_common_options target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+
+  set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wvla)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    list(APPEND warnings -Wno-restrict)  # GCC 12 sees overlaps in `"literal" + std::string` that are not there
+  endif()
+  if(SLOTWISE_SANITIZE)
+    # Instrumented code hides from GCC what is initialised.
+    list(APPEND warnings -Wno-maybe-uninitialized)
+  endif()
+  if(SLOTWISE_WERROR)
+    list(APPEND warnings -Werror)
+  endif()
+
+  # The same inputs give the same bytes on every backend, so a·b+c is rounded twice wherever fma() is not written out.
+  # The two -fno- flags change no value; they let loops with √ and with conditions vectorise.
+  set(arithmetic -ffp-contract=off -fno-math-errno -fno-trapping-math)
+
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:${warnings};-Wpedantic;-Wcast-align;-Wundef;${arithmetic}>")
+  if(SLOTWISE_CUDA)
+    set(host_flags ${warnings} ${arithmetic})
+    list(JOIN host_flags "," host_flags)
+    target_compile_options(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${host_flags};-fmad=false;--extended-lambda;--expt-relaxed-constexpr>"
+      "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${SLOTWISE_WERROR}>>:-Werror=all-warnings>")
+  endif()
+endfunction()
+
+# Adds the CUDA sources, if this build has CUDA, and says so to the target's other sources: SLOTWISE_CUDA is defined.
+function(slotwise_cuda_sources target)
+  if(SLOTWISE_CUDA AND ARGN)
+    target_sources(${target} PRIVATE ${ARGN})
+    target_compile_definitions(${target} PRIVATE SLOTWISE_CUDA=1)
+  endif()
+endfunction()
+
+function(slotwise_room name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;PRIVATE_DEPENDS")
+  add_library(${name} STATIC ${arg_SOURCES})
+  slotwise_cuda_sources(${name} ${arg_CUDA_SOURCES})
+  target_link_libraries(${name} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS})
+  slotwise_common_options(${name})
+endfunction()
+
+function(slotwise_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS")
+  add_executable(${name} ${arg_SOURCES})
+  slotwise_cuda_sources(${name} ${arg_CUDA_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_DEPENDS})
+  slotwise_common_options(${name})
+endfunction()
+
+function(slotwise_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OWN_MAIN" "TIMEOUT" "SOURCES;CUDA_SOURCES;DEPENDS;LABELS;RANKS")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  if(arg_RANKS AND NOT arg_OWN_MAIN)
+    message(FATAL_ERROR "slotwise_test(${name}): a test with RANKS needs OWN_MAIN, a main() that calls MPI_Init")
+  endif()
+
+  slotwise_program(${name}
+    SOURCES ${arg_SOURCES}
+    CUDA_SOURCES ${arg_CUDA_SOURCES}
+    DEPENDS ${arg_DEPENDS} $<IF:$<BOOL:${arg_OWN_MAIN}>,GTest::gtest,GTest::gtest_main>)
+  target_compile_options(${name} PRIVATE -O1)
+
+  file(RELATIVE_PATH room ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  list(APPEND arg_LABELS ${room})
+
+  if(NOT arg_RANKS)
+    include(GoogleTest)
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+      PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+    return()
+  endif()
+  foreach(ranks IN LISTS arg_RANKS)
+    add_test(NAME ${name}_on_${ranks}_ranks
+      COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}_on_${ranks}_ranks PROPERTIES
+      LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
+  endforeach()
+endfunction()

@@ -1,0 +1,41 @@
+#include "slotwise/status.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace slotwise {
+
+std::string_view ToString(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk:
+      return "OK";
+    case StatusCode::kInvalidArgument:
+      return "INVALID_ARGUMENT";
+    case StatusCode::kNotFound:
+      return "NOT_FOUND";
+    case StatusCode::kAlreadyExists:
+      return "ALREADY_EXISTS";
+    case StatusCode::kFailedPrecondition:
+      return "FAILED_PRECONDITION";
+    case StatusCode::kResourceExhausted:
+      return "RESOURCE_EXHAUSTED";
+    case StatusCode::kDeadlineExceeded:
+      return "DEADLINE_EXCEEDED";
+    case StatusCode::kUnavailable:
+      return "UNAVAILABLE";
+    case StatusCode::kInternal:
+      return "INTERNAL";
+  }
+  return "UNKNOWN";
+}
+
+Status InvalidArgument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
+Status NotFound(std::string message) { return {StatusCode::kNotFound, std::move(message)}; }
+Status AlreadyExists(std::string message) { return {StatusCode::kAlreadyExists, std::move(message)}; }
+Status FailedPrecondition(std::string message) { return {StatusCode::kFailedPrecondition, std::move(message)}; }
+Status ResourceExhausted(std::string message) { return {StatusCode::kResourceExhausted, std::move(message)}; }
+Status DeadlineExceeded(std::string message) { return {StatusCode::kDeadlineExceeded, std::move(message)}; }
+Status Unavailable(std::string message) { return {StatusCode::kUnavailable, std::move(message)}; }
+
+}  // namespace slotwise

@@ -1,0 +1,160 @@
+#include "slotwise/table_options.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "slotwise/status.h"
+
+namespace slotwise {
+namespace {
+
+// The shortest text that reads back as `value`: "0.1", "nan", "-inf".
+std::string Text(float value) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end};
+}
+
+Status Refuse(std::string_view field, const std::string& value, std::string_view rule) {
+  std::string message(field);
+  message.append(" is ").append(value).append(": ").append(rule);
+  return InvalidArgument(message);
+}
+
+bool IsNameCharacter(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+         c == '-';
+}
+
+// `name` in quotes, with every byte that is not printable ASCII as \x.., so that no message carries it raw.
+std::string Quoted(std::string_view name) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text = "\"";
+  for (const char c : name) {
+    if (c >= ' ' && c <= '~' && c != '"' && c != '\\') {
+      text += c;
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    text.append("\\x").append(1, kDigits[byte >> 4]).append(1, kDigits[byte & 15]);
+  }
+  return text + "\"";
+}
+
+Status ValidateName(std::string_view name) {
+  constexpr std::string_view kRule =
+      "must be 1 to 63 of the characters A-Z a-z 0-9 _ . - and not start with '.' or '-'";
+  const bool legal = !name.empty() && name.size() <= TableName::kMaxLength && name.front() != '.' &&
+                     name.front() != '-' && std::all_of(name.begin(), name.end(), IsNameCharacter);
+  if (legal) return {};
+  // A name that is too long was cut when it was stored.
+  return Refuse("name", Quoted(name) + (name.size() > TableName::kMaxLength ? "..." : ""), kRule);
+}
+
+Status ValidateOptimizer(const OptimizerOptions& optimizer) {
+  if (!std::isfinite(optimizer.learning_rate) || optimizer.learning_rate <= 0) {
+    return Refuse("optimizer.learning_rate", Text(optimizer.learning_rate), "must be finite and above 0");
+  }
+  const auto not_negative = [](float value) { return std::isfinite(value) && value >= 0; };
+  const auto below_one = [](float value) { return value >= 0 && value < 1; };
+  switch (optimizer.kind) {
+    case OptimizerKind::kSgd:
+      return {};
+    case OptimizerKind::kAdaGrad:
+      if (!not_negative(optimizer.initial_accumulator)) {
+        return Refuse("optimizer.initial_accumulator", Text(optimizer.initial_accumulator),
+                      "must be finite and not negative");
+      }
+      break;
+    case OptimizerKind::kAdam:
+      if (!below_one(optimizer.beta1)) {
+        return Refuse("optimizer.beta1", Text(optimizer.beta1), "must be at least 0 and below 1");
+      }
+      if (!below_one(optimizer.beta2)) {
+        return Refuse("optimizer.beta2", Text(optimizer.beta2), "must be at least 0 and below 1");
+      }
+      break;
+    default:
+      return Refuse("optimizer.kind", std::to_string(static_cast<int>(optimizer.kind)),
+                    "must be 0 (sgd), 1 (adagrad) or 2 (adam)");
+  }
+  // Above 0: a row whose gradient is 0 divides by √0 + ε.
+  if (!std::isfinite(optimizer.epsilon) || optimizer.epsilon <= 0) {
+    return Refuse("optimizer.epsilon", Text(optimizer.epsilon), "must be finite and above 0");
+  }
+  return {};
+}
+
+Status ValidateInitializer(const InitializerOptions& initializer) {
+  if (!std::isfinite(initializer.low)) return Refuse("initializer.low", Text(initializer.low), "must be finite");
+  if (!std::isfinite(initializer.high)) return Refuse("initializer.high", Text(initializer.high), "must be finite");
+  if (initializer.low > initializer.high) {
+    return Refuse("initializer.low", Text(initializer.low),
+                  "must not be above initializer.high, which is " + Text(initializer.high));
+  }
+  if (!std::isfinite(initializer.high - initializer.low)) {
+    return Refuse("initializer.high", Text(initializer.high),
+                  "its distance from initializer.low must be finite, and that is " + Text(initializer.low));
+  }
+  return {};
+}
+
+}  // namespace
+
+TableName::TableName(std::string_view name) {
+  length_ = static_cast<std::uint8_t>(std::min(name.size(), text_.size()));
+  std::copy_n(name.begin(), length_, text_.begin());
+}
+
+Status Validate(const TableOptions& options) {
+  if (Status status = ValidateName(options.name.view()); !status.ok()) return status;
+  if (options.dim < 1 || options.dim > TableOptions::kMaxDim) {
+    return Refuse("dim", std::to_string(options.dim), "must be 1 to " + std::to_string(TableOptions::kMaxDim));
+  }
+  if (options.slots < 1 || options.slots > TableOptions::kMaxSlots) {
+    return Refuse("slots", std::to_string(options.slots), "must be 1 to " + std::to_string(TableOptions::kMaxSlots));
+  }
+  if (options.combiner != Combiner::kSum && options.combiner != Combiner::kMean) {
+    return Refuse("combiner", std::to_string(static_cast<int>(options.combiner)), "must be 0 (sum) or 1 (mean)");
+  }
+  if (Status status = ValidateOptimizer(options.optimizer); !status.ok()) return status;
+  if (Status status = ValidateInitializer(options.initializer); !status.ok()) return status;
+  if (options.max_rows < 1 || options.max_rows > TableOptions::kMaxMaxRows) {
+    return Refuse("max_rows", std::to_string(options.max_rows),
+                  "must be 1 to " + std::to_string(TableOptions::kMaxMaxRows));
+  }
+  if (options.initial_rows > options.max_rows) {
+    return Refuse("initial_rows", std::to_string(options.initial_rows),
+                  "must not be above max_rows, which is " + std::to_string(options.max_rows));
+  }
+  return {};
+}
+
+std::string_view ToString(Combiner combiner) {
+  switch (combiner) {
+    case Combiner::kSum:
+      return "sum";
+    case Combiner::kMean:
+      return "mean";
+  }
+  return "unknown";
+}
+
+std::string_view ToString(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kAdaGrad:
+      return "adagrad";
+    case OptimizerKind::kAdam:
+      return "adam";
+  }
+  return "unknown";
+}
+
+}  // namespace slotwise
