@@ -1,0 +1,92 @@
+// What a backend supplies: memory, a queue of launches, and the few algorithms that machines do differently.
+//
+// A backend is a class that is only a namespace of types and static functions. Everything named `queue` orders the
+// work: a launch sees what the launches before it on the same queue wrote. Only functions that return a value to the
+// host wait for the queue; their comments say so. Counts are elements, never bytes, unless they say so.
+// Thread-safety: a queue and the arrays used with it belong to one thread at a time.
+#ifndef SLOTWISE_KERNELS_BACKEND_CONCEPT_H_
+#define SLOTWISE_KERNELS_BACKEND_CONCEPT_H_
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/body/portable.h"
+#include "kernels/shard.h"
+
+namespace slotwise {
+
+// Two buffers of (key, value) pairs for a sort, which leaves its result in `current`.
+struct PairBuffers {
+  std::uint32_t* keys[2];
+  std::uint32_t* values[2];
+  int current = 0;
+};
+
+// Stand-ins, for the concept, for the functors of kernels/body.
+namespace backend_probe {
+struct Each {
+  SLOTWISE_HD void operator()(std::uint64_t) const {}
+};
+struct EachTile {
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile, std::uint32_t) const {}
+};
+struct Keep {
+  SLOTWISE_HD bool operator()(std::uint32_t) const { return true; }
+};
+struct KeepKey {
+  SLOTWISE_HD bool operator()(Key) const { return true; }
+};
+struct Measure {
+  SLOTWISE_HD DigestSums operator()(std::uint64_t) const { return {}; }
+};
+}  // namespace backend_probe
+
+template <class B>
+concept Backend = requires(typename B::Queue& queue, typename B::template Scratch<float>& scratch,
+                           typename B::template Growing<float>& growing, PairBuffers& pairs, const Key* keys,
+                           Key* kept, std::uint32_t* indices, const std::uint32_t* counts, std::uint64_t* word,
+                           std::size_t n, std::uint32_t n32) {
+  // Scratch<T>: an array whose contents need not survive; Reserve(queue, n) makes it at least n long and gives it.
+  { scratch.Reserve(queue, n) } -> std::same_as<float*>;
+
+  // Growing<T>(queue, limit): an array that keeps its contents as it grows, up to `limit` elements.
+  // Grow(n) throws std::bad_alloc, and then it is as it was. New elements are uninitialised.
+  { growing.Grow(n) };
+  { growing.data() } -> std::same_as<float*>;
+  { growing.size() } -> std::same_as<std::size_t>;
+
+  // f(i) for every i in [0, n), in any order, all at once.
+  B::ForEach(queue, n, backend_probe::Each{});
+  // f(tile, i) likewise, by tiles that suit rows of `dim` elements.
+  B::ForEachTile(queue, n32, n32, backend_probe::EachTile{});
+
+  // out[i] = in[0] + ... + in[i - 1] for i in [0, n]; returns out[n]. Waits. `out` may be `in`.
+  // REQUIRES: both have room for n + 1.
+  { B::ExclusiveScan(queue, counts, n32, indices) } -> std::same_as<std::uint32_t>;
+  // The keys of [0, n) that `keep` accepts, in order; returns how many. Waits.
+  { B::SelectKeys(queue, keys, n32, kept, backend_probe::KeepKey{}) } -> std::same_as<std::uint32_t>;
+  // The indices in [0, n) that `keep` accepts, in order; returns how many. Waits.
+  { B::SelectIndices(queue, n32, indices, backend_probe::Keep{}) } -> std::same_as<std::uint32_t>;
+  // Sorts n pairs by the low `bits` bits of their keys, stably.
+  B::SortPairs(queue, pairs, n32, n32);
+  // Σ f(i) over [0, n). Waits.
+  { B::Sum(queue, n, backend_probe::Measure{}) } -> std::same_as<DigestSums>;
+
+  // One value to and from device memory. Get waits.
+  { B::Get(queue, counts) } -> std::same_as<std::uint32_t>;
+  B::Put(queue, indices, n32);
+  // n values from and to host memory; return when they have arrived.
+  B::CopyIn(queue, kept, keys, n);
+  B::CopyOut(queue, kept, keys, n);
+
+  // Usable inside launches. Load is relaxed; CompareExchange and Increment return the value before.
+  { B::Atomics::Load(word) } -> std::same_as<std::uint64_t>;
+  { B::Atomics::CompareExchange(word, std::uint64_t{}, std::uint64_t{}) } -> std::same_as<std::uint64_t>;
+  { B::Atomics::Increment(indices) } -> std::same_as<std::uint32_t>;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_BACKEND_CONCEPT_H_

@@ -1,0 +1,173 @@
+// The CPU backend: oneTBB's threads, one lane a tile.
+//
+// Work is cut into chunks that depend on its size and the number of threads; results do not depend on the cut.
+#ifndef SLOTWISE_KERNELS_BACKEND_CPU_H_
+#define SLOTWISE_KERNELS_BACKEND_CPU_H_
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+#include <tbb/parallel_reduce.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend/concept.h"
+#include "kernels/backend/cpu_memory.h"
+#include "kernels/body/portable.h"
+#include "kernels/shard.h"
+
+namespace slotwise {
+
+// The threads that run launches. A launch returns when it is done, so a queue needs no waiting.
+struct CpuQueue {
+  explicit CpuQueue(int threads) : arena(threads) {}
+  tbb::task_arena arena;
+};
+
+struct CpuBackend {
+  using Queue = CpuQueue;
+  template <class T>
+  using Scratch = CpuScratch<T>;
+  template <class T>
+  using Growing = CpuGrowing<T>;
+
+  struct Atomics {
+    static std::uint64_t Load(const std::uint64_t* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
+    static std::uint64_t CompareExchange(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
+      __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+      return expected;
+    }
+    static std::uint32_t Increment(std::uint32_t* counter) {
+      return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+    }
+  };
+
+  template <class Index, class F>
+  static void ForEach(Queue& queue, Index n, F f) {
+    InParallel(queue, n, kGrain, [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i) f(i);
+    });
+  }
+
+  template <class F>
+  static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
+    const std::uint32_t grain = std::max<std::uint32_t>(1, kGrain / (dim + 1));
+    InParallel(queue, n, grain, [&](std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t i = begin; i < end; ++i) f(body::SerialTile{}, i);
+    });
+  }
+
+  static std::uint32_t ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out);
+
+  template <class Keep>
+  static std::uint32_t SelectKeys(Queue& queue, const Key* keys, std::uint32_t n, Key* out, Keep keep) {
+    return Select(
+        queue, n, [&](std::uint32_t i) { return keep(keys[i]); },
+        [&](std::uint32_t i, std::uint32_t place) { out[place] = keys[i]; });
+  }
+
+  template <class Keep>
+  static std::uint32_t SelectIndices(Queue& queue, std::uint32_t n, std::uint32_t* out, Keep keep) {
+    return Select(queue, n, keep, [&](std::uint32_t i, std::uint32_t place) { out[place] = i; });
+  }
+
+  static void SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits);
+
+  template <class F>
+  static DigestSums Sum(Queue& queue, std::size_t n, F f) {
+    using Range = tbb::blocked_range<std::size_t>;
+    return queue.arena.execute([&] {
+      return tbb::parallel_reduce(
+          Range(0, n, kGrain), DigestSums{},
+          [&](const Range& range, DigestSums sums) {
+            for (std::size_t i = range.begin(); i < range.end(); ++i) sums = Add(sums, f(i));
+            return sums;
+          },
+          Add);
+    });
+  }
+
+  static std::uint32_t Get(Queue& /*queue*/, const std::uint32_t* value) { return *value; }
+  static void Put(Queue& /*queue*/, std::uint32_t* place, std::uint32_t value) { *place = value; }
+
+  template <class T>
+  static void CopyIn(Queue& /*queue*/, T* to, const T* from, std::size_t n) {
+    std::copy_n(from, n, to);
+  }
+  template <class T>
+  static void CopyOut(Queue& /*queue*/, T* to, const T* from, std::size_t n) {
+    std::copy_n(from, n, to);
+  }
+
+  // Cuts [0, n) into chunks of at least kGrain: the same for the same n and number of threads.
+  struct Chunks {
+    Chunks(const Queue& queue, std::uint32_t n);
+    std::uint32_t Begin(std::uint32_t chunk) const {
+      return static_cast<std::uint32_t>(std::uint64_t{n} * chunk / count);
+    }
+    std::uint32_t n;
+    std::uint32_t count;
+  };
+
+  // visit(chunk, begin, end) for every chunk, in parallel.
+  template <class Visit>
+  static void ForEachChunk(Queue& queue, const Chunks& chunks, Visit visit) {
+    InParallel(queue, chunks.count, 1, [&](std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t c = begin; c < end; ++c) visit(c, chunks.Begin(c), chunks.Begin(c + 1));
+    });
+  }
+
+ private:
+  // Steps of simple work that are worth a task.
+  static constexpr std::uint32_t kGrain = 4096;
+
+  static DigestSums Add(DigestSums a, DigestSums b) { return {a.low + b.low, a.high + b.high}; }
+
+  // Small work stays on this thread: waking another takes longer than doing it.
+  template <class Index, class F>
+  static void InParallel(Queue& queue, Index n, std::type_identity_t<Index> grain, F f) {
+    if (n <= grain || queue.arena.max_concurrency() == 1) {
+      if (n > 0) f(Index{0}, n);
+      return;
+    }
+    queue.arena.execute([&] {
+      tbb::parallel_for(tbb::blocked_range<Index>(0, n, grain),
+                        [&](const tbb::blocked_range<Index>& range) { f(range.begin(), range.end()); });
+    });
+  }
+
+  // Two passes: count what each chunk keeps, then every chunk knows where its first goes.
+  template <class Keep, class Emit>
+  static std::uint32_t Select(Queue& queue, std::uint32_t n, Keep keep, Emit emit) {
+    const Chunks chunks(queue, n);
+    std::vector<std::uint32_t> place(chunks.count);
+    if (chunks.count > 1) {
+      ForEachChunk(queue, chunks, [&](std::uint32_t chunk, std::uint32_t begin, std::uint32_t end) {
+        std::uint32_t kept = 0;
+        for (std::uint32_t i = begin; i < end; ++i) kept += keep(i) ? 1 : 0;
+        place[chunk] = kept;
+      });
+      std::uint32_t total = 0;
+      for (std::uint32_t& p : place) total += std::exchange(p, total);
+    }
+    ForEachChunk(queue, chunks, [&](std::uint32_t chunk, std::uint32_t begin, std::uint32_t end) {
+      std::uint32_t at = place[chunk];
+      for (std::uint32_t i = begin; i < end; ++i) {
+        if (keep(i)) emit(i, at++);
+      }
+      place[chunk] = at;
+    });
+    return chunks.count > 0 ? place.back() : 0;
+  }
+};
+
+static_assert(Backend<CpuBackend>);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_BACKEND_CPU_H_

@@ -1,0 +1,92 @@
+// Host memory for the CPU backend: scratch that is reused, and arrays that grow without moving.
+#ifndef SLOTWISE_KERNELS_BACKEND_CPU_MEMORY_H_
+#define SLOTWISE_KERNELS_BACKEND_CPU_MEMORY_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace slotwise {
+
+struct CpuQueue;
+
+inline constexpr std::size_t kCacheLine = 64;
+
+// REQUIRES: bytes > 0. Throws std::bad_alloc.
+inline void* AllocateAligned(std::size_t bytes) { return ::operator new(bytes, std::align_val_t{kCacheLine}); }
+inline void FreeAligned(void* memory) noexcept { ::operator delete(memory, std::align_val_t{kCacheLine}); }
+
+template <class T>
+class CpuScratch {
+ public:
+  T* Reserve(CpuQueue& /*queue*/, std::size_t n) {
+    if (n > size_) {
+      const std::size_t size = std::max(n, size_ + size_ / 2);
+      data_.reset();
+      size_ = 0;
+      data_.reset(static_cast<T*>(AllocateAligned(size * sizeof(T))));
+      size_ = size;
+    }
+    return data_.get();
+  }
+  T* data() { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(T* memory) const { FreeAligned(memory); }
+  };
+  std::unique_ptr<T, Free> data_;
+  std::size_t size_ = 0;
+};
+
+// Address space for `bytes` bytes, of which a growing front part is memory. Pages that were never touched cost
+// nothing, so growing early is cheap, and nothing ever moves.
+class AddressRange {
+ public:
+  AddressRange() = default;
+  // Throws std::bad_alloc if the address space cannot be had.
+  explicit AddressRange(std::size_t bytes);
+  ~AddressRange();
+  AddressRange(AddressRange&& other) noexcept { Swap(other); }
+  AddressRange& operator=(AddressRange&& other) noexcept {
+    Swap(other);
+    return *this;
+  }
+
+  // Makes the first `bytes` bytes memory, zeroed where new. Throws std::bad_alloc, and then nothing has changed.
+  void Commit(std::size_t bytes);
+  void* data() const { return data_; }
+  std::size_t committed() const { return committed_; }
+
+ private:
+  void Swap(AddressRange& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(reserved_, other.reserved_);
+    std::swap(committed_, other.committed_);
+  }
+
+  void* data_ = nullptr;
+  std::size_t reserved_ = 0;
+  std::size_t committed_ = 0;
+};
+
+template <class T>
+class CpuGrowing {
+ public:
+  CpuGrowing() = default;
+  CpuGrowing(CpuQueue& /*queue*/, std::size_t limit) : range_(limit * sizeof(T)) {}
+
+  void Grow(std::size_t n) { range_.Commit(n * sizeof(T)); }
+  T* data() const { return static_cast<T*>(range_.data()); }
+  std::size_t size() const { return range_.committed() / sizeof(T); }
+
+ private:
+  AddressRange range_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_BACKEND_CPU_MEMORY_H_

@@ -1,0 +1,203 @@
+// The CUDA backend: one thread an index, a tile of 1 to 32 lanes of a warp a row, CUB for scan, select, sort and sum.
+//
+// Everything is enqueued on the queue's stream. Functions that return a value to the host wait for it.
+#ifndef SLOTWISE_KERNELS_BACKEND_CUDA_CUH_
+#define SLOTWISE_KERNELS_BACKEND_CUDA_CUH_
+
+#include <cuda_runtime.h>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_reduce.cuh>
+#include <cub/device/device_scan.cuh>
+#include <cub/device/device_select.cuh>
+
+#include "kernels/backend/concept.h"
+#include "kernels/backend/cuda_memory.cuh"
+
+namespace slotwise {
+
+// `Lanes` neighbouring lanes of a warp; each holds 4 elements of a chunk.
+template <std::uint32_t Lanes>
+struct CudaTile {
+  static constexpr std::uint32_t kLanes = Lanes;
+  static constexpr std::uint32_t kElements = 4;
+  SLOTWISE_HD static std::uint32_t lane() {
+#ifdef __CUDA_ARCH__
+    return threadIdx.x % Lanes;
+#else
+    return 0;
+#endif
+  }
+};
+
+template <class Index, class F>
+__global__ void ForEachKernel(Index n, F f) {
+  const auto i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) f(i);
+}
+
+template <class Tile, class F>
+__global__ void ForEachTileKernel(std::uint32_t n, F f) {
+  const std::uint64_t i = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;
+  if (i < n) f(Tile{}, static_cast<std::uint32_t>(i));
+}
+
+struct AddDigestSums {
+  SLOTWISE_HD DigestSums operator()(const DigestSums& a, const DigestSums& b) const {
+    return {a.low + b.low, a.high + b.high};
+  }
+};
+
+struct CudaBackend {
+  using Queue = CudaQueue;
+  template <class T>
+  using Scratch = CudaScratch<T>;
+  template <class T>
+  using Growing = CudaGrowing<T>;
+
+  // Host code never runs these; they are marked for both sides because the bodies that call them are.
+  struct Atomics {
+    SLOTWISE_HD static std::uint64_t Load(const std::uint64_t* word) {
+      return *static_cast<const volatile std::uint64_t*>(word);
+    }
+    SLOTWISE_HD static std::uint64_t CompareExchange(std::uint64_t* word, std::uint64_t expected,
+                                                     std::uint64_t desired) {
+#ifdef __CUDA_ARCH__
+      return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired);
+#else
+      return (void)desired, *word ^ expected;
+#endif
+    }
+    SLOTWISE_HD static std::uint32_t Increment(std::uint32_t* counter) {
+#ifdef __CUDA_ARCH__
+      return atomicAdd(counter, 1U);
+#else
+      return *counter;
+#endif
+    }
+  };
+
+  template <class Index, class F>
+  static void ForEach(Queue& queue, Index n, F f) {
+    if (n == 0) return;
+    ForEachKernel<<<Blocks(n), kThreads, 0, queue.stream()>>>(n, f);
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
+  }
+
+  // As many lanes as hold a row in one chunk or, for long rows, a whole warp.
+  template <class F>
+  static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
+    if (dim <= 4) return Tiles<CudaTile<1>>(queue, n, f);
+    if (dim <= 16) return Tiles<CudaTile<4>>(queue, n, f);
+    if (dim <= 32) return Tiles<CudaTile<8>>(queue, n, f);
+    return Tiles<CudaTile<32>>(queue, n, f);
+  }
+
+  static std::uint32_t ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out) {
+    // One item more than asked for: its own value is not read into any result, its place receives the total.
+    WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, in, out, std::uint64_t{n} + 1, queue.stream());
+    });
+    return Get(queue, out + n);
+  }
+
+  template <class Keep>
+  static std::uint32_t SelectKeys(Queue& queue, const Key* keys, std::uint32_t n, Key* out, Keep keep) {
+    return Select(queue, keys, n, out, keep);
+  }
+
+  template <class Keep>
+  static std::uint32_t SelectIndices(Queue& queue, std::uint32_t n, std::uint32_t* out, Keep keep) {
+    return Select(queue, thrust::counting_iterator<std::uint32_t>(0), n, out, keep);
+  }
+
+  static void SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits) {
+    if (n == 0) return;
+    cub::DoubleBuffer<std::uint32_t> keys(pairs.keys[pairs.current], pairs.keys[1 - pairs.current]);
+    cub::DoubleBuffer<std::uint32_t> values(pairs.values[pairs.current], pairs.values[1 - pairs.current]);
+    WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
+      return cub::DeviceRadixSort::SortPairs(memory, bytes, keys, values, n, 0, static_cast<int>(bits),
+                                             queue.stream());
+    });
+    if (keys.selector != 0) pairs.current = 1 - pairs.current;
+  }
+
+  template <class F>
+  static DigestSums Sum(Queue& queue, std::size_t n, F f) {
+    CudaMemory result(queue.stream(), sizeof(DigestSums));
+    const auto values = thrust::make_transform_iterator(thrust::counting_iterator<std::uint64_t>(0), f);
+    WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
+      return cub::DeviceReduce::Reduce(memory, bytes, values, static_cast<DigestSums*>(result.data()), n,
+                                       AddDigestSums{}, DigestSums{}, queue.stream());
+    });
+    return Get(queue, static_cast<const DigestSums*>(result.data()));
+  }
+
+  template <class T>
+  static T Get(Queue& queue, const T* value) {
+    T host;
+    CopyOut(queue, &host, value, 1);
+    return host;
+  }
+  static void Put(Queue& queue, std::uint32_t* place, std::uint32_t value) { CopyIn(queue, place, &value, 1); }
+
+  template <class T>
+  static void CopyIn(Queue& queue, T* to, const T* from, std::size_t n) {
+    Copy(queue, to, from, n * sizeof(T), cudaMemcpyHostToDevice);
+  }
+  template <class T>
+  static void CopyOut(Queue& queue, T* to, const T* from, std::size_t n) {
+    Copy(queue, to, from, n * sizeof(T), cudaMemcpyDeviceToHost);
+  }
+
+  // Waits.
+  static void Copy(Queue& queue, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return;
+    SLOTWISE_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, kind, queue.stream()));
+    queue.Wait();
+  }
+
+ private:
+  static constexpr std::uint32_t kThreads = 256;
+
+  static std::uint32_t Blocks(std::uint64_t threads) {
+    return static_cast<std::uint32_t>((threads + kThreads - 1) / kThreads);
+  }
+
+  template <class Tile, class F>
+  static void Tiles(Queue& queue, std::uint32_t n, F f) {
+    if (n == 0) return;
+    ForEachTileKernel<Tile><<<Blocks(std::uint64_t{n} * Tile::kLanes), kThreads, 0, queue.stream()>>>(n, f);
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
+  }
+
+  // CUB's way: ask for the size, then run.
+  template <class Algorithm>
+  static void WithTemporary(Queue& queue, Algorithm algorithm) {
+    std::size_t bytes = 0;
+    SLOTWISE_CUDA_TRY(algorithm(nullptr, bytes));
+    void* memory = queue.Temporary(bytes);
+    SLOTWISE_CUDA_TRY(algorithm(memory, bytes));
+  }
+
+  template <class In, class Out, class Keep>
+  static std::uint32_t Select(Queue& queue, In in, std::uint32_t n, Out out, Keep keep) {
+    if (n == 0) return 0;
+    CudaMemory count(queue.stream(), sizeof(std::uint32_t));
+    auto* kept = static_cast<std::uint32_t*>(count.data());
+    WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
+      return cub::DeviceSelect::If(memory, bytes, in, out, kept, std::int64_t{n}, keep, queue.stream());
+    });
+    return Get(queue, kept);
+  }
+};
+
+static_assert(Backend<CudaBackend>);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_BACKEND_CUDA_CUH_

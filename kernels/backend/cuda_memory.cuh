@@ -1,0 +1,124 @@
+// Device memory for the CUDA backend: stream-ordered scratch, and arrays that keep their contents as they grow.
+#ifndef SLOTWISE_KERNELS_BACKEND_CUDA_MEMORY_CUH_
+#define SLOTWISE_KERNELS_BACKEND_CUDA_MEMORY_CUH_
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/backend/cuda_check.cuh"
+
+namespace slotwise {
+
+// Stream-ordered memory of one device. Freed in the order of the stream it was taken on.
+class CudaMemory {
+ public:
+  CudaMemory() = default;
+  // Throws std::bad_alloc.
+  CudaMemory(cudaStream_t stream, std::size_t bytes) : stream_(stream), bytes_(bytes) {
+    SLOTWISE_CUDA_TRY(cudaMallocAsync(&data_, std::max<std::size_t>(bytes, 1), stream));
+  }
+  ~CudaMemory() {
+    if (data_ != nullptr) cudaFreeAsync(data_, stream_);
+  }
+  CudaMemory(CudaMemory&& other) noexcept { Swap(other); }
+  CudaMemory& operator=(CudaMemory&& other) noexcept {
+    Swap(other);
+    return *this;
+  }
+
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void Swap(CudaMemory& other) noexcept {
+    std::swap(stream_, other.stream_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+
+  cudaStream_t stream_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// One stream, and the scratch that CUB's algorithms ask for.
+class CudaQueue {
+ public:
+  CudaQueue() { SLOTWISE_CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~CudaQueue() {
+    temporary_ = CudaMemory();
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
+
+  // At least `bytes` bytes, until the next call.
+  void* Temporary(std::size_t bytes) {
+    if (bytes > temporary_.bytes()) {
+      temporary_ = CudaMemory();
+      temporary_ = CudaMemory(stream_, bytes);
+    }
+    return temporary_.data();
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  CudaMemory temporary_;
+};
+
+template <class T>
+class CudaScratch {
+ public:
+  T* Reserve(CudaQueue& queue, std::size_t n) {
+    if (n > size_ || memory_.data() == nullptr) {
+      const std::size_t size = std::max({n, size_ + size_ / 2, std::size_t{1}});
+      memory_ = CudaMemory();
+      size_ = 0;
+      memory_ = CudaMemory(queue.stream(), size * sizeof(T));
+      size_ = size;
+    }
+    return data();
+  }
+  T* data() { return static_cast<T*>(memory_.data()); }
+
+ private:
+  CudaMemory memory_;
+  std::size_t size_ = 0;
+};
+
+// Grows by copying into a larger piece.
+template <class T>
+class CudaGrowing {
+ public:
+  CudaGrowing(CudaQueue& queue, std::size_t limit) : queue_(&queue), limit_(limit) {}
+
+  void Grow(std::size_t n) {
+    if (n <= size()) return;
+    if (n > limit_) throw std::bad_alloc();
+    CudaMemory larger(queue_->stream(), n * sizeof(T));
+    if (memory_.data() != nullptr) {
+      SLOTWISE_CUDA_TRY(cudaMemcpyAsync(larger.data(), memory_.data(), memory_.bytes(), cudaMemcpyDeviceToDevice,
+                                        queue_->stream()));
+    }
+    std::swap(memory_, larger);
+  }
+  T* data() const { return static_cast<T*>(memory_.data()); }
+  std::size_t size() const { return memory_.bytes() / sizeof(T); }
+
+ private:
+  CudaQueue* queue_;
+  std::size_t limit_;
+  CudaMemory memory_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_BACKEND_CUDA_MEMORY_CUH_

@@ -1,0 +1,46 @@
+// Two 64-bit hashes of a row's record under its key. Their sums over all rows are the table's digest.
+//
+// A hash chain through Mix64, a bijection: a change of any one word of a record changes its hash. Not cryptographic.
+#ifndef SLOTWISE_KERNELS_BODY_DIGEST_H_
+#define SLOTWISE_KERNELS_BODY_DIGEST_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/body/hash_table.h"
+#include "kernels/body/rows.h"
+#include "kernels/shard.h"
+
+namespace slotwise::body {
+
+struct HashSlot {
+  TableRef table;
+  RowsRef rows;
+
+  SLOTWISE_HD DigestSums operator()(std::uint64_t slot) const {
+    if (!table.Taken(slot)) return {0, 0};
+    const std::uint64_t key = Value(table.KeyAt(slot));
+    const float* record = rows.Record(table.RowAt(slot));
+    std::uint64_t low = Mix64(key ^ 0x9E3779B97F4A7C15ULL);
+    std::uint64_t high = Mix64(key ^ 0xC2B2AE3D27D4EB4FULL);
+    for (std::uint32_t j = 0; j < rows.stride; ++j) {
+      std::uint32_t word = 0;
+      memcpy(&word, record + j, sizeof(word));
+      low = Mix64(low + word + 1);
+      high = Mix64(high ^ (word + 1ULL));
+    }
+    return {low, high};
+  }
+};
+
+struct CopyKeyOfRow {
+  TableRef table;
+  Key* keys;  // [rows]
+  SLOTWISE_HD void operator()(std::uint64_t slot) const {
+    if (table.Taken(slot)) keys[Value(table.RowAt(slot))] = table.KeyAt(slot);
+  }
+};
+
+}  // namespace slotwise::body
+
+#endif  // SLOTWISE_KERNELS_BODY_DIGEST_H_

@@ -1,0 +1,195 @@
+// From the gradients of bags to updated rows: one optimizer step for each row that occurs in the batch.
+//
+// The occurrences of all keys, in batch order, are sorted by row (stable), so each row's occurrences stand together, a
+// segment, in batch order. A segment's gradient is summed as a tree: blocks of kSumBlock occurrences are each added in
+// order, then blocks of kSumBlock block sums, and so on until one is left. The tree is the same on every machine.
+//
+// Most segments are one block: UpdateShortRows sums and updates them in one go. Those that are longer go through
+// SumBlocks level by level, a tile a block, so that one key with a tenth of the batch keeps every processor busy; then
+// UpdateLongRows.
+#ifndef SLOTWISE_KERNELS_BODY_UPDATE_H_
+#define SLOTWISE_KERNELS_BODY_UPDATE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/body/portable.h"
+#include "kernels/body/rows.h"
+#include "slotwise/types.h"
+
+namespace slotwise::body {
+
+inline constexpr std::uint32_t kSumBlock = 32;
+
+SLOTWISE_HD constexpr std::uint32_t BlocksOf(std::uint32_t items) { return (items + kSumBlock - 1) / kSumBlock; }
+
+// Writes beside every key the bag it is in.
+struct ExpandBags {
+  const std::uint32_t* offsets;  // [bags + 1]
+  std::uint32_t* bag_of;         // [keys]
+  SLOTWISE_HD void operator()(std::uint32_t bag) const {
+    for (std::uint32_t i = offsets[bag]; i < offsets[bag + 1]; ++i) bag_of[i] = bag;
+  }
+};
+
+struct BeginsSegment {
+  const std::uint32_t* rows;  // sorted
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return i == 0 || rows[i] != rows[i - 1]; }
+};
+
+struct Segments {
+  const std::uint32_t* rows;   // [occurrences] sorted
+  const std::uint32_t* bags;   // [occurrences] the bag of each
+  const std::uint32_t* begin;  // [segments] its first occurrence
+  std::uint32_t segments;
+  std::uint32_t occurrences;
+
+  SLOTWISE_HD std::uint32_t Length(std::uint32_t segment) const {
+    return (segment + 1 < segments ? begin[segment + 1] : occurrences) - begin[segment];
+  }
+  SLOTWISE_HD RowIndex Row(std::uint32_t segment) const { return RowIndex{rows[begin[segment]]}; }
+};
+
+struct IsLong {
+  Segments segments;
+  SLOTWISE_HD bool operator()(std::uint32_t segment) const { return segments.Length(segment) > kSumBlock; }
+};
+
+// The gradient of each occurrence: the row of its bag in float[bags][dim].
+struct BagGradients {
+  const float* gradients;
+  const std::uint32_t* bags;
+  std::uint32_t dim;
+  SLOTWISE_HD const float* operator()(std::uint32_t i) const {
+    return gradients + static_cast<std::size_t>(bags[i]) * dim;
+  }
+};
+
+// sum[k] = source(0) + source(1) + ... + source(count - 1), this lane's elements of the chunk. REQUIRES: count >= 1.
+template <class Tile, class Chunk, class Source>
+SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, float (&sum)[Tile::kElements]) {
+  const float* first = source(0);
+  for (std::uint32_t k = 0; k < Tile::kElements; ++k) sum[k] = chunk.Has(k) ? first[chunk.Element(k)] : 0.0F;
+  for (std::uint32_t i = 1; i < count; ++i) {
+    const float* item = source(i);
+    for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
+      if (chunk.Has(k)) sum[k] += item[chunk.Element(k)];
+    }
+  }
+}
+
+// A tile a segment.
+template <class Optimizer>
+struct UpdateShortRows {
+  Segments segments;
+  BagGradients source;
+  RowsRef table;
+  Optimizer optimizer;
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t segment) const {
+    const std::uint32_t length = segments.Length(segment);
+    if (length > kSumBlock) return;
+    const std::uint32_t begin = segments.begin[segment];
+    float* record = table.Record(segments.Row(segment));
+    ForEachChunk(tile, table.dim, [&](auto chunk) {
+      float g[Tile::kElements];
+      SumInOrder<Tile>(chunk, length, [&](std::uint32_t i) { return source(begin + i); }, g);
+      for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
+        if (chunk.Has(k)) optimizer(record + chunk.Element(k), table.dim, g[k]);
+      }
+    });
+  }
+};
+
+// Where the items of one level of the tree lie: those of long segment s are first[s] .. first[s] + length[s] - 1.
+struct Level {
+  const std::uint32_t* first;   // [long segments]
+  const std::uint32_t* length;  // [long segments]
+};
+
+// Level 0: the items are the occurrences themselves.
+struct BeginLevels {
+  Segments segments;
+  const std::uint32_t* long_segments;
+  std::uint32_t* first;
+  std::uint32_t* length;
+  SLOTWISE_HD void operator()(std::uint32_t s) const {
+    first[s] = segments.begin[long_segments[s]];
+    length[s] = segments.Length(long_segments[s]);
+  }
+};
+
+struct CountBlocks {
+  const std::uint32_t* length;
+  std::uint32_t* blocks;
+  SLOTWISE_HD void operator()(std::uint32_t s) const { blocks[s] = BlocksOf(length[s]); }
+};
+
+// A tile a block: one level's items to the next level's.
+template <class Source>
+struct SumBlocks {
+  Level level;
+  Source source;                      // item -> float[dim]
+  const std::uint32_t* block_offset;  // [long segments + 1] the first block of each
+  std::uint32_t long_segments;
+  std::uint32_t dim;
+  float* sums;  // [blocks][dim]
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t block) const {
+    const std::uint32_t s = SegmentOf(block);
+    const std::uint32_t skipped = (block - block_offset[s]) * kSumBlock;
+    const std::uint32_t left = level.length[s] - skipped;
+    const std::uint32_t begin = level.first[s] + skipped;
+    float* out = sums + static_cast<std::size_t>(block) * dim;
+    ForEachChunk(tile, dim, [&](auto chunk) {
+      float sum[Tile::kElements];
+      SumInOrder<Tile>(chunk, left < kSumBlock ? left : kSumBlock,
+                       [&](std::uint32_t i) { return source(begin + i); }, sum);
+      for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
+        if (chunk.Has(k)) out[chunk.Element(k)] = sum[k];
+      }
+    });
+  }
+
+ private:
+  // The last s with block_offset[s] <= block.
+  SLOTWISE_HD std::uint32_t SegmentOf(std::uint32_t block) const {
+    std::uint32_t low = 0;
+    std::uint32_t high = long_segments;
+    while (high - low > 1) {
+      const std::uint32_t middle = low + (high - low) / 2;
+      (block_offset[middle] <= block ? low : high) = middle;
+    }
+    return low;
+  }
+};
+
+// The items of the levels above 0: block sums, one behind the other.
+struct BlockSums {
+  const float* sums;
+  std::uint32_t dim;
+  SLOTWISE_HD const float* operator()(std::uint32_t i) const { return sums + static_cast<std::size_t>(i) * dim; }
+};
+
+// A tile a long segment, once its sum is one item.
+template <class Optimizer>
+struct UpdateLongRows {
+  Segments segments;
+  const std::uint32_t* long_segments;
+  BlockSums source;
+  RowsRef table;
+  Optimizer optimizer;
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t s) const {
+    const float* g = source(s);
+    float* record = table.Record(segments.Row(long_segments[s]));
+    for (std::uint32_t j = tile.lane(); j < table.dim; j += Tile::kLanes) optimizer(record + j, table.dim, g[j]);
+  }
+};
+
+}  // namespace slotwise::body
+
+#endif  // SLOTWISE_KERNELS_BODY_UPDATE_H_
