@@ -7,7 +7,6 @@
 #ifndef SLOTWISE_SERVER_COLLECTIVE_COLLECTIVE_H_
 #define SLOTWISE_SERVER_COLLECTIVE_COLLECTIVE_H_
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,6 +47,9 @@ class Collective {
   virtual void Wake(std::uint64_t wait) = 0;
   // True if another rank called Wake(`wait`); older wakes are forgotten. Does not block.
   virtual bool PollWake(std::uint64_t wait) = 0;
+
+ protected:
+  Collective() = default;
 };
 
 // The only rank there is.

@@ -4,7 +4,7 @@
 // announcements, let the agenda (the same pure state machine on every rank) pick the round, do it, answer. An idle
 // engine sleeps until its inbox or another rank wakes it.
 //
-// Thread-safety: Submit, Tables, FindTable and RequestStop from any thread; Run on one.
+// Thread-safety: Submit, ListTables, FindTable and RequestStop from any thread; Run on one.
 // Errors: every request is answered exactly once, through its `done`. Run throws std::runtime_error if the device or
 // the transport breaks; the process should then end all ranks.
 #ifndef SLOTWISE_SERVER_ENGINE_ENGINE_H_
@@ -20,6 +20,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/engine/request.h"
+#include "server/engine/tables.h"
 
 namespace slotwise {
 
@@ -31,11 +32,6 @@ struct EngineOptions {
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
-};
-
-struct TableInfo {
-  TableId id{0};
-  TableOptions options;
 };
 
 class Engine {
@@ -63,7 +59,7 @@ class Engine {
 
   // The tables there are, as of the last round.
   std::optional<TableInfo> FindTable(std::string_view name) const;
-  std::vector<TableInfo> Tables() const;
+  std::vector<TableInfo> ListTables() const;
 
  private:
   class Impl;

@@ -1,0 +1,32 @@
+// MPI's life in this process.
+#include <mpi.h>
+
+#include <cstdlib>
+
+#include "server/collective/collective.h"
+#include "server/collective/mpi_check.h"
+
+namespace slotwise {
+
+bool LaunchedByMpi() {
+  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr ||
+         std::getenv("PMI_RANK") != nullptr;
+}
+
+MpiSession::MpiSession() {
+  // MPI is called by one thread at a time, but not always by this one.
+  int provided = MPI_THREAD_SINGLE;
+  SLOTWISE_MPI_TRY(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
+  if (provided < MPI_THREAD_SERIALIZED) {
+    throw std::runtime_error("this MPI library has no MPI_THREAD_SERIALIZED");
+  }
+}
+
+MpiSession::~MpiSession() { MPI_Finalize(); }
+
+void MpiSession::AbortAllRanks(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::abort();  // MPI_Abort should not return
+}
+
+}  // namespace slotwise

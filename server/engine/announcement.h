@@ -1,0 +1,45 @@
+// What a rank tells the others at the start of a round: which requests are new in its inbox. Sizes and names only; the
+// arrays travel when the agenda has picked the request's round.
+#ifndef SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_
+#define SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "slotwise/batch.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+enum class Operation : std::uint8_t { kLookup, kPush, kCreateTable, kDropTable, kSummarize };
+
+// A request's number on the rank it came to.
+using TicketNumber = std::uint64_t;
+
+struct Announcement {
+  Operation operation = Operation::kLookup;
+  LookupMode mode = LookupMode::kTrain;  // lookups
+  bool with_digest = false;              // summaries
+  TableId table{0};                      // all but kCreateTable
+  std::uint32_t samples = 0;             // lookups and pushes
+  std::uint32_t keys = 0;
+  StepId step;  // pushes
+  TicketNumber ticket = 0;
+};
+
+// The same size on every rank and in every round, so that one all-gather of known size carries it.
+struct Header {
+  static constexpr std::size_t kMost = 8;  // a longer inbox goes on in the next round
+
+  std::uint64_t now_ms = 0;  // the rank's clock; only rank 0's counts
+  std::uint32_t count = 0;   // of `announcements`
+  bool closed = false;       // this rank takes no new requests; with count = 0, it has none left to announce
+  std::array<Announcement, kMost> announcements;
+};
+
+static_assert(std::is_trivially_copyable_v<Header>, "headers are exchanged as bytes");
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_

@@ -1,0 +1,143 @@
+#include "server/engine/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "server/engine/agenda.h"
+#include "server/engine/inbox.h"
+#include "server/engine/operations.h"
+#include "server/engine/tables.h"
+
+namespace slotwise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::uint64_t Milliseconds(Clock::duration time) {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+}
+
+}  // namespace
+
+class Engine::Impl {
+ public:
+  Impl(Device& device, Collective& collective, const EngineOptions& options)
+      : collective_(collective),
+        options_(options),
+        agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
+        inbox_(options.max_inbox_bytes),
+        operations_(device, collective, agenda_, tables_) {}
+
+  void Run() {
+    std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
+    while (!agenda_.Finished()) {
+      const Header mine = Announce();
+      collective_.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(headers)));
+      agenda_.Absorb(headers);
+      Answer();
+      if (agenda_.Closing()) inbox_.Close();
+      if (const std::optional<Round> round = agenda_.Next()) {
+        operations_.Run(*round);
+        Answer();
+      }
+      const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
+      if (!news && !agenda_.HasReady() && !agenda_.Closing()) AwaitWork();
+    }
+  }
+
+  template <class Kind>
+  void Submit(Kind request) {
+    if (const Status fits = CheckFits(request); !fits.ok()) return request.done(fits);
+    Request held(std::move(request));
+    if (const Status added = inbox_.Add(held); !added.ok()) Refuse(held, added);
+  }
+
+  void RequestStop() { inbox_.Close(); }
+  const Tables& tables() const { return tables_; }
+
+ private:
+  // How often an engine that only waits for missing parts of steps looks at the clock.
+  static constexpr std::chrono::milliseconds kTick{20};
+  // How often an idle rank looks whether another woke it: often at first, then seldom, to leave the core alone.
+  static constexpr std::chrono::microseconds kFirstPause{50};
+  static constexpr std::chrono::microseconds kLastPause{2000};
+  static constexpr std::chrono::milliseconds kRecently{20};
+
+  template <class Kind>
+  Status CheckFits(const Kind& request) const {
+    if constexpr (requires { request.batch; }) {
+      const auto table = tables_.Find(request.table);
+      if (!table) return NotFound("the table was dropped");
+      const std::uint64_t bytes = RoundBytes(request.batch.samples, request.batch.keys.size(), table->options.slots,
+                                             table->options.dim);
+      if (bytes > options_.max_round_bytes) {
+        return ResourceExhausted("the batch gathers " + std::to_string(bytes) + " bytes, more than the " +
+                                 std::to_string(options_.max_round_bytes) + " of a round: send it in smaller parts");
+      }
+    }
+    return {};
+  }
+
+  Header Announce() {
+    Header header;
+    header.now_ms = Milliseconds(Clock::now() - start_);
+    Inbox::Taken taken = inbox_.Take(Header::kMost);
+    header.closed = taken.closed;
+    for (Request& request : taken.requests) {
+      Announcement& announcement = header.announcements[header.count++];
+      announcement = Describe(request);
+      announcement.ticket = next_ticket_++;
+      operations_.Hold(announcement.ticket, std::move(request));
+    }
+    return header;
+  }
+
+  void Answer() {
+    for (const slotwise::Answer& answer : agenda_.TakeAnswers()) {
+      if (answer.ticket.rank == collective_.rank()) operations_.Answer(answer);
+    }
+    inbox_.Release(operations_.TakeReleasedBytes());
+  }
+
+  // All ranks come here after the same round. The first to have work wakes the others.
+  void AwaitWork() {
+    ++waits_;
+    const Clock::time_point begin = Clock::now();
+    for (;;) {
+      const Clock::duration waited = Clock::now() - begin;
+      const bool alone = collective_.size() == 1;
+      const auto pause = alone ? std::chrono::microseconds(kTick) : waited < kRecently ? kFirstPause : kLastPause;
+      const bool tick = agenda_.HasIncompleteSteps() && waited >= kTick;
+      if (inbox_.AwaitNews(tick ? std::chrono::microseconds(0) : pause) || tick) return collective_.Wake(waits_);
+      if (collective_.PollWake(waits_)) return;
+    }
+  }
+
+  Collective& collective_;
+  const EngineOptions options_;
+  Tables tables_;
+  Agenda agenda_;
+  Inbox inbox_;
+  Operations operations_;
+  const Clock::time_point start_ = Clock::now();
+  TicketNumber next_ticket_ = 1;
+  std::uint64_t waits_ = 0;
+};
+
+Engine::Engine(Device& device, Collective& collective, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(device, collective, options)) {}
+Engine::~Engine() = default;
+
+void Engine::Run() { impl_->Run(); }
+void Engine::RequestStop() { impl_->RequestStop(); }
+void Engine::Submit(LookupRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(PushRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(CreateTableRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(DropTableRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(SummarizeRequest request) { impl_->Submit(std::move(request)); }
+std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }
+std::vector<TableInfo> Engine::ListTables() const { return impl_->tables().All(); }
+
+}  // namespace slotwise

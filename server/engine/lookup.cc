@@ -1,0 +1,87 @@
+// Lookup: gather everybody's bags, pool my keys of them, add up the ranks' partial sums where the bags came from.
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string>
+
+#include "server/engine/operations.h"
+
+namespace slotwise {
+
+void Operations::Lookup(const Round& round, Table& table) {
+  const BatchLayout layout(round, table.info.options.slots, collective_.size());
+  const BatchView batch = gather_.Gather(
+      round, layout, [&](TicketNumber ticket) -> const BatchPart& { return Held<LookupRequest>(ticket).batch; });
+  const Status prepared = round.mode == LookupMode::kTrain ? PrepareAndInsert(table, batch)
+                                                           : table.shard->Prepare(batch, false).status();
+  if (!prepared.ok()) {
+    return AnswerMine<LookupRequest>(round, [&](LookupRequest& request) { request.done(prepared); });
+  }
+  const PooledValues mine = PoolMine(table, layout, batch);
+  const std::size_t width = std::size_t{table.info.options.slots} * table.info.options.dim;
+  std::size_t first = 0;
+  for (const RoundPart& part : round.parts) {
+    if (!IsMine(part.ticket)) continue;
+    Request request = Take(part.ticket.number);
+    const std::size_t size = part.samples * width;
+    std::get<LookupRequest>(request).done(PooledValues{{mine.values, mine.values.get() + first}, size});
+    first += size;
+  }
+}
+
+Status Operations::PrepareAndInsert(Table& table, const BatchView& batch) {
+  const TableOptions& options = table.info.options;
+  const Result<NewRows> prepared = table.shard->Prepare(batch, true);
+  NewRows added = prepared.ok() ? *prepared : NewRows{};
+
+  const auto agree = [&] {
+    std::array<std::uint64_t, 4> sums{table.shard->Usage().rows, added.count, added.exact ? 0U : 1U,
+                                      prepared.ok() ? 0U : 1U};
+    collective_.AllReduceSum(sums);
+    return sums;
+  };
+  auto [rows, new_rows, inexact, failed] = agree();
+  if (failed > 0) {
+    return prepared.ok() ? ResourceExhausted("another rank has no memory for the batch's new keys") : prepared.status();
+  }
+  if (rows + new_rows > options.max_rows && inexact > 0) {
+    added = {table.shard->ExactNewRows(), true};
+    new_rows = agree()[1];
+  }
+  if (rows + new_rows > options.max_rows) {
+    return ResourceExhausted("table " + options.name.str() + " is full: it has " + std::to_string(rows) +
+                             " of at most " + std::to_string(options.max_rows) + " rows, and the batch brings " +
+                             std::to_string(new_rows) + " new keys");
+  }
+  table.shard->Insert();
+  return {};
+}
+
+PooledValues Operations::PoolMine(Table& table, const BatchLayout& layout, const BatchView& batch) {
+  const std::uint32_t dim = table.info.options.dim;
+  const auto me = static_cast<std::size_t>(Value(collective_.rank()));
+  const std::size_t size = layout.bags_of[me] * dim;
+  const std::shared_ptr<float[]> mine(new float[size]);  // uninitialised: written whole below
+
+  if (collective_.size() == 1) {  // all of a bag is here: no partial sums
+    table.shard->Pool(pooled_.For(mine.get(), size));
+  } else {
+    const std::size_t all = layout.bags * dim;
+    float* partial = device_.SharesHostMemory() ? partial_.Reserve(all) : host_partial_.Reserve(all);
+    table.shard->Pool(partial_.For(partial, all));
+    partial_.To(partial, all);
+    std::vector<std::size_t> sizes(layout.bags_of);
+    for (std::size_t& s : sizes) s *= dim;
+    collective_.ReduceScatter(sizes, partial, mine.get());
+    pooled_.From(mine.get(), size);
+  }
+
+  const std::size_t first_bag =
+      std::accumulate(layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
+  table.shard->DivideByBagSize(batch.offsets.subspan(first_bag, layout.bags_of[me] + 1),
+                               pooled_.For(mine.get(), size));
+  pooled_.To(mine.get(), size);
+  return {mine, size};
+}
+
+}  // namespace slotwise

@@ -1,0 +1,50 @@
+#include "server/engine/operations.h"
+
+#include <utility>
+#include <variant>
+
+namespace slotwise {
+
+Operations::Operations(Device& device, Collective& collective, Agenda& agenda, Tables& tables)
+    : device_(device),
+      collective_(collective),
+      agenda_(agenda),
+      tables_(tables),
+      gather_(device, collective),
+      partial_(device),
+      pooled_(device) {}
+
+void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(ticket, std::move(request)); }
+
+void Operations::Run(const Round& round) {
+  if (round.operation == Operation::kCreateTable) return CreateTable(round);
+  Table& table = *tables_.Get(round.table);  // the agenda holds no round of a table that was dropped
+  switch (round.operation) {
+    case Operation::kLookup:
+      return Lookup(round, table);
+    case Operation::kPush:
+      return Push(round, table);
+    case Operation::kSummarize:
+      return Summarize(round, table);
+    case Operation::kDropTable:
+      return DropTable(round);
+    case Operation::kCreateTable:
+      return;
+  }
+}
+
+void Operations::Answer(const slotwise::Answer& answer) {
+  Request request = Take(answer.ticket.number);
+  if (!answer.status.ok()) return Refuse(request, answer.status);
+  std::get<PushRequest>(request).done(answer.table_step);  // only pushes end well without a round
+}
+
+std::uint64_t Operations::TakeReleasedBytes() { return std::exchange(released_bytes_, 0); }
+
+Request Operations::Take(TicketNumber ticket) {
+  auto node = held_.extract(ticket);
+  released_bytes_ += BytesOf(node.mapped());
+  return std::move(node.mapped());
+}
+
+}  // namespace slotwise

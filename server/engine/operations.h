@@ -1,0 +1,82 @@
+// What a round does, one function an operation. Every rank calls the same one with the same round.
+//
+// Each function answers those of the round's requests that came to this rank.
+// Thread-safety: the engine's thread only. Every call but Answer is collective.
+#ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
+#define SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/engine/agenda.h"
+#include "server/engine/batch_gather.h"
+#include "server/engine/device_array.h"
+#include "server/engine/inbox.h"
+#include "server/engine/tables.h"
+
+namespace slotwise {
+
+class Operations {
+ public:
+  Operations(Device& device, Collective& collective, Agenda& agenda, Tables& tables);
+
+  // A request that this rank has announced.
+  void Hold(TicketNumber ticket, Request request);
+
+  // Runs the round's operation.
+  void Run(const Round& round);
+
+  // Ends a request that needed no round.
+  void Answer(const slotwise::Answer& answer);
+
+  // Bytes of requests ended since the last call.
+  std::uint64_t TakeReleasedBytes();
+
+ private:
+  void Lookup(const Round& round, Table& table);  // lookup.cc
+  void Push(const Round& round, Table& table);    // push.cc
+  void CreateTable(const Round& round);           // table_operations.cc
+  void DropTable(const Round& round);
+  void Summarize(const Round& round, Table& table);
+
+  // Prepares `batch` on every rank, and gives its new keys rows on all of them or, with a reason, on none.
+  Status PrepareAndInsert(Table& table, const BatchView& batch);
+  // This rank's samples of the prepared batch, pooled over all ranks. `offsets` are its bags', in device memory.
+  PooledValues PoolMine(Table& table, const BatchLayout& layout, const BatchView& batch);
+
+  bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
+  // The held request of this kind. REQUIRES: it is held.
+  template <class Kind>
+  Kind& Held(TicketNumber ticket) {
+    return std::get<Kind>(held_.at(ticket));
+  }
+  // Takes it off, to be answered.
+  Request Take(TicketNumber ticket);
+  // Answers all of the round's waiters on this rank: answer(request).
+  template <class Kind, class Reply>
+  void AnswerMine(const Round& round, Reply reply) {
+    for (const Ticket& waiter : round.waiters) {
+      if (!IsMine(waiter)) continue;
+      Request request = Take(waiter.number);
+      reply(std::get<Kind>(request));
+    }
+  }
+
+  Device& device_;
+  Collective& collective_;
+  Agenda& agenda_;
+  Tables& tables_;
+  BatchGather gather_;
+  DeviceArray<float> partial_;
+  DeviceArray<float> pooled_;
+  HostScratch<float> host_partial_;
+  std::unordered_map<TicketNumber, Request> held_;
+  std::uint64_t released_bytes_ = 0;
+  std::uint32_t next_table_ = 1;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_OPERATIONS_H_

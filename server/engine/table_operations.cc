@@ -1,0 +1,75 @@
+// Making, dropping and summarizing tables.
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "server/engine/operations.h"
+
+namespace slotwise {
+namespace {
+
+// `value` of every rank, in rank order.
+template <class T>
+std::vector<T> Everyones(Collective& collective, const T& value) {
+  std::vector<T> all(static_cast<std::size_t>(collective.size()));
+  collective.AllGather(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+}  // namespace
+
+void Operations::CreateTable(const Round& round) {
+  const Ticket& asker = round.parts[0].ticket;
+  const auto answer = [&](const Result<CreatedTable>& result) {
+    AnswerMine<CreateTableRequest>(round, [&](CreateTableRequest& request) { request.done(result); });
+  };
+  const TableOptions asked =
+      IsMine(asker) ? Held<CreateTableRequest>(asker.number).options : TableOptions{};
+  const TableOptions options = Everyones(collective_, asked)[static_cast<std::size_t>(Value(asker.rank))];
+
+  if (const auto same_name = tables_.Find(options.name.view())) {
+    if (same_name->options == options) return answer(CreatedTable{same_name->id, false});
+    return answer(AlreadyExists("table " + options.name.str() + " exists with other options"));
+  }
+
+  ShardPlace place{collective_.rank(), collective_.size(), EvenBucketMap(collective_.size())};
+  Result<std::unique_ptr<Shard>> shard = device_.MakeShard(options, place);
+  std::array<std::uint64_t, 1> failed{shard.ok() ? 0U : 1U};
+  collective_.AllReduceSum(failed);
+  if (failed[0] > 0) {
+    return answer(shard.ok() ? ResourceExhausted("another rank has no memory for table " + options.name.str())
+                             : shard.status());
+  }
+
+  const TableId id{next_table_++};
+  tables_.Add(Table{{id, options}, std::move(*shard), 0});
+  agenda_.AddTable(id, options.slots, options.dim);
+  // Whoever hears of the table may use it at any rank: so every rank must know it first.
+  collective_.AllReduceSum(failed);
+  answer(CreatedTable{id, true});
+}
+
+void Operations::DropTable(const Round& round) {
+  tables_.Remove(round.table);
+  agenda_.DropTable(round.table);
+  std::array<std::uint64_t, 1> all_done{0};
+  collective_.AllReduceSum(all_done);
+  AnswerMine<DropTableRequest>(round, [](DropTableRequest& request) { request.done({}); });
+}
+
+void Operations::Summarize(const Round& round, Table& table) {
+  TableSummary summary;
+  summary.steps = table.steps;
+  summary.shards = Everyones(collective_, table.shard->Usage());
+  if (round.with_digest) {
+    const DigestSums mine = table.shard->Digest();
+    std::array<std::uint64_t, 2> sums{mine.low, mine.high};
+    collective_.AllReduceSum(sums);
+    summary.digest = {sums[0], sums[1]};
+  }
+  AnswerMine<SummarizeRequest>(round, [&](SummarizeRequest& request) { request.done(summary); });
+}
+
+}  // namespace slotwise
