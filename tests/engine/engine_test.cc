@@ -1,0 +1,293 @@
+// The engine on as many ranks as mpirun starts: each rank submits its own requests and checks its own answers.
+#include "server/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace slotwise {
+namespace {
+
+TableOptions Ones(std::uint64_t max_rows = 1 << 20) {
+  TableOptions options;
+  options.name = TableName("ones");
+  options.dim = 4;
+  options.slots = 2;
+  options.optimizer.learning_rate = 1;
+  options.initializer = {1, 1, 0};
+  options.max_rows = max_rows;
+  return options;
+}
+
+struct Bags {
+  std::uint32_t samples;
+  std::vector<std::uint64_t> keys;
+  std::vector<std::uint32_t> offsets;
+};
+
+BatchPart PartOf(const Bags& bags) {
+  BatchPart part;
+  part.samples = bags.samples;
+  part.keys = HostArray<Key>(bags.keys.size());
+  for (std::size_t i = 0; i < bags.keys.size(); ++i) part.keys.data()[i] = Key{bags.keys[i]};
+  part.offsets = HostArray<std::uint32_t>(bags.offsets.size());
+  std::ranges::copy(bags.offsets, part.offsets.data());
+  return part;
+}
+
+// An engine that runs on a thread of its own, with calls that wait for their answers.
+class RunningEngine {
+ public:
+  explicit RunningEngine(std::unique_ptr<Collective> collective, EngineOptions options = {})
+      : collective_(std::move(collective)), engine_(*device_, *collective_, options), thread_([this] {
+          engine_.Run();
+        }) {}
+  ~RunningEngine() {
+    engine_.RequestStop();
+    thread_.join();
+  }
+
+  Engine& engine() { return engine_; }
+  Collective& collective() { return *collective_; }
+
+  // Creating the same table on every rank at once is fine: one of them makes it.
+  TableId Create(const TableOptions& options) {
+    const auto created = Ask<CreatedTable>([&](auto done) { engine_.Submit(CreateTableRequest{options, done}); });
+    EXPECT_TRUE(created.ok()) << created.status().message();
+    return created->id;
+  }
+  Result<std::vector<float>> Lookup(TableId table, const Bags& bags, LookupMode mode = LookupMode::kTrain) {
+    return Ask<std::vector<float>>([&](auto done) {
+      engine_.Submit(LookupRequest{table, mode, PartOf(bags), [done](const Result<PooledValues>& pooled) {
+                                     if (!pooled.ok()) return done(pooled.status());
+                                     done(std::vector<float>(pooled->values.get(), pooled->values.get() + pooled->size));
+                                   }});
+    });
+  }
+  std::future<Result<std::uint64_t>> StartPush(TableId table, StepId step, const Bags& bags,
+                                               const std::vector<float>& gradients) {
+    return Start<std::uint64_t>([&](auto done) {
+      HostArray<float> array(gradients.size());
+      std::ranges::copy(gradients, array.data());
+      engine_.Submit(PushRequest{table, step, PartOf(bags), std::move(array), done});
+    });
+  }
+  Result<std::uint64_t> Push(TableId table, StepId step, const Bags& bags, const std::vector<float>& gradients) {
+    return StartPush(table, step, bags, gradients).get();
+  }
+  TableSummary Summarize(TableId table) {
+    return *Ask<TableSummary>([&](auto done) { engine_.Submit(SummarizeRequest{table, true, done}); });
+  }
+  Status Drop(TableId table) {
+    auto answer = std::make_shared<std::promise<Status>>();
+    engine_.Submit(DropTableRequest{table, [answer](const Status& status) { answer->set_value(status); }});
+    return answer->get_future().get();
+  }
+
+ private:
+  template <class T, class Submit>
+  std::future<Result<T>> Start(Submit submit) {
+    auto answer = std::make_shared<std::promise<Result<T>>>();
+    submit([answer](const Result<T>& result) { answer->set_value(result); });
+    return answer->get_future();
+  }
+  template <class T, class Submit>
+  Result<T> Ask(Submit submit) {
+    return Start<T>(submit).get();
+  }
+
+  std::unique_ptr<Device> device_ = MakeCpuDevice(1);
+  std::unique_ptr<Collective> collective_;
+  Engine engine_;
+  std::thread thread_;
+};
+
+class EngineTest : public testing::Test {
+ protected:
+  RunningEngine& ranks() { return *ranks_; }
+  int me() { return Value(ranks_->collective().rank()); }
+  int size() { return ranks_->collective().size(); }
+  void Restart(EngineOptions options) {
+    ranks_.reset();
+    ranks_ = std::make_unique<RunningEngine>(MakeMpiCollective(), options);
+  }
+  // All ranks come here before any goes on: a step of a table made for it, one part a rank.
+  void Meet() {
+    TableOptions options = Ones();
+    options.name = TableName("meeting");
+    const TableId table = ranks_->Create(options);
+    const StepId step{1, ++meetings_, static_cast<std::uint32_t>(me()), static_cast<std::uint32_t>(size())};
+    Result<std::uint64_t> met = ranks_->Push(table, step, {0, {}, {0}}, {});
+    // A rank that was late for the step's deadline meets the others at the next try.
+    while (met.status().code() == StatusCode::kDeadlineExceeded) met = ranks_->Push(table, step, {0, {}, {0}}, {});
+    EXPECT_TRUE(met.ok()) << met.status().message();
+  }
+
+ private:
+  std::unique_ptr<RunningEngine> ranks_ = std::make_unique<RunningEngine>(MakeMpiCollective());
+  std::uint64_t meetings_ = 0;
+};
+
+TEST_F(EngineTest, ARankThatHasWorkWakesTheOthers) {
+  if (me() == size() - 1) {
+    const TableId table = ranks().Create(Ones());
+    const auto pooled = ranks().Lookup(table, {1, {7, 8, 7}, {0, 2, 3}});
+    EXPECT_EQ(*pooled, (std::vector<float>{2, 2, 2, 2, 1, 1, 1, 1}));
+  }
+  Meet();
+}
+
+TEST_F(EngineTest, EveryRankGetsItsOwnSamples) {
+  const TableId table = ranks().Create(Ones());
+  for (int turn = 0; turn < 50; ++turn) {
+    // Rank r sends r + turn % 3 samples (none, often), whose bags hold r + 1 keys and one.
+    Bags bags{static_cast<std::uint32_t>(me() + turn % 3), {}, {0}};
+    std::vector<float> expected;
+    for (std::uint32_t sample = 0; sample < bags.samples; ++sample) {
+      for (const int keys : {me() + 1, 1}) {
+        for (int k = 0; k < keys; ++k) bags.keys.push_back(static_cast<std::uint64_t>(turn * k + 1000 * sample));
+        bags.offsets.push_back(static_cast<std::uint32_t>(bags.keys.size()));
+        expected.insert(expected.end(), 4, static_cast<float>(keys));
+      }
+    }
+    const auto pooled = ranks().Lookup(table, bags);
+    ASSERT_TRUE(pooled.ok()) << pooled.status().message();
+    EXPECT_EQ(*pooled, expected);
+  }
+  Meet();
+}
+
+TEST_F(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
+  constexpr std::uint64_t kSeed = 7;
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937_64 random(kSeed);
+  TableOptions options = Ones();
+  options.initializer = {-1, 1, 5};
+  options.combiner = Combiner::kMean;
+  options.optimizer.kind = OptimizerKind::kAdam;
+  options.optimizer.learning_rate = 0.1F;
+  const TableId table = ranks().Create(options);
+  RunningEngine alone(MakeSoloCollective());
+  const TableId alone_table = alone.Create(options);
+
+  constexpr std::uint32_t kParts = 7;
+  for (std::uint64_t number = 1; number <= 10; ++number) {
+    std::vector<std::future<Result<std::uint64_t>>> answers;
+    for (std::uint32_t part = 0; part < kParts; ++part) {
+      Bags bags{1 + static_cast<std::uint32_t>(random() % 20), {}, {0}};
+      std::vector<float> gradients;
+      for (std::uint32_t bag = 0; bag < 2 * bags.samples; ++bag) {
+        for (std::uint64_t k = random() % 4; k > 0; --k) bags.keys.push_back(random() % 3 == 0 ? 0 : random() % 100);
+        bags.offsets.push_back(static_cast<std::uint32_t>(bags.keys.size()));
+        for (int j = 0; j < 4; ++j) gradients.push_back(static_cast<float>(random() % 2001) / 1000.0F - 1.0F);
+      }
+      const StepId step{77, number, part, kParts};
+      // Parts go to ranks in no order; the sum goes by part all the same. Some parts come twice.
+      const auto rank = static_cast<int>(random() % static_cast<std::uint64_t>(size()));
+      const bool twice = random() % 5 == 0;
+      if (me() == rank || (twice && me() == (rank + 1) % size())) {
+        answers.push_back(ranks().StartPush(table, step, bags, gradients));
+      }
+      answers.push_back(alone.StartPush(alone_table, step, bags, gradients));
+    }
+    for (auto& answer : answers) {
+      const auto result = answer.get();
+      ASSERT_TRUE(result.ok()) << result.status().message();
+      EXPECT_EQ(*result, number);
+    }
+  }
+  Meet();
+  EXPECT_EQ(ranks().Summarize(table).digest, alone.Summarize(alone_table).digest);
+  EXPECT_EQ(ranks().Summarize(table).steps, 10U);
+  Meet();
+}
+
+TEST_F(EngineTest, ARepeatedStepIsAnsweredAndNotAppliedAgain) {
+  const TableId table = ranks().Create(Ones());
+  Meet();
+  const StepId step{5, 3, 0, 1};
+  const Bags bags{1, {1, 2}, {0, 1, 2}};
+  const std::vector<float> gradients(8, 0.25F);
+  // All ranks send the same step at about the same time, twice: it is applied once.
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto answer = ranks().Push(table, step, bags, gradients);
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    EXPECT_EQ(*answer, 1U);
+  }
+  Meet();
+  EXPECT_EQ(*ranks().Lookup(table, bags, LookupMode::kEval), std::vector<float>(8, 0.75F));
+  Meet();
+}
+
+TEST_F(EngineTest, AStepWithMissingPartsIsDroppedAtItsDeadline) {
+  EngineOptions options;
+  options.step_timeout = std::chrono::milliseconds(100);
+  Restart(options);
+  const TableId table = ranks().Create(Ones());
+  const StepId mine{static_cast<std::uint64_t>(100 + me()), 1, 0, 2};
+  const auto answer = ranks().Push(table, mine, {1, {1, 2}, {0, 1, 2}}, std::vector<float>(8, 1));
+  EXPECT_EQ(answer.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ranks().Summarize(table).steps, 0U);
+  Meet();
+}
+
+TEST_F(EngineTest, AFullTableRefusesTheWholeBatchOnAllRanks) {
+  const TableId table = ranks().Create(Ones(10));
+  Meet();
+  const Bags first{2, {1, 2, 3, 4}, {0, 1, 2, 3, 4}};
+  ASSERT_TRUE(ranks().Lookup(table, first).ok());
+  Meet();
+  const TableSummary before = ranks().Summarize(table);
+  Meet();
+  Bags many{4, {}, {0}};
+  for (std::uint64_t key = 1; key <= 8; ++key) {
+    many.keys.push_back(key);  // four of them are there ...
+    many.offsets.push_back(static_cast<std::uint32_t>(many.keys.size()));
+  }
+  for (std::uint64_t key = 0; key < 3; ++key) many.keys[key] = 100 + key;  // ... and seven are new, one too many
+  const auto refused = ranks().Lookup(table, many);
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.status().message().find("4 of at most 10 rows"), std::string::npos) << refused.status().message();
+  const auto push = ranks().Push(table, {9, static_cast<std::uint64_t>(me()), 0, 1}, many, std::vector<float>(32, 1));
+  EXPECT_EQ(push.status().code(), StatusCode::kResourceExhausted);
+  Meet();
+  EXPECT_EQ(ranks().Summarize(table).digest, before.digest);
+  many.keys[0] = 1;  // six new ones fit, though some come twice
+  EXPECT_TRUE(ranks().Lookup(table, many).ok());
+  Meet();
+}
+
+TEST_F(EngineTest, ADroppedTableIsGoneEverywhere) {
+  const TableId table = ranks().Create(Ones());
+  Meet();
+  if (me() == 0) {
+    EXPECT_TRUE(ranks().Drop(table).ok());
+  }
+  Meet();
+  EXPECT_FALSE(ranks().engine().FindTable("ones"));
+  EXPECT_EQ(ranks().Lookup(table, {1, {1, 2}, {0, 1, 2}}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(ranks().Drop(table).code(), StatusCode::kNotFound);
+  Meet();
+  EXPECT_NE(ranks().Create(Ones()), table);
+  Meet();
+}
+
+TEST_F(EngineTest, ATooLargeBatchIsRefusedAtOnce) {
+  EngineOptions options;
+  options.max_round_bytes = 100;
+  Restart(options);
+  const TableId table = ranks().Create(Ones());
+  EXPECT_EQ(ranks().Lookup(table, {4, {}, std::vector<std::uint32_t>(9, 0)}).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ranks().Lookup(table, {1, {}, {0, 0, 0}}).ok());
+  Meet();
+}
+
+}  // namespace
+}  // namespace slotwise

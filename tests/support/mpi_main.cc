@@ -1,0 +1,10 @@
+// main() of tests that run as several ranks: MPI around GoogleTest.
+#include <gtest/gtest.h>
+
+#include "server/collective/collective.h"
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const slotwise::MpiSession session;
+  return RUN_ALL_TESTS();
+}
