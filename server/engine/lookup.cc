@@ -14,6 +14,7 @@ void Operations::Lookup(const Round& round, Table& table) {
       round, layout, [&](TicketNumber ticket) -> const BatchPart& { return Held<LookupRequest>(ticket).batch; });
   const Status prepared = round.mode == LookupMode::kTrain ? PrepareAndInsert(table, batch)
                                                            : table.shard->Prepare(batch, false).status();
+  if (!prepared.ok() && round.parts.size() > 1) return LookupOneByOne(round, table);
   if (!prepared.ok()) {
     return AnswerMine<LookupRequest>(round, [&](LookupRequest& request) { request.done(prepared); });
   }
@@ -26,6 +27,16 @@ void Operations::Lookup(const Round& round, Table& table) {
     const std::size_t size = part.samples * width;
     std::get<LookupRequest>(request).done(PooledValues{{mine.values, mine.values.get() + first}, size});
     first += size;
+  }
+}
+
+// Requests that only share a round do not share its failure: one whose keys fit is served.
+void Operations::LookupOneByOne(const Round& round, Table& table) {
+  for (const RoundPart& part : round.parts) {
+    Round alone = round;
+    alone.parts = {part};
+    alone.waiters = {part.ticket};
+    Lookup(alone, table);
   }
 }
 

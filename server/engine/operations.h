@@ -36,7 +36,8 @@ class Operations {
 
  private:
   void Lookup(const Round& round, Table& table);  // lookup.cc
-  void Push(const Round& round, Table& table);    // push.cc
+  void LookupOneByOne(const Round& round, Table& table);
+  void Push(const Round& round, Table& table);  // push.cc
   void CreateTable(const Round& round);           // table_operations.cc
   void DropTable(const Round& round);
   void Summarize(const Round& round, Table& table);

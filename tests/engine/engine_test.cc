@@ -63,7 +63,11 @@ class RunningEngine {
     return created->id;
   }
   Result<std::vector<float>> Lookup(TableId table, const Bags& bags, LookupMode mode = LookupMode::kTrain) {
-    return Ask<std::vector<float>>([&](auto done) {
+    return StartLookup(table, bags, mode).get();
+  }
+  std::future<Result<std::vector<float>>> StartLookup(TableId table, const Bags& bags,
+                                                      LookupMode mode = LookupMode::kTrain) {
+    return Start<std::vector<float>>([&](auto done) {
       engine_.Submit(LookupRequest{table, mode, PartOf(bags), [done](const Result<PooledValues>& pooled) {
                                      if (!pooled.ok()) return done(pooled.status());
                                      done(std::vector<float>(pooled->values.get(), pooled->values.get() + pooled->size));
@@ -261,6 +265,22 @@ TEST_F(EngineTest, AFullTableRefusesTheWholeBatchOnAllRanks) {
   Meet();
   many.keys[0] = 1;  // six new ones fit, though some come twice
   EXPECT_TRUE(ranks().Lookup(table, many).ok());
+  Meet();
+}
+
+TEST_F(EngineTest, ALookupIsNotRefusedForTheKeysOfAnotherInItsRound) {
+  const TableId table = ranks().Create(Ones(2));
+  const Bags present{1, {1, 2}, {0, 1, 2}};
+  ASSERT_TRUE(ranks().Lookup(table, present).ok());
+  Meet();
+  std::vector<std::future<Result<std::vector<float>>>> good;
+  std::vector<std::future<Result<std::vector<float>>>> bad;
+  for (std::uint64_t turn = 0; turn < 20; ++turn) {
+    bad.push_back(ranks().StartLookup(table, {1, {1, 100 + turn}, {0, 1, 2}}));
+    good.push_back(ranks().StartLookup(table, present));
+  }
+  for (auto& answer : good) EXPECT_TRUE(answer.get().ok());
+  for (auto& answer : bad) EXPECT_EQ(answer.get().status().code(), StatusCode::kResourceExhausted);
   Meet();
 }
 
