@@ -15,7 +15,7 @@
 #       below tests/ and LABELS; it is built with -O1, because compiling tests takes longer than running them.
 #
 # Room headers are included from the repository's root ("kernels/shard.h"), the contracts from include/
-# ("slotwise/batch.h"). Which room may include which is checked by tools/check_includes.py.
+# ("slotwise/batch.h"). Which room may include which is checked by cmake/check_includes.py.
 
 # What holds for every target of ours, and for no code of others (generated protobuf code, say).
 function(slotwise_common_options target)
@@ -57,12 +57,37 @@ function(slotwise_cuda_sources target)
   endif()
 endfunction()
 
+# Adds the target's C++ sources to the target `tidy`: clang-tidy runs again on a source when its object was built again.
+function(slotwise_tidy target)
+  if(NOT CLANG_TIDY_PROGRAM)
+    return()
+  endif()
+  set(sources ${ARGN})
+  list(FILTER sources EXCLUDE REGEX "^\\$<")  # a source only some builds have
+  set(stamps)
+  foreach(source IN LISTS sources)
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/${source}.o)
+    set(stamp ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/${source}.tidy)
+    add_custom_command(OUTPUT ${stamp}
+      COMMAND sh -c "\"$@\" 2> ${stamp}.log || { cat ${stamp}.log && exit 1; }" --
+        ${CLANG_TIDY_PROGRAM} -p ${CMAKE_BINARY_DIR} --quiet ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+      COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
+      DEPENDS ${object} ${PROJECT_SOURCE_DIR}/.clang-tidy
+      COMMENT "Tidying ${target}: ${source}"
+      VERBATIM)
+    list(APPEND stamps ${stamp})
+  endforeach()
+  add_custom_target(${target}-tidy DEPENDS ${stamps})
+  add_dependencies(tidy ${target}-tidy)
+endfunction()
+
 function(slotwise_room name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;PRIVATE_DEPENDS")
   add_library(${name} STATIC ${arg_SOURCES})
   slotwise_cuda_sources(${name} ${arg_CUDA_SOURCES})
   target_link_libraries(${name} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS})
   slotwise_common_options(${name})
+  slotwise_tidy(${name} ${arg_SOURCES})
 endfunction()
 
 function(slotwise_program name)
@@ -71,6 +96,7 @@ function(slotwise_program name)
   slotwise_cuda_sources(${name} ${arg_CUDA_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS})
   slotwise_common_options(${name})
+  slotwise_tidy(${name} ${arg_SOURCES})
 endfunction()
 
 function(slotwise_test name)

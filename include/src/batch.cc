@@ -15,7 +15,8 @@ Status Validate(const BatchView& batch, std::uint32_t samples, std::uint32_t slo
   const std::uint64_t bags = std::uint64_t{samples} * slots;
   if (bags > 0xFFFF'FFFEu) {
     return InvalidArgument("samples is " + std::to_string(samples) + ": with " + std::to_string(slots) +
-                           " slots that is " + std::to_string(bags) + " bags, and a batch has at most 4294967294");
+                           " slots that is " + std::to_string(bags) +
+                           " bags, and a batch has at most 4294967294");
   }
   if (offsets.size() != bags + 1) {
     return InvalidArgument("offsets has " + std::to_string(offsets.size()) + " elements: must have " +
@@ -46,8 +47,8 @@ Status Validate(const StepId& step) {
                            std::to_string(StepId::kMaxParts));
   }
   if (step.part >= step.parts) {
-    return InvalidArgument("step.part is " + std::to_string(step.part) + ": must be below step.parts, which is " +
-                           std::to_string(step.parts));
+    return InvalidArgument("step.part is " + std::to_string(step.part) +
+                           ": must be below step.parts, which is " + std::to_string(step.parts));
   }
   return {};
 }

@@ -33,7 +33,9 @@ std::string_view ToString(StatusCode code) {
 Status InvalidArgument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 Status NotFound(std::string message) { return {StatusCode::kNotFound, std::move(message)}; }
 Status AlreadyExists(std::string message) { return {StatusCode::kAlreadyExists, std::move(message)}; }
-Status FailedPrecondition(std::string message) { return {StatusCode::kFailedPrecondition, std::move(message)}; }
+Status FailedPrecondition(std::string message) {
+  return {StatusCode::kFailedPrecondition, std::move(message)};
+}
 Status ResourceExhausted(std::string message) { return {StatusCode::kResourceExhausted, std::move(message)}; }
 Status DeadlineExceeded(std::string message) { return {StatusCode::kDeadlineExceeded, std::move(message)}; }
 Status Unavailable(std::string message) { return {StatusCode::kUnavailable, std::move(message)}; }

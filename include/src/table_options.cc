@@ -91,8 +91,10 @@ Status ValidateOptimizer(const OptimizerOptions& optimizer) {
 }
 
 Status ValidateInitializer(const InitializerOptions& initializer) {
-  if (!std::isfinite(initializer.low)) return Refuse("initializer.low", Text(initializer.low), "must be finite");
-  if (!std::isfinite(initializer.high)) return Refuse("initializer.high", Text(initializer.high), "must be finite");
+  if (!std::isfinite(initializer.low))
+    return Refuse("initializer.low", Text(initializer.low), "must be finite");
+  if (!std::isfinite(initializer.high))
+    return Refuse("initializer.high", Text(initializer.high), "must be finite");
   if (initializer.low > initializer.high) {
     return Refuse("initializer.low", Text(initializer.low),
                   "must not be above initializer.high, which is " + Text(initializer.high));
@@ -114,13 +116,16 @@ TableName::TableName(std::string_view name) {
 Status Validate(const TableOptions& options) {
   if (Status status = ValidateName(options.name.view()); !status.ok()) return status;
   if (options.dim < 1 || options.dim > TableOptions::kMaxDim) {
-    return Refuse("dim", std::to_string(options.dim), "must be 1 to " + std::to_string(TableOptions::kMaxDim));
+    return Refuse("dim", std::to_string(options.dim),
+                  "must be 1 to " + std::to_string(TableOptions::kMaxDim));
   }
   if (options.slots < 1 || options.slots > TableOptions::kMaxSlots) {
-    return Refuse("slots", std::to_string(options.slots), "must be 1 to " + std::to_string(TableOptions::kMaxSlots));
+    return Refuse("slots", std::to_string(options.slots),
+                  "must be 1 to " + std::to_string(TableOptions::kMaxSlots));
   }
   if (options.combiner != Combiner::kSum && options.combiner != Combiner::kMean) {
-    return Refuse("combiner", std::to_string(static_cast<int>(options.combiner)), "must be 0 (sum) or 1 (mean)");
+    return Refuse("combiner", std::to_string(static_cast<int>(options.combiner)),
+                  "must be 0 (sum) or 1 (mean)");
   }
   if (Status status = ValidateOptimizer(options.optimizer); !status.ok()) return status;
   if (Status status = ValidateInitializer(options.initializer); !status.ok()) return status;

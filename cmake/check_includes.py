@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Checks that rooms include each other one way only, as docs/design.md draws it.
+
+Prints one line for each forbidden #include and exits 1 if there is one. Run by `./dev lint` and by CTest.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A room is a folder. Of each: the rooms (a file where only that one may be seen) and the libraries it may include.
+# Every room may include itself, the contracts and the standard library. Tests, benchmarks and main.cc see everything.
+ROOMS: dict[str, tuple[set[str], set[str]]] = {
+    "include": (set(), set()),
+    "kernels": (set(), {"tbb", "cuda"}),
+    "server/collective": (set(), {"mpi", "nccl"}),
+    "server/durability": (set(), set()),
+    "server/engine": ({"kernels/shard.h", "server/collective/collective.h", "server/durability"}, {"spdlog"}),
+    "server/rpc": ({"server/engine", "proto"}, {"grpc", "spdlog"}),
+    "server/ops": ({"proto"}, {"grpc", "spdlog"}),
+    "client/cpp": ({"proto"}, {"grpc"}),
+}
+
+# Which #include <...> belongs to which library. What matches none is the standard library, or harmless.
+LIBRARIES = {
+    "cuda": re.compile(r"cuda|cub/|thrust/|curand|cooperative_groups|nv/"),
+    "nccl": re.compile(r"nccl"),
+    "mpi": re.compile(r"mpi"),
+    "tbb": re.compile(r"(oneapi/)?tbb/"),
+    "grpc": re.compile(r"grpc|google/protobuf/"),
+    "spdlog": re.compile(r"spdlog/"),
+}
+CUDA_FILES = re.compile(r"kernels/backend/cuda\.cuh$|.*\.cu$|server/collective/nccl\.[^/]*$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
+
+
+def room_of(path: str) -> str:
+    """The room that a file of the repository, or an #include "...", lies in; "" if in none."""
+    if path.startswith("slotwise/v1/"):
+        return "proto"
+    if path.startswith("slotwise/"):
+        return "include"
+    return next((room for room in ROOMS if path.startswith(room + "/")), "")
+
+
+def objection(file: str, bracket: str, included: str) -> str | None:
+    """Why `file` may not include `included`, or None if it may."""
+    room = room_of(file)
+    library = next((name for name, pattern in LIBRARIES.items() if bracket == "<" and pattern.match(included)), None)
+    if library in ("cuda", "nccl") and not CUDA_FILES.match(file):
+        return "CUDA headers belong in kernels/backend/cuda.cuh, *.cu and server/collective/nccl.* alone"
+    if room not in ROOMS:
+        return None
+    rooms, libraries = ROOMS[room]
+    if library and library not in libraries:
+        return f"{room} does not know {library}"
+    if bracket == "<":
+        return None
+    if "/" not in included:
+        return "write the path from the repository's root"
+    target = room_of(included)
+    if target in (room, "include") or target in rooms or included in rooms:
+        return None
+    return f"{room} may not know {target or 'that'}"
+
+
+def main() -> int:
+    """Checks every C++ and CUDA file below the rooms."""
+    complaints = []
+    folders = ("include", "kernels", "server", "client/cpp", "tests", "bench")
+    files = [f for folder in folders for f in (ROOT / folder).rglob("*") if re.fullmatch(r"\.(h|inl|cc|cuh?)", f.suffix)]
+    for path in sorted(files):
+        file = path.relative_to(ROOT).as_posix()
+        text = path.read_text(encoding="utf-8")
+        for match in INCLUDE.finditer(text):
+            why = objection(file, match[1], match[2])
+            if why:
+                line = text.count("\n", 0, match.start(2)) + 1
+                complaints.append(f"{file}:{line}: #include of {match[2]}: {why}")
+    print("\n".join(complaints) if complaints else f"includes go one way in {len(files)} files")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
