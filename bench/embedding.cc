@@ -19,7 +19,8 @@ class PowerLaw {
   std::uint32_t operator()(std::mt19937_64& random) const {
     const double u = static_cast<double>(random() >> 11) * 0x1p-53;
     const double n = rows_ + 1.0;
-    const double x = std::abs(power_) < 1e-9 ? std::pow(n, u) : std::pow(1 + u * (std::pow(n, power_) - 1), 1 / power_);
+    const double x =
+        std::abs(power_) < 1e-9 ? std::pow(n, u) : std::pow(1 + u * (std::pow(n, power_) - 1), 1 / power_);
     return std::min(rows_ - 1, static_cast<std::uint32_t>(x - 1));
   }
 
@@ -40,7 +41,9 @@ template <class T>
 class OnDevice {
  public:
   OnDevice(Device& device, const std::vector<T>& host)
-      : device_(device), data_(static_cast<T*>(device.Allocate(host.size() * sizeof(T)))), size_(host.size()) {
+      : device_(device),
+        data_(static_cast<T*>(device.Allocate(host.size() * sizeof(T)))),
+        size_(host.size()) {
     device.Upload(data_, host.data(), host.size() * sizeof(T));
   }
   ~OnDevice() { device_.Free(data_); }
@@ -94,7 +97,8 @@ EmbeddingResult RunEmbedding(Device& device, const EmbeddingOptions& o) {
   {
     const OnDevice keys(device, all);
     const OnDevice offsets(device, each);
-    Must(shard.Prepare({{keys.data(), keys.size()}, {offsets.data(), offsets.size()}}, true).ok(), "no room for rows");
+    Must(shard.Prepare({{keys.data(), keys.size()}, {offsets.data(), offsets.size()}}, true).ok(),
+         "no room for rows");
     shard.Insert();
   }
 

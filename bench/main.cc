@@ -21,8 +21,9 @@ void Print(const char* what, const slotwise::bench::Measured& measured, double k
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Times a pooled lookup and a training step of one shard. The result is checked first.\n"
-               "The floor is the bytes that must move over this machine's copy bandwidth.");
+  CLI::App app(
+      "Times a pooled lookup and a training step of one shard. The result is checked first.\n"
+      "The floor is the bytes that must move over this machine's copy bandwidth.");
   app.option_defaults()->always_capture_default();
   slotwise::bench::EmbeddingOptions options;
   int threads = 0;
@@ -33,10 +34,13 @@ int main(int argc, char** argv) {
   app.add_option("--batch", options.batch, "samples")->check(CLI::PositiveNumber);
   app.add_option("--alpha", options.alpha, "exponent of the power law over rows; 0 is uniform");
   app.add_option("--optimizer", options.optimizer, "sgd, adagrad or adam")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, OptimizerKind>{
-          {"sgd", OptimizerKind::kSgd}, {"adagrad", OptimizerKind::kAdaGrad}, {"adam", OptimizerKind::kAdam}}));
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, OptimizerKind>{{"sgd", OptimizerKind::kSgd},
+                                                                       {"adagrad", OptimizerKind::kAdaGrad},
+                                                                       {"adam", OptimizerKind::kAdam}}));
   app.add_option("--threads", threads, "CPU threads; 0 is all")->check(CLI::NonNegativeNumber);
-  app.add_option("--repeats", options.repeats, "timed runs, of which the median counts")->check(CLI::PositiveNumber);
+  app.add_option("--repeats", options.repeats, "timed runs, of which the median counts")
+      ->check(CLI::PositiveNumber);
   app.add_option("--seed", options.seed, "of the batch's keys");
   CLI11_PARSE(app, argc, argv);
 
@@ -45,8 +49,9 @@ int main(int argc, char** argv) {
     const auto result = slotwise::bench::RunEmbedding(*device, options);
     const double bandwidth = slotwise::bench::HostCopyBandwidth(threads);
     const double keys = static_cast<double>(options.batch) * options.slots * options.hot;
-    std::printf("%s, %u rows x %u, %u x %u bags of %u keys, alpha %.2f, copy %.1f GB/s\n", device->Name().c_str(),
-                options.rows, options.dim, options.batch, options.slots, options.hot, options.alpha, bandwidth / 1e9);
+    std::printf("%s, %u rows x %u, %u x %u bags of %u keys, alpha %.2f, copy %.1f GB/s\n",
+                device->Name().c_str(), options.rows, options.dim, options.batch, options.slots, options.hot,
+                options.alpha, bandwidth / 1e9);
     Print("lookup", result.lookup, keys, bandwidth);
     Print("step", result.step, keys, bandwidth);
   } catch (const std::exception& error) {

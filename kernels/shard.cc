@@ -17,9 +17,10 @@ StepScalars ScalarsOfStep(const OptimizerOptions& optimizer, std::uint64_t step)
   StepScalars scalars{optimizer.learning_rate, 0};
   if (optimizer.kind == OptimizerKind::kAdam) {
     const auto t = static_cast<double>(step);
-    scalars.adam_rate = static_cast<float>(static_cast<double>(optimizer.learning_rate) *
-                                           std::sqrt(1.0 - std::pow(static_cast<double>(optimizer.beta2), t)) /
-                                           (1.0 - std::pow(static_cast<double>(optimizer.beta1), t)));
+    scalars.adam_rate =
+        static_cast<float>(static_cast<double>(optimizer.learning_rate) *
+                           std::sqrt(1.0 - std::pow(static_cast<double>(optimizer.beta2), t)) /
+                           (1.0 - std::pow(static_cast<double>(optimizer.beta1), t)));
   }
   return scalars;
 }

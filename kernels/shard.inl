@@ -309,13 +309,12 @@ class ShardOn final : public Shard {
       float* out = sums_[level % 2].Reserve(queue_, std::size_t{blocks} * options_.dim);
       const body::Level items{first, length};
       if (level == 0) {
-        B::ForEachTile(queue_, blocks, options_.dim,
-                       body::SumBlocks<body::BagGradients>{items, source, block_offset, longs,
-                                                           options_.dim, out});
-      } else {
         B::ForEachTile(
             queue_, blocks, options_.dim,
-            body::SumBlocks<body::BlockSums>{items, sums, block_offset, longs, options_.dim, out});
+            body::SumBlocks<body::BagGradients>{items, source, block_offset, longs, options_.dim, out});
+      } else {
+        B::ForEachTile(queue_, blocks, options_.dim,
+                       body::SumBlocks<body::BlockSums>{items, sums, block_offset, longs, options_.dim, out});
       }
       sums.sums = out;
       first = block_offset;

@@ -47,10 +47,10 @@ enum class OptimizerKind : std::uint8_t { kSgd, kAdaGrad, kAdam };
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
   float learning_rate = 0.01F;
-  float epsilon = 1e-10F;             // AdaGrad 1e-10 (PyTorch's default), Adam 1e-8
-  float initial_accumulator = 0.0F;   // AdaGrad: s of a new row
-  float beta1 = 0.9F;                 // Adam
-  float beta2 = 0.999F;               // Adam
+  float epsilon = 1e-10F;            // AdaGrad 1e-10 (PyTorch's default), Adam 1e-8
+  float initial_accumulator = 0.0F;  // AdaGrad: s of a new row
+  float beta1 = 0.9F;                // Adam
+  float beta2 = 0.999F;              // Adam
 
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };
@@ -75,8 +75,9 @@ struct TableOptions {
   Combiner combiner = Combiner::kSum;
   OptimizerOptions optimizer;
   InitializerOptions initializer;
-  std::uint64_t initial_rows = 0;                        // rows to make room for at once, over all ranks
-  std::uint64_t max_rows = std::uint64_t{1} << 30;       // the most rows over all ranks; past it a batch is refused
+  std::uint64_t initial_rows = 0;  // rows to make room for at once, over all ranks
+  std::uint64_t max_rows = std::uint64_t{1}
+                           << 30;  // the most rows over all ranks; past it a batch is refused
 
   friend bool operator==(const TableOptions&, const TableOptions&) = default;
 };

@@ -11,7 +11,8 @@
 
 namespace slotwise {
 
-static_assert(std::endian::native == std::endian::little, "Slotwise puts arrays on the wire as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "Slotwise puts arrays on the wire as they lie in memory");
 
 // An embedding's identity: any 64-bit value is legal, 0 and the largest included.
 enum class Key : std::uint64_t {};
@@ -33,10 +34,8 @@ enum class Rank : std::int32_t {};
 
 // The integer inside a strong type: `Value(key)`.
 template <class Strong>
-  requires std::is_enum_v<Strong>
-constexpr auto Value(Strong strong) noexcept {
-  return static_cast<std::underlying_type_t<Strong>>(strong);
-}
+requires std::is_enum_v<Strong>
+constexpr auto Value(Strong strong) noexcept { return static_cast<std::underlying_type_t<Strong>>(strong); }
 
 }  // namespace slotwise
 

@@ -46,14 +46,14 @@ struct Measure {
 template <class B>
 concept Backend = requires(typename B::Queue& queue, typename B::template Scratch<float>& scratch,
                            typename B::template Growing<float>& growing, PairBuffers& pairs, const Key* keys,
-                           Key* kept, std::uint32_t* indices, const std::uint32_t* counts, std::uint64_t* word,
-                           std::size_t n, std::uint32_t n32) {
+                           Key* kept, std::uint32_t* indices, const std::uint32_t* counts,
+                           std::uint64_t* word, std::size_t n, std::uint32_t n32) {
   // Scratch<T>: an array whose contents need not survive; Reserve(queue, n) makes it at least n long and gives it.
   { scratch.Reserve(queue, n) } -> std::same_as<float*>;
 
   // Growing<T>(queue, limit): an array that keeps its contents as it grows, up to `limit` elements.
   // Grow(n) throws std::bad_alloc, and then it is as it was. New elements are uninitialised.
-  { growing.Grow(n) };
+  {growing.Grow(n)};
   { growing.data() } -> std::same_as<float*>;
   { growing.size() } -> std::same_as<std::size_t>;
 

@@ -62,7 +62,8 @@ struct CpuBackend {
     });
   }
 
-  static std::uint32_t ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out);
+  static std::uint32_t ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n,
+                                     std::uint32_t* out);
 
   template <class Keep>
   static std::uint32_t SelectKeys(Queue& queue, const Key* keys, std::uint32_t n, Key* out, Keep keep) {

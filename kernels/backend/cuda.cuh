@@ -97,7 +97,8 @@ struct CudaBackend {
     return Tiles<CudaTile<32>>(queue, n, f);
   }
 
-  static std::uint32_t ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out) {
+  static std::uint32_t ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n,
+                                     std::uint32_t* out) {
     // One item more than asked for: its own value is not read into any result, its place receives the total.
     WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
       return cub::DeviceScan::ExclusiveSum(memory, bytes, in, out, std::uint64_t{n} + 1, queue.stream());
@@ -143,7 +144,9 @@ struct CudaBackend {
     CopyOut(queue, &host, value, 1);
     return host;
   }
-  static void Put(Queue& queue, std::uint32_t* place, std::uint32_t value) { CopyIn(queue, place, &value, 1); }
+  static void Put(Queue& queue, std::uint32_t* place, std::uint32_t value) {
+    CopyIn(queue, place, &value, 1);
+  }
 
   template <class T>
   static void CopyIn(Queue& queue, T* to, const T* from, std::size_t n) {

@@ -20,10 +20,10 @@ namespace slotwise {
                            cudaGetErrorString(error));
 }
 
-#define SLOTWISE_CUDA_TRY(call)                                                          \
-  do {                                                                                   \
-    if (const cudaError_t error = (call); error != cudaSuccess)                          \
-      ::slotwise::ThrowCudaError(error, #call, __FILE__, __LINE__);                      \
+#define SLOTWISE_CUDA_TRY(call)                                     \
+  do {                                                              \
+    if (const cudaError_t error = (call); error != cudaSuccess)     \
+      ::slotwise::ThrowCudaError(error, #call, __FILE__, __LINE__); \
   } while (false)
 
 }  // namespace slotwise

@@ -105,8 +105,8 @@ class CudaGrowing {
     if (n > limit_) throw std::bad_alloc();
     CudaMemory larger(queue_->stream(), n * sizeof(T));
     if (memory_.data() != nullptr) {
-      SLOTWISE_CUDA_TRY(cudaMemcpyAsync(larger.data(), memory_.data(), memory_.bytes(), cudaMemcpyDeviceToDevice,
-                                        queue_->stream()));
+      SLOTWISE_CUDA_TRY(cudaMemcpyAsync(larger.data(), memory_.data(), memory_.bytes(),
+                                        cudaMemcpyDeviceToDevice, queue_->stream()));
     }
     std::swap(memory_, larger);
   }

@@ -108,10 +108,10 @@ struct AddKeys {
   TableRef table;
   const Key* keys;
   const std::uint32_t* absent;
-  std::uint64_t* slot_of;    // [absent keys] where the i-th went
-  std::uint32_t* rows_used;  // the next row
-  std::uint32_t rows_before; // its value before the launch
-  Key* new_keys;             // [new rows] the key of each new row
+  std::uint64_t* slot_of;     // [absent keys] where the i-th went
+  std::uint32_t* rows_used;   // the next row
+  std::uint32_t rows_before;  // its value before the launch
+  Key* new_keys;              // [new rows] the key of each new row
 
   SLOTWISE_HD void operator()(std::uint32_t i) const {
     const Key key = keys[absent[i]];

@@ -19,7 +19,9 @@ struct RowsRef {
   std::uint32_t dim;
   std::uint32_t stride;  // floats a record
 
-  SLOTWISE_HD float* Record(RowIndex row) const { return data + static_cast<std::size_t>(Value(row)) * stride; }
+  SLOTWISE_HD float* Record(RowIndex row) const {
+    return data + static_cast<std::size_t>(Value(row)) * stride;
+  }
 };
 
 // Uniform in [low, high), from (seed, key, element) alone: semantics.md, "Ownership and first values".

@@ -21,7 +21,9 @@ namespace slotwise::body {
 
 inline constexpr std::uint32_t kSumBlock = 32;
 
-SLOTWISE_HD constexpr std::uint32_t BlocksOf(std::uint32_t items) { return (items + kSumBlock - 1) / kSumBlock; }
+SLOTWISE_HD constexpr std::uint32_t BlocksOf(std::uint32_t items) {
+  return (items + kSumBlock - 1) / kSumBlock;
+}
 
 // Writes beside every key the bag it is in.
 struct ExpandBags {
@@ -94,7 +96,8 @@ struct UpdateShortRows {
     float* record = table.Record(segments.Row(segment));
     ForEachChunk(tile, table.dim, [&](auto chunk) {
       float g[Tile::kElements];
-      SumInOrder<Tile>(chunk, length, [&](std::uint32_t i) { return source(begin + i); }, g);
+      SumInOrder<Tile>(
+          chunk, length, [&](std::uint32_t i) { return source(begin + i); }, g);
       for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
         if (chunk.Has(k)) optimizer(record + chunk.Element(k), table.dim, g[k]);
       }
@@ -145,8 +148,9 @@ struct SumBlocks {
     float* out = sums + static_cast<std::size_t>(block) * dim;
     ForEachChunk(tile, dim, [&](auto chunk) {
       float sum[Tile::kElements];
-      SumInOrder<Tile>(chunk, left < kSumBlock ? left : kSumBlock,
-                       [&](std::uint32_t i) { return source(begin + i); }, sum);
+      SumInOrder<Tile>(
+          chunk, left < kSumBlock ? left : kSumBlock, [&](std::uint32_t i) { return source(begin + i); },
+          sum);
       for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
         if (chunk.Has(k)) out[chunk.Element(k)] = sum[k];
       }
@@ -170,7 +174,9 @@ struct SumBlocks {
 struct BlockSums {
   const float* sums;
   std::uint32_t dim;
-  SLOTWISE_HD const float* operator()(std::uint32_t i) const { return sums + static_cast<std::size_t>(i) * dim; }
+  SLOTWISE_HD const float* operator()(std::uint32_t i) const {
+    return sums + static_cast<std::size_t>(i) * dim;
+  }
 };
 
 // A tile a long segment, once its sum is one item.
@@ -186,7 +192,8 @@ struct UpdateLongRows {
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t s) const {
     const float* g = source(s);
     float* record = table.Record(segments.Row(long_segments[s]));
-    for (std::uint32_t j = tile.lane(); j < table.dim; j += Tile::kLanes) optimizer(record + j, table.dim, g[j]);
+    for (std::uint32_t j = tile.lane(); j < table.dim; j += Tile::kLanes)
+      optimizer(record + j, table.dim, g[j]);
   }
 };
 

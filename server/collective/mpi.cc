@@ -22,7 +22,8 @@ namespace {
 
 // Counts are ints in MPI; the engine's round limit keeps them far below this.
 int Count(std::size_t count) {
-  if (count > INT_MAX) throw std::runtime_error("a collective of " + std::to_string(count) + " elements a rank");
+  if (count > INT_MAX)
+    throw std::runtime_error("a collective of " + std::to_string(count) + " elements a rank");
   return static_cast<int>(count);
 }
 
@@ -128,8 +129,9 @@ class MpiCollective final : public Collective {
     in.Place();
     if (received_.size() < size * sizes.size()) received_.resize(size * sizes.size());
     MPI_Request request = MPI_REQUEST_NULL;
-    SLOTWISE_MPI_TRY(MPI_Ialltoallv(partial, out.counts.data(), out.displacements.data(), MPI_FLOAT, received_.data(),
-                                    in.counts.data(), in.displacements.data(), MPI_FLOAT, data_.get(), &request));
+    SLOTWISE_MPI_TRY(MPI_Ialltoallv(partial, out.counts.data(), out.displacements.data(), MPI_FLOAT,
+                                    received_.data(), in.counts.data(), in.displacements.data(), MPI_FLOAT,
+                                    data_.get(), &request));
     Await(request);
     if (size == 0) return;
     std::copy_n(received_.data(), size, mine);
@@ -165,7 +167,8 @@ class MpiCollective final : public Collective {
       if (arrived == 0) return false;
       const std::uint64_t woken = received_wait_;
       ListenForWakes();
-      if (woken == wait) return true;  // others may have woken us for this wait too; those count as old from here
+      if (woken == wait)
+        return true;  // others may have woken us for this wait too; those count as old from here
     }
   }
 

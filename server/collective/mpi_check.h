@@ -16,10 +16,10 @@ namespace slotwise {
   throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " + call + ": " + text);
 }
 
-#define SLOTWISE_MPI_TRY(call)                                                \
-  do {                                                                        \
-    if (const int error = (call); error != MPI_SUCCESS)                       \
-      ::slotwise::ThrowMpiError(error, #call, __FILE__, __LINE__);            \
+#define SLOTWISE_MPI_TRY(call)                                     \
+  do {                                                             \
+    if (const int error = (call); error != MPI_SUCCESS)            \
+      ::slotwise::ThrowMpiError(error, #call, __FILE__, __LINE__); \
   } while (false)
 
 }  // namespace slotwise

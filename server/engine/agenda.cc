@@ -49,13 +49,15 @@ void Agenda::Absorb(std::span<const Header> headers) {
       AbsorbOne(Rank{static_cast<std::int32_t>(r)}, header.announcements[i]);
     }
   }
-  DropSteps(DeadlineExceeded("not all parts of the step came within " + std::to_string(limits_.step_timeout_ms) +
-                             " ms; nothing of it was applied"),
-            [](const Step& step, std::uint64_t now) { return step.deadline_ms <= now; }, now_ms_);
+  DropSteps(
+      DeadlineExceeded("not all parts of the step came within " + std::to_string(limits_.step_timeout_ms) +
+                       " ms; nothing of it was applied"),
+      [](const Step& step, std::uint64_t now) { return step.deadline_ms <= now; }, now_ms_);
   drained_ = all_closed && all_empty;
   if (drained_) {
-    DropSteps(Unavailable("the server is stopping, and parts of the step are missing; nothing of it was applied"),
-              [](const Step&, std::uint64_t) { return true; }, 0);
+    DropSteps(
+        Unavailable("the server is stopping, and parts of the step are missing; nothing of it was applied"),
+        [](const Step&, std::uint64_t) { return true; }, 0);
   }
 }
 
@@ -70,7 +72,8 @@ void Agenda::AbsorbOne(Rank rank, const Announcement& announcement) {
     return;
   }
   const auto table = tables_.find(announcement.table);
-  if (table == tables_.end()) return Reply(ticket, NotFound("the table was dropped while the request waited"));
+  if (table == tables_.end())
+    return Reply(ticket, NotFound("the table was dropped while the request waited"));
   if (announcement.operation == Operation::kPush) return AbsorbPush(ticket, announcement, table->second);
   round.table = announcement.table;
   round.mode = announcement.mode;
@@ -87,8 +90,8 @@ void Agenda::AbsorbPush(const Ticket& ticket, const Announcement& announcement, 
   }
   const StepKey key{announcement.table, id.session, id.number};
   const auto same = [&](const Round& round) {
-    return round.operation == Operation::kPush && round.table == key.table && round.step.session == key.session &&
-           round.step.number == key.number;
+    return round.operation == Operation::kPush && round.table == key.table &&
+           round.step.session == key.session && round.step.number == key.number;
   };
   if (const auto complete = std::ranges::find_if(ready_, same); complete != ready_.end()) {
     complete->waiters.push_back(ticket);
@@ -101,8 +104,8 @@ void Agenda::AbsorbPush(const Ticket& ticket, const Announcement& announcement, 
     step.parts = id.parts;
     step.deadline_ms = now_ms_ + limits_.step_timeout_ms;
   } else if (step.parts != id.parts) {
-    return Reply(ticket, InvalidArgument("step.parts is " + std::to_string(id.parts) + ", but " + Name(id) + " has " +
-                                         std::to_string(step.parts) + " parts"));
+    return Reply(ticket, InvalidArgument("step.parts is " + std::to_string(id.parts) + ", but " + Name(id) +
+                                         " has " + std::to_string(step.parts) + " parts"));
   }
   step.waiters.push_back(ticket);
   const RoundPart part{ticket, announcement.samples, announcement.keys, id.part};
@@ -110,8 +113,9 @@ void Agenda::AbsorbPush(const Ticket& ticket, const Announcement& announcement, 
   step.bytes += BytesOf(key.table, part.samples, part.keys);
   if (step.bytes > limits_.max_round_bytes) {
     for (const Ticket& waiter : step.waiters) {
-      Reply(waiter, ResourceExhausted(Name(id) + " is larger than the " + std::to_string(limits_.max_round_bytes) +
-                                      " bytes that one round may gather"));
+      Reply(waiter,
+            ResourceExhausted(Name(id) + " is larger than the " + std::to_string(limits_.max_round_bytes) +
+                              " bytes that one round may gather"));
     }
     incomplete_.erase(entry);
     return;
@@ -140,7 +144,8 @@ std::optional<Round> Agenda::Next() {
 void Agenda::GatherLookups(Round& round) {
   std::uint64_t bytes = BytesOf(round.table, round.parts[0].samples, round.parts[0].keys);
   std::erase_if(ready_, [&](const Round& other) {
-    if (other.operation != Operation::kLookup || other.table != round.table || other.mode != round.mode) return false;
+    if (other.operation != Operation::kLookup || other.table != round.table || other.mode != round.mode)
+      return false;
     const RoundPart& part = other.parts[0];
     const std::uint64_t more = BytesOf(round.table, part.samples, part.keys);
     if (bytes + more > limits_.max_round_bytes) return false;

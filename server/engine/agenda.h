@@ -46,9 +46,10 @@ struct Round {
   LookupMode mode = LookupMode::kTrain;
   bool with_digest = false;
   TableId table{0};
-  StepId step;                   // of a push; `part` means nothing here
-  std::vector<RoundPart> parts;  // in rank order; one rank's in the order they came. Pushes, creations: as announced
-  std::vector<Ticket> waiters;   // whom to tell how it went
+  StepId step;  // of a push; `part` means nothing here
+  std::vector<RoundPart>
+      parts;  // in rank order; one rank's in the order they came. Pushes, creations: as announced
+  std::vector<Ticket> waiters;  // whom to tell how it went
 };
 
 // How a request ended without a round of its own.

@@ -70,11 +70,12 @@ class Engine::Impl {
     if constexpr (requires { request.batch; }) {
       const auto table = tables_.Find(request.table);
       if (!table) return NotFound("the table was dropped");
-      const std::uint64_t bytes = RoundBytes(request.batch.samples, request.batch.keys.size(), table->options.slots,
-                                             table->options.dim);
+      const std::uint64_t bytes = RoundBytes(request.batch.samples, request.batch.keys.size(),
+                                             table->options.slots, table->options.dim);
       if (bytes > options_.max_round_bytes) {
         return ResourceExhausted("the batch gathers " + std::to_string(bytes) + " bytes, more than the " +
-                                 std::to_string(options_.max_round_bytes) + " of a round: send it in smaller parts");
+                                 std::to_string(options_.max_round_bytes) +
+                                 " of a round: send it in smaller parts");
       }
     }
     return {};
@@ -108,9 +109,12 @@ class Engine::Impl {
     for (;;) {
       const Clock::duration waited = Clock::now() - begin;
       const bool alone = collective_.size() == 1;
-      const auto pause = alone ? std::chrono::microseconds(kTick) : waited < kRecently ? kFirstPause : kLastPause;
+      const auto pause = alone                ? std::chrono::microseconds(kTick)
+                         : waited < kRecently ? kFirstPause
+                                              : kLastPause;
       const bool tick = agenda_.HasIncompleteSteps() && waited >= kTick;
-      if (inbox_.AwaitNews(tick ? std::chrono::microseconds(0) : pause) || tick) return collective_.Wake(waits_);
+      if (inbox_.AwaitNews(tick ? std::chrono::microseconds(0) : pause) || tick)
+        return collective_.Wake(waits_);
       if (collective_.PollWake(waits_)) return;
     }
   }

@@ -10,8 +10,9 @@ namespace slotwise {
 
 void Operations::Lookup(const Round& round, Table& table) {
   const BatchLayout layout(round, table.info.options.slots, collective_.size());
-  const BatchView batch = gather_.Gather(
-      round, layout, [&](TicketNumber ticket) -> const BatchPart& { return Held<LookupRequest>(ticket).batch; });
+  const BatchView batch = gather_.Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
+    return Held<LookupRequest>(ticket).batch;
+  });
   const Status prepared = round.mode == LookupMode::kTrain ? PrepareAndInsert(table, batch)
                                                            : table.shard->Prepare(batch, false).status();
   if (!prepared.ok() && round.parts.size() > 1) return LookupOneByOne(round, table);
@@ -53,7 +54,8 @@ Status Operations::PrepareAndInsert(Table& table, const BatchView& batch) {
   };
   auto [rows, new_rows, inexact, failed] = agree();
   if (failed > 0) {
-    return prepared.ok() ? ResourceExhausted("another rank has no memory for the batch's new keys") : prepared.status();
+    return prepared.ok() ? ResourceExhausted("another rank has no memory for the batch's new keys")
+                         : prepared.status();
   }
   if (rows + new_rows > options.max_rows && inexact > 0) {
     added = {table.shard->ExactNewRows(), true};
@@ -61,8 +63,8 @@ Status Operations::PrepareAndInsert(Table& table, const BatchView& batch) {
   }
   if (rows + new_rows > options.max_rows) {
     return ResourceExhausted("table " + options.name.str() + " is full: it has " + std::to_string(rows) +
-                             " of at most " + std::to_string(options.max_rows) + " rows, and the batch brings " +
-                             std::to_string(new_rows) + " new keys");
+                             " of at most " + std::to_string(options.max_rows) +
+                             " rows, and the batch brings " + std::to_string(new_rows) + " new keys");
   }
   table.shard->Insert();
   return {};
@@ -87,8 +89,8 @@ PooledValues Operations::PoolMine(Table& table, const BatchLayout& layout, const
     pooled_.From(mine.get(), size);
   }
 
-  const std::size_t first_bag =
-      std::accumulate(layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
+  const std::size_t first_bag = std::accumulate(
+      layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
   table.shard->DivideByBagSize(batch.offsets.subspan(first_bag, layout.bags_of[me] + 1),
                                pooled_.For(mine.get(), size));
   pooled_.To(mine.get(), size);

@@ -38,7 +38,7 @@ class Operations {
   void Lookup(const Round& round, Table& table);  // lookup.cc
   void LookupOneByOne(const Round& round, Table& table);
   void Push(const Round& round, Table& table);  // push.cc
-  void CreateTable(const Round& round);           // table_operations.cc
+  void CreateTable(const Round& round);         // table_operations.cc
   void DropTable(const Round& round);
   void Summarize(const Round& round, Table& table);
 

@@ -25,8 +25,7 @@ void Operations::CreateTable(const Round& round) {
   const auto answer = [&](const Result<CreatedTable>& result) {
     AnswerMine<CreateTableRequest>(round, [&](CreateTableRequest& request) { request.done(result); });
   };
-  const TableOptions asked =
-      IsMine(asker) ? Held<CreateTableRequest>(asker.number).options : TableOptions{};
+  const TableOptions asked = IsMine(asker) ? Held<CreateTableRequest>(asker.number).options : TableOptions{};
   const TableOptions options = Everyones(collective_, asked)[static_cast<std::size_t>(Value(asker.rank))];
 
   if (const auto same_name = tables_.Find(options.name.view())) {

@@ -42,7 +42,8 @@ TEST_F(CollectiveTest, AllGatherBlocksFillsTheOthersBlocksEmptyOnesToo) {
     total += bytes[r] / 4;
   }
   std::vector<std::uint32_t> blocks(total, 0);
-  for (std::size_t i = 0; i < bytes[me()] / 4; ++i) blocks[before + i] = static_cast<std::uint32_t>(1000 * me() + i);
+  for (std::size_t i = 0; i < bytes[me()] / 4; ++i)
+    blocks[before + i] = static_cast<std::uint32_t>(1000 * me() + i);
   collective_->AllGatherBlocks(bytes, blocks.data());
   std::size_t at = 0;
   for (std::size_t r = 0; r < ranks(); ++r) {

@@ -48,7 +48,7 @@ TEST(Ledger, TakesTheLargestNumbers) {
 TEST(Ledger, ForgetsTheSessionThatWasSilentLongest) {
   Ledger ledger;
   for (std::uint64_t session = 0; session < Ledger::kMaxSessions; ++session) ledger.Record(session, 1, 1);
-  ledger.Record(0, 2, 2);                      // heard of again
+  ledger.Record(0, 2, 2);                     // heard of again
   ledger.Record(Ledger::kMaxSessions, 1, 1);  // one too many
   EXPECT_EQ(ledger.Find(0, 1), 1);
   EXPECT_EQ(ledger.Find(1, 1), std::nullopt);

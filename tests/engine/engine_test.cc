@@ -45,9 +45,9 @@ BatchPart PartOf(const Bags& bags) {
 class RunningEngine {
  public:
   explicit RunningEngine(std::unique_ptr<Collective> collective, EngineOptions options = {})
-      : collective_(std::move(collective)), engine_(*device_, *collective_, options), thread_([this] {
-          engine_.Run();
-        }) {}
+      : collective_(std::move(collective)),
+        engine_(*device_, *collective_, options),
+        thread_([this] { engine_.Run(); }) {}
   ~RunningEngine() {
     engine_.RequestStop();
     thread_.join();
@@ -58,7 +58,9 @@ class RunningEngine {
 
   // Creating the same table on every rank at once is fine: one of them makes it.
   TableId Create(const TableOptions& options) {
-    const auto created = Ask<CreatedTable>([&](auto done) { engine_.Submit(CreateTableRequest{options, done}); });
+    const auto created = Ask<CreatedTable>([&](auto done) {
+      engine_.Submit(CreateTableRequest{options, done});
+    });
     EXPECT_TRUE(created.ok()) << created.status().message();
     return created->id;
   }
@@ -68,10 +70,11 @@ class RunningEngine {
   std::future<Result<std::vector<float>>> StartLookup(TableId table, const Bags& bags,
                                                       LookupMode mode = LookupMode::kTrain) {
     return Start<std::vector<float>>([&](auto done) {
-      engine_.Submit(LookupRequest{table, mode, PartOf(bags), [done](const Result<PooledValues>& pooled) {
-                                     if (!pooled.ok()) return done(pooled.status());
-                                     done(std::vector<float>(pooled->values.get(), pooled->values.get() + pooled->size));
-                                   }});
+      engine_.Submit(
+          LookupRequest{table, mode, PartOf(bags), [done](const Result<PooledValues>& pooled) {
+                          if (!pooled.ok()) return done(pooled.status());
+                          done(std::vector<float>(pooled->values.get(), pooled->values.get() + pooled->size));
+                        }});
     });
   }
   std::future<Result<std::uint64_t>> StartPush(TableId table, StepId step, const Bags& bags,
@@ -82,7 +85,8 @@ class RunningEngine {
       engine_.Submit(PushRequest{table, step, PartOf(bags), std::move(array), done});
     });
   }
-  Result<std::uint64_t> Push(TableId table, StepId step, const Bags& bags, const std::vector<float>& gradients) {
+  Result<std::uint64_t> Push(TableId table, StepId step, const Bags& bags,
+                             const std::vector<float>& gradients) {
     return StartPush(table, step, bags, gradients).get();
   }
   TableSummary Summarize(TableId table) {
@@ -129,7 +133,8 @@ class EngineTest : public testing::Test {
     const StepId step{1, ++meetings_, static_cast<std::uint32_t>(me()), static_cast<std::uint32_t>(size())};
     Result<std::uint64_t> met = ranks_->Push(table, step, {0, {}, {0}}, {});
     // A rank that was late for the step's deadline meets the others at the next try.
-    while (met.status().code() == StatusCode::kDeadlineExceeded) met = ranks_->Push(table, step, {0, {}, {0}}, {});
+    while (met.status().code() == StatusCode::kDeadlineExceeded)
+      met = ranks_->Push(table, step, {0, {}, {0}}, {});
     EXPECT_TRUE(met.ok()) << met.status().message();
   }
 
@@ -155,7 +160,8 @@ TEST_F(EngineTest, EveryRankGetsItsOwnSamples) {
     std::vector<float> expected;
     for (std::uint32_t sample = 0; sample < bags.samples; ++sample) {
       for (const int keys : {me() + 1, 1}) {
-        for (int k = 0; k < keys; ++k) bags.keys.push_back(static_cast<std::uint64_t>(turn * k + 1000 * sample));
+        for (int k = 0; k < keys; ++k)
+          bags.keys.push_back(static_cast<std::uint64_t>(turn * k + 1000 * sample));
         bags.offsets.push_back(static_cast<std::uint32_t>(bags.keys.size()));
         expected.insert(expected.end(), 4, static_cast<float>(keys));
       }
@@ -187,7 +193,8 @@ TEST_F(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
       Bags bags{1 + static_cast<std::uint32_t>(random() % 20), {}, {0}};
       std::vector<float> gradients;
       for (std::uint32_t bag = 0; bag < 2 * bags.samples; ++bag) {
-        for (std::uint64_t k = random() % 4; k > 0; --k) bags.keys.push_back(random() % 3 == 0 ? 0 : random() % 100);
+        for (std::uint64_t k = random() % 4; k > 0; --k)
+          bags.keys.push_back(random() % 3 == 0 ? 0 : random() % 100);
         bags.offsets.push_back(static_cast<std::uint32_t>(bags.keys.size()));
         for (int j = 0; j < 4; ++j) gradients.push_back(static_cast<float>(random() % 2001) / 1000.0F - 1.0F);
       }
@@ -254,11 +261,14 @@ TEST_F(EngineTest, AFullTableRefusesTheWholeBatchOnAllRanks) {
     many.keys.push_back(key);  // four of them are there ...
     many.offsets.push_back(static_cast<std::uint32_t>(many.keys.size()));
   }
-  for (std::uint64_t key = 0; key < 3; ++key) many.keys[key] = 100 + key;  // ... and seven are new, one too many
+  for (std::uint64_t key = 0; key < 3; ++key)
+    many.keys[key] = 100 + key;  // ... and seven are new, one too many
   const auto refused = ranks().Lookup(table, many);
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_NE(refused.status().message().find("4 of at most 10 rows"), std::string::npos) << refused.status().message();
-  const auto push = ranks().Push(table, {9, static_cast<std::uint64_t>(me()), 0, 1}, many, std::vector<float>(32, 1));
+  EXPECT_NE(refused.status().message().find("4 of at most 10 rows"), std::string::npos)
+      << refused.status().message();
+  const auto push =
+      ranks().Push(table, {9, static_cast<std::uint64_t>(me()), 0, 1}, many, std::vector<float>(32, 1));
   EXPECT_EQ(push.status().code(), StatusCode::kResourceExhausted);
   Meet();
   EXPECT_EQ(ranks().Summarize(table).digest, before.digest);
