@@ -1,0 +1,84 @@
+#include "server/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <vector>
+
+#include "server/ops/host_port.h"
+#include "server/ops/logging.h"
+
+namespace slotwise {
+namespace {
+
+constexpr char kAbout[] =
+    "Slotwise, a parameter server for the embeddings of recommendation models.\n"
+    "One process drives one GPU, or a CPU; mpirun starts as many as there are:\n"
+    "\n"
+    "  slotwise-server                                          one process, defaults\n"
+    "  mpirun -n 4 slotwise-server --config server.pbtxt        four on this machine\n"
+    "  mpirun --hostfile hosts slotwise-server --config ...     on many\n"
+    "\n"
+    "SIGTERM or Ctrl-C to any of them finishes what runs and stops all.\n";
+
+constexpr char kMore[] =
+    "The configuration is protobuf text format; its fields are documented in "
+    "proto/slotwise/v1/config.proto:\n"
+    "\n"
+    "  listen: \"0.0.0.0:7070\"\n"
+    "  tables { name: \"ads\" dim: 16 slots: 26 optimizer { learning_rate: 0.05 adagrad {} } }";
+
+const std::map<std::string, v1::Backend> kBackends{
+    {"auto", v1::BACKEND_AUTO}, {"cpu", v1::BACKEND_CPU}, {"cuda", v1::BACKEND_CUDA}};
+
+}  // namespace
+
+std::variant<Flags, int> ParseFlags(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(kAbout, "slotwise-server");
+  app.footer(kMore);
+  app.set_version_flag("--version", std::string("slotwise-server ") + SLOTWISE_VERSION);
+
+  auto* config = app.add_option("--config", flags.config_path, "The configuration file")->type_name("FILE");
+  const CLI::Validator host_port([](std::string& text) { return ParseHostPort(text).status().message(); },
+                                 "");
+  app.add_option("--listen", flags.listen,
+                 "Address of a machine's first process; the others take the ports after it. There is no\n"
+                 "authentication: 0.0.0.0 is for trusted networks only. Default 127.0.0.1:7070")
+      ->check(host_port)
+      ->type_name("HOST:PORT");
+  app.add_option("--backend", flags.backend,
+                 "auto (CUDA if it can be had, else CPU), cpu or cuda. Default auto")
+      ->transform(CLI::CheckedTransformer(kBackends).description(""))
+      ->type_name("BACKEND");
+  app.add_option(
+         "--threads", flags.threads,
+         "CPU threads of a process for tables. Default 0: all processors, shared among a machine's processes")
+      ->check(CLI::Range(0, 4096).description(""))
+      ->type_name("N");
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error. Default info")
+      ->check(CLI::IsMember(std::vector<std::string>(kLogLevels.begin(), kLogLevels.end())).description(""))
+      ->type_name("LEVEL");
+  app.add_flag("--check-config", flags.check_config,
+               "Read the configuration, say whether it is right, and exit")
+      ->needs(config);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  return flags;
+}
+
+Result<Config> ReadConfig(const Flags& flags) {
+  Result<Config> config = flags.config_path.empty() ? DefaultConfig() : ReadConfig(flags.config_path);
+  if (!config.ok()) return config;
+  v1::ServerConfig& values = config->values;
+  if (flags.listen) values.set_listen(*flags.listen);
+  if (flags.backend) values.set_backend(*flags.backend);
+  if (flags.threads) values.set_threads(*flags.threads);
+  if (flags.log_level) values.set_log_level(*flags.log_level);
+  return config;
+}
+
+}  // namespace slotwise

@@ -1,0 +1,113 @@
+#include "server/ops/config.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "server/ops/config_check.h"
+
+namespace slotwise {
+namespace {
+
+using google::protobuf::TextFormat;
+
+// Keeps the first error, with its place counted from 1 as editors do.
+class FirstError final : public google::protobuf::io::ErrorCollector {
+ public:
+  explicit FirstError(std::string file) : file_(std::move(file)) {}
+
+  void AddError(int line, int column, const std::string& message) override {
+    if (!text_.empty()) return;
+    text_ = file_;
+    if (line >= 0) text_ += ":" + std::to_string(line + 1) + ":" + std::to_string(column + 1);
+    text_ += ": " + message;
+  }
+
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string file_;
+  std::string text_;
+};
+
+// The one place where defaults are filled in; config.proto names them.
+void FillDefaults(v1::ServerConfig& config) {
+  if (config.listen().empty()) config.set_listen("127.0.0.1:7070");
+  if (config.backend() == v1::BACKEND_UNSPECIFIED) config.set_backend(v1::BACKEND_AUTO);
+  if (config.log_level().empty()) config.set_log_level("info");
+  if (config.log_format() == v1::LOG_FORMAT_UNSPECIFIED) config.set_log_format(v1::LOG_FORMAT_TEXT);
+  v1::Limits& limits = *config.mutable_limits();
+  if (limits.max_message_mib() == 0) limits.set_max_message_mib(64);
+  if (limits.max_round_mib() == 0) limits.set_max_round_mib(512);
+  if (limits.max_inbox_mib() == 0) limits.set_max_inbox_mib(1024);
+  if (limits.step_timeout_ms() == 0) limits.set_step_timeout_ms(60'000);
+}
+
+}  // namespace
+
+Result<Config> ParseConfig(const std::string& text, const std::string& file) {
+  Config config;
+  FirstError error(file);
+  TextFormat::ParseInfoTree places;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  parser.WriteLocationsTo(&places);
+  if (!parser.ParseFromString(text, &config.values)) return InvalidArgument(error.text());
+
+  FillDefaults(config.values);
+  const ConfigPlaces where(file, places);
+  if (Status status = CheckConfig(config.values, where); !status.ok()) return status;
+  for (int table = 0; table < config.values.tables_size(); ++table) {
+    config.table_places.push_back(where.Table(table) + "tables[" + std::to_string(table) + "]");
+  }
+  return config;
+}
+
+Result<Config> ReadConfig(const std::string& path) {
+  // C's files tell an empty file from a folder and from an error, with the reason in errno.
+  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen(path.c_str(), "r"), &std::fclose);
+  std::string text;
+  if (file) {
+    std::array<char, 4096> block;
+    while (const std::size_t size = std::fread(block.data(), 1, block.size(), file.get())) {
+      text.append(block.data(), size);
+    }
+  }
+  if (!file || std::ferror(file.get())) {
+    return NotFound("cannot read the configuration " + path + ": " + std::strerror(errno));
+  }
+  return ParseConfig(text, path);
+}
+
+Config DefaultConfig() {
+  Config config;
+  FillDefaults(config.values);
+  return config;
+}
+
+std::uint64_t Fingerprint(const Config& config) {
+  v1::ServerConfig common;
+  *common.mutable_limits() = config.values.limits();
+  *common.mutable_tables() = config.values.tables();
+
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream out(&stream);
+    out.SetSerializationDeterministic(true);
+    common.SerializeToCodedStream(&out);
+  }
+  std::uint64_t hash = 0xcbf2'9ce4'8422'2325u;  // FNV-1a
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x0000'0100'0000'01b3u;
+  return hash;
+}
+
+}  // namespace slotwise

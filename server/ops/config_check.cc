@@ -1,0 +1,120 @@
+#include "server/ops/config_check.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string_view>
+
+#include "server/ops/host_port.h"
+#include "server/ops/logging.h"
+
+namespace slotwise {
+namespace {
+
+using v1::Limits;
+using v1::ServerConfig;
+
+Status Refuse(const std::string& place, std::string_view field, const std::string& value,
+              std::string_view rule) {
+  std::string message = place;
+  message.append(field).append(" is ").append(value).append(": ").append(rule);
+  return InvalidArgument(message);
+}
+
+Status CheckRange(const std::string& place, std::string_view field, std::uint32_t value, std::uint32_t low,
+                  std::uint32_t high) {
+  if (value >= low && value <= high) return {};
+  return Refuse(place, field, std::to_string(value),
+                "must be " + std::to_string(low) + " to " + std::to_string(high));
+}
+
+Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
+  // Protobuf's and gRPC's sizes are 31 bits wide.
+  Status status = CheckRange(where.Limit(Limits::kMaxMessageMibFieldNumber), "limits.max_message_mib",
+                             limits.max_message_mib(), 1, 2047);
+  if (!status.ok()) return status;
+  status = CheckRange(where.Limit(Limits::kMaxRoundMibFieldNumber), "limits.max_round_mib",
+                      limits.max_round_mib(), 1, 1 << 20);
+  if (!status.ok()) return status;
+  status = CheckRange(where.Limit(Limits::kMaxInboxMibFieldNumber), "limits.max_inbox_mib",
+                      limits.max_inbox_mib(), 1, 1 << 24);
+  if (!status.ok()) return status;
+  status = CheckRange(where.Limit(Limits::kStepTimeoutMsFieldNumber), "limits.step_timeout_ms",
+                      limits.step_timeout_ms(), 1, 24u * 3600 * 1000);
+  if (!status.ok()) return status;
+  if (limits.max_inbox_mib() < limits.max_message_mib()) {
+    return Refuse(
+        where.Limit(Limits::kMaxInboxMibFieldNumber), "limits.max_inbox_mib",
+        std::to_string(limits.max_inbox_mib()),
+        "must not be below limits.max_message_mib, which is " + std::to_string(limits.max_message_mib()));
+  }
+  return {};
+}
+
+Status CheckTableNames(const ServerConfig& config, const ConfigPlaces& where) {
+  std::set<std::string_view> names;
+  for (int table = 0; table < config.tables_size(); ++table) {
+    const std::string& name = config.tables(table).name();
+    if (names.insert(name).second) continue;
+    return Refuse(where.Table(table), "tables[" + std::to_string(table) + "].name", '"' + name + '"',
+                  "another table has that name");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string ConfigPlaces::Place(const Tree& tree, const google::protobuf::FieldDescriptor* field,
+                                int index) const {
+  const auto location = tree.GetLocation(field, index);
+  if (location.line < 0) return file_ + ": ";
+  return file_ + ":" + std::to_string(location.line + 1) + ":" + std::to_string(location.column + 1) + ": ";
+}
+
+std::string ConfigPlaces::Field(int number) const {
+  return Place(tree_, ServerConfig::descriptor()->FindFieldByNumber(number), -1);
+}
+
+std::string ConfigPlaces::Limit(int number) const {
+  const auto* limits = ServerConfig::descriptor()->FindFieldByNumber(ServerConfig::kLimitsFieldNumber);
+  const Tree* tree = tree_.GetTreeForNested(limits, -1);
+  if (tree == nullptr) return file_ + ": ";
+  return Place(*tree, Limits::descriptor()->FindFieldByNumber(number), -1);
+}
+
+std::string ConfigPlaces::Table(int index) const {
+  return Place(tree_, ServerConfig::descriptor()->FindFieldByNumber(ServerConfig::kTablesFieldNumber), index);
+}
+
+Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
+  if (const auto listen = ParseHostPort(config.listen()); !listen.ok()) {
+    return InvalidArgument(where.Field(ServerConfig::kListenFieldNumber) +
+                           "listen: " + listen.status().message());
+  }
+  // As ranks get their own ports after the first one's, a host alone is asked for here.
+  if (!config.advertise_host().empty() && !ParseHostPort(config.advertise_host() + ":0").ok()) {
+    return Refuse(where.Field(ServerConfig::kAdvertiseHostFieldNumber), "advertise_host",
+                  '"' + config.advertise_host() + '"', "must be a host's name or address, without a port");
+  }
+  if (!v1::Backend_IsValid(config.backend())) {
+    return Refuse(where.Field(ServerConfig::kBackendFieldNumber), "backend", std::to_string(config.backend()),
+                  "must be BACKEND_AUTO, BACKEND_CPU or BACKEND_CUDA");
+  }
+  if (Status status =
+          CheckRange(where.Field(ServerConfig::kThreadsFieldNumber), "threads", config.threads(), 0, 4096);
+      !status.ok()) {
+    return status;
+  }
+  if (std::ranges::find(kLogLevels, config.log_level()) == kLogLevels.end()) {
+    return Refuse(where.Field(ServerConfig::kLogLevelFieldNumber), "log_level",
+                  '"' + config.log_level() + '"', "must be trace, debug, info, warning or error");
+  }
+  if (!v1::LogFormat_IsValid(config.log_format())) {
+    return Refuse(where.Field(ServerConfig::kLogFormatFieldNumber), "log_format",
+                  std::to_string(config.log_format()), "must be LOG_FORMAT_TEXT or LOG_FORMAT_JSON");
+  }
+  if (Status status = CheckLimits(config.limits(), where); !status.ok()) return status;
+  return CheckTableNames(config, where);
+}
+
+}  // namespace slotwise

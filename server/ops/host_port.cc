@@ -1,0 +1,36 @@
+#include "server/ops/host_port.h"
+
+#include <charconv>
+
+namespace slotwise {
+namespace {
+
+// 253 is the longest name that DNS has; brackets of an IPv6 address included.
+constexpr std::size_t kMaxHost = 253;
+
+bool IsHost(std::string_view host) {
+  if (host.empty() || host.size() > kMaxHost) return false;
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const std::string_view inside = bracketed ? host.substr(1, host.size() - 2) : host;
+  return inside.find_first_of(bracketed ? "[]/ \t\n" : "[]:/ \t\n") == std::string_view::npos;
+}
+
+}  // namespace
+
+Result<HostPort> ParseHostPort(std::string_view text) {
+  const auto refusal = [text] {
+    return InvalidArgument("\"" + std::string(text) + "\" is not host:port with a port of 0 to 65535");
+  };
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || !IsHost(text.substr(0, colon))) return refusal();
+
+  const std::string_view digits = text.substr(colon + 1);
+  HostPort result{.host = std::string(text.substr(0, colon))};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result.port);
+  if (error != std::errc() || end != digits.data() + digits.size()) return refusal();
+  return result;
+}
+
+bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "[::]"; }
+
+}  // namespace slotwise

@@ -1,0 +1,29 @@
+// "host:port" taken apart.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_SERVER_OPS_HOST_PORT_H_
+#define SLOTWISE_SERVER_OPS_HOST_PORT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+struct HostPort {
+  std::string host;  // an IPv6 address keeps its brackets
+  std::uint16_t port = 0;
+
+  std::string str() const { return host + ":" + std::to_string(port); }
+};
+
+// INVALID_ARGUMENT unless `text` is host:port with a port of 0 (any free one) to 65535: "0.0.0.0:7070", "[::1]:7070".
+Result<HostPort> ParseHostPort(std::string_view text);
+
+// True of the addresses that mean all of a machine's: 0.0.0.0 and [::].
+bool IsWildcard(std::string_view host);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_OPS_HOST_PORT_H_

@@ -1,0 +1,34 @@
+// The process's log: lines on stderr, each with time, level and rank, as text or as JSON objects.
+//
+// Code logs through spdlog's own functions (spdlog::info and so on); this sets up what they do.
+// Thread-safety: call SetUpLogging while one thread runs; logging itself is safe from any.
+#ifndef SLOTWISE_SERVER_OPS_LOGGING_H_
+#define SLOTWISE_SERVER_OPS_LOGGING_H_
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "slotwise/types.h"
+#include "slotwise/v1/config.pb.h"
+
+namespace slotwise {
+
+inline constexpr std::array<std::string_view, 5> kLogLevels{"trace", "debug", "info", "warning", "error"};
+
+struct LogOptions {
+  std::string level = "info";  // one of kLogLevels
+  v1::LogFormat format = v1::LOG_FORMAT_TEXT;
+  Rank rank{0};
+};
+
+//     2026-01-31T23:59:59.123Z info rank=0 ready at 127.0.0.1:7070
+//     {"time":"2026-01-31T23:59:59.123Z","level":"info","rank":0,"message":"ready at 127.0.0.1:7070"}
+void SetUpLogging(const LogOptions& options);
+
+// `text` as a JSON string, quotes included.
+std::string JsonString(std::string_view text);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_OPS_LOGGING_H_

@@ -1,0 +1,33 @@
+// SIGTERM and SIGINT as a function call: the first asks the server to finish, the second ends the process at once.
+// Thread-safety: make and destroy it on one thread.
+#ifndef SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
+#define SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
+
+#include <functional>
+#include <string_view>
+#include <thread>
+
+namespace slotwise {
+
+// Blocks the two signals in this thread and in those it starts from now on, so that StopSignals' thread gets them.
+// A signal that comes before there is one waits for it. Call it before any thread is started.
+void HoldStopSignals();
+
+class StopSignals {
+ public:
+  // REQUIRES: HoldStopSignals was called. `on_first` is called with the signal's name, on a thread of its own.
+  explicit StopSignals(std::function<void(std::string_view)> on_first);
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  void Wait();
+
+  std::function<void(std::string_view)> on_first_;
+  std::thread thread_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_

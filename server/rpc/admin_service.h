@@ -1,0 +1,60 @@
+// The control path's service: tables, the server's shape, digests.
+// Thread-safety: safe; gRPC calls it from many threads.
+#ifndef SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
+#define SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "server/engine/engine.h"
+#include "server/rpc/gate.h"
+#include "server/rpc/topology.h"
+#include "slotwise/v1/admin.grpc.pb.h"
+
+namespace slotwise {
+
+class AdminService final : public v1::Admin::CallbackService {
+ public:
+  // `engine` and `gate` outlive the service.
+  AdminService(Engine& engine, const Gate& gate, std::uint64_t max_message_bytes,
+               std::chrono::milliseconds default_deadline);
+
+  // What GetTopology says. A rank listens before it knows its peers, so this comes later, but before the gate opens.
+  void SetTopology(Topology topology);
+
+  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context,
+                                        const v1::CreateTableRequest* request,
+                                        v1::CreateTableReply* reply) override;
+  grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* context,
+                                      const v1::DropTableRequest* request,
+                                      v1::DropTableReply* reply) override;
+  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context,
+                                       const v1::ListTablesRequest* request,
+                                       v1::ListTablesReply* reply) override;
+  grpc::ServerUnaryReactor* DescribeTable(grpc::CallbackServerContext* context,
+                                          const v1::DescribeTableRequest* request,
+                                          v1::DescribeTableReply* reply) override;
+  grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context,
+                                        const v1::GetTopologyRequest* request,
+                                        v1::GetTopologyReply* reply) override;
+  grpc::ServerUnaryReactor* Digest(grpc::CallbackServerContext* context, const v1::DigestRequest* request,
+                                   v1::DigestReply* reply) override;
+
+ private:
+  // NOT_FOUND, naming the table; UNAVAILABLE while the gate is closed.
+  Result<TableInfo> Find(const std::string& name) const;
+
+  Engine& engine_;
+  const Gate& gate_;
+  const std::uint64_t max_message_bytes_;
+  const std::chrono::milliseconds default_deadline_;
+
+  std::mutex mutex_;
+  Topology topology_;  // guarded by mutex_
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_

@@ -1,0 +1,16 @@
+// Why a server could not listen, in words: gRPC says only that it could not.
+// Thread-safety: a free function.
+#ifndef SLOTWISE_SERVER_RPC_BIND_ERROR_H_
+#define SLOTWISE_SERVER_RPC_BIND_ERROR_H_
+
+#include <cstdint>
+#include <string>
+
+namespace slotwise {
+
+// Tries to listen at host:port as gRPC has just done, and gives the operating system's reason why not.
+std::string BindError(const std::string& host, std::uint16_t port);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_BIND_ERROR_H_

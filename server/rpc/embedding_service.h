@@ -1,0 +1,38 @@
+// The data path's service: decode, hand to the engine, encode what comes back.
+//
+// Lookup and Push take and give raw byte buffers, so that the arrays are copied once on the way in and not at all on
+// the way out; on the wire they are the plain messages of embedding.proto.
+// Thread-safety: safe; gRPC calls it from many threads.
+#ifndef SLOTWISE_SERVER_RPC_EMBEDDING_SERVICE_H_
+#define SLOTWISE_SERVER_RPC_EMBEDDING_SERVICE_H_
+
+#include <chrono>
+
+#include "server/engine/engine.h"
+#include "server/rpc/decode.h"
+#include "server/rpc/gate.h"
+#include "slotwise/v1/embedding.grpc.pb.h"
+
+namespace slotwise {
+
+class EmbeddingService final : public v1::Embedding::WithRawCallbackMethod_Lookup<
+                                   v1::Embedding::WithRawCallbackMethod_Push<v1::Embedding::Service>> {
+ public:
+  // `engine` and `gate` outlive the service.
+  EmbeddingService(Engine& engine, const Gate& gate, std::chrono::milliseconds default_deadline);
+
+  grpc::ServerUnaryReactor* Lookup(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* Push(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* reply) override;
+
+ private:
+  Engine& engine_;
+  const Gate& gate_;
+  const FindTable find_table_;
+  const std::chrono::milliseconds default_deadline_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_EMBEDDING_SERVICE_H_

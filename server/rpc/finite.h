@@ -1,0 +1,17 @@
+// Finds NaN and infinity in an array at the speed of memory.
+// Thread-safety: a free function.
+#ifndef SLOTWISE_SERVER_RPC_FINITE_H_
+#define SLOTWISE_SERVER_RPC_FINITE_H_
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+namespace slotwise {
+
+// The index of the first value that is NaN or infinite, if any is.
+std::optional<std::size_t> FirstNonFinite(std::span<const float> values);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_FINITE_H_

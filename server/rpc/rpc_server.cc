@@ -1,0 +1,109 @@
+#include "server/rpc/rpc_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <utility>
+
+#include "server/rpc/admin_service.h"
+#include "server/rpc/bind_error.h"
+#include "server/rpc/embedding_service.h"
+#include "server/rpc/grpc_log.h"
+
+namespace slotwise {
+namespace {
+
+// Before the first server of the process is built.
+void SetUpGrpcOnce() {
+  static const bool once = [] {
+    SendGrpcLogToOurs();
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+void SetChannelArguments(grpc::ServerBuilder& builder) {
+  // Linux lets two processes share a port if both ask for it; a second server on a taken port should fail instead.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Notice peers that vanished without a word, and allow clients to look for us likewise.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+}
+
+}  // namespace
+
+class RpcServer::Impl {
+ public:
+  Impl(const RpcOptions& options, Engine& engine)
+      : embedding_(engine, gate_, options.default_deadline),
+        admin_(engine, gate_, options.max_message_bytes, options.default_deadline) {}
+
+  Status Listen(const RpcOptions& options) {
+    const std::string address = options.host + ":" + std::to_string(options.port);
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&embedding_);
+    builder.RegisterService(&admin_);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+    SetChannelArguments(builder);
+    server_ = builder.BuildAndStart();
+    if (!server_ || port_ == 0) {
+      server_.reset();
+      return FailedPrecondition("cannot listen at " + address + ": " + BindError(options.host, options.port));
+    }
+    SetServing(false);  // gRPC's own default is serving
+    return {};
+  }
+
+  std::uint16_t port() const { return static_cast<std::uint16_t>(port_); }
+
+  void Open(Topology topology) {
+    admin_.SetTopology(std::move(topology));
+    gate_.Open();
+    SetServing(true);
+  }
+
+  void Shutdown(std::chrono::milliseconds grace) {
+    if (!server_) return;
+    SetServing(false);
+    server_->Shutdown(std::chrono::system_clock::now() + grace);
+    server_->Wait();
+    server_.reset();
+  }
+
+ private:
+  // What the health service says of the server and of each service.
+  void SetServing(bool serving) {
+    grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+    health->SetServingStatus("", serving);
+    health->SetServingStatus(v1::Embedding::service_full_name(), serving);
+    health->SetServingStatus(v1::Admin::service_full_name(), serving);
+  }
+
+  Gate gate_;
+  EmbeddingService embedding_;
+  AdminService admin_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;  // destroyed before the services it calls
+};
+
+Result<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Engine& engine) {
+  SetUpGrpcOnce();
+  auto impl = std::make_unique<Impl>(options, engine);
+  if (Status status = impl->Listen(options); !status.ok()) return status;
+  return std::unique_ptr<RpcServer>(new RpcServer(std::move(impl)));
+}
+
+RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RpcServer::~RpcServer() { impl_->Shutdown(std::chrono::milliseconds(0)); }
+
+std::uint16_t RpcServer::port() const { return impl_->port(); }
+void RpcServer::Open(Topology topology) { impl_->Open(std::move(topology)); }
+void RpcServer::Shutdown(std::chrono::milliseconds grace) { impl_->Shutdown(grace); }
+
+}  // namespace slotwise

@@ -1,0 +1,56 @@
+// The gRPC server of one rank: Slotwise's two services, the standard health service and reflection.
+//
+// Thread-safety: Open from any thread; the rest from the thread that owns it.
+#ifndef SLOTWISE_SERVER_RPC_RPC_SERVER_H_
+#define SLOTWISE_SERVER_RPC_RPC_SERVER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "server/engine/engine.h"
+#include "server/rpc/topology.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+struct RpcOptions {
+  std::string host = "127.0.0.1";  // as gRPC spells it: an IPv6 address in brackets
+  std::uint16_t port = 0;          // 0: any free one
+  std::uint64_t max_message_bytes = std::uint64_t{64} << 20;  // larger requests are RESOURCE_EXHAUSTED
+  // For calls without a deadline of their own. Longer than a step may wait for its parts, so that such a push hears
+  // what became of it.
+  std::chrono::milliseconds default_deadline{90'000};
+};
+
+class RpcServer {
+ public:
+  // Listens, but until Open answers every call UNAVAILABLE, and health checks NOT_SERVING. `engine` outlives the
+  // server.
+  // FAILED_PRECONDITION, in one sentence with the address and the reason, if it cannot listen there.
+  static Result<std::unique_ptr<RpcServer>> Start(const RpcOptions& options, Engine& engine);
+  // Shuts down, if nobody has.
+  ~RpcServer();
+  RpcServer(const RpcServer&) = delete;
+  RpcServer& operator=(const RpcServer&) = delete;
+
+  // The port it listens at.
+  std::uint16_t port() const;
+
+  // Serves calls from now on, and says SERVING.
+  void Open(Topology topology);
+
+  // Says NOT_SERVING, takes no new calls, and returns when those it has are done; after `grace` they are cancelled.
+  // REQUIRES: the engine answers, or has answered, what was submitted.
+  void Shutdown(std::chrono::milliseconds grace);
+
+ private:
+  class Impl;
+  explicit RpcServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_RPC_SERVER_H_

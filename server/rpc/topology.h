@@ -1,0 +1,27 @@
+// The server's shape, as a client needs it: which ranks there are and where each listens.
+// Thread-safety: plain values.
+#ifndef SLOTWISE_SERVER_RPC_TOPOLOGY_H_
+#define SLOTWISE_SERVER_RPC_TOPOLOGY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+struct RankPlace {
+  std::string address;  // host:port, as a client can dial it
+  std::string device;   // "cpu", or "cuda" and the device's name
+};
+
+struct Topology {
+  std::string version;
+  std::vector<RankPlace> ranks;  // in rank order
+  Rank rank{0};                  // this one
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_TOPOLOGY_H_

@@ -1,0 +1,76 @@
+#include "server/rpc/wire_reader.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <string>
+
+namespace slotwise {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+using google::protobuf::io::StringOutputStream;
+
+const ArrayField* FindArray(std::span<const ArrayField> arrays, std::uint32_t tag) {
+  // An array's number with another wire type is, as protobuf has it, an unknown field.
+  if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) return nullptr;
+  for (const ArrayField& array : arrays) {
+    if (array.number == WireFormatLite::GetTagFieldNumber(tag)) return &array;
+  }
+  return nullptr;
+}
+
+bool ReadArray(CodedInputStream& in, std::size_t message_size, const ArrayField& array) {
+  int size = 0;
+  if (!in.ReadVarintSizeAsInt(&size)) return false;
+  const auto position = static_cast<std::size_t>(in.CurrentPosition());
+  if (static_cast<std::size_t>(size) > message_size - position) return false;
+  void* room = array.make_room(static_cast<std::size_t>(size));
+  return room != nullptr ? in.ReadRaw(room, size) : in.Skip(size);
+}
+
+// Splits the message: arrays to their place, all other fields, as they are, to `others`.
+bool Split(CodedInputStream& in, std::size_t message_size, std::span<const ArrayField> arrays,
+           CodedOutputStream& others) {
+  for (;;) {
+    const std::uint32_t tag = in.ReadTag();
+    if (tag == 0) return in.ConsumedEntireMessage();
+    const ArrayField* array = FindArray(arrays, tag);
+    if (array != nullptr ? !ReadArray(in, message_size, *array)
+                         : !WireFormatLite::SkipField(&in, tag, &others)) {
+      return false;
+    }
+  }
+}
+
+Status Malformed(const google::protobuf::MessageLite& message, int position) {
+  return InvalidArgument("the request is not a valid " + message.GetTypeName() +
+                         ": cut short or malformed near byte " + std::to_string(position));
+}
+
+}  // namespace
+
+Status ReadMessage(const grpc::ByteBuffer& bytes, std::span<const ArrayField> arrays,
+                   google::protobuf::MessageLite& message) {
+  grpc::ByteBuffer slices = bytes;  // the reader wants it mutable; this shares the slices
+  grpc::ProtoBufferReader reader(&slices);
+  const std::size_t size = slices.Length();
+  CodedInputStream in(&reader);
+  // Lets the stream refuse a length past the end before it allocates for it.
+  in.PushLimit(static_cast<int>(size));
+
+  std::string others;
+  StringOutputStream others_stream(&others);
+  {
+    CodedOutputStream out(&others_stream);
+    if (!Split(in, size, arrays, out)) return Malformed(message, in.CurrentPosition());
+  }
+  if (!message.ParseFromString(others)) return Malformed(message, in.CurrentPosition());
+  return {};
+}
+
+}  // namespace slotwise
