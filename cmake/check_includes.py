@@ -34,7 +34,7 @@ LIBRARIES = {
     "grpc": re.compile(r"grpc|google/protobuf/"),
     "spdlog": re.compile(r"spdlog/"),
 }
-CUDA_FILES = re.compile(r"kernels/backend/cuda\.cuh$|.*\.cu$|server/collective/nccl\.[^/]*$")
+CUDA_FILES = re.compile(r"kernels/backend/cuda[a-z_]*\.cuh$|.*\.cu$|server/collective/nccl\.[^/]*$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
 
@@ -52,7 +52,7 @@ def objection(file: str, bracket: str, included: str) -> str | None:
     room = room_of(file)
     library = next((name for name, pattern in LIBRARIES.items() if bracket == "<" and pattern.match(included)), None)
     if library in ("cuda", "nccl") and not CUDA_FILES.match(file):
-        return "CUDA headers belong in kernels/backend/cuda.cuh, *.cu and server/collective/nccl.* alone"
+        return "CUDA headers belong in kernels/backend/cuda*.cuh, *.cu and server/collective/nccl.* alone"
     if room not in ROOMS:
         return None
     rooms, libraries = ROOMS[room]
