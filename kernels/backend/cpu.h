@@ -18,6 +18,7 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/backend/cpu_memory.h"
+#include "kernels/backend/fork_join.h"
 #include "kernels/body/portable.h"
 #include "kernels/shard.h"
 
@@ -82,15 +83,21 @@ struct CpuBackend {
   template <class F>
   static DigestSums Sum(Queue& queue, std::size_t n, F f) {
     using Range = tbb::blocked_range<std::size_t>;
-    return queue.arena.execute([&] {
+    ForkJoin edges;
+    edges.Fork();
+    const DigestSums total = queue.arena.execute([&] {
       return tbb::parallel_reduce(
           Range(0, n, kGrain), DigestSums{},
           [&](const Range& range, DigestSums sums) {
+            edges.Begin();
             for (std::size_t i = range.begin(); i < range.end(); ++i) sums = Add(sums, f(i));
+            edges.End();
             return sums;
           },
           Add);
     });
+    edges.Join();
+    return total;
   }
 
   static std::uint32_t Get(Queue& /*queue*/, const std::uint32_t* value) { return *value; }
@@ -136,10 +143,16 @@ struct CpuBackend {
       if (n > 0) f(Index{0}, n);
       return;
     }
+    ForkJoin edges;
+    edges.Fork();
     queue.arena.execute([&] {
-      tbb::parallel_for(tbb::blocked_range<Index>(0, n, grain),
-                        [&](const tbb::blocked_range<Index>& range) { f(range.begin(), range.end()); });
+      tbb::parallel_for(tbb::blocked_range<Index>(0, n, grain), [&](const tbb::blocked_range<Index>& range) {
+        edges.Begin();
+        f(range.begin(), range.end());
+        edges.End();
+      });
     });
+    edges.Join();
   }
 
   // Two passes: count what each chunk keeps, then every chunk knows where its first goes.
