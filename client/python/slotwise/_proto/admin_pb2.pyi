@@ -1,0 +1,183 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+COMBINER_MEAN: Combiner
+COMBINER_SUM: Combiner
+COMBINER_UNSPECIFIED: Combiner
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AdaGrad(_message.Message):
+    __slots__ = ["epsilon", "initial_accumulator"]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_ACCUMULATOR_FIELD_NUMBER: _ClassVar[int]
+    epsilon: float
+    initial_accumulator: float
+    def __init__(self, epsilon: _Optional[float] = ..., initial_accumulator: _Optional[float] = ...) -> None: ...
+
+class Adam(_message.Message):
+    __slots__ = ["beta1", "beta2", "epsilon"]
+    BETA1_FIELD_NUMBER: _ClassVar[int]
+    BETA2_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    beta1: float
+    beta2: float
+    epsilon: float
+    def __init__(self, beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
+
+class CreateTableReply(_message.Message):
+    __slots__ = ["created", "options"]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    created: bool
+    options: TableOptions
+    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., created: bool = ...) -> None: ...
+
+class CreateTableRequest(_message.Message):
+    __slots__ = ["options"]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    options: TableOptions
+    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ...) -> None: ...
+
+class DescribeTableReply(_message.Message):
+    __slots__ = ["options", "shards", "steps"]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    options: TableOptions
+    shards: _containers.RepeatedCompositeFieldContainer[ShardInfo]
+    steps: int
+    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ...) -> None: ...
+
+class DescribeTableRequest(_message.Message):
+    __slots__ = ["table"]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    def __init__(self, table: _Optional[str] = ...) -> None: ...
+
+class DigestReply(_message.Message):
+    __slots__ = ["digest", "rows", "steps"]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    rows: int
+    steps: int
+    def __init__(self, digest: _Optional[str] = ..., rows: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
+
+class DigestRequest(_message.Message):
+    __slots__ = ["table"]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    def __init__(self, table: _Optional[str] = ...) -> None: ...
+
+class DropTableReply(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class DropTableRequest(_message.Message):
+    __slots__ = ["table"]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    def __init__(self, table: _Optional[str] = ...) -> None: ...
+
+class GetTopologyReply(_message.Message):
+    __slots__ = ["max_message_bytes", "rank", "ranks", "version"]
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    max_message_bytes: int
+    rank: int
+    ranks: _containers.RepeatedCompositeFieldContainer[RankInfo]
+    version: str
+    def __init__(self, version: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., rank: _Optional[int] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...
+
+class GetTopologyRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class Initializer(_message.Message):
+    __slots__ = ["seed", "uniform"]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    UNIFORM_FIELD_NUMBER: _ClassVar[int]
+    seed: int
+    uniform: Uniform
+    def __init__(self, seed: _Optional[int] = ..., uniform: _Optional[_Union[Uniform, _Mapping]] = ...) -> None: ...
+
+class ListTablesReply(_message.Message):
+    __slots__ = ["tables"]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[TableOptions]
+    def __init__(self, tables: _Optional[_Iterable[_Union[TableOptions, _Mapping]]] = ...) -> None: ...
+
+class ListTablesRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class Optimizer(_message.Message):
+    __slots__ = ["adagrad", "adam", "learning_rate", "sgd"]
+    ADAGRAD_FIELD_NUMBER: _ClassVar[int]
+    ADAM_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    SGD_FIELD_NUMBER: _ClassVar[int]
+    adagrad: AdaGrad
+    adam: Adam
+    learning_rate: float
+    sgd: Sgd
+    def __init__(self, learning_rate: _Optional[float] = ..., sgd: _Optional[_Union[Sgd, _Mapping]] = ..., adagrad: _Optional[_Union[AdaGrad, _Mapping]] = ..., adam: _Optional[_Union[Adam, _Mapping]] = ...) -> None: ...
+
+class RankInfo(_message.Message):
+    __slots__ = ["address", "device"]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    device: str
+    def __init__(self, address: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
+
+class Sgd(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class ShardInfo(_message.Message):
+    __slots__ = ["bytes", "rows", "slots"]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    rows: int
+    slots: int
+    def __init__(self, rows: _Optional[int] = ..., slots: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class TableOptions(_message.Message):
+    __slots__ = ["combiner", "dim", "initial_rows", "initializer", "max_rows", "name", "optimizer", "slots"]
+    COMBINER_FIELD_NUMBER: _ClassVar[int]
+    DIM_FIELD_NUMBER: _ClassVar[int]
+    INITIALIZER_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_ROWS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ROWS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    combiner: Combiner
+    dim: int
+    initial_rows: int
+    initializer: Initializer
+    max_rows: int
+    name: str
+    optimizer: Optimizer
+    slots: int
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., slots: _Optional[int] = ..., combiner: _Optional[_Union[Combiner, str]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., initializer: _Optional[_Union[Initializer, _Mapping]] = ..., initial_rows: _Optional[int] = ..., max_rows: _Optional[int] = ...) -> None: ...
+
+class Uniform(_message.Message):
+    __slots__ = ["high", "low"]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    high: float
+    low: float
+    def __init__(self, low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
+
+class Combiner(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []

@@ -1,0 +1,79 @@
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DATA_TYPE_FLOAT32: DataType
+DATA_TYPE_UNSPECIFIED: DataType
+DESCRIPTOR: _descriptor.FileDescriptor
+LOOKUP_MODE_EVAL: LookupMode
+LOOKUP_MODE_TRAIN: LookupMode
+LOOKUP_MODE_UNSPECIFIED: LookupMode
+
+class LookupReply(_message.Message):
+    __slots__ = ["data_type", "samples", "values", "width"]
+    DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    data_type: DataType
+    samples: int
+    values: bytes
+    width: int
+    def __init__(self, samples: _Optional[int] = ..., width: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., values: _Optional[bytes] = ...) -> None: ...
+
+class LookupRequest(_message.Message):
+    __slots__ = ["keys", "mode", "offsets", "samples", "table"]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    keys: bytes
+    mode: LookupMode
+    offsets: bytes
+    samples: int
+    table: str
+    def __init__(self, table: _Optional[str] = ..., mode: _Optional[_Union[LookupMode, str]] = ..., samples: _Optional[int] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ...) -> None: ...
+
+class PushReply(_message.Message):
+    __slots__ = ["table_step"]
+    TABLE_STEP_FIELD_NUMBER: _ClassVar[int]
+    table_step: int
+    def __init__(self, table_step: _Optional[int] = ...) -> None: ...
+
+class PushRequest(_message.Message):
+    __slots__ = ["data_type", "gradients", "keys", "offsets", "samples", "step", "table"]
+    DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    data_type: DataType
+    gradients: bytes
+    keys: bytes
+    offsets: bytes
+    samples: int
+    step: StepId
+    table: str
+    def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ...) -> None: ...
+
+class StepId(_message.Message):
+    __slots__ = ["number", "part", "parts", "session"]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    part: int
+    parts: int
+    session: int
+    def __init__(self, session: _Optional[int] = ..., number: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ...) -> None: ...
+
+class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class LookupMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []

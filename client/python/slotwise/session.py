@@ -1,0 +1,84 @@
+"""Names for optimizer steps, so that a push that is sent again is not applied again."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+
+from slotwise.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step of one table; what a `Session` hands out.
+
+    Attributes:
+        session: random 64 bits, the same for all trainers that share the step.
+        number: the session's own count.
+        trainer, trainers: whose share of the step this is: 0 .. trainers - 1.
+        parts: how many parts every trainer's share is cut into; 0: as many as the batch deserves,
+            which only a lone trainer may decide, because the others must know the step's number of
+            parts.
+    """
+
+    session: int
+    number: int
+    trainer: int = 0
+    trainers: int = 1
+    parts: int = 0
+
+
+class Session:
+    """Counts the steps of one trainer, or of one of several that train in step.
+
+    A lone trainer needs no arguments. Data-parallel trainers share `id` (draw it once, send it to
+    all) and each push the same number of times, in the same order; the server then sums one push of
+    every trainer into one optimizer step::
+
+        session = slotwise.Session(shared_id, trainer=rank, trainers=world_size)
+
+    Thread-safe.
+    """
+
+    def __init__(
+        self,
+        id: int | None = None,
+        *,
+        trainer: int = 0,
+        trainers: int = 1,
+        parts: int | None = None,
+    ) -> None:
+        """Starts at step number 1.
+
+        Args:
+            id: 64 bits; drawn from `os.urandom` if None.
+            trainer: this trainer's place, 0 .. trainers - 1: gradients are summed in this order.
+            trainers: how many share the session.
+            parts: requests a push is cut into; None: decided batch by batch for a lone trainer, 1
+                for several. The same for all trainers. Raise it if one trainer's batch is past the
+                server's largest request.
+        """
+        if not 0 <= trainer < trainers:
+            raise InvalidArgument(
+                f"trainer is {trainer}, not in 0 .. trainers - 1 = {trainers - 1}"
+            )
+        if parts is not None and parts < 1:
+            raise InvalidArgument(f"parts is {parts}, not at least 1")
+        if id is None and trainers > 1:
+            raise InvalidArgument("id: several trainers need one session id that they share")
+        self.id = int.from_bytes(os.urandom(8), "little") if id is None else id
+        if not 0 <= self.id < 1 << 64:
+            raise InvalidArgument(f"id is {id}, not a 64-bit number")
+        self._trainer = trainer
+        self._trainers = trainers
+        self._parts = parts if parts is not None else int(trainers > 1)
+        self._lock = threading.Lock()
+        self._next = 1
+
+    def next(self) -> Step:
+        """The next step."""
+        with self._lock:
+            number = self._next
+            self._next += 1
+        return Step(self.id, number, self._trainer, self._trainers, self._parts)

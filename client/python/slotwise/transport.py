@@ -1,0 +1,193 @@
+"""Channels to every rank, and calls that are tried again until answered or out of time."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import queue
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from slotwise.errors import Error, FailedPrecondition, from_status
+
+_LOG = logging.getLogger("slotwise")
+
+_CHANNEL_OPTIONS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A connection of its own for every channel: gRPC gives one connection about one core.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A trainer is near its servers; a web proxy that happens to be set is not for it.
+    ("grpc.enable_http_proxy", 0),
+    # Back soon after a server was restarted: gRPC's own backoff grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 3000),  # in truth the time that one connect() may take
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+# Every method is safe to send again: lookups change nothing that a second one would not, a push
+# carries its step, the control calls are idempotent. DEADLINE_EXCEEDED with time left is the
+# server's word that a step was dropped because a part was missing; CANCELLED is a connection that
+# broke.
+_TRY_AGAIN = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.05, 2.0  # seconds
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request: `method` is "Service/Method"; `rank` and `channel` say where it goes first."""
+
+    method: str
+    request: bytes
+    rank: int = 0
+    channel: int = 0
+
+
+class Transport:
+    """Several channels to each of several ranks. Thread-safe; not usable in a forked child."""
+
+    def __init__(self, addresses: Sequence[str], channels_per_rank: int, timeout: float) -> None:
+        """Connects lazily.
+
+        Args:
+            addresses: host:port of each rank.
+            timeout: seconds that a call may take, tries and waits together.
+        """
+        self.addresses = tuple(addresses)
+        self.channels_per_rank = channels_per_rank
+        self.timeout = timeout
+        self._channels = [
+            [
+                grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+                for _ in range(channels_per_rank)
+            ]
+            for address in self.addresses
+        ]
+        self._process = os.getpid()
+        self._closed = False
+
+    def close(self) -> None:
+        """Ends the calls in flight, which raise, and all connections. Again is harmless."""
+        self._closed = True
+        for channels in self._channels:
+            for channel in channels:
+                channel.close()
+
+    def call(self, call: Call) -> bytes:
+        """One call's reply."""
+        replies: list[bytes] = []
+        self.run([call], lambda _, reply: replies.append(reply))
+        return replies[0]
+
+    def run(self, calls: Sequence[Call], on_reply: Callable[[int, bytes], None]) -> None:
+        """Sends all calls at once; hands every reply to `on_reply(index, reply)`, in this thread.
+
+        A call that finds its rank gone or too busy is sent again, to the next rank, after a
+        growing, random wait. When one fails for good, the others are cancelled and its error is
+        raised.
+        """
+        _Run(self, calls, on_reply).finish()
+
+    def check_usable(self) -> None:
+        """FailedPrecondition if closed, or in another process than the one that connected."""
+        if self._closed:
+            raise FailedPrecondition("the client is closed")
+        if os.getpid() != self._process:
+            raise FailedPrecondition(
+                "gRPC does not survive a fork: call slotwise.connect() in the child"
+            )
+
+    def send(self, call: Call, attempt: int, timeout: float) -> grpc.Future:
+        """Starts a call; each attempt goes to the rank after the last one's."""
+        self.check_usable()
+        channels = self._channels[(call.rank + attempt) % len(self._channels)]
+        channel = channels[call.channel % len(channels)]
+        try:
+            return channel.unary_unary("/slotwise.v1." + call.method).future(
+                call.request, timeout=timeout
+            )
+        except ValueError as error:  # another thread closed the channel just now
+            raise FailedPrecondition(f"the client is closed: {error}") from error
+
+
+class _Run:
+    """The calls of one `Transport.run`, between their first sending and the last reply."""
+
+    def __init__(
+        self, transport: Transport, calls: Sequence[Call], on_reply: Callable[[int, bytes], None]
+    ) -> None:
+        self._transport = transport
+        self._calls = calls
+        self._on_reply = on_reply
+        self._deadline = time.monotonic() + transport.timeout
+        self._attempts = [0] * len(calls)
+        self._flights: dict[int, grpc.Future] = {}
+        self._landed: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._waiting: list[tuple[float, int]] = []  # a heap of (when to send again, call)
+
+    def finish(self) -> None:
+        try:
+            for index in range(len(self._calls)):
+                self._send(index)
+            while self._flights or self._waiting:
+                self._step()
+        finally:
+            for flight in self._flights.values():
+                flight.cancel()
+
+    def _step(self) -> None:
+        """Takes the next reply, or sends again what has waited long enough."""
+        wait = max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
+        try:
+            index = self._landed.get(timeout=wait)
+        except queue.Empty:
+            self._send(heapq.heappop(self._waiting)[1])
+            return
+        flight = self._flights.pop(index)
+        if flight.code() is grpc.StatusCode.OK:
+            self._on_reply(index, flight.result())
+        else:
+            self._failed(index, flight.code(), flight.details() or "")
+
+    def _send(self, index: int) -> None:
+        left = max(0.001, self._deadline - time.monotonic())
+        flight = self._transport.send(self._calls[index], self._attempts[index], left)
+        self._attempts[index] += 1
+        self._flights[index] = flight
+        flight.add_done_callback(lambda _: self._landed.put(index))
+
+    def _failed(self, index: int, code: grpc.StatusCode, details: str) -> None:
+        self._transport.check_usable()
+        attempts = self._attempts[index]
+        backoff = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** min(attempts - 1, 16))
+        again = time.monotonic() + backoff * _RANDOM.uniform(0.5, 1.0)
+        if code not in _TRY_AGAIN or again >= self._deadline:
+            raise self._error(index, code, details)
+        _LOG.info("%s: %s: %s; trying again", self._address(index), code.name, details)
+        heapq.heappush(self._waiting, (again, index))
+
+    def _address(self, index: int) -> str:
+        """Where a call was last sent."""
+        addresses = self._transport.addresses
+        return addresses[(self._calls[index].rank + self._attempts[index] - 1) % len(addresses)]
+
+    def _error(self, index: int, code: grpc.StatusCode, details: str) -> Error:
+        if code in _TRY_AGAIN:
+            time_up = f"within {self._transport.timeout:g} s"
+            details = f"no answer from {self._address(index)} {time_up}: {details}"
+        elif code is grpc.StatusCode.UNIMPLEMENTED:
+            details = f"{self._address(index)} is no Slotwise server of this version: {details}"
+        return from_status(code, details)
+
+
+# Of its own, so that a trainer's seeded random numbers do not depend on the network.
+_RANDOM = random.Random()

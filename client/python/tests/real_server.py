@@ -1,0 +1,108 @@
+"""The real server, `mpirun -n N slotwise-server`, for the tests that want it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import grpc
+
+_ROOT = Path(__file__).resolve().parents[3]
+_START_TIMEOUT = 60.0  # seconds; a busy machine of two cores
+_SERVING = b"\x08\x01"  # HealthCheckResponse{status: SERVING}
+
+
+class NoServer(Exception):
+    """The server is not built, or did not start; the text is for people."""
+
+
+def find_binary() -> Path:
+    """$SLOTWISE_SERVER, or the newest that was built here."""
+    named = os.environ.get("SLOTWISE_SERVER")
+    if named:
+        if not os.access(named, os.X_OK):
+            raise NoServer(f"SLOTWISE_SERVER={named} is not a program")
+        return Path(named).resolve()
+    built = [_ROOT / f"build/{preset}/server/slotwise-server" for preset in ("cuda", "cpu")]
+    there = [path for path in built if os.access(path, os.X_OK)]
+    if not there:
+        raise NoServer("there is no slotwise-server: run `./dev build`, or set SLOTWISE_SERVER")
+    return max(there, key=lambda path: path.stat().st_mtime)
+
+
+class RealServer:
+    """`ranks` ranks with the CPU backend, on free ports of 127.0.0.1; ready once constructed."""
+
+    def __init__(self, ranks: int = 2) -> None:
+        binary = find_binary()
+        port = _free_ports(ranks)
+        self.address = f"127.0.0.1:{port}"
+        command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(binary)]
+        command += ["--listen", self.address, "--backend", "cpu"]
+        environment = os.environ | {
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }
+        self._output = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            for rank in range(ranks):
+                self._wait_until_serving(f"127.0.0.1:{port + rank}")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> int:
+        """Asks all ranks to finish and returns mpirun's exit status."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def _wait_until_serving(self, address: str) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT
+        with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            while True:
+                try:
+                    if check(b"", timeout=1.0) == _SERVING:
+                        return
+                except grpc.RpcError:
+                    pass
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise NoServer(f"slotwise-server did not start:\n{self._tail()}")
+                time.sleep(0.05)
+
+    def _tail(self) -> str:
+        self._output.seek(0)
+        return self._output.read()[-2000:].decode(errors="replace")
+
+
+def _free_ports(count: int) -> int:
+    """The first of `count` neighbouring ports that nobody listens on."""
+    generator = random.Random()
+    for _ in range(100):
+        first = generator.randrange(20000, 32000)
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+    raise NoServer("there are no free ports")

@@ -1,0 +1,231 @@
+"""The whole client against the fake server and the real one."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import slotwise
+
+
+def test_a_table_is_made_described_listed_and_dropped(ps: slotwise.Client) -> None:
+    made = ps.create_table(
+        "ads",
+        dim=4,
+        slots=3,
+        combiner="mean",
+        optimizer=slotwise.AdaGrad(lr=0.05, initial_accumulator=0.1),
+        initializer=slotwise.Uniform(-0.1, 0.2),
+        seed=2**64 - 1,
+        initial_rows=10,
+    )
+    assert made == slotwise.TableOptions(
+        name="ads",
+        dim=4,
+        slots=3,
+        combiner="mean",
+        optimizer=slotwise.AdaGrad(lr=0.05, initial_accumulator=0.1),
+        initializer=slotwise.Uniform(-0.1, 0.2),
+        seed=2**64 - 1,
+        initial_rows=10,
+        max_rows=2**30,
+    )
+    assert ps.list_tables() == [made]
+    info = ps.describe_table("ads")
+    assert (info.options, info.steps, info.rows, len(info.shards)) == (made, 0, 0, 2)
+    ps.drop_table("ads")
+    assert ps.list_tables() == []
+
+
+@pytest.mark.parametrize(
+    "optimizer", [slotwise.SGD(0.1), slotwise.AdaGrad(0.05), slotwise.Adam(0.001, beta1=0.8)]
+)
+def test_optimizers_come_back_as_they_were_given(
+    ps: slotwise.Client, optimizer: slotwise.SGD | slotwise.AdaGrad | slotwise.Adam
+) -> None:
+    ps.create_table("ads", dim=1, optimizer=optimizer)
+    assert ps.describe_table("ads").options.optimizer == optimizer
+
+
+def test_making_a_table_again_is_fine_unless_it_differs(ps: slotwise.Client) -> None:
+    first = ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+    assert ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1)) == first
+    with pytest.raises(slotwise.AlreadyExists):
+        ps.create_table("ads", dim=8, optimizer=slotwise.SGD(lr=0.1))
+
+
+def test_a_missing_table_is_not_found(ps: slotwise.Client) -> None:
+    keys, gradients = np.zeros(1, dtype=np.uint64), np.zeros((1, 4), dtype=np.float32)
+    for call in (
+        lambda: ps.drop_table("ads"),
+        lambda: ps.describe_table("ads"),
+        lambda: ps.digest("ads"),
+        lambda: ps.lookup("ads", keys),
+        lambda: ps.push("ads", keys, None, gradients),
+    ):
+        with pytest.raises(slotwise.NotFound, match="ads"):
+            call()
+    ps.drop_table("ads", missing_ok=True)
+
+
+def test_bad_options_are_refused(ps: slotwise.Client) -> None:
+    with pytest.raises(slotwise.InvalidArgument, match="dim"):
+        ps.create_table("ads", dim=0, optimizer=slotwise.SGD(lr=0.1))
+    with pytest.raises(slotwise.InvalidArgument, match="combiner is 'median'"):
+        ps.create_table("ads", dim=1, optimizer=slotwise.SGD(lr=0.1), combiner="median")
+    with pytest.raises(slotwise.InvalidArgument, match="seed=-1"):
+        ps.create_table("ads", dim=1, optimizer=slotwise.SGD(lr=0.1), seed=-1)
+    with pytest.raises(slotwise.InvalidArgument, match="optimizer is 'sgd'"):
+        ps.create_table("ads", dim=1, optimizer="sgd")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean"])
+def test_a_lookup_pools_the_rows_of_each_bag(ps: slotwise.Client, combiner: str) -> None:
+    ps.create_table("ads", dim=3, slots=2, combiner=combiner, optimizer=slotwise.SGD(lr=0.1))
+    keys = np.array([5, 2**64 - 1, 5, 0, 5], dtype=np.uint64)
+    offsets = np.array([0, 2, 2, 3, 5])
+    pooled = ps.lookup("ads", keys, offsets).reshape(4, 3)
+    row = dict(zip([5, -1, 0, 77], ps.lookup("ads", [[5, -1], [0, 77]]).reshape(4, 3), strict=True))
+    divisor = 2 if combiner == "mean" else 1
+    assert pooled.dtype == np.float32 and pooled.flags.writeable
+    np.testing.assert_allclose(pooled[0], (row[5] + row[-1]) / divisor, rtol=1e-6)
+    np.testing.assert_array_equal(pooled[1], np.zeros(3))
+    np.testing.assert_array_equal(pooled[2], row[5])
+    np.testing.assert_allclose(pooled[3], (row[0] + row[5]) / divisor, rtol=1e-6)
+    assert np.all(np.abs(row[5]) <= 0.05) and np.any(row[5] != row[0])
+
+
+def test_an_eval_lookup_inserts_nothing_and_sees_zeros(ps: slotwise.Client) -> None:
+    ps.create_table("ads", dim=3, optimizer=slotwise.SGD(lr=0.1))
+    known = ps.lookup("ads", [1])
+    seen = ps.lookup("ads", [1, 2], train=False)
+    np.testing.assert_array_equal(seen, np.concatenate([known, np.zeros((1, 3))]))
+    assert ps.describe_table("ads").rows == 1
+
+
+def test_a_lookup_into_given_memory_returns_it(ps: slotwise.Client) -> None:
+    ps.create_table("ads", dim=3, optimizer=slotwise.SGD(lr=0.1))
+    out = np.full((2, 3), np.nan, dtype=np.float32)
+    assert ps.lookup("ads", [1, 2], out=out) is out
+    np.testing.assert_array_equal(out, ps.lookup("ads", [1, 2]))
+    for wrong in (np.empty((2, 4), np.float32), np.empty((2, 3)), np.empty((3, 2), np.float32).T):
+        with pytest.raises(slotwise.InvalidArgument, match="out: "):
+            ps.lookup("ads", [1, 2], out=wrong)
+
+
+def test_a_batch_of_no_samples_or_only_empty_bags_is_legal(ps: slotwise.Client) -> None:
+    ps.create_table("ads", dim=3, slots=2, optimizer=slotwise.SGD(lr=0.1))
+    none = np.empty(0, dtype=np.uint64)
+    assert ps.lookup("ads", none).shape == (0, 6)
+    assert ps.lookup("ads", none, [0]).shape == (0, 6)
+    np.testing.assert_array_equal(ps.lookup("ads", none, [0, 0, 0]), np.zeros((1, 6)))
+    assert ps.push("ads", none, [0, 0, 0], np.ones((1, 6), dtype=np.float32)) == 1
+    assert ps.digest("ads").rows == 0
+
+
+def test_a_push_moves_each_row_once_by_the_sum_of_its_gradients(ps: slotwise.Client) -> None:
+    ps.create_table("ads", dim=2, slots=2, optimizer=slotwise.SGD(lr=0.5))
+    before = ps.lookup("ads", [[1, 2]]).reshape(2, 2)
+    gradients = np.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]], dtype=np.float32)
+    assert ps.push("ads", [1, 2, 1, 1], [0, 2, 2, 3, 4], gradients) == 1
+    after = ps.lookup("ads", [[1, 2]]).reshape(2, 2)
+    np.testing.assert_allclose(after[0], before[0] - 0.5 * np.array([13, 16]), rtol=1e-6)
+    np.testing.assert_allclose(after[1], before[1] - 0.5 * np.array([1, 2]), rtol=1e-6)
+
+
+def test_a_step_pushed_again_is_not_applied_again(ps: slotwise.Client) -> None:
+    ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    ones = np.ones((1, 2), dtype=np.float32)
+    step = ps.session.next()
+    assert ps.push("ads", [1], None, ones, step=step) == 1
+    digest = ps.digest("ads")
+    assert ps.push("ads", [1], None, ones, step=step) == 1
+    assert ps.digest("ads") == digest
+    assert ps.push("ads", [1], None, ones) == 2
+    assert ps.digest("ads") != digest
+
+
+@pytest.mark.parametrize(
+    ("gradients", "message"),
+    [
+        (np.zeros((2, 4)), "gradients: dtype is float64"),
+        (np.zeros((2, 3), np.float32), r"gradients: shape is \(2, 3\), not \(2, 4\)"),
+        (np.zeros((1, 4), np.float32), r"gradients: shape is \(1, 4\)"),
+        (np.zeros((2, 4, 1), np.float32), "gradients: shape"),
+    ],
+)
+def test_gradients_of_a_wrong_shape_or_dtype_are_refused(
+    ps: slotwise.Client, gradients: object, message: str
+) -> None:
+    ps.create_table("ads", dim=2, slots=2, optimizer=slotwise.SGD(lr=0.5))
+    with pytest.raises(slotwise.InvalidArgument, match=message):
+        ps.push("ads", [1, 2, 3, 4], None, gradients)  # type: ignore[arg-type]
+    assert ps.describe_table("ads").steps == 0
+
+
+def test_a_large_batch_in_parts_equals_the_same_in_one(ps: slotwise.Client) -> None:
+    random = np.random.default_rng(3)
+    samples, slots, dim = 3000, 3, 16
+    offsets = np.concatenate([[0], np.cumsum(random.integers(0, 3, samples * slots))])
+    keys = random.integers(0, 200, int(offsets[-1]), dtype=np.uint64)
+    gradients = random.integers(-3, 4, (samples, slots * dim)).astype(np.float32)
+    whole = slotwise.Session(7, parts=1)
+    for table, step in (("parts", None), ("whole", whole.next())):
+        ps.create_table(table, dim=dim, slots=slots, optimizer=slotwise.AdaGrad(lr=0.1))
+        ps.lookup(table, keys, offsets)
+        ps.push(table, keys, offsets, gradients, step=step)
+    assert ps.digest("parts") == ps.digest("whole")
+    pooled = ps.lookup("parts", keys, offsets)
+    for first in range(0, samples, 1000):  # too small to be cut
+        bags = offsets[first * slots : (first + 200) * slots + 1]
+        some = ps.lookup("parts", keys[bags[0] : bags[-1]], bags - bags[0])
+        np.testing.assert_array_equal(pooled[first : first + 200], some)
+
+
+def test_trainers_that_share_a_session_make_one_step(ps: slotwise.Client) -> None:
+    ps.create_table("shared", dim=2, optimizer=slotwise.AdaGrad(lr=0.5))
+    ps.create_table("alone", dim=2, optimizer=slotwise.AdaGrad(lr=0.5))
+    keys, gradients = np.array([1, 2, 1]), np.array([[1, 2], [3, 4], [5, 6]], dtype=np.float32)
+    ps.push("alone", keys, None, gradients)
+
+    def train(trainer: int, rows: slice) -> None:
+        session = slotwise.Session(99, trainer=trainer, trainers=2, parts=3)
+        assert ps.push("shared", keys[rows], None, gradients[rows], step=session.next()) == 1
+
+    other = threading.Thread(target=train, args=(1, slice(1, 3)))
+    other.start()
+    train(0, slice(0, 1))
+    other.join()
+    assert ps.digest("shared") == ps.digest("alone")
+
+
+def test_many_threads_may_share_a_client(ps: slotwise.Client) -> None:
+    ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=1.0))
+    ones = np.ones((1, 2), dtype=np.float32)
+    before = ps.lookup("ads", list(range(8)))
+
+    def work(key: int) -> None:
+        for _ in range(5):
+            ps.lookup("ads", [key])
+            ps.push("ads", [key], None, ones)
+
+    threads = [threading.Thread(target=work, args=(key,)) for key in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(ps.lookup("ads", list(range(8))), before - 5, atol=1e-5)
+    assert ps.describe_table("ads").steps == 40
+
+
+def test_a_table_made_anew_with_another_shape_is_noticed(ps: slotwise.Client) -> None:
+    ps.create_table("ads", dim=2, slots=2, optimizer=slotwise.SGD(lr=1.0))
+    assert ps.lookup("ads", [1, 2]).shape == (1, 4)
+    with slotwise.connect(ps.topology().ranks[1].address) as other:
+        other.drop_table("ads")
+        other.create_table("ads", dim=3, slots=1, optimizer=slotwise.SGD(lr=1.0))
+    with pytest.raises(slotwise.Error):
+        ps.lookup("ads", [1, 2])
+    assert ps.lookup("ads", [1, 2]).shape == (2, 3)

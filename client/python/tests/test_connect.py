@@ -1,0 +1,125 @@
+"""Finding a server, and the end of a connection."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from fake_server import FakeServer
+
+import slotwise
+
+
+def unused_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def test_the_ranks_are_learned_from_one_of_them(ps: slotwise.Client) -> None:
+    topology = ps.topology()
+    assert len(topology.ranks) == 2 and topology.version
+    assert topology.max_message_bytes > 0
+    assert all(rank.device == "cpu" for rank in topology.ranks)
+    with slotwise.connect(topology.ranks[1].address) as other:
+        assert other.topology().ranks == topology.ranks
+
+
+def test_an_unreachable_server_is_one_clear_sentence_in_time() -> None:
+    address = unused_address()
+    started = time.monotonic()
+    with pytest.raises(slotwise.Unavailable) as caught:
+        slotwise.connect(address, timeout=1.0)
+    assert time.monotonic() - started < 2.0
+    assert str(caught.value).startswith(f"cannot connect: no answer from {address} within 1 s: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_host_that_does_not_exist_is_one_clear_sentence_in_time() -> None:
+    started = time.monotonic()
+    with pytest.raises(slotwise.Error, match="cannot connect: no answer from nowhere.invalid:7070"):
+        slotwise.connect("nowhere.invalid", timeout=1.0)
+    assert time.monotonic() - started < 3.0
+
+
+def test_one_of_several_addresses_is_enough(fake: FakeServer) -> None:
+    with slotwise.connect(unused_address(), fake.addresses[1], timeout=5.0) as ps:
+        assert len(ps.topology().ranks) == 2
+
+
+def test_a_server_that_starts_late_is_waited_for() -> None:
+    address = unused_address()
+    late: list[FakeServer] = []
+    port = int(address.split(":")[1])
+    timer = threading.Timer(0.7, lambda: late.append(FakeServer(ranks=1, first_port=port)))
+    timer.start()
+    with slotwise.connect(address, timeout=10.0) as ps:
+        assert ps.list_tables() == []
+    timer.join()
+    late[0].stop()
+
+
+def test_another_kind_of_server_is_told() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with pytest.raises(slotwise.Error, match=f"127.0.0.1:{port} is no Slotwise server"):
+        slotwise.connect(f"127.0.0.1:{port}", timeout=5.0)
+    server.stop(None)
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(slotwise.InvalidArgument):
+        slotwise.connect()
+    with pytest.raises(slotwise.InvalidArgument):
+        slotwise.connect("127.0.0.1:1", timeout=0)
+    with pytest.raises(slotwise.InvalidArgument):
+        slotwise.connect("127.0.0.1:1", channels_per_rank=0)
+
+
+def test_a_closed_client_says_so(fake_ps: slotwise.Client) -> None:
+    fake_ps.close()
+    fake_ps.close()
+    with pytest.raises(slotwise.FailedPrecondition, match="closed"):
+        fake_ps.list_tables()
+
+
+def test_closing_ends_calls_in_other_threads(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    fake.before = lambda rank, method, request: time.sleep(3 if method == "Digest" else 0)
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            fake_ps.digest("ads")
+        except slotwise.Error as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.3)
+    started = time.monotonic()
+    fake_ps.close()
+    thread.join()
+    assert time.monotonic() - started < 1.0
+    assert [type(error) for error in errors] == [slotwise.FailedPrecondition]
+
+
+def test_a_forked_child_is_told_to_connect_anew(fake_ps: slotwise.Client) -> None:
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+
+    def child() -> None:
+        try:
+            fake_ps.list_tables()
+        except slotwise.FailedPrecondition as error:
+            writer.send(error.message)
+
+    process = context.Process(target=child)
+    process.start()
+    process.join(10)
+    assert reader.poll() and "call slotwise.connect() in the child" in reader.recv()
