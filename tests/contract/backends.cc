@@ -1,0 +1,28 @@
+#include <tbb/global_control.h>
+
+#include <stdexcept>
+
+#include "tests/contract/contract_test.h"
+
+namespace slotwise::test {
+
+std::vector<Backend> Backends() {
+  // oneTBB would run no more threads than there are cores; races want more.
+  static const tbb::global_control kManyThreads(tbb::global_control::max_allowed_parallelism, 8);
+  std::vector<Backend> backends{
+      {"CpuWith1Thread", [] { return MakeCpuDevice(1); }},
+      {"CpuWith3Threads", [] { return MakeCpuDevice(3); }},
+  };
+  if (CudaDeviceCount() > 0) {
+    backends.push_back({"Cuda", [] {
+                          auto device = MakeCudaDevice(0);
+                          if (!device.ok()) {
+                            throw std::runtime_error(device.status().message());
+                          }
+                          return std::move(*device);
+                        }});
+  }
+  return backends;
+}
+
+}  // namespace slotwise::test

@@ -1,0 +1,122 @@
+// A device: memory that is aligned and arrives as it was sent, and shards of legal options only.
+#include <cstdint>
+
+#include "tests/contract/contract_test.h"
+
+namespace slotwise::test {
+namespace {
+
+class ADevice : public ContractTest {};
+SLOTWISE_ON_EVERY_BACKEND(ADevice);
+
+TEST_P(ADevice, SaysItsName) {
+  if (GetParam().name.starts_with("Cpu")) {
+    EXPECT_EQ(device().Name(), "cpu");
+    EXPECT_TRUE(device().SharesHostMemory());
+  } else {
+    EXPECT_TRUE(device().Name().starts_with("cuda")) << device().Name();
+  }
+}
+
+TEST_P(ADevice, GivesMemoryAlignedTo64Bytes) {
+  for (const std::size_t bytes : {1, 3, 64, 65, 1000, 1 << 20}) {
+    void* memory = device().Allocate(bytes);
+    EXPECT_NE(memory, nullptr);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 64, 0u) << bytes << " bytes";
+    device().Free(memory);
+  }
+}
+
+TEST_P(ADevice, BringsBackWhatWasUploaded) {
+  Random random(3);
+  std::vector<std::uint64_t> sent(100'003);
+  for (auto& word : sent) {
+    word = random.Bits();
+  }
+  DeviceArray<std::uint64_t> array(device(), std::span<const std::uint64_t>(sent));
+  EXPECT_EQ(array.Download(), sent);
+}
+
+TEST_P(ADevice, RefusesOptionsThatMakeNoTable) {
+  TableOptions options = MakeOptions(8);
+  options.dim = 0;
+  const auto shard = device().MakeShard(options, ShardPlace{});
+  ASSERT_FALSE(shard.ok());
+  EXPECT_EQ(shard.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(shard.status().message().find("dim"), std::string::npos) << shard.status().message();
+}
+
+TEST_P(ADevice, MakesShardsThatBeginEmpty) {
+  auto made = device().MakeShard(MakeOptions(8), ShardPlace{});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  Shard& shard = **made;
+  EXPECT_EQ(shard.Usage().rows, 0u);
+  EXPECT_TRUE(shard.Export().empty());
+  EXPECT_EQ(shard.Digest(), (DigestSums{0, 0})) << "a sum over no rows";
+}
+
+TEST_P(ADevice, TakesTheOptionsThatATableHasUnlessToldOtherwise) {
+  TableOptions options;
+  options.name = TableName("ads");
+  options.dim = 16;
+  CheckedTable table(device(), options);
+  Random random(5);
+  table.PushRandom(RandomBatch(random, {}), random);
+  table.ExpectRowsMatch();
+}
+
+TEST_P(ADevice, MakesRoomForInitialRowsAtOnce) {
+  TableOptions options = MakeOptions(8);
+  options.initial_rows = 50'000;
+  auto made = device().MakeShard(options, ShardPlace{});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ((*made)->Usage().rows, 0u);
+  EXPECT_GE((*made)->Usage().slots, 50'000u);
+  EXPECT_GE((*made)->Usage().bytes, 50'000u * 8 * sizeof(float));
+}
+
+// Tables share a device, and a round on one may fall between the stops of another's.
+TEST_P(ADevice, KeepsTheBatchesOfItsShardsApart) {
+  CheckedTable ads(device(), MakeOptions(4));
+  CheckedTable users(device(), MakeOptions(9, Combiner::kMean, OptimizerKind::kAdam));
+  Random random(4);
+  const Batch ads_batch = RandomBatch(random, {});
+  const Batch users_batch = RandomBatch(random, {.bags = 30, .max_bag = 20});
+  ads.PushRandom(ads_batch, random);
+  users.PushRandom(users_batch, random);
+
+  Shard& shard = ads.shards().shard(0);
+  DeviceArray<Key> keys(device(), std::span<const Key>(ads_batch.keys));
+  DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(ads_batch.offsets));
+  ASSERT_TRUE(shard.Prepare({keys.span(), offsets.span()}, /*insert=*/false).ok());
+  users.Lookup(users_batch, LookupMode::kTrain);
+  users.PushRandom(users_batch, random);
+  DeviceArray<float> out(device(),
+                         std::span<const float>(std::vector<float>(std::size_t{ads_batch.bags()} * 4)));
+  shard.Pool(out.data());
+
+  Oracle expected = ads.oracle();
+  EXPECT_TRUE(SameBytes(out.Download(), *expected.Lookup(ads_batch, LookupMode::kEval), 4));
+  users.ExpectRowsMatch();
+}
+
+TEST(CudaDevices, AreRefusedWhereThereAreNone) {
+  for (const int ordinal : {-1, CudaDeviceCount(), CudaDeviceCount() + 7}) {
+    const auto device = MakeCudaDevice(ordinal);
+    ASSERT_FALSE(device.ok()) << "CUDA device " << ordinal;
+    EXPECT_EQ(device.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_FALSE(device.status().message().empty());
+  }
+}
+
+TEST(EvenBuckets, GiveBucketBToRankBTimesRanksOverBuckets) {
+  for (const int ranks : {1, 2, 3, 4, 7, 8, 100, 4096}) {
+    const BucketMap map = EvenBucketMap(ranks);
+    for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
+      ASSERT_EQ(map[bucket], bucket * ranks / 4096) << "bucket " << bucket << " of " << ranks << " ranks";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace slotwise::test

@@ -1,0 +1,174 @@
+// A table that grows: from no room at all to a hundred thousand rows, and every row keeps its key, values and state.
+#include "tests/contract/contract_test.h"
+
+namespace slotwise::test {
+namespace {
+
+class Growth : public ContractTest {};
+SLOTWISE_ON_EVERY_BACKEND(Growth);
+
+TEST_P(Growth, FromNothingInBatchesOfEverySizeKeepsEveryRow) {
+  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
+    CheckedTable table(device(), MakeOptions(3, Combiner::kSum, kind));
+    Random random(61);
+    std::uint64_t next = 0;
+    for (std::uint64_t count = 1; next < 100'000; count = count * 2 + 1) {
+      SCOPED_TRACE("from " + std::to_string(next) + " rows to " + std::to_string(next + count));
+      ASSERT_TRUE(table.PushRandom(OneKeyABag(KeyRange(next, count)), random));
+      next += count;
+      // Some of the oldest rows and of those just added.
+      table.Lookup(OneKeyABag(KeyRange(0, 50)), LookupMode::kEval);
+      table.Lookup(OneKeyABag(KeyRange(next - std::min<std::uint64_t>(count, 50), 100)), LookupMode::kEval);
+    }
+    table.ExpectRowsMatch();
+  }
+}
+
+TEST_P(Growth, OneKeyAtATimeKeepsEveryRow) {
+  CheckedTable table(device(), MakeOptions(2, Combiner::kSum, OptimizerKind::kAdaGrad));
+  Random random(62);
+  for (std::uint64_t key = 0; key < 1500; ++key) {
+    ASSERT_TRUE(table.PushRandom(OneBag({key}), random));
+    if (key % 100 == 0) {
+      table.ExpectRowsMatch();
+    }
+  }
+  table.ExpectRowsMatch();
+}
+
+TEST_P(Growth, InOneLeapKeepsEveryRow) {
+  CheckedTable table(device(), MakeOptions(5, Combiner::kSum, OptimizerKind::kAdaGrad));
+  Random random(63);
+  table.PushRandom(OneKeyABag({1, 2, 3}), random);
+  ASSERT_TRUE(table.Lookup(OneBag(KeyRange(0, 150'000)), LookupMode::kTrain));
+  EXPECT_EQ(table.shards().rows(), 150'000u);
+  table.ExpectRowsMatch();
+}
+
+TEST_P(Growth, WithinABatchOfManyRepeatsNeedsRoomForDistinctKeysOnly) {
+  TableOptions options = MakeOptions(4);
+  options.max_rows = 100;
+  CheckedTable table(device(), options);
+  Random random(64);
+  Batch batch;
+  for (int bag = 0; bag < 3000; ++bag) {
+    batch.AddBag(std::vector{random.Below(100), random.Below(100), random.Below(100)});
+  }
+  EXPECT_TRUE(table.PushRandom(batch, random));
+  EXPECT_EQ(table.shards().rows(), 100u);
+  table.ExpectRowsMatch();
+}
+
+TEST_P(Growth, ThatIsPreparedAndThenRefusedChangesNothing) {
+  CheckedTable table(device(), MakeOptions(4, Combiner::kSum, OptimizerKind::kAdam));
+  Random random(65);
+  table.PushRandom(OneKeyABag(KeyRange(0, 100)), random);
+  const DigestSums before = table.shards().Digest();
+  const Batch large = OneBag(KeyRange(50, 100'000));
+  DeviceArray<Key> keys(device(), std::span<const Key>(large.keys));
+  DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(large.offsets));
+  ASSERT_TRUE(table.shards().shard(0).Prepare({keys.span(), offsets.span()}, /*insert=*/true).ok());
+  EXPECT_EQ(table.shards().Digest(), before);
+  table.Lookup(large, LookupMode::kEval);
+  table.ExpectRowsMatch();
+}
+
+TEST_P(Growth, MakesNoDifferenceToATableThatHadRoomFromTheStart) {
+  TableOptions roomy = MakeOptions(8, Combiner::kMean, OptimizerKind::kAdam);
+  roomy.initial_rows = 200'000;
+  CheckedTable large(device(), roomy);
+  CheckedTable growing(device(), MakeOptions(8, Combiner::kMean, OptimizerKind::kAdam));
+  Random random(66);
+  for (int step = 0; step < 5; ++step) {
+    const Batch batch = RandomBatch(random, {.bags = 500, .max_bag = 10, .distinct_keys = 20'000});
+    const std::vector<float> gradients = RandomGradients(random, std::size_t{batch.bags()} * 8);
+    large.Push(batch, gradients);
+    growing.Push(batch, gradients);
+    ASSERT_EQ(growing.shards().Digest(), large.shards().Digest());
+  }
+  large.ExpectRowsMatch();
+  growing.ExpectRowsMatch();
+}
+
+TEST_P(Growth, ShowsInUsage) {
+  CheckedTable table(device(), MakeOptions(16));
+  std::uint64_t bytes = 0;
+  for (const std::uint64_t rows : {10, 1000, 30'000}) {
+    table.Lookup(OneBag(KeyRange(0, rows)), LookupMode::kTrain);
+    const ShardUsage usage = table.shards().shard(0).Usage();
+    EXPECT_EQ(usage.rows, rows);
+    EXPECT_GE(usage.slots, rows);
+    EXPECT_GE(usage.bytes, rows * (16 * sizeof(float) + sizeof(Key)));
+    EXPECT_GE(usage.bytes, bytes);
+    bytes = usage.bytes;
+  }
+}
+
+// Keys that a hash table would like to put into the same place. mix64 can be inverted, so an attacker can send them.
+class CollidingKeys : public ContractTest {
+ protected:
+  void ExpectServed(const std::vector<std::uint64_t>& hashes) {
+    for (const std::uint64_t initial_rows : {std::uint64_t{0}, std::uint64_t{2 * hashes.size()}}) {
+      TableOptions options = MakeOptions(3, Combiner::kSum, OptimizerKind::kAdaGrad);
+      options.initial_rows = initial_rows;
+      CheckedTable table(device(), options);
+      std::vector<std::uint64_t> keys;
+      for (const std::uint64_t hash : hashes) {
+        keys.push_back(KeyOfHash(hash));
+      }
+      std::vector<std::uint64_t> half(keys.begin(),
+                                      keys.begin() + static_cast<std::ptrdiff_t>(keys.size() / 2));
+      Random random(67);
+      table.PushRandom(OneKeyABag(half), random);
+      table.Lookup(OneKeyABag(keys), LookupMode::kEval);  // half of them are there
+      table.PushRandom(OneKeyABag(keys), random);
+      table.Lookup(OneKeyABag(keys), LookupMode::kTrain);
+      table.ExpectRowsMatch();
+    }
+  }
+};
+SLOTWISE_ON_EVERY_BACKEND(CollidingKeys);
+
+constexpr std::uint64_t kMany = 1500;  // more than a table begins with room for
+
+TEST_P(CollidingKeys, WhoseHashesEndAlike) {
+  for (const std::uint64_t end : {0x00000ull, 0x12345ull}) {
+    std::vector<std::uint64_t> hashes;
+    for (std::uint64_t i = 0; i < kMany; ++i) {
+      hashes.push_back(i << 20 | end);
+    }
+    ExpectServed(hashes);
+  }
+}
+
+// The search begins at the last places of the table and goes on at the first.
+TEST_P(CollidingKeys, WhoseHashesFallOnTheTablesEnd) {
+  std::vector<std::uint64_t> hashes;
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    hashes.push_back(i << 20 | (0xFFFFF - i % 3));
+  }
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    hashes.push_back(i << 40 | i % 4);  // and these wanted the first places themselves
+  }
+  ExpectServed(hashes);
+}
+
+TEST_P(CollidingKeys, WhoseHashesDifferInTheirTopBitsAlone) {
+  std::vector<std::uint64_t> hashes;
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    hashes.push_back(i << 52 | 0x000F'FFFF'FFFF'FFFF);
+  }
+  ExpectServed(hashes);
+}
+
+TEST_P(CollidingKeys, WhoseHashesBeginAlike) {
+  std::vector<std::uint64_t> hashes;
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    hashes.push_back(0xFFFF'FFFF'FFFF'FFFF - i);
+    hashes.push_back(i);
+  }
+  ExpectServed(hashes);
+}
+
+}  // namespace
+}  // namespace slotwise::test

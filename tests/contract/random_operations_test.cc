@@ -1,0 +1,86 @@
+// Random operations: long mixed sequences on table and oracle, of every kind of table, with every answer compared.
+#include "tests/contract/contract_test.h"
+
+namespace slotwise::test {
+namespace {
+
+class RandomOperations : public ContractTest {
+ protected:
+  // A table drawn at random, mostly unbounded.
+  static TableOptions RandomOptions(Random& random) {
+    const std::vector<std::uint32_t> dims{1, 2, 3, 4, 8, 9, 16, 17, 31, 64, 100};
+    const std::vector<OptimizerKind> kinds{OptimizerKind::kSgd, OptimizerKind::kAdaGrad,
+                                           OptimizerKind::kAdam};
+    TableOptions options = MakeOptions(random.OneOf(dims), random.OneIn(2) ? Combiner::kSum : Combiner::kMean,
+                                       random.OneOf(kinds));
+    options.initializer.seed = random.Bits();
+    options.initial_rows = random.OneIn(2) ? 0 : random.Below(3000);
+    options.max_rows = random.OneIn(3) ? 3000 + random.Below(1000) : std::uint64_t{1} << 30;
+    return options;
+  }
+
+  static Batch RandomShapedBatch(Random& random) {
+    const std::vector<BatchShape> shapes{
+        {.bags = 64, .max_bag = 1, .distinct_keys = 300},
+        {.bags = 100, .max_bag = 8, .distinct_keys = 2000, .hot_percent = 10},
+        {.bags = 20, .max_bag = 100, .distinct_keys = 5000, .hot_percent = 10},
+        {.bags = 3, .max_bag = 1000, .distinct_keys = 100'000, .hot_percent = 50},
+        {.bags = 300, .max_bag = 2, .distinct_keys = 10, .special_percent = 50},
+        {.bags = 10, .max_bag = 0},
+        {.bags = 1, .max_bag = 3},
+        {.bags = 0},
+    };
+    return RandomBatch(random, random.OneOf(shapes));
+  }
+
+  void Run(std::uint64_t seed) {
+    SCOPED_TRACE(SeedNote(seed));
+    Random random(seed);
+    const int ranks = static_cast<int>(random.OneOf(std::vector{1, 1, 2, 3, 8}));
+    CheckedTable table(device(), RandomOptions(random), ranks);
+    for (int i = 0; i < 30 && !HasFailure(); ++i) {
+      SCOPED_TRACE("operation " + std::to_string(i));
+      const Batch batch = RandomShapedBatch(random);
+      const std::uint64_t operation = random.Below(10);
+      if (operation < 4) {
+        table.PushRandom(batch, random);
+      } else if (operation < 6) {
+        table.Lookup(batch, LookupMode::kTrain);
+      } else if (operation < 9) {
+        const DigestSums before = table.shards().Digest();
+        table.Lookup(batch, LookupMode::kEval);
+        EXPECT_EQ(table.shards().Digest(), before);
+      } else {
+        table.ExpectRowsMatch();
+      }
+    }
+    table.ExpectRowsMatch();
+  }
+};
+SLOTWISE_ON_EVERY_BACKEND(RandomOperations);
+
+TEST_P(RandomOperations, MatchTheOracle) {
+  for (std::uint64_t i = 0; i < 25 && !HasFailure(); ++i) {
+    Run(Seed(1000) + i);
+  }
+}
+
+// Two tables on one device, turn by turn: neither sees the other.
+TEST_P(RandomOperations, OnTwoTablesOfADeviceMatchTheirOracles) {
+  const std::uint64_t seed = Seed(2000);
+  SCOPED_TRACE(SeedNote(seed));
+  Random random(seed);
+  CheckedTable narrow(device(), MakeOptions(3, Combiner::kMean, OptimizerKind::kAdam), 2);
+  CheckedTable wide(device(), MakeOptions(70, Combiner::kSum, OptimizerKind::kAdaGrad));
+  for (int i = 0; i < 20; ++i) {
+    for (CheckedTable* table : {&narrow, &wide}) {
+      table->PushRandom(RandomShapedBatch(random), random);
+      table->Lookup(RandomShapedBatch(random), LookupMode::kTrain);
+    }
+  }
+  narrow.ExpectRowsMatch();
+  wide.ExpectRowsMatch();
+}
+
+}  // namespace
+}  // namespace slotwise::test

@@ -1,0 +1,125 @@
+// The law of sharding: a table cut into any number of shards and merged again is the same table.
+#include <algorithm>
+
+#include "tests/contract/contract_test.h"
+
+namespace slotwise::test {
+namespace {
+
+BucketMap RandomBucketMap(std::uint64_t seed, int ranks) {
+  Random random(seed);
+  BucketMap map{};
+  for (auto& owner : map) {
+    owner = static_cast<std::uint16_t>(random.Below(ranks));
+  }
+  return map;
+}
+
+class Shards : public ContractTest {
+ protected:
+  // Runs the same random pushes and lookups on `ranks` shards, against the oracle.
+  std::unique_ptr<CheckedTable> Train(const TableOptions& options, int ranks, const BucketMap& owners) {
+    auto table = std::make_unique<CheckedTable>(device(), options, ranks, owners);
+    Random random(71);
+    for (int step = 0; step < 4; ++step) {
+      const Batch batch = RandomBatch(random, {.bags = 120, .max_bag = 12, .distinct_keys = 800});
+      table->Lookup(batch, LookupMode::kTrain);
+      table->PushRandom(batch, random);
+    }
+    table->ExpectRowsMatch();
+    return table;
+  }
+};
+SLOTWISE_ON_EVERY_BACKEND(Shards);
+
+TEST_P(Shards, MergeIntoTheSameTableWhateverTheirNumber) {
+  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+    for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam}) {
+      const TableOptions options = MakeOptions(6, combiner, kind);
+      const auto whole = Train(options, 1, EvenBucketMap(1));
+      const std::vector<ExportedRow> rows = whole->shards().Export();
+      for (const int ranks : {2, 4, 8}) {
+        SCOPED_TRACE(std::string(ToString(kind)) + " on " + std::to_string(ranks) + " shards");
+        const auto parts = Train(options, ranks, EvenBucketMap(ranks));
+        EXPECT_EQ(parts->shards().Digest(), whole->shards().Digest());
+        ExpectSameRows(parts->shards().Export(), rows);
+      }
+    }
+  }
+}
+
+TEST_P(Shards, PoolTheSameOutputFromWholeNumbersWhateverTheirNumber) {
+  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+    std::vector<float> output_of_one;
+    for (const int ranks : {1, 2, 4, 8}) {
+      SCOPED_TRACE(std::string(ToString(combiner)) + " on " + std::to_string(ranks) + " shards");
+      CheckedTable table(device(), MakeIntegerOptions(6, combiner), ranks);
+      Random random(72);
+      for (int step = 0; step < 3; ++step) {
+        // One key a bag: a mean's gradients stay whole numbers too.
+        const Batch batch = RandomBatch(random, {.bags = 600, .max_bag = 1, .distinct_keys = 500});
+        table.Push(batch, IntegerGradients(random, std::size_t{batch.bags()} * 6));
+      }
+      const Batch batch = RandomBatch(random, {.bags = 200, .max_bag = 30, .distinct_keys = 600});
+      table.Lookup(batch, LookupMode::kEval);
+      const std::vector<float> output = *table.shards().Lookup(batch, LookupMode::kTrain);
+      if (ranks == 1) {
+        output_of_one = output;
+      }
+      EXPECT_TRUE(SameBytes(output, output_of_one, 6));
+    }
+  }
+}
+
+TEST_P(Shards, HoldExactlyTheKeysThatTheBucketMapGivesThem) {
+  BucketMap rank_0_has_nothing = EvenBucketMap(3);
+  std::replace(rank_0_has_nothing.begin(), rank_0_has_nothing.end(), std::uint16_t{0}, std::uint16_t{2});
+  BucketMap only_rank_1{};
+  only_rank_1.fill(1);
+  for (const BucketMap& owners :
+       {EvenBucketMap(3), RandomBucketMap(74, 3), RandomBucketMap(75, 2), rank_0_has_nothing, only_rank_1}) {
+    CheckedTable table(device(), MakeOptions(4, Combiner::kMean, OptimizerKind::kAdaGrad), 3, owners);
+    Random random(76);
+    table.Lookup(OneBag(KeyRange(0, 5000)), LookupMode::kTrain);
+    table.PushRandom(OneKeyABag(SpecialKeys()), random);
+    table.Lookup(OneKeyABag(KeyRange(4000, 2000)), LookupMode::kEval);
+    for (int rank = 0; rank < 3; ++rank) {
+      for (const ExportedRow& row : table.shards().shard(rank).Export()) {
+        ASSERT_EQ(owners[OracleBucket(Value(row.key))], rank) << "key " << Value(row.key);
+      }
+    }
+    table.ExpectRowsMatch();
+  }
+}
+
+TEST_P(Shards, OfARandomBucketMapMergeIntoTheSameTable) {
+  const TableOptions options = MakeOptions(5, Combiner::kSum, OptimizerKind::kAdam);
+  const auto whole = Train(options, 1, EvenBucketMap(1));
+  for (const int ranks : {2, 5, 8}) {
+    const std::uint64_t seed = Seed(77 + ranks);
+    SCOPED_TRACE(SeedNote(seed));
+    const auto parts = Train(options, ranks, RandomBucketMap(seed, ranks));
+    EXPECT_EQ(parts->shards().Digest(), whole->shards().Digest());
+    ExpectSameRows(parts->shards().Export(), whole->shards().Export());
+  }
+}
+
+TEST_P(Shards, OfDevicesOfTheirOwnMergeIntoTheSameTable) {
+  const TableOptions options = MakeOptions(5, Combiner::kMean, OptimizerKind::kAdam);
+  const auto second = AnotherDevice();
+  MultiShard apart({&device(), second.get()}, options, 4, EvenBucketMap(4));
+  CheckedTable together(device(), options, 4);
+  Random random(78);
+  for (int step = 0; step < 3; ++step) {
+    const Batch batch = RandomBatch(random, {.bags = 100});
+    const std::vector<float> gradients = RandomGradients(random, std::size_t{batch.bags()} * 5);
+    together.Push(batch, gradients);
+    ASSERT_TRUE(apart.Push(batch, gradients).ok());
+    EXPECT_TRUE(SameBytes(*apart.Lookup(batch, LookupMode::kEval),
+                          *together.shards().Lookup(batch, LookupMode::kEval), 5));
+  }
+  ExpectSameRows(apart.Export(), together.shards().Export());
+}
+
+}  // namespace
+}  // namespace slotwise::test

@@ -1,0 +1,162 @@
+// The small functions that every backend is made of, against published vectors and the oracle.
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/body/digest.h"
+#include "kernels/body/hash.h"
+#include "kernels/body/optimizer.h"
+#include "kernels/body/philox.h"
+#include "kernels/body/rows.h"
+#include "kernels/body/update.h"
+#include "tests/support/oracle.h"
+
+namespace slotwise::body {
+namespace {
+
+struct PhiloxVector {
+  PhiloxWords counter;
+  std::uint32_t key0;
+  std::uint32_t key1;
+  PhiloxWords answer;
+};
+
+// Random123's kat_vectors for philox4x32-10: zeros, ones, and the digits of π.
+TEST(Philox, AnswersRandom123sKnownVectors) {
+  const PhiloxVector vectors[] = {
+      {{{0, 0, 0, 0}}, 0, 0, {{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8}}},
+      {{{0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}},
+       0xFFFFFFFF,
+       0xFFFFFFFF,
+       {{0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD}}},
+      {{{0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344}},
+       0xA4093822,
+       0x299F31D0,
+       {{0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1}}},
+  };
+  for (const PhiloxVector& vector : vectors) {
+    const PhiloxWords words = Philox4x32(vector.counter, vector.key0, vector.key1);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(words.word[i], vector.answer.word[i]) << "word " << i;
+    }
+  }
+}
+
+TEST(Philox, IsTheOraclesForAnyCounterAndKey) {
+  test::Random random(120);
+  const auto word = [&] { return static_cast<std::uint32_t>(random.Bits()); };
+  for (int i = 0; i < 1000; ++i) {
+    const std::array<std::uint32_t, 4> counter{word(), word(), word(), word()};
+    const std::array<std::uint32_t, 2> key{word(), word()};
+    const PhiloxWords words = Philox4x32({{counter[0], counter[1], counter[2], counter[3]}}, key[0], key[1]);
+    const auto expected = test::OraclePhilox(counter, key);
+    for (int w = 0; w < 4; ++w) {
+      ASSERT_EQ(words.word[w], expected[w]);
+    }
+  }
+}
+
+TEST(Hash, IsMurmurHash3sFinaliser) {
+  EXPECT_EQ(Mix64(0), 0u);
+  EXPECT_EQ(Mix64(1), 0xB456BCFC34C2CB2C);
+  test::Random random(121);
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t x = random.Bits();
+    ASSERT_EQ(Mix64(x), test::OracleMix64(x));
+    ASSERT_EQ(Bucket(Key{x}), test::OracleBucket(x));
+  }
+}
+
+TEST(Hash, SpreadsSerialKeysEvenlyOverBuckets) {
+  std::vector<int> keys_of_bucket(kBuckets);
+  for (std::uint64_t key = 0; key < 100 * kBuckets; ++key) {
+    ++keys_of_bucket[Bucket(Key{key})];
+  }
+  for (const int keys : keys_of_bucket) {
+    EXPECT_NEAR(keys, 100, 70);  // seven standard deviations
+  }
+}
+
+TEST(UniformFirstValues, AreTheOraclesForAnyKey) {
+  test::Random random(122);
+  const InitializerOptions options{.low = -0.3F, .high = 0.7F, .seed = random.Bits()};
+  const UniformFirstValues first{options.low, options.high, options.seed};
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t key = random.Bits();
+    for (const std::uint32_t element : {0, 1, 2, 3, 4, 5, 4095}) {
+      ASSERT_EQ(first(Key{key}, element), test::OracleFirstValue(options, key, element));
+    }
+  }
+}
+
+TEST(Blocks, Hold32ItemsEach) {
+  EXPECT_EQ(kSumBlock, 32u);
+  EXPECT_EQ(BlocksOf(1), 1u);
+  EXPECT_EQ(BlocksOf(32), 1u);
+  EXPECT_EQ(BlocksOf(33), 2u);
+  EXPECT_EQ(BlocksOf(1024), 32u);
+  EXPECT_EQ(BlocksOf(1025), 33u);
+}
+
+// Numbers that a pencil can check.
+TEST(Sgd, SubtractsTheGradientTimesTheRate) {
+  float w[1] = {1.0F};
+  Sgd{0.5F}(w, 1, 3.0F);
+  EXPECT_EQ(w[0], -0.5F);
+}
+
+TEST(AdaGrad, DividesByTheRootOfTheSumOfSquares) {
+  float record[4] = {1.0F, 5.0F, 7.0F, 11.0F};  // w0 w1 s0 s1
+  AdaGrad{1.0F, 0.0F}(&record[0], 2, 3.0F);
+  EXPECT_EQ(record[2], 16.0F);
+  EXPECT_EQ(record[0], 1.0F - 3.0F / 4.0F);
+  EXPECT_EQ(record[1], 5.0F) << "the neighbour's weight";
+  EXPECT_EQ(record[3], 11.0F) << "the neighbour's state";
+}
+
+TEST(Adam, KeepsBothMomentsOfItsElement) {
+  float record[6] = {1.0F, 2.0F, 0.0F, 8.0F, 0.0F, 9.0F};  // w0 w1 m0 m1 v0 v1
+  Adam{1.0F, 0.5F, 0.75F, 0.0F}(&record[0], 2, 4.0F);
+  EXPECT_EQ(record[2], 2.0F);
+  EXPECT_EQ(record[4], 4.0F);
+  EXPECT_EQ(record[0], 1.0F - 2.0F / 2.0F);
+  EXPECT_EQ(record[1], 2.0F);
+  EXPECT_EQ(record[3], 8.0F);
+  EXPECT_EQ(record[5], 9.0F);
+}
+
+// Chunks cover each element of a row once, whatever the tile.
+template <std::uint32_t Lanes, std::uint32_t Elements>
+struct TileOf {
+  static constexpr std::uint32_t kLanes = Lanes;
+  static constexpr std::uint32_t kElements = Elements;
+  std::uint32_t lane_number = 0;
+  std::uint32_t lane() const { return lane_number; }
+};
+
+template <class Tile>
+void ExpectEachElementVisitedOnce() {
+  for (const std::uint32_t dim : {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 127, 128, 129, 4096}) {
+    std::vector<int> visits(dim, 0);
+    for (std::uint32_t lane = 0; lane < Tile::kLanes; ++lane) {
+      ForEachChunk(Tile{lane}, dim, [&](auto chunk) {
+        for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
+          if (chunk.Has(k)) {
+            ++visits.at(chunk.Element(k));
+          }
+        }
+      });
+    }
+    EXPECT_EQ(visits, std::vector<int>(dim, 1)) << Tile::kLanes << " lanes, dim " << dim;
+  }
+}
+
+TEST(Chunks, CoverEachElementOnceForEveryTile) {
+  ExpectEachElementVisitedOnce<TileOf<1, 16>>();
+  ExpectEachElementVisitedOnce<TileOf<1, 4>>();
+  ExpectEachElementVisitedOnce<TileOf<4, 4>>();
+  ExpectEachElementVisitedOnce<TileOf<8, 4>>();
+  ExpectEachElementVisitedOnce<TileOf<32, 4>>();
+}
+
+}  // namespace
+}  // namespace slotwise::body

@@ -1,0 +1,141 @@
+// The CPU backend's algorithms, against the standard library's, for sizes around every cut and for any threads.
+#include <tbb/global_control.h>
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend/cpu.h"
+#include "tests/support/batches.h"
+
+namespace slotwise {
+namespace {
+
+class CpuAlgorithms : public ::testing::TestWithParam<int> {
+ protected:
+  // oneTBB would run no more threads than there are cores.
+  tbb::global_control many_threads_{tbb::global_control::max_allowed_parallelism, 8};
+  CpuQueue queue_{GetParam()};
+  test::Random random_{130};
+};
+INSTANTIATE_TEST_SUITE_P(Threads, CpuAlgorithms, ::testing::Values(1, 2, 3, 7),
+                         [](const auto& test) { return "On" + std::to_string(test.param); });
+
+const std::vector<std::uint32_t> kSizes{0, 1, 2, 31, 4095, 4096, 4097, 8192, 8193, 50'000, 123'457};
+
+std::vector<std::uint32_t> RandomWords(test::Random& random, std::uint32_t n, std::uint64_t bound) {
+  std::vector<std::uint32_t> words(n);
+  for (auto& word : words) {
+    word = static_cast<std::uint32_t>(random.Below(bound));
+  }
+  return words;
+}
+
+TEST_P(CpuAlgorithms, ForEachVisitsEachIndexOnce) {
+  for (const std::uint32_t n : kSizes) {
+    std::vector<std::atomic<int>> visits(n);
+    CpuBackend::ForEach(queue_, n, [&](std::uint32_t i) { ++visits[i]; });
+    for (const std::uint32_t dim : {1, 64, 4096}) {
+      CpuBackend::ForEachTile(queue_, n, dim, [&](body::SerialTile, std::uint32_t i) { ++visits[i]; });
+    }
+    EXPECT_TRUE(std::all_of(visits.begin(), visits.end(), [](const auto& count) { return count == 4; })) << n;
+  }
+}
+
+TEST_P(CpuAlgorithms, ExclusiveScanIsTheStandardLibrarysAndMayRunInPlace) {
+  for (const std::uint32_t n : kSizes) {
+    const std::vector<std::uint32_t> in = RandomWords(random_, n, 100);
+    std::vector<std::uint32_t> expected(n + 1, 0);
+    std::partial_sum(in.begin(), in.end(), expected.begin() + 1);
+    std::vector<std::uint32_t> out(n + 1);
+    EXPECT_EQ(CpuBackend::ExclusiveScan(queue_, in.data(), n, out.data()), expected.back());
+    EXPECT_EQ(out, expected);
+    std::vector<std::uint32_t> in_place = in;
+    in_place.push_back(77);
+    EXPECT_EQ(CpuBackend::ExclusiveScan(queue_, in_place.data(), n, in_place.data()), expected.back());
+    EXPECT_EQ(in_place, expected);
+  }
+}
+
+TEST_P(CpuAlgorithms, SelectKeepsTheOrder) {
+  for (const std::uint32_t n : kSizes) {
+    for (const std::uint64_t one_in : {1, 2, 1000}) {
+      std::vector<Key> keys;
+      for (const std::uint32_t word : RandomWords(random_, n, 1000)) {
+        keys.push_back(Key{word});
+      }
+      const auto keep = [&](Key key) { return Value(key) % one_in == 0; };
+      std::vector<Key> expected;
+      std::vector<std::uint32_t> expected_indices;
+      for (std::uint32_t i = 0; i < n; ++i) {
+        if (keep(keys[i])) {
+          expected.push_back(keys[i]);
+          expected_indices.push_back(i);
+        }
+      }
+      std::vector<Key> kept(n);
+      kept.resize(CpuBackend::SelectKeys(queue_, keys.data(), n, kept.data(), keep));
+      EXPECT_EQ(kept, expected);
+      std::vector<std::uint32_t> indices(n);
+      indices.resize(CpuBackend::SelectIndices(queue_, n, indices.data(),
+                                               [&](std::uint32_t i) { return keep(keys[i]); }));
+      EXPECT_EQ(indices, expected_indices);
+    }
+  }
+}
+
+TEST_P(CpuAlgorithms, SortPairsIsStable) {
+  for (const std::uint32_t n : kSizes) {
+    for (const std::uint32_t bits : {1, 10, 11, 12, 22, 23, 32}) {
+      std::vector<std::uint32_t> keys = RandomWords(random_, n, std::uint64_t{1} << bits);
+      std::vector<std::uint32_t> values(n);
+      std::iota(values.begin(), values.end(), 0);
+      std::vector<std::uint32_t> order = values;
+      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return keys[a] < keys[b]; });
+      std::vector<std::uint32_t> expected_keys(n);
+      std::transform(order.begin(), order.end(), expected_keys.begin(), [&](auto i) { return keys[i]; });
+
+      std::vector<std::uint32_t> other_keys(n);
+      std::vector<std::uint32_t> other_values(n);
+      PairBuffers pairs{{keys.data(), other_keys.data()}, {values.data(), other_values.data()}};
+      CpuBackend::SortPairs(queue_, pairs, n, bits);
+      const std::vector<std::uint32_t> sorted(pairs.keys[pairs.current], pairs.keys[pairs.current] + n);
+      const std::vector<std::uint32_t> moved(pairs.values[pairs.current], pairs.values[pairs.current] + n);
+      ASSERT_EQ(sorted, expected_keys) << n << " pairs of " << bits << " bits";
+      ASSERT_EQ(moved, order) << n << " pairs of " << bits << " bits";
+    }
+  }
+}
+
+TEST_P(CpuAlgorithms, SumAddsModulo2To64) {
+  for (const std::uint32_t n : kSizes) {
+    std::uint64_t low = 0;
+    for (std::uint64_t i = 0; i < n; ++i) {
+      low += i * 0x9E3779B97F4A7C15;
+    }
+    const DigestSums sums = CpuBackend::Sum(queue_, n, [](std::uint64_t i) {
+      return DigestSums{i * 0x9E3779B97F4A7C15, 0xFFFF'FFFF'FFFF'FFFF};
+    });
+    EXPECT_EQ(sums.low, low);
+    EXPECT_EQ(sums.high, std::uint64_t{0} - n);
+  }
+}
+
+TEST_P(CpuAlgorithms, GrowingMemoryKeepsItsContents) {
+  CpuGrowing<float> memory(queue_, 3'000'000);
+  memory.Grow(1000);
+  const float* place = memory.data();
+  std::iota(memory.data(), memory.data() + 1000, 0.0F);
+  memory.Grow(2'500'000);
+  EXPECT_GE(memory.size(), 2'500'000u);
+  EXPECT_EQ(memory.data(), place);
+  EXPECT_EQ(memory.data()[999], 999.0F);
+  memory.data()[2'499'999] = 1.0F;
+  EXPECT_THROW(memory.Grow(30'000'000), std::bad_alloc);
+  EXPECT_EQ(memory.data()[999], 999.0F);
+}
+
+}  // namespace
+}  // namespace slotwise

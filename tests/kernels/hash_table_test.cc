@@ -1,0 +1,143 @@
+// The hash table's own promises: chains that wrap and end, one winner a key, and a legal key for its free mark.
+#include "kernels/body/hash_table.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend/cpu.h"
+#include "tests/support/batches.h"
+
+namespace slotwise::body {
+namespace {
+
+using Atomics = CpuBackend::Atomics;
+
+// A table of `slots` slots for chains, all free.
+struct SmallTable {
+  explicit SmallTable(std::uint64_t slots) : memory(slots + 1), ref{memory.data(), slots - 1} {
+    for (std::uint64_t slot = 0; slot < ref.Slots(); ++slot) {
+      FreeSlots{ref}(slot);
+    }
+  }
+
+  TableRef::Claimed Add(std::uint64_t key, std::uint32_t row) {
+    const auto claimed = ref.Claim<Atomics>(Key{key});
+    if (claimed.added) {
+      memory[claimed.slot].row = row;
+    }
+    return claimed;
+  }
+  RowIndex Find(std::uint64_t key) const { return ref.Find(Key{key}); }
+
+  std::vector<Slot> memory;
+  TableRef ref;
+};
+
+TEST(HashTable, FindsWhatWasAddedAndNothingElse) {
+  SmallTable table(64);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    EXPECT_TRUE(table.Add(i * 1000, i).added);
+  }
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(table.Find(i * 1000), RowIndex{i});
+    EXPECT_EQ(table.Find(i * 1000 + 1), kNoRow);
+  }
+}
+
+TEST(HashTable, AddsAKeyOnce) {
+  SmallTable table(16);
+  const auto first = table.Add(5, 0);
+  const auto second = table.Add(5, 1);
+  EXPECT_TRUE(first.added);
+  EXPECT_FALSE(second.added);
+  EXPECT_EQ(second.slot, first.slot);
+  EXPECT_EQ(table.Find(5), RowIndex{0});
+}
+
+TEST(HashTable, GoesOnAtItsBeginningWhenAChainReachesItsEnd) {
+  SmallTable table(8);
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    keys.push_back(test::KeyOfHash(i << 8 | 7));  // each wants the last slot
+  }
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(table.Add(keys[i], i).slot, (7 + i) % 8);
+  }
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(table.Find(keys[i]), RowIndex{i});
+  }
+  EXPECT_EQ(table.Find(test::KeyOfHash(99ULL << 8 | 7)), kNoRow);
+}
+
+TEST(HashTable, HoldsTheKeyThatMarksFreeSlotsAndTheOneThatStandsForIt) {
+  SmallTable table(4);
+  EXPECT_EQ(table.Find(kFree), kNoRow);
+  EXPECT_EQ(table.Find(kFreeKeyIsHere), kNoRow);
+  EXPECT_TRUE(table.Add(kFree, 0).added);
+  EXPECT_EQ(table.Find(kFree), RowIndex{0});
+  EXPECT_EQ(table.Find(kFreeKeyIsHere), kNoRow);
+  EXPECT_TRUE(table.Add(kFreeKeyIsHere, 1).added);
+  EXPECT_FALSE(table.Add(kFree, 2).added);
+  EXPECT_FALSE(table.Add(kFreeKeyIsHere, 2).added);
+  EXPECT_EQ(table.Find(kFree), RowIndex{0});
+  EXPECT_EQ(table.Find(kFreeKeyIsHere), RowIndex{1});
+
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t slot = 0; slot < table.ref.Slots(); ++slot) {
+    if (table.ref.Taken(slot)) {
+      keys.push_back(Value(table.ref.KeyAt(slot)));
+    }
+  }
+  EXPECT_EQ(keys.size(), 2u);
+  EXPECT_NE(std::find(keys.begin(), keys.end(), kFree), keys.end());
+  EXPECT_NE(std::find(keys.begin(), keys.end(), kFreeKeyIsHere), keys.end());
+}
+
+TEST(HashTable, RehashKeepsEveryRow) {
+  SmallTable small(64);
+  SmallTable large(256);
+  std::vector<std::uint64_t> keys = test::SpecialKeys();
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    ASSERT_TRUE(small.Add(keys[i], i).added);
+  }
+  const Rehash<Atomics> rehash{small.ref, large.ref};
+  for (std::uint64_t slot = 0; slot < small.ref.Slots(); ++slot) {
+    rehash(slot);
+  }
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(large.Find(keys[i]), RowIndex{i});
+  }
+}
+
+TEST(HashTable, HasOneWinnerAKeyHoweverManyThreadsRace) {
+  constexpr int kThreads = 4;
+  constexpr std::uint64_t kKeys = 2000;
+  for (int round = 0; round < 10; ++round) {
+    SmallTable table(4096);
+    std::atomic<int> winners = 0;
+    std::atomic<int> waiting = kThreads;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&] {
+        --waiting;
+        while (waiting > 0) {
+          std::this_thread::yield();
+        }
+        int won = 0;
+        for (std::uint64_t key = 0; key < kKeys; ++key) {
+          won += table.ref.Claim<Atomics>(Key{key}).added ? 1 : 0;
+        }
+        winners += won;
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    EXPECT_EQ(winners, static_cast<int>(kKeys));
+  }
+}
+
+}  // namespace
+}  // namespace slotwise::body

@@ -1,0 +1,101 @@
+// Batches for tests: written out, drawn at random from a seed, or made to be awkward.
+//
+// Everything drawn here depends on the seed alone, on every machine: only the engine of <random> is used, never its
+// distributions.
+// Thread-safety: plain values; a Random belongs to one thread.
+#ifndef SLOTWISE_TESTS_SUPPORT_BATCHES_H_
+#define SLOTWISE_TESTS_SUPPORT_BATCHES_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "slotwise/batch.h"
+
+namespace slotwise::test {
+
+// A batch that owns its arrays.
+struct Batch {
+  std::vector<Key> keys;
+  std::vector<std::uint32_t> offsets{0};
+
+  Batch() = default;
+  // One bag for each inner list: Batch({{1, 2}, {}, {3}}).
+  Batch(std::initializer_list<std::initializer_list<std::uint64_t>> bags);
+
+  template <class Range>
+  void AddBag(const Range& bag) {
+    for (const auto key : bag) {
+      keys.push_back(Key{static_cast<std::uint64_t>(key)});
+    }
+    offsets.push_back(static_cast<std::uint32_t>(keys.size()));
+  }
+
+  std::uint32_t bags() const { return static_cast<std::uint32_t>(offsets.size() - 1); }
+  // The number of keys in bag b.
+  std::uint32_t size(std::uint32_t b) const { return offsets[b + 1] - offsets[b]; }
+  BatchView View() const { return {keys, offsets}; }
+};
+
+// A bag of its own for each key.
+Batch OneKeyABag(const std::vector<std::uint64_t>& keys);
+// All keys in one bag.
+Batch OneBag(const std::vector<std::uint64_t>& keys);
+// Keys first, first + 1, ... , first + count - 1.
+std::vector<std::uint64_t> KeyRange(std::uint64_t first, std::uint64_t count);
+
+// The seed of a random test: `standard`, or the environment's SLOTWISE_TEST_SEED to look further. Put SeedNote(seed)
+// into a SCOPED_TRACE, so that a failure says how to see it again.
+std::uint64_t Seed(std::uint64_t standard);
+std::string SeedNote(std::uint64_t seed);
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+
+  std::uint64_t Bits() { return engine_(); }
+  // 0 .. bound - 1. REQUIRES: bound > 0.
+  std::uint64_t Below(std::uint64_t bound) { return engine_() % bound; }
+  bool OneIn(std::uint64_t n) { return Below(n) == 0; }
+  template <class T>
+  const T& OneOf(const std::vector<T>& choices) {
+    return choices[Below(choices.size())];
+  }
+  template <class T>
+  void Shuffle(std::vector<T>& items) {
+    for (std::size_t i = items.size(); i > 1; --i) {
+      std::swap(items[i - 1], items[Below(i)]);
+    }
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// What random batches look like.
+struct BatchShape {
+  std::uint32_t bags = 64;
+  std::uint32_t max_bag = 8;          // bags hold 0 .. max_bag keys
+  std::uint64_t distinct_keys = 500;  // keys come from 0 .. distinct_keys - 1, but for:
+  std::uint32_t hot_percent = 10;     // the share of one single key,
+  std::uint32_t special_percent = 2;  // and the share of SpecialKeys()
+};
+
+Batch RandomBatch(Random& random, const BatchShape& shape);
+
+// Gradients of many magnitudes and both signs, so that adding them in another order shows.
+std::vector<float> RandomGradients(Random& random, std::size_t count);
+// Whole numbers from -8 to 8: any order of adding them gives the same.
+std::vector<float> IntegerGradients(Random& random, std::size_t count);
+
+// Keys that a hash table might want for itself, or that an integer's edges make awkward.
+const std::vector<std::uint64_t>& SpecialKeys();
+
+// The key whose mix64 is `hash`: with it, a test says where in a hash table its keys fall.
+std::uint64_t KeyOfHash(std::uint64_t hash);
+
+}  // namespace slotwise::test
+
+#endif  // SLOTWISE_TESTS_SUPPORT_BATCHES_H_

@@ -1,0 +1,61 @@
+// CheckedTable: a table on some backend and its oracle, side by side. Every operation runs on both and is compared.
+//
+// A difference fails the running test and names the line that asked.
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_TESTS_SUPPORT_CHECKED_TABLE_H_
+#define SLOTWISE_TESTS_SUPPORT_CHECKED_TABLE_H_
+
+#include <memory>
+#include <source_location>
+#include <vector>
+
+#include "tests/support/multi_shard.h"
+#include "tests/support/oracle.h"
+
+namespace slotwise::test {
+
+// A table of `dim` elements with uniform first values, for tests to change as they need.
+TableOptions MakeOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum,
+                         OptimizerKind optimizer = OptimizerKind::kSgd);
+
+// First values and arithmetic in whole numbers: rows begin at 3, and SGD subtracts the gradient as it is.
+TableOptions MakeIntegerOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum);
+
+// The oracle's rows as Shard::Export lays them out, by key.
+std::vector<ExportedRow> ExportOf(const Oracle& oracle, OptimizerKind optimizer);
+
+// Fails the test unless both are the same rows, byte for byte, in the same order.
+void ExpectSameRows(const std::vector<ExportedRow>& actual, const std::vector<ExportedRow>& expected);
+
+class CheckedTable {
+ public:
+  CheckedTable(Device& device, const TableOptions& options)
+      : CheckedTable(device, options, 1, EvenBucketMap(1)) {}
+  CheckedTable(Device& device, const TableOptions& options, int ranks)
+      : CheckedTable(device, options, ranks, EvenBucketMap(ranks)) {}
+  CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners);
+
+  using Place = std::source_location;
+
+  // Both compare the outcome and the output. True if the table had room.
+  bool Lookup(const Batch& batch, LookupMode mode, Place place = Place::current());
+  bool Push(const Batch& batch, const std::vector<float>& gradients, Place place = Place::current());
+  // Push with gradients drawn from `random`.
+  bool PushRandom(const Batch& batch, Random& random, Place place = Place::current());
+
+  // Compares every row and optimizer state.
+  void ExpectRowsMatch(Place place = Place::current());
+
+  MultiShard& shards() { return shards_; }
+  const Oracle& oracle() const { return oracle_; }
+  const TableOptions& options() const { return options_; }
+
+ private:
+  TableOptions options_;
+  MultiShard shards_;
+  Oracle oracle_;
+};
+
+}  // namespace slotwise::test
+
+#endif  // SLOTWISE_TESTS_SUPPORT_CHECKED_TABLE_H_

@@ -1,0 +1,179 @@
+#include "tests/support/multi_shard.h"
+
+#include <limits>
+#include <stdexcept>
+
+namespace slotwise::test {
+
+MultiShard::MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks,
+                       const BucketMap& owners)
+    : options_(options), devices_(std::move(devices)) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto made = device(rank).MakeShard(options, {Rank{rank}, ranks, owners});
+    if (!made.ok()) {
+      throw std::runtime_error("MakeShard: " + made.status().message());
+    }
+    shards_.push_back(std::move(*made));
+  }
+}
+
+Result<std::vector<float>> MultiShard::Lookup(const Batch& batch, LookupMode mode) {
+  const bool insert = mode == LookupMode::kTrain;
+  Status status = Prepare(batch, insert);
+  if (status.ok() && insert) {
+    status = AgreeAndInsert();
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  std::vector<float> sum;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    // Not-a-number everywhere: an element that Pool does not write will show.
+    const std::vector<float> unwritten(std::size_t{batch.bags()} * options_.dim,
+                                       std::numeric_limits<float>::quiet_NaN());
+    DeviceArray<float> out(device(rank), std::span<const float>(unwritten));
+    shards_[rank]->Pool(out.data());
+    const std::vector<float> partial = out.Download();
+    if (rank == 0) {
+      sum = partial;
+      continue;
+    }
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += partial[i];
+    }
+  }
+  ExpectInputsUnchanged(batch);
+  return DividedBagSlices(batch, std::move(sum));
+}
+
+Status MultiShard::Push(const Batch& batch, const std::vector<float>& gradients) {
+  Status status = Prepare(batch, /*insert=*/true);
+  if (status.ok()) {
+    status = AgreeAndInsert();
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  const std::vector<float> divided = DividedBagSlices(batch, gradients);
+  const StepScalars scalars = ScalarsOfStep(options_.optimizer, ++step_);
+  for (int rank = 0; rank < ranks(); ++rank) {
+    DeviceArray<float> on_device(device(rank), std::span<const float>(divided));
+    shards_[rank]->Update(on_device.data(), scalars);
+    EXPECT_EQ(on_device.Download(), divided) << "Update wrote into the gradients it was given";
+  }
+  ExpectInputsUnchanged(batch);
+  return {};
+}
+
+Status MultiShard::Prepare(const Batch& batch, bool insert) {
+  batches_.clear();
+  new_rows_.clear();
+  for (int rank = 0; rank < ranks(); ++rank) {
+    batches_.push_back(std::unique_ptr<DeviceBatch>(new DeviceBatch{
+        .keys = DeviceArray<Key>(device(rank), std::span<const Key>(batch.keys)),
+        .offsets = DeviceArray<std::uint32_t>(device(rank), std::span<const std::uint32_t>(batch.offsets))}));
+    DeviceBatch& copy = *batches_.back();
+    const Result<NewRows> prepared = shards_[rank]->Prepare({copy.keys.span(), copy.offsets.span()}, insert);
+    if (!prepared.ok()) {
+      return prepared.status();
+    }
+    new_rows_.push_back(*prepared);
+  }
+  return {};
+}
+
+Status MultiShard::AgreeAndInsert() {
+  std::uint64_t wanted = rows();
+  bool exact = true;
+  for (const NewRows& shard : new_rows_) {
+    wanted += shard.count;
+    exact = exact && shard.exact;
+  }
+  // Asking for the exact number when nobody has to know it must do no harm: every other time, ask.
+  if ((wanted > options_.max_rows && !exact) || step_ % 2 == 1) {
+    wanted = rows();
+    for (int rank = 0; rank < ranks(); ++rank) {
+      const std::uint64_t count = shards_[rank]->ExactNewRows();
+      EXPECT_LE(count, new_rows_[rank].count)
+          << "rank " << rank << " would add more rows than Prepare said at most";
+      if (new_rows_[rank].exact) {
+        EXPECT_EQ(count, new_rows_[rank].count) << "rank " << rank << " called its count exact";
+      }
+      new_rows_[rank] = {count, true};
+      wanted += count;
+    }
+  }
+  if (wanted > options_.max_rows) {
+    return ResourceExhausted("the table would have " + std::to_string(wanted) + " rows");
+  }
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const std::uint64_t before = shards_[rank]->Usage().rows;
+    shards_[rank]->Insert();
+    const std::uint64_t added = shards_[rank]->Usage().rows - before;
+    EXPECT_LE(added, new_rows_[rank].count)
+        << "rank " << rank << " added more rows than Prepare said at most";
+    if (new_rows_[rank].exact) {
+      EXPECT_EQ(added, new_rows_[rank].count) << "rank " << rank << " called its count exact";
+    }
+  }
+  return {};
+}
+
+std::vector<float> MultiShard::DividedBagSlices(const Batch& batch, std::vector<float> values) {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const auto first = static_cast<std::uint32_t>(std::uint64_t{batch.bags()} * rank / ranks());
+    const auto last = static_cast<std::uint32_t>(std::uint64_t{batch.bags()} * (rank + 1) / ranks());
+    // The offsets as that rank received them with its own samples: they begin at 0.
+    std::vector<std::uint32_t> offsets(batch.offsets.begin() + first, batch.offsets.begin() + last + 1);
+    for (std::uint32_t& offset : offsets) {
+      offset -= batch.offsets[first];
+    }
+    const std::size_t begin = std::size_t{first} * options_.dim;
+    const std::size_t count = std::size_t{last - first} * options_.dim;
+    DeviceArray<std::uint32_t> device_offsets(device(rank), std::span<const std::uint32_t>(offsets));
+    DeviceArray<float> slice(device(rank), std::span<const float>(values).subspan(begin, count));
+    shards_[rank]->DivideByBagSize(device_offsets.span(), slice.data());
+    const std::vector<float> divided = slice.Download();
+    std::copy(divided.begin(), divided.end(), values.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+  return values;
+}
+
+void MultiShard::ExpectInputsUnchanged(const Batch& batch) {
+  for (const auto& copy : batches_) {
+    EXPECT_EQ(copy->keys.Download(), batch.keys) << "the shard wrote into the keys it was given";
+    EXPECT_EQ(copy->offsets.Download(), batch.offsets) << "the shard wrote into the offsets it was given";
+  }
+}
+
+DigestSums MultiShard::Digest() {
+  DigestSums sum;
+  for (const auto& shard : shards_) {
+    const DigestSums part = shard->Digest();
+    sum.low += part.low;
+    sum.high += part.high;
+  }
+  return sum;
+}
+
+std::uint64_t MultiShard::rows() const {
+  std::uint64_t rows = 0;
+  for (const auto& shard : shards_) {
+    rows += shard->Usage().rows;
+  }
+  return rows;
+}
+
+std::vector<ExportedRow> MultiShard::Export() {
+  std::vector<ExportedRow> rows;
+  for (const auto& shard : shards_) {
+    for (ExportedRow& row : shard->Export()) {
+      rows.push_back(std::move(row));
+    }
+  }
+  std::sort(rows.begin(), rows.end(),
+            [](const ExportedRow& a, const ExportedRow& b) { return a.key < b.key; });
+  return rows;
+}
+
+}  // namespace slotwise::test

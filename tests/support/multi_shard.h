@@ -1,0 +1,65 @@
+// MultiShard: the shards of one table, driven as the ranks of a server drive them, without the server.
+//
+// Every shard sees the whole batch; the table's bound is agreed over all of them; partial sums are added in rank order;
+// each rank divides the samples it received, and no others.
+// It checks on the way what shard.h promises of a healthy shard: counts of new rows that hold, inputs left alone, no
+// write outside the output, every output written.
+// Thread-safety: one thread at a time. The devices outlive it.
+#ifndef SLOTWISE_TESTS_SUPPORT_MULTI_SHARD_H_
+#define SLOTWISE_TESTS_SUPPORT_MULTI_SHARD_H_
+
+#include <memory>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "tests/support/batches.h"
+#include "tests/support/device_array.h"
+
+namespace slotwise::test {
+
+class MultiShard {
+ public:
+  // `owners` has a rank for each bucket, all below `ranks`. Shard r lives on devices[r mod devices.size()].
+  MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks, const BucketMap& owners);
+
+  // The pooled bags, float[bags][dim]. RESOURCE_EXHAUSTED if TRAIN would take the table past max_rows.
+  Result<std::vector<float>> Lookup(const Batch& batch, LookupMode mode);
+
+  // One step. RESOURCE_EXHAUSTED, with nothing changed and no step counted, if the table would go past max_rows.
+  Status Push(const Batch& batch, const std::vector<float>& gradients);
+
+  // Steps that were applied.
+  std::uint64_t step() const { return step_; }
+
+  // The merged table's.
+  DigestSums Digest();
+  std::uint64_t rows() const;
+  // Every shard's rows together, by key.
+  std::vector<ExportedRow> Export();
+
+  int ranks() const { return static_cast<int>(shards_.size()); }
+  Shard& shard(int rank) { return *shards_[rank]; }
+  Device& device(int rank) { return *devices_[rank % devices_.size()]; }
+
+ private:
+  struct DeviceBatch {
+    DeviceArray<Key> keys;
+    DeviceArray<std::uint32_t> offsets;
+  };
+
+  Status Prepare(const Batch& batch, bool insert);
+  Status AgreeAndInsert();
+  std::vector<float> DividedBagSlices(const Batch& batch, std::vector<float> values);
+  void ExpectInputsUnchanged(const Batch& batch);
+
+  TableOptions options_;
+  std::vector<Device*> devices_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<std::unique_ptr<DeviceBatch>> batches_;  // a rank's copy of the batch in flight
+  std::vector<NewRows> new_rows_;                      // what a rank's Prepare said
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace slotwise::test
+
+#endif  // SLOTWISE_TESTS_SUPPORT_MULTI_SHARD_H_

@@ -1,0 +1,71 @@
+// Oracle: one embedding table as semantics.md tells it, in plain code over a std::map.
+//
+// It shares no code with kernels/ and takes no thought for speed. Whatever a backend does must equal it byte for byte.
+// It also plays a table that lies on several ranks: rows do not depend on that, but pooled sums do, since each rank
+// adds its own keys first and the ranks' partial sums are added after, in rank order.
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_TESTS_SUPPORT_ORACLE_H_
+#define SLOTWISE_TESTS_SUPPORT_ORACLE_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "slotwise/table_options.h"
+#include "tests/support/batches.h"
+
+namespace slotwise::test {
+
+std::uint64_t OracleMix64(std::uint64_t x);
+
+// 0 .. 4095.
+std::uint32_t OracleBucket(std::uint64_t key);
+
+// Philox4x32-10 of Salmon et al., SC'11.
+std::array<std::uint32_t, 4> OraclePhilox(std::array<std::uint32_t, 4> counter,
+                                          std::array<std::uint32_t, 2> key);
+
+// The first value of element j of `key`'s row.
+float OracleFirstValue(const InitializerOptions& initializer, std::uint64_t key, std::uint32_t j);
+
+// The sum of `terms`: blocks of 32 added in order, their sums again, until one is left. Nothing sums to 0.
+float OracleBlockedSum(std::vector<float> terms);
+
+class Oracle {
+ public:
+  struct Row {
+    std::vector<float> values;
+    std::vector<float> first_state;   // AdaGrad s, Adam m
+    std::vector<float> second_state;  // Adam v
+  };
+
+  // `owner_of_bucket[bucket(key)]` is the rank that holds the key; all on rank 0 if it is empty.
+  explicit Oracle(const TableOptions& options, std::vector<int> owner_of_bucket = {});
+
+  // The pooled bags, float[bags][dim]; nothing if TRAIN would take the table past max_rows.
+  std::optional<std::vector<float>> Lookup(const Batch& batch, LookupMode mode);
+
+  // One step. False, with nothing changed and no step counted, if the table would go past max_rows.
+  bool Push(const Batch& batch, const std::vector<float>& gradients);
+
+  const std::map<std::uint64_t, Row>& rows() const { return rows_; }
+  std::uint64_t step() const { return step_; }
+
+ private:
+  bool InsertAbsentKeys(const Batch& batch);
+  int OwnerOf(std::uint64_t key) const;
+  void AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float* partial) const;
+  void UpdateElement(Row& row, std::uint32_t j, float g) const;
+
+  TableOptions options_;
+  std::vector<int> owner_of_bucket_;
+  int ranks_ = 1;
+  std::map<std::uint64_t, Row> rows_;
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace slotwise::test
+
+#endif  // SLOTWISE_TESTS_SUPPORT_ORACLE_H_
