@@ -1,7 +1,10 @@
 #include "server/ops/stop_signals.h"
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <initializer_list>
+#include <optional>
 #include <utility>
 
 namespace slotwise {
@@ -9,6 +12,9 @@ namespace {
 
 // Ends the waiting thread; nobody else sends it.
 constexpr int kEndOfWait = SIGUSR2;
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kSameStop{1};
 
 sigset_t Set(std::initializer_list<int> signals) {
   sigset_t set;
@@ -34,11 +40,16 @@ StopSignals::~StopSignals() {
 
 void StopSignals::Wait() {
   const sigset_t awaited = Set({SIGTERM, SIGINT, kEndOfWait});
-  for (bool first = true;; first = false) {
+  std::optional<Clock::time_point> first;
+  for (;;) {
     int signal = 0;
     if (sigwait(&awaited, &signal) != 0 || signal == kEndOfWait) return;
-    if (!first) std::_Exit(128 + signal);
-    on_first_(signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    if (!first) {
+      first = Clock::now();
+      on_first_(signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    } else if (Clock::now() - *first > kSameStop) {
+      std::_Exit(128 + signal);
+    }
   }
 }
 

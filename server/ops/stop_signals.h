@@ -1,4 +1,7 @@
-// SIGTERM and SIGINT as a function call: the first asks the server to finish, the second ends the process at once.
+// SIGTERM and SIGINT as a function call: the first asks the server to finish, another one ends the process at once.
+//
+// One stop often comes as several signals: `timeout` signals its child and then its group, a terminal's Ctrl-C reaches
+// mpirun's children directly and through mpirun. So what comes within a second of the first counts as the same.
 // Thread-safety: make and destroy it on one thread.
 #ifndef SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
 #define SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_

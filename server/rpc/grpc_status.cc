@@ -37,8 +37,17 @@ grpc::Status ToGrpc(const Status& status) {
 }
 
 std::string Quoted(std::string_view text) {
-  if (text.size() <= kMaxQuoted) return '"' + std::string(text) + '"';
-  return '"' + std::string(text.substr(0, kMaxQuoted)) + "...\"";
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string quoted = "\"";
+  for (const char c : text.substr(0, kMaxQuoted)) {
+    if (c >= ' ' && c <= '~' && c != '"' && c != '\\') {
+      quoted += c;
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    quoted.append("\\x").append(1, kDigits[byte >> 4]).append(1, kDigits[byte & 15]);
+  }
+  return quoted + (text.size() > kMaxQuoted ? "...\"" : "\"");
 }
 
 }  // namespace slotwise

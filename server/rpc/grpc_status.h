@@ -15,7 +15,7 @@ namespace slotwise {
 // The message is cut at 1 KiB: it travels in an HTTP/2 trailer, and peers refuse trailers past 8 KiB.
 grpc::Status ToGrpc(const Status& status);
 
-// `text` in quotes, cut at 80 characters: for names that a caller sent, in messages.
+// `text` in quotes, for names that a caller sent: cut at 80 bytes, and those that are not printable ASCII as \x..
 std::string Quoted(std::string_view text);
 
 }  // namespace slotwise

@@ -9,7 +9,7 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/bind_error.h"
 #include "server/rpc/embedding_service.h"
-#include "server/rpc/grpc_log.h"
+#include "server/rpc/library_logs.h"
 
 namespace slotwise {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 // Before the first server of the process is built.
 void SetUpGrpcOnce() {
   static const bool once = [] {
-    SendGrpcLogToOurs();
+    SendLibraryLogsToOurs();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;

@@ -1,0 +1,125 @@
+// A configuration is read with its defaults, or refused in one sentence with file, line, column and field.
+#include "server/ops/config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace slotwise {
+namespace {
+
+std::string ErrorOf(const std::string& text) {
+  const auto config = ParseConfig(text, "server.pbtxt");
+  EXPECT_FALSE(config.ok()) << text;
+  return config.status().message();
+}
+
+TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
+  const auto config = ParseConfig("", "server.pbtxt");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  for (const v1::ServerConfig& values : {config->values, DefaultConfig().values}) {
+    EXPECT_EQ(values.listen(), "127.0.0.1:7070");
+    EXPECT_EQ(values.advertise_host(), "");
+    EXPECT_EQ(values.backend(), v1::BACKEND_AUTO);
+    EXPECT_EQ(values.threads(), 0u);
+    EXPECT_EQ(values.log_level(), "info");
+    EXPECT_EQ(values.log_format(), v1::LOG_FORMAT_TEXT);
+    EXPECT_EQ(values.limits().max_message_mib(), 64u);
+    EXPECT_EQ(values.limits().max_round_mib(), 512u);
+    EXPECT_EQ(values.limits().max_inbox_mib(), 1024u);
+    EXPECT_EQ(values.limits().step_timeout_ms(), 60'000u);
+    EXPECT_EQ(values.tables_size(), 0);
+  }
+}
+
+TEST(Config, KeepsWhatIsWrittenAndKnowsWhereTheTablesStand) {
+  const auto config = ParseConfig(
+      "# a comment\n"
+      "listen: \"[::]:80\"\n"
+      "backend: BACKEND_CPU\n"
+      "limits { max_round_mib: 7 step_timeout_ms: 1 }\n"
+      "tables { name: \"a\" dim: 4 }\n"
+      "  tables {\n    name: \"b\"\n  }\n",
+      "etc/s.pbtxt");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->values.listen(), "[::]:80");
+  EXPECT_EQ(config->values.backend(), v1::BACKEND_CPU);
+  EXPECT_EQ(config->values.limits().max_round_mib(), 7u);
+  EXPECT_EQ(config->values.limits().max_inbox_mib(), 1024u);
+  EXPECT_EQ(config->table_places,
+            (std::vector<std::string>{"etc/s.pbtxt:5:1: tables[0]", "etc/s.pbtxt:6:3: tables[1]"}));
+}
+
+TEST(Config, ThatDoesNotParseIsRefusedWithItsPlace) {
+  EXPECT_EQ(ErrorOf("\nlisten: \"a:1\"\n  colour: 3\n"),
+            "server.pbtxt:3:9: Message type \"slotwise.v1.ServerConfig\" has no field named \"colour\".");
+  EXPECT_EQ(ErrorOf("tables {\n  nome: \"a\"\n}").find("server.pbtxt:2:7: "), 0u);
+  EXPECT_EQ(ErrorOf("threads: -1").find("server.pbtxt:1:10: "), 0u);
+  EXPECT_EQ(
+      ErrorOf("backend: BACKEND_TPU").find("server.pbtxt:1:21: Unknown enumeration value of \"BACKEND_TPU\""),
+      0u);
+  EXPECT_EQ(ErrorOf("listen: \"a:1\"\nlisten: \"b:2\"").find("server.pbtxt:2:"), 0u);
+  EXPECT_EQ(ErrorOf("limits {").find("server.pbtxt:1:"), 0u);
+}
+
+TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
+  EXPECT_EQ(ErrorOf("\nlimits {\n    max_message_mib: 9999\n}"),
+            "server.pbtxt:3:5: limits.max_message_mib is 9999: must be 1 to 2047");
+  EXPECT_EQ(ErrorOf("limits { max_round_mib: 4000000000 }"),
+            "server.pbtxt:1:10: limits.max_round_mib is 4000000000: must be 1 to 1048576");
+  EXPECT_EQ(ErrorOf("limits { step_timeout_ms: 86400001 }"),
+            "server.pbtxt:1:10: limits.step_timeout_ms is 86400001: must be 1 to 86400000");
+  EXPECT_EQ(
+      ErrorOf("limits { max_inbox_mib: 10 }"),
+      "server.pbtxt:1:10: limits.max_inbox_mib is 10: must not be below limits.max_message_mib, which is 64");
+  EXPECT_EQ(
+      ErrorOf("limits { max_message_mib: 2000 }"),
+      "server.pbtxt: limits.max_inbox_mib is 1024: must not be below limits.max_message_mib, which is 2000");
+  EXPECT_EQ(ErrorOf("threads: 4097"), "server.pbtxt:1:1: threads is 4097: must be 0 to 4096");
+  EXPECT_EQ(ErrorOf("log_level: \"loud\""),
+            "server.pbtxt:1:1: log_level is \"loud\": must be trace, debug, info, warning or error");
+  EXPECT_EQ(ErrorOf("log_format: 9").find("server.pbtxt:1:1: log_format is 9"), 0u);
+  EXPECT_EQ(ErrorOf("backend: 9").find("server.pbtxt:1:1: backend is 9"), 0u);
+  EXPECT_EQ(ErrorOf("listen: \"7070\""),
+            "server.pbtxt:1:1: listen: \"7070\" is not host:port with a port of 0 to 65535");
+  EXPECT_EQ(ErrorOf("advertise_host: \"a:1\"").find("server.pbtxt:1:1: advertise_host is \"a:1\""), 0u);
+  EXPECT_EQ(ErrorOf("tables { name: \"a\" }\ntables { name: \"a\" }"),
+            "server.pbtxt:2:1: tables[1].name is \"a\": another table has that name");
+}
+
+TEST(Config, IsReadFromAFileOrTheReasonSaid) {
+  char path[] = "/tmp/slotwise_config_test_XXXXXX";
+  const int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  close(file);
+  EXPECT_TRUE(ReadConfig(path).ok()) << "an empty file";
+  std::remove(path);
+  const auto gone = ReadConfig(path);
+  ASSERT_FALSE(gone.ok());
+  EXPECT_EQ(gone.status(),
+            NotFound(std::string("cannot read the configuration ") + path + ": No such file or directory"));
+  const auto folder = ReadConfig("/tmp");
+  ASSERT_FALSE(folder.ok());
+  EXPECT_EQ(folder.status().message(), "cannot read the configuration /tmp: Is a directory");
+}
+
+TEST(Config, FingerprintsAreEqualIfLimitsAndTablesAre) {
+  const auto fingerprint = [](const std::string& text) {
+    const auto config = ParseConfig(text, "server.pbtxt");
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return Fingerprint(*config);
+  };
+  const std::uint64_t plain = fingerprint("tables { name: \"a\" dim: 4 }");
+  EXPECT_EQ(plain,
+            fingerprint("listen: \"b:1\" threads: 3 log_level: \"debug\" tables { dim: 4 name: \"a\" }"));
+  EXPECT_EQ(plain, fingerprint("limits { max_round_mib: 512 } tables { dim: 4 name: \"a\" }"));
+  EXPECT_NE(plain, fingerprint("tables { name: \"a\" dim: 5 }"));
+  EXPECT_NE(plain, fingerprint("limits { max_round_mib: 511 } tables { dim: 4 name: \"a\" }"));
+  EXPECT_NE(plain, fingerprint(""));
+}
+
+}  // namespace
+}  // namespace slotwise

@@ -1,0 +1,69 @@
+#include "server/rpc/encode.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tests/rpc/messages.h"
+
+namespace slotwise {
+namespace {
+
+PooledValues Values(const std::vector<float>& from) {
+  std::shared_ptr<float[]> values(new float[from.size()]);
+  std::copy(from.begin(), from.end(), values.get());
+  return {values, from.size()};
+}
+
+TEST(EncodeLookupReply, IsAPlainMessage) {
+  const std::vector<float> values{1.5F, -2.0F, 0.0F, 4.0F, 5.0F, 6.0F};
+  v1::LookupReply reply;
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply(2, 3, Values(values)))));
+  EXPECT_EQ(reply.samples(), 2u);
+  EXPECT_EQ(reply.width(), 3u);
+  EXPECT_EQ(reply.data_type(), v1::DATA_TYPE_FLOAT32);
+  EXPECT_EQ(reply.values(), BytesOf(values));
+}
+
+TEST(EncodeLookupReply, IsAsProtobufWouldWriteItForEveryLengthOfLength) {
+  for (const std::uint32_t samples : {0u, 1u, 31u, 32u, 4095u, 4096u, 600'000u}) {
+    v1::LookupReply expected;
+    expected.set_samples(samples);
+    expected.set_width(1);
+    expected.set_data_type(v1::DATA_TYPE_FLOAT32);
+    const std::vector<float> values(samples, 0.25F);
+    expected.set_values(BytesOf(values));
+    EXPECT_EQ(StringOf(EncodeLookupReply(samples, 1, Values(values))), expected.SerializeAsString())
+        << samples;
+  }
+}
+
+TEST(EncodeLookupReply, SendsTheValuesFromWhereTheyLieAndThenLetsThemGo) {
+  PooledValues values = Values(std::vector<float>(1000, 1.0F));
+  const std::weak_ptr<const float[]> watch = values.values;
+  const void* memory = values.values.get();
+
+  std::optional<grpc::ByteBuffer> buffer = EncodeLookupReply(10, 100, std::move(values));
+  EXPECT_FALSE(watch.expired());
+  std::vector<grpc::Slice> slices;
+  ASSERT_TRUE(buffer->Dump(&slices).ok());
+  ASSERT_EQ(slices.size(), 2u);
+  EXPECT_EQ(slices[1].begin(), memory);
+
+  buffer.reset();
+  EXPECT_FALSE(watch.expired());
+  slices.clear();
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(EncodePushReply, IsAPlainMessage) {
+  v1::PushReply reply;
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodePushReply(0x1'0000'0001u))));
+  EXPECT_EQ(reply.table_step(), 0x1'0000'0001u);
+}
+
+}  // namespace
+}  // namespace slotwise

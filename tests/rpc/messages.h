@@ -1,0 +1,99 @@
+// Requests for the tests of the rpc room: a table, batches for it, and messages as byte buffers cut into slices.
+#ifndef SLOTWISE_TESTS_RPC_MESSAGES_H_
+#define SLOTWISE_TESTS_RPC_MESSAGES_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/engine/engine.h"
+#include "slotwise/v1/embedding.pb.h"
+
+namespace slotwise {
+
+// `bytes` in slices of `slice` bytes.
+inline grpc::ByteBuffer BufferOf(std::string_view bytes,
+                                 std::size_t slice = std::numeric_limits<std::size_t>::max()) {
+  std::vector<grpc::Slice> slices;
+  for (std::size_t begin = 0; begin < bytes.size(); begin += std::min(slice, bytes.size() - begin)) {
+    const std::string_view piece = bytes.substr(begin, slice);
+    slices.emplace_back(piece.data(), piece.size());
+  }
+  if (slices.empty()) slices.emplace_back();
+  return {slices.data(), slices.size()};
+}
+
+inline std::string StringOf(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  if (!buffer.Dump(&slices).ok()) return {};
+  std::string bytes;
+  for (const grpc::Slice& slice : slices)
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return bytes;
+}
+
+template <class T>
+std::string BytesOf(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+template <class T>
+std::string BytesOf(std::span<const T> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+inline TableOptions AdsTable() {
+  TableOptions options;
+  options.name = TableName("ads");
+  options.dim = 3;
+  options.slots = 2;
+  return options;
+}
+
+// The one table there is: "ads", number 7, dim 3, slots 2.
+inline std::optional<TableInfo> FindAds(std::string_view name) {
+  if (name != "ads") return std::nullopt;
+  return TableInfo{TableId{7}, AdsTable()};
+}
+
+// Two samples: bags {5}, {}, {largest key, 5}, {0}.
+inline v1::LookupRequest SmallLookup() {
+  v1::LookupRequest message;
+  message.set_table("ads");
+  message.set_mode(v1::LOOKUP_MODE_EVAL);
+  message.set_samples(2);
+  message.set_keys(BytesOf<std::uint64_t>({5, ~std::uint64_t{0}, 5, 0}));
+  message.set_offsets(BytesOf<std::uint32_t>({0, 1, 1, 3, 4}));
+  return message;
+}
+
+// The same batch, part 1 of 3 of step 41; the gradients are 0, 1, 2, ...
+inline v1::PushRequest SmallPush() {
+  v1::PushRequest message;
+  message.set_table("ads");
+  message.mutable_step()->set_session(0x1234'5678'9abc'def0u);
+  message.mutable_step()->set_number(41);
+  message.mutable_step()->set_part(1);
+  message.mutable_step()->set_parts(3);
+  message.set_samples(2);
+  message.set_data_type(v1::DATA_TYPE_FLOAT32);
+  message.set_keys(SmallLookup().keys());
+  message.set_offsets(SmallLookup().offsets());
+  std::vector<float> gradients(12);
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(i);
+  message.set_gradients(BytesOf(gradients));
+  return message;
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_TESTS_RPC_MESSAGES_H_

@@ -1,0 +1,188 @@
+// One rank's server over real gRPC, on this machine's CPU: the doors, the health service, calls nobody waits for.
+#include "server/rpc/rpc_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "slotwise/v1/admin.grpc.pb.h"
+#include "slotwise/v1/embedding.grpc.pb.h"
+#include "tests/rpc/messages.h"
+
+namespace slotwise {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class RpcServerTest : public testing::Test {
+ protected:
+  ~RpcServerTest() override {
+    engine_->RequestStop();
+    if (run_.joinable()) run_.join();
+  }
+
+  // Listens at any free port; the engine runs, the gate is closed.
+  void Start(RpcOptions options = {}) {
+    auto server = RpcServer::Start(options, *engine_);
+    ASSERT_TRUE(server.ok()) << server.status().message();
+    server_ = std::move(*server);
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                   grpc::InsecureChannelCredentials());
+    embedding_ = v1::Embedding::NewStub(channel_);
+    admin_ = v1::Admin::NewStub(channel_);
+    run_ = std::thread([this] { engine_->Run(); });
+  }
+
+  void OpenWithAds(RpcOptions options = {}) {
+    Start(options);
+    server_->Open({.version = "1.2.3", .ranks = {{"here:1", "cpu"}}, .rank = Rank{0}});
+    std::promise<bool> made;
+    engine_->Submit(
+        CreateTableRequest{.options = AdsTable(), .done = [&](const auto& r) { made.set_value(r.ok()); }});
+    ASSERT_TRUE(made.get_future().get());
+  }
+
+  grpc::Status GetTopology(v1::GetTopologyReply& reply) {
+    grpc::ClientContext context;
+    return admin_->GetTopology(&context, {}, &reply);
+  }
+
+  std::unique_ptr<Collective> collective_ = MakeSoloCollective();
+  std::unique_ptr<Device> device_ = MakeCpuDevice(1);
+  std::unique_ptr<Engine> engine_ = std::make_unique<Engine>(*device_, *collective_, EngineOptions{});
+  std::unique_ptr<RpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Embedding::Stub> embedding_;
+  std::unique_ptr<v1::Admin::Stub> admin_;
+  std::thread run_;
+};
+
+TEST_F(RpcServerTest, AnswersUnavailableUntilItIsOpened) {
+  Start();
+  const auto expect_starting = [](const grpc::Status& status) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(status.error_message(), "the server is starting: try again");
+  };
+  const auto context = [] { return std::make_unique<grpc::ClientContext>(); };
+  v1::LookupReply lookup;
+  expect_starting(embedding_->Lookup(context().get(), SmallLookup(), &lookup));
+  v1::PushReply push;
+  expect_starting(embedding_->Push(context().get(), SmallPush(), &push));
+  v1::CreateTableReply create;
+  expect_starting(admin_->CreateTable(context().get(), {}, &create));
+  v1::DropTableReply drop;
+  expect_starting(admin_->DropTable(context().get(), {}, &drop));
+  v1::ListTablesReply list;
+  expect_starting(admin_->ListTables(context().get(), {}, &list));
+  v1::DescribeTableReply describe;
+  expect_starting(admin_->DescribeTable(context().get(), {}, &describe));
+  v1::DigestReply digest;
+  expect_starting(admin_->Digest(context().get(), {}, &digest));
+  v1::GetTopologyReply topology;
+  expect_starting(GetTopology(topology));
+
+  server_->Open(
+      {.version = "1.2.3", .ranks = {{"here:1", "cpu"}, {"there:2", "cuda H200"}}, .rank = Rank{1}});
+  ASSERT_TRUE(GetTopology(topology).ok());
+  EXPECT_EQ(topology.version(), "1.2.3");
+  ASSERT_EQ(topology.ranks_size(), 2);
+  EXPECT_EQ(topology.ranks(1).address(), "there:2");
+  EXPECT_EQ(topology.ranks(1).device(), "cuda H200");
+  EXPECT_EQ(topology.rank(), 1u);
+  EXPECT_EQ(topology.max_message_bytes(), std::uint64_t{64} << 20);
+}
+
+TEST_F(RpcServerTest, LooksUpThroughAGeneratedStub) {
+  OpenWithAds();
+  v1::LookupReply reply;
+  grpc::ClientContext context;
+  const grpc::Status status = embedding_->Lookup(&context, SmallLookup(), &reply);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(reply.samples(), 2u);
+  EXPECT_EQ(reply.width(), 6u);
+  EXPECT_EQ(reply.values(), std::string(2 * 6 * sizeof(float), '\0'));  // EVAL of an empty table
+}
+
+TEST_F(RpcServerTest, AnswersACallWithoutADeadlineAfterTheDefaultOne) {
+  OpenWithAds({.default_deadline = milliseconds(50)});
+  v1::PushReply reply;
+  grpc::ClientContext context;
+  const grpc::Status status = embedding_->Push(&context, SmallPush(), &reply);  // parts 0 and 2 never come
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_NE(status.error_message().find("within 50 ms"), std::string::npos) << status.error_message();
+}
+
+TEST_F(RpcServerTest, OutlivesCallersWhoDoNotWait) {
+  OpenWithAds();
+  for (std::uint64_t number = 0; number < 50; ++number) {
+    v1::PushRequest push = SmallPush();
+    push.mutable_step()->set_number(number);
+    v1::PushReply reply;
+    grpc::ClientContext context;
+    if (number % 2 == 0) context.set_deadline(std::chrono::system_clock::now() + milliseconds(2));
+    std::promise<grpc::Status> answer;
+    embedding_->async()->Push(&context, &push, &reply,
+                              [&](grpc::Status status) { answer.set_value(status); });
+    if (number % 2 == 1) context.TryCancel();
+    const auto expected = number % 2 == 0 ? grpc::StatusCode::DEADLINE_EXCEEDED : grpc::StatusCode::CANCELLED;
+    EXPECT_EQ(answer.get_future().get().error_code(), expected);
+  }
+  // The engine still answers those calls when it stops: the fixture's end is the other half of this test.
+  v1::LookupReply reply;
+  grpc::ClientContext context;
+  EXPECT_TRUE(embedding_->Lookup(&context, SmallLookup(), &reply).ok());
+}
+
+TEST_F(RpcServerTest, RefusesARequestAboveItsLimit) {
+  OpenWithAds({.max_message_bytes = 1000});
+  v1::LookupRequest request = SmallLookup();
+  request.set_keys(std::string(2000, 'k'));
+  v1::LookupReply reply;
+  grpc::ClientContext context;
+  EXPECT_EQ(embedding_->Lookup(&context, request, &reply).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(RpcServerTest, SaysInOneSentenceWhyItCannotListen) {
+  Start();
+  const std::string port = std::to_string(server_->port());
+  auto second = RpcServer::Start({.port = server_->port()}, *engine_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status(),
+            FailedPrecondition("cannot listen at 127.0.0.1:" + port + ": Address already in use"));
+
+  second = RpcServer::Start({.host = "203.0.113.7", .port = 1}, *engine_);  // an address of nobody's
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().message(), "cannot listen at 203.0.113.7:1: Cannot assign requested address");
+
+  second = RpcServer::Start({.host = "no-such-host.invalid", .port = 1}, *engine_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().message().find("cannot listen at no-such-host.invalid:1: "), 0u);
+}
+
+TEST_F(RpcServerTest, ShutsDownWhileAStepWaitsForItsParts) {
+  OpenWithAds();
+  const v1::PushRequest request = SmallPush();
+  v1::PushReply reply;
+  grpc::ClientContext context;
+  std::promise<grpc::Status> answer;
+  embedding_->async()->Push(&context, &request, &reply,
+                            [&](grpc::Status status) { answer.set_value(status); });
+  v1::GetTopologyReply topology;
+  ASSERT_TRUE(GetTopology(topology).ok());
+
+  engine_->RequestStop();
+  run_.join();
+  server_->Shutdown(seconds(5));
+  EXPECT_FALSE(answer.get_future().get().ok());
+}
+
+}  // namespace
+}  // namespace slotwise

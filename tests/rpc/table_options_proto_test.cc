@@ -1,0 +1,115 @@
+#include "server/rpc/table_options_proto.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace slotwise {
+namespace {
+
+v1::TableOptions Least() {
+  v1::TableOptions wire;
+  wire.set_name("ads");
+  wire.set_dim(16);
+  wire.mutable_optimizer()->set_learning_rate(0.5F);
+  return wire;
+}
+
+TEST(TableOptionsFromProto, FillsTheDefaultsThatTheSchemaNames) {
+  const auto options = FromProto(Least());
+  ASSERT_TRUE(options.ok()) << options.status().message();
+  EXPECT_EQ(options->name.view(), "ads");
+  EXPECT_EQ(options->dim, 16u);
+  EXPECT_EQ(options->slots, 1u);
+  EXPECT_EQ(options->combiner, Combiner::kSum);
+  EXPECT_EQ(options->optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(options->optimizer.learning_rate, 0.5F);
+  EXPECT_EQ(options->initializer, (InitializerOptions{.low = -0.05F, .high = 0.05F, .seed = 0}));
+  EXPECT_EQ(options->initial_rows, 0u);
+  EXPECT_EQ(options->max_rows, std::uint64_t{1} << 30);
+}
+
+TEST(TableOptionsFromProto, FillsEachOptimizersOwnDefaults) {
+  v1::TableOptions wire = Least();
+  wire.mutable_optimizer()->mutable_adagrad();
+  auto options = FromProto(wire);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->optimizer.kind, OptimizerKind::kAdaGrad);
+  EXPECT_EQ(options->optimizer.epsilon, 1e-10F);
+  EXPECT_EQ(options->optimizer.initial_accumulator, 0.0F);
+
+  wire.mutable_optimizer()->mutable_adam();
+  options = FromProto(wire);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->optimizer.kind, OptimizerKind::kAdam);
+  EXPECT_EQ(options->optimizer.beta1, 0.9F);
+  EXPECT_EQ(options->optimizer.beta2, 0.999F);
+  EXPECT_EQ(options->optimizer.epsilon, 1e-8F);
+}
+
+TEST(TableOptionsFromProto, TakesAZeroThatIsWrittenOut) {
+  v1::TableOptions wire = Least();
+  wire.mutable_optimizer()->mutable_adam()->set_beta1(0);
+  wire.mutable_initializer()->mutable_uniform();  // low and high 0: a constant
+  const auto options = FromProto(wire);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->optimizer.beta1, 0.0F);
+  EXPECT_EQ(options->initializer.low, 0.0F);
+  EXPECT_EQ(options->initializer.high, 0.0F);
+}
+
+TEST(TableOptionsToProto, IsTheInverse) {
+  std::vector<std::function<void(v1::Optimizer&)>> optimizers{
+      [](v1::Optimizer& o) { o.mutable_sgd(); },
+      [](v1::Optimizer& o) { o.mutable_adagrad()->set_initial_accumulator(0.25F); },
+      [](v1::Optimizer& o) { o.mutable_adam()->set_beta2(0.5F); },
+  };
+  for (const auto& choose : optimizers) {
+    v1::TableOptions wire = Least();
+    choose(*wire.mutable_optimizer());
+    wire.set_slots(26);
+    wire.set_combiner(v1::COMBINER_MEAN);
+    wire.mutable_initializer()->set_seed(~std::uint64_t{0});
+    wire.mutable_initializer()->mutable_uniform()->set_low(-1);
+    wire.set_initial_rows(10);
+    wire.set_max_rows(20);
+    const auto options = FromProto(wire);
+    ASSERT_TRUE(options.ok()) << options.status().message();
+    const auto again = FromProto(ToProto(*options));
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(*again, *options);
+    EXPECT_EQ(ToProto(*again).SerializeAsString(), ToProto(*options).SerializeAsString());
+  }
+}
+
+TEST(TableOptionsFromProto, RefusesWhatIsOutOfRangeByName) {
+  struct Refusal {
+    std::function<void(v1::TableOptions&)> spoil;
+    const char* words;
+  };
+  const std::vector<Refusal> refusals{
+      {[](auto& w) { w.set_name("a b"); }, "name is \"a b\""},
+      {[](auto& w) { w.set_name(std::string(300, 'a')); }, "name is"},
+      {[](auto& w) { w.set_dim(0); }, "dim is 0"},
+      {[](auto& w) { w.set_slots(4097); }, "slots is 4097"},
+      {[](auto& w) { w.set_combiner(static_cast<v1::Combiner>(9)); }, "combiner is 9"},
+      {[](auto& w) { w.clear_optimizer(); }, "optimizer.learning_rate is 0"},
+      {[](auto& w) { w.mutable_optimizer()->mutable_adam()->set_beta1(1); }, "optimizer.beta1 is 1"},
+      {[](auto& w) { w.mutable_initializer()->mutable_uniform()->set_low(2); }, "initializer.low is 2"},
+      {[](auto& w) { w.set_max_rows(~std::uint64_t{0}); }, "max_rows is 18446744073709551615"},
+  };
+  for (const Refusal& refusal : refusals) {
+    v1::TableOptions wire = Least();
+    refusal.spoil(wire);
+    const auto options = FromProto(wire);
+    ASSERT_FALSE(options.ok()) << refusal.words;
+    EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(options.status().message().find(refusal.words), std::string::npos)
+        << options.status().message();
+  }
+}
+
+}  // namespace
+}  // namespace slotwise
