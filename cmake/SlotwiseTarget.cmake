@@ -66,8 +66,9 @@ function(slotwise_tidy target)
   list(FILTER sources EXCLUDE REGEX "^\\$<")  # a source only some builds have
   set(stamps)
   foreach(source IN LISTS sources)
-    set(object ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/${source}.o)
-    set(stamp ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/${source}.tidy)
+    string(REPLACE "../" "__/" name ${source})  # as CMake names objects of other folders' sources
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/${name}.o)
+    set(stamp ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/${name}.tidy)
     add_custom_command(OUTPUT ${stamp}
       COMMAND sh -c "\"$@\" 2> ${stamp}.log || { cat ${stamp}.log && exit 1; }" --
         ${CLANG_TIDY_PROGRAM} -p ${CMAKE_BINARY_DIR} --quiet ${CMAKE_CURRENT_SOURCE_DIR}/${source}
@@ -125,7 +126,8 @@ function(slotwise_test name)
   endif()
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${name}_on_${ranks}_ranks
-      COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:${name}>)
+      COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none -n ${ranks}
+        $<TARGET_FILE:${name}>)
     set_tests_properties(${name}_on_${ranks}_ranks PROPERTIES
       LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
   endforeach()

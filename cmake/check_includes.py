@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# A room is a folder. Of each: the rooms (a file where only that one may be seen) and the libraries it may include.
-# Every room may include itself, the contracts and the standard library. Tests, benchmarks and main.cc see everything.
+# A room is a folder. Of each: the rooms (or the only file of a room) and the libraries that it may include.
+# A room may include itself, the contracts and the standard library. Tests, benchmarks and main.cc see all.
 ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "include": (set(), set()),
     "kernels": (set(), {"tbb", "cuda"}),
@@ -50,7 +50,8 @@ def room_of(path: str) -> str:
 def objection(file: str, bracket: str, included: str) -> str | None:
     """Why `file` may not include `included`, or None if it may."""
     room = room_of(file)
-    library = next((name for name, pattern in LIBRARIES.items() if bracket == "<" and pattern.match(included)), None)
+    matching = (name for name, pattern in LIBRARIES.items() if pattern.match(included))
+    library = next(matching, None) if bracket == "<" else None
     if library in ("cuda", "nccl") and not CUDA_FILES.match(file):
         return "CUDA headers belong in kernels/backend/cuda*.cuh, *.cu and server/collective/nccl.* alone"
     if room not in ROOMS:
@@ -72,7 +73,8 @@ def main() -> int:
     """Checks every C++ and CUDA file below the rooms."""
     complaints = []
     folders = ("include", "kernels", "server", "client/cpp", "tests", "bench")
-    files = [f for folder in folders for f in (ROOT / folder).rglob("*") if re.fullmatch(r"\.(h|inl|cc|cuh?)", f.suffix)]
+    paths = (path for folder in folders for path in (ROOT / folder).rglob("*"))
+    files = [path for path in paths if re.fullmatch(r"\.(h|inl|cc|cuh?)", path.suffix)]
     for path in sorted(files):
         file = path.relative_to(ROOT).as_posix()
         text = path.read_text(encoding="utf-8")
