@@ -25,10 +25,13 @@ def fake_ps(fake: FakeServer) -> Iterator[slotwise.Client]:
 
 @pytest.fixture(scope="session")
 def real() -> Iterator[RealServer]:
+    server, problem = None, ""
     try:
         server = RealServer(ranks=2)
     except NoServer as error:
-        pytest.fail(str(error), pytrace=False)
+        problem = str(error)
+    if server is None:
+        pytest.fail(problem, pytrace=False)
     yield server
     assert server.stop() == 0, "slotwise-server did not exit with 0"
 

@@ -15,6 +15,7 @@ import grpc
 
 _ROOT = Path(__file__).resolve().parents[3]
 _START_TIMEOUT = 60.0  # seconds; a busy machine of two cores
+_CHANNEL_OPTIONS = [("grpc.enable_http_proxy", 0), ("grpc.max_reconnect_backoff_ms", 100)]
 _SERVING = b"\x08\x01"  # HealthCheckResponse{status: SERVING}
 
 
@@ -66,27 +67,31 @@ class RealServer:
 
     def stop(self) -> int:
         """Asks all ranks to finish and returns mpirun's exit status."""
+        # A signal to one rank ends all of them in good order; one to mpirun would kill them.
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+            mpirun = self._process.pid
+            ranks = Path(f"/proc/{mpirun}/task/{mpirun}/children").read_text().split()
+            os.kill(int(ranks[0]) if ranks else mpirun, signal.SIGTERM)
         try:
             return self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
+        finally:
+            self._output.close()
 
     def _wait_until_serving(self, address: str) -> None:
         deadline = time.monotonic() + _START_TIMEOUT
-        with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        with grpc.insecure_channel(address, options=_CHANNEL_OPTIONS) as channel:
             check = channel.unary_unary("/grpc.health.v1.Health/Check")
             while True:
                 try:
-                    if check(b"", timeout=1.0) == _SERVING:
+                    if check(b"", timeout=0.5, wait_for_ready=True) == _SERVING:
                         return
                 except grpc.RpcError:
                     pass
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     raise NoServer(f"slotwise-server did not start:\n{self._tail()}")
-                time.sleep(0.05)
 
     def _tail(self) -> str:
         self._output.seek(0)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -123,3 +126,28 @@ def test_a_forked_child_is_told_to_connect_anew(fake_ps: slotwise.Client) -> Non
     process.start()
     process.join(10)
     assert reader.poll() and "call slotwise.connect() in the child" in reader.recv()
+
+
+def test_a_server_that_starts_late_in_another_process_is_noticed_soon() -> None:
+    """In another: gRPC in this one would otherwise be kept awake by the server's own work."""
+    address = unused_address()
+    program = f"""
+import time
+from fake_server import FakeServer
+server = FakeServer(ranks=1, first_port={address.split(":")[1]})
+print(time.time(), flush=True)
+time.sleep(20)
+"""
+    path = os.pathsep.join(sys.path)
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+    ) as process:
+        try:
+            slotwise.connect(address, timeout=10.0).close()
+            connected = time.time()
+            assert process.stdout is not None
+            assert connected - float(process.stdout.readline()) < 1.5
+        finally:
+            process.kill()

@@ -14,7 +14,7 @@ from fake_server import FakeServer, Fault, Refused
 import slotwise
 
 ONES = np.ones((1, 2), dtype=np.float32)
-LARGE_KEYS = np.arange(40_000, dtype=np.uint64)  # 320 KB of reply: a part for each of two ranks
+LARGE_KEYS = np.arange(17_000, dtype=np.uint64)  # 136 kB of reply: a part for each of two ranks
 
 
 def fail_first(times: int, method: str, code: grpc.StatusCode) -> Fault:
@@ -68,7 +68,7 @@ def test_a_push_whose_answer_was_lost_is_applied_once(
 
 def test_only_the_part_that_failed_is_sent_again(fake: FakeServer, ps: slotwise.Client) -> None:
     fake.before = fail_first(1, "Lookup", grpc.StatusCode.UNAVAILABLE)
-    assert ps.lookup("ads", LARGE_KEYS).shape == (40_000, 2)
+    assert ps.lookup("ads", LARGE_KEYS).shape == (17_000, 2)
     keys = [request.keys for request in fake.requests("Lookup")]
     assert len(keys) == 3 and len(set(keys)) == 2
 
@@ -96,8 +96,8 @@ def test_requests_stay_below_what_the_server_takes() -> None:
 def test_a_rank_that_is_gone_is_replaced_by_another(ps: slotwise.Client, fake: FakeServer) -> None:
     fake._servers[1].stop(grace=None).wait()
     for _ in range(3):
-        assert ps.lookup("ads", LARGE_KEYS).shape == (40_000, 2)
-    assert ps.push("ads", LARGE_KEYS, None, np.ones((40_000, 2), dtype=np.float32)) == 1
+        assert ps.lookup("ads", LARGE_KEYS).shape == (17_000, 2)
+    assert ps.push("ads", LARGE_KEYS, None, np.ones((17_000, 2), dtype=np.float32)) == 1
 
 
 def test_a_definite_error_is_not_tried_again_and_cancels_the_other_parts(
@@ -110,7 +110,7 @@ def test_a_definite_error_is_not_tried_again_and_cancels_the_other_parts(
     fake.before = refuse_second
     started = time.monotonic()
     with pytest.raises(slotwise.InvalidArgument, match=r"gradients\[3\] is nan") as caught:
-        ps.push("ads", LARGE_KEYS, None, np.ones((40_000, 2), dtype=np.float32))
+        ps.push("ads", LARGE_KEYS, None, np.ones((17_000, 2), dtype=np.float32))
     assert time.monotonic() - started < 5  # the first part waits for the second, but not for us
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert [push.step.part for push in fake.requests("Push")].count(1) == 1
