@@ -8,11 +8,13 @@
 //     Prepare(batch)  keeps the keys this rank owns and finds their rows; nothing changes
 //     ExactNewRows()  only if asked: how many rows Insert would add, without counting a key twice
 //     Insert()        gives absent keys rows (TRAIN and push)
-//     Pool(out)       or  Update(gradients, scalars)
+//     Pool(out)       any number of times, then Update(gradients, scalars) at most once
 //
+// Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do).
 // Thread-safety: a Device and its shards belong to one thread at a time. Device outlives its shards.
-// Errors: a Status for what can happen to a healthy program (no memory); std::runtime_error for a broken device.
+// Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a broken device,
+// and std::bad_alloc where a call below says so: a rank that sees either of those cannot go on.
 #ifndef SLOTWISE_KERNELS_SHARD_H_
 #define SLOTWISE_KERNELS_SHARD_H_
 
@@ -88,10 +90,10 @@ class Shard {
   // Takes the keys of `batch` that this rank owns and finds their rows. With `insert`, also makes room for the rows
   // that Insert would add and says how many they are; without, keys without a row stay so and count as zeros.
   // The batch's arrays lie in device memory and must stay there until Pool or Update.
-  // RESOURCE_EXHAUSTED: no memory for the new rows; the table is as it was.
+  // RESOURCE_EXHAUSTED: no memory for the batch or its new rows, or more than kMaxRowsPerShard; the table is as it was.
   virtual Result<NewRows> Prepare(const BatchView& batch, bool insert) = 0;
 
-  // REQUIRES: a prepared batch. The exact number of rows that Insert would add.
+  // REQUIRES: a prepared batch. The exact number of rows that Insert would add. Throws std::bad_alloc.
   virtual std::uint64_t ExactNewRows() = 0;
 
   // REQUIRES: a batch prepared with `insert`, not inserted yet. Gives every absent key of it a row with its first
@@ -109,6 +111,7 @@ class Shard {
 
   // REQUIRES: a batch that was prepared and inserted. `gradients` is float[bags][dim] in device memory, already
   // divided. Sums each row's gradient over its occurrences, in blocks of 32, and applies the optimizer once a row.
+  // Throws std::bad_alloc for want of scratch, before any row has moved.
   virtual void Update(const float* gradients, const StepScalars& scalars) = 0;
 
   virtual DigestSums Digest() = 0;

@@ -67,12 +67,18 @@ class Table {
     if (SlotsFor(rows) > slots_.mask + 1) GrowSlots(queue, rows);
   }
 
+  // Scratch for Add of n keys. Throws std::bad_alloc.
+  void ReserveAdd(Queue& queue, std::uint32_t n) {
+    slot_of_.Reserve(queue, n);
+    new_keys_.Reserve(queue, n);
+  }
+
   // Gives each distinct key of keys[absent[0 .. n)] a row, and writes the rows of all of them.
-  // REQUIRES: HasRoomFor the distinct ones; none of them has a row.
+  // REQUIRES: HasRoomFor the distinct ones; ReserveAdd(n); none of them has a row.
   void Add(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n, RowIndex* rows) {
-    std::uint64_t* slot_of = slot_of_.Reserve(queue, n);
-    Key* new_keys = new_keys_.Reserve(queue, n);
-    std::uint32_t* used = rows_used_on_device_.Reserve(queue, 1);
+    std::uint64_t* slot_of = slot_of_.data();
+    Key* new_keys = new_keys_.data();
+    std::uint32_t* used = rows_used_on_device_.data();
     B::ForEach(queue, n, body::AddKeys<Atomics>{slots_, keys, absent, slot_of, used, rows_used_, new_keys});
     B::ForEach(queue, n, body::ReadAddedRows{slots_, absent, slot_of, rows});
     const RowIndex first_new{rows_used_};
@@ -158,31 +164,12 @@ class ShardOn final : public Shard {
   }
 
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
-    prepared_ = {};
-    prepared_.bags = batch.bags();
-    if (ranks_ == 1) {
-      prepared_.keys = batch.keys.data();
-      prepared_.offsets = batch.offsets.data();
-      prepared_.size = static_cast<std::uint32_t>(batch.keys.size());
-    } else {
-      KeepMine(batch);
-    }
-    prepared_.rows = rows_.Reserve(queue_, prepared_.size);
-    B::ForEach(queue_, prepared_.size, body::FindRows{table_.slots(), prepared_.keys, prepared_.rows});
-    if (!insert) return NewRows{0, true};
-
-    prepared_.absent = B::SelectIndices(queue_, prepared_.size, absent_.Reserve(queue_, prepared_.size),
-                                        body::RowIsAbsent{prepared_.rows});
-    if (prepared_.absent == 0) return NewRows{0, true};
-    if (table_.HasRoomFor(prepared_.absent)) return NewRows{prepared_.absent, prepared_.absent == 1};
-    // Counting repeated keys once may well show that there is room; if not, grow by what is really new.
     try {
-      const std::uint64_t exact = ExactNewRows();
-      if (table_.rows() + exact <= table_.max_rows()) table_.MakeRoomFor(queue_, exact);
-      return NewRows{exact, true};
+      FindRowsOf(batch);
+      return insert ? PrepareInsert() : NewRows{0, true};
     } catch (const std::bad_alloc&) {
-      return ResourceExhausted("no memory for " + std::to_string(prepared_.absent) + " new keys beside the " +
-                               std::to_string(table_.rows()) + " rows of this rank");
+      return ResourceExhausted("no memory for a batch of " + std::to_string(batch.keys.size()) +
+                               " keys beside the " + std::to_string(table_.rows()) + " rows of this rank");
     }
   }
 
@@ -246,6 +233,38 @@ class ShardOn final : public Shard {
   }
 
  private:
+  void FindRowsOf(const BatchView& batch) {
+    prepared_ = {};
+    prepared_.bags = batch.bags();
+    if (ranks_ == 1) {
+      prepared_.keys = batch.keys.data();
+      prepared_.offsets = batch.offsets.data();
+      prepared_.size = static_cast<std::uint32_t>(batch.keys.size());
+    } else {
+      KeepMine(batch);
+    }
+    prepared_.rows = rows_.Reserve(queue_, prepared_.size);
+    B::ForEach(queue_, prepared_.size, body::FindRows{table_.slots(), prepared_.keys, prepared_.rows});
+  }
+
+  Result<NewRows> PrepareInsert() {
+    prepared_.absent = B::SelectIndices(queue_, prepared_.size, absent_.Reserve(queue_, prepared_.size),
+                                        body::RowIsAbsent{prepared_.rows});
+    if (prepared_.absent == 0) return NewRows{0, true};
+    table_.ReserveAdd(queue_, prepared_.absent);
+    if (table_.HasRoomFor(prepared_.absent)) return NewRows{prepared_.absent, prepared_.absent == 1};
+    // Counting repeated keys once may well show that there is room; if not, grow by what is really new.
+    const std::uint64_t exact = ExactNewRows();
+    if (table_.rows() + exact > kMaxRowsPerShard) {
+      return ResourceExhausted("this rank holds " + std::to_string(table_.rows()) + " of at most " +
+                               std::to_string(kMaxRowsPerShard) + " rows, and the batch brings it " +
+                               std::to_string(exact) + " new keys");
+    }
+    // Past max_rows no room is made: the ranks, who add their rows up, will refuse the batch.
+    if (table_.rows() + exact <= table_.max_rows()) table_.MakeRoomFor(queue_, exact);
+    return NewRows{exact, true};
+  }
+
   void KeepMine(const BatchView& batch) {
     const auto keys = static_cast<std::uint32_t>(batch.keys.size());
     const body::IsMine is_mine{buckets_.data(), rank_};

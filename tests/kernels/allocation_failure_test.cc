@@ -1,0 +1,91 @@
+// A shard that can get no memory says so and stays as it was; once Prepare has succeeded, Insert needs none.
+//
+// This program's aligned operator new, from which the CPU backend takes its arrays, fails when told to.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "tests/support/batches.h"
+
+namespace {
+std::atomic<bool> failing = false;
+std::atomic<int> allocations_left = 0;
+}  // namespace
+
+void* operator new(std::size_t bytes, std::align_val_t align) {
+  if (failing && allocations_left.fetch_sub(1) <= 0) throw std::bad_alloc();
+  const auto alignment = static_cast<std::size_t>(align);
+  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace slotwise::test {
+namespace {
+
+// While it lives, all aligned allocations but the first `allowed` fail.
+class NoMemoryAfter {
+ public:
+  explicit NoMemoryAfter(int allowed) {
+    allocations_left = allowed;
+    failing = true;
+  }
+  ~NoMemoryAfter() { failing = false; }
+};
+
+TableOptions Options() {
+  TableOptions options;
+  options.name = TableName("table");
+  options.dim = 4;
+  return options;
+}
+
+// Returns whether Prepare succeeded.
+bool InsertWith(int allocations, int ranks) {
+  const auto device = MakeCpuDevice(1);
+  auto shard = device->MakeShard(Options(), {Rank{0}, ranks, EvenBucketMap(ranks)});
+  const Batch few = OneKeyABag(KeyRange(1, 100));
+  EXPECT_TRUE((*shard)->Prepare(few.View(), true).ok());
+  (*shard)->Insert();
+  const DigestSums before = (*shard)->Digest();
+
+  const Batch many = OneKeyABag(KeyRange(1, 5000));  // more than there is room for
+  const auto prepared = [&] {
+    const NoMemoryAfter none(allocations);
+    return (*shard)->Prepare(many.View(), true);
+  }();
+  EXPECT_EQ((*shard)->Digest(), before);
+  if (prepared.ok()) {
+    const NoMemoryAfter none(0);
+    (*shard)->Insert();
+  } else {
+    EXPECT_EQ(prepared.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_TRUE((*shard)->Prepare(many.View(), true).ok()) << "with memory it must go on";
+    (*shard)->Insert();
+  }
+  EXPECT_GT((*shard)->Usage().rows, 1000U);
+  return prepared.ok();
+}
+
+TEST(AShardWithoutMemory, RefusesTheBatchAtWhicheverAllocationFails) {
+  for (const int ranks : {1, 2}) {
+    int allocations = 0;
+    while (!InsertWith(allocations, ranks)) ASSERT_LT(++allocations, 100);
+    EXPECT_GT(allocations, 3) << "the allocations of Prepare were not made to fail";
+  }
+}
+
+TEST(AShardWithoutMemory, IsNotMade) {
+  const auto device = MakeCpuDevice(1);
+  const NoMemoryAfter none(0);
+  EXPECT_EQ(device->MakeShard(Options(), {}).status().code(), StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace slotwise::test
