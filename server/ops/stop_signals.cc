@@ -1,8 +1,11 @@
 #include "server/ops/stop_signals.h"
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <initializer_list>
 #include <optional>
 #include <utility>
@@ -23,6 +26,14 @@ sigset_t Set(std::initializer_list<int> signals) {
   return set;
 }
 
+// Its name, or "process 123" if it is gone.
+std::string ProgramOf(pid_t process) {
+  std::string name;
+  std::ifstream comm("/proc/" + std::to_string(process) + "/comm");
+  if (process > 0 && std::getline(comm, name)) return name;
+  return "process " + std::to_string(process);
+}
+
 }  // namespace
 
 void HoldStopSignals() {
@@ -30,7 +41,7 @@ void HoldStopSignals() {
   pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
-StopSignals::StopSignals(std::function<void(std::string_view)> on_first)
+StopSignals::StopSignals(std::function<void(const StopSignal&)> on_first)
     : on_first_(std::move(on_first)), thread_([this] { Wait(); }) {}
 
 StopSignals::~StopSignals() {
@@ -42,11 +53,13 @@ void StopSignals::Wait() {
   const sigset_t awaited = Set({SIGTERM, SIGINT, kEndOfWait});
   std::optional<Clock::time_point> first;
   for (;;) {
-    int signal = 0;
-    if (sigwait(&awaited, &signal) != 0 || signal == kEndOfWait) return;
+    siginfo_t sender{};
+    const int signal = sigwaitinfo(&awaited, &sender);
+    if (signal < 0) continue;  // interrupted, by a debugger say
+    if (signal == kEndOfWait) return;
     if (!first) {
       first = Clock::now();
-      on_first_(signal == SIGTERM ? "SIGTERM" : "SIGINT");
+      on_first_({.name = signal == SIGTERM ? "SIGTERM" : "SIGINT", .sender = ProgramOf(sender.si_pid)});
     } else if (Clock::now() - *first > kSameStop) {
       std::_Exit(128 + signal);
     }

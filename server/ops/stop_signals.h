@@ -7,6 +7,7 @@
 #define SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
 
 #include <functional>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -16,10 +17,15 @@ namespace slotwise {
 // A signal that comes before there is one waits for it. Call it before any thread is started.
 void HoldStopSignals();
 
+struct StopSignal {
+  std::string_view name;  // "SIGTERM"
+  std::string sender;     // the sending program's name, as far as it is known: "mpirun", "bash"
+};
+
 class StopSignals {
  public:
-  // REQUIRES: HoldStopSignals was called. `on_first` is called with the signal's name, on a thread of its own.
-  explicit StopSignals(std::function<void(std::string_view)> on_first);
+  // REQUIRES: HoldStopSignals was called. `on_first` is called on a thread of its own.
+  explicit StopSignals(std::function<void(const StopSignal&)> on_first);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -27,7 +33,7 @@ class StopSignals {
  private:
   void Wait();
 
-  std::function<void(std::string_view)> on_first_;
+  std::function<void(const StopSignal&)> on_first_;
   std::thread thread_;
 };
 

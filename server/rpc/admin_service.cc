@@ -28,7 +28,7 @@ std::uint64_t RowsOf(const TableSummary& summary) {
 
 }  // namespace
 
-AdminService::AdminService(Engine& engine, const Gate& gate, std::uint64_t max_message_bytes,
+AdminService::AdminService(Engine& engine, Gate& gate, std::uint64_t max_message_bytes,
                            std::chrono::milliseconds default_deadline)
     : engine_(engine),
       gate_(gate),
@@ -41,7 +41,6 @@ void AdminService::SetTopology(Topology topology) {
 }
 
 Result<TableInfo> AdminService::Find(const std::string& name) const {
-  if (Status status = gate_.Check(); !status.ok()) return status;
   if (auto table = engine_.FindTable(name)) return *table;
   return NotFound("there is no table " + Quoted(name));
 }
@@ -49,12 +48,9 @@ Result<TableInfo> AdminService::Find(const std::string& name) const {
 grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext* context,
                                                     const v1::CreateTableRequest* request,
                                                     v1::CreateTableReply* reply) {
-  auto call = Call::Begin(*context, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  if (Status status = gate_.Check(); !status.ok()) {
-    call->Fail(status);
-    return reactor;
-  }
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
   const auto options = FromProto(request->options());
   if (!options.ok()) {
     call->Fail(options.status());
@@ -73,8 +69,9 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
 
 grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* context,
                                                   const v1::DropTableRequest* request, v1::DropTableReply*) {
-  auto call = Call::Begin(*context, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
   const auto table = Find(request->table());
   if (!table.ok()) {
     call->Fail(table.status());
@@ -90,23 +87,21 @@ grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* c
 
 grpc::ServerUnaryReactor* AdminService::ListTables(grpc::CallbackServerContext* context,
                                                    const v1::ListTablesRequest*, v1::ListTablesReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (Status status = gate_.Check(); !status.ok()) {
-    reactor->Finish(ToGrpc(status));
-    return reactor;
-  }
-  auto tables = engine_.ListTables();
-  std::ranges::sort(tables, {}, [](const TableInfo& table) { return table.options.name.view(); });
-  for (const TableInfo& table : tables) *reply->add_tables() = ToProto(table.options);
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  call->Succeed([&] {
+    auto tables = engine_.ListTables();
+    std::ranges::sort(tables, {}, [](const TableInfo& table) { return table.options.name.view(); });
+    for (const TableInfo& table : tables) *reply->add_tables() = ToProto(table.options);
+  });
+  return call.get();
 }
 
 grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContext* context,
                                                       const v1::DescribeTableRequest* request,
                                                       v1::DescribeTableReply* reply) {
-  auto call = Call::Begin(*context, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
   const auto table = Find(request->table());
   if (!table.ok()) {
     call->Fail(table.status());
@@ -132,28 +127,26 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext* context,
                                                     const v1::GetTopologyRequest*,
                                                     v1::GetTopologyReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (Status status = gate_.Check(); !status.ok()) {
-    reactor->Finish(ToGrpc(status));
-    return reactor;
-  }
-  const std::lock_guard lock(mutex_);
-  reply->set_version(topology_.version);
-  for (const RankPlace& place : topology_.ranks) {
-    v1::RankInfo& info = *reply->add_ranks();
-    info.set_address(place.address);
-    info.set_device(place.device);
-  }
-  reply->set_rank(static_cast<std::uint32_t>(Value(topology_.rank)));
-  reply->set_max_message_bytes(max_message_bytes_);
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  call->Succeed([&] {
+    const std::lock_guard lock(mutex_);
+    reply->set_version(topology_.version);
+    for (const RankPlace& place : topology_.ranks) {
+      v1::RankInfo& info = *reply->add_ranks();
+      info.set_address(place.address);
+      info.set_device(place.device);
+    }
+    reply->set_rank(static_cast<std::uint32_t>(Value(topology_.rank)));
+    reply->set_max_message_bytes(max_message_bytes_);
+  });
+  return call.get();
 }
 
 grpc::ServerUnaryReactor* AdminService::Digest(grpc::CallbackServerContext* context,
                                                const v1::DigestRequest* request, v1::DigestReply* reply) {
-  auto call = Call::Begin(*context, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
   const auto table = Find(request->table());
   if (!table.ok()) {
     call->Fail(table.status());

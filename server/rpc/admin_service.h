@@ -18,7 +18,7 @@ namespace slotwise {
 class AdminService final : public v1::Admin::CallbackService {
  public:
   // `engine` and `gate` outlive the service.
-  AdminService(Engine& engine, const Gate& gate, std::uint64_t max_message_bytes,
+  AdminService(Engine& engine, Gate& gate, std::uint64_t max_message_bytes,
                std::chrono::milliseconds default_deadline);
 
   // What GetTopology says. A rank listens before it knows its peers, so this comes later, but before the gate opens.
@@ -43,11 +43,11 @@ class AdminService final : public v1::Admin::CallbackService {
                                    v1::DigestReply* reply) override;
 
  private:
-  // NOT_FOUND, naming the table; UNAVAILABLE while the gate is closed.
+  // NOT_FOUND, naming the table.
   Result<TableInfo> Find(const std::string& name) const;
 
   Engine& engine_;
-  const Gate& gate_;
+  Gate& gate_;
   const std::uint64_t max_message_bytes_;
   const std::chrono::milliseconds default_deadline_;
 

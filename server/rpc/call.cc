@@ -3,27 +3,39 @@
 #include <grpc/support/time.h>
 
 #include <string>
+#include <utility>
 
 namespace slotwise {
 
-std::shared_ptr<Call> Call::Begin(grpc::CallbackServerContext& context,
+std::shared_ptr<Call> Call::Begin(const grpc::CallbackServerContext& context, Gate& gate,
                                   std::chrono::milliseconds default_deadline) {
-  std::shared_ptr<Call> call(new Call(context.DefaultReactor()));
+  std::shared_ptr<Call> call(new Call(gate));
+  call->self_ = call;
+  if (Status status = gate.Enter(); !status.ok()) {
+    call->Fail(status);
+    return call;
+  }
   const gpr_timespec deadline = context.raw_deadline();
-  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) != 0) return call;
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) call->AnswerAfter(default_deadline);
+  return call;
+}
 
+void Call::AnswerAfter(std::chrono::milliseconds default_deadline) {
   // Weak: the alarm must not keep an answered call until the deadline.
-  call->alarm_.Set(std::chrono::system_clock::now() + default_deadline, [weak = std::weak_ptr<Call>(call),
-                                                                         default_deadline](bool expired) {
+  alarm_.Set(std::chrono::system_clock::now() + default_deadline, [weak = std::weak_ptr<Call>(self_),
+                                                                   default_deadline](bool expired) {
     if (!expired) return;
     if (const auto late = weak.lock()) {
       late->Fail(DeadlineExceeded("not answered within " + std::to_string(default_deadline.count()) +
                                   " ms, the default for a call without a deadline"));
     }
   });
-  return call;
 }
 
-Call::~Call() { Fail(Status(StatusCode::kInternal, "the request was dropped without an answer")); }
+void Call::OnDone() {
+  gate_.Leave();
+  // The last reference may be this one, and with it goes this object.
+  const std::shared_ptr<Call> last = std::move(self_);
+}
 
 }  // namespace slotwise

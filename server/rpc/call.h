@@ -17,44 +17,48 @@
 #include <chrono>
 #include <memory>
 
+#include "server/rpc/gate.h"
 #include "server/rpc/grpc_status.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
 
-class Call {
+class Call final : public grpc::ServerUnaryReactor {
  public:
-  // Who holds the result can answer the call. If nobody can any more, and nobody has, it is answered INTERNAL.
-  static std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context,
+  // Enters `gate`, and leaves it when gRPC is done with the call. If the gate is closed, the call is answered so.
+  // `gate` outlives the server. What a service's method returns to gRPC is `get()` of the result; take it before
+  // anybody else can answer.
+  static std::shared_ptr<Call> Begin(const grpc::CallbackServerContext& context, Gate& gate,
                                      std::chrono::milliseconds default_deadline);
-  ~Call();
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
 
-  // What the service's method returns to gRPC. Take it before anybody else can answer: the call may be over then.
-  grpc::ServerUnaryReactor* reactor() const { return reactor_; }
+  // True once the call is answered, or just being answered: nothing is left to do for it.
+  bool answered() const { return answered_.load(std::memory_order_acquire); }
 
   // Answers OK after `write_reply`, unless the call is answered already: then the reply is no longer there to write.
   template <class WriteReply>
   void Succeed(WriteReply&& write_reply) {
     if (!Claim()) return;
     write_reply();
-    reactor_->Finish(grpc::Status::OK);
+    Finish(grpc::Status::OK);
   }
 
   void Fail(const Status& status) {
-    if (Claim()) reactor_->Finish(ToGrpc(status));
+    if (Claim()) Finish(ToGrpc(status));
   }
 
  private:
-  explicit Call(grpc::ServerUnaryReactor* reactor) : reactor_(reactor) {}
+  explicit Call(Gate& gate) : gate_(gate) {}
 
-  // True for the first who asks. Until it calls Finish, gRPC keeps reactor and reply alive.
+  // True for the first who asks. Until it calls Finish, gRPC keeps the reply alive.
   bool Claim() { return !answered_.exchange(true, std::memory_order_acq_rel); }
 
-  grpc::ServerUnaryReactor* reactor_;
+  void AnswerAfter(std::chrono::milliseconds default_deadline);
+  void OnDone() override;
+
+  Gate& gate_;
   std::atomic<bool> answered_{false};
-  grpc::Alarm alarm_;  // its end cancels it
+  grpc::Alarm alarm_;           // its end cancels it
+  std::shared_ptr<Call> self_;  // until gRPC is done
 };
 
 }  // namespace slotwise

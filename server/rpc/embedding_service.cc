@@ -9,8 +9,7 @@
 
 namespace slotwise {
 
-EmbeddingService::EmbeddingService(Engine& engine, const Gate& gate,
-                                   std::chrono::milliseconds default_deadline)
+EmbeddingService::EmbeddingService(Engine& engine, Gate& gate, std::chrono::milliseconds default_deadline)
     : engine_(engine),
       gate_(gate),
       find_table_([&engine](std::string_view name) { return engine.FindTable(name); }),
@@ -18,12 +17,9 @@ EmbeddingService::EmbeddingService(Engine& engine, const Gate& gate,
 
 grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  if (Status status = gate_.Check(); !status.ok()) {
-    call->Fail(status);
-    return reactor;
-  }
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
   auto decoded = DecodeLookup(*request, find_table_);
   if (!decoded.ok()) {
     call->Fail(decoded.status());
@@ -41,12 +37,9 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
 
 grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* context,
                                                  const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  if (Status status = gate_.Check(); !status.ok()) {
-    call->Fail(status);
-    return reactor;
-  }
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
   auto decoded = DecodePush(*request, find_table_);
   if (!decoded.ok()) {
     call->Fail(decoded.status());

@@ -19,7 +19,7 @@ class EmbeddingService final : public v1::Embedding::WithRawCallbackMethod_Looku
                                    v1::Embedding::WithRawCallbackMethod_Push<v1::Embedding::Service>> {
  public:
   // `engine` and `gate` outlive the service.
-  EmbeddingService(Engine& engine, const Gate& gate, std::chrono::milliseconds default_deadline);
+  EmbeddingService(Engine& engine, Gate& gate, std::chrono::milliseconds default_deadline);
 
   grpc::ServerUnaryReactor* Lookup(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* reply) override;
@@ -28,7 +28,7 @@ class EmbeddingService final : public v1::Embedding::WithRawCallbackMethod_Looku
 
  private:
   Engine& engine_;
-  const Gate& gate_;
+  Gate& gate_;
   const FindTable find_table_;
   const std::chrono::milliseconds default_deadline_;
 };

@@ -1,9 +1,12 @@
-// Closed while the server starts: calls that come before its tables are there get UNAVAILABLE, not NOT_FOUND.
+// The door that calls come in by: closed while the server starts, and it knows how many are inside.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_GATE_H_
 #define SLOTWISE_SERVER_RPC_GATE_H_
 
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
 
 #include "slotwise/status.h"
 
@@ -11,16 +14,36 @@ namespace slotwise {
 
 class Gate {
  public:
-  void Open() { open_.store(true, std::memory_order_release); }
+  void Open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+  }
 
-  // OK once it is open.
-  Status Check() const {
-    if (open_.load(std::memory_order_acquire)) return {};
-    return Unavailable("the server is starting: try again");
+  // Counts a call in, whatever is said to it. UNAVAILABLE before Open: a call that comes before the server's tables
+  // are there must not hear NOT_FOUND.
+  Status Enter() {
+    const std::lock_guard lock(mutex_);
+    ++inside_;
+    return open_ ? Status() : Unavailable("the server is starting: try again");
+  }
+
+  // A call is over: its reply is with the operating system, or its caller is gone.
+  void Leave() {
+    const std::lock_guard lock(mutex_);
+    if (--inside_ == 0) empty_.notify_all();
+  }
+
+  // Waits until nobody is inside, at most `most`. True if so.
+  bool AwaitEmpty(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex_);
+    return empty_.wait_for(lock, most, [this] { return inside_ == 0; });
   }
 
  private:
-  std::atomic<bool> open_{false};
+  std::mutex mutex_;
+  std::condition_variable empty_;
+  bool open_ = false;
+  std::uint64_t inside_ = 0;
 };
 
 }  // namespace slotwise

@@ -14,6 +14,8 @@
 namespace slotwise {
 namespace {
 
+constexpr std::chrono::milliseconds kLeaveTaking{100};
+
 // Before the first server of the process is built.
 void SetUpGrpcOnce() {
   static const bool once = [] {
@@ -71,7 +73,10 @@ class RpcServer::Impl {
   void Shutdown(std::chrono::milliseconds grace) {
     if (!server_) return;
     SetServing(false);
-    server_->Shutdown(std::chrono::system_clock::now() + grace);
+    gate_.AwaitEmpty(grace);
+    // From here on only idle callers are connected. gRPC asks them to leave and then waits for them, but a caller that
+    // does nothing may not look at its connection for minutes.
+    server_->Shutdown(std::chrono::system_clock::now() + kLeaveTaking);
     server_->Wait();
     server_.reset();
   }

@@ -41,7 +41,7 @@ class RpcServer {
   // Serves calls from now on, and says SERVING.
   void Open(Topology topology);
 
-  // Says NOT_SERVING, takes no new calls, and returns when those it has are done; after `grace` they are cancelled.
+  // Says NOT_SERVING, lets the calls it has be answered, at most for `grace`, and takes no more.
   // REQUIRES: the engine answers, or has answered, what was submitted.
   void Shutdown(std::chrono::milliseconds grace);
 

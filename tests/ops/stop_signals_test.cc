@@ -13,18 +13,20 @@ namespace {
 TEST(StopSignals, CallOnceForSignalsThatComeTogetherAndEndWithoutOne) {
   HoldStopSignals();
   {
-    const StopSignals unused([](std::string_view) { FAIL(); });
+    const StopSignals unused([](const StopSignal&) { FAIL(); });
   }
 
   kill(getpid(), SIGTERM);  // before anybody listens
-  std::promise<std::string> first;
+  std::promise<StopSignal> first;
   int calls = 0;
   {
-    const StopSignals signals([&](std::string_view name) {
+    const StopSignals signals([&](const StopSignal& signal) {
       ++calls;
-      first.set_value(std::string(name));
+      first.set_value(signal);
     });
-    EXPECT_EQ(first.get_future().get(), "SIGTERM");
+    const StopSignal signal = first.get_future().get();
+    EXPECT_EQ(signal.name, "SIGTERM");
+    EXPECT_EQ(signal.sender, "ops_test");
     kill(getpid(), SIGINT);  // `timeout` and mpirun repeat themselves: not yet a wish to end at once
   }
   EXPECT_EQ(calls, 1);
@@ -35,7 +37,7 @@ TEST(StopSignals, EndTheProcessIfAskedAgainLater) {
   EXPECT_EXIT(
       {
         HoldStopSignals();
-        const StopSignals signals([](std::string_view) {});
+        const StopSignals signals([](const StopSignal&) {});
         for (;;) {  // until it works
           kill(getpid(), SIGTERM);
           usleep(10'000);

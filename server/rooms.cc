@@ -1,0 +1,120 @@
+#include "server/rooms.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "server/ops/host_port.h"
+#include "server/ops/logging.h"
+#include "server/rpc/table_options_proto.h"
+
+namespace slotwise {
+namespace {
+
+// A call without a deadline is given up this long after a step would have been.
+constexpr std::chrono::seconds kDefaultDeadlineMargin{30};
+
+// This process's share of the processors it may run on.
+int ThreadsPerRank(int ranks_here) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  return std::max(1, processors / ranks_here);
+}
+
+Result<std::unique_ptr<Device>> MakeDevice(const v1::ServerConfig& config, const Collective& collective) {
+  const int devices = config.backend() == v1::BACKEND_CPU ? 0 : CudaDeviceCount();
+  if (config.backend() == v1::BACKEND_CUDA || devices > 0) {
+    return MakeCudaDevice(devices > 0 ? collective.local_rank() % devices : 0);
+  }
+  const int threads = static_cast<int>(config.threads());
+  return MakeCpuDevice(threads > 0 ? threads : ThreadsPerRank(collective.local_size()));
+}
+
+EngineOptions EngineOptionsOf(const v1::Limits& limits) {
+  EngineOptions options;
+  options.max_round_bytes = std::uint64_t{limits.max_round_mib()} << 20;
+  options.max_inbox_bytes = std::uint64_t{limits.max_inbox_mib()} << 20;
+  options.step_timeout = std::chrono::milliseconds(limits.step_timeout_ms());
+  return options;
+}
+
+// A machine's ranks take the ports from the configured one on; port 0 lets each have any.
+Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) {
+  const auto listen = ParseHostPort(config.listen());
+  if (!listen.ok()) return listen.status();
+  const int port = listen->port == 0 ? 0 : listen->port + local_rank;
+  if (port > 65535) {
+    return InvalidArgument("listen is " + config.listen() + ": process " + std::to_string(local_rank) +
+                           " of this machine would need port " + std::to_string(port));
+  }
+  RpcOptions options;
+  options.host = listen->host;
+  options.port = static_cast<std::uint16_t>(port);
+  options.max_message_bytes = std::uint64_t{config.limits().max_message_mib()} << 20;
+  options.default_deadline =
+      std::chrono::milliseconds(config.limits().step_timeout_ms()) + kDefaultDeadlineMargin;
+  return options;
+}
+
+// As a client can dial it.
+std::string AdvertisedAddress(const v1::ServerConfig& config, const RpcOptions& rpc, std::uint16_t port) {
+  std::string host = config.advertise_host();
+  if (host.empty()) {
+    host = rpc.host;
+    std::array<char, 256> name{};
+    if (IsWildcard(host) && gethostname(name.data(), name.size() - 1) == 0) host = name.data();
+  }
+  return host + ":" + std::to_string(port);
+}
+
+}  // namespace
+
+Result<std::vector<TableOptions>> TablesOf(const Config& config) {
+  std::vector<TableOptions> tables;
+  for (int i = 0; i < config.values.tables_size(); ++i) {
+    auto table = FromProto(config.values.tables(i));
+    if (!table.ok()) {
+      return InvalidArgument(config.table_places[static_cast<std::size_t>(i)] + "." +
+                             table.status().message());
+    }
+    tables.push_back(*table);
+  }
+  return tables;
+}
+
+Result<ReadyRank> GetReady(const Flags& flags, Collective& collective, Rooms& rooms) {
+  auto config = ReadConfig(flags);
+  if (!config.ok()) return config.status();
+  const v1::ServerConfig& values = config->values;
+  SetUpLogging({.level = values.log_level(), .format = values.log_format(), .rank = collective.rank()});
+
+  auto tables = TablesOf(*config);
+  if (!tables.ok()) return tables.status();
+  auto device = MakeDevice(values, collective);
+  if (!device.ok()) return device.status();
+  const auto rpc_options = RpcOptionsOf(values, collective.local_rank());
+  if (!rpc_options.ok()) return rpc_options.status();
+
+  auto engine = std::make_unique<Engine>(**device, collective, EngineOptionsOf(values.limits()));
+  auto rpc = RpcServer::Start(*rpc_options, *engine);
+  if (!rpc.ok()) return rpc.status();
+
+  ReadyRank ready{.place = {.address = AdvertisedAddress(values, *rpc_options, (*rpc)->port()),
+                            .device = (*device)->Name()},
+                  .fingerprint = Fingerprint(*config) ^ std::hash<std::string>{}(SLOTWISE_VERSION)};
+  rooms.device = std::move(*device);
+  rooms.engine = std::move(engine);
+  rooms.rpc = std::move(*rpc);
+  rooms.tables = std::move(*tables);
+  return ready;
+}
+
+}  // namespace slotwise

@@ -1,0 +1,30 @@
+"""The .proto files are enough to use Slotwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from slotwise_cluster import Cluster
+from slotwise_wire import PROTO
+
+
+def test_client_generated_from_the_protos_trains_a_step(cluster: Cluster, tmp_path: Path) -> None:
+    plugin = shutil.which("grpc_python_plugin")
+    assert plugin, "grpc_python_plugin is missing: apt-get install protobuf-compiler-grpc"
+    command = ["protoc", f"-I{PROTO}", f"--plugin=protoc-gen-grpc_python={plugin}"]
+    command += [f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
+    subprocess.run([*command, "slotwise/v1/admin.proto", "slotwise/v1/embedding.proto"], check=True)
+
+    program = Path(__file__).with_name("plain_client.py")
+    ended = subprocess.run(
+        [sys.executable, str(program), cluster.ranks[-1].address],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "trained\n"), ended.stderr

@@ -1,0 +1,222 @@
+"""The server as an operator meets it: start, health, reflection, errors at the start, idling, stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from conftest import StartCluster
+from slotwise_cluster import STOP_TIMEOUT, Cluster, run_server
+from slotwise_wire import CALL_TIMEOUT, SERVING, Protocol, health
+
+
+def test_health_service_says_serving(cluster: Cluster) -> None:
+    for rank in cluster.ranks:
+        for service in ("", "slotwise.v1.Embedding", "slotwise.v1.Admin"):
+            assert health(rank.channel, service) == SERVING
+
+
+def test_reflection_lists_the_services(cluster: Cluster) -> None:
+    method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    list_services = b"\x3a\x01*"  # ServerReflectionRequest{list_services: "*"}
+    for rank in cluster.ranks:
+        (reply,) = rank.channel.stream_stream(method)(iter([list_services]), timeout=CALL_TIMEOUT)
+        for service in (b"slotwise.v1.Embedding", b"slotwise.v1.Admin", b"grpc.health.v1.Health"):
+            assert service in reply
+
+
+def test_topology_names_every_rank_on_every_rank(cluster: Cluster) -> None:
+    for number, rank in enumerate(cluster.ranks):
+        reply = rank.admin.GetTopology(cluster.protocol.GetTopologyRequest(), timeout=CALL_TIMEOUT)
+        assert [info.address for info in reply.ranks] == [peer.address for peer in cluster.ranks]
+        assert {info.device for info in reply.ranks} == {"cpu"}
+        assert reply.rank == number
+        assert reply.max_message_bytes == 4 << 20
+        assert reply.version == run_server("--version").stdout.split()[-1]
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far, in user and kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_idle_ranks_use_less_than_three_percent_of_a_core(cluster: Cluster) -> None:
+    pids = [cluster.pid(rank) for rank in range(len(cluster.ranks))]
+    cluster.lookup(cluster.create(), [1], 1)  # idle after work, not just since the start
+    time.sleep(0.5)  # what is measured is time itself, so this and the next are no waits for a condition
+    started, used = time.monotonic(), [cpu_seconds(pid) for pid in pids]
+    time.sleep(3.0)
+    elapsed = time.monotonic() - started
+    shares = [(cpu_seconds(pid) - before) / elapsed for pid, before in zip(pids, used)]
+    assert max(shares) < 0.03, shares
+
+
+def test_sigterm_to_mpirun_ends_every_rank_well(start_cluster: StartCluster) -> None:
+    """mpirun itself then exits with 1, and gives its ranks a second: better signal any rank."""
+    cluster = start_cluster(2)
+    cluster.process.send_signal(signal.SIGTERM)
+    cluster.process.wait(timeout=STOP_TIMEOUT)
+    cluster.expect_good_end()
+
+
+def test_sigint_to_a_rank_ends_every_rank_well(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(4)
+    os.kill(cluster.pid(2), signal.SIGINT)
+    assert cluster.process.wait(timeout=STOP_TIMEOUT) == 0
+    cluster.expect_good_end()
+
+
+def test_server_needs_no_mpirun(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(None)
+    assert cluster.lookup(cluster.create(), [1], 1).shape == (1, 4)
+    cluster.stop()
+
+
+def test_tables_of_the_configuration_are_there_when_it_serves(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(
+        4,
+        'tables { name: "ads" dim: 8 slots: 2 optimizer { learning_rate: 0.1 adam {} } }\n'
+        'tables { name: "users" dim: 4 combiner: COMBINER_MEAN optimizer { learning_rate: 0.1 } }\n',
+    )
+    for rank in cluster.ranks:
+        reply = rank.admin.ListTables(cluster.protocol.ListTablesRequest(), timeout=CALL_TIMEOUT)
+        assert [table.name for table in reply.tables] == ["ads", "users"]
+        assert reply.tables[0].optimizer.adam.beta1 == pytest.approx(0.9)
+        assert reply.tables[1].combiner == 2
+    assert cluster.lookup("ads", [1, 2], 1, 3).shape == (1, 16)
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` neighbouring ports that nobody listens on just now."""
+    for first in range(24_000 + os.getpid() % 4_000, 32_000):
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+    raise AssertionError("no free ports")
+
+
+def test_ranks_take_the_ports_after_the_first(start_cluster: StartCluster) -> None:
+    first = free_ports(4)
+    cluster = start_cluster(4, listen=f"127.0.0.1:{first}")
+    assert [rank.address for rank in cluster.ranks] == [f"127.0.0.1:{first + rank}" for rank in range(4)]
+
+
+def test_serving_means_that_all_tables_are_there(protocol: Protocol, start_cluster: StartCluster) -> None:
+    tables = "".join(
+        f'tables {{ name: "t{i}" dim: 4 optimizer {{ learning_rate: 1 }} }}\n' for i in range(20)
+    )
+    cluster = start_cluster(2, tables)
+    for rank in cluster.ranks:
+        assert health(rank.channel) == SERVING
+        assert len(rank.admin.ListTables(protocol.ListTablesRequest(), timeout=CALL_TIMEOUT).tables) == 20
+
+
+def test_health_of_an_unknown_service_is_not_found(cluster: Cluster) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        health(cluster.ranks[0].channel, "slotwise.v1.NoSuchService")
+    assert error.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+# --- starts that fail: one clear sentence, exit code 1, nobody hangs
+
+
+def errors_in(stderr: str) -> list[str]:
+    """The server's own error lines, without what mpirun says around them."""
+    return [line for line in stderr.splitlines() if " error rank=" in line]
+
+
+@pytest.mark.parametrize("ranks", [None, 1, 2, 4])
+def test_taken_port_is_one_sentence(ranks: int | None) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        # With several ranks it is the last one's port that is taken.
+        first = port - (ranks or 1) + 1
+        ended = run_server("--listen", f"127.0.0.1:{first}", "--backend", "cpu", ranks=ranks)
+    assert ended.returncode == 1
+    (error,) = errors_in(ended.stderr)
+    assert error.endswith(
+        f"rank={(ranks or 1) - 1} cannot listen at 127.0.0.1:{port}: Address already in use"
+    )
+
+
+BAD_CONFIGS = [
+    ("colour: 3", 'PATH:1:7: Message type "slotwise.v1.ServerConfig" has no field named "colour"'),
+    ("limits {\n  step_timeout_ms: 99999999\n}", "PATH:2:3: limits.step_timeout_ms is 99999999"),
+    ("\n\n  listen: 7070", "PATH:3:11: "),
+    ('\ntables {\n  name: "a"\n}', "PATH:2:1: tables[0].dim is 0"),
+    ('tables { name: "a" dim: 1 }', "PATH:1:1: tables[0].optimizer.learning_rate is 0"),
+]
+
+
+@pytest.mark.parametrize("text, words", BAD_CONFIGS)
+def test_bad_configuration_is_one_sentence_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    config = tmp_path / "server.pbtxt"
+    config.write_text(text)
+    ended = run_server("--config", str(config))
+    assert ended.returncode == 1
+    (error,) = errors_in(ended.stderr)
+    assert words.replace("PATH", str(config)) in error
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_bad_configuration_is_said_once_for_all_ranks(tmp_path: Path, ranks: int) -> None:
+    ended = run_server("--config", str(tmp_path / "none"), ranks=ranks)
+    assert ended.returncode == 1
+    (error,) = errors_in(ended.stderr)
+    assert error.endswith(f"rank=0 cannot read the configuration {tmp_path}/none: No such file or directory")
+
+
+def test_cuda_without_a_device_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    ended = run_server("--listen", "127.0.0.1:0", "--backend", "cuda", ranks=2)
+    assert ended.returncode == 1
+    (error,) = errors_in(ended.stderr)
+    assert "CUDA" in error
+
+
+def test_ranks_with_other_tables_do_not_serve_together(tmp_path: Path) -> None:
+    script = tmp_path / "rank.sh"
+    for rank in range(2):
+        table = f'tables {{ name: "a" dim: {rank + 1} optimizer {{ learning_rate: 1 }} }}'
+        (tmp_path / f"{rank}.pbtxt").write_text(f'listen: "127.0.0.1:0"\n{table}')
+    script.write_text(f'#!/bin/sh\nexec "$1" --config {tmp_path}/$OMPI_COMM_WORLD_RANK.pbtxt\n')
+    script.chmod(0o755)
+    ended = run_server(ranks=2, wrapper=[str(script)])
+    assert ended.returncode == 1
+    (error,) = errors_in(ended.stderr)
+    assert "rank 1 has another configuration" in error
+
+
+def test_check_config_says_whether_it_is_right(tmp_path: Path) -> None:
+    config = tmp_path / "server.pbtxt"
+    config.write_text('tables { name: "a" dim: 1 optimizer { learning_rate: 1 } }')
+    ended = run_server("--config", str(config), "--check-config")
+    assert (ended.returncode, ended.stdout) == (0, f"{config} is right: 1 table(s)\n")
+    config.write_text("threads: 5000")
+    ended = run_server("--config", str(config), "--check-config")
+    assert (ended.returncode, ended.stderr) == (1, f"{config}:1:1: threads is 5000: must be 0 to 4096\n")
+
+
+def test_wrong_flags_are_refused_with_a_hint() -> None:
+    for flags, words in [
+        (["--lisen", "a:1"], "--lisen"),
+        (["--listen", "7070"], '"7070" is not host:port'),
+        (["--backend", "tpu"], "tpu"),
+        (["--check-config"], "--config"),
+    ]:
+        ended = run_server(*flags)
+        assert ended.returncode != 0
+        assert words in ended.stderr
+        assert "--help" in ended.stderr
