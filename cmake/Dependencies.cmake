@@ -1,6 +1,6 @@
 # Everything Slotwise links, found once, by the names the rooms use:
 #   Threads::Threads  TBB::tbb  MPI::MPI_C  gRPC::grpc++  gRPC::grpc++_reflection  protobuf::libprotobuf
-#   spdlog::spdlog  CLI11::CLI11  xxHash::xxhash  GTest::gtest  GTest::gtest_main
+#   spdlog::spdlog  CLI11::CLI11  xxHash::xxhash  GTest::gtest  GTest::gtest_main  GTest::gmock
 find_package(Threads REQUIRED)
 find_package(TBB REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
