@@ -1,0 +1,41 @@
+"""The main job: DeepFM on UCI Adult learns through the server, and the number of ranks does not show."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import StartCluster
+
+TRAIN = Path(__file__).parents[2] / "examples" / "adult" / "train.py"
+
+
+def train(address: str, out: Path) -> str:
+    """Two epochs; what the trainer printed."""
+    run = subprocess.run(
+        [sys.executable, str(TRAIN), "--server", address, "--out", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_it_learns_the_same_on_1_2_and_4_ranks(start_cluster: StartCluster, tmp_path: Path) -> None:
+    aucs, digests = [], []
+    for ranks in (1, 2, 4):
+        cluster = start_cluster(ranks)
+        printed = train(cluster.ranks[0].address, tmp_path / str(ranks))
+        cluster.stop()
+        first, second = (float(auc) for auc in re.findall(r"^epoch \d: .* test AUC (\S+)$", printed, re.M))
+        assert first >= 0.905 and second >= 0.911
+        assert printed.endswith(f"\ntest AUC {second:.4f}\n")
+        aucs.append(second)
+        digests += re.findall(r"digest ([0-9a-f]{32})", printed)
+        assert (tmp_path / str(ranks) / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
+    assert max(aucs) - min(aucs) <= 0.002
+    assert len(digests) == 3 and len(set(digests)) == 1, "one key a slot: not even the order of sums differs"
