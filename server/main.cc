@@ -8,17 +8,14 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <stop_token>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -38,8 +35,6 @@ namespace {
 
 // How long replies may take to reach their callers once the engine has stopped.
 constexpr std::chrono::seconds kShutdownGrace{5};
-// How long MPI may take to say goodbye to an mpirun that is being stopped: see EndWithin.
-constexpr std::chrono::milliseconds kFinalizeGrace{300};
 
 // Who starts MPI programs: Open MPI 4's names and 5's.
 constexpr std::array<std::string_view, 6> kLaunchers{"mpirun", "mpiexec", "orterun",
@@ -77,7 +72,7 @@ void MakeTables(Engine& engine, const std::vector<TableOptions>& tables,
 
 struct Ending {
   int exit_code = 0;
-  bool launcher_is_stopping = false;
+  bool launcher_is_stopping = false;  // on any rank; then nobody is there to answer MPI_Finalize
 };
 
 Ending Serve(const Flags& flags, Collective& collective) {
@@ -87,11 +82,11 @@ Ending Serve(const Flags& flags, Collective& collective) {
   if (!places) return {.exit_code = 1};
 
   std::atomic<bool> failed = false;
-  std::atomic<bool> launcher_is_stopping = false;
+  std::atomic<std::uint64_t> launcher_is_stopping = 0;
   const Topology topology{.version = SLOTWISE_VERSION, .ranks = *places, .rank = collective.rank()};
   const StopSignals signals([&](const StopSignal& signal) {
     spdlog::info("{} from {}: finishing what runs", signal.name, signal.sender);
-    launcher_is_stopping = std::ranges::find(kLaunchers, signal.sender) != kLaunchers.end();
+    launcher_is_stopping = std::ranges::count(kLaunchers, signal.sender);
     rooms.engine->RequestStop();
   });
   MakeTables(*rooms.engine, rooms.tables, [&](const Status& status) {
@@ -114,18 +109,9 @@ Ending Serve(const Flags& flags, Collective& collective) {
   }
   rooms.rpc->Shutdown(kShutdownGrace);
   spdlog::info("stopped");
-  return {.exit_code = failed ? 1 : 0, .launcher_is_stopping = launcher_is_stopping};
-}
-
-// Ends the process after `grace`, if the result is still there. An mpirun that got SIGTERM passes it on, but no longer
-// answers its ranks' MPI_Finalize, and kills them a second later: all work is done by then, so leave in order.
-std::jthread EndWithin(std::chrono::milliseconds grace, int exit_code) {
-  return std::jthread([grace, exit_code](const std::stop_token& ended) {
-    std::mutex mutex;
-    std::unique_lock lock(mutex);
-    std::condition_variable_any().wait_for(lock, ended, grace, [] { return false; });
-    if (!ended.stop_requested()) std::_Exit(exit_code);
-  });
+  std::uint64_t ranks_without_launcher = launcher_is_stopping;
+  collective.AllReduceSum({&ranks_without_launcher, 1});
+  return {.exit_code = failed ? 1 : 0, .launcher_is_stopping = ranks_without_launcher > 0};
 }
 
 int CheckConfig(const Flags& flags) {
@@ -147,11 +133,12 @@ int Main(int argc, char** argv) {
 
   HoldStopSignals();  // before MPI and gRPC start threads
   if (!LaunchedByMpi()) return Serve(flags, *MakeSoloCollective()).exit_code;
-  std::jthread end;  // outlives `mpi`
   const MpiSession mpi;
   try {
     const Ending ending = Serve(flags, *MakeMpiCollective());
-    if (ending.launcher_is_stopping) end = EndWithin(kFinalizeGrace, ending.exit_code);
+    // An mpirun that got SIGTERM passes it on, no longer answers MPI_Finalize, and kills all ranks as soon as one has
+    // ended, or a second later. The ranks have just agreed that all have finished, so they leave at once, together.
+    if (ending.launcher_is_stopping) std::_Exit(ending.exit_code);
     return ending.exit_code;
   } catch (const std::exception& error) {
     EndAllRanks(error);

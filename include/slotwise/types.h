@@ -34,8 +34,10 @@ enum class Rank : std::int32_t {};
 
 // The integer inside a strong type: `Value(key)`.
 template <class Strong>
-requires std::is_enum_v<Strong>
-constexpr auto Value(Strong strong) noexcept { return static_cast<std::underlying_type_t<Strong>>(strong); }
+  requires std::is_enum_v<Strong>
+constexpr auto Value(Strong strong) noexcept {
+  return static_cast<std::underlying_type_t<Strong>>(strong);
+}
 
 }  // namespace slotwise
 

@@ -53,7 +53,7 @@ concept Backend = requires(typename B::Queue& queue, typename B::template Scratc
 
   // Growing<T>(queue, limit): an array that keeps its contents as it grows, up to `limit` elements.
   // Grow(n) throws std::bad_alloc, and then it is as it was. New elements are uninitialised.
-  {growing.Grow(n)};
+  { growing.Grow(n) };
   { growing.data() } -> std::same_as<float*>;
   { growing.size() } -> std::same_as<std::size_t>;
 

@@ -17,9 +17,9 @@ inline constexpr std::size_t kCacheLine = 64;
 
 // REQUIRES: bytes > 0. Throws std::bad_alloc.
 inline void* AllocateAligned(std::size_t bytes) {
-  return ::operator new (bytes, std::align_val_t{kCacheLine});
+  return ::operator new(bytes, std::align_val_t{kCacheLine});
 }
-inline void FreeAligned(void* memory) noexcept { ::operator delete (memory, std::align_val_t{kCacheLine}); }
+inline void FreeAligned(void* memory) noexcept { ::operator delete(memory, std::align_val_t{kCacheLine}); }
 
 template <class T>
 class CpuScratch {

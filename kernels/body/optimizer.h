@@ -4,6 +4,7 @@
 #define SLOTWISE_KERNELS_BODY_OPTIMIZER_H_
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/body/portable.h"
@@ -37,7 +38,7 @@ struct Adam {
 
   SLOTWISE_HD void operator()(float* w, std::uint32_t dim, float g) const {
     float& m = w[dim];
-    float& v = w[2 * dim];
+    float& v = w[std::size_t{2} * dim];
     m = beta1 * m + (1.0F - beta1) * g;
     v = beta2 * v + (1.0F - beta2) * (g * g);
     *w -= rate * m / (sqrtf(v) + epsilon);

@@ -146,6 +146,10 @@ class Cluster:
         """Asserts that every rank exited with 0 and said so."""
         wait_until(lambda: len(list(self._folder.glob("rank.*.exit"))) == self._size, "every rank's end")
         assert self.exit_codes() == [0] * self._size, self.logs()
+        self.expect_finished()
+
+    def expect_finished(self) -> None:
+        """Asserts that every rank finished its work."""
         for rank in range(self._size):
             assert self.messages(rank)[-1] == "stopped", self.logs()
 

@@ -57,12 +57,13 @@ def test_idle_ranks_use_less_than_three_percent_of_a_core(cluster: Cluster) -> N
     assert max(shares) < 0.03, shares
 
 
-def test_sigterm_to_mpirun_ends_every_rank_well(start_cluster: StartCluster) -> None:
-    """mpirun itself then exits with 1, and gives its ranks a second: better signal any rank."""
-    cluster = start_cluster(2)
+def test_sigterm_to_mpirun_lets_every_rank_finish(start_cluster: StartCluster) -> None:
+    """mpirun passes the signal on, kills all process groups as soon as one rank has ended, and exits with 1; the
+    ranks' exit codes are then anybody's guess. That is why a signal to any rank is the better way."""
+    cluster = start_cluster(4)
     cluster.process.send_signal(signal.SIGTERM)
     cluster.process.wait(timeout=STOP_TIMEOUT)
-    cluster.expect_good_end()
+    cluster.expect_finished()
 
 
 def test_sigint_to_a_rank_ends_every_rank_well(start_cluster: StartCluster) -> None:

@@ -68,7 +68,7 @@ TEST(Hash, IsMurmurHash3sFinaliser) {
 
 TEST(Hash, SpreadsSerialKeysEvenlyOverBuckets) {
   std::vector<int> keys_of_bucket(kBuckets);
-  for (std::uint64_t key = 0; key < 100 * kBuckets; ++key) {
+  for (std::uint64_t key = 0; key < std::uint64_t{100} * kBuckets; ++key) {
     ++keys_of_bucket[Bucket(Key{key})];
   }
   for (const int keys : keys_of_bucket) {
