@@ -69,7 +69,8 @@ Status MultiShard::Prepare(const Batch& batch, bool insert) {
   batches_.clear();
   new_rows_.clear();
   for (int rank = 0; rank < ranks(); ++rank) {
-    batches_.push_back(std::make_unique<DeviceBatch>(DeviceBatch{
+    // NOLINTNEXTLINE(modernize-make-unique): an aggregate that cannot move
+    batches_.push_back(std::unique_ptr<DeviceBatch>(new DeviceBatch{
         .keys = DeviceArray<Key>(device(rank), std::span<const Key>(batch.keys)),
         .offsets = DeviceArray<std::uint32_t>(device(rank), std::span<const std::uint32_t>(batch.offsets))}));
     DeviceBatch& copy = *batches_.back();
