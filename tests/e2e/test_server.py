@@ -58,8 +58,10 @@ def test_idle_ranks_use_less_than_three_percent_of_a_core(cluster: Cluster) -> N
 
 
 def test_sigterm_to_mpirun_lets_every_rank_finish(start_cluster: StartCluster) -> None:
-    """mpirun passes the signal on, kills all process groups as soon as one rank has ended, and exits with 1; the
-    ranks' exit codes are then anybody's guess. That is why a signal to any rank is the better way."""
+    """mpirun passes the signal on, kills all process groups as soon as one rank has ended, and exits with 1.
+
+    The ranks' exit codes are then anybody's guess; a signal to any rank is the better way.
+    """
     cluster = start_cluster(4)
     cluster.process.send_signal(signal.SIGTERM)
     cluster.process.wait(timeout=STOP_TIMEOUT)
