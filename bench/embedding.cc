@@ -142,7 +142,7 @@ EmbeddingResult RunEmbedding(Device& device, const EmbeddingOptions& o) {
 
   const double n = static_cast<double>(batch_keys.size());
   const double row = 4.0 * o.dim;
-  const double state = row * StateVectors(o.optimizer);
+  const double state = 4.0 * StateFloats(o.optimizer, o.dim);
   constexpr double kProbe = 64;  // a cache line
   const double out = static_cast<double>(bags) * row;
   EmbeddingResult result;

@@ -75,7 +75,7 @@ struct ShardUsage {
   std::uint64_t bytes = 0;  // device memory in use for hash table and rows
 };
 
-// A row as it is kept: dim values, then the optimizer's StateVectors(kind) · dim.
+// A row as it is kept: dim values, then the optimizer's StateFloats(kind, dim).
 struct ExportedRow {
   Key key{0};
   std::vector<float> values;
@@ -105,7 +105,7 @@ class Shard {
   virtual void Pool(float* partial) = 0;
 
   // The combiner's last step, over bags whose partial sums of all ranks are added; and, the same arithmetic, a
-  // gradient's first step: divides values[b][j] by the number of keys in bag b (mean), or does nothing (sum).
+  // gradient's first step: divides values[b][j] by the number n of keys in bag b (mean) or √n (sqrtn); nothing (sum).
   // `offsets` are those bags'; both arrays in device memory. Does not touch the prepared batch.
   virtual void DivideByBagSize(std::span<const std::uint32_t> offsets, float* values) = 0;
 

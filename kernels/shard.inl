@@ -36,7 +36,7 @@ class Table {
   Table(Queue& queue, const TableOptions& options, std::uint64_t initial_rows)
       : max_rows_(std::min(options.max_rows, kMaxRowsPerShard)),
         options_(options),
-        stride_(options.dim * (1 + StateVectors(options.optimizer.kind))),
+        stride_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
         rows_(queue, max_rows_ * stride_) {
     B::Put(queue, rows_used_on_device_.Reserve(queue, 1), 0);
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
@@ -83,12 +83,9 @@ class Table {
     B::ForEach(queue, n, body::ReadAddedRows{slots_, absent, slot_of, rows});
     const RowIndex first_new{rows_used_};
     rows_used_ = B::Get(queue, used);
-    const body::UniformFirstValues first{options_.initializer.low, options_.initializer.high,
-                                         options_.initializer.seed};
-    const float state =
-        options_.optimizer.kind == OptimizerKind::kAdaGrad ? options_.optimizer.initial_accumulator : 0.0F;
+    const float state = InitialState(options_.optimizer);
     B::ForEachTile(queue, rows_used_ - Value(first_new), options_.dim,
-                   body::WriteNewRows{values(), first, state, first_new, new_keys});
+                   body::WriteNewRows{values(), options_.initializer, state, first_new, new_keys});
   }
 
   // How many distinct keys there are among keys[absent[0 .. n)].
@@ -104,6 +101,12 @@ class Table {
 
  private:
   static constexpr std::uint64_t kFirstRows = 1024;
+
+  static float InitialState(const OptimizerOptions& optimizer) {
+    const bool accumulates =
+        optimizer.kind == OptimizerKind::kAdaGrad || optimizer.kind == OptimizerKind::kRowWiseAdaGrad;
+    return accumulates ? optimizer.initial_accumulator : 0.0F;
+  }
 
   // At most every second slot is taken, so chains stay short.
   static std::uint64_t SlotsFor(std::uint64_t rows) { return std::bit_ceil(2 * rows); }
@@ -191,20 +194,33 @@ class ShardOn final : public Shard {
   }
 
   void DivideByBagSize(std::span<const std::uint32_t> offsets, float* values) override {
-    if (options_.combiner != Combiner::kMean) return;
+    if (options_.combiner == Combiner::kSum) return;
     const auto bags = static_cast<std::uint32_t>(offsets.size() - 1);
-    B::ForEachTile(queue_, bags, options_.dim, body::DivideBags{offsets.data(), options_.dim, values});
+    B::ForEachTile(
+        queue_, bags, options_.dim,
+        body::DivideBags{offsets.data(), options_.dim, options_.combiner == Combiner::kSqrtn, values});
   }
 
   void Update(const float* gradients, const StepScalars& scalars) override {
     const OptimizerOptions& o = options_.optimizer;
+    const float rate = scalars.learning_rate;
     switch (o.kind) {
       case OptimizerKind::kSgd:
-        return UpdateWith(gradients, body::Sgd{scalars.learning_rate});
+        return UpdateWith(gradients, body::Sgd{rate});
+      case OptimizerKind::kMomentum:
+        return UpdateWith(gradients, body::Momentum{rate, o.momentum});
+      case OptimizerKind::kNesterov:
+        return UpdateWith(gradients, body::Nesterov{rate, o.momentum});
       case OptimizerKind::kAdaGrad:
-        return UpdateWith(gradients, body::AdaGrad{scalars.learning_rate, o.epsilon});
+        return UpdateWith(gradients, body::AdaGrad{rate, o.epsilon});
+      case OptimizerKind::kRowWiseAdaGrad:
+        return UpdateWith(gradients, body::RowWiseAdaGrad{rate, o.epsilon});
+      case OptimizerKind::kRmsProp:
+        return UpdateWith(gradients, body::RmsProp{rate, o.beta2, o.epsilon});
       case OptimizerKind::kAdam:
         return UpdateWith(gradients, body::Adam{scalars.adam_rate, o.beta1, o.beta2, o.epsilon});
+      case OptimizerKind::kFtrl:
+        return UpdateWith(gradients, body::Ftrl{rate, o.lambda1, o.lambda2, o.ftrl_beta});
     }
   }
 
@@ -296,19 +312,19 @@ class ShardOn final : public Shard {
   template <class Optimizer>
   void UpdateWith(const float* gradients, Optimizer optimizer) {
     if (prepared_.size == 0) return;
+    const body::UpdateRule<Optimizer> rule{optimizer, options_.optimizer.weight_decay};
     const body::Segments segments = SortByRow();
     const body::BagGradients source{gradients, segments.bags, options_.dim};
     B::ForEachTile(queue_, segments.segments, options_.dim,
-                   body::UpdateShortRows<Optimizer>{segments, source, table_.values(), optimizer});
+                   body::UpdateShortRows<Optimizer>{segments, source, table_.values(), rule});
 
     std::uint32_t* long_segments = long_segments_.Reserve(queue_, segments.segments);
     const std::uint32_t longs =
         B::SelectIndices(queue_, segments.segments, long_segments, body::IsLong{segments});
     if (longs == 0) return;
     const body::BlockSums sums = SumLongSegments(segments, source, longs);
-    B::ForEachTile(
-        queue_, longs, options_.dim,
-        body::UpdateLongRows<Optimizer>{segments, long_segments, sums, table_.values(), optimizer});
+    B::ForEachTile(queue_, longs, options_.dim,
+                   body::UpdateLongRows<Optimizer>{segments, long_segments, sums, table_.values(), rule});
   }
 
   // Level by level, until every long segment is one item.

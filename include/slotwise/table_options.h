@@ -37,29 +37,53 @@ class TableName {
 
 // How the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent ones too.
 enum class Combiner : std::uint8_t {
-  kSum,   // Σ row
-  kMean,  // Σ row / n
+  kSum,    // Σ row
+  kMean,   // Σ row / n
+  kSqrtn,  // Σ row / √n
 };
 
-enum class OptimizerKind : std::uint8_t { kSgd, kAdaGrad, kAdam };
+enum class OptimizerKind : std::uint8_t {
+  kSgd,
+  kAdaGrad,
+  kAdam,
+  kMomentum,
+  kNesterov,
+  kRowWiseAdaGrad,
+  kRmsProp,
+  kFtrl,
+};
 
 // Which optimizer, and its constants; those of another kind are ignored. Formulas: docs/semantics.md.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
   float learning_rate = 0.01F;
-  float epsilon = 1e-10F;            // AdaGrad 1e-10 (PyTorch's default), Adam 1e-8
-  float initial_accumulator = 0.0F;  // AdaGrad: s of a new row
+  float weight_decay = 0.0F;  // all: g += weight_decay · w first
+  float epsilon = 1e-10F;     // AdaGrad and RowWiseAdaGrad 1e-10, Adam and RMSProp 1e-8 (PyTorch's defaults)
+  float initial_accumulator = 0.0F;  // AdaGrad, RowWiseAdaGrad: s of a new row
+  float momentum = 0.9F;             // Momentum, Nesterov: μ
   float beta1 = 0.9F;                // Adam
-  float beta2 = 0.999F;              // Adam
+  float beta2 = 0.999F;              // Adam; RMSProp's β, 0.99
+  float ftrl_beta = 1.0F;            // FTRL
+  float lambda1 = 0.0F;              // FTRL
+  float lambda2 = 0.0F;              // FTRL
 
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };
 
-// First values: uniform in [low, high), from (seed, key, element) alone. low == high is a constant.
+enum class InitializerKind : std::uint8_t {
+  kUniform,   // in [low, high); low == high is a constant
+  kNormal,    // mean, deviation
+  kConstant,  // mean
+};
+
+// First values of a new row, from (seed, key, element) alone.
 struct InitializerOptions {
   float low = -0.05F;
   float high = 0.05F;
   std::uint64_t seed = 0;
+  InitializerKind kind = InitializerKind::kUniform;
+  float mean = 0.0F;
+  float deviation = 0.0F;
 
   friend bool operator==(const InitializerOptions&, const InitializerOptions&) = default;
 };
@@ -87,19 +111,25 @@ static_assert(std::is_trivially_copyable_v<TableOptions>, "tables are announced 
 // INVALID_ARGUMENT with the field and its value if `options` cannot make a table.
 Status Validate(const TableOptions& options);
 
-// "sum", "mean"; "sgd", "adagrad", "adam".
+// "sum", "mean", "sqrtn"; "sgd", "adagrad", "rowwise_adagrad", ...
 std::string_view ToString(Combiner combiner);
 std::string_view ToString(OptimizerKind kind);
 
-// Vectors of `dim` floats that an optimizer keeps beside each row: SGD 0, AdaGrad 1, Adam 2.
-constexpr std::uint32_t StateVectors(OptimizerKind kind) {
+// Floats that an optimizer keeps beside each row of `dim` values: vectors of `dim`, but RowWiseAdaGrad one alone.
+constexpr std::uint32_t StateFloats(OptimizerKind kind, std::uint32_t dim) {
   switch (kind) {
     case OptimizerKind::kSgd:
       return 0;
-    case OptimizerKind::kAdaGrad:
+    case OptimizerKind::kRowWiseAdaGrad:
       return 1;
+    case OptimizerKind::kAdaGrad:
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kNesterov:
+    case OptimizerKind::kRmsProp:
+      return dim;
     case OptimizerKind::kAdam:
-      return 2;
+    case OptimizerKind::kFtrl:
+      return 2 * dim;
   }
   return 0;
 }

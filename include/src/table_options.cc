@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -56,41 +57,58 @@ Status ValidateName(std::string_view name) {
   return Refuse("name", Quoted(name) + (name.size() > TableName::kMaxLength ? "..." : ""), kRule);
 }
 
-Status ValidateOptimizer(const OptimizerOptions& optimizer) {
-  if (!std::isfinite(optimizer.learning_rate) || optimizer.learning_rate <= 0) {
-    return Refuse("optimizer.learning_rate", Text(optimizer.learning_rate), "must be finite and above 0");
-  }
-  const auto not_negative = [](float value) { return std::isfinite(value) && value >= 0; };
-  const auto below_one = [](float value) { return value >= 0 && value < 1; };
-  switch (optimizer.kind) {
-    case OptimizerKind::kSgd:
-      return {};
-    case OptimizerKind::kAdaGrad:
-      if (!not_negative(optimizer.initial_accumulator)) {
-        return Refuse("optimizer.initial_accumulator", Text(optimizer.initial_accumulator),
-                      "must be finite and not negative");
-      }
-      break;
-    case OptimizerKind::kAdam:
-      if (!below_one(optimizer.beta1)) {
-        return Refuse("optimizer.beta1", Text(optimizer.beta1), "must be at least 0 and below 1");
-      }
-      if (!below_one(optimizer.beta2)) {
-        return Refuse("optimizer.beta2", Text(optimizer.beta2), "must be at least 0 and below 1");
-      }
-      break;
-    default:
-      return Refuse("optimizer.kind", std::to_string(static_cast<int>(optimizer.kind)),
-                    "must be 0 (sgd), 1 (adagrad) or 2 (adam)");
-  }
-  // Above 0: a row whose gradient is 0 divides by √0 + ε.
-  if (!std::isfinite(optimizer.epsilon) || optimizer.epsilon <= 0) {
-    return Refuse("optimizer.epsilon", Text(optimizer.epsilon), "must be finite and above 0");
+Status NotNegative(std::string_view field, float value) {
+  if (std::isfinite(value) && value >= 0) return {};
+  return Refuse(field, Text(value), "must be finite and not negative");
+}
+
+Status Above0(std::string_view field, float value) {
+  if (std::isfinite(value) && value > 0) return {};
+  return Refuse(field, Text(value), "must be finite and above 0");
+}
+
+Status Below1(std::string_view field, float value) {
+  if (value >= 0 && value < 1) return {};
+  return Refuse(field, Text(value), "must be at least 0 and below 1");
+}
+
+Status FirstBad(std::initializer_list<Status> checks) {
+  for (const Status& status : checks) {
+    if (!status.ok()) return status;
   }
   return {};
 }
 
-Status ValidateInitializer(const InitializerOptions& initializer) {
+Status ValidateOptimizer(const OptimizerOptions& o) {
+  if (Status status = FirstBad({Above0("optimizer.learning_rate", o.learning_rate),
+                                NotNegative("optimizer.weight_decay", o.weight_decay)});
+      !status.ok()) {
+    return status;
+  }
+  // Above 0: a row whose gradient is 0 divides by √0 + ε.
+  const Status epsilon = Above0("optimizer.epsilon", o.epsilon);
+  switch (o.kind) {
+    case OptimizerKind::kSgd:
+      return {};
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kNesterov:
+      return Below1("optimizer.momentum", o.momentum);
+    case OptimizerKind::kAdaGrad:
+    case OptimizerKind::kRowWiseAdaGrad:
+      return FirstBad({NotNegative("optimizer.initial_accumulator", o.initial_accumulator), epsilon});
+    case OptimizerKind::kRmsProp:
+      return FirstBad({Below1("optimizer.beta2", o.beta2), epsilon});
+    case OptimizerKind::kAdam:
+      return FirstBad({Below1("optimizer.beta1", o.beta1), Below1("optimizer.beta2", o.beta2), epsilon});
+    case OptimizerKind::kFtrl:
+      return FirstBad({NotNegative("optimizer.lambda1", o.lambda1),
+                       NotNegative("optimizer.lambda2", o.lambda2),
+                       Above0("optimizer.ftrl_beta", o.ftrl_beta)});
+  }
+  return Refuse("optimizer.kind", std::to_string(static_cast<int>(o.kind)), "must be 0 (sgd) to 7 (ftrl)");
+}
+
+Status ValidateUniform(const InitializerOptions& initializer) {
   if (!std::isfinite(initializer.low))
     return Refuse("initializer.low", Text(initializer.low), "must be finite");
   if (!std::isfinite(initializer.high))
@@ -104,6 +122,21 @@ Status ValidateInitializer(const InitializerOptions& initializer) {
                   "its distance from initializer.low must be finite, and that is " + Text(initializer.low));
   }
   return {};
+}
+
+Status ValidateInitializer(const InitializerOptions& initializer) {
+  switch (initializer.kind) {
+    case InitializerKind::kUniform:
+      return ValidateUniform(initializer);
+    case InitializerKind::kNormal:
+    case InitializerKind::kConstant:
+      if (!std::isfinite(initializer.mean)) {
+        return Refuse("initializer.mean", Text(initializer.mean), "must be finite");
+      }
+      return NotNegative("initializer.deviation", initializer.deviation);
+  }
+  return Refuse("initializer.kind", std::to_string(static_cast<int>(initializer.kind)),
+                "must be 0 (uniform), 1 (normal) or 2 (constant)");
 }
 
 }  // namespace
@@ -123,9 +156,9 @@ Status Validate(const TableOptions& options) {
     return Refuse("slots", std::to_string(options.slots),
                   "must be 1 to " + std::to_string(TableOptions::kMaxSlots));
   }
-  if (options.combiner != Combiner::kSum && options.combiner != Combiner::kMean) {
+  if (options.combiner > Combiner::kSqrtn) {
     return Refuse("combiner", std::to_string(static_cast<int>(options.combiner)),
-                  "must be 0 (sum) or 1 (mean)");
+                  "must be 0 (sum), 1 (mean) or 2 (sqrtn)");
   }
   if (Status status = ValidateOptimizer(options.optimizer); !status.ok()) return status;
   if (Status status = ValidateInitializer(options.initializer); !status.ok()) return status;
@@ -146,6 +179,8 @@ std::string_view ToString(Combiner combiner) {
       return "sum";
     case Combiner::kMean:
       return "mean";
+    case Combiner::kSqrtn:
+      return "sqrtn";
   }
   return "unknown";
 }
@@ -158,6 +193,16 @@ std::string_view ToString(OptimizerKind kind) {
       return "adagrad";
     case OptimizerKind::kAdam:
       return "adam";
+    case OptimizerKind::kMomentum:
+      return "momentum";
+    case OptimizerKind::kNesterov:
+      return "nesterov";
+    case OptimizerKind::kRowWiseAdaGrad:
+      return "rowwise_adagrad";
+    case OptimizerKind::kRmsProp:
+      return "rmsprop";
+    case OptimizerKind::kFtrl:
+      return "ftrl";
   }
   return "unknown";
 }

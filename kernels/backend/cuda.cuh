@@ -32,6 +32,12 @@ struct CudaTile {
     return 0;
 #endif
   }
+  SLOTWISE_HD static void Sync() {
+#ifdef __CUDA_ARCH__
+    constexpr unsigned kAll = Lanes == 32 ? ~0U : (1U << Lanes % 32) - 1;
+    __syncwarp(kAll << (threadIdx.x % 32 / Lanes * Lanes));
+#endif
+  }
 };
 
 template <class Index, class F>

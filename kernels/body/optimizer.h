@@ -1,5 +1,8 @@
 // Optimizers, an element at a time. `w` points at the element's weight; its state lies `dim` floats behind, and
 // `dim` behind that. Formulas: docs/semantics.md. Every expression is written in the order that is agreed there.
+//
+// An optimizer whose kWholeRow is true first sees the sum of its row's squared gradients: SeeRow reads the row's state,
+// SaveRow writes it.
 #ifndef SLOTWISE_KERNELS_BODY_OPTIMIZER_H_
 #define SLOTWISE_KERNELS_BODY_OPTIMIZER_H_
 
@@ -12,13 +15,42 @@
 namespace slotwise::body {
 
 struct Sgd {
+  static constexpr bool kWholeRow = false;
   float learning_rate;
 
   SLOTWISE_HD void operator()(float* w, std::uint32_t /*dim*/, float g) const { *w -= learning_rate * g; }
 };
 
+// Polyak 1964. State: v, the velocity.
+struct Momentum {
+  static constexpr bool kWholeRow = false;
+  float learning_rate;
+  float momentum;
+
+  SLOTWISE_HD void operator()(float* w, std::uint32_t dim, float g) const {
+    float& v = w[dim];
+    v = momentum * v - learning_rate * g;
+    *w += v;
+  }
+};
+
+// Nesterov 1983, in HugeCTR's form. State: a, the accumulated step.
+struct Nesterov {
+  static constexpr bool kWholeRow = false;
+  float learning_rate;
+  float momentum;
+
+  SLOTWISE_HD void operator()(float* w, std::uint32_t dim, float g) const {
+    float& a = w[dim];
+    const float next = momentum * a - learning_rate * g;
+    *w += -momentum * a + (1.0F + momentum) * next;
+    a = next;
+  }
+};
+
 // Duchi, Hazan, Singer 2011. State: s, the sum of squared gradients.
 struct AdaGrad {
+  static constexpr bool kWholeRow = false;
   float learning_rate;
   float epsilon;
 
@@ -29,8 +61,39 @@ struct AdaGrad {
   }
 };
 
+// AdaGrad with one s a row, of the mean of the row's squares (FBGEMM).
+struct RowWiseAdaGrad {
+  static constexpr bool kWholeRow = true;
+  float learning_rate;
+  float epsilon;
+  float s = 0;
+
+  SLOTWISE_HD void SeeRow(const float* record, std::uint32_t dim, float squares) {
+    s = record[dim] + squares / static_cast<float>(dim);
+  }
+  SLOTWISE_HD void SaveRow(float* record, std::uint32_t dim) const { record[dim] = s; }
+  SLOTWISE_HD void operator()(float* w, std::uint32_t /*dim*/, float g) const {
+    *w -= learning_rate * g / (sqrtf(s) + epsilon);
+  }
+};
+
+// Tieleman, Hinton 2012. State: v, the running mean of squared gradients.
+struct RmsProp {
+  static constexpr bool kWholeRow = false;
+  float learning_rate;
+  float beta;
+  float epsilon;
+
+  SLOTWISE_HD void operator()(float* w, std::uint32_t dim, float g) const {
+    float& v = w[dim];
+    v = beta * v + (1.0F - beta) * (g * g);
+    *w -= learning_rate * g / (sqrtf(v) + epsilon);
+  }
+};
+
 // Kingma, Ba 2015, lazy: only touched rows move. State: m, v. `rate` carries the step's bias corrections.
 struct Adam {
+  static constexpr bool kWholeRow = false;
   float rate;
   float beta1;
   float beta2;
@@ -42,6 +105,27 @@ struct Adam {
     m = beta1 * m + (1.0F - beta1) * g;
     v = beta2 * v + (1.0F - beta2) * (g * g);
     *w -= rate * m / (sqrtf(v) + epsilon);
+  }
+};
+
+// FTRL-proximal, McMahan et al. 2013. State: z, n. The first update replaces the first value.
+struct Ftrl {
+  static constexpr bool kWholeRow = false;
+  float learning_rate;
+  float lambda1;
+  float lambda2;
+  float beta;
+
+  SLOTWISE_HD void operator()(float* w, std::uint32_t dim, float g) const {
+    float& z = w[dim];
+    float& n = w[2 * dim];
+    const float next = n + g * g;
+    const float sigma = (sqrtf(next) - sqrtf(n)) / learning_rate;
+    z += g - sigma * *w;
+    n = next;
+    const float towards_zero = z > 0 ? lambda1 : -lambda1;
+    const float moved = (towards_zero - z) / ((beta + sqrtf(next)) / learning_rate + lambda2);
+    *w = fabsf(z) <= lambda1 ? 0.0F : moved;
   }
 };
 

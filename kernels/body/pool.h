@@ -2,6 +2,7 @@
 #ifndef SLOTWISE_KERNELS_BODY_POOL_H_
 #define SLOTWISE_KERNELS_BODY_POOL_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -39,17 +40,19 @@ struct PoolBags {
   }
 };
 
-// A tile a bag: the mean's division, of pooled values on their way out and of gradients on their way in.
+// A tile a bag: the division of mean and sqrtn, of pooled values on their way out and of gradients on their way in.
 struct DivideBags {
   const std::uint32_t* offsets;  // [bags + 1] all keys of the bag, absent ones and other ranks' too
   std::uint32_t dim;
+  bool by_root;   // by √n, not n
   float* values;  // [bags][dim]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t bag) const {
     const std::uint32_t keys = offsets[bag + 1] - offsets[bag];
     if (keys <= 1) return;
-    const auto divisor = static_cast<float>(keys);
+    const auto n = static_cast<float>(keys);
+    const float divisor = by_root ? sqrtf(n) : n;
     float* value = values + static_cast<std::size_t>(bag) * dim;
     for (std::uint32_t j = tile.lane(); j < dim; j += Tile::kLanes) value[j] /= divisor;
   }

@@ -17,11 +17,13 @@
 
 namespace slotwise::body {
 
-// The CPU's tile: one lane, 16 floats at a time (a cache line).
+// The CPU's tile: one lane, 16 floats at a time (a cache line). Sync() waits for the tile's other lanes, and makes what
+// they wrote visible.
 struct SerialTile {
   static constexpr std::uint32_t kLanes = 1;
   static constexpr std::uint32_t kElements = 16;
-  static constexpr std::uint32_t lane() { return 0; }
+  SLOTWISE_HD static constexpr std::uint32_t lane() { return 0; }
+  SLOTWISE_HD static constexpr void Sync() {}
 };
 
 // This lane's elements of a chunk that lies wholly within the row ...

@@ -80,28 +80,66 @@ SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, flo
   }
 }
 
+// An optimizer, and what all of them have.
+template <class Optimizer>
+struct UpdateRule {
+  Optimizer optimizer;
+  float weight_decay;
+};
+
+// The row's gradient, this lane's elements of the chunk: the sum of `count` items, with weight decay.
+template <class Tile, class Chunk, class Source>
+SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, const float* record,
+                             float weight_decay, float (&g)[Tile::kElements]) {
+  SumInOrder<Tile>(chunk, count, source, g);
+  if (weight_decay == 0.0F) return;
+  for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
+    if (chunk.Has(k)) g[k] = g[k] + weight_decay * record[chunk.Element(k)];
+  }
+}
+
+// Updates one row by the sum of `count` <= kSumBlock items.
+template <class Tile, class Optimizer, class Source>
+SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* record, std::uint32_t dim,
+                           std::uint32_t count, Source source) {
+  Optimizer optimizer = rule.optimizer;
+  if constexpr (Optimizer::kWholeRow) {
+    float squares = 0.0F;  // in element order, by every lane for itself
+    ForEachChunk(SerialTile{}, dim, [&](auto chunk) {
+      float g[SerialTile::kElements];
+      RowGradient<SerialTile>(chunk, count, source, record, rule.weight_decay, g);
+      for (std::uint32_t k = 0; k < SerialTile::kElements; ++k) {
+        if (chunk.Has(k)) squares += g[k] * g[k];
+      }
+    });
+    optimizer.SeeRow(record, dim, squares);
+    tile.Sync();  // every lane has read the row before one writes to it
+    if (tile.lane() == 0) optimizer.SaveRow(record, dim);
+  }
+  ForEachChunk(tile, dim, [&](auto chunk) {
+    float g[Tile::kElements];
+    RowGradient<Tile>(chunk, count, source, record, rule.weight_decay, g);
+    for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
+      if (chunk.Has(k)) optimizer(record + chunk.Element(k), dim, g[k]);
+    }
+  });
+}
+
 // A tile a segment.
 template <class Optimizer>
 struct UpdateShortRows {
   Segments segments;
   BagGradients source;
   RowsRef table;
-  Optimizer optimizer;
+  UpdateRule<Optimizer> rule;
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t segment) const {
     const std::uint32_t length = segments.Length(segment);
     if (length > kSumBlock) return;
     const std::uint32_t begin = segments.begin[segment];
-    float* record = table.Record(segments.Row(segment));
-    ForEachChunk(tile, table.dim, [&](auto chunk) {
-      float g[Tile::kElements];
-      SumInOrder<Tile>(
-          chunk, length, [&](std::uint32_t i) { return source(begin + i); }, g);
-      for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
-        if (chunk.Has(k)) optimizer(record + chunk.Element(k), table.dim, g[k]);
-      }
-    });
+    UpdateRow(tile, rule, table.Record(segments.Row(segment)), table.dim, length,
+              [&](std::uint32_t i) { return source(begin + i); });
   }
 };
 
@@ -186,14 +224,12 @@ struct UpdateLongRows {
   const std::uint32_t* long_segments;
   BlockSums source;
   RowsRef table;
-  Optimizer optimizer;
+  UpdateRule<Optimizer> rule;
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t s) const {
-    const float* g = source(s);
-    float* record = table.Record(segments.Row(long_segments[s]));
-    for (std::uint32_t j = tile.lane(); j < table.dim; j += Tile::kLanes)
-      optimizer(record + j, table.dim, g[j]);
+    UpdateRow(tile, rule, table.Record(segments.Row(long_segments[s])), table.dim, 1,
+              [&](std::uint32_t) { return source(s); });
   }
 };
 

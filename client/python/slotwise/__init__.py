@@ -22,33 +22,49 @@ from slotwise.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from slotwise.options import (
+from slotwise.optimizers import (
+    FTRL,
     SGD,
     AdaGrad,
     Adam,
+    Constant,
+    Momentum,
+    Nesterov,
+    Normal,
+    RMSProp,
+    RowWiseAdaGrad,
+    Uniform,
+)
+from slotwise.options import (
     RankInfo,
     ShardInfo,
     TableDigest,
     TableInfo,
     TableOptions,
     Topology,
-    Uniform,
 )
 from slotwise.session import Session, Step
 
 __all__ = [
+    "FTRL",
     "SGD",
     "AdaGrad",
     "Adam",
     "AlreadyExists",
     "Client",
+    "Constant",
     "DeadlineExceeded",
     "Error",
     "FailedPrecondition",
     "InvalidArgument",
+    "Momentum",
+    "Nesterov",
+    "Normal",
     "NotFound",
+    "RMSProp",
     "RankInfo",
     "ResourceExhausted",
+    "RowWiseAdaGrad",
     "Session",
     "ShardInfo",
     "Step",

@@ -15,15 +15,14 @@ from slotwise import messages
 from slotwise._proto import admin_pb2
 from slotwise.batch import Batch, Range, cut, even_ranges, halve_until_fit, make_batch
 from slotwise.errors import Error, InvalidArgument, NotFound, Unavailable
+from slotwise.optimizers import Initializer, Optimizer, Uniform
 from slotwise.options import (
-    Optimizer,
     RankInfo,
     ShardInfo,
     TableDigest,
     TableInfo,
     TableOptions,
     Topology,
-    Uniform,
     options_from_proto,
     options_to_proto,
 )
@@ -110,7 +109,7 @@ class Client:
         optimizer: Optimizer,
         slots: int = 1,
         combiner: str = "sum",
-        initializer: Uniform = Uniform(),
+        initializer: Initializer = Uniform(),
         seed: int = 0,
         initial_rows: int = 0,
         max_rows: int = 0,

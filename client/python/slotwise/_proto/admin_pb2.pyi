@@ -6,6 +6,7 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 COMBINER_MEAN: Combiner
+COMBINER_SQRTN: Combiner
 COMBINER_SUM: Combiner
 COMBINER_UNSPECIFIED: Combiner
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -27,6 +28,12 @@ class Adam(_message.Message):
     beta2: float
     epsilon: float
     def __init__(self, beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
+
+class Constant(_message.Message):
+    __slots__ = ["value"]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: float
+    def __init__(self, value: _Optional[float] = ...) -> None: ...
 
 class CreateTableReply(_message.Message):
     __slots__ = ["created", "options"]
@@ -84,6 +91,16 @@ class DropTableRequest(_message.Message):
     table: str
     def __init__(self, table: _Optional[str] = ...) -> None: ...
 
+class Ftrl(_message.Message):
+    __slots__ = ["beta", "lambda1", "lambda2"]
+    BETA_FIELD_NUMBER: _ClassVar[int]
+    LAMBDA1_FIELD_NUMBER: _ClassVar[int]
+    LAMBDA2_FIELD_NUMBER: _ClassVar[int]
+    beta: float
+    lambda1: float
+    lambda2: float
+    def __init__(self, lambda1: _Optional[float] = ..., lambda2: _Optional[float] = ..., beta: _Optional[float] = ...) -> None: ...
+
 class GetTopologyReply(_message.Message):
     __slots__ = ["max_message_bytes", "rank", "ranks", "version"]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -101,12 +118,16 @@ class GetTopologyRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Initializer(_message.Message):
-    __slots__ = ["seed", "uniform"]
+    __slots__ = ["constant", "normal", "seed", "uniform"]
+    CONSTANT_FIELD_NUMBER: _ClassVar[int]
+    NORMAL_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     UNIFORM_FIELD_NUMBER: _ClassVar[int]
+    constant: Constant
+    normal: Normal
     seed: int
     uniform: Uniform
-    def __init__(self, seed: _Optional[int] = ..., uniform: _Optional[_Union[Uniform, _Mapping]] = ...) -> None: ...
+    def __init__(self, seed: _Optional[int] = ..., uniform: _Optional[_Union[Uniform, _Mapping]] = ..., normal: _Optional[_Union[Normal, _Mapping]] = ..., constant: _Optional[_Union[Constant, _Mapping]] = ...) -> None: ...
 
 class ListTablesReply(_message.Message):
     __slots__ = ["tables"]
@@ -118,17 +139,49 @@ class ListTablesRequest(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
+class Momentum(_message.Message):
+    __slots__ = ["momentum"]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    momentum: float
+    def __init__(self, momentum: _Optional[float] = ...) -> None: ...
+
+class Nesterov(_message.Message):
+    __slots__ = ["momentum"]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    momentum: float
+    def __init__(self, momentum: _Optional[float] = ...) -> None: ...
+
+class Normal(_message.Message):
+    __slots__ = ["deviation", "mean"]
+    DEVIATION_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    deviation: float
+    mean: float
+    def __init__(self, mean: _Optional[float] = ..., deviation: _Optional[float] = ...) -> None: ...
+
 class Optimizer(_message.Message):
-    __slots__ = ["adagrad", "adam", "learning_rate", "sgd"]
+    __slots__ = ["adagrad", "adam", "ftrl", "learning_rate", "momentum", "nesterov", "rmsprop", "rowwise_adagrad", "sgd", "weight_decay"]
     ADAGRAD_FIELD_NUMBER: _ClassVar[int]
     ADAM_FIELD_NUMBER: _ClassVar[int]
+    FTRL_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    NESTEROV_FIELD_NUMBER: _ClassVar[int]
+    RMSPROP_FIELD_NUMBER: _ClassVar[int]
+    ROWWISE_ADAGRAD_FIELD_NUMBER: _ClassVar[int]
     SGD_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
     adagrad: AdaGrad
     adam: Adam
+    ftrl: Ftrl
     learning_rate: float
+    momentum: Momentum
+    nesterov: Nesterov
+    rmsprop: RmsProp
+    rowwise_adagrad: RowWiseAdaGrad
     sgd: Sgd
-    def __init__(self, learning_rate: _Optional[float] = ..., sgd: _Optional[_Union[Sgd, _Mapping]] = ..., adagrad: _Optional[_Union[AdaGrad, _Mapping]] = ..., adam: _Optional[_Union[Adam, _Mapping]] = ...) -> None: ...
+    weight_decay: float
+    def __init__(self, learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., sgd: _Optional[_Union[Sgd, _Mapping]] = ..., adagrad: _Optional[_Union[AdaGrad, _Mapping]] = ..., adam: _Optional[_Union[Adam, _Mapping]] = ..., momentum: _Optional[_Union[Momentum, _Mapping]] = ..., nesterov: _Optional[_Union[Nesterov, _Mapping]] = ..., rowwise_adagrad: _Optional[_Union[RowWiseAdaGrad, _Mapping]] = ..., rmsprop: _Optional[_Union[RmsProp, _Mapping]] = ..., ftrl: _Optional[_Union[Ftrl, _Mapping]] = ...) -> None: ...
 
 class RankInfo(_message.Message):
     __slots__ = ["address", "device"]
@@ -137,6 +190,22 @@ class RankInfo(_message.Message):
     address: str
     device: str
     def __init__(self, address: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
+
+class RmsProp(_message.Message):
+    __slots__ = ["beta", "epsilon"]
+    BETA_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    beta: float
+    epsilon: float
+    def __init__(self, beta: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
+
+class RowWiseAdaGrad(_message.Message):
+    __slots__ = ["epsilon", "initial_accumulator"]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_ACCUMULATOR_FIELD_NUMBER: _ClassVar[int]
+    epsilon: float
+    initial_accumulator: float
+    def __init__(self, epsilon: _Optional[float] = ..., initial_accumulator: _Optional[float] = ...) -> None: ...
 
 class Sgd(_message.Message):
     __slots__ = []

@@ -1,0 +1,197 @@
+"""Optimizers and initializers of tables; the formulas are in docs/semantics.md.
+
+Each class is one message of proto/slotwise/v1/admin.proto: its fields, beside `lr` and
+`weight_decay`, are the message's by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from slotwise._proto import admin_pb2 as pb
+from slotwise.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class SGD:
+    """w -= lr * g. All optimizers: g += weight_decay * w first, for the rows that a step touches."""
+
+    lr: float
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """v = momentum * v - lr * g; w += v."""
+
+    lr: float
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Nesterov:
+    """a' = momentum * a - lr * g; w += -momentum * a + (1 + momentum) * a'; a = a'."""
+
+    lr: float
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class AdaGrad:
+    """s += g * g; w -= lr * g / (sqrt(s) + epsilon); s starts at `initial_accumulator`."""
+
+    lr: float
+    epsilon: float = 1e-10
+    initial_accumulator: float = 0.0
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class RowWiseAdaGrad:
+    """AdaGrad with one s a row, of the mean of the row's g * g: a dim-th of the memory."""
+
+    lr: float
+    epsilon: float = 1e-10
+    initial_accumulator: float = 0.0
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class RMSProp:
+    """v = beta * v + (1 - beta) * g * g; w -= lr * g / (sqrt(v) + epsilon)."""
+
+    lr: float
+    beta: float = 0.99
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Lazy Adam: only rows that a step touches move; t counts the table's steps."""
+
+    lr: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class FTRL:
+    """FTRL-proximal: `lambda1` makes rows sparse, `lambda2` small.
+
+    A row's first update replaces its first value.
+    """
+
+    lr: float
+    lambda1: float = 0.0
+    lambda2: float = 0.0
+    beta: float = 1.0
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """First values of a new row: uniform in [low, high), from (seed, key, element) alone."""
+
+    low: float = -0.05
+    high: float = 0.05
+
+
+@dataclass(frozen=True)
+class Normal:
+    """First values of a new row: normally distributed, from (seed, key, element) alone."""
+
+    mean: float = 0.0
+    deviation: float = 0.05
+
+
+@dataclass(frozen=True)
+class Constant:
+    """First values of a new row: all `value`."""
+
+    value: float = 0.0
+
+
+Optimizer = SGD | Momentum | Nesterov | AdaGrad | RowWiseAdaGrad | RMSProp | Adam | FTRL
+Initializer = Uniform | Normal | Constant
+
+_OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "sgd": SGD,
+    "momentum": Momentum,
+    "nesterov": Nesterov,
+    "adagrad": AdaGrad,
+    "rowwise_adagrad": RowWiseAdaGrad,
+    "rmsprop": RMSProp,
+    "adam": Adam,
+    "ftrl": FTRL,
+}
+_INITIALIZERS: dict[str, type[Initializer]] = {
+    "uniform": Uniform,
+    "normal": Normal,
+    "constant": Constant,
+}
+
+
+def optimizer_to_proto(optimizer: Optimizer) -> pb.Optimizer:
+    """InvalidArgument if it is none of ours; TypeError or ValueError if a value does not fit."""
+    message = pb.Optimizer(learning_rate=getattr(optimizer, "lr", 0.0))
+    _write(optimizer, _OPTIMIZERS, "optimizer", message)
+    message.weight_decay = optimizer.weight_decay
+    return message
+
+
+def initializer_to_proto(initializer: Initializer, seed: int) -> pb.Initializer:
+    """As `optimizer_to_proto`."""
+    message = pb.Initializer(seed=seed)
+    _write(initializer, _INITIALIZERS, "initializer", message)
+    return message
+
+
+def optimizer_from_proto(message: pb.Optimizer) -> Optimizer:
+    """The optimizer of a table of the server's, which fills every default in."""
+    optimizer: Optimizer = _read(message, _OPTIMIZERS)(
+        lr=_shortest(message.learning_rate), weight_decay=_shortest(message.weight_decay)
+    )
+    return optimizer
+
+
+def initializer_from_proto(message: pb.Initializer) -> Initializer:
+    """Likewise."""
+    initializer: Initializer = _read(message, _INITIALIZERS)()
+    return initializer
+
+
+def _constants(kind: type[Any]) -> list[str]:
+    return [field.name for field in fields(kind) if field.name not in ("lr", "weight_decay")]
+
+
+def _write(value: Any, kinds: dict[str, Any], what: str, message: Any) -> None:
+    """Puts a dataclass into the member of `message.kind` that is its own."""
+    name = next((name for name, kind in kinds.items() if type(value) is kind), None)
+    if name is None:
+        names = ", ".join(kind.__name__ for kind in kinds.values())
+        raise InvalidArgument(f"{what} is {value!r}, not one of {names}")
+    inner = getattr(message, name)
+    inner.SetInParent()
+    for constant in _constants(type(value)):
+        setattr(inner, constant, getattr(value, constant))
+
+
+def _read(message: Any, kinds: dict[str, Any]) -> Any:
+    """A function that makes the dataclass of `message.kind` from the constants it does not name."""
+    name = message.WhichOneof("kind") or next(iter(kinds))
+    inner, kind = getattr(message, name), kinds[name]
+    constants = {constant: _shortest(getattr(inner, constant)) for constant in _constants(kind)}
+    return lambda **more: kind(**constants, **more)
+
+
+def _shortest(value: float) -> float:
+    """The shortest decimal of a float32: 0.05 comes back as 0.05, not as 0.05000000074505806."""
+    return float(str(np.float32(value)))
