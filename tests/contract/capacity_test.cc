@@ -35,7 +35,7 @@ class AFullTable : public ContractTest {
 SLOTWISE_ON_EVERY_BACKEND(AFullTable);
 
 TEST_P(AFullTable, RefusesTheWholeBatchAndStaysAsItWas) {
-  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam}) {
+  for (const auto kind : kEveryOptimizer) {
     for (const int ranks : {1, 2, 4}) {
       SCOPED_TRACE(std::string(ToString(kind)) + ", " + std::to_string(ranks) + " ranks");
       CheckedTable table(device(), SmallOptions(kind), ranks);

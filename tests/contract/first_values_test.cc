@@ -57,6 +57,22 @@ TEST_P(FirstValues, AreAConstantWhenLowIsHigh) {
   }
 }
 
+TEST_P(FirstValues, OfAConstantInitializerAreItsMean) {
+  for (const float mean : {0.0F, 0.25F, -7.0F, 1e-40F}) {
+    TableOptions options = MakeOptions(6, Combiner::kSum, OptimizerKind::kAdam);
+    options.initializer = {
+        .low = -1, .high = 1, .seed = 3, .kind = InitializerKind::kConstant, .mean = mean, .deviation = 2};
+    CheckedTable table(device(), options);
+    table.Lookup(OneBag(KeyRange(0, 50)), LookupMode::kTrain);
+    std::vector<float> expected(18, 0.0F);
+    std::fill_n(expected.begin(), 6, mean);
+    for (const ExportedRow& row : table.shards().Export()) {
+      ASSERT_TRUE(SameBytes(row.values, expected));
+    }
+    table.ExpectRowsMatch();
+  }
+}
+
 TEST_P(FirstValues, DoNotDependOnTheOrderInWhichKeysCome) {
   std::vector<std::uint64_t> keys = KeyRange(1000, 500);
   MultiShard at_once({&device()}, MakeOptions(9), 1, EvenBucketMap(1));
@@ -83,14 +99,14 @@ TEST_P(FirstValues, AreGivenOnceHoweverOftenAKeyComes) {
 }
 
 TEST_P(FirstValues, OfOptimizerStateAreTheOptions) {
-  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam}) {
+  for (const auto kind : kEveryOptimizer) {
     SCOPED_TRACE(ToString(kind));
     TableOptions options = MakeOptions(5, Combiner::kSum, kind);
     options.optimizer.initial_accumulator = 0.75F;
     CheckedTable table(device(), options);
     table.Lookup(OneBag({1, 2, 3}), LookupMode::kTrain);
     for (const ExportedRow& row : table.shards().Export()) {
-      EXPECT_EQ(row.values.size(), 5u * (1 + StateVectors(kind)));
+      EXPECT_EQ(row.values.size(), 5u + StateFloats(kind, 5));
     }
     table.ExpectRowsMatch();
   }

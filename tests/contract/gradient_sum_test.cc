@@ -60,7 +60,7 @@ TEST_P(GradientSum, BeginsItsBlocksAtARowsOwnFirstOccurrence) {
 }
 
 TEST_P(GradientSum, CountsARowAsOftenAsABagRepeatsIt) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+  for (const Combiner combiner : kEveryCombiner) {
     CheckedTable table(device(), MakeOptions(3, combiner, OptimizerKind::kAdaGrad));
     Random random(93);
     Batch batch = Batch({{1, 1, 1}, {2, 1, 2}, {}, {3}});
@@ -76,6 +76,19 @@ TEST_P(GradientSum, CountsARowAsOftenAsABagRepeatsIt) {
 TEST_P(GradientSum, OfAMeanDividesEachBagBeforeItAdds) {
   CheckedTable table(device(), MakeOptions(1, Combiner::kMean));
   // 1/3 and 1/7 cannot be written exactly: dividing the sum instead would show in the last bit.
+  table.Push(Batch({{1, 2, 3}, {1, 2, 3, 4, 5, 6, 7}, {1}, {1, 9}}), {1.0F, 1.0F, 0.1F, 0.7F});
+  table.ExpectRowsMatch();
+}
+
+TEST_P(GradientSum, OfASqrtnDividesEachBagByTheRootOfItsSizeBeforeItAdds) {
+  CheckedTable table(device(), MakeIntegerOptions(1, Combiner::kSqrtn));
+  const Batch batch({{1, 1, 2, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {4}, {}});
+  table.Push(batch, {2.0F, 6.0F, 5.0F, 100.0F});
+  const std::vector<ExportedRow> rows = table.shards().Export();
+  EXPECT_EQ(rows[0].values[0], 3.0F - (1.0F + 1.0F + 2.0F));
+  EXPECT_EQ(rows[1].values[0], 3.0F - (1.0F + 2.0F));
+  EXPECT_EQ(rows[3].values[0], 3.0F - (2.0F + 5.0F));
+  table.Push(batch, {0.1F, 0.7F, 0.3F, 1.0F});
   table.Push(Batch({{1, 2, 3}, {1, 2, 3, 4, 5, 6, 7}, {1}, {1, 9}}), {1.0F, 1.0F, 0.1F, 0.7F});
   table.ExpectRowsMatch();
 }

@@ -8,7 +8,7 @@ class Growth : public ContractTest {};
 SLOTWISE_ON_EVERY_BACKEND(Growth);
 
 TEST_P(Growth, FromNothingInBatchesOfEverySizeKeepsEveryRow) {
-  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
+  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdam, OptimizerKind::kRowWiseAdaGrad}) {
     CheckedTable table(device(), MakeOptions(3, Combiner::kSum, kind));
     Random random(61);
     std::uint64_t next = 0;

@@ -1,4 +1,5 @@
 // Lookup: rows pooled bag by bag, in key order; TRAIN inserts, EVAL never does.
+#include <cmath>
 #include <set>
 
 #include "tests/contract/contract_test.h"
@@ -21,7 +22,7 @@ class Lookup : public ContractTest {
 SLOTWISE_ON_EVERY_BACKEND(Lookup);
 
 TEST_P(Lookup, PoolsBagsOfEveryDimAndCombiner) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+  for (const Combiner combiner : kEveryCombiner) {
     for (const std::uint32_t dim : {1, 3, 8, 9, 16, 17, 64, 100, 128, 130}) {
       const std::uint64_t seed = Seed(100 + dim);
       SCOPED_TRACE(std::string(ToString(combiner)) + " of dim " + std::to_string(dim) + ", " +
@@ -38,7 +39,7 @@ TEST_P(Lookup, PoolsBagsOfEveryDimAndCombiner) {
 }
 
 TEST_P(Lookup, PoolsBagsOfEveryLengthFrom0To100) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+  for (const Combiner combiner : kEveryCombiner) {
     const auto table = TrainedTable(MakeOptions(17, combiner));
     Random random(22);
     Batch batch;
@@ -55,7 +56,7 @@ TEST_P(Lookup, PoolsBagsOfEveryLengthFrom0To100) {
 }
 
 TEST_P(Lookup, PoolsOneHugeBagInKeyOrder) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+  for (const Combiner combiner : kEveryCombiner) {
     const auto table = TrainedTable(MakeOptions(9, combiner));
     Random random(23);
     Batch batch;
@@ -73,7 +74,7 @@ TEST_P(Lookup, PoolsOneHugeBagInKeyOrder) {
 }
 
 TEST_P(Lookup, AddsAKeyAsOftenAsItsBagRepeatsIt) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+  for (const Combiner combiner : kEveryCombiner) {
     const auto table = TrainedTable(MakeOptions(8, combiner));
     table->Lookup(Batch({{5, 5}, {5, 6, 5}, {6, 5, 5}, {5}, {9, 9, 9, 9, 9, 9, 9}}), LookupMode::kTrain);
     table->Lookup(Batch({{5, 5, 5, 5, 5}, std::initializer_list<std::uint64_t>{}, {7, 5, 7}}),
@@ -82,7 +83,7 @@ TEST_P(Lookup, AddsAKeyAsOftenAsItsBagRepeatsIt) {
 }
 
 TEST_P(Lookup, GivesZerosForEmptyBagsAndNeverMinusZero) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+  for (const Combiner combiner : kEveryCombiner) {
     TableOptions options = MakeOptions(4, combiner);
     options.initializer.low = -0.0F;  // adding -0 to +0 gives +0
     options.initializer.high = -0.0F;
@@ -94,7 +95,7 @@ TEST_P(Lookup, GivesZerosForEmptyBagsAndNeverMinusZero) {
 }
 
 TEST_P(Lookup, InEvalModeInsertsNothingAndCountsAnAbsentKeyAsZeros) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+  for (const Combiner combiner : kEveryCombiner) {
     const auto table = TrainedTable(MakeOptions(8, combiner));
     const DigestSums before = table->shards().Digest();
     const std::uint64_t rows = table->shards().rows();
@@ -179,17 +180,24 @@ TEST_P(Lookup, SaysExactlyHowManyRowsInsertWouldAdd) {
 TEST_P(Lookup, DividesByTheSizeOfTheBagWhoseOffsetsItIsGiven) {
   MultiShard mean({&device()}, MakeOptions(3, Combiner::kMean), 1, EvenBucketMap(1));
   MultiShard sum({&device()}, MakeOptions(3, Combiner::kSum), 1, EvenBucketMap(1));
+  MultiShard sqrtn({&device()}, MakeOptions(3, Combiner::kSqrtn), 1, EvenBucketMap(1));
   const std::vector<std::uint32_t> offsets{10, 13, 13, 14, 21};
   const std::vector<float> values{1, 2, 3, 0, 0, 0, 7, 8, 9, 1, 1e-30F, 100};
   std::vector<float> expected = values;
+  std::vector<float> expected_of_sqrtn = values;
   for (const int i : {0, 1, 2}) {
     expected[i] /= 3.0F;
     expected[9 + i] /= 7.0F;
+    expected_of_sqrtn[i] /= std::sqrt(3.0F);
+    expected_of_sqrtn[9 + i] /= std::sqrt(7.0F);
   }
   DeviceArray<std::uint32_t> device_offsets(device(), std::span<const std::uint32_t>(offsets));
   DeviceArray<float> divided(device(), std::span<const float>(values));
   mean.shard(0).DivideByBagSize(device_offsets.span(), divided.data());
   EXPECT_TRUE(SameBytes(divided.Download(), expected, 3));
+  DeviceArray<float> by_root(device(), std::span<const float>(values));
+  sqrtn.shard(0).DivideByBagSize(device_offsets.span(), by_root.data());
+  EXPECT_TRUE(SameBytes(by_root.Download(), expected_of_sqrtn, 3));
   DeviceArray<float> untouched(device(), std::span<const float>(values));
   sum.shard(0).DivideByBagSize(device_offsets.span(), untouched.data());
   EXPECT_TRUE(SameBytes(untouched.Download(), values, 3));

@@ -10,7 +10,7 @@ class Optimizer : public ContractTest {
  protected:
   template <class Test>
   void OnEachKind(Test test) {
-    for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam}) {
+    for (const auto kind : kEveryOptimizer) {
       SCOPED_TRACE(ToString(kind));
       test(kind);
     }
@@ -21,9 +21,13 @@ SLOTWISE_ON_EVERY_BACKEND(Optimizer);
 TEST_P(Optimizer, MovesRowsOfEveryDimBy1And2And10Steps) {
   OnEachKind([&](OptimizerKind kind) {
     for (const std::uint32_t dim : {1, 3, 8, 9, 16, 17, 64, 100, 128, 130}) {
-      for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
-        SCOPED_TRACE(std::string(ToString(combiner)) + " of dim " + std::to_string(dim));
-        CheckedTable table(device(), MakeOptions(dim, combiner, kind));
+      for (const float weight_decay : {0.0F, 0.01F}) {
+        const Combiner combiner = kEveryCombiner[dim % kEveryCombiner.size()];
+        SCOPED_TRACE(std::string(ToString(combiner)) + " of dim " + std::to_string(dim) + ", weight decay " +
+                     std::to_string(weight_decay));
+        TableOptions options = MakeOptions(dim, combiner, kind);
+        options.optimizer.weight_decay = weight_decay;
+        CheckedTable table(device(), options);
         Random random(80 + dim);
         for (int step = 1; step <= 10; ++step) {
           table.PushRandom(RandomBatch(random, {.bags = 30, .max_bag = 5, .distinct_keys = 60}), random);
@@ -43,10 +47,15 @@ TEST_P(Optimizer, ObeysItsConstants) {
         TableOptions options = MakeOptions(4, Combiner::kSum, kind);
         options.optimizer = {.kind = kind,
                              .learning_rate = learning_rate,
+                             .weight_decay = epsilon,
                              .epsilon = epsilon,
                              .initial_accumulator = learning_rate * 2,
+                             .momentum = 0.6F,
                              .beta1 = 0.7F,
-                             .beta2 = 0.95F};
+                             .beta2 = 0.95F,
+                             .ftrl_beta = 0.8F,
+                             .lambda1 = 0.2F,
+                             .lambda2 = 0.4F};
         CheckedTable table(device(), options);
         Random random(81);
         for (int step = 0; step < 5; ++step) {
@@ -114,6 +123,46 @@ TEST_P(Optimizer, TakesZeroGradientsAsAStep) {
   });
 }
 
+// Weight decay pulls by the row's own weights, once a step however often the step names the row.
+TEST_P(Optimizer, AddsWeightDecayOnceAStepToTheSummedGradient) {
+  TableOptions options = MakeIntegerOptions(2);
+  options.optimizer.weight_decay = 0.5F;
+  CheckedTable table(device(), options);
+  table.Push(Batch({{1, 1}, {1}, {2}}), {1, 2, 3, 4, 0, -1});
+  const std::vector<ExportedRow> rows = table.shards().Export();
+  EXPECT_EQ(rows[0].values, (std::vector<float>{3.0F - (5.0F + 1.5F), 3.0F - (8.0F + 1.5F)}));
+  EXPECT_EQ(rows[1].values, (std::vector<float>{3.0F - (0.0F + 1.5F), 3.0F - (-1.0F + 1.5F)}));
+  table.ExpectRowsMatch();
+}
+
+TEST_P(Optimizer, KeepsItsStateThroughManyStepsOnTheSameRows) {
+  OnEachKind([&](OptimizerKind kind) {
+    TableOptions options = MakeOptions(5, Combiner::kSqrtn, kind);
+    options.optimizer.weight_decay = 0.001F;
+    CheckedTable table(device(), options);
+    Random random(85);
+    for (int step = 0; step < 200; ++step) {
+      table.PushRandom(RandomBatch(random, {.bags = 6, .max_bag = 3, .distinct_keys = 5}), random);
+    }
+    table.ExpectRowsMatch();
+  });
+}
+
+// |z| at λ₁ and below it: the weight is +0, not nearly so.
+TEST_P(Optimizer, FtrlSetsWeightsToZeroWithinLambda1) {
+  TableOptions options = MakeOptions(4, Combiner::kSum, OptimizerKind::kFtrl);
+  options.optimizer.learning_rate = 1.0F;
+  options.optimizer.ftrl_beta = 1.0F;
+  options.optimizer.lambda1 = 2.0F;
+  options.optimizer.lambda2 = 0.0F;
+  options.initializer = {.kind = InitializerKind::kConstant, .mean = 0.0F};
+  CheckedTable table(device(), options);
+  table.Push(OneBag({1}), {2.0F, -2.0F, 3.0F, -3.0F});
+  EXPECT_TRUE(SameBytes(table.shards().Export()[0].values,
+                        {0, 0, (2.0F - 3.0F) / 4.0F, (3.0F - 2.0F) / 4.0F, 2, -2, 3, -3, 4, 4, 9, 9}));
+  table.ExpectRowsMatch();
+}
+
 // Flushed to zero, they would part the backends.
 TEST_P(Optimizer, KeepsSubnormalNumbers) {
   OnEachKind([&](OptimizerKind kind) {
@@ -153,8 +202,11 @@ TEST(StepScalars, CorrectAdamsBiasInDouble) {
 }
 
 TEST(StepScalars, HoldTheLearningRateOfEveryKind) {
-  EXPECT_EQ(ScalarsOfStep({.kind = OptimizerKind::kSgd, .learning_rate = 0.3F}, 1).learning_rate, 0.3F);
-  EXPECT_EQ(ScalarsOfStep({.kind = OptimizerKind::kAdaGrad, .learning_rate = 0.7F}, 9).learning_rate, 0.7F);
+  for (const auto kind : kEveryOptimizer) {
+    SCOPED_TRACE(ToString(kind));
+    EXPECT_EQ(ScalarsOfStep({.kind = kind, .learning_rate = 0.3F}, 1).learning_rate, 0.3F);
+    EXPECT_EQ(ScalarsOfStep({.kind = kind, .learning_rate = 0.7F}, 9).learning_rate, 0.7F);
+  }
 }
 
 }  // namespace

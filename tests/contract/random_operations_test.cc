@@ -9,11 +9,14 @@ class RandomOperations : public ContractTest {
   // A table drawn at random, mostly unbounded.
   static TableOptions RandomOptions(Random& random) {
     const std::vector<std::uint32_t> dims{1, 2, 3, 4, 8, 9, 16, 17, 31, 64, 100};
-    const std::vector<OptimizerKind> kinds{OptimizerKind::kSgd, OptimizerKind::kAdaGrad,
-                                           OptimizerKind::kAdam};
-    TableOptions options = MakeOptions(random.OneOf(dims), random.OneIn(2) ? Combiner::kSum : Combiner::kMean,
-                                       random.OneOf(kinds));
+    const Combiner combiner = kEveryCombiner[random.Below(kEveryCombiner.size())];
+    const OptimizerKind kind = kEveryOptimizer[random.Below(kEveryOptimizer.size())];
+    TableOptions options = MakeOptions(random.OneOf(dims), combiner, kind);
+    options.optimizer.weight_decay = random.OneIn(2) ? 0.0F : 0.01F;
     options.initializer.seed = random.Bits();
+    options.initializer.kind = InitializerKind{static_cast<std::uint8_t>(random.Below(3))};
+    options.initializer.mean = random.OneIn(2) ? 0.0F : 0.5F;
+    options.initializer.deviation = 0.1F;
     options.initial_rows = random.OneIn(2) ? 0 : random.Below(3000);
     options.max_rows = random.OneIn(3) ? 3000 + random.Below(1000) : std::uint64_t{1} << 30;
     return options;
@@ -60,7 +63,7 @@ class RandomOperations : public ContractTest {
 SLOTWISE_ON_EVERY_BACKEND(RandomOperations);
 
 TEST_P(RandomOperations, MatchTheOracle) {
-  for (std::uint64_t i = 0; i < 25 && !HasFailure(); ++i) {
+  for (std::uint64_t i = 0; i < 50 && !HasFailure(); ++i) {
     Run(Seed(1000) + i);
   }
 }

@@ -33,8 +33,8 @@ class Shards : public ContractTest {
 SLOTWISE_ON_EVERY_BACKEND(Shards);
 
 TEST_P(Shards, MergeIntoTheSameTableWhateverTheirNumber) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
-    for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam}) {
+  for (const Combiner combiner : kEveryCombiner) {
+    for (const auto kind : kEveryOptimizer) {
       const TableOptions options = MakeOptions(6, combiner, kind);
       const auto whole = Train(options, 1, EvenBucketMap(1));
       const std::vector<ExportedRow> rows = whole->shards().Export();
@@ -49,7 +49,7 @@ TEST_P(Shards, MergeIntoTheSameTableWhateverTheirNumber) {
 }
 
 TEST_P(Shards, PoolTheSameOutputFromWholeNumbersWhateverTheirNumber) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+  for (const Combiner combiner : kEveryCombiner) {
     std::vector<float> output_of_one;
     for (const int ranks : {1, 2, 4, 8}) {
       SCOPED_TRACE(std::string(ToString(combiner)) + " on " + std::to_string(ranks) + " shards");

@@ -10,8 +10,8 @@ SLOTWISE_ON_EVERY_BACKEND(Trap);
 // Every combination of combiner and optimizer, on one shard and on four.
 template <class Test>
 void OnEveryTable(Device& device, Test test) {
-  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
-    for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam}) {
+  for (const Combiner combiner : kEveryCombiner) {
+    for (const auto kind : kEveryOptimizer) {
       for (const int ranks : {1, 4}) {
         SCOPED_TRACE(std::string(ToString(combiner)) + ", " + std::string(ToString(kind)) + ", " +
                      std::to_string(ranks) + " ranks");
@@ -111,6 +111,20 @@ TEST_P(Trap, AMeanOverRanksDividesByTheWholeBag) {
     EXPECT_EQ(*pooled, (std::vector<float>{3, 3, 3, 3, 3, 3, 0, 0, 3, 3}));
     table.PushRandom(Batch({{0, 1, 2, 3, 4, 5, 6}, {0}, {1, 1}, {}, {9, 8, 7}}),
                      *std::make_unique<Random>(35));
+    table.ExpectRowsMatch();
+  }
+}
+
+// Dividing by the root of a rank's own part would give 3·√n of that part.
+TEST_P(Trap, ASqrtnOverRanksDividesByTheRootOfTheWholeBag) {
+  for (const int ranks : {1, 2, 4, 8}) {
+    CheckedTable table(device(), MakeIntegerOptions(1, Combiner::kSqrtn), ranks);
+    table.Lookup(OneBag(KeyRange(0, 64)), LookupMode::kTrain);
+    const Batch batch({{0, 1, 2, 3}, {0}, {1, 1, 2, 1000}, {}, {0, 1, 2, 3, 4, 5, 6, 7, 8}});
+    const Result<std::vector<float>> pooled = table.shards().Lookup(batch, LookupMode::kEval);
+    EXPECT_EQ(*pooled, (std::vector<float>{12.0F / 2, 3, 9.0F / 2, 0, 27.0F / 3}));
+    Random random(43);
+    table.PushRandom(batch, random);
     table.ExpectRowsMatch();
   }
 }

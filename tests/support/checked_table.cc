@@ -19,8 +19,11 @@ TableOptions MakeOptions(std::uint32_t dim, Combiner combiner, OptimizerKind opt
   options.combiner = combiner;
   options.optimizer.kind = optimizer;
   options.optimizer.learning_rate = 0.05F;
-  options.optimizer.epsilon = optimizer == OptimizerKind::kAdam ? 1e-8F : 1e-10F;
+  const bool running_mean = optimizer == OptimizerKind::kAdam || optimizer == OptimizerKind::kRmsProp;
+  options.optimizer.epsilon = running_mean ? 1e-8F : 1e-10F;
   options.optimizer.initial_accumulator = 0.1F;
+  options.optimizer.lambda1 = 0.02F;
+  options.optimizer.lambda2 = 0.3F;
   options.initializer = {.low = -0.05F, .high = 0.05F, .seed = 0x0123'4567'89AB'CDEF};
   return options;
 }
@@ -32,16 +35,11 @@ TableOptions MakeIntegerOptions(std::uint32_t dim, Combiner combiner) {
   return options;
 }
 
-std::vector<ExportedRow> ExportOf(const Oracle& oracle, OptimizerKind optimizer) {
+std::vector<ExportedRow> ExportOf(const Oracle& oracle) {
   std::vector<ExportedRow> rows;
   for (const auto& [key, row] : oracle.rows()) {
     ExportedRow exported{Key{key}, row.values};
-    if (StateVectors(optimizer) >= 1) {
-      exported.values.insert(exported.values.end(), row.first_state.begin(), row.first_state.end());
-    }
-    if (StateVectors(optimizer) >= 2) {
-      exported.values.insert(exported.values.end(), row.second_state.begin(), row.second_state.end());
-    }
+    exported.values.insert(exported.values.end(), row.state.begin(), row.state.end());
     rows.push_back(std::move(exported));
   }
   return rows;
@@ -60,10 +58,36 @@ void ExpectSameRows(const std::vector<ExportedRow>& actual, const std::vector<Ex
 CheckedTable::CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners)
     : options_(options),
       shards_({&device}, options, ranks, owners),
-      oracle_(options, std::vector<int>(owners.begin(), owners.end())) {}
+      oracle_(options, std::vector<int>(owners.begin(), owners.end())) {
+  if (options.initializer.kind == InitializerKind::kNormal) {
+    TableOptions untouched = options;
+    untouched.combiner = Combiner::kSum;
+    untouched.max_rows = 1 << 20;  // of refused batches too
+    first_values_ =
+        std::make_unique<MultiShard>(std::vector<Device*>{&device}, untouched, 1, EvenBucketMap(1));
+  }
+}
+
+void CheckedTable::TellFirstValues(const Batch& batch) {
+  if (first_values_ == nullptr) {
+    return;
+  }
+  Batch one_key_a_bag;
+  for (const Key key : batch.keys) {
+    one_key_a_bag.AddBag(std::array{Value(key)});
+  }
+  // A sum from +0 of one row is that row, but for a -0, which no normal value here is.
+  const Result<std::vector<float>> rows = first_values_->Lookup(one_key_a_bag, LookupMode::kTrain);
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  for (std::size_t i = 0; i < batch.keys.size(); ++i) {
+    const auto row = rows->begin() + static_cast<std::ptrdiff_t>(i * options_.dim);
+    oracle_.GiveFirstValues(Value(batch.keys[i]), {row, row + options_.dim});
+  }
+}
 
 bool CheckedTable::Lookup(const Batch& batch, LookupMode mode, Place place) {
   const auto trace = TraceOf(place);
+  TellFirstValues(batch);
   const std::optional<std::vector<float>> expected = oracle_.Lookup(batch, mode);
   const Result<std::vector<float>> actual = shards_.Lookup(batch, mode);
   if (!expected.has_value()) {
@@ -80,6 +104,7 @@ bool CheckedTable::Lookup(const Batch& batch, LookupMode mode, Place place) {
 
 bool CheckedTable::Push(const Batch& batch, const std::vector<float>& gradients, Place place) {
   const auto trace = TraceOf(place);
+  TellFirstValues(batch);
   const bool expected = oracle_.Push(batch, gradients);
   const Status actual = shards_.Push(batch, gradients);
   EXPECT_EQ(actual.code(), expected ? StatusCode::kOk : StatusCode::kResourceExhausted) << actual.message();
@@ -93,7 +118,7 @@ bool CheckedTable::PushRandom(const Batch& batch, Random& random, Place place) {
 
 void CheckedTable::ExpectRowsMatch(Place place) {
   const auto trace = TraceOf(place);
-  ExpectSameRows(shards_.Export(), ExportOf(oracle_, options_.optimizer.kind));
+  ExpectSameRows(shards_.Export(), ExportOf(oracle_));
   EXPECT_EQ(shards_.rows(), oracle_.rows().size()) << "Usage().rows";
 }
 

@@ -5,6 +5,7 @@
 #ifndef SLOTWISE_TESTS_SUPPORT_CHECKED_TABLE_H_
 #define SLOTWISE_TESTS_SUPPORT_CHECKED_TABLE_H_
 
+#include <array>
 #include <memory>
 #include <source_location>
 #include <vector>
@@ -14,6 +15,16 @@
 
 namespace slotwise::test {
 
+inline constexpr std::array kEveryCombiner{Combiner::kSum, Combiner::kMean, Combiner::kSqrtn};
+inline constexpr std::array kEveryOptimizer{OptimizerKind::kSgd,
+                                            OptimizerKind::kMomentum,
+                                            OptimizerKind::kNesterov,
+                                            OptimizerKind::kAdaGrad,
+                                            OptimizerKind::kRowWiseAdaGrad,
+                                            OptimizerKind::kRmsProp,
+                                            OptimizerKind::kAdam,
+                                            OptimizerKind::kFtrl};
+
 // A table of `dim` elements with uniform first values, for tests to change as they need.
 TableOptions MakeOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum,
                          OptimizerKind optimizer = OptimizerKind::kSgd);
@@ -22,7 +33,7 @@ TableOptions MakeOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum,
 TableOptions MakeIntegerOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum);
 
 // The oracle's rows as Shard::Export lays them out, by key.
-std::vector<ExportedRow> ExportOf(const Oracle& oracle, OptimizerKind optimizer);
+std::vector<ExportedRow> ExportOf(const Oracle& oracle);
 
 // Fails the test unless both are the same rows, byte for byte, in the same order.
 void ExpectSameRows(const std::vector<ExportedRow>& actual, const std::vector<ExportedRow>& expected);
@@ -51,9 +62,13 @@ class CheckedTable {
   const TableOptions& options() const { return options_; }
 
  private:
+  // Lets the oracle know the first values of a normal table's keys, from an untouched table beside this one.
+  void TellFirstValues(const Batch& batch);
+
   TableOptions options_;
   MultiShard shards_;
   Oracle oracle_;
+  std::unique_ptr<MultiShard> first_values_;  // normal tables only
 };
 
 }  // namespace slotwise::test

@@ -33,6 +33,9 @@ std::array<std::uint32_t, 4> OraclePhilox(std::array<std::uint32_t, 4> counter,
 }
 
 float OracleFirstValue(const InitializerOptions& initializer, std::uint64_t key, std::uint32_t j) {
+  if (initializer.kind == InitializerKind::kConstant) {
+    return initializer.mean;
+  }
   const auto words = OraclePhilox(
       {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32), j / 4, 0},
       {static_cast<std::uint32_t>(initializer.seed), static_cast<std::uint32_t>(initializer.seed >> 32)});
@@ -69,6 +72,33 @@ int Oracle::OwnerOf(std::uint64_t key) const {
   return owner_of_bucket_.empty() ? 0 : owner_of_bucket_[OracleBucket(key)];
 }
 
+void Oracle::GiveFirstValues(std::uint64_t key, std::vector<float> values) {
+  given_first_values_[key] = std::move(values);
+}
+
+std::vector<float> Oracle::FirstValuesOf(std::uint64_t key) const {
+  if (options_.initializer.kind == InitializerKind::kNormal) {
+    return given_first_values_.at(key);
+  }
+  std::vector<float> values(options_.dim);
+  for (std::uint32_t j = 0; j < options_.dim; ++j) {
+    values[j] = OracleFirstValue(options_.initializer, key, j);
+  }
+  return values;
+}
+
+float Oracle::Divisor(std::uint32_t keys) const {
+  switch (options_.combiner) {
+    case Combiner::kSum:
+      break;
+    case Combiner::kMean:
+      return static_cast<float>(keys);
+    case Combiner::kSqrtn:
+      return std::sqrt(static_cast<float>(keys));
+  }
+  return 1.0F;
+}
+
 bool Oracle::InsertAbsentKeys(const Batch& batch) {
   std::set<std::uint64_t> absent;
   for (const Key key : batch.keys) {
@@ -80,13 +110,7 @@ bool Oracle::InsertAbsentKeys(const Batch& batch) {
     return false;
   }
   for (const std::uint64_t key : absent) {
-    Row& row = rows_[key];
-    for (std::uint32_t j = 0; j < options_.dim; ++j) {
-      row.values.push_back(OracleFirstValue(options_.initializer, key, j));
-    }
-    const bool adagrad = options_.optimizer.kind == OptimizerKind::kAdaGrad;
-    row.first_state.assign(options_.dim, adagrad ? options_.optimizer.initial_accumulator : 0.0F);
-    row.second_state.assign(options_.dim, 0.0F);
+    rows_[key] = {FirstValuesOf(key), OracleFirstState(options_.optimizer, options_.dim)};
   }
   return true;
 }
@@ -119,9 +143,9 @@ std::optional<std::vector<float>> Oracle::Lookup(const Batch& batch, LookupMode 
         sum[j] += partial[j];
       }
     }
-    if (options_.combiner == Combiner::kMean && batch.size(b) > 0) {
+    if (batch.size(b) > 0) {
       for (std::uint32_t j = 0; j < options_.dim; ++j) {
-        sum[j] /= static_cast<float>(batch.size(b));
+        sum[j] /= Divisor(batch.size(b));
       }
     }
   }
@@ -140,45 +164,17 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
     }
   }
   for (const auto& [key, bags] : bags_of_key) {
+    std::vector<float> gradient(options_.dim);
     for (std::uint32_t j = 0; j < options_.dim; ++j) {
       std::vector<float> terms;
       for (const std::uint32_t b : bags) {
-        const float g = gradients[std::size_t{b} * options_.dim + j];
-        terms.push_back(options_.combiner == Combiner::kMean ? g / static_cast<float>(batch.size(b)) : g);
+        terms.push_back(gradients[std::size_t{b} * options_.dim + j] / Divisor(batch.size(b)));
       }
-      UpdateElement(rows_.at(key), j, OracleBlockedSum(std::move(terms)));
+      gradient[j] = OracleBlockedSum(std::move(terms));
     }
+    OracleUpdate(options_.optimizer, step_, std::move(gradient), rows_.at(key));
   }
   return true;
-}
-
-void Oracle::UpdateElement(Row& row, std::uint32_t j, float g) const {
-  const OptimizerOptions& o = options_.optimizer;
-  float& w = row.values[j];
-  switch (o.kind) {
-    case OptimizerKind::kSgd: {
-      w -= o.learning_rate * g;
-      break;
-    }
-    case OptimizerKind::kAdaGrad: {
-      float& s = row.first_state[j];
-      s += g * g;
-      w -= (o.learning_rate * g) / (std::sqrt(s) + o.epsilon);
-      break;
-    }
-    case OptimizerKind::kAdam: {
-      const auto t = static_cast<double>(step_);
-      const auto rate =
-          static_cast<float>(double{o.learning_rate} * std::sqrt(1 - std::pow(double{o.beta2}, t)) /
-                             (1 - std::pow(double{o.beta1}, t)));
-      float& m = row.first_state[j];
-      float& v = row.second_state[j];
-      m = o.beta1 * m + (1.0F - o.beta1) * g;
-      v = o.beta2 * v + (1.0F - o.beta2) * (g * g);
-      w -= (rate * m) / (std::sqrt(v) + o.epsilon);
-      break;
-    }
-  }
 }
 
 }  // namespace slotwise::test

@@ -15,6 +15,7 @@
 
 #include "slotwise/table_options.h"
 #include "tests/support/batches.h"
+#include "tests/support/oracle_update.h"
 
 namespace slotwise::test {
 
@@ -27,7 +28,7 @@ std::uint32_t OracleBucket(std::uint64_t key);
 std::array<std::uint32_t, 4> OraclePhilox(std::array<std::uint32_t, 4> counter,
                                           std::array<std::uint32_t, 2> key);
 
-// The first value of element j of `key`'s row.
+// The first value of element j of `key`'s row. REQUIRES: a uniform or constant initializer.
 float OracleFirstValue(const InitializerOptions& initializer, std::uint64_t key, std::uint32_t j);
 
 // The sum of `terms`: blocks of 32 added in order, their sums again, until one is left. Nothing sums to 0.
@@ -35,14 +36,14 @@ float OracleBlockedSum(std::vector<float> terms);
 
 class Oracle {
  public:
-  struct Row {
-    std::vector<float> values;
-    std::vector<float> first_state;   // AdaGrad s, Adam m
-    std::vector<float> second_state;  // Adam v
-  };
+  using Row = OracleRow;
 
   // `owner_of_bucket[bucket(key)]` is the rank that holds the key; all on rank 0 if it is empty.
   explicit Oracle(const TableOptions& options, std::vector<int> owner_of_bucket = {});
+
+  // What `key`'s row holds when it comes into being. REQUIRED for every key of a table with a normal initializer: how
+  // its quantile is rounded is the backends' own affair, on which they need only agree.
+  void GiveFirstValues(std::uint64_t key, std::vector<float> values);
 
   // The pooled bags, float[bags][dim]; nothing if TRAIN would take the table past max_rows.
   std::optional<std::vector<float>> Lookup(const Batch& batch, LookupMode mode);
@@ -55,14 +56,17 @@ class Oracle {
 
  private:
   bool InsertAbsentKeys(const Batch& batch);
+  std::vector<float> FirstValuesOf(std::uint64_t key) const;
+  // What the combiner divides a bag of `keys` keys by.
+  float Divisor(std::uint32_t keys) const;
   int OwnerOf(std::uint64_t key) const;
   void AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float* partial) const;
-  void UpdateElement(Row& row, std::uint32_t j, float g) const;
 
   TableOptions options_;
   std::vector<int> owner_of_bucket_;
   int ranks_ = 1;
   std::map<std::uint64_t, Row> rows_;
+  std::map<std::uint64_t, std::vector<float>> given_first_values_;
   std::uint64_t step_ = 0;
 };
 

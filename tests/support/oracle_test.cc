@@ -94,7 +94,7 @@ TEST(Oracle, AdaGradDividesByTheRootOfTheSumOfSquares) {
   options.optimizer.learning_rate = 1.0F;
   Oracle table(options);
   ASSERT_TRUE(table.Push(Batch({{1}}), {3.0F}));
-  EXPECT_EQ(table.rows().at(1).first_state[0], 16.0F);
+  EXPECT_EQ(table.rows().at(1).state[0], 16.0F);
   EXPECT_NEAR(table.rows().at(1).values[0], 1.0F - 3.0F / 4.0F, 1e-6);
 }
 
