@@ -1,13 +1,11 @@
 // Options that make no table are refused with the field and its value.
 #include "slotwise/table_options.h"
 
-#include <cmath>
-#include <functional>
-#include <limits>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/include/checked_options.h"
 
 namespace slotwise {
 namespace {
@@ -15,38 +13,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-TableOptions LegalOptions(OptimizerKind kind = OptimizerKind::kSgd) {
-  TableOptions options;
-  options.name = TableName("ads");
-  options.dim = 16;
-  options.optimizer.kind = kind;
-  return options;
-}
-
-// That LegalOptions(kind), changed by `change`, are refused with a message "<field> is <value>: ...".
-void ExpectRefused(const std::string& field, const std::string& value,
-                   const std::function<void(TableOptions&)>& change,
-                   OptimizerKind kind = OptimizerKind::kSgd) {
-  SCOPED_TRACE(field + " = " + value);
-  TableOptions options = LegalOptions(kind);
-  change(options);
-  const Status status = Validate(options);
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), StartsWith(field + " is " + value));
-}
-
-void ExpectLegal(const std::function<void(TableOptions&)>& change, OptimizerKind kind = OptimizerKind::kSgd) {
-  TableOptions options = LegalOptions(kind);
-  change(options);
-  EXPECT_TRUE(Validate(options).ok()) << Validate(options).message();
-}
-
 TEST(TableOptions, AsTheyBeginLackOnlyNameAndDim) {
   EXPECT_THAT(Validate(TableOptions{}).message(), HasSubstr("name"));
-  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam}) {
+  for (const auto kind : kEveryOptimizer) {
     ExpectLegal([](TableOptions&) {}, kind);
   }
 }
@@ -119,69 +88,6 @@ TEST(TableOptions, RefuseCombinersAndOptimizersThatAreNone) {
                 [](TableOptions& options) { options.optimizer.kind = OptimizerKind{9}; });
 }
 
-TEST(TableOptions, RefuseALearningRateThatIsNotAboveZeroAndFinite) {
-  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam}) {
-    const auto expect = [&](float rate, const std::string& text) {
-      ExpectRefused(
-          "optimizer.learning_rate", text,
-          [&](TableOptions& options) { options.optimizer.learning_rate = rate; }, kind);
-    };
-    expect(0.0F, "0");
-    expect(-0.5F, "-0.5");
-    expect(kNan, "nan");
-    expect(kInfinity, "inf");
-  }
-}
-
-TEST(TableOptions, RefuseConstantsThatTheirOptimizerCannotUse) {
-  using Change = std::function<void(TableOptions&)>;
-  for (const auto kind : {OptimizerKind::kAdaGrad, OptimizerKind::kAdam}) {
-    ExpectRefused(
-        "optimizer.epsilon", "0", [](TableOptions& options) { options.optimizer.epsilon = 0; }, kind);
-    ExpectRefused(
-        "optimizer.epsilon", "-1", [](TableOptions& options) { options.optimizer.epsilon = -1; }, kind);
-    ExpectRefused(
-        "optimizer.epsilon", "nan", [](TableOptions& options) { options.optimizer.epsilon = kNan; }, kind);
-  }
-  const Change negative = [](TableOptions& options) { options.optimizer.initial_accumulator = -0.5F; };
-  ExpectRefused("optimizer.initial_accumulator", "-0.5", negative, OptimizerKind::kAdaGrad);
-  ExpectRefused(
-      "optimizer.beta1", "1", [](TableOptions& options) { options.optimizer.beta1 = 1; },
-      OptimizerKind::kAdam);
-  ExpectRefused(
-      "optimizer.beta1", "-0.5", [](TableOptions& options) { options.optimizer.beta1 = -0.5F; },
-      OptimizerKind::kAdam);
-  ExpectRefused(
-      "optimizer.beta2", "1", [](TableOptions& options) { options.optimizer.beta2 = 1; },
-      OptimizerKind::kAdam);
-  ExpectRefused(
-      "optimizer.beta2", "nan", [](TableOptions& options) { options.optimizer.beta2 = kNan; },
-      OptimizerKind::kAdam);
-}
-
-TEST(TableOptions, IgnoreConstantsOfOtherOptimizers) {
-  ExpectLegal([](TableOptions& options) {
-    options.optimizer.epsilon = kNan;
-    options.optimizer.beta1 = 5;
-    options.optimizer.initial_accumulator = -1;
-  });
-  ExpectLegal([](TableOptions& options) { options.optimizer.beta2 = -1; }, OptimizerKind::kAdaGrad);
-  ExpectLegal([](TableOptions& options) { options.optimizer.initial_accumulator = -1; },
-              OptimizerKind::kAdam);
-}
-
-TEST(TableOptions, RefuseAnIntervalOfFirstValuesThatIsNone) {
-  ExpectLegal([](TableOptions& options) { options.initializer = {.low = 3, .high = 3, .seed = 0}; });
-  ExpectRefused("initializer.low", "0.5",
-                [](TableOptions& options) { options.initializer = {.low = 0.5F, .high = 0.25F, .seed = 0}; });
-  ExpectRefused("initializer.low", "nan", [](TableOptions& options) { options.initializer.low = kNan; });
-  ExpectRefused("initializer.high", "inf",
-                [](TableOptions& options) { options.initializer.high = kInfinity; });
-  ExpectRefused("initializer.high", "3e+38", [](TableOptions& options) {
-    options.initializer = {.low = -3e38F, .high = 3e38F, .seed = 0};  // their distance is no float
-  });
-}
-
 TEST(TableOptions, AreEqualWhenEveryFieldIs) {
   EXPECT_EQ(LegalOptions(), LegalOptions());
   TableOptions other = LegalOptions();
@@ -197,6 +103,12 @@ TEST(TableOptions, SpellTheirEnums) {
   EXPECT_EQ(ToString(OptimizerKind::kSgd), "sgd");
   EXPECT_EQ(ToString(OptimizerKind::kAdaGrad), "adagrad");
   EXPECT_EQ(ToString(OptimizerKind::kAdam), "adam");
+  EXPECT_EQ(ToString(Combiner::kSqrtn), "sqrtn");
+  EXPECT_EQ(ToString(OptimizerKind::kMomentum), "momentum");
+  EXPECT_EQ(ToString(OptimizerKind::kNesterov), "nesterov");
+  EXPECT_EQ(ToString(OptimizerKind::kRowWiseAdaGrad), "rowwise_adagrad");
+  EXPECT_EQ(ToString(OptimizerKind::kRmsProp), "rmsprop");
+  EXPECT_EQ(ToString(OptimizerKind::kFtrl), "ftrl");
 }
 
 }  // namespace

@@ -79,11 +79,10 @@ TEST(Hash, SpreadsSerialKeysEvenlyOverBuckets) {
 TEST(UniformFirstValues, AreTheOraclesForAnyKey) {
   test::Random random(122);
   const InitializerOptions options{.low = -0.3F, .high = 0.7F, .seed = random.Bits()};
-  const UniformFirstValues first{options.low, options.high, options.seed};
   for (int i = 0; i < 1000; ++i) {
     const std::uint64_t key = random.Bits();
     for (const std::uint32_t element : {0, 1, 2, 3, 4, 5, 4095}) {
-      ASSERT_EQ(first(Key{key}, element), test::OracleFirstValue(options, key, element));
+      ASSERT_EQ(FirstValue(options, Key{key}, element), test::OracleFirstValue(options, key, element));
     }
   }
 }
@@ -122,6 +121,79 @@ TEST(Adam, KeepsBothMomentsOfItsElement) {
   EXPECT_EQ(record[1], 2.0F);
   EXPECT_EQ(record[3], 8.0F);
   EXPECT_EQ(record[5], 9.0F);
+}
+
+// Numbers that a pencil can check, of one element among two: w0 w1, then the state of each, then the second state.
+TEST(Momentum, KeepsTheVelocity) {
+  float record[4] = {1.0F, 5.0F, 2.0F, 7.0F};
+  Momentum{0.5F, 0.25F}(&record[0], 2, 3.0F);
+  EXPECT_EQ(record[2], 0.5F - 1.5F);
+  EXPECT_EQ(record[0], 0.0F);
+  EXPECT_EQ(record[1], 5.0F);
+  EXPECT_EQ(record[3], 7.0F);
+}
+
+TEST(Nesterov, StepsFromWhereTheVelocityWillLead) {
+  float record[4] = {1.0F, 5.0F, 2.0F, 7.0F};
+  Nesterov{0.5F, 0.25F}(&record[0], 2, 3.0F);
+  EXPECT_EQ(record[2], -1.0F);
+  EXPECT_EQ(record[0], 1.0F + (-0.5F + 1.25F * -1.0F));
+  EXPECT_EQ(record[1], 5.0F);
+  EXPECT_EQ(record[3], 7.0F);
+}
+
+TEST(RmsProp, DividesByTheRootOfTheRunningMean) {
+  float record[4] = {1.0F, 5.0F, 16.0F, 7.0F};
+  RmsProp{1.0F, 0.75F, 0.0F}(&record[0], 2, 4.0F);
+  EXPECT_EQ(record[2], 16.0F);
+  EXPECT_EQ(record[0], 0.0F);
+  EXPECT_EQ(record[1], 5.0F);
+  EXPECT_EQ(record[3], 7.0F);
+}
+
+TEST(RowWiseAdaGrad, KeepsTheMeanOfTheRowsSquares) {
+  float record[3] = {1.0F, 5.0F, 3.0F};  // w0 w1 s
+  RowWiseAdaGrad optimizer{1.0F, 0.0F};
+  optimizer.SeeRow(record, 2, 26.0F);  // of 1 and 5
+  EXPECT_EQ(record[2], 3.0F) << "before SaveRow";
+  optimizer.SaveRow(record, 2);
+  optimizer(&record[1], 2, 5.0F);
+  EXPECT_EQ(record[2], 16.0F);
+  EXPECT_EQ(record[0], 1.0F);
+  EXPECT_EQ(record[1], 5.0F - 5.0F / 4.0F);
+}
+
+TEST(Ftrl, ShrinksTowardsZeroByLambda1) {
+  const Ftrl ftrl{0.5F, 1.0F, 2.0F, 1.0F};                 // rate, λ₁, λ₂, β
+  float record[6] = {1.0F, 8.0F, 5.0F, 8.0F, 9.0F, 8.0F};  // w0 w1 z0 z1 n0 n1
+  ftrl(&record[0], 2, -4.0F);
+  EXPECT_EQ(record[4], 25.0F);
+  EXPECT_EQ(record[2], 5.0F + (-4.0F - 4.0F * 1.0F));  // σ = (5 - 3) / 0.5
+  EXPECT_EQ(record[0], (-1.0F + 3.0F) / ((1.0F + 5.0F) / 0.5F + 2.0F));
+  for (const int neighbour : {1, 3, 5}) {
+    EXPECT_EQ(record[neighbour], 8.0F);
+  }
+  float small[3] = {7.0F, 0.0F, 0.0F};
+  ftrl(&small[0], 1, 0.0F);
+  EXPECT_EQ(small[0], 0.0F) << "|z| is not above λ₁";
+}
+
+TEST(NormalQuantile, IsThatOfTables) {
+  EXPECT_NEAR(NormalQuantile(0.975F), 1.959964, 2e-6);
+  EXPECT_NEAR(NormalQuantile(0.841344746F), 1.0, 2e-6);
+  EXPECT_NEAR(NormalQuantile(0.75F), 0.67448975, 1e-6);
+  EXPECT_NEAR(NormalQuantile(0.001F), -3.09023231, 4e-6);
+  EXPECT_NEAR(NormalQuantile(0x1p-24F), -5.29470408, 4e-6);  // the smallest that a first value asks for
+  for (const float p : {0x1p-24F, 0x1p-20F, 0.0625F, 0.07421875F, 0.1F, 0.25F, 0.4375F}) {
+    EXPECT_EQ(NormalQuantile(1.0F - p), -NormalQuantile(1.0F - (1.0F - p))) << "p = " << p;
+  }
+}
+
+TEST(Logarithm, IsTheLibrarys) {
+  for (double x = 0x1p-100; x < 0x1p100; x *= 1.37) {
+    const double expected = std::log(static_cast<double>(static_cast<float>(x)));
+    EXPECT_NEAR(Logarithm(static_cast<float>(x)), expected, 2e-7 * std::max(1.0, std::abs(expected))) << x;
+  }
 }
 
 // Chunks cover each element of a row once, whatever the tile.

@@ -1,6 +1,8 @@
 // The oracle itself, held to published vectors and to sums small enough for a pencil.
 #include "tests/support/oracle.h"
 
+#include <cmath>
+
 #include "gtest/gtest.h"
 #include "tests/support/checked_table.h"
 #include "tests/support/same_bytes.h"
@@ -96,6 +98,54 @@ TEST(Oracle, AdaGradDividesByTheRootOfTheSumOfSquares) {
   ASSERT_TRUE(table.Push(Batch({{1}}), {3.0F}));
   EXPECT_EQ(table.rows().at(1).state[0], 16.0F);
   EXPECT_NEAR(table.rows().at(1).values[0], 1.0F - 3.0F / 4.0F, 1e-6);
+}
+
+// One element, from w = 1 and a first state of nothing, by the formulas with a pencil.
+OracleRow AfterOneStep(OptimizerOptions optimizer, float gradient, std::vector<float> state) {
+  OracleRow row{{1.0F}, std::move(state)};
+  OracleUpdate(optimizer, 1, {gradient}, row);
+  return row;
+}
+
+TEST(Oracle, FollowsEachFormulaOfOneStep) {
+  OptimizerOptions o{.learning_rate = 0.5F, .epsilon = 0.0F, .momentum = 0.25F, .beta2 = 0.75F};
+  o.kind = OptimizerKind::kMomentum;
+  EXPECT_EQ(AfterOneStep(o, 3, {2}).values[0], 0.0F);
+  o.kind = OptimizerKind::kNesterov;
+  EXPECT_EQ(AfterOneStep(o, 3, {2}).values[0], 1.0F - 0.5F - 1.25F);
+  o.kind = OptimizerKind::kRmsProp;
+  EXPECT_EQ(AfterOneStep(o, 4, {16}).values[0], 1.0F - 0.5F);
+  o.kind = OptimizerKind::kRowWiseAdaGrad;
+  EXPECT_EQ(AfterOneStep(o, 3, {7}).values[0], 1.0F - 1.5F / 4.0F);
+  o.kind = OptimizerKind::kFtrl;
+  o.lambda1 = 1.0F;
+  o.lambda2 = 2.0F;
+  const OracleRow row = AfterOneStep(o, -4, {5, 9});
+  EXPECT_EQ(row.state, (std::vector<float>{-3, 25}));
+  EXPECT_EQ(row.values[0], 2.0F / 14.0F);
+}
+
+TEST(Oracle, AddsWeightDecayToTheGradient) {
+  const OptimizerOptions sgd{.learning_rate = 1.0F, .weight_decay = 0.25F};
+  EXPECT_EQ(AfterOneStep(sgd, 2, {}).values[0], 1.0F - 2.25F);
+}
+
+TEST(Oracle, RowWiseAdaGradTakesTheMeanOfTheRowsSquares) {
+  OracleRow row{{0, 10}, {4}};
+  OracleUpdate({.kind = OptimizerKind::kRowWiseAdaGrad, .learning_rate = 1.0F, .epsilon = 0.0F}, 1, {2, 6},
+               row);
+  EXPECT_EQ(row.state, (std::vector<float>{24}));
+  EXPECT_FLOAT_EQ(row.values[1], 10.0F - 6.0F / std::sqrt(24.0F));
+}
+
+TEST(Oracle, SqrtnDividesByTheRootOfAllKeysOfTheBag) {
+  Oracle table(MakeIntegerOptions(1, Combiner::kSqrtn));
+  ASSERT_TRUE(table.Lookup(Batch({{1}}), LookupMode::kTrain).has_value());
+  EXPECT_EQ(*table.Lookup(Batch({{1, 1, 1, 2}, {}, {1}}), LookupMode::kEval),
+            (std::vector<float>{4.5F, 0, 3}));
+  ASSERT_TRUE(table.Push(Batch({{1, 3, 3, 3}}), {2}));
+  EXPECT_EQ(table.rows().at(1).values[0], 2.0F);
+  EXPECT_EQ(table.rows().at(3).values[0], 0.0F);
 }
 
 TEST(Oracle, RefusesAWholeBatchThatDoesNotFit) {
