@@ -1,0 +1,160 @@
+"""Every optimizer on the real server against torch.optim in double, over 20 steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from real_server import RealServer
+from torch import Tensor
+
+import slotwise
+
+DIM, STEPS = 5, 20
+KEYS = np.array([3, 0, 2**64 - 1, 7, 2**63, 11, 5, 123456789], dtype=np.uint64)
+DECAY = 0.01
+
+MakeOptimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
+# These move every row at every step, so every key is in every batch.
+DENSE: dict[str, tuple[slotwise.optimizers.Optimizer, MakeOptimizer]] = {
+    "sgd": (slotwise.SGD(0.05), lambda p: torch.optim.SGD(p, lr=0.05)),
+    "sgd-decay": (
+        slotwise.SGD(0.05, weight_decay=DECAY),
+        lambda p: torch.optim.SGD(p, lr=0.05, weight_decay=DECAY),
+    ),
+    "momentum": (
+        slotwise.Momentum(0.02, momentum=0.8),
+        lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.8),
+    ),
+    "momentum-decay": (
+        slotwise.Momentum(0.02, weight_decay=DECAY),
+        lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9, weight_decay=DECAY),
+    ),
+    "nesterov": (
+        slotwise.Nesterov(0.02, momentum=0.8),
+        lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.8, nesterov=True),
+    ),
+    "nesterov-decay": (
+        slotwise.Nesterov(0.02, weight_decay=DECAY),
+        lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9, nesterov=True, weight_decay=DECAY),
+    ),
+    "adagrad-decay": (
+        slotwise.AdaGrad(0.05, initial_accumulator=0.1, weight_decay=DECAY),
+        lambda p: torch.optim.Adagrad(
+            p, lr=0.05, initial_accumulator_value=0.1, weight_decay=DECAY
+        ),
+    ),
+    "rmsprop": (slotwise.RMSProp(0.01), lambda p: torch.optim.RMSprop(p, lr=0.01)),
+    "rmsprop-decay": (
+        slotwise.RMSProp(0.01, beta=0.9, epsilon=1e-4, weight_decay=DECAY),
+        lambda p: torch.optim.RMSprop(p, lr=0.01, alpha=0.9, eps=1e-4, weight_decay=DECAY),
+    ),
+}
+# These leave a row alone that a step does not touch.
+SPARSE: dict[str, tuple[slotwise.optimizers.Optimizer, MakeOptimizer]] = {
+    "sgd": (slotwise.SGD(0.05), lambda p: torch.optim.SGD(p, lr=0.05)),
+    "adagrad": (slotwise.AdaGrad(0.05), lambda p: torch.optim.Adagrad(p, lr=0.05)),
+    "adam": (slotwise.Adam(0.01), lambda p: torch.optim.SparseAdam(p, lr=0.01)),
+    "adam-other": (
+        slotwise.Adam(0.01, beta1=0.7, beta2=0.95, epsilon=1e-3),
+        lambda p: torch.optim.SparseAdam(p, lr=0.01, betas=(0.7, 0.95), eps=1e-3),
+    ),
+}
+
+
+class Twins:
+    """The same rows on the server and in torch, fed the same gradients."""
+
+    def __init__(self, ps: slotwise.Client, make: MakeOptimizer) -> None:
+        self.ps = ps
+        self.generator = np.random.default_rng(1)
+        self.rows = torch.from_numpy(ps.lookup("ads", KEYS)).double().requires_grad_()
+        self.optimizer = make([self.rows])
+
+    def step(self, which: NDArray[np.int64], gradients: NDArray[np.float32], sparse: bool) -> None:
+        """One step in which the rows `which`, repeated or not, get these gradients."""
+        self.ps.push("ads", KEYS[which], None, gradients)
+        gradient = torch.sparse_coo_tensor(
+            torch.from_numpy(which)[None], torch.from_numpy(gradients).double(), self.rows.shape
+        )
+        self.rows.grad = gradient.coalesce() if sparse else gradient.to_dense()
+        self.optimizer.step()
+
+    def random_gradients(self, count: int) -> NDArray[np.float32]:
+        return self.generator.normal(size=(count, DIM)).astype(np.float32)
+
+    def expect_equal(self) -> None:
+        ours = torch.from_numpy(self.ps.lookup("ads", KEYS, train=False)).double()
+        torch.testing.assert_close(ours, self.rows.detach(), rtol=2e-6, atol=2e-6)
+
+
+@pytest.fixture
+def server(real: RealServer) -> Iterator[slotwise.Client]:
+    """A client of the real server, without tables."""
+    with slotwise.connect(real.address) as client:
+        client.drop_table("ads", missing_ok=True)
+        yield client
+        client.drop_table("ads", missing_ok=True)
+
+
+@pytest.mark.parametrize("kind", DENSE)
+def test_rows_that_are_in_every_step_move_as_torchs(server: slotwise.Client, kind: str) -> None:
+    optimizer, make = DENSE[kind]
+    server.create_table("ads", dim=DIM, optimizer=optimizer, initializer=slotwise.Uniform(-1, 1))
+    twins = Twins(server, make)
+    # Every key once, and some again: their gradients are summed.
+    which = np.array([*range(len(KEYS)), 0, 0, 3])
+    for _ in range(STEPS):
+        twins.step(which, twins.random_gradients(len(which)), sparse=False)
+        twins.expect_equal()
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_rows_that_are_in_some_steps_move_as_torchs(server: slotwise.Client, kind: str) -> None:
+    optimizer, make = SPARSE[kind]
+    server.create_table("ads", dim=DIM, optimizer=optimizer, initializer=slotwise.Normal(0, 0.5))
+    twins = Twins(server, make)
+    for _ in range(STEPS):
+        which = twins.generator.integers(0, len(KEYS), size=6)
+        twins.step(which, twins.random_gradients(6), sparse=True)
+        twins.expect_equal()
+
+
+def test_rowwise_adagrad_is_adagrad_where_a_rows_gradients_are_equal(
+    server: slotwise.Client,
+) -> None:
+    optimizer = slotwise.RowWiseAdaGrad(0.05, initial_accumulator=0.1)
+    server.create_table("ads", dim=DIM, optimizer=optimizer)
+    twins = Twins(
+        server, lambda p: torch.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1)
+    )
+    for _ in range(STEPS):
+        which = twins.generator.integers(0, len(KEYS), size=6)
+        gradients = np.repeat(twins.random_gradients(6)[:, :1], DIM, axis=1)
+        twins.step(which, gradients, sparse=True)
+        twins.expect_equal()
+
+
+def test_ftrl_without_penalties_is_adagrad_from_zero(server: slotwise.Client) -> None:
+    """McMahan 2011: FTRL-proximal is then gradient descent at the rate lr / (beta + sqrt(n))."""
+    optimizer = slotwise.FTRL(0.1, beta=0.5)
+    server.create_table("ads", dim=DIM, optimizer=optimizer, initializer=slotwise.Constant(0))
+    twins = Twins(server, lambda p: torch.optim.Adagrad(p, lr=0.1, eps=0.5))
+    for _ in range(STEPS):
+        which = twins.generator.integers(0, len(KEYS), size=6)
+        twins.step(which, twins.random_gradients(6), sparse=True)
+        twins.expect_equal()
+
+
+def test_ftrl_with_lambda1_makes_small_weights_zero(server: slotwise.Client) -> None:
+    optimizer = slotwise.FTRL(0.1, lambda1=4.0, lambda2=0.1)
+    server.create_table("ads", dim=DIM, optimizer=optimizer)
+    gradients = np.random.default_rng(2).normal(size=(STEPS, len(KEYS), DIM)).astype(np.float32)
+    for step in gradients:
+        server.push("ads", KEYS, None, step)
+    rows = server.lookup("ads", KEYS, train=False)
+    assert 0.1 < (rows == 0).mean() < 0.95
+    assert np.isfinite(rows).all()
