@@ -118,7 +118,7 @@ struct Ftrl {
 
   SLOTWISE_HD void operator()(float* w, std::uint32_t dim, float g) const {
     float& z = w[dim];
-    float& n = w[2 * dim];
+    float& n = w[std::size_t{2} * dim];
     const float next = n + g * g;
     const float sigma = (sqrtf(next) - sqrtf(n)) / learning_rate;
     z += g - sigma * *w;
