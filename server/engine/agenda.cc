@@ -85,8 +85,9 @@ void Agenda::AbsorbPush(const Ticket& ticket, const Announcement& announcement, 
   const StepId& id = announcement.step;
   if (const auto table_step = table.ledger.Find(id.session, id.number)) return Reply(ticket, {}, *table_step);
   if (table.ledger.TooOld(id.session, id.number)) {
-    return Reply(ticket, FailedPrecondition(Name(id) + " is more than " + std::to_string(Ledger::kWindow) +
-                                            " behind the session's newest: it may have been applied before"));
+    return Reply(ticket,
+                 FailedPrecondition(Name(id) + " is " + std::to_string(Ledger::kWindow) +
+                                    " or more behind the session's newest: it may have been applied before"));
   }
   const StepKey key{announcement.table, id.session, id.number};
   const auto same = [&](const Round& round) {
