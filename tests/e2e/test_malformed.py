@@ -126,7 +126,7 @@ TABLE_CASES = [
     Case("no_dim", put(dim=0), INVALID, "dim is 0"),
     Case("wide_dim", put(dim=4097), INVALID, "dim is 4097"),
     Case("many_slots", put(slots=4097), INVALID, "slots is 4097"),
-    Case("combiner", put(combiner=3), INVALID, "combiner is 3"),
+    Case("combiner", put(combiner=4), INVALID, "combiner is 4"),
     Case("no_optimizer", drop("optimizer"), INVALID, "optimizer.learning_rate is 0"),
     Case("negative_rate", put(optimizer__learning_rate=-1), INVALID, "optimizer.learning_rate is -1"),
     Case("nan_rate", put(optimizer__learning_rate=np.nan), INVALID, "optimizer.learning_rate is nan"),
