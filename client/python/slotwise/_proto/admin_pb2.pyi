@@ -6,6 +6,7 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 COMBINER_MEAN: Combiner
+COMBINER_NONE: Combiner
 COMBINER_SQRTN: Combiner
 COMBINER_SUM: Combiner
 COMBINER_UNSPECIFIED: Combiner
@@ -50,14 +51,16 @@ class CreateTableRequest(_message.Message):
     def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ...) -> None: ...
 
 class DescribeTableReply(_message.Message):
-    __slots__ = ["options", "shards", "steps"]
+    __slots__ = ["learning_rate", "options", "shards", "steps"]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    learning_rate: float
     options: TableOptions
     shards: _containers.RepeatedCompositeFieldContainer[ShardInfo]
     steps: int
-    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ...) -> None: ...
+    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., learning_rate: _Optional[float] = ...) -> None: ...
 
 class DescribeTableRequest(_message.Message):
     __slots__ = ["table"]
@@ -160,7 +163,7 @@ class Normal(_message.Message):
     def __init__(self, mean: _Optional[float] = ..., deviation: _Optional[float] = ...) -> None: ...
 
 class Optimizer(_message.Message):
-    __slots__ = ["adagrad", "adam", "ftrl", "learning_rate", "momentum", "nesterov", "rmsprop", "rowwise_adagrad", "sgd", "weight_decay"]
+    __slots__ = ["adagrad", "adam", "ftrl", "learning_rate", "momentum", "nesterov", "rmsprop", "rowwise_adagrad", "schedule", "sgd", "weight_decay"]
     ADAGRAD_FIELD_NUMBER: _ClassVar[int]
     ADAM_FIELD_NUMBER: _ClassVar[int]
     FTRL_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +172,7 @@ class Optimizer(_message.Message):
     NESTEROV_FIELD_NUMBER: _ClassVar[int]
     RMSPROP_FIELD_NUMBER: _ClassVar[int]
     ROWWISE_ADAGRAD_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SGD_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
     adagrad: AdaGrad
@@ -179,9 +183,10 @@ class Optimizer(_message.Message):
     nesterov: Nesterov
     rmsprop: RmsProp
     rowwise_adagrad: RowWiseAdaGrad
+    schedule: Schedule
     sgd: Sgd
     weight_decay: float
-    def __init__(self, learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., sgd: _Optional[_Union[Sgd, _Mapping]] = ..., adagrad: _Optional[_Union[AdaGrad, _Mapping]] = ..., adam: _Optional[_Union[Adam, _Mapping]] = ..., momentum: _Optional[_Union[Momentum, _Mapping]] = ..., nesterov: _Optional[_Union[Nesterov, _Mapping]] = ..., rowwise_adagrad: _Optional[_Union[RowWiseAdaGrad, _Mapping]] = ..., rmsprop: _Optional[_Union[RmsProp, _Mapping]] = ..., ftrl: _Optional[_Union[Ftrl, _Mapping]] = ...) -> None: ...
+    def __init__(self, learning_rate: _Optional[float] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., weight_decay: _Optional[float] = ..., sgd: _Optional[_Union[Sgd, _Mapping]] = ..., adagrad: _Optional[_Union[AdaGrad, _Mapping]] = ..., adam: _Optional[_Union[Adam, _Mapping]] = ..., momentum: _Optional[_Union[Momentum, _Mapping]] = ..., nesterov: _Optional[_Union[Nesterov, _Mapping]] = ..., rowwise_adagrad: _Optional[_Union[RowWiseAdaGrad, _Mapping]] = ..., rmsprop: _Optional[_Union[RmsProp, _Mapping]] = ..., ftrl: _Optional[_Union[Ftrl, _Mapping]] = ...) -> None: ...
 
 class RankInfo(_message.Message):
     __slots__ = ["address", "device"]
@@ -206,6 +211,32 @@ class RowWiseAdaGrad(_message.Message):
     epsilon: float
     initial_accumulator: float
     def __init__(self, epsilon: _Optional[float] = ..., initial_accumulator: _Optional[float] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ["decay_power", "decay_start", "decay_steps", "end_learning_rate", "warmup_steps"]
+    DECAY_POWER_FIELD_NUMBER: _ClassVar[int]
+    DECAY_START_FIELD_NUMBER: _ClassVar[int]
+    DECAY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    END_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_STEPS_FIELD_NUMBER: _ClassVar[int]
+    decay_power: float
+    decay_start: int
+    decay_steps: int
+    end_learning_rate: float
+    warmup_steps: int
+    def __init__(self, warmup_steps: _Optional[int] = ..., decay_start: _Optional[int] = ..., decay_steps: _Optional[int] = ..., decay_power: _Optional[float] = ..., end_learning_rate: _Optional[float] = ...) -> None: ...
+
+class SetLearningRateReply(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class SetLearningRateRequest(_message.Message):
+    __slots__ = ["learning_rate", "table"]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    learning_rate: float
+    table: str
+    def __init__(self, table: _Optional[str] = ..., learning_rate: _Optional[float] = ...) -> None: ...
 
 class Sgd(_message.Message):
     __slots__ = []

@@ -1,15 +1,30 @@
 # mypy: ignore-errors
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
+DATA_TYPE_BFLOAT16: DataType
+DATA_TYPE_FLOAT16: DataType
 DATA_TYPE_FLOAT32: DataType
 DATA_TYPE_UNSPECIFIED: DataType
 DESCRIPTOR: _descriptor.FileDescriptor
 LOOKUP_MODE_EVAL: LookupMode
 LOOKUP_MODE_TRAIN: LookupMode
 LOOKUP_MODE_UNSPECIFIED: LookupMode
+
+class LookupManyReply(_message.Message):
+    __slots__ = ["replies"]
+    REPLIES_FIELD_NUMBER: _ClassVar[int]
+    replies: _containers.RepeatedCompositeFieldContainer[LookupReply]
+    def __init__(self, replies: _Optional[_Iterable[_Union[LookupReply, _Mapping]]] = ...) -> None: ...
+
+class LookupManyRequest(_message.Message):
+    __slots__ = ["lookups"]
+    LOOKUPS_FIELD_NUMBER: _ClassVar[int]
+    lookups: _containers.RepeatedCompositeFieldContainer[LookupRequest]
+    def __init__(self, lookups: _Optional[_Iterable[_Union[LookupRequest, _Mapping]]] = ...) -> None: ...
 
 class LookupReply(_message.Message):
     __slots__ = ["data_type", "samples", "values", "width"]
@@ -24,18 +39,34 @@ class LookupReply(_message.Message):
     def __init__(self, samples: _Optional[int] = ..., width: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
-    __slots__ = ["keys", "mode", "offsets", "samples", "table"]
+    __slots__ = ["data_type", "keys", "mode", "offsets", "samples", "table", "weights"]
+    DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    data_type: DataType
     keys: bytes
     mode: LookupMode
     offsets: bytes
     samples: int
     table: str
-    def __init__(self, table: _Optional[str] = ..., mode: _Optional[_Union[LookupMode, str]] = ..., samples: _Optional[int] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ...) -> None: ...
+    weights: bytes
+    def __init__(self, table: _Optional[str] = ..., mode: _Optional[_Union[LookupMode, str]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
+
+class PushManyReply(_message.Message):
+    __slots__ = ["replies"]
+    REPLIES_FIELD_NUMBER: _ClassVar[int]
+    replies: _containers.RepeatedCompositeFieldContainer[PushReply]
+    def __init__(self, replies: _Optional[_Iterable[_Union[PushReply, _Mapping]]] = ...) -> None: ...
+
+class PushManyRequest(_message.Message):
+    __slots__ = ["pushes"]
+    PUSHES_FIELD_NUMBER: _ClassVar[int]
+    pushes: _containers.RepeatedCompositeFieldContainer[PushRequest]
+    def __init__(self, pushes: _Optional[_Iterable[_Union[PushRequest, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ["table_step"]
@@ -44,7 +75,7 @@ class PushReply(_message.Message):
     def __init__(self, table_step: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ["data_type", "gradients", "keys", "offsets", "samples", "step", "table"]
+    __slots__ = ["data_type", "gradients", "keys", "offsets", "samples", "step", "table", "weights"]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +83,7 @@ class PushRequest(_message.Message):
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     data_type: DataType
     gradients: bytes
     keys: bytes
@@ -59,7 +91,8 @@ class PushRequest(_message.Message):
     samples: int
     step: StepId
     table: str
-    def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ...) -> None: ...
+    weights: bytes
+    def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class StepId(_message.Message):
     __slots__ = ["number", "part", "parts", "session"]
