@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What the server's container runs; `deploy/Dockerfile` names it. As a plain process it does the same.
+#
+#   entrypoint.sh [FLAG...]      slotwise-server with these flags, one rank a GPU, or one rank where there is none
+#   entrypoint.sh PROGRAM ...    that program instead
+#
+#   SLOTWISE_RANKS     how many ranks there shall be
+#   SLOTWISE_SERVER    the server's program (slotwise-server)
+#
+# SIGTERM (`docker stop`) and SIGINT let all ranks finish what they were asked; it then exits 0.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/ranks.sh"
+
+count_gpus() {
+  local gpus
+  gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || gpus=1
+  echo "$gpus"
+}
+
+[[ ${1:--} == -* ]] || exec "$@"
+server=${SLOTWISE_SERVER:-slotwise-server}
+for flag in "$@"; do
+  case $flag in
+    -h | --help | --version | --check-config) exec "$server" "$@" ;; # answered once, not by every rank
+  esac
+done
+ranks=${SLOTWISE_RANKS:-$(count_gpus)}
+[[ $ranks =~ ^[1-9][0-9]{0,3}$ ]] || {
+  echo "entrypoint.sh: SLOTWISE_RANKS is \"$ranks\": must be a number above 0" >&2
+  exit 1
+}
+run_ranks "$server" -n "$ranks" --oversubscribe --bind-to none "$server" "$@"
