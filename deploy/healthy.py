@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Exits 0 if every server named is serving, by the standard gRPC health service; else says which is not, and exits 1.
+"""Exits 0 if every server named is serving; else says which is not, and exits 1.
 
-The health check of the server's container, and how `./dev demo` waits for its server.
+Asks the standard gRPC health service, and needs nothing of Slotwise. The health check of the server's container, and how `./dev demo` waits for its server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPTIONS = [("grpc.enable_http_proxy", 0), ("grpc.max_reconnect_backoff_ms", 500
 
 
 def why_not(address: str, wait: float) -> str | None:
-    """None if the server at `address` is serving, or gets there within `wait` seconds; else what it said instead."""
+    """None if the server at `address` serves now or within `wait` seconds; else what it said instead."""
     deadline = time.monotonic() + wait
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
@@ -36,9 +36,9 @@ def why_not(address: str, wait: float) -> str | None:
 
 def main() -> None:
     """Asks one server after the other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("addresses", nargs="*", default=["127.0.0.1:7070"], metavar="HOST:PORT")
-    parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="how long it may take (0)")
+    parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="may pass first (0)")
     arguments = parser.parse_args()
     deadline = time.monotonic() + arguments.wait
     for address in arguments.addresses:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -54,6 +55,19 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = START_
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
         time.sleep(0.02)
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` neighbouring ports that nobody listens on just now."""
+    for first in range(24_000 + os.getpid() % 4_000, 32_000):
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+    raise AssertionError("no free ports")
 
 
 class RankClient:

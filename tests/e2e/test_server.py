@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from conftest import StartCluster
-from slotwise_cluster import STOP_TIMEOUT, Cluster, run_server
+from slotwise_cluster import STOP_TIMEOUT, Cluster, free_ports, run_server
 from slotwise_wire import CALL_TIMEOUT, SERVING, Protocol, health
 
 
@@ -93,19 +93,6 @@ def test_tables_of_the_configuration_are_there_when_it_serves(start_cluster: Sta
         assert reply.tables[0].optimizer.adam.beta1 == pytest.approx(0.9)
         assert reply.tables[1].combiner == 2
     assert cluster.lookup("ads", [1, 2], 1, 3).shape == (1, 16)
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` neighbouring ports that nobody listens on just now."""
-    for first in range(24_000 + os.getpid() % 4_000, 32_000):
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
-    raise AssertionError("no free ports")
 
 
 def test_ranks_take_the_ports_after_the_first(start_cluster: StartCluster) -> None:
