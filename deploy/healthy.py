@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Exits 0 if every server named is serving; else says which is not, and exits 1.
 
-Asks the standard gRPC health service, and needs nothing of Slotwise. The health check of the server's container, and how `./dev demo` waits for its server.
+Asks the standard gRPC health service, and needs nothing of Slotwise. It is the health check of the
+server's container, and how `./dev demo` waits for its server.
 """
 
 from __future__ import annotations

@@ -1,0 +1,75 @@
+"""docs/config.md is complete and true: every field, every flag, and the errors it quotes. No link is dead."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+from slotwise_cluster import run_server
+from slotwise_wire import PROTO, ROOT
+
+CONFIG_DOC = (ROOT / "docs" / "config.md").read_text()
+QUOTED_ERRORS = re.findall(r"^\| `(.+)` \| `(server\.pbtxt:.+)` \|$", CONFIG_DOC, re.MULTILINE)
+
+
+def server_config(folder: Path) -> Any:
+    """The descriptor of message ServerConfig."""
+    compiled = folder / "config.protoset"
+    command = ["protoc", f"-I{PROTO}", "--include_imports", f"--descriptor_set_out={compiled}"]
+    subprocess.run([*command, "slotwise/v1/config.proto"], check=True)
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled.read_bytes()).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool.FindMessageTypeByName("slotwise.v1.ServerConfig")
+
+
+def words_of(message: Any, prefix: str = "") -> Iterator[str]:
+    """Every field below a message, as its path (a table's from the table on), and every enumeration's values."""
+    for field in message.fields:
+        yield prefix + field.name
+        if field.message_type:
+            inner = "" if field.name == "tables" else f"{prefix}{field.name}."
+            yield from words_of(field.message_type, inner)
+        if field.enum_type:
+            yield from (value.name for value in field.enum_type.values if value.number)
+
+
+def test_every_field_is_explained(tmp_path: Path) -> None:
+    words = list(words_of(server_config(tmp_path)))
+    assert "limits.step_timeout_ms" in words and "optimizer.adam.beta1" in words and "BACKEND_CPU" in words
+    assert [word for word in words if f"`{word}`" not in CONFIG_DOC] == []
+
+
+def test_every_flag_is_explained() -> None:
+    flags = re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", run_server("--help").stdout, re.MULTILINE)
+    assert "--check-config" in flags
+    assert [flag for flag in flags if f"`{flag}" not in CONFIG_DOC] == []
+
+
+def test_the_example_is_right(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```\n(.+?)^```$", CONFIG_DOC, re.MULTILINE | re.DOTALL)
+    (tmp_path / "server.pbtxt").write_text(example)
+    ended = run_server("--config", str(tmp_path / "server.pbtxt"), "--check-config")
+    assert (ended.returncode, ended.stdout) == (0, f"{tmp_path}/server.pbtxt is right: 1 table(s)\n")
+
+
+@pytest.mark.parametrize("line, error", QUOTED_ERRORS)
+def test_quoted_errors_are_what_the_server_says(tmp_path: Path, line: str, error: str) -> None:
+    (tmp_path / "server.pbtxt").write_text(f"{line}\n")
+    ended = run_server("--config", str(tmp_path / "server.pbtxt"), "--check-config")
+    assert (ended.returncode, ended.stderr) == (1, f"{tmp_path}/{error}\n")
+
+
+def test_there_are_quoted_errors() -> None:
+    assert len(QUOTED_ERRORS) >= 10
+
+
+@pytest.mark.parametrize("document", sorted([*ROOT.glob("*.md"), *ROOT.glob("[cdep]*/**/*.md")]), ids=str)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
+        assert (document.parent / target).exists(), target
