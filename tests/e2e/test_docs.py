@@ -29,7 +29,7 @@ def server_config(folder: Path) -> Any:
 
 
 def words_of(message: Any, prefix: str = "") -> Iterator[str]:
-    """Every field below a message, as its path (a table's from the table on), and every enumeration's values."""
+    """Every field below a message, as its path (a table's from the table on), and values of enums."""
     for field in message.fields:
         yield prefix + field.name
         if field.message_type:
