@@ -12,13 +12,17 @@ from slotwise_cluster import Cluster
 from slotwise_wire import PROTO
 
 
-def test_client_generated_from_the_protos_trains_a_step(cluster: Cluster, tmp_path: Path) -> None:
+def generate(folder: Path) -> None:
+    """Has protoc write the messages and stubs of both services."""
     plugin = shutil.which("grpc_python_plugin")
     assert plugin, "grpc_python_plugin is missing: apt-get install protobuf-compiler-grpc"
     command = ["protoc", f"-I{PROTO}", f"--plugin=protoc-gen-grpc_python={plugin}"]
-    command += [f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
+    command += [f"--python_out={folder}", f"--grpc_python_out={folder}"]
     subprocess.run([*command, "slotwise/v1/admin.proto", "slotwise/v1/embedding.proto"], check=True)
 
+
+def test_client_generated_from_the_protos_trains_a_step(cluster: Cluster, tmp_path: Path) -> None:
+    generate(tmp_path)
     program = Path(__file__).with_name("plain_client.py")
     ended = subprocess.run(
         [sys.executable, str(program), cluster.ranks[-1].address],
