@@ -25,12 +25,13 @@ run_ranks() { # PROGRAM MPIRUN-ARGUMENT...
   return "$status"
 }
 
-# Asks a rank on this machine to stop, and so all. There is none if mpirun is still starting them, which is soon over,
-# or if all are on other machines: then mpirun's way has to do.
+# Asks a rank on this machine to stop, and so all. There is none yet if mpirun is still starting them. If after
+# $patience seconds there is none, because all are on other machines, mpirun's way has to do.
+patience=60
 stop_ranks() {
   [[ -n $mpirun ]] || return 0
-  local tries
-  for ((tries = 0; tries < 200; tries++)); do
+  local since=$SECONDS
+  while ((SECONDS - since < patience)); do
     kill -0 "$mpirun" 2>/dev/null || return 0
     ! stop_one_rank || return 0
     sleep 0.05

@@ -103,9 +103,11 @@ version=$("$server" --version) || fail "cannot run $server"
 
 read_hostfile
 ranks=0
+patience=2
 for i in "${!hosts[@]}"; do
   look_at "${hosts[i]}" "${slots[i]}"
   ranks=$((ranks + slots[i]))
+  ! is_here "${hosts[i]}" || patience=60 # a stop has a rank of this machine to reach, once it is there
 done
 echo "launch.sh: ${#hosts[@]} host(s) are ready for $ranks rank(s) of $version" >&2
 [[ -z $check ]] || exit 0

@@ -73,7 +73,7 @@ def test_the_adult_example_trains_through_the_cpu_profile(
     )
     assert process.poll() is None, (tmp_path / "server.log").read_text()
 
-    trained = trainer.run([*trainer.command(), "--epochs", "1", "--batch-size", "2048"])
+    trained = trainer.run([*trainer.command(), "--epochs", "1", "--batch-size", "4096"])
     assert trained.returncode == 0, trained.stderr
     auc = re.search(r"^test AUC (\S+)$", trained.stdout, re.MULTILINE)
     assert auc and float(auc[1]) > 0.85
