@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,11 +18,15 @@ def mix(words: Words) -> Words:
 
     Not the server's own (docs/semantics.md), so a key's scatter says nothing of its rank there.
     """
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    mixed = words ^ (words >> np.uint64(30))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
+@functools.lru_cache(maxsize=1024)
 def salt(seed: int, *numbers: int) -> np.uint64:
     """A word that stands for a seed and for what of it is meant."""
     word = np.zeros(1, dtype=np.uint64)
