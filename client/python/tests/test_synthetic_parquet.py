@@ -1,0 +1,137 @@
+"""slotwise-synth, and the Parquet files it writes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from slotwise.synthetic import PRESETS, ClickModel, ClickStream, Slot, best_auc
+from slotwise.synthetic import parquet as synthetic_parquet
+from slotwise.synthetic.command import main
+
+STREAM = ClickStream(
+    ClickModel(
+        (
+            Slot(50, 1.1, deviation=0.5),
+            Slot(20_000_000, 0.9, deviation=0.5, least=0, most=4),
+            Slot(1_000, 1.3, deviation=0.2, least=3, most=3),
+        ),
+        dense=2,
+    ),
+    seed=2**64 - 1,
+    batch_size=300,
+)
+
+
+@pytest.fixture
+def parquet() -> ModuleType:
+    """pyarrow's reader. A test that needs it fails without it: it is no reason to skip."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        pytest.fail(f"no pyarrow: run `./dev setup`, or pip install pyarrow ({error})")
+    return pyarrow.parquet
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_files_hold_the_batches(parquet: ModuleType, tmp_path: Path, shards: int) -> None:
+    path = tmp_path / "new" / ("one.parquet" if shards == 1 else "many")
+    files = synthetic_parquet.write(STREAM, STREAM.batches(10, 15), path, shards=shards)
+    assert len(files) == shards and sorted(files[0].parent.iterdir()) == files
+    for shard, file in enumerate(files):
+        reader = parquet.ParquetFile(file)
+        origin = reader.schema_arrow.metadata[b"slotwise.synthetic"]
+        assert origin == b'{"seed": 18446744073709551615, "batch_size": 300}'
+        types = {field.name: str(field.type) for field in reader.schema_arrow}
+        assert types == {
+            "label": "float",
+            "slot_0": "uint64",
+            "slot_1": "list<element: uint64 not null>",
+            "slot_2": "list<element: uint64 not null>",
+            "dense_0": "float",
+            "dense_1": "float",
+        }
+        numbers = range(10 + shard, 15, shards)
+        assert reader.num_row_groups == len(numbers)
+        for group, number in enumerate(numbers):
+            clicks, table = STREAM.batch(number), reader.read_row_group(group)
+            np.testing.assert_array_equal(table["label"].to_numpy(), clicks.labels)
+            for feature in range(2):
+                column = table[f"dense_{feature}"].to_numpy()
+                np.testing.assert_array_equal(column, clicks.dense[:, feature])
+            slots = [table[f"slot_{slot}"].to_pylist() for slot in range(3)]
+            bags = [[first, *second, *third] for first, second, third in zip(*slots, strict=True)]
+            assert sum(bags, []) == clicks.keys.tolist()
+            ends = np.cumsum([[1, len(bag), len(other)] for _, bag, other in zip(*slots)])
+            np.testing.assert_array_equal(ends, clicks.offsets[1:])
+
+
+def test_a_failure_leaves_no_file(parquet: ModuleType, tmp_path: Path) -> None:
+    def batches():  # type: ignore[no-untyped-def]
+        yield STREAM.batch(0)
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        synthetic_parquet.write(STREAM, batches(), tmp_path / "a.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_writes_what_it_reports(
+    parquet: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "test"
+    main(f"quick --seed 7 --start 5 --batches 4 --batch-size 1000 --shards 2 --out {out}".split())
+    stream = ClickStream(PRESETS["quick"], seed=7, batch_size=1000)
+    clicks = list(stream.batches(5, 9))
+    probabilities = np.concatenate([batch.probabilities for batch in clicks])
+    ids = len(np.unique(np.concatenate([batch.keys for batch in clicks])))
+    printed = capsys.readouterr().out
+    assert "batches 5 to 8\n" in printed
+    assert f"41,011,120 possible, {ids:,} of them in these 4,000 samples" in printed
+    assert f"best possible AUC {best_auc(probabilities):.4f}; " in printed
+    labels = [parquet.read_table(file)["label"].to_numpy() for file in sorted(out.iterdir())]
+    np.testing.assert_array_equal(labels[0], np.concatenate([clicks[0].labels, clicks[2].labels]))
+    np.testing.assert_array_equal(labels[1], np.concatenate([clicks[1].labels, clicks[3].labels]))
+
+
+def test_the_command_lists_the_presets_and_needs_no_pyarrow_for_that() -> None:
+    program = "import sys; sys.modules['pyarrow'] = None; from slotwise.synthetic.command import *; "
+    list_them = [sys.executable, "-c", program + "main([])"]
+    run = subprocess.run(list_them, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in run.stdout.splitlines()] == ["preset", *PRESETS]
+
+
+def test_without_pyarrow_the_command_says_in_a_sentence_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SystemExit, match=r"^slotwise-synth: .*pip install 'slotwise\[parquet\]'"):
+        main(["quick", "--batches", "1", "--out", str(tmp_path / "a.parquet")])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--out x", "quick --shards 2", "quick --batches 0", "quick --batches 2 --shards 3 --out x"],
+)
+def test_a_wrong_command_line_is_refused(arguments: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("quick --seed -1", "seed is -1"),
+        ("quick --batch-size 0", "batch_size is 0"),
+        ("quick --start -1", "batch is -1"),
+    ],
+)
+def test_a_wrong_number_is_refused_by_name(arguments: str, message: str) -> None:
+    with pytest.raises(SystemExit, match=f"slotwise-synth: {message}"):
+        main(arguments.split())
