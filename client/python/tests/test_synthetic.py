@@ -212,14 +212,15 @@ def test_seeds_differ_in_all_and_a_new_feature_leaves_the_ids_alone() -> None:
     np.testing.assert_array_equal(wider.keys, first.keys)
 
 
-def test_the_quick_presets_large_slots_count() -> None:
-    """Learning all but the slots of millions of ids is not enough to end within 0.01 of the best."""
+def test_the_quick_preset_takes_all_of_a_model() -> None:
+    """Without the slots of millions of ids, or without the pair, none ends within 0.01 of the best."""
     model = PRESETS["quick"]
     assert model.ids > 40_000_000
     slots = tuple(replace(s, deviation=0.0) if s.ids >= 1_000_000 else s for s in model.slots)
     best = ClickStream(model, seed=1, batch_size=50_000).batch(0).probabilities
-    blind = ClickStream(replace(model, slots=slots), seed=1, batch_size=50_000).batch(0)
-    assert best_auc(best) - expected_auc(best, blind.probabilities) > 0.018
+    for blind in (replace(model, slots=slots), replace(model, pairs=())):
+        scores = ClickStream(blind, seed=1, batch_size=50_000).batch(0).probabilities
+        assert best_auc(best) - expected_auc(best, scores) > 0.0115
 
 
 @pytest.mark.parametrize("name", PRESETS)
