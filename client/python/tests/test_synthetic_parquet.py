@@ -100,8 +100,8 @@ def test_the_command_writes_what_it_reports(
 
 
 def test_the_command_lists_the_presets_and_needs_no_pyarrow_for_that() -> None:
-    program = "import sys; sys.modules['pyarrow'] = None; from slotwise.synthetic.command import *; "
-    list_them = [sys.executable, "-c", program + "main([])"]
+    program = "import sys; sys.modules['pyarrow'] = None; from slotwise.synthetic import command; "
+    list_them = [sys.executable, "-c", program + "command.main([])"]
     run = subprocess.run(list_them, capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in run.stdout.splitlines()] == ["preset", *PRESETS]
 

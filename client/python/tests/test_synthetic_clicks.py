@@ -177,7 +177,7 @@ def test_a_batch_is_laid_out_as_slotwise_takes_it() -> None:
 
 def test_another_process_makes_the_same_batch() -> None:
     program = (
-        "from test_synthetic import *\n"
+        "from test_synthetic_clicks import *\n"
         "print(fingerprint(ClickStream(MODEL, seed=SEED, batch_size=500).batch(7)))"
     )
     here = Path(__file__).parent
@@ -213,7 +213,7 @@ def test_seeds_differ_in_all_and_a_new_feature_leaves_the_ids_alone() -> None:
 
 
 def test_the_quick_preset_takes_all_of_a_model() -> None:
-    """Without the slots of millions of ids, or without the pair, none ends within 0.01 of the best."""
+    """Blind to the slots of millions of ids, or to the pair, none ends within 0.01 of the best."""
     model = PRESETS["quick"]
     assert model.ids > 40_000_000
     slots = tuple(replace(s, deviation=0.0) if s.ids >= 1_000_000 else s for s in model.slots)
