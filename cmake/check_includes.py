@@ -20,9 +20,11 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "server/collective": (set(), {"mpi", "nccl"}),
     "server/durability": (set(), set()),
     "server/engine": ({"kernels/shard.h", "server/collective/collective.h", "server/durability"}, {"spdlog"}),
-    "server/rpc": ({"server/engine", "proto"}, {"grpc", "spdlog"}),
+    "wire": ({"proto"}, {"grpc"}),
+    "server/rpc": ({"server/engine", "proto", "wire"}, {"grpc", "spdlog"}),
     "server/ops": ({"proto"}, {"grpc", "spdlog"}),
-    "client/cpp": ({"proto"}, {"grpc"}),
+    "client/cpp": ({"proto", "wire"}, {"grpc"}),
+    "client/ctl": ({"proto", "wire"}, {"grpc"}),
 }
 
 # Which #include <...> belongs to which library. What matches none is the standard library, or harmless.
@@ -72,7 +74,7 @@ def objection(file: str, bracket: str, included: str) -> str | None:
 def main() -> int:
     """Checks every C++ and CUDA file below the rooms."""
     complaints = []
-    folders = ("include", "kernels", "server", "client/cpp", "tests", "bench")
+    folders = ("include", "wire", "kernels", "server", "client", "tests", "bench")
     paths = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     files = [path for path in paths if re.fullmatch(r"\.(h|inl|cc|cuh?)", path.suffix)]
     for path in sorted(files):

@@ -1,6 +1,7 @@
 // The parts of shard.h that are plain arithmetic on the host.
 #include "kernels/shard.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace slotwise {
@@ -13,12 +14,26 @@ BucketMap EvenBucketMap(int ranks) {
   return map;
 }
 
+float LearningRateOfStep(const OptimizerOptions& optimizer, std::uint64_t step) {
+  const ScheduleOptions& schedule = optimizer.schedule;
+  const auto t = static_cast<double>(step);
+  const double rate = optimizer.learning_rate;
+  if (step <= schedule.warmup_steps) {
+    return static_cast<float>(rate * t / static_cast<double>(schedule.warmup_steps));
+  }
+  if (schedule.decay_steps == 0 || step <= schedule.decay_start) return optimizer.learning_rate;
+  const auto decayed = static_cast<double>(std::min(step - schedule.decay_start, schedule.decay_steps));
+  const double left = 1.0 - decayed / static_cast<double>(schedule.decay_steps);
+  const double end = schedule.end_learning_rate;
+  return static_cast<float>(end + (rate - end) * std::pow(left, static_cast<double>(schedule.decay_power)));
+}
+
 StepScalars ScalarsOfStep(const OptimizerOptions& optimizer, std::uint64_t step) {
-  StepScalars scalars{optimizer.learning_rate, 0};
+  StepScalars scalars{LearningRateOfStep(optimizer, step), 0};
   if (optimizer.kind == OptimizerKind::kAdam) {
     const auto t = static_cast<double>(step);
     scalars.adam_rate =
-        static_cast<float>(static_cast<double>(optimizer.learning_rate) *
+        static_cast<float>(static_cast<double>(scalars.learning_rate) *
                            std::sqrt(1.0 - std::pow(static_cast<double>(optimizer.beta2), t)) /
                            (1.0 - std::pow(static_cast<double>(optimizer.beta1), t)));
   }

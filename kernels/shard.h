@@ -7,8 +7,10 @@
 //
 //     Prepare(batch)  keeps the keys this rank owns and finds their rows; nothing changes
 //     ExactNewRows()  only if asked: how many rows Insert would add, without counting a key twice
-//     Insert()        gives absent keys rows (TRAIN and push)
-//     Pool(out)       any number of times, then Update(gradients, scalars) at most once
+//     Insert()        gives absent keys rows (TRAIN, push and import)
+//     Pool(out)       any number of times, then Update(gradients, scalars) or Assign(values) at most once
+//
+// or Prepare(batch), PrepareErase(), Erase(). Keys() and Read(keys) stand alone.
 //
 // Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do).
@@ -53,6 +55,9 @@ struct StepScalars {
   float adam_rate = 0;
 };
 
+// The optimizer's learning rate at that step, by its schedule: in double, rounded once. REQUIRES: step >= 1.
+float LearningRateOfStep(const OptimizerOptions& optimizer, std::uint64_t step);
+
 // REQUIRES: step >= 1, the table's count of steps with this one.
 StepScalars ScalarsOfStep(const OptimizerOptions& optimizer, std::uint64_t step);
 
@@ -75,10 +80,10 @@ struct ShardUsage {
   std::uint64_t bytes = 0;  // device memory in use for hash table and rows
 };
 
-// A row as it is kept: dim values, then the optimizer's StateFloats(kind, dim).
-struct ExportedRow {
-  Key key{0};
-  std::vector<float> values;
+// Rows as they are kept, in host memory: dim values, then the optimizer's StateFloats(kind, dim).
+struct RowRecords {
+  std::vector<Key> keys;
+  std::vector<float> records;  // [keys][dim + state]
 };
 
 class Shard {
@@ -100,25 +105,40 @@ class Shard {
   // values. Cannot fail: Prepare made the room.
   virtual void Insert() = 0;
 
-  // REQUIRES: a prepared batch. Writes, for every bag of it, the sum of the rows of this rank's keys in key order:
-  // float[bags][dim] in device memory, zeros where a bag has no key here.
+  // REQUIRES: a prepared batch. Writes, for every bag of it, the sum of the rows (times weights) of this rank's keys in
+  // key order: float[bags][dim] in device memory, zeros where a bag has no key here.
   virtual void Pool(float* partial) = 0;
 
-  // The combiner's last step, over bags whose partial sums of all ranks are added; and, the same arithmetic, a
-  // gradient's first step: divides values[b][j] by the number n of keys in bag b (mean) or √n (sqrtn); nothing (sum).
-  // `offsets` are those bags'; both arrays in device memory. Does not touch the prepared batch.
-  virtual void DivideByBagSize(std::span<const std::uint32_t> offsets, float* values) = 0;
+  // The combiner's last step, over bags whose partial sums of all ranks are added: divides values[b][j] by the divisor
+  // of mean or sqrtn of bag b (docs/semantics.md); nothing for the other combiners. `offsets` are those bags', counted
+  // from the keys that `weights` belong to (null: all 1); all in device memory. Does not touch the prepared batch.
+  virtual void DivideBags(std::span<const std::uint32_t> offsets, const float* weights, float* values) = 0;
 
-  // REQUIRES: a batch that was prepared and inserted. `gradients` is float[bags][dim] in device memory, already
-  // divided. Sums each row's gradient over its occurrences, in blocks of 32, and applies the optimizer once a row.
+  // REQUIRES: a batch that was prepared and inserted. `gradients` is float[bags][dim] in device memory: of the loss by
+  // the pooled values. Weighs and divides them as the combiner did, sums each row's over its occurrences, in blocks of
+  // 32, and applies the optimizer once a row.
   // Throws std::bad_alloc for want of scratch, before any row has moved.
   virtual void Update(const float* gradients, const StepScalars& scalars) = 0;
+
+  // REQUIRES: a batch of one key a bag that was prepared and inserted. `values` is float[bags][columns] in device
+  // memory: `columns` is dim, and the rows' state becomes that of new rows, or the whole record. Of repeated keys the
+  // last one counts. Throws std::bad_alloc, before any row has moved.
+  virtual void Assign(const float* values, std::uint32_t columns) = 0;
+
+  // REQUIRES: a prepared batch. Makes room to remember the rows that Erase sets free. RESOURCE_EXHAUSTED if it cannot.
+  virtual Status PrepareErase() = 0;
+
+  // REQUIRES: PrepareErase. Forgets the batch's keys; returns how many had a row.
+  virtual std::uint64_t Erase() = 0;
 
   virtual DigestSums Digest() = 0;
   virtual ShardUsage Usage() const = 0;
 
-  // Every row, in no order. For tests and small tables: the whole slice is copied to the host.
-  virtual std::vector<ExportedRow> Export() = 0;
+  // Every key, in no order. Throws std::bad_alloc.
+  virtual std::vector<Key> Keys() = 0;
+
+  // The records of those of `keys` (in host memory) that have a row here, in their order. Throws std::bad_alloc.
+  virtual RowRecords Read(std::span<const Key> keys) = 0;
 
  protected:
   Shard() = default;

@@ -37,55 +37,87 @@ class Table {
       : max_rows_(std::min(options.max_rows, kMaxRowsPerShard)),
         options_(options),
         stride_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
-        rows_(queue, max_rows_ * stride_) {
-    B::Put(queue, rows_used_on_device_.Reserve(queue, 1), 0);
+        rows_(queue, max_rows_ * stride_),
+        erased_(queue, max_rows_) {
+    counter_.Reserve(queue, 1);
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
     GrowSlots(queue, rows);
     rows_.Grow(std::min(rows, max_rows_) * stride_);
   }
 
-  std::uint32_t rows() const { return rows_used_; }
+  // Rows that keys have, and rows handed out so far: those of erased keys are the difference.
+  std::uint32_t rows() const { return rows_used_ - erased_rows_; }
+  std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
   body::TableRef slots() { return slots_; }
   body::RowsRef values() const { return {rows_.data(), options_.dim, stride_}; }
 
   ShardUsage Usage() const {
-    return {rows_used_, slots_.mask + 1, slots_.Slots() * sizeof(body::Slot) + rows_.size() * sizeof(float)};
+    return {rows(), slots_.mask + 1, slots_.Slots() * sizeof(body::Slot) + rows_.size() * sizeof(float)};
   }
 
   bool HasRoomFor(std::uint64_t more) const {
-    return (rows_used_ + more) * stride_ <= rows_.size() && SlotsFor(rows_used_ + more) <= slots_.mask + 1;
+    return RowsUsedWith(more) * stride_ <= rows_.size() && SlotsFor(slots_taken_ + more) <= slots_.mask + 1;
   }
 
   // Throws std::bad_alloc, and then nothing has changed. REQUIRES: rows() + more <= max_rows().
   void MakeRoomFor(Queue& queue, std::uint64_t more) {
-    const std::uint64_t rows = rows_used_ + more;
-    if (rows * stride_ > rows_.size()) {
-      const std::uint64_t ahead = std::min(max_rows_, std::max<std::uint64_t>(rows, 2ULL * rows_used_));
+    const std::uint64_t used = RowsUsedWith(more);
+    if (used * stride_ > rows_.size()) {
+      const std::uint64_t ahead = std::min(max_rows_, std::max<std::uint64_t>(used, 2ULL * rows_used_));
       rows_.Grow(ahead * stride_);
     }
-    if (SlotsFor(rows) > slots_.mask + 1) GrowSlots(queue, rows);
+    if (SlotsFor(slots_taken_ + more) > slots_.mask + 1) GrowSlots(queue, rows() + more);
   }
 
   // Scratch for Add of n keys. Throws std::bad_alloc.
   void ReserveAdd(Queue& queue, std::uint32_t n) {
     slot_of_.Reserve(queue, n);
     new_keys_.Reserve(queue, n);
+    new_rows_.Reserve(queue, n);
   }
 
   // Gives each distinct key of keys[absent[0 .. n)] a row, and writes the rows of all of them.
   // REQUIRES: HasRoomFor the distinct ones; ReserveAdd(n); none of them has a row.
   void Add(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n, RowIndex* rows) {
     std::uint64_t* slot_of = slot_of_.data();
-    Key* new_keys = new_keys_.data();
-    std::uint32_t* used = rows_used_on_device_.data();
-    B::ForEach(queue, n, body::AddKeys<Atomics>{slots_, keys, absent, slot_of, used, rows_used_, new_keys});
+    const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
+    const body::NewRowsRef added{new_keys_.data(), new_rows_.data()};
+    B::Put(queue, counter_.data(), 0);
+    B::ForEach(queue, n,
+               body::AddKeys<Atomics>{slots_, keys, absent, slot_of, supply, counter_.data(), added});
     B::ForEach(queue, n, body::ReadAddedRows{slots_, absent, slot_of, rows});
-    const RowIndex first_new{rows_used_};
-    rows_used_ = B::Get(queue, used);
-    const float state = InitialState(options_.optimizer);
-    B::ForEachTile(queue, rows_used_ - Value(first_new), options_.dim,
-                   body::WriteNewRows{values(), options_.initializer, state, first_new, new_keys});
+    const std::uint32_t count = B::Get(queue, counter_.data());
+    B::ForEachTile(
+        queue, count, options_.dim,
+        body::WriteNewRows{values(), options_.initializer, initial_state(), added.keys, added.rows});
+    const std::uint32_t reused = std::min(count, erased_rows_);
+    erased_rows_ -= reused;
+    rows_used_ += count - reused;
+    slots_taken_ += count;  // at most: some may have revived a dead slot
+  }
+
+  // Room to remember the rows of n erased keys. Throws std::bad_alloc, and then nothing has changed.
+  void ReserveErase(std::uint32_t n) {
+    const std::uint64_t rows = std::min<std::uint64_t>(erased_rows_ + std::uint64_t{n}, rows_used_);
+    if (rows > erased_.size())
+      erased_.Grow(std::min(max_rows_, std::max<std::uint64_t>(rows, 2 * erased_.size())));
+  }
+
+  // REQUIRES: ReserveErase(n). Returns how many of keys[0 .. n) had a row.
+  std::uint32_t Erase(Queue& queue, const Key* keys, std::uint32_t n) {
+    B::Put(queue, counter_.data(), erased_rows_);
+    B::ForEach(queue, n, body::EraseKeys<Atomics>{slots_, keys, erased_.data(), counter_.data()});
+    const std::uint32_t before = erased_rows_;
+    erased_rows_ = B::Get(queue, counter_.data());
+    return erased_rows_ - before;
+  }
+
+  // What an optimizer's state begins with.
+  float initial_state() const {
+    const OptimizerKind kind = options_.optimizer.kind;
+    const bool accumulates = kind == OptimizerKind::kAdaGrad || kind == OptimizerKind::kRowWiseAdaGrad;
+    return accumulates ? options_.optimizer.initial_accumulator : 0.0F;
   }
 
   // How many distinct keys there are among keys[absent[0 .. n)].
@@ -102,10 +134,9 @@ class Table {
  private:
   static constexpr std::uint64_t kFirstRows = 1024;
 
-  static float InitialState(const OptimizerOptions& optimizer) {
-    const bool accumulates =
-        optimizer.kind == OptimizerKind::kAdaGrad || optimizer.kind == OptimizerKind::kRowWiseAdaGrad;
-    return accumulates ? optimizer.initial_accumulator : 0.0F;
+  // Rows handed out once `more` keys have come: those of erased keys are used first.
+  std::uint64_t RowsUsedWith(std::uint64_t more) const {
+    return rows_used_ + (more - std::min<std::uint64_t>(more, erased_rows_));
   }
 
   // At most every second slot is taken, so chains stay short.
@@ -124,25 +155,32 @@ class Table {
     if (slots_.slots != nullptr) B::ForEach(queue, slots_.Slots(), body::Rehash<Atomics>{slots_, larger});
     slot_memory_ = std::move(memory);
     slots_ = larger;
+    slots_taken_ = this->rows();
   }
 
   std::uint64_t max_rows_;
   TableOptions options_;
   std::uint32_t stride_;
   std::uint32_t rows_used_ = 0;
+  std::uint32_t erased_rows_ = 0;
+  std::uint64_t slots_taken_ = 0;  // at most, dead ones too
   body::TableRef slots_{nullptr, 0};
   typename B::template Scratch<body::Slot> slot_memory_;
   typename B::template Growing<float> rows_;
-  typename B::template Scratch<std::uint32_t> rows_used_on_device_;
+  typename B::template Growing<RowIndex> erased_;  // rows to hand out again
+  typename B::template Scratch<std::uint32_t> counter_;
   typename B::template Scratch<std::uint64_t> slot_of_;
   typename B::template Scratch<Key> new_keys_;
+  typename B::template Scratch<RowIndex> new_rows_;
 };
 
 // A prepared batch: the keys that are this rank's, and their rows.
 template <Backend B>
 struct Prepared {
+  BatchView batch;                         // everybody's
   const std::uint32_t* offsets = nullptr;  // [bags + 1] into keys and rows
   const Key* keys = nullptr;
+  const float* weights = nullptr;  // [size], or null: all 1
   RowIndex* rows = nullptr;
   std::uint32_t bags = 0;
   std::uint32_t size = 0;    // keys
@@ -189,16 +227,16 @@ class ShardOn final : public Shard {
   }
 
   void Pool(float* partial) override {
-    B::ForEachTile(queue_, prepared_.bags, options_.dim,
-                   body::PoolBags{table_.values(), prepared_.rows, prepared_.offsets, partial});
+    B::ForEachTile(
+        queue_, prepared_.bags, options_.dim,
+        body::PoolBags{table_.values(), prepared_.rows, prepared_.offsets, prepared_.weights, partial});
   }
 
-  void DivideByBagSize(std::span<const std::uint32_t> offsets, float* values) override {
-    if (options_.combiner == Combiner::kSum) return;
+  void DivideBags(std::span<const std::uint32_t> offsets, const float* weights, float* values) override {
+    if (!Divides()) return;
     const auto bags = static_cast<std::uint32_t>(offsets.size() - 1);
-    B::ForEachTile(
-        queue_, bags, options_.dim,
-        body::DivideBags{offsets.data(), options_.dim, options_.combiner == Combiner::kSqrtn, values});
+    B::ForEachTile(queue_, bags, options_.dim,
+                   body::DivideBags{DivisorOf(offsets.data(), weights), options_.dim, values});
   }
 
   void Update(const float* gradients, const StepScalars& scalars) override {
@@ -224,36 +262,78 @@ class ShardOn final : public Shard {
     }
   }
 
+  void Assign(const float* values, std::uint32_t columns) override {
+    if (prepared_.size == 0) return;
+    const body::Segments segments = SortByRow(false);
+    B::ForEachTile(queue_, segments.segments, options_.dim,
+                   body::AssignRows{segments, values, columns, table_.initial_state(), table_.values()});
+  }
+
+  Status PrepareErase() override {
+    try {
+      table_.ReserveErase(prepared_.size);
+      return {};
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("no memory to remember the rows of " + std::to_string(prepared_.size) +
+                               " erased keys");
+    }
+  }
+
+  std::uint64_t Erase() override { return table_.Erase(queue_, prepared_.keys, prepared_.size); }
+
   DigestSums Digest() override {
     return B::Sum(queue_, table_.slots().Slots(), body::HashSlot{table_.slots(), table_.values()});
   }
 
   ShardUsage Usage() const override { return table_.Usage(); }
 
-  std::vector<ExportedRow> Export() override {
-    const std::size_t rows = table_.rows();
-    const std::size_t stride = table_.values().stride;
-    Scratch<Key> keys_by_row;
-    Key* keys_on_device = keys_by_row.Reserve(queue_, std::max<std::size_t>(rows, 1));
-    B::ForEach(queue_, table_.slots().Slots(), body::CopyKeyOfRow{table_.slots(), keys_on_device});
-    std::vector<Key> keys(rows);
-    std::vector<float> values(rows * stride);
-    B::CopyOut(queue_, keys.data(), keys_on_device, rows);
-    B::CopyOut(queue_, values.data(), table_.values().data, values.size());
-    std::vector<ExportedRow> out(rows);
-    for (std::size_t r = 0; r < rows; ++r) {
-      out[r].key = keys[r];
-      out[r].values.assign(values.begin() + r * stride, values.begin() + (r + 1) * stride);
-    }
+  std::vector<Key> Keys() override {
+    // A key a row; rows of erased keys keep kFree, which is put in by hand if it is a key.
+    const std::uint32_t used = table_.rows_used();
+    Scratch<Key> by_row;
+    Scratch<Key> live;
+    const body::TableRef slots = table_.slots();
+    B::ForEach(queue_, used, body::FillKeys{by_row.Reserve(queue_, used)});
+    B::ForEach(queue_, slots.Slots(), body::CopyKeyOfRow{slots, by_row.data()});
+    const std::uint32_t count =
+        B::SelectKeys(queue_, by_row.data(), used, live.Reserve(queue_, used), body::KeyIsNotFree{});
+    std::vector<Key> keys(count);
+    B::CopyOut(queue_, keys.data(), live.data(), count);
+    if (count < table_.rows()) keys.push_back(Key{body::kFree});
+    return keys;
+  }
+
+  RowRecords Read(std::span<const Key> keys) override {
+    const auto n = static_cast<std::uint32_t>(keys.size());
+    const body::RowsRef rows = table_.values();
+    Scratch<Key> wanted;
+    Scratch<RowIndex> row_of;
+    Scratch<std::uint32_t> found;
+    Scratch<float> records;
+    B::CopyIn(queue_, wanted.Reserve(queue_, n), keys.data(), n);
+    B::ForEach(queue_, n, body::FindRows{table_.slots(), wanted.data(), row_of.Reserve(queue_, n)});
+    const std::uint32_t count =
+        B::SelectIndices(queue_, n, found.Reserve(queue_, n), body::RowIsThere{row_of.data()});
+    const std::size_t floats = std::size_t{count} * rows.stride;
+    B::ForEachTile(queue_, count, options_.dim,
+                   body::CopyRecords{rows, row_of.data(), found.data(), records.Reserve(queue_, floats)});
+
+    RowRecords out{std::vector<Key>(count), std::vector<float>(floats)};
+    std::vector<std::uint32_t> places(count);
+    B::CopyOut(queue_, places.data(), found.data(), count);
+    B::CopyOut(queue_, out.records.data(), records.data(), floats);
+    std::ranges::transform(places, out.keys.begin(), [&](std::uint32_t place) { return keys[place]; });
     return out;
   }
 
  private:
   void FindRowsOf(const BatchView& batch) {
     prepared_ = {};
+    prepared_.batch = batch;
     prepared_.bags = batch.bags();
     if (ranks_ == 1) {
       prepared_.keys = batch.keys.data();
+      prepared_.weights = batch.weights.empty() ? nullptr : batch.weights.data();
       prepared_.offsets = batch.offsets.data();
       prepared_.size = static_cast<std::uint32_t>(batch.keys.size());
     } else {
@@ -292,16 +372,35 @@ class ShardOn final : public Shard {
     B::ExclusiveScan(queue_, offsets, prepared_.bags, offsets);
     prepared_.keys = mine;
     prepared_.offsets = offsets;
+    if (!batch.weights.empty()) KeepMyWeights(batch, is_mine);
   }
 
-  // The prepared keys as segments of equal rows: see body/update.h.
-  body::Segments SortByRow() {
+  void KeepMyWeights(const BatchView& batch, const body::IsMine& is_mine) {
+    const auto keys = static_cast<std::uint32_t>(batch.keys.size());
+    std::uint32_t* places = items_.Reserve(queue_, keys);
+    float* weights = weights_.Reserve(queue_, prepared_.size);
+    B::SelectIndices(queue_, keys, places, body::KeyIsMine{is_mine, batch.keys.data()});
+    B::ForEach(queue_, prepared_.size, body::CopyWeights{batch.weights.data(), places, weights});
+    prepared_.weights = weights;
+  }
+
+  bool Divides() const {
+    return options_.combiner == Combiner::kMean || options_.combiner == Combiner::kSqrtn;
+  }
+  body::BagDivisor DivisorOf(const std::uint32_t* offsets, const float* weights) const {
+    return {offsets, weights, options_.combiner == Combiner::kSqrtn};
+  }
+
+  // The prepared keys as segments of equal rows: see body/update.h. Sorted along: every occurrence's bag, or its place.
+  body::Segments SortByRow(bool places) {
     const std::uint32_t n = prepared_.size;
     auto* rows = reinterpret_cast<std::uint32_t*>(prepared_.rows);
     PairBuffers pairs{{rows, sorted_rows_.Reserve(queue_, n)},
-                      {bags_.Reserve(queue_, n), sorted_bags_.Reserve(queue_, n)}};
-    B::ForEach(queue_, prepared_.bags, body::ExpandBags{prepared_.offsets, pairs.values[0]});
-    B::SortPairs(queue_, pairs, n, static_cast<std::uint32_t>(std::bit_width(table_.rows())));
+                      {items_.Reserve(queue_, n), sorted_items_.Reserve(queue_, n)}};
+    std::uint32_t* bag_of = places ? bag_of_.Reserve(queue_, n) : pairs.values[0];
+    B::ForEach(queue_, prepared_.bags, body::ExpandBags{prepared_.offsets, bag_of});
+    if (places) B::ForEach(queue_, n, body::CountUp{pairs.values[0]});
+    B::SortPairs(queue_, pairs, n, static_cast<std::uint32_t>(std::bit_width(table_.rows_used())));
     body::Segments segments{pairs.keys[pairs.current], pairs.values[pairs.current],
                             segment_begin_.Reserve(queue_, n), 0, n};
     segments.segments =
@@ -313,10 +412,31 @@ class ShardOn final : public Shard {
   void UpdateWith(const float* gradients, Optimizer optimizer) {
     if (prepared_.size == 0) return;
     const body::UpdateRule<Optimizer> rule{optimizer, options_.optimizer.weight_decay};
-    const body::Segments segments = SortByRow();
-    const body::BagGradients source{gradients, segments.bags, options_.dim};
+    if (!Divides() && prepared_.weights == nullptr) {
+      const body::Segments segments = SortByRow(false);
+      return UpdateFrom(segments, body::BagGradients{gradients, segments.items, options_.dim}, rule);
+    }
+    const body::Segments segments = SortByRow(true);
+    UpdateFrom(segments,
+               body::ScaledGradients{gradients, segments.items, bag_of_.data(), prepared_.weights,
+                                     Divides() ? WriteDivisors() : nullptr, options_.dim},
+               rule);
+  }
+
+  // The divisors of everybody's bags.
+  const float* WriteDivisors() {
+    const BatchView& batch = prepared_.batch;
+    const float* weights = batch.weights.empty() ? nullptr : batch.weights.data();
+    float* divisors = divisors_.Reserve(queue_, prepared_.bags);
+    B::ForEach(queue_, prepared_.bags,
+               body::WriteDivisors{DivisorOf(batch.offsets.data(), weights), divisors});
+    return divisors;
+  }
+
+  template <class Optimizer, class Source>
+  void UpdateFrom(const body::Segments& segments, Source source, const body::UpdateRule<Optimizer>& rule) {
     B::ForEachTile(queue_, segments.segments, options_.dim,
-                   body::UpdateShortRows<Optimizer>{segments, source, table_.values(), rule});
+                   body::UpdateShortRows<Optimizer, Source>{segments, source, table_.values(), rule});
 
     std::uint32_t* long_segments = long_segments_.Reserve(queue_, segments.segments);
     const std::uint32_t longs =
@@ -328,8 +448,8 @@ class ShardOn final : public Shard {
   }
 
   // Level by level, until every long segment is one item.
-  body::BlockSums SumLongSegments(const body::Segments& segments, body::BagGradients source,
-                                  std::uint32_t longs) {
+  template <class Source>
+  body::BlockSums SumLongSegments(const body::Segments& segments, Source source, std::uint32_t longs) {
     std::uint32_t* first = level_first_.Reserve(queue_, longs + std::size_t{1});
     std::uint32_t* length = level_length_.Reserve(queue_, longs);
     B::ForEach(queue_, longs, body::BeginLevels{segments, long_segments_.data(), first, length});
@@ -344,9 +464,8 @@ class ShardOn final : public Shard {
       float* out = sums_[level % 2].Reserve(queue_, std::size_t{blocks} * options_.dim);
       const body::Level items{first, length};
       if (level == 0) {
-        B::ForEachTile(
-            queue_, blocks, options_.dim,
-            body::SumBlocks<body::BagGradients>{items, source, block_offset, longs, options_.dim, out});
+        B::ForEachTile(queue_, blocks, options_.dim,
+                       body::SumBlocks<Source>{items, source, block_offset, longs, options_.dim, out});
       } else {
         B::ForEachTile(queue_, blocks, options_.dim,
                        body::SumBlocks<body::BlockSums>{items, sums, block_offset, longs, options_.dim, out});
@@ -366,13 +485,15 @@ class ShardOn final : public Shard {
   Table<B> table_;
   Prepared<B> prepared_;
 
-  // Scratch of Prepare: this rank's keys, their bags' offsets, their rows, which of them have none.
+  // Scratch of Prepare: this rank's keys, their bags' offsets, their weights, their rows, which of them have none.
   Scratch<Key> keys_;
   Scratch<std::uint32_t> offsets_;
+  Scratch<float> weights_;
   Scratch<RowIndex> rows_;
   Scratch<std::uint32_t> absent_;
   // Scratch of Update: sorted occurrences, segments, and the levels of long ones' sums.
-  Scratch<std::uint32_t> sorted_rows_, bags_, sorted_bags_, segment_begin_, long_segments_;
+  Scratch<std::uint32_t> sorted_rows_, items_, sorted_items_, bag_of_, segment_begin_, long_segments_;
+  Scratch<float> divisors_;
   Scratch<std::uint32_t> level_first_, level_length_, block_offset_[2], block_count_[2];
   Scratch<float> sums_[2];
 };

@@ -13,7 +13,7 @@
 
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
-#include "server/rpc/table_options_proto.h"
+#include "wire/table_options_proto.h"
 
 namespace slotwise {
 namespace {

@@ -1,6 +1,7 @@
 // A batch of bags of keys, in CSR form, and the identity of the step that a push belongs to.
 //
 // Bag b = sample · slots + slot owns keys[offsets[b], offsets[b + 1]). Order within a bag counts: rows are added in it.
+// A key may carry a weight, which its row is multiplied by; without weights, all are 1.
 // Thread-safety: plain values; a BatchView does not own what it points to.
 #ifndef SLOTWISE_BATCH_H_
 #define SLOTWISE_BATCH_H_
@@ -16,15 +17,18 @@ namespace slotwise {
 // TRAIN gives an absent key a row; EVAL never does, and an absent key counts as a row of zeros.
 enum class LookupMode : std::uint8_t { kTrain, kEval };
 
-// REQUIRES, everywhere past Validate(): offsets.size() = bags + 1, rising from 0 to keys.size().
+// REQUIRES, everywhere past Validate(): offsets.size() = bags + 1, rising from 0 to keys.size(); weights.size() =
+// keys.size(), or 0 for none.
 struct BatchView {
   std::span<const Key> keys;
   std::span<const std::uint32_t> offsets;
+  std::span<const float> weights = {};
 
   std::uint32_t bags() const { return static_cast<std::uint32_t>(offsets.size() - 1); }
 };
 
-// INVALID_ARGUMENT, with the offending place and value, unless `batch` is `samples` samples of `slots` bags each.
+// INVALID_ARGUMENT, with the offending place and value, unless `batch` is `samples` samples of `slots` bags each. That
+// weights are finite is not looked at here.
 Status Validate(const BatchView& batch, std::uint32_t samples, std::uint32_t slots);
 
 // One optimizer step = the sum of the parts 0 .. parts - 1 that carry the same (session, number), whichever ranks

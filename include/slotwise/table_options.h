@@ -35,11 +35,13 @@ class TableName {
   std::uint8_t length_ = 0;
 };
 
-// How the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent ones too.
+// How the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent ones too; with
+// weights w a row counts w · row, n is Σ w for the mean and Σ w² for sqrtn.
 enum class Combiner : std::uint8_t {
   kSum,    // Σ row
   kMean,   // Σ row / n
   kSqrtn,  // Σ row / √n
+  kNone,   // bags of exactly one key: its row. `slots` must be 1
 };
 
 enum class OptimizerKind : std::uint8_t {
@@ -53,10 +55,22 @@ enum class OptimizerKind : std::uint8_t {
   kFtrl,
 };
 
+// What becomes of the learning rate lr at the table's step t = 1, 2, ...: HugeCTR's warm-up and polynomial decay.
+struct ScheduleOptions {
+  std::uint64_t warmup_steps = 0;  // steps 1 .. warmup_steps: lr · t / warmup_steps
+  std::uint64_t decay_start = 0;   // the last step before the rate falls, at least warmup_steps
+  std::uint64_t decay_steps = 0;   // 0: it never falls
+  float decay_power = 2.0F;  // end + (lr − end) · (1 − min(t − decay_start, decay_steps) / decay_steps)^power
+  float end_learning_rate = 0.0F;  // end
+
+  friend bool operator==(const ScheduleOptions&, const ScheduleOptions&) = default;
+};
+
 // Which optimizer, and its constants; those of another kind are ignored. Formulas: docs/semantics.md.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
   float learning_rate = 0.01F;
+  ScheduleOptions schedule = {};
   float weight_decay = 0.0F;  // all: g += weight_decay · w first
   float epsilon = 1e-10F;     // AdaGrad and RowWiseAdaGrad 1e-10, Adam and RMSProp 1e-8 (PyTorch's defaults)
   float initial_accumulator = 0.0F;  // AdaGrad, RowWiseAdaGrad: s of a new row
@@ -111,7 +125,10 @@ static_assert(std::is_trivially_copyable_v<TableOptions>, "tables are announced 
 // INVALID_ARGUMENT with the field and its value if `options` cannot make a table.
 Status Validate(const TableOptions& options);
 
-// "sum", "mean", "sqrtn"; "sgd", "adagrad", "rowwise_adagrad", ...
+// INVALID_ARGUMENT unless `learning_rate` is finite and above 0.
+Status ValidateLearningRate(float learning_rate);
+
+// "sum", "mean", "sqrtn", "none"; "sgd", "adagrad", "rowwise_adagrad", ...
 std::string_view ToString(Combiner combiner);
 std::string_view ToString(OptimizerKind kind);
 
@@ -130,6 +147,25 @@ constexpr std::uint32_t StateFloats(OptimizerKind kind, std::uint32_t dim) {
     case OptimizerKind::kAdam:
     case OptimizerKind::kFtrl:
       return 2 * dim;
+  }
+  return 0;
+}
+
+// Where in a row's state its sums or means of squares begin, which are never negative; they reach to its end.
+// StateFloats(kind, dim) for an optimizer without any.
+constexpr std::uint32_t SquaresBegin(OptimizerKind kind, std::uint32_t dim) {
+  switch (kind) {
+    case OptimizerKind::kAdaGrad:
+    case OptimizerKind::kRowWiseAdaGrad:
+    case OptimizerKind::kRmsProp:
+      return 0;
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kFtrl:
+      return dim;
+    case OptimizerKind::kSgd:
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kNesterov:
+      return StateFloats(kind, dim);
   }
   return 0;
 }

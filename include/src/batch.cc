@@ -38,6 +38,11 @@ Status Validate(const BatchView& batch, std::uint32_t samples, std::uint32_t slo
     return InvalidArgument("offsets[" + std::to_string(bags) + "] is " + std::to_string(offsets.back()) +
                            ": must be the number of keys, " + std::to_string(batch.keys.size()));
   }
+  if (!batch.weights.empty() && batch.weights.size() != batch.keys.size()) {
+    return InvalidArgument("weights has " + std::to_string(batch.weights.size()) +
+                           " elements: must have one for each of the " + std::to_string(batch.keys.size()) +
+                           " keys, or none");
+  }
   return {};
 }
 

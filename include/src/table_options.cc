@@ -79,9 +79,24 @@ Status FirstBad(std::initializer_list<Status> checks) {
   return {};
 }
 
+Status ValidateSchedule(const OptimizerOptions& o) {
+  const ScheduleOptions& schedule = o.schedule;
+  if (schedule.decay_steps == 0) return {};
+  if (schedule.decay_start < schedule.warmup_steps) {
+    return Refuse("optimizer.schedule.decay_start", std::to_string(schedule.decay_start),
+                  "must not be below warmup_steps, which is " + std::to_string(schedule.warmup_steps));
+  }
+  // FTRL divides by the rate.
+  const bool may_be_0 = o.kind != OptimizerKind::kFtrl;
+  constexpr std::string_view kEnd = "optimizer.schedule.end_learning_rate";
+  return FirstBad(
+      {Above0("optimizer.schedule.decay_power", schedule.decay_power),
+       may_be_0 ? NotNegative(kEnd, schedule.end_learning_rate) : Above0(kEnd, schedule.end_learning_rate)});
+}
+
 Status ValidateOptimizer(const OptimizerOptions& o) {
-  if (Status status = FirstBad({Above0("optimizer.learning_rate", o.learning_rate),
-                                NotNegative("optimizer.weight_decay", o.weight_decay)});
+  if (Status status = FirstBad({ValidateLearningRate(o.learning_rate),
+                                NotNegative("optimizer.weight_decay", o.weight_decay), ValidateSchedule(o)});
       !status.ok()) {
     return status;
   }
@@ -141,6 +156,8 @@ Status ValidateInitializer(const InitializerOptions& initializer) {
 
 }  // namespace
 
+Status ValidateLearningRate(float learning_rate) { return Above0("optimizer.learning_rate", learning_rate); }
+
 TableName::TableName(std::string_view name) {
   length_ = static_cast<std::uint8_t>(std::min(name.size(), text_.size()));
   std::copy_n(name.begin(), length_, text_.begin());
@@ -156,9 +173,12 @@ Status Validate(const TableOptions& options) {
     return Refuse("slots", std::to_string(options.slots),
                   "must be 1 to " + std::to_string(TableOptions::kMaxSlots));
   }
-  if (options.combiner > Combiner::kSqrtn) {
+  if (options.combiner > Combiner::kNone) {
     return Refuse("combiner", std::to_string(static_cast<int>(options.combiner)),
-                  "must be 0 (sum), 1 (mean) or 2 (sqrtn)");
+                  "must be 0 (sum), 1 (mean), 2 (sqrtn) or 3 (none)");
+  }
+  if (options.combiner == Combiner::kNone && options.slots != 1) {
+    return Refuse("slots", std::to_string(options.slots), "must be 1 in a table without a combiner");
   }
   if (Status status = ValidateOptimizer(options.optimizer); !status.ok()) return status;
   if (Status status = ValidateInitializer(options.initializer); !status.ok()) return status;
@@ -181,6 +201,8 @@ std::string_view ToString(Combiner combiner) {
       return "mean";
     case Combiner::kSqrtn:
       return "sqrtn";
+    case Combiner::kNone:
+      return "none";
   }
   return "unknown";
 }

@@ -4,7 +4,7 @@ namespace slotwise {
 
 CpuBackend::Chunks::Chunks(const Queue& queue, std::uint32_t size) : n(size) {
   // A few chunks a thread even out threads that are slowed by others.
-  const auto most = static_cast<std::uint32_t>(queue.arena.max_concurrency()) * 4;
+  const auto most = static_cast<std::uint32_t>(queue.threads.count()) * 4;
   count = std::min(most, (n + kGrain - 1) / kGrain);
 }
 

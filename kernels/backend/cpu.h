@@ -4,12 +4,8 @@
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_H_
 
-#include <tbb/blocked_range.h>
-#include <tbb/parallel_for.h>
-#include <tbb/parallel_reduce.h>
-#include <tbb/task_arena.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -18,16 +14,16 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/backend/cpu_memory.h"
-#include "kernels/backend/fork_join.h"
+#include "kernels/backend/cpu_threads.h"
 #include "kernels/body/portable.h"
 #include "kernels/shard.h"
 
 namespace slotwise {
 
-// The threads that run launches. A launch returns when it is done, so a queue needs no waiting.
+// A launch returns when it is done, so a queue needs no waiting.
 struct CpuQueue {
-  explicit CpuQueue(int threads) : arena(threads) {}
-  tbb::task_arena arena;
+  explicit CpuQueue(int thread_count) : threads(thread_count) {}
+  CpuThreads threads;
 };
 
 struct CpuBackend {
@@ -82,22 +78,18 @@ struct CpuBackend {
 
   template <class F>
   static DigestSums Sum(Queue& queue, std::size_t n, F f) {
-    using Range = tbb::blocked_range<std::size_t>;
-    ForkJoin edges;
-    edges.Fork();
-    const DigestSums total = queue.arena.execute([&] {
-      return tbb::parallel_reduce(
-          Range(0, n, kGrain), DigestSums{},
-          [&](const Range& range, DigestSums sums) {
-            edges.Begin();
-            for (std::size_t i = range.begin(); i < range.end(); ++i) sums = Add(sums, f(i));
-            edges.End();
-            return sums;
-          },
-          Add);
+    std::atomic<std::uint64_t> low = 0;
+    std::atomic<std::uint64_t> high = 0;
+    InParallel(queue, n, kGrain, [&](std::size_t begin, std::size_t end) {
+      DigestSums sums;
+      for (std::size_t i = begin; i < end; ++i) {
+        const DigestSums one = f(i);
+        sums = {sums.low + one.low, sums.high + one.high};
+      }
+      low += sums.low;
+      high += sums.high;
     });
-    edges.Join();
-    return total;
+    return {low, high};
   }
 
   static std::uint32_t Get(Queue& /*queue*/, const std::uint32_t* value) { return *value; }
@@ -134,25 +126,14 @@ struct CpuBackend {
   // Steps of simple work that are worth a task.
   static constexpr std::uint32_t kGrain = 4096;
 
-  static DigestSums Add(DigestSums a, DigestSums b) { return {a.low + b.low, a.high + b.high}; }
-
   // Small work stays on this thread: waking another takes longer than doing it.
   template <class Index, class F>
   static void InParallel(Queue& queue, Index n, std::type_identity_t<Index> grain, F f) {
-    if (n <= grain || queue.arena.max_concurrency() == 1) {
+    if (n <= grain || queue.threads.count() == 1) {
       if (n > 0) f(Index{0}, n);
       return;
     }
-    ForkJoin edges;
-    edges.Fork();
-    queue.arena.execute([&] {
-      tbb::parallel_for(tbb::blocked_range<Index>(0, n, grain), [&](const tbb::blocked_range<Index>& range) {
-        edges.Begin();
-        f(range.begin(), range.end());
-        edges.End();
-      });
-    });
-    edges.Join();
+    queue.threads.ForRanges(n, grain, f);
   }
 
   // Two passes: count what each chunk keeps, then every chunk knows where its first goes.

@@ -18,7 +18,7 @@ struct HashSlot {
   RowsRef rows;
 
   SLOTWISE_HD DigestSums operator()(std::uint64_t slot) const {
-    if (!table.Taken(slot)) return {0, 0};
+    if (!table.Live(slot)) return {0, 0};
     const std::uint64_t key = Value(table.KeyAt(slot));
     const float* record = rows.Record(table.RowAt(slot));
     std::uint64_t low = Mix64(key ^ 0x9E3779B97F4A7C15ULL);
@@ -30,14 +30,6 @@ struct HashSlot {
       high = Mix64(high ^ (word + 1ULL));
     }
     return {low, high};
-  }
-};
-
-struct CopyKeyOfRow {
-  TableRef table;
-  Key* keys;  // [rows]
-  SLOTWISE_HD void operator()(std::uint64_t slot) const {
-    if (table.Taken(slot)) keys[Value(table.RowAt(slot))] = table.KeyAt(slot);
   }
 };
 

@@ -1,9 +1,12 @@
 // The hash table: 64-bit keys to rows, open addressing with linear probing, any number of threads at once.
 //
-// A slot is {key, row}. A slot whose key is kFree is free; keys are only ever added (a rehash copies into a new
+// A slot is {key, row}. A slot whose key is kFree is free; slots are only ever taken (a rehash copies into a new
 // table), so a search ends at the key or at the first free slot of its chain. Adding is one compare-and-swap of the
 // key; the one thread that wins it takes the next row and writes it into the slot. Nobody waits for that write: who
 // finds a slot with the key already there remembers the slot, and reads its row in the next launch.
+//
+// Erasing leaves the key in its slot, with kNoRow for its row: the slot is dead. Adding the key again revives it (a
+// compare-and-swap of the row has one winner), and a rehash leaves dead slots behind.
 //
 // kFree is a legal key too. It never enters a chain: it has a slot of its own behind the last one, where kFree means
 // free and kFreeKeyIsHere means taken.
@@ -30,6 +33,9 @@ struct alignas(16) Slot {
 inline constexpr std::uint64_t kFree = 0xa5b35705f87ab1e5ULL;
 inline constexpr std::uint64_t kFreeKeyIsHere = ~kFree;
 
+// The row of a slot whose key was erased.
+inline constexpr std::uint64_t kDead = Value(kNoRow);
+
 struct TableRef {
   Slot* slots;         // [mask + 2]: the chains', then the slot of the key kFree
   std::uint64_t mask;  // slots for chains - 1; their number is a power of two
@@ -38,8 +44,11 @@ struct TableRef {
   SLOTWISE_HD std::uint64_t Begin(std::uint64_t key) const { return Mix64(key) & mask; }
   SLOTWISE_HD std::uint64_t Next(std::uint64_t slot) const { return (slot + 1) & mask; }
 
-  SLOTWISE_HD bool Taken(std::uint64_t slot) const { return slots[slot].key != kFree; }
-  // REQUIRES: Taken(slot).
+  // Taken, and its key was not erased.
+  SLOTWISE_HD bool Live(std::uint64_t slot) const {
+    return slots[slot].key != kFree && slots[slot].row != kDead;
+  }
+  // REQUIRES: the slot is taken.
   SLOTWISE_HD Key KeyAt(std::uint64_t slot) const { return Key{slot == mask + 1 ? kFree : slots[slot].key}; }
   SLOTWISE_HD RowIndex RowAt(std::uint64_t slot) const {
     return RowIndex{static_cast<std::uint32_t>(slots[slot].row)};
@@ -48,7 +57,7 @@ struct TableRef {
   // The key's row, or kNoRow. REQUIRES: nobody adds during the launch.
   SLOTWISE_HD RowIndex Find(Key key) const {
     const std::uint64_t wanted = Value(key);
-    if (wanted == kFree) return Taken(mask + 1) ? RowAt(mask + 1) : kNoRow;
+    if (wanted == kFree) return Live(mask + 1) ? RowAt(mask + 1) : kNoRow;
     for (std::uint64_t slot = Begin(wanted);; slot = Next(slot)) {
       const Slot seen = slots[slot];
       if (seen.key == wanted) return RowIndex{static_cast<std::uint32_t>(seen.row)};
@@ -56,10 +65,27 @@ struct TableRef {
     }
   }
 
+  // The key's slot, or Slots() if no slot was ever taken for it. REQUIRES: nobody adds during the launch.
+  SLOTWISE_HD std::uint64_t SlotOf(Key key) const {
+    const std::uint64_t wanted = Value(key);
+    if (wanted == kFree) return slots[mask + 1].key == kFree ? Slots() : mask + 1;
+    for (std::uint64_t slot = Begin(wanted);; slot = Next(slot)) {
+      if (slots[slot].key == wanted) return slot;
+      if (slots[slot].key == kFree) return Slots();
+    }
+  }
+
   struct Claimed {
     std::uint64_t slot;
-    bool added;  // true for exactly one claimer of an absent key: it must write the slot's row
+    bool added;  // true for exactly one claimer of a key without a slot: it must write the slot's row
   };
+
+  // True for exactly one of those who ask for a dead slot: it must write the slot's row.
+  template <class Atomics>
+  SLOTWISE_HD bool Revive(std::uint64_t slot) const {
+    return Atomics::Load(&slots[slot].row) == kDead &&
+           Atomics::CompareExchange(&slots[slot].row, kDead, 0) == kDead;
+  }
 
   // The key's slot, taken for it if it had none.
   template <class Atomics>
@@ -85,6 +111,12 @@ struct TableRef {
 
 // The bodies of launches, each over an index.
 
+// Rows that were handed out, in no order, and their keys.
+struct NewRowsRef {
+  Key* keys;
+  RowIndex* rows;
+};
+
 struct FreeSlots {
   TableRef table;
   SLOTWISE_HD void operator()(std::uint64_t slot) const { table.slots[slot] = {kFree, 0}; }
@@ -97,9 +129,25 @@ struct FindRows {
   SLOTWISE_HD void operator()(std::uint32_t i) const { rows[i] = table.Find(keys[i]); }
 };
 
+struct RowIsThere {
+  const RowIndex* rows;
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return rows[i] != kNoRow; }
+};
+
 struct RowIsAbsent {
   const RowIndex* rows;
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return rows[i] == kNoRow; }
+};
+
+// Rows to hand out: those of erased keys first, the last erased first, then those never used.
+struct RowSupply {
+  const RowIndex* erased;
+  std::uint32_t erased_rows;
+  std::uint32_t first_unused;
+
+  SLOTWISE_HD RowIndex operator()(std::uint32_t n) const {
+    return n < erased_rows ? erased[erased_rows - 1 - n] : RowIndex{first_unused + (n - erased_rows)};
+  }
 };
 
 // Adds keys[absent[i]]; the winner of each new key gives it the next row.
@@ -108,19 +156,38 @@ struct AddKeys {
   TableRef table;
   const Key* keys;
   const std::uint32_t* absent;
-  std::uint64_t* slot_of;     // [absent keys] where the i-th went
-  std::uint32_t* rows_used;   // the next row
-  std::uint32_t rows_before;  // its value before the launch
-  Key* new_keys;              // [new rows] the key of each new row
+  std::uint64_t* slot_of;  // [absent keys] where the i-th went
+  RowSupply supply;
+  std::uint32_t* added;  // how many keys got a row
+  NewRowsRef rows;
 
   SLOTWISE_HD void operator()(std::uint32_t i) const {
     const Key key = keys[absent[i]];
     const auto claimed = table.template Claim<Atomics>(key);
     slot_of[i] = claimed.slot;
-    if (!claimed.added) return;
-    const std::uint32_t row = Atomics::Increment(rows_used);
-    table.slots[claimed.slot].row = row;
-    new_keys[row - rows_before] = key;
+    if (!claimed.added && !table.template Revive<Atomics>(claimed.slot)) return;
+    const std::uint32_t n = Atomics::Increment(added);
+    const RowIndex row = supply(n);
+    table.slots[claimed.slot].row = Value(row);
+    rows.keys[n] = key;
+    rows.rows[n] = row;
+  }
+};
+
+// Erases keys[i]: its slot is dead, its row free to be handed out again.
+template <class Atomics>
+struct EraseKeys {
+  TableRef table;
+  const Key* keys;
+  RowIndex* erased;      // grows from the front
+  std::uint32_t* count;  // of `erased`
+
+  SLOTWISE_HD void operator()(std::uint32_t i) const {
+    const std::uint64_t slot = table.SlotOf(keys[i]);
+    if (slot == table.Slots()) return;
+    const std::uint64_t row = Atomics::Load(&table.slots[slot].row);
+    if (row == kDead || Atomics::CompareExchange(&table.slots[slot].row, row, kDead) != row) return;
+    erased[Atomics::Increment(count)] = RowIndex{static_cast<std::uint32_t>(row)};
   }
 };
 
@@ -131,6 +198,25 @@ struct ReadAddedRows {
   const std::uint64_t* slot_of;
   RowIndex* rows;
   SLOTWISE_HD void operator()(std::uint32_t i) const { rows[absent[i]] = table.RowAt(slot_of[i]); }
+};
+
+// Which key has which row: of rows that no key has, kFree, and that of the key kFree itself likewise.
+
+struct FillKeys {
+  Key* keys;  // [rows]
+  SLOTWISE_HD void operator()(std::uint32_t row) const { keys[row] = Key{kFree}; }
+};
+
+struct CopyKeyOfRow {
+  TableRef table;
+  Key* keys;  // [rows]
+  SLOTWISE_HD void operator()(std::uint64_t slot) const {
+    if (table.Live(slot)) keys[Value(table.RowAt(slot))] = table.KeyAt(slot);
+  }
+};
+
+struct KeyIsNotFree {
+  SLOTWISE_HD bool operator()(Key key) const { return Value(key) != kFree; }
 };
 
 // Counts the distinct keys among keys[absent[...]], as additions to a scratch table.
@@ -146,14 +232,14 @@ struct CountKeys {
   }
 };
 
-// Copies a slot of the old table into a larger one.
+// Copies a slot of the old table into another.
 template <class Atomics>
 struct Rehash {
   TableRef from;
   TableRef to;
 
   SLOTWISE_HD void operator()(std::uint64_t slot) const {
-    if (!from.Taken(slot)) return;
+    if (!from.Live(slot)) return;
     to.slots[to.template Claim<Atomics>(from.KeyAt(slot)).slot].row = from.slots[slot].row;
   }
 };

@@ -32,6 +32,20 @@ struct CountMine {
   }
 };
 
+// What of the batch's i-th key this rank keeps beside it.
+struct KeyIsMine {
+  IsMine is_mine;
+  const Key* keys;
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return is_mine(keys[i]); }
+};
+
+struct CopyWeights {
+  const float* from;
+  const std::uint32_t* places;  // of the kept keys
+  float* to;
+  SLOTWISE_HD void operator()(std::uint32_t i) const { to[i] = from[places[i]]; }
+};
+
 }  // namespace slotwise::body
 
 #endif  // SLOTWISE_KERNELS_BODY_KEEP_MINE_H_

@@ -1,4 +1,5 @@
-// Pooling: the rows of a bag become one vector, added in key order from +0. A key without a row adds nothing.
+// Pooling: the rows of a bag, times their weights if there are any, become one vector, added in key order from +0. A key
+// without a row adds nothing.
 #ifndef SLOTWISE_KERNELS_BODY_POOL_H_
 #define SLOTWISE_KERNELS_BODY_POOL_H_
 
@@ -17,10 +18,21 @@ struct PoolBags {
   RowsRef table;
   const RowIndex* rows;          // [keys] the row of each key
   const std::uint32_t* offsets;  // [bags + 1]
+  const float* weights;          // [keys], or null: all 1
   float* out;                    // [bags][dim]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t bag) const {
+    if (weights == nullptr) {
+      Pool(tile, bag, [](float element, std::uint32_t) { return element; });
+    } else {
+      Pool(tile, bag, [this](float element, std::uint32_t i) { return weights[i] * element; });
+    }
+  }
+
+ private:
+  template <class Tile, class Weigh>
+  SLOTWISE_HD void Pool(Tile tile, std::uint32_t bag, Weigh weigh) const {
     const std::uint32_t begin = offsets[bag];
     const std::uint32_t end = offsets[bag + 1];
     float* pooled = out + static_cast<std::size_t>(bag) * table.dim;
@@ -30,7 +42,7 @@ struct PoolBags {
         if (rows[i] == kNoRow) continue;
         const float* row = table.Record(rows[i]);
         for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
-          if (chunk.Has(k)) sum[k] += row[chunk.Element(k)];
+          if (chunk.Has(k)) sum[k] += weigh(row[chunk.Element(k)], i);
         }
       }
       for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
@@ -40,22 +52,47 @@ struct PoolBags {
   }
 };
 
-// A tile a bag: the division of mean and sqrtn, of pooled values on their way out and of gradients on their way in.
+// What mean and sqrtn divide a bag by: n or √n of all its keys, absent ones and other ranks' too; with weights Σ w or
+// √Σ w², in key order from +0. 0 of a bag whose weights cancel out.
+struct BagDivisor {
+  const std::uint32_t* offsets;  // [bags + 1]
+  const float* weights;          // of the keys that `offsets` count, or null: all 1
+  bool by_root;                  // sqrtn
+
+  SLOTWISE_HD float operator()(std::uint32_t bag) const {
+    float n = 0.0F;
+    if (weights == nullptr) {
+      n = static_cast<float>(offsets[bag + 1] - offsets[bag]);
+    } else {
+      for (std::uint32_t i = offsets[bag]; i < offsets[bag + 1]; ++i) {
+        n += by_root ? weights[i] * weights[i] : weights[i];
+      }
+    }
+    return by_root ? sqrtf(n) : n;
+  }
+};
+
+// A tile a bag: the division of pooled values on their way out. A divisor of 0 makes zeros.
 struct DivideBags {
-  const std::uint32_t* offsets;  // [bags + 1] all keys of the bag, absent ones and other ranks' too
+  BagDivisor divisor_of;
   std::uint32_t dim;
-  bool by_root;   // by √n, not n
   float* values;  // [bags][dim]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t bag) const {
-    const std::uint32_t keys = offsets[bag + 1] - offsets[bag];
-    if (keys <= 1) return;
-    const auto n = static_cast<float>(keys);
-    const float divisor = by_root ? sqrtf(n) : n;
+    const float divisor = divisor_of(bag);
+    if (divisor == 1.0F) return;
     float* value = values + static_cast<std::size_t>(bag) * dim;
-    for (std::uint32_t j = tile.lane(); j < dim; j += Tile::kLanes) value[j] /= divisor;
+    for (std::uint32_t j = tile.lane(); j < dim; j += Tile::kLanes) {
+      value[j] = divisor == 0.0F ? 0.0F : value[j] / divisor;
+    }
   }
+};
+
+struct WriteDivisors {
+  BagDivisor divisor_of;
+  float* divisors;  // [bags]
+  SLOTWISE_HD void operator()(std::uint32_t bag) const { divisors[bag] = divisor_of(bag); }
 };
 
 }  // namespace slotwise::body

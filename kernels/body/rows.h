@@ -29,16 +29,31 @@ struct WriteNewRows {
   RowsRef rows;
   InitializerOptions first;
   float state;
-  RowIndex base;        // the first new row
-  const Key* new_keys;  // [new rows]
+  const Key* new_keys;       // [new rows]
+  const RowIndex* new_rows;  // [new rows]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
     const Key key = new_keys[i];
-    float* record = rows.Record(RowIndex{Value(base) + i});
+    float* record = rows.Record(new_rows[i]);
     for (std::uint32_t j = tile.lane(); j < rows.dim; j += Tile::kLanes)
       record[j] = FirstValue(first, key, j);
     for (std::uint32_t j = rows.dim + tile.lane(); j < rows.stride; j += Tile::kLanes) record[j] = state;
+  }
+};
+
+// A tile a row: its whole record to where the host can fetch it.
+struct CopyRecords {
+  RowsRef rows;
+  const RowIndex* from;        // by `which`
+  const std::uint32_t* which;  // [records]
+  float* to;                   // [records][stride]
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
+    const float* record = rows.Record(from[which[i]]);
+    float* out = to + static_cast<std::size_t>(i) * rows.stride;
+    for (std::uint32_t j = tile.lane(); j < rows.stride; j += Tile::kLanes) out[j] = record[j];
   }
 };
 

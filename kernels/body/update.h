@@ -34,14 +34,21 @@ struct ExpandBags {
   }
 };
 
+// Writes every occurrence's place in the batch.
+struct CountUp {
+  std::uint32_t* places;
+  SLOTWISE_HD void operator()(std::uint32_t i) const { places[i] = i; }
+};
+
 struct BeginsSegment {
   const std::uint32_t* rows;  // sorted
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return i == 0 || rows[i] != rows[i - 1]; }
 };
 
 struct Segments {
-  const std::uint32_t* rows;   // [occurrences] sorted
-  const std::uint32_t* bags;   // [occurrences] the bag of each
+  const std::uint32_t* rows;  // [occurrences] sorted
+  const std::uint32_t*
+      items;  // [occurrences] what was sorted along: each one's bag, or its place in the batch
   const std::uint32_t* begin;  // [segments] its first occurrence
   std::uint32_t segments;
   std::uint32_t occurrences;
@@ -57,23 +64,52 @@ struct IsLong {
   SLOTWISE_HD bool operator()(std::uint32_t segment) const { return segments.Length(segment) > kSumBlock; }
 };
 
-// The gradient of each occurrence: the row of its bag in float[bags][dim].
+// A source gives the i-th item that is to be summed, something to be indexed by element.
+
+// The gradient of each occurrence of a sum without weights: the row of its bag in float[bags][dim].
 struct BagGradients {
   const float* gradients;
-  const std::uint32_t* bags;
+  const std::uint32_t* bags;  // [occurrences]
   std::uint32_t dim;
   SLOTWISE_HD const float* operator()(std::uint32_t i) const {
     return gradients + static_cast<std::size_t>(bags[i]) * dim;
   }
 };
 
+// The gradient of each occurrence otherwise: (bag gradient · weight) / divisor, and nothing where the divisor is 0.
+struct ScaledGradients {
+  const float* gradients;
+  const std::uint32_t* occurrences;  // [occurrences] their places in the batch
+  const std::uint32_t* bag_of;       // by place
+  const float* weights;              // by place, or null: all 1
+  const float* divisors;             // by bag, or null: all 1
+  std::uint32_t dim;
+
+  struct Item {
+    const float* gradient;
+    float weight;
+    float divisor;
+    SLOTWISE_HD float operator[](std::uint32_t element) const { return gradient[element] * weight / divisor; }
+  };
+
+  SLOTWISE_HD Item operator()(std::uint32_t i) const {
+    const std::uint32_t place = occurrences[i];
+    const std::uint32_t bag = bag_of[place];
+    const float weight = weights == nullptr ? 1.0F : weights[place];
+    const float divisor = divisors == nullptr ? 1.0F : divisors[bag];
+    const bool cancelled = divisor == 0.0F;
+    return {gradients + static_cast<std::size_t>(bag) * dim, cancelled ? 0.0F : weight,
+            cancelled ? 1.0F : divisor};
+  }
+};
+
 // sum[k] = source(0) + source(1) + ... + source(count - 1), this lane's elements of the chunk. REQUIRES: count >= 1.
 template <class Tile, class Chunk, class Source>
 SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, float (&sum)[Tile::kElements]) {
-  const float* first = source(0);
+  const auto first = source(0);
   for (std::uint32_t k = 0; k < Tile::kElements; ++k) sum[k] = chunk.Has(k) ? first[chunk.Element(k)] : 0.0F;
   for (std::uint32_t i = 1; i < count; ++i) {
-    const float* item = source(i);
+    const auto item = source(i);
     for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
       if (chunk.Has(k)) sum[k] += item[chunk.Element(k)];
     }
@@ -126,10 +162,10 @@ SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* 
 }
 
 // A tile a segment.
-template <class Optimizer>
+template <class Optimizer, class Source>
 struct UpdateShortRows {
   Segments segments;
-  BagGradients source;
+  Source source;
   RowsRef table;
   UpdateRule<Optimizer> rule;
 
@@ -230,6 +266,24 @@ struct UpdateLongRows {
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t s) const {
     UpdateRow(tile, rule, table.Record(segments.Row(long_segments[s])), table.dim, 1,
               [&](std::uint32_t) { return source(s); });
+  }
+};
+
+// A tile a segment: its last occurrence overwrites the row. Imports have one key a bag.
+struct AssignRows {
+  Segments segments;      // items: bags
+  const float* values;    // [bags][columns]
+  std::uint32_t columns;  // the whole record, or dim
+  float state;            // of a new row, for what `columns` leaves out
+  RowsRef table;
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t segment) const {
+    const std::uint32_t last = segments.begin[segment] + segments.Length(segment) - 1;
+    const float* value = values + static_cast<std::size_t>(segments.items[last]) * columns;
+    float* record = table.Record(segments.Row(segment));
+    for (std::uint32_t j = tile.lane(); j < columns; j += Tile::kLanes) record[j] = value[j];
+    for (std::uint32_t j = columns + tile.lane(); j < table.stride; j += Tile::kLanes) record[j] = state;
   }
 };
 

@@ -12,9 +12,11 @@ std::string Name(const StepId& step) {
 
 }  // namespace
 
-std::uint64_t RoundBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim) {
+std::uint64_t RoundBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim,
+                         bool weighted) {
   const std::uint64_t bags = samples * slots;
-  return keys * sizeof(Key) + (bags + 1) * sizeof(std::uint32_t) + bags * dim * sizeof(float);
+  return keys * (sizeof(Key) + (weighted ? sizeof(float) : 0)) + (bags + 1) * sizeof(std::uint32_t) +
+         bags * dim * sizeof(float);
 }
 
 void Agenda::AddTable(TableId table, std::uint32_t slots, std::uint32_t dim) {
@@ -66,7 +68,7 @@ void Agenda::AbsorbOne(Rank rank, const Announcement& announcement) {
   Round round;
   round.operation = announcement.operation;
   round.waiters = {ticket};
-  round.parts = {{ticket, announcement.samples, announcement.keys, 0}};
+  round.parts = {{ticket, announcement.samples, announcement.keys, 0, announcement.weighted}};
   if (announcement.operation == Operation::kCreateTable) {
     ready_.push_back(std::move(round));
     return;
@@ -78,6 +80,8 @@ void Agenda::AbsorbOne(Rank rank, const Announcement& announcement) {
   round.table = announcement.table;
   round.mode = announcement.mode;
   round.with_digest = announcement.with_digest;
+  round.with_state = announcement.with_state;
+  round.learning_rate = announcement.learning_rate;
   ready_.push_back(std::move(round));
 }
 
@@ -109,9 +113,9 @@ void Agenda::AbsorbPush(const Ticket& ticket, const Announcement& announcement, 
                                          " has " + std::to_string(step.parts) + " parts"));
   }
   step.waiters.push_back(ticket);
-  const RoundPart part{ticket, announcement.samples, announcement.keys, id.part};
+  const RoundPart part{ticket, announcement.samples, announcement.keys, id.part, announcement.weighted};
   if (!step.have.emplace(id.part, part).second) return;  // it came again: wait with the first
-  step.bytes += BytesOf(key.table, part.samples, part.keys);
+  step.bytes += BytesOf(key.table, part);
   if (step.bytes > limits_.max_round_bytes) {
     for (const Ticket& waiter : step.waiters) {
       Reply(waiter,
@@ -143,12 +147,13 @@ std::optional<Round> Agenda::Next() {
 }
 
 void Agenda::GatherLookups(Round& round) {
-  std::uint64_t bytes = BytesOf(round.table, round.parts[0].samples, round.parts[0].keys);
+  std::uint64_t bytes = BytesOf(round.table, round.parts[0]);
   std::erase_if(ready_, [&](const Round& other) {
-    if (other.operation != Operation::kLookup || other.table != round.table || other.mode != round.mode)
-      return false;
+    const bool alike = other.operation == Operation::kLookup && other.table == round.table &&
+                       other.mode == round.mode && other.parts[0].weighted == round.parts[0].weighted;
+    if (!alike) return false;
     const RoundPart& part = other.parts[0];
-    const std::uint64_t more = BytesOf(round.table, part.samples, part.keys);
+    const std::uint64_t more = BytesOf(round.table, part);
     if (bytes + more > limits_.max_round_bytes) return false;
     bytes += more;
     round.parts.push_back(part);
@@ -170,9 +175,9 @@ void Agenda::DropSteps(const Status& why, bool (*doomed)(const Step&, std::uint6
   });
 }
 
-std::uint64_t Agenda::BytesOf(TableId table, std::uint32_t samples, std::uint32_t keys) const {
+std::uint64_t Agenda::BytesOf(TableId table, const RoundPart& part) const {
   const TableState& state = tables_.at(table);
-  return RoundBytes(samples, keys, state.slots, state.dim);
+  return RoundBytes(part.samples, part.keys, state.slots, state.dim, part.weighted);
 }
 
 void Agenda::Reply(const Ticket& ticket, Status status, std::uint64_t table_step) {

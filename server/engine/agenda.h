@@ -4,12 +4,13 @@
 // rounds: nobody leads. It is a plain state machine without threads, clocks or messages.
 //
 // Order: what became ready first is done first. A lookup is ready at once and takes along the other ready lookups of
-// the same table and mode, as far as a round can hold them. A step is ready when all its parts are there; it has a
-// round of its own, because it is one optimizer update.
+// the same table and mode, and like it with or without weights, as far as a round can hold them. A step is ready when
+// all its parts are there; it has a round of its own, because it is one optimizer update.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_AGENDA_H_
 #define SLOTWISE_SERVER_ENGINE_AGENDA_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -38,6 +39,7 @@ struct RoundPart {
   std::uint32_t samples = 0;
   std::uint32_t keys = 0;
   std::uint32_t part = 0;  // of its step
+  bool weighted = false;
 };
 
 // What the ranks do next, together.
@@ -45,11 +47,15 @@ struct Round {
   Operation operation = Operation::kLookup;
   LookupMode mode = LookupMode::kTrain;
   bool with_digest = false;
+  bool with_state = false;
+  float learning_rate = 0;
   TableId table{0};
-  StepId step;  // of a push; `part` means nothing here
-  std::vector<RoundPart>
-      parts;  // in rank order; one rank's in the order they came. Pushes, creations: as announced
-  std::vector<Ticket> waiters;  // whom to tell how it went
+  StepId step;                   // of a push; `part` means nothing here
+  std::vector<RoundPart> parts;  // in rank order; one rank's in the order they came
+  std::vector<Ticket> waiters;   // whom to tell how it went
+
+  // Some part has weights: those of the others are all 1.
+  bool weighted() const { return std::ranges::any_of(parts, &RoundPart::weighted); }
 };
 
 // How a request ended without a round of its own.
@@ -64,8 +70,9 @@ struct AgendaLimits {
   std::uint64_t step_timeout_ms = 0;
 };
 
-// Bytes that a batch gathers on a rank: keys, offsets and one float for each bag's element.
-std::uint64_t RoundBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim);
+// Bytes that a batch gathers on a rank: keys, their weights, offsets and one float for each bag's element.
+std::uint64_t RoundBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim,
+                         bool weighted);
 
 class Agenda {
  public:
@@ -117,7 +124,7 @@ class Agenda {
   void AbsorbPush(const Ticket& ticket, const Announcement& announcement, TableState& table);
   void DropSteps(const Status& why, bool (*doomed)(const Step&, std::uint64_t), std::uint64_t value);
   void GatherLookups(Round& round);
-  std::uint64_t BytesOf(TableId table, std::uint32_t samples, std::uint32_t keys) const;
+  std::uint64_t BytesOf(TableId table, const RoundPart& part) const;
   void Reply(const Ticket& ticket, Status status, std::uint64_t table_step = 0);
 
   AgendaLimits limits_;

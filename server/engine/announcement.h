@@ -12,7 +12,18 @@
 
 namespace slotwise {
 
-enum class Operation : std::uint8_t { kLookup, kPush, kCreateTable, kDropTable, kSummarize };
+enum class Operation : std::uint8_t {
+  kLookup,
+  kPush,
+  kCreateTable,
+  kDropTable,
+  kSummarize,
+  kSetLearningRate,
+  kImport,
+  kErase,
+  kListKeys,
+  kReadRows,
+};
 
 // A request's number on the rank it came to.
 using TicketNumber = std::uint64_t;
@@ -21,10 +32,13 @@ struct Announcement {
   Operation operation = Operation::kLookup;
   LookupMode mode = LookupMode::kTrain;  // lookups
   bool with_digest = false;              // summaries
+  bool with_state = false;               // imports
+  bool weighted = false;                 // lookups and pushes
   TableId table{0};                      // all but kCreateTable
-  std::uint32_t samples = 0;             // lookups and pushes
+  std::uint32_t samples = 0;             // of what has a batch
   std::uint32_t keys = 0;
-  StepId step;  // pushes
+  float learning_rate = 0;  // kSetLearningRate
+  StepId step;              // pushes
   TicketNumber ticket = 0;
 };
 

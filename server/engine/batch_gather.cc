@@ -30,11 +30,15 @@ BatchLayout::BatchLayout(const Round& round, std::uint32_t slots, int ranks)
 }
 
 BatchGather::BatchGather(Device& device, Collective& collective)
-    : collective_(collective), device_keys_(device), device_offsets_(device), device_gradients_(device) {}
+    : collective_(collective),
+      device_keys_(device),
+      device_offsets_(device),
+      device_weights_(device),
+      device_gradients_(device) {}
 
 BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
   GatherOnHost(round, layout, part_of);
-  return OnDevice(layout);
+  return OnDevice(round, layout);
 }
 
 BatchGather::Step BatchGather::GatherStep(const Round& round, const BatchLayout& layout, std::uint32_t dim,
@@ -48,24 +52,28 @@ BatchGather::Step BatchGather::GatherStep(const Round& round, const BatchLayout&
   }
   collective_.AllGatherBlocks(Times(layout.bags_of, dim * sizeof(float)), gradients);
   if (!layout.in_part_order) PutInPartOrder(round, layout, dim);
-  return {OnDevice(layout), device_gradients_.From(gradients_.data(), layout.bags * dim)};
+  return {OnDevice(round, layout), device_gradients_.From(gradients_.data(), layout.bags * dim)};
 }
 
 void BatchGather::GatherOnHost(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
   Key* keys = keys_.Reserve(layout.keys);
   std::uint32_t* offsets = offsets_.Reserve(layout.bags + 1);
+  float* weights = round.weighted() ? weights_.Reserve(layout.keys) : nullptr;
   for (std::size_t p = 0; p < round.parts.size(); ++p) {
     const Ticket& ticket = round.parts[p].ticket;
     if (ticket.rank != collective_.rank()) continue;
     const BatchView part = part_of(ticket.number).view();
     const auto [first_bag, first_key] = layout.places[p];
     std::ranges::copy(part.keys, keys + first_key);
+    if (weights != nullptr && part.weights.empty()) std::fill_n(weights + first_key, part.keys.size(), 1.0F);
+    if (weights != nullptr) std::ranges::copy(part.weights, weights + first_key);
     for (std::size_t b = 0; b < part.bags(); ++b) {
       offsets[first_bag + b] = static_cast<std::uint32_t>(first_key + part.offsets[b]);
     }
   }
   offsets[layout.bags] = static_cast<std::uint32_t>(layout.keys);
   collective_.AllGatherBlocks(Times(layout.keys_of, sizeof(Key)), keys);
+  if (weights != nullptr) collective_.AllGatherBlocks(Times(layout.keys_of, sizeof(float)), weights);
   collective_.AllGatherBlocks(Times(layout.bags_of, sizeof(std::uint32_t)), offsets);
 }
 
@@ -76,6 +84,7 @@ void BatchGather::PutInPartOrder(const Round& round, const BatchLayout& layout, 
 
   Key* keys = ordered_keys_.Reserve(layout.keys);
   std::uint32_t* offsets = ordered_offsets_.Reserve(layout.bags + 1);
+  float* weights = round.weighted() ? ordered_weights_.Reserve(layout.keys) : nullptr;
   float* gradients = ordered_gradients_.Reserve(layout.bags * dim);
   std::size_t bag = 0;
   std::size_t key = 0;
@@ -84,6 +93,7 @@ void BatchGather::PutInPartOrder(const Round& round, const BatchLayout& layout, 
     const bool last = p + 1 == layout.places.size();
     const std::size_t bags = (last ? layout.bags : layout.places[p + 1].first_bag) - first_bag;
     std::copy_n(keys_.data() + first_key, round.parts[p].keys, keys + key);
+    if (weights != nullptr) std::copy_n(weights_.data() + first_key, round.parts[p].keys, weights + key);
     std::copy_n(gradients_.data() + first_bag * dim, bags * dim, gradients + bag * dim);
     for (std::size_t b = 0; b < bags; ++b) {
       offsets[bag + b] = static_cast<std::uint32_t>(offsets_.data()[first_bag + b] - first_key + key);
@@ -94,13 +104,16 @@ void BatchGather::PutInPartOrder(const Round& round, const BatchLayout& layout, 
   offsets[layout.bags] = static_cast<std::uint32_t>(layout.keys);
   std::swap(keys_, ordered_keys_);
   std::swap(offsets_, ordered_offsets_);
+  std::swap(weights_, ordered_weights_);
   std::swap(gradients_, ordered_gradients_);
 }
 
-BatchView BatchGather::OnDevice(const BatchLayout& layout) {
+BatchView BatchGather::OnDevice(const Round& round, const BatchLayout& layout) {
   const Key* keys = device_keys_.From(keys_.data(), layout.keys);
   const std::uint32_t* offsets = device_offsets_.From(offsets_.data(), layout.bags + 1);
-  return {{keys, layout.keys}, {offsets, layout.bags + 1}};
+  if (!round.weighted()) return {{keys, layout.keys}, {offsets, layout.bags + 1}};
+  const float* weights = device_weights_.From(weights_.data(), layout.keys);
+  return {{keys, layout.keys}, {offsets, layout.bags + 1}, {weights, layout.keys}};
 }
 
 }  // namespace slotwise

@@ -51,23 +51,25 @@ class BatchGather {
 
   struct Step {
     BatchView batch;
-    float* gradients;  // [bags][dim]
+    const float* gradients;  // [bags][dim]
   };
-  // The same with the gradients of the bags, parts in part order.
+  // The same with the gradients (or other values) of the bags, parts in part order.
   Step GatherStep(const Round& round, const BatchLayout& layout, std::uint32_t dim, const PartOf& part_of,
                   const GradientsOf& gradients_of);
 
  private:
   void GatherOnHost(const Round& round, const BatchLayout& layout, const PartOf& part_of);
   void PutInPartOrder(const Round& round, const BatchLayout& layout, std::uint32_t dim);
-  BatchView OnDevice(const BatchLayout& layout);
+  BatchView OnDevice(const Round& round, const BatchLayout& layout);
 
   Collective& collective_;
   HostScratch<Key> keys_, ordered_keys_;
   HostScratch<std::uint32_t> offsets_, ordered_offsets_;
+  HostScratch<float> weights_, ordered_weights_;  // of weighted rounds
   HostScratch<float> gradients_, ordered_gradients_;
   DeviceArray<Key> device_keys_;
   DeviceArray<std::uint32_t> device_offsets_;
+  DeviceArray<float> device_weights_;
   DeviceArray<float> device_gradients_;
 };
 

@@ -65,13 +65,28 @@ class Engine::Impl {
   static constexpr std::chrono::microseconds kLastPause{2000};
   static constexpr std::chrono::milliseconds kRecently{20};
 
+  // What a request's round gathers.
+  static std::uint64_t BytesOf(const BatchPart& batch, std::uint32_t slots, std::uint32_t dim) {
+    return RoundBytes(batch.samples, batch.keys.size(), slots, dim, batch.weights.size() > 0);
+  }
+  static std::uint64_t GatheredBytes(const ImportRequest& request, const TableOptions& table) {
+    const std::uint32_t state = StateFloats(table.optimizer.kind, table.dim);
+    return BytesOf(request.batch, 1, table.dim + (request.with_state ? state : 0));
+  }
+  static std::uint64_t GatheredBytes(const EraseRequest& request, const TableOptions&) {
+    return BytesOf(request.batch, 1, 0);
+  }
+  template <class Kind>
+  static std::uint64_t GatheredBytes(const Kind& request, const TableOptions& table) {
+    return BytesOf(request.batch, table.slots, table.dim);
+  }
+
   template <class Kind>
   Status CheckFits(const Kind& request) const {
     if constexpr (requires { request.batch; }) {
       const auto table = tables_.Find(request.table);
       if (!table) return NotFound("the table was dropped");
-      const std::uint64_t bytes = RoundBytes(request.batch.samples, request.batch.keys.size(),
-                                             table->options.slots, table->options.dim);
+      const std::uint64_t bytes = GatheredBytes(request, table->options);
       if (bytes > options_.max_round_bytes) {
         return ResourceExhausted("the batch gathers " + std::to_string(bytes) + " bytes, more than the " +
                                  std::to_string(options_.max_round_bytes) +
@@ -141,6 +156,11 @@ void Engine::Submit(PushRequest request) { impl_->Submit(std::move(request)); }
 void Engine::Submit(CreateTableRequest request) { impl_->Submit(std::move(request)); }
 void Engine::Submit(DropTableRequest request) { impl_->Submit(std::move(request)); }
 void Engine::Submit(SummarizeRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(SetLearningRateRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(ImportRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(EraseRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(ListKeysRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(ReadRowsRequest request) { impl_->Submit(std::move(request)); }
 std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }
 std::vector<TableInfo> Engine::ListTables() const { return impl_->tables().All(); }
 

@@ -56,6 +56,11 @@ class Engine {
   void Submit(CreateTableRequest request);
   void Submit(DropTableRequest request);
   void Submit(SummarizeRequest request);
+  void Submit(SetLearningRateRequest request);
+  void Submit(ImportRequest request);
+  void Submit(EraseRequest request);
+  void Submit(ListKeysRequest request);
+  void Submit(ReadRowsRequest request);
 
   // The tables there are, as of the last round.
   std::optional<TableInfo> FindTable(std::string_view name) const;

@@ -13,11 +13,20 @@ struct Overloaded : Visitors... {
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
-std::uint64_t Bytes(const BatchPart& batch) { return batch.keys.bytes() + batch.offsets.bytes(); }
+std::uint64_t Bytes(const BatchPart& batch) {
+  return batch.keys.bytes() + batch.offsets.bytes() + batch.weights.bytes();
+}
 
-void SetBatch(Announcement& announcement, const BatchPart& batch) {
+void Announce(Announcement& announcement, Operation operation, TableId table) {
+  announcement.operation = operation;
+  announcement.table = table;
+}
+
+void Announce(Announcement& announcement, Operation operation, TableId table, const BatchPart& batch) {
+  Announce(announcement, operation, table);
   announcement.samples = batch.samples;
   announcement.keys = static_cast<std::uint32_t>(batch.keys.size());
+  announcement.weighted = batch.weights.size() > 0;
 }
 
 }  // namespace
@@ -26,6 +35,9 @@ std::uint64_t BytesOf(const Request& request) {
   return std::visit(Overloaded{
                         [](const LookupRequest& r) { return Bytes(r.batch); },
                         [](const PushRequest& r) { return Bytes(r.batch) + r.gradients.bytes(); },
+                        [](const ImportRequest& r) { return Bytes(r.batch) + r.records.bytes(); },
+                        [](const EraseRequest& r) { return Bytes(r.batch); },
+                        [](const ReadRowsRequest& r) { return std::uint64_t{r.keys.size() * sizeof(Key)}; },
                         [](const auto&) { return std::uint64_t{0}; },
                     },
                     request);
@@ -35,27 +47,30 @@ Announcement Describe(const Request& request) {
   Announcement a;
   std::visit(Overloaded{
                  [&](const LookupRequest& r) {
-                   a.operation = Operation::kLookup;
-                   a.table = r.table;
+                   Announce(a, Operation::kLookup, r.table, r.batch);
                    a.mode = r.mode;
-                   SetBatch(a, r.batch);
                  },
                  [&](const PushRequest& r) {
-                   a.operation = Operation::kPush;
-                   a.table = r.table;
+                   Announce(a, Operation::kPush, r.table, r.batch);
                    a.step = r.step;
-                   SetBatch(a, r.batch);
                  },
                  [&](const CreateTableRequest&) { a.operation = Operation::kCreateTable; },
-                 [&](const DropTableRequest& r) {
-                   a.operation = Operation::kDropTable;
-                   a.table = r.table;
-                 },
+                 [&](const DropTableRequest& r) { Announce(a, Operation::kDropTable, r.table); },
                  [&](const SummarizeRequest& r) {
-                   a.operation = Operation::kSummarize;
-                   a.table = r.table;
+                   Announce(a, Operation::kSummarize, r.table);
                    a.with_digest = r.with_digest;
                  },
+                 [&](const SetLearningRateRequest& r) {
+                   Announce(a, Operation::kSetLearningRate, r.table);
+                   a.learning_rate = r.learning_rate;
+                 },
+                 [&](const ImportRequest& r) {
+                   Announce(a, Operation::kImport, r.table, r.batch);
+                   a.with_state = r.with_state;
+                 },
+                 [&](const EraseRequest& r) { Announce(a, Operation::kErase, r.table, r.batch); },
+                 [&](const ListKeysRequest& r) { Announce(a, Operation::kListKeys, r.table); },
+                 [&](const ReadRowsRequest& r) { Announce(a, Operation::kReadRows, r.table); },
              },
              request);
   return a;

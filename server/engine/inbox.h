@@ -19,7 +19,8 @@
 namespace slotwise {
 
 using Request =
-    std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest>;
+    std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest,
+                 SetLearningRateRequest, ImportRequest, EraseRequest, ListKeysRequest, ReadRowsRequest>;
 
 // Bytes of host memory that a request holds.
 std::uint64_t BytesOf(const Request& request);

@@ -13,8 +13,9 @@ void Operations::Lookup(const Round& round, Table& table) {
   const BatchView batch = gather_.Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
     return Held<LookupRequest>(ticket).batch;
   });
-  const Status prepared = round.mode == LookupMode::kTrain ? PrepareAndInsert(table, batch)
-                                                           : table.shard->Prepare(batch, false).status();
+  const Status prepared = round.mode == LookupMode::kTrain
+                              ? PrepareAndInsert(table, batch)
+                              : Agree(table.shard->Prepare(batch, false).status());
   if (!prepared.ok() && round.parts.size() > 1) return LookupOneByOne(round, table);
   if (!prepared.ok()) {
     return AnswerMine<LookupRequest>(round, [&](LookupRequest& request) { request.done(prepared); });
@@ -91,8 +92,9 @@ PooledValues Operations::PoolMine(Table& table, const BatchLayout& layout, const
 
   const std::size_t first_bag = std::accumulate(
       layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
-  table.shard->DivideByBagSize(batch.offsets.subspan(first_bag, layout.bags_of[me] + 1),
-                               pooled_.For(mine.get(), size));
+  const float* weights = batch.weights.empty() ? nullptr : batch.weights.data();
+  table.shard->DivideBags(batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights,
+                          pooled_.For(mine.get(), size));
   pooled_.To(mine.get(), size);
   return {mine, size};
 }

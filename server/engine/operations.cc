@@ -1,5 +1,6 @@
 #include "server/engine/operations.h"
 
+#include <array>
 #include <utility>
 #include <variant>
 
@@ -28,6 +29,16 @@ void Operations::Run(const Round& round) {
       return Summarize(round, table);
     case Operation::kDropTable:
       return DropTable(round);
+    case Operation::kSetLearningRate:
+      return SetLearningRate(round, table);
+    case Operation::kImport:
+      return Import(round, table);
+    case Operation::kErase:
+      return Erase(round, table);
+    case Operation::kListKeys:
+      return ListKeys(round, table);
+    case Operation::kReadRows:
+      return ReadRows(round, table);
     case Operation::kCreateTable:
       return;
   }
@@ -37,6 +48,13 @@ void Operations::Answer(const slotwise::Answer& answer) {
   Request request = Take(answer.ticket.number);
   if (!answer.status.ok()) return Refuse(request, answer.status);
   std::get<PushRequest>(request).done(answer.table_step);  // only pushes end well without a round
+}
+
+Status Operations::Agree(const Status& mine) {
+  std::array<std::uint64_t, 1> failed{mine.ok() ? 0U : 1U};
+  collective_.AllReduceSum(failed);
+  if (failed[0] == 0 || !mine.ok()) return mine;
+  return ResourceExhausted("another rank has no memory for the batch");
 }
 
 std::uint64_t Operations::TakeReleasedBytes() { return std::exchange(released_bytes_, 0); }

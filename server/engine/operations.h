@@ -41,7 +41,15 @@ class Operations {
   void CreateTable(const Round& round);         // table_operations.cc
   void DropTable(const Round& round);
   void Summarize(const Round& round, Table& table);
+  void SetLearningRate(const Round& round, Table& table);
+  void Import(const Round& round, Table& table);  // row_operations.cc
+  void Erase(const Round& round, Table& table);
+  // What one rank does alone: the others have no part in the round.
+  void ListKeys(const Round& round, Table& table);
+  void ReadRows(const Round& round, Table& table);
 
+  // OK if every rank's status is; else this rank's own, or that of a rank short of memory.
+  Status Agree(const Status& mine);
   // Prepares `batch` on every rank, and gives its new keys rows on all of them or, with a reason, on none.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
   // This rank's samples of the prepared batch, pooled over all ranks. `offsets` are its bags', in device memory.

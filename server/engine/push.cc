@@ -13,8 +13,9 @@ void Operations::Push(const Round& round, Table& table) {
 
   const Status prepared = PrepareAndInsert(table, step.batch);
   if (prepared.ok()) {
-    table.shard->DivideByBagSize(step.batch.offsets, step.gradients);
-    table.shard->Update(step.gradients, ScalarsOfStep(options.optimizer, table.steps + 1));
+    OptimizerOptions optimizer = options.optimizer;
+    optimizer.learning_rate = table.learning_rate;
+    table.shard->Update(step.gradients, ScalarsOfStep(optimizer, table.steps + 1));
     ++table.steps;
     agenda_.StepApplied(round, table.steps);
   }

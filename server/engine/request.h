@@ -43,8 +43,9 @@ struct BatchPart {
   std::uint32_t samples = 0;
   HostArray<Key> keys;
   HostArray<std::uint32_t> offsets;  // bags + 1, from 0
+  HostArray<float> weights;          // finite; empty: all 1
 
-  BatchView view() const { return {keys.span(), offsets.span()}; }
+  BatchView view() const { return {keys.span(), offsets.span(), weights.span()}; }
 };
 
 // float[samples · slots · dim]: a view into the round's output that keeps it alive.
@@ -84,9 +85,44 @@ struct DropTableRequest {
   std::function<void(Status)> done;
 };
 
+struct SetLearningRateRequest {
+  TableId table{0};
+  float learning_rate = 0;  // finite, above 0
+  std::function<void(Status)> done;
+};
+
+// Rows given and forgotten, one key a bag: bag b is batch.keys[b].
+struct ImportRequest {
+  TableId table{0};
+  BatchPart batch;
+  bool with_state = false;
+  HostArray<float> records;  // finite; float[keys][dim], or with_state [keys][dim + state]
+  std::function<void(Status)> done;
+};
+
+struct EraseRequest {
+  TableId table{0};
+  BatchPart batch;
+  std::function<void(Result<std::uint64_t>)> done;  // how many keys had a row
+};
+
+// The keys that this rank holds, in no order.
+struct ListKeysRequest {
+  TableId table{0};
+  std::function<void(Result<std::vector<Key>>)> done;
+};
+
+// The rows of those of `keys` that this rank holds.
+struct ReadRowsRequest {
+  TableId table{0};
+  std::vector<Key> keys;
+  std::function<void(Result<RowRecords>)> done;
+};
+
 // What all ranks together hold of a table.
 struct TableSummary {
   std::uint64_t steps = 0;
+  float learning_rate = 0;         // of the next step
   DigestSums digest;               // zeros unless asked for
   std::vector<ShardUsage> shards;  // in rank order
 };

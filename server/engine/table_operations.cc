@@ -1,4 +1,4 @@
-// Making, dropping and summarizing tables.
+// Making, dropping, summarizing and steering tables.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -43,7 +43,7 @@ void Operations::CreateTable(const Round& round) {
   }
 
   const TableId id{next_table_++};
-  tables_.Add(Table{{id, options}, std::move(*shard), 0});
+  tables_.Add(Table{{id, options}, std::move(*shard), 0, options.optimizer.learning_rate});
   agenda_.AddTable(id, options.slots, options.dim);
   // Whoever hears of the table may use it at any rank: so every rank must know it first.
   collective_.AllReduceSum(failed);
@@ -61,6 +61,9 @@ void Operations::DropTable(const Round& round) {
 void Operations::Summarize(const Round& round, Table& table) {
   TableSummary summary;
   summary.steps = table.steps;
+  OptimizerOptions optimizer = table.info.options.optimizer;
+  optimizer.learning_rate = table.learning_rate;
+  summary.learning_rate = LearningRateOfStep(optimizer, table.steps + 1);
   summary.shards = Everyones(collective_, table.shard->Usage());
   if (round.with_digest) {
     const DigestSums mine = table.shard->Digest();
@@ -69,6 +72,11 @@ void Operations::Summarize(const Round& round, Table& table) {
     summary.digest = {sums[0], sums[1]};
   }
   AnswerMine<SummarizeRequest>(round, [&](SummarizeRequest& request) { request.done(summary); });
+}
+
+void Operations::SetLearningRate(const Round& round, Table& table) {
+  table.learning_rate = round.learning_rate;
+  AnswerMine<SetLearningRateRequest>(round, [](SetLearningRateRequest& request) { request.done({}); });
 }
 
 }  // namespace slotwise

@@ -27,6 +27,7 @@ struct Table {
   TableInfo info;
   std::unique_ptr<Shard> shard;
   std::uint64_t steps = 0;  // optimizer steps applied
+  float learning_rate = 0;  // the options', or what was set since
 };
 
 class Tables {

@@ -9,7 +9,7 @@
 
 #include "server/rpc/call.h"
 #include "server/rpc/grpc_status.h"
-#include "server/rpc/table_options_proto.h"
+#include "wire/table_options_proto.h"
 
 namespace slotwise {
 namespace {
@@ -112,6 +112,7 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
     call->Succeed([&] {
       *reply->mutable_options() = ToProto(options);
       reply->set_steps(summary->steps);
+      reply->set_learning_rate(summary->learning_rate);
       for (const ShardUsage& shard : summary->shards) {
         v1::ShardInfo& info = *reply->add_shards();
         info.set_rows(shard.rows);
@@ -121,6 +122,27 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
     });
   };
   engine_.Submit(SummarizeRequest{.table = table->id, .with_digest = false, .done = std::move(done)});
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerContext* context,
+                                                        const v1::SetLearningRateRequest* request,
+                                                        v1::SetLearningRateReply*) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  const auto table = Find(request->table());
+  const Status legal = table.ok() ? ValidateLearningRate(request->learning_rate()) : table.status();
+  if (!legal.ok()) {
+    call->Fail(legal);
+    return reactor;
+  }
+  auto done = [call = std::move(call)](const Status& status) {
+    if (!status.ok()) return call->Fail(status);
+    call->Succeed([] {});
+  };
+  engine_.Submit(SetLearningRateRequest{
+      .table = table->id, .learning_rate = request->learning_rate(), .done = std::move(done)});
   return reactor;
 }
 

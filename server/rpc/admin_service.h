@@ -36,6 +36,9 @@ class AdminService final : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* DescribeTable(grpc::CallbackServerContext* context,
                                           const v1::DescribeTableRequest* request,
                                           v1::DescribeTableReply* reply) override;
+  grpc::ServerUnaryReactor* SetLearningRate(grpc::CallbackServerContext* context,
+                                            const v1::SetLearningRateRequest* request,
+                                            v1::SetLearningRateReply* reply) override;
   grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context,
                                         const v1::GetTopologyRequest* request,
                                         v1::GetTopologyReply* reply) override;

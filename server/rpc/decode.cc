@@ -7,9 +7,10 @@
 
 #include "server/rpc/finite.h"
 #include "server/rpc/grpc_status.h"
-#include "server/rpc/wire_reader.h"
+#include "server/rpc/wire_array.h"
 #include "slotwise/batch.h"
 #include "slotwise/v1/embedding.pb.h"
+#include "wire/wire_reader.h"
 
 namespace slotwise {
 namespace {
@@ -18,44 +19,47 @@ namespace {
 struct WireBatch {
   WireArray<Key> keys;
   WireArray<std::uint32_t> offsets;
+  WireArray<float> weights;
 };
 
-Status NotWhole(std::string_view field, std::size_t bytes, std::size_t element) {
-  return InvalidArgument(std::string(field) + " has " + std::to_string(bytes) + " bytes, not a multiple of " +
-                         std::to_string(element));
-}
-
-Result<TableInfo> TableNamed(const std::string& name, const FindTable& find_table) {
-  if (auto table = find_table(name)) return *table;
-  return NotFound("there is no table " + Quoted(name));
-}
-
-// One key a bag, for requests that leave the offsets out.
-Result<HostArray<std::uint32_t>> UnitOffsets(std::size_t keys, std::uint32_t samples, std::uint32_t slots) {
+// For requests that leave the offsets out.
+Status CheckOneKeyABag(std::size_t keys, std::uint32_t samples, std::uint32_t slots) {
   const std::uint64_t bags = std::uint64_t{samples} * slots;
-  if (keys != bags) {
-    return InvalidArgument("keys has " + std::to_string(keys) + " keys for " + std::to_string(bags) +
-                           " bags (samples " + std::to_string(samples) + " x slots " + std::to_string(slots) +
-                           "); without offsets, every bag has one key");
-  }
-  HostArray<std::uint32_t> offsets(keys + 1);
-  std::iota(offsets.data(), offsets.data() + offsets.size(), 0u);
-  return offsets;
+  if (keys == bags) return {};
+  return InvalidArgument("keys has " + std::to_string(keys) + " keys for " + std::to_string(bags) +
+                         " bags (samples " + std::to_string(samples) + " x slots " + std::to_string(slots) +
+                         "); without offsets, every bag has one key");
 }
 
-Result<BatchPart> CheckBatch(WireBatch wire, std::uint32_t samples, std::uint32_t slots) {
-  if (!wire.keys.whole()) return NotWhole("keys", wire.keys.bytes, sizeof(Key));
-  if (!wire.offsets.whole()) return NotWhole("offsets", wire.offsets.bytes, sizeof(std::uint32_t));
-
-  BatchPart part{
-      .samples = samples, .keys = std::move(wire.keys.values), .offsets = std::move(wire.offsets.values)};
-  if (part.offsets.size() == 0) {  // proto3 does not tell an absent array from an empty one
-    auto offsets = UnitOffsets(part.keys.size(), samples, slots);
-    if (!offsets.ok()) return offsets.status();
-    part.offsets = std::move(*offsets);
-    return part;
+// For tables without a combiner. REQUIRES: offsets that are valid.
+Status CheckUnitOffsets(std::span<const std::uint32_t> offsets) {
+  for (std::uint32_t bag = 0; bag < offsets.size(); ++bag) {
+    if (offsets[bag] == bag) continue;
+    return InvalidArgument("offsets[" + std::to_string(bag) + "] is " + std::to_string(offsets[bag]) +
+                           ": in a table without a combiner every bag has one key, so it must be " +
+                           std::to_string(bag));
   }
-  if (Status status = Validate(part.view(), samples, slots); !status.ok()) return status;
+  return {};
+}
+
+Result<BatchPart> CheckBatch(WireBatch wire, std::uint32_t samples, const TableOptions& table) {
+  if (Status status = CheckWhole("keys", wire.keys); !status.ok()) return status;
+  if (Status status = CheckWhole("offsets", wire.offsets); !status.ok()) return status;
+  if (Status status = CheckWhole("weights", wire.weights); !status.ok()) return status;
+
+  BatchPart part{.samples = samples,
+                 .keys = std::move(wire.keys.values),
+                 .offsets = std::move(wire.offsets.values),
+                 .weights = std::move(wire.weights.values)};
+  if (part.offsets.size() == 0) {  // proto3 does not tell an absent array from an empty one
+    if (Status status = CheckOneKeyABag(part.keys.size(), samples, table.slots); !status.ok()) return status;
+    part.offsets = UnitOffsets(part.keys.size());
+  }
+  if (Status status = Validate(part.view(), samples, table.slots); !status.ok()) return status;
+  if (Status status = CheckFinite("weights", part.weights.span()); !status.ok()) return status;
+  if (table.combiner == Combiner::kNone) {
+    if (Status status = CheckUnitOffsets(part.offsets.span()); !status.ok()) return status;
+  }
   return part;
 }
 
@@ -71,15 +75,24 @@ Result<LookupMode> ModeOf(v1::LookupMode mode) {
   }
 }
 
-Status CheckDataType(v1::DataType type) {
-  if (type == v1::DATA_TYPE_UNSPECIFIED || type == v1::DATA_TYPE_FLOAT32) return {};
-  return InvalidArgument("data_type is " + std::to_string(type) + ", which is no DataType");
+Result<DataType> DataTypeOf(v1::DataType type) {
+  switch (type) {
+    case v1::DATA_TYPE_UNSPECIFIED:
+    case v1::DATA_TYPE_FLOAT32:
+      return DataType::kFloat32;
+    case v1::DATA_TYPE_FLOAT16:
+      return DataType::kFloat16;
+    case v1::DATA_TYPE_BFLOAT16:
+      return DataType::kBFloat16;
+    default:
+      return InvalidArgument("data_type is " + std::to_string(type) + ", which is no DataType");
+  }
 }
 
 // The engine refuses what is larger than a round; this is protobuf's own limit, for rounds that are larger still.
-Status CheckReplySize(std::uint32_t samples, std::uint32_t width) {
+Status CheckReplySize(std::uint32_t samples, std::uint32_t width, DataType type) {
   constexpr std::uint64_t kMaxReply = (std::uint64_t{1} << 31) - 4096;
-  const std::uint64_t bytes = std::uint64_t{samples} * width * sizeof(float);
+  const std::uint64_t bytes = std::uint64_t{samples} * width * BytesOf(type);
   if (bytes <= kMaxReply) return {};
   return ResourceExhausted("samples is " + std::to_string(samples) + ": the reply would have " +
                            std::to_string(bytes) + " bytes, and a message holds at most " +
@@ -98,22 +111,31 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
   return step;
 }
 
-Status CheckGradients(const WireArray<float>& gradients, std::uint32_t samples, const TableOptions& table) {
+// As float32, however they were sent.
+Result<HostArray<float>> TakeGradients(WireNumbers wire, DataType type, std::uint32_t samples,
+                                       const TableOptions& table) {
   // At most 2^32 · 2^12 · 2^12 · 2^2: fits.
-  const std::uint64_t expected = std::uint64_t{samples} * table.slots * table.dim * sizeof(float);
-  if (gradients.bytes != expected) {
-    return InvalidArgument("gradients has " + std::to_string(gradients.bytes) + " bytes, but samples " +
+  const std::uint64_t count = std::uint64_t{samples} * table.slots * table.dim;
+  if (wire.bytes != count * BytesOf(type)) {
+    return InvalidArgument("gradients has " + std::to_string(wire.bytes) + " bytes, but samples " +
                            std::to_string(samples) + " x slots " + std::to_string(table.slots) + " x dim " +
-                           std::to_string(table.dim) + " float32 values are " + std::to_string(expected));
+                           std::to_string(table.dim) + " " + std::string(ToString(type)) + " values are " +
+                           std::to_string(count * BytesOf(type)));
   }
-  if (const auto place = FirstNonFinite(gradients.values.span())) {
+  HostArray<float> gradients = std::move(wire.words);
+  if (type != DataType::kFloat32) {
+    HostArray<float> wide(count);
+    Widen(reinterpret_cast<const std::byte*>(gradients.data()), type, wide.span());
+    gradients = std::move(wide);
+  }
+  if (const auto place = FirstNonFinite(gradients.span())) {
     const std::uint64_t bag = *place / table.dim;
     return InvalidArgument("gradients[" + std::to_string(*place) + "] is " +
-                           std::to_string(gradients.values.data()[*place]) + " (sample " +
+                           std::to_string(gradients.data()[*place]) + " (sample " +
                            std::to_string(bag / table.slots) + ", slot " + std::to_string(bag % table.slots) +
                            ", element " + std::to_string(*place % table.dim) + "); gradients must be finite");
   }
-  return {};
+  return gradients;
 }
 
 }  // namespace
@@ -122,50 +144,56 @@ Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTabl
   v1::LookupRequest message;
   WireBatch wire;
   const std::array arrays{Into(v1::LookupRequest::kKeysFieldNumber, wire.keys),
-                          Into(v1::LookupRequest::kOffsetsFieldNumber, wire.offsets)};
+                          Into(v1::LookupRequest::kOffsetsFieldNumber, wire.offsets),
+                          Into(v1::LookupRequest::kWeightsFieldNumber, wire.weights)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
 
   auto table = TableNamed(message.table(), find_table);
   if (!table.ok()) return table.status();
   auto mode = ModeOf(message.mode());
   if (!mode.ok()) return mode.status();
-  auto batch = CheckBatch(std::move(wire), message.samples(), table->options.slots);
+  auto type = DataTypeOf(message.data_type());
+  if (!type.ok()) return type.status();
+  auto batch = CheckBatch(std::move(wire), message.samples(), table->options);
   if (!batch.ok()) return batch.status();
   const std::uint32_t width = table->options.slots * table->options.dim;
-  if (Status status = CheckReplySize(message.samples(), width); !status.ok()) return status;
+  if (Status status = CheckReplySize(message.samples(), width, *type); !status.ok()) return status;
 
   DecodedLookup decoded;
   decoded.request.table = table->id;
   decoded.request.mode = *mode;
   decoded.request.batch = std::move(*batch);
   decoded.width = width;
+  decoded.data_type = *type;
   return decoded;
 }
 
 Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& find_table) {
   v1::PushRequest message;
   WireBatch wire;
-  WireArray<float> gradients;
+  WireNumbers wire_gradients;
   const std::array arrays{Into(v1::PushRequest::kKeysFieldNumber, wire.keys),
                           Into(v1::PushRequest::kOffsetsFieldNumber, wire.offsets),
-                          Into(v1::PushRequest::kGradientsFieldNumber, gradients)};
+                          Into(v1::PushRequest::kWeightsFieldNumber, wire.weights),
+                          Into(v1::PushRequest::kGradientsFieldNumber, wire_gradients)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
 
   auto table = TableNamed(message.table(), find_table);
   if (!table.ok()) return table.status();
   auto step = StepOf(message);
   if (!step.ok()) return step.status();
-  if (Status status = CheckDataType(message.data_type()); !status.ok()) return status;
-  auto batch = CheckBatch(std::move(wire), message.samples(), table->options.slots);
+  auto type = DataTypeOf(message.data_type());
+  if (!type.ok()) return type.status();
+  auto batch = CheckBatch(std::move(wire), message.samples(), table->options);
   if (!batch.ok()) return batch.status();
-  if (Status status = CheckGradients(gradients, message.samples(), table->options); !status.ok())
-    return status;
+  auto gradients = TakeGradients(std::move(wire_gradients), *type, message.samples(), table->options);
+  if (!gradients.ok()) return gradients.status();
 
   PushRequest request;
   request.table = table->id;
   request.step = *step;
   request.batch = std::move(*batch);
-  request.gradients = std::move(gradients.values);
+  request.gradients = std::move(*gradients);
   return request;
 }
 

@@ -9,22 +9,18 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
-#include <functional>
-#include <optional>
-#include <string_view>
 
-#include "server/engine/engine.h"
 #include "server/engine/request.h"
+#include "server/rpc/decode_fields.h"
+#include "slotwise/data_type.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
 
-// Engine::FindTable, or a test's own.
-using FindTable = std::function<std::optional<TableInfo>(std::string_view)>;
-
 struct DecodedLookup {
-  LookupRequest request;    // all but `done`
-  std::uint32_t width = 0;  // elements a sample: slots · dim
+  LookupRequest request;                    // all but `done`
+  std::uint32_t width = 0;                  // elements a sample: slots · dim
+  DataType data_type = DataType::kFloat32;  // of the reply
 };
 
 Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTable& find_table);

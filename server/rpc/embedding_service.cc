@@ -1,13 +1,116 @@
 #include "server/rpc/embedding_service.h"
 
 #include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "server/rpc/call.h"
 #include "server/rpc/encode.h"
+#include "wire/nested.h"
 
 namespace slotwise {
+
+namespace {
+
+// What becomes of one request: its encoded reply, or why there is none.
+using Answer = std::function<void(Result<grpc::ByteBuffer>)>;
+
+Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply) {
+  return [call = std::move(call), reply](Result<grpc::ByteBuffer> encoded) {
+    if (!encoded.ok()) return call->Fail(encoded.status());
+    call->Succeed([&] { *reply = std::move(*encoded); });
+  };
+}
+
+// Hands a decoded request to the engine; `answer` hears the end.
+void Submit(Engine& engine, DecodedLookup decoded, Answer answer) {
+  LookupRequest request = std::move(decoded.request);
+  request.done = [answer = std::move(answer), samples = request.batch.samples, width = decoded.width,
+                  type = decoded.data_type](Result<PooledValues> values) {
+    if (!values.ok()) return answer(values.status());
+    answer(EncodeLookupReply(samples, width, type, std::move(*values)));
+  };
+  engine.Submit(std::move(request));
+}
+
+void Submit(Engine& engine, PushRequest request, Answer answer) {
+  request.done = [answer = std::move(answer)](const Result<std::uint64_t>& table_step) {
+    if (!table_step.ok()) return answer(table_step.status());
+    answer(EncodePushReply(*table_step));
+  };
+  engine.Submit(std::move(request));
+}
+
+// The field of the replies, in LookupManyReply and PushManyReply alike.
+constexpr int kReplies = 1;
+static_assert(int{v1::LookupManyReply::kRepliesFieldNumber} == kReplies &&
+              int{v1::PushManyReply::kRepliesFieldNumber} == kReplies);
+
+// Several requests that are answered together, once all have ended: by the first refusal in their order, if there is
+// one. Thread-safe: they may end on any thread.
+class Together {
+ public:
+  Together(std::string_view field, std::size_t count, Answer answer)
+      : field_(field), replies_(count), waiting_(count), answer_(std::move(answer)) {}
+
+  void End(std::size_t index, Result<grpc::ByteBuffer> reply) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (reply.ok()) {
+        replies_[index] = std::move(*reply);
+      } else if (index < refused_) {
+        refused_ = index;
+        why_ = reply.status();
+      }
+      if (--waiting_ > 0) return;
+    }
+    if (refused_ < replies_.size()) return answer_(At(field_, refused_, why_));
+    answer_(JoinMessages(kReplies, replies_));
+  }
+
+  // `why`, with the place in the request.
+  static Status At(std::string_view field, std::size_t index, const Status& why) {
+    return {why.code(), std::string(field) + "[" + std::to_string(index) + "]: " + why.message()};
+  }
+
+ private:
+  const std::string_view field_;
+  std::mutex mutex_;
+  std::vector<grpc::ByteBuffer> replies_;
+  std::size_t waiting_;
+  std::size_t refused_ = std::numeric_limits<std::size_t>::max();
+  Status why_;
+  Answer answer_;
+};
+
+// Decodes all of a request's messages before the engine hears of any.
+template <class Decode>
+void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std::string_view field,
+                std::string_view type, Decode decode, const Answer& answer) {
+  const auto messages = SplitMessages(request, number, type);
+  if (!messages.ok()) return answer(messages.status());
+  if (messages->empty()) return answer(JoinMessages(kReplies, {}));
+  std::vector<std::decay_t<decltype(*decode(request))>> all;
+  for (const grpc::ByteBuffer& message : *messages) {
+    auto decoded = decode(message);
+    if (!decoded.ok()) return answer(Together::At(field, all.size(), decoded.status()));
+    all.push_back(std::move(*decoded));
+  }
+  const auto together = std::make_shared<Together>(field, all.size(), answer);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    Submit(engine, std::move(all[i]),
+           [together, i](Result<grpc::ByteBuffer> reply) { together->End(i, std::move(reply)); });
+  }
+}
+
+}  // namespace
 
 EmbeddingService::EmbeddingService(Engine& engine, Gate& gate, std::chrono::milliseconds default_deadline)
     : engine_(engine),
@@ -21,17 +124,8 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   auto decoded = DecodeLookup(*request, find_table_);
-  if (!decoded.ok()) {
-    call->Fail(decoded.status());
-    return reactor;
-  }
-  const std::uint32_t samples = decoded->request.batch.samples;
-  const std::uint32_t width = decoded->width;
-  decoded->request.done = [call = std::move(call), reply, samples, width](Result<PooledValues> values) {
-    if (!values.ok()) return call->Fail(values.status());
-    call->Succeed([&] { *reply = EncodeLookupReply(samples, width, std::move(*values)); });
-  };
-  engine_.Submit(std::move(decoded->request));
+  const Answer answer = AnswerTo(std::move(call), reply);
+  decoded.ok() ? Submit(engine_, std::move(*decoded), answer) : answer(decoded.status());
   return reactor;
 }
 
@@ -41,15 +135,35 @@ grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* co
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   auto decoded = DecodePush(*request, find_table_);
-  if (!decoded.ok()) {
-    call->Fail(decoded.status());
-    return reactor;
-  }
-  decoded->done = [call = std::move(call), reply](Result<std::uint64_t> table_step) {
-    if (!table_step.ok()) return call->Fail(table_step.status());
-    call->Succeed([&] { *reply = EncodePushReply(*table_step); });
-  };
-  engine_.Submit(std::move(*decoded));
+  const Answer answer = AnswerTo(std::move(call), reply);
+  decoded.ok() ? Submit(engine_, std::move(*decoded), answer) : answer(decoded.status());
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* EmbeddingService::LookupMany(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  SubmitMany(
+      engine_, *request, v1::LookupManyRequest::kLookupsFieldNumber, "lookups",
+      "slotwise.v1.LookupManyRequest",
+      [this](const grpc::ByteBuffer& message) { return DecodeLookup(message, find_table_); },
+      AnswerTo(std::move(call), reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* EmbeddingService::PushMany(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  SubmitMany(
+      engine_, *request, v1::PushManyRequest::kPushesFieldNumber, "pushes", "slotwise.v1.PushManyRequest",
+      [this](const grpc::ByteBuffer& message) { return DecodePush(message, find_table_); },
+      AnswerTo(std::move(call), reply));
   return reactor;
 }
 

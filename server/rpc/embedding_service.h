@@ -1,6 +1,6 @@
 // The data path's service: decode, hand to the engine, encode what comes back.
 //
-// Lookup and Push take and give raw byte buffers, so that the arrays are copied once on the way in and not at all on
+// All methods take and give raw byte buffers, so that the arrays are copied once on the way in and not at all on
 // the way out; on the wire they are the plain messages of embedding.proto.
 // Thread-safety: safe; gRPC calls it from many threads.
 #ifndef SLOTWISE_SERVER_RPC_EMBEDDING_SERVICE_H_
@@ -15,8 +15,10 @@
 
 namespace slotwise {
 
-class EmbeddingService final : public v1::Embedding::WithRawCallbackMethod_Lookup<
-                                   v1::Embedding::WithRawCallbackMethod_Push<v1::Embedding::Service>> {
+class EmbeddingService final
+    : public v1::Embedding::WithRawCallbackMethod_Lookup<
+          v1::Embedding::WithRawCallbackMethod_Push<v1::Embedding::WithRawCallbackMethod_LookupMany<
+              v1::Embedding::WithRawCallbackMethod_PushMany<v1::Embedding::Service>>>> {
  public:
   // `engine` and `gate` outlive the service.
   EmbeddingService(Engine& engine, Gate& gate, std::chrono::milliseconds default_deadline);
@@ -25,6 +27,10 @@ class EmbeddingService final : public v1::Embedding::WithRawCallbackMethod_Looku
                                    grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* Push(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                  grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* LookupMany(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* PushMany(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* reply) override;
 
  private:
   Engine& engine_;

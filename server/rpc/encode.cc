@@ -1,40 +1,72 @@
 #include "server/rpc/encode.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/wire_format_lite.h>
+#include <grpc/slice.h>
 #include <grpcpp/support/slice.h>
 
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "slotwise/v1/embedding.pb.h"
+#include "slotwise/v1/rows.pb.h"
+#include "wire/wire_writer.h"
 
 namespace slotwise {
 namespace {
 
-using google::protobuf::internal::WireFormatLite;
-using google::protobuf::io::CodedOutputStream;
-using google::protobuf::io::StringOutputStream;
+v1::DataType ToProto(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return v1::DATA_TYPE_FLOAT32;
+    case DataType::kFloat16:
+      return v1::DATA_TYPE_FLOAT16;
+    case DataType::kBFloat16:
+      return v1::DATA_TYPE_BFLOAT16;
+  }
+  return v1::DATA_TYPE_UNSPECIFIED;
+}
 
 // The reply's small fields, then the tag and the length of `values`, whose bytes follow.
-std::string HeaderOf(std::uint32_t samples, std::uint32_t width, std::size_t value_bytes) {
+std::string HeaderOf(std::uint32_t samples, std::uint32_t width, DataType type, std::size_t values) {
   v1::LookupReply reply;
   reply.set_samples(samples);
   reply.set_width(width);
-  reply.set_data_type(v1::DATA_TYPE_FLOAT32);
+  reply.set_data_type(ToProto(type));
   std::string header = reply.SerializeAsString();
-  if (value_bytes == 0) return header;  // proto3 leaves an empty field out
-
-  StringOutputStream stream(&header);  // appends
-  CodedOutputStream out(&stream);
-  out.WriteTag(WireFormatLite::MakeTag(v1::LookupReply::kValuesFieldNumber,
-                                       WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
-  out.WriteVarint64(value_bytes);
-  out.Trim();
+  AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, values * BytesOf(type), header);
   return header;
+}
+
+grpc::ByteBuffer Serialized(const google::protobuf::MessageLite& message) {
+  const grpc::Slice bytes(message.SerializeAsString());
+  return {&bytes, 1};
+}
+
+// A slice of `size` bytes, to be written.
+std::pair<grpc::Slice, std::byte*> NewSlice(std::size_t size) {
+  grpc_slice slice = grpc_slice_malloc_large(size);  // small ones may lie within the slice itself
+  auto* bytes = reinterpret_cast<std::byte*>(GRPC_SLICE_START_PTR(slice));
+  return {grpc::Slice(slice, grpc::Slice::STEAL_REF), bytes};
+}
+
+grpc::Slice Narrowed(const PooledValues& values, DataType type) {
+  auto [slice, bytes] = NewSlice(values.size * BytesOf(type));
+  Narrow({values.values.get(), values.size}, type, bytes);
+  return slice;
+}
+
+// Columns [first, first + count) of the records, row by row.
+grpc::Slice Columns(const RowRecords& rows, std::size_t stride, std::size_t first, std::size_t count) {
+  auto [slice, bytes] = NewSlice(rows.keys.size() * count * sizeof(float));
+  for (std::size_t row = 0; row < rows.keys.size(); ++row) {
+    std::memcpy(bytes + row * count * sizeof(float), &rows.records[row * stride + first],
+                count * sizeof(float));
+  }
+  return slice;
 }
 
 // A slice over the values' own memory; its last reference lets go of them.
@@ -49,18 +81,52 @@ grpc::Slice Share(PooledValues values) {
 
 }  // namespace
 
-grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values) {
-  const grpc::Slice header(HeaderOf(samples, width, values.size * sizeof(float)));
+grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, DataType type,
+                                   PooledValues values) {
+  const grpc::Slice header(HeaderOf(samples, width, type, values.size));
   if (values.size == 0) return {&header, 1};
-  const std::array slices{header, Share(std::move(values))};
+  const std::array slices{header,
+                          type == DataType::kFloat32 ? Share(std::move(values)) : Narrowed(values, type)};
   return {slices.data(), slices.size()};
 }
 
 grpc::ByteBuffer EncodePushReply(std::uint64_t table_step) {
   v1::PushReply reply;
   reply.set_table_step(table_step);
-  const grpc::Slice bytes(reply.SerializeAsString());
-  return {&bytes, 1};
+  return Serialized(reply);
+}
+
+grpc::ByteBuffer EncodeImportReply(std::uint64_t rows) {
+  v1::ImportReply reply;
+  reply.set_rows(rows);
+  return Serialized(reply);
+}
+
+grpc::ByteBuffer EncodeEraseReply(std::uint64_t rows) {
+  v1::EraseReply reply;
+  reply.set_rows(rows);
+  return Serialized(reply);
+}
+
+grpc::ByteBuffer EncodeExportReply(const RowRecords& rows, std::uint32_t dim, std::uint32_t state_size,
+                                   bool with_state) {
+  const std::size_t stride = std::size_t{dim} + state_size;
+  const std::size_t state = with_state ? state_size : 0;
+  v1::ExportReply reply;
+  reply.set_dim(dim);
+  reply.set_state_size(static_cast<std::uint32_t>(state));
+  std::string header = reply.SerializeAsString();
+
+  std::vector<grpc::Slice> slices;
+  const auto add = [&](int field, grpc::Slice array) {
+    AppendArrayHeader(field, array.size(), header);
+    slices.emplace_back(std::exchange(header, {}));
+    slices.push_back(std::move(array));
+  };
+  add(v1::ExportReply::kKeysFieldNumber, {rows.keys.data(), rows.keys.size() * sizeof(Key)});
+  add(v1::ExportReply::kValuesFieldNumber, Columns(rows, stride, 0, dim));
+  if (state > 0) add(v1::ExportReply::kStateFieldNumber, Columns(rows, stride, dim, state));
+  return {slices.data(), slices.size()};
 }
 
 }  // namespace slotwise

@@ -1,4 +1,4 @@
-// Replies to bytes. The values of a lookup are not copied: gRPC sends them from where the round left them.
+// Replies to bytes. A lookup's float32 values are not copied: gRPC sends them from where the round left them.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_RPC_ENCODE_H_
 #define SLOTWISE_SERVER_RPC_ENCODE_H_
@@ -8,15 +8,27 @@
 #include <cstdint>
 
 #include "server/engine/request.h"
+#include "slotwise/data_type.h"
 
 namespace slotwise {
 
-// A v1.LookupReply. The buffer keeps `values` alive until gRPC has sent it.
+// A v1.LookupReply. As float32 the buffer shares `values`, and keeps them alive until gRPC has sent it; narrower types
+// are written into memory of the buffer's own.
 // REQUIRES: values.size = samples · width.
-grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values);
+grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, DataType type,
+                                   PooledValues values);
 
 // A v1.PushReply.
 grpc::ByteBuffer EncodePushReply(std::uint64_t table_step);
+
+// A v1.ImportReply, a v1.EraseReply.
+grpc::ByteBuffer EncodeImportReply(std::uint64_t rows);
+grpc::ByteBuffer EncodeEraseReply(std::uint64_t rows);
+
+// A v1.ExportReply of records of `dim` values and `state_size` floats of state, of which `with_state` sends the latter.
+// REQUIRES: rows.records.size() = rows.keys.size() · (dim + state_size).
+grpc::ByteBuffer EncodeExportReply(const RowRecords& rows, std::uint32_t dim, std::uint32_t state_size,
+                                   bool with_state);
 
 }  // namespace slotwise
 

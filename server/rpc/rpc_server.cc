@@ -10,6 +10,7 @@
 #include "server/rpc/bind_error.h"
 #include "server/rpc/embedding_service.h"
 #include "server/rpc/library_logs.h"
+#include "server/rpc/rows_service.h"
 
 namespace slotwise {
 namespace {
@@ -43,6 +44,7 @@ class RpcServer::Impl {
  public:
   Impl(const RpcOptions& options, Engine& engine)
       : embedding_(engine, gate_, options.default_deadline),
+        rows_(engine, gate_, options.default_deadline),
         admin_(engine, gate_, options.max_message_bytes, options.default_deadline) {}
 
   Status Listen(const RpcOptions& options) {
@@ -50,6 +52,7 @@ class RpcServer::Impl {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&embedding_);
+    builder.RegisterService(&rows_);
     builder.RegisterService(&admin_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
     SetChannelArguments(builder);
@@ -87,11 +90,13 @@ class RpcServer::Impl {
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
     health->SetServingStatus("", serving);
     health->SetServingStatus(v1::Embedding::service_full_name(), serving);
+    health->SetServingStatus(v1::Rows::service_full_name(), serving);
     health->SetServingStatus(v1::Admin::service_full_name(), serving);
   }
 
   Gate gate_;
   EmbeddingService embedding_;
+  RowsService rows_;
   AdminService admin_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;  // destroyed before the services it calls

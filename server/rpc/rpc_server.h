@@ -1,4 +1,4 @@
-// The gRPC server of one rank: Slotwise's two services, the standard health service and reflection.
+// The gRPC server of one rank: Slotwise's three services, the standard health service and reflection.
 //
 // Thread-safety: Open from any thread; the rest from the thread that owns it.
 #ifndef SLOTWISE_SERVER_RPC_RPC_SERVER_H_

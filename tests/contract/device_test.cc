@@ -51,7 +51,7 @@ TEST_P(ADevice, MakesShardsThatBeginEmpty) {
   ASSERT_TRUE(made.ok()) << made.status().message();
   Shard& shard = **made;
   EXPECT_EQ(shard.Usage().rows, 0u);
-  EXPECT_TRUE(shard.Export().empty());
+  EXPECT_TRUE(shard.Keys().empty());
   EXPECT_EQ(shard.Digest(), (DigestSums{0, 0})) << "a sum over no rows";
 }
 

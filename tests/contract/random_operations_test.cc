@@ -43,8 +43,9 @@ class RandomOperations : public ContractTest {
     CheckedTable table(device(), RandomOptions(random), ranks);
     for (int i = 0; i < 30 && !HasFailure(); ++i) {
       SCOPED_TRACE("operation " + std::to_string(i));
-      const Batch batch = RandomShapedBatch(random);
-      const std::uint64_t operation = random.Below(10);
+      Batch batch = RandomShapedBatch(random);
+      if (random.OneIn(3)) AddRandomWeights(random, batch);
+      const std::uint64_t operation = random.Below(12);
       if (operation < 4) {
         table.PushRandom(batch, random);
       } else if (operation < 6) {
@@ -53,8 +54,18 @@ class RandomOperations : public ContractTest {
         const DigestSums before = table.shards().Digest();
         table.Lookup(batch, LookupMode::kEval);
         EXPECT_EQ(table.shards().Digest(), before);
-      } else {
+      } else if (operation < 10) {
         table.ExpectRowsMatch();
+      } else {
+        std::vector<std::uint64_t> keys;
+        for (const Key key : batch.keys) {
+          if (random.OneIn(2)) keys.push_back(Value(key));
+        }
+        if (operation == 10) {
+          table.Erase(keys);
+        } else {
+          table.ImportRandom(keys, random.OneIn(2), random);
+        }
       }
     }
     table.ExpectRowsMatch();

@@ -84,7 +84,7 @@ TEST_P(Shards, HoldExactlyTheKeysThatTheBucketMapGivesThem) {
     table.PushRandom(OneKeyABag(SpecialKeys()), random);
     table.Lookup(OneKeyABag(KeyRange(4000, 2000)), LookupMode::kEval);
     for (int rank = 0; rank < 3; ++rank) {
-      for (const ExportedRow& row : table.shards().shard(rank).Export()) {
+      for (const ExportedRow& row : ExportOf(table.shards().shard(rank), table.options())) {
         ASSERT_EQ(owners[OracleBucket(Value(row.key))], rank) << "key " << Value(row.key);
       }
     }

@@ -90,7 +90,7 @@ TEST(Agenda, KeepsTablesAndModesApartAndTheirOrder) {
 }
 
 TEST(Agenda, PutsTheRestInTheNextRoundWhenARoundIsFull) {
-  const std::uint64_t two = 2 * RoundBytes(4, 8, 2, 8);
+  const std::uint64_t two = 2 * RoundBytes(4, 8, 2, 8, false);
   Agenda agenda = MakeAgenda(two);
   Hear(agenda, {Says({Lookup(1), Lookup(2)}), Says({Lookup(3)})});
   EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1, 2}));
@@ -181,7 +181,7 @@ TEST(Agenda, RefusesAPartThatCountsThePartsDifferently) {
 }
 
 TEST(Agenda, RefusesAStepThatGrowsLargerThanARound) {
-  Agenda agenda = MakeAgenda(RoundBytes(4, 8, 2, 8));
+  Agenda agenda = MakeAgenda(RoundBytes(4, 8, 2, 8, false));
   Hear(agenda, {Says({Push(1, {9, 1, 0, 2}), Push(2, {9, 1, 1, 2})})});
   EXPECT_FALSE(agenda.HasReady());
   const auto answers = agenda.TakeAnswers();
@@ -223,7 +223,7 @@ TEST(Agenda, AnswersEveryRequestOnceWhateverComes) {
   constexpr std::uint64_t kSeed = 20261121;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   std::mt19937_64 random(kSeed);
-  Agenda agenda = MakeAgenda(10 * RoundBytes(4, 8, 2, 8));
+  Agenda agenda = MakeAgenda(10 * RoundBytes(4, 8, 2, 8, false));
   std::vector<int> answered(1, 0);
   const auto count = [&] {
     for (const Answer& answer : agenda.TakeAnswers()) ++answered.at(answer.ticket.number);

@@ -29,6 +29,7 @@ struct Bags {
   std::uint32_t samples;
   std::vector<std::uint64_t> keys;
   std::vector<std::uint32_t> offsets;
+  std::vector<float> weights = {};
 };
 
 BatchPart PartOf(const Bags& bags) {
@@ -38,7 +39,16 @@ BatchPart PartOf(const Bags& bags) {
   for (std::size_t i = 0; i < bags.keys.size(); ++i) part.keys.data()[i] = Key{bags.keys[i]};
   part.offsets = HostArray<std::uint32_t>(bags.offsets.size());
   std::ranges::copy(bags.offsets, part.offsets.data());
+  part.weights = HostArray<float>(bags.weights.size());
+  std::ranges::copy(bags.weights, part.weights.data());
   return part;
+}
+
+// One key a bag, of one slot.
+Bags UnitBags(const std::vector<std::uint64_t>& keys) {
+  Bags bags{static_cast<std::uint32_t>(keys.size()), keys, {0}};
+  for (std::uint32_t i = 1; i <= keys.size(); ++i) bags.offsets.push_back(i);
+  return bags;
 }
 
 // An engine that runs on a thread of its own, with calls that wait for their answers.
@@ -91,6 +101,32 @@ class RunningEngine {
   }
   TableSummary Summarize(TableId table) {
     return *Ask<TableSummary>([&](auto done) { engine_.Submit(SummarizeRequest{table, true, done}); });
+  }
+  Status Import(TableId table, const std::vector<std::uint64_t>& keys, const std::vector<float>& records,
+                bool with_state = false) {
+    auto answer = std::make_shared<std::promise<Status>>();
+    HostArray<float> array(records.size());
+    std::ranges::copy(records, array.data());
+    engine_.Submit(ImportRequest{table, PartOf(UnitBags(keys)), with_state, std::move(array),
+                                 [answer](const Status& status) { answer->set_value(status); }});
+    return answer->get_future().get();
+  }
+  std::uint64_t Erase(TableId table, const std::vector<std::uint64_t>& keys) {
+    return *Ask<std::uint64_t>([&](auto done) {
+      engine_.Submit(EraseRequest{table, PartOf(UnitBags(keys)), done});
+    });
+  }
+  std::vector<Key> ListKeys(TableId table) {
+    return *Ask<std::vector<Key>>([&](auto done) { engine_.Submit(ListKeysRequest{table, done}); });
+  }
+  RowRecords ReadRows(TableId table, const std::vector<Key>& keys) {
+    return *Ask<RowRecords>([&](auto done) { engine_.Submit(ReadRowsRequest{table, keys, done}); });
+  }
+  void SetLearningRate(TableId table, float rate) {
+    auto answer = std::make_shared<std::promise<Status>>();
+    engine_.Submit(
+        SetLearningRateRequest{table, rate, [answer](const Status& status) { answer->set_value(status); }});
+    EXPECT_TRUE(answer->get_future().get().ok());
   }
   Status Drop(TableId table) {
     auto answer = std::make_shared<std::promise<Status>>();
@@ -317,6 +353,91 @@ TEST_F(EngineTest, ATooLargeBatchIsRefusedAtOnce) {
   EXPECT_EQ(ranks().Lookup(table, {4, {}, std::vector<std::uint32_t>(9, 0)}).status().code(),
             StatusCode::kResourceExhausted);
   EXPECT_TRUE(ranks().Lookup(table, {1, {}, {0, 0, 0}}).ok());
+  Meet();
+}
+
+// Every other rank's part has weights; those without count 1.
+TEST_F(EngineTest, AStepMayHavePartsWithWeightsAndPartsWithout) {
+  const TableId table = ranks().Create(Ones());
+  const auto part =
+      static_cast<std::uint32_t>(size() - 1 - me());  // so parts come in another order than ranks
+  const bool weighted = part % 2 == 1;
+  const Bags bags{1, {7, 8}, {0, 1, 2}, weighted ? std::vector<float>{3.0F, 0.5F} : std::vector<float>{}};
+  const StepId step{5, 1, part, static_cast<std::uint32_t>(size())};
+  ASSERT_TRUE(ranks().Push(table, step, bags, {1, 1, 1, 1, 2, 2, 2, 2}).ok());
+  const auto weighted_parts = static_cast<float>(size() / 2);
+  const auto others = static_cast<float>(size()) - weighted_parts;
+  const float seven = 1.0F - (3.0F * weighted_parts + others);
+  const float eight = 1.0F - (2.0F * 0.5F * weighted_parts + 2.0F * others);
+  const auto rows = ranks().Lookup(table, {1, {7, 8}, {0, 1, 2}}, LookupMode::kEval);
+  EXPECT_EQ(*rows, (std::vector<float>{seven, seven, seven, seven, eight, eight, eight, eight}));
+  const auto half = ranks().Lookup(table, {1, {7, 8}, {0, 1, 2}, {0.5F, 2.0F}}, LookupMode::kEval);
+  EXPECT_EQ((*half)[0], 0.5F * seven);
+  EXPECT_EQ((*half)[4], 2.0F * eight);
+  Meet();
+}
+
+// Any rank takes any row; each lists and reads its own; together they have all of them, once.
+TEST_F(EngineTest, RowsGoInAtAnyRankAndComeOutOfTheirOwn) {
+  const TableId table = ranks().Create(Ones());
+  std::vector<std::uint64_t> keys;
+  std::vector<float> records;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    keys.push_back(static_cast<std::uint64_t>(me()) * 1000 + i);
+    records.insert(records.end(), 4, static_cast<float>(keys.back()));
+  }
+  ASSERT_TRUE(ranks().Import(table, keys, records).ok());
+  Meet();
+  const TableSummary summary = ranks().Summarize(table);
+  EXPECT_EQ(summary.steps, 0u);
+  std::uint64_t all = 0;
+  for (const ShardUsage& shard : summary.shards) all += shard.rows;
+  EXPECT_EQ(all, 100u * static_cast<std::uint64_t>(size()));
+
+  const std::vector<Key> mine = ranks().ListKeys(table);
+  EXPECT_EQ(mine.size(), summary.shards[static_cast<std::size_t>(me())].rows);
+  const RowRecords rows = ranks().ReadRows(table, mine);
+  EXPECT_EQ(rows.keys, mine);
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    EXPECT_EQ(rows.records[4 * i + 3], static_cast<float>(Value(mine[i])));
+  }
+  Meet();
+  EXPECT_EQ(ranks().Erase(table, keys), 100u);
+  Meet();
+  EXPECT_TRUE(ranks().ListKeys(table).empty());
+  EXPECT_TRUE(ranks().ReadRows(table, mine).keys.empty());
+  Meet();
+}
+
+TEST_F(EngineTest, AnImportThatDoesNotFitChangesNothingAnywhere) {
+  const TableId table = ranks().Create(Ones(10));
+  if (me() == 0) {
+    EXPECT_TRUE(ranks().Import(table, {1, 2, 3, 4, 5, 6, 7, 8}, std::vector<float>(32, 2.0F)).ok());
+    const DigestSums before = ranks().Summarize(table).digest;
+    EXPECT_EQ(ranks().Import(table, {8, 9, 10, 11}, std::vector<float>(16, 3.0F)).code(),
+              StatusCode::kResourceExhausted);
+    EXPECT_EQ(ranks().Summarize(table).digest, before);
+  }
+  Meet();
+}
+
+// Warm-up over 2 steps, then a fall over 4 to 0: lr 0.5, 1, 1, then linearly; what was set replaces lr in it.
+TEST_F(EngineTest, TheScheduleMovesTheLearningRate) {
+  TableOptions options = Ones();
+  options.initializer = {0, 0, 0};
+  options.optimizer.schedule = {.warmup_steps = 2, .decay_start = 3, .decay_steps = 4, .decay_power = 1};
+  const TableId table = ranks().Create(options);
+  if (me() == size() - 1) {
+    const std::vector<float> rates{0.5F, 1.0F, 1.0F, 0.75F, 0.5F, 2.5F, 0.0F, 0.0F};
+    float row = 0;
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+      if (i == 5) ranks().SetLearningRate(table, 10);  // × ¼
+      EXPECT_EQ(ranks().Summarize(table).learning_rate, rates[i]) << "step " << i + 1;
+      ASSERT_TRUE(ranks().Push(table, {1, i + 1, 0, 1}, {1, {7}, {0, 1, 1}}, std::vector<float>(8, 1)).ok());
+      row -= rates[i];
+      EXPECT_EQ((*ranks().Lookup(table, {1, {7}, {0, 1, 1}}))[0], row) << "step " << i + 1;
+    }
+  }
   Meet();
 }
 

@@ -86,13 +86,40 @@ TEST(HashTable, HoldsTheKeyThatMarksFreeSlotsAndTheOneThatStandsForIt) {
 
   std::vector<std::uint64_t> keys;
   for (std::uint64_t slot = 0; slot < table.ref.Slots(); ++slot) {
-    if (table.ref.Taken(slot)) {
+    if (table.ref.Live(slot)) {
       keys.push_back(Value(table.ref.KeyAt(slot)));
     }
   }
   EXPECT_EQ(keys.size(), 2u);
   EXPECT_NE(std::find(keys.begin(), keys.end(), kFree), keys.end());
   EXPECT_NE(std::find(keys.begin(), keys.end(), kFreeKeyIsHere), keys.end());
+}
+
+// Erasing leaves a dead slot: the chain goes on through it, the key is absent, and one claimer revives it.
+TEST(HashTable, ChainsGoOnThroughErasedKeys) {
+  SmallTable table(8);
+  std::vector<Key> keys;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    keys.push_back(Key{test::KeyOfHash(i << 8 | 5)});  // one chain
+    table.Add(Value(keys.back()), static_cast<std::uint32_t>(i));
+  }
+  std::vector<RowIndex> erased(4);
+  std::uint32_t count = 0;
+  const std::vector<Key> doomed{keys[1], keys[1], keys[0], Key{kFree}};
+  for (std::uint32_t i = 0; i < doomed.size(); ++i) {
+    EraseKeys<Atomics>{table.ref, doomed.data(), erased.data(), &count}(i);
+  }
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ(erased[0], RowIndex{1});
+  EXPECT_EQ(erased[1], RowIndex{0});
+  EXPECT_EQ(table.ref.Find(keys[0]), kNoRow);
+  EXPECT_EQ(table.ref.Find(keys[1]), kNoRow);
+  EXPECT_EQ(table.ref.Find(keys[3]), RowIndex{3});
+
+  const auto again = table.ref.Claim<Atomics>(keys[1]);
+  EXPECT_FALSE(again.added);
+  EXPECT_TRUE(table.ref.Revive<Atomics>(again.slot));
+  EXPECT_FALSE(table.ref.Revive<Atomics>(again.slot));
 }
 
 TEST(HashTable, RehashKeepsEveryRow) {
@@ -102,6 +129,11 @@ TEST(HashTable, RehashKeepsEveryRow) {
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     ASSERT_TRUE(small.Add(keys[i], i).added);
   }
+  const Key dead{987'654'321};
+  ASSERT_TRUE(small.Add(Value(dead), 77).added);
+  RowIndex erased{0};
+  std::uint32_t count = 0;
+  EraseKeys<Atomics>{small.ref, &dead, &erased, &count}(0);
   const Rehash<Atomics> rehash{small.ref, large.ref};
   for (std::uint64_t slot = 0; slot < small.ref.Slots(); ++slot) {
     rehash(slot);
@@ -109,6 +141,7 @@ TEST(HashTable, RehashKeepsEveryRow) {
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     EXPECT_EQ(large.Find(keys[i]), RowIndex{i});
   }
+  EXPECT_EQ(large.ref.SlotOf(dead), large.ref.Slots()) << "a dead slot was copied";
 }
 
 TEST(HashTable, HasOneWinnerAKeyHoweverManyThreadsRace) {

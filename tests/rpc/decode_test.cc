@@ -270,5 +270,95 @@ TEST(DecodeLookup, RefusesAnUnknownMode) {
   EXPECT_EQ(decoded.status(), InvalidArgument("mode is 12, which is no LookupMode"));
 }
 
+// Weights.
+
+TEST(DecodeLookup, ReadsWeights) {
+  v1::LookupRequest message = SmallLookup();
+  EXPECT_EQ(Lookup(message.SerializeAsString())->request.batch.weights.size(), 0u);
+  message.set_weights(BytesOf<float>({0.5F, -1.0F, 0.0F, 3.0F}));
+  const auto decoded = Lookup(message.SerializeAsString());
+  ExpectSmallLookup(decoded);
+  EXPECT_EQ(BytesOf(decoded->request.batch.weights.span()), message.weights());
+}
+
+TEST(DecodePush, ReadsWeights) {
+  v1::PushRequest message = SmallPush();
+  message.set_weights(BytesOf<float>({0.5F, -1.0F, 0.0F, 3.0F}));
+  const auto decoded = Push(message);
+  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
+  EXPECT_EQ(BytesOf(decoded->batch.weights.span()), message.weights());
+}
+
+TEST(Decode, RefusesWeightsThatAreNotOneAKeyOrNotFinite) {
+  v1::LookupRequest message = SmallLookup();
+  const auto expect = [&](const std::string& weights, const std::string& why) {
+    message.set_weights(weights);
+    EXPECT_EQ(Lookup(message.SerializeAsString()).status(), InvalidArgument(why));
+  };
+  expect(BytesOf<float>({1, 2, 3}), "weights has 3 elements: must have one for each of the 4 keys, or none");
+  expect("seven b", "weights has 7 bytes, not a multiple of 4");
+  expect(BytesOf<float>({1, 2, std::numeric_limits<float>::quiet_NaN(), 4}),
+         "weights[2] is nan: must be finite");
+}
+
+// Tables without a combiner.
+
+std::optional<TableInfo> FindPlain(std::string_view) {
+  TableOptions options = AdsTable();
+  options.slots = 1;
+  options.combiner = Combiner::kNone;
+  return TableInfo{TableId{8}, options};
+}
+
+TEST(Decode, TakesOneKeyABagWhereThereIsNoCombiner) {
+  v1::LookupRequest message;
+  message.set_samples(3);
+  message.set_keys(BytesOf<std::uint64_t>({5, 6, 5}));
+  const auto decode = [&] { return DecodeLookup(BufferOf(message.SerializeAsString()), FindPlain); };
+  EXPECT_TRUE(decode().ok());
+  message.set_offsets(BytesOf<std::uint32_t>({0, 1, 2, 3}));
+  EXPECT_TRUE(decode().ok());
+  message.set_offsets(BytesOf<std::uint32_t>({0, 1, 1, 3}));
+  EXPECT_EQ(decode().status(),
+            InvalidArgument(
+                "offsets[2] is 1: in a table without a combiner every bag has one key, so it must be 2"));
+}
+
+// Half precision.
+
+TEST(DecodePush, WidensHalves) {
+  v1::PushRequest message = SmallPush();
+  const std::string wide = message.gradients();
+  message.set_data_type(v1::DATA_TYPE_FLOAT16);
+  std::vector<std::uint16_t> halves(12);
+  for (std::size_t i = 0; i < 12; ++i) halves[i] = ToFloat16(static_cast<float>(i));
+  message.set_gradients(BytesOf(halves));
+  EXPECT_EQ(BytesOf(Push(message)->gradients.span()), wide);
+  message.set_data_type(v1::DATA_TYPE_BFLOAT16);
+  for (std::size_t i = 0; i < 12; ++i) halves[i] = ToBFloat16(static_cast<float>(i));
+  message.set_gradients(BytesOf(halves));
+  EXPECT_EQ(BytesOf(Push(message)->gradients.span()), wide);
+
+  halves[7] = 0x7F80;  // infinity
+  message.set_gradients(BytesOf(halves));
+  EXPECT_EQ(Push(message).status().message(),
+            "gradients[7] is inf (sample 1, slot 0, element 1); gradients must be finite");
+  message.set_gradients(wide);
+  EXPECT_EQ(Push(message).status().message(),
+            "gradients has 48 bytes, but samples 2 x slots 2 x dim 3 bfloat16 values are 24");
+}
+
+TEST(DecodeLookup, ReadsHowTheReplyShallBeWritten) {
+  v1::LookupRequest message = SmallLookup();
+  EXPECT_EQ(Lookup(message.SerializeAsString())->data_type, DataType::kFloat32);
+  message.set_data_type(v1::DATA_TYPE_FLOAT16);
+  EXPECT_EQ(Lookup(message.SerializeAsString())->data_type, DataType::kFloat16);
+  message.set_data_type(v1::DATA_TYPE_BFLOAT16);
+  EXPECT_EQ(Lookup(message.SerializeAsString())->data_type, DataType::kBFloat16);
+  message.set_data_type(static_cast<v1::DataType>(9));
+  EXPECT_EQ(Lookup(message.SerializeAsString()).status(),
+            InvalidArgument("data_type is 9, which is no DataType"));
+}
+
 }  // namespace
 }  // namespace slotwise

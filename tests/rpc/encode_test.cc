@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "slotwise/v1/rows.pb.h"
 #include "tests/rpc/messages.h"
 
 namespace slotwise {
@@ -21,7 +22,7 @@ PooledValues Values(const std::vector<float>& from) {
 TEST(EncodeLookupReply, IsAPlainMessage) {
   const std::vector<float> values{1.5F, -2.0F, 0.0F, 4.0F, 5.0F, 6.0F};
   v1::LookupReply reply;
-  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply(2, 3, Values(values)))));
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply(2, 3, DataType::kFloat32, Values(values)))));
   EXPECT_EQ(reply.samples(), 2u);
   EXPECT_EQ(reply.width(), 3u);
   EXPECT_EQ(reply.data_type(), v1::DATA_TYPE_FLOAT32);
@@ -36,7 +37,8 @@ TEST(EncodeLookupReply, IsAsProtobufWouldWriteItForEveryLengthOfLength) {
     expected.set_data_type(v1::DATA_TYPE_FLOAT32);
     const std::vector<float> values(samples, 0.25F);
     expected.set_values(BytesOf(values));
-    EXPECT_EQ(StringOf(EncodeLookupReply(samples, 1, Values(values))), expected.SerializeAsString())
+    EXPECT_EQ(StringOf(EncodeLookupReply(samples, 1, DataType::kFloat32, Values(values))),
+              expected.SerializeAsString())
         << samples;
   }
 }
@@ -46,7 +48,7 @@ TEST(EncodeLookupReply, SendsTheValuesFromWhereTheyLieAndThenLetsThemGo) {
   const std::weak_ptr<const float[]> watch = values.values;
   const void* memory = values.values.get();
 
-  std::optional<grpc::ByteBuffer> buffer = EncodeLookupReply(10, 100, std::move(values));
+  std::optional<grpc::ByteBuffer> buffer = EncodeLookupReply(10, 100, DataType::kFloat32, std::move(values));
   EXPECT_FALSE(watch.expired());
   std::vector<grpc::Slice> slices;
   ASSERT_TRUE(buffer->Dump(&slices).ok());
@@ -57,6 +59,32 @@ TEST(EncodeLookupReply, SendsTheValuesFromWhereTheyLieAndThenLetsThemGo) {
   EXPECT_FALSE(watch.expired());
   slices.clear();
   EXPECT_TRUE(watch.expired());
+}
+
+TEST(EncodeLookupReply, WritesHalvesWhereTheyAreAskedFor) {
+  const std::vector<float> values{1.5F, -2.0F, 1e-9F, 70'000.0F};
+  v1::LookupReply reply;
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply(2, 2, DataType::kFloat16, Values(values)))));
+  EXPECT_EQ(reply.data_type(), v1::DATA_TYPE_FLOAT16);
+  EXPECT_EQ(reply.values(), BytesOf<std::uint16_t>({0x3E00, 0xC000, 0x0000, 0x7C00}));
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply(2, 2, DataType::kBFloat16, Values(values)))));
+  EXPECT_EQ(reply.data_type(), v1::DATA_TYPE_BFLOAT16);
+  EXPECT_EQ(reply.values(), BytesOf<std::uint16_t>({0x3FC0, 0xC000, 0x3089, 0x4789}));
+}
+
+TEST(EncodeExportReply, PartsValuesFromState) {
+  const RowRecords rows{{Key{7}, Key{8}}, {1, 2, 0.1F, 3, 4, 0.2F}};
+  v1::ExportReply reply;
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeExportReply(rows, 2, 1, true))));
+  EXPECT_EQ(reply.dim(), 2u);
+  EXPECT_EQ(reply.state_size(), 1u);
+  EXPECT_EQ(reply.keys(), BytesOf<std::uint64_t>({7, 8}));
+  EXPECT_EQ(reply.values(), BytesOf<float>({1, 2, 3, 4}));
+  EXPECT_EQ(reply.state(), BytesOf<float>({0.1F, 0.2F}));
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeExportReply(rows, 2, 1, false))));
+  EXPECT_EQ(reply.state_size(), 0u);
+  EXPECT_EQ(reply.values(), BytesOf<float>({1, 2, 3, 4}));
+  EXPECT_EQ(reply.state(), "");
 }
 
 TEST(EncodePushReply, IsAPlainMessage) {

@@ -47,7 +47,7 @@ std::string BytesOf(const std::vector<T>& values) {
 }
 
 template <class T>
-std::string BytesOf(std::span<const T> values) {
+std::string BytesOf(std::span<T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 

@@ -10,60 +10,14 @@
 #include <string>
 #include <thread>
 
-#include "kernels/shard.h"
-#include "server/collective/collective.h"
-#include "slotwise/v1/admin.grpc.pb.h"
-#include "slotwise/v1/embedding.grpc.pb.h"
 #include "tests/rpc/messages.h"
+#include "tests/rpc/rpc_server_fixture.h"
 
 namespace slotwise {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-class RpcServerTest : public testing::Test {
- protected:
-  ~RpcServerTest() override {
-    engine_->RequestStop();
-    if (run_.joinable()) run_.join();
-  }
-
-  // Listens at any free port; the engine runs, the gate is closed.
-  void Start(RpcOptions options = {}) {
-    auto server = RpcServer::Start(options, *engine_);
-    ASSERT_TRUE(server.ok()) << server.status().message();
-    server_ = std::move(*server);
-    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                   grpc::InsecureChannelCredentials());
-    embedding_ = v1::Embedding::NewStub(channel_);
-    admin_ = v1::Admin::NewStub(channel_);
-    run_ = std::thread([this] { engine_->Run(); });
-  }
-
-  void OpenWithAds(RpcOptions options = {}) {
-    Start(options);
-    server_->Open({.version = "1.2.3", .ranks = {{"here:1", "cpu"}}, .rank = Rank{0}});
-    std::promise<bool> made;
-    engine_->Submit(
-        CreateTableRequest{.options = AdsTable(), .done = [&](const auto& r) { made.set_value(r.ok()); }});
-    ASSERT_TRUE(made.get_future().get());
-  }
-
-  grpc::Status GetTopology(v1::GetTopologyReply& reply) {
-    grpc::ClientContext context;
-    return admin_->GetTopology(&context, {}, &reply);
-  }
-
-  std::unique_ptr<Collective> collective_ = MakeSoloCollective();
-  std::unique_ptr<Device> device_ = MakeCpuDevice(1);
-  std::unique_ptr<Engine> engine_ = std::make_unique<Engine>(*device_, *collective_, EngineOptions{});
-  std::unique_ptr<RpcServer> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Embedding::Stub> embedding_;
-  std::unique_ptr<v1::Admin::Stub> admin_;
-  std::thread run_;
-};
 
 TEST_F(RpcServerTest, AnswersUnavailableUntilItIsOpened) {
   Start();
@@ -86,6 +40,13 @@ TEST_F(RpcServerTest, AnswersUnavailableUntilItIsOpened) {
   expect_starting(admin_->DescribeTable(context().get(), {}, &describe));
   v1::DigestReply digest;
   expect_starting(admin_->Digest(context().get(), {}, &digest));
+  v1::EraseReply erase;
+  expect_starting(rows_->Erase(context().get(), {}, &erase));
+  const auto exporting = context();
+  expect_starting(rows_->Export(exporting.get(), {})->Finish());
+  v1::ImportReply import;
+  const auto importing = context();
+  expect_starting(rows_->Import(importing.get(), &import)->Finish());
   v1::GetTopologyReply topology;
   expect_starting(GetTopology(topology));
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "server/rpc/library_logs.h"
-#include "server/rpc/wire_reader.h"
+#include "server/rpc/wire_array.h"
 #include "tests/rpc/messages.h"
 #include "tests/support/batches.h"
 

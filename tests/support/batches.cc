@@ -64,6 +64,18 @@ Batch RandomBatch(Random& random, const BatchShape& shape) {
   return batch;
 }
 
+void AddRandomWeights(Random& random, Batch& batch) {
+  batch.weights.resize(batch.keys.size());
+  for (std::uint32_t b = 0; b < batch.bags(); ++b) {
+    const bool cancels = random.OneIn(5);
+    for (std::uint32_t i = batch.offsets[b]; i < batch.offsets[b + 1]; ++i) {
+      const auto whole = static_cast<float>(static_cast<std::int64_t>(random.Below(2001)) - 1000);
+      batch.weights[i] = random.OneIn(10) ? 0.0F : whole * 0.003F;
+      if (cancels) batch.weights[i] = (i - batch.offsets[b]) % 2 == 0 ? 0.75F : -0.75F;
+    }
+  }
+}
+
 std::vector<float> RandomGradients(Random& random, std::size_t count) {
   static const std::vector<float> kScales{1.0F, 1.0F, 0.001F, 37.0F, 1000.0F};
   std::vector<float> gradients(count);

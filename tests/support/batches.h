@@ -20,6 +20,7 @@ namespace slotwise::test {
 struct Batch {
   std::vector<Key> keys;
   std::vector<std::uint32_t> offsets{0};
+  std::vector<float> weights;  // one a key, or none
 
   Batch() = default;
   // One bag for each inner list: Batch({{1, 2}, {}, {3}}).
@@ -36,7 +37,9 @@ struct Batch {
   std::uint32_t bags() const { return static_cast<std::uint32_t>(offsets.size() - 1); }
   // The number of keys in bag b.
   std::uint32_t size(std::uint32_t b) const { return offsets[b + 1] - offsets[b]; }
-  BatchView View() const { return {keys, offsets}; }
+  // Of keys[i].
+  float weight(std::uint32_t i) const { return weights.empty() ? 1.0F : weights[i]; }
+  BatchView View() const { return {keys, offsets, weights}; }
 };
 
 // A bag of its own for each key.
@@ -84,6 +87,9 @@ struct BatchShape {
 };
 
 Batch RandomBatch(Random& random, const BatchShape& shape);
+
+// Gives every key a weight: of both signs, some 0, and in some bags such that they cancel out.
+void AddRandomWeights(Random& random, Batch& batch);
 
 // Gradients of many magnitudes and both signs, so that adding them in another order shows.
 std::vector<float> RandomGradients(Random& random, std::size_t count);

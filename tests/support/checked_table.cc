@@ -1,5 +1,7 @@
 #include "tests/support/checked_table.h"
 
+#include <cmath>
+
 #include "tests/support/same_bytes.h"
 
 namespace slotwise::test {
@@ -114,6 +116,36 @@ bool CheckedTable::Push(const Batch& batch, const std::vector<float>& gradients,
 
 bool CheckedTable::PushRandom(const Batch& batch, Random& random, Place place) {
   return Push(batch, RandomGradients(random, std::size_t{batch.bags()} * options_.dim), place);
+}
+
+bool CheckedTable::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records,
+                          Place place) {
+  const auto trace = TraceOf(place);
+  TellFirstValues(OneKeyABag(keys));
+  const bool expected = oracle_.Import(keys, records);
+  const Status actual = shards_.Import(keys, records);
+  EXPECT_EQ(actual.code(), expected ? StatusCode::kOk : StatusCode::kResourceExhausted) << actual.message();
+  return expected;
+}
+
+bool CheckedTable::ImportRandom(const std::vector<std::uint64_t>& keys, bool with_state, Random& random,
+                                Place place) {
+  const OptimizerKind kind = options_.optimizer.kind;
+  const std::size_t state = with_state ? StateFloats(kind, options_.dim) : 0;
+  const std::size_t columns = options_.dim + state;
+  std::vector<float> records = RandomGradients(random, keys.size() * columns);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const bool is_square = i % columns >= options_.dim + SquaresBegin(kind, options_.dim);
+    if (is_square) records[i] = std::fabs(records[i]);
+  }
+  return Import(keys, records, place);
+}
+
+std::uint64_t CheckedTable::Erase(const std::vector<std::uint64_t>& keys, Place place) {
+  const auto trace = TraceOf(place);
+  const std::uint64_t expected = oracle_.Erase(keys);
+  EXPECT_EQ(shards_.Erase(keys), expected);
+  return expected;
 }
 
 void CheckedTable::ExpectRowsMatch(Place place) {

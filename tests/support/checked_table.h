@@ -15,6 +15,7 @@
 
 namespace slotwise::test {
 
+// But for kNone, which takes other batches.
 inline constexpr std::array kEveryCombiner{Combiner::kSum, Combiner::kMean, Combiner::kSqrtn};
 inline constexpr std::array kEveryOptimizer{OptimizerKind::kSgd,
                                             OptimizerKind::kMomentum,
@@ -32,7 +33,7 @@ TableOptions MakeOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum,
 // First values and arithmetic in whole numbers: rows begin at 3, and SGD subtracts the gradient as it is.
 TableOptions MakeIntegerOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum);
 
-// The oracle's rows as Shard::Export lays them out, by key.
+// The oracle's rows as a shard's Read lays them out, by key.
 std::vector<ExportedRow> ExportOf(const Oracle& oracle);
 
 // Fails the test unless both are the same rows, byte for byte, in the same order.
@@ -53,6 +54,14 @@ class CheckedTable {
   bool Push(const Batch& batch, const std::vector<float>& gradients, Place place = Place::current());
   // Push with gradients drawn from `random`.
   bool PushRandom(const Batch& batch, Random& random, Place place = Place::current());
+
+  bool Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records,
+              Place place = Place::current());
+  // Import with records drawn from `random`: with state, squares are never negative.
+  bool ImportRandom(const std::vector<std::uint64_t>& keys, bool with_state, Random& random,
+                    Place place = Place::current());
+  // How many of `keys` had a row.
+  std::uint64_t Erase(const std::vector<std::uint64_t>& keys, Place place = Place::current());
 
   // Compares every row and optimizer state.
   void ExpectRowsMatch(Place place = Place::current());

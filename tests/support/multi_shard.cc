@@ -5,6 +5,20 @@
 
 namespace slotwise::test {
 
+std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options) {
+  const std::vector<Key> keys = shard.Keys();
+  const RowRecords rows = shard.Read(keys);
+  EXPECT_EQ(rows.keys, keys) << "Keys() named keys that Read() does not find";
+  const std::size_t stride = options.dim + StateFloats(options.optimizer.kind, options.dim);
+  EXPECT_EQ(rows.records.size(), keys.size() * stride);
+  std::vector<ExportedRow> exported;
+  for (std::size_t i = 0; i < rows.keys.size(); ++i) {
+    const auto record = rows.records.begin() + static_cast<std::ptrdiff_t>(i * stride);
+    exported.push_back({rows.keys[i], {record, record + static_cast<std::ptrdiff_t>(stride)}});
+  }
+  return exported;
+}
+
 MultiShard::MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks,
                        const BucketMap& owners)
     : options_(options), devices_(std::move(devices)) {
@@ -54,15 +68,44 @@ Status MultiShard::Push(const Batch& batch, const std::vector<float>& gradients)
   if (!status.ok()) {
     return status;
   }
-  const std::vector<float> divided = DividedBagSlices(batch, gradients);
   const StepScalars scalars = ScalarsOfStep(options_.optimizer, ++step_);
   for (int rank = 0; rank < ranks(); ++rank) {
-    DeviceArray<float> on_device(device(rank), std::span<const float>(divided));
+    DeviceArray<float> on_device(device(rank), std::span<const float>(gradients));
     shards_[rank]->Update(on_device.data(), scalars);
-    EXPECT_EQ(on_device.Download(), divided) << "Update wrote into the gradients it was given";
+    EXPECT_EQ(on_device.Download(), gradients) << "Update wrote into the gradients it was given";
   }
   ExpectInputsUnchanged(batch);
   return {};
+}
+
+Status MultiShard::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) {
+  const Batch batch = OneKeyABag(keys);
+  Status status = Prepare(batch, /*insert=*/true);
+  if (status.ok()) status = AgreeAndInsert();
+  if (!status.ok() || keys.empty()) return status;
+  const auto columns = static_cast<std::uint32_t>(records.size() / keys.size());
+  for (int rank = 0; rank < ranks(); ++rank) {
+    DeviceArray<float> on_device(device(rank), std::span<const float>(records));
+    shards_[rank]->Assign(on_device.data(), columns);
+    EXPECT_EQ(on_device.Download(), records) << "Assign wrote into the records it was given";
+  }
+  ExpectInputsUnchanged(batch);
+  return {};
+}
+
+std::uint64_t MultiShard::Erase(const std::vector<std::uint64_t>& keys) {
+  const Batch batch = OneKeyABag(keys);
+  EXPECT_TRUE(Prepare(batch, /*insert=*/false).ok());
+  std::uint64_t erased = 0;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    EXPECT_TRUE(shards_[rank]->PrepareErase().ok());
+    const std::uint64_t before = shards_[rank]->Usage().rows;
+    const std::uint64_t mine = shards_[rank]->Erase();
+    EXPECT_EQ(shards_[rank]->Usage().rows, before - mine);
+    erased += mine;
+  }
+  ExpectInputsUnchanged(batch);
+  return erased;
 }
 
 Status MultiShard::Prepare(const Batch& batch, bool insert) {
@@ -72,9 +115,9 @@ Status MultiShard::Prepare(const Batch& batch, bool insert) {
     // NOLINTNEXTLINE(modernize-make-unique): an aggregate that cannot move
     batches_.push_back(std::unique_ptr<DeviceBatch>(new DeviceBatch{
         .keys = DeviceArray<Key>(device(rank), std::span<const Key>(batch.keys)),
-        .offsets = DeviceArray<std::uint32_t>(device(rank), std::span<const std::uint32_t>(batch.offsets))}));
-    DeviceBatch& copy = *batches_.back();
-    const Result<NewRows> prepared = shards_[rank]->Prepare({copy.keys.span(), copy.offsets.span()}, insert);
+        .offsets = DeviceArray<std::uint32_t>(device(rank), std::span<const std::uint32_t>(batch.offsets)),
+        .weights = DeviceArray<float>(device(rank), std::span<const float>(batch.weights))}));
+    const Result<NewRows> prepared = shards_[rank]->Prepare(batches_.back()->View(), insert);
     if (!prepared.ok()) {
       return prepared.status();
     }
@@ -129,11 +172,18 @@ std::vector<float> MultiShard::DividedBagSlices(const Batch& batch, std::vector<
     for (std::uint32_t& offset : offsets) {
       offset -= batch.offsets[first];
     }
+    std::vector<float> weights;
+    if (!batch.weights.empty()) {
+      weights.assign(batch.weights.begin() + batch.offsets[first],
+                     batch.weights.begin() + batch.offsets[last]);
+    }
     const std::size_t begin = std::size_t{first} * options_.dim;
     const std::size_t count = std::size_t{last - first} * options_.dim;
     DeviceArray<std::uint32_t> device_offsets(device(rank), std::span<const std::uint32_t>(offsets));
     DeviceArray<float> slice(device(rank), std::span<const float>(values).subspan(begin, count));
-    shards_[rank]->DivideByBagSize(device_offsets.span(), slice.data());
+    DeviceArray<float> device_weights(device(rank), std::span<const float>(weights));
+    shards_[rank]->DivideBags(device_offsets.span(), batch.weights.empty() ? nullptr : device_weights.data(),
+                              slice.data());
     const std::vector<float> divided = slice.Download();
     std::copy(divided.begin(), divided.end(), values.begin() + static_cast<std::ptrdiff_t>(begin));
   }
@@ -144,6 +194,7 @@ void MultiShard::ExpectInputsUnchanged(const Batch& batch) {
   for (const auto& copy : batches_) {
     EXPECT_EQ(copy->keys.Download(), batch.keys) << "the shard wrote into the keys it was given";
     EXPECT_EQ(copy->offsets.Download(), batch.offsets) << "the shard wrote into the offsets it was given";
+    EXPECT_EQ(copy->weights.Download(), batch.weights) << "the shard wrote into the weights it was given";
   }
 }
 
@@ -168,7 +219,7 @@ std::uint64_t MultiShard::rows() const {
 std::vector<ExportedRow> MultiShard::Export() {
   std::vector<ExportedRow> rows;
   for (const auto& shard : shards_) {
-    for (ExportedRow& row : shard->Export()) {
+    for (ExportedRow& row : ExportOf(*shard, options_)) {
       rows.push_back(std::move(row));
     }
   }

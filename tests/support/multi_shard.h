@@ -17,6 +17,15 @@
 
 namespace slotwise::test {
 
+// A row as it is kept: dim values, then the optimizer's StateFloats(kind, dim).
+struct ExportedRow {
+  Key key{0};
+  std::vector<float> values;
+};
+
+// Every row of a shard, in no order.
+std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options);
+
 class MultiShard {
  public:
   // `owners` has a rank for each bucket, all below `ranks`. Shard r lives on devices[r mod devices.size()].
@@ -27,6 +36,12 @@ class MultiShard {
 
   // One step. RESOURCE_EXHAUSTED, with nothing changed and no step counted, if the table would go past max_rows.
   Status Push(const Batch& batch, const std::vector<float>& gradients);
+
+  // Overwrites the rows of `keys` with `records`, float[keys][columns] of dim or dim + state columns.
+  Status Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records);
+
+  // Forgets `keys`; how many had a row.
+  std::uint64_t Erase(const std::vector<std::uint64_t>& keys);
 
   // Steps that were applied.
   std::uint64_t step() const { return step_; }
@@ -45,6 +60,9 @@ class MultiShard {
   struct DeviceBatch {
     DeviceArray<Key> keys;
     DeviceArray<std::uint32_t> offsets;
+    DeviceArray<float> weights;
+
+    BatchView View() { return {keys.span(), offsets.span(), weights.span()}; }
   };
 
   Status Prepare(const Batch& batch, bool insert);

@@ -87,14 +87,21 @@ std::vector<float> Oracle::FirstValuesOf(std::uint64_t key) const {
   return values;
 }
 
-float Oracle::Divisor(std::uint32_t keys) const {
+float Oracle::Divisor(const Batch& batch, std::uint32_t b) const {
+  float sum = 0.0F;
+  float squares = 0.0F;
+  for (std::uint32_t i = batch.offsets[b]; i < batch.offsets[b + 1]; ++i) {
+    sum = sum + batch.weight(i);
+    squares = squares + batch.weight(i) * batch.weight(i);
+  }
   switch (options_.combiner) {
     case Combiner::kSum:
+    case Combiner::kNone:
       break;
     case Combiner::kMean:
-      return static_cast<float>(keys);
+      return sum;
     case Combiner::kSqrtn:
-      return std::sqrt(static_cast<float>(keys));
+      return std::sqrt(squares);
   }
   return 1.0F;
 }
@@ -123,7 +130,8 @@ void Oracle::AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float
       continue;
     }
     for (std::uint32_t j = 0; j < options_.dim; ++j) {
-      partial[j] += found->second.values[j];
+      partial[j] +=
+          batch.weights.empty() ? found->second.values[j] : batch.weights[i] * found->second.values[j];
     }
   }
 }
@@ -143,10 +151,9 @@ std::optional<std::vector<float>> Oracle::Lookup(const Batch& batch, LookupMode 
         sum[j] += partial[j];
       }
     }
-    if (batch.size(b) > 0) {
-      for (std::uint32_t j = 0; j < options_.dim; ++j) {
-        sum[j] /= Divisor(batch.size(b));
-      }
+    const float divisor = Divisor(batch, b);
+    for (std::uint32_t j = 0; j < options_.dim; ++j) {
+      sum[j] = divisor == 0.0F ? 0.0F : sum[j] / divisor;
     }
   }
   return pooled;
@@ -157,24 +164,56 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
     return false;
   }
   ++step_;
-  std::map<std::uint64_t, std::vector<std::uint32_t>> bags_of_key;  // one entry an occurrence, in batch order
+  struct Occurrence {
+    std::uint32_t bag;
+    float weight;
+  };
+  std::map<std::uint64_t, std::vector<Occurrence>> occurrences;  // in batch order
+  std::vector<float> divisors;
   for (std::uint32_t b = 0; b < batch.bags(); ++b) {
+    divisors.push_back(Divisor(batch, b));
     for (std::uint32_t i = batch.offsets[b]; i < batch.offsets[b + 1]; ++i) {
-      bags_of_key[Value(batch.keys[i])].push_back(b);
+      occurrences[Value(batch.keys[i])].push_back({b, batch.weight(i)});
     }
   }
-  for (const auto& [key, bags] : bags_of_key) {
+  for (const auto& [key, of_key] : occurrences) {
     std::vector<float> gradient(options_.dim);
     for (std::uint32_t j = 0; j < options_.dim; ++j) {
       std::vector<float> terms;
-      for (const std::uint32_t b : bags) {
-        terms.push_back(gradients[std::size_t{b} * options_.dim + j] / Divisor(batch.size(b)));
+      for (const auto& [b, weight] : of_key) {
+        const float gradient_of_bag = gradients[std::size_t{b} * options_.dim + j];
+        terms.push_back(divisors[b] == 0.0F ? 0.0F : gradient_of_bag * weight / divisors[b]);
       }
       gradient[j] = OracleBlockedSum(std::move(terms));
     }
     OracleUpdate(options_.optimizer, step_, std::move(gradient), rows_.at(key));
   }
   return true;
+}
+
+bool Oracle::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) {
+  if (!InsertAbsentKeys(OneKeyABag(keys))) {
+    return false;
+  }
+  const std::size_t columns = keys.empty() ? 0 : records.size() / keys.size();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto record = records.begin() + static_cast<std::ptrdiff_t>(i * columns);
+    Row& row = rows_.at(keys[i]);
+    row.values.assign(record, record + options_.dim);
+    row.state = OracleFirstState(options_.optimizer, options_.dim);
+    if (columns > options_.dim) {
+      row.state.assign(record + options_.dim, record + static_cast<std::ptrdiff_t>(columns));
+    }
+  }
+  return true;
+}
+
+std::uint64_t Oracle::Erase(const std::vector<std::uint64_t>& keys) {
+  std::uint64_t erased = 0;
+  for (const std::uint64_t key : keys) {
+    erased += rows_.erase(key);
+  }
+  return erased;
 }
 
 }  // namespace slotwise::test

@@ -51,14 +51,21 @@ class Oracle {
   // One step. False, with nothing changed and no step counted, if the table would go past max_rows.
   bool Push(const Batch& batch, const std::vector<float>& gradients);
 
+  // Overwrites rows, `columns` floats a key: their values, with the state of new rows, or values and state. False, with
+  // nothing changed, if the table would go past max_rows.
+  bool Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records);
+
+  // How many of `keys` had a row, until now.
+  std::uint64_t Erase(const std::vector<std::uint64_t>& keys);
+
   const std::map<std::uint64_t, Row>& rows() const { return rows_; }
   std::uint64_t step() const { return step_; }
 
  private:
   bool InsertAbsentKeys(const Batch& batch);
   std::vector<float> FirstValuesOf(std::uint64_t key) const;
-  // What the combiner divides a bag of `keys` keys by.
-  float Divisor(std::uint32_t keys) const;
+  // What the combiner divides bag b by.
+  float Divisor(const Batch& batch, std::uint32_t b) const;
   int OwnerOf(std::uint64_t key) const;
   void AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float* partial) const;
 

@@ -1,4 +1,4 @@
-#include "server/rpc/wire_reader.h"
+#include "wire/wire_reader.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -48,8 +48,10 @@ bool Split(CodedInputStream& in, std::size_t message_size, std::span<const Array
 }
 
 Status Malformed(const google::protobuf::MessageLite& message, int position) {
-  return InvalidArgument("the request is not a valid " + message.GetTypeName() +
-                         ": cut short or malformed near byte " + std::to_string(position));
+  const std::string type = message.GetTypeName();
+  return InvalidArgument(
+      (type.ends_with("Reply") ? "the reply is not a valid " : "the request is not a valid ") + type +
+      ": cut short or malformed near byte " + std::to_string(position));
 }
 
 }  // namespace

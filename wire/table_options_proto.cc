@@ -1,4 +1,4 @@
-#include "server/rpc/table_options_proto.h"
+#include "wire/table_options_proto.h"
 
 #include <string>
 
@@ -14,9 +14,11 @@ Result<Combiner> FromProto(v1::Combiner combiner) {
       return Combiner::kMean;
     case v1::COMBINER_SQRTN:
       return Combiner::kSqrtn;
+    case v1::COMBINER_NONE:
+      return Combiner::kNone;
     default:
       return InvalidArgument("combiner is " + std::to_string(combiner) +
-                             ": must be 1 (sum), 2 (mean) or 3 (sqrtn)");
+                             ": must be 1 (sum), 2 (mean), 3 (sqrtn) or 4 (none)");
   }
 }
 
@@ -28,6 +30,8 @@ v1::Combiner ToProto(Combiner combiner) {
       return v1::COMBINER_MEAN;
     case Combiner::kSqrtn:
       return v1::COMBINER_SQRTN;
+    case Combiner::kNone:
+      return v1::COMBINER_NONE;
   }
   return v1::COMBINER_UNSPECIFIED;
 }
@@ -38,11 +42,33 @@ void ReadAccumulator(const Wire& wire, OptimizerOptions& options) {
   options.initial_accumulator = wire.initial_accumulator();  // absent is 0, and so is the default
 }
 
+ScheduleOptions FromProto(const v1::Schedule& wire) {
+  ScheduleOptions options;
+  options.warmup_steps = wire.warmup_steps();
+  options.decay_start = wire.decay_start();
+  options.decay_steps = wire.decay_steps();
+  if (wire.has_decay_power()) options.decay_power = wire.decay_power();
+  options.end_learning_rate = wire.end_learning_rate();
+  return options;
+}
+
+// Nothing of a schedule that changes nothing.
+void Write(const ScheduleOptions& options, v1::Optimizer& wire) {
+  if (options == ScheduleOptions{}) return;
+  v1::Schedule& schedule = *wire.mutable_schedule();
+  schedule.set_warmup_steps(options.warmup_steps);
+  schedule.set_decay_start(options.decay_start);
+  schedule.set_decay_steps(options.decay_steps);
+  schedule.set_decay_power(options.decay_power);
+  schedule.set_end_learning_rate(options.end_learning_rate);
+}
+
 // The constants that another kind would use are left at their defaults, so that equal tables have equal options.
 OptimizerOptions FromProto(const v1::Optimizer& wire) {
   OptimizerOptions options;
   options.learning_rate = wire.learning_rate();
   options.weight_decay = wire.weight_decay();
+  options.schedule = FromProto(wire.schedule());
   switch (wire.kind_case()) {
     case v1::Optimizer::KIND_NOT_SET:
     case v1::Optimizer::kSgd:
@@ -111,6 +137,7 @@ InitializerOptions FromProto(const v1::Initializer& wire) {
 void Write(const OptimizerOptions& options, v1::Optimizer& wire) {
   wire.set_learning_rate(options.learning_rate);
   wire.set_weight_decay(options.weight_decay);
+  Write(options.schedule, wire);
   switch (options.kind) {
     case OptimizerKind::kSgd:
       wire.mutable_sgd();

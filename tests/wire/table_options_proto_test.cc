@@ -1,4 +1,4 @@
-#include "server/rpc/table_options_proto.h"
+#include "wire/table_options_proto.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // TableOptions between its two spellings: the wire's, where what is left out has a default, and Slotwise's own.
 // Thread-safety: free functions.
-#ifndef SLOTWISE_SERVER_RPC_TABLE_OPTIONS_PROTO_H_
-#define SLOTWISE_SERVER_RPC_TABLE_OPTIONS_PROTO_H_
+#ifndef SLOTWISE_WIRE_TABLE_OPTIONS_PROTO_H_
+#define SLOTWISE_WIRE_TABLE_OPTIONS_PROTO_H_
 
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
@@ -17,4 +17,4 @@ v1::TableOptions ToProto(const TableOptions& options);
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_RPC_TABLE_OPTIONS_PROTO_H_
+#endif  // SLOTWISE_WIRE_TABLE_OPTIONS_PROTO_H_

@@ -1,0 +1,64 @@
+// Rows by key: import and erase, which all ranks do together, and what a rank tells of its own rows.
+#include <array>
+#include <new>
+#include <utility>
+
+#include "server/engine/operations.h"
+
+namespace slotwise {
+
+void Operations::Import(const Round& round, Table& table) {
+  const TableOptions& options = table.info.options;
+  const std::uint32_t state = round.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
+  const std::uint32_t columns = options.dim + state;
+  const BatchLayout layout(round, 1, collective_.size());
+  const BatchGather::Step rows = gather_.GatherStep(
+      round, layout, columns,
+      [&](TicketNumber ticket) -> const BatchPart& { return Held<ImportRequest>(ticket).batch; },
+      [&](TicketNumber ticket) { return Held<ImportRequest>(ticket).records.span(); });
+
+  const Status prepared = PrepareAndInsert(table, rows.batch);
+  if (prepared.ok()) table.shard->Assign(rows.gradients, columns);
+  AnswerMine<ImportRequest>(round, [&](ImportRequest& request) { request.done(prepared); });
+}
+
+void Operations::Erase(const Round& round, Table& table) {
+  const BatchLayout layout(round, 1, collective_.size());
+  const BatchView batch = gather_.Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
+    return Held<EraseRequest>(ticket).batch;
+  });
+  Status prepared = table.shard->Prepare(batch, false).status();
+  if (prepared.ok()) prepared = table.shard->PrepareErase();
+  prepared = Agree(prepared);
+
+  std::array<std::uint64_t, 1> erased{0};
+  if (prepared.ok()) {
+    erased[0] = table.shard->Erase();
+    collective_.AllReduceSum(erased);
+  }
+  AnswerMine<EraseRequest>(round, [&](EraseRequest& request) {
+    request.done(prepared.ok() ? Result<std::uint64_t>(erased[0]) : Result<std::uint64_t>(prepared));
+  });
+}
+
+void Operations::ListKeys(const Round& round, Table& table) {
+  AnswerMine<ListKeysRequest>(round, [&](ListKeysRequest& request) {
+    try {
+      request.done(table.shard->Keys());
+    } catch (const std::bad_alloc&) {
+      request.done(ResourceExhausted("no memory for a list of the rank's keys"));
+    }
+  });
+}
+
+void Operations::ReadRows(const Round& round, Table& table) {
+  AnswerMine<ReadRowsRequest>(round, [&](ReadRowsRequest& request) {
+    try {
+      request.done(table.shard->Read(request.keys));
+    } catch (const std::bad_alloc&) {
+      request.done(ResourceExhausted("no memory for the rows"));
+    }
+  });
+}
+
+}  // namespace slotwise

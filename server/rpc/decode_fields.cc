@@ -1,0 +1,34 @@
+#include "server/rpc/decode_fields.h"
+
+#include <numeric>
+
+#include "server/rpc/finite.h"
+#include "server/rpc/grpc_status.h"
+
+namespace slotwise {
+
+Result<TableInfo> TableNamed(const std::string& name, const FindTable& find_table) {
+  if (auto table = find_table(name)) return *table;
+  return NotFound("there is no table " + Quoted(name));
+}
+
+Status CheckWhole(std::string_view field, std::size_t bytes, std::size_t element) {
+  if (bytes % element == 0) return {};
+  return InvalidArgument(std::string(field) + " has " + std::to_string(bytes) + " bytes, not a multiple of " +
+                         std::to_string(element));
+}
+
+Status CheckFinite(std::string_view field, std::span<const float> values) {
+  const auto place = FirstNonFinite(values);
+  if (!place) return {};
+  return InvalidArgument(std::string(field) + "[" + std::to_string(*place) + "] is " +
+                         std::to_string(values[*place]) + ": must be finite");
+}
+
+HostArray<std::uint32_t> UnitOffsets(std::size_t keys) {
+  HostArray<std::uint32_t> offsets(keys + 1);
+  std::iota(offsets.data(), offsets.data() + offsets.size(), 0u);
+  return offsets;
+}
+
+}  // namespace slotwise

@@ -1,0 +1,42 @@
+// Checks that several kinds of request share. Errors name the field and the value, as decode.h says.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_SERVER_RPC_DECODE_FIELDS_H_
+#define SLOTWISE_SERVER_RPC_DECODE_FIELDS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/engine/engine.h"
+#include "server/engine/request.h"
+#include "server/rpc/wire_array.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+// Engine::FindTable, or a test's own.
+using FindTable = std::function<std::optional<TableInfo>(std::string_view)>;
+
+// NOT_FOUND, naming the table.
+Result<TableInfo> TableNamed(const std::string& name, const FindTable& find_table);
+
+// INVALID_ARGUMENT unless the array's bytes are whole elements.
+Status CheckWhole(std::string_view field, std::size_t bytes, std::size_t element);
+template <class T>
+Status CheckWhole(std::string_view field, const WireArray<T>& array) {
+  return CheckWhole(field, array.bytes, sizeof(T));
+}
+
+// INVALID_ARGUMENT, with the first place, if a value is NaN or infinite.
+Status CheckFinite(std::string_view field, std::span<const float> values);
+
+// 0, 1, ... , keys: one key a bag.
+HostArray<std::uint32_t> UnitOffsets(std::size_t keys);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_DECODE_FIELDS_H_

@@ -1,0 +1,35 @@
+// The Rows service's requests, checked: as decode.h.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_SERVER_RPC_DECODE_ROWS_H_
+#define SLOTWISE_SERVER_RPC_DECODE_ROWS_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <optional>
+#include <vector>
+
+#include "server/engine/request.h"
+#include "server/engine/tables.h"
+#include "server/rpc/decode_fields.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+struct DecodedExport {
+  TableInfo table;
+  bool with_state = false;
+  std::optional<std::vector<Key>> keys;  // none: all
+};
+
+Result<DecodedExport> DecodeExport(const grpc::ByteBuffer& bytes, const FindTable& find_table);
+
+// All but `done`.
+Result<EraseRequest> DecodeErase(const grpc::ByteBuffer& bytes, const FindTable& find_table);
+
+// All but `done`. `table` is the stream's: none before its first message, which sets it.
+Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTable& find_table,
+                                   std::optional<TableInfo>& table);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_DECODE_ROWS_H_

@@ -1,0 +1,77 @@
+// The two streams of the Rows service: rows out of this rank, and rows into the table.
+//
+// Each has one thing under way at a time: a step of the engine, or a message on the wire. So memory is bounded by a
+// message or two, and a slow caller slows only its own stream. A stream takes as long as its caller takes, and ends with
+// the caller, with the server, or with the first refusal.
+// Thread-safety: gRPC's threads and the engine's drive a stream by turns; nobody else touches it.
+#ifndef SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
+#define SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "server/engine/engine.h"
+#include "server/rpc/decode_rows.h"
+#include "server/rpc/gate.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  // Enters `gate` and begins to stream; what is returned keeps itself alive until gRPC is done with it. `engine` and
+  // `gate` outlive the server.
+  static ExportStream* Begin(const grpc::ByteBuffer& request, const FindTable& find_table, Engine& engine,
+                             Gate& gate);
+
+ private:
+  ExportStream(Engine& engine, Gate& gate) : engine_(engine), gate_(gate) {}
+
+  void ReadOn();
+  void Write(const RowRecords& rows);
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override { cancelled_ = true; }
+  void OnDone() override;
+
+  Engine& engine_;
+  Gate& gate_;
+  DecodedExport what_;
+  std::vector<Key> keys_;
+  std::size_t next_ = 0;  // of keys_
+  grpc::ByteBuffer message_;
+  std::atomic<bool> cancelled_{false};
+  std::shared_ptr<ExportStream> self_;  // until gRPC is done
+};
+
+class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
+ public:
+  // As ExportStream::Begin. `reply` is a v1.ImportReply to be.
+  static ImportStream* Begin(grpc::ByteBuffer* reply, const FindTable& find_table, Engine& engine,
+                             Gate& gate);
+
+ private:
+  ImportStream(grpc::ByteBuffer* reply, const FindTable& find_table, Engine& engine, Gate& gate)
+      : reply_(reply), find_table_(find_table), engine_(engine), gate_(gate) {}
+
+  void OnReadDone(bool ok) override;
+  void OnDone() override;
+
+  grpc::ByteBuffer* reply_;
+  const FindTable& find_table_;
+  Engine& engine_;
+  Gate& gate_;
+  std::optional<TableInfo> table_;
+  std::uint64_t rows_ = 0;
+  grpc::ByteBuffer message_;
+  std::shared_ptr<ImportStream> self_;  // until gRPC is done
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_ROW_STREAMS_H_

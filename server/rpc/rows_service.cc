@@ -1,0 +1,47 @@
+#include "server/rpc/rows_service.h"
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "server/rpc/call.h"
+#include "server/rpc/encode.h"
+#include "server/rpc/row_streams.h"
+
+namespace slotwise {
+
+RowsService::RowsService(Engine& engine, Gate& gate, std::chrono::milliseconds default_deadline)
+    : engine_(engine),
+      gate_(gate),
+      find_table_([&engine](std::string_view name) { return engine.FindTable(name); }),
+      default_deadline_(default_deadline) {}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* RowsService::Export(grpc::CallbackServerContext*,
+                                                                const grpc::ByteBuffer* request) {
+  return ExportStream::Begin(*request, find_table_, engine_, gate_);
+}
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* RowsService::Import(grpc::CallbackServerContext*,
+                                                               grpc::ByteBuffer* reply) {
+  return ImportStream::Begin(reply, find_table_, engine_, gate_);
+}
+
+grpc::ServerUnaryReactor* RowsService::Erase(grpc::CallbackServerContext* context,
+                                             const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  auto decoded = DecodeErase(*request, find_table_);
+  if (!decoded.ok()) {
+    call->Fail(decoded.status());
+    return reactor;
+  }
+  decoded->done = [call = std::move(call), reply](const Result<std::uint64_t>& rows) {
+    if (!rows.ok()) return call->Fail(rows.status());
+    call->Succeed([&] { *reply = EncodeEraseReply(*rows); });
+  };
+  engine_.Submit(std::move(*decoded));
+  return reactor;
+}
+
+}  // namespace slotwise

@@ -1,0 +1,38 @@
+// The service of rows by key: export, import, erase.
+// Thread-safety: safe; gRPC calls it from many threads.
+#ifndef SLOTWISE_SERVER_RPC_ROWS_SERVICE_H_
+#define SLOTWISE_SERVER_RPC_ROWS_SERVICE_H_
+
+#include <chrono>
+
+#include "server/engine/engine.h"
+#include "server/rpc/decode_rows.h"
+#include "server/rpc/gate.h"
+#include "slotwise/v1/rows.grpc.pb.h"
+
+namespace slotwise {
+
+class RowsService final
+    : public v1::Rows::WithRawCallbackMethod_Export<
+          v1::Rows::WithRawCallbackMethod_Import<v1::Rows::WithRawCallbackMethod_Erase<v1::Rows::Service>>> {
+ public:
+  // `engine` and `gate` outlive the service.
+  RowsService(Engine& engine, Gate& gate, std::chrono::milliseconds default_deadline);
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Export(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request) override;
+  grpc::ServerReadReactor<grpc::ByteBuffer>* Import(grpc::CallbackServerContext* context,
+                                                    grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* Erase(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* reply) override;
+
+ private:
+  Engine& engine_;
+  Gate& gate_;
+  const FindTable find_table_;
+  const std::chrono::milliseconds default_deadline_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_ROWS_SERVICE_H_

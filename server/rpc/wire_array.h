@@ -1,0 +1,52 @@
+// An array of a request, read off the wire into memory that the engine will use.
+// Thread-safety: a WireArray belongs to one thread.
+#ifndef SLOTWISE_SERVER_RPC_WIRE_ARRAY_H_
+#define SLOTWISE_SERVER_RPC_WIRE_ARRAY_H_
+
+#include <cstddef>
+
+#include "server/engine/request.h"
+#include "wire/wire_reader.h"
+
+namespace slotwise {
+
+// A `bytes` field that is an array of T.
+template <class T>
+struct WireArray {
+  HostArray<T> values;
+  std::size_t bytes = 0;  // as sent; `values` holds them only if they are a whole number of T
+
+  bool whole() const { return bytes % sizeof(T) == 0; }
+
+  // Where `size` bytes off the wire shall go; null if they cannot be whole Ts.
+  void* MakeRoom(std::size_t size) {
+    bytes = size;
+    values = HostArray<T>(whole() ? size / sizeof(T) : 0);
+    return whole() ? values.data() : nullptr;
+  }
+};
+
+// A `bytes` field of numbers whose DataType is known only when the whole message is read.
+struct WireNumbers {
+  HostArray<float> words;  // large enough for `bytes`
+  std::size_t bytes = 0;
+
+  void* MakeRoom(std::size_t size) {
+    bytes = size;
+    words = HostArray<float>((size + sizeof(float) - 1) / sizeof(float));
+    return words.data();
+  }
+};
+
+inline ArrayField Into(int number, WireNumbers& array) {
+  return {number, [&array](std::size_t size) { return array.MakeRoom(size); }};
+}
+
+template <class T>
+ArrayField Into(int number, WireArray<T>& array) {
+  return {number, [&array](std::size_t size) { return array.MakeRoom(size); }};
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_WIRE_ARRAY_H_

@@ -1,0 +1,244 @@
+// Rows in and out, several tables in one call, and the learning rate, through generated stubs over real gRPC.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/rpc/rpc_server_fixture.h"
+
+namespace slotwise {
+namespace {
+
+template <class T>
+std::vector<T> Values(const std::string& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(values.data()));
+  return values;
+}
+
+class RowsServiceTest : public RpcServerTest {
+ protected:
+  void SetUp() override { OpenWithAds(); }
+
+  // Of all rows, or those of `keys`: each key's values.
+  std::map<std::uint64_t, std::vector<float>> Export(const std::vector<std::uint64_t>& keys = {}) {
+    v1::ExportRequest request;
+    request.set_table("ads");
+    request.set_keys(BytesOf(keys));
+    grpc::ClientContext context;
+    const auto stream = rows_->Export(&context, request);
+    std::map<std::uint64_t, std::vector<float>> rows;
+    v1::ExportReply reply;
+    messages_ = 0;
+    while (stream->Read(&reply)) {
+      ++messages_;
+      const auto some = Values<std::uint64_t>(reply.keys());
+      const auto values = Values<float>(reply.values());
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        rows[some[i]] = {values.begin() + static_cast<std::ptrdiff_t>(3 * i),
+                         values.begin() + static_cast<std::ptrdiff_t>(3 * i + 3)};
+      }
+    }
+    const grpc::Status status = stream->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return rows;
+  }
+
+  static v1::ImportRequest RowsOf(const std::vector<std::uint64_t>& keys, float value) {
+    v1::ImportRequest message;
+    message.set_table("ads");
+    message.set_keys(BytesOf(keys));
+    message.set_values(BytesOf(std::vector<float>(keys.size() * 3, value)));
+    return message;
+  }
+
+  grpc::Status Import(const std::vector<v1::ImportRequest>& messages, v1::ImportReply& reply) {
+    grpc::ClientContext context;
+    const auto stream = rows_->Import(&context, &reply);
+    for (const v1::ImportRequest& message : messages) {
+      if (!stream->Write(message)) break;
+    }
+    stream->WritesDone();
+    return stream->Finish();
+  }
+
+  int messages_ = 0;  // of the last export
+};
+
+TEST_F(RowsServiceTest, WhatIsImportedComesOutAgain) {
+  v1::ImportRequest second = RowsOf({3, 4}, 2.0F);
+  second.clear_table();
+  v1::ImportReply reply;
+  const grpc::Status status = Import({RowsOf({1, 2, 3}, 1.0F), second}, reply);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(reply.rows(), 5u);
+  const std::vector<float> ones(3, 1.0F);
+  const std::vector<float> twos(3, 2.0F);
+  EXPECT_EQ(Export(),
+            (std::map<std::uint64_t, std::vector<float>>{{1, ones}, {2, ones}, {3, twos}, {4, twos}}));
+  EXPECT_EQ(Export({4, 99, 1}), (std::map<std::uint64_t, std::vector<float>>{{1, ones}, {4, twos}}));
+}
+
+TEST_F(RowsServiceTest, ALargeTableComesInSeveralMessages) {
+  std::vector<std::uint64_t> keys(200'000);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  v1::ImportReply reply;
+  ASSERT_TRUE(Import({RowsOf(keys, 0.5F)}, reply).ok());
+  EXPECT_EQ(Export().size(), keys.size());
+  EXPECT_EQ(messages_, 4);  // 20 bytes a row, 1 MiB a message
+}
+
+TEST_F(RowsServiceTest, TheFirstRefusedMessageEndsAnImport) {
+  v1::ImportRequest bad = RowsOf({7}, 1.0F);
+  bad.set_values("short");
+  v1::ImportReply reply;
+  const grpc::Status status = Import({RowsOf({1}, 1.0F), bad, RowsOf({2}, 1.0F)}, reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_EQ(Export().size(), 1u);
+}
+
+TEST_F(RowsServiceTest, AnImportOfNothingIsFine) {
+  v1::ImportReply reply;
+  EXPECT_TRUE(Import({}, reply).ok());
+  EXPECT_EQ(reply.rows(), 0u);
+  EXPECT_TRUE(Export().empty());
+}
+
+TEST_F(RowsServiceTest, ErasedRowsAreGone) {
+  v1::ImportReply imported;
+  ASSERT_TRUE(Import({RowsOf({1, 2, 3}, 1.0F)}, imported).ok());
+  v1::EraseRequest request;
+  request.set_table("ads");
+  request.set_keys(BytesOf<std::uint64_t>({2, 3, 3, 9}));
+  v1::EraseReply reply;
+  grpc::ClientContext context;
+  ASSERT_TRUE(rows_->Erase(&context, request, &reply).ok());
+  EXPECT_EQ(reply.rows(), 2u);
+  EXPECT_EQ(Export().size(), 1u);
+}
+
+TEST_F(RowsServiceTest, AnExporterWhoLeavesDoesNotHoldTheServerUp) {
+  std::vector<std::uint64_t> keys(400'000);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  v1::ImportReply imported;
+  ASSERT_TRUE(Import({RowsOf(keys, 0.5F)}, imported).ok());
+  v1::ExportRequest request;
+  request.set_table("ads");
+  grpc::ClientContext context;
+  const auto stream = rows_->Export(&context, request);
+  v1::ExportReply reply;
+  ASSERT_TRUE(stream->Read(&reply));
+  context.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  server_->Shutdown(std::chrono::seconds(10));  // waits for calls that are inside
+}
+
+TEST_F(RowsServiceTest, ExportOfAnUnknownTableIsNotFound) {
+  v1::ExportRequest request;
+  request.set_table("beds");
+  grpc::ClientContext context;
+  EXPECT_EQ(rows_->Export(&context, request)->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(RowsServiceTest, LookupManyAnswersEachInItsOrder) {
+  v1::ImportReply imported;
+  ASSERT_TRUE(Import({RowsOf({5}, 1.0F), RowsOf({0}, 2.0F)}, imported).ok());
+  v1::LookupManyRequest request;
+  *request.add_lookups() = SmallLookup();
+  v1::LookupRequest& none = *request.add_lookups();
+  none.set_table("ads");
+  v1::LookupRequest& halves = *request.add_lookups();
+  halves = SmallLookup();
+  halves.set_data_type(v1::DATA_TYPE_BFLOAT16);
+  v1::LookupManyReply reply;
+  grpc::ClientContext context;
+  const grpc::Status status = embedding_->LookupMany(&context, request, &reply);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(reply.replies_size(), 3);
+  EXPECT_EQ(Values<float>(reply.replies(0).values()),
+            (std::vector<float>{1, 1, 1, 0, 0, 0, 1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(reply.replies(1).samples(), 0u);
+  EXPECT_EQ(reply.replies(1).width(), 6u);
+  EXPECT_EQ(reply.replies(2).values().size(), 24u);
+}
+
+TEST_F(RowsServiceTest, LookupManyOfNothingIsNothing) {
+  v1::LookupManyReply reply;
+  grpc::ClientContext context;
+  EXPECT_TRUE(embedding_->LookupMany(&context, {}, &reply).ok());
+  EXPECT_EQ(reply.replies_size(), 0);
+}
+
+TEST_F(RowsServiceTest, LookupManyIsRefusedByTheFirstThatIs) {
+  v1::LookupManyRequest request;
+  *request.add_lookups() = SmallLookup();
+  request.add_lookups()->set_table("beds");
+  request.add_lookups()->set_table("lamps");
+  v1::LookupManyReply reply;
+  grpc::ClientContext context;
+  const grpc::Status status = embedding_->LookupMany(&context, request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(status.error_message(), "lookups[1]: there is no table \"beds\"");
+}
+
+TEST_F(RowsServiceTest, PushManyAppliesEachStepOnceHoweverOftenItIsSent) {
+  v1::PushManyRequest request;
+  for (std::uint64_t number = 1; number <= 2; ++number) {
+    v1::PushRequest& push = *request.add_pushes();
+    push = SmallPush();
+    push.mutable_step()->set_number(number);
+    push.mutable_step()->set_part(0);
+    push.mutable_step()->set_parts(1);
+  }
+  for (int time = 0; time < 3; ++time) {
+    v1::PushManyReply reply;
+    grpc::ClientContext context;
+    const grpc::Status status = embedding_->PushMany(&context, request, &reply);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_EQ(reply.replies_size(), 2);
+    EXPECT_EQ(reply.replies(0).table_step(), 1u);
+    EXPECT_EQ(reply.replies(1).table_step(), 2u);
+  }
+}
+
+TEST_F(RowsServiceTest, TheLearningRateThatWasSetIsUsedFromTheNextStepOn) {
+  const auto push = [&](std::uint64_t number) {
+    v1::PushRequest request;
+    request.set_table("ads");
+    request.mutable_step()->set_number(number);
+    request.set_samples(1);
+    request.set_keys(BytesOf<std::uint64_t>({1, 2}));
+    request.set_gradients(BytesOf(std::vector<float>(6, 1.0F)));
+    v1::PushReply reply;
+    grpc::ClientContext context;
+    EXPECT_TRUE(embedding_->Push(&context, request, &reply).ok());
+  };
+  const auto set = [&](float rate) {
+    v1::SetLearningRateRequest request;
+    request.set_table("ads");
+    request.set_learning_rate(rate);
+    v1::SetLearningRateReply reply;
+    grpc::ClientContext context;
+    return admin_->SetLearningRate(&context, request, &reply);
+  };
+  v1::ImportReply imported;
+  ASSERT_TRUE(Import({RowsOf({1, 2}, 10.0F)}, imported).ok());
+  ASSERT_TRUE(set(0.5F).ok());
+  push(1);
+  EXPECT_EQ(Export()[1], std::vector<float>(3, 9.5F));
+  ASSERT_TRUE(set(0.25F).ok());
+  push(2);
+  EXPECT_EQ(Export()[1], std::vector<float>(3, 9.25F));
+
+  v1::DescribeTableRequest describe;
+  describe.set_table("ads");
+  v1::DescribeTableReply description;
+  grpc::ClientContext context;
+  ASSERT_TRUE(admin_->DescribeTable(&context, describe, &description).ok());
+  EXPECT_EQ(description.learning_rate(), 0.25F);
+  EXPECT_EQ(description.options().optimizer().learning_rate(), 0.01F);
+  EXPECT_EQ(set(0.0F).error_message(), "optimizer.learning_rate is 0: must be finite and above 0");
+}
+
+}  // namespace
+}  // namespace slotwise

@@ -1,0 +1,71 @@
+// A rank's whole server on this machine's CPU, spoken to through generated stubs.
+#ifndef SLOTWISE_TESTS_RPC_RPC_SERVER_FIXTURE_H_
+#define SLOTWISE_TESTS_RPC_RPC_SERVER_FIXTURE_H_
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/rpc/rpc_server.h"
+#include "slotwise/v1/admin.grpc.pb.h"
+#include "slotwise/v1/embedding.grpc.pb.h"
+#include "slotwise/v1/rows.grpc.pb.h"
+#include "tests/rpc/messages.h"
+
+namespace slotwise {
+
+class RpcServerTest : public testing::Test {
+ protected:
+  ~RpcServerTest() override {
+    engine_->RequestStop();
+    if (run_.joinable()) run_.join();
+  }
+
+  // Listens at any free port; the engine runs, the gate is closed.
+  void Start(RpcOptions options = {}) {
+    auto server = RpcServer::Start(options, *engine_);
+    ASSERT_TRUE(server.ok()) << server.status().message();
+    server_ = std::move(*server);
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                   grpc::InsecureChannelCredentials());
+    embedding_ = v1::Embedding::NewStub(channel_);
+    rows_ = v1::Rows::NewStub(channel_);
+    admin_ = v1::Admin::NewStub(channel_);
+    run_ = std::thread([this] { engine_->Run(); });
+  }
+
+  void OpenWithAds(RpcOptions options = {}) {
+    Start(options);
+    server_->Open({.version = "1.2.3", .ranks = {{"here:1", "cpu"}}, .rank = Rank{0}});
+    std::promise<bool> made;
+    engine_->Submit(
+        CreateTableRequest{.options = AdsTable(), .done = [&](const auto& r) { made.set_value(r.ok()); }});
+    ASSERT_TRUE(made.get_future().get());
+  }
+
+  grpc::Status GetTopology(v1::GetTopologyReply& reply) {
+    grpc::ClientContext context;
+    return admin_->GetTopology(&context, {}, &reply);
+  }
+
+  std::unique_ptr<Collective> collective_ = MakeSoloCollective();
+  std::unique_ptr<Device> device_ = MakeCpuDevice(1);
+  std::unique_ptr<Engine> engine_ = std::make_unique<Engine>(*device_, *collective_, EngineOptions{});
+  std::unique_ptr<RpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Embedding::Stub> embedding_;
+  std::unique_ptr<v1::Rows::Stub> rows_;
+  std::unique_ptr<v1::Admin::Stub> admin_;
+  std::thread run_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_TESTS_RPC_RPC_SERVER_FIXTURE_H_

@@ -1,0 +1,106 @@
+#include "wire/nested.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpc/slice.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/slice.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace slotwise {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+using google::protobuf::io::StringOutputStream;
+
+// Bytes [begin, end) of a message.
+struct Place {
+  std::size_t begin;
+  std::size_t end;
+};
+
+bool FindMessages(CodedInputStream& in, std::size_t size, int field, std::vector<Place>& places) {
+  const std::uint32_t wanted = WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  for (;;) {
+    const std::uint32_t tag = in.ReadTag();
+    if (tag == 0) return in.ConsumedEntireMessage();
+    if (tag != wanted) {
+      if (!WireFormatLite::SkipField(&in, tag)) return false;
+      continue;
+    }
+    int length = 0;
+    if (!in.ReadVarintSizeAsInt(&length)) return false;
+    const auto begin = static_cast<std::size_t>(in.CurrentPosition());
+    if (static_cast<std::size_t>(length) > size - begin || !in.Skip(length)) return false;
+    places.push_back({begin, begin + static_cast<std::size_t>(length)});
+  }
+}
+
+// The bytes [place.begin, place.end) of what `slices` hold together.
+grpc::ByteBuffer Cut(const std::vector<grpc::Slice>& slices, Place place) {
+  std::vector<grpc::Slice> pieces;
+  std::size_t first = 0;  // of the slice, in the whole
+  for (const grpc::Slice& slice : slices) {
+    const std::size_t begin = std::max(place.begin, first);
+    const std::size_t end = std::min(place.end, first + slice.size());
+    if (begin < end) {
+      grpc_slice whole = slice.c_slice();
+      pieces.emplace_back(grpc_slice_sub(whole, begin - first, end - first), grpc::Slice::STEAL_REF);
+      grpc_slice_unref(whole);
+    }
+    first += slice.size();
+  }
+  if (pieces.empty()) pieces.emplace_back();  // a byte buffer without slices is not valid
+  return {pieces.data(), pieces.size()};
+}
+
+}  // namespace
+
+Result<std::vector<grpc::ByteBuffer>> SplitMessages(const grpc::ByteBuffer& bytes, int field,
+                                                    std::string_view type) {
+  grpc::ByteBuffer shared = bytes;  // the reader wants it mutable
+  std::vector<Place> places;
+  {
+    grpc::ProtoBufferReader reader(&shared);
+    CodedInputStream in(&reader);
+    in.PushLimit(static_cast<int>(shared.Length()));
+    if (!FindMessages(in, shared.Length(), field, places)) {
+      return InvalidArgument("the request is not a valid " + std::string(type) +
+                             ": cut short or malformed near byte " + std::to_string(in.CurrentPosition()));
+    }
+  }
+  std::vector<grpc::Slice> slices;
+  if (!shared.Dump(&slices).ok())
+    return InvalidArgument("the request is compressed in a way that is not known");
+  std::vector<grpc::ByteBuffer> messages;
+  messages.reserve(places.size());
+  for (const Place& place : places) messages.push_back(Cut(slices, place));
+  return messages;
+}
+
+grpc::ByteBuffer JoinMessages(int field, std::span<const grpc::ByteBuffer> messages) {
+  std::vector<grpc::Slice> pieces;
+  for (const grpc::ByteBuffer& message : messages) {
+    std::string header;
+    {
+      StringOutputStream stream(&header);
+      CodedOutputStream out(&stream);
+      out.WriteTag(WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+      out.WriteVarint64(message.Length());
+    }
+    pieces.emplace_back(header);
+    std::vector<grpc::Slice> slices;
+    if (message.Dump(&slices).ok()) pieces.insert(pieces.end(), slices.begin(), slices.end());
+  }
+  if (pieces.empty()) pieces.emplace_back();
+  return {pieces.data(), pieces.size()};
+}
+
+}  // namespace slotwise

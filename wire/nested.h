@@ -1,0 +1,27 @@
+// Messages that hold nothing but one repeated field of large messages: taken apart and put together without copying
+// what is in them.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_WIRE_NESTED_H_
+#define SLOTWISE_WIRE_NESTED_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+// The messages of the repeated field `field`, in order; each shares the memory of `bytes`. Other fields are skipped.
+// INVALID_ARGUMENT if `bytes` are no message: cut short, or a length past the end. `type` names it there.
+Result<std::vector<grpc::ByteBuffer>> SplitMessages(const grpc::ByteBuffer& bytes, int field,
+                                                    std::string_view type);
+
+// The message whose repeated field `field` holds `messages`; it shares their memory.
+grpc::ByteBuffer JoinMessages(int field, std::span<const grpc::ByteBuffer> messages);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_WIRE_NESTED_H_
