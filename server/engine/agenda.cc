@@ -82,6 +82,7 @@ void Agenda::AbsorbOne(Rank rank, const Announcement& announcement) {
   round.with_digest = announcement.with_digest;
   round.with_state = announcement.with_state;
   round.learning_rate = announcement.learning_rate;
+  round.table_steps = announcement.table_steps;
   ready_.push_back(std::move(round));
 }
 

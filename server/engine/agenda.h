@@ -49,6 +49,7 @@ struct Round {
   bool with_digest = false;
   bool with_state = false;
   float learning_rate = 0;
+  std::uint64_t table_steps = 0;
   TableId table{0};
   StepId step;                   // of a push; `part` means nothing here
   std::vector<RoundPart> parts;  // in rank order; one rank's in the order they came

@@ -37,8 +37,9 @@ struct Announcement {
   TableId table{0};                      // all but kCreateTable
   std::uint32_t samples = 0;             // of what has a batch
   std::uint32_t keys = 0;
-  float learning_rate = 0;  // kSetLearningRate
-  StepId step;              // pushes
+  float learning_rate = 0;        // kSetLearningRate
+  std::uint64_t table_steps = 0;  // imports
+  StepId step;                    // pushes
   TicketNumber ticket = 0;
 };
 

@@ -67,6 +67,7 @@ Announcement Describe(const Request& request) {
                  [&](const ImportRequest& r) {
                    Announce(a, Operation::kImport, r.table, r.batch);
                    a.with_state = r.with_state;
+                   a.table_steps = r.table_steps;
                  },
                  [&](const EraseRequest& r) { Announce(a, Operation::kErase, r.table, r.batch); },
                  [&](const ListKeysRequest& r) { Announce(a, Operation::kListKeys, r.table); },

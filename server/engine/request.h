@@ -96,7 +96,8 @@ struct ImportRequest {
   TableId table{0};
   BatchPart batch;
   bool with_state = false;
-  HostArray<float> records;  // finite; float[keys][dim], or with_state [keys][dim + state]
+  std::uint64_t table_steps = 0;  // raises the table's count of applied steps to this
+  HostArray<float> records;       // finite; float[keys][dim], or with_state [keys][dim + state]
   std::function<void(Status)> done;
 };
 

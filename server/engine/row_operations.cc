@@ -1,4 +1,5 @@
 // Rows by key: import and erase, which all ranks do together, and what a rank tells of its own rows.
+#include <algorithm>
 #include <array>
 #include <new>
 #include <utility>
@@ -18,7 +19,10 @@ void Operations::Import(const Round& round, Table& table) {
       [&](TicketNumber ticket) { return Held<ImportRequest>(ticket).records.span(); });
 
   const Status prepared = PrepareAndInsert(table, rows.batch);
-  if (prepared.ok()) table.shard->Assign(rows.gradients, columns);
+  if (prepared.ok()) {
+    table.shard->Assign(rows.gradients, columns);
+    table.steps = std::max(table.steps, round.table_steps);
+  }
   AnswerMine<ImportRequest>(round, [&](ImportRequest& request) { request.done(prepared); });
 }
 

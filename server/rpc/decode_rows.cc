@@ -125,6 +125,7 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   ImportRequest request{.table = table->id,
                         .batch = std::move(*batch),
                         .with_state = state.bytes > 0,
+                        .table_steps = message.table_steps(),
                         .records = {},
                         .done = {}};
   if (!request.with_state) {

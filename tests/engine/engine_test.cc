@@ -103,11 +103,12 @@ class RunningEngine {
     return *Ask<TableSummary>([&](auto done) { engine_.Submit(SummarizeRequest{table, true, done}); });
   }
   Status Import(TableId table, const std::vector<std::uint64_t>& keys, const std::vector<float>& records,
-                bool with_state = false) {
+                std::uint64_t table_steps = 0) {
     auto answer = std::make_shared<std::promise<Status>>();
     HostArray<float> array(records.size());
     std::ranges::copy(records, array.data());
-    engine_.Submit(ImportRequest{table, PartOf(UnitBags(keys)), with_state, std::move(array),
+    const bool with_state = records.size() > keys.size() * 4;
+    engine_.Submit(ImportRequest{table, PartOf(UnitBags(keys)), with_state, table_steps, std::move(array),
                                  [answer](const Status& status) { answer->set_value(status); }});
     return answer->get_future().get();
   }
@@ -418,6 +419,38 @@ TEST_F(EngineTest, AnImportThatDoesNotFitChangesNothingAnywhere) {
               StatusCode::kResourceExhausted);
     EXPECT_EQ(ranks().Summarize(table).digest, before);
   }
+  Meet();
+}
+
+// Adam goes on where it was: rows, state and t taken out of one table and put into another, the next step is the same.
+TEST_F(EngineTest, ATableThatIsMovedGoesOnWhereItWas) {
+  TableOptions options = Ones();
+  options.optimizer = {.kind = OptimizerKind::kAdam, .learning_rate = 0.1F, .epsilon = 1e-8F};
+  const TableId first = ranks().Create(options);
+  options.name = TableName("moved");
+  const TableId second = ranks().Create(options);
+  const auto push = [&](TableId table, std::uint64_t number, float gradient) {
+    const Bags bags{1, {7, 8, 9}, {0, 1, 3}};
+    ASSERT_TRUE(ranks().Push(table, {1, number, 0, 1}, bags, std::vector<float>(8, gradient)).ok());
+  };
+  if (me() == 0) {
+    for (std::uint64_t number = 1; number <= 3; ++number) push(first, number, static_cast<float>(number));
+  }
+  Meet();
+  const RowRecords mine = ranks().ReadRows(first, ranks().ListKeys(first));
+  std::vector<std::uint64_t> keys;
+  for (const Key key : mine.keys) keys.push_back(Value(key));
+  ASSERT_TRUE(ranks().Import(second, keys, mine.records, ranks().Summarize(first).steps).ok());
+  Meet();
+  EXPECT_EQ(ranks().Summarize(second).digest, ranks().Summarize(first).digest);
+  EXPECT_EQ(ranks().Summarize(second).steps, 3u);
+  Meet();
+  if (me() == 0) {
+    push(first, 4, 0.5F);
+    push(second, 4, 0.5F);
+  }
+  Meet();
+  EXPECT_EQ(ranks().Summarize(second).digest, ranks().Summarize(first).digest);
   Meet();
 }
 

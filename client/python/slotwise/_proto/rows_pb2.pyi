@@ -50,13 +50,15 @@ class ImportReply(_message.Message):
     def __init__(self, rows: _Optional[int] = ...) -> None: ...
 
 class ImportRequest(_message.Message):
-    __slots__ = ["keys", "state", "table", "values"]
+    __slots__ = ["keys", "state", "table", "table_steps", "values"]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_STEPS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     keys: bytes
     state: bytes
     table: str
+    table_steps: int
     values: bytes
-    def __init__(self, table: _Optional[str] = ..., keys: _Optional[bytes] = ..., values: _Optional[bytes] = ..., state: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, table: _Optional[str] = ..., table_steps: _Optional[int] = ..., keys: _Optional[bytes] = ..., values: _Optional[bytes] = ..., state: _Optional[bytes] = ...) -> None: ...
