@@ -33,6 +33,7 @@ from slotwise.optimizers import (
     Normal,
     RMSProp,
     RowWiseAdaGrad,
+    Schedule,
     Uniform,
 )
 from slotwise.options import (
@@ -43,6 +44,7 @@ from slotwise.options import (
     TableOptions,
     Topology,
 )
+from slotwise.rows_calls import Rows
 from slotwise.session import Session, Step
 
 __all__ = [
@@ -65,6 +67,8 @@ __all__ = [
     "RankInfo",
     "ResourceExhausted",
     "RowWiseAdaGrad",
+    "Rows",
+    "Schedule",
     "Session",
     "ShardInfo",
     "Step",

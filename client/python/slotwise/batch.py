@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,72 +19,134 @@ _LARGEST_PART = 4 << 20
 
 # Samples [first, last) of a batch.
 Range = tuple[int, int]
+# What one request has of the batches of one or several tables: a range of samples of each.
+Share = tuple[Range, ...]
+
+
+class Part(NamedTuple):
+    """A range of a batch's samples, as a request has it: offsets from 0."""
+
+    keys: NDArray[np.uint64]
+    offsets: NDArray[np.uint32] | None
+    weights: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True)
 class Batch:
     """`samples * slots` bags of keys.
 
-    Bag b owns `keys[offsets[b]:offsets[b + 1]]`, or `keys[b]` if `offsets` is None.
-    Not thread-safe against a caller who writes to the arrays: they are not copied.
+    Bag b owns `keys[offsets[b]:offsets[b + 1]]`, or `keys[b]` if `offsets` is None; `weights`,
+    one a key, are all 1 if None. Not thread-safe against a caller who writes to the arrays: they
+    are not copied.
+
+    Attributes:
+        shape: of a result, but for its last dimension: [samples], or, in a table without a
+            combiner, that of the keys.
     """
 
     keys: NDArray[np.uint64]
     offsets: NDArray[np.integer[Any]] | None
+    weights: NDArray[np.float32] | None
     samples: int
     slots: int
+    shape: tuple[int, ...]
 
-    def part(self, samples: Range) -> tuple[NDArray[np.uint64], NDArray[np.uint32] | None]:
-        """The keys and offsets (from 0) of a range of samples."""
+    def part(self, samples: Range) -> Part:
+        """The keys, offsets (from 0) and weights of a range of samples."""
         first, last = samples[0] * self.slots, samples[1] * self.slots
-        if self.offsets is None:
-            return self.keys[first:last], None
-        offsets = self.offsets[first : last + 1]
-        keys = self.keys[int(offsets[0]) : int(offsets[-1])]
-        return keys, (offsets - offsets[0]).astype("<u4")
+        offsets = None
+        if self.offsets is not None:
+            from_zero = self.offsets[first : last + 1]
+            first, last = int(from_zero[0]), int(from_zero[-1])
+            offsets = (from_zero - from_zero[0]).astype("<u4")
+        weights = None if self.weights is None else self.weights[first:last]
+        return Part(self.keys[first:last], offsets, weights)
 
     def part_bytes(self, samples: Range) -> int:
-        """The bytes that the keys and offsets of a range of samples take in a request."""
+        """The bytes that the arrays of a range of samples take in a request."""
         first, last = samples[0] * self.slots, samples[1] * self.slots
+        each = 8 if self.weights is None else 12
         if self.offsets is None:
-            return 8 * (last - first)
-        return 8 * int(self.offsets[last] - self.offsets[first]) + 4 * (last - first + 1)
+            return each * (last - first)
+        return each * int(self.offsets[last] - self.offsets[first]) + 4 * (last - first + 1)
 
 
-def make_batch(keys: ArrayLike, offsets: ArrayLike | None, slots: int) -> Batch:
-    """Checks `keys` and `offsets` as the server would; InvalidArgument names what is wrong.
+def make_batch(
+    keys: ArrayLike,
+    offsets: ArrayLike | None,
+    slots: int,
+    weights: ArrayLike | None = None,
+    *,
+    pooled: bool = True,
+) -> Batch:
+    """Checks a batch as the server would; InvalidArgument names what is wrong.
 
     Args:
         keys: uint64 or int64 (reinterpreted bit by bit), 1-D; without offsets also
-            [samples, slots].
+            [samples, slots]; of any shape if not `pooled`.
         offsets: None for one key a bag, or integers [samples * slots + 1] rising from 0 to
             `len(keys)`.
         slots: bags a sample.
+        weights: None for all 1, or float32 of the keys' shape, finite.
+        pooled: False for a table without a combiner, in which every bag has exactly one key.
     """
-    key_array = _as_keys(keys, slots, one_key_a_bag=offsets is None)
-    if offsets is None:
-        if len(key_array) % slots:
-            raise InvalidArgument(
-                f"keys: {len(key_array)} keys without offsets are no whole number of samples "
-                f"of {slots} slots"
-            )
-        return Batch(key_array, None, len(key_array) // slots, slots)
-    offset_array = np.asarray(offsets)
-    _check_offsets(offset_array, len(key_array), slots)
-    return Batch(key_array, offset_array, (len(offset_array) - 1) // slots, slots)
-
-
-def _as_keys(keys: ArrayLike, slots: int, one_key_a_bag: bool) -> NDArray[np.uint64]:
     array = np.asarray(keys)
-    if array.dtype not in (np.uint64, np.int64):
-        raise InvalidArgument(f"keys: dtype is {array.dtype}, not uint64 or int64")
-    if one_key_a_bag and array.ndim == 2 and array.shape[1] == slots:
-        array = array.reshape(-1)
-    if array.ndim != 1:
+    key_array = as_keys(array)
+    weight_array = None if weights is None else _as_weights(weights, array.shape)
+    if offsets is not None:
+        if array.ndim != 1:
+            raise InvalidArgument(f"keys: shape is {array.shape}, not [keys], though with offsets")
+        offset_array = np.asarray(offsets)
+        _check_offsets(offset_array, len(key_array), slots)
+        if not pooled:
+            _check_one_key_a_bag(offset_array)
+        samples = (len(offset_array) - 1) // slots
+        return Batch(key_array, offset_array, weight_array, samples, slots, (samples,))
+    if not pooled:
+        return Batch(key_array, None, weight_array, len(key_array), slots, array.shape)
+    if array.ndim != 1 and (array.ndim != 2 or array.shape[1] != slots):
         raise InvalidArgument(
             f"keys: shape is {array.shape}, not [keys] or, without offsets, [samples, {slots}]"
         )
-    return np.ascontiguousarray(array).view(np.uint64).astype("<u8", copy=False)
+    if len(key_array) % slots:
+        raise InvalidArgument(
+            f"keys: {len(key_array)} keys without offsets are no whole number of samples "
+            f"of {slots} slots"
+        )
+    samples = len(key_array) // slots
+    return Batch(key_array, None, weight_array, samples, slots, (samples,))
+
+
+def as_keys(keys: ArrayLike) -> NDArray[np.uint64]:
+    """uint64 or int64 of any shape as uint64 [keys], without a copy if they lie in order."""
+    array = np.asarray(keys)
+    if array.dtype not in (np.uint64, np.int64):
+        raise InvalidArgument(f"keys: dtype is {array.dtype}, not uint64 or int64")
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint64).astype("<u8", copy=False)
+
+
+def _as_weights(weights: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    array = np.asarray(weights)
+    if array.dtype != np.float32:
+        raise InvalidArgument(f"weights: dtype is {array.dtype}, not float32")
+    if array.shape != shape:
+        raise InvalidArgument(f"weights: shape is {array.shape}, not {shape} as the keys'")
+    flat = np.ascontiguousarray(array, dtype="<f4").reshape(-1)
+    finite = np.isfinite(flat)
+    if not finite.all():
+        place = int(np.argmin(finite))
+        raise InvalidArgument(f"weights[{place}] is {flat[place]}, not finite")
+    return flat
+
+
+def _check_one_key_a_bag(offsets: NDArray[Any]) -> None:
+    wrong = np.flatnonzero(offsets != np.arange(len(offsets)))
+    if len(wrong):
+        raise InvalidArgument(
+            f"offsets[{wrong[0]}] is {offsets[wrong[0]]}, not {wrong[0]}: in a table without a "
+            f"combiner every bag has one key"
+        )
 
 
 def _check_offsets(offsets: NDArray[Any], keys: int, slots: int) -> None:
@@ -108,38 +170,46 @@ def _check_offsets(offsets: NDArray[Any], keys: int, slots: int) -> None:
         )
 
 
-def cut(samples: int, batch_bytes: int, ranks: int, channels: int) -> list[Range]:
-    """Cuts a batch into ranges of samples, one a request; at least one, even for no samples.
+def cut(samples: Sequence[int], all_bytes: int, ranks: int, channels: int) -> list[Share]:
+    """Cuts the batches of one or several tables into the shares of requests.
 
-    Every rank gets a part if there is enough to share, every channel (`channels` a rank) if that
-    leaves parts of a good size, and parts are of at most 4 MiB, on average, unless one sample is
-    larger.
+    At least one, even for no samples. Every rank gets a part if there is enough to share, every
+    channel (`channels` a rank) if that leaves parts of a good size, and parts are of at most 4 MiB,
+    on average, unless one sample is larger.
 
     Args:
-        batch_bytes: of the whole batch's values, or of its keys and offsets if they are more.
+        samples: of each batch. All are cut into the same number of ranges, some of which are empty
+            if a batch has fewer samples than that.
+        all_bytes: of all batches' values, or of their keys, offsets and weights if they are more.
     """
-    wanted = ranks * channels if batch_bytes >= ranks * channels * _GOOD_PART else ranks
-    wanted = max(wanted, -(-batch_bytes // _LARGEST_PART))
+    wanted = ranks * channels if all_bytes >= ranks * channels * _GOOD_PART else ranks
+    wanted = max(wanted, -(-all_bytes // _LARGEST_PART))
     wanted = -(-wanted // ranks) * ranks  # every rank has the same number
-    return even_ranges(samples, max(1, min(wanted, batch_bytes // _LEAST_PART, samples)))
+    return even_shares(samples, max(1, min(wanted, all_bytes // _LEAST_PART, max(samples))))
 
 
-def even_ranges(samples: int, parts: int) -> list[Range]:
-    """`parts` ranges, as even as can be; empty ones if there are more parts than samples."""
-    return [(samples * i // parts, samples * (i + 1) // parts) for i in range(parts)]
+def even_shares(samples: Sequence[int], parts: int) -> list[Share]:
+    """`parts` shares, as even as can be; empty ones if there are more parts than samples."""
+    return [
+        tuple((count * i // parts, count * (i + 1) // parts) for count in samples)
+        for i in range(parts)
+    ]
 
 
 def halve_until_fit(
-    ranges: list[Range], request_bytes: Callable[[Range], int], limit: int
-) -> list[Range]:
-    """Halves every range whose request is larger than `limit`, until it fits or is one sample."""
-    fitting: list[Range] = []
-    waiting = ranges[::-1]
+    shares: list[Share], request_bytes: Callable[[Share], int], limit: int
+) -> list[Share]:
+    """Halves every share whose request is larger than `limit`, until it fits or is one sample."""
+    fitting: list[Share] = []
+    waiting = shares[::-1]
     while waiting:
-        first, last = waiting.pop()
-        if last - first > 1 and request_bytes((first, last)) > limit:
-            middle = (first + last) // 2
-            waiting += [(middle, last), (first, middle)]
+        share = waiting.pop()
+        if max(last - first for first, last in share) > 1 and request_bytes(share) > limit:
+            middles = [(first + last) // 2 for first, last in share]
+            waiting += [
+                tuple((middle, last) for middle, (_, last) in zip(middles, share)),
+                tuple((first, middle) for middle, (first, _) in zip(middles, share)),
+            ]
         else:
-            fitting.append((first, last))
+            fitting.append(share)
     return fitting

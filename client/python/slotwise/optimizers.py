@@ -1,7 +1,7 @@
 """Optimizers and initializers of tables; the formulas are in docs/semantics.md.
 
-Each class is one message of proto/slotwise/v1/admin.proto: its fields, beside `lr` and
-`weight_decay`, are the message's by name.
+Each class is one message of proto/slotwise/v1/admin.proto: its fields, beside `lr`, `weight_decay`
+and `schedule`, are the message's by name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,35 @@ from slotwise.errors import InvalidArgument
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """What becomes of an optimizer's `lr` at the table's step t = 1, 2, ...
+
+    Warm-up: while t <= warmup_steps the rate is lr * t / warmup_steps. Decay: with decay_steps > 0,
+    after step decay_start it is end_lr + (lr - end_lr) * (1 - d) ** decay_power, where
+    d = min(t - decay_start, decay_steps) / decay_steps. Otherwise it is lr. So the default is none.
+
+    Attributes:
+        warmup_steps: 0: no warm-up.
+        decay_start: at least warmup_steps.
+        decay_steps: how long the decay takes; 0: there is none.
+        decay_power: finite and above 0; 1: a straight line.
+        end_lr: the rate after the decay, finite, at least 0.
+    """
+
+    warmup_steps: int = 0
+    decay_start: int = 0
+    decay_steps: int = 0
+    decay_power: float = 2.0
+    end_lr: float = 0.0
+
+
+@dataclass(frozen=True)
 class SGD:
-    """w -= lr * g. All optimizers: g += weight_decay * w first, for the rows that a step touches."""
+    """w -= lr * g. All optimizers: g += weight_decay * w first, for the rows a step touches."""
 
     lr: float
     weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)
@@ -30,6 +54,7 @@ class Momentum:
     lr: float
     momentum: float = 0.9
     weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)
@@ -39,6 +64,7 @@ class Nesterov:
     lr: float
     momentum: float = 0.9
     weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)
@@ -49,6 +75,7 @@ class AdaGrad:
     epsilon: float = 1e-10
     initial_accumulator: float = 0.0
     weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)
@@ -59,6 +86,7 @@ class RowWiseAdaGrad:
     epsilon: float = 1e-10
     initial_accumulator: float = 0.0
     weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)
@@ -69,6 +97,7 @@ class RMSProp:
     beta: float = 0.99
     epsilon: float = 1e-8
     weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)
@@ -80,6 +109,7 @@ class Adam:
     beta2: float = 0.999
     epsilon: float = 1e-8
     weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)
@@ -94,6 +124,7 @@ class FTRL:
     lambda2: float = 0.0
     beta: float = 1.0
     weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)
@@ -144,6 +175,8 @@ def optimizer_to_proto(optimizer: Optimizer) -> pb.Optimizer:
     message = pb.Optimizer(learning_rate=getattr(optimizer, "lr", 0.0))
     _write(optimizer, _OPTIMIZERS, "optimizer", message)
     message.weight_decay = optimizer.weight_decay
+    if optimizer.schedule != Schedule():
+        message.schedule.CopyFrom(_schedule_to_proto(optimizer.schedule))
     return message
 
 
@@ -157,7 +190,9 @@ def initializer_to_proto(initializer: Initializer, seed: int) -> pb.Initializer:
 def optimizer_from_proto(message: pb.Optimizer) -> Optimizer:
     """The optimizer of a table of the server's, which fills every default in."""
     optimizer: Optimizer = _read(message, _OPTIMIZERS)(
-        lr=_shortest(message.learning_rate), weight_decay=_shortest(message.weight_decay)
+        lr=shortest(message.learning_rate),
+        weight_decay=shortest(message.weight_decay),
+        schedule=_schedule_from_proto(message.schedule),
     )
     return optimizer
 
@@ -168,8 +203,34 @@ def initializer_from_proto(message: pb.Initializer) -> Initializer:
     return initializer
 
 
+def _schedule_to_proto(schedule: Schedule) -> pb.Schedule:
+    if not isinstance(schedule, Schedule):
+        raise InvalidArgument(f"schedule is {schedule!r}, not a Schedule")
+    return pb.Schedule(
+        warmup_steps=schedule.warmup_steps,
+        decay_start=schedule.decay_start,
+        decay_steps=schedule.decay_steps,
+        decay_power=schedule.decay_power,
+        end_learning_rate=schedule.end_lr,
+    )
+
+
+def _schedule_from_proto(message: pb.Schedule) -> Schedule:
+    power = shortest(message.decay_power) if message.HasField("decay_power") else 2.0
+    return Schedule(
+        warmup_steps=message.warmup_steps,
+        decay_start=message.decay_start,
+        decay_steps=message.decay_steps,
+        decay_power=power,
+        end_lr=shortest(message.end_learning_rate),
+    )
+
+
+_NOT_CONSTANTS = ("lr", "weight_decay", "schedule")
+
+
 def _constants(kind: type[Any]) -> list[str]:
-    return [field.name for field in fields(kind) if field.name not in ("lr", "weight_decay")]
+    return [field.name for field in fields(kind) if field.name not in _NOT_CONSTANTS]
 
 
 def _write(value: Any, kinds: dict[str, Any], what: str, message: Any) -> None:
@@ -188,10 +249,10 @@ def _read(message: Any, kinds: dict[str, Any]) -> Any:
     """A function that makes the dataclass of `message.kind` from the constants it does not name."""
     name = message.WhichOneof("kind") or next(iter(kinds))
     inner, kind = getattr(message, name), kinds[name]
-    constants = {constant: _shortest(getattr(inner, constant)) for constant in _constants(kind)}
+    constants = {constant: shortest(getattr(inner, constant)) for constant in _constants(kind)}
     return lambda **more: kind(**constants, **more)
 
 
-def _shortest(value: float) -> float:
+def shortest(value: float) -> float:
     """The shortest decimal of a float32: 0.05 comes back as 0.05, not as 0.05000000074505806."""
     return float(str(np.float32(value)))

@@ -15,6 +15,7 @@ from slotwise.optimizers import (
     initializer_to_proto,
     optimizer_from_proto,
     optimizer_to_proto,
+    shortest,
 )
 
 
@@ -26,7 +27,8 @@ class TableOptions:
         name: 1 to 63 of A-Z a-z 0-9 _ . -, not starting with '.' or '-'.
         dim: elements a row, 1 .. 4096.
         slots: bags a sample, 1 .. 4096.
-        combiner: "sum", "mean" (over the number of keys in the bag) or "sqrtn" (over its root).
+        combiner: "sum", "mean" (over the number of keys in the bag), "sqrtn" (over its root), or
+            "none": every bag is one key, whose row is the result; slots must be 1.
         optimizer: SGD, Momentum, Nesterov, AdaGrad, RowWiseAdaGrad, RMSProp, Adam or FTRL.
         initializer: first values of a new row: Uniform, Normal or Constant.
         seed: 64 bits, for the first values.
@@ -62,11 +64,18 @@ class ShardInfo:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table's options, optimizer steps applied, and shards in rank order."""
+    """A table as it is.
+
+    Attributes:
+        steps: optimizer steps applied.
+        shards: in rank order.
+        learning_rate: what the next step will use: the rate last set, by the schedule.
+    """
 
     options: TableOptions
     steps: int
     shards: tuple[ShardInfo, ...]
+    learning_rate: float
 
     @property
     def rows(self) -> int:
@@ -104,6 +113,7 @@ _COMBINERS = {
     "sum": pb.COMBINER_SUM,
     "mean": pb.COMBINER_MEAN,
     "sqrtn": pb.COMBINER_SQRTN,
+    "none": pb.COMBINER_NONE,
 }
 
 
@@ -141,4 +151,14 @@ def options_from_proto(message: pb.TableOptions) -> TableOptions:
         seed=message.initializer.seed,
         initial_rows=message.initial_rows,
         max_rows=message.max_rows,
+    )
+
+
+def info_from_proto(message: pb.DescribeTableReply) -> TableInfo:
+    """What the server says of a table."""
+    return TableInfo(
+        options=options_from_proto(message.options),
+        steps=message.steps,
+        shards=tuple(ShardInfo(shard.rows, shard.slots, shard.bytes) for shard in message.shards),
+        learning_rate=shortest(message.learning_rate),
     )

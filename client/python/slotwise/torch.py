@@ -1,7 +1,16 @@
-"""A torch module whose rows live on the server."""
+"""Torch modules whose rows live on the server.
+
+The server's optimizer moves the rows, so the modules have no parameters. Every `forward()` whose
+result is used in a `backward()` is one step of the table, applied when `backward()` returns; an
+error of the push is raised there. `train()` looks up with new rows for new keys; `eval()` inserts
+nothing and its result takes no gradient.
+
+Thread-safe as `Client` is. Not to be pickled or forked: they hold connections.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -9,18 +18,115 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from slotwise.client import Client
+from slotwise.errors import InvalidArgument
+from slotwise.options import TableOptions
 from slotwise.session import Session
 
+# keys; (keys, offsets); (keys, offsets, per_sample_weights).
+Bags = (
+    Tensor
+    | tuple[Tensor]
+    | tuple[Tensor, Tensor | None]
+    | tuple[Tensor, Tensor | None, Tensor | None]
+)
 
-class EmbeddingBag(nn.Module):
-    """Looks a table up in `forward()` and pushes the gradient in `backward()`.
 
-    The server's optimizer moves the rows, so the module has no parameters. Every `forward()` whose
-    result is used in a `backward()` is one step of the table, applied when `backward()` returns; an
-    error of the push is raised there. `train()` looks up with new rows for new keys; `eval()`
-    inserts nothing and its result takes no gradient.
+class _Remote(nn.Module):
+    """What the modules have in common: tables, and lookups of all of them that push."""
 
-    Thread-safe as `Client` is. Not to be pickled or forked: it holds connections.
+    def __init__(self, ps: Client, tables: Iterable[str], session: Session | None) -> None:
+        super().__init__()
+        self._ps = ps
+        self._session = session or ps.session
+        self._tables: dict[str, TableOptions] = {
+            table: ps.describe_table(table).options for table in tables
+        }
+        # Keys take no gradient; autograd calls backward() for the sake of this. It is no Parameter
+        # because nobody is to train it.
+        self._anchor = torch.zeros(0, requires_grad=True)
+
+    def _forward(self, lookups: dict[str, tuple[Tensor | None, ...]]) -> tuple[Tensor, ...]:
+        """The looked-up values of (keys, offsets, weights), by table."""
+        for table, (_, _, weights) in lookups.items():
+            if weights is not None and weights.requires_grad:
+                raise InvalidArgument(
+                    f"per_sample_weights of table {table} require a gradient, which is not "
+                    f"computed: detach() them"
+                )
+        if not self.training:
+            return self._lookup(lookups)
+        flat = [tensor for tensors in lookups.values() for tensor in tensors]
+        outputs: tuple[Tensor, ...] = _LookupAndPush.apply(
+            self._anchor, self, tuple(lookups), *flat
+        )
+        return outputs
+
+    def _lookup(self, lookups: dict[str, tuple[Tensor | None, ...]]) -> tuple[Tensor, ...]:
+        wanted: Any = {table: tuple(map(_array, tensors)) for table, tensors in lookups.items()}
+        if len(wanted) == 1:  # as small a request as can be
+            ((table, (keys, offsets, weights)),) = wanted.items()
+            values = self._ps.lookup(table, keys, offsets, weights=weights, train=self.training)
+            results = {table: values}
+        else:
+            results = self._ps.lookup_many(wanted, train=self.training)
+        devices = [keys.device for keys, _, _ in lookups.values() if keys is not None]
+        return tuple(
+            torch.from_numpy(values).to(device)
+            for values, device in zip(results.values(), devices)
+        )
+
+    def _push(self, pushes: dict[str, tuple[Any, Any, Any, Any]]) -> None:
+        """One step of every table of (keys, offsets, gradients, weights)."""
+        step = self._session.next()
+        if len(pushes) == 1:
+            ((table, (keys, offsets, gradients, weights)),) = pushes.items()
+            self._ps.push(table, keys, offsets, gradients, weights=weights, step=step)
+        else:
+            self._ps.push_many(pushes, step=step)
+
+
+class Embedding(_Remote):
+    """As `torch.nn.Embedding`, over a table without a combiner (`combiner="none"`).
+
+    Attributes:
+        dim: the table's; a result has one dimension more than the keys, of this size.
+    """
+
+    def __init__(self, ps: Client, table: str, *, session: Session | None = None) -> None:
+        """Uses a table that exists.
+
+        Args:
+            session: names the steps; None: `ps.session`. Data-parallel trainers give one that they
+                share.
+
+        Raises:
+            slotwise.NotFound: no such table.
+            slotwise.InvalidArgument: the table has a combiner.
+        """
+        super().__init__(ps, [table], session)
+        (options,) = self._tables.values()
+        if options.combiner != "none":
+            raise InvalidArgument(
+                f"table {table} has the combiner {options.combiner!r}, so it is for EmbeddingBag"
+            )
+        self.dim = options.dim
+        self._table = table
+
+    def forward(self, keys: Tensor) -> Tensor:
+        """The keys' rows, float32 [*keys.shape, dim], on the keys' device.
+
+        Args:
+            keys: int64 of any shape, any 64 bits.
+        """
+        return self._forward({self._table: (keys, None, None)})[0]
+
+    def extra_repr(self) -> str:
+        """What `print(module)` shows."""
+        return f"{self._table!r}, dim={self.dim}"
+
+
+class EmbeddingBag(_Remote):
+    """As `torch.nn.EmbeddingBag`: pools the rows of every bag.
 
     Attributes:
         dim, slots: the table's; a result has slots * dim columns.
@@ -36,56 +142,107 @@ class EmbeddingBag(nn.Module):
         Raises:
             slotwise.NotFound: no such table.
         """
-        super().__init__()
-        options = ps.describe_table(table).options
+        super().__init__(ps, [table], session)
+        (options,) = self._tables.values()
         self.dim, self.slots = options.dim, options.slots
-        self._ps = ps
         self._table = table
-        self._session = session or ps.session
-        # Keys take no gradient; autograd calls backward() for the sake of this. It is no Parameter
-        # because nobody is to train it.
-        self._anchor = torch.zeros(0, requires_grad=True)
 
-    def forward(self, keys: Tensor, offsets: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        keys: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
         """The pooled rows, float32 [samples, slots * dim], on the keys' device.
 
         Args:
             keys: int64 [keys], any 64 bits; without offsets also [samples, slots].
             offsets: integers [samples * slots + 1] from 0 to `len(keys)`; None: one key a bag.
+            per_sample_weights: float32 of the keys' shape: what each key's row is multiplied by.
+                Their own gradient is not computed: weights that require one are refused.
         """
-        if self.training:
-            return _LookupAndPush.apply(self._anchor, self, keys, offsets)
-        return self._lookup(keys, offsets)
+        return self._forward({self._table: (keys, offsets, per_sample_weights)})[0]
 
     def extra_repr(self) -> str:
         """What `print(module)` shows."""
         return f"{self._table!r}, slots={self.slots}, dim={self.dim}"
 
-    def _lookup(self, keys: Tensor, offsets: Tensor | None) -> Tensor:
-        values = self._ps.lookup(self._table, _array(keys), _array(offsets), train=self.training)
-        return torch.from_numpy(values).to(keys.device)
 
-    def _push(self, keys: Tensor, offsets: Tensor | None, gradient: Tensor) -> None:
-        self._ps.push(
-            self._table, _array(keys), _array(offsets), _array(gradient), step=self._session.next()
+class EmbeddingBags(_Remote):
+    """Several tables, of any dims, in one request a `forward()` and one a `backward()`.
+
+    All steps of one `backward()` have one number. A table whose result had no part in the loss
+    makes no step.
+    """
+
+    def __init__(
+        self, ps: Client, tables: Iterable[str], *, session: Session | None = None
+    ) -> None:
+        """Uses tables that exist.
+
+        Args:
+            session: as of `EmbeddingBag`.
+
+        Raises:
+            slotwise.NotFound: no such table.
+        """
+        super().__init__(ps, tables, session)
+
+    def forward(self, bags: Mapping[str, Bags]) -> dict[str, Tensor]:
+        """The pooled rows by table, float32 [samples, slots * dim], on their keys' devices.
+
+        Args:
+            bags: by table, keys or a tuple of what `EmbeddingBag.forward` takes: (keys,),
+                (keys, offsets) or (keys, offsets, per_sample_weights). Some of the tables or all.
+        """
+        lookups: dict[str, tuple[Tensor | None, ...]] = {}
+        for table, given in bags.items():
+            if table not in self._tables:
+                raise InvalidArgument(f"table {table} is not one of {', '.join(self._tables)}")
+            tensors = given if isinstance(given, tuple) else (given,)
+            if not 1 <= len(tensors) <= 3:
+                raise InvalidArgument(f"table {table}: {len(tensors)} tensors, not 1 to 3")
+            lookups[table] = (*tensors, *[None] * (3 - len(tensors)))
+        return dict(zip(lookups, self._forward(lookups))) if lookups else {}
+
+    def extra_repr(self) -> str:
+        """What `print(module)` shows."""
+        return ", ".join(
+            f"{table!r}: [{options.slots}, {options.dim}]"
+            for table, options in self._tables.items()
         )
 
 
 class _LookupAndPush(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, _anchor: Tensor, bag: EmbeddingBag, keys: Tensor, offsets: Tensor | None
-    ) -> Tensor:
-        ctx.bag = bag
+        ctx: Any, _anchor: Tensor, module: _Remote, tables: tuple[str, ...], *flat: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        ctx.module, ctx.tables = module, tables
+        ctx.set_materialize_grads(False)
         # Saved, not kept: autograd then refuses a backward() after the keys were overwritten.
-        ctx.save_for_backward(keys, offsets)
-        return bag._lookup(keys, offsets)
+        ctx.save_for_backward(*flat)
+        return module._lookup(_by_table(tables, flat))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, None]:
-        ctx.bag._push(*ctx.saved_tensors, gradient)
-        return None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[None, ...]:
+        pushes = {
+            table: (_array(keys), _array(offsets), _array(gradient), _array(weights))
+            for (table, (keys, offsets, weights)), gradient in zip(
+                _by_table(ctx.tables, ctx.saved_tensors).items(), gradients
+            )
+            if gradient is not None
+        }
+        if pushes:
+            ctx.module._push(pushes)
+        return (None,) * (3 + 3 * len(ctx.tables))
+
+
+def _by_table(
+    tables: tuple[str, ...], flat: tuple[Tensor | None, ...]
+) -> dict[str, tuple[Tensor | None, ...]]:
+    return {table: flat[3 * i : 3 * i + 3] for i, table in enumerate(tables)}
 
 
 def _array(tensor: Tensor | None) -> Any:

@@ -7,8 +7,9 @@ import logging
 import os
 import queue
 import random
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -97,6 +98,14 @@ class Transport:
         """
         _Run(self, calls, on_reply).finish()
 
+    def stream(self, method: str, requests: Sequence[bytes]) -> Iterator[bytes]:
+        """Sends `requests[rank]` to every rank at once; yields all their replies as they come.
+
+        Each rank's stream is of that rank alone, so none goes to another. One that cannot begin is
+        tried again; one that breaks later raises. The timeout is for each reply, not for the whole.
+        """
+        return Stream(self, method, requests).replies()
+
     def check_usable(self) -> None:
         """FailedPrecondition if closed, or in another process than the one that connected."""
         if self._closed:
@@ -111,6 +120,98 @@ class Transport:
         self.check_usable()
         channels = self._channels[(call.rank + attempt) % len(self._channels)]
         return channels[call.channel % len(channels)]
+
+
+class Stream:
+    """One server-streaming call to each rank, read by a thread each.
+
+    A few replies are read ahead; then a rank waits for whoever takes them.
+    """
+
+    _AHEAD = 2  # replies a rank
+
+    def __init__(self, transport: Transport, method: str, requests: Sequence[bytes]) -> None:
+        self._transport = transport
+        self._method = method
+        self._requests = requests
+        # A reply, an error, or None at a stream's end.
+        self._read: queue.Queue[bytes | Error | None] = queue.Queue(self._AHEAD * len(requests))
+        self._flights: dict[int, grpc.Call] = {}
+        self._stopped = threading.Event()
+
+    def replies(self) -> Iterator[bytes]:
+        """In the order in which they come; ends all calls when it is left."""
+        self._transport.check_usable()
+        threads = [
+            threading.Thread(target=self._read_rank, args=(rank,), daemon=True)
+            for rank in range(len(self._requests))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            left = len(threads)
+            while left:
+                try:
+                    got = self._read.get(timeout=self._transport.timeout)
+                except queue.Empty:
+                    code = grpc.StatusCode.DEADLINE_EXCEEDED
+                    raise self._error(code, "no rank sent anything", "a rank") from None
+                if isinstance(got, Error):
+                    raise got
+                if got is None:
+                    left -= 1
+                else:
+                    yield got
+        finally:
+            self._stopped.set()
+            for flight in list(self._flights.values()):
+                flight.cancel()
+
+    def _read_rank(self, rank: int) -> None:
+        """A thread: puts a rank's replies where they are taken from."""
+        try:
+            self._put(self._read_until_broken(rank))
+        except (Error, ValueError) as error:  # ValueError: gRPC's word for a channel just closed
+            self._put(error if isinstance(error, Error) else FailedPrecondition(str(error)))
+
+    def _read_until_broken(self, rank: int) -> Error | None:
+        """Puts a rank's replies; returns None at their end, or what went wrong."""
+        deadline = time.monotonic() + self._transport.timeout
+        call = Call(self._method, self._requests[rank], rank)
+        began, attempts = False, 0
+        while not self._stopped.is_set():
+            channel = self._transport.channel(call, 0)
+            flight = channel.unary_stream(f"/slotwise.v1.{self._method}")(call.request)
+            self._flights[rank] = flight
+            if self._stopped.is_set():  # before it could see this flight
+                flight.cancel()
+            try:
+                for reply in flight:
+                    began = True
+                    self._put(reply)
+                return None
+            except grpc.RpcError as error:
+                code, details = error.code(), error.details() or ""
+            self._transport.check_usable()
+            attempts += 1
+            backoff = _backoff(attempts)
+            late = time.monotonic() + backoff >= deadline
+            if began or late or code not in _TRY_AGAIN:
+                return self._error(code, details, self._transport.addresses[rank])
+            self._stopped.wait(backoff)
+        return None
+
+    def _put(self, item: bytes | Error | None) -> None:
+        """Waits for room, unless nobody takes anything any more."""
+        while not self._stopped.is_set():
+            try:
+                self._read.put(item, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def _error(self, code: grpc.StatusCode, details: str, address: str) -> Error:
+        return _error(code, details, address, self._transport.timeout)
 
 
 class _Run:
@@ -192,10 +293,9 @@ class _Run:
     def _failed(self, index: int, code: grpc.StatusCode, details: str) -> None:
         attempts = self._attempts[index]
         channel = self._transport.channel(self._calls[index], attempts)
-        backoff = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** min(attempts - 1, 16))
-        again = time.monotonic() + backoff * _RANDOM.uniform(0.5, 1.0)
+        again = time.monotonic() + _backoff(attempts)
         if code not in _TRY_AGAIN or again >= self._deadline:
-            raise self._error(index, code, details)
+            raise _error(code, details, self._address(index), self._transport.timeout)
         _LOG.info("%s: %s: %s; trying again", self._address(index), code.name, details)
         heapq.heappush(self._waiting, (again, index))
         # A channel without calls notices only every 5 s that it is connected again; a watched one
@@ -208,13 +308,20 @@ class _Run:
         addresses = self._transport.addresses
         return addresses[(self._calls[index].rank + self._attempts[index] - 1) % len(addresses)]
 
-    def _error(self, index: int, code: grpc.StatusCode, details: str) -> Error:
-        if code in _TRY_AGAIN:
-            time_up = f"within {self._transport.timeout:g} s"
-            details = f"no answer from {self._address(index)} {time_up}: {details}"
-        elif code is grpc.StatusCode.UNIMPLEMENTED:
-            details = f"{self._address(index)} is no Slotwise server of this version: {details}"
-        return from_status(code, details)
+
+def _error(code: grpc.StatusCode, details: str, address: str, timeout: float) -> Error:
+    """The exception for a call that failed for good."""
+    if code in _TRY_AGAIN:
+        details = f"no answer from {address} within {timeout:g} s: {details}"
+    elif code is grpc.StatusCode.UNIMPLEMENTED:
+        details = f"{address} is no Slotwise server of this version: {details}"
+    return from_status(code, details)
+
+
+def _backoff(attempts: int) -> float:
+    """Seconds to wait after so many attempts."""
+    backoff = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** min(attempts - 1, 16))
+    return float(backoff * _RANDOM.uniform(0.5, 1.0))
 
 
 def _ignore(_: grpc.ChannelConnectivity) -> None:

@@ -8,11 +8,14 @@ Replies are read the same way, without copying.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# A message that lies in several pieces of memory.
+Pieces = list[bytes | memoryview]
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
@@ -27,59 +30,84 @@ def varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def frame(header: bytes, arrays: Iterable[tuple[int, NDArray[Any]]]) -> bytes:
+def frame(header: bytes, arrays: Iterable[tuple[int, NDArray[Any]]]) -> Pieces:
     """A message of small fields, as protobuf serialised them, and arrays as `bytes` fields.
 
     Args:
         header: the small fields.
-        arrays: (field number, array), C-contiguous and little-endian; each is copied once.
+        arrays: (field number, array), C-contiguous and little-endian; not copied.
     """
-    pieces: list[bytes | memoryview] = [header]
+    pieces: Pieces = [header]
     for field, array in arrays:
-        pieces.append(varint(field << 3 | _LENGTH_DELIMITED) + varint(array.nbytes))
-        pieces.append(array.data)
+        pieces.append(_length_delimited(field, array.nbytes))
+        pieces.append(array.reshape(-1).view(np.uint8).data)
+    return pieces
+
+
+def nest(field: int, messages: Iterable[Pieces]) -> Pieces:
+    """A message of one repeated field of messages."""
+    pieces: Pieces = []
+    for message in messages:
+        pieces.append(_length_delimited(field, sum(map(len, message))))
+        pieces += message
+    return pieces
+
+
+def join(pieces: Pieces) -> bytes:
+    """The message as gRPC wants it: the one copy."""
     return b"".join(pieces)
 
 
-def scan(message: bytes) -> dict[int, int | memoryview]:
-    """A message's fields by number: integers of varint fields, views of length-delimited ones.
+def scan(message: bytes | memoryview) -> dict[int, int | memoryview]:
+    """A message's fields by number, as `fields` has them; the last of several wins.
 
-    As protobuf has it, fields come in any order, the last of several wins, and fixed-width fields,
-    which no message read here has, are skipped. ValueError if the message is cut short or not
-    protobuf.
+    ValueError if the message is cut short or not protobuf.
+    """
+    return dict(fields(message))
+
+
+def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """(number, value) of a message's fields: integers of varints, views of length-delimited ones.
+
+    They come in any order. Fixed-width fields, which no message read here has, are skipped.
+    ValueError if the message is cut short or not protobuf.
     """
     view = memoryview(message)
-    fields: dict[int, int | memoryview] = {}
     at = 0
     while at < len(view):
         tag, at = _read_varint(view, at)
         field, wire_type = tag >> 3, tag & 7
         if wire_type == _VARINT:
-            fields[field], at = _read_varint(view, at)
+            number, at = _read_varint(view, at)
+            yield field, number
             continue
         if wire_type == _LENGTH_DELIMITED:
             length, at = _read_varint(view, at)
-            fields[field] = view[at : at + length]
         elif wire_type in (_FIXED64, _FIXED32):
             length = 8 if wire_type == _FIXED64 else 4
         else:
             raise ValueError(f"field {field} has wire type {wire_type}, which is not of proto3")
-        at += length
-        if at > len(view):
+        if at + length > len(view):
             raise ValueError(f"field {field} is cut short")
-    return fields
+        if wire_type == _LENGTH_DELIMITED:
+            yield field, view[at : at + length]
+        at += length
 
 
-def floats(field: int | memoryview | None) -> NDArray[np.float32]:
-    """A `bytes` field as a read-only float32 array over the message's own memory.
+def array(field: int | memoryview | None, dtype: str) -> NDArray[Any]:
+    """A `bytes` field as a read-only array over the message's own memory.
 
-    Empty if the field was left out. ValueError if it is another field, or not whole floats.
+    Empty if the field was left out. ValueError if it is another field, or no whole numbers.
     """
     if field is None:
-        return np.empty(0, dtype=np.float32)
+        return np.empty(0, dtype=dtype)
     if not isinstance(field, memoryview):
         raise ValueError("a number is where bytes are expected")
-    return np.frombuffer(field, dtype="<f4") if field.nbytes else np.empty(0, dtype=np.float32)
+    return np.frombuffer(field, dtype=dtype) if field.nbytes else np.empty(0, dtype=dtype)
+
+
+def _length_delimited(field: int, length: int) -> bytes:
+    return varint(field << 3 | _LENGTH_DELIMITED) + varint(length)
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:

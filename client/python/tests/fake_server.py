@@ -6,7 +6,7 @@ It parses requests with protobuf itself, keeps a log of them, and can be told to
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,12 +15,22 @@ import grpc
 import numpy as np
 from oracle import OracleTable
 
-from slotwise._proto import admin_pb2, embedding_pb2
+from slotwise._proto import admin_pb2, embedding_pb2, rows_pb2
 
 METHODS = {
-    "Admin": ["CreateTable", "DropTable", "ListTables", "DescribeTable", "GetTopology", "Digest"],
-    "Embedding": ["Lookup", "Push"],
+    "Admin": [
+        "CreateTable",
+        "DropTable",
+        "ListTables",
+        "DescribeTable",
+        "SetLearningRate",
+        "GetTopology",
+        "Digest",
+    ],
+    "Embedding": ["Lookup", "Push", "LookupMany", "PushMany"],
+    "Rows": ["Export", "Import", "Erase"],
 }
+MESSAGES = {"Admin": admin_pb2, "Embedding": embedding_pb2, "Rows": rows_pb2}
 
 
 class Refused(Exception):
@@ -52,6 +62,7 @@ class FakeServer:
         self.before: Fault = lambda rank, method, request: None
         self.after: Fault = lambda rank, method, request: None
         self.step_timeout = 20.0  # seconds
+        self.rows_a_chunk = 2  # of an export
         self.tables: dict[str, OracleTable] = {}
         self.addresses: list[str] = []
         self._max_message_bytes = max_message_bytes
@@ -71,7 +82,7 @@ class FakeServer:
         options = [("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)]
         server = grpc.server(ThreadPoolExecutor(max_workers=64), options=options)
         for service, methods in METHODS.items():
-            handlers = {name: self._handler(rank, name) for name in methods}
+            handlers = {name: self._handler(rank, service, name) for name in methods}
             server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(f"slotwise.v1.{service}", handlers),)
             )
@@ -80,22 +91,35 @@ class FakeServer:
         server.start()
         return server
 
-    def _handler(self, rank: int, method: str) -> grpc.RpcMethodHandler:
-        pb = embedding_pb2 if method in METHODS["Embedding"] else admin_pb2
-        serve = getattr(self, f"_{method}")
+    def _handler(self, rank: int, service: str, method: str) -> grpc.RpcMethodHandler:
+        messages, serve = MESSAGES[service], getattr(self, f"_{method}")
+        reply_type = getattr(messages, f"{method}Reply")
 
-        def handle(message: bytes, context: grpc.ServicerContext) -> bytes:
-            request = getattr(pb, f"{method}Request").FromString(message)
+        def handle(message: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+            request = getattr(messages, f"{method}Request").FromString(message)
             self.log.append((rank, method, request))
             try:
                 self.before(rank, method, request)
-                reply = getattr(pb, f"{method}Reply")(**serve(request))
+                replies = serve(request, rank) if method == "Export" else [serve(request)]
+                for reply in replies:
+                    yield reply_type(**reply).SerializeToString()
                 self.after(rank, method, request)
             except Refused as refused:
                 context.abort(refused.code, refused.message)
-            return reply.SerializeToString()  # type: ignore[no-any-return]
 
-        return grpc.unary_unary_rpc_method_handler(handle)
+        def handle_one(message: bytes, context: grpc.ServicerContext) -> bytes:
+            (reply,) = list(handle(message, context))
+            return reply
+
+        def handle_stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            (reply,) = [list(handle(message, context))[0] for message in messages]
+            return reply
+
+        if method == "Export":
+            return grpc.unary_stream_rpc_method_handler(handle)
+        if method == "Import":
+            return grpc.stream_unary_rpc_method_handler(handle_stream)
+        return grpc.unary_unary_rpc_method_handler(handle_one)
 
     def _table(self, name: str) -> OracleTable:
         if name not in self.tables:
@@ -108,6 +132,8 @@ class FakeServer:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "options.dim is 0, not in 1 .. 4096")
         options.slots = options.slots or 1
         options.max_rows = options.max_rows or 1 << 30
+        if options.combiner == admin_pb2.COMBINER_NONE and options.slots != 1:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "options.slots is not 1")
         with self._changed:
             created = options.name not in self.tables
             table = self.tables.setdefault(options.name, OracleTable(options))
@@ -126,7 +152,15 @@ class FakeServer:
     def _DescribeTable(self, request: Any) -> dict[str, Any]:
         table = self._table(request.table)
         shards = [admin_pb2.ShardInfo(rows=len(table.rows)), admin_pb2.ShardInfo()]
-        return {"options": table.options, "steps": table.steps, "shards": shards}
+        rate = table.learning_rate(table.steps + 1)
+        options, steps = table.options, table.steps
+        return {"options": options, "steps": steps, "shards": shards, "learning_rate": rate}
+
+    def _SetLearningRate(self, request: Any) -> dict[str, Any]:
+        if not (0 < request.learning_rate < np.inf):
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "learning_rate is not above 0")
+        self._table(request.table).rate = request.learning_rate
+        return {}
 
     def _GetTopology(self, _: Any) -> dict[str, Any]:
         ranks = [admin_pb2.RankInfo(address=address, device="cpu") for address in self.addresses]
@@ -138,22 +172,30 @@ class FakeServer:
 
     def _Lookup(self, request: Any) -> dict[str, Any]:
         table = self._table(request.table)
-        keys, offsets = _csr(request, table.options.slots)
+        keys, offsets, weights = _csr(request, table.options)
         train = request.mode != embedding_pb2.LOOKUP_MODE_EVAL
         with self._changed:
-            values = table.lookup(keys, offsets, train).astype("<f4").tobytes()
+            values = table.lookup(keys, offsets, train, weights)
         width = table.options.slots * table.options.dim
-        return {"samples": request.samples, "width": width, "values": values}
+        return {
+            "samples": request.samples,
+            "width": width,
+            "data_type": request.data_type or embedding_pb2.DATA_TYPE_FLOAT32,
+            "values": narrow(values, request.data_type),
+        }
+
+    def _LookupMany(self, request: Any) -> dict[str, Any]:
+        return {"replies": [self._Lookup(lookup) for lookup in request.lookups]}
 
     def _Push(self, request: Any) -> dict[str, Any]:
         table = self._table(request.table)
-        keys, offsets = _csr(request, table.options.slots)
+        keys, offsets, weights = _csr(request, table.options)
         bags, dim = len(offsets) - 1, table.options.dim
-        gradients = np.frombuffer(request.gradients, dtype="<f4").reshape(bags, dim)
+        gradients = widen(request.gradients, request.data_type).reshape(bags, dim)
         name = (request.table, request.step.session, request.step.number)
         with self._changed:
             step = self._steps.setdefault(name, PendingStep())
-            step.parts[request.step.part] = (keys, offsets, gradients)
+            step.parts[request.step.part] = (keys, offsets, gradients, weights)
             if step.table_step is None and len(step.parts) == max(1, request.step.parts):
                 step.table_step = table.push(*_join([step.parts[i] for i in sorted(step.parts)]))
                 self._changed.notify_all()
@@ -162,20 +204,94 @@ class FakeServer:
                 raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "other parts did not come")
             return {"table_step": step.table_step}
 
+    def _PushMany(self, request: Any) -> dict[str, Any]:
+        return {"replies": [self._Push(push) for push in request.pushes]}
 
-def _csr(request: Any, slots: int) -> tuple[Any, Any]:
+    def _Export(self, request: Any, rank: int) -> Iterator[dict[str, Any]]:
+        table = self._table(request.table)
+        wanted = set(np.frombuffer(request.keys, "<u8").tolist()) if request.keys else table.rows
+        keys = [key for key in table.rows if key in wanted and key % len(self._servers) == rank]
+        for first in range(0, len(keys), self.rows_a_chunk):
+            some = keys[first : first + self.rows_a_chunk]
+            reply = {
+                "dim": table.options.dim,
+                "keys": np.array(some, "<u8").tobytes(),
+                "values": b"".join(table.rows[key].tobytes() for key in some),
+            }
+            if request.with_state:
+                reply["state_size"] = table.state_size()
+                reply["state"] = b"".join(table.state[key].tobytes() for key in some)
+            yield reply
+
+    def _Import(self, request: Any) -> dict[str, Any]:
+        table = self._table(request.table)
+        keys = np.frombuffer(request.keys, "<u8")
+        values, state = np.frombuffer(request.values, "<f4"), np.frombuffer(request.state, "<f4")
+        if values.size != len(keys) * table.options.dim:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"values: {values.size} floats")
+        if state.size not in (0, len(keys) * table.state_size()):
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"state: {state.size} floats")
+        with self._changed:
+            for i, key in enumerate(keys.tolist()):
+                table.rows[key] = values.reshape(len(keys), -1)[i].copy()
+                table.state[key] = table.first_state()
+                if state.size:
+                    table.state[key] = state.reshape(len(keys), -1)[i].copy()
+        return {"rows": len(keys)}
+
+    def _Erase(self, request: Any) -> dict[str, Any]:
+        table, erased = self._table(request.table), 0
+        with self._changed:
+            for key in np.frombuffer(request.keys, "<u8").tolist():
+                erased += table.rows.pop(key, None) is not None
+                table.state.pop(key, None)
+        return {"rows": erased}
+
+
+def narrow(values: Any, data_type: int) -> bytes:
+    """A reply's values. bfloat16 by the float's own arithmetic, unlike the client's."""
+    if data_type == embedding_pb2.DATA_TYPE_FLOAT16:
+        return bytes(values.astype("<f2").tobytes())
+    if data_type == embedding_pb2.DATA_TYPE_BFLOAT16:
+        exponent = np.frexp(values)[1].astype(np.float64)
+        unit = np.exp2(exponent - 8)
+        rounded = (np.round(values.astype(np.float64) / unit) * unit).astype("<f4")
+        return (rounded.view("<u4") >> 16).astype("<u2").tobytes()
+    return bytes(values.astype("<f4").tobytes())
+
+
+def widen(array: bytes, data_type: int) -> Any:
+    """A request's gradients."""
+    if data_type == embedding_pb2.DATA_TYPE_FLOAT16:
+        return np.frombuffer(array, "<f2").astype("<f4")
+    if data_type == embedding_pb2.DATA_TYPE_BFLOAT16:
+        return (np.frombuffer(array, "<u2").astype("<u4") << 16).view("<f4")
+    return np.frombuffer(array, "<f4")
+
+
+def _csr(request: Any, options: Any) -> tuple[Any, Any, Any]:
     keys = np.frombuffer(request.keys, dtype="<u8")
-    bags = request.samples * slots
+    bags = request.samples * options.slots
     offsets = np.arange(bags + 1, dtype=np.uint32)
     if request.offsets:
         offsets = np.frombuffer(request.offsets, dtype="<u4")
     if len(offsets) != bags + 1 or offsets[0] != 0 or offsets[-1] != len(keys):
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"offsets: {offsets}, {len(keys)} keys")
-    return keys, offsets
+    if options.combiner == admin_pb2.COMBINER_NONE and (np.diff(offsets) != 1).any():
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"offsets: {offsets}, not one key a bag")
+    weights = np.frombuffer(request.weights, dtype="<f4") if request.weights else None
+    if weights is not None and len(weights) != len(keys):
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"weights: {weights}, {len(keys)} keys")
+    return keys, offsets, weights
 
 
 def _join(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     """The batch that the parts were cut from."""
-    counts = np.concatenate([np.diff(offsets.astype(np.int64)) for _, offsets, _ in parts])
+    counts = np.concatenate([np.diff(offsets.astype(np.int64)) for _, offsets, _, _ in parts])
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
-    return np.concatenate([p[0] for p in parts]), offsets, np.concatenate([p[2] for p in parts])
+    weights = None
+    if any(part[3] is not None for part in parts):  # those left out are 1
+        ones = [np.ones(len(keys), np.float32) for keys, *_ in parts]
+        weights = np.concatenate([one if p[3] is None else p[3] for p, one in zip(parts, ones)])
+    keys, gradients = (np.concatenate([part[i] for part in parts]) for i in (0, 2))
+    return keys, offsets, gradients, weights

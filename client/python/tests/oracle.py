@@ -3,49 +3,99 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slotwise._proto import admin_pb2
+from slotwise._proto import admin_pb2 as pb
 
 Keys = NDArray[np.uint64]
 Offsets = NDArray[np.uint32]
 Floats = NDArray[np.float32]
 
+F = np.float32
+_ODD = 0x9E3779B97F4A7C15
+
 
 class OracleTable:
-    """A table of docs/semantics.md, but for the first values, which are numpy's."""
+    """A table of docs/semantics.md, but for the first values, which are simpler."""
 
-    def __init__(self, options: admin_pb2.TableOptions) -> None:
+    def __init__(self, options: pb.TableOptions) -> None:
         self.options = options
         self.steps = 0
+        self.rate = options.optimizer.learning_rate
         self.rows: dict[int, Floats] = {}
-        self.state: dict[int, Floats] = {}  # AdaGrad's s; Adam's m and v
+        self.state: dict[int, Floats] = {}  # in the order of docs/semantics.md
 
-    def lookup(self, keys: Keys, offsets: Offsets, train: bool) -> Floats:
+    def lookup(
+        self, keys: Keys, offsets: Offsets, train: bool, weights: Floats | None = None
+    ) -> Floats:
         """The pooled rows, [bags, dim]."""
-        pooled = np.zeros((len(offsets) - 1, self.options.dim), dtype=np.float32)
+        pooled = np.zeros((len(offsets) - 1, self.options.dim), dtype=F)
         for bag, (first, last) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
-            for key in keys[first:last].tolist():
+            for at in range(first, last):
+                key = int(keys[at])
                 if train:
-                    self._insert(key)
+                    self.insert(key)
                 if key in self.rows:
-                    pooled[bag] += self.rows[key]
-        return pooled / self._divisors(offsets)
+                    pooled[bag] += self.rows[key] if weights is None else weights[at] * self.rows[key]
+            divisor = self._divisor(int(last - first), weights, slice(first, last))
+            pooled[bag] = pooled[bag] / divisor if divisor else 0
+        return pooled
 
-    def push(self, keys: Keys, offsets: Offsets, gradients: Floats) -> int:
+    def push(
+        self, keys: Keys, offsets: Offsets, gradients: Floats, weights: Floats | None = None
+    ) -> int:
         """One step; `gradients` is [bags, dim]. Returns the count of steps."""
         self.steps += 1
-        sums: dict[int, Floats] = {}
-        shares = gradients / self._divisors(offsets)
+        terms: dict[int, list[Floats]] = {}
         for bag, (first, last) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
-            for key in keys[first:last].tolist():
-                sums[key] = sums.get(key, np.float32(0)) + shares[bag]
-        for key, gradient in sums.items():
-            self._insert(key)
-            self._update(key, gradient)
+            divisor = self._divisor(int(last - first), weights, slice(first, last))
+            for at in range(first, last):
+                weighted = gradients[bag] if weights is None else gradients[bag] * weights[at]
+                term = weighted / divisor if divisor else np.zeros_like(weighted)
+                terms.setdefault(int(keys[at]), []).append(term)
+        for key, some in terms.items():
+            self.insert(key)
+            self._update(key, _tree_sum(some))
         return self.steps
+
+    def learning_rate(self, step: int) -> float:
+        """What the step of this number (1 for the first) runs at."""
+        schedule = self.options.optimizer.schedule
+        power = schedule.decay_power if schedule.HasField("decay_power") else 2.0
+        if step <= schedule.warmup_steps:
+            return self.rate * step / schedule.warmup_steps
+        if schedule.decay_steps == 0 or step <= schedule.decay_start:
+            return self.rate
+        done = min(step - schedule.decay_start, schedule.decay_steps) / schedule.decay_steps
+        end = schedule.end_learning_rate
+        return float(end + (self.rate - end) * (1 - done) ** power)
+
+    def state_size(self) -> int:
+        """Floats of state a row."""
+        kind = self.options.optimizer.WhichOneof("kind") or "sgd"
+        vectors = {"sgd": 0, "adam": 2, "ftrl": 2}.get(kind, 1)
+        return 1 if kind == "rowwise_adagrad" else vectors * self.options.dim
+
+    def insert(self, key: int) -> None:
+        """Gives a key a row, if it has none."""
+        if key in self.rows:
+            return
+        dim, uniform = self.options.dim, self.options.initializer.uniform
+        low, width, seed = uniform.low, uniform.high - uniform.low, self.options.initializer.seed
+        mixed = [((2 * key + 1) * _ODD * j ^ seed) * _ODD % 2**64 for j in range(1, dim + 1)]
+        self.rows[key] = np.array([low + (m >> 40) * 2.0**-24 * width for m in mixed], dtype=F)
+        self.state[key] = self.first_state()
+
+    def first_state(self) -> Floats:
+        """The state of a new row."""
+        optimizer = self.options.optimizer
+        state = np.zeros(self.state_size(), dtype=F)
+        if optimizer.WhichOneof("kind") in ("adagrad", "rowwise_adagrad"):
+            state[:] = getattr(optimizer, optimizer.WhichOneof("kind")).initial_accumulator
+        return state
 
     def digest(self) -> str:
         """A hash that does not depend on the rows' order."""
@@ -55,33 +105,73 @@ class OracleTable:
             whole.update(self.state[key].tobytes())
         return whole.hexdigest()
 
-    def _divisors(self, offsets: Offsets) -> Floats:
-        counts = np.diff(offsets.astype(np.int64))
-        if self.options.combiner != admin_pb2.COMBINER_MEAN:
-            counts = np.ones_like(counts)
-        return np.maximum(counts, 1).astype(np.float32)[:, None]
-
-    def _insert(self, key: int) -> None:
-        if key in self.rows:
-            return
-        dim, uniform = self.options.dim, self.options.initializer.uniform
-        random = np.random.default_rng([self.options.initializer.seed, key])
-        self.rows[key] = random.uniform(uniform.low, uniform.high, dim).astype(np.float32)
-        self.state[key] = np.zeros((2, dim), dtype=np.float32)
-        self.state[key][0] = self.options.optimizer.adagrad.initial_accumulator
+    def _divisor(self, keys: int, weights: Floats | None, bag: slice) -> np.float32:
+        """What a bag's sum is divided by; 0: the result is zeros."""
+        combiner = self.options.combiner
+        if combiner not in (pb.COMBINER_MEAN, pb.COMBINER_SQRTN):
+            return F(1)
+        mean = combiner == pb.COMBINER_MEAN
+        if weights is None:
+            return F(keys) if mean else np.sqrt(F(keys))
+        total = F(0)
+        for weight in weights[bag]:
+            total += weight if mean else weight * weight
+        return total if mean else np.sqrt(total)
 
     def _update(self, key: int, g: Floats) -> None:
         optimizer = self.options.optimizer
-        row, state, lr = self.rows[key], self.state[key], np.float32(optimizer.learning_rate)
-        kind = optimizer.WhichOneof("kind")
-        if kind == "adagrad":
-            state[0] += g * g
-            row -= lr * g / (np.sqrt(state[0]) + np.float32(optimizer.adagrad.epsilon))
+        w, s, lr = self.rows[key], self.state[key], F(self.learning_rate(self.steps))
+        kind = optimizer.WhichOneof("kind") or "sgd"
+        constants = getattr(optimizer, kind)
+        g = g + F(optimizer.weight_decay) * w if optimizer.weight_decay else g
+        dim = len(w)
+        if kind == "sgd":
+            w -= lr * g
+        elif kind == "momentum":
+            s[:] = F(constants.momentum) * s - lr * g
+            w += s
+        elif kind == "nesterov":
+            mu, before = F(constants.momentum), s.copy()
+            s[:] = mu * s - lr * g
+            w += -mu * before + (1 + mu) * s
+        elif kind == "adagrad":
+            s += g * g
+            w -= lr * g / (np.sqrt(s) + F(constants.epsilon))
+        elif kind == "rowwise_adagrad":
+            total = F(0)
+            for element in g:
+                total += element * element
+            s += total / F(dim)
+            w -= lr * g / (np.sqrt(s) + F(constants.epsilon))
+        elif kind == "rmsprop":
+            beta = F(constants.beta)
+            s[:] = beta * s + (1 - beta) * (g * g)
+            w -= lr * g / (np.sqrt(s) + F(constants.epsilon))
         elif kind == "adam":
-            beta1, beta2 = np.float32(optimizer.adam.beta1), np.float32(optimizer.adam.beta2)
-            state[0] = beta1 * state[0] + (1 - beta1) * g
-            state[1] = beta2 * state[1] + (1 - beta2) * g * g
-            rate = lr * np.sqrt(1 - beta2**self.steps) / (1 - beta1**self.steps)
-            row -= rate * state[0] / (np.sqrt(state[1]) + np.float32(optimizer.adam.epsilon))
+            beta1, beta2, (m, v) = F(constants.beta1), F(constants.beta2), s.reshape(2, dim)
+            m[:] = beta1 * m + (1 - beta1) * g
+            v[:] = beta2 * v + (1 - beta2) * (g * g)
+            t = self.steps
+            alpha = F(float(lr) * np.sqrt(1 - float(beta2) ** t) / (1 - float(beta1) ** t))
+            w -= alpha * m / (np.sqrt(v) + F(constants.epsilon))
         else:
-            row -= lr * g
+            z, n = s.reshape(2, dim)
+            now = n + g * g
+            z += g - (np.sqrt(now) - np.sqrt(n)) / lr * w
+            n[:] = now
+            slope = (F(constants.beta) + np.sqrt(n)) / lr + F(constants.lambda2)
+            moved = (np.sign(z) * F(constants.lambda1) - z) / slope
+            w[:] = np.where(np.abs(z) <= F(constants.lambda1), F(0), moved)
+
+
+def _tree_sum(terms: Sequence[Floats]) -> Floats:
+    """The sum of blocks of 32, of blocks of 32 of those, and so on."""
+    while len(terms) > 1:
+        sums = []
+        for first in range(0, len(terms), 32):
+            total = terms[first].copy()
+            for term in terms[first + 1 : first + 32]:
+                total += term
+            sums.append(total)
+        terms = sums
+    return terms[0]

@@ -148,6 +148,6 @@ time.sleep(20)
             slotwise.connect(address, timeout=10.0).close()
             connected = time.time()
             assert process.stdout is not None
-            assert connected - float(process.stdout.readline()) < 1.5
+            assert connected - float(process.stdout.readline()) < 4  # gRPC alone: 5 s and more
         finally:
             process.kill()
