@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from fake_server import FakeServer
 from real_server import NoServer, RealServer
 
 import slotwise
+
+StartReal = Callable[[int], RealServer]
 
 
 @pytest.fixture
@@ -24,25 +26,55 @@ def fake_ps(fake: FakeServer) -> Iterator[slotwise.Client]:
 
 
 @pytest.fixture(scope="session")
-def real() -> Iterator[RealServer]:
-    server, problem = None, ""
-    try:
-        server = RealServer(ranks=2)
-    except NoServer as error:
-        problem = str(error)
-    if server is None:
-        pytest.fail(problem, pytrace=False)
-    yield server
-    assert server.stop() == 0, "slotwise-server did not exit with 0"
+def start_real() -> Iterator[StartReal]:
+    """The real server of so many ranks: one for all tests, started for the first that wants it."""
+    servers: dict[int, RealServer] = {}
+
+    def start(ranks: int) -> RealServer:
+        problem = ""
+        if ranks not in servers:
+            try:
+                servers[ranks] = RealServer(ranks)
+            except NoServer as error:
+                problem = str(error)
+        if problem:
+            pytest.fail(problem, pytrace=False)
+        return servers[ranks]
+
+    yield start
+    codes = {ranks: server.stop() for ranks, server in servers.items()}
+    assert not any(codes.values()), f"slotwise-server did not exit with 0: {codes}"
+
+
+@pytest.fixture(scope="session")
+def real(start_real: StartReal) -> RealServer:
+    return start_real(2)
 
 
 @pytest.fixture(params=["fake", "real"])
 def ps(request: pytest.FixtureRequest) -> Iterator[slotwise.Client]:
-    """A client of a server without tables: once the fake one, once the real one."""
+    """A client of a server of two ranks without tables: once the fake one, once the real one."""
     if request.param == "fake":
         yield request.getfixturevalue("fake_ps")
         return
-    with slotwise.connect(request.getfixturevalue("real").address) as client:
-        for table in client.list_tables():
-            client.drop_table(table.name)
+    with empty_client(request.getfixturevalue("real")) as client:
         yield client
+
+
+@pytest.fixture(params=["fake", "real-1", "real-2", "real-4"])
+def any_ps(request: pytest.FixtureRequest) -> Iterator[slotwise.Client]:
+    """A client of a server without tables: the fake one, and the real one of 1, 2 and 4 ranks."""
+    if request.param == "fake":
+        yield request.getfixturevalue("fake_ps")
+        return
+    start_real: StartReal = request.getfixturevalue("start_real")
+    with empty_client(start_real(int(request.param[5:]))) as client:
+        yield client
+
+
+def empty_client(server: RealServer) -> slotwise.Client:
+    """A client of a server whose tables are all dropped first."""
+    client = slotwise.connect(server.address)
+    for table in client.list_tables():
+        client.drop_table(table.name)
+    return client

@@ -192,6 +192,8 @@ class FakeServer:
         keys, offsets, weights = _csr(request, table.options)
         bags, dim = len(offsets) - 1, table.options.dim
         gradients = widen(request.gradients, request.data_type).reshape(bags, dim)
+        if not np.isfinite(gradients).all():
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "gradients: not finite")
         name = (request.table, request.step.session, request.step.number)
         with self._changed:
             step = self._steps.setdefault(name, PendingStep())

@@ -39,7 +39,8 @@ class OracleTable:
                 if train:
                     self.insert(key)
                 if key in self.rows:
-                    pooled[bag] += self.rows[key] if weights is None else weights[at] * self.rows[key]
+                    row = self.rows[key]
+                    pooled[bag] += row if weights is None else weights[at] * row
             divisor = self._divisor(int(last - first), weights, slice(first, last))
             pooled[bag] = pooled[bag] / divisor if divisor else 0
         return pooled

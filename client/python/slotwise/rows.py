@@ -1,0 +1,369 @@
+"""Tables as files, written and read chunk by chunk: a table never lies in this process's memory.
+
+    slotwise.rows.save_npy(ps, "ads", "ads-rows")       # a folder: keys.npy, values.npy, table.json
+    slotwise.rows.load_npy(ps, "ads", "ads-rows")
+    slotwise.rows.save_parquet(ps, "ads", "ads.parquet")   # needs pyarrow
+    slotwise.rows.load_parquet(ps, "ads", "ads.parquet")
+
+What they hold:
+
+    keys   uint64 [rows]                           keys.npy, or the column "key"
+    values float32 [rows, dim]                     values.npy, or the column "values"
+    state  float32 [rows, state size], if saved    state.npy, or the column "state"
+
+and the table's options, as protobuf's JSON of `TableOptions`, in table.json or in the Parquet
+schema's metadata under "slotwise.table". `slotwise-ctl export` and `import` use the same folders.
+
+Rows are saved in no order. For all rows of one step, let nobody push meanwhile. The count of steps
+is the table's, not its rows', and is not restored: Adam's bias correction begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from google.protobuf import json_format
+from numpy.typing import NDArray
+
+from slotwise._proto import admin_pb2
+from slotwise.client import Client
+from slotwise.errors import InvalidArgument, NotFound
+from slotwise.options import TableInfo, TableOptions, options_from_proto, options_to_proto
+from slotwise.rows_calls import Rows
+
+PathLike = str | os.PathLike[str]
+
+_KEYS, _VALUES, _STATE, _TABLE = "keys.npy", "values.npy", "state.npy", "table.json"
+_METADATA = b"slotwise.table"
+# Rows are handed to the client in chunks of about so many bytes, which it cuts into messages.
+_CHUNK_BYTES = 16 << 20
+_HEADER_BYTES = 128
+
+
+def save_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = False) -> int:
+    """Saves a table's rows as a folder of .npy files.
+
+    The folder appears whole, by a rename, once everything is written; one saved earlier in its
+    place is then removed.
+
+    Args:
+        with_state: also the optimizer's state.
+
+    Returns:
+        How many rows were saved.
+
+    Raises:
+        FileExistsError: `folder` is there and is none of ours.
+        slotwise.NotFound: no such table.
+    """
+    target = Path(folder)
+    if target.exists() and not (target.is_dir() and _is_ours_or_empty(target)):
+        raise FileExistsError(f"{target} is there, and is no saved table")
+    info = ps.describe_table(table)
+    with _new_beside(target) as fresh:
+        with NpyWriter(fresh / _KEYS, "<u8") as keys:
+            with NpyWriter(fresh / _VALUES, "<f4", info.options.dim) as values:
+                if not with_state:
+                    for chunk in ps.export_rows(table):
+                        keys.append(chunk.keys)
+                        values.append(chunk.values)
+                else:
+                    _save_with_state(ps, table, fresh, keys, values)
+        (fresh / _TABLE).write_text(_to_json(info, keys.rows) + "\n")
+        if target.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
+            os.rename(target, old / "table")
+            os.rename(fresh, target)
+            shutil.rmtree(old)
+        else:
+            os.rename(fresh, target)
+    return keys.rows
+
+
+def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = True) -> int:
+    """Puts the rows of a saved folder into a table; those that are there are overwritten.
+
+    If there is no such table, it is made with the options in table.json. Rows that the table has
+    and the folder has not stay. Loading again does no harm.
+
+    Args:
+        with_state: False: loaded rows have the state of new ones, even if state.npy is there.
+
+    Returns:
+        How many rows were written.
+
+    Raises:
+        slotwise.InvalidArgument: the files do not fit each other or the table.
+        slotwise.NotFound: neither is there a table nor table.json.
+    """
+    source = Path(folder)
+    keys, values = _map(source / _KEYS, np.uint64, 1), _map(source / _VALUES, np.float32, 2)
+    state = None
+    if with_state and (source / _STATE).exists():
+        state = _map(source / _STATE, np.float32, 2)
+    for name, array in ((_VALUES, values), (_STATE, state)):
+        if array is not None and len(array) != len(keys):
+            raise InvalidArgument(
+                f"{source / name} has {len(array)} rows, {_KEYS} has {len(keys)}"
+            )
+    path = source / _TABLE
+    _make_unless_there(ps, table, path.read_text() if path.exists() else None)
+    row_bytes = 8 + 4 * values.shape[1] + (0 if state is None else 4 * state.shape[1])
+    each, written = max(1, _CHUNK_BYTES // row_bytes), 0
+    for first in range(0, len(keys), each):
+        some = slice(first, first + each)
+        chunk_state = None if state is None else state[some]
+        written += ps.import_rows(table, keys[some], values[some], chunk_state)
+    return written
+
+
+def save_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = False) -> int:
+    """Saves a table's rows as one Parquet file, which appears whole, by a rename.
+
+    Its columns are key (uint64), values (fixed_size_list<float>[dim]) and, with state that is not
+    empty, state (fixed_size_list<float>[state size]).
+
+    Args, returns and raises as `save_npy`, and
+        ImportError: there is no pyarrow.
+    """
+    pyarrow, parquet = _pyarrow("save_parquet")
+    info = ps.describe_table(table)
+    target, rows = Path(path), 0
+    fields = [("key", pyarrow.uint64()), ("values", _list_of(pyarrow, info.options.dim))]
+    handle, fresh = tempfile.mkstemp(prefix=f".{target.name}.new-", dir=target.parent)
+    os.close(handle)
+    try:
+        chunks = ps.export_rows(table, with_state=with_state)
+        first = next(chunks, None)
+        if first is not None and first.state is not None and first.state.shape[1]:
+            fields.append(("state", _list_of(pyarrow, first.state.shape[1])))
+        schema = pyarrow.schema(fields, metadata={_METADATA: _to_json(info, None).encode()})
+        with parquet.ParquetWriter(fresh, schema) as writer:
+            for group in _groups(_and_then(first, chunks)):
+                columns = [pyarrow.array(np.concatenate([chunk.keys for chunk in group]))]
+                for name, _ in fields[1:]:
+                    array = np.concatenate([getattr(chunk, name) for chunk in group])
+                    flat = pyarrow.array(array.reshape(-1))
+                    columns.append(pyarrow.FixedSizeListArray.from_arrays(flat, array.shape[1]))
+                writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+                rows += len(columns[0])
+        _publish_file(Path(fresh), target)
+    except BaseException:
+        os.unlink(fresh)
+        raise
+    return rows
+
+
+def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = True) -> int:
+    """Puts the rows of a Parquet file, ours or any other of its columns, into a table.
+
+    As `load_npy`; the options, if a table is to be made, are in the schema's metadata. Lists of
+    variable size are taken too, if all have the table's.
+
+    Raises:
+        As `load_npy`, and ImportError: there is no pyarrow.
+    """
+    _, parquet = _pyarrow("load_parquet")
+    with parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        for name in ("key", "values"):
+            if name not in schema.names:
+                raise InvalidArgument(f"{path} has no column {name!r}")
+        options = (schema.metadata or {}).get(_METADATA)
+        dim = _make_unless_there(ps, table, options and options.decode()).dim
+        columns = ["key", "values"]
+        if with_state and "state" in schema.names:
+            columns.append("state")
+        each, written = max(1, _CHUNK_BYTES // (8 + 4 * dim * (2 * len(columns) - 3))), 0
+        for batch in file.iter_batches(each, columns=columns):
+            keys = batch.column(0).to_numpy(zero_copy_only=False)
+            lists = [_rows_of(batch.column(i), path) for i in range(1, len(columns))]
+            written += ps.import_rows(table, keys, *lists)
+    return written
+
+
+class NpyWriter:
+    """Writes a .npy file of rows whose number is not known yet.
+
+    NumPy's format, version 1.0, with a header of fixed size, which `close()` fills in.
+    """
+
+    def __init__(self, path: Path, dtype: str, width: int | None = None) -> None:
+        """Rows of `width` numbers, or plain numbers if None."""
+        self.rows = 0
+        self._dtype, self._width = dtype, width
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
+        self._file.write(b" " * _HEADER_BYTES)
+
+    def __enter__(self) -> NpyWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._file.close()
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Writes rows of the file's dtype and width."""
+        self._file.write(np.ascontiguousarray(rows, dtype=self._dtype).reshape(-1).data)
+        self.rows += len(rows)
+
+    def close(self) -> None:
+        """Says how many rows there are, and waits until all are on the disk."""
+        shape = (self.rows,) if self._width is None else (self.rows, self._width)
+        text = repr({"descr": self._dtype, "fortran_order": False, "shape": shape})
+        magic = b"\x93NUMPY\x01\x00" + (_HEADER_BYTES - 10).to_bytes(2, "little")
+        self._file.seek(0)
+        self._file.write(magic + text.ljust(_HEADER_BYTES - 11).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def _save_with_state(
+    ps: Client, table: str, folder: Path, keys: NpyWriter, values: NpyWriter
+) -> None:
+    """Its width is known with the first chunk; a table without rows has state of no width."""
+    chunks = ps.export_rows(table, with_state=True)
+    first = next(chunks, None)
+    width = 0 if first is None or first.state is None else first.state.shape[1]
+    with NpyWriter(folder / _STATE, "<f4", width) as state:
+        for chunk in _and_then(first, chunks):
+            keys.append(chunk.keys)
+            values.append(chunk.values)
+            assert chunk.state is not None  # it was asked for
+            state.append(chunk.state)
+
+
+def _and_then(first: Rows | None, rest: Iterator[Rows]) -> Iterator[Rows]:
+    if first is not None:
+        yield first
+        yield from rest
+
+
+def _groups(chunks: Iterator[Rows]) -> Iterator[list[Rows]]:
+    """Chunks by 16 MiB: Parquet reads large row groups faster."""
+    group: list[Rows] = []
+    for chunk in chunks:
+        group.append(chunk)
+        if sum(some.values.nbytes for some in group) >= _CHUNK_BYTES:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+@contextmanager
+def _new_beside(target: Path) -> Iterator[Path]:
+    """A new folder on the same file system; removed if it was not renamed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
+    os.chmod(fresh, 0o777 & ~_umask())
+    try:
+        yield fresh
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _publish_file(fresh: Path, target: Path) -> None:
+    """Puts a file that is on the disk where it belongs."""
+    with open(fresh, "rb") as file:
+        os.fsync(file.fileno())
+    os.chmod(fresh, 0o666 & ~_umask())
+    os.replace(fresh, target)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _is_ours_or_empty(folder: Path) -> bool:
+    names = set(os.listdir(folder))
+    return not names or (_KEYS in names and names <= {_KEYS, _VALUES, _STATE, _TABLE})
+
+
+def _to_json(info: TableInfo, rows: int | None) -> str:
+    """What table.json says."""
+    options = json_format.MessageToDict(
+        options_to_proto(info.options), preserving_proto_field_name=True
+    )
+    said: dict[str, Any] = {"options": options, "steps": info.steps}
+    return json.dumps(said if rows is None else said | {"rows": rows}, indent=2)
+
+
+def _make_unless_there(ps: Client, table: str, saved: str | None) -> TableOptions:
+    """The options of `table`, which is made as it was saved if it is not there."""
+    try:
+        return ps.describe_table(table).options
+    except NotFound:
+        if saved is None:
+            raise
+    message = admin_pb2.TableOptions()
+    try:
+        json_format.ParseDict(json.loads(saved)["options"], message, ignore_unknown_fields=True)
+    except (ValueError, KeyError, TypeError, json_format.ParseError) as error:
+        raise InvalidArgument(f"the saved options of the table are broken: {error}") from error
+    o = options_from_proto(message)
+    return ps.create_table(
+        table,
+        dim=o.dim,
+        slots=o.slots,
+        combiner=o.combiner,
+        optimizer=o.optimizer,
+        initializer=o.initializer,
+        seed=o.seed,
+        initial_rows=o.initial_rows,
+        max_rows=o.max_rows,
+    )
+
+
+def _map(path: Path, dtype: type[Any], dimensions: int) -> NDArray[Any]:
+    """A .npy file as an array over the file itself."""
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise InvalidArgument(f"{path} is no .npy file of numbers: {error}") from error
+    if array.dtype != dtype or array.ndim != dimensions:
+        raise InvalidArgument(
+            f"{path}: {array.dtype} of shape {array.shape} is not {np.dtype(dtype)} of "
+            f"{dimensions} dimension(s)"
+        )
+    return array
+
+
+def _rows_of(column: Any, path: PathLike) -> NDArray[np.float32]:
+    """A column of lists as [rows, elements]."""
+    lengths = np.unique(column.value_lengths().to_numpy(zero_copy_only=False))  # NaN for null
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    if len(lengths) > 1 or flat.dtype != np.float32 or len(flat) != len(column) * sum(lengths):
+        raise InvalidArgument(f"{path}: {column.type} is not a list of floats, all of one size")
+    rows: NDArray[np.float32] = flat.reshape(len(column), int(sum(lengths)))
+    return rows
+
+
+def _list_of(pyarrow: Any, size: int) -> Any:
+    return pyarrow.list_(pyarrow.float32(), size)
+
+
+def _pyarrow(what: str) -> tuple[Any, Any]:
+    """pyarrow and pyarrow.parquet, which are only needed here."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"slotwise.rows.{what} needs pyarrow: pip install pyarrow") from error
+    return pyarrow, pyarrow.parquet

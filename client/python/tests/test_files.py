@@ -1,0 +1,243 @@
+"""Tables saved as files and loaded again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_server import FakeServer, Refused
+
+import grpc
+
+import slotwise
+import slotwise.rows
+
+KEYS = np.array([0, 3, 2**63, 2**64 - 1, *range(50, 90)], dtype=np.uint64)
+OPTIMIZER = slotwise.Adam(0.1, schedule=slotwise.Schedule(warmup_steps=5))
+
+
+def train(ps: slotwise.Client) -> slotwise.TableDigest:
+    ps.create_table("ads", dim=4, slots=2, combiner="mean", optimizer=OPTIMIZER, seed=2**64 - 1)
+    gradients = np.random.default_rng(1).normal(size=(22, 8)).astype(np.float32)
+    ps.push("ads", KEYS, None, gradients)
+    return ps.digest("ads")
+
+
+def same_rows(ps: slotwise.Client, table: str, digest: slotwise.TableDigest) -> bool:
+    loaded = ps.digest(table)
+    return (loaded.digest, loaded.rows) == (digest.digest, digest.rows)
+
+
+def save(ps: slotwise.Client, kind: str, path: Path, **options: Any) -> int:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    return int(getattr(slotwise.rows, f"save_{kind}")(ps, "ads", path, **options))
+
+
+def load(ps: slotwise.Client, kind: str, table: str, path: Path, **options: Any) -> int:
+    return int(getattr(slotwise.rows, f"load_{kind}")(ps, table, path, **options))
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_a_saved_table_is_made_again_by_loading_it(
+    any_ps: slotwise.Client, tmp_path: Path, kind: str
+) -> None:
+    digest = train(any_ps)
+    saved = tmp_path / "new" / "ads" if kind == "npy" else tmp_path / "ads.parquet"
+    assert save(any_ps, kind, saved, with_state=True) == len(KEYS)
+    assert load(any_ps, kind, "copy", saved) == len(KEYS)
+    assert same_rows(any_ps, "copy", digest)
+    ads, copy = (any_ps.describe_table(name) for name in ("ads", "copy"))
+    assert copy.options.optimizer == OPTIMIZER and copy.options.seed == 2**64 - 1
+    assert copy.options.combiner == "mean" and copy.options.slots == ads.options.slots
+    assert copy.steps == 0
+    assert load(any_ps, kind, "copy", saved) == len(KEYS)  # again does no harm
+    assert same_rows(any_ps, "copy", digest)
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_state_may_be_left_out_of_the_file_or_in_it(
+    any_ps: slotwise.Client, tmp_path: Path, kind: str
+) -> None:
+    train(any_ps)
+    save(any_ps, kind, tmp_path / "without")
+    save(any_ps, kind, tmp_path / "with", with_state=True)
+    load(any_ps, kind, "first", tmp_path / "without")
+    load(any_ps, kind, "second", tmp_path / "with", with_state=False)
+    assert any_ps.digest("first") == any_ps.digest("second")
+    rows = next(any_ps.export_rows("first", KEYS[:1], with_state=True))
+    np.testing.assert_array_equal(rows.state, np.zeros((1, 8)))
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_loading_into_a_table_that_is_there_keeps_its_options_and_other_rows(
+    any_ps: slotwise.Client, tmp_path: Path, kind: str
+) -> None:
+    train(any_ps)
+    save(any_ps, kind, tmp_path / "ads")
+    any_ps.create_table("other", dim=4, optimizer=slotwise.SGD(0.5))
+    any_ps.lookup("other", [7, 50])
+    load(any_ps, kind, "other", tmp_path / "ads")
+    assert any_ps.digest("other").rows == len(KEYS) + 1
+    any_ps.create_table("wide", dim=5, optimizer=slotwise.SGD(0.5))
+    with pytest.raises(slotwise.InvalidArgument):
+        load(any_ps, kind, "wide", tmp_path / "ads")
+    assert any_ps.digest("wide").rows == 0
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+@pytest.mark.parametrize("with_state", [False, True])
+def test_a_table_without_rows_is_saved_too(
+    any_ps: slotwise.Client, tmp_path: Path, kind: str, with_state: bool
+) -> None:
+    any_ps.create_table("ads", dim=4, optimizer=slotwise.AdaGrad(0.5))
+    assert save(any_ps, kind, tmp_path / "ads", with_state=with_state) == 0
+    assert load(any_ps, kind, "copy", tmp_path / "ads") == 0
+    assert any_ps.describe_table("copy").options.dim == 4
+
+
+def test_the_files_are_plain_npy(fake_ps: slotwise.Client, tmp_path: Path) -> None:
+    train(fake_ps)
+    save(fake_ps, "npy", tmp_path / "ads", with_state=True)
+    arrays = {path.name: np.load(path) for path in (tmp_path / "ads").glob("*.npy")}
+    shapes = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+    assert shapes == {
+        "keys.npy": (np.uint64, (len(KEYS),)),
+        "values.npy": (np.float32, (len(KEYS), 4)),
+        "state.npy": (np.float32, (len(KEYS), 8)),
+    }
+    rows = dict(zip(arrays["keys.npy"].tolist(), arrays["values.npy"], strict=True))
+    for key in KEYS.tolist():
+        np.testing.assert_array_equal(rows[key], next(fake_ps.export_rows("ads", [key])).values[0])
+    said = json.loads((tmp_path / "ads" / "table.json").read_text())
+    assert said["rows"] == len(KEYS) and said["steps"] == 1
+    assert said["options"]["name"] == "ads" and said["options"]["dim"] == 4
+
+
+def test_rows_of_other_programs_are_loaded(any_ps: slotwise.Client, tmp_path: Path) -> None:
+    keys, values = np.arange(5, dtype=np.uint64), np.ones((5, 2), np.float32)
+    np.save(tmp_path / "keys.npy", keys)
+    np.save(tmp_path / "values.npy", values)
+    with pytest.raises(slotwise.NotFound, match="ads"):
+        slotwise.rows.load_npy(any_ps, "ads", tmp_path)  # no table.json to make it of
+    any_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    assert slotwise.rows.load_npy(any_ps, "ads", tmp_path) == 5
+    np.testing.assert_array_equal(any_ps.lookup("ads", keys, train=False), values)
+
+
+@pytest.mark.parametrize(
+    ("file", "array", "message"),
+    [
+        ("keys.npy", np.zeros(4, np.uint64), "values.npy has 5 rows, keys.npy has 4"),
+        ("keys.npy", np.zeros(5, np.int32), "keys.npy: int32 of shape"),
+        ("values.npy", np.zeros(5, np.float32), "values.npy: float32 of shape"),
+        ("state.npy", np.zeros((3, 1), np.float32), "state.npy has 3 rows"),
+        ("values.npy", None, "values.npy is no .npy file"),
+        ("table.json", None, "saved options of the table are broken"),
+    ],
+)
+def test_files_that_do_not_fit_each_other_are_refused(
+    fake_ps: slotwise.Client, tmp_path: Path, file: str, array: Any, message: str
+) -> None:
+    np.save(tmp_path / "keys.npy", np.zeros(5, np.uint64))
+    np.save(tmp_path / "values.npy", np.zeros((5, 2), np.float32))
+    if array is None:
+        (tmp_path / file).write_text("not this")
+    else:
+        np.save(tmp_path / file, array)
+    with pytest.raises(slotwise.InvalidArgument, match=message):
+        slotwise.rows.load_npy(fake_ps, "ads", tmp_path)
+
+
+def test_a_folder_is_replaced_whole_or_not_at_all(
+    fake: FakeServer, fake_ps: slotwise.Client, tmp_path: Path
+) -> None:
+    train(fake_ps)
+    target = tmp_path / "ads"
+    save(fake_ps, "npy", target, with_state=True)
+    saved = {path.name: path.read_bytes() for path in target.iterdir()}
+
+    def break_at_the_end(rank: int, method: str, _: Any) -> None:
+        if method == "Export":
+            raise Refused(grpc.StatusCode.INTERNAL)
+
+    fake.after = break_at_the_end
+    with pytest.raises(slotwise.Error):
+        save(fake_ps, "npy", target)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == saved
+    assert [path.name for path in tmp_path.iterdir()] == ["ads"]
+
+    fake.after = lambda rank, method, request: None
+    save(fake_ps, "npy", target)
+    assert sorted(path.name for path in target.iterdir()) == [
+        "keys.npy",
+        "table.json",
+        "values.npy",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["ads"]
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    fake_ps: slotwise.Client, tmp_path: Path
+) -> None:
+    train(fake_ps)
+    (tmp_path / "ads").mkdir()
+    (tmp_path / "ads" / "thesis.tex").write_text("precious")
+    with pytest.raises(FileExistsError, match="is no saved table"):
+        save(fake_ps, "npy", tmp_path / "ads")
+    assert (tmp_path / "ads" / "thesis.tex").read_text() == "precious"
+
+
+def test_parquet_columns_are_as_promised(
+    fake: FakeServer, fake_ps: slotwise.Client, tmp_path: Path
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    train(fake_ps)
+    target = tmp_path / "ads.parquet"
+    save(fake_ps, "parquet", target, with_state=True)
+    table = parquet.read_table(target)
+    assert table.schema.names == ["key", "values", "state"]
+    assert table.schema.field("key").type == pyarrow.uint64()
+    assert table.schema.field("values").type == pyarrow.list_(pyarrow.float32(), 4)
+    assert table.schema.field("state").type == pyarrow.list_(pyarrow.float32(), 8)
+    assert sorted(table.column("key").to_pylist()) == sorted(KEYS.tolist())
+    assert [path.name for path in tmp_path.iterdir()] == ["ads.parquet"]
+
+
+def test_parquet_of_other_programs_is_loaded_or_refused(
+    fake_ps: slotwise.Client, tmp_path: Path
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+
+    def write(**columns: Any) -> Path:
+        parquet.write_table(pyarrow.table(columns), tmp_path / "other.parquet")
+        return tmp_path / "other.parquet"
+
+    keys = pyarrow.array([1, 2**64 - 1], pyarrow.uint64())
+    floats = pyarrow.list_(pyarrow.float32())
+    good = write(extra=keys, values=pyarrow.array([[1, 2], [3, 4]], floats), key=keys)
+    assert slotwise.rows.load_parquet(fake_ps, "ads", good) == 2
+    np.testing.assert_array_equal(fake_ps.lookup("ads", [1, -1]), [[1, 2], [3, 4]])
+    for values in ([[1, 2, 3], [4]], [[1, 2], None]):
+        ragged = write(key=keys, values=pyarrow.array(values, floats))
+        with pytest.raises(slotwise.InvalidArgument, match="all of one size"):
+            slotwise.rows.load_parquet(fake_ps, "ads", ragged)
+    with pytest.raises(slotwise.InvalidArgument, match="no column 'values'"):
+        slotwise.rows.load_parquet(fake_ps, "ads", write(key=keys))
+
+
+def test_without_pyarrow_one_sentence_says_so(
+    fake_ps: slotwise.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match="save_parquet needs pyarrow: pip install pyarrow"):
+        slotwise.rows.save_parquet(fake_ps, "ads", tmp_path / "ads.parquet")

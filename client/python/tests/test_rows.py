@@ -1,0 +1,246 @@
+"""Rows by key: exported, imported, erased."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from fake_server import FakeServer, Refused
+
+import slotwise
+
+SEED = 11
+STATE_SIZES = {
+    slotwise.SGD(0.1): 0,
+    slotwise.RowWiseAdaGrad(0.1): 1,
+    slotwise.AdaGrad(0.1, initial_accumulator=0.5): 4,
+    slotwise.Adam(0.1): 8,
+}
+
+
+def everything(ps: slotwise.Client, table: str, **options: Any) -> slotwise.Rows:
+    """All chunks as one, by key."""
+    chunks = list(ps.export_rows(table, **options))
+    assert all(len(chunk.keys) for chunk in chunks)
+    keys = np.concatenate([chunk.keys for chunk in chunks])
+    order = np.argsort(keys)
+    values = np.concatenate([chunk.values for chunk in chunks])[order]
+    state = None
+    if chunks[0].state is not None:
+        state = np.concatenate([c.state for c in chunks if c.state is not None])[order]
+    return slotwise.Rows(keys[order], values, state)
+
+
+def train(ps: slotwise.Client, table: str, optimizer: Any, keys: Any) -> None:
+    """A table with rows and state."""
+    ps.create_table(table, dim=4, optimizer=optimizer)
+    gradients = np.random.default_rng(SEED).normal(size=(len(keys), 4)).astype(np.float32)
+    ps.push(table, keys, None, gradients)
+
+
+@pytest.mark.parametrize("optimizer", STATE_SIZES, ids=lambda o: type(o).__name__)
+def test_what_is_exported_and_imported_is_the_table(
+    any_ps: slotwise.Client, optimizer: Any
+) -> None:
+    keys = np.array([0, 1, 5, 2**63, 2**64 - 1, *range(100, 150)], dtype=np.uint64)
+    train(any_ps, "ads", optimizer, keys)
+    rows = everything(any_ps, "ads", with_state=True)
+    np.testing.assert_array_equal(rows.keys, np.sort(keys))
+    np.testing.assert_array_equal(rows.values, any_ps.lookup("ads", rows.keys, train=False))
+    assert rows.state is not None and rows.state.shape == (len(keys), STATE_SIZES[optimizer])
+
+    any_ps.create_table("copy", dim=4, optimizer=optimizer)
+    assert any_ps.import_rows("copy", *rows) == len(keys)
+    before, after = any_ps.digest("ads"), any_ps.digest("copy")
+    assert (after.digest, after.rows, after.steps) == (before.digest, before.rows, 0)
+    assert any_ps.import_rows("copy", *rows) == len(keys)  # again does no harm
+    assert any_ps.digest("copy") == after
+
+
+def test_without_state_rows_have_that_of_new_ones(any_ps: slotwise.Client) -> None:
+    optimizer = slotwise.AdaGrad(0.1, initial_accumulator=0.5)
+    train(any_ps, "ads", optimizer, np.arange(9, dtype=np.uint64))
+    rows = everything(any_ps, "ads")
+    assert rows.state is None
+    any_ps.import_rows("ads", rows.keys, rows.values)
+    with_state = everything(any_ps, "ads", with_state=True)
+    np.testing.assert_array_equal(with_state.values, rows.values)
+    np.testing.assert_array_equal(with_state.state, np.full((9, 4), 0.5))
+
+
+def test_import_overwrites_and_the_last_of_repeated_keys_counts(any_ps: slotwise.Client) -> None:
+    any_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    any_ps.lookup("ads", [1, 2])
+    values = np.arange(8, dtype=np.float32).reshape(4, 2)
+    assert any_ps.import_rows("ads", [3, 1, 3, 4], values) == 3
+    expected = [[2, 3], [4, 5], [6, 7]]
+    np.testing.assert_array_equal(any_ps.lookup("ads", [1, 3, 4], train=False), expected)
+    assert any_ps.digest("ads").rows == 4
+
+
+def test_only_the_asked_keys_that_have_rows_are_exported(any_ps: slotwise.Client) -> None:
+    any_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    values = any_ps.lookup("ads", list(range(20)))
+    rows = everything(any_ps, "ads", keys=[[3, 17], [99, 3]])
+    assert rows.keys.tolist() == [3, 17]
+    np.testing.assert_array_equal(rows.values, values[[3, 17]])
+    assert list(any_ps.export_rows("ads", np.empty(0, np.uint64))) == []
+    assert list(any_ps.export_rows("ads", [99])) == []
+
+
+def test_erased_keys_begin_anew(any_ps: slotwise.Client) -> None:
+    any_ps.create_table("ads", dim=2, optimizer=slotwise.AdaGrad(0.5))
+    first = any_ps.lookup("ads", list(range(10)))
+    untouched = any_ps.digest("ads")
+    any_ps.push("ads", [3, 4], None, np.ones((2, 2), np.float32))
+    assert any_ps.erase("ads", [[3, 4], [4, 77]]) == 2
+    assert any_ps.erase("ads", [3]) == 0
+    assert any_ps.digest("ads").rows == 8
+    assert list(any_ps.export_rows("ads", [3, 4])) == []
+    np.testing.assert_array_equal(any_ps.lookup("ads", list(range(10))), first)
+    again = any_ps.digest("ads")
+    assert (again.digest, again.rows, again.steps) == (untouched.digest, untouched.rows, 1)
+
+
+def test_a_missing_table_is_not_found(any_ps: slotwise.Client) -> None:
+    values = np.zeros((1, 2), np.float32)
+    for call in (
+        lambda: list(any_ps.export_rows("ads")),
+        lambda: any_ps.import_rows("ads", [1], values),
+        lambda: any_ps.import_rows("ads", np.empty(0, np.uint64), values[:0]),
+        lambda: any_ps.erase("ads", [1]),
+        lambda: any_ps.set_learning_rate("ads", 0.1),
+    ):
+        with pytest.raises(slotwise.NotFound, match="ads"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("values", "state", "message"),
+    [
+        (np.zeros((2, 3), np.float32), None, "values"),
+        (np.zeros((2, 2)), None, "values: dtype is float64"),
+        (np.zeros((3, 2), np.float32), None, r"values: shape is \(3, 2\), not \(2, \.\.\.\)"),
+        (np.zeros((2, 2), np.float32), np.zeros((2, 3), np.float32), "state"),
+        (np.zeros((2, 2), np.float32), np.zeros(2, np.float32), r"state: shape is \(2,\)"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(
+    any_ps: slotwise.Client, values: Any, state: Any, message: str
+) -> None:
+    any_ps.create_table("ads", dim=2, optimizer=slotwise.AdaGrad(0.5))
+    with pytest.raises(slotwise.InvalidArgument, match=message):
+        any_ps.import_rows("ads", [1, 2], values, state)
+    assert any_ps.digest("ads").rows == 0
+
+
+def test_many_rows_go_in_messages_of_1_mib_to_all_ranks(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=1000, optimizer=slotwise.SGD(0.5))
+    fake.rows_a_chunk = 100
+    keys = np.arange(3000, dtype=np.uint64)
+    values = np.repeat(keys.astype(np.float32)[:, None], 1000, axis=1)
+    assert fake_ps.import_rows("ads", keys, values) == 3000
+    sent = [(rank, request) for rank, method, request in fake.log if method == "Import"]
+    assert {rank for rank, _ in sent} == {0, 1}
+    assert max(request.ByteSize() for _, request in sent) <= (1 << 20) + 100
+    assert sum(len(request.keys) // 8 for _, request in sent) == 3000
+    rows = everything(fake_ps, "ads")
+    np.testing.assert_array_equal(rows.values, values)
+
+
+def test_large_tables_travel_whole(any_ps: slotwise.Client) -> None:
+    any_ps.create_table("ads", dim=64, optimizer=slotwise.SGD(0.5))
+    keys = np.random.default_rng(SEED).permutation(20_000).astype(np.uint64)
+    values = np.repeat(keys.astype(np.float32)[:, None], 64, axis=1)
+    assert any_ps.import_rows("ads", keys, values) == 20_000
+    rows = everything(any_ps, "ads")
+    np.testing.assert_array_equal(rows.keys, np.arange(20_000))
+    np.testing.assert_array_equal(rows.values[:, 0], np.arange(20_000))
+    assert any_ps.erase("ads", keys[:7000]) == 7000
+    assert any_ps.digest("ads").rows == 13_000
+
+
+def test_an_export_may_be_left_early(any_ps: slotwise.Client) -> None:
+    any_ps.create_table("ads", dim=64, optimizer=slotwise.SGD(0.5))
+    keys = np.arange(10_000, dtype=np.uint64)
+    any_ps.import_rows("ads", keys, np.zeros((10_000, 64), np.float32))
+    threads = threading.active_count()
+    rows = any_ps.export_rows("ads")
+    assert len(next(rows).keys) > 0
+    rows.close()  # type: ignore[attr-defined]
+    assert any_ps.digest("ads").rows == 10_000
+    for thread in threading.enumerate():
+        if "_read_rank" in thread.name:
+            thread.join(10)
+    assert threading.active_count() <= threads
+
+
+def test_an_export_that_cannot_begin_is_tried_again_at_the_same_rank(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    fake_ps.lookup("ads", list(range(10)))
+    failed: list[int] = []
+
+    def fail_each_rank_once(rank: int, method: str, _: Any) -> None:
+        if method == "Export" and rank not in failed:
+            failed.append(rank)
+            raise Refused(grpc.StatusCode.UNAVAILABLE)
+
+    fake.before = fail_each_rank_once
+    assert everything(fake_ps, "ads").keys.tolist() == list(range(10))
+    assert sorted(failed) == [0, 1]
+
+
+def test_an_export_that_breaks_later_is_an_error(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    fake_ps.lookup("ads", list(range(10)))
+
+    def break_at_the_end(rank: int, method: str, _: Any) -> None:
+        if method == "Export" and rank == 1:
+            raise Refused(grpc.StatusCode.UNAVAILABLE, "the rank is gone")
+
+    fake.after = break_at_the_end
+    with pytest.raises(slotwise.Unavailable, match="the rank is gone"):
+        list(fake_ps.export_rows("ads"))
+
+
+def test_a_rank_that_never_answers_an_export_is_given_up_in_time(fake: FakeServer) -> None:
+    released = threading.Event()
+
+    def wait(rank: int, method: str, _: Any) -> None:
+        if method == "Export" and rank == 1:
+            released.wait(20)
+
+    fake.before = wait
+    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+        with pytest.raises(slotwise.DeadlineExceeded, match="within 0.5 s"):
+            list(ps.export_rows("ads"))
+    released.set()
+
+
+def test_an_import_is_sent_again(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    lost = [True]
+
+    def lose_the_first(_: int, method: str, __: Any) -> None:
+        if method == "Import" and lost and lost.pop():
+            raise Refused(grpc.StatusCode.UNAVAILABLE)
+
+    fake.after = lose_the_first
+    assert fake_ps.import_rows("ads", [1, 2], np.ones((2, 2), np.float32)) == 2
+    assert len(fake.requests("Import")) == 2 and len(fake.tables["ads"].rows) == 2
+
+
+def test_a_closed_client_says_so(fake_ps: slotwise.Client) -> None:
+    fake_ps.close()
+    with pytest.raises(slotwise.FailedPrecondition, match="closed"):
+        list(fake_ps.export_rows("ads"))
