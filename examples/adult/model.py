@@ -31,9 +31,11 @@ def create_table(ps: slotwise.Client, name: str, seed: int) -> None:
 class DeepFM(nn.Module):
     """The trainer's half: the bias and the MLP; embedding rows are on the server only."""
 
-    def __init__(self, ps: slotwise.Client, table: str) -> None:
+    def __init__(
+        self, ps: slotwise.Client, table: str, session: slotwise.Session | None = None
+    ) -> None:
         super().__init__()
-        self.embedding = slotwise.torch.EmbeddingBag(ps, table)
+        self.embedding = slotwise.torch.EmbeddingBag(ps, table, session=session)
         self.bias = nn.Parameter(zeros(()))
         self.mlp = nn.Sequential(
             nn.Linear(SLOTS * DIM, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1)
@@ -41,7 +43,11 @@ class DeepFM(nn.Module):
 
     def forward(self, keys: Tensor) -> Tensor:
         """Logits, float32 [samples], of int64 keys [samples, SLOTS]."""
-        rows = self.embedding(keys).reshape(-1, SLOTS, 1 + DIM)
+        return self.score(self.embedding(keys))
+
+    def score(self, pooled: Tensor) -> Tensor:
+        """Logits, float32 [samples], of looked-up rows [samples, SLOTS * (1 + DIM)]."""
+        rows = pooled.reshape(-1, SLOTS, 1 + DIM)
         first_order, vectors = rows[:, :, 0].sum(1), rows[:, :, 1:]
         # The sum of all pairs' inner products is half of (the square of the sum - the sum of the
         # squares).

@@ -40,12 +40,17 @@ def find_binary() -> Path:
 class RealServer:
     """`ranks` ranks with the CPU backend, on free ports of 127.0.0.1; ready once constructed."""
 
-    def __init__(self, ranks: int = 2) -> None:
+    def __init__(self, ranks: int = 2, config: str = "") -> None:
+        """`config` is in the form of server.pbtxt."""
         binary = find_binary()
         port = _free_ports(ranks)
         self.address = f"127.0.0.1:{port}"
         command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(binary)]
         command += ["--listen", self.address, "--backend", "cpu"]
+        self._config = tempfile.NamedTemporaryFile("w", suffix=".pbtxt")
+        self._config.write(config)
+        self._config.flush()
+        command += ["--config", self._config.name]
         environment = os.environ | {
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -79,6 +84,7 @@ class RealServer:
             return self._process.wait()
         finally:
             self._output.close()
+            self._config.close()
 
     def _wait_until_serving(self, address: str) -> None:
         deadline = time.monotonic() + _START_TIMEOUT
