@@ -108,7 +108,7 @@ def run_program(program: str, cluster: Cluster, path: Path) -> str:
 def test_programs_of_the_python_client_run(start_cluster: StartCluster) -> None:
     trainer = "shared_id, rank, world_size = 42, 0, 1\n"
     printed = run_program(trainer + programs_of("Python"), start_cluster(2), ROOT / "client" / "python")
-    assert printed.startswith("ads 3 1 ")
+    assert printed.startswith("ads 3 2 ")
     assert "offsets" in printed.splitlines()[-1]
 
 

@@ -13,15 +13,16 @@ from slotwise_wire import PROTO
 
 
 def generate(folder: Path) -> None:
-    """Has protoc write the messages and stubs of both services."""
+    """Has protoc write the messages and stubs of all services."""
     plugin = shutil.which("grpc_python_plugin")
     assert plugin, "grpc_python_plugin is missing: apt-get install protobuf-compiler-grpc"
     command = ["protoc", f"-I{PROTO}", f"--plugin=protoc-gen-grpc_python={plugin}"]
     command += [f"--python_out={folder}", f"--grpc_python_out={folder}"]
-    subprocess.run([*command, "slotwise/v1/admin.proto", "slotwise/v1/embedding.proto"], check=True)
+    files = [f"slotwise/v1/{name}.proto" for name in ("admin", "embedding", "rows")]
+    subprocess.run([*command, *files], check=True)
 
 
-def test_client_generated_from_the_protos_trains_a_step(cluster: Cluster, tmp_path: Path) -> None:
+def test_client_generated_from_the_protos_uses_every_service(cluster: Cluster, tmp_path: Path) -> None:
     generate(tmp_path)
     program = Path(__file__).with_name("plain_client.py")
     ended = subprocess.run(

@@ -112,8 +112,15 @@ class FakeServer:
             return reply
 
         def handle_stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            (reply,) = [list(handle(message, context))[0] for message in messages]
-            return reply
+            """Of Import: only the first message must name the table."""
+            table, rows = b"", 0
+            for message in messages:
+                table = table or rows_pb2.ImportRequest(
+                    table=rows_pb2.ImportRequest.FromString(message).table
+                ).SerializeToString()
+                (reply,) = list(handle(table + message, context))
+                rows += rows_pb2.ImportReply.FromString(reply).rows
+            return bytes(rows_pb2.ImportReply(rows=rows).SerializeToString())
 
         if method == "Export":
             return grpc.unary_stream_rpc_method_handler(handle)

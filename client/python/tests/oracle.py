@@ -88,6 +88,8 @@ class OracleTable:
         low, width, seed = uniform.low, uniform.high - uniform.low, self.options.initializer.seed
         mixed = [((2 * key + 1) * _ODD * j ^ seed) * _ODD % 2**64 for j in range(1, dim + 1)]
         self.rows[key] = np.array([low + (m >> 40) * 2.0**-24 * width for m in mixed], dtype=F)
+        if self.options.initializer.WhichOneof("kind") == "constant":
+            self.rows[key][:] = self.options.initializer.constant.value
         self.state[key] = self.first_state()
 
     def first_state(self) -> Floats:

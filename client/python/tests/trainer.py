@@ -8,6 +8,7 @@ step DIE_AT (0: never). Prints the number of each step that was applied.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 
@@ -44,6 +45,8 @@ def train_step(module: slotwise.torch.EmbeddingBag, step: int, share: slice) -> 
 
 def main() -> None:
     """The process."""
+    faulthandler.dump_traceback_later(100)  # says where it hangs, if it does
+    torch.set_num_threads(1)
     address, table, *numbers = sys.argv[1:]
     trainer, trainers, session_id, steps, die_at = map(int, numbers)
     share = slice(SAMPLES * trainer // trainers, SAMPLES * (trainer + 1) // trainers)
