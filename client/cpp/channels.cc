@@ -1,0 +1,50 @@
+#include "client/cpp/channels.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <utility>
+
+namespace slotwise::client {
+namespace {
+
+grpc::ChannelArguments Arguments() {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetMaxReceiveMessageSize(-1);
+  // A connection of its own for every channel: gRPC gives one connection about one core.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A trainer is near its servers; a web proxy that happens to be set is not for it.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // We try again ourselves, at other ranks too.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Back soon after a server was restarted: gRPC's own backoff grows to two minutes.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 3000);  // in truth the time that one connect() may take
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  return arguments;
+}
+
+}  // namespace
+
+Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, int threads)
+    : addresses_(std::move(addresses)), channels_per_rank_(static_cast<std::size_t>(channels_per_rank)) {
+  for (const std::string& address : addresses_) {
+    for (std::size_t i = 0; i < channels_per_rank_; ++i) {
+      auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments());
+      channels_.push_back({channel, std::make_unique<grpc::GenericStub>(channel)});
+    }
+  }
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { ReadArrivals(); });
+}
+
+Channels::~Channels() { queue_.Shutdown(); }
+
+void Channels::ReadArrivals() {
+  void* arrival = nullptr;
+  bool ok = false;
+  while (queue_.Next(&arrival, &ok)) static_cast<Arrival*>(arrival)->Arrive(ok);
+}
+
+}  // namespace slotwise::client

@@ -1,0 +1,139 @@
+// The control calls, each one small message there and one back.
+#include "slotwise/client.h"
+
+#include <numeric>
+#include <utility>
+
+#include "client/cpp/client_impl.h"
+#include "slotwise/v1/admin.pb.h"
+#include "wire/table_options_proto.h"
+
+namespace slotwise {
+namespace {
+
+constexpr std::string_view kDefaultPort = "7070";
+
+Status NotOfThisVersion(const Status& status) {
+  return {StatusCode::kInternal, "the reply is not of this version: " + status.message()};
+}
+
+ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
+  ServerTopology topology{
+      .version = reply.version(), .ranks = {}, .max_message_bytes = reply.max_message_bytes()};
+  for (const auto& rank : reply.ranks()) topology.ranks.push_back({rank.address(), rank.device()});
+  return topology;
+}
+
+Status CheckOptions(const std::vector<std::string>& addresses, const ClientOptions& options) {
+  if (addresses.empty()) return InvalidArgument("addresses is empty: name at least one rank");
+  if (options.timeout.count() <= 0 || options.channels_per_rank < 1 || options.threads < 1) {
+    return InvalidArgument("timeout, channels_per_rank and threads must be above 0");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t TableDescription::rows() const {
+  return std::accumulate(shards.begin(), shards.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const ShardDescription& shard) { return sum + shard.rows; });
+}
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+
+Result<Client> Client::Connect(const std::vector<std::string>& addresses, const ClientOptions& options) {
+  if (Status status = CheckOptions(addresses, options); !status.ok()) return status;
+  std::vector<std::string> seeds;
+  for (const std::string& address : addresses) {
+    seeds.push_back(address.find(':') == std::string::npos ? address + ":" + std::string(kDefaultPort)
+                                                           : address);
+  }
+  ClientOptions one_channel = options;
+  one_channel.channels_per_rank = one_channel.threads = 1;
+  auto topology = Client(std::make_unique<Impl>(seeds, one_channel, 0)).Topology();
+  if (!topology.ok()) {
+    return Status(topology.status().code(), "cannot connect: " + topology.status().message());
+  }
+  if (topology->ranks.empty()) return Unavailable("cannot connect: " + seeds.front() + " names no ranks");
+  std::vector<std::string> ranks;
+  for (const ServerRank& rank : topology->ranks) ranks.push_back(rank.address);
+  return Client(std::make_unique<Impl>(std::move(ranks), options, topology->max_message_bytes));
+}
+
+Result<TableCreation> Client::CreateTable(const TableOptions& options) {
+  v1::CreateTableRequest request;
+  *request.mutable_options() = ToProto(options);
+  v1::CreateTableReply reply;
+  if (Status status = impl_->Call("Admin/CreateTable", request, reply); !status.ok()) return status;
+  const auto made = FromProto(reply.options());
+  if (!made.ok()) return NotOfThisVersion(made.status());
+  impl_->Remember(*made);
+  return TableCreation{.options = *made, .created = reply.created()};
+}
+
+Status Client::DropTable(std::string_view table) {
+  impl_->Forget(table);
+  v1::DropTableRequest request;
+  request.set_table(std::string(table));
+  v1::DropTableReply reply;
+  return impl_->Call("Admin/DropTable", request, reply);
+}
+
+Result<std::vector<TableOptions>> Client::ListTables() {
+  v1::ListTablesReply reply;
+  if (Status status = impl_->Call("Admin/ListTables", v1::ListTablesRequest(), reply); !status.ok())
+    return status;
+  std::vector<TableOptions> tables;
+  for (const auto& wire : reply.tables()) {
+    const auto table = FromProto(wire);
+    if (!table.ok()) return NotOfThisVersion(table.status());
+    tables.push_back(*table);
+  }
+  return tables;
+}
+
+Result<TableDescription> Client::DescribeTable(std::string_view table) {
+  v1::DescribeTableRequest request;
+  request.set_table(std::string(table));
+  v1::DescribeTableReply reply;
+  if (Status status = impl_->Call("Admin/DescribeTable", request, reply); !status.ok()) return status;
+  const auto options = FromProto(reply.options());
+  if (!options.ok()) return NotOfThisVersion(options.status());
+  impl_->Remember(*options);
+  TableDescription description{
+      .options = *options, .steps = reply.steps(), .learning_rate = reply.learning_rate(), .shards = {}};
+  for (const auto& shard : reply.shards()) {
+    description.shards.push_back({.rows = shard.rows(), .slots = shard.slots(), .bytes = shard.bytes()});
+  }
+  return description;
+}
+
+Result<TableDigest> Client::Digest(std::string_view table) {
+  v1::DigestRequest request;
+  request.set_table(std::string(table));
+  v1::DigestReply reply;
+  if (Status status = impl_->Call("Admin/Digest", request, reply); !status.ok()) return status;
+  return TableDigest{.digest = reply.digest(), .rows = reply.rows(), .steps = reply.steps()};
+}
+
+Status Client::SetLearningRate(std::string_view table, float learning_rate) {
+  v1::SetLearningRateRequest request;
+  request.set_table(std::string(table));
+  request.set_learning_rate(learning_rate);
+  v1::SetLearningRateReply reply;
+  return impl_->Call("Admin/SetLearningRate", request, reply);
+}
+
+Result<ServerTopology> Client::Topology() {
+  v1::GetTopologyReply reply;
+  if (Status status = impl_->Call("Admin/GetTopology", v1::GetTopologyRequest(), reply); !status.ok())
+    return status;
+  return TopologyOf(reply);
+}
+
+Session& Client::session() { return impl_->session(); }
+
+}  // namespace slotwise

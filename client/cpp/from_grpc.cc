@@ -1,0 +1,49 @@
+#include "client/cpp/from_grpc.h"
+
+#include <array>
+#include <cstdio>
+
+namespace slotwise::client {
+namespace {
+
+std::string Seconds(std::chrono::milliseconds time) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%g s", static_cast<double>(time.count()) / 1e3);
+  return text.data();
+}
+
+}  // namespace
+
+bool IsWorthAnotherTry(grpc::StatusCode code) {
+  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED ||
+         code == grpc::StatusCode::DEADLINE_EXCEEDED;
+}
+
+Status FromGrpc(const grpc::Status& status, const std::string& address, std::chrono::milliseconds timeout) {
+  const std::string& details = status.error_message();
+  const std::string no_answer = "no answer from " + address + " within " + Seconds(timeout) + ": " + details;
+  switch (status.error_code()) {
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return DeadlineExceeded(no_answer);
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:
+      return Unavailable(no_answer);
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return FailedPrecondition(address + " is no Slotwise server of this version: " + details);
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return InvalidArgument(details);
+    case grpc::StatusCode::NOT_FOUND:
+      return NotFound(details);
+    case grpc::StatusCode::ALREADY_EXISTS:
+      return AlreadyExists(details);
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return FailedPrecondition(details);
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return ResourceExhausted(details);
+    default:
+      return {StatusCode::kInternal,
+              "code " + std::to_string(status.error_code()) + " from " + address + ": " + details};
+  }
+}
+
+}  // namespace slotwise::client

@@ -1,0 +1,180 @@
+#include "client/cpp/messages.h"
+
+#include <grpcpp/support/slice.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "slotwise/v1/embedding.pb.h"
+#include "wire/wire_reader.h"
+#include "wire/wire_writer.h"
+
+namespace slotwise::client {
+namespace {
+
+// A message: its small fields, then arrays, written one after the other into one piece of memory.
+class MessageWriter {
+ public:
+  // A `bytes` field of `size` bytes that `write` fills.
+  struct Array {
+    int field = 0;
+    std::size_t size = 0;
+    std::function<void(char*)> write;
+  };
+
+  explicit MessageWriter(const google::protobuf::MessageLite& small_fields)
+      : header_(small_fields.SerializeAsString()) {}
+
+  void Add(int field, std::size_t size, std::function<void(char*)> write) {
+    if (size > 0) arrays_.push_back({field, size, std::move(write)});
+  }
+
+  template <class T>
+  void AddCopy(int field, std::span<const T> values) {
+    Add(field, values.size_bytes(),
+        [values](char* to) { std::memcpy(to, values.data(), values.size_bytes()); });
+  }
+
+  grpc::ByteBuffer Write() const {
+    std::vector<std::string> headers(arrays_.size());
+    std::size_t size = header_.size();
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      AppendArrayHeader(arrays_[i].field, arrays_[i].size, headers[i]);
+      size += headers[i].size() + arrays_[i].size;
+    }
+    const grpc::Slice slice(size);
+    char* to = reinterpret_cast<char*>(const_cast<std::uint8_t*>(slice.begin()));  // fresh, and ours alone
+    to = std::ranges::copy(header_, to).out;
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      to = std::ranges::copy(headers[i], to).out;
+      arrays_[i].write(to);
+      to += arrays_[i].size;
+    }
+    return {&slice, 1};
+  }
+
+ private:
+  const std::string header_;
+  std::vector<Array> arrays_;
+};
+
+// LookupRequest and PushRequest number their arrays alike.
+constexpr int kKeys = v1::LookupRequest::kKeysFieldNumber;
+constexpr int kOffsets = v1::LookupRequest::kOffsetsFieldNumber;
+constexpr int kWeights = v1::LookupRequest::kWeightsFieldNumber;
+static_assert(kKeys == v1::PushRequest::kKeysFieldNumber &&
+              kOffsets == v1::PushRequest::kOffsetsFieldNumber &&
+              kWeights == v1::PushRequest::kWeightsFieldNumber);
+
+// The bags of some samples, with offsets that begin at 0 again.
+void AddBags(const CheckedBatch& batch, SampleRange samples, MessageWriter& message) {
+  const std::uint64_t first = samples.first * batch.slots;
+  const std::uint64_t last = samples.last * batch.slots;
+  const auto& [keys, offsets, weights] = batch.view;
+  const std::uint64_t first_key = offsets.empty() ? first : offsets[first];
+  const std::uint64_t key_count = (offsets.empty() ? last : offsets[last]) - first_key;
+  message.AddCopy(kKeys, keys.subspan(first_key, key_count));
+  if (!weights.empty()) {
+    message.AddCopy(kWeights, weights.subspan(first_key, key_count));
+  }
+  if (offsets.empty()) return;
+  const auto part = offsets.subspan(first, last - first + 1);
+  message.Add(kOffsets, part.size_bytes(), [part, base = offsets[first]](char* to) {
+    for (const std::uint32_t offset : part) {
+      const std::uint32_t from_here = offset - base;
+      std::memcpy(to, &from_here, sizeof(from_here));
+      to += sizeof(from_here);
+    }
+  });
+}
+
+Status Internal(const Status& status) { return {StatusCode::kInternal, status.message()}; }
+
+}  // namespace
+
+Result<CheckedBatch> CheckBatch(const BatchView& batch, std::uint32_t slots, std::uint32_t dim) {
+  const std::uint64_t bags = batch.offsets.empty() ? batch.keys.size() : batch.offsets.size() - 1;
+  const std::uint64_t samples = bags / slots;
+  if (samples > std::numeric_limits<std::uint32_t>::max()) {
+    return InvalidArgument("the batch has " + std::to_string(samples) + " samples, more than 32 bits count");
+  }
+  if (bags % slots != 0) {
+    return InvalidArgument((batch.offsets.empty()
+                                ? "keys has " + std::to_string(bags) + " keys without offsets"
+                                : "offsets has " + std::to_string(bags + 1) + " elements") +
+                           ", which is no whole number of samples of " + std::to_string(slots) + " slots");
+  }
+  if (!batch.weights.empty() && batch.weights.size() != batch.keys.size()) {
+    return InvalidArgument("weights has " + std::to_string(batch.weights.size()) +
+                           " elements: must have none, or " + std::to_string(batch.keys.size()) +
+                           ", one for each key");
+  }
+  if (!batch.offsets.empty()) {
+    if (Status status = Validate(batch, static_cast<std::uint32_t>(samples), slots); !status.ok())
+      return status;
+  }
+  return CheckedBatch{.view = batch, .samples = samples, .slots = slots, .width = slots * dim};
+}
+
+grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, const CheckedBatch& batch,
+                               SampleRange samples) {
+  v1::LookupRequest fields;
+  fields.set_table(std::string(table));
+  fields.set_mode(mode == LookupMode::kTrain ? v1::LOOKUP_MODE_TRAIN : v1::LOOKUP_MODE_EVAL);
+  fields.set_samples(static_cast<std::uint32_t>(samples.size()));
+  MessageWriter message(fields);
+  AddBags(batch, samples, message);
+  return message.Write();
+}
+
+grpc::ByteBuffer PushMessage(std::string_view table, const StepId& step, const CheckedBatch& batch,
+                             SampleRange samples, std::span<const float> gradients) {
+  v1::PushRequest fields;
+  fields.set_table(std::string(table));
+  fields.mutable_step()->set_session(step.session);
+  fields.mutable_step()->set_number(step.number);
+  fields.mutable_step()->set_part(step.part);
+  fields.mutable_step()->set_parts(step.parts);
+  fields.set_samples(static_cast<std::uint32_t>(samples.size()));
+  fields.set_data_type(v1::DATA_TYPE_FLOAT32);
+  MessageWriter message(fields);
+  AddBags(batch, samples, message);
+  message.AddCopy(v1::PushRequest::kGradientsFieldNumber,
+                  gradients.subspan(samples.first * batch.width, samples.size() * batch.width));
+  return message.Write();
+}
+
+grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return {&slice, 1};
+}
+
+Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
+                       std::span<float> out) {
+  std::size_t received = 0;
+  const std::array arrays{ArrayField{v1::LookupReply::kValuesFieldNumber, [&](std::size_t size) -> void* {
+                                       received = size;
+                                       return size == out.size_bytes() ? out.data() : nullptr;
+                                     }}};
+  v1::LookupReply fields;
+  if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) return Internal(status);
+  if (received != out.size_bytes() || (!out.empty() && fields.width() != width)) {
+    return FailedPrecondition("the reply has " + std::to_string(received) +
+                              " bytes of values in samples of " + std::to_string(fields.width()) + ", not " +
+                              std::to_string(samples) + " samples of " + std::to_string(width) +
+                              " floats: the table was made anew with other options; try again");
+  }
+  return {};
+}
+
+Status Deserialize(const grpc::ByteBuffer& reply, google::protobuf::MessageLite& message) {
+  Status status = ReadMessage(reply, {}, message);
+  return status.ok() ? status : Internal(status);
+}
+
+}  // namespace slotwise::client

@@ -1,0 +1,181 @@
+#include "client/cpp/run.h"
+
+#include <grpc/support/time.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/client_context.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/cpp/from_grpc.h"
+
+namespace slotwise::client {
+namespace {
+
+using std::chrono::duration;
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+constexpr duration<double> kFirstBackoff{0.05};
+constexpr duration<double> kLongestBackoff{2.0};
+
+// On a clock that nobody sets.
+gpr_timespec FromNow(steady_clock::duration time) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(duration_cast<nanoseconds>(time).count(), GPR_TIMESPAN));
+}
+
+}  // namespace
+
+class Run::Flight final : public Arrival {
+ public:
+  Flight(std::shared_ptr<Run> run, std::size_t index) : run_(std::move(run)), index_(index) {}
+
+  void Start(std::size_t attempt) {
+    const Request& request = run_->requests_[index_];
+    context_.set_deadline(
+        FromNow(std::max<steady_clock::duration>(milliseconds(1), run_->deadline_ - steady_clock::now())));
+    Channels& channels = run_->channels_;
+    reader_ = channels.at(request.rank + attempt, request.channel)
+                  .stub->PrepareUnaryCall(&context_, request.method, request.message, &channels.queue());
+    reader_->StartCall();
+    reader_->Finish(&reply_, &status_, static_cast<Arrival*>(this));
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+  void Arrive(bool) override {
+    const std::unique_ptr<Flight> self(this);
+    run_->Landed(index_, status_, reply_);
+  }
+
+ private:
+  const std::shared_ptr<Run> run_;
+  const std::size_t index_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer reply_;
+  grpc::Status status_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<grpc::ByteBuffer>> reader_;
+};
+
+class Run::Wait final : public Arrival {
+ public:
+  Wait(std::shared_ptr<Run> run, std::size_t index) : run_(std::move(run)), index_(index) {}
+
+  void Start(steady_clock::duration time) {
+    alarm_.Set(&run_->channels_.queue(), FromNow(time), static_cast<Arrival*>(this));
+  }
+
+  void Cancel() { alarm_.Cancel(); }
+
+  void Arrive(bool) override {
+    const std::unique_ptr<Wait> self(this);
+    run_->Send(index_);
+  }
+
+ private:
+  const std::shared_ptr<Run> run_;
+  const std::size_t index_;
+  grpc::Alarm alarm_;
+};
+
+Run::Run(Channels& channels, milliseconds timeout, std::vector<Request> requests, OnReply on_reply,
+         OnDone on_done)
+    : channels_(channels),
+      timeout_(timeout),
+      deadline_(steady_clock::now() + timeout),
+      requests_(std::move(requests)),
+      on_reply_(std::move(on_reply)),
+      on_done_(std::move(on_done)),
+      attempts_(requests_.size()),
+      flights_(requests_.size()),
+      waits_(requests_.size()),
+      pending_(requests_.size()),
+      // Only how long to wait is drawn from it: trainers that failed together shall not come back together.
+      random_(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(this) >> 4 ^
+                                         static_cast<std::uintptr_t>(deadline_.time_since_epoch().count()))) {
+}
+
+void Run::Start() {
+  const auto self = shared_from_this();  // the last reply may come before this returns
+  for (std::size_t i = 0; i < requests_.size(); ++i) Send(i);
+}
+
+void Run::Refuse(const Status& status) { std::exchange(on_done_, nullptr)(status); }
+
+// The request's share of pending_ is taken already, and goes on to the flight.
+void Run::Send(std::size_t index) {
+  std::unique_lock lock(mutex_);
+  waits_[index] = nullptr;
+  if (!failure_.ok()) {
+    --pending_;
+    return EndIfOver(std::move(lock));
+  }
+  const std::size_t attempt = attempts_[index]++;
+  auto flight = std::make_unique<Flight>(shared_from_this(), index);
+  // Under the lock, so that nobody cancels what has not begun; gRPC answers through the queue, never from in here.
+  flight->Start(attempt);
+  flights_[index] = flight.release();
+}
+
+void Run::Landed(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply) {
+  std::unique_lock lock(mutex_);
+  flights_[index] = nullptr;
+  if (!status.ok() && failure_.ok()) {
+    SendAgainLater(index, status);
+    if (failure_.ok()) return;
+  } else if (failure_.ok()) {
+    lock.unlock();
+    Status read = on_reply_(index, reply);
+    lock.lock();
+    if (!read.ok()) FailLocked(std::move(read));
+  }
+  --pending_;
+  EndIfOver(std::move(lock));
+}
+
+// Or fails, if that is no use.
+void Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
+  const std::size_t attempts = attempts_[index];
+  const auto longest =
+      std::min(kLongestBackoff, kFirstBackoff * (1 << std::min<std::size_t>(attempts - 1, 16)));
+  const auto backoff = duration_cast<steady_clock::duration>(
+      longest * std::uniform_real_distribution<double>(0.5, 1.0)(random_));
+  const Request& request = requests_[index];
+  if (!IsWorthAnotherTry(status.error_code()) || steady_clock::now() + backoff >= deadline_) {
+    return FailLocked(FromGrpc(status, channels_.address(request.rank + attempts - 1), timeout_));
+  }
+  // Connect meanwhile.
+  channels_.at(request.rank + attempts, request.channel).channel->GetState(true);
+  auto wait = std::make_unique<Wait>(shared_from_this(), index);
+  wait->Start(backoff);
+  waits_[index] = wait.release();
+}
+
+void Run::Cancel(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (pending_ > 0) FailLocked(status);
+}
+
+void Run::FailLocked(Status status) {
+  if (!failure_.ok()) return;
+  failure_ = std::move(status);
+  for (Flight* flight : flights_) {
+    if (flight != nullptr) flight->Cancel();
+  }
+  for (Wait* wait : waits_) {
+    if (wait != nullptr) wait->Cancel();
+  }
+}
+
+void Run::EndIfOver(std::unique_lock<std::mutex> lock) {
+  if (pending_ > 0) return;
+  const OnDone done = std::exchange(on_done_, nullptr);
+  const Status status = failure_;
+  lock.unlock();
+  done(status);
+}
+
+}  // namespace slotwise::client

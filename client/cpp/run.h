@@ -1,0 +1,83 @@
+// The requests of one call of the client's, between their first sending and the last reply.
+//
+// All are sent at once. One that finds its rank gone or too busy is sent again, to the next rank, after a growing,
+// random wait, until the deadline, which all share. When one fails for good the others are cancelled, and once nothing
+// is in flight any more the run is over: nobody touches the caller's memory after `on_done`.
+// Thread-safety: safe from any thread.
+#ifndef SLOTWISE_CLIENT_CPP_RUN_H_
+#define SLOTWISE_CLIENT_CPP_RUN_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "client/cpp/channels.h"
+#include "slotwise/status.h"
+
+namespace slotwise::client {
+
+// One request; `rank` and `channel` say where it goes first.
+struct Request {
+  std::string method;  // "/slotwise.v1.Embedding/Lookup"
+  grpc::ByteBuffer message;
+  std::size_t rank = 0;
+  std::size_t channel = 0;
+};
+
+class Run : public std::enable_shared_from_this<Run> {
+ public:
+  // From the client's threads, for different requests at once; an error ends the run.
+  using OnReply = std::function<Status(std::size_t request, const grpc::ByteBuffer& reply)>;
+  // Once, from one of the client's threads.
+  using OnDone = std::function<void(Status)>;
+
+  // REQUIRES: a request. `channels` outlive the run.
+  Run(Channels& channels, std::chrono::milliseconds timeout, std::vector<Request> requests, OnReply on_reply,
+      OnDone on_done);
+
+  void Start();
+  // Instead of Start: over before it began.
+  void Refuse(const Status& status);
+
+  // Ends the run with `status`, soon, unless it is over.
+  void Cancel(const Status& status);
+
+ private:
+  class Flight;  // a request on its way
+  class Wait;    // a request's wait until it is sent again
+
+  void Send(std::size_t index);
+  void Landed(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply);
+  void SendAgainLater(std::size_t index, const grpc::Status& status);
+  void FailLocked(Status status);
+  // Called when something arrived and nothing was sent for it. Must not be followed by any use of the run's callbacks.
+  void EndIfOver(std::unique_lock<std::mutex> lock);
+
+  Channels& channels_;
+  const std::chrono::milliseconds timeout_;
+  const std::chrono::steady_clock::time_point deadline_;
+  const std::vector<Request> requests_;
+  const OnReply on_reply_;
+  OnDone on_done_;
+
+  std::mutex mutex_;
+  // All guarded by mutex_.
+  std::vector<std::size_t> attempts_;  // of each request
+  std::vector<Flight*> flights_;       // of each request, null if it is not on its way
+  std::vector<Wait*> waits_;           // likewise
+  std::size_t pending_ = 0;            // flights, waits and replies being read
+  Status failure_;
+  std::minstd_rand random_;
+};
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_CLIENT_CPP_RUN_H_

@@ -1,0 +1,46 @@
+#include "slotwise/session.h"
+
+#include <random>
+#include <string>
+
+#include "slotwise/batch.h"
+
+namespace slotwise {
+namespace {
+
+std::uint64_t RandomId() {
+  std::random_device system;
+  return std::uint64_t{system()} << 32 | system();
+}
+
+}  // namespace
+
+Status Validate(const Step& step) {
+  if (step.trainer >= step.trainers) {
+    return InvalidArgument("step.trainer is " + std::to_string(step.trainer) +
+                           ": must be below step.trainers, which is " + std::to_string(step.trainers));
+  }
+  if (step.trainers > 1 && step.parts == 0) {
+    return InvalidArgument("step.parts is 0: several trainers must agree on a number of parts");
+  }
+  if (std::uint64_t{step.trainers} * step.parts > StepId::kMaxParts) {
+    return InvalidArgument("step.trainers x step.parts is " +
+                           std::to_string(std::uint64_t{step.trainers} * step.parts) +
+                           ": a step has at most " + std::to_string(StepId::kMaxParts) + " parts");
+  }
+  return {};
+}
+
+Session::Session() : Session(Options{.id = RandomId()}) {}
+
+Session::Session(const Options& options) : options_(options) {}
+
+Step Session::Next() {
+  return {.session = options_.id,
+          .number = last_.fetch_add(1, std::memory_order_relaxed) + 1,
+          .trainer = options_.trainer,
+          .trainers = options_.trainers,
+          .parts = options_.parts == 0 && options_.trainers > 1 ? 1 : options_.parts};
+}
+
+}  // namespace slotwise

@@ -1,0 +1,210 @@
+// The client against the real services of one rank, in this process.
+#include "slotwise/client.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/rpc/rpc_server.h"
+
+namespace slotwise {
+namespace {
+
+class ClientTest : public testing::Test {
+ protected:
+  ClientTest() {
+    auto server = RpcServer::Start({}, *engine_);
+    EXPECT_TRUE(server.ok()) << server.status().message();
+    server_ = std::move(*server);
+    run_ = std::thread([this] { engine_->Run(); });
+    const std::string address = "127.0.0.1:" + std::to_string(server_->port());
+    server_->Open({.version = "1.2.3", .ranks = {{address, "cpu"}}, .rank = Rank{0}});
+    auto client = Client::Connect({address});
+    EXPECT_TRUE(client.ok()) << client.status().message();
+    client_ = std::make_unique<Client>(std::move(*client));
+  }
+
+  ~ClientTest() override {
+    client_.reset();
+    engine_->RequestStop();
+    run_.join();
+  }
+
+  // Rows begin as 1; SGD with rate 0.5.
+  TableOptions Ads() {
+    TableOptions options;
+    options.name = TableName("ads");
+    options.dim = 2;
+    options.slots = 2;
+    options.optimizer.learning_rate = 0.5F;
+    options.initializer.low = options.initializer.high = 1.0F;
+    return options;
+  }
+
+  std::unique_ptr<Collective> collective_ = MakeSoloCollective();
+  std::unique_ptr<Device> device_ = MakeCpuDevice(1);
+  std::unique_ptr<Engine> engine_ = std::make_unique<Engine>(*device_, *collective_, EngineOptions{});
+  std::unique_ptr<RpcServer> server_;
+  std::thread run_;
+  std::unique_ptr<Client> client_;
+
+  // Two samples of two bags: {5}, {}, {7, 5}, {0}.
+  const std::vector<Key> keys_{Key{5}, Key{7}, Key{5}, Key{0}};
+  const std::vector<std::uint32_t> offsets_{0, 1, 1, 3, 4};
+  const BatchView batch_{keys_, offsets_};
+};
+
+TEST_F(ClientTest, MakesDescribesAndDropsTables) {
+  const auto made = client_->CreateTable(Ads());
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_TRUE(made->created);
+  EXPECT_EQ(made->options, Ads());
+  EXPECT_FALSE(client_->CreateTable(Ads())->created);
+  TableOptions other = Ads();
+  other.dim = 3;
+  EXPECT_EQ(client_->CreateTable(other).status().code(), StatusCode::kAlreadyExists);
+  other.dim = 0;
+  EXPECT_EQ(client_->CreateTable(other).status().code(), StatusCode::kInvalidArgument);
+
+  const auto tables = client_->ListTables();
+  ASSERT_TRUE(tables.ok());
+  EXPECT_EQ(*tables, std::vector<TableOptions>{Ads()});
+  const auto description = client_->DescribeTable("ads");
+  ASSERT_TRUE(description.ok());
+  EXPECT_EQ(description->options, Ads());
+  EXPECT_EQ(description->rows(), 0u);
+  EXPECT_EQ(description->shards.size(), 1u);
+
+  EXPECT_TRUE(client_->DropTable("ads").ok());
+  EXPECT_EQ(client_->DropTable("ads").code(), StatusCode::kNotFound);
+  EXPECT_EQ(client_->DescribeTable("ads").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(client_->Digest("ads").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(client_->Topology()->version, "1.2.3");
+}
+
+TEST_F(ClientTest, TrainsATable) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  std::vector<float> out(8);
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kEval, out).ok());
+  EXPECT_EQ(out, std::vector<float>(8, 0.0F)) << "nothing is there, and evaluation puts nothing there";
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+  EXPECT_EQ(out, (std::vector<float>{1, 1, 0, 0, 2, 2, 1, 1}));
+
+  const std::vector<float> gradients{1, 2, 9, 9, 3, 4, 5, 6};
+  const auto step = client_->Push("ads", batch_, gradients);
+  ASSERT_TRUE(step.ok()) << step.status().message();
+  EXPECT_EQ(*step, 1u);
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kEval, out).ok());
+  // Row 5 had gradients (1, 2) and (3, 4), row 7 (3, 4), row 0 (5, 6).
+  EXPECT_EQ(out, (std::vector<float>{-1, -2, 0, 0, -1.5F, -3, -1.5F, -2}));
+  const auto digest = client_->Digest("ads");
+  ASSERT_TRUE(digest.ok());
+  EXPECT_EQ(digest->digest.size(), 32u);
+  EXPECT_EQ(digest->rows, 3u);
+  EXPECT_EQ(digest->steps, 1u);
+}
+
+TEST_F(ClientTest, AppliesAStepThatIsPushedAgainOnce) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  const std::vector<float> gradients(8, 1.0F);
+  const Step step = client_->session().Next();
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, step).ok());
+  const auto before = client_->Digest("ads");
+  const auto again = client_->Push("ads", batch_, gradients, step);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(*again, 1u);
+  EXPECT_EQ(*client_->Digest("ads"), *before);
+}
+
+TEST_F(ClientTest, SumsTheSharesOfSeveralTrainers) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  Session first({.id = 77, .trainer = 0, .trainers = 2, .parts = 3});
+  Session second({.id = 77, .trainer = 1, .trainers = 2, .parts = 3});
+  const std::vector<float> gradients(8, 1.0F);
+  auto one = client_->PushAsync("ads", batch_, gradients, first.Next());
+  auto two = client_->PushAsync("ads", batch_, gradients, second.Next());
+  EXPECT_EQ(*one.get(), 1u);
+  EXPECT_EQ(*two.get(), 1u);
+  std::vector<float> out(8);
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kEval, out).ok());
+  EXPECT_EQ(out[0], 1 - 0.5F * 4) << "row 5 is in two bags of each trainer";
+}
+
+TEST_F(ClientTest, RefusesWhatDoesNotFitBeforeItIsSent) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  std::vector<float> out(7);
+  EXPECT_EQ(client_->Lookup("ads", batch_, LookupMode::kTrain, out).message(),
+            "out has 7 floats: must have 8 (2 samples of 4)");
+  EXPECT_EQ(client_->Push("ads", batch_, out).status().message(),
+            "gradients has 7 floats: must have 8 (2 samples of 4)");
+  EXPECT_EQ(client_->Push("ads", batch_, out, Step{.trainers = 2}).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(client_->Lookup("none", batch_, LookupMode::kTrain, out).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(client_->Lookup("ads", {}, LookupMode::kTrain, {}).ok());
+  EXPECT_TRUE(client_->Push("ads", {}, {}).ok());
+}
+
+TEST_F(ClientTest, GivesLargeBatchesBackInOrder) {
+  TableOptions options = Ads();
+  options.name = TableName("wide");
+  options.dim = 256;
+  options.slots = 1;
+  options.initializer = {};
+  ASSERT_TRUE(client_->CreateTable(options).ok());
+  std::vector<Key> keys(20'000);  // 20 MiB: many parts
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = Key{i * 7919 % 1000};
+  std::vector<float> out(keys.size() * 256);
+  ASSERT_TRUE(client_->Lookup("wide", {keys, {}}, LookupMode::kTrain, out).ok());
+  std::vector<float> alone(256);
+  for (const std::size_t i : {0, 1, 4321, 10'000, 19'999}) {
+    ASSERT_TRUE(client_->Lookup("wide", {std::span(keys).subspan(i, 1), {}}, LookupMode::kEval, alone).ok());
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), out.begin() + static_cast<std::ptrdiff_t>(i) * 256))
+        << i;
+  }
+}
+
+TEST_F(ClientTest, LearnsThatATableWasMadeAnew) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  auto other = Client::Connect({client_->Topology()->ranks[0].address});
+  ASSERT_TRUE(other.ok());
+  ASSERT_TRUE(other->DropTable("ads").ok());
+  TableOptions wider = Ads();
+  wider.dim = 3;
+  ASSERT_TRUE(other->CreateTable(wider).ok());
+  std::vector<float> out(8);
+  EXPECT_EQ(client_->Lookup("ads", batch_, LookupMode::kTrain, out).code(), StatusCode::kFailedPrecondition);
+  out.resize(12);
+  EXPECT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+}
+
+TEST_F(ClientTest, ServesManyThreadsAndChainsOfCallbacks) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this] {
+      std::vector<float> out(8);
+      for (int i = 0; i < 50; ++i) {
+        EXPECT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+        EXPECT_TRUE(client_->Push("ads", batch_, std::vector<float>(8, 0.0F)).ok());
+      }
+    });
+  }
+  std::vector<float> out(8);
+  std::promise<int> chain;
+  std::function<void(Status)> next = [&, left = 100](const Status& status) mutable {
+    EXPECT_TRUE(status.ok()) << status.message();
+    if (--left == 0) return chain.set_value(0);
+    client_->LookupAsync("ads", batch_, LookupMode::kEval, out, std::ref(next));
+  };
+  client_->LookupAsync("ads", batch_, LookupMode::kEval, out, std::ref(next));
+  chain.get_future().get();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(client_->Digest("ads")->steps, 200u);
+}
+
+}  // namespace
+}  // namespace slotwise

@@ -1,0 +1,175 @@
+#include "tests/client/fake_server.h"
+
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+#include "tests/rpc/messages.h"
+
+namespace slotwise {
+
+using grpc::ServerContext;
+
+class FakeServer::Admin final : public v1::Admin::Service {
+ public:
+  Admin(FakeServer& fake, std::size_t rank) : fake_(fake), rank_(rank) {}
+
+  grpc::Status GetTopology(ServerContext*, const v1::GetTopologyRequest* request,
+                           v1::GetTopologyReply* reply) override {
+    if (auto status = fake_.Enter(rank_, "GetTopology", *request); !status.ok()) return status;
+    reply->set_version("fake");
+    reply->set_max_message_bytes(fake_.max_message_bytes_);
+    for (const std::string& address : fake_.addresses_) reply->add_ranks()->set_address(address);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status DescribeTable(ServerContext*, const v1::DescribeTableRequest* request,
+                             v1::DescribeTableReply* reply) override {
+    if (auto status = fake_.Enter(rank_, "DescribeTable", *request); !status.ok()) return status;
+    reply->mutable_options()->set_name(request->table());
+    reply->mutable_options()->set_dim(2);
+    reply->mutable_options()->mutable_optimizer()->set_learning_rate(0.5F);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListTables(ServerContext*, const v1::ListTablesRequest* request,
+                          v1::ListTablesReply*) override {
+    return fake_.Enter(rank_, "ListTables", *request);
+  }
+
+ private:
+  FakeServer& fake_;
+  const std::size_t rank_;
+};
+
+class FakeServer::Embedding final : public v1::Embedding::Service {
+ public:
+  Embedding(FakeServer& fake, std::size_t rank) : fake_(fake), rank_(rank) {}
+
+  grpc::Status Lookup(ServerContext*, const v1::LookupRequest* request, v1::LookupReply* reply) override {
+    {
+      const std::lock_guard lock(fake_.mutex_);
+      fake_.lookups_.push_back({rank_, *request});
+    }
+    if (auto status = fake_.Enter(rank_, "Lookup", *request); !status.ok()) return status;
+    std::vector<float> values;
+    for (std::size_t i = 0; i < request->keys().size() / sizeof(std::uint64_t); ++i) {
+      std::uint64_t key = 0;
+      std::memcpy(&key, request->keys().data() + i * sizeof(key), sizeof(key));
+      values.push_back(static_cast<float>(key));
+      values.push_back(-static_cast<float>(key));
+    }
+    reply->set_samples(request->samples());
+    reply->set_width(2);
+    reply->set_values(BytesOf(values));
+    if (fake_.spoil) fake_.spoil(*reply);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Push(ServerContext* context, const v1::PushRequest* request, v1::PushReply* reply) override {
+    {
+      const std::lock_guard lock(fake_.mutex_);
+      fake_.pushes_.push_back({rank_, *request});
+    }
+    if (auto status = fake_.Enter(rank_, "Push", *request); !status.ok()) return status;
+    const auto status = fake_.TakePart(*context, *request);
+    reply->set_table_step(1);
+    return status;
+  }
+
+ private:
+  FakeServer& fake_;
+  const std::size_t rank_;
+};
+
+FakeServer::FakeServer(std::size_t ranks, std::uint64_t max_message_bytes)
+    : before([](const auto&...) { return grpc::Status::OK; }), max_message_bytes_(max_message_bytes) {
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    Rank made{std::make_unique<Admin>(*this, rank), std::make_unique<Embedding>(*this, rank), nullptr};
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(made.admin.get());
+    builder.RegisterService(made.embedding.get());
+    builder.SetMaxReceiveMessageSize(static_cast<int>(max_message_bytes));
+    made.server = builder.BuildAndStart();
+    addresses_.push_back("127.0.0.1:" + std::to_string(port));
+    ranks_.push_back(std::move(made));
+  }
+}
+
+FakeServer::~FakeServer() {
+  Release();
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) StopRank(rank);
+}
+
+void FakeServer::StopRank(std::size_t rank) {
+  ranks_[rank].server->Shutdown(std::chrono::system_clock::now());
+}
+
+FakeServer::Fault FakeServer::FailFirst(int times, const std::string& method, grpc::StatusCode code) {
+  return [left = std::make_shared<std::atomic<int>>(times), method, code](
+             std::size_t, const std::string& called, const google::protobuf::Message&) {
+    return called == method && left->fetch_sub(1) > 0 ? grpc::Status(code, "as the test wishes")
+                                                      : grpc::Status::OK;
+  };
+}
+
+grpc::Status FakeServer::Enter(std::size_t rank, const std::string& method,
+                               const google::protobuf::Message& request) {
+  {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back(method);
+    changed_.notify_all();
+  }
+  return before(rank, method, request);
+}
+
+// Waits for the step's other parts, as a server would.
+grpc::Status FakeServer::TakePart(ServerContext& context, const v1::PushRequest& request) {
+  std::unique_lock lock(mutex_);
+  parts_.insert(request.step().part());
+  changed_.notify_all();
+  const auto whole = [&] {
+    return released_ || parts_.size() >= request.step().parts() || context.IsCancelled();
+  };
+  // gRPC does not wake us when the call is cancelled.
+  while (!changed_.wait_for(lock, std::chrono::milliseconds(10), whole)) continue;
+  return context.IsCancelled() ? grpc::Status::CANCELLED : grpc::Status::OK;
+}
+
+void FakeServer::Hang() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return released_; });
+}
+
+void FakeServer::Release() {
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  changed_.notify_all();
+}
+
+std::vector<FakeServer::LoggedLookup> FakeServer::lookups() {
+  const std::lock_guard lock(mutex_);
+  return lookups_;
+}
+
+std::vector<FakeServer::LoggedPush> FakeServer::pushes() {
+  const std::lock_guard lock(mutex_);
+  return pushes_;
+}
+
+int FakeServer::calls(const std::string& method) {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(std::ranges::count(calls_, method));
+}
+
+void FakeServer::AwaitCalls(const std::string& method, int times) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return std::ranges::count(calls_, method) >= times; });
+}
+
+}  // namespace slotwise

@@ -1,0 +1,88 @@
+// A server of several ranks in this process that speaks the wire, keeps a log, and fails as it is told.
+//
+// It has one table, "ads": dim 2, one slot. A key's row is (key, -key), whatever is pushed; a step is applied when its
+// parts are there. Thread-safety: safe from any thread.
+#ifndef SLOTWISE_TESTS_CLIENT_FAKE_SERVER_H_
+#define SLOTWISE_TESTS_CLIENT_FAKE_SERVER_H_
+
+#include <grpcpp/server.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "slotwise/v1/admin.grpc.pb.h"
+#include "slotwise/v1/embedding.grpc.pb.h"
+
+namespace slotwise {
+
+class FakeServer {
+ public:
+  explicit FakeServer(std::size_t ranks = 2, std::uint64_t max_message_bytes = 64 << 20);
+  ~FakeServer();
+
+  // Called before a call is served, from many threads; a status but OK is its answer. `method` is "Lookup", ...
+  using Fault = std::function<grpc::Status(std::size_t rank, const std::string& method,
+                                           const google::protobuf::Message& request)>;
+  Fault before;
+  // Refuses the first `times` calls of a method.
+  static Fault FailFirst(int times, const std::string& method, grpc::StatusCode code);
+  // Called on a lookup's reply before it is sent.
+  std::function<void(v1::LookupReply&)> spoil;
+
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  void StopRank(std::size_t rank);
+
+  // A gate for faults that want a call to hang: Hang returns after Release, or when the server is destroyed.
+  void Hang();
+  void Release();
+
+  struct LoggedLookup {
+    std::size_t rank = 0;
+    v1::LookupRequest request;
+  };
+  struct LoggedPush {
+    std::size_t rank = 0;
+    v1::PushRequest request;
+  };
+  std::vector<LoggedLookup> lookups();
+  std::vector<LoggedPush> pushes();
+  int calls(const std::string& method);
+  // Returns once a method was called that often.
+  void AwaitCalls(const std::string& method, int times);
+
+ private:
+  class Admin;
+  class Embedding;
+  struct Rank {
+    std::unique_ptr<Admin> admin;
+    std::unique_ptr<Embedding> embedding;
+    std::unique_ptr<grpc::Server> server;
+  };
+
+  grpc::Status Enter(std::size_t rank, const std::string& method, const google::protobuf::Message& request);
+  grpc::Status TakePart(grpc::ServerContext& context, const v1::PushRequest& request);
+
+  const std::uint64_t max_message_bytes_;
+  std::vector<std::string> addresses_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  bool released_ = false;
+  std::vector<std::string> calls_;
+  std::vector<LoggedLookup> lookups_;
+  std::vector<LoggedPush> pushes_;
+  std::set<std::uint32_t> parts_;
+
+  std::vector<Rank> ranks_;  // last: ends first
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_TESTS_CLIENT_FAKE_SERVER_H_

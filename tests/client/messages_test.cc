@@ -1,0 +1,112 @@
+// Requests are what protobuf would have written; replies are read to their place, or refused.
+#include "client/cpp/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "slotwise/v1/embedding.pb.h"
+#include "tests/rpc/messages.h"
+
+namespace slotwise::client {
+namespace {
+
+const std::vector<Key> kKeys{Key{5}, Key{~std::uint64_t{0}}, Key{5}, Key{0}};
+const std::vector<std::uint32_t> kOffsets{0, 1, 1, 3, 4};
+const std::vector<float> kWeights{1, 2, 3, 4};
+
+CheckedBatch Checked(const BatchView& batch) {
+  auto checked = CheckBatch(batch, 2, 3);
+  EXPECT_TRUE(checked.ok()) << checked.status().message();
+  return *checked;
+}
+
+template <class Message>
+Message Parsed(const grpc::ByteBuffer& bytes) {
+  Message message;
+  EXPECT_TRUE(message.ParseFromString(StringOf(bytes)));
+  return message;
+}
+
+TEST(LookupMessage, HoldsAPartOfTheBatchWithOffsetsFromZero) {
+  const auto batch = Checked({kKeys, kOffsets, kWeights});
+  EXPECT_EQ(batch.samples, 2u);
+  const auto part = Parsed<v1::LookupRequest>(LookupMessage("ads", LookupMode::kEval, batch, {1, 2}));
+  EXPECT_EQ(part.table(), "ads");
+  EXPECT_EQ(part.mode(), v1::LOOKUP_MODE_EVAL);
+  EXPECT_EQ(part.samples(), 1u);
+  EXPECT_EQ(part.keys(), BytesOf<std::uint64_t>({~std::uint64_t{0}, 5, 0}));
+  EXPECT_EQ(part.offsets(), BytesOf<std::uint32_t>({0, 2, 3}));
+  EXPECT_EQ(part.weights(), BytesOf<float>({2, 3, 4}));
+}
+
+TEST(LookupMessage, LeavesOffsetsOutWhereThereAreNone) {
+  const auto part =
+      Parsed<v1::LookupRequest>(LookupMessage("ads", LookupMode::kTrain, Checked({kKeys, {}}), {1, 2}));
+  EXPECT_EQ(part.mode(), v1::LOOKUP_MODE_TRAIN);
+  EXPECT_EQ(part.keys(), BytesOf<std::uint64_t>({5, 0}));
+  EXPECT_TRUE(part.offsets().empty());
+  EXPECT_TRUE(part.weights().empty());
+}
+
+TEST(PushMessage, NamesItsPartAndCarriesItsGradients) {
+  std::vector<float> gradients(12);
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(i);
+  const StepId step{.session = 9, .number = 8, .part = 3, .parts = 4};
+  const auto part =
+      Parsed<v1::PushRequest>(PushMessage("ads", step, Checked({kKeys, kOffsets}), {1, 2}, gradients));
+  EXPECT_EQ(part.step().session(), 9u);
+  EXPECT_EQ(part.step().number(), 8u);
+  EXPECT_EQ(part.step().part(), 3u);
+  EXPECT_EQ(part.step().parts(), 4u);
+  EXPECT_EQ(part.gradients(), BytesOf<float>({6, 7, 8, 9, 10, 11}));
+}
+
+TEST(CheckBatch, RefusesWhatIsNoBatchByFieldAndValue) {
+  const auto message = [](const BatchView& batch) { return CheckBatch(batch, 2, 3).status().message(); };
+  const std::vector<Key> three(3);
+  EXPECT_EQ(message({three, {}}),
+            "keys has 3 keys without offsets, which is no whole number of samples of 2 slots");
+  EXPECT_EQ(message({three, std::vector<std::uint32_t>{0, 3}}),
+            "offsets has 2 elements, which is no whole number of samples of 2 slots");
+  EXPECT_EQ(message({kKeys, {}, std::vector<float>{1}}),
+            "weights has 1 elements: must have none, or 4, one for each key");
+  EXPECT_NE(message({kKeys, std::vector<std::uint32_t>{0, 3, 2}}), "");
+  EXPECT_NE(message({kKeys, std::vector<std::uint32_t>{0, 3, 3}}), "");
+  EXPECT_EQ(CheckBatch({}, 2, 3)->samples, 0u);
+}
+
+TEST(ReadLookupReply, WritesValuesToTheirPlaceHoweverTheBytesAreCut) {
+  v1::LookupReply reply;
+  reply.set_samples(2);
+  reply.set_width(3);
+  reply.set_values(BytesOf<float>({1, 2, 3, 4, 5, 6}));
+  for (std::size_t slice = 1; slice < 40; ++slice) {
+    std::vector<float> out(6);
+    ASSERT_TRUE(ReadLookupReply(BufferOf(reply.SerializeAsString(), slice), 2, 3, out).ok());
+    EXPECT_EQ(out, (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  }
+}
+
+TEST(ReadLookupReply, RefusesAnotherShapeAndWhatIsNoReply) {
+  v1::LookupReply reply;
+  reply.set_samples(2);
+  reply.set_width(3);
+  reply.set_values(BytesOf<float>({1, 2, 3, 4, 5, 6}));
+  const std::string bytes = reply.SerializeAsString();
+  std::vector<float> out(6);
+  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 3, 2, out).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 1, 3, std::span(out).first(3)).code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReadLookupReply(BufferOf(""), 2, 3, out).code(), StatusCode::kFailedPrecondition);
+  for (std::size_t size = 1; size < bytes.size(); ++size) {
+    EXPECT_FALSE(ReadLookupReply(BufferOf(bytes.substr(0, size)), 2, 3, out).ok()) << size;
+  }
+  const Status cut = ReadLookupReply(BufferOf(bytes.substr(0, bytes.size() - 1)), 2, 3, out);
+  EXPECT_EQ(cut.code(), StatusCode::kInternal);
+  EXPECT_NE(cut.message().find("the reply is not a valid slotwise.v1.LookupReply"), std::string::npos)
+      << cut.message();
+}
+
+}  // namespace
+}  // namespace slotwise::client

@@ -1,0 +1,264 @@
+// Calls that fail are sent again, as the same step, until they are answered or the time is up.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <numeric>
+
+#include "slotwise/client.h"
+#include "tests/client/fake_server.h"
+#include "tests/rpc/messages.h"
+
+namespace slotwise {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+// 136 kB of reply: a part for each of two ranks.
+std::vector<Key> LargeKeys() {
+  std::vector<Key> keys(17'000);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = Key{i};
+  return keys;
+}
+
+class RetryTest : public testing::Test {
+ protected:
+  Client Connect(FakeServer& fake, milliseconds timeout = seconds(30)) {
+    auto client = Client::Connect({fake.addresses()[0]}, {.timeout = timeout});
+    EXPECT_TRUE(client.ok()) << client.status().message();
+    return std::move(*client);
+  }
+
+  Result<std::uint64_t> PushOne(Client& client) {
+    const std::vector<float> ones{1, 1};
+    return client.Push("ads", {one_, {}}, ones);
+  }
+
+  Status LookUp(Client& client, const std::vector<Key>& keys) {
+    out_.assign(keys.size() * 2, 0.0F);
+    return client.Lookup("ads", {keys, {}}, LookupMode::kTrain, out_);
+  }
+
+  void ExpectValues(const std::vector<Key>& keys) {
+    for (std::size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(out_[2 * i], static_cast<float>(Value(keys[i])));
+  }
+
+  const std::vector<Key> one_{Key{1}};
+  const std::vector<Key> large_ = LargeKeys();
+  std::vector<float> out_;
+};
+
+TEST_F(RetryTest, APushIsSentAgainAsTheSameStep) {
+  for (const auto code :
+       {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED, grpc::StatusCode::DEADLINE_EXCEEDED}) {
+    FakeServer fake;
+    fake.before = FakeServer::FailFirst(3, "Push", code);
+    Client client = Connect(fake);
+    const auto step = PushOne(client);
+    ASSERT_TRUE(step.ok()) << step.status().message();
+    EXPECT_EQ(*step, 1u);
+    const auto pushes = fake.pushes();
+    ASSERT_EQ(pushes.size(), 4u);
+    for (const auto& push : pushes) {
+      EXPECT_EQ(push.request.SerializeAsString(), pushes[0].request.SerializeAsString());
+    }
+    EXPECT_EQ(pushes[0].request.step().session(), client.session().id());
+    EXPECT_EQ(pushes[0].request.step().number(), 1u);
+  }
+}
+
+TEST_F(RetryTest, EachTryGoesToTheNextRank) {
+  FakeServer fake(3);
+  fake.before = FakeServer::FailFirst(2, "Push", grpc::StatusCode::UNAVAILABLE);
+  Client client = Connect(fake);
+  ASSERT_TRUE(PushOne(client).ok());
+  const auto pushes = fake.pushes();
+  ASSERT_EQ(pushes.size(), 3u);
+  EXPECT_EQ(pushes[1].rank, (pushes[0].rank + 1) % 3);
+  EXPECT_EQ(pushes[2].rank, (pushes[0].rank + 2) % 3);
+}
+
+TEST_F(RetryTest, OnlyThePartThatFailedIsSentAgain) {
+  FakeServer fake;
+  fake.before = FakeServer::FailFirst(1, "Lookup", grpc::StatusCode::UNAVAILABLE);
+  Client client = Connect(fake);
+  ASSERT_TRUE(LookUp(client, large_).ok());
+  ExpectValues(large_);
+  std::set<std::string> keys;
+  for (const auto& lookup : fake.lookups()) keys.insert(lookup.request.keys());
+  EXPECT_EQ(fake.lookups().size(), 3u);
+  EXPECT_EQ(keys.size(), 2u);
+}
+
+TEST_F(RetryTest, PartsGoToTheRanksInOrder) {
+  FakeServer fake;
+  Client client = Connect(fake);
+  ASSERT_TRUE(LookUp(client, large_).ok());
+  auto lookups = fake.lookups();
+  ASSERT_EQ(lookups.size(), 2u);
+  std::ranges::sort(lookups, {}, [](const auto& lookup) { return lookup.rank; });
+  EXPECT_EQ(lookups[0].request.keys() + lookups[1].request.keys(), BytesOf(large_));
+}
+
+TEST_F(RetryTest, BatchesOfOnePartTakeTurns) {
+  FakeServer fake;
+  Client client = Connect(fake);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(LookUp(client, one_).ok());
+  const auto lookups = fake.lookups();
+  EXPECT_EQ(std::ranges::count(lookups, std::size_t{0}, [](const auto& lookup) { return lookup.rank; }), 2);
+}
+
+TEST_F(RetryTest, RequestsStayBelowWhatTheServerTakes) {
+  FakeServer fake(1, 20'000);
+  Client client = Connect(fake);
+  std::vector<Key> keys(large_.begin(), large_.begin() + 5000);
+  ASSERT_TRUE(LookUp(client, keys).ok());
+  ExpectValues(keys);
+  EXPECT_GT(fake.lookups().size(), 1u);
+  const auto step = client.Push("ads", {keys, {}}, out_);
+  ASSERT_TRUE(step.ok()) << step.status().message();
+  std::vector<std::uint32_t> parts;
+  for (const auto& push : fake.pushes()) {
+    EXPECT_LE(push.request.ByteSizeLong(), 20'000u);
+    EXPECT_EQ(push.request.step().parts(), fake.pushes().size());
+    parts.push_back(push.request.step().part());
+  }
+  std::ranges::sort(parts);
+  std::vector<std::uint32_t> expected(parts.size());
+  std::iota(expected.begin(), expected.end(), 0u);
+  EXPECT_EQ(parts, expected);
+}
+
+TEST_F(RetryTest, ARankThatIsGoneIsReplacedByAnother) {
+  FakeServer fake;
+  Client client = Connect(fake);
+  fake.StopRank(1);
+  for (int i = 0; i < 3; ++i) {
+    const Status status = LookUp(client, large_);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ExpectValues(large_);
+  }
+}
+
+TEST_F(RetryTest, ADefiniteErrorEndsThePushAtOnceAndCancelsItsOtherParts) {
+  FakeServer fake;
+  fake.before = [](std::size_t, const std::string& method, const google::protobuf::Message& request) {
+    const auto* push = method == "Push" ? dynamic_cast<const v1::PushRequest*>(&request) : nullptr;
+    return push != nullptr && push->step().part() == 1
+               ? grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "gradients[3] is nan")
+               : grpc::Status::OK;
+  };
+  Client client = Connect(fake, seconds(600));  // part 0 waits for part 1, but not for us
+  const std::vector<float> gradients(large_.size() * 2);
+  const auto step = client.Push("ads", {large_, {}}, gradients);
+  EXPECT_EQ(step.status(), InvalidArgument("gradients[3] is nan"));
+  const auto pushes = fake.pushes();
+  EXPECT_EQ(std::ranges::count_if(pushes, [](const auto& push) { return push.request.step().part() == 1; }),
+            1);
+}
+
+TEST_F(RetryTest, ErrorsKeepTheirCodeAndMessage) {
+  const std::pair<grpc::StatusCode, StatusCode> codes[] = {
+      {grpc::StatusCode::RESOURCE_EXHAUSTED, StatusCode::kResourceExhausted},
+      {grpc::StatusCode::FAILED_PRECONDITION, StatusCode::kFailedPrecondition},
+      {grpc::StatusCode::NOT_FOUND, StatusCode::kNotFound},
+      {grpc::StatusCode::ALREADY_EXISTS, StatusCode::kAlreadyExists},
+      {grpc::StatusCode::UNIMPLEMENTED, StatusCode::kFailedPrecondition},
+      {grpc::StatusCode::DATA_LOSS, StatusCode::kInternal},
+  };
+  for (const auto& [grpc_code, code] : codes) {
+    FakeServer fake;
+    fake.before = FakeServer::FailFirst(1, "Lookup", grpc_code);
+    Client client = Connect(fake);
+    const Status status = LookUp(client, one_);
+    EXPECT_EQ(status.code(), code);
+    EXPECT_NE(status.message().find("as the test wishes"), std::string::npos) << status.message();
+  }
+}
+
+TEST_F(RetryTest, AServerThatStaysUnavailableIsGivenUpInTime) {
+  FakeServer fake;
+  fake.before = FakeServer::FailFirst(1'000'000, "ListTables", grpc::StatusCode::UNAVAILABLE);
+  Client client = Connect(fake, milliseconds(1000));
+  const auto begin = steady_clock::now();
+  const auto tables = client.ListTables();
+  EXPECT_EQ(tables.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(tables.status().message().find(" within 1 s: as the test wishes"), std::string::npos)
+      << tables.status().message();
+  EXPECT_LT(steady_clock::now() - begin, seconds(20));
+  EXPECT_GT(fake.calls("ListTables"), 2);
+}
+
+TEST_F(RetryTest, AServerThatNeverAnswersIsGivenUpInTime) {
+  FakeServer fake;
+  fake.before = [&fake](std::size_t, const std::string& method, const auto&) {
+    if (method == "Lookup") fake.Hang();
+    return grpc::Status::OK;
+  };
+  Client client = Connect(fake, milliseconds(500));
+  const Status status = LookUp(client, one_);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("within 0.5 s"), std::string::npos) << status.message();
+}
+
+TEST_F(RetryTest, AMalformedReplyIsAnErrorThatSaysSo) {
+  FakeServer fake;
+  Client client = Connect(fake);
+  fake.spoil = [](v1::LookupReply& reply) { reply.mutable_values()->pop_back(); };
+  EXPECT_EQ(LookUp(client, one_).code(), StatusCode::kFailedPrecondition);
+  fake.spoil = [](v1::LookupReply& reply) { reply.set_width(1); };
+  EXPECT_EQ(LookUp(client, one_).code(), StatusCode::kFailedPrecondition);
+  fake.spoil = nullptr;
+  EXPECT_TRUE(LookUp(client, one_).ok());
+  EXPECT_EQ(fake.calls("DescribeTable"), 3) << "after an error, the table's options are asked for again";
+}
+
+TEST_F(RetryTest, AClientThatIsDestroyedAnswersWhatIsInFlight) {
+  FakeServer fake;
+  fake.before = [&fake](std::size_t, const std::string& method, const auto&) {
+    if (method == "Lookup") fake.Hang();
+    return grpc::Status::OK;
+  };
+  std::vector<float> out(2);
+  std::future<Status> answer;
+  {
+    Client client = Connect(fake, seconds(600));
+    answer = client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out);
+    fake.AwaitCalls("Lookup", 1);
+  }
+  EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed"));
+}
+
+TEST_F(RetryTest, AClientIsDestroyedInTheMiddleOfAWait) {
+  FakeServer fake;
+  fake.before = FakeServer::FailFirst(1'000'000, "Lookup", grpc::StatusCode::UNAVAILABLE);
+  std::vector<float> out(2);
+  std::future<Status> answer;
+  {
+    Client client = Connect(fake, seconds(600));
+    answer = client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out);
+    fake.AwaitCalls("Lookup", 3);
+  }
+  EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed"));
+}
+
+TEST_F(RetryTest, ConnectingSaysWhereItFailed) {
+  EXPECT_EQ(Client::Connect({}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Client::Connect({"127.0.0.1:1"}, {.channels_per_rank = 0}).status().code(),
+            StatusCode::kInvalidArgument);
+  const auto client = Client::Connect({"127.0.0.1:1"}, {.timeout = milliseconds(200)});
+  EXPECT_EQ(client.status().message().find("cannot connect: no answer from 127.0.0.1:1 within 0.2 s: "), 0u)
+      << client.status().message();
+}
+
+TEST_F(RetryTest, ASecondAddressIsTriedWhenTheFirstIsGone) {
+  FakeServer fake;
+  const auto client = Client::Connect({"127.0.0.1:1", fake.addresses()[1]});
+  EXPECT_TRUE(client.ok()) << client.status().message();
+}
+
+}  // namespace
+}  // namespace slotwise
