@@ -229,6 +229,7 @@ class _Run:
         self._landed: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._waiting: list[tuple[float, int]] = []  # a heap of (when to send again, call)
         self._connecting: dict[int, grpc.Channel] = {}  # where the waiting calls will go
+        self._said: dict[int, str] = {}  # what a call's last failure was
 
     def finish(self) -> None:
         try:
@@ -291,6 +292,9 @@ class _Run:
         return channel.unary_unary(f"/slotwise.v1.{self._calls[index].method}"), left
 
     def _failed(self, index: int, code: grpc.StatusCode, details: str) -> None:
+        if details == "Deadline Exceeded":  # by our own clock: the attempt before may have said why
+            details = self._said.get(index, details)
+        self._said[index] = details
         attempts = self._attempts[index]
         channel = self._transport.channel(self._calls[index], attempts)
         again = time.monotonic() + _backoff(attempts)

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from fake_server import FakeServer
-from real_server import NoServer, RealServer
+from real_server import NoServer, RealServer, StartReal, empty_client
 
 import slotwise
-
-StartReal = Callable[[int], RealServer]
 
 
 @pytest.fixture
@@ -70,11 +68,3 @@ def any_ps(request: pytest.FixtureRequest) -> Iterator[slotwise.Client]:
     start_real: StartReal = request.getfixturevalue("start_real")
     with empty_client(start_real(int(request.param[5:]))) as client:
         yield client
-
-
-def empty_client(server: RealServer) -> slotwise.Client:
-    """A client of a server whose tables are all dropped first."""
-    client = slotwise.connect(server.address)
-    for table in client.list_tables():
-        client.drop_table(table.name)
-    return client

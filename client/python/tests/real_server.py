@@ -9,9 +9,12 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
+
+import slotwise
 
 _ROOT = Path(__file__).resolve().parents[3]
 _START_TIMEOUT = 60.0  # seconds; a busy machine of two cores
@@ -102,6 +105,17 @@ class RealServer:
     def _tail(self) -> str:
         self._output.seek(0)
         return self._output.read()[-2000:].decode(errors="replace")
+
+
+def empty_client(server: RealServer) -> slotwise.Client:
+    """A client of a server whose tables are all dropped first."""
+    client = slotwise.connect(server.address)
+    for table in client.list_tables():
+        client.drop_table(table.name)
+    return client
+
+
+StartReal = Callable[[int], RealServer]
 
 
 def _free_ports(count: int) -> int:

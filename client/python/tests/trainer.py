@@ -1,4 +1,4 @@
-"""One of several data-parallel trainers, as a process: see test_data_parallel.py.
+"""One of several data-parallel trainers, as a process: see test_trainers.py.
 
     trainer.py ADDRESS TABLE TRAINER TRAINERS SESSION STEPS DIE_AT
 

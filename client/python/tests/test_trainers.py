@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import trainer
-from conftest import StartReal, empty_client
-from real_server import RealServer
+from real_server import RealServer, StartReal, empty_client
 
 import slotwise
 import slotwise.torch
