@@ -1,7 +1,7 @@
 """A Slotwise client as anyone would write it from the .proto files, with what protoc generated from them.
 
-Run by test_plain_client.py as a program of its own: plain_client.py HOST:PORT. Does a little of everything and
-checks it.
+Run by test_plain_client.py as a program of its own: plain_client.py HOST:PORT. Does a little of everything
+and checks it.
 """
 
 import array
