@@ -25,7 +25,7 @@ using Answer = std::function<void(Result<grpc::ByteBuffer>)>;
 Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply) {
   return [call = std::move(call), reply](Result<grpc::ByteBuffer> encoded) {
     if (!encoded.ok()) return call->Fail(encoded.status());
-    call->Succeed([&] { *reply = std::move(*encoded); });
+    call->Succeed([&] { encoded->Swap(reply); });
   };
 }
 
@@ -64,7 +64,7 @@ class Together {
     {
       const std::lock_guard lock(mutex_);
       if (reply.ok()) {
-        replies_[index] = std::move(*reply);
+        replies_[index].Swap(&*reply);
       } else if (index < refused_) {
         refused_ = index;
         why_ = reply.status();
