@@ -14,8 +14,8 @@ What they hold:
 and the table's options, as protobuf's JSON of `TableOptions`, in table.json or in the Parquet
 schema's metadata under "slotwise.table". `slotwise-ctl export` and `import` use the same folders.
 
-Rows are saved in no order. For all rows of one step, let nobody push meanwhile. The count of steps
-is the table's, not its rows', and is not restored: Adam's bias correction begins anew.
+Rows are saved in no order. For all rows of one step, let nobody push meanwhile. Rows that are loaded
+with their state bring the table's count of steps along: Adam and the schedule go on where they were.
 """
 
 from __future__ import annotations
@@ -116,13 +116,17 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
                 f"{source / name} has {len(array)} rows, {_KEYS} has {len(keys)}"
             )
     path = source / _TABLE
-    _make_unless_there(ps, table, path.read_text() if path.exists() else None)
+    saved = path.read_text() if path.exists() else None
+    _make_unless_there(ps, table, saved)
+    steps = 0 if state is None else _saved_steps(saved)
     row_bytes = 8 + 4 * values.shape[1] + (0 if state is None else 4 * state.shape[1])
     each, written = max(1, _CHUNK_BYTES // row_bytes), 0
     for first in range(0, len(keys), each):
         some = slice(first, first + each)
         chunk_state = None if state is None else state[some]
-        written += ps.import_rows(table, keys[some], values[some], chunk_state)
+        written += ps.import_rows(
+            table, keys[some], values[some], chunk_state, table_steps=steps
+        )
     return written
 
 
@@ -178,8 +182,9 @@ def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = T
         for name in ("key", "values"):
             if name not in schema.names:
                 raise InvalidArgument(f"{path} has no column {name!r}")
-        options = (schema.metadata or {}).get(_METADATA)
-        dim = _make_unless_there(ps, table, options and options.decode()).dim
+        metadata = (schema.metadata or {}).get(_METADATA)
+        saved = None if metadata is None else metadata.decode()
+        dim = _make_unless_there(ps, table, saved).dim
         columns = ["key", "values"]
         if with_state and "state" in schema.names:
             columns.append("state")
@@ -187,7 +192,8 @@ def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = T
         for batch in file.iter_batches(each, columns=columns):
             keys = batch.column(0).to_numpy(zero_copy_only=False)
             lists = [_rows_of(batch.column(i), path) for i in range(1, len(columns))]
-            written += ps.import_rows(table, keys, *lists)
+            steps = _saved_steps(saved) if len(lists) > 1 else 0
+            written += ps.import_rows(table, keys, *lists, table_steps=steps)
     return written
 
 
@@ -329,6 +335,14 @@ def _make_unless_there(ps: Client, table: str, saved: str | None) -> TableOption
         initial_rows=o.initial_rows,
         max_rows=o.max_rows,
     )
+
+
+def _saved_steps(saved: str | None) -> int:
+    """The count of applied steps in what `_to_json` wrote; 0 without it."""
+    try:
+        return 0 if saved is None else int(json.loads(saved).get("steps", 0))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InvalidArgument(f"the saved count of steps is broken: {error}") from error
 
 
 def _map(path: Path, dtype: type[Any], dimensions: int) -> NDArray[Any]:

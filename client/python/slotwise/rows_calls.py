@@ -72,6 +72,8 @@ class RowsCalls(AdminCalls):
         keys: ArrayLike,
         values: ArrayLike,
         state: ArrayLike | None = None,
+        *,
+        table_steps: int = 0,
     ) -> int:
         """Gives keys rows: absent ones get one, those that are there are overwritten. Not a step.
 
@@ -82,6 +84,8 @@ class RowsCalls(AdminCalls):
             keys: uint64 or int64 [rows]. Of those that repeat the last counts.
             values: float32 [rows, dim], finite.
             state: float32 [rows, state size] as `export_rows` has it; None: that of new rows.
+            table_steps: raises the table's count of applied steps to this, so that Adam and the
+                schedule go on where the imported model was.
 
         Returns:
             How many rows were written.
@@ -103,7 +107,7 @@ class RowsCalls(AdminCalls):
         row_bytes = 8 + sum(4 * array.shape[1] for array in arrays)
         parts = _slices(len(key_array), max(1, self._message_bytes() // row_bytes))
         parts = parts or [slice(0, 0)]
-        header = pb.ImportRequest(table=table).SerializeToString()
+        header = pb.ImportRequest(table=table, table_steps=table_steps).SerializeToString()
         written = 0
 
         def on_reply(_: int, reply: bytes) -> None:

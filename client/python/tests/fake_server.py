@@ -246,6 +246,7 @@ class FakeServer:
                 table.state[key] = table.first_state()
                 if state.size:
                     table.state[key] = state.reshape(len(keys), -1)[i].copy()
+            table.steps = max(table.steps, request.table_steps)
         return {"rows": len(keys)}
 
     def _Erase(self, request: Any) -> dict[str, Any]:
