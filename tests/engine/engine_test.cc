@@ -366,8 +366,9 @@ TEST_F(EngineTest, AStepMayHavePartsWithWeightsAndPartsWithout) {
   const Bags bags{1, {7, 8}, {0, 1, 2}, weighted ? std::vector<float>{3.0F, 0.5F} : std::vector<float>{}};
   const StepId step{5, 1, part, static_cast<std::uint32_t>(size())};
   ASSERT_TRUE(ranks().Push(table, step, bags, {1, 1, 1, 1, 2, 2, 2, 2}).ok());
-  const auto weighted_parts = static_cast<float>(size() / 2);
-  const auto others = static_cast<float>(size()) - weighted_parts;
+  const int weighted_count = size() / 2;
+  const auto weighted_parts = static_cast<float>(weighted_count);
+  const auto others = static_cast<float>(size() - weighted_count);
   const float seven = 1.0F - (3.0F * weighted_parts + others);
   const float eight = 1.0F - (2.0F * 0.5F * weighted_parts + 2.0F * others);
   const auto rows = ranks().Lookup(table, {1, {7, 8}, {0, 1, 2}}, LookupMode::kEval);
