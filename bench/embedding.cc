@@ -1,157 +1,241 @@
-#include "bench/embedding.h"
-
+// slotwise-bench embedding: pooled lookup, and a full training step, of one table over all ranks.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <functional>
-#include <random>
-#include <stdexcept>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
+
+#include "bench/embedding_check.h"
+#include "bench/peers/torch.h"
+#include "bench/sharded_table.h"
+#include "bench/subcommand.h"
+#include "bench/timing.h"
+#include "bench/workload.h"
+#include "kernels/body/hash.h"
 
 namespace slotwise::bench {
 namespace {
 
-// Row numbers 0 .. rows - 1 by a power law: P(r) ~ (r + 1)^-alpha, by inverting its continuous form.
-class PowerLaw {
- public:
-  PowerLaw(std::uint32_t rows, double alpha) : rows_(rows), power_(1 - alpha) {}
+struct EmbeddingOptions : CommonOptions {
+  std::uint32_t rows = 1'000'000;
+  std::uint32_t dim = 64;
+  std::uint32_t slots = 26;
+  std::uint32_t hot = 4;
+  std::uint32_t batch = 16'384;
+  double alpha = 0;
+  std::string optimizer_name = "sgd";
+  std::string torch_python = "/usr/bin/python3";
 
-  std::uint32_t operator()(std::mt19937_64& random) const {
-    const double u = static_cast<double>(random() >> 11) * 0x1p-53;
-    const double n = rows_ + 1.0;
-    const double x =
-        std::abs(power_) < 1e-9 ? std::pow(n, u) : std::pow(1 + u * (std::pow(n, power_) - 1), 1 / power_);
-    return std::min(rows_ - 1, static_cast<std::uint32_t>(x - 1));
-  }
-
- private:
-  std::uint32_t rows_;
-  double power_;
+  std::uint32_t bags() const { return batch * slots; }
+  double keys() const { return static_cast<double>(bags()) * hot; }
 };
 
-// Keys are spread over 64 bits, as hashed ids are.
-Key KeyOf(std::uint32_t row) { return Key{(row + 1) * 0x9E3779B97F4A7C15ULL}; }
+constexpr std::array kOptimizers{OptimizerKind::kSgd,
+                                 OptimizerKind::kMomentum,
+                                 OptimizerKind::kNesterov,
+                                 OptimizerKind::kAdaGrad,
+                                 OptimizerKind::kRowWiseAdaGrad,
+                                 OptimizerKind::kRmsProp,
+                                 OptimizerKind::kAdam,
+                                 OptimizerKind::kFtrl};
 
-void Must(bool holds, const char* what) {
-  if (!holds) throw std::runtime_error(what);
+std::vector<std::string> OptimizerNames() {
+  std::vector<std::string> names;
+  for (const OptimizerKind kind : kOptimizers) names.emplace_back(ToString(kind));
+  return names;
 }
 
-// A device array that lives as long as the benchmark.
-template <class T>
-class OnDevice {
- public:
-  OnDevice(Device& device, const std::vector<T>& host)
-      : device_(device),
-        data_(static_cast<T*>(device.Allocate(host.size() * sizeof(T)))),
-        size_(host.size()) {
-    device.Upload(data_, host.data(), host.size() * sizeof(T));
-  }
-  ~OnDevice() { device_.Free(data_); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
-  T* data() const { return data_; }
-  std::size_t size() const { return size_; }
-  std::vector<T> Host() const {
-    std::vector<T> host(size_);
-    device_.Download(host.data(), data_, size_ * sizeof(T));
-    return host;
-  }
-
- private:
-  Device& device_;
-  T* data_;
-  std::size_t size_;
-};
-
-double Median(int repeats, const std::function<void()>& work) {
-  std::vector<double> seconds;
-  for (int i = 0; i <= repeats; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-    if (i > 0) seconds.push_back(time.count());  // the first warms up
-  }
-  std::ranges::nth_element(seconds, seconds.begin() + repeats / 2);
-  return seconds[static_cast<std::size_t>(repeats) / 2];
+OptimizerKind OptimizerNamed(const std::string& name) {
+  return *std::ranges::find_if(kOptimizers, [&](OptimizerKind kind) { return ToString(kind) == name; });
 }
 
-}  // namespace
-
-EmbeddingResult RunEmbedding(Device& device, const EmbeddingOptions& o) {
+TableOptions TableOf(const EmbeddingOptions& o) {
   TableOptions table;
   table.name = TableName("bench");
   table.dim = o.dim;
   table.slots = o.slots;
-  table.optimizer.kind = o.optimizer;
-  table.optimizer.learning_rate = 1;
-  table.initializer = {1, 1, 0};  // all rows are ones, so a bag's sum is its size
+  OptimizerOptions& optimizer = table.optimizer;
+  optimizer.kind = OptimizerNamed(o.optimizer_name);
+  if (optimizer.kind == OptimizerKind::kAdam || optimizer.kind == OptimizerKind::kRmsProp) {
+    optimizer.epsilon = 1e-8F;
+  }
+  if (optimizer.kind == OptimizerKind::kRmsProp) optimizer.beta2 = 0.99F;
   table.initial_rows = o.rows;
-  auto made = device.MakeShard(table, {});
-  if (!made.ok()) throw std::runtime_error(made.status().message());
-  Shard& shard = **made;
+  return table;
+}
 
-  std::vector<Key> all(o.rows);
-  std::vector<std::uint32_t> each(o.rows + 1);
-  for (std::uint32_t r = 0; r < o.rows; ++r) all[r] = KeyOf(r), each[r + 1] = r + 1;
-  {
-    const OnDevice keys(device, all);
-    const OnDevice offsets(device, each);
-    Must(shard.Prepare({{keys.data(), keys.size()}, {offsets.data(), offsets.size()}}, true).ok(),
-         "no room for rows");
-    shard.Insert();
+struct Floor {
+  double bytes = 0;
+  double seconds = 0;
+};
+
+struct Floors {
+  Floor lookup;
+  Floor step;
+};
+
+// What this rank's share of the batch must move: its keys' slots and rows gathered, keys and pooled rows streamed; for
+// the step also each occurrence's gradient gathered in the order of rows, each touched row and its state read and
+// written, in order. Between ranks every byte that is sent is read and written once, as a copy's are.
+Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, const ShardedTable& table,
+                std::span<const std::uint32_t> rows, const Collective& collective) {
+  const auto ranks = static_cast<std::uint32_t>(collective.size());
+  const BucketMap owner = EvenBucketMap(collective.size());
+  const ShardUsage usage = table.Usage();
+  std::vector<std::uint32_t> slots_read;
+  std::vector<std::uint32_t> rows_read;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> occurrences;  // row, bag
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Key key = KeyOf(rows[i]);
+    if (owner[body::Bucket(key)] != Value(collective.rank())) continue;
+    slots_read.push_back(static_cast<std::uint32_t>(body::Mix64(Value(key)) % usage.slots));
+    rows_read.push_back(rows[i] / ranks);  // about where it lies
+    occurrences.emplace_back(rows[i], static_cast<std::uint32_t>(i / o.hot));
+  }
+  std::ranges::sort(occurrences);
+  std::vector<std::uint32_t> gradients_read;
+  std::size_t touched = 0;
+  for (std::size_t i = 0; i < occurrences.size(); ++i) {
+    gradients_read.push_back(occurrences[i].second);
+    if (i == 0 || occurrences[i].first != occurrences[i - 1].first) ++touched;
   }
 
-  const std::uint32_t bags = o.batch * o.slots;
-  std::mt19937_64 random(o.seed);
-  const PowerLaw row_of(o.rows, o.alpha);
-  std::vector<Key> batch_keys(std::size_t{bags} * o.hot);
-  for (Key& key : batch_keys) key = KeyOf(row_of(random));
-  std::vector<std::uint32_t> batch_offsets(bags + std::size_t{1});
-  for (std::uint32_t b = 0; b <= bags; ++b) batch_offsets[b] = b * o.hot;
-  std::vector<Key> touched = batch_keys;
-  std::ranges::sort(touched);
-  const double touched_rows = static_cast<double>(std::ranges::unique(touched).begin() - touched.begin());
-
-  const OnDevice keys(device, batch_keys);
-  const OnDevice offsets(device, batch_offsets);
-  const OnDevice pooled(device, std::vector<float>(std::size_t{bags} * o.dim));
-  const OnDevice gradients(device, std::vector<float>(std::size_t{bags} * o.dim, 0.0F));
-  const BatchView batch{{keys.data(), keys.size()}, {offsets.data(), offsets.size()}};
-  const StepScalars scalars = ScalarsOfStep(table.optimizer, 1);
-  const auto lookup = [&] {
-    Must(shard.Prepare(batch, false).ok(), "Prepare failed");
-    shard.Pool(pooled.data());
-  };
-  const auto step = [&] {
-    Must(shard.Prepare(batch, true).ok(), "Prepare failed");
-    shard.Insert();
-    shard.Pool(pooled.data());
-    shard.Update(gradients.data(), scalars);
-  };
-
-  const auto check = [&] {
-    lookup();
-    Must(std::ranges::all_of(pooled.Host(), [&](float v) { return v == static_cast<float>(o.hot); }),
-         "wrong result: a bag of rows of ones is not its size");
-  };
-  check();
-  step();  // with gradients of zero no row moves
-  check();
-  Must(shard.Usage().rows == o.rows, "wrong result: a lookup of present keys added rows");
-
-  const double n = static_cast<double>(batch_keys.size());
+  constexpr double kSlotLine = 64;
+  const double n = static_cast<double>(rows_read.size());
   const double row = 4.0 * o.dim;
-  const double state = 4.0 * StateFloats(o.optimizer, o.dim);
-  constexpr double kProbe = 64;  // a cache line
-  const double out = static_cast<double>(bags) * row;
-  EmbeddingResult result;
-  result.lookup.bytes = n * (sizeof(Key) + kProbe + row) + out;
-  // And: each occurrence's gradient read, each touched row and its state read and written.
-  result.step.bytes = result.lookup.bytes + n * row + 2 * touched_rows * (row + state);
-  result.lookup.seconds = Median(o.repeats, lookup);
-  result.step.seconds = Median(o.repeats, step);
-  return result;
+  const double state = 4.0 * StateFloats(OptimizerNamed(o.optimizer_name), o.dim);
+  const double out = o.bags() * row;  // with several ranks, of partial sums
+  const double keys_sent = ranks > 1 ? 2 * 8 * o.keys() : 0;
+  const double values_sent = ranks > 1 ? 2 * out : 0;
+  const double updated = 2 * static_cast<double>(touched) * (row + state);
+
+  Floors floors;
+  const double streamed = 8 * n + out + keys_sent + values_sent;
+  floors.lookup.bytes = n * (kSlotLine + row) + streamed;
+  floors.lookup.seconds = memory.GatherSeconds(slots_read, usage.slots, 16) +
+                          memory.GatherSeconds(rows_read, o.rows / ranks + 1, o.dim * sizeof(float)) +
+                          streamed / copy;
+  floors.step.bytes = floors.lookup.bytes + n * row + updated + values_sent;
+  floors.step.seconds = floors.lookup.seconds +
+                        memory.GatherSeconds(gradients_read, o.bags(), o.dim * sizeof(float)) +
+                        (updated + values_sent) / copy;
+  return floors;
+}
+
+// PyTorch in a process of its own, or a note that says why not.
+std::unique_ptr<TorchPeer> StartTorch(const EmbeddingOptions& o, const Place& place, int ranks,
+                                      std::span<const std::uint32_t> rows, Report& report) {
+  if (!o.peers) return nullptr;
+  if (ranks > 1) {
+    report.notes.emplace_back("PyTorch's EmbeddingBag is compared with one rank only.");
+    return nullptr;
+  }
+  std::string why_not;
+  auto torch = TorchPeer::Start(o.torch_python,
+                                {{"rows", o.rows},
+                                 {"dim", o.dim},
+                                 {"bags", o.bags()},
+                                 {"hot", o.hot},
+                                 {"optimizer", o.optimizer_name},
+                                 {"threads", place.threads},
+                                 {"device", o.backend},
+                                 {"seed", o.seed}},
+                                rows, why_not);
+  if (torch) {
+    report.notes.push_back("Peer: " + torch->description());
+  } else {
+    report.notes.push_back("The peer PyTorch is not installed, or does not work: " + why_not);
+  }
+  return torch;
+}
+
+Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
+  Must(o.keys() < 4294967295.0, "batch x slots x hot must be below 2^32");
+  Place place = MakePlace(o, collective);
+  const TableOptions options = TableOf(o);
+  ShardedTable table(*place.device, collective, options);
+  table.Insert(KeysOfRange(0, o.rows));
+  Must(table.RowsOfAllRanks() == o.rows, "wrong result: not as many rows as keys");
+  const std::vector<std::uint32_t> rows = DrawRows(std::size_t{o.bags()} * o.hot, o.rows, o.alpha, o.seed);
+  CheckLookupAndStep(table, options, {rows, o.bags(), o.hot});
+  Must(table.RowsOfAllRanks() == o.rows, "wrong result: a batch of present keys added rows");
+
+  Report report;
+  report.benchmark = "embedding";
+  report.title = "embedding: " + std::to_string(o.rows) + " rows x " + std::to_string(o.dim) + ", " +
+                 std::to_string(o.batch) + " x " + std::to_string(o.slots) + " bags of " +
+                 std::to_string(o.hot) + " keys, alpha " + std::to_string(o.alpha).substr(0, 4) + ", " +
+                 o.optimizer_name;
+  report.options = ToJson(o);
+  report.options.update({{"rows", o.rows},
+                         {"dim", o.dim},
+                         {"slots", o.slots},
+                         {"hot", o.hot},
+                         {"batch", o.batch},
+                         {"alpha", o.alpha},
+                         {"optimizer", o.optimizer_name}});
+  report.device = place.device->Name();
+  report.ranks = collective.size();
+  report.threads = place.threads;
+
+  std::uint64_t step = 1;
+  std::vector<Contender> contenders{
+      {"lookup", [&] { return SecondsOfAll(collective, [&] { table.Lookup(); }); }, {}},
+      {"step",
+       [&] {
+         const StepScalars scalars = ScalarsOfStep(options.optimizer, ++step);
+         return SecondsOfAll(collective, [&] { table.TrainStep(scalars); });
+       },
+       {}}};
+  const auto torch = StartTorch(o, place, collective.size(), rows, report);
+  if (torch) {
+    contenders.push_back({"lookup", [&] { return torch->Lookup(); }, {}});
+    if (torch->has_step()) contenders.push_back({"step", [&] { return torch->Step(); }, {}});
+  }
+  TakeTurns(o.repeats, contenders);
+
+  // After the runs, so that all of it is measured while the machine is about as busy.
+  report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
+  report.random_lines_per_second = place.memory->LinesPerSecond();
+  const Floors floors = FloorsOf(o, *place.memory, report.copy_bytes_per_second, table, rows, collective);
+  for (const auto& [name, floor] : {std::pair{"lookup", floors.lookup}, {"step", floors.step}}) {
+    Line line{name, o.keys(), {}, floor.bytes, MaxOverRanks(collective, floor.seconds), {}};
+    for (const Contender& contender : contenders) {
+      if (contender.name != name) continue;
+      if (line.seconds.empty()) {
+        line.seconds = contender.seconds;
+      } else {
+        line.peers.push_back({"pytorch", place.threads, contender.seconds});
+      }
+    }
+    report.lines.push_back(std::move(line));
+  }
+  return report;
+}
+
+}  // namespace
+
+Subcommand AddEmbedding(CLI::App& parent) {
+  auto options = std::make_shared<EmbeddingOptions>();
+  EmbeddingOptions& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "embedding",
+      "pooled lookup (hash lookup included) and a full training step: lookup, gradient, optimizer\n"
+      "Peer: PyTorch's EmbeddingBag with sparse gradients, where it is installed.");
+  app->option_defaults()->always_capture_default();
+  app->add_option("--rows", o.rows, "rows in the table, over all ranks")->check(CLI::PositiveNumber);
+  app->add_option("--dim", o.dim, "elements a row")->check(CLI::Range(1, 4096));
+  app->add_option("--slots", o.slots, "bags a sample")->check(CLI::Range(1, 4096));
+  app->add_option("--hot", o.hot, "keys a bag")->check(CLI::PositiveNumber);
+  app->add_option("--batch", o.batch, "samples a batch, over all ranks")->check(CLI::PositiveNumber);
+  app->add_option("--alpha", o.alpha, "exponent of the power law over rows; 0 is uniform")
+      ->check(CLI::Range(0.0, 10.0));
+  app->add_option("--optimizer", o.optimizer_name, "what a step does with the gradients")
+      ->check(CLI::IsMember(OptimizerNames()));
+  app->add_option("--torch-python", o.torch_python, "the Python that has PyTorch");
+  AddCommonOptions(*app, o);
+  return {app, options, [options](Collective& collective) { return RunEmbedding(*options, collective); }};
 }
 
 }  // namespace slotwise::bench

@@ -1,62 +1,65 @@
-// slotwise-bench: one device's tables, timed, beside the floor that its memory sets.
+// slotwise-bench: Slotwise on this machine, timed, beside the floor that its memory sets and the peers.
+//
+// Alone it measures one device; under mpirun one a rank, and rank 0 reports. Exit status: 0, 1 if a result was wrong or
+// the machine cannot, CLI11's own (above 100) for options that are not understood.
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdio>
 #include <exception>
-#include <map>
-#include <string>
+#include <vector>
 
-#include "bench/bandwidth.h"
-#include "bench/embedding.h"
+#include "bench/report.h"
+#include "bench/subcommand.h"
+#include "server/collective/collective.h"
 
+namespace slotwise::bench {
 namespace {
 
-using slotwise::OptimizerKind;
+// Every subcommand, in the order of --help.
+constexpr std::array kSubcommands{&AddTable, &AddEmbedding};
 
-void Print(const char* what, const slotwise::bench::Measured& measured, double keys, double bandwidth) {
-  const double floor = measured.bytes / bandwidth;
-  std::printf("%-8s %10.2f ms %10.2f M keys/s %10.2f ms floor %7.2f x floor\n", what, measured.seconds * 1e3,
-              keys / measured.seconds / 1e6, floor * 1e3, measured.seconds / floor);
+void RunOn(Collective& collective, const Subcommand& subcommand) {
+  const Report report = subcommand.run(collective);
+  if (Value(collective.rank()) != 0) return;
+  Print(report);
+  if (!subcommand.common->json.empty()) WriteJson(report, subcommand.common->json);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Times Slotwise on this machine: each result is checked first, then timed in turn with the peers.\n"
+      "The floor is what must move through memory, at the speed that this memory is measured to have.\n"
+      "Under mpirun each rank measures a device: mpirun -n 4 slotwise-bench embedding --backend cuda");
+  app.require_subcommand(1);
+  std::vector<Subcommand> subcommands;
+  for (const auto& add : kSubcommands) subcommands.push_back(add(app));
+  CLI11_PARSE(app, argc, argv);
+
+  for (const Subcommand& subcommand : subcommands) {
+    if (!subcommand.app->parsed()) continue;
+    if (!LaunchedByMpi()) {
+      RunOn(*MakeSoloCollective(), subcommand);
+      continue;
+    }
+    const MpiSession mpi;
+    try {
+      RunOn(*MakeMpiCollective(), subcommand);
+    } catch (const std::exception& error) {  // the other ranks would wait for this one
+      std::fprintf(stderr, "slotwise-bench: %s\n", error.what());
+      MpiSession::AbortAllRanks(1);
+    }
+  }
+  return 0;
 }
 
 }  // namespace
+}  // namespace slotwise::bench
 
 int main(int argc, char** argv) {
-  CLI::App app(
-      "Times a pooled lookup and a training step of one shard. The result is checked first.\n"
-      "The floor is the bytes that must move over this machine's copy bandwidth.");
-  app.option_defaults()->always_capture_default();
-  slotwise::bench::EmbeddingOptions options;
-  int threads = 0;
-  app.add_option("--rows", options.rows, "rows in the table")->check(CLI::PositiveNumber);
-  app.add_option("--dim", options.dim, "elements a row")->check(CLI::Range(1, 4096));
-  app.add_option("--slots", options.slots, "bags a sample")->check(CLI::Range(1, 4096));
-  app.add_option("--hot", options.hot, "keys a bag")->check(CLI::PositiveNumber);
-  app.add_option("--batch", options.batch, "samples")->check(CLI::PositiveNumber);
-  app.add_option("--alpha", options.alpha, "exponent of the power law over rows; 0 is uniform");
-  app.add_option("--optimizer", options.optimizer, "sgd, adagrad or adam")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, OptimizerKind>{{"sgd", OptimizerKind::kSgd},
-                                                                       {"adagrad", OptimizerKind::kAdaGrad},
-                                                                       {"adam", OptimizerKind::kAdam}}));
-  app.add_option("--threads", threads, "CPU threads; 0 is all")->check(CLI::NonNegativeNumber);
-  app.add_option("--repeats", options.repeats, "timed runs, of which the median counts")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--seed", options.seed, "of the batch's keys");
-  CLI11_PARSE(app, argc, argv);
-
   try {
-    const auto device = slotwise::MakeCpuDevice(threads);
-    const auto result = slotwise::bench::RunEmbedding(*device, options);
-    const double bandwidth = slotwise::bench::HostCopyBandwidth(threads);
-    const double keys = static_cast<double>(options.batch) * options.slots * options.hot;
-    std::printf("%s, %u rows x %u, %u x %u bags of %u keys, alpha %.2f, copy %.1f GB/s\n",
-                device->Name().c_str(), options.rows, options.dim, options.batch, options.slots, options.hot,
-                options.alpha, bandwidth / 1e9);
-    Print("lookup", result.lookup, keys, bandwidth);
-    Print("step", result.step, keys, bandwidth);
+    return slotwise::bench::Main(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "slotwise-bench: %s\n", error.what());
     return 1;
   }
-  return 0;
 }

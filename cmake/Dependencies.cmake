@@ -1,6 +1,7 @@
 # Everything Slotwise links, found once, by the names the rooms use:
 #   Threads::Threads  TBB::tbb  MPI::MPI_C  gRPC::grpc++  gRPC::grpc++_reflection  protobuf::libprotobuf
 #   spdlog::spdlog  CLI11::CLI11  xxHash::xxhash  GTest::gtest  GTest::gtest_main  GTest::gmock
+#   nlohmann_json::nlohmann_json
 find_package(Threads REQUIRED)
 find_package(TBB REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
@@ -19,4 +20,7 @@ set_target_properties(xxHash::xxhash PROPERTIES
 
 if(SLOTWISE_TESTS)
   find_package(GTest REQUIRED)
+endif()
+if(SLOTWISE_BENCH)
+  find_package(nlohmann_json REQUIRED)
 endif()

@@ -1,0 +1,96 @@
+#include "bench/peers/torch.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <stdexcept>
+#include <vector>
+
+extern char** environ;
+
+namespace slotwise::bench {
+namespace {
+
+// Where it was when this was built, or in the checkout that this is started from.
+std::string Script() {
+  const std::string built_from = SLOTWISE_TORCH_PEER;
+  return std::filesystem::exists(built_from) ? built_from : "bench/peers/torch_embedding.py";
+}
+
+// A process whose stdin and stdout are ours to write and read. -1 if it could not be started.
+pid_t Spawn(const std::string& python, int& to, int& from) {
+  std::array<int, 2> in{};
+  std::array<int, 2> out{};
+  if (pipe2(in.data(), O_CLOEXEC) != 0 || pipe2(out.data(), O_CLOEXEC) != 0) return -1;
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, in[0], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&files, out[1], STDOUT_FILENO);
+  std::vector<std::string> words{python, Script()};
+  std::array<char*, 3> arguments{words[0].data(), words[1].data(), nullptr};
+  pid_t process = -1;
+  if (posix_spawnp(&process, python.c_str(), &files, nullptr, arguments.data(), environ) != 0) process = -1;
+  posix_spawn_file_actions_destroy(&files);
+  close(in[0]);
+  close(out[1]);
+  to = in[1];
+  from = out[0];
+  return process;
+}
+
+}  // namespace
+
+std::unique_ptr<TorchPeer> TorchPeer::Start(const std::string& python, const nlohmann::json& options,
+                                            std::span<const std::uint32_t> rows, std::string& why_not) {
+  std::signal(SIGPIPE, SIG_IGN);  // a process that ended is an answer that does not come
+  std::unique_ptr<TorchPeer> peer(new TorchPeer);
+  int to = -1;
+  int from = -1;
+  peer->process_ = Spawn(python, to, from);
+  if (to >= 0) peer->to_ = fdopen(to, "w");
+  if (from >= 0) peer->from_ = fdopen(from, "r");
+  if (peer->process_ < 0 || peer->to_ == nullptr || peer->from_ == nullptr) {
+    why_not = "cannot start " + python;
+    return nullptr;
+  }
+  std::fprintf(peer->to_, "%s\n", options.dump().c_str());
+  std::fwrite(rows.data(), sizeof(rows[0]), rows.size(), peer->to_);
+  std::fflush(peer->to_);
+  peer->ready_ = peer->Answer();
+  if (!peer->ready_.contains("error")) return peer;
+  why_not = peer->ready_["error"].get<std::string>();
+  return nullptr;
+}
+
+TorchPeer::~TorchPeer() {
+  if (to_ != nullptr) std::fclose(to_);  // the process ends when its stdin does
+  if (from_ != nullptr) std::fclose(from_);
+  if (process_ > 0) waitpid(process_, nullptr, 0);
+}
+
+double TorchPeer::Ask(const std::string& command) {
+  std::fprintf(to_, "%s\n", command.c_str());
+  std::fflush(to_);
+  const nlohmann::json answer = Answer();
+  if (answer.contains("error")) {
+    throw std::runtime_error("the PyTorch peer: " + answer["error"].get<std::string>());
+  }
+  return answer.at("seconds").get<double>();
+}
+
+nlohmann::json TorchPeer::Answer() {
+  std::string line;
+  for (int c = std::fgetc(from_); c != EOF && c != '\n'; c = std::fgetc(from_)) {
+    line += static_cast<char>(c);
+  }
+  nlohmann::json answer = nlohmann::json::parse(line, nullptr, false);
+  if (answer.is_discarded()) answer = {{"error", "it ended, or answered what is no JSON: " + line}};
+  return answer;
+}
+
+}  // namespace slotwise::bench

@@ -1,0 +1,77 @@
+// One table over all ranks, driven as server/engine drives it, but without requests: this rank's samples go in, their
+// pooled rows come out.
+//
+// With one rank a batch lies in device memory from the start, as for any library on that device. With several it lies
+// in host memory, where the rpc room puts it, and each call does all that a round does: all-gather of keys and offsets,
+// the table, reduce-scatter.
+// Thread-safety: one thread at a time. Calls are collective. Throws std::runtime_error, std::bad_alloc.
+#ifndef SLOTWISE_BENCH_SHARDED_TABLE_H_
+#define SLOTWISE_BENCH_SHARDED_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/engine/device_array.h"
+#include "slotwise/table_options.h"
+
+namespace slotwise::bench {
+
+class ShardedTable {
+ public:
+  ShardedTable(Device& device, Collective& collective, const TableOptions& options);
+
+  // Gives keys rows, in this order. `keys` are the same on every rank, who keep their own.
+  void Insert(std::span<const Key> keys);
+
+  // The batch of the calls below: `bags` bags of `hot` keys over all ranks, of which the ranks have even shares, in
+  // rank order. `keys` are the whole batch's, the same on every rank; gradients are float[this rank's bags][dim].
+  void SetBatch(std::span<const Key> keys, std::uint32_t bags, std::uint32_t hot,
+                std::span<const float> gradients);
+  std::uint32_t first_bag() const { return static_cast<std::uint32_t>(first_bag_); }
+  std::uint32_t my_bags() const { return static_cast<std::uint32_t>(bags_of_[me_]); }
+
+  // Each leaves the pooled rows of this rank's bags in pooled().
+  void Lookup();                               // as EVAL does
+  void TrainStep(const StepScalars& scalars);  // lookup as TRAIN does, then the gradients' optimizer step
+  std::vector<float> Pooled();                 // float[my_bags()][dim]
+
+  ShardUsage Usage() const { return shard_->Usage(); }
+  std::uint64_t RowsOfAllRanks();
+
+ private:
+  BatchView Gather();
+  void GatherGradients();
+  void PrepareAndInsert(const BatchView& batch);
+  void Pool();
+  void Wait();
+
+  Device& device_;
+  Collective& collective_;
+  TableOptions options_;
+  std::size_t me_;
+  std::unique_ptr<Shard> shard_;
+
+  std::vector<Key> keys_;  // the whole batch's; with several ranks, this rank's are gathered anew
+  std::vector<std::uint32_t> offsets_;  // likewise
+  std::vector<float> gradients_;        // likewise
+  std::vector<std::size_t> bags_of_;    // [ranks]
+  std::size_t bags_ = 0;
+  std::size_t first_bag_ = 0;
+  std::uint32_t hot_ = 0;
+  std::vector<float> partial_, mine_;
+  DeviceArray<Key> device_keys_;
+  DeviceArray<std::uint32_t> device_offsets_;
+  DeviceArray<float> device_gradients_, device_pooled_;
+  const float* gradients_on_device_ = nullptr;
+  BatchView resident_;  // one rank: the batch in device memory
+  float* pooled_ = nullptr;
+};
+
+}  // namespace slotwise::bench
+
+#endif  // SLOTWISE_BENCH_SHARDED_TABLE_H_

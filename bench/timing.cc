@@ -1,0 +1,32 @@
+#include "bench/timing.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <thread>
+
+namespace slotwise::bench {
+
+void TakeTurns(int repeats, std::span<Contender> contenders) {
+  constexpr std::chrono::milliseconds kPause{10};
+  for (int round = 0; round <= repeats; ++round) {
+    for (Contender& contender : contenders) {
+      std::this_thread::sleep_for(kPause);
+      const double seconds = contender.run();
+      if (round > 0) contender.seconds.push_back(seconds);
+    }
+  }
+}
+
+double Quantile(std::vector<double> samples, double q) {
+  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(samples.size() - 1) + 0.5);
+  std::ranges::nth_element(samples, samples.begin() + at);
+  return samples[static_cast<std::size_t>(at)];
+}
+
+double MaxOverRanks(Collective& collective, double mine) {
+  std::vector<double> all(static_cast<std::size_t>(collective.size()));
+  collective.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return std::ranges::max(all);
+}
+
+}  // namespace slotwise::bench

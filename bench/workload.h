@@ -1,0 +1,30 @@
+// The keys of a benchmark: rows drawn by a power law, and each row's key.
+#ifndef SLOTWISE_BENCH_WORKLOAD_H_
+#define SLOTWISE_BENCH_WORKLOAD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "slotwise/types.h"
+
+namespace slotwise::bench {
+
+// `n` numbers in [0, rows), P(r) ~ (r + 1)^-alpha; alpha 0 is uniform. The same for the same arguments.
+std::vector<std::uint32_t> DrawRows(std::size_t n, std::uint32_t rows, double alpha, std::uint64_t seed);
+
+// Row r's key: spread over 64 bits, as hashed ids are, by another hash than the table's. Rows have different keys.
+Key KeyOf(std::uint64_t row);
+
+std::vector<Key> KeysOf(std::span<const std::uint32_t> rows);
+
+// [first, first + n): keys in the order of their rows.
+std::vector<Key> KeysOfRange(std::uint64_t first, std::size_t n);
+
+// Offsets of `bags` bags of `hot` keys each, from `first` on: bags + 1 of them.
+std::vector<std::uint32_t> EvenOffsets(std::size_t bags, std::uint32_t hot, std::uint32_t first = 0);
+
+}  // namespace slotwise::bench
+
+#endif  // SLOTWISE_BENCH_WORKLOAD_H_

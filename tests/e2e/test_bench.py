@@ -1,0 +1,113 @@
+"""slotwise-bench: every subcommand runs at a tiny size, checks itself, and reports what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slotwise_cluster import MPI_ENVIRONMENT, server_binary
+
+EMBEDDING = "embedding --rows 3000 --dim 20 --slots 3 --hot 4 --batch 50".split()
+TABLE = "table --keys 20000 --batch 3000".split()
+OPTIMIZERS = ["sgd", "momentum", "nesterov", "adagrad", "rowwise_adagrad", "rmsprop", "adam", "ftrl"]
+
+
+def bench_binary() -> Path:
+    """$SLOTWISE_BENCH, or the one that was built with the server."""
+    named = os.environ.get("SLOTWISE_BENCH")
+    path = Path(named) if named else server_binary().parent.parent / "bench" / "slotwise-bench"
+    assert path.exists(), "there is no slotwise-bench: run ./dev build, or set SLOTWISE_BENCH"
+    return path.resolve()
+
+
+def run_bench(*arguments: str, ranks: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs the benchmark to its end."""
+    launcher = [] if ranks is None else ["mpirun", "-n", str(ranks)]
+    command = [*launcher, str(bench_binary()), *arguments]
+    return subprocess.run(
+        command, env=os.environ | MPI_ENVIRONMENT, capture_output=True, text=True, timeout=240
+    )
+
+
+def report_of(tmp_path: Path, *arguments: str, ranks: int | None = None) -> Any:
+    """The JSON of a run that must succeed, with what holds of every report."""
+    file = tmp_path / "report.json"
+    ended = run_bench(*arguments, "--repeats", "2", "--threads", "1", "--json", str(file), ranks=ranks)
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert report["benchmark"] == arguments[0]
+    assert report["checked"] is True
+    assert report["device"] == "cpu"
+    assert report["ranks"] == (ranks or 1)
+    assert report["threads"] == 1
+    assert report["memory"]["copy_bytes_per_second"] > 0
+    assert report["memory"]["random_lines_per_second"] > 0
+    for result in report["results"]:
+        assert result["name"] in ended.stdout
+        assert result["seconds"] > 0
+        assert result["keys_per_second"] == pytest.approx(result["keys"] / result["seconds"])
+        assert result["floor"]["bytes"] > 0
+        assert result["times_floor"] == pytest.approx(result["seconds"] / result["floor"]["seconds"])
+        for peer in result["peers"]:
+            assert peer["name"] in ended.stdout
+            assert peer["speedup"] == pytest.approx(peer["seconds"] / result["seconds"])
+    return report
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+@pytest.mark.parametrize("alpha", ["0", "1.1"])
+def test_embedding_reports_lookup_and_step(tmp_path: Path, ranks: int | None, alpha: str) -> None:
+    report = report_of(tmp_path, *EMBEDDING, "--alpha", alpha, "--no-peers", ranks=ranks)
+    assert [result["name"] for result in report["results"]] == ["lookup", "step"]
+    assert all(result["keys"] == 3 * 4 * 50 for result in report["results"])
+    assert report["options"]["dim"] == 20
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_embedding_knows_every_optimizer(tmp_path: Path, optimizer: str) -> None:
+    report = report_of(tmp_path, *EMBEDDING, "--optimizer", optimizer, "--no-peers")
+    assert report["options"]["optimizer"] == optimizer
+
+
+def test_embedding_runs_beside_pytorch_or_says_that_it_is_not_there(tmp_path: Path) -> None:
+    report = report_of(tmp_path, *EMBEDDING)
+    peers = {peer["name"] for result in report["results"] for peer in result["peers"]}
+    assert peers == {"pytorch"} or "not installed" in " ".join(report["notes"])
+
+
+def test_embedding_without_pytorch_says_so(tmp_path: Path) -> None:
+    report = report_of(tmp_path, *EMBEDDING, "--torch-python", "/bin/false")
+    assert not any(result["peers"] for result in report["results"])
+    assert "not installed" in " ".join(report["notes"])
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_table_reports_its_three_operations(tmp_path: Path, ranks: int | None) -> None:
+    report = report_of(tmp_path, *TABLE, ranks=ranks)
+    results = report["results"]
+    assert [result["name"] for result in results] == ["find", "find-or-insert, present", "insert, cold"]
+    assert [result["keys"] for result in results] == [3000 * (ranks or 1)] * 2 + [20000]
+    if ranks is None:
+        assert "std::unordered_map" in {peer["name"] for peer in results[0]["peers"]}
+
+
+def test_table_keeps_to_the_load_it_is_given(tmp_path: Path) -> None:
+    report = report_of(tmp_path, *TABLE, "--load", "0.2", "--no-peers")
+    assert 0.1 < report["options"]["load_of_table"] <= 0.2
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["nonsense"], ["embedding", "--optimizer", "magic"], ["table", "--load", "0.9"]]
+)
+def test_options_that_make_no_sense_are_refused(arguments: list[str]) -> None:
+    assert run_bench(*arguments).returncode != 0
+
+
+def test_a_report_that_cannot_be_written_is_an_error() -> None:
+    ended = run_bench(*TABLE, "--no-peers", "--repeats", "1", "--json", "/nowhere/report.json")
+    assert ended.returncode == 1
+    assert "/nowhere/report.json" in ended.stderr
