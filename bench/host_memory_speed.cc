@@ -44,7 +44,7 @@ class HostMemorySpeed final : public MemorySpeed {
   explicit HostMemorySpeed(int threads) : arena_(threads) {}
 
   double CopyBytesPerSecond() override {
-    constexpr std::size_t kBytes = std::size_t{256} << 20;
+    constexpr std::size_t kBytes = std::size_t{128} << 20;
     constexpr std::size_t kPiece = std::size_t{1} << 20;
     const Pages from(kBytes);
     const Pages to(kBytes);
@@ -105,8 +105,8 @@ class HostMemorySpeed final : public MemorySpeed {
 }  // namespace
 
 double MemorySpeed::LinesPerSecond() {
-  constexpr std::uint32_t kLines = 8U << 20;
-  constexpr std::size_t kReads = std::size_t{4} << 20;
+  constexpr std::uint32_t kLines = 4U << 20;
+  constexpr std::size_t kReads = std::size_t{1} << 20;
   const std::vector<std::uint32_t> indices = DrawRows(kReads, kLines, 0, 1);
   return kReads / GatherSeconds(indices, kLines, kLine);
 }

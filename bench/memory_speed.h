@@ -26,7 +26,7 @@ class MemorySpeed {
   virtual double GatherSeconds(std::span<const std::uint32_t> indices, std::size_t items,
                                std::size_t item_bytes) = 0;
 
-  // Random cache lines (64 bytes) a second, out of 512 MiB.
+  // Random cache lines (64 bytes) a second, out of 256 MiB.
   double LinesPerSecond();
 
  protected:

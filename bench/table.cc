@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/bench_table.h"
 #include "bench/on_device.h"
 #include "bench/peers/maps.h"
 #include "bench/subcommand.h"
@@ -26,35 +27,6 @@ struct TableBenchOptions : CommonOptions {
   std::uint32_t batch = 1'048'576;
   double load = 0.5;
   double alpha = 0;
-};
-
-class BenchTable {
- public:
-  BenchTable(Device& device, const TableOptions& options)
-      : device_(device), shard_(Must(device.MakeShard(options, {}), "no shard")) {}
-
-  using Keys = OnDevice<Key>;
-  using Offsets = OnDevice<std::uint32_t>;
-
-  void Find(const Keys& keys, const Offsets& offsets) {
-    Must(shard_->Prepare({keys.span(), offsets.span()}, false), "Prepare");
-    Wait(keys);
-  }
-  void FindOrInsert(const Keys& keys, const Offsets& offsets) {
-    Must(shard_->Prepare({keys.span(), offsets.span()}, true), "no room for rows");
-    shard_->Insert();
-    Wait(keys);
-  }
-  Shard& shard() { return *shard_; }
-
- private:
-  void Wait(const Keys& keys) {
-    Key last{0};
-    if (!device_.SharesHostMemory()) device_.Download(&last, keys.data(), sizeof(last));
-  }
-
-  Device& device_;
-  std::unique_ptr<Shard> shard_;
 };
 
 TableOptions OptionsOf(const TableBenchOptions& o, std::uint64_t keys) {
@@ -86,44 +58,6 @@ class Pieces {
   std::vector<std::unique_ptr<OnDevice<Key>>> keys_;
   std::vector<std::unique_ptr<OnDevice<std::uint32_t>>> offsets_;
 };
-
-// Writes to each row of a batch a number of its own under its key, and reads the batch and as many absent keys back.
-void Check(Device& device, BenchTable& table, std::uint64_t first, std::uint32_t keys,
-           std::span<const std::uint32_t> drawn) {
-  Must(table.shard().Usage().rows == keys, "wrong result: not as many rows as keys");
-  constexpr std::uint32_t kNumbers = 65536;
-  std::vector<std::uint32_t> rows(drawn.begin(), drawn.end());
-  std::ranges::sort(rows);
-  rows.erase(std::ranges::unique(rows).begin(), rows.end());
-  std::vector<float> gradients(rows.size());
-  std::ranges::transform(rows, gradients.begin(),
-                         [](std::uint32_t row) { return -static_cast<float>(row % kNumbers); });
-  std::vector<Key> present(rows.size());
-  std::ranges::transform(rows, present.begin(), [&](std::uint32_t row) { return KeyOf(first + row); });
-  {
-    const OnDevice on_device(device, present);
-    const OnDevice offsets(device, EvenOffsets(present.size(), 1));
-    const OnDevice g(device, gradients);
-    table.FindOrInsert(on_device, offsets);
-    table.shard().Update(g.data(), {.learning_rate = 1});
-  }
-
-  std::vector<Key> asked(drawn.size());
-  std::ranges::transform(drawn, asked.begin(), [&](std::uint32_t row) { return KeyOf(first + row); });
-  const std::vector<Key> absent = KeysOfRange(std::uint64_t{1} << 40, drawn.size());
-  asked.insert(asked.end(), absent.begin(), absent.end());
-  const OnDevice on_device(device, asked);
-  const OnDevice offsets(device, EvenOffsets(asked.size(), 1));
-  const OnDevice<float> values(device, asked.size());
-  table.Find(on_device, offsets);
-  table.shard().Pool(values.data());
-  const std::vector<float> found = values.Host();
-  for (std::size_t i = 0; i < drawn.size(); ++i) {
-    Must(found[i] == static_cast<float>(1 + drawn[i] % kNumbers), "wrong result: a key has another's row");
-    Must(found[drawn.size() + i] == 0, "wrong result: a key that was never inserted has a row");
-  }
-  Must(table.shard().Usage().rows == keys, "wrong result: present keys added rows");
-}
 
 // One rank's table, batches and peers.
 class TableBench {
@@ -157,7 +91,7 @@ class TableBench {
 
     std::vector<Contender> insert = ColdInserts(pieces, all);
     TakeTurns(std::min(o_.repeats, 3), insert);
-    Check(*place_.device, *table_, first_, keys_, rows_[0]);
+    CheckTable(*place_.device, *table_, first_, keys_, rows_[0]);
     CheckPeers();
     std::vector<Contender> find = Finds(false);
     TakeTurns(o_.repeats, find);

@@ -29,7 +29,7 @@ def run_bench(*arguments: str, ranks: int | None = None) -> subprocess.Completed
     launcher = [] if ranks is None else ["mpirun", "-n", str(ranks)]
     command = [*launcher, str(bench_binary()), *arguments]
     return subprocess.run(
-        command, env=os.environ | MPI_ENVIRONMENT, capture_output=True, text=True, timeout=240
+        command, env=os.environ | MPI_ENVIRONMENT, capture_output=True, text=True, timeout=600
     )
 
 

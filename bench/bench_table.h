@@ -1,0 +1,53 @@
+// The table that slotwise-bench table times, driven through shard.h as the server does, and its check.
+// Thread-safety: one thread at a time. Throws std::runtime_error, std::bad_alloc.
+#ifndef SLOTWISE_BENCH_BENCH_TABLE_H_
+#define SLOTWISE_BENCH_BENCH_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "bench/common_options.h"
+#include "bench/on_device.h"
+#include "kernels/shard.h"
+
+namespace slotwise::bench {
+
+// Calls return when the device has done them. `offsets` are those of bags of one key.
+class BenchTable {
+ public:
+  BenchTable(Device& device, const TableOptions& options)
+      : device_(device), shard_(Must(device.MakeShard(options, {}), "no shard")) {}
+
+  using Keys = OnDevice<Key>;
+  using Offsets = OnDevice<std::uint32_t>;
+
+  void Find(const Keys& keys, const Offsets& offsets) {
+    Must(shard_->Prepare({keys.span(), offsets.span()}, false), "Prepare");
+    Wait(keys);
+  }
+  void FindOrInsert(const Keys& keys, const Offsets& offsets) {
+    Must(shard_->Prepare({keys.span(), offsets.span()}, true), "no room for rows");
+    shard_->Insert();
+    Wait(keys);
+  }
+  Shard& shard() { return *shard_; }
+
+ private:
+  void Wait(const Keys& keys) {
+    Key last{0};
+    if (!device_.SharesHostMemory()) device_.Download(&last, keys.data(), sizeof(last));
+  }
+
+  Device& device_;
+  std::unique_ptr<Shard> shard_;
+};
+
+// Writes a number of its own under each key of a batch, and reads the batch and as many absent keys back. The table
+// holds the keys of rows first .. first + keys - 1, each row a 1; `drawn` are the batch's, counted from `first`.
+void CheckTable(Device& device, BenchTable& table, std::uint64_t first, std::uint32_t keys,
+                std::span<const std::uint32_t> drawn);
+
+}  // namespace slotwise::bench
+
+#endif  // SLOTWISE_BENCH_BENCH_TABLE_H_
