@@ -41,7 +41,7 @@ class Table {
         erased_(queue, max_rows_) {
     counter_.Reserve(queue, 1);
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
-    GrowSlots(queue, rows);
+    Rehash(queue, SlotsFor(rows));
     rows_.Grow(std::min(rows, max_rows_) * stride_);
   }
 
@@ -67,7 +67,9 @@ class Table {
       const std::uint64_t ahead = std::min(max_rows_, std::max<std::uint64_t>(used, 2ULL * rows_used_));
       rows_.Grow(ahead * stride_);
     }
-    if (SlotsFor(slots_taken_ + more) > slots_.mask + 1) GrowSlots(queue, rows() + more);
+    if (SlotsFor(slots_taken_ + more) > slots_.mask + 1) {
+      Rehash(queue, std::max(SlotsFor(rows() + more), slots_.mask + 1));
+    }
   }
 
   // Scratch for Add of n keys. Throws std::bad_alloc.
@@ -149,13 +151,14 @@ class Table {
     return table;
   }
 
-  void GrowSlots(Queue& queue, std::uint64_t rows) {
+  // Moves the keys into a table of `slots` slots, and leaves dead slots behind.
+  void Rehash(Queue& queue, std::uint64_t slots) {
     typename B::template Scratch<body::Slot> memory;
-    const body::TableRef larger = FreeTable(queue, memory, SlotsFor(rows));
-    if (slots_.slots != nullptr) B::ForEach(queue, slots_.Slots(), body::Rehash<Atomics>{slots_, larger});
+    const body::TableRef fresh = FreeTable(queue, memory, slots);
+    if (slots_.slots != nullptr) B::ForEach(queue, slots_.Slots(), body::Rehash<Atomics>{slots_, fresh});
     slot_memory_ = std::move(memory);
-    slots_ = larger;
-    slots_taken_ = this->rows();
+    slots_ = fresh;
+    slots_taken_ = rows();
   }
 
   std::uint64_t max_rows_;
