@@ -44,18 +44,20 @@ void Client::LookupAsync(std::string_view table, const BatchView& batch, LookupM
     if (out.size() != checked->samples * checked->width)
       return finish(WrongSize("out", out.size(), *checked));
 
+    const DataType type = impl->options().data_type;
     const auto ranges = impl->CutBatch(*checked, [&](SampleRange samples) {
       return client::PartBytes(checked->view, checked->slots, samples);
     });
     std::vector<Request> requests;
     for (const SampleRange samples : ranges) {
-      requests.push_back({.method = kLookup,
-                          .message = client::LookupMessage(options->name.view(), mode, *checked, samples)});
+      requests.push_back(
+          {.method = kLookup,
+           .message = client::LookupMessage(options->name.view(), mode, type, *checked, samples)});
     }
     impl->Address(requests);
-    auto read = [ranges, width = checked->width, out](std::size_t part, const grpc::ByteBuffer& reply) {
+    auto read = [ranges, width = checked->width, type, out](std::size_t part, const grpc::ByteBuffer& reply) {
       const SampleRange samples = ranges[part];
-      return client::ReadLookupReply(reply, samples.size(), width,
+      return client::ReadLookupReply(reply, samples.size(), width, type,
                                      out.subspan(samples.first * width, samples.size() * width));
     };
     impl->Start(std::move(requests), std::move(read), finish);
@@ -79,10 +81,11 @@ void Client::PushAsync(std::string_view table, const BatchView& batch, std::span
     if (gradients.size() != checked->samples * width) {
       return finish(WrongSize("gradients", gradients.size(), *checked));
     }
+    const DataType type = impl->options().data_type;
     const auto ranges = step.parts > 0 ? client::EvenRanges(checked->samples, step.parts)
                                        : impl->CutBatch(*checked, [&](SampleRange samples) {
                                            return client::PartBytes(checked->view, checked->slots, samples) +
-                                                  samples.size() * width * sizeof(float);
+                                                  samples.size() * width * BytesOf(type);
                                          });
     const std::uint64_t parts = ranges.size() * step.trainers;
     if (parts > StepId::kMaxParts) {
@@ -97,7 +100,7 @@ void Client::PushAsync(std::string_view table, const BatchView& batch, std::span
     for (const SampleRange samples : ranges) {
       requests.push_back(
           {.method = kPush,
-           .message = client::PushMessage(options->name.view(), id, *checked, samples, gradients)});
+           .message = client::PushMessage(options->name.view(), id, *checked, samples, gradients, type)});
       ++id.part;
     }
     impl->Address(requests);

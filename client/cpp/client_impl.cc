@@ -112,8 +112,9 @@ void Client::Impl::Forget(std::string_view table) {
 
 std::vector<SampleRange> Client::Impl::CutBatch(
     const client::CheckedBatch& batch, const std::function<std::uint64_t(SampleRange)>& request_bytes) const {
-  const std::uint64_t whole = std::max(sizeof(float) * std::uint64_t{batch.width} * batch.samples,
-                                       client::PartBytes(batch.view, batch.slots, {0, batch.samples}));
+  const std::uint64_t whole =
+      std::max(BytesOf(options_.data_type) * std::uint64_t{batch.width} * batch.samples,
+               client::PartBytes(batch.view, batch.slots, {0, batch.samples}));
   const auto ranges = client::Cut(batch.samples, whole, channels_.ranks(), channels_.channels_per_rank());
   return client::HalveUntilFit(ranges, request_bytes, largest_request_);
 }

@@ -133,7 +133,8 @@ Status Client::Export(std::string_view table, bool with_state,
   return {};
 }
 
-Result<std::uint64_t> Client::Import(std::string_view table, const RowsView& rows) {
+Result<std::uint64_t> Client::Import(std::string_view table, const RowsView& rows,
+                                     std::uint64_t table_steps) {
   const auto dim = FloatsARow("values", rows.values.size(), rows.keys.size());
   if (!dim.ok()) return dim.status();
   const auto state_size = FloatsARow("state", rows.state.size(), rows.keys.size());
@@ -151,6 +152,7 @@ Result<std::uint64_t> Client::Import(std::string_view table, const RowsView& row
     const auto stream = stub->Import(&context, &reply);
     v1::ImportRequest request;
     request.set_table(std::string(table));  // every message may name it, the first must
+    request.set_table_steps(table_steps);
     for (std::size_t first = 0; first == 0 || first < rows.keys.size(); first += most) {
       const std::size_t count = std::min(most, rows.keys.size() - first);
       request.set_keys(BytesOf(rows.keys.subspan(first, count)));

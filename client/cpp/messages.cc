@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,18 @@ void AddBags(const CheckedBatch& batch, SampleRange samples, MessageWriter& mess
   });
 }
 
+v1::DataType ToProto(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return v1::DATA_TYPE_FLOAT32;
+    case DataType::kFloat16:
+      return v1::DATA_TYPE_FLOAT16;
+    case DataType::kBFloat16:
+      return v1::DATA_TYPE_BFLOAT16;
+  }
+  return v1::DATA_TYPE_UNSPECIFIED;
+}
+
 Status Internal(const Status& status) { return {StatusCode::kInternal, status.message()}; }
 
 }  // namespace
@@ -121,19 +134,20 @@ Result<CheckedBatch> CheckBatch(const BatchView& batch, std::uint32_t slots, std
   return CheckedBatch{.view = batch, .samples = samples, .slots = slots, .width = slots * dim};
 }
 
-grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, const CheckedBatch& batch,
-                               SampleRange samples) {
+grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, DataType type,
+                               const CheckedBatch& batch, SampleRange samples) {
   v1::LookupRequest fields;
   fields.set_table(std::string(table));
   fields.set_mode(mode == LookupMode::kTrain ? v1::LOOKUP_MODE_TRAIN : v1::LOOKUP_MODE_EVAL);
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
+  fields.set_data_type(ToProto(type));
   MessageWriter message(fields);
   AddBags(batch, samples, message);
   return message.Write();
 }
 
 grpc::ByteBuffer PushMessage(std::string_view table, const StepId& step, const CheckedBatch& batch,
-                             SampleRange samples, std::span<const float> gradients) {
+                             SampleRange samples, std::span<const float> gradients, DataType type) {
   v1::PushRequest fields;
   fields.set_table(std::string(table));
   fields.mutable_step()->set_session(step.session);
@@ -141,11 +155,16 @@ grpc::ByteBuffer PushMessage(std::string_view table, const StepId& step, const C
   fields.mutable_step()->set_part(step.part);
   fields.mutable_step()->set_parts(step.parts);
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
-  fields.set_data_type(v1::DATA_TYPE_FLOAT32);
+  fields.set_data_type(ToProto(type));
   MessageWriter message(fields);
   AddBags(batch, samples, message);
-  message.AddCopy(v1::PushRequest::kGradientsFieldNumber,
-                  gradients.subspan(samples.first * batch.width, samples.size() * batch.width));
+  const auto part = gradients.subspan(samples.first * batch.width, samples.size() * batch.width);
+  if (type == DataType::kFloat32) {
+    message.AddCopy(v1::PushRequest::kGradientsFieldNumber, part);
+  } else {
+    message.Add(v1::PushRequest::kGradientsFieldNumber, part.size() * BytesOf(type),
+                [part, type](char* to) { Narrow(part, type, reinterpret_cast<std::byte*>(to)); });
+  }
   return message.Write();
 }
 
@@ -155,20 +174,32 @@ grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {
 }
 
 Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
-                       std::span<float> out) {
+                       DataType type, std::span<float> out) {
+  const std::size_t expected = out.size() * BytesOf(type);
   std::size_t received = 0;
+  std::unique_ptr<std::byte[]> halves;
   const std::array arrays{ArrayField{v1::LookupReply::kValuesFieldNumber, [&](std::size_t size) -> void* {
                                        received = size;
-                                       return size == out.size_bytes() ? out.data() : nullptr;
+                                       if (size != expected) return nullptr;
+                                       if (type == DataType::kFloat32) return out.data();
+                                       halves = std::make_unique_for_overwrite<std::byte[]>(size);
+                                       return halves.get();
                                      }}};
   v1::LookupReply fields;
   if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) return Internal(status);
-  if (received != out.size_bytes() || (!out.empty() && fields.width() != width)) {
+  if (received != expected || (!out.empty() && fields.width() != width)) {
     return FailedPrecondition("the reply has " + std::to_string(received) +
                               " bytes of values in samples of " + std::to_string(fields.width()) + ", not " +
                               std::to_string(samples) + " samples of " + std::to_string(width) +
-                              " floats: the table was made anew with other options; try again");
+                              " numbers of " + std::string(ToString(type)) +
+                              ": the table was made anew with other options; try again");
   }
+  const bool plain = fields.data_type() == v1::DATA_TYPE_UNSPECIFIED && type == DataType::kFloat32;
+  if (!out.empty() && !plain && fields.data_type() != ToProto(type)) {
+    return {StatusCode::kInternal,
+            "the reply's data_type is " + std::to_string(fields.data_type()) + ", which was not asked for"};
+  }
+  if (halves) Widen(halves.get(), type, out);
   return {};
 }
 

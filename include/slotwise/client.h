@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "slotwise/batch.h"
+#include "slotwise/data_type.h"
 #include "slotwise/session.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
@@ -43,6 +44,8 @@ struct ClientOptions {
   int channels_per_rank = 2;
   // The client's own threads, which read replies and run callbacks.
   int threads = 2;
+  // How values and gradients travel; here they are float32 all the same. Half the bytes for a rounding: data_type.h.
+  DataType data_type = DataType::kFloat32;
 };
 
 struct ServerRank {
@@ -172,10 +175,12 @@ class Client {
                 std::span<const Key> keys = {});
 
   // Gives keys rows: absent ones get one, others are overwritten; of a key that repeats, the last counts. An empty
-  // `state` gives them the state of a new row. The result: how many rows were given. Doing it again does no harm.
+  // `state` gives them the state of a new row. A table that has applied fewer than `table_steps` steps has applied so
+  // many from then on (TableDescription::steps of the model that is imported): Adam and schedules go on there. The
+  // result: how many rows were given. Doing it again does no harm.
   // INVALID_ARGUMENT: sizes that do not fit the table, NaN, infinity. RESOURCE_EXHAUSTED: the table is full; rows before
   // those that did not fit may be in. NOT_FOUND.
-  Result<std::uint64_t> Import(std::string_view table, const RowsView& rows);
+  Result<std::uint64_t> Import(std::string_view table, const RowsView& rows, std::uint64_t table_steps = 0);
 
  private:
   class Impl;

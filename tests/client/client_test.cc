@@ -134,6 +134,99 @@ TEST_F(ClientTest, SumsTheSharesOfSeveralTrainers) {
   EXPECT_EQ(out[0], 1 - 0.5F * 4) << "row 5 is in two bags of each trainer";
 }
 
+TEST_F(ClientTest, WeighsKeysAndTakesBatchesOfSingleKeys) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  const std::vector<float> weights{2, 3, 4, 5};
+  std::vector<float> out(8);
+  ASSERT_TRUE(client_->Lookup("ads", {keys_, offsets_, weights}, LookupMode::kTrain, out).ok());
+  EXPECT_EQ(out, (std::vector<float>{2, 2, 0, 0, 7, 7, 5, 5}));
+
+  TableOptions single = Ads();
+  single.name = TableName("single");
+  single.slots = 1;
+  single.combiner = Combiner::kNone;
+  ASSERT_TRUE(client_->CreateTable(single).ok());
+  ASSERT_TRUE(client_->Lookup("single", {keys_, {}}, LookupMode::kTrain, out).ok());
+  EXPECT_EQ(out, std::vector<float>(8, 1.0F));
+}
+
+TEST_F(ClientTest, LetsValuesTravelInHalfTheBytes) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    auto half = Client::Connect({client_->Topology()->ranks[0].address}, {.data_type = type});
+    ASSERT_TRUE(half.ok());
+    std::vector<float> exact(8);
+    std::vector<float> rounded(8);
+    ASSERT_TRUE(half->Push("ads", batch_, std::vector<float>(8, 0.3F)).ok());
+    ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kEval, exact).ok());
+    ASSERT_TRUE(half->Lookup("ads", batch_, LookupMode::kEval, rounded).ok());
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      EXPECT_EQ(rounded[i], type == DataType::kFloat16 ? FromFloat16(ToFloat16(exact[i]))
+                                                       : FromBFloat16(ToBFloat16(exact[i])));
+    }
+  }
+}
+
+TEST_F(ClientTest, SetsTheLearningRate) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  EXPECT_TRUE(client_->SetLearningRate("ads", 0.125F).ok());
+  EXPECT_EQ(client_->DescribeTable("ads")->learning_rate, 0.125F);
+  EXPECT_EQ(client_->SetLearningRate("ads", -1).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(client_->SetLearningRate("none", 1).code(), StatusCode::kNotFound);
+}
+
+TEST_F(ClientTest, ExportsImportsAndErasesRows) {
+  TableOptions options = Ads();
+  options.slots = 1;
+  options.optimizer.kind = OptimizerKind::kAdam;
+  options.optimizer.epsilon = 1e-8F;
+  ASSERT_TRUE(client_->CreateTable(options).ok());
+  std::vector<Key> keys(50'000);
+  std::vector<float> gradients(100'000);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = Key{i * i};
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(i % 7) - 3;
+  ASSERT_TRUE(client_->Push("ads", {keys, {}}, gradients).ok());
+
+  std::vector<Key> all_keys;
+  std::vector<float> all_values;
+  std::vector<float> all_state;
+  const auto take = [&](const RowsView& rows) -> Status {
+    all_keys.insert(all_keys.end(), rows.keys.begin(), rows.keys.end());
+    all_values.insert(all_values.end(), rows.values.begin(), rows.values.end());
+    all_state.insert(all_state.end(), rows.state.begin(), rows.state.end());
+    return {};
+  };
+  Status status = client_->Export("ads", true, take);
+  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(all_keys.size(), keys.size());
+  ASSERT_EQ(all_state.size(), keys.size() * 4);
+
+  options.name = TableName("copy");
+  ASSERT_TRUE(client_->CreateTable(options).ok());
+  const auto given = client_->Import("copy", {all_keys, all_values, all_state}, 1);
+  ASSERT_TRUE(given.ok()) << given.status().message();
+  EXPECT_EQ(*given, keys.size());
+  EXPECT_EQ(client_->Digest("copy")->digest, client_->Digest("ads")->digest);
+  EXPECT_EQ(client_->Digest("copy")->steps, 1u);
+
+  const std::vector<Key> gone{keys[3], keys[4], Key{~std::uint64_t{0}}};
+  EXPECT_EQ(*client_->Erase("copy", gone), 2u);
+  EXPECT_EQ(client_->Digest("copy")->rows, keys.size() - 2);
+  all_keys.clear();
+  const std::vector<Key> asked{keys[3], keys[5]};
+  ASSERT_TRUE(client_->Export("copy", false, take, asked).ok());
+  EXPECT_EQ(all_keys, std::vector<Key>{keys[5]});
+
+  EXPECT_EQ(client_->Export("copy", false, [](const RowsView&) { return NotFound("enough"); }),
+            NotFound("enough"));
+  EXPECT_EQ(client_->Export("none", false, take).code(), StatusCode::kNotFound);
+  EXPECT_EQ(client_->Erase("none", gone).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(client_->Import("copy", {gone, all_values, {}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(client_->Import("copy", {gone, std::span(all_values).first(3), {}}).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(*client_->Import("copy", {}), 0u);
+}
+
 TEST_F(ClientTest, RefusesWhatDoesNotFitBeforeItIsSent) {
   ASSERT_TRUE(client_->CreateTable(Ads()).ok());
   std::vector<float> out(7);

@@ -31,7 +31,8 @@ Message Parsed(const grpc::ByteBuffer& bytes) {
 TEST(LookupMessage, HoldsAPartOfTheBatchWithOffsetsFromZero) {
   const auto batch = Checked({kKeys, kOffsets, kWeights});
   EXPECT_EQ(batch.samples, 2u);
-  const auto part = Parsed<v1::LookupRequest>(LookupMessage("ads", LookupMode::kEval, batch, {1, 2}));
+  const auto part =
+      Parsed<v1::LookupRequest>(LookupMessage("ads", LookupMode::kEval, DataType::kFloat32, batch, {1, 2}));
   EXPECT_EQ(part.table(), "ads");
   EXPECT_EQ(part.mode(), v1::LOOKUP_MODE_EVAL);
   EXPECT_EQ(part.samples(), 1u);
@@ -41,9 +42,10 @@ TEST(LookupMessage, HoldsAPartOfTheBatchWithOffsetsFromZero) {
 }
 
 TEST(LookupMessage, LeavesOffsetsOutWhereThereAreNone) {
-  const auto part =
-      Parsed<v1::LookupRequest>(LookupMessage("ads", LookupMode::kTrain, Checked({kKeys, {}}), {1, 2}));
+  const auto part = Parsed<v1::LookupRequest>(
+      LookupMessage("ads", LookupMode::kTrain, DataType::kBFloat16, Checked({kKeys, {}}), {1, 2}));
   EXPECT_EQ(part.mode(), v1::LOOKUP_MODE_TRAIN);
+  EXPECT_EQ(part.data_type(), v1::DATA_TYPE_BFLOAT16);
   EXPECT_EQ(part.keys(), BytesOf<std::uint64_t>({5, 0}));
   EXPECT_TRUE(part.offsets().empty());
   EXPECT_TRUE(part.weights().empty());
@@ -53,13 +55,34 @@ TEST(PushMessage, NamesItsPartAndCarriesItsGradients) {
   std::vector<float> gradients(12);
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(i);
   const StepId step{.session = 9, .number = 8, .part = 3, .parts = 4};
-  const auto part =
-      Parsed<v1::PushRequest>(PushMessage("ads", step, Checked({kKeys, kOffsets}), {1, 2}, gradients));
+  const auto part = Parsed<v1::PushRequest>(
+      PushMessage("ads", step, Checked({kKeys, kOffsets}), {1, 2}, gradients, DataType::kFloat32));
   EXPECT_EQ(part.step().session(), 9u);
   EXPECT_EQ(part.step().number(), 8u);
   EXPECT_EQ(part.step().part(), 3u);
   EXPECT_EQ(part.step().parts(), 4u);
   EXPECT_EQ(part.gradients(), BytesOf<float>({6, 7, 8, 9, 10, 11}));
+}
+
+TEST(PushMessage, NarrowsGradients) {
+  const std::vector<float> gradients{1, 2, 3, 4, 5, 6};
+  const auto part = Parsed<v1::PushRequest>(PushMessage("ads", {}, Checked({std::span(kKeys).first(2), {}}),
+                                                        {0, 1}, gradients, DataType::kFloat16));
+  EXPECT_EQ(part.data_type(), v1::DATA_TYPE_FLOAT16);
+  EXPECT_EQ(part.gradients(), BytesOf<std::uint16_t>({0x3C00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600}));
+}
+
+TEST(ReadLookupReply, WidensHalvesAndRefusesATypeThatWasNotAskedFor) {
+  v1::LookupReply reply;
+  reply.set_samples(1);
+  reply.set_width(2);
+  reply.set_data_type(v1::DATA_TYPE_FLOAT16);
+  reply.set_values(BytesOf<std::uint16_t>({0x3C00, 0xC000}));
+  std::vector<float> out(2);
+  const auto bytes = BufferOf(reply.SerializeAsString());
+  ASSERT_TRUE(ReadLookupReply(bytes, 1, 2, DataType::kFloat16, out).ok());
+  EXPECT_EQ(out, (std::vector<float>{1, -2}));
+  EXPECT_EQ(ReadLookupReply(bytes, 1, 2, DataType::kBFloat16, out).code(), StatusCode::kInternal);
 }
 
 TEST(CheckBatch, RefusesWhatIsNoBatchByFieldAndValue) {
@@ -83,7 +106,8 @@ TEST(ReadLookupReply, WritesValuesToTheirPlaceHoweverTheBytesAreCut) {
   reply.set_values(BytesOf<float>({1, 2, 3, 4, 5, 6}));
   for (std::size_t slice = 1; slice < 40; ++slice) {
     std::vector<float> out(6);
-    ASSERT_TRUE(ReadLookupReply(BufferOf(reply.SerializeAsString(), slice), 2, 3, out).ok());
+    ASSERT_TRUE(
+        ReadLookupReply(BufferOf(reply.SerializeAsString(), slice), 2, 3, DataType::kFloat32, out).ok());
     EXPECT_EQ(out, (std::vector<float>{1, 2, 3, 4, 5, 6}));
   }
 }
@@ -95,14 +119,18 @@ TEST(ReadLookupReply, RefusesAnotherShapeAndWhatIsNoReply) {
   reply.set_values(BytesOf<float>({1, 2, 3, 4, 5, 6}));
   const std::string bytes = reply.SerializeAsString();
   std::vector<float> out(6);
-  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 3, 2, out).code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 1, 3, std::span(out).first(3)).code(),
+  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 3, 2, DataType::kFloat32, out).code(),
             StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ReadLookupReply(BufferOf(""), 2, 3, out).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 1, 3, DataType::kFloat32, std::span(out).first(3)).code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReadLookupReply(BufferOf(""), 2, 3, DataType::kFloat32, out).code(),
+            StatusCode::kFailedPrecondition);
   for (std::size_t size = 1; size < bytes.size(); ++size) {
-    EXPECT_FALSE(ReadLookupReply(BufferOf(bytes.substr(0, size)), 2, 3, out).ok()) << size;
+    EXPECT_FALSE(ReadLookupReply(BufferOf(bytes.substr(0, size)), 2, 3, DataType::kFloat32, out).ok())
+        << size;
   }
-  const Status cut = ReadLookupReply(BufferOf(bytes.substr(0, bytes.size() - 1)), 2, 3, out);
+  const Status cut =
+      ReadLookupReply(BufferOf(bytes.substr(0, bytes.size() - 1)), 2, 3, DataType::kFloat32, out);
   EXPECT_EQ(cut.code(), StatusCode::kInternal);
   EXPECT_NE(cut.message().find("the reply is not a valid slotwise.v1.LookupReply"), std::string::npos)
       << cut.message();

@@ -1,8 +1,10 @@
 // Pushes steps whose batches follow from a seed alone, for a test to push the same from Python and compare the tables.
 //
-// Usage: push_batches ADDRESS TABLE SEED STEPS SAMPLES SLOTS DIM. tests/e2e/test_cpp_client.py writes the same batches.
+// Usage: push_batches ADDRESS TABLE SEED STEPS SAMPLES SLOTS DIM plain|weighted|float16.
+// tests/e2e/test_cpp_client.py writes the same batches.
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "slotwise/client.h"
@@ -28,12 +30,15 @@ class Stream {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 8) return 2;
+  if (argc != 9) return 2;
+  const std::string_view kind = argv[8];
   const auto number = [&](int i) { return std::strtoull(argv[i], nullptr, 10); };
   const std::uint64_t steps = number(4);
   const std::uint64_t bags = number(5) * number(6);
   const std::uint64_t floats = bags * number(7);
-  auto client = slotwise::Client::Connect({argv[1]});
+  auto client = slotwise::Client::Connect(
+      {argv[1]},
+      {.data_type = kind == "float16" ? slotwise::DataType::kFloat16 : slotwise::DataType::kFloat32});
   if (!client.ok()) {
     std::fprintf(stderr, "%s\n", client.status().message().c_str());
     return 1;
@@ -45,9 +50,11 @@ int main(int argc, char** argv) {
       offsets.push_back(offsets.back() + static_cast<std::uint32_t>(stream.Next() % 4));
     std::vector<slotwise::Key> keys(offsets.back());
     for (slotwise::Key& key : keys) key = slotwise::Key{stream.Next() % 5000};
+    std::vector<float> weights(kind == "weighted" ? keys.size() : 0);
+    for (float& weight : weights) weight = static_cast<float>(stream.Next() % 64) / 16;
     std::vector<float> gradients(floats);
     for (float& gradient : gradients) gradient = (static_cast<float>(stream.Next() % 2001) - 1000) / 777;
-    const auto applied = client->Push(argv[2], {keys, offsets}, gradients);
+    const auto applied = client->Push(argv[2], {keys, offsets, weights}, gradients);
     if (!applied.ok()) {
       std::fprintf(stderr, "step %llu: %s\n", static_cast<unsigned long long>(step),
                    applied.status().message().c_str());

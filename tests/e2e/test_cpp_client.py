@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import numpy as np
+import pytest
 import slotwise
 from slotwise_cluster import Cluster, server_binary
 
@@ -20,28 +21,36 @@ def mixed(seed: int, first: int, count: int) -> np.ndarray:
         return x ^ x >> np.uint64(33)
 
 
-def batch(step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The keys, offsets and gradients of a step."""
+def batch(step: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+    """The keys, offsets, weights and gradients of a step."""
     bags = SAMPLES * SLOTS
     lengths = mixed(SEED + step, 0, bags) % np.uint64(4)
     offsets = np.concatenate([[0], np.cumsum(lengths.astype(np.int64))])
     keys = mixed(SEED + step, bags, int(offsets[-1])) % np.uint64(5000)
-    numbers = mixed(SEED + step, bags + len(keys), bags * DIM) % np.uint64(2001)
+    drawn = bags + len(keys)
+    weights = None
+    if weighted:
+        weights = (mixed(SEED + step, drawn, len(keys)) % np.uint64(64)).astype(np.float32) / np.float32(16)
+        drawn += len(keys)
+    numbers = mixed(SEED + step, drawn, bags * DIM) % np.uint64(2001)
     gradients = (numbers.astype(np.float32) - np.float32(1000)) / np.float32(777)
-    return keys, offsets, gradients.reshape(SAMPLES, SLOTS * DIM)
+    return keys, offsets, weights, gradients.reshape(SAMPLES, SLOTS * DIM)
 
 
-def test_both_clients_make_the_same_table(cluster: Cluster) -> None:
+@pytest.mark.parametrize("kind", ["plain", "weighted", "float16"])
+def test_both_clients_make_the_same_table(cluster: Cluster, kind: str) -> None:
     print(f"seed {SEED}")
     address = cluster.ranks[0].address
-    with slotwise.connect(address) as ps:
-        for name in ("python", "cpp"):
+    wire_dtype = "float16" if kind == "float16" else "float32"
+    with slotwise.connect(address, wire_dtype=wire_dtype) as ps:
+        ours, theirs = f"cpp_{kind}", f"python_{kind}"
+        for name in (ours, theirs):
             ps.create_table(name, dim=DIM, slots=SLOTS, optimizer=slotwise.Adam(lr=0.01), seed=7)
         for step in range(STEPS):
-            keys, offsets, gradients = batch(step)
-            ps.push("python", keys, offsets, gradients)
+            keys, offsets, weights, gradients = batch(step, kind == "weighted")
+            ps.push(theirs, keys, offsets, gradients, weights=weights)
         program = server_binary().parents[1] / "tests/client/push_batches"
         numbers = [str(number) for number in (SEED, STEPS, SAMPLES, SLOTS, DIM)]
-        subprocess.run([program, address, "cpp", *numbers], check=True, timeout=60)
-        assert ps.digest("cpp") == ps.digest("python")
-        assert ps.digest("cpp").steps == STEPS
+        subprocess.run([program, address, ours, *numbers, kind], check=True, timeout=60)
+        assert ps.digest(ours) == ps.digest(theirs)
+        assert ps.digest(ours).steps == STEPS
