@@ -9,6 +9,7 @@ find_package(Protobuf 3.21 REQUIRED)
 find_package(gRPC 1.51 CONFIG REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
 
 # Neither Debian nor Ubuntu ships a CMake package for xxHash.
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
@@ -20,7 +21,4 @@ set_target_properties(xxHash::xxhash PROPERTIES
 
 if(SLOTWISE_TESTS)
   find_package(GTest REQUIRED)
-endif()
-if(SLOTWISE_BENCH)
-  find_package(nlohmann_json REQUIRED)
 endif()

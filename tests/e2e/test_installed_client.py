@@ -1,4 +1,4 @@
-"""The C++ client as others get it: installed to a prefix, found by find_package, and used by a program of its own."""
+"""The C++ client as others get it: installed, found by find_package, and used by a program of its own."""
 
 from __future__ import annotations
 

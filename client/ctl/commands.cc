@@ -1,0 +1,141 @@
+#include "client/ctl/commands.h"
+
+#include <array>
+#include <cstdio>
+
+#include "client/ctl/health.h"
+#include "client/ctl/table_folder.h"
+#include "client/ctl/text_table.h"
+
+namespace slotwise::ctl {
+namespace {
+
+using nlohmann::ordered_json;
+using std::chrono::milliseconds;
+
+milliseconds Milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1e3)); }
+
+// The shortest decimal that is this float.
+std::string FloatText(float value) {
+  std::array<char, 32> text;
+  for (int digits = 1; digits <= 9; ++digits) {
+    std::snprintf(text.data(), text.size(), "%.*g", digits, static_cast<double>(value));
+    if (std::stof(text.data()) == value) break;
+  }
+  return text.data();
+}
+
+// So that JSON says 0.05, not what that is as a double.
+double FloatJson(float value) { return std::stod(FloatText(value)); }
+
+std::string RowsText(std::uint64_t rows) { return CountText(rows) + (rows == 1 ? " row" : " rows"); }
+
+}  // namespace
+
+Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait) {
+  const auto health = Health(server.address, Milliseconds(wait.value_or(server.timeout)), wait.has_value());
+  if (!health.ok()) return health.status();
+  Answer answer{.json = {{"status", *health}}, .text = server.address + " is " + *health + "\n"};
+  answer.good = *health == "SERVING";
+  if (!answer.good) return answer;
+
+  auto client = Client::Connect({server.address}, {.timeout = Milliseconds(server.timeout)});
+  if (!client.ok()) return client.status();
+  const auto topology = client->Topology();
+  if (!topology.ok()) return topology.status();
+  answer.json["version"] = topology->version;
+  answer.json["max_message_bytes"] = topology->max_message_bytes;
+  answer.json["ranks"] = ordered_json::array();
+  TextTable ranks({">RANK", "ADDRESS", "DEVICE"});
+  for (const ServerRank& rank : topology->ranks) {
+    ranks.Add({std::to_string(answer.json["ranks"].size()), rank.address, rank.device});
+    answer.json["ranks"].push_back({{"address", rank.address}, {"device", rank.device}});
+  }
+  answer.text += "version " + topology->version + ", requests of at most " +
+                 BytesText(topology->max_message_bytes) + "\n" + ranks.Text();
+  return answer;
+}
+
+Result<Answer> ShowTables(Client& client) {
+  const auto tables = client.ListTables();
+  if (!tables.ok()) return tables.status();
+  Answer answer{.json = {{"tables", ordered_json::array()}}, .text = {}};
+  TextTable text({"NAME", ">DIM", ">SLOTS", "COMBINER", "OPTIMIZER", ">LEARNING RATE", ">MAX ROWS"});
+  for (const TableOptions& table : *tables) {
+    answer.json["tables"].push_back(ToJson(table));
+    text.Add({table.name.str(), std::to_string(table.dim), std::to_string(table.slots),
+              std::string(ToString(table.combiner)), std::string(ToString(table.optimizer.kind)),
+              FloatText(table.optimizer.learning_rate), CountText(table.max_rows)});
+  }
+  answer.text = tables->empty() ? "there are no tables\n" : text.Text();
+  return answer;
+}
+
+Result<Answer> Create(Client& client, const TableOptions& options) {
+  const auto made = client.CreateTable(options);
+  if (!made.ok()) return made.status();
+  return Answer{.json = {{"created", made->created}, {"options", ToJson(made->options)}},
+                .text = made->options.name.str() + (made->created ? " is made\n" : " was there already\n")};
+}
+
+Result<Answer> Drop(Client& client, const std::string& table, bool missing_ok) {
+  const Status status = client.DropTable(table);
+  const bool missing = status.code() == StatusCode::kNotFound && missing_ok;
+  if (!status.ok() && !missing) return status;
+  return Answer{.json = {{"dropped", !missing}},
+                .text = table + (missing ? " was not there\n" : " is gone\n")};
+}
+
+Result<Answer> Describe(Client& client, const std::string& table) {
+  const auto info = client.DescribeTable(table);
+  if (!info.ok()) return info.status();
+  Answer answer{.json = {{"options", ToJson(info->options)},
+                         {"steps", info->steps},
+                         {"learning_rate", FloatJson(info->learning_rate)},
+                         {"rows", info->rows()},
+                         {"shards", ordered_json::array()}},
+                .text = {}};
+  TextTable shards({">RANK", ">ROWS", ">SLOTS", ">MEMORY"});
+  for (const ShardDescription& shard : info->shards) {
+    shards.Add({std::to_string(answer.json["shards"].size()), CountText(shard.rows), CountText(shard.slots),
+                BytesText(shard.bytes)});
+    answer.json["shards"].push_back({{"rows", shard.rows}, {"slots", shard.slots}, {"bytes", shard.bytes}});
+  }
+  const TableOptions& options = info->options;
+  answer.text = options.name.str() + ": dim " + std::to_string(options.dim) + ", slots " +
+                std::to_string(options.slots) + ", " + std::string(ToString(options.combiner)) + ", " +
+                std::string(ToString(options.optimizer.kind)) + "\n" + RowsText(info->rows()) + ", " +
+                CountText(info->steps) + " steps, learning rate " + FloatText(info->learning_rate) + "\n" +
+                shards.Text();
+  return answer;
+}
+
+Result<Answer> ShowDigest(Client& client, const std::string& table) {
+  const auto digest = client.Digest(table);
+  if (!digest.ok()) return digest.status();
+  return Answer{
+      .json = {{"digest", digest->digest}, {"rows", digest->rows}, {"steps", digest->steps}},
+      .text = digest->digest + "  " + RowsText(digest->rows) + ", " + CountText(digest->steps) + " steps\n"};
+}
+
+Result<Answer> SetRate(Client& client, const std::string& table, float learning_rate) {
+  if (Status status = client.SetLearningRate(table, learning_rate); !status.ok()) return status;
+  return Answer{.json = {{"learning_rate", FloatJson(learning_rate)}},
+                .text = table + " learns at " + FloatText(learning_rate) + " from its next step on\n"};
+}
+
+Result<Answer> Export(Client& client, const std::string& table, const std::string& folder, bool with_state) {
+  const auto rows = ExportTable(client, table, folder, with_state);
+  if (!rows.ok()) return rows.status();
+  return Answer{.json = {{"rows", *rows}, {"folder", folder}},
+                .text = RowsText(*rows) + " of " + table + " are in " + folder + "\n"};
+}
+
+Result<Answer> Import(Client& client, const std::string& table, const std::string& folder, bool with_state) {
+  const auto rows = ImportTable(client, table, folder, with_state);
+  if (!rows.ok()) return rows.status();
+  return Answer{.json = {{"rows", *rows}},
+                .text = RowsText(*rows) + " of " + folder + " are in " + table + "\n"};
+}
+
+}  // namespace slotwise::ctl

@@ -1,0 +1,42 @@
+// What slotwise-ctl's commands do. Each says what it found in two ways: as JSON, and as text for people.
+// Thread-safety: free functions, for one thread.
+#ifndef SLOTWISE_CLIENT_CTL_COMMANDS_H_
+#define SLOTWISE_CLIENT_CTL_COMMANDS_H_
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "client/ctl/options.h"
+#include "slotwise/client.h"
+
+namespace slotwise::ctl {
+
+struct Answer {
+  nlohmann::ordered_json json;
+  std::string text;
+  bool good = true;  // false: the program exits with 1, though the question was answered
+};
+
+struct ServerFlags {
+  std::string address = "127.0.0.1:7070";
+  double timeout = 30;  // seconds; streams of rows may take longer
+};
+
+// Whether the server serves, and its shape. With `wait`, seconds, it has that long to come to serve. Good only if it
+// serves.
+Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait);
+
+Result<Answer> ShowTables(Client& client);
+Result<Answer> Create(Client& client, const TableOptions& options);
+Result<Answer> Drop(Client& client, const std::string& table, bool missing_ok);
+Result<Answer> Describe(Client& client, const std::string& table);
+Result<Answer> ShowDigest(Client& client, const std::string& table);
+Result<Answer> SetRate(Client& client, const std::string& table, float learning_rate);
+Result<Answer> Export(Client& client, const std::string& table, const std::string& folder, bool with_state);
+Result<Answer> Import(Client& client, const std::string& table, const std::string& folder, bool with_state);
+
+}  // namespace slotwise::ctl
+
+#endif  // SLOTWISE_CLIENT_CTL_COMMANDS_H_

@@ -1,0 +1,206 @@
+// slotwise-ctl: a server's tables from the command line.
+//
+// Exit codes: 0 done; 1 refused, or no answer; 2 a command line that makes no sense. With --json what is written to
+// stdout is one JSON object, {"error": {"code", "message"}} if it was refused.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include "client/ctl/commands.h"
+
+namespace {
+
+using slotwise::Client;
+using slotwise::Result;
+using slotwise::ctl::Answer;
+
+// Rows travel as long as they need; the timeout is for those who wait for an answer.
+constexpr std::chrono::hours kStreamTimeout{24};
+
+struct Flags {
+  slotwise::ctl::ServerFlags server;
+  bool json = false;
+  bool quiet = false;
+  std::optional<double> wait;
+  std::string table;
+  std::string folder;
+  bool with_state = false;
+  bool without_state = false;
+  bool missing_ok = false;
+  float learning_rate = 0;
+  slotwise::ctl::CreateFlags create;
+};
+
+using Command = std::function<Result<Answer>()>;
+
+// Connects first. `timeout`: if not the flags' own.
+Result<Answer> With(const Flags& flags, const std::function<Result<Answer>(Client&)>& command,
+                    std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
+  const auto seconds = std::chrono::duration<double>(flags.server.timeout);
+  const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(seconds);
+  auto client = Client::Connect({flags.server.address}, {.timeout = patience});
+  if (client.ok() && timeout) client = Client::Connect({flags.server.address}, {.timeout = *timeout});
+  if (!client.ok()) return client.status();
+  return command(*client);
+}
+
+CLI::App* AddTableCommand(CLI::App& app, Flags& flags, const std::string& name, const std::string& help) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->add_option("table", flags.table, "the table's name")->required();
+  return command;
+}
+
+void AddStatus(CLI::App& app, Flags& flags, Command& chosen) {
+  CLI::App* status = app.add_subcommand("status", "whether the server serves, its version and ranks");
+  status->add_flag("--quiet,-q", flags.quiet, "say nothing: the exit code is the answer");
+  status->add_option("--wait", flags.wait, "seconds that the server has to come to serve")
+      ->check(CLI::NonNegativeNumber);
+  status->callback([&] { chosen = [&] { return slotwise::ctl::ShowStatus(flags.server, flags.wait); }; });
+}
+
+void AddCreate(CLI::App& app, Flags& flags, Command& chosen) {
+  CLI::App* create =
+      app.add_subcommand("create", "make a table; again with the same options changes nothing");
+  auto& options = flags.create;
+  create->add_option("table", options.name, "its name; may be left out if --file has it");
+  create
+      ->add_option("--file,-f", options.file,
+                   "a TableOptions in protobuf text format; flags change what it says")
+      ->check(CLI::ExistingFile);
+  create->add_option("--dim", options.dim, "elements a row");
+  create->add_option("--slots", options.slots, "bags a sample (1)");
+  create->add_option("--combiner", options.combiner, "sum (default), mean, sqrtn or none");
+  create->add_option("--optimizer", options.optimizer,
+                     "sgd (default), adagrad, ..., or as 'adam { beta1: 0.8 }'");
+  create->add_option("--learning-rate", options.learning_rate, "above 0");
+  create->add_option("--initializer", options.initializer, "as 'uniform { low: -0.1 high: 0.1 }'");
+  create->add_option("--seed", options.seed, "of first values (0)");
+  create->add_option("--initial-rows", options.initial_rows, "rows to make room for at once");
+  create->add_option("--max-rows", options.max_rows, "the most rows over all ranks (2^30)");
+  create->callback([&] {
+    chosen = [&]() -> Result<Answer> {
+      const auto table = OptionsOf(flags.create);
+      if (!table.ok()) return table.status();
+      return With(flags, [&](Client& client) { return slotwise::ctl::Create(client, *table); });
+    };
+  });
+}
+
+void AddTables(CLI::App& app, Flags& flags, Command& chosen) {
+  app.add_subcommand("tables", "all tables and their options")->callback([&] {
+    chosen = [&] { return With(flags, [](Client& client) { return slotwise::ctl::ShowTables(client); }); };
+  });
+  AddTableCommand(app, flags, "describe", "a table's options, rows, memory and steps")->callback([&] {
+    chosen = [&] {
+      return With(flags, [&](Client& client) { return slotwise::ctl::Describe(client, flags.table); });
+    };
+  });
+  AddTableCommand(app, flags, "digest", "a hash of a table's contents, wherever they lie")->callback([&] {
+    chosen = [&] {
+      return With(flags, [&](Client& client) { return slotwise::ctl::ShowDigest(client, flags.table); });
+    };
+  });
+  CLI::App* drop = AddTableCommand(app, flags, "drop", "forget a table and its rows");
+  drop->add_flag("--missing-ok", flags.missing_ok, "a table that is not there is no error");
+  drop->callback([&] {
+    chosen = [&] {
+      return With(flags,
+                  [&](Client& client) { return slotwise::ctl::Drop(client, flags.table, flags.missing_ok); });
+    };
+  });
+  CLI::App* rate =
+      AddTableCommand(app, flags, "set-learning-rate", "a table's learning rate from its next step on");
+  rate->add_option("rate", flags.learning_rate, "above 0")->required();
+  rate->callback([&] {
+    chosen = [&] {
+      return With(flags, [&](Client& client) {
+        return slotwise::ctl::SetRate(client, flags.table, flags.learning_rate);
+      });
+    };
+  });
+}
+
+void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
+  CLI::App* save = AddTableCommand(app, flags, "export", "save a table's rows as a folder of .npy files");
+  save->add_option("folder", flags.folder, "keys.npy, values.npy, state.npy and table.json are put there")
+      ->required();
+  save->add_flag("--with-state", flags.with_state, "also the optimizer's state");
+  save->callback([&] {
+    chosen = [&] {
+      return With(
+          flags,
+          [&](Client& client) {
+            return slotwise::ctl::Export(client, flags.table, flags.folder, flags.with_state);
+          },
+          kStreamTimeout);
+    };
+  });
+  CLI::App* load =
+      AddTableCommand(app, flags, "import", "put a folder's rows into a table, made if it is not there");
+  load->add_option("folder", flags.folder, "what export, or slotwise.rows.save_npy of Python, has saved")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  load->add_flag("--without-state", flags.without_state, "rows get the state of new ones");
+  load->callback([&] {
+    chosen = [&] {
+      return With(
+          flags,
+          [&](Client& client) {
+            return slotwise::ctl::Import(client, flags.table, flags.folder, !flags.without_state);
+          },
+          kStreamTimeout);
+    };
+  });
+}
+
+// What is refused is said on stderr, and to programs on stdout.
+int Refuse(const Flags& flags, const std::string& code, const std::string& message) {
+  if (flags.json) {
+    std::cout << nlohmann::ordered_json{{"error", {{"code", code}, {"message", message}}}}.dump() << "\n";
+  }
+  if (!flags.quiet) std::cerr << "slotwise-ctl: " << code << ": " << message << "\n";
+  return 1;
+}
+
+int Run(const Flags& flags, const Command& chosen) {
+  const auto answer = chosen();
+  if (!answer.ok())
+    return Refuse(flags, std::string(ToString(answer.status().code())), answer.status().message());
+  if (!flags.quiet) std::cout << (flags.json ? answer->json.dump(2) + "\n" : answer->text);
+  return answer->good ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("A Slotwise server's tables from the command line.", "slotwise-ctl");
+  app.footer(
+      "Exit codes: 0 done, 1 refused or no answer, 2 usage. `slotwise-ctl COMMAND --help` explains a "
+      "command.");
+  app.require_subcommand(1);
+  app.fallthrough();  // the options below may also follow the command
+  Flags flags;
+  app.add_option("--server,-s", flags.server.address, "host:port of any rank")->capture_default_str();
+  app.add_option("--timeout", flags.server.timeout, "seconds to wait for an answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--json", flags.json, "write JSON");
+  Command chosen;
+  AddStatus(app, flags, chosen);
+  AddTables(app, flags, chosen);
+  AddCreate(app, flags, chosen);
+  AddRows(app, flags, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    return Run(flags, chosen);
+  } catch (const std::exception& error) {  // a file system that refuses, no memory
+    return Refuse(flags, "INTERNAL", error.what());
+  }
+}

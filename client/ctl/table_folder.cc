@@ -1,0 +1,199 @@
+#include "client/ctl/table_folder.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "client/ctl/npy.h"
+#include "wire/table_options_proto.h"
+
+namespace slotwise::ctl {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr const char* kKeys = "keys.npy";
+constexpr const char* kValues = "values.npy";
+constexpr const char* kState = "state.npy";
+constexpr const char* kTable = "table.json";
+constexpr std::uint64_t kPieceBytes = 16 << 20;
+
+// True if nothing is lost when the folder is replaced.
+bool IsOursOrEmpty(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return false;
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  const bool holds_keys = names.erase(kKeys) > 0;
+  for (const char* name : {kValues, kState, kTable}) names.erase(name);
+  return names.empty() && (holds_keys || fs::is_empty(folder));
+}
+
+// A folder beside another, removed unless it was renamed.
+class FolderBeside {
+ public:
+  FolderBeside(const fs::path& target, const char* what)
+      : path_(target.parent_path() / ("." + target.filename().string() + what + std::to_string(getpid()))) {
+    fs::remove_all(path_);
+  }
+  ~FolderBeside() {
+    std::error_code nobody_to_tell;
+    fs::remove_all(path_, nobody_to_tell);
+  }
+  FolderBeside(const FolderBeside&) = delete;
+  FolderBeside& operator=(const FolderBeside&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+ private:
+  const fs::path path_;
+};
+
+Status WriteFiles(Client& client, const TableDescription& info, const fs::path& folder, bool with_state,
+                  std::uint64_t& rows) {
+  const TableOptions& options = info.options;
+  NpyWriter keys(folder / kKeys, "<u8", std::nullopt);
+  NpyWriter values(folder / kValues, "<f4", options.dim);
+  std::optional<NpyWriter> state;
+  if (with_state) state.emplace(folder / kState, "<f4", StateFloats(options.optimizer.kind, options.dim));
+  const auto take = [&](const RowsView& some) -> Status {
+    keys.Append(some.keys.size(), std::as_bytes(some.keys));
+    values.Append(some.keys.size(), std::as_bytes(some.values));
+    if (state) state->Append(some.keys.size(), std::as_bytes(some.state));
+    return {};
+  };
+  if (Status status = client.Export(options.name.view(), with_state, take); !status.ok()) return status;
+  rows = keys.rows();
+  const ordered_json said{{"options", ToJson(options)}, {"steps", info.steps}, {"rows", rows}};
+  std::ofstream json(folder / kTable);
+  json << said.dump(2) << "\n";
+  json.close();
+  if (!json) return Unavailable("cannot write " + (folder / kTable).string());
+  if (Status status = keys.Close(); !status.ok()) return status;
+  if (Status status = values.Close(); !status.ok()) return status;
+  return state ? state->Close() : Status();
+}
+
+// What table.json says; anything but an object if there is none.
+nlohmann::json Said(const fs::path& path) {
+  std::ifstream file(path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return nlohmann::json::parse(text, nullptr, false);
+}
+
+// With the state of the rows comes the count of steps that it belongs to.
+std::uint64_t SavedSteps(const fs::path& path) {
+  const auto said = Said(path);
+  return said.is_object() && said.contains("steps") && said["steps"].is_number_unsigned()
+             ? said["steps"].get<std::uint64_t>()
+             : 0;
+}
+
+Result<TableOptions> SavedOptions(const fs::path& path, const std::string& table) {
+  const auto said = Said(path);
+  if (!said.is_object() || !said.contains("options")) {
+    return NotFound("there is no table \"" + table + "\", and no " + path.string() + " to make it by");
+  }
+  v1::TableOptions wire;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(said["options"].dump(), &wire);
+  if (!parsed.ok()) return InvalidArgument(path.string() + ": " + std::string(parsed.message()));
+  wire.set_name(table);
+  return FromProto(wire);
+}
+
+Status MakeUnlessThere(Client& client, const std::string& table, const fs::path& saved) {
+  const Status described = client.DescribeTable(table).status();
+  if (described.code() != StatusCode::kNotFound) return described;
+  const auto options = SavedOptions(saved, table);
+  if (!options.ok()) return options.status();
+  return client.CreateTable(*options).status();
+}
+
+template <class T>
+Status Read(NpyReader& from, std::vector<T>& to, std::size_t size) {
+  to.resize(size);
+  return from.Read(std::as_writable_bytes(std::span(to)));
+}
+
+Status SameRows(const char* file, const NpyReader& reader, const NpyReader& keys) {
+  if (reader.shape().rows == keys.shape().rows) return {};
+  return InvalidArgument(std::string(file) + " has " + std::to_string(reader.shape().rows) + " rows, " +
+                         kKeys + " has " + std::to_string(keys.shape().rows));
+}
+
+}  // namespace
+
+ordered_json ToJson(const TableOptions& options) {
+  google::protobuf::util::JsonPrintOptions print;
+  print.preserve_proto_field_names = true;
+  std::string text;
+  const auto status = google::protobuf::util::MessageToJsonString(ToProto(options), &text, print);
+  return status.ok() ? ordered_json::parse(text) : ordered_json();
+}
+
+Result<std::uint64_t> ExportTable(Client& client, const std::string& table, const fs::path& folder,
+                                  bool with_state) {
+  fs::path target = fs::absolute(folder).lexically_normal();
+  if (target.filename().empty()) target = target.parent_path();  // "folder/"
+  if (fs::exists(target) && !IsOursOrEmpty(target)) {
+    return AlreadyExists(target.string() + " is there, and is no saved table");
+  }
+  const auto info = client.DescribeTable(table);
+  if (!info.ok()) return info.status();
+  const FolderBeside fresh(target, ".new-");
+  fs::create_directories(fresh.path());
+  std::uint64_t rows = 0;
+  if (Status status = WriteFiles(client, *info, fresh.path(), with_state, rows); !status.ok()) return status;
+  const FolderBeside old(target, ".old-");
+  if (fs::exists(target)) fs::rename(target, old.path());
+  fs::rename(fresh.path(), target);
+  return rows;
+}
+
+Result<std::uint64_t> ImportTable(Client& client, const std::string& table, const fs::path& folder,
+                                  bool with_state) {
+  auto keys = NpyReader::Open(folder / kKeys, "<u8", false);
+  if (!keys.ok()) return keys.status();
+  auto values = NpyReader::Open(folder / kValues, "<f4", true);
+  if (!values.ok()) return values.status();
+  if (Status status = SameRows(kValues, *values, *keys); !status.ok()) return status;
+  std::optional<NpyReader> state;
+  if (with_state && fs::exists(folder / kState)) {
+    auto opened = NpyReader::Open(folder / kState, "<f4", true);
+    if (!opened.ok()) return opened.status();
+    if (Status status = SameRows(kState, *opened, *keys); !status.ok()) return status;
+    state.emplace(std::move(*opened));
+  }
+  if (Status status = MakeUnlessThere(client, table, folder / kTable); !status.ok()) return status;
+
+  const std::uint64_t dim = *values->shape().width;
+  const std::uint64_t state_size = state ? *state->shape().width : 0;
+  const std::uint64_t each =
+      std::max<std::uint64_t>(1, kPieceBytes / (sizeof(Key) + sizeof(float) * (dim + state_size)));
+  const std::uint64_t steps = state ? SavedSteps(folder / kTable) : 0;
+  std::vector<Key> some_keys;
+  std::vector<float> some_values;
+  std::vector<float> some_state;
+  std::uint64_t given = 0;
+  for (std::uint64_t first = 0; first < keys->shape().rows; first += each) {
+    const std::uint64_t count = std::min(each, keys->shape().rows - first);
+    if (Status status = Read(*keys, some_keys, count); !status.ok()) return status;
+    if (Status status = Read(*values, some_values, count * dim); !status.ok()) return status;
+    if (state) {
+      if (Status status = Read(*state, some_state, count * state_size); !status.ok()) return status;
+    }
+    const auto imported =
+        client.Import(table, {.keys = some_keys, .values = some_values, .state = some_state}, steps);
+    if (!imported.ok()) return imported.status();
+    given += *imported;
+  }
+  return given;
+}
+
+}  // namespace slotwise::ctl

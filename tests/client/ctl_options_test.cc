@@ -1,0 +1,71 @@
+// Flags and text files become a table's options, and complaints name their place.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "client/ctl/options.h"
+#include "client/ctl/text_table.h"
+
+namespace slotwise::ctl {
+namespace {
+
+TEST(OptionsOf, TakesFlagsAlone) {
+  const auto options = OptionsOf({.name = "ads",
+                                  .file = {},
+                                  .dim = 16,
+                                  .slots = 3,
+                                  .combiner = "mean",
+                                  .optimizer = "adam { beta1: 0.5 }",
+                                  .initializer = "normal { deviation: 2 }",
+                                  .learning_rate = 0.25F,
+                                  .seed = 7,
+                                  .initial_rows = 8,
+                                  .max_rows = 9});
+  ASSERT_TRUE(options.ok()) << options.status().message();
+  EXPECT_EQ(options->name.view(), "ads");
+  EXPECT_EQ(options->combiner, Combiner::kMean);
+  EXPECT_EQ(options->optimizer.kind, OptimizerKind::kAdam);
+  EXPECT_EQ(options->optimizer.beta1, 0.5F);
+  EXPECT_EQ(options->optimizer.beta2, 0.999F);
+  EXPECT_EQ(options->initializer.deviation, 2.0F);
+  EXPECT_EQ(options->initializer.seed, 7u);
+  EXPECT_EQ(options->max_rows, 9u);
+}
+
+TEST(OptionsOf, LetsFlagsChangeWhatAFileSays) {
+  const std::string path = testing::TempDir() + "slotwise_options_" + std::to_string(getpid()) + ".pbtxt";
+  std::ofstream(path) << "name: 'ads' dim: 4\noptimizer { learning_rate: 0.5 adagrad { epsilon: 1e-3 } }\n";
+  const auto options = OptionsOf({.file = path, .dim = 5, .optimizer = "sgd"});
+  ASSERT_TRUE(options.ok()) << options.status().message();
+  EXPECT_EQ(options->name.view(), "ads");
+  EXPECT_EQ(options->dim, 5u);
+  EXPECT_EQ(options->optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(options->optimizer.learning_rate, 0.5F);
+
+  std::ofstream(path) << "dim: 4\nslts: 3\n";
+  EXPECT_EQ(OptionsOf({.file = path}).status().message().find(path + ":2:"), 0u)
+      << OptionsOf({.file = path}).status().message();
+  std::remove(path.c_str());
+}
+
+TEST(OptionsOf, RefusesByTheFlagsName) {
+  const auto message = [](const CreateFlags& flags) { return OptionsOf(flags).status().message(); };
+  EXPECT_EQ(message({.name = "ads", .combiner = "max"}), "--combiner: there is no \"max\"");
+  EXPECT_EQ(message({.name = "ads", .optimizer = "adamw"}).find("--optimizer:1:"), 0u);
+  EXPECT_EQ(message({.name = "ads", .dim = 0, .learning_rate = 1.0F}).find("dim is 0"), 0u);
+}
+
+TEST(TextTable, AlignsItsColumns) {
+  TextTable table({"NAME", ">ROWS", "KIND"});
+  table.Add({"ads", "5", "cpu"});
+  table.Add({"longer", "12,345", "x"});
+  EXPECT_EQ(table.Text(), "NAME      ROWS  KIND\nads          5  cpu\nlonger  12,345  x\n");
+  EXPECT_EQ(CountText(0) + " " + CountText(999) + " " + CountText(1234567), "0 999 1,234,567");
+  EXPECT_EQ(BytesText(100) + ", " + BytesText(1536) + ", " + BytesText(std::uint64_t{3} << 40),
+            "100 B, 1.5 KiB, 3.0 TiB");
+}
+
+}  // namespace
+}  // namespace slotwise::ctl

@@ -1,0 +1,126 @@
+"""slotwise-ctl against real servers: what it says, what it does, how it exits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import slotwise
+import slotwise.rows
+from slotwise_cluster import Cluster, server_binary
+
+SEED = 20261121
+
+
+def ctl(cluster: Cluster | None, *arguments: str, code: int = 0, address: str = "") -> Any:
+    """Runs slotwise-ctl with --json and expects an exit code; what it wrote."""
+    address = address or (cluster.ranks[-1].address if cluster else "")
+    done = run("--server", address, "--json", *arguments)
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+    return json.loads(done.stdout) if done.stdout else None
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_a_tables_life(cluster: Cluster, tmp_path: Path) -> None:
+    made = ctl(cluster, "create", "life", "--dim", "4", "--optimizer", "adagrad", "--learning-rate", "0.5")
+    assert made["created"] and made["options"]["dim"] == 4
+    assert made["options"]["optimizer"]["learning_rate"] == 0.5
+    again = ctl(cluster, "create", "life", "--dim", "4", "--optimizer", "adagrad", "--learning-rate", "0.5")
+    assert not again["created"]
+    other = ctl(cluster, "create", "life", "--dim", "5", "--learning-rate", "0.5", code=1)
+    assert other["error"]["code"] == "ALREADY_EXISTS"
+
+    (tmp_path / "t.pbtxt").write_text('name: "filed" dim: 3 optimizer { learning_rate: 1 sgd {} }')
+    assert ctl(cluster, "create", "--file", str(tmp_path / "t.pbtxt"))["options"]["name"] == "filed"
+    names = [table["name"] for table in ctl(cluster, "tables")["tables"]]
+    assert "life" in names and "filed" in names
+
+    described = ctl(cluster, "describe", "life")
+    assert described["rows"] == 0 and len(described["shards"]) == len(cluster.ranks)
+    digest = ctl(cluster, "digest", "life")
+    assert (digest["digest"], digest["rows"], digest["steps"]) == cluster.digest("life")
+
+    assert ctl(cluster, "set-learning-rate", "life", "0.25") == {"learning_rate": 0.25}
+    assert ctl(cluster, "describe", "life")["learning_rate"] == 0.25
+    assert ctl(cluster, "set-learning-rate", "life", "0", code=1)["error"]["code"] == "INVALID_ARGUMENT"
+
+    for name in ("life", "filed"):
+        assert ctl(cluster, "drop", name) == {"dropped": True}
+    assert ctl(cluster, "drop", "life", code=1)["error"]["code"] == "NOT_FOUND"
+    assert ctl(cluster, "drop", "life", "--missing-ok") == {"dropped": False}
+
+
+def test_status_says_serving_and_the_ranks(cluster: Cluster) -> None:
+    status = ctl(cluster, "status")
+    assert status["status"] == "SERVING"
+    assert [rank["address"] for rank in status["ranks"]] == [rank.address for rank in cluster.ranks]
+    quiet = run("status", "--quiet", "--wait", "5", "--server", cluster.ranks[0].address)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_text_is_for_people(cluster: Cluster) -> None:
+    name = cluster.create(dim=8)
+    address = cluster.ranks[0].address
+    lines = run("tables", "--server", address).stdout.splitlines()
+    assert lines[0].split()[:3] == ["NAME", "DIM", "SLOTS"]
+    row = next(line for line in lines if line.startswith(name))
+    assert row.index("sum") == lines[0].index("COMBINER")
+    for command in ("status", "describe", "digest"):
+        arguments = [command] if command == "status" else [command, name]
+        done = run(*arguments, "--server", address)
+        assert done.returncode == 0 and done.stdout.endswith("\n"), done.stderr
+
+
+def test_exit_codes_tell_usage_from_refusal() -> None:
+    nobody = "127.0.0.1:1"
+    assert run("--help").returncode == 0
+    assert run("create", "--help").returncode == 0
+    for usage in ([], ["frobnicate"], ["describe"], ["tables", "--timeout", "-1"], ["status", "--wait", "x"]):
+        assert run(*usage).returncode == 2, usage
+    assert ctl(None, "status", address=nobody, code=1)["error"]["code"] == "UNAVAILABLE"
+    assert ctl(None, "status", "--wait", "0.3", address=nobody, code=1)["error"]["code"] == "UNAVAILABLE"
+    quiet = run("status", "--quiet", "--server", nobody)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (1, "", "")
+    assert "UNAVAILABLE" in run("tables", "--server", nobody, "--timeout", "0.3").stderr
+
+
+@pytest.mark.parametrize("optimizer", [slotwise.SGD(lr=0.5), slotwise.Adam(lr=0.1)], ids=["sgd", "adam"])
+def test_rows_saved_and_loaded_are_the_same(
+    cluster: Cluster, tmp_path: Path, optimizer: slotwise.SGD | slotwise.Adam
+) -> None:
+    print(f"seed {SEED}")
+    random = np.random.default_rng(SEED)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        for name in ("saved", "loaded"):
+            ps.drop_table(name, missing_ok=True)
+        ps.create_table("saved", dim=24, optimizer=optimizer)
+        keys = random.integers(0, 2**64, 20_000, dtype=np.uint64)
+        ps.push("saved", keys, None, random.normal(size=(20_000, 24)).astype(np.float32))
+        folder = str(tmp_path / "rows")
+        rows = ctl(cluster, "export", "saved", folder, "--with-state")["rows"]
+        assert rows == len(np.unique(keys))
+        files = {name: np.load(tmp_path / "rows" / f"{name}.npy") for name in ("keys", "values", "state")}
+        assert files["keys"].dtype == np.uint64 and files["values"].shape == (rows, 24)
+        np.testing.assert_array_equal(np.sort(files["keys"]), np.unique(keys))
+        np.testing.assert_array_equal(files["values"], ps.lookup("saved", files["keys"], train=False))
+
+        assert ctl(cluster, "import", "loaded", folder)["rows"] == rows
+        assert ctl(cluster, "import", "loaded", folder)["rows"] == rows
+        assert ps.digest("loaded") == ps.digest("saved")  # rows, state and steps
+        ps.drop_table("loaded")
+        assert slotwise.rows.load_npy(ps, "loaded", folder) == rows
+        assert ps.digest("loaded").digest == ps.digest("saved").digest
+        slotwise.rows.save_npy(ps, "saved", tmp_path / "by_python", with_state=True)
+        ps.drop_table("loaded")
+        assert ctl(cluster, "import", "loaded", str(tmp_path / "by_python"))["rows"] == rows
+        assert ps.digest("loaded").digest == ps.digest("saved").digest
+        assert ctl(cluster, "export", "saved", str(tmp_path), code=1)["error"]["code"] == "ALREADY_EXISTS"
+        assert ctl(cluster, "import", "loaded", str(tmp_path), code=1)["error"]["code"] == "NOT_FOUND"
