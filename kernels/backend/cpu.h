@@ -46,16 +46,14 @@ struct CpuBackend {
 
   template <class Index, class F>
   static void ForEach(Queue& queue, Index n, F f) {
-    InParallel(queue, n, kGrain, [&](Index begin, Index end) {
-      for (Index i = begin; i < end; ++i) f(i);
-    });
+    InParallel(queue, n, kGrain, [&](Index begin, Index end) { InOrder(begin, end, f, f); });
   }
 
   template <class F>
   static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
     const std::uint32_t grain = std::max<std::uint32_t>(1, kGrain / (dim + 1));
     InParallel(queue, n, grain, [&](std::uint32_t begin, std::uint32_t end) {
-      for (std::uint32_t i = begin; i < end; ++i) f(body::SerialTile{}, i);
+      InOrder(begin, end, f, [&](std::uint32_t i) { f(body::SerialTile{}, i); });
     });
   }
 
@@ -125,6 +123,20 @@ struct CpuBackend {
  private:
   // Steps of simple work that are worth a task.
   static constexpr std::uint32_t kGrain = 4096;
+
+  // visit(i) for i in [begin, end); a body that prefetches is told of each index kAhead before.
+  template <class Index, class Body, class Visit>
+  static void InOrder(Index begin, Index end, const Body& body, const Visit& visit) {
+    if constexpr (requires { body.Prefetch(begin); }) {
+      const Index ahead = std::min<Index>(Body::kAhead, end - begin);
+      for (Index i = begin; i < begin + ahead; ++i) body.Prefetch(i);
+      for (; begin < end - ahead; ++begin) {
+        body.Prefetch(begin + ahead);
+        visit(begin);
+      }
+    }
+    for (; begin < end; ++begin) visit(begin);
+  }
 
   // Small work stays on this thread: waking another takes longer than doing it.
   template <class Index, class F>

@@ -54,6 +54,9 @@ struct TableRef {
     return RowIndex{static_cast<std::uint32_t>(slots[slot].row)};
   }
 
+  // Where the key's search begins: most end in that cache line.
+  void Prefetch(Key key) const { PrefetchBytes(&slots[Begin(Value(key))], sizeof(Slot)); }
+
   // The key's row, or kNoRow. REQUIRES: nobody adds during the launch.
   SLOTWISE_HD RowIndex Find(Key key) const {
     const std::uint64_t wanted = Value(key);
@@ -111,6 +114,9 @@ struct TableRef {
 
 // The bodies of launches, each over an index.
 
+// How many searches are under way at once on the CPU: about as many as its caches can wait for, and some.
+inline constexpr std::uint32_t kProbesAhead = 20;
+
 // Rows that were handed out, in no order, and their keys.
 struct NewRowsRef {
   Key* keys;
@@ -127,6 +133,9 @@ struct FindRows {
   const Key* keys;
   RowIndex* rows;
   SLOTWISE_HD void operator()(std::uint32_t i) const { rows[i] = table.Find(keys[i]); }
+
+  static constexpr std::uint32_t kAhead = kProbesAhead;
+  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[i]); }
 };
 
 struct RowIsThere {
@@ -172,6 +181,9 @@ struct AddKeys {
     rows.keys[n] = key;
     rows.rows[n] = row;
   }
+
+  static constexpr std::uint32_t kAhead = kProbesAhead;
+  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[absent[i]]); }
 };
 
 // Erases keys[i]: its slot is dead, its row free to be handed out again.
@@ -241,6 +253,11 @@ struct Rehash {
   SLOTWISE_HD void operator()(std::uint64_t slot) const {
     if (!from.Live(slot)) return;
     to.slots[to.template Claim<Atomics>(from.KeyAt(slot)).slot].row = from.slots[slot].row;
+  }
+
+  static constexpr std::uint64_t kAhead = kProbesAhead;
+  void Prefetch(std::uint64_t slot) const {
+    if (from.Live(slot)) to.Prefetch(from.KeyAt(slot));
   }
 };
 

@@ -30,6 +30,17 @@ struct PoolBags {
     }
   }
 
+  // Of a long bag only the beginning: the processor itself then sees far enough ahead.
+  static constexpr std::uint32_t kAhead = 3;
+  void Prefetch(std::uint32_t bag) const {
+    constexpr std::uint32_t kMost = 8;
+    const std::uint32_t begin = offsets[bag];
+    const std::uint32_t keys = offsets[bag + 1] - begin;
+    for (std::uint32_t i = begin; i < begin + (keys < kMost ? keys : kMost); ++i) {
+      if (rows[i] != kNoRow) PrefetchBytes(table.Record(rows[i]), table.dim * sizeof(float));
+    }
+  }
+
  private:
   template <class Tile, class Weigh>
   SLOTWISE_HD void Pool(Tile tile, std::uint32_t bag, Weigh weigh) const {

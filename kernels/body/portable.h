@@ -7,6 +7,7 @@
 #ifndef SLOTWISE_KERNELS_BODY_PORTABLE_H_
 #define SLOTWISE_KERNELS_BODY_PORTABLE_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #ifdef __CUDACC__
@@ -25,6 +26,19 @@ struct SerialTile {
   SLOTWISE_HD static constexpr std::uint32_t lane() { return 0; }
   SLOTWISE_HD static constexpr void Sync() {}
 };
+
+// For the CPU alone: asks for the cache lines of data that will be read soon. A body of a launch may have a
+// `Prefetch(i)` and a `kAhead`: the CPU backend calls it that many indices before it calls the body with i, so that
+// memory is under way while others are worked on. On CUDA other warps fill that time, and nobody calls it.
+inline void PrefetchBytes(const void* data, std::size_t bytes) {
+  constexpr std::size_t kCacheLineBytes = 64;
+  const char* begin = static_cast<const char*>(data);
+  for (std::size_t at = 0; at < bytes; at += kCacheLineBytes) {
+    __builtin_prefetch(begin + at);
+    asm volatile(
+        "");  // a function that only prefetches has no effect in GCC's eyes, which would drop calls to it
+  }
+}
 
 // This lane's elements of a chunk that lies wholly within the row ...
 template <class Tile>

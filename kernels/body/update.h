@@ -74,6 +74,7 @@ struct BagGradients {
   SLOTWISE_HD const float* operator()(std::uint32_t i) const {
     return gradients + static_cast<std::size_t>(bags[i]) * dim;
   }
+  void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i), dim * sizeof(float)); }
 };
 
 // The gradient of each occurrence otherwise: (bag gradient · weight) / divisor, and nothing where the divisor is 0.
@@ -101,6 +102,7 @@ struct ScaledGradients {
     return {gradients + static_cast<std::size_t>(bag) * dim, cancelled ? 0.0F : weight,
             cancelled ? 1.0F : divisor};
   }
+  void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i).gradient, dim * sizeof(float)); }
 };
 
 // sum[k] = source(0) + source(1) + ... + source(count - 1), this lane's elements of the chunk. REQUIRES: count >= 1.
@@ -176,6 +178,17 @@ struct UpdateShortRows {
     const std::uint32_t begin = segments.begin[segment];
     UpdateRow(tile, rule, table.Record(segments.Row(segment)), table.dim, length,
               [&](std::uint32_t i) { return source(begin + i); });
+  }
+
+  // Of a long segment only the beginning, as in pooling.
+  static constexpr std::uint32_t kAhead = 4;
+  void Prefetch(std::uint32_t segment) const {
+    constexpr std::uint32_t kMost = 8;
+    const std::uint32_t length = segments.Length(segment);
+    if (length > kSumBlock) return;
+    PrefetchBytes(table.Record(segments.Row(segment)), table.stride * sizeof(float));
+    const std::uint32_t begin = segments.begin[segment];
+    for (std::uint32_t i = 0; i < (length < kMost ? length : kMost); ++i) source.Prefetch(begin + i);
   }
 };
 
