@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import StartCluster
 from slotwise_cluster import MPI_ENVIRONMENT, server_binary
 
 EMBEDDING = "embedding --rows 3000 --dim 20 --slots 3 --hot 4 --batch 50".split()
@@ -111,3 +112,17 @@ def test_a_report_that_cannot_be_written_is_an_error() -> None:
     ended = run_bench(*TABLE, "--no-peers", "--repeats", "1", "--json", "/nowhere/report.json")
     assert ended.returncode == 1
     assert "/nowhere/report.json" in ended.stderr
+
+
+def test_rpc_reports_rows_and_redis_where_it_is(tmp_path: Path) -> None:
+    small = "rpc --rows 5000 --request 100 --requests 30".split()
+    report = report_of(tmp_path, *small)
+    assert report["results"][0]["keys"] == 3000
+    redis = [peer["name"] for peer in report["results"][0]["peers"]]
+    assert any("no Redis" in note for note in report["notes"]) if not redis else "Redis" in redis[0]
+
+
+def test_rpc_measures_a_server_that_is_named(tmp_path: Path, start_cluster: StartCluster) -> None:
+    server = start_cluster(2).ranks[0].address
+    small = "rpc --rows 5000 --request 700 --requests 30 --no-peers".split()
+    assert report_of(tmp_path, *small, "--server", server)["options"]["server"] == server

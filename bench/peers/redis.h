@@ -1,0 +1,52 @@
+// The peer Redis: a redis-server of its own on a free port of 127.0.0.1, asked by redis-benchmark for many values at
+// once, as one would who kept embedding rows in it.
+//
+// Thread-safety: one thread at a time. The server ends with the object.
+#ifndef SLOTWISE_BENCH_PEERS_REDIS_H_
+#define SLOTWISE_BENCH_PEERS_REDIS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace slotwise::bench {
+
+class RedisPeer {
+ public:
+  struct Options {
+    std::uint32_t rows = 100'000;  // keys in the server
+    std::uint32_t row_bytes = 256;
+    std::uint32_t keys_a_request = 100;
+    std::uint32_t pipeline = 16;
+    std::uint32_t connections = 8;
+  };
+
+  // A server with `rows` values, one of which was read back and compared. Null, and why, if redis-server,
+  // redis-benchmark or redis-cli is missing.
+  static std::unique_ptr<RedisPeer> Start(const Options& options, std::string& why_not);
+  ~RedisPeer();
+  RedisPeer(const RedisPeer&) = delete;
+  RedisPeer& operator=(const RedisPeer&) = delete;
+
+  // Fetches `rows` values by MGET; how many seconds that took, by redis-benchmark's own clock. Throws
+  // std::runtime_error if it says none.
+  double Fetch(double rows);
+
+  // Processor time that the server and all of its clients have taken so far.
+  double CpuSeconds() const;
+
+  std::string description() const;
+
+ private:
+  explicit RedisPeer(const Options& options) : options_(options) {}
+
+  const Options options_;
+  pid_t server_ = -1;
+  int port_ = 0;
+};
+
+}  // namespace slotwise::bench
+
+#endif  // SLOTWISE_BENCH_PEERS_REDIS_H_

@@ -1,0 +1,329 @@
+// slotwise-bench rpc: rows over a loopback socket, by the C++ client against a server, beside Redis doing the like.
+//
+// The server is a rank in this process unless one is named. Both contenders get the same processors, two unless
+// --threads says otherwise, for client and server together. What is fetched is a row a key (256 B at dim 64), unpooled.
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstdio>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bench/peers/redis.h"
+#include "bench/subcommand.h"
+#include "bench/timing.h"
+#include "server/engine/engine.h"
+#include "server/rpc/rpc_server.h"
+#include "slotwise/client.h"
+
+namespace slotwise::bench {
+namespace {
+
+struct RpcBenchOptions : CommonOptions {
+  std::string server;
+  std::uint32_t rows = 100'000;
+  std::uint32_t dim = 64;
+  std::uint32_t request = 8192;
+  std::uint32_t in_flight = 4;
+  std::uint32_t requests = 400;
+  ClientOptions client{.channels_per_rank = 2, .threads = 2};
+};
+
+// This process, and those it starts, keep to the first few of the processors they may use.
+int KeepToProcessors(int most) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return most;
+  cpu_set_t kept;
+  CPU_ZERO(&kept);
+  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&kept) < most; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &kept);
+  }
+  sched_setaffinity(0, sizeof(kept), &kept);
+  return CPU_COUNT(&kept);
+}
+
+// One rank, at a free port of 127.0.0.1.
+class LocalServer {
+ public:
+  explicit LocalServer(int threads) : device_(MakeCpuDevice(threads)) {
+    rpc_ = Must(RpcServer::Start({}, engine_), "no server");
+    address_ = "127.0.0.1:" + std::to_string(rpc_->port());
+    rpc_->Open({.version = "bench", .ranks = {{address_, "cpu"}}, .rank = Rank{0}});
+    run_ = std::thread([this] { engine_.Run(); });
+  }
+  ~LocalServer() {
+    engine_.RequestStop();
+    run_.join();
+    rpc_.reset();
+  }
+  LocalServer(const LocalServer&) = delete;
+  LocalServer& operator=(const LocalServer&) = delete;
+
+  const std::string& address() const { return address_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Collective> collective_ = MakeSoloCollective();
+  Engine engine_{*device_, *collective_, {}};
+  std::unique_ptr<RpcServer> rpc_;
+  std::string address_;
+  std::thread run_;
+};
+
+Key KeyOf(std::uint32_t row) { return Key{(row + 1) * 0x9E3779B97F4A7C15ULL}; }
+float ValueOf(std::uint32_t row, std::uint32_t element) {
+  return static_cast<float>(row % 4096 * 64 + element % 64);
+}
+
+TableOptions Table(const RpcBenchOptions& o) {
+  TableOptions table;
+  table.name = TableName("slotwise-bench-rpc");
+  table.dim = o.dim;
+  table.combiner = Combiner::kNone;
+  table.optimizer.learning_rate = 1;
+  table.initializer.low = table.initializer.high = 0;
+  table.initial_rows = o.rows;
+  return table;
+}
+
+// Rows that begin as zeros and learn at rate 1 become what their gradients take away from them.
+void Fill(Client& client, const RpcBenchOptions& o, const TableOptions& table) {
+  static_cast<void>(client.DropTable(table.name.view()));  // of a run that was broken off
+  Must(client.CreateTable(table), "cannot make the table");
+  std::vector<Key> keys(o.rows);
+  std::vector<float> gradients(std::size_t{o.rows} * o.dim);
+  for (std::uint32_t row = 0; row < o.rows; ++row) {
+    keys[row] = KeyOf(row);
+    for (std::uint32_t e = 0; e < o.dim; ++e) gradients[std::size_t{row} * o.dim + e] = -ValueOf(row, e);
+  }
+  Must(client.Push(table.name.view(), {keys, {}}, gradients), "cannot fill the table");
+}
+
+// Lookups of `request` keys each, `in_flight` at any time.
+class Traffic {
+ public:
+  Traffic(Client& client, const RpcBenchOptions& o, std::string table)
+      : client_(client), o_(o), table_(std::move(table)), lanes_(o.in_flight) {
+    std::mt19937_64 random(o.seed);
+    for (Lane& lane : lanes_) {
+      lane.out.resize(std::size_t{o.request} * o.dim);
+      for (Batch& batch : lane.batches) {
+        batch.rows.resize(o.request);
+        for (std::uint32_t& row : batch.rows) row = static_cast<std::uint32_t>(random() % o.rows);
+        for (const std::uint32_t row : batch.rows) batch.keys.push_back(KeyOf(row));
+      }
+    }
+  }
+
+  // Returns once `requests` were answered. Throws if one was refused.
+  void Run(std::uint32_t requests) {
+    {
+      const std::lock_guard lock(mutex_);
+      to_send_ = requests;
+      to_answer_ = requests;
+    }
+    for (Lane& lane : lanes_) Send(lane);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return to_answer_ == 0; });
+    Must(failure_.ok(), "lookup: " + failure_.message());
+  }
+
+  // Whether all lanes hold the values of the rows that they asked for last.
+  bool Right() const {
+    return std::ranges::all_of(lanes_, [this](const Lane& lane) { return Right(lane); });
+  }
+
+ private:
+  struct Batch {
+    std::vector<std::uint32_t> rows;
+    std::vector<Key> keys;
+  };
+  // Asks for its batches in turn, so that not all rows are in the cache.
+  struct Lane {
+    std::array<Batch, 8> batches;
+    std::size_t turns = 0;
+    std::vector<float> out;
+  };
+
+  bool Right(const Lane& lane) const {
+    const Batch& asked = lane.batches[(lane.turns - 1) % lane.batches.size()];
+    for (std::size_t i = 0; i < asked.rows.size(); ++i) {
+      for (std::uint32_t e = 0; e < o_.dim; ++e) {
+        if (lane.out[i * o_.dim + e] != ValueOf(asked.rows[i], e)) return false;
+      }
+    }
+    return true;
+  }
+
+  void Send(Lane& lane) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (to_send_ == 0) return;
+      --to_send_;
+    }
+    const Batch& batch = lane.batches[lane.turns++ % lane.batches.size()];
+    client_.LookupAsync(table_, {batch.keys, {}}, LookupMode::kEval, lane.out,
+                        [this, &lane](const Status& status) {
+                          {
+                            const std::lock_guard lock(mutex_);
+                            if (!status.ok()) failure_ = status;
+                          }
+                          Send(lane);
+                          const std::lock_guard lock(mutex_);  // last: after it, Run may return
+                          if (--to_answer_ == 0) changed_.notify_all();
+                        });
+  }
+
+  Client& client_;
+  const RpcBenchOptions& o_;
+  const std::string table_;
+  std::vector<Lane> lanes_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint32_t to_send_ = 0;
+  std::uint32_t to_answer_ = 0;
+  Status failure_;
+};
+
+nlohmann::ordered_json OptionsToJson(const RpcBenchOptions& o) {
+  auto json = ToJson(static_cast<const CommonOptions&>(o));
+  json.update({{"server", o.server},
+               {"rows", o.rows},
+               {"dim", o.dim},
+               {"request", o.request},
+               {"in_flight", o.in_flight},
+               {"requests", o.requests},
+               {"channels", o.client.channels_per_rank},
+               {"client_threads", o.client.threads}});
+  return json;
+}
+
+// Of this process.
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+// Contenders that are timed, and the processor time that they took, which says more on a machine that others use too.
+class Times {
+ public:
+  void Add(std::string name, std::function<double()> run, std::function<double()> cpu) {
+    const std::size_t index = cpu_.size();
+    cpu_.emplace_back();
+    contenders_.push_back({std::move(name),
+                           [this, index, run = std::move(run), cpu = std::move(cpu)] {
+                             const double before = cpu();
+                             const double seconds = run();
+                             cpu_[index].push_back(cpu() - before);
+                             return seconds;
+                           },
+                           {}});
+  }
+  void Take(int repeats) { TakeTurns(repeats, contenders_); }
+
+  const std::vector<double>& seconds(std::size_t index) const { return contenders_[index].seconds; }
+  // Of a run.
+  double Cpu(std::size_t index) const { return Quantile(cpu_[index], 0.5); }
+
+ private:
+  std::vector<Contender> contenders_;
+  std::vector<std::vector<double>> cpu_;
+};
+
+std::string Rounded(double value) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.3g", value);
+  return text.data();
+}
+
+Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
+  Must(collective.size() == 1,
+       "rpc runs alone: for a server of several ranks start one, and name it with --server");
+  const int processors = KeepToProcessors(o.threads > 0 ? o.threads : 2);
+  const Place place = MakePlace(o, collective);
+  std::unique_ptr<LocalServer> local;
+  if (o.server.empty()) local = std::make_unique<LocalServer>(place.threads);
+  Client client = Must(Client::Connect({local ? local->address() : o.server}, o.client), "cannot connect");
+  const TableOptions table = Table(o);
+  Fill(client, o, table);
+  Traffic traffic(client, o, table.name.str());
+  traffic.Run(o.in_flight);
+  Must(traffic.Right(), "wrong result: a row is not what was pushed");
+
+  const double rows = static_cast<double>(o.requests) * o.request;
+  const double bytes = rows * o.dim * sizeof(float);
+  Times times;
+  times.Add(
+      "lookup", [&] { return SecondsOf([&] { traffic.Run(o.requests); }); }, CpuSeconds);
+  std::string why_not = "--no-peers";
+  const auto redis =
+      o.peers ? RedisPeer::Start({.rows = o.rows, .row_bytes = o.dim * std::uint32_t{sizeof(float)}}, why_not)
+              : nullptr;
+  if (redis) {
+    times.Add(
+        redis->description(), [&] { return redis->Fetch(rows); }, [&] { return redis->CpuSeconds(); });
+  }
+  times.Take(o.repeats);
+  Must(traffic.Right(), "wrong result: a row is not what was pushed");
+  static_cast<void>(client.DropTable(table.name.view()));
+
+  Line line{.name = "lookup",
+            .keys = rows,
+            .seconds = times.seconds(0),
+            .bytes = 2 * bytes,  // read and written once
+            .floor_seconds = 0,
+            .peers = {}};
+  if (redis) line.peers.push_back({redis->description(), processors, times.seconds(1)});
+  Report report;
+  report.benchmark = "rpc";
+  report.title = "rows of dim " + std::to_string(o.dim) + " over loopback gRPC, requests of " +
+                 std::to_string(o.request) + " keys, " + std::to_string(o.in_flight) + " in flight";
+  report.options = OptionsToJson(o);
+  report.device = place.device->Name();
+  report.threads = processors;
+  report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
+  line.floor_seconds = line.bytes / report.copy_bytes_per_second;
+  report.random_lines_per_second = place.memory->LinesPerSecond();
+  report.lines.push_back(line);
+  const double seconds = Quantile(line.seconds, 0.5);
+  report.notes.push_back("payload " + Rounded(bytes / seconds / 1e9) +
+                         " GB/s; the floor is one copy of it in memory; client and server share " +
+                         std::to_string(processors) + " processors");
+  std::string cpu = "processor time a row: ours " + Rounded(times.Cpu(0) / rows * 1e9) + " ns";
+  if (!o.server.empty()) cpu += " (the client's alone)";
+  if (redis) cpu += ", Redis and its client " + Rounded(times.Cpu(1) / rows * 1e9) + " ns";
+  report.notes.push_back(cpu);
+  if (!redis) report.notes.push_back("no Redis beside it: " + why_not);
+  return report;
+}
+
+}  // namespace
+
+Subcommand AddRpc(CLI::App& parent) {
+  auto options = std::make_shared<RpcBenchOptions>();
+  CLI::App* app = parent.add_subcommand("rpc", "rows over a loopback socket by the C++ client, beside Redis");
+  AddCommonOptions(*app, *options);
+  app->add_option("--server", options->server, "host:port of a rank; empty: one in this process");
+  app->add_option("--rows", options->rows, "rows in the table")->check(CLI::Range(1, 1 << 28));
+  app->add_option("--dim", options->dim, "elements a row")->check(CLI::Range(1, 4096));
+  app->add_option("--request", options->request, "keys a lookup")->check(CLI::PositiveNumber);
+  app->add_option("--in-flight", options->in_flight, "lookups at any time")->check(CLI::PositiveNumber);
+  app->add_option("--requests", options->requests, "lookups a timed run")->check(CLI::PositiveNumber);
+  app->add_option("--channels", options->client.channels_per_rank, "connections")->check(CLI::PositiveNumber);
+  app->add_option("--client-threads", options->client.threads, "of the client")->check(CLI::PositiveNumber);
+  return {app, options, [options](Collective& collective) { return RunRpc(*options, collective); }};
+}
+
+}  // namespace slotwise::bench
