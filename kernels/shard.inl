@@ -436,16 +436,17 @@ class ShardOn final : public Shard {
     return divisors;
   }
 
+  // Long segments are summed first: that takes memory, and no row may have moved if it cannot be had.
   template <class Optimizer, class Source>
   void UpdateFrom(const body::Segments& segments, Source source, const body::UpdateRule<Optimizer>& rule) {
-    B::ForEachTile(queue_, segments.segments, options_.dim,
-                   body::UpdateShortRows<Optimizer, Source>{segments, source, table_.values(), rule});
-
     std::uint32_t* long_segments = long_segments_.Reserve(queue_, segments.segments);
     const std::uint32_t longs =
         B::SelectIndices(queue_, segments.segments, long_segments, body::IsLong{segments});
-    if (longs == 0) return;
-    const body::BlockSums sums = SumLongSegments(segments, source, longs);
+    body::BlockSums sums{nullptr, options_.dim};
+    if (longs > 0) sums = SumLongSegments(segments, source, longs);
+
+    B::ForEachTile(queue_, segments.segments, options_.dim,
+                   body::UpdateShortRows<Optimizer, Source>{segments, source, table_.values(), rule});
     B::ForEachTile(queue_, longs, options_.dim,
                    body::UpdateLongRows<Optimizer>{segments, long_segments, sums, table_.values(), rule});
   }

@@ -81,8 +81,9 @@ concept Backend = requires(typename B::Queue& queue, typename B::template Scratc
   B::CopyIn(queue, kept, keys, n);
   B::CopyOut(queue, kept, keys, n);
 
-  // Usable inside launches. Load is relaxed; CompareExchange and Increment return the value before.
+  // Usable inside launches. Load and Store are relaxed; CompareExchange and Increment return the value before.
   { B::Atomics::Load(word) } -> std::same_as<std::uint64_t>;
+  B::Atomics::Store(word, std::uint64_t{});
   { B::Atomics::CompareExchange(word, std::uint64_t{}, std::uint64_t{}) } -> std::same_as<std::uint64_t>;
   { B::Atomics::Increment(indices) } -> std::same_as<std::uint32_t>;
 };

@@ -35,6 +35,9 @@ struct CpuBackend {
 
   struct Atomics {
     static std::uint64_t Load(const std::uint64_t* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
+    static void Store(std::uint64_t* word, std::uint64_t value) {
+      __atomic_store_n(word, value, __ATOMIC_RELAXED);
+    }
     static std::uint64_t CompareExchange(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
       __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
       return expected;

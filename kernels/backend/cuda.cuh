@@ -70,6 +70,9 @@ struct CudaBackend {
     SLOTWISE_HD static std::uint64_t Load(const std::uint64_t* word) {
       return *static_cast<const volatile std::uint64_t*>(word);
     }
+    SLOTWISE_HD static void Store(std::uint64_t* word, std::uint64_t value) {
+      *static_cast<volatile std::uint64_t*>(word) = value;
+    }
     SLOTWISE_HD static std::uint64_t CompareExchange(std::uint64_t* word, std::uint64_t expected,
                                                      std::uint64_t desired) {
 #ifdef __CUDA_ARCH__

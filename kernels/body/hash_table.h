@@ -177,7 +177,7 @@ struct AddKeys {
     if (!claimed.added && !table.template Revive<Atomics>(claimed.slot)) return;
     const std::uint32_t n = Atomics::Increment(added);
     const RowIndex row = supply(n);
-    table.slots[claimed.slot].row = Value(row);
+    Atomics::Store(&table.slots[claimed.slot].row, Value(row));  // who finds the key asks whether its slot is dead
     rows.keys[n] = key;
     rows.rows[n] = row;
   }

@@ -35,8 +35,9 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   void ReadOn();
   void Write(const RowRecords& rows);
+  void End(const grpc::Status& status);
   void OnWriteDone(bool ok) override;
-  void OnCancel() override { cancelled_ = true; }
+  void OnCancel() override;
   void OnDone() override;
 
   Engine& engine_;
@@ -59,6 +60,8 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   ImportStream(grpc::ByteBuffer* reply, const FindTable& find_table, Engine& engine, Gate& gate)
       : reply_(reply), find_table_(find_table), engine_(engine), gate_(gate) {}
 
+  void ReadOn();
+  void End(const grpc::Status& status);
   void OnReadDone(bool ok) override;
   void OnDone() override;
 

@@ -81,6 +81,32 @@ TEST(AShardWithoutMemory, RefusesTheBatchAtWhicheverAllocationFails) {
   }
 }
 
+// A key of thousands of occurrences beside keys of one: its sum takes memory of its own.
+TEST(AShardWithoutMemory, UpdatesAllRowsOrNone) {
+  std::vector<std::uint64_t> keys(5000, 7);
+  for (std::uint64_t key = 100; key < 200; ++key) keys.push_back(key);
+  const Batch batch = OneKeyABag(keys);
+  const std::vector<float> gradients(std::size_t{4} * batch.bags(), 1.0F);
+
+  int allocations = 0;
+  for (bool updated = false; !updated; ++allocations) {
+    ASSERT_LT(allocations, 100);
+    const auto device = MakeCpuDevice(1);
+    auto shard = device->MakeShard(Options(), {});
+    ASSERT_TRUE((*shard)->Prepare(batch.View(), true).ok());
+    (*shard)->Insert();
+    const DigestSums before = (*shard)->Digest();
+    try {
+      const NoMemoryAfter none(allocations);
+      (*shard)->Update(gradients.data(), {0.5F, 0});
+      updated = true;
+    } catch (const std::bad_alloc&) {
+      EXPECT_EQ((*shard)->Digest(), before) << "after " << allocations << " allocations";
+    }
+  }
+  EXPECT_GT(allocations, 6) << "the allocations of Update were not made to fail";
+}
+
 TEST(AShardWithoutMemory, IsNotMade) {
   const auto device = MakeCpuDevice(1);
   const NoMemoryAfter none(0);
