@@ -177,7 +177,8 @@ struct AddKeys {
     if (!claimed.added && !table.template Revive<Atomics>(claimed.slot)) return;
     const std::uint32_t n = Atomics::Increment(added);
     const RowIndex row = supply(n);
-    Atomics::Store(&table.slots[claimed.slot].row, Value(row));  // who finds the key asks whether its slot is dead
+    // Atomically: who finds the key asks whether its slot is dead.
+    Atomics::Store(&table.slots[claimed.slot].row, Value(row));
     rows.keys[n] = key;
     rows.rows[n] = row;
   }
