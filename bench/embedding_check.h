@@ -13,7 +13,7 @@ namespace slotwise::bench {
 
 // The gradient of element j of bag b: small, and not the same everywhere.
 inline float GradientOf(std::size_t bag, std::uint32_t j) {
-  return static_cast<float>((bag * 7 + j * 3) % 17) / 16.0F - 0.5F;
+  return static_cast<float>((bag * 7 + std::size_t{j} * 3) % 17) / 16.0F - 0.5F;
 }
 
 // A batch over all ranks: bag b owns rows[b · hot, (b + 1) · hot).

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+// NOLINTNEXTLINE(readability-redundant-declaration): glibc declares it for GNU sources alone
 extern char** environ;
 
 namespace slotwise::bench {
