@@ -1,6 +1,7 @@
 #include "bench/timing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <thread>
 
@@ -18,7 +19,7 @@ void TakeTurns(int repeats, std::span<Contender> contenders) {
 }
 
 double Quantile(std::vector<double> samples, double q) {
-  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(samples.size() - 1) + 0.5);
+  const auto at = std::lround(q * static_cast<double>(samples.size() - 1));
   std::ranges::nth_element(samples, samples.begin() + at);
   return samples[static_cast<std::size_t>(at)];
 }
