@@ -108,7 +108,7 @@ Result<TableOptions> SavedOptions(const fs::path& path, const std::string& table
 }
 
 Status MakeUnlessThere(Client& client, const std::string& table, const fs::path& saved) {
-  const Status described = client.DescribeTable(table).status();
+  Status described = client.DescribeTable(table).status();
   if (described.code() != StatusCode::kNotFound) return described;
   const auto options = SavedOptions(saved, table);
   if (!options.ok()) return options.status();
