@@ -57,10 +57,10 @@ void ShardedTable::SetBatch(std::span<const Key> keys, std::uint32_t bags, std::
     partial_.resize(bags_ * options_.dim);
     return;
   }
-  resident_ = {{device_keys_.From(keys_.data(), keys_.size()), keys_.size()},
-               {device_offsets_.From(offsets_.data(), offsets_.size()), offsets_.size()}};
-  gradients_on_device_ = device_gradients_.From(gradients_.data(), gradients_.size());
-  pooled_ = device_pooled_.For(mine_.data(), mine_.size());
+  resident_ = {{Resident(device_keys_, keys_), keys_.size()},
+               {Resident(device_offsets_, offsets_), offsets_.size()}};
+  gradients_on_device_ = Resident(device_gradients_, gradients_);
+  pooled_ = device_pooled_.Reserve(mine_.size());
 }
 
 void ShardedTable::Lookup() {
@@ -78,7 +78,7 @@ void ShardedTable::TrainStep(const StepScalars& scalars) {
 }
 
 std::vector<float> ShardedTable::Pooled() {
-  if (collective_.size() == 1) device_pooled_.To(mine_.data(), mine_.size());
+  if (collective_.size() == 1) device_.Download(mine_.data(), pooled_, mine_.size() * sizeof(float));
   return mine_;
 }
 
@@ -86,6 +86,14 @@ std::uint64_t ShardedTable::RowsOfAllRanks() {
   std::uint64_t rows = shard_->Usage().rows;
   collective_.AllReduceSum({&rows, 1});
   return rows;
+}
+
+// A copy in memory of the device's own making, on the CPU too.
+template <class T>
+const T* ShardedTable::Resident(DeviceArray<T>& array, const std::vector<T>& host) {
+  T* copy = array.Reserve(host.size());
+  device_.Upload(copy, host.data(), host.size() * sizeof(T));
+  return copy;
 }
 
 // Every rank's part of the batch to every rank. (Each has it all already; what is here is overwritten by what comes.)

@@ -44,6 +44,8 @@ class ShardedTable {
   std::uint64_t RowsOfAllRanks();
 
  private:
+  template <class T>
+  const T* Resident(DeviceArray<T>& array, const std::vector<T>& host);
   BatchView Gather();
   void GatherGradients();
   void PrepareAndInsert(const BatchView& batch);

@@ -144,6 +144,9 @@ class Shard {
   Shard() = default;
 };
 
+// Host memory of a device's choice. It may outlive the device, and be freed by any thread.
+using HostMemory = std::unique_ptr<void, void (*)(void*) noexcept>;
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -159,6 +162,10 @@ class Device {
   // Device memory for `bytes` bytes, aligned to 64. Throws std::bad_alloc.
   virtual void* Allocate(std::size_t bytes) = 0;
   virtual void Free(void* memory) noexcept = 0;
+
+  // Host memory for `bytes` bytes, aligned to 64, that this device reads and writes fastest: with large pages on the CPU,
+  // pinned for CUDA. Making it takes long: keep it. Throws std::bad_alloc.
+  virtual HostMemory AllocateHost(std::size_t bytes) = 0;
 
   // Whether device memory is the host's own: then Upload and Download are plain copies, and may be left out.
   virtual bool SharesHostMemory() const = 0;

@@ -19,6 +19,7 @@ class CpuDevice final : public Device {
   }
   void* Allocate(std::size_t bytes) override { return AllocateAligned(std::max(bytes, kCacheLine)); }
   void Free(void* memory) noexcept override { FreeAligned(memory); }
+  HostMemory AllocateHost(std::size_t bytes) override { return {Allocate(bytes), FreeAligned}; }
   bool SharesHostMemory() const override { return true; }
   void Upload(void* device, const void* host, std::size_t bytes) override { Copy(device, host, bytes); }
   void Download(void* host, const void* device, std::size_t bytes) override { Copy(host, device, bytes); }

@@ -26,6 +26,11 @@ class CudaDevice final : public Device {
     return memory;
   }
   void Free(void* memory) noexcept override { cudaFree(memory); }
+  HostMemory AllocateHost(std::size_t bytes) override {
+    void* memory = nullptr;
+    SLOTWISE_CUDA_TRY(cudaHostAlloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable));
+    return {memory, [](void* pinned) noexcept { cudaFreeHost(pinned); }};
+  }
   bool SharesHostMemory() const override { return false; }
   void Upload(void* device, const void* host, std::size_t bytes) override {
     CudaBackend::Copy(queue_, device, host, bytes, cudaMemcpyHostToDevice);

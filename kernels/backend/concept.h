@@ -65,11 +65,11 @@ concept Backend = requires(typename B::Queue& queue, typename B::template Scratc
   // out[i] = in[0] + ... + in[i - 1] for i in [0, n]; returns out[n]. Waits. `out` may be `in`.
   // REQUIRES: both have room for n + 1.
   { B::ExclusiveScan(queue, counts, n32, indices) } -> std::same_as<std::uint32_t>;
-  // The keys of [0, n) that `keep` accepts, in order; returns how many. Waits.
+  // The keys of [0, n) that `keep` accepts, in order; returns how many. Waits. REQUIRES: here and below, room for n.
   { B::SelectKeys(queue, keys, n32, kept, backend_probe::KeepKey{}) } -> std::same_as<std::uint32_t>;
   // The indices in [0, n) that `keep` accepts, in order; returns how many. Waits.
   { B::SelectIndices(queue, n32, indices, backend_probe::Keep{}) } -> std::same_as<std::uint32_t>;
-  // Sorts n pairs by the low `bits` bits of their keys, stably.
+  // Sorts n pairs by the low `bits` bits of their keys, stably. Throws std::bad_alloc.
   B::SortPairs(queue, pairs, n32, n32);
   // Σ f(i) over [0, n). Waits.
   { B::Sum(queue, n, backend_probe::Measure{}) } -> std::same_as<DigestSums>;

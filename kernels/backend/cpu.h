@@ -10,20 +10,28 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "kernels/backend/concept.h"
 #include "kernels/backend/cpu_memory.h"
 #include "kernels/backend/cpu_threads.h"
+#include "kernels/backend/cpu_tile.h"
 #include "kernels/body/portable.h"
 #include "kernels/shard.h"
 
 namespace slotwise {
 
+struct CpuPair {
+  std::uint32_t key;
+  std::uint32_t value;
+};
+
 // A launch returns when it is done, so a queue needs no waiting.
 struct CpuQueue {
   explicit CpuQueue(int thread_count) : threads(thread_count) {}
   CpuThreads threads;
+  // Memory of the algorithms below, kept so that a launch allocates nothing.
+  CpuScratch<std::uint32_t> places;
+  CpuScratch<CpuPair> sorted[2];
 };
 
 struct CpuBackend {
@@ -56,7 +64,7 @@ struct CpuBackend {
   static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
     const std::uint32_t grain = std::max<std::uint32_t>(1, kGrain / (dim + 1));
     InParallel(queue, n, grain, [&](std::uint32_t begin, std::uint32_t end) {
-      InOrder(begin, end, f, [&](std::uint32_t i) { f(body::SerialTile{}, i); });
+      InOrder(begin, end, f, [&](std::uint32_t i) { f(CpuTile{}, i); });
     });
   }
 
@@ -66,13 +74,13 @@ struct CpuBackend {
   template <class Keep>
   static std::uint32_t SelectKeys(Queue& queue, const Key* keys, std::uint32_t n, Key* out, Keep keep) {
     return Select(
-        queue, n, [&](std::uint32_t i) { return keep(keys[i]); },
-        [&](std::uint32_t i, std::uint32_t place) { out[place] = keys[i]; });
+        queue, n, [=](std::uint32_t i) { return keep(keys[i]); },
+        [=](std::uint32_t i, std::uint32_t place) { out[place] = keys[i]; });
   }
 
   template <class Keep>
   static std::uint32_t SelectIndices(Queue& queue, std::uint32_t n, std::uint32_t* out, Keep keep) {
-    return Select(queue, n, keep, [&](std::uint32_t i, std::uint32_t place) { out[place] = i; });
+    return Select(queue, n, keep, [=](std::uint32_t i, std::uint32_t place) { out[place] = i; });
   }
 
   static void SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits);
@@ -151,28 +159,36 @@ struct CpuBackend {
     queue.threads.ForRanges(n, grain, f);
   }
 
-  // Two passes: count what each chunk keeps, then every chunk knows where its first goes.
+  // Two passes: count what each chunk keeps, then every chunk knows where its own goes. What is not kept is written as
+  // well, and overwritten by the next: a branch that cannot be foreseen takes longer.
   template <class Keep, class Emit>
   static std::uint32_t Select(Queue& queue, std::uint32_t n, Keep keep, Emit emit) {
     const Chunks chunks(queue, n);
-    std::vector<std::uint32_t> place(chunks.count);
-    if (chunks.count > 1) {
-      ForEachChunk(queue, chunks, [&](std::uint32_t chunk, std::uint32_t begin, std::uint32_t end) {
-        std::uint32_t kept = 0;
-        for (std::uint32_t i = begin; i < end; ++i) kept += keep(i) ? 1 : 0;
-        place[chunk] = kept;
-      });
-      std::uint32_t total = 0;
-      for (std::uint32_t& p : place) total += std::exchange(p, total);
-    }
-    ForEachChunk(queue, chunks, [&](std::uint32_t chunk, std::uint32_t begin, std::uint32_t end) {
-      std::uint32_t at = place[chunk];
-      for (std::uint32_t i = begin; i < end; ++i) {
-        if (keep(i)) emit(i, at++);
-      }
-      place[chunk] = at;
+    if (chunks.count == 1) return SelectRange(0, n, 0, n, keep, emit);
+    std::uint32_t* place = queue.places.Reserve(queue, chunks.count + std::size_t{1});
+    ForEachChunk(queue, chunks, [=](std::uint32_t chunk, std::uint32_t begin, std::uint32_t end) {
+      std::uint32_t kept = 0;
+      for (std::uint32_t i = begin; i < end; ++i) kept += keep(i) ? 1 : 0;
+      place[chunk] = kept;
     });
-    return chunks.count > 0 ? place.back() : 0;
+    std::uint32_t total = 0;
+    for (std::uint32_t c = 0; c < chunks.count; ++c) total += std::exchange(place[c], total);
+    place[chunks.count] = total;
+    ForEachChunk(queue, chunks, [=](std::uint32_t chunk, std::uint32_t begin, std::uint32_t end) {
+      SelectRange(begin, end, place[chunk], place[chunk + 1], keep, emit);
+    });
+    return total;
+  }
+
+  // What is kept of [begin, end) goes to the places [at, limit), of which some may be left. Returns the first of those.
+  template <class Keep, class Emit>
+  static std::uint32_t SelectRange(std::uint32_t begin, std::uint32_t end, std::uint32_t at,
+                                   std::uint32_t limit, Keep keep, Emit emit) {
+    for (std::uint32_t i = begin; i < end && at < limit; ++i) {
+      emit(i, at);
+      at += keep(i) ? 1 : 0;
+    }
+    return at;
   }
 };
 

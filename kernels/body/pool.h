@@ -24,9 +24,9 @@ struct PoolBags {
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t bag) const {
     if (weights == nullptr) {
-      Pool(tile, bag, [](float element, std::uint32_t) { return element; });
+      Pool(tile, bag, [](auto part, std::uint32_t) { return part; });
     } else {
-      Pool(tile, bag, [this](float element, std::uint32_t i) { return weights[i] * element; });
+      Pool(tile, bag, [by = weights](auto part, std::uint32_t i) { return by[i] * part; });
     }
   }
 
@@ -47,18 +47,15 @@ struct PoolBags {
     const std::uint32_t begin = offsets[bag];
     const std::uint32_t end = offsets[bag + 1];
     float* pooled = out + static_cast<std::size_t>(bag) * table.dim;
-    ForEachChunk(tile, table.dim, [&](auto chunk) {
-      float sum[Tile::kElements] = {};
+    ForEachChunk(tile, table.dim, [=, *this](auto chunk) {
+      using Chunk = decltype(chunk);
+      typename Chunk::Part sum[Chunk::kParts] = {};
       for (std::uint32_t i = begin; i < end; ++i) {
         if (rows[i] == kNoRow) continue;
         const float* row = table.Record(rows[i]);
-        for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
-          if (chunk.Has(k)) sum[k] += weigh(row[chunk.Element(k)], i);
-        }
+        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(chunk.Load(row, p), i);
       }
-      for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
-        if (chunk.Has(k)) pooled[chunk.Element(k)] = sum[k];
-      }
+      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(pooled, p, sum[p]);
     });
   }
 };

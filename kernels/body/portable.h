@@ -1,9 +1,9 @@
 // What lets an algorithm be written once for the CPU and for CUDA: a function marker, and the tile.
 //
-// A tile is the lanes that work on one row together. A row's elements are cut into chunks; a lane holds kElements of
-// a chunk, those at first, first + kLanes, first + 2·kLanes, ... On the CPU a tile is one lane and a chunk is
-// contiguous, so loops over it become vector instructions; on CUDA neighbouring lanes touch neighbouring elements, so
-// loads coalesce. An element is always computed by one lane, in one order: the tile never shows in the result.
+// A tile is the lanes that work on one row together. A row's elements are cut into chunks; of a chunk a lane holds some
+// parts: a float each, at first, first + kLanes, first + 2·kLanes, ... On CUDA neighbouring lanes so touch neighbouring
+// elements, and loads coalesce. The CPU's own tile (backend/cpu_tile.h) is one lane whose parts are vector registers.
+// An element is always computed by one lane, in one order: the tile never shows in the result.
 #ifndef SLOTWISE_KERNELS_BODY_PORTABLE_H_
 #define SLOTWISE_KERNELS_BODY_PORTABLE_H_
 
@@ -18,8 +18,7 @@
 
 namespace slotwise::body {
 
-// The CPU's tile: one lane, 16 floats at a time (a cache line). Sync() waits for the tile's other lanes, and makes what
-// they wrote visible.
+// One lane, 16 floats at a time. Sync() waits for the tile's other lanes, and makes what they wrote visible.
 struct SerialTile {
   static constexpr std::uint32_t kLanes = 1;
   static constexpr std::uint32_t kElements = 16;
@@ -40,25 +39,57 @@ inline void PrefetchBytes(const void* data, std::size_t bytes) {
   }
 }
 
-// This lane's elements of a chunk that lies wholly within the row ...
+// This lane's part of a chunk that lies wholly within the row: kParts parts, loaded from and stored to rows.
 template <class Tile>
 struct WholeChunk {
+  using Part = float;
+  static constexpr std::uint32_t kParts = Tile::kElements;
   std::uint32_t first;
-  SLOTWISE_HD static constexpr bool Has(std::uint32_t) { return true; }
-  SLOTWISE_HD constexpr std::uint32_t Element(std::uint32_t k) const { return first + k * Tile::kLanes; }
+
+  SLOTWISE_HD Part Load(const float* row, std::uint32_t part) const { return row[Element(part)]; }
+  SLOTWISE_HD void Store(float* row, std::uint32_t part, Part value) const { row[Element(part)] = value; }
+
+  // visit(element, its value) for this lane's elements.
+  template <class Visit>
+  SLOTWISE_HD void ForEachElement(const Part (&values)[kParts], Visit visit) const {
+    for (std::uint32_t p = 0; p < kParts; ++p) visit(Element(p), values[p]);
+  }
+
+ private:
+  SLOTWISE_HD constexpr std::uint32_t Element(std::uint32_t part) const {
+    return first + part * Tile::kLanes;
+  }
 };
 
-// ... and of the last one, where the row ends before the chunk does.
+// The same of the last chunk, where the row ends before the chunk does: what is beyond loads as 0 and is not stored.
 template <class Tile>
 struct PartChunk {
+  using Part = float;
+  static constexpr std::uint32_t kParts = Tile::kElements;
   std::uint32_t first;
   std::uint32_t dim;
-  SLOTWISE_HD constexpr bool Has(std::uint32_t k) const { return Element(k) < dim; }
-  SLOTWISE_HD constexpr std::uint32_t Element(std::uint32_t k) const { return first + k * Tile::kLanes; }
+
+  SLOTWISE_HD Part Load(const float* row, std::uint32_t part) const {
+    return Has(part) ? row[Element(part)] : 0.0F;
+  }
+  SLOTWISE_HD void Store(float* row, std::uint32_t part, Part value) const {
+    if (Has(part)) row[Element(part)] = value;
+  }
+  template <class Visit>
+  SLOTWISE_HD void ForEachElement(const Part (&values)[kParts], Visit visit) const {
+    for (std::uint32_t p = 0; p < kParts; ++p) {
+      if (Has(p)) visit(Element(p), values[p]);
+    }
+  }
+
+ private:
+  SLOTWISE_HD constexpr bool Has(std::uint32_t part) const { return Element(part) < dim; }
+  SLOTWISE_HD constexpr std::uint32_t Element(std::uint32_t part) const {
+    return first + part * Tile::kLanes;
+  }
 };
 
-// Calls visit(chunk) for each chunk of a row of `dim` elements. Loops in `visit` run k over [0, Tile::kElements) and
-// skip those the chunk has not; for whole chunks that test vanishes.
+// Calls visit(chunk) for each chunk of a row of `dim` elements.
 template <class Tile, class Visit>
 SLOTWISE_HD void ForEachChunk(Tile tile, std::uint32_t dim, Visit visit) {
   constexpr std::uint32_t kStep = Tile::kLanes * Tile::kElements;

@@ -64,7 +64,11 @@ struct IsLong {
   SLOTWISE_HD bool operator()(std::uint32_t segment) const { return segments.Length(segment) > kSumBlock; }
 };
 
-// A source gives the i-th item that is to be summed, something to be indexed by element.
+// A source gives the i-th item that is to be summed: a row of floats, or what LoadPart is overloaded for.
+template <class Chunk>
+SLOTWISE_HD typename Chunk::Part LoadPart(Chunk chunk, const float* item, std::uint32_t part) {
+  return chunk.Load(item, part);
+}
 
 // The gradient of each occurrence of a sum without weights: the row of its bag in float[bags][dim].
 struct BagGradients {
@@ -90,7 +94,11 @@ struct ScaledGradients {
     const float* gradient;
     float weight;
     float divisor;
-    SLOTWISE_HD float operator[](std::uint32_t element) const { return gradient[element] * weight / divisor; }
+
+    template <class Chunk>
+    friend SLOTWISE_HD typename Chunk::Part LoadPart(Chunk chunk, Item item, std::uint32_t part) {
+      return chunk.Load(item.gradient, part) * item.weight / item.divisor;
+    }
   };
 
   SLOTWISE_HD Item operator()(std::uint32_t i) const {
@@ -105,16 +113,18 @@ struct ScaledGradients {
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i).gradient, dim * sizeof(float)); }
 };
 
-// sum[k] = source(0) + source(1) + ... + source(count - 1), this lane's elements of the chunk. REQUIRES: count >= 1.
-template <class Tile, class Chunk, class Source>
-SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, float (&sum)[Tile::kElements]) {
+// This lane's part of a chunk of a sum.
+template <class Chunk>
+using Parts = typename Chunk::Part[Chunk::kParts];
+
+// sum = source(0) + source(1) + ... + source(count - 1). REQUIRES: count >= 1.
+template <class Chunk, class Source>
+SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Parts<Chunk>& sum) {
   const auto first = source(0);
-  for (std::uint32_t k = 0; k < Tile::kElements; ++k) sum[k] = chunk.Has(k) ? first[chunk.Element(k)] : 0.0F;
+  for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] = LoadPart(chunk, first, p);
   for (std::uint32_t i = 1; i < count; ++i) {
     const auto item = source(i);
-    for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
-      if (chunk.Has(k)) sum[k] += item[chunk.Element(k)];
-    }
+    for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += LoadPart(chunk, item, p);
   }
 }
 
@@ -125,15 +135,13 @@ struct UpdateRule {
   float weight_decay;
 };
 
-// The row's gradient, this lane's elements of the chunk: the sum of `count` items, with weight decay.
-template <class Tile, class Chunk, class Source>
+// The row's gradient: the sum of `count` items, with weight decay.
+template <class Chunk, class Source>
 SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, const float* record,
-                             float weight_decay, float (&g)[Tile::kElements]) {
-  SumInOrder<Tile>(chunk, count, source, g);
+                             float weight_decay, Parts<Chunk>& g) {
+  SumInOrder(chunk, count, source, g);
   if (weight_decay == 0.0F) return;
-  for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
-    if (chunk.Has(k)) g[k] = g[k] + weight_decay * record[chunk.Element(k)];
-  }
+  for (std::uint32_t p = 0; p < Chunk::kParts; ++p) g[p] = g[p] + weight_decay * chunk.Load(record, p);
 }
 
 // Updates one row by the sum of `count` <= kSumBlock items.
@@ -144,22 +152,20 @@ SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* 
   if constexpr (Optimizer::kWholeRow) {
     float squares = 0.0F;  // in element order, by every lane for itself
     ForEachChunk(SerialTile{}, dim, [&](auto chunk) {
-      float g[SerialTile::kElements];
-      RowGradient<SerialTile>(chunk, count, source, record, rule.weight_decay, g);
-      for (std::uint32_t k = 0; k < SerialTile::kElements; ++k) {
-        if (chunk.Has(k)) squares += g[k] * g[k];
-      }
+      Parts<decltype(chunk)> g;
+      RowGradient(chunk, count, source, record, rule.weight_decay, g);
+      chunk.ForEachElement(g, [&](std::size_t, float element) { squares += element * element; });
     });
     optimizer.SeeRow(record, dim, squares);
     tile.Sync();  // every lane has read the row before one writes to it
     if (tile.lane() == 0) optimizer.SaveRow(record, dim);
   }
-  ForEachChunk(tile, dim, [&](auto chunk) {
-    float g[Tile::kElements];
-    RowGradient<Tile>(chunk, count, source, record, rule.weight_decay, g);
-    for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
-      if (chunk.Has(k)) optimizer(record + chunk.Element(k), dim, g[k]);
-    }
+  // By value: what is reached by reference might be what a row's new elements overwrite, for all the compiler knows.
+  ForEachChunk(tile, dim, [=, decay = rule.weight_decay](auto chunk) {
+    Parts<decltype(chunk)> g;
+    RowGradient(chunk, count, source, record, decay, g);
+    chunk.ForEachElement(g,
+                         [=](std::size_t element, float value) { optimizer(record + element, dim, value); });
   });
 }
 
@@ -177,11 +183,11 @@ struct UpdateShortRows {
     if (length > kSumBlock) return;
     const std::uint32_t begin = segments.begin[segment];
     UpdateRow(tile, rule, table.Record(segments.Row(segment)), table.dim, length,
-              [&](std::uint32_t i) { return source(begin + i); });
+              [begin, items = source](std::uint32_t i) { return items(begin + i); });
   }
 
   // Of a long segment only the beginning, as in pooling.
-  static constexpr std::uint32_t kAhead = 4;
+  static constexpr std::uint32_t kAhead = 6;
   void Prefetch(std::uint32_t segment) const {
     constexpr std::uint32_t kMost = 8;
     const std::uint32_t length = segments.Length(segment);
@@ -234,13 +240,11 @@ struct SumBlocks {
     const std::uint32_t begin = level.first[s] + skipped;
     float* out = sums + static_cast<std::size_t>(block) * dim;
     ForEachChunk(tile, dim, [&](auto chunk) {
-      float sum[Tile::kElements];
-      SumInOrder<Tile>(
+      Parts<decltype(chunk)> sum;
+      SumInOrder(
           chunk, left < kSumBlock ? left : kSumBlock, [&](std::uint32_t i) { return source(begin + i); },
           sum);
-      for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
-        if (chunk.Has(k)) out[chunk.Element(k)] = sum[k];
-      }
+      for (std::uint32_t p = 0; p < decltype(chunk)::kParts; ++p) chunk.Store(out, p, sum[p]);
     });
   }
 

@@ -31,6 +31,14 @@ BatchLayout::BatchLayout(const Round& round, std::uint32_t slots, int ranks)
 
 BatchGather::BatchGather(Device& device, Collective& collective)
     : collective_(collective),
+      keys_(device),
+      ordered_keys_(device),
+      offsets_(device),
+      ordered_offsets_(device),
+      weights_(device),
+      ordered_weights_(device),
+      gradients_(device),
+      ordered_gradients_(device),
       device_keys_(device),
       device_offsets_(device),
       device_weights_(device),

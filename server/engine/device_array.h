@@ -9,7 +9,6 @@
 #include <cstddef>
 
 #include "kernels/shard.h"
-#include "server/engine/request.h"
 
 namespace slotwise {
 
@@ -55,18 +54,27 @@ class DeviceArray {
   std::size_t size_ = 0;
 };
 
-// The same for the host: an array that is reused and never shrinks.
+// The same in host memory of the device's choice. Throws std::bad_alloc.
 template <class T>
 class HostScratch {
  public:
+  explicit HostScratch(Device& device) : device_(&device) {}
+
   T* Reserve(std::size_t n) {
-    if (n > array_.size()) array_ = HostArray<T>(n + n / 2);
-    return array_.data();
+    if (n > size_) {
+      memory_.reset();
+      size_ = 0;
+      memory_ = device_->AllocateHost((n + n / 2) * sizeof(T));
+      size_ = n + n / 2;
+    }
+    return data();
   }
-  T* data() { return array_.data(); }
+  T* data() { return static_cast<T*>(memory_.get()); }
 
  private:
-  HostArray<T> array_;
+  Device* device_;
+  HostMemory memory_{nullptr, nullptr};
+  std::size_t size_ = 0;
 };
 
 }  // namespace slotwise

@@ -75,7 +75,7 @@ PooledValues Operations::PoolMine(Table& table, const BatchLayout& layout, const
   const std::uint32_t dim = table.info.options.dim;
   const auto me = static_cast<std::size_t>(Value(collective_.rank()));
   const std::size_t size = layout.bags_of[me] * dim;
-  const std::shared_ptr<float[]> mine(new float[size]);  // uninitialised: written whole below
+  const std::shared_ptr<float[]> mine = outputs_.Take(size);  // written whole below
 
   if (collective_.size() == 1) {  // all of a bag is here: no partial sums
     table.shard->Pool(pooled_.For(mine.get(), size));

@@ -13,7 +13,9 @@ Operations::Operations(Device& device, Collective& collective, Agenda& agenda, T
       tables_(tables),
       gather_(device, collective),
       partial_(device),
-      pooled_(device) {}
+      pooled_(device),
+      host_partial_(device),
+      outputs_(device) {}
 
 void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(ticket, std::move(request)); }
 

@@ -11,6 +11,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/engine/agenda.h"
+#include "server/engine/array_pool.h"
 #include "server/engine/batch_gather.h"
 #include "server/engine/device_array.h"
 #include "server/engine/inbox.h"
@@ -81,6 +82,7 @@ class Operations {
   DeviceArray<float> partial_;
   DeviceArray<float> pooled_;
   HostScratch<float> host_partial_;
+  ArrayPool outputs_;  // pooled values, until they are sent
   std::unordered_map<TicketNumber, Request> held_;
   std::uint64_t released_bytes_ = 0;
   std::uint32_t next_table_ = 1;

@@ -1,7 +1,10 @@
 // The small functions that every backend is made of, against published vectors and the oracle.
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/backend/cpu_tile.h"
 #include "kernels/body/digest.h"
 #include "kernels/body/hash.h"
 #include "kernels/body/optimizer.h"
@@ -205,21 +208,40 @@ struct TileOf {
   std::uint32_t lane() const { return lane_number; }
 };
 
+// Visits elements, and copies by parts. Rows are exactly as long as they are, for the address sanitizer to see.
 template <class Tile>
-void ExpectEachElementVisitedOnce() {
-  for (const std::uint32_t dim : {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 127, 128, 129, 4096}) {
+void ExpectEachElementOnce(auto tile_of_lane) {
+  for (const std::uint32_t dim :
+       {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 100, 127, 128, 129, 4096}) {
+    std::vector<float> row(dim);
+    std::iota(row.begin(), row.end(), 1.0F);
+    std::vector<float> copy(dim);
     std::vector<int> visits(dim, 0);
     for (std::uint32_t lane = 0; lane < Tile::kLanes; ++lane) {
-      ForEachChunk(Tile{lane}, dim, [&](auto chunk) {
-        for (std::uint32_t k = 0; k < Tile::kElements; ++k) {
-          if (chunk.Has(k)) {
-            ++visits.at(chunk.Element(k));
-          }
+      ForEachChunk(tile_of_lane(lane), dim, [&](auto chunk) {
+        Parts<decltype(chunk)> parts;
+        for (std::uint32_t p = 0; p < chunk.kParts; ++p) {
+          parts[p] = chunk.Load(row.data(), p);
+          chunk.Store(copy.data(), p, parts[p]);
         }
+        chunk.ForEachElement(parts, [&](std::size_t element, float value) {
+          ++visits.at(element);
+          EXPECT_EQ(value, row[element]);
+        });
       });
     }
     EXPECT_EQ(visits, std::vector<int>(dim, 1)) << Tile::kLanes << " lanes, dim " << dim;
+    EXPECT_EQ(copy, row) << Tile::kLanes << " lanes, dim " << dim;
   }
+}
+
+template <class Tile>
+void ExpectEachElementVisitedOnce() {
+  ExpectEachElementOnce<Tile>([](std::uint32_t lane) { return Tile{lane}; });
+}
+
+TEST(Chunks, OfTheCpusTileCoverEachElementOnce) {
+  ExpectEachElementOnce<CpuTile>([](std::uint32_t) { return CpuTile(); });
 }
 
 TEST(Chunks, CoverEachElementOnceForEveryTile) {

@@ -38,7 +38,7 @@ TEST_P(CpuAlgorithms, ForEachVisitsEachIndexOnce) {
     std::vector<std::atomic<int>> visits(n);
     CpuBackend::ForEach(queue_, n, [&](std::uint32_t i) { ++visits[i]; });
     for (const std::uint32_t dim : {1, 64, 4096}) {
-      CpuBackend::ForEachTile(queue_, n, dim, [&](body::SerialTile, std::uint32_t i) { ++visits[i]; });
+      CpuBackend::ForEachTile(queue_, n, dim, [&](CpuTile, std::uint32_t i) { ++visits[i]; });
     }
     EXPECT_TRUE(std::all_of(visits.begin(), visits.end(), [](const auto& count) { return count == 4; })) << n;
   }

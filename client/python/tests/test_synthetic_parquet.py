@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,17 @@ def test_the_command_lists_the_presets_and_needs_no_pyarrow_for_that() -> None:
     list_them = [sys.executable, "-c", program + "command.main([])"]
     run = subprocess.run(list_them, capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in run.stdout.splitlines()] == ["preset", *PRESETS]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = [sys.executable, "-m", "slotwise.synthetic"]
+    read, write = os.pipe()
+    os.close(read)  # as `slotwise-synth | head` does, sooner or later
+    try:
+        run = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(write)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_without_pyarrow_the_command_says_in_a_sentence_how_to_get_it(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,23 +121,31 @@ class Measured:
         self._new, self._new_keys = [], 0
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command; what goes wrong ends it with one sentence and status 1."""
-    parsed = parse_arguments(arguments)
+def run(parsed: argparse.Namespace) -> None:
+    """Does what the command line says."""
     if parsed.preset is None:
         list_presets()
         return
+    stream = ClickStream(PRESETS[parsed.preset], seed=parsed.seed, batch_size=parsed.batch_size)
+    describe(parsed.preset, stream)
+    measured = Measured()
+    stop = parsed.start + parsed.batches
+    batches = measured.each(stream.batches(parsed.start, stop))
+    print(f"batches {parsed.start} to {stop - 1}")
+    if parsed.out:
+        for file in write(stream, batches, parsed.out, shards=parsed.shards):
+            print(f"wrote {file}, {file.stat().st_size / 2**20:.1f} MiB")
+    collections.deque(batches, maxlen=0)  # those that are not written are measured all the same
+    measured.report(stream.model.ids)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command; what goes wrong ends it with one sentence and status 1."""
+    parsed = parse_arguments(arguments)
     try:
-        stream = ClickStream(PRESETS[parsed.preset], seed=parsed.seed, batch_size=parsed.batch_size)
-        describe(parsed.preset, stream)
-        measured = Measured()
-        stop = parsed.start + parsed.batches
-        batches = measured.each(stream.batches(parsed.start, stop))
-        print(f"batches {parsed.start} to {stop - 1}")
-        if parsed.out:
-            for file in write(stream, batches, parsed.out, shards=parsed.shards):
-                print(f"wrote {file}, {file.stat().st_size / 2**20:.1f} MiB")
-        collections.deque(batches, maxlen=0)  # those that are not written are measured all the same
-        measured.report(stream.model.ids)
+        run(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads the output, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own last flush
     except (Error, OSError) as error:
         sys.exit(f"slotwise-synth: {error}")

@@ -1,0 +1,72 @@
+// The CPU's tile: one lane, whose parts are vector registers.
+//
+// The compilers' vector types keep a chunk's sums in registers while the rows of a bag are added to them; from arrays of
+// floats they make that only of short chunks.
+#ifndef SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
+#define SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/body/portable.h"
+
+namespace slotwise {
+
+#ifdef __AVX__
+using CpuVector [[gnu::vector_size(32)]] = float;
+#else
+using CpuVector [[gnu::vector_size(16)]] = float;
+#endif
+
+// The vector is part of the types' names, because files that are compiled for other processors have others.
+template <class Vector>
+struct VectorTile {
+  static constexpr std::uint32_t kLanes = 1;
+  static constexpr std::uint32_t lane() { return 0; }
+  static constexpr void Sync() {}
+};
+
+using CpuTile = VectorTile<CpuVector>;
+
+// See body/portable.h. All of it lies within the row.
+template <class Vector, std::uint32_t Vectors>
+struct VectorChunk {
+  using Part = Vector;
+  static constexpr std::uint32_t kParts = Vectors;
+  static constexpr std::uint32_t kPartFloats = sizeof(Vector) / sizeof(float);
+  static constexpr std::uint32_t kFloats = kParts * kPartFloats;
+  std::uint32_t first;
+
+  Part Load(const float* row, std::uint32_t part) const {
+    Part value;
+    std::memcpy(&value, row + first + part * kPartFloats, sizeof(value));
+    return value;
+  }
+  void Store(float* row, std::uint32_t part, Part value) const {
+    std::memcpy(row + first + part * kPartFloats, &value, sizeof(value));
+  }
+  template <class Visit>
+  void ForEachElement(const Part (&values)[kParts], Visit visit) const {
+    float elements[kFloats];
+    std::memcpy(elements, values, sizeof(elements));
+    // Indices that cannot wrap around, so that the compiler sees that elements are neighbours.
+    for (std::size_t k = 0; k < kFloats; ++k) visit(first + k, elements[k]);
+  }
+};
+
+// Chunks of eight registers (half of what most processors have, so that rows can be loaded beside them), then of two,
+// then the rest by floats.
+template <class Vector, class Visit>
+void ForEachChunk(VectorTile<Vector> /*tile*/, std::uint32_t dim, Visit visit) {
+  using Long = VectorChunk<Vector, 8>;
+  using Short = VectorChunk<Vector, 2>;
+  std::uint32_t base = 0;
+  for (; base + Long::kFloats <= dim; base += Long::kFloats) visit(Long{base});
+  for (; base + Short::kFloats <= dim; base += Short::kFloats) visit(Short{base});
+  if (base < dim) visit(body::PartChunk<body::SerialTile>{base, dim});
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
