@@ -40,26 +40,38 @@ bool FindMessages(CodedInputStream& in, std::size_t size, int field, std::vector
     const auto begin = static_cast<std::size_t>(in.CurrentPosition());
     if (static_cast<std::size_t>(length) > size - begin || !in.Skip(length)) return false;
     places.push_back({begin, begin + static_cast<std::size_t>(length)});
+    if (places.size() > kMostMessages) return true;
   }
 }
 
-// The bytes [place.begin, place.end) of what `slices` hold together.
-grpc::ByteBuffer Cut(const std::vector<grpc::Slice>& slices, Place place) {
-  std::vector<grpc::Slice> pieces;
-  std::size_t first = 0;  // of the slice, in the whole
-  for (const grpc::Slice& slice : slices) {
-    const std::size_t begin = std::max(place.begin, first);
-    const std::size_t end = std::min(place.end, first + slice.size());
-    if (begin < end) {
-      grpc_slice whole = slice.c_slice();
-      pieces.emplace_back(grpc_slice_sub(whole, begin - first, end - first), grpc::Slice::STEAL_REF);
-      grpc_slice_unref(whole);
+// Cuts places, one behind the other, out of what slices hold together.
+class Cutter {
+ public:
+  explicit Cutter(const std::vector<grpc::Slice>& slices) : slices_(slices) {}
+
+  // REQUIRES: `place` begins where the last one ended, or later.
+  grpc::ByteBuffer Cut(Place place) {
+    std::vector<grpc::Slice> pieces;
+    for (; slice_ < slices_.size(); first_ += slices_[slice_++].size()) {
+      const std::size_t after = first_ + slices_[slice_].size();
+      const std::size_t begin = std::max(place.begin, first_);
+      const std::size_t end = std::min(place.end, after);
+      if (begin < end) {
+        grpc_slice whole = slices_[slice_].c_slice();
+        pieces.emplace_back(grpc_slice_sub(whole, begin - first_, end - first_), grpc::Slice::STEAL_REF);
+        grpc_slice_unref(whole);
+      }
+      if (after > place.end) break;  // the next place may begin in this slice
     }
-    first += slice.size();
+    if (pieces.empty()) pieces.emplace_back();  // a byte buffer without slices is not valid
+    return {pieces.data(), pieces.size()};
   }
-  if (pieces.empty()) pieces.emplace_back();  // a byte buffer without slices is not valid
-  return {pieces.data(), pieces.size()};
-}
+
+ private:
+  const std::vector<grpc::Slice>& slices_;
+  std::size_t slice_ = 0;
+  std::size_t first_ = 0;  // of the slice, in the whole
+};
 
 }  // namespace
 
@@ -75,13 +87,18 @@ Result<std::vector<grpc::ByteBuffer>> SplitMessages(const grpc::ByteBuffer& byte
       return InvalidArgument("the request is not a valid " + std::string(type) +
                              ": cut short or malformed near byte " + std::to_string(in.CurrentPosition()));
     }
+    if (places.size() > kMostMessages) {
+      return InvalidArgument("the " + std::string(type) + " holds more than " +
+                             std::to_string(kMostMessages) + " requests");
+    }
   }
   std::vector<grpc::Slice> slices;
   if (!shared.Dump(&slices).ok())
     return InvalidArgument("the request is compressed in a way that is not known");
   std::vector<grpc::ByteBuffer> messages;
   messages.reserve(places.size());
-  for (const Place& place : places) messages.push_back(Cut(slices, place));
+  Cutter cutter(slices);
+  for (const Place& place : places) messages.push_back(cutter.Cut(place));
   return messages;
 }
 

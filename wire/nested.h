@@ -6,6 +6,7 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <cstddef>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,12 @@
 
 namespace slotwise {
 
+// A message takes two bytes on the wire and hundreds in memory, so there is a bound.
+inline constexpr std::size_t kMostMessages = 65'536;
+
 // The messages of the repeated field `field`, in order; each shares the memory of `bytes`. Other fields are skipped.
-// INVALID_ARGUMENT if `bytes` are no message: cut short, or a length past the end. `type` names it there.
+// INVALID_ARGUMENT if `bytes` are no message (cut short, or a length past the end), or hold more than kMostMessages of
+// the field. `type` names it there.
 Result<std::vector<grpc::ByteBuffer>> SplitMessages(const grpc::ByteBuffer& bytes, int field,
                                                     std::string_view type);
 

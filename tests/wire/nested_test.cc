@@ -53,6 +53,18 @@ TEST(SplitMessages, SkipsOtherFieldsAndRefusesWhatIsCutShort) {
   EXPECT_EQ(refused, static_cast<int>(bytes.size()) - 3);  // but between messages
 }
 
+// Two bytes each: a request within the limits of its size would come to gigabytes of empty messages.
+TEST(SplitMessages, TakesOnlySoMany) {
+  std::string bytes;
+  for (std::size_t i = 0; i < kMostMessages; ++i) bytes += std::string("\x0a\x00", 2);
+  // In as many slices: to look for each message from the first slice on would take minutes.
+  const auto most = Split(BufferOf(bytes, 1));
+  ASSERT_TRUE(most.ok());
+  EXPECT_EQ(most->size(), kMostMessages);
+  EXPECT_EQ(Split(BufferOf(bytes + std::string("\x0a\x00", 2))).status(),
+            InvalidArgument("the slotwise.v1.LookupManyRequest holds more than 65536 requests"));
+}
+
 TEST(JoinMessages, IsWhatProtobufWouldWrite) {
   const v1::LookupManyRequest request = ThreeLookups();
   std::vector<grpc::ByteBuffer> messages;
