@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "tests/rpc/messages.h"
 
@@ -65,7 +66,8 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
     reply->set_samples(request->samples());
     reply->set_width(2);
     reply->set_values(BytesOf(values));
-    if (fake_.spoil) fake_.spoil(*reply);
+    const std::lock_guard lock(fake_.mutex_);
+    if (fake_.spoiler_) fake_.spoiler_(*reply);
     return grpc::Status::OK;
   }
 
@@ -104,6 +106,11 @@ FakeServer::FakeServer(std::size_t ranks, std::uint64_t max_message_bytes)
 FakeServer::~FakeServer() {
   Release();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) StopRank(rank);
+}
+
+void FakeServer::Spoil(Spoiler spoiler) {
+  const std::lock_guard lock(mutex_);
+  spoiler_ = std::move(spoiler);
 }
 
 void FakeServer::StopRank(std::size_t rank) {

@@ -32,8 +32,9 @@ class FakeServer {
   Fault before;
   // Refuses the first `times` calls of a method.
   static Fault FailFirst(int times, const std::string& method, grpc::StatusCode code);
-  // Called on a lookup's reply before it is sent.
-  std::function<void(v1::LookupReply&)> spoil;
+  // From now on called on a lookup's reply before it is sent; null ends that.
+  using Spoiler = std::function<void(v1::LookupReply&)>;
+  void Spoil(Spoiler spoiler);
 
   const std::vector<std::string>& addresses() const { return addresses_; }
   void StopRank(std::size_t rank);
@@ -75,6 +76,7 @@ class FakeServer {
   std::condition_variable changed_;
   // Guarded by mutex_.
   bool released_ = false;
+  Spoiler spoiler_;
   std::vector<std::string> calls_;
   std::vector<LoggedLookup> lookups_;
   std::vector<LoggedPush> pushes_;

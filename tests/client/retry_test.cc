@@ -207,11 +207,11 @@ TEST_F(RetryTest, AServerThatNeverAnswersIsGivenUpInTime) {
 TEST_F(RetryTest, AMalformedReplyIsAnErrorThatSaysSo) {
   FakeServer fake;
   Client client = Connect(fake);
-  fake.spoil = [](v1::LookupReply& reply) { reply.mutable_values()->pop_back(); };
+  fake.Spoil([](v1::LookupReply& reply) { reply.mutable_values()->pop_back(); });
   EXPECT_EQ(LookUp(client, one_).code(), StatusCode::kFailedPrecondition);
-  fake.spoil = [](v1::LookupReply& reply) { reply.set_width(1); };
+  fake.Spoil([](v1::LookupReply& reply) { reply.set_width(1); });
   EXPECT_EQ(LookUp(client, one_).code(), StatusCode::kFailedPrecondition);
-  fake.spoil = nullptr;
+  fake.Spoil(nullptr);
   EXPECT_TRUE(LookUp(client, one_).ok());
   EXPECT_EQ(fake.calls("DescribeTable"), 3) << "after an error, the table's options are asked for again";
 }
