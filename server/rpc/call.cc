@@ -33,7 +33,6 @@ void Call::AnswerAfter(std::chrono::milliseconds default_deadline) {
 }
 
 void Call::OnDone() {
-  TakeOver(this);
   gate_.Leave();
   // The last reference may be this one, and with it goes this object.
   const std::shared_ptr<Call> last = std::move(self_);

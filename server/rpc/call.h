@@ -19,7 +19,6 @@
 
 #include "server/rpc/gate.h"
 #include "server/rpc/grpc_status.h"
-#include "server/rpc/hand_over.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -40,23 +39,18 @@ class Call final : public grpc::ServerUnaryReactor {
   void Succeed(WriteReply&& write_reply) {
     if (!Claim()) return;
     write_reply();
-    End(grpc::Status::OK);
+    Finish(grpc::Status::OK);
   }
 
   void Fail(const Status& status) {
-    if (Claim()) End(ToGrpc(status));
+    if (Claim()) Finish(ToGrpc(status));
   }
 
  private:
   explicit Call(Gate& gate) : gate_(gate) {}
 
-  // True for the first who asks. Until it calls End, gRPC keeps the reply alive.
+  // True for the first who asks. Until it calls Finish, gRPC keeps the reply alive.
   bool Claim() { return !answered_.exchange(true, std::memory_order_acq_rel); }
-
-  void End(const grpc::Status& status) {
-    HandOver(this);
-    Finish(status);
-  }
 
   void AnswerAfter(std::chrono::milliseconds default_deadline);
   void OnDone() override;

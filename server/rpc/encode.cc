@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/rpc/hand_over.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "slotwise/v1/rows.pb.h"
 #include "wire/wire_writer.h"
@@ -75,7 +76,11 @@ grpc::Slice Share(PooledValues values) {
   auto owner = std::make_unique<std::shared_ptr<const float[]>>(std::move(values.values));
   // gRPC's slices are read-only, though their constructor does not say so.
   void* memory = const_cast<float*>(owner->get());
-  const auto release = [](void* held) { delete static_cast<std::shared_ptr<const float[]>*>(held); };
+  const auto release = [](void* held) {
+    TakeOver(held);
+    delete static_cast<std::shared_ptr<const float[]>*>(held);
+  };
+  HandOver(owner.get());
   return {memory, bytes, release, owner.release()};
 }
 

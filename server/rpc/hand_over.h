@@ -1,10 +1,10 @@
 // Tells ThreadSanitizer where what one of our threads wrote passes through gRPC to another.
 //
-// gRPC orders its threads with Abseil's mutexes and with atomics, in libraries that are not instrumented. So the sanitizer
-// sees a reactor that is answered by the engine's thread and then deleted by one of gRPC's, and not why that is in order:
-// that gRPC calls OnDone after Finish, OnWriteDone after StartWrite, and so on. It is told so by name: before anything goes
-// to gRPC, HandOver(x); where gRPC calls us for it, TakeOver(x). Only for `x` of the same address is anything ordered, so
-// races between two calls, or of a thread that goes around gRPC, are reported as ever.
+// gRPC orders its threads by means that the sanitizer does not see. In builds with it, cmake/tsan_grpc.cc and
+// tsan_calls.cc tell of most: OnDone comes after Finish, OnWriteDone after StartWrite. They cannot tell of what is counted
+// in gRPC's library alone: a call that is cancelled, a slice that nobody reads any more. There it is told by name: before
+// something goes to gRPC, HandOver(x); where gRPC calls us for it, TakeOver(x). Only for `x` of the same address is
+// anything ordered, so races between two calls, or of a thread that goes around gRPC, are reported as ever.
 //
 // In other builds both do nothing. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_HAND_OVER_H_

@@ -19,14 +19,14 @@ ExportStream* ExportStream::Begin(const grpc::ByteBuffer& request, const FindTab
                                   Engine& engine, Gate& gate) {
   const std::shared_ptr<ExportStream> stream(new ExportStream(engine, gate));
   stream->self_ = stream;
-  HandOver(stream.get());  // OnCancel may come at any time
+  HandOver(stream.get());
   if (Status status = gate.Enter(); !status.ok()) {
-    stream->End(ToGrpc(status));
+    stream->Finish(ToGrpc(status));
     return stream.get();
   }
   auto decoded = DecodeExport(request, find_table);
   if (!decoded.ok()) {
-    stream->End(ToGrpc(decoded.status()));
+    stream->Finish(ToGrpc(decoded.status()));
     return stream.get();
   }
   stream->what_ = std::move(*decoded);
@@ -37,7 +37,7 @@ ExportStream* ExportStream::Begin(const grpc::ByteBuffer& request, const FindTab
   }
   engine.Submit(
       ListKeysRequest{.table = stream->what_.table.id, .done = [stream](Result<std::vector<Key>> keys) {
-                        if (!keys.ok()) return stream->End(ToGrpc(keys.status()));
+                        if (!keys.ok()) return stream->Finish(ToGrpc(keys.status()));
                         stream->keys_ = std::move(*keys);
                         stream->ReadOn();
                       }});
@@ -45,8 +45,8 @@ ExportStream* ExportStream::Begin(const grpc::ByteBuffer& request, const FindTab
 }
 
 void ExportStream::ReadOn() {
-  if (cancelled_) return End(grpc::Status::CANCELLED);
-  if (next_ == keys_.size()) return End(grpc::Status::OK);
+  if (cancelled_) return Finish(grpc::Status::CANCELLED);
+  if (next_ == keys_.size()) return Finish(grpc::Status::OK);
   const TableOptions& table = what_.table.options;
   const std::size_t row =
       sizeof(Key) + sizeof(float) * (std::size_t{table.dim} + StateFloats(table.optimizer.kind, table.dim));
@@ -56,7 +56,7 @@ void ExportStream::ReadOn() {
   engine_.Submit(ReadRowsRequest{.table = what_.table.id,
                                  .keys = {first, first + static_cast<std::ptrdiff_t>(count)},
                                  .done = [stream = self_](const Result<RowRecords>& rows) {
-                                   if (!rows.ok()) return stream->End(ToGrpc(rows.status()));
+                                   if (!rows.ok()) return stream->Finish(ToGrpc(rows.status()));
                                    stream->Write(*rows);
                                  }});
 }
@@ -66,24 +66,18 @@ void ExportStream::Write(const RowRecords& rows) {
   const TableOptions& table = what_.table.options;
   message_ =
       EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim), what_.with_state);
-  HandOver(this);
   StartWrite(&message_);
 }
 
-void ExportStream::End(const grpc::Status& status) {
-  HandOver(this);
-  Finish(status);
-}
-
 void ExportStream::OnWriteDone(bool ok) {
-  TakeOver(this);
-  if (!ok) return End(grpc::Status::CANCELLED);
+  if (!ok) return Finish(grpc::Status::CANCELLED);
   ReadOn();
 }
 
 void ExportStream::OnCancel() {
   TakeOver(this);
   cancelled_ = true;
+  HandOver(this);
 }
 
 void ExportStream::OnDone() {
@@ -98,42 +92,30 @@ ImportStream* ImportStream::Begin(grpc::ByteBuffer* reply, const FindTable& find
   const std::shared_ptr<ImportStream> stream(new ImportStream(reply, find_table, engine, gate));
   stream->self_ = stream;
   if (Status status = gate.Enter(); !status.ok()) {
-    stream->End(ToGrpc(status));
+    stream->Finish(ToGrpc(status));
   } else {
-    stream->ReadOn();
+    stream->StartRead(&stream->message_);
   }
   return stream.get();
 }
 
-void ImportStream::ReadOn() {
-  HandOver(this);
-  StartRead(&message_);
-}
-
-void ImportStream::End(const grpc::Status& status) {
-  HandOver(this);
-  Finish(status);
-}
-
 void ImportStream::OnReadDone(bool ok) {
-  TakeOver(this);
   if (!ok) {  // the caller has sent everything, or is gone: then nobody hears this
     *reply_ = EncodeImportReply(rows_);
-    return End(grpc::Status::OK);
+    return Finish(grpc::Status::OK);
   }
   auto request = DecodeImport(message_, find_table_, table_);
-  if (!request.ok()) return End(ToGrpc(request.status()));
+  if (!request.ok()) return Finish(ToGrpc(request.status()));
   const std::uint64_t rows = request->batch.samples;
   request->done = [stream = self_, rows](const Status& status) {
-    if (!status.ok()) return stream->End(ToGrpc(status));
+    if (!status.ok()) return stream->Finish(ToGrpc(status));
     stream->rows_ += rows;
-    stream->ReadOn();
+    stream->StartRead(&stream->message_);
   };
   engine_.Submit(std::move(*request));
 }
 
 void ImportStream::OnDone() {
-  TakeOver(this);
   gate_.Leave();
   const std::shared_ptr<ImportStream> last = std::move(self_);
 }

@@ -35,7 +35,6 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   void ReadOn();
   void Write(const RowRecords& rows);
-  void End(const grpc::Status& status);
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
@@ -60,8 +59,6 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   ImportStream(grpc::ByteBuffer* reply, const FindTable& find_table, Engine& engine, Gate& gate)
       : reply_(reply), find_table_(find_table), engine_(engine), gate_(gate) {}
 
-  void ReadOn();
-  void End(const grpc::Status& status);
   void OnReadDone(bool ok) override;
   void OnDone() override;
 

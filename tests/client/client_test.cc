@@ -245,6 +245,7 @@ TEST_F(ClientTest, GivesLargeBatchesBackInOrder) {
   TableOptions options = Ads();
   options.name = TableName("wide");
   options.dim = 256;
+  options.max_rows = 1 << 20;  // address space is set aside for all of them, and sanitizers have less of it
   options.slots = 1;
   options.initializer = {};
   ASSERT_TRUE(client_->CreateTable(options).ok());
