@@ -13,7 +13,7 @@
 
 namespace slotwise::bench {
 
-// Calls return when the device has done them. `offsets` are those of bags of one key.
+// Calls may return before the device has done them: see Wait. `offsets` are those of bags of one key.
 class BenchTable {
  public:
   BenchTable(Device& device, const TableOptions& options)
@@ -24,21 +24,19 @@ class BenchTable {
 
   void Find(const Keys& keys, const Offsets& offsets) {
     Must(shard_->Prepare({keys.span(), offsets.span()}, false), "Prepare");
-    Wait(keys);
   }
   void FindOrInsert(const Keys& keys, const Offsets& offsets) {
     Must(shard_->Prepare({keys.span(), offsets.span()}, true), "no room for rows");
     shard_->Insert();
-    Wait(keys);
   }
-  Shard& shard() { return *shard_; }
-
- private:
+  // Until all of that is done: any copy from the device waits for it. `keys` are of some call before.
   void Wait(const Keys& keys) {
     Key last{0};
     if (!device_.SharesHostMemory()) device_.Download(&last, keys.data(), sizeof(last));
   }
+  Shard& shard() { return *shard_; }
 
+ private:
   Device& device_;
   std::unique_ptr<Shard> shard_;
 };

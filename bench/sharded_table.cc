@@ -66,7 +66,6 @@ void ShardedTable::SetBatch(std::span<const Key> keys, std::uint32_t bags, std::
 void ShardedTable::Lookup() {
   Must(shard_->Prepare(Gather(), false), "Prepare");
   Pool();
-  Wait();
 }
 
 void ShardedTable::TrainStep(const StepScalars& scalars) {
@@ -74,7 +73,6 @@ void ShardedTable::TrainStep(const StepScalars& scalars) {
   Pool();
   GatherGradients();
   shard_->Update(gradients_on_device_, scalars);
-  Wait();
 }
 
 std::vector<float> ShardedTable::Pooled() {
@@ -132,7 +130,7 @@ void ShardedTable::Pool() {
   collective_.ReduceScatter(sizes, partial_.data(), mine_.data());
 }
 
-// Until all that was launched is done: any copy from the device waits for that.
+// Any copy from the device waits for what was launched before.
 void ShardedTable::Wait() {
   if (device_.SharesHostMemory()) return;
   Key last{0};

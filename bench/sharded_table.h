@@ -35,10 +35,12 @@ class ShardedTable {
   std::uint32_t first_bag() const { return static_cast<std::uint32_t>(first_bag_); }
   std::uint32_t my_bags() const { return static_cast<std::uint32_t>(bags_of_[me_]); }
 
-  // Each leaves the pooled rows of this rank's bags in pooled().
+  // Each leaves the pooled rows of this rank's bags in pooled(). They may return before the device has done them.
   void Lookup();                               // as EVAL does
   void TrainStep(const StepScalars& scalars);  // lookup as TRAIN does, then the gradients' optimizer step
   std::vector<float> Pooled();                 // float[my_bags()][dim]
+
+  void Wait();  // until all is done
 
   ShardUsage Usage() const { return shard_->Usage(); }
   std::uint64_t RowsOfAllRanks();
@@ -50,7 +52,6 @@ class ShardedTable {
   void GatherGradients();
   void PrepareAndInsert(const BatchView& batch);
   void Pool();
-  void Wait();
 
   Device& device_;
   Collective& collective_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/shard.h"
 #include "server/collective/collective.h"
 
 namespace slotwise::bench {
@@ -18,6 +19,10 @@ double SecondsOf(Work&& work) {
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
+
+// How many calls to a device are timed as one run: a GPU's are launched ahead of it, as a trainer's are, so that the time
+// it takes to hear of the end of one does not count.
+inline int CallsInARow(const Device& device) { return device.SharesHostMemory() ? 1 : 8; }
 
 // One thing that is timed: run() does it once and says how many seconds it took.
 struct Contender {

@@ -13,7 +13,8 @@
 // or Prepare(batch), PrepareErase(), Erase(). Keys() and Read(keys) stand alone.
 //
 // Several shards of one device may each be in the middle of a batch.
-// Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do).
+// Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do);
+// arrays of floats begin at a multiple of 16 bytes.
 // Thread-safety: a Device and its shards belong to one thread at a time. Device outlives its shards.
 // Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a broken device,
 // and std::bad_alloc where a call below says so: a rank that sees either of those cannot go on.

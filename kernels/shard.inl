@@ -36,7 +36,8 @@ class Table {
   Table(Queue& queue, const TableOptions& options, std::uint64_t initial_rows)
       : max_rows_(std::min(options.max_rows, kMaxRowsPerShard)),
         options_(options),
-        stride_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
+        floats_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
+        stride_(options.dim % 4 == 0 ? (floats_ + 3) / 4 * 4 : floats_),
         rows_(queue, max_rows_ * stride_),
         erased_(queue, max_rows_) {
     counter_.Reserve(queue, 1);
@@ -50,7 +51,7 @@ class Table {
   std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
   body::TableRef slots() { return slots_; }
-  body::RowsRef values() const { return {rows_.data(), options_.dim, stride_}; }
+  body::RowsRef values() const { return {rows_.data(), options_.dim, floats_, stride_}; }
 
   ShardUsage Usage() const {
     return {rows(), slots_.mask + 1, slots_.Slots() * sizeof(body::Slot) + rows_.size() * sizeof(float)};
@@ -163,7 +164,8 @@ class Table {
 
   std::uint64_t max_rows_;
   TableOptions options_;
-  std::uint32_t stride_;
+  std::uint32_t floats_;
+  std::uint32_t stride_;  // rows that can be loaded four floats at once, if they are of such length
   std::uint32_t rows_used_ = 0;
   std::uint32_t erased_rows_ = 0;
   std::uint64_t slots_taken_ = 0;  // at most, dead ones too
@@ -209,8 +211,10 @@ class ShardOn final : public Shard {
 
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
     try {
-      FindRowsOf(batch);
-      return insert ? PrepareInsert() : NewRows{0, true};
+      Keep(batch);
+      if (insert) return PrepareInsert();
+      B::ForEach(queue_, prepared_.size, FindRows());
+      return NewRows{0, true};
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("no memory for a batch of " + std::to_string(batch.keys.size()) +
                                " keys beside the " + std::to_string(table_.rows()) + " rows of this rank");
@@ -317,7 +321,7 @@ class ShardOn final : public Shard {
     B::ForEach(queue_, n, body::FindRows{table_.slots(), wanted.data(), row_of.Reserve(queue_, n)});
     const std::uint32_t count =
         B::SelectIndices(queue_, n, found.Reserve(queue_, n), body::RowIsThere{row_of.data()});
-    const std::size_t floats = std::size_t{count} * rows.stride;
+    const std::size_t floats = std::size_t{count} * rows.floats;
     B::ForEachTile(queue_, count, options_.dim,
                    body::CopyRecords{rows, row_of.data(), found.data(), records.Reserve(queue_, floats)});
 
@@ -330,7 +334,8 @@ class ShardOn final : public Shard {
   }
 
  private:
-  void FindRowsOf(const BatchView& batch) {
+  // Of `batch`, what is this rank's.
+  void Keep(const BatchView& batch) {
     prepared_ = {};
     prepared_.batch = batch;
     prepared_.bags = batch.bags();
@@ -343,12 +348,17 @@ class ShardOn final : public Shard {
       KeepMine(batch);
     }
     prepared_.rows = rows_.Reserve(queue_, prepared_.size);
-    B::ForEach(queue_, prepared_.size, body::FindRows{table_.slots(), prepared_.keys, prepared_.rows});
   }
 
+  body::FindRows FindRows() { return {table_.slots(), prepared_.keys, prepared_.rows}; }
+
   Result<NewRows> PrepareInsert() {
-    prepared_.absent = B::SelectIndices(queue_, prepared_.size, absent_.Reserve(queue_, prepared_.size),
-                                        body::RowIsAbsent{prepared_.rows});
+    std::uint32_t* count = absent_count_.Reserve(queue_, 1);
+    B::Put(queue_, count, 0);
+    B::ForEach(queue_, prepared_.size,
+               body::FindRowsAndAbsent<typename B::Atomics>{FindRows(),
+                                                            absent_.Reserve(queue_, prepared_.size), count});
+    prepared_.absent = B::Get(queue_, count);
     if (prepared_.absent == 0) return NewRows{0, true};
     table_.ReserveAdd(queue_, prepared_.absent);
     if (table_.HasRoomFor(prepared_.absent)) return NewRows{prepared_.absent, prepared_.absent == 1};
@@ -494,7 +504,7 @@ class ShardOn final : public Shard {
   Scratch<std::uint32_t> offsets_;
   Scratch<float> weights_;
   Scratch<RowIndex> rows_;
-  Scratch<std::uint32_t> absent_;
+  Scratch<std::uint32_t> absent_, absent_count_;
   // Scratch of Update: sorted occurrences, segments, and the levels of long ones' sums.
   Scratch<std::uint32_t> sorted_rows_, items_, sorted_items_, bag_of_, segment_begin_, long_segments_;
   Scratch<float> divisors_;

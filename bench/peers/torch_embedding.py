@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The peer PyTorch: an EmbeddingBag that slotwise-bench drives over stdin and stdout.
 
-In: one line of JSON (rows, dim, bags, hot, optimizer, threads, device, seed), the batch's rows as uint32,
-then lines "lookup" and "step". Out: a line of JSON that says what this is, then {"seconds": ...} a run.
-Ends when stdin does.
+In: one line of JSON (rows, dim, bags, hot, optimizer, threads, device, calls, seed), the batch's rows as
+uint32, then lines "lookup" and "step", each of which is a run of that many calls. Out: a line of JSON that
+says what this is, then {"seconds": of a call} a run. Ends when stdin does.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ def main() -> None:
         run = runs[line.decode().strip()]
         finish()
         begin = time.perf_counter()
-        run()
+        for _ in range(options["calls"]):
+            run()
         finish()
-        answer(seconds=time.perf_counter() - begin)
+        answer(seconds=(time.perf_counter() - begin) / options["calls"])
 
 
 if __name__ == "__main__":

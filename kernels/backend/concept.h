@@ -82,6 +82,7 @@ concept Backend = requires(typename B::Queue& queue, typename B::template Scratc
   B::CopyOut(queue, kept, keys, n);
 
   // Usable inside launches. Load and Store are relaxed; CompareExchange and Increment return the value before.
+  // Threads that increment at the same point of a launch name the same counter.
   { B::Atomics::Load(word) } -> std::same_as<std::uint64_t>;
   B::Atomics::Store(word, std::uint64_t{});
   { B::Atomics::CompareExchange(word, std::uint64_t{}, std::uint64_t{}) } -> std::same_as<std::uint64_t>;

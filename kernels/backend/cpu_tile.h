@@ -23,6 +23,7 @@ using CpuVector [[gnu::vector_size(16)]] = float;
 template <class Vector>
 struct VectorTile {
   static constexpr std::uint32_t kLanes = 1;
+  static constexpr std::uint32_t kRowsInFlight = 1;  // the processor itself sees ahead
   static constexpr std::uint32_t lane() { return 0; }
   static constexpr void Sync() {}
 };
@@ -37,14 +38,15 @@ struct VectorChunk {
   static constexpr std::uint32_t kPartFloats = sizeof(Vector) / sizeof(float);
   static constexpr std::uint32_t kFloats = kParts * kPartFloats;
   std::uint32_t first;
+  std::uint32_t dim;
 
   Part Load(const float* row, std::uint32_t part) const {
     Part value;
-    std::memcpy(&value, row + first + part * kPartFloats, sizeof(value));
+    std::memcpy(&value, row + Element(part), sizeof(value));
     return value;
   }
   void Store(float* row, std::uint32_t part, Part value) const {
-    std::memcpy(row + first + part * kPartFloats, &value, sizeof(value));
+    std::memcpy(row + Element(part), &value, sizeof(value));
   }
   template <class Visit>
   void ForEachElement(const Part (&values)[kParts], Visit visit) const {
@@ -53,6 +55,15 @@ struct VectorChunk {
     // Indices that cannot wrap around, so that the compiler sees that elements are neighbours.
     for (std::size_t k = 0; k < kFloats; ++k) visit(first + k, elements[k]);
   }
+  template <class Optimizer>
+  void Update(const Optimizer& optimizer, float* record, const Part (&gradients)[kParts]) const {
+    // By value: what is reached by reference might be what a row's new elements overwrite, for all the compiler knows.
+    ForEachElement(gradients,
+                   [=, dim = dim](std::size_t element, float g) { optimizer(record + element, dim, g); });
+  }
+
+ private:
+  std::size_t Element(std::uint32_t part) const { return first + std::size_t{part} * kPartFloats; }
 };
 
 // Chunks of eight registers (half of what most processors have, so that rows can be loaded beside them), then of two,
@@ -62,9 +73,9 @@ void ForEachChunk(VectorTile<Vector> /*tile*/, std::uint32_t dim, Visit visit) {
   using Long = VectorChunk<Vector, 8>;
   using Short = VectorChunk<Vector, 2>;
   std::uint32_t base = 0;
-  for (; base + Long::kFloats <= dim; base += Long::kFloats) visit(Long{base});
-  for (; base + Short::kFloats <= dim; base += Short::kFloats) visit(Short{base});
-  if (base < dim) visit(body::PartChunk<body::SerialTile>{base, dim});
+  for (; base + Long::kFloats <= dim; base += Long::kFloats) visit(Long{base, dim});
+  for (; base + Short::kFloats <= dim; base += Short::kFloats) visit(Short{base, dim});
+  if (base < dim) visit(body::TileChunk<body::SerialTile, false>{base, dim});
 }
 
 }  // namespace slotwise

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_reduce.cuh>
 #include <cub/device/device_scan.cuh>
@@ -20,11 +21,13 @@
 
 namespace slotwise {
 
-// `Lanes` neighbouring lanes of a warp; each holds 4 elements of a chunk.
-template <std::uint32_t Lanes>
+// `Lanes` neighbouring lanes of a warp; each holds `Parts` parts of a chunk.
+template <std::uint32_t Lanes, class P, std::uint32_t Parts>
 struct CudaTile {
   static constexpr std::uint32_t kLanes = Lanes;
-  static constexpr std::uint32_t kElements = 4;
+  using Part = P;
+  static constexpr std::uint32_t kParts = Parts;
+  static constexpr std::uint32_t kRowsInFlight = 4;
   SLOTWISE_HD static std::uint32_t lane() {
 #ifdef __CUDA_ARCH__
     return threadIdx.x % Lanes;
@@ -39,6 +42,11 @@ struct CudaTile {
 #endif
   }
 };
+
+template <class T>
+__global__ void PutKernel(T* place, T value) {
+  *place = value;
+}
 
 template <class Index, class F>
 __global__ void ForEachKernel(Index n, F f) {
@@ -81,9 +89,15 @@ struct CudaBackend {
       return (void)desired, *word ^ expected;
 #endif
     }
+    // Once for all lanes of a warp that are here together.
     SLOTWISE_HD static std::uint32_t Increment(std::uint32_t* counter) {
 #ifdef __CUDA_ARCH__
-      return atomicAdd(counter, 1U);
+      const unsigned here = __activemask();
+      const unsigned lane = threadIdx.x % 32;
+      const int leader = __ffs(static_cast<int>(here)) - 1;
+      std::uint32_t first = 0;
+      if (static_cast<int>(lane) == leader) first = atomicAdd(counter, static_cast<unsigned>(__popc(here)));
+      return __shfl_sync(here, first, leader) + __popc(here & ((1U << lane) - 1));
 #else
       return *counter;
 #endif
@@ -97,13 +111,19 @@ struct CudaBackend {
     SLOTWISE_CUDA_TRY(cudaGetLastError());
   }
 
-  // As many lanes as hold a row in one chunk or, for long rows, a whole warp.
+  // Rows of whole Float4s are loaded by them, a long one by 8 lanes in several pieces each, so that a warp has four rows
+  // under way. REQUIRES: rows, gradients and outputs are aligned to 16 bytes then.
   template <class F>
   static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
-    if (dim <= 4) return Tiles<CudaTile<1>>(queue, n, f);
-    if (dim <= 16) return Tiles<CudaTile<4>>(queue, n, f);
-    if (dim <= 32) return Tiles<CudaTile<8>>(queue, n, f);
-    return Tiles<CudaTile<32>>(queue, n, f);
+    using body::Float4;
+    if (dim % 4 != 0) {
+      return dim < 4 ? Tiles<CudaTile<1, float, 4>>(queue, n, f) : Tiles<CudaTile<32, float, 4>>(queue, n, f);
+    }
+    if (dim <= 4) return Tiles<CudaTile<1, Float4, 1>>(queue, n, f);
+    if (dim <= 16) return Tiles<CudaTile<4, Float4, 1>>(queue, n, f);
+    if (dim <= 32) return Tiles<CudaTile<8, Float4, 1>>(queue, n, f);
+    if (dim <= 64) return Tiles<CudaTile<8, Float4, 2>>(queue, n, f);
+    return Tiles<CudaTile<8, Float4, 4>>(queue, n, f);
   }
 
   static std::uint32_t ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n,
@@ -149,12 +169,15 @@ struct CudaBackend {
 
   template <class T>
   static T Get(Queue& queue, const T* value) {
+    static_assert(sizeof(T) <= CudaQueue::kPinnedBytes);
+    Copy(queue, queue.pinned(), value, sizeof(T), cudaMemcpyDeviceToHost);
     T host;
-    CopyOut(queue, &host, value, 1);
+    std::memcpy(&host, queue.pinned(), sizeof(T));
     return host;
   }
   static void Put(Queue& queue, std::uint32_t* place, std::uint32_t value) {
-    CopyIn(queue, place, &value, 1);
+    PutKernel<<<1, 1, 0, queue.stream()>>>(place, value);
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
   }
 
   template <class T>

@@ -45,19 +45,31 @@ class CudaMemory {
   std::size_t bytes_ = 0;
 };
 
-// One stream, and the scratch that CUB's algorithms ask for.
+// One stream, the scratch that CUB's algorithms ask for, and a place for single values on their way to the host.
 class CudaQueue {
  public:
-  CudaQueue() { SLOTWISE_CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  // On the current device, whose pool of stream-ordered memory keeps what is freed: it will be wanted again.
+  CudaQueue() {
+    int device = 0;
+    cudaMemPool_t pool = nullptr;
+    std::uint64_t keep = UINT64_MAX;
+    SLOTWISE_CUDA_TRY(cudaGetDevice(&device));
+    SLOTWISE_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool, device));
+    SLOTWISE_CUDA_TRY(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    SLOTWISE_CUDA_TRY(cudaHostAlloc(&pinned_, kPinnedBytes, cudaHostAllocDefault));
+    SLOTWISE_CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
   ~CudaQueue() {
     temporary_ = CudaMemory();
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
+    cudaFreeHost(pinned_);
   }
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
   cudaStream_t stream() const { return stream_; }
+  void* pinned() const { return pinned_; }  // kPinnedBytes of the host's memory
   void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
 
   // At least `bytes` bytes, until the next call.
@@ -69,8 +81,11 @@ class CudaQueue {
     return temporary_.data();
   }
 
+  static constexpr std::size_t kPinnedBytes = 64;
+
  private:
   cudaStream_t stream_ = nullptr;
+  void* pinned_ = nullptr;
   CudaMemory temporary_;
 };
 

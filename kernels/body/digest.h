@@ -23,7 +23,7 @@ struct HashSlot {
     const float* record = rows.Record(table.RowAt(slot));
     std::uint64_t low = Mix64(key ^ 0x9E3779B97F4A7C15ULL);
     std::uint64_t high = Mix64(key ^ 0xC2B2AE3D27D4EB4FULL);
-    for (std::uint32_t j = 0; j < rows.stride; ++j) {
+    for (std::uint32_t j = 0; j < rows.floats; ++j) {
       std::uint32_t word = 0;
       memcpy(&word, record + j, sizeof(word));
       low = Mix64(low + word + 1);

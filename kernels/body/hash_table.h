@@ -5,6 +5,10 @@
 // key; the one thread that wins it takes the next row and writes it into the slot. Nobody waits for that write: who
 // finds a slot with the key already there remembers the slot, and reads its row in the next launch.
 //
+// A search begins at an even slot: two slots are what a GPU reads from memory at once (32 bytes), and with both of them
+// looked at first, most searches end there also in a full table (at 3 slots of 4 taken, 1.3 such pieces a key; from any
+// slot it would be 1.9).
+//
 // Erasing leaves the key in its slot, with kNoRow for its row: the slot is dead. Adding the key again revives it (a
 // compare-and-swap of the row has one winner), and a rehash leaves dead slots behind.
 //
@@ -41,7 +45,7 @@ struct TableRef {
   std::uint64_t mask;  // slots for chains - 1; their number is a power of two
 
   SLOTWISE_HD std::uint64_t Slots() const { return mask + 2; }
-  SLOTWISE_HD std::uint64_t Begin(std::uint64_t key) const { return Mix64(key) & mask; }
+  SLOTWISE_HD std::uint64_t Begin(std::uint64_t key) const { return Mix64(key) & mask & ~std::uint64_t{1}; }
   SLOTWISE_HD std::uint64_t Next(std::uint64_t slot) const { return (slot + 1) & mask; }
 
   // Taken, and its key was not erased.
@@ -138,14 +142,25 @@ struct FindRows {
   void Prefetch(std::uint32_t i) const { table.Prefetch(keys[i]); }
 };
 
+// The same, and a list of the keys without a row, in no order.
+template <class Atomics>
+struct FindRowsAndAbsent {
+  FindRows find;
+  std::uint32_t* absent;
+  std::uint32_t* count;  // of `absent`
+
+  SLOTWISE_HD void operator()(std::uint32_t i) const {
+    find(i);
+    if (find.rows[i] == kNoRow) absent[Atomics::Increment(count)] = i;
+  }
+
+  static constexpr std::uint32_t kAhead = FindRows::kAhead;
+  void Prefetch(std::uint32_t i) const { find.Prefetch(i); }
+};
+
 struct RowIsThere {
   const RowIndex* rows;
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return rows[i] != kNoRow; }
-};
-
-struct RowIsAbsent {
-  const RowIndex* rows;
-  SLOTWISE_HD bool operator()(std::uint32_t i) const { return rows[i] == kNoRow; }
 };
 
 // Rows to hand out: those of erased keys first, the last erased first, then those never used.

@@ -1,5 +1,5 @@
 // Optimizers, an element at a time. `w` points at the element's weight; its state lies `dim` floats behind, and
-// `dim` behind that. Formulas: docs/semantics.md. Every expression is written in the order that is agreed there.
+// `dim` behind that: kStates such arrays. Formulas: docs/semantics.md. Every expression is written in the order that is agreed there.
 //
 // An optimizer whose kWholeRow is true first sees the sum of its row's squared gradients: SeeRow reads the row's state,
 // SaveRow writes it.
@@ -16,6 +16,7 @@ namespace slotwise::body {
 
 struct Sgd {
   static constexpr bool kWholeRow = false;
+  static constexpr std::uint32_t kStates = 0;
   float learning_rate;
 
   SLOTWISE_HD void operator()(float* w, std::uint32_t /*dim*/, float g) const { *w -= learning_rate * g; }
@@ -24,6 +25,7 @@ struct Sgd {
 // Polyak 1964. State: v, the velocity.
 struct Momentum {
   static constexpr bool kWholeRow = false;
+  static constexpr std::uint32_t kStates = 1;
   float learning_rate;
   float momentum;
 
@@ -37,6 +39,7 @@ struct Momentum {
 // Nesterov 1983, in HugeCTR's form. State: a, the accumulated step.
 struct Nesterov {
   static constexpr bool kWholeRow = false;
+  static constexpr std::uint32_t kStates = 1;
   float learning_rate;
   float momentum;
 
@@ -51,6 +54,7 @@ struct Nesterov {
 // Duchi, Hazan, Singer 2011. State: s, the sum of squared gradients.
 struct AdaGrad {
   static constexpr bool kWholeRow = false;
+  static constexpr std::uint32_t kStates = 1;
   float learning_rate;
   float epsilon;
 
@@ -64,6 +68,7 @@ struct AdaGrad {
 // AdaGrad with one s a row, of the mean of the row's squares (FBGEMM).
 struct RowWiseAdaGrad {
   static constexpr bool kWholeRow = true;
+  static constexpr std::uint32_t kStates = 0;
   float learning_rate;
   float epsilon;
   float s = 0;
@@ -80,6 +85,7 @@ struct RowWiseAdaGrad {
 // Tieleman, Hinton 2012. State: v, the running mean of squared gradients.
 struct RmsProp {
   static constexpr bool kWholeRow = false;
+  static constexpr std::uint32_t kStates = 1;
   float learning_rate;
   float beta;
   float epsilon;
@@ -94,6 +100,7 @@ struct RmsProp {
 // Kingma, Ba 2015, lazy: only touched rows move. State: m, v. `rate` carries the step's bias corrections.
 struct Adam {
   static constexpr bool kWholeRow = false;
+  static constexpr std::uint32_t kStates = 2;
   float rate;
   float beta1;
   float beta2;
@@ -111,6 +118,7 @@ struct Adam {
 // FTRL-proximal, McMahan et al. 2013. State: z, n. The first update replaces the first value.
 struct Ftrl {
   static constexpr bool kWholeRow = false;
+  static constexpr std::uint32_t kStates = 2;
   float learning_rate;
   float lambda1;
   float lambda2;

@@ -50,10 +50,26 @@ struct PoolBags {
     ForEachChunk(tile, table.dim, [=, *this](auto chunk) {
       using Chunk = decltype(chunk);
       typename Chunk::Part sum[Chunk::kParts] = {};
-      for (std::uint32_t i = begin; i < end; ++i) {
-        if (rows[i] == kNoRow) continue;
-        const float* row = table.Record(rows[i]);
-        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(chunk.Load(row, p), i);
+      constexpr std::uint32_t kRows = Tile::kRowsInFlight;
+      for (std::uint32_t i = begin; i < end; i += kRows) {
+        if constexpr (kRows == 1) {
+          if (rows[i] == kNoRow) continue;
+          const float* row = table.Record(rows[i]);
+          for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(chunk.Load(row, p), i);
+        } else {
+          typename Chunk::Part loaded[kRows][Chunk::kParts];
+          bool there[kRows];
+          for (std::uint32_t r = 0; r < kRows; ++r) {
+            const RowIndex row = i + r < end ? rows[i + r] : kNoRow;
+            there[r] = row != kNoRow;
+            if (!there[r]) continue;
+            for (std::uint32_t p = 0; p < Chunk::kParts; ++p) loaded[r][p] = chunk.Load(table.Record(row), p);
+          }
+          for (std::uint32_t r = 0; r < kRows; ++r) {
+            if (!there[r]) continue;
+            for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(loaded[r][p], i + r);
+          }
+        }
       }
       for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(pooled, p, sum[p]);
     });

@@ -1,8 +1,8 @@
 // What lets an algorithm be written once for the CPU and for CUDA: a function marker, and the tile.
 //
 // A tile is the lanes that work on one row together. A row's elements are cut into chunks; of a chunk a lane holds some
-// parts: a float each, at first, first + kLanes, first + 2·kLanes, ... On CUDA neighbouring lanes so touch neighbouring
-// elements, and loads coalesce. The CPU's own tile (backend/cpu_tile.h) is one lane whose parts are vector registers.
+// parts, which are what it loads and stores at once: a float, or four (Float4). Neighbouring lanes hold neighbouring
+// parts, so loads coalesce. The CPU's own tile (backend/cpu_tile.h) is one lane whose parts are vector registers.
 // An element is always computed by one lane, in one order: the tile never shows in the result.
 #ifndef SLOTWISE_KERNELS_BODY_PORTABLE_H_
 #define SLOTWISE_KERNELS_BODY_PORTABLE_H_
@@ -18,10 +18,38 @@
 
 namespace slotwise::body {
 
+// Four floats, computed with one by one.
+struct alignas(16) Float4 {
+  float x, y, z, w;
+
+  SLOTWISE_HD friend Float4 operator+(Float4 a, Float4 b) {
+    return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+  }
+  SLOTWISE_HD friend Float4 operator*(Float4 a, float b) { return {a.x * b, a.y * b, a.z * b, a.w * b}; }
+  SLOTWISE_HD friend Float4 operator*(float a, Float4 b) { return {a * b.x, a * b.y, a * b.z, a * b.w}; }
+  SLOTWISE_HD friend Float4 operator/(Float4 a, float b) { return {a.x / b, a.y / b, a.z / b, a.w / b}; }
+  SLOTWISE_HD Float4& operator+=(Float4 b) { return *this = *this + b; }
+};
+
+// A part's floats, one by one, to and from an array.
+SLOTWISE_HD inline void Unpack(float part, float* floats) { floats[0] = part; }
+SLOTWISE_HD inline void Unpack(Float4 part, float* floats) {
+  floats[0] = part.x;
+  floats[1] = part.y;
+  floats[2] = part.z;
+  floats[3] = part.w;
+}
+SLOTWISE_HD inline void Pack(const float* floats, float& part) { part = floats[0]; }
+SLOTWISE_HD inline void Pack(const float* floats, Float4& part) {
+  part = {floats[0], floats[1], floats[2], floats[3]};
+}
+
 // One lane, 16 floats at a time. Sync() waits for the tile's other lanes, and makes what they wrote visible.
 struct SerialTile {
   static constexpr std::uint32_t kLanes = 1;
-  static constexpr std::uint32_t kElements = 16;
+  using Part = float;
+  static constexpr std::uint32_t kParts = 16;
+  static constexpr std::uint32_t kRowsInFlight = 1;  // rows that are loaded before the first is added up
   SLOTWISE_HD static constexpr std::uint32_t lane() { return 0; }
   SLOTWISE_HD static constexpr void Sync() {}
 };
@@ -39,63 +67,70 @@ inline void PrefetchBytes(const void* data, std::size_t bytes) {
   }
 }
 
-// This lane's part of a chunk that lies wholly within the row: kParts parts, loaded from and stored to rows.
-template <class Tile>
-struct WholeChunk {
-  using Part = float;
-  static constexpr std::uint32_t kParts = Tile::kElements;
-  std::uint32_t first;
-
-  SLOTWISE_HD Part Load(const float* row, std::uint32_t part) const { return row[Element(part)]; }
-  SLOTWISE_HD void Store(float* row, std::uint32_t part, Part value) const { row[Element(part)] = value; }
-
-  // visit(element, its value) for this lane's elements.
-  template <class Visit>
-  SLOTWISE_HD void ForEachElement(const Part (&values)[kParts], Visit visit) const {
-    for (std::uint32_t p = 0; p < kParts; ++p) visit(Element(p), values[p]);
-  }
-
- private:
-  SLOTWISE_HD constexpr std::uint32_t Element(std::uint32_t part) const {
-    return first + part * Tile::kLanes;
-  }
-};
-
-// The same of the last chunk, where the row ends before the chunk does: what is beyond loads as 0 and is not stored.
-template <class Tile>
-struct PartChunk {
-  using Part = float;
-  static constexpr std::uint32_t kParts = Tile::kElements;
+// This lane's parts of a chunk. If it is not kWhole, the row ends before the chunk does: what is beyond loads as 0 and is
+// not stored. REQUIRES: Tile::Part is float, or rows are aligned to it and of a whole number of parts.
+template <class Tile, bool kWhole>
+struct TileChunk {
+  using Part = typename Tile::Part;
+  static constexpr std::uint32_t kParts = Tile::kParts;
+  static constexpr std::uint32_t kPartFloats = sizeof(Part) / sizeof(float);
   std::uint32_t first;
   std::uint32_t dim;
 
   SLOTWISE_HD Part Load(const float* row, std::uint32_t part) const {
-    return Has(part) ? row[Element(part)] : 0.0F;
+    return Has(part) ? *reinterpret_cast<const Part*>(row + Element(part)) : Part{};
   }
   SLOTWISE_HD void Store(float* row, std::uint32_t part, Part value) const {
-    if (Has(part)) row[Element(part)] = value;
+    if (Has(part)) *reinterpret_cast<Part*>(row + Element(part)) = value;
   }
+
+  // visit(element, its value) for this lane's elements, in order.
   template <class Visit>
   SLOTWISE_HD void ForEachElement(const Part (&values)[kParts], Visit visit) const {
     for (std::uint32_t p = 0; p < kParts; ++p) {
-      if (Has(p)) visit(Element(p), values[p]);
+      if (!Has(p)) continue;
+      float floats[kPartFloats];
+      Unpack(values[p], floats);
+      for (std::uint32_t k = 0; k < kPartFloats; ++k) visit(Element(p) + k, floats[k]);
+    }
+  }
+
+  // Lets the optimizer (body/optimizer.h) update this lane's elements of a record by their gradients.
+  template <class Optimizer>
+  SLOTWISE_HD void Update(const Optimizer& optimizer, float* record, const Part (&gradients)[kParts]) const {
+    constexpr std::uint32_t kArrays = 1 + Optimizer::kStates;
+    for (std::uint32_t p = 0; p < kParts; ++p) {
+      if (!Has(p)) continue;
+      float g[kPartFloats];
+      float elements[kArrays * kPartFloats];  // a record of one part
+      Unpack(gradients[p], g);
+      for (std::uint32_t a = 0; a < kArrays; ++a)
+        Unpack(Load(record + a * dim, p), elements + a * kPartFloats);
+      for (std::uint32_t k = 0; k < kPartFloats; ++k) optimizer(elements + k, kPartFloats, g[k]);
+      for (std::uint32_t a = 0; a < kArrays; ++a) {
+        Part updated;
+        Pack(elements + a * kPartFloats, updated);
+        Store(record + a * dim, p, updated);
+      }
     }
   }
 
  private:
-  SLOTWISE_HD constexpr bool Has(std::uint32_t part) const { return Element(part) < dim; }
+  SLOTWISE_HD constexpr bool Has(std::uint32_t part) const { return kWhole || Element(part) < dim; }
   SLOTWISE_HD constexpr std::uint32_t Element(std::uint32_t part) const {
-    return first + part * Tile::kLanes;
+    return first + part * Tile::kLanes * kPartFloats;
   }
 };
 
 // Calls visit(chunk) for each chunk of a row of `dim` elements.
 template <class Tile, class Visit>
 SLOTWISE_HD void ForEachChunk(Tile tile, std::uint32_t dim, Visit visit) {
-  constexpr std::uint32_t kStep = Tile::kLanes * Tile::kElements;
+  constexpr std::uint32_t kPartFloats = sizeof(typename Tile::Part) / sizeof(float);
+  constexpr std::uint32_t kStep = Tile::kLanes * Tile::kParts * kPartFloats;
+  const std::uint32_t mine = tile.lane() * kPartFloats;
   std::uint32_t base = 0;
-  for (; base + kStep <= dim; base += kStep) visit(WholeChunk<Tile>{base + tile.lane()});
-  if (base < dim) visit(PartChunk<Tile>{base + tile.lane(), dim});
+  for (; base + kStep <= dim; base += kStep) visit(TileChunk<Tile, true>{base + mine, dim});
+  if (base < dim) visit(TileChunk<Tile, false>{base + mine, dim});
 }
 
 }  // namespace slotwise::body

@@ -17,7 +17,8 @@ namespace slotwise::body {
 struct RowsRef {
   float* data;
   std::uint32_t dim;
-  std::uint32_t stride;  // floats a record
+  std::uint32_t floats;  // a record: dim, and its state's
+  std::uint32_t stride;  // from one record to the next: as many, or a few more for alignment
 
   SLOTWISE_HD float* Record(RowIndex row) const {
     return data + static_cast<std::size_t>(Value(row)) * stride;
@@ -38,7 +39,7 @@ struct WriteNewRows {
     float* record = rows.Record(new_rows[i]);
     for (std::uint32_t j = tile.lane(); j < rows.dim; j += Tile::kLanes)
       record[j] = FirstValue(first, key, j);
-    for (std::uint32_t j = rows.dim + tile.lane(); j < rows.stride; j += Tile::kLanes) record[j] = state;
+    for (std::uint32_t j = rows.dim + tile.lane(); j < rows.floats; j += Tile::kLanes) record[j] = state;
   }
 };
 
@@ -47,13 +48,13 @@ struct CopyRecords {
   RowsRef rows;
   const RowIndex* from;        // by `which`
   const std::uint32_t* which;  // [records]
-  float* to;                   // [records][stride]
+  float* to;                   // [records][floats]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
     const float* record = rows.Record(from[which[i]]);
-    float* out = to + static_cast<std::size_t>(i) * rows.stride;
-    for (std::uint32_t j = tile.lane(); j < rows.stride; j += Tile::kLanes) out[j] = record[j];
+    float* out = to + static_cast<std::size_t>(i) * rows.floats;
+    for (std::uint32_t j = tile.lane(); j < rows.floats; j += Tile::kLanes) out[j] = record[j];
   }
 };
 

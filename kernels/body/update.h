@@ -160,12 +160,10 @@ SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* 
     tile.Sync();  // every lane has read the row before one writes to it
     if (tile.lane() == 0) optimizer.SaveRow(record, dim);
   }
-  // By value: what is reached by reference might be what a row's new elements overwrite, for all the compiler knows.
   ForEachChunk(tile, dim, [=, decay = rule.weight_decay](auto chunk) {
     Parts<decltype(chunk)> g;
     RowGradient(chunk, count, source, record, decay, g);
-    chunk.ForEachElement(g,
-                         [=](std::size_t element, float value) { optimizer(record + element, dim, value); });
+    chunk.Update(optimizer, record, g);
   });
 }
 
@@ -300,7 +298,7 @@ struct AssignRows {
     const float* value = values + static_cast<std::size_t>(segments.items[last]) * columns;
     float* record = table.Record(segments.Row(segment));
     for (std::uint32_t j = tile.lane(); j < columns; j += Tile::kLanes) record[j] = value[j];
-    for (std::uint32_t j = columns + tile.lane(); j < table.stride; j += Tile::kLanes) record[j] = state;
+    for (std::uint32_t j = columns + tile.lane(); j < table.floats; j += Tile::kLanes) record[j] = state;
   }
 };
 

@@ -83,7 +83,14 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
     nobody = "127.0.0.1:1"
     assert run("--help").returncode == 0
     assert run("create", "--help").returncode == 0
-    for usage in ([], ["frobnicate"], ["describe"], ["tables", "--timeout", "-1"], ["status", "--wait", "x"]):
+    wrong: list[list[str]] = [
+        [],
+        ["frobnicate"],
+        ["describe"],
+        ["tables", "--timeout", "-1"],
+        ["status", "--wait", "x"],
+    ]
+    for usage in wrong:
         assert run(*usage).returncode == 2, usage
     assert ctl(None, "status", address=nobody, code=1)["error"]["code"] == "UNAVAILABLE"
     assert ctl(None, "status", "--wait", "0.3", address=nobody, code=1)["error"]["code"] == "UNAVAILABLE"
