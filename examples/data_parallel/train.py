@@ -138,7 +138,7 @@ def average_weights(model: nn.Module) -> None:
     """Every trainer gets the mean of all trainers' dense weights."""
     for weight in model.parameters():
         dist.all_reduce(weight)
-        weight /= dist.get_world_size()
+        weight.div_(dist.get_world_size())
 
 
 def run(number: int, rendezvous: str, arguments: argparse.Namespace) -> None:

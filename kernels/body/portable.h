@@ -31,6 +31,11 @@ struct alignas(16) Float4 {
   SLOTWISE_HD Float4& operator+=(Float4 b) { return *this = *this + b; }
 };
 
+template <class Part>
+inline constexpr std::uint32_t kFloatsOf = 1;
+template <>
+inline constexpr std::uint32_t kFloatsOf<Float4> = 4;
+
 // A part's floats, one by one, to and from an array.
 SLOTWISE_HD inline void Unpack(float part, float* floats) { floats[0] = part; }
 SLOTWISE_HD inline void Unpack(Float4 part, float* floats) {
@@ -73,7 +78,7 @@ template <class Tile, bool kWhole>
 struct TileChunk {
   using Part = typename Tile::Part;
   static constexpr std::uint32_t kParts = Tile::kParts;
-  static constexpr std::uint32_t kPartFloats = sizeof(Part) / sizeof(float);
+  static constexpr std::uint32_t kPartFloats = kFloatsOf<Part>;
   std::uint32_t first;
   std::uint32_t dim;
 
@@ -104,10 +109,9 @@ struct TileChunk {
       float g[kPartFloats];
       float elements[kArrays * kPartFloats];  // a record of one part
       Unpack(gradients[p], g);
-      for (std::uint32_t a = 0; a < kArrays; ++a)
-        Unpack(Load(record + a * dim, p), elements + a * kPartFloats);
+      for (std::size_t a = 0; a < kArrays; ++a) Unpack(Load(record + a * dim, p), elements + a * kPartFloats);
       for (std::uint32_t k = 0; k < kPartFloats; ++k) optimizer(elements + k, kPartFloats, g[k]);
-      for (std::uint32_t a = 0; a < kArrays; ++a) {
+      for (std::size_t a = 0; a < kArrays; ++a) {
         Part updated;
         Pack(elements + a * kPartFloats, updated);
         Store(record + a * dim, p, updated);
@@ -125,7 +129,7 @@ struct TileChunk {
 // Calls visit(chunk) for each chunk of a row of `dim` elements.
 template <class Tile, class Visit>
 SLOTWISE_HD void ForEachChunk(Tile tile, std::uint32_t dim, Visit visit) {
-  constexpr std::uint32_t kPartFloats = sizeof(typename Tile::Part) / sizeof(float);
+  constexpr std::uint32_t kPartFloats = kFloatsOf<typename Tile::Part>;
   constexpr std::uint32_t kStep = Tile::kLanes * Tile::kParts * kPartFloats;
   const std::uint32_t mine = tile.lane() * kPartFloats;
   std::uint32_t base = 0;

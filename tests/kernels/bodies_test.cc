@@ -210,16 +210,16 @@ struct TileOf {
 };
 
 template <class Tile>
-inline constexpr std::uint32_t FloatsOfPart = sizeof(typename Tile::Part) / sizeof(float);
+inline constexpr std::uint32_t kFloatsOfPart = kFloatsOf<typename Tile::Part>;
 template <class Vector>
-inline constexpr std::uint32_t FloatsOfPart<VectorTile<Vector>> = 1;  // it leaves the rest to floats
+inline constexpr std::uint32_t kFloatsOfPart<VectorTile<Vector>> = 1;  // it leaves the rest to floats
 
 // Visits elements, and copies by parts. Rows are exactly as long as they are, for the address sanitizer to see.
 template <class Tile>
 void ExpectEachElementOnce(auto tile_of_lane) {
   for (const std::uint32_t dim :
        {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 100, 127, 128, 129, 4096}) {
-    if (dim % FloatsOfPart<Tile> != 0) continue;
+    if (dim % kFloatsOfPart<Tile> != 0) continue;
     std::vector<float> row(dim);
     std::iota(row.begin(), row.end(), 1.0F);
     std::vector<float> copy(dim);
