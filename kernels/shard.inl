@@ -75,7 +75,9 @@ class Table {
 
   // Scratch for Add of n keys. Throws std::bad_alloc.
   void ReserveAdd(Queue& queue, std::uint32_t n) {
-    slot_of_.Reserve(queue, n);
+    claimed_.Reserve(queue, n);
+    winners_.Reserve(queue, n);
+    B::ReserveSelectIndices(queue, n, body::WonItsSlot{});
     new_keys_.Reserve(queue, n);
     new_rows_.Reserve(queue, n);
   }
@@ -83,17 +85,17 @@ class Table {
   // Gives each distinct key of keys[absent[0 .. n)] a row, and writes the rows of all of them.
   // REQUIRES: HasRoomFor the distinct ones; ReserveAdd(n); none of them has a row.
   void Add(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n, RowIndex* rows) {
-    std::uint64_t* slot_of = slot_of_.data();
-    const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
-    const body::NewRowsRef added{new_keys_.data(), new_rows_.data()};
-    B::Put(queue, counter_.data(), 0);
-    B::ForEach(queue, n,
-               body::AddKeys<Atomics>{slots_, keys, absent, slot_of, supply, counter_.data(), added});
-    B::ForEach(queue, n, body::ReadAddedRows{slots_, absent, slot_of, rows});
-    const std::uint32_t count = B::Get(queue, counter_.data());
-    B::ForEachTile(
-        queue, count, options_.dim,
-        body::WriteNewRows{values(), options_.initializer, initial_state(), added.keys, added.rows});
+    body::ClaimedSlot* claimed = claimed_.data();
+    B::ForEach(queue, n, body::ClaimSlots<Atomics>{slots_, keys, absent, claimed});
+    const std::uint32_t count = B::SelectIndices(queue, n, winners_.data(), body::WonItsSlot{claimed});
+    B::ForEach(queue, count,
+               body::GiveRows{slots_, keys, absent, claimed, winners_.data(),
+                              body::RowSupply{erased_.data(), erased_rows_, rows_used_}, new_keys_.data(),
+                              new_rows_.data()});
+    B::ForEach(queue, n, body::ReadAddedRows{slots_, absent, claimed, rows});
+    B::ForEachTile(queue, count, options_.dim,
+                   body::WriteNewRows{values(), options_.initializer, initial_state(), new_keys_.data(),
+                                      new_rows_.data()});
     const std::uint32_t reused = std::min(count, erased_rows_);
     erased_rows_ -= reused;
     rows_used_ += count - reused;
@@ -174,7 +176,8 @@ class Table {
   typename B::template Growing<float> rows_;
   typename B::template Growing<RowIndex> erased_;  // rows to hand out again
   typename B::template Scratch<std::uint32_t> counter_;
-  typename B::template Scratch<std::uint64_t> slot_of_;
+  typename B::template Scratch<body::ClaimedSlot> claimed_;
+  typename B::template Scratch<std::uint32_t> winners_;
   typename B::template Scratch<Key> new_keys_;
   typename B::template Scratch<RowIndex> new_rows_;
 };

@@ -69,6 +69,8 @@ concept Backend = requires(typename B::Queue& queue, typename B::template Scratc
   { B::SelectKeys(queue, keys, n32, kept, backend_probe::KeepKey{}) } -> std::same_as<std::uint32_t>;
   // The indices in [0, n) that `keep` accepts, in order; returns how many. Waits.
   { B::SelectIndices(queue, n32, indices, backend_probe::Keep{}) } -> std::same_as<std::uint32_t>;
+  // Takes the memory that this needs, so that it cannot fail for want of it. Throws std::bad_alloc.
+  B::ReserveSelectIndices(queue, n32, backend_probe::Keep{});
   // Sorts n pairs by the low `bits` bits of their keys, stably. Throws std::bad_alloc.
   B::SortPairs(queue, pairs, n32, n32);
   // Σ f(i) over [0, n). Waits.

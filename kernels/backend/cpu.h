@@ -83,6 +83,11 @@ struct CpuBackend {
     return Select(queue, n, keep, [=](std::uint32_t i, std::uint32_t place) { out[place] = i; });
   }
 
+  template <class Keep>
+  static void ReserveSelectIndices(Queue& queue, std::uint32_t n, Keep /*keep*/) {
+    queue.places.Reserve(queue, Chunks(queue, n).count + std::size_t{1});
+  }
+
   static void SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits);
 
   template <class F>

@@ -145,6 +145,15 @@ struct CudaBackend {
     return Select(queue, thrust::counting_iterator<std::uint32_t>(0), n, out, keep);
   }
 
+  template <class Keep>
+  static void ReserveSelectIndices(Queue& queue, std::uint32_t n, Keep keep) {
+    std::size_t bytes = 0;
+    std::uint32_t* nowhere = nullptr;
+    SLOTWISE_CUDA_TRY(cub::DeviceSelect::If(nullptr, bytes, thrust::counting_iterator<std::uint32_t>(0),
+                                            nowhere, nowhere, std::int64_t{n}, keep, queue.stream()));
+    queue.Temporary(bytes);
+  }
+
   static void SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits) {
     if (n == 0) return;
     cub::DoubleBuffer<std::uint32_t> keys(pairs.keys[pairs.current], pairs.keys[1 - pairs.current]);
@@ -222,8 +231,7 @@ struct CudaBackend {
   template <class In, class Out, class Keep>
   static std::uint32_t Select(Queue& queue, In in, std::uint32_t n, Out out, Keep keep) {
     if (n == 0) return 0;
-    CudaMemory count(queue.stream(), sizeof(std::uint32_t));
-    auto* kept = static_cast<std::uint32_t*>(count.data());
+    std::uint32_t* kept = queue.word();
     WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
       return cub::DeviceSelect::If(memory, bytes, in, out, kept, std::int64_t{n}, keep, queue.stream());
     });

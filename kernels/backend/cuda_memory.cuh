@@ -45,7 +45,7 @@ class CudaMemory {
   std::size_t bytes_ = 0;
 };
 
-// One stream, the scratch that CUB's algorithms ask for, and a place for single values on their way to the host.
+// One stream, the scratch that CUB's algorithms ask for, and places for single values on their way to the host.
 class CudaQueue {
  public:
   // On the current device, whose pool of stream-ordered memory keeps what is freed: it will be wanted again.
@@ -58,8 +58,10 @@ class CudaQueue {
     SLOTWISE_CUDA_TRY(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&pinned_, kPinnedBytes, cudaHostAllocDefault));
     SLOTWISE_CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    word_ = CudaMemory(stream_, sizeof(std::uint32_t));
   }
   ~CudaQueue() {
+    word_ = CudaMemory();
     temporary_ = CudaMemory();
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
@@ -70,6 +72,7 @@ class CudaQueue {
 
   cudaStream_t stream() const { return stream_; }
   void* pinned() const { return pinned_; }  // kPinnedBytes of the host's memory
+  std::uint32_t* word() const { return static_cast<std::uint32_t*>(word_.data()); }  // one, in device memory
   void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
 
   // At least `bytes` bytes, until the next call.
@@ -86,6 +89,7 @@ class CudaQueue {
  private:
   cudaStream_t stream_ = nullptr;
   void* pinned_ = nullptr;
+  CudaMemory word_;
   CudaMemory temporary_;
 };
 

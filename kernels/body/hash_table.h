@@ -2,8 +2,8 @@
 //
 // A slot is {key, row}. A slot whose key is kFree is free; slots are only ever taken (a rehash copies into a new
 // table), so a search ends at the key or at the first free slot of its chain. Adding is one compare-and-swap of the
-// key; the one thread that wins it takes the next row and writes it into the slot. Nobody waits for that write: who
-// finds a slot with the key already there remembers the slot, and reads its row in the next launch.
+// key; the one thread that wins it gives the slot its row. Nobody waits for that: who finds a slot with the key already
+// there remembers the slot, and reads its row in a later launch.
 //
 // A search begins at an even slot: two slots are what a GPU reads from memory at once (32 bytes), and with both of them
 // looked at first, most searches end there also in a full table (at 3 slots of 4 taken, 1.3 such pieces a key; from any
@@ -84,10 +84,10 @@ struct TableRef {
 
   struct Claimed {
     std::uint64_t slot;
-    bool added;  // true for exactly one claimer of a key without a slot: it must write the slot's row
+    bool added;  // true for exactly one claimer of a key without a slot: the slot's row is its to write
   };
 
-  // True for exactly one of those who ask for a dead slot: it must write the slot's row.
+  // True for exactly one of those who ask for a dead slot: its row is theirs to write.
   template <class Atomics>
   SLOTWISE_HD bool Revive(std::uint64_t slot) const {
     return Atomics::Load(&slots[slot].row) == kDead &&
@@ -120,12 +120,6 @@ struct TableRef {
 
 // How many searches are under way at once on the CPU: about as many as its caches can wait for, and some.
 inline constexpr std::uint32_t kProbesAhead = 20;
-
-// Rows that were handed out, in no order, and their keys.
-struct NewRowsRef {
-  Key* keys;
-  RowIndex* rows;
-};
 
 struct FreeSlots {
   TableRef table;
@@ -163,6 +157,43 @@ struct RowIsThere {
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return rows[i] != kNoRow; }
 };
 
+// Adding keys takes three launches. The first claims a slot for each of keys[absent[...]]; of equal keys one wins. The
+// winners are listed in their order (by the owner), and the n-th of them gets the n-th row: no launch counts by an atomic
+// that all threads share. Then every occurrence can read its row.
+
+// Where an absent key went, and whether it won the slot: it gets the row.
+struct ClaimedSlot {
+  std::uint64_t word;
+
+  SLOTWISE_HD static ClaimedSlot Of(std::uint64_t slot, bool won) { return {won ? slot | kWon : slot}; }
+  SLOTWISE_HD std::uint64_t slot() const { return word & ~kWon; }
+  SLOTWISE_HD bool won() const { return (word & kWon) != 0; }
+
+ private:
+  static constexpr std::uint64_t kWon = std::uint64_t{1} << 63;
+};
+
+template <class Atomics>
+struct ClaimSlots {
+  TableRef table;
+  const Key* keys;
+  const std::uint32_t* absent;
+  ClaimedSlot* claimed;  // [absent keys]
+
+  SLOTWISE_HD void operator()(std::uint32_t i) const {
+    const auto slot = table.template Claim<Atomics>(keys[absent[i]]);
+    claimed[i] = ClaimedSlot::Of(slot.slot, slot.added || table.template Revive<Atomics>(slot.slot));
+  }
+
+  static constexpr std::uint32_t kAhead = kProbesAhead;
+  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[absent[i]]); }
+};
+
+struct WonItsSlot {
+  const ClaimedSlot* claimed;
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return claimed[i].won(); }
+};
+
 // Rows to hand out: those of erased keys first, the last erased first, then those never used.
 struct RowSupply {
   const RowIndex* erased;
@@ -174,32 +205,32 @@ struct RowSupply {
   }
 };
 
-// Adds keys[absent[i]]; the winner of each new key gives it the next row.
-template <class Atomics>
-struct AddKeys {
+// Gives the n-th winner the n-th row, and writes down its key.
+struct GiveRows {
   TableRef table;
   const Key* keys;
   const std::uint32_t* absent;
-  std::uint64_t* slot_of;  // [absent keys] where the i-th went
+  const ClaimedSlot* claimed;
+  const std::uint32_t* winners;  // [new rows] their places in `claimed`
   RowSupply supply;
-  std::uint32_t* added;  // how many keys got a row
-  NewRowsRef rows;
+  Key* new_keys;       // [new rows]
+  RowIndex* new_rows;  // [new rows]
 
-  SLOTWISE_HD void operator()(std::uint32_t i) const {
-    const Key key = keys[absent[i]];
-    const auto claimed = table.template Claim<Atomics>(key);
-    slot_of[i] = claimed.slot;
-    if (!claimed.added && !table.template Revive<Atomics>(claimed.slot)) return;
-    const std::uint32_t n = Atomics::Increment(added);
+  SLOTWISE_HD void operator()(std::uint32_t n) const {
+    const std::uint32_t i = winners[n];
     const RowIndex row = supply(n);
-    // Atomically: who finds the key asks whether its slot is dead.
-    Atomics::Store(&table.slots[claimed.slot].row, Value(row));
-    rows.keys[n] = key;
-    rows.rows[n] = row;
+    table.slots[claimed[i].slot()].row = Value(row);
+    new_keys[n] = keys[absent[i]];
+    new_rows[n] = row;
   }
+};
 
-  static constexpr std::uint32_t kAhead = kProbesAhead;
-  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[absent[i]]); }
+struct ReadAddedRows {
+  TableRef table;
+  const std::uint32_t* absent;
+  const ClaimedSlot* claimed;
+  RowIndex* rows;
+  SLOTWISE_HD void operator()(std::uint32_t i) const { rows[absent[i]] = table.RowAt(claimed[i].slot()); }
 };
 
 // Erases keys[i]: its slot is dead, its row free to be handed out again.
@@ -217,15 +248,6 @@ struct EraseKeys {
     if (row == kDead || Atomics::CompareExchange(&table.slots[slot].row, row, kDead) != row) return;
     erased[Atomics::Increment(count)] = RowIndex{static_cast<std::uint32_t>(row)};
   }
-};
-
-// The launch after AddKeys: every occurrence learns its row.
-struct ReadAddedRows {
-  TableRef table;
-  const std::uint32_t* absent;
-  const std::uint64_t* slot_of;
-  RowIndex* rows;
-  SLOTWISE_HD void operator()(std::uint32_t i) const { rows[absent[i]] = table.RowAt(slot_of[i]); }
 };
 
 // Which key has which row: of rows that no key has, kFree, and that of the key kFree itself likewise.
