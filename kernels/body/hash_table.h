@@ -59,7 +59,8 @@ struct TableRef {
   }
 
   // Where the key's search begins: most end in that cache line.
-  void Prefetch(Key key) const { PrefetchBytes(&slots[Begin(Value(key))], sizeof(Slot)); }
+  void Prefetch(Key key) const { PrefetchSlot(Begin(Value(key))); }
+  void PrefetchSlot(std::uint64_t slot) const { PrefetchBytes(&slots[slot], sizeof(Slot)); }
 
   // The key's row, or kNoRow. REQUIRES: nobody adds during the launch.
   SLOTWISE_HD RowIndex Find(Key key) const {
@@ -223,6 +224,9 @@ struct GiveRows {
     new_keys[n] = keys[absent[i]];
     new_rows[n] = row;
   }
+
+  static constexpr std::uint32_t kAhead = kProbesAhead;
+  void Prefetch(std::uint32_t n) const { table.PrefetchSlot(claimed[winners[n]].slot()); }
 };
 
 struct ReadAddedRows {
@@ -231,6 +235,9 @@ struct ReadAddedRows {
   const ClaimedSlot* claimed;
   RowIndex* rows;
   SLOTWISE_HD void operator()(std::uint32_t i) const { rows[absent[i]] = table.RowAt(claimed[i].slot()); }
+
+  static constexpr std::uint32_t kAhead = kProbesAhead;
+  void Prefetch(std::uint32_t i) const { table.PrefetchSlot(claimed[i].slot()); }
 };
 
 // Erases keys[i]: its slot is dead, its row free to be handed out again.
