@@ -10,6 +10,11 @@
 //     Insert()        gives absent keys rows (TRAIN, push and import)
 //     Pool(out)       any number of times, then Update(gradients, scalars) or Assign(values) at most once
 //
+// With several ranks, PlanTraffic(bags_of) behind Prepare lets only those bags travel that a rank has keys of:
+//
+//     PoolToSend(out), then AddReceived(received, mine) of what all ranks sent
+//     GradientsToSend(gradients, out), then UpdateFromReceived(received, scalars)
+//
 // or Prepare(batch), PrepareErase(), Erase(). Keys() and Read(keys) stand alone.
 //
 // Several shards of one device may each be in the middle of a batch.
@@ -25,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +81,12 @@ struct DigestSums {
   friend bool operator==(const DigestSums&, const DigestSums&) = default;
 };
 
+// How many bags travel between this rank and each, itself too.
+struct BagTraffic {
+  std::vector<std::size_t> owned;     // [ranks] of that rank's bags, those of which this rank owns keys
+  std::vector<std::size_t> received;  // [ranks] of this rank's bags, those of which that rank owns keys
+};
+
 struct ShardUsage {
   std::uint64_t rows = 0;
   std::uint64_t slots = 0;  // places in the hash table
@@ -120,6 +132,30 @@ class Shard {
   // 32, and applies the optimizer once a row.
   // Throws std::bad_alloc for want of scratch, before any row has moved.
   virtual void Update(const float* gradients, const StepScalars& scalars) = 0;
+
+  // The ways of bags between ranks, if there are at most this many.
+  static constexpr int kMostRanksOfTraffic = 64;
+
+  // REQUIRES: a prepared batch; `bags_of` are the ranks' bags of it, in rank order; ranks times the most of them fits in
+  // 32 bits. Begins to find out which bags travel. Throws std::bad_alloc.
+  virtual void PlanTraffic(std::span<const std::size_t> bags_of) = 0;
+
+  // REQUIRES: PlanTraffic. What it found out; waits for that alone.
+  virtual const BagTraffic& Traffic() = 0;
+
+  // REQUIRES: PlanTraffic. Pool, of the bags of which this rank owns keys: float[Σ owned][dim], at most all bags'.
+  virtual void PoolToSend(float* partial) = 0;
+
+  // REQUIRES: PlanTraffic. What all ranks' PoolToSend wrote for this rank, in rank order, float[Σ received][dim],
+  // becomes the sums of its bags: float[bags_of[rank]][dim].
+  virtual void AddReceived(const float* received, float* sums) = 0;
+
+  // REQUIRES: PlanTraffic. `gradients`, float[bags_of[rank]][dim], once for each rank that owns keys of the bag:
+  // float[Σ received][dim], in rank order.
+  virtual void GradientsToSend(const float* gradients, float* sent) = 0;
+
+  // Update, by what all ranks' GradientsToSend wrote for this rank, in rank order: float[Σ owned][dim].
+  virtual void UpdateFromReceived(const float* received, const StepScalars& scalars) = 0;
 
   // REQUIRES: a batch of one key a bag that was prepared and inserted. `values` is float[bags][columns] in device
   // memory: `columns` is dim, and the rows' state becomes that of new rows, or the whole record. Of repeated keys the

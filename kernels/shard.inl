@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "kernels/body/optimizer.h"
 #include "kernels/body/pool.h"
 #include "kernels/body/rows.h"
+#include "kernels/body/traffic.h"
 #include "kernels/body/update.h"
 #include "kernels/shard.h"
 
@@ -75,9 +77,7 @@ class Table {
 
   // Scratch for Add of n keys. Throws std::bad_alloc.
   void ReserveAdd(Queue& queue, std::uint32_t n) {
-    claimed_.Reserve(queue, n);
-    winners_.Reserve(queue, n);
-    B::ReserveSelectIndices(queue, n, body::WonItsSlot{});
+    lost_.Reserve(queue, n);
     new_keys_.Reserve(queue, n);
     new_rows_.Reserve(queue, n);
   }
@@ -85,14 +85,13 @@ class Table {
   // Gives each distinct key of keys[absent[0 .. n)] a row, and writes the rows of all of them.
   // REQUIRES: HasRoomFor the distinct ones; ReserveAdd(n); none of them has a row.
   void Add(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n, RowIndex* rows) {
-    body::ClaimedSlot* claimed = claimed_.data();
-    B::ForEach(queue, n, body::ClaimSlots<Atomics>{slots_, keys, absent, claimed});
-    const std::uint32_t count = B::SelectIndices(queue, n, winners_.data(), body::WonItsSlot{claimed});
-    B::ForEach(queue, count,
-               body::GiveRows{slots_, keys, absent, claimed, winners_.data(),
-                              body::RowSupply{erased_.data(), erased_rows_, rows_used_}, new_keys_.data(),
-                              new_rows_.data()});
-    B::ForEach(queue, n, body::ReadAddedRows{slots_, absent, claimed, rows});
+    const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
+    B::Put(queue, counter_.data(), 0);
+    B::ForEachNumbered(queue, n, counter_.data(),
+                       body::AddKeys<Atomics>{slots_, keys, absent, supply, lost_.data(), rows,
+                                              new_keys_.data(), new_rows_.data()});
+    B::ForEach(queue, n, body::ReadRowsOfOthers{slots_, absent, lost_.data(), rows});
+    const std::uint32_t count = B::Get(queue, counter_.data());
     B::ForEachTile(queue, count, options_.dim,
                    body::WriteNewRows{values(), options_.initializer, initial_state(), new_keys_.data(),
                                       new_rows_.data()});
@@ -112,7 +111,7 @@ class Table {
   // REQUIRES: ReserveErase(n). Returns how many of keys[0 .. n) had a row.
   std::uint32_t Erase(Queue& queue, const Key* keys, std::uint32_t n) {
     B::Put(queue, counter_.data(), erased_rows_);
-    B::ForEach(queue, n, body::EraseKeys<Atomics>{slots_, keys, erased_.data(), counter_.data()});
+    B::ForEachNumbered(queue, n, counter_.data(), body::EraseKeys<Atomics>{slots_, keys, erased_.data()});
     const std::uint32_t before = erased_rows_;
     erased_rows_ = B::Get(queue, counter_.data());
     return erased_rows_ - before;
@@ -132,7 +131,7 @@ class Table {
     const body::TableRef scratch = FreeTable(queue, memory, SlotsFor(n));
     std::uint32_t* count = counter.Reserve(queue, 1);
     B::Put(queue, count, 0);
-    B::ForEach(queue, n, body::CountKeys<Atomics>{scratch, keys, absent, count});
+    B::ForEachNumbered(queue, n, count, body::CountKeys<Atomics>{scratch, keys, absent});
     return B::Get(queue, count);
   }
 
@@ -176,8 +175,7 @@ class Table {
   typename B::template Growing<float> rows_;
   typename B::template Growing<RowIndex> erased_;  // rows to hand out again
   typename B::template Scratch<std::uint32_t> counter_;
-  typename B::template Scratch<body::ClaimedSlot> claimed_;
-  typename B::template Scratch<std::uint32_t> winners_;
+  typename B::template Scratch<std::uint64_t> lost_;
   typename B::template Scratch<Key> new_keys_;
   typename B::template Scratch<RowIndex> new_rows_;
 };
@@ -210,6 +208,7 @@ class ShardOn final : public Shard {
         rank_(static_cast<std::uint16_t>(Value(place.rank))),
         table_(queue, options, options.initial_rows / static_cast<std::uint64_t>(place.ranks)) {
     B::CopyIn(queue, buckets_.Reserve(queue, kBuckets), place.bucket_map.data(), kBuckets);
+    selected_.Reserve(queue, 1);
   }
 
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
@@ -236,11 +235,7 @@ class ShardOn final : public Shard {
     prepared_.absent = 0;
   }
 
-  void Pool(float* partial) override {
-    B::ForEachTile(
-        queue_, prepared_.bags, options_.dim,
-        body::PoolBags{table_.values(), prepared_.rows, prepared_.offsets, prepared_.weights, partial});
-  }
+  void Pool(float* partial) override { PoolTo(partial, nullptr); }
 
   void DivideBags(std::span<const std::uint32_t> offsets, const float* weights, float* values) override {
     if (!Divides()) return;
@@ -249,32 +244,66 @@ class ShardOn final : public Shard {
                    body::DivideBags{DivisorOf(offsets.data(), weights), options_.dim, values});
   }
 
-  void Update(const float* gradients, const StepScalars& scalars) override {
-    const OptimizerOptions& o = options_.optimizer;
-    const float rate = scalars.learning_rate;
-    switch (o.kind) {
-      case OptimizerKind::kSgd:
-        return UpdateWith(gradients, body::Sgd{rate});
-      case OptimizerKind::kMomentum:
-        return UpdateWith(gradients, body::Momentum{rate, o.momentum});
-      case OptimizerKind::kNesterov:
-        return UpdateWith(gradients, body::Nesterov{rate, o.momentum});
-      case OptimizerKind::kAdaGrad:
-        return UpdateWith(gradients, body::AdaGrad{rate, o.epsilon});
-      case OptimizerKind::kRowWiseAdaGrad:
-        return UpdateWith(gradients, body::RowWiseAdaGrad{rate, o.epsilon});
-      case OptimizerKind::kRmsProp:
-        return UpdateWith(gradients, body::RmsProp{rate, o.beta2, o.epsilon});
-      case OptimizerKind::kAdam:
-        return UpdateWith(gradients, body::Adam{scalars.adam_rate, o.beta1, o.beta2, o.epsilon});
-      case OptimizerKind::kFtrl:
-        return UpdateWith(gradients, body::Ftrl{rate, o.lambda1, o.lambda2, o.ftrl_beta});
+  void PlanTraffic(std::span<const std::size_t> bags_of) override {
+    const BatchView& batch = prepared_.batch;
+    const auto ranks = static_cast<std::uint32_t>(ranks_);
+    const auto bags = static_cast<std::uint32_t>(bags_of[rank_]);
+    const std::size_t first = std::reduce(bags_of.begin(), bags_of.begin() + rank_);
+    const std::uint32_t copies = ranks * bags;
+    std::uint32_t* sent = sent_places_.Reserve(queue_, prepared_.bags + std::size_t{1});
+    std::uint32_t* received = received_places_.Reserve(queue_, copies + std::size_t{1});
+    std::uint32_t* counts = traffic_counts_.Reserve(queue_, 2 * (ranks + std::size_t{1}));
+    B::ForEach(queue_, prepared_.bags, body::CountBagsToSend{prepared_.offsets, sent});
+    B::ExclusiveScan(queue_, sent, prepared_.bags, sent);
+    B::ForEach(queue_, bags,
+               body::CountBagsToReceive{buckets_.data(), batch.keys.data(), batch.offsets.data() + first,
+                                        bags, ranks, received});
+    B::ExclusiveScan(queue_, received, copies, received);
+    body::ReadBorders read_sent{sent, counts, {}};
+    body::ReadBorders read_received{received, counts + ranks + 1, {}};
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      read_sent.borders[r + 1] = read_sent.borders[r] + static_cast<std::uint32_t>(bags_of[r]);
+      read_received.borders[r + 1] = read_received.borders[r] + bags;
     }
+    B::ForEach(queue_, ranks + 1, read_sent);
+    B::ForEach(queue_, ranks + 1, read_received);
+    traffic_on_host_.Start(queue_, counts, 2 * (ranks + std::size_t{1}));
+    copies_ = {received, bags, ranks, options_.dim};
+  }
+
+  const BagTraffic& Traffic() override {
+    const std::span<const std::uint32_t> sums = traffic_on_host_.Wait();
+    const auto ranks = static_cast<std::size_t>(ranks_);
+    const auto differences = [ranks](std::span<const std::uint32_t> borders) {
+      std::vector<std::size_t> counts(ranks);
+      for (std::size_t r = 0; r < ranks; ++r) counts[r] = borders[r + 1] - borders[r];
+      return counts;
+    };
+    traffic_ = {differences(sums.first(ranks + 1)), differences(sums.last(ranks + 1))};
+    return traffic_;
+  }
+
+  void PoolToSend(float* partial) override { PoolTo(partial, sent_places_.data()); }
+
+  void AddReceived(const float* received, float* sums) override {
+    B::ForEachTile(queue_, copies_.bags, options_.dim, body::AddPartialSums{copies_, received, sums});
+  }
+
+  void GradientsToSend(const float* gradients, float* sent) override {
+    B::ForEachTile(queue_, copies_.bags, options_.dim, body::CopyGradients{copies_, gradients, sent});
+  }
+
+  void Update(const float* gradients, const StepScalars& scalars) override {
+    UpdateBy({gradients, nullptr}, scalars);
+  }
+
+  void UpdateFromReceived(const float* received, const StepScalars& scalars) override {
+    UpdateBy({received, sent_places_.data()}, scalars);
   }
 
   void Assign(const float* values, std::uint32_t columns) override {
     if (prepared_.size == 0) return;
-    const body::Segments segments = SortByRow(false);
+    const body::Segments segments = SortByRow(nullptr, false);
     B::ForEachTile(queue_, segments.segments, options_.dim,
                    body::AssignRows{segments, values, columns, table_.initial_state(), table_.values()});
   }
@@ -305,8 +334,9 @@ class ShardOn final : public Shard {
     const body::TableRef slots = table_.slots();
     B::ForEach(queue_, used, body::FillKeys{by_row.Reserve(queue_, used)});
     B::ForEach(queue_, slots.Slots(), body::CopyKeyOfRow{slots, by_row.data()});
-    const std::uint32_t count =
-        B::SelectKeys(queue_, by_row.data(), used, live.Reserve(queue_, used), body::KeyIsNotFree{});
+    B::SelectKeys(queue_, by_row.data(), used, live.Reserve(queue_, used), selected_.data(),
+                  body::KeyIsNotFree{});
+    const std::uint32_t count = B::Get(queue_, selected_.data());
     std::vector<Key> keys(count);
     B::CopyOut(queue_, keys.data(), live.data(), count);
     if (count < table_.rows()) keys.push_back(Key{body::kFree});
@@ -322,8 +352,7 @@ class ShardOn final : public Shard {
     Scratch<float> records;
     B::CopyIn(queue_, wanted.Reserve(queue_, n), keys.data(), n);
     B::ForEach(queue_, n, body::FindRows{table_.slots(), wanted.data(), row_of.Reserve(queue_, n)});
-    const std::uint32_t count =
-        B::SelectIndices(queue_, n, found.Reserve(queue_, n), body::RowIsThere{row_of.data()});
+    const std::uint32_t count = Select(n, found.Reserve(queue_, n), body::RowIsThere{row_of.data()});
     const std::size_t floats = std::size_t{count} * rows.floats;
     B::ForEachTile(queue_, count, options_.dim,
                    body::CopyRecords{rows, row_of.data(), found.data(), records.Reserve(queue_, floats)});
@@ -337,6 +366,35 @@ class ShardOn final : public Shard {
   }
 
  private:
+  // Rows of gradients, and which of them is a bag's: null, the bag itself.
+  struct Gradients {
+    const float* rows;
+    const std::uint32_t* places;  // [bags]
+  };
+
+  void UpdateBy(const Gradients& gradients, const StepScalars& scalars) {
+    const OptimizerOptions& o = options_.optimizer;
+    const float rate = scalars.learning_rate;
+    switch (o.kind) {
+      case OptimizerKind::kSgd:
+        return UpdateWith(gradients, body::Sgd{rate});
+      case OptimizerKind::kMomentum:
+        return UpdateWith(gradients, body::Momentum{rate, o.momentum});
+      case OptimizerKind::kNesterov:
+        return UpdateWith(gradients, body::Nesterov{rate, o.momentum});
+      case OptimizerKind::kAdaGrad:
+        return UpdateWith(gradients, body::AdaGrad{rate, o.epsilon});
+      case OptimizerKind::kRowWiseAdaGrad:
+        return UpdateWith(gradients, body::RowWiseAdaGrad{rate, o.epsilon});
+      case OptimizerKind::kRmsProp:
+        return UpdateWith(gradients, body::RmsProp{rate, o.beta2, o.epsilon});
+      case OptimizerKind::kAdam:
+        return UpdateWith(gradients, body::Adam{scalars.adam_rate, o.beta1, o.beta2, o.epsilon});
+      case OptimizerKind::kFtrl:
+        return UpdateWith(gradients, body::Ftrl{rate, o.lambda1, o.lambda2, o.ftrl_beta});
+    }
+  }
+
   // Of `batch`, what is this rank's.
   void Keep(const BatchView& batch) {
     prepared_ = {};
@@ -358,9 +416,8 @@ class ShardOn final : public Shard {
   Result<NewRows> PrepareInsert() {
     std::uint32_t* count = absent_count_.Reserve(queue_, 1);
     B::Put(queue_, count, 0);
-    B::ForEach(queue_, prepared_.size,
-               body::FindRowsAndAbsent<typename B::Atomics>{FindRows(),
-                                                            absent_.Reserve(queue_, prepared_.size), count});
+    B::ForEachNumbered(queue_, prepared_.size, count,
+                       body::FindRowsAndAbsent{FindRows(), absent_.Reserve(queue_, prepared_.size)});
     prepared_.absent = B::Get(queue_, count);
     if (prepared_.absent == 0) return NewRows{0, true};
     table_.ReserveAdd(queue_, prepared_.absent);
@@ -382,10 +439,11 @@ class ShardOn final : public Shard {
     const body::IsMine is_mine{buckets_.data(), rank_};
     Key* mine = keys_.Reserve(queue_, keys);
     std::uint32_t* offsets = offsets_.Reserve(queue_, prepared_.bags + std::size_t{1});
-    prepared_.size = B::SelectKeys(queue_, batch.keys.data(), keys, mine, is_mine);
+    B::SelectKeys(queue_, batch.keys.data(), keys, mine, selected_.data(), is_mine);
     B::ForEach(queue_, prepared_.bags,
                body::CountMine{is_mine, batch.keys.data(), batch.offsets.data(), offsets});
     B::ExclusiveScan(queue_, offsets, prepared_.bags, offsets);
+    prepared_.size = B::Get(queue_, selected_.data());
     prepared_.keys = mine;
     prepared_.offsets = offsets;
     if (!batch.weights.empty()) KeepMyWeights(batch, is_mine);
@@ -395,7 +453,7 @@ class ShardOn final : public Shard {
     const auto keys = static_cast<std::uint32_t>(batch.keys.size());
     std::uint32_t* places = items_.Reserve(queue_, keys);
     float* weights = weights_.Reserve(queue_, prepared_.size);
-    B::SelectIndices(queue_, keys, places, body::KeyIsMine{is_mine, batch.keys.data()});
+    B::SelectIndices(queue_, keys, places, selected_.data(), body::KeyIsMine{is_mine, batch.keys.data()});
     B::ForEach(queue_, prepared_.size, body::CopyWeights{batch.weights.data(), places, weights});
     prepared_.weights = weights;
   }
@@ -407,35 +465,49 @@ class ShardOn final : public Shard {
     return {offsets, weights, options_.combiner == Combiner::kSqrtn};
   }
 
-  // The prepared keys as segments of equal rows: see body/update.h. Sorted along: every occurrence's bag, or its place.
-  body::Segments SortByRow(bool places) {
+  void PoolTo(float* out, const std::uint32_t* places) {
+    B::ForEachRun(
+        queue_, prepared_.bags, options_.dim,
+        body::PoolBags{table_.values(), prepared_.rows, prepared_.offsets, prepared_.weights, places, out});
+  }
+
+  // How many of [0, n) `keep` accepts; they are written to `out`.
+  template <class Keep>
+  std::uint32_t Select(std::uint32_t n, std::uint32_t* out, Keep keep) {
+    B::SelectIndices(queue_, n, out, selected_.data(), keep);
+    return B::Get(queue_, selected_.data());
+  }
+
+  // The prepared keys as segments of equal rows: see body/update.h. Sorted along: every occurrence's place in the batch,
+  // or its bag's, of `bag_places` if there are any.
+  body::Segments SortByRow(const std::uint32_t* bag_places, bool places) {
     const std::uint32_t n = prepared_.size;
     auto* rows = reinterpret_cast<std::uint32_t*>(prepared_.rows);
     PairBuffers pairs{{rows, sorted_rows_.Reserve(queue_, n)},
                       {items_.Reserve(queue_, n), sorted_items_.Reserve(queue_, n)}};
     std::uint32_t* bag_of = places ? bag_of_.Reserve(queue_, n) : pairs.values[0];
-    B::ForEach(queue_, prepared_.bags, body::ExpandBags{prepared_.offsets, bag_of});
+    B::ForEach(queue_, prepared_.bags,
+               body::ExpandBags{prepared_.offsets, places ? nullptr : bag_places, bag_of});
     if (places) B::ForEach(queue_, n, body::CountUp{pairs.values[0]});
     B::SortPairs(queue_, pairs, n, static_cast<std::uint32_t>(std::bit_width(table_.rows_used())));
     body::Segments segments{pairs.keys[pairs.current], pairs.values[pairs.current],
                             segment_begin_.Reserve(queue_, n), 0, n};
-    segments.segments =
-        B::SelectIndices(queue_, n, segment_begin_.data(), body::BeginsSegment{segments.rows});
+    segments.segments = Select(n, segment_begin_.data(), body::BeginsSegment{segments.rows});
     return segments;
   }
 
   template <class Optimizer>
-  void UpdateWith(const float* gradients, Optimizer optimizer) {
+  void UpdateWith(const Gradients& gradients, Optimizer optimizer) {
     if (prepared_.size == 0) return;
     const body::UpdateRule<Optimizer> rule{optimizer, options_.optimizer.weight_decay};
     if (!Divides() && prepared_.weights == nullptr) {
-      const body::Segments segments = SortByRow(false);
-      return UpdateFrom(segments, body::BagGradients{gradients, segments.items, options_.dim}, rule);
+      const body::Segments segments = SortByRow(gradients.places, false);
+      return UpdateFrom(segments, body::BagGradients{gradients.rows, segments.items, options_.dim}, rule);
     }
-    const body::Segments segments = SortByRow(true);
+    const body::Segments segments = SortByRow(nullptr, true);
     UpdateFrom(segments,
-               body::ScaledGradients{gradients, segments.items, bag_of_.data(), prepared_.weights,
-                                     Divides() ? WriteDivisors() : nullptr, options_.dim},
+               body::ScaledGradients{gradients.rows, segments.items, bag_of_.data(), prepared_.weights,
+                                     Divides() ? WriteDivisors() : nullptr, gradients.places, options_.dim},
                rule);
   }
 
@@ -453,13 +525,12 @@ class ShardOn final : public Shard {
   template <class Optimizer, class Source>
   void UpdateFrom(const body::Segments& segments, Source source, const body::UpdateRule<Optimizer>& rule) {
     std::uint32_t* long_segments = long_segments_.Reserve(queue_, segments.segments);
-    const std::uint32_t longs =
-        B::SelectIndices(queue_, segments.segments, long_segments, body::IsLong{segments});
+    const std::uint32_t longs = Select(segments.segments, long_segments, body::IsLong{segments});
     body::BlockSums sums{nullptr, options_.dim};
     if (longs > 0) sums = SumLongSegments(segments, source, longs);
 
-    B::ForEachTile(queue_, segments.segments, options_.dim,
-                   body::UpdateShortRows<Optimizer, Source>{segments, source, table_.values(), rule});
+    B::ForEachRun(queue_, segments.segments, options_.dim,
+                  body::UpdateShortRows<Optimizer, Source>{segments, source, table_.values(), rule});
     B::ForEachTile(queue_, longs, options_.dim,
                    body::UpdateLongRows<Optimizer>{segments, long_segments, sums, table_.values(), rule});
   }
@@ -477,7 +548,8 @@ class ShardOn final : public Shard {
       std::uint32_t* block_offset = block_offset_[level % 2].Reserve(queue_, longs + std::size_t{1});
       std::uint32_t* block_count = block_count_[level % 2].Reserve(queue_, longs + std::size_t{1});
       B::ForEach(queue_, longs, body::CountBlocks{length, block_count});
-      blocks = B::ExclusiveScan(queue_, block_count, longs, block_offset);
+      B::ExclusiveScan(queue_, block_count, longs, block_offset);
+      blocks = B::Get(queue_, block_offset + longs);
       float* out = sums_[level % 2].Reserve(queue_, std::size_t{blocks} * options_.dim);
       const body::Level items{first, length};
       if (level == 0) {
@@ -501,6 +573,14 @@ class ShardOn final : public Shard {
   Scratch<std::uint16_t> buckets_;
   Table<B> table_;
   Prepared<B> prepared_;
+
+  Scratch<std::uint32_t> selected_;  // one: how many the last selection kept
+
+  // Of PlanTraffic: where bags lie on their ways, and how many go which way.
+  Scratch<std::uint32_t> sent_places_, received_places_, traffic_counts_;
+  typename B::HostCopy traffic_on_host_;
+  body::BagCopies copies_{};
+  BagTraffic traffic_;
 
   // Scratch of Prepare: this rank's keys, their bags' offsets, their weights, their rows, which of them have none.
   Scratch<Key> keys_;

@@ -11,8 +11,7 @@ CpuBackend::Chunks::Chunks(const Queue& queue, std::uint32_t size) : n(size) {
   count = std::min(most, (n + kGrain - 1) / kGrain);
 }
 
-std::uint32_t CpuBackend::ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n,
-                                        std::uint32_t* out) {
+void CpuBackend::ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out) {
   const Chunks chunks(queue, n);
   std::uint32_t* before = queue.places.Reserve(queue, chunks.count);
   ForEachChunk(queue, chunks, [&](std::uint32_t chunk, std::uint32_t begin, std::uint32_t end) {
@@ -31,7 +30,6 @@ std::uint32_t CpuBackend::ExclusiveScan(Queue& queue, const std::uint32_t* in, s
     }
   });
   out[n] = total;
-  return total;
 }
 
 // Least significant digit first; within a digit's pass, chunks write one behind the other, so the sort is stable.

@@ -8,8 +8,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "kernels/backend/concept.h"
 #include "kernels/backend/cpu_memory.h"
@@ -50,14 +52,34 @@ struct CpuBackend {
       __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
       return expected;
     }
-    static std::uint32_t Increment(std::uint32_t* counter) {
-      return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
-    }
   };
 
   template <class Index, class F>
   static void ForEach(Queue& queue, Index n, F f) {
     InParallel(queue, n, kGrain, [&](Index begin, Index end) { InOrder(begin, end, f, f); });
+  }
+
+  // Outcomes wait in a small list, so that threads meet at the counter once for many.
+  template <class F>
+  static void ForEachNumbered(Queue& queue, std::uint32_t n, std::uint32_t* counter, F f) {
+    constexpr std::uint32_t kMost = 64;
+    using Outcome = decltype(f(n));
+    InParallel(queue, n, kGrain, [&](std::uint32_t begin, std::uint32_t end) {
+      std::pair<std::uint32_t, Outcome> wanted[kMost];
+      std::uint32_t count = 0;
+      const auto number = [&] {
+        const std::uint32_t first = __atomic_fetch_add(counter, count, __ATOMIC_RELAXED);
+        for (std::uint32_t w = 0; w < count; ++w) f.Number(wanted[w].first, wanted[w].second, first + w);
+        count = 0;
+      };
+      InOrder(begin, end, f, [&](std::uint32_t i) {
+        const Outcome outcome = f(i);
+        if (!outcome) return;
+        wanted[count++] = {i, outcome};
+        if (count == kMost) number();
+      });
+      if (count > 0) number();
+    });
   }
 
   template <class F>
@@ -68,24 +90,28 @@ struct CpuBackend {
     });
   }
 
-  static std::uint32_t ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n,
-                                     std::uint32_t* out);
+  template <class F>
+  static void ForEachRun(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
+    const std::uint32_t grain = std::max<std::uint32_t>(1, kGrain / (dim + 1));
+    InParallel(queue, n, grain, [&](std::uint32_t begin, std::uint32_t end) {
+      InOrder(begin, end, f, [&](std::uint32_t i) { f(CpuTile{}, i, i + 1); });
+    });
+  }
+
+  static void ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out);
 
   template <class Keep>
-  static std::uint32_t SelectKeys(Queue& queue, const Key* keys, std::uint32_t n, Key* out, Keep keep) {
-    return Select(
+  static void SelectKeys(Queue& queue, const Key* keys, std::uint32_t n, Key* out, std::uint32_t* count,
+                         Keep keep) {
+    *count = Select(
         queue, n, [=](std::uint32_t i) { return keep(keys[i]); },
         [=](std::uint32_t i, std::uint32_t place) { out[place] = keys[i]; });
   }
 
   template <class Keep>
-  static std::uint32_t SelectIndices(Queue& queue, std::uint32_t n, std::uint32_t* out, Keep keep) {
-    return Select(queue, n, keep, [=](std::uint32_t i, std::uint32_t place) { out[place] = i; });
-  }
-
-  template <class Keep>
-  static void ReserveSelectIndices(Queue& queue, std::uint32_t n, Keep /*keep*/) {
-    queue.places.Reserve(queue, Chunks(queue, n).count + std::size_t{1});
+  static void SelectIndices(Queue& queue, std::uint32_t n, std::uint32_t* out, std::uint32_t* count,
+                            Keep keep) {
+    *count = Select(queue, n, keep, [=](std::uint32_t i, std::uint32_t place) { out[place] = i; });
   }
 
   static void SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits);
@@ -108,6 +134,15 @@ struct CpuBackend {
 
   static std::uint32_t Get(Queue& /*queue*/, const std::uint32_t* value) { return *value; }
   static void Put(Queue& /*queue*/, std::uint32_t* place, std::uint32_t value) { *place = value; }
+
+  class HostCopy {
+   public:
+    void Start(Queue& /*queue*/, const std::uint32_t* from, std::size_t n) { values_.assign(from, from + n); }
+    std::span<const std::uint32_t> Wait() const { return values_; }
+
+   private:
+    std::vector<std::uint32_t> values_;
+  };
 
   template <class T>
   static void CopyIn(Queue& /*queue*/, T* to, const T* from, std::size_t n) {

@@ -26,6 +26,7 @@ struct VectorTile {
   static constexpr std::uint32_t kRowsInFlight = 1;  // the processor itself sees ahead
   static constexpr std::uint32_t lane() { return 0; }
   static constexpr void Sync() {}
+  static constexpr std::uint32_t From(std::uint32_t /*lane*/, std::uint32_t x) { return x; }
 };
 
 using CpuTile = VectorTile<CpuVector>;

@@ -37,11 +37,29 @@ struct CudaTile {
   }
   SLOTWISE_HD static void Sync() {
 #ifdef __CUDA_ARCH__
-    constexpr unsigned kAll = Lanes == 32 ? ~0U : (1U << Lanes % 32) - 1;
-    __syncwarp(kAll << (threadIdx.x % 32 / Lanes * Lanes));
+    __syncwarp(Mask());
 #endif
   }
+  SLOTWISE_HD static std::uint32_t From(std::uint32_t lane, std::uint32_t x) {
+#ifdef __CUDA_ARCH__
+    return __shfl_sync(Mask(), x, static_cast<int>(lane), Lanes);
+#else
+    return (void)lane, x;
+#endif
+  }
+
+ private:
+#ifdef __CUDA_ARCH__
+  // The tile's lanes among the warp's.
+  __device__ static unsigned Mask() {
+    constexpr unsigned kAll = Lanes == 32 ? ~0U : (1U << Lanes % 32) - 1;
+    return kAll << (threadIdx.x % 32 / Lanes * Lanes);
+  }
+#endif
 };
+
+// Of a block of any launch.
+inline constexpr std::uint32_t kThreads = 256;
 
 template <class T>
 __global__ void PutKernel(T* place, T value) {
@@ -54,10 +72,53 @@ __global__ void ForEachKernel(Index n, F f) {
   if (i < n) f(i);
 }
 
+// A block counts for itself first: one atomic for all its threads.
+template <class F>
+__global__ void ForEachNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
+  using Outcome = decltype(f(n));
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  Outcome outcome{};
+  bool wanted = false;
+  if (i < n) {
+    outcome = f(i);
+    wanted = static_cast<bool>(outcome);
+  }
+  if (__syncthreads_or(wanted) == 0) return;
+
+  __shared__ std::uint32_t first[kThreads / 32];
+  const unsigned lane = threadIdx.x % 32;
+  const unsigned warp = threadIdx.x / 32;
+  const unsigned in_warp = __ballot_sync(~0U, wanted);
+  if (lane == 0) first[warp] = static_cast<std::uint32_t>(__popc(in_warp));
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    std::uint32_t total = 0;
+    for (const std::uint32_t count : first) total += count;
+    std::uint32_t at = atomicAdd(counter, total);
+    for (std::uint32_t& place : first) {
+      const std::uint32_t count = place;
+      place = at;
+      at += count;
+    }
+  }
+  __syncthreads();
+  if (wanted) f.Number(i, outcome, first[warp] + __popc(in_warp & ((1U << lane) - 1)));
+}
+
 template <class Tile, class F>
 __global__ void ForEachTileKernel(std::uint32_t n, F f) {
   const std::uint64_t i = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;
   if (i < n) f(Tile{}, static_cast<std::uint32_t>(i));
+}
+
+// A tile goes through `run` indices.
+template <class Tile, class F>
+__global__ void ForEachRunKernel(std::uint32_t n, std::uint32_t run, F f) {
+  const std::uint64_t tile = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;
+  const std::uint64_t first = tile * run;
+  if (first >= n) return;
+  const std::uint64_t last = first + run;
+  f(Tile{}, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last < n ? last : n));
 }
 
 struct AddDigestSums {
@@ -68,6 +129,7 @@ struct AddDigestSums {
 
 struct CudaBackend {
   using Queue = CudaQueue;
+  using HostCopy = CudaHostCopy;
   template <class T>
   using Scratch = CudaScratch<T>;
   template <class T>
@@ -89,19 +151,6 @@ struct CudaBackend {
       return (void)desired, *word ^ expected;
 #endif
     }
-    // Once for all lanes of a warp that are here together.
-    SLOTWISE_HD static std::uint32_t Increment(std::uint32_t* counter) {
-#ifdef __CUDA_ARCH__
-      const unsigned here = __activemask();
-      const unsigned lane = threadIdx.x % 32;
-      const int leader = __ffs(static_cast<int>(here)) - 1;
-      std::uint32_t first = 0;
-      if (static_cast<int>(lane) == leader) first = atomicAdd(counter, static_cast<unsigned>(__popc(here)));
-      return __shfl_sync(here, first, leader) + __popc(here & ((1U << lane) - 1));
-#else
-      return *counter;
-#endif
-    }
   };
 
   template <class Index, class F>
@@ -111,47 +160,54 @@ struct CudaBackend {
     SLOTWISE_CUDA_TRY(cudaGetLastError());
   }
 
-  // Rows of whole Float4s are loaded by them, a long one by 8 lanes in several pieces each, so that a warp has four rows
-  // under way. REQUIRES: rows, gradients and outputs are aligned to 16 bytes then.
   template <class F>
-  static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
-    using body::Float4;
-    if (dim % 4 != 0) {
-      return dim < 4 ? Tiles<CudaTile<1, float, 4>>(queue, n, f) : Tiles<CudaTile<32, float, 4>>(queue, n, f);
-    }
-    if (dim <= 4) return Tiles<CudaTile<1, Float4, 1>>(queue, n, f);
-    if (dim <= 16) return Tiles<CudaTile<4, Float4, 1>>(queue, n, f);
-    if (dim <= 32) return Tiles<CudaTile<8, Float4, 1>>(queue, n, f);
-    if (dim <= 64) return Tiles<CudaTile<8, Float4, 2>>(queue, n, f);
-    return Tiles<CudaTile<8, Float4, 4>>(queue, n, f);
+  static void ForEachNumbered(Queue& queue, std::uint32_t n, std::uint32_t* counter, F f) {
+    if (n == 0) return;
+    ForEachNumberedKernel<<<Blocks(n), kThreads, 0, queue.stream()>>>(n, counter, f);
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
   }
 
-  static std::uint32_t ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n,
-                                     std::uint32_t* out) {
+  template <class F>
+  static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
+    if (n == 0) return;
+    WithTile(dim, [&]<class Tile>(Tile) {
+      ForEachTileKernel<Tile><<<Blocks(std::uint64_t{n} * Tile::kLanes), kThreads, 0, queue.stream()>>>(n, f);
+    });
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
+  }
+
+  // An index a tile if there are few: rather more tiles than longer runs.
+  template <class F>
+  static void ForEachRun(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
+    if (n == 0) return;
+    WithTile(dim, [&]<class Tile>(Tile) {
+      constexpr std::uint32_t kRun = Tile::kLanes < 8 ? Tile::kLanes : 8;
+      const std::uint64_t threads = (std::uint64_t{n} + kRun - 1) / kRun * Tile::kLanes;
+      const bool many = threads >= kThreadsOfDevice;
+      ForEachRunKernel<Tile>
+          <<<Blocks(many ? threads : std::uint64_t{n} * Tile::kLanes), kThreads, 0, queue.stream()>>>(
+              n, many ? kRun : 1, f);
+    });
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
+  }
+
+  static void ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out) {
     // One item more than asked for: its own value is not read into any result, its place receives the total.
     WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
       return cub::DeviceScan::ExclusiveSum(memory, bytes, in, out, std::uint64_t{n} + 1, queue.stream());
     });
-    return Get(queue, out + n);
   }
 
   template <class Keep>
-  static std::uint32_t SelectKeys(Queue& queue, const Key* keys, std::uint32_t n, Key* out, Keep keep) {
-    return Select(queue, keys, n, out, keep);
+  static void SelectKeys(Queue& queue, const Key* keys, std::uint32_t n, Key* out, std::uint32_t* count,
+                         Keep keep) {
+    Select(queue, keys, n, out, count, keep);
   }
 
   template <class Keep>
-  static std::uint32_t SelectIndices(Queue& queue, std::uint32_t n, std::uint32_t* out, Keep keep) {
-    return Select(queue, thrust::counting_iterator<std::uint32_t>(0), n, out, keep);
-  }
-
-  template <class Keep>
-  static void ReserveSelectIndices(Queue& queue, std::uint32_t n, Keep keep) {
-    std::size_t bytes = 0;
-    std::uint32_t* nowhere = nullptr;
-    SLOTWISE_CUDA_TRY(cub::DeviceSelect::If(nullptr, bytes, thrust::counting_iterator<std::uint32_t>(0),
-                                            nowhere, nowhere, std::int64_t{n}, keep, queue.stream()));
-    queue.Temporary(bytes);
+  static void SelectIndices(Queue& queue, std::uint32_t n, std::uint32_t* out, std::uint32_t* count,
+                            Keep keep) {
+    Select(queue, thrust::counting_iterator<std::uint32_t>(0), n, out, count, keep);
   }
 
   static void SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits) {
@@ -206,17 +262,26 @@ struct CudaBackend {
   }
 
  private:
-  static constexpr std::uint32_t kThreads = 256;
+  // About twice as many as a large device runs at once.
+  static constexpr std::uint64_t kThreadsOfDevice = std::uint64_t{1} << 18;
 
   static std::uint32_t Blocks(std::uint64_t threads) {
     return static_cast<std::uint32_t>((threads + kThreads - 1) / kThreads);
   }
 
-  template <class Tile, class F>
-  static void Tiles(Queue& queue, std::uint32_t n, F f) {
-    if (n == 0) return;
-    ForEachTileKernel<Tile><<<Blocks(std::uint64_t{n} * Tile::kLanes), kThreads, 0, queue.stream()>>>(n, f);
-    SLOTWISE_CUDA_TRY(cudaGetLastError());
+  // Rows of whole Float4s are loaded by them, a long one by 8 lanes in several pieces each, so that a warp has four rows
+  // under way. REQUIRES: rows, gradients and outputs are aligned to 16 bytes then.
+  template <class Launch>
+  static void WithTile(std::uint32_t dim, Launch launch) {
+    using body::Float4;
+    if (dim % 4 != 0) {
+      return dim < 4 ? launch(CudaTile<1, float, 4>{}) : launch(CudaTile<32, float, 4>{});
+    }
+    if (dim <= 4) return launch(CudaTile<1, Float4, 1>{});
+    if (dim <= 16) return launch(CudaTile<4, Float4, 1>{});
+    if (dim <= 32) return launch(CudaTile<8, Float4, 1>{});
+    if (dim <= 64) return launch(CudaTile<8, Float4, 2>{});
+    return launch(CudaTile<8, Float4, 4>{});
   }
 
   // CUB's way: ask for the size, then run.
@@ -229,13 +294,11 @@ struct CudaBackend {
   }
 
   template <class In, class Out, class Keep>
-  static std::uint32_t Select(Queue& queue, In in, std::uint32_t n, Out out, Keep keep) {
-    if (n == 0) return 0;
-    std::uint32_t* kept = queue.word();
+  static void Select(Queue& queue, In in, std::uint32_t n, Out out, std::uint32_t* count, Keep keep) {
+    if (n == 0) return Put(queue, count, 0);
     WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
-      return cub::DeviceSelect::If(memory, bytes, in, out, kept, std::int64_t{n}, keep, queue.stream());
+      return cub::DeviceSelect::If(memory, bytes, in, out, count, std::int64_t{n}, keep, queue.stream());
     });
-    return Get(queue, kept);
   }
 };
 

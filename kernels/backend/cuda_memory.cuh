@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "kernels/backend/cuda_check.cuh"
@@ -58,10 +59,8 @@ class CudaQueue {
     SLOTWISE_CUDA_TRY(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&pinned_, kPinnedBytes, cudaHostAllocDefault));
     SLOTWISE_CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    word_ = CudaMemory(stream_, sizeof(std::uint32_t));
   }
   ~CudaQueue() {
-    word_ = CudaMemory();
     temporary_ = CudaMemory();
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
@@ -72,7 +71,6 @@ class CudaQueue {
 
   cudaStream_t stream() const { return stream_; }
   void* pinned() const { return pinned_; }  // kPinnedBytes of the host's memory
-  std::uint32_t* word() const { return static_cast<std::uint32_t*>(word_.data()); }  // one, in device memory
   void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
 
   // At least `bytes` bytes, until the next call.
@@ -89,8 +87,44 @@ class CudaQueue {
  private:
   cudaStream_t stream_ = nullptr;
   void* pinned_ = nullptr;
-  CudaMemory word_;
   CudaMemory temporary_;
+};
+
+// Values on their way to pinned memory of the host, and what tells that they have arrived.
+class CudaHostCopy {
+ public:
+  CudaHostCopy() { SLOTWISE_CUDA_TRY(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming)); }
+  ~CudaHostCopy() {
+    cudaEventSynchronize(arrived_);
+    cudaEventDestroy(arrived_);
+    cudaFreeHost(values_);
+  }
+  CudaHostCopy(const CudaHostCopy&) = delete;
+  CudaHostCopy& operator=(const CudaHostCopy&) = delete;
+
+  void Start(CudaQueue& queue, const std::uint32_t* from, std::size_t n) {
+    if (n > capacity_) {
+      Wait();
+      cudaFreeHost(std::exchange(values_, nullptr));
+      capacity_ = 0;
+      SLOTWISE_CUDA_TRY(cudaHostAlloc(&values_, n * sizeof(std::uint32_t), cudaHostAllocDefault));
+      capacity_ = n;
+    }
+    size_ = n;
+    SLOTWISE_CUDA_TRY(
+        cudaMemcpyAsync(values_, from, n * sizeof(std::uint32_t), cudaMemcpyDeviceToHost, queue.stream()));
+    SLOTWISE_CUDA_TRY(cudaEventRecord(arrived_, queue.stream()));
+  }
+  std::span<const std::uint32_t> Wait() const {
+    SLOTWISE_CUDA_TRY(cudaEventSynchronize(arrived_));
+    return {static_cast<const std::uint32_t*>(values_), size_};
+  }
+
+ private:
+  cudaEvent_t arrived_ = nullptr;
+  void* values_ = nullptr;
+  std::size_t capacity_ = 0;
+  std::size_t size_ = 0;
 };
 
 template <class T>

@@ -3,7 +3,7 @@
 // A slot is {key, row}. A slot whose key is kFree is free; slots are only ever taken (a rehash copies into a new
 // table), so a search ends at the key or at the first free slot of its chain. Adding is one compare-and-swap of the
 // key; the one thread that wins it gives the slot its row. Nobody waits for that: who finds a slot with the key already
-// there remembers the slot, and reads its row in a later launch.
+// there remembers the slot, and reads its row in the next launch.
 //
 // A search begins at an even slot: two slots are what a GPU reads from memory at once (32 bytes), and with both of them
 // looked at first, most searches end there also in a full table (at 3 slots of 4 taken, 1.3 such pieces a key; from any
@@ -59,8 +59,7 @@ struct TableRef {
   }
 
   // Where the key's search begins: most end in that cache line.
-  void Prefetch(Key key) const { PrefetchSlot(Begin(Value(key))); }
-  void PrefetchSlot(std::uint64_t slot) const { PrefetchBytes(&slots[slot], sizeof(Slot)); }
+  void Prefetch(Key key) const { PrefetchBytes(&slots[Begin(Value(key))], sizeof(Slot)); }
 
   // The key's row, or kNoRow. REQUIRES: nobody adds during the launch.
   SLOTWISE_HD RowIndex Find(Key key) const {
@@ -137,16 +136,17 @@ struct FindRows {
   void Prefetch(std::uint32_t i) const { table.Prefetch(keys[i]); }
 };
 
-// The same, and a list of the keys without a row, in no order.
-template <class Atomics>
+// The same, and a list of the keys without a row, in no order. Numbered (backend/concept.h): the absent ones.
 struct FindRowsAndAbsent {
   FindRows find;
   std::uint32_t* absent;
-  std::uint32_t* count;  // of `absent`
 
-  SLOTWISE_HD void operator()(std::uint32_t i) const {
+  SLOTWISE_HD bool operator()(std::uint32_t i) const {
     find(i);
-    if (find.rows[i] == kNoRow) absent[Atomics::Increment(count)] = i;
+    return find.rows[i] == kNoRow;
+  }
+  SLOTWISE_HD void Number(std::uint32_t i, bool /*is_absent*/, std::uint32_t number) const {
+    absent[number] = i;
   }
 
   static constexpr std::uint32_t kAhead = FindRows::kAhead;
@@ -158,42 +158,8 @@ struct RowIsThere {
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return rows[i] != kNoRow; }
 };
 
-// Adding keys takes three launches. The first claims a slot for each of keys[absent[...]]; of equal keys one wins. The
-// winners are listed in their order (by the owner), and the n-th of them gets the n-th row: no launch counts by an atomic
-// that all threads share. Then every occurrence can read its row.
-
-// Where an absent key went, and whether it won the slot: it gets the row.
-struct ClaimedSlot {
-  std::uint64_t word;
-
-  SLOTWISE_HD static ClaimedSlot Of(std::uint64_t slot, bool won) { return {won ? slot | kWon : slot}; }
-  SLOTWISE_HD std::uint64_t slot() const { return word & ~kWon; }
-  SLOTWISE_HD bool won() const { return (word & kWon) != 0; }
-
- private:
-  static constexpr std::uint64_t kWon = std::uint64_t{1} << 63;
-};
-
-template <class Atomics>
-struct ClaimSlots {
-  TableRef table;
-  const Key* keys;
-  const std::uint32_t* absent;
-  ClaimedSlot* claimed;  // [absent keys]
-
-  SLOTWISE_HD void operator()(std::uint32_t i) const {
-    const auto slot = table.template Claim<Atomics>(keys[absent[i]]);
-    claimed[i] = ClaimedSlot::Of(slot.slot, slot.added || table.template Revive<Atomics>(slot.slot));
-  }
-
-  static constexpr std::uint32_t kAhead = kProbesAhead;
-  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[absent[i]]); }
-};
-
-struct WonItsSlot {
-  const ClaimedSlot* claimed;
-  SLOTWISE_HD bool operator()(std::uint32_t i) const { return claimed[i].won(); }
-};
+// Adding keys takes two launches. The first claims a slot for each of keys[absent[...]]; of equal keys one wins, and gets
+// a row. The others can read it in the next.
 
 // Rows to hand out: those of erased keys first, the last erased first, then those never used.
 struct RowSupply {
@@ -206,54 +172,77 @@ struct RowSupply {
   }
 };
 
-// Gives the n-th winner the n-th row, and writes down its key.
-struct GiveRows {
+// Where an absent key went, and whether it won the slot.
+struct ClaimedSlot {
+  std::uint64_t slot;
+  bool won;
+  SLOTWISE_HD explicit operator bool() const { return won; }
+};
+
+// No slot: the key won its own, and knows its row.
+inline constexpr std::uint64_t kNoSlot = ~std::uint64_t{0};
+
+// Numbered: the winners. The n-th gets the n-th row.
+template <class Atomics>
+struct AddKeys {
   TableRef table;
   const Key* keys;
   const std::uint32_t* absent;
-  const ClaimedSlot* claimed;
-  const std::uint32_t* winners;  // [new rows] their places in `claimed`
   RowSupply supply;
-  Key* new_keys;       // [new rows]
-  RowIndex* new_rows;  // [new rows]
+  std::uint64_t* lost;  // [absent keys] the slot of those that did not win it
+  RowIndex* rows;       // [keys]
+  Key* new_keys;        // [new rows]
+  RowIndex* new_rows;   // [new rows]
 
-  SLOTWISE_HD void operator()(std::uint32_t n) const {
-    const std::uint32_t i = winners[n];
-    const RowIndex row = supply(n);
-    table.slots[claimed[i].slot()].row = Value(row);
-    new_keys[n] = keys[absent[i]];
-    new_rows[n] = row;
+  SLOTWISE_HD ClaimedSlot operator()(std::uint32_t i) const {
+    const auto claimed = table.template Claim<Atomics>(keys[absent[i]]);
+    const bool won = claimed.added || table.template Revive<Atomics>(claimed.slot);
+    lost[i] = won ? kNoSlot : claimed.slot;
+    return {claimed.slot, won};
+  }
+  SLOTWISE_HD void Number(std::uint32_t i, ClaimedSlot claimed, std::uint32_t number) const {
+    const RowIndex row = supply(number);
+    table.slots[claimed.slot].row = Value(row);
+    rows[absent[i]] = row;
+    new_keys[number] = keys[absent[i]];
+    new_rows[number] = row;
   }
 
   static constexpr std::uint32_t kAhead = kProbesAhead;
-  void Prefetch(std::uint32_t n) const { table.PrefetchSlot(claimed[winners[n]].slot()); }
+  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[absent[i]]); }
 };
 
-struct ReadAddedRows {
+struct ReadRowsOfOthers {
   TableRef table;
   const std::uint32_t* absent;
-  const ClaimedSlot* claimed;
+  const std::uint64_t* lost;
   RowIndex* rows;
-  SLOTWISE_HD void operator()(std::uint32_t i) const { rows[absent[i]] = table.RowAt(claimed[i].slot()); }
-
-  static constexpr std::uint32_t kAhead = kProbesAhead;
-  void Prefetch(std::uint32_t i) const { table.PrefetchSlot(claimed[i].slot()); }
+  SLOTWISE_HD void operator()(std::uint32_t i) const {
+    if (lost[i] != kNoSlot) rows[absent[i]] = table.RowAt(lost[i]);
+  }
 };
 
-// Erases keys[i]: its slot is dead, its row free to be handed out again.
+// Erases keys[i]: its slot is dead, its row free to be handed out again. Numbered: keys that had a row, by that row.
 template <class Atomics>
 struct EraseKeys {
+  struct Erased {
+    std::uint64_t row;
+    SLOTWISE_HD explicit operator bool() const { return row != kDead; }
+  };
+
   TableRef table;
   const Key* keys;
-  RowIndex* erased;      // grows from the front
-  std::uint32_t* count;  // of `erased`
+  RowIndex* erased;  // grows from the front
 
-  SLOTWISE_HD void operator()(std::uint32_t i) const {
+  SLOTWISE_HD Erased operator()(std::uint32_t i) const {
     const std::uint64_t slot = table.SlotOf(keys[i]);
-    if (slot == table.Slots()) return;
+    if (slot == table.Slots()) return {kDead};
     const std::uint64_t row = Atomics::Load(&table.slots[slot].row);
-    if (row == kDead || Atomics::CompareExchange(&table.slots[slot].row, row, kDead) != row) return;
-    erased[Atomics::Increment(count)] = RowIndex{static_cast<std::uint32_t>(row)};
+    const bool mine = row != kDead && Atomics::CompareExchange(&table.slots[slot].row, row, kDead) == row;
+    return {mine ? row : kDead};
+  }
+  SLOTWISE_HD void Number(std::uint32_t /*i*/, Erased key, std::uint32_t number) const {
+    erased[number] = RowIndex{static_cast<std::uint32_t>(key.row)};
   }
 };
 
@@ -276,17 +265,20 @@ struct KeyIsNotFree {
   SLOTWISE_HD bool operator()(Key key) const { return Value(key) != kFree; }
 };
 
-// Counts the distinct keys among keys[absent[...]], as additions to a scratch table.
+// Counts the distinct keys among keys[absent[...]], as additions to a scratch table. Numbered: each key once.
 template <class Atomics>
 struct CountKeys {
   TableRef scratch;
   const Key* keys;
   const std::uint32_t* absent;
-  std::uint32_t* count;
 
-  SLOTWISE_HD void operator()(std::uint32_t i) const {
-    if (scratch.template Claim<Atomics>(keys[absent[i]]).added) Atomics::Increment(count);
+  SLOTWISE_HD bool operator()(std::uint32_t i) const {
+    return scratch.template Claim<Atomics>(keys[absent[i]]).added;
   }
+  SLOTWISE_HD void Number(std::uint32_t /*i*/, bool /*is_first*/, std::uint32_t /*number*/) const {}
+
+  static constexpr std::uint32_t kAhead = kProbesAhead;
+  void Prefetch(std::uint32_t i) const { scratch.Prefetch(keys[absent[i]]); }
 };
 
 // Copies a slot of the old table into another.

@@ -13,20 +13,22 @@
 
 namespace slotwise::body {
 
-// A tile a bag.
+// A tile a run of bags.
 struct PoolBags {
   RowsRef table;
   const RowIndex* rows;          // [keys] the row of each key
   const std::uint32_t* offsets;  // [bags + 1]
   const float* weights;          // [keys], or null: all 1
-  float* out;                    // [bags][dim]
+  // [bags + 1] Where each bag goes in `out`; bags that go where the next one does are left out. Null: out[bag], all.
+  const std::uint32_t* places;
+  float* out;  // [bags][dim]
 
   template <class Tile>
-  SLOTWISE_HD void operator()(Tile tile, std::uint32_t bag) const {
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t first, std::uint32_t last) const {
     if (weights == nullptr) {
-      Pool(tile, bag, [](auto part, std::uint32_t) { return part; });
+      Pool(tile, first, last, [](auto part, std::uint32_t) { return part; });
     } else {
-      Pool(tile, bag, [by = weights](auto part, std::uint32_t i) { return by[i] * part; });
+      Pool(tile, first, last, [by = weights](auto part, std::uint32_t i) { return by[i] * part; });
     }
   }
 
@@ -43,36 +45,86 @@ struct PoolBags {
 
  private:
   template <class Tile, class Weigh>
-  SLOTWISE_HD void Pool(Tile tile, std::uint32_t bag, Weigh weigh) const {
-    const std::uint32_t begin = offsets[bag];
-    const std::uint32_t end = offsets[bag + 1];
-    float* pooled = out + static_cast<std::size_t>(bag) * table.dim;
+  SLOTWISE_HD void Pool(Tile tile, std::uint32_t first, std::uint32_t last, Weigh weigh) const {
     ForEachChunk(tile, table.dim, [=, *this](auto chunk) {
-      using Chunk = decltype(chunk);
-      typename Chunk::Part sum[Chunk::kParts] = {};
-      constexpr std::uint32_t kRows = Tile::kRowsInFlight;
-      for (std::uint32_t i = begin; i < end; i += kRows) {
-        if constexpr (kRows == 1) {
-          if (rows[i] == kNoRow) continue;
-          const float* row = table.Record(rows[i]);
-          for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(chunk.Load(row, p), i);
-        } else {
-          typename Chunk::Part loaded[kRows][Chunk::kParts];
-          bool there[kRows];
-          for (std::uint32_t r = 0; r < kRows; ++r) {
-            const RowIndex row = i + r < end ? rows[i + r] : kNoRow;
-            there[r] = row != kNoRow;
-            if (!there[r]) continue;
-            for (std::uint32_t p = 0; p < Chunk::kParts; ++p) loaded[r][p] = chunk.Load(table.Record(row), p);
-          }
-          for (std::uint32_t r = 0; r < kRows; ++r) {
-            if (!there[r]) continue;
-            for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(loaded[r][p], i + r);
-          }
-        }
+      if constexpr (Tile::kRowsInFlight == 1) {
+        for (std::uint32_t bag = first; bag < last; ++bag) PoolBag(chunk, bag, weigh);
+      } else {
+        PoolRun<Tile::kRowsInFlight>(chunk, first, last, weigh);
       }
-      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(pooled, p, sum[p]);
     });
+  }
+
+  template <class Chunk, class Weigh>
+  SLOTWISE_HD void PoolBag(Chunk chunk, std::uint32_t bag, Weigh weigh) const {
+    typename Chunk::Part sum[Chunk::kParts] = {};
+    for (std::uint32_t i = offsets[bag], end = offsets[bag + 1]; i < end; ++i) {
+      if (rows[i] == kNoRow) continue;
+      const float* row = table.Record(rows[i]);
+      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(chunk.Load(row, p), i);
+    }
+    Store(chunk, bag, sum);
+  }
+
+  // The same for bags that follow each other: of their keys, wherever one ends, kRows rows are loaded before the first
+  // is added, and the numbers of the next ones.
+  template <std::uint32_t kRows, class Chunk, class Weigh>
+  SLOTWISE_HD void PoolRun(Chunk chunk, std::uint32_t first, std::uint32_t last, Weigh weigh) const {
+    const std::uint32_t begin = offsets[first];
+    const std::uint32_t end = offsets[last];
+    RowIndex next[kRows];
+    RowsFrom<kRows>(begin, end, next);
+    std::uint32_t bag = first;
+    std::uint32_t bag_end = offsets[first + 1];
+    typename Chunk::Part sum[Chunk::kParts] = {};
+    for (std::uint32_t i = begin; i < end; i += kRows) {
+      typename Chunk::Part loaded[kRows][Chunk::kParts];
+      bool there[kRows];
+      for (std::uint32_t r = 0; r < kRows; ++r) {
+        there[r] = next[r] != kNoRow;
+        if (!there[r]) continue;
+        const float* row = table.Record(next[r]);
+        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) loaded[r][p] = chunk.Load(row, p);
+      }
+      RowsFrom<kRows>(i + kRows, end, next);
+      for (std::uint32_t r = 0; r < kRows; ++r) {
+        if (i + r == bag_end && i + r < end) {
+          bag_end = FinishBagsBefore(chunk, i + r, bag, sum);
+        }
+        if (!there[r]) continue;
+        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(loaded[r][p], i + r);
+      }
+    }
+    for (; bag < last; ++bag) Finish(chunk, bag, sum);
+  }
+
+  // The rows of keys i, i + 1, ...; none at and behind `end`.
+  template <std::uint32_t kRows>
+  SLOTWISE_HD void RowsFrom(std::uint32_t i, std::uint32_t end, RowIndex (&next)[kRows]) const {
+    for (std::uint32_t r = 0; r < kRows; ++r) next[r] = i + r < end ? rows[i + r] : kNoRow;
+  }
+
+  // Writes `bag` and those empty ones behind it that end before the key's bag, which `bag` becomes; returns its end.
+  template <class Chunk>
+  SLOTWISE_HD std::uint32_t FinishBagsBefore(Chunk chunk, std::uint32_t key, std::uint32_t& bag,
+                                             Parts<Chunk>& sum) const {
+    std::uint32_t end = key;
+    while (end == key) {
+      Finish(chunk, bag, sum);
+      end = offsets[++bag + 1];
+    }
+    return end;
+  }
+  template <class Chunk>
+  SLOTWISE_HD void Finish(Chunk chunk, std::uint32_t bag, Parts<Chunk>& sum) const {
+    Store(chunk, bag, sum);
+    for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] = {};
+  }
+  template <class Chunk>
+  SLOTWISE_HD void Store(Chunk chunk, std::uint32_t bag, const Parts<Chunk>& sum) const {
+    if (places != nullptr && places[bag] == places[bag + 1]) return;
+    float* pooled = out + static_cast<std::size_t>(places == nullptr ? bag : places[bag]) * table.dim;
+    for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(pooled, p, sum[p]);
   }
 };
 

@@ -49,7 +49,8 @@ SLOTWISE_HD inline void Pack(const float* floats, Float4& part) {
   part = {floats[0], floats[1], floats[2], floats[3]};
 }
 
-// One lane, 16 floats at a time. Sync() waits for the tile's other lanes, and makes what they wrote visible.
+// One lane, 16 floats at a time. Sync() waits for the tile's other lanes, and makes what they wrote visible; From(lane, x)
+// is that lane's x, and all lanes call it together.
 struct SerialTile {
   static constexpr std::uint32_t kLanes = 1;
   using Part = float;
@@ -57,6 +58,7 @@ struct SerialTile {
   static constexpr std::uint32_t kRowsInFlight = 1;  // rows that are loaded before the first is added up
   SLOTWISE_HD static constexpr std::uint32_t lane() { return 0; }
   SLOTWISE_HD static constexpr void Sync() {}
+  SLOTWISE_HD static constexpr std::uint32_t From(std::uint32_t /*lane*/, std::uint32_t x) { return x; }
 };
 
 // For the CPU alone: asks for the cache lines of data that will be read soon. A body of a launch may have a
@@ -125,6 +127,10 @@ struct TileChunk {
     return first + part * Tile::kLanes * kPartFloats;
   }
 };
+
+// This lane's parts of a chunk, in registers.
+template <class Chunk>
+using Parts = typename Chunk::Part[Chunk::kParts];
 
 // Calls visit(chunk) for each chunk of a row of `dim` elements.
 template <class Tile, class Visit>

@@ -25,12 +25,14 @@ SLOTWISE_HD constexpr std::uint32_t BlocksOf(std::uint32_t items) {
   return (items + kSumBlock - 1) / kSumBlock;
 }
 
-// Writes beside every key the bag it is in.
+// Writes beside every key the bag it is in, or where that bag's gradient lies.
 struct ExpandBags {
   const std::uint32_t* offsets;  // [bags + 1]
+  const std::uint32_t* places;   // [bags], or null: the bag itself
   std::uint32_t* bag_of;         // [keys]
   SLOTWISE_HD void operator()(std::uint32_t bag) const {
-    for (std::uint32_t i = offsets[bag]; i < offsets[bag + 1]; ++i) bag_of[i] = bag;
+    const std::uint32_t written = places == nullptr ? bag : places[bag];
+    for (std::uint32_t i = offsets[bag]; i < offsets[bag + 1]; ++i) bag_of[i] = written;
   }
 };
 
@@ -70,7 +72,7 @@ SLOTWISE_HD typename Chunk::Part LoadPart(Chunk chunk, const float* item, std::u
   return chunk.Load(item, part);
 }
 
-// The gradient of each occurrence of a sum without weights: the row of its bag in float[bags][dim].
+// The gradient of each occurrence of a sum without weights: a row of float[bags][dim].
 struct BagGradients {
   const float* gradients;
   const std::uint32_t* bags;  // [occurrences]
@@ -88,6 +90,7 @@ struct ScaledGradients {
   const std::uint32_t* bag_of;       // by place
   const float* weights;              // by place, or null: all 1
   const float* divisors;             // by bag, or null: all 1
+  const std::uint32_t* places;       // by bag: its row of `gradients`, or null: the bag itself
   std::uint32_t dim;
 
   struct Item {
@@ -107,15 +110,12 @@ struct ScaledGradients {
     const float weight = weights == nullptr ? 1.0F : weights[place];
     const float divisor = divisors == nullptr ? 1.0F : divisors[bag];
     const bool cancelled = divisor == 0.0F;
-    return {gradients + static_cast<std::size_t>(bag) * dim, cancelled ? 0.0F : weight,
+    const std::uint32_t row = places == nullptr ? bag : places[bag];
+    return {gradients + static_cast<std::size_t>(row) * dim, cancelled ? 0.0F : weight,
             cancelled ? 1.0F : divisor};
   }
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i).gradient, dim * sizeof(float)); }
 };
-
-// This lane's part of a chunk of a sum.
-template <class Chunk>
-using Parts = typename Chunk::Part[Chunk::kParts];
 
 // sum = source(0) + source(1) + ... + source(count - 1). REQUIRES: count >= 1.
 template <class Chunk, class Source>
@@ -167,7 +167,7 @@ SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* 
   });
 }
 
-// A tile a segment.
+// A tile a run of segments: each lane looks one up, so that the tile waits for all of them once.
 template <class Optimizer, class Source>
 struct UpdateShortRows {
   Segments segments;
@@ -176,12 +176,23 @@ struct UpdateShortRows {
   UpdateRule<Optimizer> rule;
 
   template <class Tile>
-  SLOTWISE_HD void operator()(Tile tile, std::uint32_t segment) const {
-    const std::uint32_t length = segments.Length(segment);
-    if (length > kSumBlock) return;
-    const std::uint32_t begin = segments.begin[segment];
-    UpdateRow(tile, rule, table.Record(segments.Row(segment)), table.dim, length,
-              [begin, items = source](std::uint32_t i) { return items(begin + i); });
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t first, std::uint32_t last) const {
+    for (; first < last; first += Tile::kLanes) {
+      const std::uint32_t mine = first + tile.lane();
+      const bool has_one = mine < last;
+      const std::uint32_t my_begin = has_one ? segments.begin[mine] : 0;
+      const std::uint32_t my_length = has_one ? segments.Length(mine) : 0;
+      const std::uint32_t my_row = has_one ? segments.rows[my_begin] : 0;
+      const std::uint32_t lanes = last - first < Tile::kLanes ? last - first : Tile::kLanes;
+      for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+        const std::uint32_t begin = tile.From(lane, my_begin);
+        const std::uint32_t length = tile.From(lane, my_length);
+        const RowIndex row{tile.From(lane, my_row)};
+        if (length > kSumBlock) continue;
+        UpdateRow(tile, rule, table.Record(row), table.dim, length,
+                  [begin, items = source](std::uint32_t i) { return items(begin + i); });
+      }
+    }
   }
 
   // Of a long segment only the beginning, as in pooling.

@@ -14,6 +14,18 @@ namespace {
 
 using Atomics = CpuBackend::Atomics;
 
+// Erases `keys` one by one: the rows set free, in their order.
+std::vector<RowIndex> Erase(const TableRef& table, const std::vector<Key>& keys) {
+  std::vector<RowIndex> erased(keys.size());
+  const EraseKeys<Atomics> erase{table, keys.data(), erased.data()};
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    if (const auto outcome = erase(i)) erase.Number(i, outcome, count++);
+  }
+  erased.resize(count);
+  return erased;
+}
+
 // A table of `slots` slots for chains, all free.
 struct SmallTable {
   explicit SmallTable(std::uint64_t slots) : memory(slots + 1), ref{memory.data(), slots - 1} {
@@ -103,15 +115,8 @@ TEST(HashTable, ChainsGoOnThroughErasedKeys) {
     keys.push_back(Key{test::KeyOfHash(i << 8 | 5)});  // one chain
     table.Add(Value(keys.back()), static_cast<std::uint32_t>(i));
   }
-  std::vector<RowIndex> erased(4);
-  std::uint32_t count = 0;
-  const std::vector<Key> doomed{keys[1], keys[1], keys[0], Key{kFree}};
-  for (std::uint32_t i = 0; i < doomed.size(); ++i) {
-    EraseKeys<Atomics>{table.ref, doomed.data(), erased.data(), &count}(i);
-  }
-  EXPECT_EQ(count, 2u);
-  EXPECT_EQ(erased[0], RowIndex{1});
-  EXPECT_EQ(erased[1], RowIndex{0});
+  EXPECT_EQ(Erase(table.ref, {keys[1], keys[1], keys[0], Key{kFree}}),
+            (std::vector{RowIndex{1}, RowIndex{0}}));
   EXPECT_EQ(table.ref.Find(keys[0]), kNoRow);
   EXPECT_EQ(table.ref.Find(keys[1]), kNoRow);
   EXPECT_EQ(table.ref.Find(keys[3]), RowIndex{3});
@@ -131,9 +136,7 @@ TEST(HashTable, RehashKeepsEveryRow) {
   }
   const Key dead{987'654'321};
   ASSERT_TRUE(small.Add(Value(dead), 77).added);
-  RowIndex erased{0};
-  std::uint32_t count = 0;
-  EraseKeys<Atomics>{small.ref, &dead, &erased, &count}(0);
+  EXPECT_EQ(Erase(small.ref, {dead}), std::vector{RowIndex{77}});
   const Rehash<Atomics> rehash{small.ref, large.ref};
   for (std::uint64_t slot = 0; slot < small.ref.Slots(); ++slot) {
     rehash(slot);

@@ -1,9 +1,19 @@
 #include "tests/support/multi_shard.h"
 
 #include <limits>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 
+#include "tests/support/same_bytes.h"
+
 namespace slotwise::test {
+
+namespace {
+
+std::size_t Sum(std::span<const std::size_t> counts) { return std::reduce(counts.begin(), counts.end()); }
+
+}  // namespace
 
 std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options) {
   const std::vector<Key> keys = shard.Keys();
@@ -40,6 +50,15 @@ Result<std::vector<float>> MultiShard::Lookup(const Batch& batch, LookupMode mod
   if (!status.ok()) {
     return status;
   }
+  const std::vector<float> sums = SumsOverRanks(batch);
+  EXPECT_TRUE(SameBytes(SumsOfBagsThatTravel(batch), sums, options_.dim))
+      << "all bags and those that travel differ";
+  ExpectInputsUnchanged(batch);
+  return DividedBagSlices(batch, sums);
+}
+
+// By Pool of every rank: all bags, added in rank order.
+std::vector<float> MultiShard::SumsOverRanks(const Batch& batch) {
   std::vector<float> sum;
   for (int rank = 0; rank < ranks(); ++rank) {
     // Not-a-number everywhere: an element that Pool does not write will show.
@@ -56,8 +75,58 @@ Result<std::vector<float>> MultiShard::Lookup(const Batch& batch, LookupMode mod
       sum[i] += partial[i];
     }
   }
-  ExpectInputsUnchanged(batch);
-  return DividedBagSlices(batch, std::move(sum));
+  return sum;
+}
+
+// By what ranks send each other when only bags travel of which they own keys.
+std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
+  const float unwritten = std::numeric_limits<float>::quiet_NaN();
+  PlanTraffic(batch);
+  std::vector<std::vector<float>> sent;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const std::size_t owned = Sum(shards_[rank]->Traffic().owned);
+    DeviceArray<float> out(device(rank), std::vector<float>(owned * options_.dim, unwritten));
+    shards_[rank]->PoolToSend(out.data());
+    sent.push_back(out.Download());
+  }
+  std::vector<float> sums;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const std::vector<float> arrived = Arrived(sent, rank, &BagTraffic::owned, &BagTraffic::received);
+    DeviceArray<float> received(device(rank), std::span<const float>(arrived));
+    DeviceArray<float> mine(device(rank), std::vector<float>(BagsOf(batch)[rank] * options_.dim, unwritten));
+    shards_[rank]->AddReceived(received.data(), mine.data());
+    const std::vector<float> added = mine.Download();
+    sums.insert(sums.end(), added.begin(), added.end());
+  }
+  return sums;
+}
+
+void MultiShard::PlanTraffic(const Batch& batch) {
+  const std::vector<std::size_t> bags_of = BagsOf(batch);
+  for (const auto& shard : shards_) shard->PlanTraffic(bags_of);
+}
+
+std::vector<std::size_t> MultiShard::BagsOf(const Batch& batch) const {
+  std::vector<std::size_t> bags_of;
+  for (int r = 0; r < ranks(); ++r) {
+    bags_of.push_back(std::uint64_t{batch.bags()} * (r + 1) / ranks() -
+                      std::uint64_t{batch.bags()} * r / ranks());
+  }
+  return bags_of;
+}
+
+// What arrives at `rank` of rows that all sent: as many as it expects from each.
+std::vector<float> MultiShard::Arrived(const std::vector<std::vector<float>>& sent, int rank, Way out,
+                                       Way in) {
+  std::vector<float> arrived;
+  for (int from = 0; from < ranks(); ++from) {
+    const std::vector<std::size_t>& counts = shards_[from]->Traffic().*out;
+    EXPECT_EQ(counts[rank], (shards_[rank]->Traffic().*in)[from]);
+    const std::size_t first = Sum(std::span(counts).first(rank)) * options_.dim;
+    const auto begin = sent[from].begin() + static_cast<std::ptrdiff_t>(first);
+    arrived.insert(arrived.end(), begin, begin + static_cast<std::ptrdiff_t>(counts[rank] * options_.dim));
+  }
+  return arrived;
 }
 
 Status MultiShard::Push(const Batch& batch, const std::vector<float>& gradients) {
@@ -69,6 +138,11 @@ Status MultiShard::Push(const Batch& batch, const std::vector<float>& gradients)
     return status;
   }
   const StepScalars scalars = ScalarsOfStep(options_.optimizer, ++step_);
+  if (step_ % 2 == 0) {
+    UpdateByGradientsThatTravel(batch, gradients, scalars);
+    ExpectInputsUnchanged(batch);
+    return {};
+  }
   for (int rank = 0; rank < ranks(); ++rank) {
     DeviceArray<float> on_device(device(rank), std::span<const float>(gradients));
     shards_[rank]->Update(on_device.data(), scalars);
@@ -76,6 +150,28 @@ Status MultiShard::Push(const Batch& batch, const std::vector<float>& gradients)
   }
   ExpectInputsUnchanged(batch);
   return {};
+}
+
+void MultiShard::UpdateByGradientsThatTravel(const Batch& batch, const std::vector<float>& gradients,
+                                             const StepScalars& scalars) {
+  PlanTraffic(batch);
+  std::vector<std::vector<float>> sent;
+  std::size_t first = 0;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const std::size_t count = BagsOf(batch)[rank] * options_.dim;
+    DeviceArray<float> mine(device(rank), std::span(gradients).subspan(first, count));
+    first += count;
+    DeviceArray<float> out(device(rank),
+                           std::vector<float>(Sum(shards_[rank]->Traffic().received) * options_.dim));
+    shards_[rank]->GradientsToSend(mine.data(), out.data());
+    sent.push_back(out.Download());
+  }
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const std::vector<float> arrived = Arrived(sent, rank, &BagTraffic::received, &BagTraffic::owned);
+    DeviceArray<float> received(device(rank), std::span<const float>(arrived));
+    shards_[rank]->UpdateFromReceived(received.data(), scalars);
+    EXPECT_EQ(received.Download(), arrived) << "UpdateFromReceived wrote into what it was given";
+  }
 }
 
 Status MultiShard::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) {

@@ -1,7 +1,8 @@
 // MultiShard: the shards of one table, driven as the ranks of a server drive them, without the server.
 //
 // Every shard sees the whole batch; the table's bound is agreed over all of them; partial sums are added in rank order;
-// each rank divides the samples it received, and no others.
+// each rank divides the samples it received, and no others. Every lookup is made by all bags' partial sums and by those
+// that ranks own keys of; pushes take turns.
 // It checks on the way what shard.h promises of a healthy shard: counts of new rows that hold, inputs left alone, no
 // write outside the output, every output written.
 // Thread-safety: one thread at a time. The devices outlive it.
@@ -65,8 +66,17 @@ class MultiShard {
     BatchView View() { return {keys.span(), offsets.span(), weights.span()}; }
   };
 
+  using Way = std::vector<std::size_t> BagTraffic::*;
+
   Status Prepare(const Batch& batch, bool insert);
   Status AgreeAndInsert();
+  std::vector<float> SumsOverRanks(const Batch& batch);
+  std::vector<float> SumsOfBagsThatTravel(const Batch& batch);
+  void UpdateByGradientsThatTravel(const Batch& batch, const std::vector<float>& gradients,
+                                   const StepScalars& scalars);
+  void PlanTraffic(const Batch& batch);
+  std::vector<std::size_t> BagsOf(const Batch& batch) const;
+  std::vector<float> Arrived(const std::vector<std::vector<float>>& sent, int rank, Way out, Way in);
   std::vector<float> DividedBagSlices(const Batch& batch, std::vector<float> values);
   void ExpectInputsUnchanged(const Batch& batch);
 

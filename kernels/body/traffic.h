@@ -1,0 +1,119 @@
+// Which pooled bags travel between ranks, where they lie on the way, and what is done with them at the ends.
+//
+// A rank sends the partial sum of a bag only if it owns one of the bag's keys, and it owns few of them when there are few
+// keys a bag and many ranks. Who sends what needs no messages: every rank sees the whole batch, and knows every key's
+// owner. Bags travel in the order of the batch, so those for one rank lie together, and those from one rank too.
+//
+// Gradients take the same ways back: a bag's gradient goes to every rank that owns one of its keys.
+#ifndef SLOTWISE_KERNELS_BODY_TRAFFIC_H_
+#define SLOTWISE_KERNELS_BODY_TRAFFIC_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/body/hash.h"
+#include "kernels/body/portable.h"
+#include "slotwise/types.h"
+
+namespace slotwise::body {
+
+// What a mask of ranks holds.
+inline constexpr std::uint32_t kMostRanks = 64;
+
+// 1 for each bag that this rank sends, else 0; their running sum is where it lies among what is sent.
+struct CountBagsToSend {
+  const std::uint32_t* offsets;  // [bags + 1] into this rank's keys
+  std::uint32_t* counts;         // [bags]
+  SLOTWISE_HD void operator()(std::uint32_t bag) const {
+    counts[bag] = offsets[bag] < offsets[bag + 1] ? 1 : 0;
+  }
+};
+
+// The same of what this rank receives, rank by rank: for each of its own bags, which ranks own keys of it.
+struct CountBagsToReceive {
+  const std::uint16_t* bucket_map;  // [kBuckets]
+  const Key* keys;                  // everybody's
+  const std::uint32_t* offsets;     // [bags + 1] of this rank's bags, into `keys`
+  std::uint32_t bags;
+  std::uint32_t ranks;
+  std::uint32_t* counts;  // [ranks][bags]
+
+  SLOTWISE_HD void operator()(std::uint32_t bag) const {
+    std::uint64_t owners = 0;
+    for (std::uint32_t i = offsets[bag]; i < offsets[bag + 1]; ++i) {
+      owners |= std::uint64_t{1} << bucket_map[Bucket(keys[i])];
+    }
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      counts[static_cast<std::size_t>(r) * bags + bag] = owners >> r & 1;
+    }
+  }
+};
+
+// Brings together, for the host, what a running sum says at the borders between ranks.
+struct ReadBorders {
+  const std::uint32_t* sums;
+  std::uint32_t* out;                     // [ranks + 1]
+  std::uint32_t borders[kMostRanks + 1];  // [ranks + 1] places in `sums`
+  SLOTWISE_HD void operator()(std::uint32_t i) const { out[i] = sums[borders[i]]; }
+};
+
+// Where rank r's copy of this rank's bag b lies: place[r · bags + b], if the next one is another.
+struct BagCopies {
+  const std::uint32_t* places;  // [ranks · bags + 1]
+  std::uint32_t bags;
+  std::uint32_t ranks;
+  std::uint32_t dim;
+
+  // visit(its place among the floats that travel) for each copy of the bag, in rank order.
+  template <class Visit>
+  SLOTWISE_HD void ForEach(std::uint32_t bag, Visit visit) const {
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      const std::uint32_t* place = places + static_cast<std::size_t>(r) * bags + bag;
+      if (place[0] != place[1]) visit(static_cast<std::size_t>(place[0]) * dim);
+    }
+  }
+};
+
+// A tile a bag of this rank: the sum, in rank order, of the partial sums that came; zeros if there were none.
+struct AddPartialSums {
+  BagCopies copies;
+  const float* received;
+  float* sums;  // [bags][dim]
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t bag) const {
+    float* out = sums + static_cast<std::size_t>(bag) * copies.dim;
+    ForEachChunk(tile, copies.dim, [&](auto chunk) {
+      using Chunk = decltype(chunk);
+      Parts<Chunk> sum = {};
+      copies.ForEach(bag, [&](std::size_t place) {
+        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += chunk.Load(received + place, p);
+      });
+      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(out, p, sum[p]);
+    });
+  }
+};
+
+// A tile a bag of this rank: its gradient, once for each rank that owns one of its keys.
+struct CopyGradients {
+  BagCopies copies;
+  const float* gradients;  // [bags][dim]
+  float* sent;
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t bag) const {
+    const float* gradient = gradients + static_cast<std::size_t>(bag) * copies.dim;
+    ForEachChunk(tile, copies.dim, [&](auto chunk) {
+      using Chunk = decltype(chunk);
+      Parts<Chunk> values;
+      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) values[p] = chunk.Load(gradient, p);
+      copies.ForEach(bag, [&](std::size_t place) {
+        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(sent + place, p, values[p]);
+      });
+    });
+  }
+};
+
+}  // namespace slotwise::body
+
+#endif  // SLOTWISE_KERNELS_BODY_TRAFFIC_H_
