@@ -35,8 +35,8 @@ TableOptions OptionsOf(const TableBenchOptions& o, std::uint64_t keys) {
   options.dim = 1;
   options.optimizer.learning_rate = 1;
   options.initializer = {.kind = InitializerKind::kConstant, .mean = 1};
-  // A shard takes the power of two that keeps at most every second slot taken.
-  options.initial_rows = static_cast<std::uint64_t>(static_cast<double>(keys) * 0.5 / o.load);
+  options.initial_rows = keys;
+  options.max_load = static_cast<float>(o.load);
   return options;
 }
 
@@ -249,10 +249,8 @@ Subcommand AddTable(CLI::App& parent) {
   app->option_defaults()->always_capture_default();
   app->add_option("--keys", o.keys, "keys in the table, over all ranks")->check(CLI::PositiveNumber);
   app->add_option("--batch", o.batch, "keys a call and rank")->check(CLI::PositiveNumber);
-  app->add_option("--load", o.load,
-                  "at most this many keys a slot; slots are a power of two, and a shard's are "
-                  "never fuller than 0.5")
-      ->check(CLI::Range(0.01, 0.5));
+  app->add_option("--load", o.load, "at most this share of the slots is taken, which are a power of two")
+      ->check(CLI::Range(TableOptions::kLeastMaxLoad, TableOptions::kMostMaxLoad));
   app->add_option("--alpha", o.alpha,
                   "exponent of the power law over the keys that are asked for; 0 is uniform")
       ->check(CLI::Range(0.0, 10.0));

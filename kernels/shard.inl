@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -67,8 +68,7 @@ class Table {
   void MakeRoomFor(Queue& queue, std::uint64_t more) {
     const std::uint64_t used = RowsUsedWith(more);
     if (used * stride_ > rows_.size()) {
-      const std::uint64_t ahead = std::min(max_rows_, std::max<std::uint64_t>(used, 2ULL * rows_used_));
-      rows_.Grow(ahead * stride_);
+      GrowAhead(rows_, used * stride_, max_rows_ * stride_);
     }
     if (SlotsFor(slots_taken_ + more) > slots_.mask + 1) {
       Rehash(queue, std::max(SlotsFor(rows() + more), slots_.mask + 1));
@@ -104,8 +104,7 @@ class Table {
   // Room to remember the rows of n erased keys. Throws std::bad_alloc, and then nothing has changed.
   void ReserveErase(std::uint32_t n) {
     const std::uint64_t rows = std::min<std::uint64_t>(erased_rows_ + std::uint64_t{n}, rows_used_);
-    if (rows > erased_.size())
-      erased_.Grow(std::min(max_rows_, std::max<std::uint64_t>(rows, 2 * erased_.size())));
+    if (rows > erased_.size()) GrowAhead(erased_, rows, max_rows_);
   }
 
   // REQUIRES: ReserveErase(n). Returns how many of keys[0 .. n) had a row.
@@ -143,14 +142,27 @@ class Table {
     return rows_used_ + (more - std::min<std::uint64_t>(more, erased_rows_));
   }
 
-  // At most every second slot is taken, so chains stay short.
-  static std::uint64_t SlotsFor(std::uint64_t rows) { return std::bit_ceil(2 * rows); }
+  // So many that chains stay short, and end.
+  std::uint64_t SlotsFor(std::uint64_t rows) const {
+    return std::bit_ceil(
+        static_cast<std::uint64_t>(std::ceil(static_cast<double>(rows) / options_.max_load)));
+  }
 
   static body::TableRef FreeTable(Queue& queue, typename B::template Scratch<body::Slot>& memory,
                                   std::uint64_t slots) {
     const body::TableRef table{memory.Reserve(queue, slots + 1), slots - 1};
     B::ForEach(queue, table.Slots(), body::FreeSlots{table});
     return table;
+  }
+
+  // To n elements, and more if there is memory for them. REQUIRES: n <= most. Throws std::bad_alloc.
+  template <class T>
+  static void GrowAhead(typename B::template Growing<T>& array, std::uint64_t n, std::uint64_t most) {
+    try {
+      array.Grow(std::min<std::uint64_t>(most, array.Ahead(n)));
+    } catch (const std::bad_alloc&) {
+      array.Grow(n);
+    }
   }
 
   // Moves the keys into a table of `slots` slots, and leaves dead slots behind.

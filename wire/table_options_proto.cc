@@ -205,6 +205,7 @@ Result<TableOptions> FromProto(const v1::TableOptions& wire) {
   options.initializer = FromProto(wire.initializer());
   options.initial_rows = wire.initial_rows();
   if (wire.max_rows() != 0) options.max_rows = wire.max_rows();
+  if (wire.max_load() != 0) options.max_load = wire.max_load();
   if (Status status = Validate(options); !status.ok()) return status;
   return options;
 }
@@ -219,6 +220,7 @@ v1::TableOptions ToProto(const TableOptions& options) {
   Write(options.initializer, *wire.mutable_initializer());
   wire.set_initial_rows(options.initial_rows);
   wire.set_max_rows(options.max_rows);
+  wire.set_max_load(options.max_load);
   return wire;
 }
 

@@ -78,6 +78,7 @@ Result<TableOptions> OptionsOf(const CreateFlags& flags) {
   if (flags.seed) options.mutable_initializer()->set_seed(*flags.seed);
   if (flags.initial_rows) options.set_initial_rows(*flags.initial_rows);
   if (flags.max_rows) options.set_max_rows(*flags.max_rows);
+  if (flags.max_load) options.set_max_load(*flags.max_load);
   return FromProto(options);
 }
 

@@ -24,6 +24,7 @@ struct CreateFlags {
   std::optional<std::uint64_t> seed = {};
   std::optional<std::uint64_t> initial_rows = {};
   std::optional<std::uint64_t> max_rows = {};
+  std::optional<float> max_load = {};
 };
 
 // INVALID_ARGUMENT, naming the flag, or the file and line.

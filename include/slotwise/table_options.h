@@ -106,6 +106,8 @@ struct TableOptions {
   static constexpr std::uint32_t kMaxDim = 4096;
   static constexpr std::uint32_t kMaxSlots = 4096;
   static constexpr std::uint64_t kMaxMaxRows = std::uint64_t{1} << 40;
+  static constexpr float kLeastMaxLoad = 0.0625F;
+  static constexpr float kMostMaxLoad = 0.9375F;
 
   TableName name;
   std::uint32_t dim = 0;    // elements a row, 1 .. kMaxDim
@@ -116,6 +118,9 @@ struct TableOptions {
   std::uint64_t initial_rows = 0;  // rows to make room for at once, over all ranks
   std::uint64_t max_rows = std::uint64_t{1}
                            << 30;  // the most rows over all ranks; past it a batch is refused
+  // At most this share of the hash table's slots is taken, kLeastMaxLoad .. kMostMaxLoad: searches are faster in an
+  // emptier table, and a fuller one is smaller. Slots are a power of two, so the share is between half of this and this.
+  float max_load = 0.5F;
 
   friend bool operator==(const TableOptions&, const TableOptions&) = default;
 };

@@ -87,6 +87,9 @@ class CpuGrowing {
   CpuGrowing() = default;
   CpuGrowing(CpuQueue& /*queue*/, std::size_t limit) : range_(limit * sizeof(T)) {}
 
+  // Pages become memory only when they are written.
+  static std::size_t Ahead(std::size_t n) { return 2 * n; }
+
   void Grow(std::size_t n) { range_.Commit(n * sizeof(T)); }
   T* data() const { return static_cast<T*>(range_.data()); }
   std::size_t size() const { return range_.committed() / sizeof(T); }

@@ -17,6 +17,7 @@
 #include <cub/device/device_select.cuh>
 
 #include "kernels/backend/concept.h"
+#include "kernels/backend/cuda_growing.cuh"
 #include "kernels/backend/cuda_memory.cuh"
 
 namespace slotwise {

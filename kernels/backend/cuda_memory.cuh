@@ -1,4 +1,4 @@
-// Device memory for the CUDA backend: stream-ordered scratch, and arrays that keep their contents as they grow.
+// The CUDA backend's queue and scratch: stream-ordered device memory, and values on their way to the host.
 #ifndef SLOTWISE_KERNELS_BACKEND_CUDA_MEMORY_CUH_
 #define SLOTWISE_KERNELS_BACKEND_CUDA_MEMORY_CUH_
 
@@ -52,11 +52,10 @@ class CudaQueue {
   // On the current device, whose pool of stream-ordered memory keeps what is freed: it will be wanted again.
   CudaQueue() {
     int device = 0;
-    cudaMemPool_t pool = nullptr;
     std::uint64_t keep = UINT64_MAX;
     SLOTWISE_CUDA_TRY(cudaGetDevice(&device));
-    SLOTWISE_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool, device));
-    SLOTWISE_CUDA_TRY(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    SLOTWISE_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool_, device));
+    SLOTWISE_CUDA_TRY(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&pinned_, kPinnedBytes, cudaHostAllocDefault));
     SLOTWISE_CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
@@ -73,6 +72,12 @@ class CudaQueue {
   void* pinned() const { return pinned_; }  // kPinnedBytes of the host's memory
   void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
 
+  // Gives back to the device what the pool keeps for later.
+  void ReturnUnusedMemory() {
+    Wait();
+    SLOTWISE_CUDA_TRY(cudaMemPoolTrimTo(pool_, 0));
+  }
+
   // At least `bytes` bytes, until the next call.
   void* Temporary(std::size_t bytes) {
     if (bytes > temporary_.bytes()) {
@@ -85,6 +90,7 @@ class CudaQueue {
   static constexpr std::size_t kPinnedBytes = 64;
 
  private:
+  cudaMemPool_t pool_ = nullptr;
   cudaStream_t stream_ = nullptr;
   void* pinned_ = nullptr;
   CudaMemory temporary_;
@@ -145,31 +151,6 @@ class CudaScratch {
  private:
   CudaMemory memory_;
   std::size_t size_ = 0;
-};
-
-// Grows by copying into a larger piece.
-template <class T>
-class CudaGrowing {
- public:
-  CudaGrowing(CudaQueue& queue, std::size_t limit) : queue_(&queue), limit_(limit) {}
-
-  void Grow(std::size_t n) {
-    if (n <= size()) return;
-    if (n > limit_) throw std::bad_alloc();
-    CudaMemory larger(queue_->stream(), n * sizeof(T));
-    if (memory_.data() != nullptr) {
-      SLOTWISE_CUDA_TRY(cudaMemcpyAsync(larger.data(), memory_.data(), memory_.bytes(),
-                                        cudaMemcpyDeviceToDevice, queue_->stream()));
-    }
-    std::swap(memory_, larger);
-  }
-  T* data() const { return static_cast<T*>(memory_.data()); }
-  std::size_t size() const { return memory_.bytes() / sizeof(T); }
-
- private:
-  CudaQueue* queue_;
-  std::size_t limit_;
-  CudaMemory memory_;
 };
 
 }  // namespace slotwise

@@ -22,7 +22,8 @@ TEST(OptionsOf, TakesFlagsAlone) {
                                   .learning_rate = 0.25F,
                                   .seed = 7,
                                   .initial_rows = 8,
-                                  .max_rows = 9});
+                                  .max_rows = 9,
+                                  .max_load = 0.75F});
   ASSERT_TRUE(options.ok()) << options.status().message();
   EXPECT_EQ(options->name.view(), "ads");
   EXPECT_EQ(options->combiner, Combiner::kMean);
@@ -32,6 +33,7 @@ TEST(OptionsOf, TakesFlagsAlone) {
   EXPECT_EQ(options->initializer.deviation, 2.0F);
   EXPECT_EQ(options->initializer.seed, 7u);
   EXPECT_EQ(options->max_rows, 9u);
+  EXPECT_EQ(options->max_load, 0.75F);
 }
 
 TEST(OptionsOf, LetsFlagsChangeWhatAFileSays) {

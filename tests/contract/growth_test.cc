@@ -90,6 +90,28 @@ TEST_P(Growth, MakesNoDifferenceToATableThatHadRoomFromTheStart) {
   growing.ExpectRowsMatch();
 }
 
+// Chains are long in a full table, and those of absent keys longest.
+TEST_P(Growth, KeepsTheLoadThatTheTableMayHave) {
+  for (const float max_load : {TableOptions::kLeastMaxLoad, 0.5F, 0.75F, 0.9F, TableOptions::kMostMaxLoad}) {
+    SCOPED_TRACE("max_load " + std::to_string(max_load));
+    TableOptions options = MakeOptions(4, Combiner::kSum, OptimizerKind::kAdaGrad);
+    options.max_load = max_load;
+    CheckedTable table(device(), options);
+    Random random(68);
+    const auto full = static_cast<std::uint64_t>(16'384 * max_load);  // as full as it may be
+    for (const std::uint64_t rows : {full / 2, full, full + 1}) {
+      table.PushRandom(OneKeyABag(KeyRange(0, rows)), random);
+      table.Lookup(OneKeyABag(KeyRange(rows / 2, 2 * rows)), LookupMode::kEval);
+      const ShardUsage usage = table.shards().shard(0).Usage();
+      EXPECT_LE(static_cast<double>(rows), max_load * static_cast<double>(usage.slots));
+      EXPECT_GE(static_cast<double>(rows), max_load / 2 * static_cast<double>(usage.slots - 1));
+    }
+    EXPECT_EQ(table.Erase(KeyRange(0, full / 2)), full / 2);
+    table.PushRandom(OneKeyABag(KeyRange(full / 4, full)), random);
+    table.ExpectRowsMatch();
+  }
+}
+
 TEST_P(Growth, ShowsInUsage) {
   CheckedTable table(device(), MakeOptions(16));
   std::uint64_t bytes = 0;

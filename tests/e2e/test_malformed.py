@@ -147,6 +147,7 @@ TABLE_CASES = [
     ),
     Case("infinite_high", put(initializer__uniform__high=np.inf), INVALID, "initializer.high is inf"),
     Case("many_rows", put(max_rows=(1 << 40) + 1), INVALID, "max_rows is 1099511627777"),
+    Case("full_slots", put(max_load=1), INVALID, "max_load is 1"),
     Case("initial_above_max", put(initial_rows=9, max_rows=8), INVALID, "initial_rows is 9"),
 ]
 

@@ -1,6 +1,7 @@
 // Options that make no table are refused with the field and its value.
 #include "slotwise/table_options.h"
 
+#include <cmath>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -67,6 +68,15 @@ TEST(TableOptions, BoundDimAndSlots) {
   ExpectRefused("dim", "4294967295", [](TableOptions& options) { options.dim = 0xFFFF'FFFF; });
   ExpectRefused("slots", "0", [](TableOptions& options) { options.slots = 0; });
   ExpectRefused("slots", "4097", [](TableOptions& options) { options.slots = 4097; });
+}
+
+TEST(TableOptions, BoundTheLoad) {
+  for (const float load : {0.0625F, 0.5F, 0.75F, 0.9375F}) {
+    ExpectLegal([=](TableOptions& options) { options.max_load = load; });
+  }
+  ExpectRefused("max_load", "0", [](TableOptions& options) { options.max_load = 0; });
+  ExpectRefused("max_load", "1", [](TableOptions& options) { options.max_load = 1; });
+  ExpectRefused("max_load", "nan", [](TableOptions& options) { options.max_load = NAN; });
 }
 
 TEST(TableOptions, BoundRows) {

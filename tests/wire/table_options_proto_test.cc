@@ -29,6 +29,7 @@ TEST(TableOptionsFromProto, FillsTheDefaultsThatTheSchemaNames) {
   EXPECT_EQ(options->initializer, (InitializerOptions{.low = -0.05F, .high = 0.05F, .seed = 0}));
   EXPECT_EQ(options->initial_rows, 0u);
   EXPECT_EQ(options->max_rows, std::uint64_t{1} << 30);
+  EXPECT_EQ(options->max_load, 0.5F);
 }
 
 TEST(TableOptionsFromProto, FillsEachOptimizersOwnDefaults) {
@@ -75,6 +76,7 @@ TEST(TableOptionsToProto, IsTheInverse) {
     wire.mutable_initializer()->mutable_uniform()->set_low(-1);
     wire.set_initial_rows(10);
     wire.set_max_rows(20);
+    wire.set_max_load(0.75F);
     const auto options = FromProto(wire);
     ASSERT_TRUE(options.ok()) << options.status().message();
     const auto again = FromProto(ToProto(*options));

@@ -46,6 +46,7 @@ class AdminCalls:
         seed: int = 0,
         initial_rows: int = 0,
         max_rows: int = 0,
+        max_load: float = 0.0,
     ) -> TableOptions:
         """Makes a table on every rank; if the same table is there already, nothing changes.
 
@@ -57,7 +58,16 @@ class AdminCalls:
             ResourceExhausted: no memory for it.
         """
         options = TableOptions(
-            name, dim, slots, combiner, optimizer, initializer, seed, initial_rows, max_rows
+            name=name,
+            dim=dim,
+            slots=slots,
+            combiner=combiner,
+            optimizer=optimizer,
+            initializer=initializer,
+            seed=seed,
+            initial_rows=initial_rows,
+            max_rows=max_rows,
+            max_load=max_load,
         )
         request = admin_pb2.CreateTableRequest(options=options_to_proto(options))
         reply = self._admin("CreateTable", request, admin_pb2.CreateTableReply.FromString)

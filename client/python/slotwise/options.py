@@ -35,6 +35,8 @@ class TableOptions:
         initial_rows: rows to make room for at once, over all ranks; tables grow by themselves.
         max_rows: the most rows over all ranks; past it a batch is refused whole. 0: the server's
             default, 2**30.
+        max_load: at most this share of a hash table's slots is taken, 0.0625 .. 0.9375: lower is
+            faster, higher smaller. 0: the server's default, 0.5.
     """
 
     name: str
@@ -46,6 +48,7 @@ class TableOptions:
     seed: int = 0
     initial_rows: int = 0
     max_rows: int = 0
+    max_load: float = 0.0
 
     @property
     def width(self) -> int:
@@ -133,6 +136,7 @@ def options_to_proto(options: TableOptions) -> pb.TableOptions:
             initializer=initializer_to_proto(options.initializer, options.seed),
             initial_rows=options.initial_rows,
             max_rows=options.max_rows,
+            max_load=options.max_load,
         )
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"{options}: {error}") from error
@@ -151,6 +155,7 @@ def options_from_proto(message: pb.TableOptions) -> TableOptions:
         seed=message.initializer.seed,
         initial_rows=message.initial_rows,
         max_rows=message.max_rows,
+        max_load=shortest(message.max_load),
     )
 
 

@@ -334,6 +334,7 @@ def _make_unless_there(ps: Client, table: str, saved: str | None) -> TableOption
         seed=o.seed,
         initial_rows=o.initial_rows,
         max_rows=o.max_rows,
+        max_load=o.max_load,
     )
 
 

@@ -139,6 +139,7 @@ class FakeServer:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "options.dim is 0, not in 1 .. 4096")
         options.slots = options.slots or 1
         options.max_rows = options.max_rows or 1 << 30
+        options.max_load = options.max_load or 0.5
         if options.combiner == admin_pb2.COMBINER_NONE and options.slots != 1:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "options.slots is not 1")
         with self._changed:

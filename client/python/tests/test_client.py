@@ -31,6 +31,7 @@ def test_a_table_is_made_described_listed_and_dropped(ps: slotwise.Client) -> No
         seed=2**64 - 1,
         initial_rows=10,
         max_rows=2**30,
+        max_load=0.5,
     )
     assert ps.list_tables() == [made]
     info = ps.describe_table("ads")

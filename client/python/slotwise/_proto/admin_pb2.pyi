@@ -253,11 +253,12 @@ class ShardInfo(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., slots: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class TableOptions(_message.Message):
-    __slots__ = ["combiner", "dim", "initial_rows", "initializer", "max_rows", "name", "optimizer", "slots"]
+    __slots__ = ["combiner", "dim", "initial_rows", "initializer", "max_load", "max_rows", "name", "optimizer", "slots"]
     COMBINER_FIELD_NUMBER: _ClassVar[int]
     DIM_FIELD_NUMBER: _ClassVar[int]
     INITIALIZER_FIELD_NUMBER: _ClassVar[int]
     INITIAL_ROWS_FIELD_NUMBER: _ClassVar[int]
+    MAX_LOAD_FIELD_NUMBER: _ClassVar[int]
     MAX_ROWS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
@@ -266,11 +267,12 @@ class TableOptions(_message.Message):
     dim: int
     initial_rows: int
     initializer: Initializer
+    max_load: float
     max_rows: int
     name: str
     optimizer: Optimizer
     slots: int
-    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., slots: _Optional[int] = ..., combiner: _Optional[_Union[Combiner, str]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., initializer: _Optional[_Union[Initializer, _Mapping]] = ..., initial_rows: _Optional[int] = ..., max_rows: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., slots: _Optional[int] = ..., combiner: _Optional[_Union[Combiner, str]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., initializer: _Optional[_Union[Initializer, _Mapping]] = ..., initial_rows: _Optional[int] = ..., max_rows: _Optional[int] = ..., max_load: _Optional[float] = ...) -> None: ...
 
 class Uniform(_message.Message):
     __slots__ = ["high", "low"]

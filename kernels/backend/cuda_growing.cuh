@@ -1,0 +1,179 @@
+// Arrays in device memory that grow where they are: addresses are reserved for all they may ever hold, and memory is put
+// behind them piece by piece. Nothing is copied, and rows never move.
+#ifndef SLOTWISE_KERNELS_BACKEND_CUDA_GROWING_CUH_
+#define SLOTWISE_KERNELS_BACKEND_CUDA_GROWING_CUH_
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/backend/cuda_check.cuh"
+#include "kernels/backend/cuda_memory.cuh"
+
+namespace slotwise {
+
+// The driver's virtual-memory functions, found through the runtime: a program that is linked against the driver's library
+// does not start on a machine without a GPU.
+class CudaVirtualMemory {
+ public:
+  decltype(&cuMemGetAllocationGranularity) granularity;
+  decltype(&cuMemAddressReserve) reserve;
+  decltype(&cuMemAddressFree) free_addresses;
+  decltype(&cuMemCreate) create;
+  decltype(&cuMemRelease) release;
+  decltype(&cuMemMap) map;
+  decltype(&cuMemUnmap) unmap;
+  decltype(&cuMemSetAccess) set_access;
+
+  // Throws std::runtime_error if the driver has none.
+  static const CudaVirtualMemory& Get() {
+    static const CudaVirtualMemory functions;
+    return functions;
+  }
+
+  // std::bad_alloc for want of memory or addresses, std::runtime_error for anything else.
+  static void Check(CUresult result, const char* what) {
+    if (result == CUDA_SUCCESS) return;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) throw std::bad_alloc();
+    throw std::runtime_error(std::string(what) + ": the CUDA driver's error " + std::to_string(result));
+  }
+
+ private:
+  CudaVirtualMemory() {
+    Find("cuMemGetAllocationGranularity", granularity);
+    Find("cuMemAddressReserve", reserve);
+    Find("cuMemAddressFree", free_addresses);
+    Find("cuMemCreate", create);
+    Find("cuMemRelease", release);
+    Find("cuMemMap", map);
+    Find("cuMemUnmap", unmap);
+    Find("cuMemSetAccess", set_access);
+  }
+
+  template <class Function>
+  static void Find(const char* name, Function& function) {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+#if CUDART_VERSION >= 12050
+    constexpr unsigned kCuda102 = 10020;  // which brought these functions
+    SLOTWISE_CUDA_TRY(cudaGetDriverEntryPointByVersion(name, &found, kCuda102, cudaEnableDefault, &result));
+#else
+    SLOTWISE_CUDA_TRY(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result));
+#endif
+    if (result != cudaDriverEntryPointSuccess)
+      throw std::runtime_error(std::string("this CUDA driver has no ") + name);
+    function = reinterpret_cast<Function>(found);
+  }
+};
+
+// Addresses of the current device, and the memory behind their beginning.
+class CudaAddresses {
+ public:
+  // For `bytes` bytes, or all that the device has if that is less. Throws std::bad_alloc.
+  CudaAddresses(CudaQueue& queue, std::size_t bytes) : queue_(&queue) {
+    int device = 0;
+    std::size_t free = 0;
+    std::size_t total = 0;
+    SLOTWISE_CUDA_TRY(cudaGetDevice(&device));
+    SLOTWISE_CUDA_TRY(cudaMemGetInfo(&free, &total));
+    what_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    what_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    what_.location.id = device;
+    Check(api_.granularity(&piece_, &what_, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+          "cuMemGetAllocationGranularity");
+    reserved_ = Pieces(std::clamp<std::size_t>(bytes, 1, total));
+    Check(api_.reserve(&begin_, reserved_, 0, 0, 0), "cuMemAddressReserve");
+  }
+  ~CudaAddresses() {
+    cudaStreamSynchronize(queue_->stream());
+    CUdeviceptr at = begin_;
+    for (const Piece& piece : pieces_) {
+      api_.unmap(at, piece.bytes);
+      api_.release(piece.memory);
+      at += piece.bytes;
+    }
+    api_.free_addresses(begin_, reserved_);
+  }
+  CudaAddresses(const CudaAddresses&) = delete;
+  CudaAddresses& operator=(const CudaAddresses&) = delete;
+
+  void* begin() const { return reinterpret_cast<void*>(begin_); }
+  std::size_t backed() const { return backed_; }
+
+  // Puts memory behind the first `bytes` bytes, or some more. Throws std::bad_alloc, and then nothing has changed.
+  void Back(std::size_t bytes) {
+    if (bytes > reserved_) throw std::bad_alloc();
+    if (bytes <= backed_) return;
+    pieces_.reserve(pieces_.size() + 1);
+    Piece piece{{}, Pieces(bytes) - backed_};
+    const CUdeviceptr at = begin_ + backed_;
+    Check(Create(piece), "cuMemCreate");
+    CUresult result = api_.map(at, piece.bytes, 0, piece.memory, 0);
+    if (result == CUDA_SUCCESS) {
+      const CUmemAccessDesc access{what_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+      result = api_.set_access(at, piece.bytes, &access, 1);
+      if (result != CUDA_SUCCESS) api_.unmap(at, piece.bytes);
+    }
+    if (result != CUDA_SUCCESS) api_.release(piece.memory);
+    Check(result, "cuMemMap");
+    pieces_.push_back(piece);
+    backed_ += piece.bytes;
+  }
+
+ private:
+  struct Piece {
+    CUmemGenericAllocationHandle memory;
+    std::size_t bytes;
+  };
+
+  static void Check(CUresult result, const char* what) { CudaVirtualMemory::Check(result, what); }
+
+  std::size_t Pieces(std::size_t bytes) const { return (bytes + piece_ - 1) / piece_ * piece_; }
+
+  // What the pool of scratch memory keeps for later may be what is missing.
+  CUresult Create(Piece& piece) {
+    const CUresult result = api_.create(&piece.memory, piece.bytes, &what_, 0);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    queue_->ReturnUnusedMemory();
+    return api_.create(&piece.memory, piece.bytes, &what_, 0);
+  }
+
+  const CudaVirtualMemory& api_ = CudaVirtualMemory::Get();
+  CudaQueue* queue_;
+  CUmemAllocationProp what_{};
+  std::size_t piece_ = 0;  // memory comes in multiples of this
+  CUdeviceptr begin_ = 0;
+  std::size_t reserved_ = 0;
+  std::size_t backed_ = 0;
+  std::vector<Piece> pieces_;
+};
+
+template <class T>
+class CudaGrowing {
+ public:
+  CudaGrowing(CudaQueue& queue, std::size_t limit) : addresses_(queue, limit * sizeof(T)), limit_(limit) {}
+
+  // A quarter more than `n`: memory that is put behind addresses is taken whether it is used or not.
+  static std::size_t Ahead(std::size_t n) { return n + n / 4; }
+
+  void Grow(std::size_t n) {
+    if (n > limit_) throw std::bad_alloc();
+    addresses_.Back(n * sizeof(T));
+  }
+  T* data() const { return static_cast<T*>(addresses_.begin()); }
+  std::size_t size() const { return addresses_.backed() / sizeof(T); }
+
+ private:
+  CudaAddresses addresses_;
+  std::size_t limit_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_BACKEND_CUDA_GROWING_CUH_
