@@ -56,8 +56,10 @@ struct VectorChunk {
     // Indices that cannot wrap around, so that the compiler sees that elements are neighbours.
     for (std::size_t k = 0; k < kFloats; ++k) visit(first + k, elements[k]);
   }
-  template <class Optimizer>
-  void Update(const Optimizer& optimizer, float* record, const Part (&gradients)[kParts]) const {
+  template <class Optimizer, class Compute>
+  void Update(const Optimizer& optimizer, float* record, Compute compute) const {
+    Part gradients[kParts];
+    compute(gradients);
     // By value: what is reached by reference might be what a row's new elements overwrite, for all the compiler knows.
     ForEachElement(gradients,
                    [=, dim = dim](std::size_t element, float g) { optimizer(record + element, dim, g); });

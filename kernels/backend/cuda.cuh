@@ -73,7 +73,8 @@ __global__ void ForEachKernel(Index n, F f) {
   if (i < n) f(i);
 }
 
-// A block counts for itself first: one atomic for all its threads.
+// A block counts for itself first: one atomic for all its threads. It is small, because all of it waits for its slowest.
+inline constexpr std::uint32_t kNumberingThreads = 64;
 template <class F>
 __global__ void ForEachNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
   using Outcome = decltype(f(n));
@@ -86,7 +87,7 @@ __global__ void ForEachNumberedKernel(std::uint32_t n, std::uint32_t* counter, F
   }
   if (__syncthreads_or(wanted) == 0) return;
 
-  __shared__ std::uint32_t first[kThreads / 32];
+  __shared__ std::uint32_t first[kNumberingThreads / 32];
   const unsigned lane = threadIdx.x % 32;
   const unsigned warp = threadIdx.x / 32;
   const unsigned in_warp = __ballot_sync(~0U, wanted);
@@ -164,7 +165,8 @@ struct CudaBackend {
   template <class F>
   static void ForEachNumbered(Queue& queue, std::uint32_t n, std::uint32_t* counter, F f) {
     if (n == 0) return;
-    ForEachNumberedKernel<<<Blocks(n), kThreads, 0, queue.stream()>>>(n, counter, f);
+    ForEachNumberedKernel<<<(n - 1) / kNumberingThreads + 1, kNumberingThreads, 0, queue.stream()>>>(
+        n, counter, f);
     SLOTWISE_CUDA_TRY(cudaGetLastError());
   }
 

@@ -7,7 +7,7 @@
 //
 // A search begins at an even slot: two slots are what a GPU reads from memory at once (32 bytes), and with both of them
 // looked at first, most searches end there also in a full table (at 3 slots of 4 taken, 1.3 such pieces a key; from any
-// slot it would be 1.9).
+// slot it would be 1.9). Slots are looked at by such pairs.
 //
 // Erasing leaves the key in its slot, with kNoRow for its row: the slot is dead. Adding the key again revives it (a
 // compare-and-swap of the row has one winner), and a rehash leaves dead slots behind.
@@ -42,11 +42,12 @@ inline constexpr std::uint64_t kDead = Value(kNoRow);
 
 struct TableRef {
   Slot* slots;         // [mask + 2]: the chains', then the slot of the key kFree
-  std::uint64_t mask;  // slots for chains - 1; their number is a power of two
+  std::uint64_t mask;  // slots for chains - 1; their number is a power of two, and at least 2
 
   SLOTWISE_HD std::uint64_t Slots() const { return mask + 2; }
   SLOTWISE_HD std::uint64_t Begin(std::uint64_t key) const { return Mix64(key) & mask & ~std::uint64_t{1}; }
   SLOTWISE_HD std::uint64_t Next(std::uint64_t slot) const { return (slot + 1) & mask; }
+  SLOTWISE_HD std::uint64_t NextPair(std::uint64_t slot) const { return (slot + 2) & mask; }
 
   // Taken, and its key was not erased.
   SLOTWISE_HD bool Live(std::uint64_t slot) const {
@@ -65,10 +66,13 @@ struct TableRef {
   SLOTWISE_HD RowIndex Find(Key key) const {
     const std::uint64_t wanted = Value(key);
     if (wanted == kFree) return Live(mask + 1) ? RowAt(mask + 1) : kNoRow;
-    for (std::uint64_t slot = Begin(wanted);; slot = Next(slot)) {
-      const Slot seen = slots[slot];
-      if (seen.key == wanted) return RowIndex{static_cast<std::uint32_t>(seen.row)};
-      if (seen.key == kFree) return kNoRow;
+    for (std::uint64_t slot = Begin(wanted);; slot = NextPair(slot)) {
+      const Slot first = slots[slot];
+      const Slot second = slots[slot + 1];
+      if (first.key == wanted) return RowIndex{static_cast<std::uint32_t>(first.row)};
+      if (first.key == kFree) return kNoRow;
+      if (second.key == wanted) return RowIndex{static_cast<std::uint32_t>(second.row)};
+      if (second.key == kFree) return kNoRow;
     }
   }
 
@@ -99,17 +103,29 @@ struct TableRef {
   SLOTWISE_HD Claimed Claim(Key key) const {
     const std::uint64_t wanted = Value(key);
     if (wanted == kFree) return ClaimSlot<Atomics>(mask + 1, kFreeKeyIsHere);
-    for (std::uint64_t slot = Begin(wanted);; slot = Next(slot)) {
-      const std::uint64_t seen = Atomics::Load(&slots[slot].key);
-      if (seen == wanted) return {slot, false};
-      if (seen != kFree) continue;
-      const std::uint64_t before = Atomics::CompareExchange(&slots[slot].key, kFree, wanted);
-      if (before == kFree) return {slot, true};
-      if (before == wanted) return {slot, false};
+    for (std::uint64_t slot = Begin(wanted);; slot = NextPair(slot)) {
+      const std::uint64_t first = Atomics::Load(&slots[slot].key);
+      const std::uint64_t second = Atomics::Load(&slots[slot + 1].key);
+      if (const Trial trial = Try<Atomics>(slot, first, wanted); trial != Trial::kTaken)
+        return {slot, trial == Trial::kAdded};
+      if (const Trial trial = Try<Atomics>(slot + 1, second, wanted); trial != Trial::kTaken)
+        return {slot + 1, trial == Trial::kAdded};
     }
   }
 
  private:
+  enum class Trial : std::uint8_t { kTaken, kThere, kAdded };
+
+  // Puts the key into a slot that was seen to hold `seen`, unless another key is there.
+  template <class Atomics>
+  SLOTWISE_HD Trial Try(std::uint64_t slot, std::uint64_t seen, std::uint64_t wanted) const {
+    if (seen == wanted) return Trial::kThere;
+    if (seen != kFree) return Trial::kTaken;
+    const std::uint64_t before = Atomics::CompareExchange(&slots[slot].key, kFree, wanted);
+    if (before == kFree) return Trial::kAdded;
+    return before == wanted ? Trial::kThere : Trial::kTaken;
+  }
+
   template <class Atomics>
   SLOTWISE_HD Claimed ClaimSlot(std::uint64_t slot, std::uint64_t mark) const {
     return {slot, Atomics::CompareExchange(&slots[slot].key, kFree, mark) == kFree};

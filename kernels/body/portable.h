@@ -102,21 +102,28 @@ struct TileChunk {
     }
   }
 
-  // Lets the optimizer (body/optimizer.h) update this lane's elements of a record by their gradients.
-  template <class Optimizer>
-  SLOTWISE_HD void Update(const Optimizer& optimizer, float* record, const Part (&gradients)[kParts]) const {
+  // Lets the optimizer (body/optimizer.h) update this lane's elements of a record by gradients, which
+  // compute(gradients) writes. The record is loaded before, so that all that is needed is under way at once.
+  template <class Optimizer, class Compute>
+  SLOTWISE_HD void Update(const Optimizer& optimizer, float* record, Compute compute) const {
     constexpr std::uint32_t kArrays = 1 + Optimizer::kStates;
+    Part before[kArrays][kParts];
+    for (std::size_t a = 0; a < kArrays; ++a) {
+      for (std::uint32_t p = 0; p < kParts; ++p) before[a][p] = Load(record + a * dim, p);
+    }
+    Part gradients[kParts];
+    compute(gradients);
     for (std::uint32_t p = 0; p < kParts; ++p) {
       if (!Has(p)) continue;
       float g[kPartFloats];
       float elements[kArrays * kPartFloats];  // a record of one part
       Unpack(gradients[p], g);
-      for (std::size_t a = 0; a < kArrays; ++a) Unpack(Load(record + a * dim, p), elements + a * kPartFloats);
+      for (std::size_t a = 0; a < kArrays; ++a) Unpack(before[a][p], elements + a * kPartFloats);
       for (std::uint32_t k = 0; k < kPartFloats; ++k) optimizer(elements + k, kPartFloats, g[k]);
       for (std::size_t a = 0; a < kArrays; ++a) {
-        Part updated;
-        Pack(elements + a * kPartFloats, updated);
-        Store(record + a * dim, p, updated);
+        Part after;
+        Pack(elements + a * kPartFloats, after);
+        Store(record + a * dim, p, after);
       }
     }
   }

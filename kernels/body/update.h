@@ -161,9 +161,8 @@ SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* 
     if (tile.lane() == 0) optimizer.SaveRow(record, dim);
   }
   ForEachChunk(tile, dim, [=, decay = rule.weight_decay](auto chunk) {
-    Parts<decltype(chunk)> g;
-    RowGradient(chunk, count, source, record, decay, g);
-    chunk.Update(optimizer, record, g);
+    chunk.Update(optimizer, record,
+                 [&](Parts<decltype(chunk)>& g) { RowGradient(chunk, count, source, record, decay, g); });
   });
 }
 
