@@ -129,6 +129,7 @@ def needs_command(name: str, place: Place) -> None:
 
 
 def last_line(output: str) -> str:
-    """The last line that says something."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    """The last line that the program printed: not its command, nor mpirun's words below a line of dashes."""
+    said = output.split("\n-----", 1)[0]
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("$ ")]
     return lines[-1] if lines else "nothing was printed"

@@ -19,6 +19,7 @@ _STOP_TIMEOUT = 60.0
 @contextmanager
 def serving(place: Place, backend: str, ranks: int, log: Path) -> Iterator[str]:
     """The address of a rank, once all are ready. Raises Failed if the server does not start or end well."""
+    log.unlink(missing_ok=True)  # an earlier run's server was ready too
     server = process.started(
         [place.bundle / "deploy" / "entrypoint.sh", "--backend", backend, "--listen", "127.0.0.1:0"],
         log,

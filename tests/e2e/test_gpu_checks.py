@@ -124,9 +124,10 @@ def test_the_bundle_has_what_the_docs_say_and_nothing_of_this_machine(bundle: Pa
     [
         (['echo "1 FAILED TEST"', "exit 3"], "exit status 3: 1 FAILED TEST"),
         (['echo "[  PASSED  ] 0 tests."'], "no test ran"),
-        (["kill -SEGV $$"], "exit status -11: "),
+        (["kill -SEGV $$"], "exit status -11: nothing was printed"),
+        (['printf "no GPU 7\\n-------\\nmpirun noticed\\n-------\\n"', "exit 1"], "exit status 1: no GPU 7"),
     ],
-    ids=["fails", "runs_nothing", "crashes"],
+    ids=["fails", "runs_nothing", "crashes", "fails_under_mpirun"],
 )
 def test_a_program_that_fails_makes_the_exit_status_1(
     pretended: Path, tmp_path: Path, lines: list[str], why: str
