@@ -46,6 +46,9 @@ function(slotwise_common_options target)
     target_compile_options(${target} PRIVATE
       "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${host_flags};-fmad=false;--extended-lambda;--expt-relaxed-constexpr>"
       "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${SLOTWISE_WERROR}>>:-Werror=all-warnings>")
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13.0)  # a quarter of the size: programs travel in a bundle
+      target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
+    endif()
   endif()
 endfunction()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from slotwise_cluster import Cluster
-from slotwise_wire import Protocol
+from slotwise_wire import ROOT, Protocol
+
+sys.path.insert(0, str(ROOT / "bench"))  # for tests of gpu_checks and plot
 
 # Small limits, so that the tests can go past them.
 SHARED_CONFIG = "limits { max_message_mib: 4 max_round_mib: 8 }"

@@ -1,0 +1,120 @@
+"""Sections `bench` and `sweep`: slotwise-bench's figures, and how they vary with one thing at a time.
+
+Each is one run of slotwise-bench, which checks its results before it times them and writes them as JSON;
+goals.py knows which of the figures have a goal. What is swept is the first word of a sweep's name;
+bench/plot.py draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from gpu_checks.check import RANKS, Check, Failed, Place
+from gpu_checks.sizes import Sizes
+
+_TIMEOUT = 240.0
+
+
+@dataclass
+class Figure:
+    """A run of slotwise-bench: `options` follow the subcommand; `ranks` 1 runs without mpirun."""
+
+    name: str
+    subcommand: str
+    options: dict[str, object]
+    ranks: int = 1
+
+    def arguments(self) -> list[str]:
+        """The command line, without what all figures share."""
+        words = [self.subcommand]
+        for name, value in self.options.items():
+            words += [f"--{name}", str(value)]
+        return words
+
+
+def bench_figures(sizes: Sizes) -> Iterator[Figure]:
+    """Those that have goals."""
+    for load in sizes.loads:
+        for alpha in sizes.alphas:
+            yield _table(sizes, f"table-load-{load}-alpha-{alpha}", sizes.keys, load, alpha)
+    for hot in sizes.hots:
+        for alpha in sizes.alphas:
+            yield _embedding(sizes, f"embedding-hot-{hot}-alpha-{alpha}", hot=hot, alpha=alpha)
+    for optimizer in ("adagrad", "adam"):
+        for alpha in sizes.alphas:
+            name = f"embedding-{optimizer}-alpha-{alpha}"
+            yield _embedding(sizes, name, hot=sizes.hots[0], alpha=alpha, optimizer=optimizer)
+    for hot in sizes.hots:
+        for alpha in sizes.alphas:
+            yield _embedding(
+                sizes, f"embedding-4-gpus-hot-{hot}-alpha-{alpha}", ranks=4, hot=hot, alpha=alpha
+            )
+
+
+def sweep_figures(sizes: Sizes) -> Iterator[Figure]:
+    """Those that plots are made of."""
+    for load in sizes.swept_loads:
+        for alpha in sizes.alphas:
+            keys = int(load * sizes.slots)
+            yield _table(sizes, f"load-{load}-alpha-{alpha}", keys, load, alpha)
+    for dim in sizes.swept_dims:
+        yield _embedding(sizes, f"dim-{dim}", dim=dim, hot=sizes.hots[0])
+    for hot in sizes.swept_hots:
+        samples = min(sizes.batch, sizes.most_keys // (hot * sizes.bag_slots))
+        yield _embedding(sizes, f"hot-{hot}", hot=hot, batch=samples)
+    for ranks in RANKS:
+        for hot in sizes.hots:
+            yield _embedding(sizes, f"gpus-{ranks}-hot-{hot}", ranks=ranks, hot=hot)
+
+
+def checks(place: Place) -> Iterator[Check]:
+    """A check a figure."""
+    for section, figures in (("bench", bench_figures(place.sizes)), ("sweep", sweep_figures(place.sizes))):
+        for figure in figures:
+            report = place.out / section / f"{figure.name}.json"
+            yield Check(section, figure.name, partial(_measure, place, section, figure, report), report)
+
+
+def _table(sizes: Sizes, name: str, keys: int, load: float, alpha: float) -> Figure:
+    options: dict[str, object] = {
+        "keys": keys,
+        "batch": min(sizes.table_batch, keys),
+        "load": load,
+        "alpha": alpha,
+    }
+    return Figure(name, "table", options)
+
+
+def _embedding(sizes: Sizes, name: str, ranks: int = 1, **options: object) -> Figure:
+    usual: dict[str, object] = {
+        "rows": sizes.rows,
+        "dim": sizes.dim,
+        "slots": sizes.bag_slots,
+        "batch": sizes.batch,
+        "alpha": 0,
+        "optimizer": "sgd",
+    }
+    return Figure(name, "embedding", usual | options, ranks)
+
+
+def _measure(place: Place, section: str, figure: Figure, report: Path) -> str:
+    place.needs_gpus(figure.ranks)
+    report.unlink(missing_ok=True)
+    command: list[str | Path] = [
+        place.program("slotwise-bench"),
+        *figure.arguments(),
+        "--no-peers",
+        "--backend",
+        place.device,
+    ]
+    command += ["--repeats", str(place.sizes.repeats), "--json", report]
+    if place.device == "cpu":
+        command += ["--threads", "1"]
+    ranks = figure.ranks if figure.ranks > 1 else None
+    place.run_native(command, place.log(section, figure.name), _TIMEOUT, ranks)
+    if not report.exists():
+        raise Failed("slotwise-bench wrote no report")
+    return "checked and timed"

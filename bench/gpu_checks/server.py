@@ -1,0 +1,51 @@
+"""A server over several ranks, as deploy/entrypoint.sh starts it, for as long as it is needed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpu_checks import process
+from gpu_checks.check import Failed, Place, last_line
+
+_START_TIMEOUT = 90.0
+_STOP_TIMEOUT = 60.0
+
+
+@contextmanager
+def serving(place: Place, backend: str, ranks: int, log: Path) -> Iterator[str]:
+    """The address of a rank, once all are ready. Raises Failed if the server does not start or end well."""
+    log.unlink(missing_ok=True)  # an earlier run's server was ready too
+    server = process.started(
+        [place.bundle / "deploy" / "entrypoint.sh", "--backend", backend, "--listen", "127.0.0.1:0"],
+        log,
+        place.native()
+        | {"SLOTWISE_RANKS": str(ranks), "SLOTWISE_SERVER": str(place.program("slotwise-server"))},
+        place.bundle,
+    )
+    with server as entrypoint:
+        deadline = time.monotonic() + min(_START_TIMEOUT, place.seconds_left())
+        while len(addresses := _ready(log)) < ranks:
+            if entrypoint.poll() is not None:
+                raise Failed(f"the server ended as it started: {last_line(log.read_text(errors='replace'))}")
+            if time.monotonic() > deadline:
+                raise Failed(f"{len(addresses)} of {ranks} ranks were ready in time: see {log.name}")
+            time.sleep(0.05)
+        yield addresses[0]
+        if entrypoint.poll() is not None:
+            raise Failed(f"the server ended by itself: {last_line(log.read_text(errors='replace'))}")
+        entrypoint.terminate()  # one rank hears of it, and so all finish and stop
+        try:
+            status = entrypoint.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"the server did not stop within {_STOP_TIMEOUT:.0f} s") from None
+        if status != 0:
+            raise Failed(f"the server's exit status is {status}: see {log.name}")
+
+
+def _ready(log: Path) -> list[str]:
+    return re.findall(r"ready at (\S+): rank", log.read_text(encoding="utf-8", errors="replace"))

@@ -1,0 +1,92 @@
+"""How large the checks are: what the figures are stated for, or small enough to try the checks themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the benchmarks, and of the trainings."""
+
+    keys: int  # of the table's figures
+    slots: int  # of the table while the load is swept: a power of two
+    table_batch: int
+    loads: tuple[float, ...]
+    swept_loads: tuple[float, ...]
+    rows: int  # of the embedding's figures
+    batch: int  # samples
+    bag_slots: int  # bags a sample
+    dim: int
+    swept_dims: tuple[int, ...]
+    hots: tuple[int, ...]
+    swept_hots: tuple[int, ...]
+    most_keys: int  # a batch of the swept hots: with longer bags there are fewer
+    alphas: tuple[float, ...]
+    repeats: int
+    epochs: int  # of the Adult demo
+    adult_batch: int
+    synthetic_batches: int
+    synthetic_batch: int
+    contract: str  # a GoogleTest pattern over the contract suite's tests, without their backend
+
+
+FULL = Sizes(
+    keys=50_331_648,
+    slots=1 << 26,
+    table_batch=8_388_608,
+    loads=(0.75, 0.375),
+    swept_loads=(0.25, 0.5, 0.75, 0.9),
+    rows=33_554_432,
+    batch=65_536,
+    bag_slots=26,
+    dim=128,
+    swept_dims=(16, 32, 64, 128, 256),
+    hots=(4, 1),
+    swept_hots=(1, 4, 16, 64),
+    most_keys=65_536 * 26 * 4,
+    alphas=(0, 1.1),
+    repeats=7,
+    epochs=2,
+    adult_batch=256,
+    synthetic_batches=40,
+    synthetic_batch=4096,
+    contract="*",
+)
+
+# For the device cpu. Loads are those that a table has by itself.
+TINY = Sizes(
+    keys=12_288,
+    slots=1 << 14,
+    table_batch=2048,
+    loads=(0.375,),
+    swept_loads=(0.25, 0.5),
+    rows=3000,
+    batch=40,
+    bag_slots=3,
+    dim=16,
+    swept_dims=(16, 32),
+    hots=(4, 1),
+    swept_hots=(1, 4),
+    most_keys=40 * 3 * 2,
+    alphas=(0, 1.1),
+    repeats=2,
+    epochs=1,
+    adult_batch=2048,
+    synthetic_batches=4,
+    synthetic_batch=512,
+    contract="*/Lookup.*",
+)
+
+
+def quick(sizes: Sizes) -> Sizes:
+    """The same at fewer points: uniform keys, the ends of what is swept, three timed runs, one epoch."""
+    return replace(
+        sizes,
+        alphas=sizes.alphas[:1],
+        swept_loads=(sizes.swept_loads[0], sizes.swept_loads[-1]),
+        swept_dims=(sizes.swept_dims[0], sizes.swept_dims[-1]),
+        swept_hots=(sizes.swept_hots[0], sizes.swept_hots[-1]),
+        repeats=min(3, sizes.repeats),
+        epochs=1,
+    )
