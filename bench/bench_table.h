@@ -13,7 +13,7 @@
 
 namespace slotwise::bench {
 
-// Calls may return before the device has done them: see Wait. `offsets` are those of bags of one key.
+// Calls may return before the device has done them: see Wait(). `offsets` are those of bags of one key.
 class BenchTable {
  public:
   BenchTable(Device& device, const TableOptions& options)
@@ -29,11 +29,7 @@ class BenchTable {
     Must(shard_->Prepare({keys.span(), offsets.span()}, true), "no room for rows");
     shard_->Insert();
   }
-  // Until all of that is done: any copy from the device waits for it. `keys` are of some call before.
-  void Wait(const Keys& keys) {
-    Key last{0};
-    if (!device_.SharesHostMemory()) device_.Download(&last, keys.data(), sizeof(last));
-  }
+  void Wait() { device_.Wait(); }  // until all of that is done
   Shard& shard() { return *shard_; }
 
  private:

@@ -155,7 +155,8 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   Must(o.keys() < 4294967295.0, "batch x slots x hot must be below 2^32");
   Place place = MakePlace(o, collective);
   const TableOptions options = TableOf(o);
-  ShardedTable table(*place.device, collective, options);
+  const auto exchange = Must(MakeExchange(*place.device, collective), "no exchange");
+  ShardedTable table(*place.device, collective, *exchange, options);
   table.Insert(KeysOfRange(0, o.rows));
   Must(table.RowsOfAllRanks() == o.rows, "wrong result: not as many rows as keys");
   const std::vector<std::uint32_t> rows = DrawRows(std::size_t{o.bags()} * o.hot, o.rows, o.alpha, o.seed);
@@ -178,6 +179,7 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
                          {"optimizer", o.optimizer_name}});
   report.device = place.device->Name();
   report.ranks = collective.size();
+  if (report.ranks > 1) report.notes.push_back("Ranks exchange batches by " + exchange->Name() + ".");
   report.threads = place.threads;
 
   std::uint64_t step = 1;

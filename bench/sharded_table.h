@@ -1,9 +1,8 @@
 // One table over all ranks, driven as server/engine drives it, but without requests: this rank's samples go in, their
 // pooled rows come out.
 //
-// With one rank a batch lies in device memory from the start, as for any library on that device. With several it lies
-// in host memory, where the rpc room puts it, and each call does all that a round does: all-gather of keys and offsets,
-// the table, reduce-scatter.
+// A batch lies in device memory from the start, each rank's part on its own device, as for any library on that device.
+// From there on each call does all that a round does: all-gather of keys and offsets, the table, reduce-scatter.
 // Thread-safety: one thread at a time. Calls are collective. Throws std::runtime_error, std::bad_alloc.
 #ifndef SLOTWISE_BENCH_SHARDED_TABLE_H_
 #define SLOTWISE_BENCH_SHARDED_TABLE_H_
@@ -16,20 +15,22 @@
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
-#include "server/engine/device_array.h"
+#include "server/collective/device_array.h"
+#include "server/collective/exchange.h"
 #include "slotwise/table_options.h"
 
 namespace slotwise::bench {
 
 class ShardedTable {
  public:
-  ShardedTable(Device& device, Collective& collective, const TableOptions& options);
+  ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options);
 
   // Gives keys rows, in this order. `keys` are the same on every rank, who keep their own.
   void Insert(std::span<const Key> keys);
 
   // The batch of the calls below: `bags` bags of `hot` keys over all ranks, of which the ranks have even shares, in
-  // rank order. `keys` are the whole batch's, the same on every rank; gradients are float[this rank's bags][dim].
+  // rank order. `keys` are the whole batch's, the same on every rank; gradients are float[this rank's bags][dim],
+  // or empty if no step follows.
   void SetBatch(std::span<const Key> keys, std::uint32_t bags, std::uint32_t hot,
                 std::span<const float> gradients);
   std::uint32_t first_bag() const { return static_cast<std::uint32_t>(first_bag_); }
@@ -40,39 +41,36 @@ class ShardedTable {
   void TrainStep(const StepScalars& scalars);  // lookup as TRAIN does, then the gradients' optimizer step
   std::vector<float> Pooled();                 // float[my_bags()][dim]
 
-  void Wait();  // until all is done
+  void Wait() { device_.Wait(); }  // until all is done
 
   ShardUsage Usage() const { return shard_->Usage(); }
   std::uint64_t RowsOfAllRanks();
 
  private:
-  template <class T>
-  const T* Resident(DeviceArray<T>& array, const std::vector<T>& host);
   BatchView Gather();
-  void GatherGradients();
+  const float* GatherGradients();
   void PrepareAndInsert(const BatchView& batch);
   void Pool();
+  // The ranks' shares of an array that has `a_bag` of something for each bag.
+  std::vector<std::size_t> Shares(std::size_t a_bag) const;
 
   Device& device_;
   Collective& collective_;
+  Exchange& exchange_;
   TableOptions options_;
   std::size_t me_;
   std::unique_ptr<Shard> shard_;
 
-  std::vector<Key> keys_;  // the whole batch's; with several ranks, this rank's are gathered anew
-  std::vector<std::uint32_t> offsets_;  // likewise
-  std::vector<float> gradients_;        // likewise
-  std::vector<std::size_t> bags_of_;    // [ranks]
+  // The batch of all ranks. This rank's share of it is gathered, by every call, with what others have of theirs; what is
+  // there of theirs already is overwritten.
+  DeviceArray<Key> keys_;
+  DeviceArray<std::uint32_t> offsets_;
+  DeviceArray<float> gradients_;
+  DeviceArray<float> partial_, pooled_;
+  std::vector<std::size_t> bags_of_;  // [ranks]
   std::size_t bags_ = 0;
   std::size_t first_bag_ = 0;
   std::uint32_t hot_ = 0;
-  std::vector<float> partial_, mine_;
-  DeviceArray<Key> device_keys_;
-  DeviceArray<std::uint32_t> device_offsets_;
-  DeviceArray<float> device_gradients_, device_pooled_;
-  const float* gradients_on_device_ = nullptr;
-  BatchView resident_;  // one rank: the batch in device memory
-  float* pooled_ = nullptr;
 };
 
 }  // namespace slotwise::bench

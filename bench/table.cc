@@ -52,7 +52,7 @@ class Pieces {
   }
   void InsertInto(BenchTable& table) const {
     for (std::size_t i = 0; i < keys_.size(); ++i) table.FindOrInsert(*keys_[i], *offsets_[i]);
-    table.Wait(*keys_[0]);
+    table.Wait();
   }
 
  private:
@@ -154,7 +154,7 @@ class TableBench {
                                                     insert ? table_->FindOrInsert(keys, *offsets_)
                                                            : table_->Find(keys, *offsets_);
                                                   }
-                                                  table_->Wait(*on_device_[0]);
+                                                  table_->Wait();
                                                 }) /
                                    calls;
                           },

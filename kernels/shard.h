@@ -182,7 +182,12 @@ class Shard {
 };
 
 // Host memory of a device's choice. It may outlive the device, and be freed by any thread.
-using HostMemory = std::unique_ptr<void, void (*)(void*) noexcept>;
+struct FreeHost {
+  void (*free)(void* memory, int ordinal) noexcept = nullptr;
+  int ordinal = -1;  // the device's
+  void operator()(void* memory) const noexcept { free(memory, ordinal); }
+};
+using HostMemory = std::unique_ptr<void, FreeHost>;
 
 class Device {
  public:
@@ -201,18 +206,38 @@ class Device {
   virtual void Free(void* memory) noexcept = 0;
 
   // Host memory for `bytes` bytes, aligned to 64, that this device reads and writes fastest: with large pages on the CPU,
-  // pinned for CUDA. Making it takes long: keep it. Throws std::bad_alloc.
+  // for CUDA pinned, and on the device's NUMA node. Making it takes long: keep it. Throws std::bad_alloc.
   virtual HostMemory AllocateHost(std::size_t bytes) = 0;
 
-  // Whether device memory is the host's own: then Upload and Download are plain copies, and may be left out.
+  // Whether device memory is the host's own: then what a copy would bring is there already.
   virtual bool SharesHostMemory() const = 0;
 
-  // Copies between host and device memory; both return when the bytes have arrived.
-  virtual void Upload(void* device, const void* host, std::size_t bytes) = 0;
-  virtual void Download(void* host, const void* device, std::size_t bytes) = 0;
+  // Copies from and to this device's memory or memory of its AllocateHost, in the order of the device's work: it sees
+  // what was asked of the device before, and what is asked later sees it. Does not wait: host memory stays in use until
+  // Wait. `to` may be `from`.
+  virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
+  // Returns when all that was asked of the device is done.
+  virtual void Wait() = 0;
+
+  // Copies between device memory and any host memory; both return when the bytes have arrived.
+  void Upload(void* device, const void* host, std::size_t bytes) { CopyNow(device, host, bytes); }
+  void Download(void* host, const void* device, std::size_t bytes) { CopyNow(host, device, bytes); }
+
+  // A thread other than the one that made the device calls this before it uses it.
+  virtual void UseOnThisThread() = 0;
+  // For libraries that work on the device too: its CUDA ordinal, and the cudaStream_t whose order Copy speaks of.
+  // -1 and null on the CPU.
+  virtual int Ordinal() const = 0;
+  virtual void* NativeStream() const = 0;
 
  protected:
   Device() = default;
+
+ private:
+  void CopyNow(void* to, const void* from, std::size_t bytes) {
+    Copy(to, from, bytes);
+    Wait();
+  }
 };
 
 // The host's processors. `threads` = 0: as many as this process may run on.

@@ -19,16 +19,20 @@ class CpuDevice final : public Device {
   }
   void* Allocate(std::size_t bytes) override { return AllocateAligned(std::max(bytes, kCacheLine)); }
   void Free(void* memory) noexcept override { FreeAligned(memory); }
-  HostMemory AllocateHost(std::size_t bytes) override { return {Allocate(bytes), FreeAligned}; }
+  HostMemory AllocateHost(std::size_t bytes) override {
+    return {Allocate(bytes),
+            {[](void* memory, int /*ordinal*/) noexcept { FreeAligned(memory); }, Ordinal()}};
+  }
   bool SharesHostMemory() const override { return true; }
-  void Upload(void* device, const void* host, std::size_t bytes) override { Copy(device, host, bytes); }
-  void Download(void* host, const void* device, std::size_t bytes) override { Copy(host, device, bytes); }
-
- private:
-  static void Copy(void* to, const void* from, std::size_t bytes) {
+  void Copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
   }
+  void Wait() override {}  // every call has done its work when it returns
+  void UseOnThisThread() override {}
+  int Ordinal() const override { return -1; }
+  void* NativeStream() const override { return nullptr; }
 
+ private:
   CpuQueue queue_;
 };
 

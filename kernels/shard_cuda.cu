@@ -1,7 +1,9 @@
 // A CUDA device: the shard of shard.inl on the backend of backend/cuda.cuh.
 #include <algorithm>
+#include <array>
 
 #include "kernels/backend/cuda.cuh"
+#include "kernels/numa.h"
 #include "kernels/shard.inl"
 
 namespace slotwise {
@@ -10,10 +12,13 @@ namespace {
 class CudaDevice final : public Device {
  public:
   // REQUIRES: cudaSetDevice(ordinal) was called, so that the queue is made on that device.
-  explicit CudaDevice(int ordinal) {
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal) {
     cudaDeviceProp properties;
     SLOTWISE_CUDA_TRY(cudaGetDeviceProperties(&properties, ordinal));
     name_ = std::string("cuda ") + properties.name;
+    std::array<char, 32> bus_id{};
+    SLOTWISE_CUDA_TRY(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), ordinal));
+    numa_node_ = NumaNodeOfPciDevice(bus_id.data());
   }
 
   std::string Name() const override { return name_; }
@@ -27,19 +32,30 @@ class CudaDevice final : public Device {
   }
   void Free(void* memory) noexcept override { cudaFree(memory); }
   HostMemory AllocateHost(std::size_t bytes) override {
+    const PreferNumaNode near(numa_node_);
     void* memory = nullptr;
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable));
-    return {memory, [](void* pinned) noexcept { cudaFreeHost(pinned); }};
+    return {memory, {FreePinned, ordinal_}};
   }
   bool SharesHostMemory() const override { return false; }
-  void Upload(void* device, const void* host, std::size_t bytes) override {
-    CudaBackend::Copy(queue_, device, host, bytes, cudaMemcpyHostToDevice);
+  void Copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes == 0 || to == from) return;
+    SLOTWISE_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream()));
   }
-  void Download(void* host, const void* device, std::size_t bytes) override {
-    CudaBackend::Copy(queue_, host, device, bytes, cudaMemcpyDeviceToHost);
-  }
+  void Wait() override { queue_.Wait(); }
+  void UseOnThisThread() override { SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_)); }
+  int Ordinal() const override { return ordinal_; }
+  void* NativeStream() const override { return queue_.stream(); }
 
  private:
+  // A thread that has not chosen a device would open the first one, in which this process may have no part.
+  static void FreePinned(void* memory, int ordinal) noexcept {
+    cudaSetDevice(ordinal);
+    cudaFreeHost(memory);
+  }
+
+  int ordinal_;
+  int numa_node_ = -1;
   std::string name_;
   CudaQueue queue_;
 };

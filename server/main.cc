@@ -1,7 +1,8 @@
 // slotwise-server: picks the transport and the device, wires the rooms, runs the engine until told to stop.
 //
-// A start has three parts: each rank gets ready by itself (configuration, device, port); all agree that all are, or
-// all exit 1; the engine runs, makes the configuration's tables, and opens the doors.
+// A start has four parts: each rank gets ready by itself (configuration, device); they connect (the exchange, each its
+// port); the engine runs and makes the configuration's tables; the doors open. After each of the first two all agree
+// that all have done it, or all exit 1.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -35,6 +36,9 @@ namespace {
 
 // How long replies may take to reach their callers once the engine has stopped.
 constexpr std::chrono::seconds kShutdownGrace{5};
+
+// How long ranks wait for each other until they serve: machines differ in how long their devices take to start.
+constexpr std::chrono::minutes kStartLimit{5};
 
 // Who starts MPI programs: Open MPI 4's names and 5's.
 constexpr std::array<std::string_view, 6> kLaunchers{"mpirun", "mpiexec", "orterun",
@@ -70,6 +74,15 @@ void MakeTables(Engine& engine, const std::vector<TableOptions>& tables,
   std::_Exit(1);  // without destructors: they would wait for requests that nobody answers any more
 }
 
+// How long ranks wait for each other from now on. One that waits longer ends at once, without waiting for anything: the
+// launcher then ends the others.
+void LimitCollectives(Collective& collective, std::chrono::milliseconds limit) {
+  collective.watchdog().Start(limit, [](const std::string& why) {
+    spdlog::critical("{}: this rank ends", why);
+    std::_Exit(1);
+  });
+}
+
 struct Ending {
   int exit_code = 0;
   bool launcher_is_stopping = false;  // on any rank; then nobody is there to answer MPI_Finalize
@@ -77,9 +90,15 @@ struct Ending {
 
 Ending Serve(const Flags& flags, Collective& collective) {
   SetUpLogging({.rank = collective.rank()});  // until the configuration says how
+  LimitCollectives(collective, kStartLimit);
   Rooms rooms;
-  const auto places = AgreeToStart(collective, GetReady(flags, collective, rooms));
+  if (!AllReady(collective, GetReady(flags, collective, rooms))) return {.exit_code = 1};
+  const auto places = AgreeOnPlaces(collective, Connect(collective, rooms));
   if (!places) return {.exit_code = 1};
+  if (collective.size() > 1 && Value(collective.rank()) == 0)
+    spdlog::info("ranks exchange batches by {}", rooms.exchange->Name());
+  const std::chrono::milliseconds limit(rooms.config.limits().collective_timeout_ms());
+  LimitCollectives(collective, limit);
 
   std::atomic<bool> failed = false;
   std::atomic<std::uint64_t> launcher_is_stopping = 0;
@@ -107,6 +126,7 @@ Ending Serve(const Flags& flags, Collective& collective) {
   } catch (const std::exception& error) {
     EndAllRanks(error);
   }
+  LimitCollectives(collective, limit + kShutdownGrace);
   rooms.rpc->Shutdown(kShutdownGrace);
   spdlog::info("stopped");
   std::uint64_t ranks_without_launcher = launcher_is_stopping;

@@ -90,31 +90,36 @@ Result<std::vector<TableOptions>> TablesOf(const Config& config) {
   return tables;
 }
 
-Result<ReadyRank> GetReady(const Flags& flags, Collective& collective, Rooms& rooms) {
-  auto config = ReadConfig(flags);
+Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective, Rooms& rooms) {
+  const auto config = ReadConfig(flags);
   if (!config.ok()) return config.status();
-  const v1::ServerConfig& values = config->values;
-  SetUpLogging({.level = values.log_level(), .format = values.log_format(), .rank = collective.rank()});
+  rooms.config = config->values;
+  SetUpLogging(
+      {.level = rooms.config.log_level(), .format = rooms.config.log_format(), .rank = collective.rank()});
 
   auto tables = TablesOf(*config);
   if (!tables.ok()) return tables.status();
-  auto device = MakeDevice(values, collective);
-  if (!device.ok()) return device.status();
-  const auto rpc_options = RpcOptionsOf(values, collective.local_rank());
-  if (!rpc_options.ok()) return rpc_options.status();
-
-  auto engine = std::make_unique<Engine>(**device, collective, EngineOptionsOf(values.limits()));
-  auto rpc = RpcServer::Start(*rpc_options, *engine);
-  if (!rpc.ok()) return rpc.status();
-
-  ReadyRank ready{.place = {.address = AdvertisedAddress(values, *rpc_options, (*rpc)->port()),
-                            .device = (*device)->Name()},
-                  .fingerprint = Fingerprint(*config) ^ std::hash<std::string>{}(SLOTWISE_VERSION)};
-  rooms.device = std::move(*device);
-  rooms.engine = std::move(engine);
-  rooms.rpc = std::move(*rpc);
   rooms.tables = std::move(*tables);
-  return ready;
+  auto device = MakeDevice(rooms.config, collective);
+  if (!device.ok()) return device.status();
+  rooms.device = std::move(*device);
+  return Fingerprint(*config) ^ std::hash<std::string>{}(SLOTWISE_VERSION);
+}
+
+Result<RankPlace> Connect(Collective& collective, Rooms& rooms) {
+  auto exchange = MakeExchange(*rooms.device, collective, {.deterministic = rooms.config.deterministic()});
+  if (!exchange.ok()) return exchange.status();
+  rooms.exchange = std::move(*exchange);
+  rooms.engine = std::make_unique<Engine>(*rooms.device, collective, *rooms.exchange,
+                                          EngineOptionsOf(rooms.config.limits()));
+
+  const auto options = RpcOptionsOf(rooms.config, collective.local_rank());
+  if (!options.ok()) return options.status();
+  auto rpc = RpcServer::Start(*options, *rooms.engine);
+  if (!rpc.ok()) return rpc.status();
+  rooms.rpc = std::move(*rpc);
+  return RankPlace{.address = AdvertisedAddress(rooms.config, *options, rooms.rpc->port()),
+                   .device = rooms.device->Name()};
 }
 
 }  // namespace slotwise

@@ -19,61 +19,56 @@ void Write(std::string_view from, Text<kSize>& to) {
   std::copy_n(from.begin(), std::min(from.size(), kSize - 1), to.begin());
 }
 
-// What ranks tell each other: of one size, so that one all-gather does it. Value-initialised: no padding is sent.
-struct Record {
-  Text<1024> error{};  // empty: ready
+// What ranks tell each other is of one size, so that one all-gather does it, and value-initialised: no padding is sent.
+using Reason = Text<1024>;  // empty: ready
+struct Place {
   Text<288> address{};
   Text<256> device{};
-  std::uint64_t fingerprint = 0;
-
-  bool ready() const { return error[0] == '\0'; }
 };
-static_assert(std::is_trivially_copyable_v<Record>);
 
-Record RecordOf(const Result<ReadyRank>& mine) {
-  Record record;
-  if (!mine.ok()) {
-    Write(mine.status().message(), record.error);
-    if (record.ready()) Write("unknown error", record.error);
-    return record;
-  }
-  Write(mine->place.address, record.address);
-  Write(mine->place.device, record.device);
-  record.fingerprint = mine->fingerprint;
-  return record;
+// Every rank's `mine`, in rank order.
+template <class T>
+std::vector<T> Everyones(Collective& collective, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<std::size_t>(collective.size()));
+  collective.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
 }
 
-// The same mistake is usually everybody's: the first rank that made it speaks.
-void LogIfFirst(const std::vector<Record>& records, std::size_t rank) {
-  const auto first = std::ranges::find(records, records[rank].error, &Record::error);
-  if (first == records.begin() + static_cast<std::ptrdiff_t>(rank))
-    spdlog::error("{}", records[rank].error.data());
+bool NobodyRefuses(Collective& collective, const Status& mine) {
+  Reason reason{};
+  if (!mine.ok()) Write(mine.message().empty() ? "unknown error" : mine.message(), reason);
+  const std::vector<Reason> reasons = Everyones(collective, reason);
+  // The same mistake is usually everybody's: the first rank that made it speaks.
+  const auto first = std::ranges::find(reasons, reason);
+  if (!mine.ok() && first - reasons.begin() == Value(collective.rank())) spdlog::error("{}", reason.data());
+  return std::ranges::all_of(reasons, [](const Reason& r) { return r[0] == '\0'; });
 }
 
 }  // namespace
 
-std::optional<std::vector<RankPlace>> AgreeToStart(Collective& collective, const Result<ReadyRank>& mine) {
-  const Record record = RecordOf(mine);
-  std::vector<Record> records(static_cast<std::size_t>(collective.size()));
-  collective.AllGather(std::as_bytes(std::span(&record, 1)), std::as_writable_bytes(std::span(records)));
-
-  const auto rank = static_cast<std::size_t>(Value(collective.rank()));
-  if (!std::ranges::all_of(records, &Record::ready)) {
-    if (!record.ready()) LogIfFirst(records, rank);
-    return std::nullopt;
+bool AllReady(Collective& collective, const Result<std::uint64_t>& mine) {
+  if (!NobodyRefuses(collective, mine.status())) return false;
+  const std::vector<std::uint64_t> fingerprints = Everyones(collective, *mine);
+  const auto other = std::ranges::find_if(fingerprints, [&](auto peer) { return peer != fingerprints[0]; });
+  if (other == fingerprints.end()) return true;
+  if (Value(collective.rank()) == 0) {
+    spdlog::error(
+        "rank {} has another configuration (limits, tables or deterministic) or version than rank 0",
+        other - fingerprints.begin());
   }
-  const auto other = std::ranges::find_if(
-      records, [&](const Record& peer) { return peer.fingerprint != records.front().fingerprint; });
-  if (other != records.end()) {
-    if (rank == 0) {
-      spdlog::error("rank {} has another configuration (limits or tables) or version than rank 0",
-                    other - records.begin());
-    }
-    return std::nullopt;
-  }
+  return false;
+}
 
+std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, const Result<RankPlace>& mine) {
+  if (!NobodyRefuses(collective, mine.status())) return std::nullopt;
+  Place place;
+  Write(mine->address, place.address);
+  Write(mine->device, place.device);
   std::vector<RankPlace> places;
-  for (const Record& peer : records) places.push_back({peer.address.data(), peer.device.data()});
+  for (const Place& peer : Everyones(collective, place)) {
+    places.push_back({peer.address.data(), peer.device.data()});
+  }
   return places;
 }
 

@@ -1,5 +1,6 @@
 // The ranks' agreement to start: all serve, or none does.
-// Thread-safety: free functions, for one thread.
+// Each different reason why not is logged as one sentence, by the first rank that has it.
+// Thread-safety: free functions, for one thread. All are collective.
 #ifndef SLOTWISE_SERVER_START_UP_H_
 #define SLOTWISE_SERVER_START_UP_H_
 
@@ -13,15 +14,11 @@
 
 namespace slotwise {
 
-// What a rank brings to the agreement.
-struct ReadyRank {
-  RankPlace place;
-  std::uint64_t fingerprint = 0;  // of its configuration and version
-};
+// Whether all ranks are ready, and alike: `mine` is a fingerprint of this rank's configuration and version.
+bool AllReady(Collective& collective, const Result<std::uint64_t>& mine);
 
-// Collective. Every rank's place, in rank order; or nothing, if some rank is not ready or the fingerprints differ.
-// Each different reason is logged as one sentence, by the first rank that has it.
-std::optional<std::vector<RankPlace>> AgreeToStart(Collective& collective, const Result<ReadyRank>& mine);
+// Every rank's place, in rank order; or nothing, if some rank has none.
+std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, const Result<RankPlace>& mine);
 
 }  // namespace slotwise
 

@@ -1,9 +1,11 @@
-// Collective: what ranks say to each other. One implementation a transport: solo (one rank), MPI (host memory).
+// Collective: what ranks agree on, in host memory. (The arrays of a batch travel by exchange.h.) One implementation a
+// transport: solo (one rank), MPI.
 //
 // Every call but Wake, AwaitWake, rank and size is collective: all ranks make the same calls in the same order, and a
 // call returns when this rank's part of the result is there. Waiting ranks yield their core.
 // Thread-safety: one thread at a time (the engine's).
-// Errors: std::runtime_error with the call and the transport's words; a rank that cannot talk cannot go on.
+// Errors: std::runtime_error with the call and the transport's words; a rank that cannot talk cannot go on. Of a call
+// that does not end, the watchdog knows.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_COLLECTIVE_H_
 #define SLOTWISE_SERVER_COLLECTIVE_COLLECTIVE_H_
 
@@ -12,6 +14,7 @@
 #include <memory>
 #include <span>
 
+#include "server/collective/watchdog.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
@@ -31,14 +34,6 @@ class Collective {
   // all[r · mine.size() ...] = rank r's `mine`. REQUIRES: equal sizes; all.size() = size() · mine.size().
   virtual void AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  // In place: before the call this rank's block lies where it will stay; after it all blocks are there, in rank order,
-  // one behind the other. `sizes` are the blocks' bytes, a multiple of 4, the same on every rank.
-  virtual void AllGatherBlocks(std::span<const std::size_t> sizes, void* blocks) = 0;
-
-  // `partial` holds one block a rank, in rank order; `sizes` are their elements, the same on every rank.
-  // mine[i] = Σ over ranks, in rank order, of their partial block for this rank. `mine` does not overlap `partial`.
-  virtual void ReduceScatter(std::span<const std::size_t> sizes, const float* partial, float* mine) = 0;
-
   // values[i] = Σ over ranks of values[i], modulo 2^64.
   virtual void AllReduceSum(std::span<std::uint64_t> values) = 0;
 
@@ -48,8 +43,14 @@ class Collective {
   // True if another rank called Wake(`wait`); older wakes are forgotten. Does not block.
   virtual bool PollWake(std::uint64_t wait) = 0;
 
+  // Of this rank's collectives, and of its Exchange's.
+  Watchdog& watchdog() { return watchdog_; }
+
  protected:
   Collective() = default;
+
+ private:
+  Watchdog watchdog_;
 };
 
 // The only rank there is.

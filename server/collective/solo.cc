@@ -1,8 +1,8 @@
 // The only rank: everything it would hear from others it already has.
 #include <algorithm>
-#include <cstring>
 
 #include "server/collective/collective.h"
+#include "server/collective/exchange.h"
 
 namespace slotwise {
 namespace {
@@ -17,17 +17,32 @@ class SoloCollective final : public Collective {
   void AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     std::ranges::copy(mine, all.begin());
   }
-  void AllGatherBlocks(std::span<const std::size_t> /*sizes*/, void* /*blocks*/) override {}
-  void ReduceScatter(std::span<const std::size_t> sizes, const float* partial, float* mine) override {
-    std::copy_n(partial, sizes[0], mine);
-  }
   void AllReduceSum(std::span<std::uint64_t> /*values*/) override {}
   void Wake(std::uint64_t /*wait*/) override {}
   bool PollWake(std::uint64_t /*wait*/) override { return false; }
 };
 
+class SoloExchange final : public Exchange {
+ public:
+  explicit SoloExchange(Device& device) : device_(device) {}
+
+  std::string Name() const override { return "copies"; }
+  void AllGatherBlocks(std::span<const std::size_t> /*bytes*/, void* /*blocks*/) override {}
+  void ReduceScatter(std::span<const std::size_t> sizes, const float* partial, float* mine) override {
+    device_.Copy(mine, partial, sizes[0] * sizeof(float));
+  }
+  void AllToAll(std::span<const std::size_t> to_sizes, const float* send,
+                std::span<const std::size_t> /*from_sizes*/, float* received) override {
+    device_.Copy(received, send, to_sizes[0] * sizeof(float));
+  }
+
+ private:
+  Device& device_;
+};
+
 }  // namespace
 
 std::unique_ptr<Collective> MakeSoloCollective() { return std::make_unique<SoloCollective>(); }
+std::unique_ptr<Exchange> MakeSoloExchange(Device& device) { return std::make_unique<SoloExchange>(device); }
 
 }  // namespace slotwise

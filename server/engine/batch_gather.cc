@@ -2,126 +2,116 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 namespace slotwise {
-namespace {
-
-std::vector<std::size_t> Times(const std::vector<std::size_t>& counts, std::size_t factor) {
-  std::vector<std::size_t> out(counts);
-  for (std::size_t& count : out) count *= factor;
-  return out;
-}
-
-}  // namespace
 
 BatchLayout::BatchLayout(const Round& round, std::uint32_t slots, int ranks)
     : bags_of(static_cast<std::size_t>(ranks)), keys_of(static_cast<std::size_t>(ranks)) {
   for (const RoundPart& part : round.parts) {
-    in_part_order = in_part_order && part.part >= (places.empty() ? 0 : round.parts[places.size() - 1].part);
-    places.push_back({bags, keys});
     const auto rank = static_cast<std::size_t>(Value(part.ticket.rank));
-    const std::size_t part_bags = std::size_t{part.samples} * slots;
-    bags_of[rank] += part_bags;
-    keys_of[rank] += part.keys;
-    bags += part_bags;
-    keys += part.keys;
+    const Extent extent{std::size_t{part.samples} * slots, part.keys};
+    parts.push_back({extent, size, {}});
+    bags_of[rank] += extent.bags;
+    keys_of[rank] += extent.keys;
+    size.bags += extent.bags;
+    size.keys += extent.keys;
+  }
+
+  std::vector<std::size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t p) { return round.parts[p].part; });
+  in_part_order = std::ranges::is_sorted(order);
+  Extent next;
+  for (const std::size_t p : order) {
+    parts[p].lies = next;
+    next.bags += parts[p].size.bags;
+    next.keys += parts[p].size.keys;
   }
 }
 
-BatchGather::BatchGather(Device& device, Collective& collective)
-    : collective_(collective),
-      keys_(device),
+BatchGather::BatchGather(Device& device, Collective& collective, Exchange& exchange)
+    : device_(device),
+      me_(collective.rank()),
+      keys_(device, exchange, me_),
+      offsets_(device, exchange, me_),
+      weights_(device, exchange, me_),
+      gradients_(device, exchange, me_),
       ordered_keys_(device),
-      offsets_(device),
       ordered_offsets_(device),
-      weights_(device),
       ordered_weights_(device),
-      gradients_(device),
-      ordered_gradients_(device),
-      device_keys_(device),
-      device_offsets_(device),
-      device_weights_(device),
-      device_gradients_(device) {}
+      ordered_gradients_(device) {}
+
+template <class Write>
+void BatchGather::ForMyParts(const Round& round, const BatchLayout& layout, Write write) const {
+  BatchLayout::Extent place;
+  for (std::size_t p = 0; p < round.parts.size(); ++p) {
+    const Ticket& ticket = round.parts[p].ticket;
+    if (ticket.rank != me_) continue;
+    write(layout.parts[p], place, ticket.number);
+    place.bags += layout.parts[p].size.bags;
+    place.keys += layout.parts[p].size.keys;
+  }
+}
 
 BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
-  GatherOnHost(round, layout, part_of);
-  return OnDevice(round, layout);
+  device_.Wait();  // the last round's parts have left the host's memory
+  const auto me = static_cast<std::size_t>(Value(me_));
+  // The last rank's block also has the offset that ends the batch.
+  std::vector<std::size_t> offsets_of = layout.bags_of;
+  ++offsets_of.back();
+  Key* const my_keys = keys_.Mine(layout.keys_of);
+  std::uint32_t* const my_offsets = offsets_.Mine(offsets_of);
+  float* const my_weights = round.weighted() ? weights_.Mine(layout.keys_of) : nullptr;
+  ForMyParts(round, layout,
+             [&](const BatchLayout::Part& part, const BatchLayout::Extent& place, auto ticket) {
+               const BatchView batch = part_of(ticket).view();
+               std::ranges::copy(batch.keys, my_keys + place.keys);
+               if (my_weights != nullptr && batch.weights.empty()) {
+                 std::fill_n(my_weights + place.keys, batch.keys.size(), 1.0F);
+               } else if (my_weights != nullptr) {
+                 std::ranges::copy(batch.weights, my_weights + place.keys);
+               }
+               for (std::size_t b = 0; b < part.size.bags; ++b) {
+                 my_offsets[place.bags + b] = static_cast<std::uint32_t>(part.lies.keys + batch.offsets[b]);
+               }
+             });
+  if (me + 1 == offsets_of.size())
+    my_offsets[layout.bags_of[me]] = static_cast<std::uint32_t>(layout.size.keys);
+
+  using Extent = BatchLayout::Extent;
+  const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.Gather(), ordered_keys_);
+  const std::uint32_t* offsets =
+      InPartOrder(layout, &Extent::bags, 1, offsets_.Gather(), ordered_offsets_, 1);
+  const BatchView batch{{keys, layout.size.keys}, {offsets, layout.size.bags + 1}};
+  if (my_weights == nullptr) return batch;
+  const float* weights = InPartOrder(layout, &Extent::keys, 1, weights_.Gather(), ordered_weights_);
+  return {batch.keys, batch.offsets, {weights, layout.size.keys}};
 }
 
 BatchGather::Step BatchGather::GatherStep(const Round& round, const BatchLayout& layout, std::uint32_t dim,
                                           const PartOf& part_of, const GradientsOf& gradients_of) {
-  GatherOnHost(round, layout, part_of);
-  float* gradients = gradients_.Reserve(layout.bags * dim);
-  for (std::size_t p = 0; p < round.parts.size(); ++p) {
-    const Ticket& ticket = round.parts[p].ticket;
-    if (ticket.rank != collective_.rank()) continue;
-    std::ranges::copy(gradients_of(ticket.number), gradients + layout.places[p].first_bag * dim);
-  }
-  collective_.AllGatherBlocks(Times(layout.bags_of, dim * sizeof(float)), gradients);
-  if (!layout.in_part_order) PutInPartOrder(round, layout, dim);
-  return {OnDevice(round, layout), device_gradients_.From(gradients_.data(), layout.bags * dim)};
+  const BatchView batch = Gather(round, layout, part_of);
+  float* const mine = gradients_.Mine(layout.bags_of, dim);
+  ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, auto ticket) {
+    std::ranges::copy(gradients_of(ticket), mine + place.bags * dim);
+  });
+  return {batch,
+          InPartOrder(layout, &BatchLayout::Extent::bags, dim, gradients_.Gather(), ordered_gradients_)};
 }
 
-void BatchGather::GatherOnHost(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
-  Key* keys = keys_.Reserve(layout.keys);
-  std::uint32_t* offsets = offsets_.Reserve(layout.bags + 1);
-  float* weights = round.weighted() ? weights_.Reserve(layout.keys) : nullptr;
-  for (std::size_t p = 0; p < round.parts.size(); ++p) {
-    const Ticket& ticket = round.parts[p].ticket;
-    if (ticket.rank != collective_.rank()) continue;
-    const BatchView part = part_of(ticket.number).view();
-    const auto [first_bag, first_key] = layout.places[p];
-    std::ranges::copy(part.keys, keys + first_key);
-    if (weights != nullptr && part.weights.empty()) std::fill_n(weights + first_key, part.keys.size(), 1.0F);
-    if (weights != nullptr) std::ranges::copy(part.weights, weights + first_key);
-    for (std::size_t b = 0; b < part.bags(); ++b) {
-      offsets[first_bag + b] = static_cast<std::uint32_t>(first_key + part.offsets[b]);
-    }
+template <class T>
+const T* BatchGather::InPartOrder(const BatchLayout& layout, std::size_t BatchLayout::Extent::*unit,
+                                  std::size_t width, const T* arrived, DeviceArray<T>& ordered,
+                                  std::size_t behind) {
+  if (layout.in_part_order) return arrived;
+  const std::size_t all = layout.size.*unit * width;
+  T* const batch = ordered.Reserve(all + behind);
+  for (const BatchLayout::Part& part : layout.parts) {
+    device_.Copy(batch + part.lies.*unit * width, arrived + part.arrives.*unit * width,
+                 part.size.*unit * width * sizeof(T));
   }
-  offsets[layout.bags] = static_cast<std::uint32_t>(layout.keys);
-  collective_.AllGatherBlocks(Times(layout.keys_of, sizeof(Key)), keys);
-  if (weights != nullptr) collective_.AllGatherBlocks(Times(layout.keys_of, sizeof(float)), weights);
-  collective_.AllGatherBlocks(Times(layout.bags_of, sizeof(std::uint32_t)), offsets);
-}
-
-void BatchGather::PutInPartOrder(const Round& round, const BatchLayout& layout, std::uint32_t dim) {
-  std::vector<std::size_t> order(round.parts.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {}, [&](std::size_t p) { return round.parts[p].part; });
-
-  Key* keys = ordered_keys_.Reserve(layout.keys);
-  std::uint32_t* offsets = ordered_offsets_.Reserve(layout.bags + 1);
-  float* weights = round.weighted() ? ordered_weights_.Reserve(layout.keys) : nullptr;
-  float* gradients = ordered_gradients_.Reserve(layout.bags * dim);
-  std::size_t bag = 0;
-  std::size_t key = 0;
-  for (const std::size_t p : order) {
-    const auto [first_bag, first_key] = layout.places[p];
-    const bool last = p + 1 == layout.places.size();
-    const std::size_t bags = (last ? layout.bags : layout.places[p + 1].first_bag) - first_bag;
-    std::copy_n(keys_.data() + first_key, round.parts[p].keys, keys + key);
-    if (weights != nullptr) std::copy_n(weights_.data() + first_key, round.parts[p].keys, weights + key);
-    std::copy_n(gradients_.data() + first_bag * dim, bags * dim, gradients + bag * dim);
-    for (std::size_t b = 0; b < bags; ++b) {
-      offsets[bag + b] = static_cast<std::uint32_t>(offsets_.data()[first_bag + b] - first_key + key);
-    }
-    bag += bags;
-    key += round.parts[p].keys;
-  }
-  offsets[layout.bags] = static_cast<std::uint32_t>(layout.keys);
-  std::swap(keys_, ordered_keys_);
-  std::swap(offsets_, ordered_offsets_);
-  std::swap(weights_, ordered_weights_);
-  std::swap(gradients_, ordered_gradients_);
-}
-
-BatchView BatchGather::OnDevice(const Round& round, const BatchLayout& layout) {
-  const Key* keys = device_keys_.From(keys_.data(), layout.keys);
-  const std::uint32_t* offsets = device_offsets_.From(offsets_.data(), layout.bags + 1);
-  if (!round.weighted()) return {{keys, layout.keys}, {offsets, layout.bags + 1}};
-  const float* weights = device_weights_.From(weights_.data(), layout.keys);
-  return {{keys, layout.keys}, {offsets, layout.bags + 1}, {weights, layout.keys}};
+  device_.Copy(batch + all, arrived + all, behind * sizeof(T));
+  return batch;
 }
 
 }  // namespace slotwise

@@ -23,14 +23,16 @@ std::uint64_t Milliseconds(Clock::duration time) {
 
 class Engine::Impl {
  public:
-  Impl(Device& device, Collective& collective, const EngineOptions& options)
-      : collective_(collective),
+  Impl(Device& device, Collective& collective, Exchange& exchange, const EngineOptions& options)
+      : device_(device),
+        collective_(collective),
         options_(options),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
         inbox_(options.max_inbox_bytes),
-        operations_(device, collective, agenda_, tables_) {}
+        operations_(device, collective, exchange, agenda_, tables_) {}
 
   void Run() {
+    device_.UseOnThisThread();
     std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
     while (!agenda_.Finished()) {
       const Header mine = Announce();
@@ -134,6 +136,7 @@ class Engine::Impl {
     }
   }
 
+  Device& device_;
   Collective& collective_;
   const EngineOptions options_;
   Tables tables_;
@@ -145,8 +148,8 @@ class Engine::Impl {
   std::uint64_t waits_ = 0;
 };
 
-Engine::Engine(Device& device, Collective& collective, const EngineOptions& options)
-    : impl_(std::make_unique<Impl>(device, collective, options)) {}
+Engine::Engine(Device& device, Collective& collective, Exchange& exchange, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(device, collective, exchange, options)) {}
 Engine::~Engine() = default;
 
 void Engine::Run() { impl_->Run(); }

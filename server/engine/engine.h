@@ -19,6 +19,7 @@
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
+#include "server/collective/exchange.h"
 #include "server/engine/request.h"
 #include "server/engine/tables.h"
 
@@ -36,8 +37,8 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // `device` and `collective` outlive the engine and are used by Run's thread only.
-  Engine(Device& device, Collective& collective, const EngineOptions& options);
+  // `device`, `collective` and `exchange` outlive the engine and are used by Run's thread only.
+  Engine(Device& device, Collective& collective, Exchange& exchange, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

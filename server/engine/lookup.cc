@@ -76,26 +76,24 @@ PooledValues Operations::PoolMine(Table& table, const BatchLayout& layout, const
   const auto me = static_cast<std::size_t>(Value(collective_.rank()));
   const std::size_t size = layout.bags_of[me] * dim;
   const std::shared_ptr<float[]> mine = outputs_.Take(size);  // written whole below
+  float* const pooled = device_.SharesHostMemory() ? mine.get() : pooled_.Reserve(size);
 
   if (collective_.size() == 1) {  // all of a bag is here: no partial sums
-    table.shard->Pool(pooled_.For(mine.get(), size));
+    table.shard->Pool(pooled);
   } else {
-    const std::size_t all = layout.bags * dim;
-    float* partial = device_.SharesHostMemory() ? partial_.Reserve(all) : host_partial_.Reserve(all);
-    table.shard->Pool(partial_.For(partial, all));
-    partial_.To(partial, all);
+    float* const partial = partial_.Reserve(layout.size.bags * dim);
+    table.shard->Pool(partial);
     std::vector<std::size_t> sizes(layout.bags_of);
     for (std::size_t& s : sizes) s *= dim;
-    collective_.ReduceScatter(sizes, partial, mine.get());
-    pooled_.From(mine.get(), size);
+    exchange_.ReduceScatter(sizes, partial, pooled);
   }
 
   const std::size_t first_bag = std::accumulate(
       layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
   const float* weights = batch.weights.empty() ? nullptr : batch.weights.data();
-  table.shard->DivideBags(batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights,
-                          pooled_.For(mine.get(), size));
-  pooled_.To(mine.get(), size);
+  table.shard->DivideBags(batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights, pooled);
+  device_.Copy(mine.get(), pooled, size * sizeof(float));
+  device_.Wait();
   return {mine, size};
 }
 

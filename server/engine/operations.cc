@@ -6,15 +6,16 @@
 
 namespace slotwise {
 
-Operations::Operations(Device& device, Collective& collective, Agenda& agenda, Tables& tables)
+Operations::Operations(Device& device, Collective& collective, Exchange& exchange, Agenda& agenda,
+                       Tables& tables)
     : device_(device),
       collective_(collective),
+      exchange_(exchange),
       agenda_(agenda),
       tables_(tables),
-      gather_(device, collective),
+      gather_(device, collective, exchange),
       partial_(device),
       pooled_(device),
-      host_partial_(device),
       outputs_(device) {}
 
 void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(ticket, std::move(request)); }

@@ -10,10 +10,11 @@
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
+#include "server/collective/device_array.h"
+#include "server/collective/exchange.h"
 #include "server/engine/agenda.h"
 #include "server/engine/array_pool.h"
 #include "server/engine/batch_gather.h"
-#include "server/engine/device_array.h"
 #include "server/engine/inbox.h"
 #include "server/engine/tables.h"
 
@@ -21,7 +22,7 @@ namespace slotwise {
 
 class Operations {
  public:
-  Operations(Device& device, Collective& collective, Agenda& agenda, Tables& tables);
+  Operations(Device& device, Collective& collective, Exchange& exchange, Agenda& agenda, Tables& tables);
 
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);
@@ -53,7 +54,7 @@ class Operations {
   Status Agree(const Status& mine);
   // Prepares `batch` on every rank, and gives its new keys rows on all of them or, with a reason, on none.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
-  // This rank's samples of the prepared batch, pooled over all ranks. `offsets` are its bags', in device memory.
+  // This rank's samples of the prepared batch, pooled over all ranks.
   PooledValues PoolMine(Table& table, const BatchLayout& layout, const BatchView& batch);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
@@ -76,13 +77,13 @@ class Operations {
 
   Device& device_;
   Collective& collective_;
+  Exchange& exchange_;
   Agenda& agenda_;
   Tables& tables_;
   BatchGather gather_;
   DeviceArray<float> partial_;
-  DeviceArray<float> pooled_;
-  HostScratch<float> host_partial_;
-  ArrayPool outputs_;  // pooled values, until they are sent
+  DeviceArray<float> pooled_;  // of a device with memory of its own
+  ArrayPool outputs_;          // pooled values, until they are sent
   std::unordered_map<TicketNumber, Request> held_;
   std::uint64_t released_bytes_ = 0;
   std::uint32_t next_table_ = 1;

@@ -49,6 +49,7 @@ void FillDefaults(v1::ServerConfig& config) {
   if (limits.max_round_mib() == 0) limits.set_max_round_mib(512);
   if (limits.max_inbox_mib() == 0) limits.set_max_inbox_mib(1024);
   if (limits.step_timeout_ms() == 0) limits.set_step_timeout_ms(60'000);
+  if (limits.collective_timeout_ms() == 0) limits.set_collective_timeout_ms(60'000);
 }
 
 }  // namespace
@@ -97,6 +98,7 @@ std::uint64_t Fingerprint(const Config& config) {
   v1::ServerConfig common;
   *common.mutable_limits() = config.values.limits();
   *common.mutable_tables() = config.values.tables();
+  common.set_deterministic(config.values.deterministic());
 
   std::string bytes;
   {

@@ -30,8 +30,8 @@ Result<Config> ReadConfig(const std::string& path);
 // What a server without a configuration file does.
 Config DefaultConfig();
 
-// A number that is equal for configurations that may serve together: the same limits and tables. Where a rank
-// listens, its threads and its log may differ from machine to machine.
+// A number that is equal for configurations that may serve together: the same limits and tables, `deterministic` or
+// not. Where a rank listens, its threads and its log may differ from machine to machine.
 std::uint64_t Fingerprint(const Config& config);
 
 }  // namespace slotwise

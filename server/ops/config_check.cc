@@ -42,6 +42,10 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
   status = CheckRange(where.Limit(Limits::kStepTimeoutMsFieldNumber), "limits.step_timeout_ms",
                       limits.step_timeout_ms(), 1, 24u * 3600 * 1000);
   if (!status.ok()) return status;
+  // Shorter than a second, a busy machine's pauses would end healthy ranks.
+  status = CheckRange(where.Limit(Limits::kCollectiveTimeoutMsFieldNumber), "limits.collective_timeout_ms",
+                      limits.collective_timeout_ms(), 1000, 24u * 3600 * 1000);
+  if (!status.ok()) return status;
   if (limits.max_inbox_mib() < limits.max_message_mib()) {
     return Refuse(
         where.Limit(Limits::kMaxInboxMibFieldNumber), "limits.max_inbox_mib",

@@ -32,52 +32,6 @@ TEST_F(CollectiveTest, AllGatherBringsEveryonesBytesInRankOrder) {
   }
 }
 
-TEST_F(CollectiveTest, AllGatherBlocksFillsTheOthersBlocksEmptyOnesToo) {
-  std::vector<std::size_t> bytes(ranks());
-  std::size_t before = 0;
-  std::size_t total = 0;
-  for (std::size_t r = 0; r < ranks(); ++r) {
-    bytes[r] = 4 * (r % 2 == 0 ? 3 * r + 1 : 0);  // odd ranks have nothing
-    if (r < me()) before += bytes[r] / 4;
-    total += bytes[r] / 4;
-  }
-  std::vector<std::uint32_t> blocks(total, 0);
-  for (std::size_t i = 0; i < bytes[me()] / 4; ++i)
-    blocks[before + i] = static_cast<std::uint32_t>(1000 * me() + i);
-  collective_->AllGatherBlocks(bytes, blocks.data());
-  std::size_t at = 0;
-  for (std::size_t r = 0; r < ranks(); ++r) {
-    for (std::size_t i = 0; i < bytes[r] / 4; ++i) EXPECT_EQ(blocks[at++], 1000 * r + i);
-  }
-}
-
-TEST_F(CollectiveTest, NothingAtAllMayBeGathered) {
-  const std::vector<std::size_t> none(ranks(), 0);
-  collective_->AllGatherBlocks(none, nullptr);
-  collective_->ReduceScatter(none, nullptr, nullptr);
-}
-
-// 1e8 + 1 + 1 ... is another float in another order, so this sees the order too.
-TEST_F(CollectiveTest, ReduceScatterAddsInRankOrder) {
-  std::vector<std::size_t> sizes(ranks());
-  std::size_t total = 0;
-  for (std::size_t r = 0; r < ranks(); ++r) total += sizes[r] = r + 2;
-  const auto value = [](std::size_t rank, std::size_t i) {
-    return rank == 0 ? 1e8F + static_cast<float>(i) : 3.0F + static_cast<float>(rank * i);
-  };
-  std::vector<float> partial(total);
-  for (std::size_t i = 0; i < total; ++i) partial[i] = value(me(), i);
-  std::vector<float> mine(sizes[me()]);
-  collective_->ReduceScatter(sizes, partial.data(), mine.data());
-  std::size_t first = 0;
-  for (std::size_t r = 0; r < me(); ++r) first += sizes[r];
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    float expected = value(0, first + i);
-    for (std::size_t r = 1; r < ranks(); ++r) expected += value(r, first + i);
-    EXPECT_EQ(mine[i], expected);
-  }
-}
-
 TEST_F(CollectiveTest, AllReduceSumWrapsAround) {
   std::array<std::uint64_t, 2> values{me() + 1, me() == 0 ? ~0ULL : 1};
   collective_->AllReduceSum(values);

@@ -1,4 +1,5 @@
-// The engine on as many ranks as mpirun starts: each rank submits its own requests and checks its own answers.
+// The engine on as many ranks as mpirun starts, on each kind of device that this machine has: each rank submits its own
+// requests and checks its own answers.
 #include "server/engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -6,13 +7,30 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/support/apart_device.h"
+
 namespace slotwise {
 namespace {
+
+struct Kind {
+  const char* name;
+  std::unique_ptr<Device> (*make)(const Collective&);  // null: this machine has none
+};
+std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
+
+constexpr Kind kCpu{"Cpu", [](const Collective&) { return MakeCpuDevice(1); }};
+constexpr Kind kApart{"ApartFromTheHost", [](const Collective&) { return test::MakeApartDevice(); }};
+constexpr Kind kCuda{"Cuda", [](const Collective& ranks) -> std::unique_ptr<Device> {
+                       const int devices = CudaDeviceCount();
+                       return devices > 0 ? std::move(*MakeCudaDevice(ranks.local_rank() % devices))
+                                          : nullptr;
+                     }};
 
 TableOptions Ones(std::uint64_t max_rows = 1 << 20) {
   TableOptions options;
@@ -54,9 +72,12 @@ Bags UnitBags(const std::vector<std::uint64_t>& keys) {
 // An engine that runs on a thread of its own, with calls that wait for their answers.
 class RunningEngine {
  public:
-  explicit RunningEngine(std::unique_ptr<Collective> collective, EngineOptions options = {})
+  RunningEngine(std::unique_ptr<Collective> collective, std::unique_ptr<Device> device,
+                EngineOptions options = {})
       : collective_(std::move(collective)),
-        engine_(*device_, *collective_, options),
+        device_(std::move(device)),
+        exchange_(std::move(*MakeExchange(*device_, *collective_))),
+        engine_(*device_, *collective_, *exchange_, options),
         thread_([this] { engine_.Run(); }) {}
   ~RunningEngine() {
     engine_.RequestStop();
@@ -147,20 +168,25 @@ class RunningEngine {
     return Start<T>(submit).get();
   }
 
-  std::unique_ptr<Device> device_ = MakeCpuDevice(1);
   std::unique_ptr<Collective> collective_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Exchange> exchange_;
   Engine engine_;
   std::thread thread_;
 };
 
-class EngineTest : public testing::Test {
+class EngineTest : public testing::TestWithParam<Kind> {
  protected:
+  void SetUp() override {
+    Start({});
+    if (!ranks_) GTEST_SKIP() << "this machine has no GPU";
+  }
   RunningEngine& ranks() { return *ranks_; }
   int me() { return Value(ranks_->collective().rank()); }
   int size() { return ranks_->collective().size(); }
   void Restart(EngineOptions options) {
     ranks_.reset();
-    ranks_ = std::make_unique<RunningEngine>(MakeMpiCollective(), options);
+    Start(options);
   }
   // All ranks come here before any goes on: a step of a table made for it, one part a rank.
   void Meet() {
@@ -176,11 +202,20 @@ class EngineTest : public testing::Test {
   }
 
  private:
-  std::unique_ptr<RunningEngine> ranks_ = std::make_unique<RunningEngine>(MakeMpiCollective());
+  void Start(EngineOptions options) {
+    auto collective = MakeMpiCollective();
+    auto device = GetParam().make(*collective);
+    if (device) ranks_ = std::make_unique<RunningEngine>(std::move(collective), std::move(device), options);
+  }
+
+  std::unique_ptr<RunningEngine> ranks_;
   std::uint64_t meetings_ = 0;
 };
 
-TEST_F(EngineTest, ARankThatHasWorkWakesTheOthers) {
+INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, EngineTest, testing::Values(kCpu, kApart, kCuda),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(EngineTest, ARankThatHasWorkWakesTheOthers) {
   if (me() == size() - 1) {
     const TableId table = ranks().Create(Ones());
     const auto pooled = ranks().Lookup(table, {1, {7, 8, 7}, {0, 2, 3}});
@@ -189,7 +224,7 @@ TEST_F(EngineTest, ARankThatHasWorkWakesTheOthers) {
   Meet();
 }
 
-TEST_F(EngineTest, EveryRankGetsItsOwnSamples) {
+TEST_P(EngineTest, EveryRankGetsItsOwnSamples) {
   const TableId table = ranks().Create(Ones());
   for (int turn = 0; turn < 50; ++turn) {
     // Rank r sends r + turn % 3 samples (none, often), whose bags hold r + 1 keys and one.
@@ -210,7 +245,7 @@ TEST_F(EngineTest, EveryRankGetsItsOwnSamples) {
   Meet();
 }
 
-TEST_F(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
+TEST_P(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
   constexpr std::uint64_t kSeed = 7;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   std::mt19937_64 random(kSeed);
@@ -220,7 +255,7 @@ TEST_F(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
   options.optimizer.kind = OptimizerKind::kAdam;
   options.optimizer.learning_rate = 0.1F;
   const TableId table = ranks().Create(options);
-  RunningEngine alone(MakeSoloCollective());
+  RunningEngine alone(MakeSoloCollective(), MakeCpuDevice(1));
   const TableId alone_table = alone.Create(options);
 
   constexpr std::uint32_t kParts = 7;
@@ -256,7 +291,7 @@ TEST_F(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
   Meet();
 }
 
-TEST_F(EngineTest, ARepeatedStepIsAnsweredAndNotAppliedAgain) {
+TEST_P(EngineTest, ARepeatedStepIsAnsweredAndNotAppliedAgain) {
   const TableId table = ranks().Create(Ones());
   Meet();
   const StepId step{5, 3, 0, 1};
@@ -273,7 +308,7 @@ TEST_F(EngineTest, ARepeatedStepIsAnsweredAndNotAppliedAgain) {
   Meet();
 }
 
-TEST_F(EngineTest, AStepWithMissingPartsIsDroppedAtItsDeadline) {
+TEST_P(EngineTest, AStepWithMissingPartsIsDroppedAtItsDeadline) {
   EngineOptions options;
   options.step_timeout = std::chrono::milliseconds(100);
   Restart(options);
@@ -285,7 +320,7 @@ TEST_F(EngineTest, AStepWithMissingPartsIsDroppedAtItsDeadline) {
   Meet();
 }
 
-TEST_F(EngineTest, AFullTableRefusesTheWholeBatchOnAllRanks) {
+TEST_P(EngineTest, AFullTableRefusesTheWholeBatchOnAllRanks) {
   const TableId table = ranks().Create(Ones(10));
   Meet();
   const Bags first{2, {1, 2, 3, 4}, {0, 1, 2, 3, 4}};
@@ -315,7 +350,7 @@ TEST_F(EngineTest, AFullTableRefusesTheWholeBatchOnAllRanks) {
   Meet();
 }
 
-TEST_F(EngineTest, ALookupIsNotRefusedForTheKeysOfAnotherInItsRound) {
+TEST_P(EngineTest, ALookupIsNotRefusedForTheKeysOfAnotherInItsRound) {
   const TableId table = ranks().Create(Ones(2));
   const Bags present{1, {1, 2}, {0, 1, 2}};
   ASSERT_TRUE(ranks().Lookup(table, present).ok());
@@ -331,7 +366,7 @@ TEST_F(EngineTest, ALookupIsNotRefusedForTheKeysOfAnotherInItsRound) {
   Meet();
 }
 
-TEST_F(EngineTest, ADroppedTableIsGoneEverywhere) {
+TEST_P(EngineTest, ADroppedTableIsGoneEverywhere) {
   const TableId table = ranks().Create(Ones());
   Meet();
   if (me() == 0) {
@@ -346,7 +381,7 @@ TEST_F(EngineTest, ADroppedTableIsGoneEverywhere) {
   Meet();
 }
 
-TEST_F(EngineTest, ATooLargeBatchIsRefusedAtOnce) {
+TEST_P(EngineTest, ATooLargeBatchIsRefusedAtOnce) {
   EngineOptions options;
   options.max_round_bytes = 100;
   Restart(options);
@@ -358,7 +393,7 @@ TEST_F(EngineTest, ATooLargeBatchIsRefusedAtOnce) {
 }
 
 // Every other rank's part has weights; those without count 1.
-TEST_F(EngineTest, AStepMayHavePartsWithWeightsAndPartsWithout) {
+TEST_P(EngineTest, AStepMayHavePartsWithWeightsAndPartsWithout) {
   const TableId table = ranks().Create(Ones());
   const auto part =
       static_cast<std::uint32_t>(size() - 1 - me());  // so parts come in another order than ranks
@@ -380,7 +415,7 @@ TEST_F(EngineTest, AStepMayHavePartsWithWeightsAndPartsWithout) {
 }
 
 // Any rank takes any row; each lists and reads its own; together they have all of them, once.
-TEST_F(EngineTest, RowsGoInAtAnyRankAndComeOutOfTheirOwn) {
+TEST_P(EngineTest, RowsGoInAtAnyRankAndComeOutOfTheirOwn) {
   const TableId table = ranks().Create(Ones());
   std::vector<std::uint64_t> keys;
   std::vector<float> records;
@@ -411,7 +446,7 @@ TEST_F(EngineTest, RowsGoInAtAnyRankAndComeOutOfTheirOwn) {
   Meet();
 }
 
-TEST_F(EngineTest, AnImportThatDoesNotFitChangesNothingAnywhere) {
+TEST_P(EngineTest, AnImportThatDoesNotFitChangesNothingAnywhere) {
   const TableId table = ranks().Create(Ones(10));
   if (me() == 0) {
     EXPECT_TRUE(ranks().Import(table, {1, 2, 3, 4, 5, 6, 7, 8}, std::vector<float>(32, 2.0F)).ok());
@@ -424,7 +459,7 @@ TEST_F(EngineTest, AnImportThatDoesNotFitChangesNothingAnywhere) {
 }
 
 // Adam goes on where it was: rows, state and t taken out of one table and put into another, the next step is the same.
-TEST_F(EngineTest, ATableThatIsMovedGoesOnWhereItWas) {
+TEST_P(EngineTest, ATableThatIsMovedGoesOnWhereItWas) {
   TableOptions options = Ones();
   options.optimizer = {.kind = OptimizerKind::kAdam, .learning_rate = 0.1F, .epsilon = 1e-8F};
   const TableId first = ranks().Create(options);
@@ -456,7 +491,7 @@ TEST_F(EngineTest, ATableThatIsMovedGoesOnWhereItWas) {
 }
 
 // Warm-up over 2 steps, then a fall over 4 to 0: lr 0.5, 1, 1, then linearly; what was set replaces lr in it.
-TEST_F(EngineTest, TheScheduleMovesTheLearningRate) {
+TEST_P(EngineTest, TheScheduleMovesTheLearningRate) {
   TableOptions options = Ones();
   options.initializer = {0, 0, 0};
   options.optimizer.schedule = {.warmup_steps = 2, .decay_start = 3, .decay_steps = 4, .decay_power = 1};

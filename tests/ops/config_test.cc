@@ -31,6 +31,8 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.limits().max_round_mib(), 512u);
     EXPECT_EQ(values.limits().max_inbox_mib(), 1024u);
     EXPECT_EQ(values.limits().step_timeout_ms(), 60'000u);
+    EXPECT_EQ(values.limits().collective_timeout_ms(), 60'000u);
+    EXPECT_FALSE(values.deterministic());
     EXPECT_EQ(values.tables_size(), 0);
   }
 }
@@ -72,6 +74,8 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
             "server.pbtxt:1:10: limits.max_round_mib is 4000000000: must be 1 to 1048576");
   EXPECT_EQ(ErrorOf("limits { step_timeout_ms: 86400001 }"),
             "server.pbtxt:1:10: limits.step_timeout_ms is 86400001: must be 1 to 86400000");
+  EXPECT_EQ(ErrorOf("limits { collective_timeout_ms: 999 }"),
+            "server.pbtxt:1:10: limits.collective_timeout_ms is 999: must be 1000 to 86400000");
   EXPECT_EQ(
       ErrorOf("limits { max_inbox_mib: 10 }"),
       "server.pbtxt:1:10: limits.max_inbox_mib is 10: must not be below limits.max_message_mib, which is 64");
@@ -106,7 +110,7 @@ TEST(Config, IsReadFromAFileOrTheReasonSaid) {
   EXPECT_EQ(folder.status().message(), "cannot read the configuration /tmp: Is a directory");
 }
 
-TEST(Config, FingerprintsAreEqualIfLimitsAndTablesAre) {
+TEST(Config, FingerprintsAreEqualIfWhatRanksMustShareIs) {
   const auto fingerprint = [](const std::string& text) {
     const auto config = ParseConfig(text, "server.pbtxt");
     EXPECT_TRUE(config.ok()) << config.status().message();
@@ -118,6 +122,7 @@ TEST(Config, FingerprintsAreEqualIfLimitsAndTablesAre) {
   EXPECT_EQ(plain, fingerprint("limits { max_round_mib: 512 } tables { dim: 4 name: \"a\" }"));
   EXPECT_NE(plain, fingerprint("tables { name: \"a\" dim: 5 }"));
   EXPECT_NE(plain, fingerprint("limits { max_round_mib: 511 } tables { dim: 4 name: \"a\" }"));
+  EXPECT_NE(plain, fingerprint("deterministic: true tables { name: \"a\" dim: 4 }"));
   EXPECT_NE(plain, fingerprint(""));
 }
 

@@ -1,0 +1,68 @@
+// Arrays that are reused from round to round: in a device's memory, and in host memory of its choice.
+//
+// Reserve makes an array at least n elements long and gives it; contents do not survive. Throws std::bad_alloc.
+// Thread-safety: the device's.
+#ifndef SLOTWISE_SERVER_COLLECTIVE_DEVICE_ARRAY_H_
+#define SLOTWISE_SERVER_COLLECTIVE_DEVICE_ARRAY_H_
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/shard.h"
+
+namespace slotwise {
+
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(Device& device) : device_(device) {}
+  ~DeviceArray() { device_.Free(data_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  T* Reserve(std::size_t n) {
+    if (n > size_ || data_ == nullptr) {
+      const std::size_t size = std::max({n, size_ + size_ / 2, std::size_t{1}});
+      device_.Wait();  // for what still uses the smaller one
+      device_.Free(data_);
+      data_ = nullptr;
+      size_ = 0;
+      data_ = static_cast<T*>(device_.Allocate(size * sizeof(T)));
+      size_ = size;
+    }
+    return data_;
+  }
+  T* data() { return data_; }
+
+ private:
+  Device& device_;
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+template <class T>
+class HostScratch {
+ public:
+  explicit HostScratch(Device& device) : device_(device) {}
+
+  T* Reserve(std::size_t n) {
+    if (n > size_) {
+      device_.Wait();
+      memory_.reset();
+      size_ = 0;
+      memory_ = device_.AllocateHost((n + n / 2) * sizeof(T));
+      size_ = n + n / 2;
+    }
+    return data();
+  }
+  T* data() { return static_cast<T*>(memory_.get()); }
+
+ private:
+  Device& device_;
+  HostMemory memory_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_COLLECTIVE_DEVICE_ARRAY_H_

@@ -1,0 +1,206 @@
+// Exchange over NCCL: see nccl.h.
+//
+// Blocks of one size go by NCCL's own collectives; others by sends and receives between all pairs, which on GPUs that
+// all have links to each other moves as many bytes over each link.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/backend/cuda_check.cuh"
+#include "server/collective/device_array.h"
+#include "server/collective/nccl.h"
+#include "server/collective/nccl_library.h"
+#include "server/collective/nccl_sum.h"
+
+namespace slotwise {
+namespace {
+
+std::size_t Sum(std::span<const std::size_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+}
+
+bool AllEqual(std::span<const std::size_t> sizes) {
+  return std::ranges::all_of(sizes, [&](std::size_t size) { return size == sizes[0]; });
+}
+
+// An event behind what was enqueued on a stream until now. Its owner may be any thread.
+class Event {
+ public:
+  Event(int ordinal, cudaStream_t stream) : ordinal_(ordinal) {
+    SLOTWISE_CUDA_TRY(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    SLOTWISE_CUDA_TRY(cudaEventRecord(event_, stream));
+  }
+  ~Event() {
+    cudaSetDevice(ordinal_);
+    cudaEventDestroy(event_);
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  bool Reached() const {
+    SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_));
+    const cudaError_t reached = cudaEventQuery(event_);
+    if (reached == cudaErrorNotReady) return false;
+    SLOTWISE_CUDA_TRY(reached);
+    return true;
+  }
+
+ private:
+  int ordinal_;
+  cudaEvent_t event_ = nullptr;
+};
+
+constexpr int kOldestNccl = NCCL_VERSION(2, 20, 0);
+
+class NcclExchange final : public Exchange {
+ public:
+  NcclExchange(Device& device, Collective& collective, const ExchangeOptions& options)
+      : device_(device),
+        watchdog_(collective.watchdog()),
+        deterministic_(options.deterministic),
+        me_(static_cast<std::size_t>(Value(collective.rank()))),
+        ranks_(static_cast<std::size_t>(collective.size())),
+        stream_(static_cast<cudaStream_t>(device.NativeStream())),
+        received_(device) {
+    ncclUniqueId mine{};
+    if (me_ == 0) SLOTWISE_NCCL_TRY(nccl_.GetUniqueId(&mine));
+    std::vector<ncclUniqueId> ids(ranks_);
+    collective.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(ids)));
+    const Watchdog::Scope scope(watchdog_, "ncclCommInitRank", sizeof(mine));
+    SLOTWISE_NCCL_TRY(nccl_.CommInitRank(&comm_, collective.size(), ids[0], static_cast<int>(me_)));
+  }
+
+  ~NcclExchange() override {
+    cudaStreamSynchronize(stream_);
+    watchdog_.ForgetEnded();  // all have, and they ask the communicator
+    nccl_.CommDestroy(comm_);
+  }
+
+  std::string Name() const override {
+    int version = 0;
+    nccl_.GetVersion(&version);
+    return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+           std::to_string(version % 100);
+  }
+
+  void AllGatherBlocks(std::span<const std::size_t> bytes, void* blocks) override {
+    auto* const all = static_cast<std::byte*>(blocks);
+    std::byte* const mine = all + Sum(bytes.first(me_));
+    Run("AllGatherBlocks", Sum(bytes), [&] {
+      if (AllEqual(bytes)) {
+        SLOTWISE_NCCL_TRY(nccl_.AllGather(mine, all, bytes[me_], ncclUint8, comm_, stream_));
+        return;
+      }
+      std::byte* block = all;
+      for (std::size_t r = 0; r < ranks_; block += bytes[r++]) {
+        if (r == me_) continue;
+        Send(mine, bytes[me_], r);
+        Receive(block, bytes[r], r);
+      }
+    });
+  }
+
+  void ReduceScatter(std::span<const std::size_t> sizes, const float* partial, float* mine) override {
+    const std::size_t size = sizes[me_];
+    if (AllEqual(sizes) && !deterministic_) {
+      Run("ReduceScatter", Sum(sizes) * sizeof(float), [&] {
+        SLOTWISE_NCCL_TRY(nccl_.ReduceScatter(partial, mine, size, ncclFloat32, ncclSum, comm_, stream_));
+      });
+      return;
+    }
+    // Received blocks lie `size` apart, this rank's own one is added from where it is.
+    float* const received = received_.Reserve(ranks_ * size);
+    const float* const own = partial + Sum(sizes.first(me_));
+    Run("ReduceScatter", Sum(sizes) * sizeof(float), [&] {
+      const float* block = partial;
+      for (std::size_t r = 0; r < ranks_; block += sizes[r++]) {
+        if (r == me_) continue;
+        Send(block, sizes[r] * sizeof(float), r);
+        Receive(received + r * size, size * sizeof(float), r);
+      }
+    });
+    SumInRankOrder({stream_, received, own, static_cast<int>(me_), static_cast<int>(ranks_), size, mine});
+  }
+
+  void AllToAll(std::span<const std::size_t> to_sizes, const float* send,
+                std::span<const std::size_t> from_sizes, float* received) override {
+    Run("AllToAll", Sum(to_sizes) * sizeof(float), [&] {
+      for (std::size_t r = 0; r < ranks_; send += to_sizes[r], received += from_sizes[r], ++r) {
+        if (r == me_) {
+          device_.Copy(received, send, to_sizes[r] * sizeof(float));
+          continue;
+        }
+        Send(send, to_sizes[r] * sizeof(float), r);
+        Receive(received, from_sizes[r] * sizeof(float), r);
+      }
+    });
+  }
+
+ private:
+  // The calls of `enqueue` become one operation. The first between two ranks connects them, and waits for the other.
+  template <class Enqueue>
+  void Run(const char* name, std::size_t bytes, Enqueue enqueue) {
+    const Watchdog::Scope scope(watchdog_, name, bytes);
+    SLOTWISE_NCCL_TRY(nccl_.GroupStart());
+    enqueue();
+    SLOTWISE_NCCL_TRY(nccl_.GroupEnd());
+    const auto event = std::make_shared<Event>(device_.Ordinal(), stream_);
+    watchdog_.Add(name, bytes, [event, comm = comm_, &nccl = nccl_] {
+      ncclResult_t error = ncclSuccess;
+      SLOTWISE_NCCL_TRY(nccl.CommGetAsyncError(comm, &error));
+      SLOTWISE_NCCL_TRY(error);
+      return event->Reached();
+    });
+  }
+
+  // Empty blocks do not travel; both sides know their sizes.
+  void Send(const void* block, std::size_t bytes, std::size_t to) {
+    if (bytes == 0) return;
+    SLOTWISE_NCCL_TRY(nccl_.Send(block, bytes, ncclUint8, static_cast<int>(to), comm_, stream_));
+  }
+  void Receive(void* block, std::size_t bytes, std::size_t from) {
+    if (bytes == 0) return;
+    SLOTWISE_NCCL_TRY(nccl_.Recv(block, bytes, ncclUint8, static_cast<int>(from), comm_, stream_));
+  }
+
+  const NcclLibrary& nccl_ = *LoadNccl();
+  Device& device_;
+  Watchdog& watchdog_;
+  const bool deterministic_;
+  const std::size_t me_;
+  const std::size_t ranks_;
+  cudaStream_t stream_;
+  ncclComm_t comm_ = nullptr;
+  DeviceArray<float> received_;
+};
+
+}  // namespace
+
+NcclOffer OfferOf(const Device& device) {
+  NcclOffer offer;
+  const NcclLibrary* const nccl = device.Ordinal() < 0 ? nullptr : LoadNccl();
+  if (nccl == nullptr) return offer;
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, device.Ordinal()) != cudaSuccess) {
+    cudaGetLastError();  // the next check is not to see it
+    return offer;
+  }
+  int version = 0;
+  SLOTWISE_NCCL_TRY(nccl->GetVersion(&version));
+  if (version < kOldestNccl) return offer;
+  offer.version = version;
+  std::ranges::copy(properties.uuid.bytes, offer.gpu.begin());
+  return offer;
+}
+
+std::unique_ptr<Exchange> MakeNcclExchange(Device& device, Collective& collective,
+                                           const ExchangeOptions& options) {
+  return std::make_unique<NcclExchange>(device, collective, options);
+}
+
+}  // namespace slotwise

@@ -1,0 +1,15 @@
+// A build without CUDA, or without NCCL's header: offers nothing, instead of nccl_exchange.cc.
+#include <stdexcept>
+
+#include "server/collective/nccl.h"
+
+namespace slotwise {
+
+NcclOffer OfferOf(const Device& /*device*/) { return {}; }
+
+std::unique_ptr<Exchange> MakeNcclExchange(Device& /*device*/, Collective& /*collective*/,
+                                           const ExchangeOptions& /*options*/) {
+  throw std::runtime_error("this build of Slotwise has no NCCL");
+}
+
+}  // namespace slotwise

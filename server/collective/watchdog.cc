@@ -1,0 +1,99 @@
+#include "server/collective/watchdog.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+namespace slotwise {
+namespace {
+
+// Often enough that a report is late by a small part of the limit, seldom enough to cost nothing.
+std::chrono::milliseconds PauseOf(std::chrono::milliseconds limit) {
+  return std::clamp(limit / 20, std::chrono::milliseconds(1), std::chrono::milliseconds(200));
+}
+
+std::string Describe(const char* name, std::size_t bytes) {
+  return std::string(name) + " of " + std::to_string(bytes) + " bytes";
+}
+
+}  // namespace
+
+Watchdog::~Watchdog() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watchdog::Start(std::chrono::milliseconds limit, std::function<void(const std::string&)> stuck) {
+  const std::scoped_lock lock(mutex_);
+  limit_ = limit;
+  stuck_ = std::move(stuck);
+  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+}
+
+Watchdog::Scope::Scope(Watchdog& watchdog, const char* name, std::size_t bytes) : watchdog_(watchdog) {
+  const std::scoped_lock lock(watchdog_.mutex_);
+  watchdog_.scopes_.push_back({name, bytes, Clock::now(), {}});
+}
+
+Watchdog::Scope::~Scope() {
+  const std::scoped_lock lock(watchdog_.mutex_);
+  watchdog_.scopes_.pop_back();
+}
+
+void Watchdog::Add(const char* name, std::size_t bytes, std::function<bool()> ended) {
+  const std::scoped_lock lock(mutex_);
+  if (!thread_.joinable()) return;  // nobody would forget it
+  added_.push_back({name, bytes, Clock::now(), std::move(ended)});
+}
+
+void Watchdog::ForgetEnded() {
+  const std::scoped_lock lock(mutex_);
+  ForgetEndedLocked();
+}
+
+void Watchdog::Run() {
+  std::unique_lock lock(mutex_);
+  while (!stopped_.wait_for(lock, PauseOf(limit_), [this] { return stop_; })) {
+    if (const auto wrong = Look()) {
+      const auto stuck = stuck_;
+      lock.unlock();
+      return stuck(*wrong);
+    }
+  }
+}
+
+std::optional<std::string> Watchdog::Look() {
+  if (auto failed = ForgetEndedLocked()) return failed;
+  if (!added_.empty()) {
+    if (auto overdue = Overdue(added_.front())) return overdue;
+  }
+  return scopes_.empty() ? std::nullopt : Overdue(scopes_.front());
+}
+
+std::optional<std::string> Watchdog::ForgetEndedLocked() {
+  while (!added_.empty()) {
+    const Operation& oldest = added_.front();
+    try {
+      if (!oldest.ended()) return std::nullopt;
+    } catch (const std::exception& error) {
+      return Describe(oldest.name, oldest.bytes) + " has failed: " + error.what();
+    }
+    added_.pop_front();
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Watchdog::Overdue(const Operation& operation) const {
+  const auto age = Clock::now() - operation.begin;
+  if (age < limit_) return std::nullopt;
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%.1f s", std::chrono::duration<double>(age).count());
+  return Describe(operation.name, operation.bytes) + " has not ended after " + seconds;
+}
+
+}  // namespace slotwise

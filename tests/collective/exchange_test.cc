@@ -1,0 +1,232 @@
+// Exchanges over as many ranks as mpirun starts, each way that this machine has. Every rank runs every test and checks
+// its own part.
+#include "server/collective/exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+#include <ostream>
+#include <vector>
+
+#include "server/collective/nccl.h"
+#include "tests/support/apart_device.h"
+#include "tests/support/device_array.h"
+
+namespace slotwise::test {
+namespace {
+
+// The device that a rank of a server would take; null if there is no GPU.
+std::unique_ptr<Device> CudaDeviceOf(const Collective& collective) {
+  if (CudaDeviceCount() == 0) return nullptr;
+  return std::move(*MakeCudaDevice(collective.local_rank() % CudaDeviceCount()));
+}
+std::unique_ptr<Device> CpuDevice(const Collective&) { return MakeCpuDevice(1); }
+std::unique_ptr<Device> ApartDevice(const Collective&) { return MakeApartDevice(); }
+
+std::unique_ptr<Exchange> Nccl(Device& device, Collective& collective, bool deterministic) {
+  std::array<std::uint64_t, 1> cannot{OfferOf(device).version == 0 || CudaDeviceCount() < collective.size()};
+  collective.AllReduceSum(cannot);
+  return cannot[0] > 0 ? nullptr : MakeNcclExchange(device, collective, {deterministic});
+}
+
+struct Way {
+  const char* name;
+  bool in_rank_order;
+  std::function<std::unique_ptr<Device>(const Collective&)> device;         // null: this machine has none
+  std::function<std::unique_ptr<Exchange>(Device&, Collective&)> exchange;  // null: it cannot
+};
+std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
+
+const std::vector<Way> kWays{
+    {"Mpi", true, CpuDevice, MakeMpiExchange},
+    {"MpiFromAnotherMemory", true, ApartDevice, MakeMpiExchange},
+    {"MpiFromGpus", true, CudaDeviceOf, MakeMpiExchange},
+    {"Nccl", false, CudaDeviceOf, [](Device& device, Collective& c) { return Nccl(device, c, false); }},
+    {"NcclInRankOrder", true, CudaDeviceOf,
+     [](Device& device, Collective& c) { return Nccl(device, c, true); }},
+    {"TheOneChosen", true, CpuDevice,
+     [](Device& device, Collective& c) { return std::move(*MakeExchange(device, c)); }},
+};
+
+using Sizes = std::vector<std::size_t>;
+
+class AnExchange : public testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    device_ = GetParam().device(*collective_);
+    if (!device_) GTEST_SKIP() << "this machine has no GPU";
+    exchange_ = GetParam().exchange(*device_, *collective_);
+    if (!exchange_) GTEST_SKIP() << "NCCL is not here, or has not a GPU for each rank";
+  }
+
+  std::size_t me() const { return static_cast<std::size_t>(Value(collective_->rank())); }
+  std::size_t ranks() const { return static_cast<std::size_t>(collective_->size()); }
+  template <class Size>
+  Sizes SizesOf(Size size) const {
+    Sizes sizes(ranks());
+    for (std::size_t r = 0; r < ranks(); ++r) sizes[r] = size(r);
+    return sizes;
+  }
+  static std::size_t Sum(const Sizes& sizes, std::size_t ranks) {
+    return std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(ranks), std::size_t{0});
+  }
+  template <class T>
+  DeviceArray<T> OnDevice(const std::vector<T>& values) {
+    return DeviceArray<T>(*device_, std::span<const T>(values));
+  }
+
+  // Blocks of sizes[r] words, of which element i is 1000 r + i.
+  void CheckAllGather(const Sizes& sizes) {
+    const std::size_t all = Sum(sizes, ranks());
+    std::vector<std::uint32_t> expected;
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      for (std::size_t i = 0; i < sizes[r]; ++i) expected.push_back(static_cast<std::uint32_t>(1000 * r + i));
+    }
+    std::vector<std::uint32_t> blocks(all, 0);
+    const auto first = static_cast<std::ptrdiff_t>(Sum(sizes, me()));
+    std::copy_n(expected.begin() + first, sizes[me()], blocks.begin() + first);
+    auto array = OnDevice(blocks);
+    Sizes bytes = sizes;
+    for (std::size_t& b : bytes) b *= sizeof(std::uint32_t);
+    exchange_->AllGatherBlocks(bytes, array.data());
+    EXPECT_EQ(array.Download(), expected);
+  }
+
+  // 1e8 + 3 + 3 ... is another float in another order, so this sees the order too.
+  void CheckReduceScatter(const Sizes& sizes) {
+    const auto value = [](std::size_t rank, std::size_t i) {
+      return rank == 0 ? 1e8F + static_cast<float>(i) : 3.0F + static_cast<float>(rank * i % 100);
+    };
+    std::vector<float> partial(Sum(sizes, ranks()));
+    for (std::size_t i = 0; i < partial.size(); ++i) partial[i] = value(me(), i);
+    auto from = OnDevice(partial);
+    auto to = OnDevice(std::vector<float>(sizes[me()], -1.0F));
+    exchange_->ReduceScatter(sizes, from.data(), to.data());
+    const std::vector<float> mine = to.Download();
+    const std::size_t first = Sum(sizes, me());
+    const bool exactly = GetParam().in_rank_order;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      float expected = value(0, first + i);
+      for (std::size_t r = 1; r < ranks(); ++r) expected += value(r, first + i);
+      ASSERT_NEAR(mine[i], expected, exactly ? 0 : 32) << "element " << i;
+    }
+  }
+
+  std::unique_ptr<Collective> collective_ = MakeMpiCollective();
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Exchange> exchange_;
+};
+
+INSTANTIATE_TEST_SUITE_P(OfEveryWay, AnExchange, testing::ValuesIn(kWays),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(AnExchange, GathersBlocksOfOneSize) {
+  CheckAllGather(Sizes(ranks(), 7));
+  CheckAllGather(Sizes(ranks(), 100'000));
+}
+
+TEST_P(AnExchange, GathersBlocksOfAnySizeEmptyOnesToo) {
+  CheckAllGather(SizesOf([](std::size_t r) { return r % 2 == 0 ? 3 * r + 1 : 0; }));
+  CheckAllGather(SizesOf([&](std::size_t r) { return r + 1 == ranks() ? 99'999 : 0; }));
+}
+
+TEST_P(AnExchange, MayHaveNothingToBring) {
+  const Sizes none(ranks(), 0);
+  exchange_->AllGatherBlocks(none, nullptr);
+  exchange_->ReduceScatter(none, nullptr, nullptr);
+  exchange_->AllToAll(none, nullptr, none, nullptr);
+  device_->Wait();
+}
+
+TEST_P(AnExchange, AddsBlocksOfOneSize) {
+  CheckReduceScatter(Sizes(ranks(), 5));
+  CheckReduceScatter(Sizes(ranks(), 64'000));
+}
+
+TEST_P(AnExchange, AddsBlocksOfAnySizeEmptyOnesToo) {
+  CheckReduceScatter(SizesOf([](std::size_t r) { return 3 * r + 2; }));
+  CheckReduceScatter(SizesOf([](std::size_t r) { return 4000 * (r % 2); }));
+  CheckReduceScatter(SizesOf([](std::size_t r) { return 4 * (1000 + r); }));
+}
+
+// Rank r sends rank s a block of r + 2 s elements, none where r = s = 0 or s = 1.
+TEST_P(AnExchange, BringsEachRankTheBlocksThatAreForIt) {
+  const auto size = [](std::size_t from, std::size_t to) { return to == 1 ? 0 : from + 2 * to; };
+  const auto value = [](std::size_t from, std::size_t to, std::size_t i) {
+    return static_cast<float>(10'000 * from + 100 * to + i);
+  };
+  const Sizes to_sizes = SizesOf([&](std::size_t r) { return size(me(), r); });
+  const Sizes from_sizes = SizesOf([&](std::size_t r) { return size(r, me()); });
+  std::vector<float> sent;
+  std::vector<float> expected;
+  for (std::size_t r = 0; r < ranks(); ++r) {
+    for (std::size_t i = 0; i < to_sizes[r]; ++i) sent.push_back(value(me(), r, i));
+    for (std::size_t i = 0; i < from_sizes[r]; ++i) expected.push_back(value(r, me(), i));
+  }
+  auto from = OnDevice(sent);
+  auto to = OnDevice(std::vector<float>(expected.size(), -1.0F));
+  exchange_->AllToAll(to_sizes, from.data(), from_sizes, to.data());
+  EXPECT_EQ(to.Download(), expected);
+}
+
+// What one call leaves the next one takes, from host memory and back, with one wait at the end.
+TEST_P(AnExchange, TakesItsPlaceInTheOrderOfTheDevicesWork) {
+  constexpr std::size_t kSize = 10'000;
+  const std::size_t all = ranks() * kSize;
+  const HostMemory host = device_->AllocateHost(all * sizeof(float));
+  auto* const values = static_cast<float*>(host.get());
+  std::fill_n(values, all, static_cast<float>(me() + 1));
+  auto a = OnDevice(std::vector<float>(all));
+  auto b = OnDevice(std::vector<float>(all));
+  const Sizes sizes(ranks(), kSize);
+  for (int turn = 0; turn < 3; ++turn) {
+    device_->Copy(a.data(), values, all * sizeof(float));
+    exchange_->AllToAll(sizes, a.data(), sizes, b.data());               // block r is now r + 1
+    exchange_->ReduceScatter(sizes, b.data(), a.data() + me() * kSize);  // ranks · (me + 1)
+    exchange_->AllGatherBlocks(Sizes(ranks(), kSize * sizeof(float)), a.data());
+    device_->Copy(values, a.data(), all * sizeof(float));
+    device_->Wait();
+    for (std::size_t i = 0; i < all; ++i) {
+      ASSERT_EQ(values[i], static_cast<float>(ranks() * (i / kSize + 1))) << i;
+    }
+    std::fill_n(values, all, static_cast<float>(me() + 1));
+  }
+}
+
+class ChoosingAnExchange : public testing::Test {
+ protected:
+  std::unique_ptr<Collective> collective_ = MakeMpiCollective();
+};
+
+TEST_F(ChoosingAnExchange, CpusUseMpi) {
+  const auto device = MakeCpuDevice(1);
+  const auto exchange = MakeExchange(*device, *collective_);
+  ASSERT_TRUE(exchange.ok()) << exchange.status().message();
+  EXPECT_EQ((*exchange)->Name(), collective_->size() == 1 ? "copies" : "MPI");
+}
+
+TEST_F(ChoosingAnExchange, GpusUseNcclWhereEachRankHasOneToItself) {
+  const auto device = CudaDeviceOf(*collective_);
+  if (!device) GTEST_SKIP() << "this machine has no GPU";
+  const auto exchange = MakeExchange(*device, *collective_);
+  ASSERT_TRUE(exchange.ok()) << exchange.status().message();
+  const bool nccl = OfferOf(*device).version > 0 && CudaDeviceCount() >= collective_->size();
+  EXPECT_EQ((*exchange)->Name().starts_with("NCCL "), nccl && collective_->size() > 1) << (*exchange)->Name();
+}
+
+TEST_F(ChoosingAnExchange, GpusAndCpusTogetherAreRefusedOnEveryRank) {
+  if (collective_->size() == 1) GTEST_SKIP() << "takes two ranks";
+  const auto device = MakeApartDevice(Value(collective_->rank()) == 1 ? 0 : -1);
+  const auto exchange = MakeExchange(*device, *collective_);
+  ASSERT_FALSE(exchange.ok());
+  EXPECT_EQ(
+      exchange.status(),
+      FailedPrecondition("rank 1 has a GPU and rank 0 has none: a server's ranks run all on GPUs or all on "
+                         "CPUs (--backend cpu)"));
+}
+
+}  // namespace
+}  // namespace slotwise::test

@@ -1,0 +1,76 @@
+// The watchdog reports what does not end, and nothing else.
+#include "server/collective/watchdog.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace slotwise {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A limit that no test on any machine waits for, and one that every test can.
+constexpr milliseconds kNever{3'600'000};
+constexpr milliseconds kSoon{30};
+
+class AWatchdog : public testing::Test {
+ protected:
+  void Start(milliseconds limit) {
+    watchdog_.Start(limit, [this](const std::string& why) { report_.set_value(why); });
+  }
+  std::string Report() { return report_.get_future().get(); }
+
+  std::promise<std::string> report_;
+  Watchdog watchdog_;
+};
+
+TEST_F(AWatchdog, ReportsACallThatDoesNotEnd) {
+  Start(kSoon);
+  const Watchdog::Scope scope(watchdog_, "AllGather", 123);
+  const std::string report = Report();
+  EXPECT_EQ(report.find("AllGather of 123 bytes has not ended after 0."), 0U) << report;
+}
+
+TEST_F(AWatchdog, ForgetsCallsThatEnded) {
+  Start(kNever);
+  { const Watchdog::Scope ended(watchdog_, "AllGather", 1); }
+  const Watchdog::Scope scope(watchdog_, "AllReduceSum", 8);
+  Start(kSoon);  // a second Start changes the limit
+  EXPECT_EQ(Report().find("AllReduceSum of 8 bytes"), 0U);
+}
+
+TEST_F(AWatchdog, ReportsAnOperationBehindItsCallThatDoesNotEnd) {
+  Start(kSoon);
+  watchdog_.Add("ReduceScatter", 40, [] { return true; });
+  watchdog_.Add("AllToAll", 80, [] { return false; });
+  EXPECT_EQ(Report().find("AllToAll of 80 bytes has not ended after 0."), 0U);
+}
+
+TEST_F(AWatchdog, ReportsAtOnceWhatHasFailed) {
+  Start(kNever);
+  watchdog_.Add("AllToAll", 80, []() -> bool { throw std::runtime_error("link down"); });
+  Start(kSoon);
+  EXPECT_EQ(Report(), "AllToAll of 80 bytes has failed: link down");
+}
+
+TEST_F(AWatchdog, LetsGoOfWhatEndedOperationsHold) {
+  Start(kNever);
+  const auto held = std::make_shared<int>(0);
+  watchdog_.Add("AllToAll", 80, [held] { return true; });
+  watchdog_.ForgetEnded();
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+TEST_F(AWatchdog, HoldsNothingBeforeItsStart) {
+  const auto held = std::make_shared<int>(0);
+  watchdog_.Add("AllToAll", 80, [held] { return false; });
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace slotwise
