@@ -25,6 +25,7 @@ struct EmbeddingOptions : CommonOptions {
   std::uint32_t batch = 16'384;
   double alpha = 0;
   std::string optimizer_name = "sgd";
+  std::string travel = "auto";
   std::string torch_python = "/usr/bin/python3";
 
   std::uint32_t bags() const { return batch * slots; }
@@ -77,7 +78,7 @@ struct Floors {
 
 // What this rank's share of the batch must move: its keys' slots and rows gathered, keys and pooled rows streamed; for
 // the step also each occurrence's gradient gathered in the order of rows, each touched row and its state read and
-// written, in order. Between ranks every byte that is sent is read and written once, as a copy's are.
+// written, in order. What travels between ranks takes as long as it did when the exchange was measured.
 Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, const ShardedTable& table,
                 std::span<const std::uint32_t> rows, const Collective& collective) {
   const auto ranks = static_cast<std::uint32_t>(collective.size());
@@ -105,21 +106,25 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   const double n = static_cast<double>(rows_read.size());
   const double row = 4.0 * o.dim;
   const double state = 4.0 * StateFloats(OptimizerNamed(o.optimizer_name), o.dim);
-  const double out = o.bags() * row;  // with several ranks, of partial sums
-  const double keys_sent = ranks > 1 ? 2 * 8 * o.keys() : 0;
-  const double values_sent = ranks > 1 ? 2 * out : 0;
+  const double all_out = o.bags() * row;
+  const TravelCosts& costs = table.costs();  // zeros with one rank
+  const bool owned = ranks > 1 && table.way() == Way::kOwnedBags;
+  const double share = owned ? ShareOwned(o.bags(), rows.size(), collective.size()) : 1;
+  const double keys_seconds = 8 * o.keys() * costs.all_gather;
+  const double sums_seconds = share * all_out * (owned ? costs.all_to_all : costs.reduce_scatter);
+  const double gradients_seconds = share * all_out * (owned ? costs.all_to_all : costs.all_gather);
   const double updated = 2 * static_cast<double>(touched) * (row + state);
 
   Floors floors;
-  const double streamed = 8 * n + out + keys_sent + values_sent;
+  const double streamed = 8 * n + share * all_out;  // with several ranks, of partial sums
   floors.lookup.bytes = n * (kSlotLine + row) + streamed;
   floors.lookup.seconds = memory.GatherSeconds(slots_read, usage.slots, 16) +
                           memory.GatherSeconds(rows_read, o.rows / ranks + 1, o.dim * sizeof(float)) +
-                          streamed / copy;
-  floors.step.bytes = floors.lookup.bytes + n * row + updated + values_sent;
+                          streamed / copy + keys_seconds + sums_seconds;
+  floors.step.bytes = floors.lookup.bytes + n * row + updated;
   floors.step.seconds = floors.lookup.seconds +
                         memory.GatherSeconds(gradients_read, o.bags(), o.dim * sizeof(float)) +
-                        (updated + values_sent) / copy;
+                        updated / copy + gradients_seconds;
   return floors;
 }
 
@@ -151,12 +156,29 @@ std::unique_ptr<TorchPeer> StartTorch(const EmbeddingOptions& o, const Place& pl
   return torch;
 }
 
+std::optional<Way> GivenWay(const EmbeddingOptions& o) {
+  if (o.travel == "auto") return {};
+  return o.travel == "all" ? Way::kAllBags : Way::kOwnedBags;
+}
+
+void DescribeExchange(const ShardedTable& table, const std::string& exchange, Report& report) {
+  const auto speed = [](const char* what, double cost) {
+    return std::string(what) + " " + std::to_string(1e-9 / cost).substr(0, 5) + " GB/s";
+  };
+  const TravelCosts& costs = table.costs();
+  report.notes.push_back(
+      "Ranks exchange batches by " + exchange + ": " + speed("reduce-scatter", costs.reduce_scatter) + ", " +
+      speed("all-gather", costs.all_gather) + ", " + speed("all-to-all", costs.all_to_all) +
+      " of arrays of all bags. " +
+      (table.way() == Way::kOwnedBags ? "Bags travel that a rank owns keys of." : "All bags travel."));
+}
+
 Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   Must(o.keys() < 4294967295.0, "batch x slots x hot must be below 2^32");
   Place place = MakePlace(o, collective);
   const TableOptions options = TableOf(o);
   const auto exchange = Must(MakeExchange(*place.device, collective), "no exchange");
-  ShardedTable table(*place.device, collective, *exchange, options);
+  ShardedTable table(*place.device, collective, *exchange, options, GivenWay(o));
   table.Insert(KeysOfRange(0, o.rows));
   Must(table.RowsOfAllRanks() == o.rows, "wrong result: not as many rows as keys");
   const std::vector<std::uint32_t> rows = DrawRows(std::size_t{o.bags()} * o.hot, o.rows, o.alpha, o.seed);
@@ -176,10 +198,11 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
                          {"hot", o.hot},
                          {"batch", o.batch},
                          {"alpha", o.alpha},
-                         {"optimizer", o.optimizer_name}});
+                         {"optimizer", o.optimizer_name},
+                         {"travel", o.travel}});
   report.device = place.device->Name();
   report.ranks = collective.size();
-  if (report.ranks > 1) report.notes.push_back("Ranks exchange batches by " + exchange->Name() + ".");
+  if (report.ranks > 1) DescribeExchange(table, exchange->Name(), report);
   report.threads = place.threads;
 
   std::uint64_t step = 1;
@@ -242,6 +265,9 @@ Subcommand AddEmbedding(CLI::App& parent) {
       ->check(CLI::Range(0.0, 10.0));
   app->add_option("--optimizer", o.optimizer_name, "what a step does with the gradients")
       ->check(CLI::IsMember(OptimizerNames()));
+  app->add_option("--travel", o.travel,
+                  "which bags travel between ranks: all, those that a rank owns keys of, or the faster way")
+      ->check(CLI::IsMember({"auto", "all", "owned"}));
   app->add_option("--torch-python", o.torch_python, "the Python that has PyTorch");
   AddCommonOptions(*app, o);
   return {app, options, [options](Collective& collective) { return RunEmbedding(*options, collective); }};

@@ -20,11 +20,12 @@ void Upload(Device& device, DeviceArray<T>& array, std::span<const T> values) {
 }  // namespace
 
 ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exchange,
-                           const TableOptions& options)
+                           const TableOptions& options, std::optional<Way> way)
     : device_(device),
       collective_(collective),
       exchange_(exchange),
       options_(options),
+      given_way_(way),
       me_(static_cast<std::size_t>(Value(collective.rank()))),
       shard_(Must(
           device.MakeShard(options, {collective.rank(), collective.size(), EvenBucketMap(collective.size())}),
@@ -32,8 +33,10 @@ ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exc
       keys_(device),
       offsets_(device),
       gradients_(device),
-      partial_(device),
-      pooled_(device) {}
+      pooled_(device),
+      travel_(device, collective, exchange) {
+  travel_.Measure();
+}
 
 void ShardedTable::Insert(std::span<const Key> keys) {
   constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -50,13 +53,15 @@ void ShardedTable::SetBatch(std::span<const Key> keys, std::uint32_t bags, std::
                             std::span<const float> gradients) {
   const auto ranks = static_cast<std::size_t>(collective_.size());
   hot_ = hot;
-  bags_ = bags;
+  bags_.dim = options_.dim;
+  bags_.keys = keys.size();
   first_bag_ = FirstOf(me_, ranks, bags);
-  bags_of_.resize(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) bags_of_[r] = FirstOf(r + 1, ranks, bags) - FirstOf(r, ranks, bags);
+  bags_.bags_of.resize(ranks);
+  for (std::size_t r = 0; r < ranks; ++r)
+    bags_.bags_of[r] = FirstOf(r + 1, ranks, bags) - FirstOf(r, ranks, bags);
   Upload(device_, keys_, keys);
   Upload<std::uint32_t>(device_, offsets_, EvenOffsets(bags, hot));
-  float* const all = gradients_.Reserve(bags_ * options_.dim);
+  float* const all = gradients_.Reserve(std::size_t{bags} * options_.dim);
   device_.Upload(all + first_bag_ * options_.dim, gradients.data(), gradients.size_bytes());
 }
 
@@ -68,11 +73,15 @@ void ShardedTable::Lookup() {
 void ShardedTable::TrainStep(const StepScalars& scalars) {
   PrepareAndInsert(Gather());
   Pool();
-  shard_->Update(GatherGradients(), scalars);
+  if (way() == Way::kOwnedBags) {
+    travel_.Update(*shard_, bags_, gradients_.data() + first_bag_ * options_.dim, scalars);
+  } else {
+    shard_->Update(GatherGradients(), scalars);
+  }
 }
 
 std::vector<float> ShardedTable::Pooled() {
-  std::vector<float> mine(bags_of_[me_] * options_.dim);
+  std::vector<float> mine(bags_.bags_of[me_] * options_.dim);
   device_.Download(mine.data(), pooled_.data(), mine.size() * sizeof(float));
   return mine;
 }
@@ -86,7 +95,7 @@ std::uint64_t ShardedTable::RowsOfAllRanks() {
 BatchView ShardedTable::Gather() {
   exchange_.AllGatherBlocks(Shares(hot_ * sizeof(Key)), keys_.data());
   exchange_.AllGatherBlocks(Shares(sizeof(std::uint32_t)), offsets_.data());
-  return {{keys_.data(), bags_ * hot_}, {offsets_.data(), bags_ + 1}};
+  return {{keys_.data(), bags_.keys}, {offsets_.data(), bags_.bags() + 1}};
 }
 
 const float* ShardedTable::GatherGradients() {
@@ -103,15 +112,13 @@ void ShardedTable::PrepareAndInsert(const BatchView& batch) {
 
 // All of a bag is on the only rank; several have partial sums.
 void ShardedTable::Pool() {
-  float* const pooled = pooled_.Reserve(bags_of_[me_] * options_.dim);
+  float* const pooled = pooled_.Reserve(my_bags() * std::size_t{options_.dim});
   if (collective_.size() == 1) return shard_->Pool(pooled);
-  float* const partial = partial_.Reserve(bags_ * options_.dim);
-  shard_->Pool(partial);
-  exchange_.ReduceScatter(Shares(options_.dim), partial, pooled);
+  travel_.Pool(*shard_, bags_, way(), pooled);
 }
 
 std::vector<std::size_t> ShardedTable::Shares(std::size_t a_bag) const {
-  std::vector<std::size_t> shares(bags_of_);
+  std::vector<std::size_t> shares(bags_.bags_of);
   for (std::size_t& share : shares) share *= a_bag;
   return shares;
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,13 +18,16 @@
 #include "server/collective/collective.h"
 #include "server/collective/device_array.h"
 #include "server/collective/exchange.h"
+#include "server/engine/bag_travel.h"
 #include "slotwise/table_options.h"
 
 namespace slotwise::bench {
 
 class ShardedTable {
  public:
-  ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options);
+  // Without a `way` bags travel as they do in a server.
+  ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options,
+               std::optional<Way> way = {});
 
   // Gives keys rows, in this order. `keys` are the same on every rank, who keep their own.
   void Insert(std::span<const Key> keys);
@@ -34,16 +38,20 @@ class ShardedTable {
   void SetBatch(std::span<const Key> keys, std::uint32_t bags, std::uint32_t hot,
                 std::span<const float> gradients);
   std::uint32_t first_bag() const { return static_cast<std::uint32_t>(first_bag_); }
-  std::uint32_t my_bags() const { return static_cast<std::uint32_t>(bags_of_[me_]); }
+  std::uint32_t my_bags() const { return static_cast<std::uint32_t>(bags_.bags_of[me_]); }
 
   // Each leaves the pooled rows of this rank's bags in pooled(). They may return before the device has done them.
   void Lookup();                               // as EVAL does
   void TrainStep(const StepScalars& scalars);  // lookup as TRAIN does, then the gradients' optimizer step
   std::vector<float> Pooled();                 // float[my_bags()][dim]
 
+  // REQUIRES: several ranks, SetBatch.
+  Way way() const { return given_way_ ? *given_way_ : travel_.Choose(bags_); }
+
   void Wait() { device_.Wait(); }  // until all is done
 
   ShardUsage Usage() const { return shard_->Usage(); }
+  const TravelCosts& costs() const { return travel_.costs(); }
   std::uint64_t RowsOfAllRanks();
 
  private:
@@ -58,6 +66,7 @@ class ShardedTable {
   Collective& collective_;
   Exchange& exchange_;
   TableOptions options_;
+  std::optional<Way> given_way_;
   std::size_t me_;
   std::unique_ptr<Shard> shard_;
 
@@ -66,9 +75,9 @@ class ShardedTable {
   DeviceArray<Key> keys_;
   DeviceArray<std::uint32_t> offsets_;
   DeviceArray<float> gradients_;
-  DeviceArray<float> partial_, pooled_;
-  std::vector<std::size_t> bags_of_;  // [ranks]
-  std::size_t bags_ = 0;
+  DeviceArray<float> pooled_;
+  BagTravel travel_;
+  TravellingBags bags_;
   std::size_t first_bag_ = 0;
   std::uint32_t hot_ = 0;
 };

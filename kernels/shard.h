@@ -137,7 +137,7 @@ class Shard {
   static constexpr int kMostRanksOfTraffic = 64;
 
   // REQUIRES: a prepared batch; `bags_of` are the ranks' bags of it, in rank order; ranks times the most of them fits in
-  // 32 bits. Begins to find out which bags travel. Throws std::bad_alloc.
+  // 32 bits. Begins to find out which bags travel; a second call for one batch does nothing. Throws std::bad_alloc.
   virtual void PlanTraffic(std::span<const std::size_t> bags_of) = 0;
 
   // REQUIRES: PlanTraffic. What it found out; waits for that alone.

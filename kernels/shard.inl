@@ -203,6 +203,7 @@ struct Prepared {
   std::uint32_t bags = 0;
   std::uint32_t size = 0;    // keys
   std::uint32_t absent = 0;  // of them, those without a row
+  bool traffic_is_planned = false;
 };
 
 template <Backend B>
@@ -257,6 +258,7 @@ class ShardOn final : public Shard {
   }
 
   void PlanTraffic(std::span<const std::size_t> bags_of) override {
+    if (std::exchange(prepared_.traffic_is_planned, true)) return;
     const BatchView& batch = prepared_.batch;
     const auto ranks = static_cast<std::uint32_t>(ranks_);
     const auto bags = static_cast<std::uint32_t>(bags_of[rank_]);

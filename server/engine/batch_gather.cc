@@ -35,11 +35,11 @@ BatchGather::BatchGather(Device& device, Collective& collective, Exchange& excha
       keys_(device, exchange, me_),
       offsets_(device, exchange, me_),
       weights_(device, exchange, me_),
-      gradients_(device, exchange, me_),
+      values_(device, exchange, me_),
       ordered_keys_(device),
       ordered_offsets_(device),
       ordered_weights_(device),
-      ordered_gradients_(device) {}
+      ordered_values_(device) {}
 
 template <class Write>
 void BatchGather::ForMyParts(const Round& round, const BatchLayout& layout, Write write) const {
@@ -88,15 +88,24 @@ BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout, con
   return {batch.keys, batch.offsets, {weights, layout.size.keys}};
 }
 
-BatchGather::Step BatchGather::GatherStep(const Round& round, const BatchLayout& layout, std::uint32_t dim,
-                                          const PartOf& part_of, const GradientsOf& gradients_of) {
-  const BatchView batch = Gather(round, layout, part_of);
-  float* const mine = gradients_.Mine(layout.bags_of, dim);
+void BatchGather::WriteMyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
+                                   const ValuesOf& values_of) {
+  float* const mine = values_.Mine(layout.bags_of, columns);
   ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, auto ticket) {
-    std::ranges::copy(gradients_of(ticket), mine + place.bags * dim);
+    std::ranges::copy(values_of(ticket), mine + place.bags * columns);
   });
-  return {batch,
-          InPartOrder(layout, &BatchLayout::Extent::bags, dim, gradients_.Gather(), ordered_gradients_)};
+}
+
+const float* BatchGather::GatherBagValues(const Round& round, const BatchLayout& layout,
+                                          std::uint32_t columns, const ValuesOf& values_of) {
+  WriteMyBagValues(round, layout, columns, values_of);
+  return InPartOrder(layout, &BatchLayout::Extent::bags, columns, values_.Gather(), ordered_values_);
+}
+
+const float* BatchGather::MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
+                                      const ValuesOf& values_of) {
+  WriteMyBagValues(round, layout, columns, values_of);
+  return values_.Alone();
 }
 
 template <class T>

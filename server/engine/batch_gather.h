@@ -49,25 +49,26 @@ struct BatchLayout {
 class BatchGather {
  public:
   using PartOf = std::function<const BatchPart&(TicketNumber)>;
-  using GradientsOf = std::function<std::span<const float>(TicketNumber)>;
+  using ValuesOf = std::function<std::span<const float>(TicketNumber)>;
 
   BatchGather(Device& device, Collective& collective, Exchange& exchange);
 
   // The whole batch, in device memory, parts in part order; valid until the next call.
   BatchView Gather(const Round& round, const BatchLayout& layout, const PartOf& part_of);
 
-  struct Step {
-    BatchView batch;
-    const float* gradients;  // [bags][dim]
-  };
-  // The same with the gradients (or other values) of the bags.
-  Step GatherStep(const Round& round, const BatchLayout& layout, std::uint32_t dim, const PartOf& part_of,
-                  const GradientsOf& gradients_of);
+  // Gradients, or other values, of the bags of the batch just gathered: float[bags][columns] in device memory.
+  const float* GatherBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
+                               const ValuesOf& values_of);
+  // Those of this rank's bags alone: float[bags_of[rank]][columns]. Does not communicate.
+  const float* MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
+                           const ValuesOf& values_of);
 
  private:
   // write(part, its place in this rank's blocks, ticket), for each part that came to this rank.
   template <class Write>
   void ForMyParts(const Round& round, const BatchLayout& layout, Write write) const;
+  void WriteMyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
+                        const ValuesOf& values_of);
   // What arrived, `width` elements a bag or key of every part and `behind` more behind them all, in its place in the
   // batch.
   template <class T>
@@ -79,10 +80,10 @@ class BatchGather {
   GatheredArray<Key> keys_;
   GatheredArray<std::uint32_t> offsets_;
   GatheredArray<float> weights_;  // of weighted rounds
-  GatheredArray<float> gradients_;
+  GatheredArray<float> values_;
   DeviceArray<Key> ordered_keys_;
   DeviceArray<std::uint32_t> ordered_offsets_;
-  DeviceArray<float> ordered_weights_, ordered_gradients_;
+  DeviceArray<float> ordered_weights_, ordered_values_;
 };
 
 }  // namespace slotwise

@@ -32,6 +32,7 @@ class Engine::Impl {
         operations_(device, collective, exchange, agenda_, tables_) {}
 
   void Run() {
+    operations_.Begin();
     device_.UseOnThisThread();
     std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
     while (!agenda_.Finished()) {

@@ -26,7 +26,7 @@ class GatheredArray {
         staged_(device) {}
 
   // Makes room for blocks of sizes[rank] · width elements. Where the host is to write this rank's: in its place if the
-  // host can, else in pinned memory that Gather uploads. REQUIRES: Device::Wait since the last Gather.
+  // host can, else in pinned memory that is uploaded. REQUIRES: Device::Wait since the last upload.
   T* Mine(const std::vector<std::size_t>& sizes, std::size_t width = 1) {
     bytes_ = sizes;
     for (std::size_t& bytes : bytes_) bytes *= width * sizeof(T);
@@ -36,9 +36,15 @@ class GatheredArray {
     return device_.SharesHostMemory() ? all + first_ : staged_.Reserve(*mine / sizeof(T));
   }
 
+  // This rank's block alone; valid until the next call of Mine.
+  const T* Alone() {
+    if (!device_.SharesHostMemory()) device_.Copy(array_.data() + first_, staged_.data(), bytes_[me_]);
+    return array_.data() + first_;
+  }
+
   // Collective. All blocks, in rank order; valid until the next call of Mine.
   const T* Gather() {
-    if (!device_.SharesHostMemory()) device_.Copy(array_.data() + first_, staged_.data(), bytes_[me_]);
+    Alone();
     exchange_.AllGatherBlocks(bytes_, array_.data());
     return array_.data();
   }

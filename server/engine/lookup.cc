@@ -81,11 +81,10 @@ PooledValues Operations::PoolMine(Table& table, const BatchLayout& layout, const
   if (collective_.size() == 1) {  // all of a bag is here: no partial sums
     table.shard->Pool(pooled);
   } else {
-    float* const partial = partial_.Reserve(layout.size.bags * dim);
-    table.shard->Pool(partial);
-    std::vector<std::size_t> sizes(layout.bags_of);
-    for (std::size_t& s : sizes) s *= dim;
-    exchange_.ReduceScatter(sizes, partial, pooled);
+    const TravellingBags bags{layout.bags_of, layout.size.keys, dim};
+    const Way way = travel_.Choose(bags);
+    travel_.Pool(*table.shard, bags, way, pooled);
+    ++(way == Way::kOwnedBags ? table.rounds.owned_bags : table.rounds.all_bags);
   }
 
   const std::size_t first_bag = std::accumulate(

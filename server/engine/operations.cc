@@ -14,7 +14,7 @@ Operations::Operations(Device& device, Collective& collective, Exchange& exchang
       agenda_(agenda),
       tables_(tables),
       gather_(device, collective, exchange),
-      partial_(device),
+      travel_(device, collective, exchange),
       pooled_(device),
       outputs_(device) {}
 

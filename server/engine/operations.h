@@ -14,6 +14,7 @@
 #include "server/collective/exchange.h"
 #include "server/engine/agenda.h"
 #include "server/engine/array_pool.h"
+#include "server/engine/bag_travel.h"
 #include "server/engine/batch_gather.h"
 #include "server/engine/inbox.h"
 #include "server/engine/tables.h"
@@ -26,6 +27,9 @@ class Operations {
 
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);
+
+  // Before the first round: measures how bags had better travel. Collective.
+  void Begin() { travel_.Measure(); }
 
   // Runs the round's operation.
   void Run(const Round& round);
@@ -40,7 +44,8 @@ class Operations {
   void Lookup(const Round& round, Table& table);  // lookup.cc
   void LookupOneByOne(const Round& round, Table& table);
   void Push(const Round& round, Table& table);  // push.cc
-  void CreateTable(const Round& round);         // table_operations.cc
+  void Update(const Round& round, const BatchLayout& layout, Table& table, const StepScalars& scalars);
+  void CreateTable(const Round& round);  // table_operations.cc
   void DropTable(const Round& round);
   void Summarize(const Round& round, Table& table);
   void SetLearningRate(const Round& round, Table& table);
@@ -81,7 +86,7 @@ class Operations {
   Agenda& agenda_;
   Tables& tables_;
   BatchGather gather_;
-  DeviceArray<float> partial_;
+  BagTravel travel_;
   DeviceArray<float> pooled_;  // of a device with memory of its own
   ArrayPool outputs_;          // pooled values, until they are sent
   std::unordered_map<TicketNumber, Request> held_;

@@ -13,14 +13,15 @@ void Operations::Import(const Round& round, Table& table) {
   const std::uint32_t state = round.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
   const std::uint32_t columns = options.dim + state;
   const BatchLayout layout(round, 1, collective_.size());
-  const BatchGather::Step rows = gather_.GatherStep(
-      round, layout, columns,
-      [&](TicketNumber ticket) -> const BatchPart& { return Held<ImportRequest>(ticket).batch; },
-      [&](TicketNumber ticket) { return Held<ImportRequest>(ticket).records.span(); });
-
-  const Status prepared = PrepareAndInsert(table, rows.batch);
+  const BatchView batch = gather_.Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
+    return Held<ImportRequest>(ticket).batch;
+  });
+  const Status prepared = PrepareAndInsert(table, batch);
   if (prepared.ok()) {
-    table.shard->Assign(rows.gradients, columns);
+    table.shard->Assign(gather_.GatherBagValues(
+                            round, layout, columns,
+                            [&](TicketNumber ticket) { return Held<ImportRequest>(ticket).records.span(); }),
+                        columns);
     table.steps = std::max(table.steps, round.table_steps);
   }
   AnswerMine<ImportRequest>(round, [&](ImportRequest& request) { request.done(prepared); });

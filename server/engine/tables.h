@@ -23,11 +23,18 @@ struct TableInfo {
   TableOptions options;
 };
 
+// Lookups and steps of several ranks, by how their bags travelled (bag_travel.h).
+struct TravelledRounds {
+  std::uint64_t all_bags = 0;
+  std::uint64_t owned_bags = 0;
+};
+
 struct Table {
   TableInfo info;
   std::unique_ptr<Shard> shard;
   std::uint64_t steps = 0;  // optimizer steps applied
   float learning_rate = 0;  // the options', or what was set since
+  TravelledRounds rounds = {};
 };
 
 class Tables {

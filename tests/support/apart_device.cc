@@ -42,6 +42,16 @@ class ApartShard final : public Shard {
   void Update(const float* gradients, const StepScalars& scalars) override {
     Now().Update(gradients, scalars);
   }
+  void PlanTraffic(std::span<const std::size_t> bags_of) override { Now().PlanTraffic(bags_of); }
+  const BagTraffic& Traffic() override { return Now().Traffic(); }
+  void PoolToSend(float* partial) override { Now().PoolToSend(partial); }
+  void AddReceived(const float* received, float* sums) override { Now().AddReceived(received, sums); }
+  void GradientsToSend(const float* gradients, float* sent) override {
+    Now().GradientsToSend(gradients, sent);
+  }
+  void UpdateFromReceived(const float* received, const StepScalars& scalars) override {
+    Now().UpdateFromReceived(received, scalars);
+  }
   void Assign(const float* values, std::uint32_t columns) override { Now().Assign(values, columns); }
   Status PrepareErase() override { return Now().PrepareErase(); }
   std::uint64_t Erase() override { return Now().Erase(); }

@@ -1,0 +1,104 @@
+#include "server/engine/bag_travel.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace slotwise {
+namespace {
+
+std::vector<std::size_t> Times(std::span<const std::size_t> counts, std::size_t factor) {
+  std::vector<std::size_t> products(counts.begin(), counts.end());
+  for (std::size_t& product : products) product *= factor;
+  return products;
+}
+
+std::size_t Sum(std::span<const std::size_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+// What one of these shares bought is not worth the planning that the other way does without.
+constexpr double kWorthIt = 0.9;
+
+}  // namespace
+
+std::size_t TravellingBags::bags() const { return Sum(bags_of); }
+
+double ShareOwned(std::size_t bags, std::size_t keys, int ranks) {
+  if (bags == 0) return 0;
+  return 1 - std::pow(1 - 1.0 / ranks, static_cast<double>(keys) / static_cast<double>(bags));
+}
+
+BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange)
+    : device_(device), collective_(collective), exchange_(exchange), sent_(device), received_(device) {}
+
+Way BagTravel::Choose(const TravellingBags& bags) const {
+  const auto ranks = bags.bags_of.size();
+  const bool can_be_planned =
+      ranks <= Shard::kMostRanksOfTraffic &&
+      ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
+  if (!can_be_planned) return Way::kAllBags;
+  const double all = costs_.reduce_scatter + costs_.all_gather;
+  const double owned =
+      2 * (costs_.all_to_all + costs_.copy) * ShareOwned(bags.bags(), bags.keys, collective_.size());
+  return owned < kWorthIt * all ? Way::kOwnedBags : Way::kAllBags;
+}
+
+void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, float* pooled) {
+  float* const sent = sent_.Reserve(bags.bags() * bags.dim);
+  if (way == Way::kAllBags) {
+    shard.Pool(sent);
+    return exchange_.ReduceScatter(Times(bags.bags_of, bags.dim), sent, pooled);
+  }
+  shard.PlanTraffic(bags.bags_of);
+  shard.PoolToSend(sent);
+  const BagTraffic& traffic = shard.Traffic();  // found out while bags are pooled
+  float* const received = received_.Reserve(Sum(traffic.received) * bags.dim);
+  exchange_.AllToAll(Times(traffic.owned, bags.dim), sent, Times(traffic.received, bags.dim), received);
+  shard.AddReceived(received, pooled);
+}
+
+void BagTravel::Update(Shard& shard, const TravellingBags& bags, const float* mine,
+                       const StepScalars& scalars) {
+  shard.PlanTraffic(bags.bags_of);
+  const BagTraffic& traffic = shard.Traffic();
+  float* const sent = sent_.Reserve(Sum(traffic.received) * bags.dim);
+  float* const received = received_.Reserve(Sum(traffic.owned) * bags.dim);
+  shard.GradientsToSend(mine, sent);
+  exchange_.AllToAll(Times(traffic.received, bags.dim), sent, Times(traffic.owned, bags.dim), received);
+  shard.UpdateFromReceived(received, scalars);
+}
+
+// Each operation once to connect the ranks, then as often as gives a time worth trusting.
+void BagTravel::Measure() {
+  if (collective_.size() == 1) return;
+  using Clock = std::chrono::steady_clock;
+  constexpr int kRepeats = 3;
+  const std::size_t bytes = device_.SharesHostMemory() ? std::size_t{1} << 20 : std::size_t{32} << 20;
+  const auto ranks = static_cast<std::size_t>(collective_.size());
+  const std::size_t block = bytes / sizeof(float) / ranks;
+  const std::vector<std::size_t> sizes(ranks, block);
+  float* const from = sent_.Reserve(block * ranks);
+  float* const to = received_.Reserve(block * ranks);
+
+  const auto cost = [&](auto operation) {
+    operation();
+    device_.Wait();
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < kRepeats; ++i) operation();
+    device_.Wait();
+    const std::chrono::duration<double, std::nano> time = Clock::now() - begin;
+    std::array<std::uint64_t, 1> of_all{static_cast<std::uint64_t>(time.count())};
+    collective_.AllReduceSum(of_all);
+    return static_cast<double>(of_all[0]) * 1e-9 / static_cast<double>(ranks * kRepeats * bytes);
+  };
+  costs_.reduce_scatter = cost([&] { exchange_.ReduceScatter(sizes, from, to); });
+  costs_.all_gather = cost([&] { exchange_.AllGatherBlocks(Times(sizes, sizeof(float)), to); });
+  costs_.all_to_all = cost([&] { exchange_.AllToAll(sizes, from, sizes, to); });
+  costs_.copy = cost([&] { device_.Copy(to, from, block * ranks * sizeof(float)); });
+}
+
+}  // namespace slotwise
