@@ -21,6 +21,8 @@ class PreferNumaNode {
 
  private:
   static constexpr unsigned long kMostNodes = 1024;
+  static constexpr unsigned long kMaxNode =
+      kMostNodes + 1;  // of these calls, which take one more than they use
   static constexpr unsigned long kWordBits = 8 * sizeof(unsigned long);
 
   bool changed_ = false;

@@ -190,7 +190,8 @@ TEST_P(AnExchange, TakesItsPlaceInTheOrderOfTheDevicesWork) {
     device_->Copy(values, a.data(), all * sizeof(float));
     device_->Wait();
     for (std::size_t i = 0; i < all; ++i) {
-      ASSERT_EQ(values[i], static_cast<float>(ranks() * (i / kSize + 1))) << i;
+      const std::size_t block = i / kSize;
+      ASSERT_EQ(values[i], static_cast<float>(ranks() * (block + 1))) << i;
     }
     std::fill_n(values, all, static_cast<float>(me() + 1));
   }
