@@ -53,56 +53,59 @@ struct Measure {
 }  // namespace backend_probe
 
 template <class B>
-concept Backend =
-    requires(typename B::Queue& queue, typename B::template Scratch<float>& scratch,
-             typename B::template Growing<float>& growing, typename B::HostCopy& host_copy,
-             PairBuffers& pairs, const Key* keys, Key* kept, std::uint32_t* indices,
-             const std::uint32_t* counts, std::uint64_t* word, std::size_t n, std::uint32_t n32) {
-      // Scratch<T>: an array whose contents need not survive; Reserve(queue, n) makes it at least n long and gives it.
-      { scratch.Reserve(queue, n) } -> std::same_as<float*>;
+concept Backend = requires(typename B::Queue& queue, typename B::template Scratch<float>& scratch,
+                           typename B::template Growing<float>& growing, typename B::HostCopy& host_copy,
+                           PairBuffers& pairs, const Key* keys, Key* kept, std::uint32_t* indices,
+                           const std::uint32_t* counts, std::uint64_t* word, std::size_t n,
+                           std::uint32_t n32) {
+  // Scratch<T>: an array whose contents need not survive; Reserve(queue, n) makes it at least n long and gives it.
+  { scratch.Reserve(queue, n) } -> std::same_as<float*>;
 
-      // Growing<T>(queue, limit): an array that keeps its contents as it grows, up to `limit` elements.
-      // Grow(n) throws std::bad_alloc, and then it is as it was. New elements are uninitialised.
-      { growing.Grow(n) };
-      { growing.data() } -> std::same_as<float*>;
-      { growing.size() } -> std::same_as<std::size_t>;
+  // Growing<T>(queue, limit): an array that keeps its contents as it grows, up to `limit` elements.
+  // Grow(n) makes it at least n long; it throws std::bad_alloc, and then it is as it was. New elements are
+  // uninitialised. Ahead(n) is how long it had better be when n are needed now, and more later.
+  { growing.Grow(n) };
+  { growing.Ahead(n) } -> std::same_as<std::size_t>;
+  { growing.data() } -> std::same_as<float*>;
+  { growing.size() } -> std::same_as<std::size_t>;
 
-      // f(i) for every i in [0, n), in any order, all at once.
-      B::ForEach(queue, n, backend_probe::Each{});
-      // outcome = f(i) likewise; where that is true, f.Number(i, outcome, number), with a number of its own: they count up
-      // from *counter, in no order, and *counter grows by as many.
-      B::ForEachNumbered(queue, n32, indices, backend_probe::Numbered{});
-      // f(tile, i) for every i, by tiles that suit rows of `dim` elements.
-      B::ForEachTile(queue, n32, n32, backend_probe::EachTile{});
-      // f(tile, begin, end) for short runs that together are [0, n). A body that prefetches is asked for single indices.
-      B::ForEachRun(queue, n32, n32, backend_probe::EachRun{});
+  // f(i) for every i in [0, n), in any order, all at once.
+  B::ForEach(queue, n, backend_probe::Each{});
+  // outcome = f(i) likewise; where that is true, f.Number(i, outcome, number), with a number of its own: they count up
+  // from *counter, in no order, and *counter grows by as many.
+  B::ForEachNumbered(queue, n32, indices, backend_probe::Numbered{});
+  // f(tile, i) for every i, by tiles that suit rows of `dim` elements.
+  B::ForEachTile(queue, n32, n32, backend_probe::EachTile{});
+  // f(tile, begin, end) for short runs that together are [0, n). A body that prefetches is asked for single
+  // indices; one that holds more than one row in registers says how many: kRowsHeld.
+  B::ForEachRun(queue, n32, n32, backend_probe::EachRun{});
 
-      // out[i] = in[0] + ... + in[i - 1] for i in [0, n]. `out` may be `in`. REQUIRES: both have room for n + 1.
-      B::ExclusiveScan(queue, counts, n32, indices);
-      // The keys of [0, n) that `keep` accepts, in order; *count becomes how many. REQUIRES: here and below, room for n.
-      B::SelectKeys(queue, keys, n32, kept, indices, backend_probe::KeepKey{});
-      // The indices in [0, n) that `keep` accepts likewise.
-      B::SelectIndices(queue, n32, indices, indices, backend_probe::Keep{});
-      // Sorts n pairs by the low `bits` bits of their keys, stably. Throws std::bad_alloc.
-      B::SortPairs(queue, pairs, n32, n32);
-      // Σ f(i) over [0, n). Waits.
-      { B::Sum(queue, n, backend_probe::Measure{}) } -> std::same_as<DigestSums>;
+  // out[i] = in[0] + ... + in[i - 1] for i in [0, n]. `out` may be `in`. REQUIRES: both have room for n + 1.
+  B::ExclusiveScan(queue, counts, n32, indices);
+  // The keys of [0, n) that `keep` accepts, in order; *count becomes how many. REQUIRES: here and below, room for n.
+  B::SelectKeys(queue, keys, n32, kept, indices, backend_probe::KeepKey{});
+  // The indices in [0, n) that `keep` accepts likewise.
+  B::SelectIndices(queue, n32, indices, indices, backend_probe::Keep{});
+  // Sorts n pairs by the low `bits` bits of their keys, stably. Throws std::bad_alloc.
+  B::SortPairs(queue, pairs, n32, n32);
+  // Σ f(i) over [0, n). Waits.
+  { B::Sum(queue, n, backend_probe::Measure{}) } -> std::same_as<DigestSums>;
 
-      // One value to and from device memory. Get waits.
-      { B::Get(queue, counts) } -> std::same_as<std::uint32_t>;
-      B::Put(queue, indices, n32);
-      // HostCopy: values on their way to the host. Start(queue, from, n) begins to bring n of them, Wait() waits for those.
-      host_copy.Start(queue, counts, n);
-      { host_copy.Wait() } -> std::same_as<std::span<const std::uint32_t>>;
-      // n values from and to host memory; return when they have arrived.
-      B::CopyIn(queue, kept, keys, n);
-      B::CopyOut(queue, kept, keys, n);
+  // One value to and from device memory. Get waits.
+  { B::Get(queue, counts) } -> std::same_as<std::uint32_t>;
+  B::Put(queue, indices, n32);
+  // HostCopy: values on their way to the host. Start(queue, from, n) begins to bring n of them, Wait() waits for those.
+  host_copy.Start(queue, counts, n);
+  { host_copy.Wait() } -> std::same_as<std::span<const std::uint32_t>>;
+  // n values from and to host memory; return when they have arrived.
+  B::CopyIn(queue, kept, keys, n);
+  B::CopyOut(queue, kept, keys, n);
 
-      // Usable inside launches. Load and Store are relaxed; CompareExchange returns the value before.
-      { B::Atomics::Load(word) } -> std::same_as<std::uint64_t>;
-      B::Atomics::Store(word, std::uint64_t{});
-      { B::Atomics::CompareExchange(word, std::uint64_t{}, std::uint64_t{}) } -> std::same_as<std::uint64_t>;
-    };
+  // Usable inside launches. Load and Store are relaxed; CompareExchange returns the value before.
+  { B::Atomics::Load(word) } -> std::same_as<std::uint64_t>;
+  B::Atomics::Store(word, std::uint64_t{});
+  { B::Atomics::CompareExchange(word, std::uint64_t{}, std::uint64_t{}) } -> std::same_as<std::uint64_t>;
+};
 
 }  // namespace slotwise
 

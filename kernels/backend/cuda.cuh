@@ -173,7 +173,7 @@ struct CudaBackend {
   template <class F>
   static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
     if (n == 0) return;
-    WithTile(dim, [&]<class Tile>(Tile) {
+    WithTile<1>(dim, [&]<class Tile>(Tile) {
       ForEachTileKernel<Tile><<<Blocks(std::uint64_t{n} * Tile::kLanes), kThreads, 0, queue.stream()>>>(n, f);
     });
     SLOTWISE_CUDA_TRY(cudaGetLastError());
@@ -183,7 +183,7 @@ struct CudaBackend {
   template <class F>
   static void ForEachRun(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
     if (n == 0) return;
-    WithTile(dim, [&]<class Tile>(Tile) {
+    WithTile<RowsHeld<F>()>(dim, [&]<class Tile>(Tile) {
       constexpr std::uint32_t kRun = Tile::kLanes < 8 ? Tile::kLanes : 8;
       const std::uint64_t threads = (std::uint64_t{n} + kRun - 1) / kRun * Tile::kLanes;
       const bool many = threads >= kThreadsOfDevice;
@@ -265,16 +265,26 @@ struct CudaBackend {
   }
 
  private:
-  // About twice as many as a large device runs at once.
-  static constexpr std::uint64_t kThreadsOfDevice = std::uint64_t{1} << 18;
+  // About as many as a large device runs at once, if each has as many registers as pooling takes.
+  static constexpr std::uint64_t kThreadsOfDevice = std::uint64_t{1} << 16;
 
   static std::uint32_t Blocks(std::uint64_t threads) {
     return static_cast<std::uint32_t>((threads + kThreads - 1) / kThreads);
   }
 
+  // How many rows a body holds in registers at once: a tile of more lanes then holds less of each.
+  template <class F>
+  static constexpr std::uint32_t RowsHeld() {
+    if constexpr (requires { F::kRowsHeld; }) {
+      return F::kRowsHeld;
+    } else {
+      return 1;
+    }
+  }
+
   // Rows of whole Float4s are loaded by them, a long one by 8 lanes in several pieces each, so that a warp has four rows
   // under way. REQUIRES: rows, gradients and outputs are aligned to 16 bytes then.
-  template <class Launch>
+  template <std::uint32_t kRowsHeld, class Launch>
   static void WithTile(std::uint32_t dim, Launch launch) {
     using body::Float4;
     if (dim % 4 != 0) {
@@ -283,8 +293,13 @@ struct CudaBackend {
     if (dim <= 4) return launch(CudaTile<1, Float4, 1>{});
     if (dim <= 16) return launch(CudaTile<4, Float4, 1>{});
     if (dim <= 32) return launch(CudaTile<8, Float4, 1>{});
-    if (dim <= 64) return launch(CudaTile<8, Float4, 2>{});
-    return launch(CudaTile<8, Float4, 4>{});
+    if constexpr (kRowsHeld == 1) {
+      return dim <= 64 ? launch(CudaTile<8, Float4, 2>{}) : launch(CudaTile<8, Float4, 4>{});
+    } else if constexpr (kRowsHeld == 2) {
+      return dim <= 64 ? launch(CudaTile<16, Float4, 1>{}) : launch(CudaTile<16, Float4, 2>{});
+    } else {
+      return dim <= 64 ? launch(CudaTile<16, Float4, 1>{}) : launch(CudaTile<32, Float4, 1>{});
+    }
   }
 
   // CUB's way: ask for the size, then run.

@@ -174,6 +174,8 @@ struct UpdateShortRows {
   RowsRef table;
   UpdateRule<Optimizer> rule;
 
+  static constexpr std::uint32_t kRowsHeld = 1 + Optimizer::kStates;
+
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t first, std::uint32_t last) const {
     for (; first < last; first += Tile::kLanes) {

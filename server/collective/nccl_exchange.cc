@@ -131,10 +131,7 @@ class NcclExchange final : public Exchange {
                 std::span<const std::size_t> from_sizes, float* received) override {
     Run("AllToAll", Sum(to_sizes) * sizeof(float), [&] {
       for (std::size_t r = 0; r < ranks_; send += to_sizes[r], received += from_sizes[r], ++r) {
-        if (r == me_) {
-          device_.Copy(received, send, to_sizes[r] * sizeof(float));
-          continue;
-        }
+        // To itself as well: NCCL copies beside what the links carry.
         Send(send, to_sizes[r] * sizeof(float), r);
         Receive(received, from_sizes[r] * sizeof(float), r);
       }
