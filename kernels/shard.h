@@ -118,7 +118,7 @@ class Shard {
   // values. Cannot fail: Prepare made the room.
   virtual void Insert() = 0;
 
-  // REQUIRES: a prepared batch. Writes, for every bag of it, the sum of the rows (times weights) of this rank's keys in
+  // REQUIRES: a prepared batch, inserted if it was prepared with `insert`. Writes, for every bag of it, the sum of the rows (times weights) of this rank's keys in
   // key order: float[bags][dim] in device memory, zeros where a bag has no key here.
   virtual void Pool(float* partial) = 0;
 

@@ -82,15 +82,15 @@ class Table {
     new_rows_.Reserve(queue, n);
   }
 
-  // Gives each distinct key of keys[absent[0 .. n)] a row, and writes the rows of all of them.
-  // REQUIRES: HasRoomFor the distinct ones; ReserveAdd(n); none of them has a row.
-  void Add(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n, RowIndex* rows) {
+  // Gives each distinct one of the n chosen keys a row if it has none, and writes the rows of all of them. Returns how
+  // many it gave. REQUIRES: HasRoomFor those; ReserveAdd(n).
+  std::uint32_t Add(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n, RowIndex* rows) {
     const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
     B::Put(queue, counter_.data(), 0);
     B::ForEachNumbered(queue, n, counter_.data(),
-                       body::AddKeys<Atomics>{slots_, keys, absent, supply, lost_.data(), rows,
+                       body::AddKeys<Atomics>{slots_, keys, chosen, supply, lost_.data(), rows,
                                               new_keys_.data(), new_rows_.data()});
-    B::ForEach(queue, n, body::ReadRowsOfOthers{slots_, absent, lost_.data(), rows});
+    B::ForEach(queue, n, body::ReadRowsOfOthers{slots_, chosen, lost_.data(), rows});
     const std::uint32_t count = B::Get(queue, counter_.data());
     B::ForEachTile(queue, count, options_.dim,
                    body::WriteNewRows{values(), options_.initializer, initial_state(), new_keys_.data(),
@@ -99,6 +99,7 @@ class Table {
     erased_rows_ -= reused;
     rows_used_ += count - reused;
     slots_taken_ += count;  // at most: some may have revived a dead slot
+    return count;
   }
 
   // Room to remember the rows of n erased keys. Throws std::bad_alloc, and then nothing has changed.
@@ -202,7 +203,8 @@ struct Prepared {
   RowIndex* rows = nullptr;
   std::uint32_t bags = 0;
   std::uint32_t size = 0;    // keys
-  std::uint32_t absent = 0;  // of them, those without a row
+  std::uint32_t absent = 0;  // of them, those without a row; if they were not searched for, all
+  bool searched = false;
   bool traffic_is_planned = false;
 };
 
@@ -237,15 +239,20 @@ class ShardOn final : public Shard {
   }
 
   std::uint64_t ExactNewRows() override {
+    if (!prepared_.searched) Search();
     return prepared_.absent == 0
                ? 0
                : table_.CountDistinct(queue_, prepared_.keys, absent_.data(), prepared_.absent);
   }
 
   void Insert() override {
-    if (prepared_.absent == 0) return;
-    table_.Add(queue_, prepared_.keys, absent_.data(), prepared_.absent, prepared_.rows);
+    std::uint32_t added = 0;
+    if (prepared_.absent > 0) {
+      const body::Chosen absent{prepared_.searched ? absent_.data() : nullptr};
+      added = table_.Add(queue_, prepared_.keys, absent, prepared_.absent, prepared_.rows);
+    }
     prepared_.absent = 0;
+    mostly_new_ = 2 * std::uint64_t{added} > prepared_.size;
   }
 
   void Pool(float* partial) override { PoolTo(partial, nullptr); }
@@ -427,12 +434,24 @@ class ShardOn final : public Shard {
 
   body::FindRows FindRows() { return {table_.slots(), prepared_.keys, prepared_.rows}; }
 
-  Result<NewRows> PrepareInsert() {
+  // Finds the keys' rows, and lists those without.
+  void Search() {
     std::uint32_t* count = absent_count_.Reserve(queue_, 1);
     B::Put(queue_, count, 0);
     B::ForEachNumbered(queue_, prepared_.size, count,
                        body::FindRowsAndAbsent{FindRows(), absent_.Reserve(queue_, prepared_.size)});
     prepared_.absent = B::Get(queue_, count);
+    prepared_.searched = true;
+  }
+
+  Result<NewRows> PrepareInsert() {
+    // Where most keys were new the last time, to search for them first is mostly in vain.
+    if (mostly_new_ && prepared_.size > 0 && table_.HasRoomFor(prepared_.size)) {
+      table_.ReserveAdd(queue_, prepared_.size);
+      prepared_.absent = prepared_.size;
+      return NewRows{prepared_.size, false};
+    }
+    Search();
     if (prepared_.absent == 0) return NewRows{0, true};
     table_.ReserveAdd(queue_, prepared_.absent);
     if (table_.HasRoomFor(prepared_.absent)) return NewRows{prepared_.absent, prepared_.absent == 1};
@@ -587,6 +606,7 @@ class ShardOn final : public Shard {
   Scratch<std::uint16_t> buckets_;
   Table<B> table_;
   Prepared<B> prepared_;
+  bool mostly_new_ = true;  // of the last batch that was inserted
 
   Scratch<std::uint32_t> selected_;  // one: how many the last selection kept
 

@@ -174,8 +174,8 @@ struct RowIsThere {
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return rows[i] != kNoRow; }
 };
 
-// Adding keys takes two launches. The first claims a slot for each of keys[absent[...]]; of equal keys one wins, and gets
-// a row. The others can read it in the next.
+// Adding keys takes two launches. The first claims a slot for each of keys[absent[...]], or finds it taken; of equal keys
+// one wins, and gets a row. The others can read it in the next.
 
 // Rows to hand out: those of erased keys first, the last erased first, then those never used.
 struct RowSupply {
@@ -188,11 +188,17 @@ struct RowSupply {
   }
 };
 
-// Where an absent key went, and whether it won the slot.
+// Where a key is, and whether it won the slot just now.
 struct ClaimedSlot {
   std::uint64_t slot;
   bool won;
   SLOTWISE_HD explicit operator bool() const { return won; }
+};
+
+// Which keys of a batch are meant: those with the listed numbers, or all.
+struct Chosen {
+  const std::uint32_t* listed;  // null: all
+  SLOTWISE_HD std::uint32_t operator[](std::uint32_t i) const { return listed == nullptr ? i : listed[i]; }
 };
 
 // No slot: the key won its own, and knows its row.
@@ -203,15 +209,15 @@ template <class Atomics>
 struct AddKeys {
   TableRef table;
   const Key* keys;
-  const std::uint32_t* absent;
+  Chosen chosen;
   RowSupply supply;
-  std::uint64_t* lost;  // [absent keys] the slot of those that did not win it
+  std::uint64_t* lost;  // [chosen keys] the slot of those that did not win it
   RowIndex* rows;       // [keys]
   Key* new_keys;        // [new rows]
   RowIndex* new_rows;   // [new rows]
 
   SLOTWISE_HD ClaimedSlot operator()(std::uint32_t i) const {
-    const auto claimed = table.template Claim<Atomics>(keys[absent[i]]);
+    const auto claimed = table.template Claim<Atomics>(keys[chosen[i]]);
     const bool won = claimed.added || table.template Revive<Atomics>(claimed.slot);
     lost[i] = won ? kNoSlot : claimed.slot;
     return {claimed.slot, won};
@@ -219,22 +225,22 @@ struct AddKeys {
   SLOTWISE_HD void Number(std::uint32_t i, ClaimedSlot claimed, std::uint32_t number) const {
     const RowIndex row = supply(number);
     table.slots[claimed.slot].row = Value(row);
-    rows[absent[i]] = row;
-    new_keys[number] = keys[absent[i]];
+    rows[chosen[i]] = row;
+    new_keys[number] = keys[chosen[i]];
     new_rows[number] = row;
   }
 
   static constexpr std::uint32_t kAhead = kProbesAhead;
-  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[absent[i]]); }
+  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[chosen[i]]); }
 };
 
 struct ReadRowsOfOthers {
   TableRef table;
-  const std::uint32_t* absent;
+  Chosen chosen;
   const std::uint64_t* lost;
   RowIndex* rows;
   SLOTWISE_HD void operator()(std::uint32_t i) const {
-    if (lost[i] != kNoSlot) rows[absent[i]] = table.RowAt(lost[i]);
+    if (lost[i] != kNoSlot) rows[chosen[i]] = table.RowAt(lost[i]);
   }
 };
 
