@@ -32,8 +32,8 @@ class Engine::Impl {
         operations_(device, collective, exchange, agenda_, tables_) {}
 
   void Run() {
-    operations_.Begin();
     device_.UseOnThisThread();
+    operations_.Begin();
     std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
     while (!agenda_.Finished()) {
       const Header mine = Announce();
