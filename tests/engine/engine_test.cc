@@ -293,6 +293,28 @@ TEST_P(EngineTest, AStepIsTheSumOfPartsThatComeInTheOrderOfTheRanks) {
       [&](std::uint32_t part) { return std::vector{static_cast<int>(part) * size() / int{kParts}}; });
 }
 
+TEST_P(EngineTest, ATableCountsItsRoundsByHowTheirBagsTravelled) {
+  const TableId table = ranks().Create(Ones());
+  const Bags bags{1, {1, 2}, {0, 1, 2}};
+  const std::vector<float> gradients(8, 0.25F);
+  if (me() == 0) {
+    for (std::uint64_t number = 1; number <= 3; ++number) {
+      ASSERT_TRUE(ranks().Lookup(table, bags).ok());
+      ASSERT_TRUE(ranks().Push(table, {5, number, 0, 1}, bags, gradients).ok());
+    }
+  }
+  Meet();
+  const TravelledRounds before = ranks().Summarize(table).rounds;
+  EXPECT_EQ(before.all_bags + before.owned_bags, size() == 1 ? 0U : 6U);
+  // Gradients of parts that come in another order than the ranks' are put in order by all ranks.
+  const auto part = static_cast<std::uint32_t>(size() - 1 - me());
+  ASSERT_TRUE(ranks().Push(table, {5, 4, part, static_cast<std::uint32_t>(size())}, bags, gradients).ok());
+  const TravelledRounds after = ranks().Summarize(table).rounds;
+  EXPECT_EQ(after.all_bags, before.all_bags + (size() == 1 ? 0 : 1));
+  EXPECT_EQ(after.owned_bags, before.owned_bags);
+  Meet();
+}
+
 TEST_P(EngineTest, ARepeatedStepIsAnsweredAndNotAppliedAgain) {
   const TableId table = ranks().Create(Ones());
   Meet();
