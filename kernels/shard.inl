@@ -143,10 +143,10 @@ class Table {
     return rows_used_ + (more - std::min<std::uint64_t>(more, erased_rows_));
   }
 
-  // So many that chains stay short, and end.
+  // So many that searches stay short, and end; and a line of them at least.
   std::uint64_t SlotsFor(std::uint64_t rows) const {
-    return std::bit_ceil(
-        static_cast<std::uint64_t>(std::ceil(static_cast<double>(rows) / options_.max_load)));
+    const double slots = std::ceil(static_cast<double>(rows) / options_.max_load);
+    return std::bit_ceil(std::max(static_cast<std::uint64_t>(slots), body::TableRef::kLeastSlots));
   }
 
   static body::TableRef FreeTable(Queue& queue, typename B::template Scratch<body::Slot>& memory,

@@ -104,7 +104,11 @@ Result<TableDescription> Client::DescribeTable(std::string_view table) {
   if (!options.ok()) return NotOfThisVersion(options.status());
   impl_->Remember(*options);
   TableDescription description{
-      .options = *options, .steps = reply.steps(), .learning_rate = reply.learning_rate(), .shards = {}};
+      .options = *options,
+      .steps = reply.steps(),
+      .learning_rate = reply.learning_rate(),
+      .shards = {},
+      .rounds = {.all_bags = reply.rounds().all_bags(), .owned_bags = reply.rounds().owned_bags()}};
   for (const auto& shard : reply.shards()) {
     description.shards.push_back({.rows = shard.rows(), .slots = shard.slots(), .bytes = shard.bytes()});
   }

@@ -28,7 +28,12 @@ std::string FloatText(float value) {
 // So that JSON says 0.05, not what that is as a double.
 double FloatJson(float value) { return std::stod(FloatText(value)); }
 
-std::string RowsText(std::uint64_t rows) { return CountText(rows) + (rows == 1 ? " row" : " rows"); }
+// "1 row", "2,000 rows".
+std::string Counted(std::uint64_t count, const char* noun) {
+  return CountText(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string RowsText(std::uint64_t rows) { return Counted(rows, "row"); }
 
 }  // namespace
 
@@ -89,12 +94,14 @@ Result<Answer> Drop(Client& client, const std::string& table, bool missing_ok) {
 Result<Answer> Describe(Client& client, const std::string& table) {
   const auto info = client.DescribeTable(table);
   if (!info.ok()) return info.status();
-  Answer answer{.json = {{"options", ToJson(info->options)},
-                         {"steps", info->steps},
-                         {"learning_rate", FloatJson(info->learning_rate)},
-                         {"rows", info->rows()},
-                         {"shards", ordered_json::array()}},
-                .text = {}};
+  Answer answer{
+      .json = {{"options", ToJson(info->options)},
+               {"steps", info->steps},
+               {"learning_rate", FloatJson(info->learning_rate)},
+               {"rows", info->rows()},
+               {"rounds", {{"all_bags", info->rounds.all_bags}, {"owned_bags", info->rounds.owned_bags}}},
+               {"shards", ordered_json::array()}},
+      .text = {}};
   TextTable shards({">RANK", ">ROWS", ">SLOTS", ">MEMORY"});
   for (const ShardDescription& shard : info->shards) {
     shards.Add({std::to_string(answer.json["shards"].size()), CountText(shard.rows), CountText(shard.slots),
@@ -105,8 +112,12 @@ Result<Answer> Describe(Client& client, const std::string& table) {
   answer.text = options.name.str() + ": dim " + std::to_string(options.dim) + ", slots " +
                 std::to_string(options.slots) + ", " + std::string(ToString(options.combiner)) + ", " +
                 std::string(ToString(options.optimizer.kind)) + "\n" + RowsText(info->rows()) + ", " +
-                CountText(info->steps) + " steps, learning rate " + FloatText(info->learning_rate) + "\n" +
-                shards.Text();
+                CountText(info->steps) + " steps, learning rate " + FloatText(info->learning_rate) + "\n";
+  if (info->shards.size() > 1) {
+    answer.text += "all bags travelled in " + Counted(info->rounds.all_bags, "round") +
+                   ", owned ones alone in " + Counted(info->rounds.owned_bags, "round") + "\n";
+  }
+  answer.text += shards.Text();
   return answer;
 }
 

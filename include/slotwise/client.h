@@ -65,11 +65,21 @@ struct ShardDescription {
   std::uint64_t bytes = 0;  // device memory in use
 };
 
+// Rounds since the table was made, by how bags travelled between ranks; zeros if there is one. A step is a round; lookups
+// that came at about the same time share one.
+struct RoundsDescription {
+  std::uint64_t all_bags = 0;    // every rank sent its part of every bag, or got every gradient
+  std::uint64_t owned_bags = 0;  // only what belongs to bags of which a rank owns keys
+
+  friend bool operator==(const RoundsDescription&, const RoundsDescription&) = default;
+};
+
 struct TableDescription {
   TableOptions options;
   std::uint64_t steps = 0;                    // optimizer steps applied
   float learning_rate = 0;                    // what the next step will use
   std::vector<ShardDescription> shards = {};  // in rank order
+  RoundsDescription rounds = {};
 
   std::uint64_t rows() const;
 };

@@ -30,6 +30,7 @@ struct Each {
   SLOTWISE_HD void operator()(std::uint64_t) const {}
 };
 struct Numbered {
+  static constexpr bool kNumbersMost = false;
   SLOTWISE_HD bool operator()(std::uint32_t) const { return true; }
   SLOTWISE_HD void Number(std::uint32_t, bool, std::uint32_t) const {}
 };
@@ -72,7 +73,7 @@ concept Backend = requires(typename B::Queue& queue, typename B::template Scratc
   // f(i) for every i in [0, n), in any order, all at once.
   B::ForEach(queue, n, backend_probe::Each{});
   // outcome = f(i) likewise; where that is true, f.Number(i, outcome, number), with a number of its own: they count up
-  // from *counter, in no order, and *counter grows by as many.
+  // from *counter, in no order, and *counter grows by as many. f.kNumbersMost says what to expect.
   B::ForEachNumbered(queue, n32, indices, backend_probe::Numbered{});
   // f(tile, i) for every i, by tiles that suit rows of `dim` elements.
   B::ForEachTile(queue, n32, n32, backend_probe::EachTile{});

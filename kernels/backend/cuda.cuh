@@ -73,10 +73,25 @@ __global__ void ForEachKernel(Index n, F f) {
   if (i < n) f(i);
 }
 
-// A block counts for itself first: one atomic for all its threads. It is small, because all of it waits for its slowest.
+// A warp takes numbers for all its threads that want one.
+template <class F>
+__global__ void ForEachSeldomNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const auto outcome = f(i);
+  if (!outcome) return;
+  const unsigned here = __activemask();
+  const unsigned before = __popc(here & ((1U << threadIdx.x % 32) - 1));
+  std::uint32_t first = 0;
+  if (before == 0) first = atomicAdd(counter, static_cast<unsigned>(__popc(here)));
+  f.Number(i, outcome, __shfl_sync(here, first, __ffs(static_cast<int>(here)) - 1) + before);
+}
+
+// Where most want one, a block takes them for all its threads: warps would wait for each other at the counter. The block
+// is small, because all of it waits for its slowest thread.
 inline constexpr std::uint32_t kNumberingThreads = 64;
 template <class F>
-__global__ void ForEachNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
+__global__ void ForEachOftenNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
   using Outcome = decltype(f(n));
   const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   Outcome outcome{};
@@ -85,18 +100,15 @@ __global__ void ForEachNumberedKernel(std::uint32_t n, std::uint32_t* counter, F
     outcome = f(i);
     wanted = static_cast<bool>(outcome);
   }
-  if (__syncthreads_or(wanted) == 0) return;
-
   __shared__ std::uint32_t first[kNumberingThreads / 32];
-  const unsigned lane = threadIdx.x % 32;
   const unsigned warp = threadIdx.x / 32;
   const unsigned in_warp = __ballot_sync(~0U, wanted);
-  if (lane == 0) first[warp] = static_cast<std::uint32_t>(__popc(in_warp));
+  if (threadIdx.x % 32 == 0) first[warp] = static_cast<std::uint32_t>(__popc(in_warp));
   __syncthreads();
   if (threadIdx.x == 0) {
     std::uint32_t total = 0;
     for (const std::uint32_t count : first) total += count;
-    std::uint32_t at = atomicAdd(counter, total);
+    std::uint32_t at = total == 0 ? 0 : atomicAdd(counter, total);
     for (std::uint32_t& place : first) {
       const std::uint32_t count = place;
       place = at;
@@ -104,7 +116,7 @@ __global__ void ForEachNumberedKernel(std::uint32_t n, std::uint32_t* counter, F
     }
   }
   __syncthreads();
-  if (wanted) f.Number(i, outcome, first[warp] + __popc(in_warp & ((1U << lane) - 1)));
+  if (wanted) f.Number(i, outcome, first[warp] + __popc(in_warp & ((1U << threadIdx.x % 32) - 1)));
 }
 
 template <class Tile, class F>
@@ -122,6 +134,12 @@ __global__ void ForEachRunKernel(std::uint32_t n, std::uint32_t run, F f) {
   const std::uint64_t last = first + run;
   f(Tile{}, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last < n ? last : n));
 }
+
+struct ItemOrZero {
+  const std::uint32_t* items;
+  std::uint32_t n;
+  SLOTWISE_HD std::uint32_t operator()(std::uint32_t i) const { return i < n ? items[i] : 0; }
+};
 
 struct AddDigestSums {
   SLOTWISE_HD DigestSums operator()(const DigestSums& a, const DigestSums& b) const {
@@ -165,8 +183,12 @@ struct CudaBackend {
   template <class F>
   static void ForEachNumbered(Queue& queue, std::uint32_t n, std::uint32_t* counter, F f) {
     if (n == 0) return;
-    ForEachNumberedKernel<<<(n - 1) / kNumberingThreads + 1, kNumberingThreads, 0, queue.stream()>>>(
-        n, counter, f);
+    if constexpr (F::kNumbersMost) {
+      const std::uint32_t blocks = (n - 1) / kNumberingThreads + 1;
+      ForEachOftenNumberedKernel<<<blocks, kNumberingThreads, 0, queue.stream()>>>(n, counter, f);
+    } else {
+      ForEachSeldomNumberedKernel<<<Blocks(n), kThreads, 0, queue.stream()>>>(n, counter, f);
+    }
     SLOTWISE_CUDA_TRY(cudaGetLastError());
   }
 
@@ -195,9 +217,11 @@ struct CudaBackend {
   }
 
   static void ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out) {
-    // One item more than asked for: its own value is not read into any result, its place receives the total.
+    // One item more than asked for, whose place receives the total.
+    const auto items =
+        thrust::make_transform_iterator(thrust::counting_iterator<std::uint32_t>(0), ItemOrZero{in, n});
     WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
-      return cub::DeviceScan::ExclusiveSum(memory, bytes, in, out, std::uint64_t{n} + 1, queue.stream());
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, items, out, std::uint64_t{n} + 1, queue.stream());
     });
   }
 

@@ -1,22 +1,23 @@
-// The hash table: 64-bit keys to rows, open addressing with linear probing, any number of threads at once.
+// The hash table: 64-bit keys to rows, open addressing with double hashing, any number of threads at once.
 //
 // A slot is {key, row}. A slot whose key is kFree is free; slots are only ever taken (a rehash copies into a new
-// table), so a search ends at the key or at the first free slot of its chain. Adding is one compare-and-swap of the
+// table), so a search ends at the key or at the first free slot that it looks at. Adding is one compare-and-swap of the
 // key; the one thread that wins it gives the slot its row. Nobody waits for that: who finds a slot with the key already
 // there remembers the slot, and reads its row in the next launch.
 //
-// A search begins at an even slot: two slots are what a GPU reads from memory at once (32 bytes), and with both of them
-// looked at first, most searches end there also in a full table (at 3 slots of 4 taken, 1.3 such pieces a key; from any
-// slot it would be 1.9). Slots are looked at by such pairs.
+// A search looks at slots by pairs, 32 bytes, which is what a GPU reads from memory at once; first at both pairs of one
+// cache line of four slots, then at lines that are an odd number of lines apart, which is another for other keys and in
+// the end leads to every line. At 3 slots of 4 taken, 1.2 lines and 1.5 pairs a key that is there; searching line after
+// line, where keys crowd, it would be 1.3 and 1.7, and far more for a key that is not there.
 //
 // Erasing leaves the key in its slot, with kNoRow for its row: the slot is dead. Adding the key again revives it (a
 // compare-and-swap of the row has one winner), and a rehash leaves dead slots behind.
 //
-// kFree is a legal key too. It never enters a chain: it has a slot of its own behind the last one, where kFree means
+// kFree is a legal key too. It is never searched for: it has a slot of its own behind the last one, where kFree means
 // free and kFreeKeyIsHere means taken.
 //
 // Loads while others add are atomic and relaxed; the end of a launch publishes everything it wrote.
-// REQUIRES: fewer keys than slots, so that every chain ends. The owner (shard.inl) sees to that before any launch.
+// REQUIRES: fewer keys than slots, so that every search ends. The owner (shard.inl) sees to that before any launch.
 #ifndef SLOTWISE_KERNELS_BODY_HASH_TABLE_H_
 #define SLOTWISE_KERNELS_BODY_HASH_TABLE_H_
 
@@ -41,13 +42,32 @@ inline constexpr std::uint64_t kFreeKeyIsHere = ~kFree;
 inline constexpr std::uint64_t kDead = Value(kNoRow);
 
 struct TableRef {
-  Slot* slots;         // [mask + 2]: the chains', then the slot of the key kFree
-  std::uint64_t mask;  // slots for chains - 1; their number is a power of two, and at least 2
+  static constexpr std::uint64_t kLeastSlots = 4;
+
+  Slot* slots;         // [mask + 2]: those for searches, then that of the key kFree
+  std::uint64_t mask;  // slots for searches - 1; their number is a power of two, and at least kLeastSlots
 
   SLOTWISE_HD std::uint64_t Slots() const { return mask + 2; }
-  SLOTWISE_HD std::uint64_t Begin(std::uint64_t key) const { return Mix64(key) & mask & ~std::uint64_t{1}; }
-  SLOTWISE_HD std::uint64_t Next(std::uint64_t slot) const { return (slot + 1) & mask; }
-  SLOTWISE_HD std::uint64_t NextPair(std::uint64_t slot) const { return (slot + 2) & mask; }
+
+  // The pairs of slots that a key's search looks at: `slot` and the one behind it.
+  struct Search {
+    std::uint64_t slot;
+    std::uint64_t mask;
+    std::uint64_t begin;
+    std::uint64_t step;  // from line to line
+
+    SLOTWISE_HD void Next() {
+      const bool line_is_done = ((slot ^ begin) & 2) != 0;
+      slot ^= 2;
+      if (line_is_done) slot = (slot + step) & mask;
+    }
+  };
+  SLOTWISE_HD Search SearchFor(std::uint64_t key) const {
+    constexpr std::uint64_t kSlotsOfLine = 4;
+    const std::uint64_t hash = Mix64(key);
+    const std::uint64_t begin = hash & mask & ~std::uint64_t{1};
+    return {begin, mask, begin, kSlotsOfLine * (hash >> 32 | 1)};
+  }
 
   // Taken, and its key was not erased.
   SLOTWISE_HD bool Live(std::uint64_t slot) const {
@@ -60,15 +80,15 @@ struct TableRef {
   }
 
   // Where the key's search begins: most end in that cache line.
-  void Prefetch(Key key) const { PrefetchBytes(&slots[Begin(Value(key))], sizeof(Slot)); }
+  void Prefetch(Key key) const { PrefetchBytes(&slots[SearchFor(Value(key)).slot], sizeof(Slot)); }
 
   // The key's row, or kNoRow. REQUIRES: nobody adds during the launch.
   SLOTWISE_HD RowIndex Find(Key key) const {
     const std::uint64_t wanted = Value(key);
     if (wanted == kFree) return Live(mask + 1) ? RowAt(mask + 1) : kNoRow;
-    for (std::uint64_t slot = Begin(wanted);; slot = NextPair(slot)) {
-      const Slot first = slots[slot];
-      const Slot second = slots[slot + 1];
+    for (Search at = SearchFor(wanted);; at.Next()) {
+      const Slot first = slots[at.slot];
+      const Slot second = slots[at.slot + 1];
       if (first.key == wanted) return RowIndex{static_cast<std::uint32_t>(first.row)};
       if (first.key == kFree) return kNoRow;
       if (second.key == wanted) return RowIndex{static_cast<std::uint32_t>(second.row)};
@@ -80,9 +100,11 @@ struct TableRef {
   SLOTWISE_HD std::uint64_t SlotOf(Key key) const {
     const std::uint64_t wanted = Value(key);
     if (wanted == kFree) return slots[mask + 1].key == kFree ? Slots() : mask + 1;
-    for (std::uint64_t slot = Begin(wanted);; slot = Next(slot)) {
-      if (slots[slot].key == wanted) return slot;
-      if (slots[slot].key == kFree) return Slots();
+    for (Search at = SearchFor(wanted);; at.Next()) {
+      for (std::uint64_t slot = at.slot; slot < at.slot + 2; ++slot) {
+        if (slots[slot].key == wanted) return slot;
+        if (slots[slot].key == kFree) return Slots();
+      }
     }
   }
 
@@ -103,7 +125,8 @@ struct TableRef {
   SLOTWISE_HD Claimed Claim(Key key) const {
     const std::uint64_t wanted = Value(key);
     if (wanted == kFree) return ClaimSlot<Atomics>(mask + 1, kFreeKeyIsHere);
-    for (std::uint64_t slot = Begin(wanted);; slot = NextPair(slot)) {
+    for (Search at = SearchFor(wanted);; at.Next()) {
+      const std::uint64_t slot = at.slot;
       const std::uint64_t first = Atomics::Load(&slots[slot].key);
       const std::uint64_t second = Atomics::Load(&slots[slot + 1].key);
       if (const Trial trial = Try<Atomics>(slot, first, wanted); trial != Trial::kTaken)
@@ -154,6 +177,7 @@ struct FindRows {
 
 // The same, and a list of the keys without a row, in no order. Numbered (backend/concept.h): the absent ones.
 struct FindRowsAndAbsent {
+  static constexpr bool kNumbersMost = false;
   FindRows find;
   std::uint32_t* absent;
 
@@ -207,6 +231,7 @@ inline constexpr std::uint64_t kNoSlot = ~std::uint64_t{0};
 // Numbered: the winners. The n-th gets the n-th row.
 template <class Atomics>
 struct AddKeys {
+  static constexpr bool kNumbersMost = true;
   TableRef table;
   const Key* keys;
   Chosen chosen;
@@ -247,6 +272,7 @@ struct ReadRowsOfOthers {
 // Erases keys[i]: its slot is dead, its row free to be handed out again. Numbered: keys that had a row, by that row.
 template <class Atomics>
 struct EraseKeys {
+  static constexpr bool kNumbersMost = false;
   struct Erased {
     std::uint64_t row;
     SLOTWISE_HD explicit operator bool() const { return row != kDead; }
@@ -290,6 +316,7 @@ struct KeyIsNotFree {
 // Counts the distinct keys among keys[absent[...]], as additions to a scratch table. Numbered: each key once.
 template <class Atomics>
 struct CountKeys {
+  static constexpr bool kNumbersMost = true;
   TableRef scratch;
   const Key* keys;
   const std::uint32_t* absent;

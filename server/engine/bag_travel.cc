@@ -23,25 +23,25 @@ std::size_t Sum(std::span<const std::size_t> counts) {
 
 std::size_t TravellingBags::bags() const { return Sum(bags_of); }
 
-double ShareOwned(std::size_t bags, std::size_t keys, int ranks) {
+double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks) {
   if (bags == 0) return 0;
-  return 1 - std::pow(1 - 1.0 / ranks, static_cast<double>(keys) / static_cast<double>(bags));
+  return 1 - std::pow(1 - 1.0 / static_cast<double>(ranks),
+                      static_cast<double>(keys) / static_cast<double>(bags));
 }
 
-BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange)
-    : device_(device), collective_(collective), exchange_(exchange), sent_(device), received_(device) {}
-
-Way BagTravel::Choose(const TravellingBags& bags) const {
-  const auto ranks = bags.bags_of.size();
+Way FasterWay(const TravellingBags& bags, const TravelCosts& costs) {
+  const std::size_t ranks = bags.bags_of.size();
   const bool can_be_planned =
       ranks <= Shard::kMostRanksOfTraffic &&
       ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
   if (!can_be_planned) return Way::kAllBags;
-  const double all = costs_.reduce_scatter + costs_.all_gather;
-  const double owned =
-      2 * (costs_.all_to_all + costs_.copy) * ShareOwned(bags.bags(), bags.keys, collective_.size());
+  const double all = costs.reduce_scatter + costs.all_gather;
+  const double owned = 2 * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, ranks);
   return owned < all ? Way::kOwnedBags : Way::kAllBags;
 }
+
+BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange)
+    : device_(device), collective_(collective), exchange_(exchange), sent_(device), received_(device) {}
 
 void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, float* pooled) {
   float* const sent = sent_.Reserve(bags.bags() * bags.dim);

@@ -41,7 +41,10 @@ struct TravelCosts {
 };
 
 // Of `bags` bags with `keys` keys, the share that one of `ranks` ranks owns a key of, if owners are drawn at random.
-double ShareOwned(std::size_t bags, std::size_t keys, int ranks);
+double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks);
+
+// The way that costs less; all bags if the others cannot be planned (Shard::PlanTraffic), or nothing is known of costs.
+Way FasterWay(const TravellingBags& bags, const TravelCosts& costs);
 
 class BagTravel {
  public:
@@ -51,8 +54,8 @@ class BagTravel {
   void Measure();
   const TravelCosts& costs() const { return costs_; }
 
-  // The faster way. Does not communicate.
-  Way Choose(const TravellingBags& bags) const;
+  // The faster way, by what was measured. Does not communicate.
+  Way Choose(const TravellingBags& bags) const { return FasterWay(bags, costs_); }
 
   // REQUIRES: `shard` has prepared the batch. `pooled` becomes this rank's bags' sums over all ranks, before the
   // combiner's division: float[bags_of[rank]][dim] in device memory.

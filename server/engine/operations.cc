@@ -1,5 +1,7 @@
 #include "server/engine/operations.h"
 
+#include <spdlog/spdlog.h>
+
 #include <array>
 #include <utility>
 #include <variant>
@@ -17,6 +19,17 @@ Operations::Operations(Device& device, Collective& collective, Exchange& exchang
       travel_(device, collective, exchange),
       pooled_(device),
       outputs_(device) {}
+
+void Operations::Begin() {
+  travel_.Measure();
+  if (collective_.size() == 1 || Value(collective_.rank()) != 0) return;
+  const TravelCosts& costs = travel_.costs();
+  const auto rate = [](double seconds_a_byte) { return 1e-9 / seconds_a_byte; };
+  spdlog::info(
+      "measured, in GB/s of all ranks' bags: reduce-scatter {:.3g}, all-gather {:.3g}, all-to-all {:.3g}, "
+      "a copy {:.3g}",
+      rate(costs.reduce_scatter), rate(costs.all_gather), rate(costs.all_to_all), rate(costs.copy));
+}
 
 void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(ticket, std::move(request)); }
 

@@ -28,8 +28,8 @@ class Operations {
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);
 
-  // Before the first round: measures how bags had better travel. Collective.
-  void Begin() { travel_.Measure(); }
+  // Before the first round: measures how bags had better travel, and rank 0 logs it. Collective.
+  void Begin();
 
   // Runs the round's operation.
   void Run(const Round& round);

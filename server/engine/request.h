@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/shard.h"
+#include "server/engine/tables.h"
 #include "slotwise/batch.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
@@ -126,6 +127,7 @@ struct TableSummary {
   float learning_rate = 0;         // of the next step
   DigestSums digest;               // zeros unless asked for
   std::vector<ShardUsage> shards;  // in rank order
+  TravelledRounds rounds;
 };
 
 struct SummarizeRequest {

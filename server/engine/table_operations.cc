@@ -65,6 +65,7 @@ void Operations::Summarize(const Round& round, Table& table) {
   optimizer.learning_rate = table.learning_rate;
   summary.learning_rate = LearningRateOfStep(optimizer, table.steps + 1);
   summary.shards = Everyones(collective_, table.shard->Usage());
+  summary.rounds = table.rounds;
   if (round.with_digest) {
     const DigestSums mine = table.shard->Digest();
     std::array<std::uint64_t, 2> sums{mine.low, mine.high};

@@ -23,7 +23,7 @@ struct TableInfo {
   TableOptions options;
 };
 
-// Lookups and steps of several ranks, by how their bags travelled (bag_travel.h).
+// Rounds of lookups, and steps, by how their bags travelled (bag_travel.h); none are counted on one rank.
 struct TravelledRounds {
   std::uint64_t all_bags = 0;
   std::uint64_t owned_bags = 0;

@@ -119,6 +119,8 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
         info.set_slots(shard.slots);
         info.set_bytes(shard.bytes);
       }
+      reply->mutable_rounds()->set_all_bags(summary->rounds.all_bags);
+      reply->mutable_rounds()->set_owned_bags(summary->rounds.owned_bags);
     });
   };
   engine_.Submit(SummarizeRequest{.table = table->id, .with_digest = false, .done = std::move(done)});

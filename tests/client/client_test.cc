@@ -80,6 +80,7 @@ TEST_F(ClientTest, MakesDescribesAndDropsTables) {
   EXPECT_EQ(description->options, Ads());
   EXPECT_EQ(description->rows(), 0u);
   EXPECT_EQ(description->shards.size(), 1u);
+  EXPECT_EQ(description->rounds, RoundsDescription{}) << "nothing travels on one rank";
 
   EXPECT_TRUE(client_->DropTable("ads").ok());
   EXPECT_EQ(client_->DropTable("ads").code(), StatusCode::kNotFound);

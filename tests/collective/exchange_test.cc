@@ -12,19 +12,11 @@
 #include <vector>
 
 #include "server/collective/nccl.h"
-#include "tests/support/apart_device.h"
 #include "tests/support/device_array.h"
+#include "tests/support/device_kinds.h"
 
 namespace slotwise::test {
 namespace {
-
-// The device that a rank of a server would take; null if there is no GPU.
-std::unique_ptr<Device> CudaDeviceOf(const Collective& collective) {
-  if (CudaDeviceCount() == 0) return nullptr;
-  return std::move(*MakeCudaDevice(collective.local_rank() % CudaDeviceCount()));
-}
-std::unique_ptr<Device> CpuDevice(const Collective&) { return MakeCpuDevice(1); }
-std::unique_ptr<Device> ApartDevice(const Collective&) { return MakeApartDevice(); }
 
 std::unique_ptr<Exchange> Nccl(Device& device, Collective& collective, bool deterministic) {
   std::array<std::uint64_t, 1> cannot{OfferOf(device).version == 0 || CudaDeviceCount() < collective.size()};
@@ -35,19 +27,18 @@ std::unique_ptr<Exchange> Nccl(Device& device, Collective& collective, bool dete
 struct Way {
   const char* name;
   bool in_rank_order;
-  std::function<std::unique_ptr<Device>(const Collective&)> device;         // null: this machine has none
+  DeviceKind device;
   std::function<std::unique_ptr<Exchange>(Device&, Collective&)> exchange;  // null: it cannot
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
 const std::vector<Way> kWays{
-    {"Mpi", true, CpuDevice, MakeMpiExchange},
-    {"MpiFromAnotherMemory", true, ApartDevice, MakeMpiExchange},
-    {"MpiFromGpus", true, CudaDeviceOf, MakeMpiExchange},
-    {"Nccl", false, CudaDeviceOf, [](Device& device, Collective& c) { return Nccl(device, c, false); }},
-    {"NcclInRankOrder", true, CudaDeviceOf,
-     [](Device& device, Collective& c) { return Nccl(device, c, true); }},
-    {"TheOneChosen", true, CpuDevice,
+    {"Mpi", true, kCpu, MakeMpiExchange},
+    {"MpiFromAnotherMemory", true, kApart, MakeMpiExchange},
+    {"MpiFromGpus", true, kCuda, MakeMpiExchange},
+    {"Nccl", false, kCuda, [](Device& device, Collective& c) { return Nccl(device, c, false); }},
+    {"NcclInRankOrder", true, kCuda, [](Device& device, Collective& c) { return Nccl(device, c, true); }},
+    {"TheOneChosen", true, kCpu,
      [](Device& device, Collective& c) { return std::move(*MakeExchange(device, c)); }},
 };
 
@@ -56,7 +47,7 @@ using Sizes = std::vector<std::size_t>;
 class AnExchange : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
-    device_ = GetParam().device(*collective_);
+    device_ = GetParam().device.make(collective_->local_rank());
     if (!device_) GTEST_SKIP() << "this machine has no GPU";
     exchange_ = GetParam().exchange(*device_, *collective_);
     if (!exchange_) GTEST_SKIP() << "NCCL is not here, or has not a GPU for each rank";
@@ -210,7 +201,7 @@ TEST_F(ChoosingAnExchange, CpusUseMpi) {
 }
 
 TEST_F(ChoosingAnExchange, GpusUseNcclWhereEachRankHasOneToItself) {
-  const auto device = CudaDeviceOf(*collective_);
+  const auto device = kCuda.make(collective_->local_rank());
   if (!device) GTEST_SKIP() << "this machine has no GPU";
   const auto exchange = MakeExchange(*device, *collective_);
   ASSERT_TRUE(exchange.ok()) << exchange.status().message();

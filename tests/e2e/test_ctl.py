@@ -45,6 +45,7 @@ def test_a_tables_life(cluster: Cluster, tmp_path: Path) -> None:
 
     described = ctl(cluster, "describe", "life")
     assert described["rows"] == 0 and len(described["shards"]) == len(cluster.ranks)
+    assert described["rounds"] == {"all_bags": 0, "owned_bags": 0}
     digest = ctl(cluster, "digest", "life")
     assert (digest["digest"], digest["rows"], digest["steps"]) == cluster.digest("life")
 
@@ -77,6 +78,19 @@ def test_text_is_for_people(cluster: Cluster) -> None:
         arguments = [command] if command == "status" else [command, name]
         done = run(*arguments, "--server", address)
         assert done.returncode == 0 and done.stdout.endswith("\n"), done.stderr
+
+
+def test_describe_counts_rounds_by_how_bags_travelled(cluster: Cluster) -> None:
+    name, address = cluster.create(dim=8), cluster.ranks[0].address
+    cluster.lookup(name, range(4), 4)
+    with slotwise.connect(address) as ps:
+        rounds = ps.describe_table(name).rounds
+    counted = {"all_bags": rounds.all_bags, "owned_bags": rounds.owned_bags}
+    assert sum(counted.values()) == (1 if len(cluster.ranks) > 1 else 0)
+    assert ctl(cluster, "describe", name)["rounds"] == counted
+    words = [f"{count} round{'' if count == 1 else 's'}" for count in counted.values()]
+    line = "all bags travelled in {}, owned ones alone in {}\n".format(*words)
+    assert (line in run("describe", name, "--server", address).stdout) == (len(cluster.ranks) > 1)
 
 
 def test_exit_codes_tell_usage_from_refusal() -> None:

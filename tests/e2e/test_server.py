@@ -40,6 +40,14 @@ def test_topology_names_every_rank_on_every_rank(cluster: Cluster) -> None:
         assert reply.version == run_server("--version").stdout.split()[-1]
 
 
+def test_rank_0_of_several_says_once_how_batches_travel_and_how_fast(cluster: Cluster) -> None:
+    beginnings = ("ranks exchange batches by MPI", "measured, in GB/s of all ranks' bags: reduce-scatter ")
+    for rank in range(len(cluster.ranks)):
+        for beginning in beginnings:
+            said = [line for line in cluster.messages(rank) if line.startswith(beginning)]
+            assert len(said) == (1 if rank == 0 and len(cluster.ranks) > 1 else 0)
+
+
 def cpu_seconds(pid: int) -> float:
     """What a process has used so far, in user and kernel mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -41,6 +41,30 @@ def test_created_table_is_there_on_every_rank_with_its_defaults(cluster: Cluster
         assert [shard.rows for shard in described.shards] == [0] * len(cluster.ranks)
 
 
+def test_rounds_are_counted_by_how_bags_travelled(cluster: Cluster) -> None:
+    table, ranks = cluster.create(), len(cluster.ranks)
+    describe = cluster.protocol.DescribeTableRequest(table=table)
+
+    def rounds() -> tuple[int, int]:
+        """Of all bags, and of owned ones: the same on every rank."""
+        told = [rank.admin.DescribeTable(describe, timeout=CALL_TIMEOUT).rounds for rank in cluster.ranks]
+        assert all(each == told[0] for each in told)
+        return told[0].all_bags, told[0].owned_bags
+
+    for turn in range(3):
+        cluster.lookup(table, range(10), 10, rank=turn % ranks)
+    all_bags, owned_bags = rounds()
+    assert all_bags + owned_bags == (3 if ranks > 1 else 0)
+    # The gradients of parts that come against the order of the ranks go to every rank.
+    calls = []
+    for part in range(ranks):
+        step = {"session": 1, "number": 1, "part": part, "parts": ranks}
+        push = cluster.push_request(table, [part], np.ones((1, 4)), step)
+        calls.append(cluster.rank(ranks - 1 - part).embedding.Push.future(push, timeout=CALL_TIMEOUT))
+    assert [call.result().table_step for call in calls] == [1] * ranks
+    assert rounds() == (all_bags + (1 if ranks > 1 else 0), owned_bags)
+
+
 def test_creating_it_again_changes_nothing(cluster: Cluster) -> None:
     options = cluster.options("again", slots=2)
     assert create(cluster, options).created

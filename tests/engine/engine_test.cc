@@ -4,33 +4,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <memory>
-#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/support/apart_device.h"
+#include "tests/support/device_kinds.h"
 
 namespace slotwise {
 namespace {
-
-struct Kind {
-  const char* name;
-  std::unique_ptr<Device> (*make)(const Collective&);  // null: this machine has none
-};
-std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
-
-constexpr Kind kCpu{"Cpu", [](const Collective&) { return MakeCpuDevice(1); }};
-constexpr Kind kApart{"ApartFromTheHost", [](const Collective&) { return test::MakeApartDevice(); }};
-constexpr Kind kCuda{"Cuda", [](const Collective& ranks) -> std::unique_ptr<Device> {
-                       const int devices = CudaDeviceCount();
-                       return devices > 0 ? std::move(*MakeCudaDevice(ranks.local_rank() % devices))
-                                          : nullptr;
-                     }};
 
 TableOptions Ones(std::uint64_t max_rows = 1 << 20) {
   TableOptions options;
@@ -175,7 +162,7 @@ class RunningEngine {
   std::thread thread_;
 };
 
-class EngineTest : public testing::TestWithParam<Kind> {
+class EngineTest : public testing::TestWithParam<test::DeviceKind> {
  protected:
   void SetUp() override {
     Start({});
@@ -200,11 +187,13 @@ class EngineTest : public testing::TestWithParam<Kind> {
       met = ranks_->Push(table, step, {0, {}, {0}}, {});
     EXPECT_TRUE(met.ok()) << met.status().message();
   }
+  static constexpr std::uint32_t kParts = 7;
+  void CheckStepsOfParts(const std::function<std::vector<int>(std::uint32_t)>& ranks_of);
 
  private:
   void Start(EngineOptions options) {
     auto collective = MakeMpiCollective();
-    auto device = GetParam().make(*collective);
+    auto device = GetParam().make(collective->local_rank());
     if (device) ranks_ = std::make_unique<RunningEngine>(std::move(collective), std::move(device), options);
   }
 
@@ -212,7 +201,8 @@ class EngineTest : public testing::TestWithParam<Kind> {
   std::uint64_t meetings_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, EngineTest, testing::Values(kCpu, kApart, kCuda),
+INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, EngineTest,
+                         testing::Values(test::kCpu, test::kApart, test::kCuda),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(EngineTest, ARankThatHasWorkWakesTheOthers) {
@@ -245,7 +235,9 @@ TEST_P(EngineTest, EveryRankGetsItsOwnSamples) {
   Meet();
 }
 
-TEST_P(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
+// Steps of kParts parts, of which each goes to the ranks that ranks_of(part) says, make the table that they make on a
+// single rank.
+void EngineTest::CheckStepsOfParts(const std::function<std::vector<int>(std::uint32_t)>& ranks_of) {
   constexpr std::uint64_t kSeed = 7;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   std::mt19937_64 random(kSeed);
@@ -258,7 +250,6 @@ TEST_P(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
   RunningEngine alone(MakeSoloCollective(), MakeCpuDevice(1));
   const TableId alone_table = alone.Create(options);
 
-  constexpr std::uint32_t kParts = 7;
   for (std::uint64_t number = 1; number <= 10; ++number) {
     std::vector<std::future<Result<std::uint64_t>>> answers;
     for (std::uint32_t part = 0; part < kParts; ++part) {
@@ -271,10 +262,7 @@ TEST_P(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
         for (int j = 0; j < 4; ++j) gradients.push_back(static_cast<float>(random() % 2001) / 1000.0F - 1.0F);
       }
       const StepId step{77, number, part, kParts};
-      // Parts go to ranks in no order; the sum goes by part all the same. Some parts come twice.
-      const auto rank = static_cast<int>(random() % static_cast<std::uint64_t>(size()));
-      const bool twice = random() % 5 == 0;
-      if (me() == rank || (twice && me() == (rank + 1) % size())) {
+      if (std::ranges::count(ranks_of(part), me()) > 0) {
         answers.push_back(ranks().StartPush(table, step, bags, gradients));
       }
       answers.push_back(alone.StartPush(alone_table, step, bags, gradients));
@@ -288,6 +276,42 @@ TEST_P(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
   Meet();
   EXPECT_EQ(ranks().Summarize(table).digest, alone.Summarize(alone_table).digest);
   EXPECT_EQ(ranks().Summarize(table).steps, 10U);
+  Meet();
+}
+
+// In no order of the ranks, and some of them twice.
+TEST_P(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
+  std::mt19937_64 random(8);
+  CheckStepsOfParts([&](std::uint32_t) {
+    const int rank = static_cast<int>(random() % static_cast<std::uint64_t>(size()));
+    return random() % 5 == 0 ? std::vector{rank, (rank + 1) % size()} : std::vector{rank};
+  });
+}
+
+TEST_P(EngineTest, AStepIsTheSumOfPartsThatComeInTheOrderOfTheRanks) {
+  CheckStepsOfParts(
+      [&](std::uint32_t part) { return std::vector{static_cast<int>(part) * size() / int{kParts}}; });
+}
+
+TEST_P(EngineTest, ATableCountsItsRoundsByHowTheirBagsTravelled) {
+  const TableId table = ranks().Create(Ones());
+  const Bags bags{1, {1, 2}, {0, 1, 2}};
+  const std::vector<float> gradients(8, 0.25F);
+  if (me() == 0) {
+    for (std::uint64_t number = 1; number <= 3; ++number) {
+      ASSERT_TRUE(ranks().Lookup(table, bags).ok());
+      ASSERT_TRUE(ranks().Push(table, {5, number, 0, 1}, bags, gradients).ok());
+    }
+  }
+  Meet();
+  const TravelledRounds before = ranks().Summarize(table).rounds;
+  EXPECT_EQ(before.all_bags + before.owned_bags, size() == 1 ? 0U : 6U);
+  // Gradients of parts that come in another order than the ranks' are put in order by all ranks.
+  const auto part = static_cast<std::uint32_t>(size() - 1 - me());
+  ASSERT_TRUE(ranks().Push(table, {5, 4, part, static_cast<std::uint32_t>(size())}, bags, gradients).ok());
+  const TravelledRounds after = ranks().Summarize(table).rounds;
+  EXPECT_EQ(after.all_bags, before.all_bags + (size() == 1 ? 0 : 1));
+  EXPECT_EQ(after.owned_bags, before.owned_bags);
   Meet();
 }
 

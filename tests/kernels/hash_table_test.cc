@@ -68,19 +68,36 @@ TEST(HashTable, AddsAKeyOnce) {
   EXPECT_EQ(table.Find(5), RowIndex{0});
 }
 
-TEST(HashTable, GoesOnAtItsBeginningWhenAChainReachesItsEnd) {
-  SmallTable table(8);
-  std::vector<std::uint64_t> keys;
-  for (std::uint64_t i = 0; i < 5; ++i) {
-    keys.push_back(test::KeyOfHash(i << 8 | 7));  // each wants the last two slots
+TEST(HashTable, ASearchLooksAtACacheLineFirstAndAtEverySlotOnce) {
+  for (const std::uint64_t slots : {4, 8, 1024}) {
+    const SmallTable table(slots);
+    for (std::uint64_t key = 0; key < 100; ++key) {
+      std::vector<bool> seen(slots, false);
+      auto search = table.ref.SearchFor(key);
+      const std::uint64_t line = search.slot / 4;
+      for (std::uint64_t pair = 0; pair < slots / 2; ++pair, search.Next()) {
+        ASSERT_EQ(search.slot % 2, 0u);
+        ASSERT_LT(search.slot, slots);
+        ASSERT_FALSE(seen[search.slot]) << "key " << key << " in " << slots << " slots";
+        seen[search.slot] = true;
+        if (pair < 2) {
+          ASSERT_EQ(search.slot / 4, line);
+        }
+      }
+    }
   }
-  for (std::uint32_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(table.Add(keys[i], i).slot, (6 + i) % 8);
+}
+
+TEST(HashTable, HoldsKeysThatBeginAtOneSlotUntilASlotIsLeft) {
+  SmallTable table(64);
+  const auto key = [](std::uint64_t i) { return test::KeyOfHash(i << 40 | 7); };
+  for (std::uint32_t i = 0; i < 63; ++i) EXPECT_TRUE(table.Add(key(i), i).added);
+  for (std::uint32_t i = 0; i < 63; ++i) {
+    EXPECT_EQ(table.Find(key(i)), RowIndex{i});
+    EXPECT_EQ(table.ref.KeyAt(table.ref.SlotOf(Key{key(i)})), Key{key(i)});
   }
-  for (std::uint32_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(table.Find(keys[i]), RowIndex{i});
-  }
-  EXPECT_EQ(table.Find(test::KeyOfHash(99ULL << 8 | 7)), kNoRow);
+  EXPECT_EQ(table.Find(key(99)), kNoRow);
+  EXPECT_EQ(table.ref.SlotOf(Key{key(99)}), table.ref.Slots());
 }
 
 TEST(HashTable, HoldsTheKeyThatMarksFreeSlotsAndTheOneThatStandsForIt) {

@@ -208,11 +208,7 @@ Status MultiShard::Prepare(const Batch& batch, bool insert) {
   batches_.clear();
   new_rows_.clear();
   for (int rank = 0; rank < ranks(); ++rank) {
-    // NOLINTNEXTLINE(modernize-make-unique): an aggregate that cannot move
-    batches_.push_back(std::unique_ptr<DeviceBatch>(new DeviceBatch{
-        .keys = DeviceArray<Key>(device(rank), std::span<const Key>(batch.keys)),
-        .offsets = DeviceArray<std::uint32_t>(device(rank), std::span<const std::uint32_t>(batch.offsets)),
-        .weights = DeviceArray<float>(device(rank), std::span<const float>(batch.weights))}));
+    batches_.push_back(std::make_unique<DeviceBatch>(device(rank), batch));
     const Result<NewRows> prepared = shards_[rank]->Prepare(batches_.back()->View(), insert);
     if (!prepared.ok()) {
       return prepared.status();

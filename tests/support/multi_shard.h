@@ -14,7 +14,7 @@
 
 #include "kernels/shard.h"
 #include "tests/support/batches.h"
-#include "tests/support/device_array.h"
+#include "tests/support/device_batch.h"
 
 namespace slotwise::test {
 
@@ -58,14 +58,6 @@ class MultiShard {
   Device& device(int rank) { return *devices_[rank % devices_.size()]; }
 
  private:
-  struct DeviceBatch {
-    DeviceArray<Key> keys;
-    DeviceArray<std::uint32_t> offsets;
-    DeviceArray<float> weights;
-
-    BatchView View() { return {keys.span(), offsets.span(), weights.span()}; }
-  };
-
   using Way = std::vector<std::size_t> BagTraffic::*;
 
   Status Prepare(const Batch& batch, bool insert);

@@ -43,6 +43,7 @@ from slotwise.options import (
     TableInfo,
     TableOptions,
     Topology,
+    TravelledRounds,
 )
 from slotwise.rows_calls import Rows
 from slotwise.session import Session, Step
@@ -76,6 +77,7 @@ __all__ = [
     "TableInfo",
     "TableOptions",
     "Topology",
+    "TravelledRounds",
     "Unavailable",
     "Uniform",
     "connect",

@@ -90,7 +90,7 @@ class AdminCalls:
         return [options_from_proto(table) for table in reply.tables]
 
     def describe_table(self, name: str) -> TableInfo:
-        """A table's options, steps, learning rate and shards; NotFound if there is none."""
+        """A table's options, steps, learning rate, shards and rounds; NotFound if there is none."""
         request = admin_pb2.DescribeTableRequest(table=name)
         reply = self._admin("DescribeTable", request, admin_pb2.DescribeTableReply.FromString)
         info = info_from_proto(reply)

@@ -66,6 +66,22 @@ class ShardInfo:
 
 
 @dataclass(frozen=True)
+class TravelledRounds:
+    """Rounds by how bags travelled between ranks; zeros if there is one.
+
+    A step is a round; lookups that came at about the same time share one. The server takes the way
+    that is faster by what it measured; both give the same numbers.
+
+    Attributes:
+        all_bags: every rank sent its part of every bag, or got every gradient.
+        owned_bags: only what belongs to bags of which a rank owns keys.
+    """
+
+    all_bags: int
+    owned_bags: int
+
+
+@dataclass(frozen=True)
 class TableInfo:
     """A table as it is.
 
@@ -73,12 +89,14 @@ class TableInfo:
         steps: optimizer steps applied.
         shards: in rank order.
         learning_rate: what the next step will use: the rate last set, by the schedule.
+        rounds: of lookups and steps, since the table was made.
     """
 
     options: TableOptions
     steps: int
     shards: tuple[ShardInfo, ...]
     learning_rate: float
+    rounds: TravelledRounds
 
     @property
     def rows(self) -> int:
@@ -166,4 +184,5 @@ def info_from_proto(message: pb.DescribeTableReply) -> TableInfo:
         steps=message.steps,
         shards=tuple(ShardInfo(shard.rows, shard.slots, shard.bytes) for shard in message.shards),
         learning_rate=shortest(message.learning_rate),
+        rounds=TravelledRounds(message.rounds.all_bags, message.rounds.owned_bags),
     )

@@ -162,7 +162,14 @@ class FakeServer:
         shards = [admin_pb2.ShardInfo(rows=len(table.rows)), admin_pb2.ShardInfo()]
         rate = table.learning_rate(table.steps + 1)
         options, steps = table.options, table.steps
-        return {"options": options, "steps": steps, "shards": shards, "learning_rate": rate}
+        rounds = admin_pb2.TravelledRounds(owned_bags=steps)
+        return {
+            "options": options,
+            "steps": steps,
+            "shards": shards,
+            "learning_rate": rate,
+            "rounds": rounds,
+        }
 
     def _SetLearningRate(self, request: Any) -> dict[str, Any]:
         if not (0 < request.learning_rate < np.inf):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import slotwise
+import slotwise.options
+from slotwise._proto import admin_pb2
 
 
 def test_a_table_is_made_described_listed_and_dropped(ps: slotwise.Client) -> None:
@@ -36,8 +38,19 @@ def test_a_table_is_made_described_listed_and_dropped(ps: slotwise.Client) -> No
     assert ps.list_tables() == [made]
     info = ps.describe_table("ads")
     assert (info.options, info.steps, info.rows, len(info.shards)) == (made, 0, 0, 2)
+    assert info.rounds == slotwise.TravelledRounds(all_bags=0, owned_bags=0)
+    ps.push("ads", np.empty(0, np.uint64), [0, 0, 0, 0], np.zeros((1, 12), dtype=np.float32))
+    info = ps.describe_table("ads")
+    assert (info.steps, info.rounds.all_bags + info.rounds.owned_bags) == (1, 1)
     ps.drop_table("ads")
     assert ps.list_tables() == []
+
+
+def test_rounds_of_both_kinds_are_told_apart() -> None:
+    reply = admin_pb2.DescribeTableReply()
+    reply.rounds.all_bags, reply.rounds.owned_bags = 2, 3
+    info = slotwise.options.info_from_proto(reply)
+    assert info.rounds == slotwise.TravelledRounds(all_bags=2, owned_bags=3)
 
 
 @pytest.mark.parametrize(

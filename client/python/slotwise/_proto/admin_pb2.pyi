@@ -51,16 +51,18 @@ class CreateTableRequest(_message.Message):
     def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ...) -> None: ...
 
 class DescribeTableReply(_message.Message):
-    __slots__ = ["learning_rate", "options", "shards", "steps"]
+    __slots__ = ["learning_rate", "options", "rounds", "shards", "steps"]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     learning_rate: float
     options: TableOptions
+    rounds: TravelledRounds
     shards: _containers.RepeatedCompositeFieldContainer[ShardInfo]
     steps: int
-    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., learning_rate: _Optional[float] = ...) -> None: ...
+    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., learning_rate: _Optional[float] = ..., rounds: _Optional[_Union[TravelledRounds, _Mapping]] = ...) -> None: ...
 
 class DescribeTableRequest(_message.Message):
     __slots__ = ["table"]
@@ -273,6 +275,14 @@ class TableOptions(_message.Message):
     optimizer: Optimizer
     slots: int
     def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., slots: _Optional[int] = ..., combiner: _Optional[_Union[Combiner, str]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., initializer: _Optional[_Union[Initializer, _Mapping]] = ..., initial_rows: _Optional[int] = ..., max_rows: _Optional[int] = ..., max_load: _Optional[float] = ...) -> None: ...
+
+class TravelledRounds(_message.Message):
+    __slots__ = ["all_bags", "owned_bags"]
+    ALL_BAGS_FIELD_NUMBER: _ClassVar[int]
+    OWNED_BAGS_FIELD_NUMBER: _ClassVar[int]
+    all_bags: int
+    owned_bags: int
+    def __init__(self, all_bags: _Optional[int] = ..., owned_bags: _Optional[int] = ...) -> None: ...
 
 class Uniform(_message.Message):
     __slots__ = ["high", "low"]

@@ -1,0 +1,316 @@
+// Both ways in which bags travel, over as many ranks as mpirun starts and on each kind of device that this machine has:
+// every rank holds the same batch and checks its own bags and rows.
+#include "server/engine/bag_travel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/batches.h"
+#include "tests/support/checked_table.h"
+#include "tests/support/device_array.h"
+#include "tests/support/device_batch.h"
+#include "tests/support/device_kinds.h"
+#include "tests/support/oracle.h"
+#include "tests/support/same_bytes.h"
+
+namespace slotwise::test {
+namespace {
+
+using Counts = std::vector<std::size_t>;
+
+// --- which way
+
+TravellingBags Travelling(std::size_t ranks, std::size_t bags_a_rank, std::size_t keys_a_bag) {
+  return {Counts(ranks, bags_a_rank), ranks * bags_a_rank * keys_a_bag, 16};
+}
+
+// Every operation as fast as the others, and memory four times as fast.
+constexpr TravelCosts kEvenCosts{1e-10, 1e-10, 1e-10, 0.25e-10};
+
+TEST(TheFasterWay, IsThatOfOwnedBagsIfKeysAreFewAndRanksMany) {
+  EXPECT_EQ(FasterWay(Travelling(8, 1000, 1), kEvenCosts), Way::kOwnedBags);
+  EXPECT_EQ(FasterWay(Travelling(64, 1000, 10), kEvenCosts), Way::kOwnedBags);
+}
+
+TEST(TheFasterWay, IsThatOfAllBagsIfEachHasKeysOfMostRanks) {
+  EXPECT_EQ(FasterWay(Travelling(2, 1000, 10), kEvenCosts), Way::kAllBags);
+  EXPECT_EQ(FasterWay(Travelling(8, 1000, 100), kEvenCosts), Way::kAllBags);
+}
+
+TEST(TheFasterWay, DependsOnWhatWasMeasured) {
+  const TravellingBags bags = Travelling(4, 1000, 2);  // a rank owns keys of 7 in 16
+  TravelCosts costs{.reduce_scatter = 3e-10, .all_gather = 1e-10, .all_to_all = 3e-10, .copy = 1e-10};
+  EXPECT_EQ(FasterWay(bags, costs), Way::kOwnedBags);  // 3.5 and 4
+  costs.all_to_all = 4e-10;
+  EXPECT_EQ(FasterWay(bags, costs), Way::kAllBags);  // 4.375 and 4
+  EXPECT_EQ(FasterWay(bags, {}), Way::kAllBags) << "nothing was measured";
+}
+
+TEST(TheFasterWay, IsThatOfAllBagsIfTheOthersCannotBePlanned) {
+  EXPECT_EQ(FasterWay(Travelling(65, 1000, 1), kEvenCosts), Way::kAllBags);
+  constexpr std::size_t kTooMany = (std::size_t{1} << 32) / 8;
+  EXPECT_EQ(FasterWay(Travelling(8, kTooMany - 1, 1), kEvenCosts), Way::kOwnedBags);
+  EXPECT_EQ(FasterWay(Travelling(8, kTooMany, 1), kEvenCosts), Way::kAllBags);
+}
+
+TEST(TheFasterWay, IsSomeWayIfThereAreNoBagsOrNoKeys) {
+  EXPECT_EQ(ShareOwned(0, 0, 4), 0);
+  EXPECT_EQ(ShareOwned(100, 0, 4), 0);
+  EXPECT_EQ(ShareOwned(100, 300, 1), 1);
+  EXPECT_EQ(FasterWay(Travelling(4, 0, 0), kEvenCosts), Way::kOwnedBags);
+  EXPECT_EQ(FasterWay(Travelling(4, 0, 0), {}), Way::kAllBags);
+}
+
+TEST(TheShareOfOwnedBags, IsWhatOneCounts) {
+  constexpr std::uint64_t kSeed = 17;
+  SCOPED_TRACE(SeedNote(kSeed));
+  Random random(kSeed);
+  constexpr std::size_t kBags = 2000;
+  for (const std::size_t ranks : {2, 3, 8, 64}) {
+    const BucketMap owners = EvenBucketMap(static_cast<int>(ranks));
+    for (const std::size_t keys_a_bag : {1, 2, 5, 30}) {
+      std::size_t owned = 0;  // over all ranks
+      for (std::size_t bag = 0; bag < kBags; ++bag) {
+        std::vector<bool> owns(ranks);
+        for (std::size_t k = 0; k < keys_a_bag; ++k) owns[owners[OracleBucket(random.Bits())]] = true;
+        owned += static_cast<std::size_t>(std::ranges::count(owns, true));
+      }
+      EXPECT_NEAR(ShareOwned(kBags, kBags * keys_a_bag, ranks),
+                  static_cast<double>(owned) / static_cast<double>(ranks * kBags), 0.015)
+          << keys_a_bag << " keys a bag, " << ranks << " ranks";
+    }
+  }
+}
+
+// --- the ways
+
+// A rank's slice of a table, and the batch that it holds as every rank does.
+class Slice {
+ public:
+  Slice(Device& device, const TableOptions& options, const ShardPlace& place)
+      : device_(device), shard_(std::move(*device.MakeShard(options, place))) {}
+
+  Shard& shard() { return *shard_; }
+
+  void Take(const Batch& batch, LookupMode mode) {
+    batch_ = std::make_unique<DeviceBatch>(device_, batch);
+    const bool insert = mode == LookupMode::kTrain;
+    ASSERT_TRUE(shard_->Prepare(batch_->View(), insert).ok());
+    if (insert) shard_->Insert();
+  }
+
+  // REQUIRES: a batch was taken.
+  BatchView batch() { return batch_->View(); }
+
+ private:
+  Device& device_;
+  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<DeviceBatch> batch_;
+};
+
+class ABagTravel : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    device_ = GetParam().make(collective_->local_rank());
+    if (!device_) GTEST_SKIP() << "this machine has no GPU";
+    exchange_ = std::move(*MakeExchange(*device_, *collective_, {.deterministic = true}));
+    travel_ = std::make_unique<BagTravel>(*device_, *collective_, *exchange_);
+  }
+
+  std::size_t me() const { return static_cast<std::size_t>(Value(collective_->rank())); }
+  std::size_t ranks() const { return static_cast<std::size_t>(collective_->size()); }
+
+  ShardPlace MyPlace() const { return {collective_->rank(), collective_->size(), owners_}; }
+  Oracle OracleOf(const TableOptions& options) const {
+    return Oracle(options, std::vector<int>(owners_.begin(), owners_.end()));
+  }
+
+  // Shares of `bags` bags, as uneven as it comes; every third of several ranks has none.
+  Counts RandomShares(Random& random, std::size_t bags) const {
+    Counts shares(ranks(), 0);
+    for (std::size_t r = 0; r + 1 < ranks(); ++r) {
+      shares[r] = r % 3 == 1 ? 0 : random.Below(bags + 1);
+      bags -= shares[r];
+    }
+    shares.back() = bags;
+    return shares;
+  }
+  // Of `values`, `width` elements a bag, those of this rank's bags.
+  template <class T>
+  std::span<const T> Mine(const Counts& bags_of, std::span<const T> values, std::size_t width = 1) const {
+    const auto before =
+        std::accumulate(bags_of.begin(), bags_of.begin() + static_cast<std::ptrdiff_t>(me()), std::size_t{0});
+    return values.subspan(before * width, bags_of[me()] * width);
+  }
+
+  // This rank's bags, divided as the combiner wants.
+  std::vector<float> Pooled(Slice& slice, const TableOptions& options, const Counts& bags_of, Way way) {
+    const std::vector<float> unwritten(bags_of[me()] * options.dim, std::numeric_limits<float>::quiet_NaN());
+    DeviceArray<float> pooled(*device_, std::span(unwritten));
+    travel_->Pool(slice.shard(), {bags_of, slice.batch().keys.size(), options.dim}, way, pooled.data());
+    const auto [keys, offsets, weights] = slice.batch();
+    const std::span<const std::uint32_t> begins = Mine(bags_of, offsets);
+    slice.shard().DivideBags({begins.data(), begins.size() + 1}, weights.empty() ? nullptr : weights.data(),
+                             pooled.data());
+    return pooled.Download();
+  }
+
+  // Looks the batch up both ways, in either order.
+  void CheckLookup(Slice& slice, const TableOptions& options, Oracle& oracle, const Batch& batch,
+                   const Counts& bags_of, LookupMode mode) {
+    const std::vector<float> expected = *oracle.Lookup(batch, mode);
+    const std::span<const float> mine = Mine(bags_of, std::span(expected), options.dim);
+    slice.Take(batch, mode);
+    for (const Way way : {Way::kAllBags, Way::kOwnedBags, Way::kAllBags}) {
+      EXPECT_TRUE(SameBytes(Pooled(slice, options, bags_of, way), {mine.begin(), mine.end()}, options.dim))
+          << (way == Way::kAllBags ? "all bags" : "owned bags");
+    }
+  }
+
+  // Pushes to a table whose gradients travel to those who own keys, and to one where every rank has all of them.
+  void CheckPush(Slice& by_travel, Slice& by_all, const TableOptions& options, Oracle& oracle,
+                 const Batch& batch, const Counts& bags_of, const std::vector<float>& gradients) {
+    ASSERT_TRUE(oracle.Push(batch, gradients));
+    const StepScalars scalars = ScalarsOfStep(options.optimizer, oracle.step());
+    by_travel.Take(batch, LookupMode::kTrain);
+    DeviceArray<float> mine(*device_, Mine(bags_of, std::span(gradients), options.dim));
+    travel_->Update(by_travel.shard(), {bags_of, batch.keys.size(), options.dim}, mine.data(), scalars);
+    by_all.Take(batch, LookupMode::kTrain);
+    DeviceArray<float> all(*device_, std::span(gradients));
+    by_all.shard().Update(all.data(), scalars);
+    EXPECT_EQ(by_travel.shard().Digest(), by_all.shard().Digest());
+  }
+
+  std::unique_ptr<Collective> collective_ = MakeMpiCollective();
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<BagTravel> travel_;
+  const BucketMap owners_ = EvenBucketMap(collective_->size());
+};
+
+INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, ABagTravel, testing::Values(kCpu, kApart, kCuda),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// A batch with bags of every size up to one that all ranks own keys of, and empty ones.
+Batch SomeBatch(Random& random, bool weighted) {
+  Batch batch = RandomBatch(random, {.bags = static_cast<std::uint32_t>(random.Below(80)),
+                                     .max_bag = 1 + static_cast<std::uint32_t>(random.Below(24))});
+  if (weighted) AddRandomWeights(random, batch);
+  return batch;
+}
+
+TEST_P(ABagTravel, PoolsTheSameBytesBothWays) {
+  const std::uint64_t seed = Seed(3);
+  SCOPED_TRACE(SeedNote(seed));
+  Random random(seed);
+  for (const Combiner combiner : kEveryCombiner) {
+    const TableOptions options = MakeOptions(12, combiner);
+    Slice slice(*device_, options, MyPlace());
+    Oracle oracle = OracleOf(options);
+    for (int turn = 0; turn < 12; ++turn) {
+      // The first finds nothing; keys that have no row yet count as zeros.
+      const LookupMode mode = turn % 3 == 0 ? LookupMode::kEval : LookupMode::kTrain;
+      const Batch batch = SomeBatch(random, turn % 2 == 1);
+      const Counts shares = RandomShares(random, batch.bags());
+      CheckLookup(slice, options, oracle, batch, shares, mode);
+    }
+  }
+}
+
+TEST_P(ABagTravel, PoolsWhatOneRankOwnsAlone) {
+  const TableOptions options = MakeOptions(5);
+  Slice slice(*device_, options, MyPlace());
+  Oracle oracle = OracleOf(options);
+  Random random(5);
+  // Bag b has keys of rank b mod ranks alone; then all bags have keys of the last rank alone.
+  for (const bool of_the_last : {false, true}) {
+    Batch batch;
+    for (std::size_t b = 0; b < 4 * ranks(); ++b) {
+      const std::size_t owner = of_the_last ? ranks() - 1 : b % ranks();
+      std::vector<std::uint64_t> keys;
+      while (keys.size() < 3) {
+        const std::uint64_t key = random.Bits();
+        if (owners_[OracleBucket(key)] == owner) keys.push_back(key);
+      }
+      batch.AddBag(keys);
+    }
+    CheckLookup(slice, options, oracle, batch, Counts(ranks(), 4), LookupMode::kTrain);
+  }
+}
+
+TEST_P(ABagTravel, MayHaveNothingToBring) {
+  const TableOptions options = MakeOptions(8, Combiner::kMean);
+  Slice slice(*device_, options, MyPlace());
+  Slice other(*device_, options, MyPlace());
+  Oracle oracle = OracleOf(options);
+  const Batch nothing;
+  const Batch empty_bags({{}, {}, {}, {}, {}});
+  Counts all_at_the_last(ranks(), 0);
+  CheckLookup(slice, options, oracle, nothing, all_at_the_last, LookupMode::kTrain);
+  CheckPush(slice, other, options, oracle, nothing, all_at_the_last, {});
+  all_at_the_last.back() = empty_bags.bags();
+  CheckLookup(slice, options, oracle, empty_bags, all_at_the_last, LookupMode::kTrain);
+  CheckPush(slice, other, options, oracle, empty_bags, all_at_the_last, std::vector<float>(5 * 8, 1.0F));
+}
+
+TEST_P(ABagTravel, UpdatesToTheSameBytesAsWithEveryGradientOnEveryRank) {
+  const std::uint64_t seed = Seed(4);
+  SCOPED_TRACE(SeedNote(seed));
+  Random random(seed);
+  for (const Combiner combiner : kEveryCombiner) {
+    for (const OptimizerKind optimizer : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
+      const TableOptions options = MakeOptions(12, combiner, optimizer);
+      Slice by_travel(*device_, options, MyPlace());
+      Slice by_all(*device_, options, MyPlace());
+      Oracle oracle = OracleOf(options);
+      for (int step = 0; step < 6; ++step) {
+        const Batch batch = SomeBatch(random, step % 2 == 1);
+        const Counts shares = RandomShares(random, batch.bags());
+        const auto gradients = RandomGradients(random, std::size_t{batch.bags()} * options.dim);
+        CheckPush(by_travel, by_all, options, oracle, batch, shares, gradients);
+        CheckLookup(by_travel, options, oracle, batch, shares, LookupMode::kEval);
+      }
+    }
+  }
+}
+
+// A hot key: rows whose sums are trees of blocks, of gradients that came from every rank.
+TEST_P(ABagTravel, SumsARowsManyGradientsInTheOrderOfTheBatch) {
+  const TableOptions options = MakeOptions(4, Combiner::kSqrtn);
+  Slice by_travel(*device_, options, MyPlace());
+  Slice by_all(*device_, options, MyPlace());
+  Oracle oracle = OracleOf(options);
+  Random random(6);
+  const Batch batch =
+      RandomBatch(random, {.bags = 3000, .max_bag = 3, .distinct_keys = 40, .hot_percent = 60});
+  const Counts shares = RandomShares(random, batch.bags());
+  const auto gradients = RandomGradients(random, std::size_t{batch.bags()} * options.dim);
+  CheckPush(by_travel, by_all, options, oracle, batch, shares, gradients);
+  CheckLookup(by_travel, options, oracle, batch, shares, LookupMode::kEval);
+}
+
+TEST_P(ABagTravel, MeasuresTheSameOnEveryRank) {
+  EXPECT_EQ(travel_->Choose(Travelling(ranks(), 100, 1)), Way::kAllBags) << "nothing is measured yet";
+  travel_->Measure();
+  const TravelCosts& costs = travel_->costs();
+  const std::array<double, 4> mine{costs.reduce_scatter, costs.all_gather, costs.all_to_all, costs.copy};
+  std::vector<std::array<double, 4>> all(ranks());
+  collective_->AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  EXPECT_EQ(std::ranges::count(all, mine), static_cast<std::ptrdiff_t>(ranks()));
+  for (const double cost : mine) {
+    EXPECT_TRUE(ranks() == 1 ? cost == 0 : cost > 0 && std::isfinite(cost)) << cost;
+  }
+}
+
+}  // namespace
+}  // namespace slotwise::test
