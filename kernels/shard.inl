@@ -145,8 +145,11 @@ class Table {
 
   // So many that searches stay short, and end; and a line of them at least.
   std::uint64_t SlotsFor(std::uint64_t rows) const {
-    const double slots = std::ceil(static_cast<double>(rows) / options_.max_load);
-    return std::bit_ceil(std::max(static_cast<std::uint64_t>(slots), body::TableRef::kLeastSlots));
+    std::uint64_t slots = std::max(std::bit_ceil(rows), body::TableRef::kLeastSlots);
+    // As floats, so that a load written as 0.9 is what 9 of 10 are.
+    while (static_cast<float>(static_cast<double>(rows) / static_cast<double>(slots)) > options_.max_load)
+      slots *= 2;
+    return slots;
   }
 
   static body::TableRef FreeTable(Queue& queue, typename B::template Scratch<body::Slot>& memory,

@@ -112,6 +112,16 @@ TEST_P(Growth, KeepsTheLoadThatTheTableMayHave) {
   }
 }
 
+TEST_P(Growth, TakesALoadThatFloatsDoNotHaveForWhatItIsWrittenAs) {
+  TableOptions options = MakeOptions(1);
+  options.initial_rows = std::uint64_t{15} << 20;  // 0.9375 of 2^24 slots
+  options.max_load = 0.9375F;
+  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().slots, std::uint64_t{1} << 24);
+  options.initial_rows = 60'397'977 / 4;  // 0.9 of 2^24, rounded down; 0.9F is a little less than 0.9
+  options.max_load = 0.9F;
+  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().slots, std::uint64_t{1} << 24);
+}
+
 TEST_P(Growth, ShowsInUsage) {
   CheckedTable table(device(), MakeOptions(16));
   std::uint64_t bytes = 0;
