@@ -114,12 +114,13 @@ TEST_P(Growth, KeepsTheLoadThatTheTableMayHave) {
 
 TEST_P(Growth, TakesALoadThatFloatsDoNotHaveForWhatItIsWrittenAs) {
   TableOptions options = MakeOptions(1);
-  options.initial_rows = std::uint64_t{15} << 20;  // 0.9375 of 2^24 slots
+  options.max_rows = std::uint64_t{1} << 20;
+  options.initial_rows = std::uint64_t{15} << 16;  // 0.9375 of 2^20 slots
   options.max_load = 0.9375F;
-  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().slots, std::uint64_t{1} << 24);
-  options.initial_rows = 60'397'977 / 4;  // 0.9 of 2^24, rounded down; 0.9F is a little less than 0.9
+  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().slots, std::uint64_t{1} << 20);
+  options.initial_rows = 943'718;  // 0.9 of 2^20, rounded down; 0.9F is a little less than 0.9
   options.max_load = 0.9F;
-  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().slots, std::uint64_t{1} << 24);
+  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().slots, std::uint64_t{1} << 20);
 }
 
 TEST_P(Growth, ShowsInUsage) {
