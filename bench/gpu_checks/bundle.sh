@@ -2,7 +2,8 @@
 # bundle.sh BUILD BUNDLE: makes the folder BUNDLE of what was compiled into BUILD, to be carried to a host that has
 # Open MPI, a C++ runtime and Python, and perhaps CUDA and NCCL, but nothing else of ours: `./dev bundle`.
 #
-#   bin/         slotwise-server, slotwise-ctl, slotwise-bench and the C++ tests, stripped; tests.txt lists the tests
+#   bin/         slotwise-server, slotwise-ctl, slotwise-bench and the C++ tests of some rooms, stripped; tests.txt lists
+#                those
 #   lib/         the libraries they bring along: LD_LIBRARY_PATH=BUNDLE/lib
 #   python/      the Python client: PYTHONPATH=BUNDLE/python
 #   examples/    the Adult demo with its data, and the synthetic one
@@ -18,9 +19,12 @@ bundle=${2:?the folder to make}
 host_libraries='^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s|z|mpi.*|open-(rte|pal)|pmix|hwloc|event.*'
 host_libraries+='|udev|cap|nccl|cuda|nvidia.*))\.so'
 
+# Whose tests touch a device, or speak between ranks.
+rooms=(kernels contract support collective engine)
+
 copy_programs() {
   local programs=("$build/server/slotwise-server" "$build/client/ctl/slotwise-ctl" "$build/bench/slotwise-bench")
-  mapfile -t -O 3 programs < <(find "$build/tests" -name '*_test' -type f -executable)
+  mapfile -t -O 3 programs < <(find "${rooms[@]/#/$build/tests/}" -name '*_test' -type f -executable)
   install -s -t "$bundle/bin" "${programs[@]}"
 }
 
