@@ -177,7 +177,7 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   Must(o.keys() < 4294967295.0, "batch x slots x hot must be below 2^32");
   Place place = MakePlace(o, collective);
   const TableOptions options = TableOf(o);
-  const auto exchange = Must(MakeExchange(*place.device, collective), "no exchange");
+  const auto exchange = Must(MakeExchange(*place.device, place.device->Work(), collective), "no exchange");
   ShardedTable table(*place.device, collective, *exchange, options, GivenWay(o));
   table.Insert(KeysOfRange(0, o.rows));
   Must(table.RowsOfAllRanks() == o.rows, "wrong result: not as many rows as keys");

@@ -73,8 +73,8 @@ class LocalServer {
  private:
   std::unique_ptr<Device> device_;
   std::unique_ptr<Collective> collective_ = MakeSoloCollective();
-  std::unique_ptr<Exchange> exchange_ = MakeSoloExchange(*device_);
-  Engine engine_{*device_, *collective_, *exchange_, {}};
+  Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
+  Engine engine_{*device_, *collective_, exchanges_, {}};
   std::unique_ptr<RpcServer> rpc_;
   std::string address_;
   std::thread run_;

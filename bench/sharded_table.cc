@@ -34,7 +34,8 @@ ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exc
       offsets_(device),
       gradients_(device),
       pooled_(device),
-      travel_(device, collective, exchange) {
+      travel_(device, collective, exchange),
+      arrays_(device) {
   travel_.Measure();
 }
 
@@ -74,7 +75,7 @@ void ShardedTable::TrainStep(const StepScalars& scalars) {
   PrepareAndInsert(Gather());
   Pool();
   if (way() == Way::kOwnedBags) {
-    travel_.Update(*shard_, bags_, gradients_.data() + first_bag_ * options_.dim, scalars);
+    travel_.Update(*shard_, bags_, gradients_.data() + first_bag_ * options_.dim, scalars, arrays_);
   } else {
     shard_->Update(GatherGradients(), scalars);
   }
@@ -114,7 +115,7 @@ void ShardedTable::PrepareAndInsert(const BatchView& batch) {
 void ShardedTable::Pool() {
   float* const pooled = pooled_.Reserve(my_bags() * std::size_t{options_.dim});
   if (collective_.size() == 1) return shard_->Pool(pooled);
-  travel_.Pool(*shard_, bags_, way(), pooled);
+  travel_.Pool(*shard_, bags_, way(), arrays_, pooled);
 }
 
 std::vector<std::size_t> ShardedTable::Shares(std::size_t a_bag) const {

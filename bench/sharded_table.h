@@ -25,7 +25,7 @@ namespace slotwise::bench {
 
 class ShardedTable {
  public:
-  // Without a `way` bags travel as they do in a server.
+  // `exchange` is of the device's own lane, Device::Work. Without a `way` bags travel as they do in a server.
   ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options,
                std::optional<Way> way = {});
 
@@ -77,6 +77,7 @@ class ShardedTable {
   DeviceArray<float> gradients_;
   DeviceArray<float> pooled_;
   BagTravel travel_;
+  TravelArrays arrays_;
   TravellingBags bags_;
   std::size_t first_bag_ = 0;
   std::uint32_t hot_ = 0;

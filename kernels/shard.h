@@ -1,4 +1,4 @@
-// Shard: one table's slice on one device, and Device: the memory and threads it lives on.
+// Shard: one table's slice on one device, and Device: the memory, the threads and the lanes of work it lives on.
 //
 // This header is all that the rest of Slotwise knows of the kernels. Calls are virtual, once a batch and never once a
 // key; behind them the same algorithms (kernels/body) run on every backend and give the same bytes.
@@ -20,7 +20,8 @@
 // Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do);
 // arrays of floats begin at a multiple of 16 bytes.
-// Thread-safety: a Device and its shards belong to one thread at a time. Device outlives its shards.
+// Thread-safety: a Device, its lanes and its shards belong to one thread at a time, but for AllocateHost. Device outlives
+// its lanes and shards.
 // Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a broken device,
 // and std::bad_alloc where a call below says so: a rank that sees either of those cannot go on.
 #ifndef SLOTWISE_KERNELS_SHARD_H_
@@ -87,6 +88,31 @@ struct BagTraffic {
   std::vector<std::size_t> received;  // [ranks] of this rank's bags, those of which that rank owns keys
 };
 
+// An order of work on a device: a lane does what it is asked for in the order in which it was asked, and lanes go on
+// beside each other, as far as After does not bind them. On the CPU all work is done when the call returns.
+// Thread-safety: the device's. The device outlives its lanes; a lane's end waits for its work.
+class Lane {
+ public:
+  virtual ~Lane() = default;
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // What is asked of this lane from now on begins when all that was asked of `other`, of the same device, is done.
+  virtual void After(Lane& other) = 0;
+
+  // Copies from and to this device's memory or the host's. Does not wait if that is of the device's AllocateHost; it stays
+  // in use until Wait. `to` may be `from`.
+  virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
+  // Returns when all that was asked of this lane is done.
+  virtual void Wait() = 0;
+
+  // For libraries that work on the device too: a cudaStream_t. Null on the CPU.
+  virtual void* NativeStream() const = 0;
+
+ protected:
+  Lane() = default;
+};
+
 struct ShardUsage {
   std::uint64_t rows = 0;
   std::uint64_t slots = 0;  // places in the hash table
@@ -124,8 +150,10 @@ class Shard {
 
   // The combiner's last step, over bags whose partial sums of all ranks are added: divides values[b][j] by the divisor
   // of mean or sqrtn of bag b (docs/semantics.md); nothing for the other combiners. `offsets` are those bags', counted
-  // from the keys that `weights` belong to (null: all 1); all in device memory. Does not touch the prepared batch.
-  virtual void DivideBags(std::span<const std::uint32_t> offsets, const float* weights, float* values) = 0;
+  // from the keys that `weights` belong to (null: all 1); all in device memory. Does not touch the prepared batch, and
+  // takes its place in the order of `lane`.
+  virtual void DivideBags(Lane& lane, std::span<const std::uint32_t> offsets, const float* weights,
+                          float* values) = 0;
 
   // REQUIRES: a batch that was prepared and inserted. `gradients` is float[bags][dim] in device memory: of the loss by
   // the pooled values. Weighs and divides them as the combiner did, sums each row's over its occurrences, in blocks of
@@ -147,8 +175,9 @@ class Shard {
   virtual void PoolToSend(float* partial) = 0;
 
   // REQUIRES: PlanTraffic. What all ranks' PoolToSend wrote for this rank, in rank order, float[Σ received][dim],
-  // becomes the sums of its bags: float[bags_of[rank]][dim].
-  virtual void AddReceived(const float* received, float* sums) = 0;
+  // becomes the sums of its bags: float[bags_of[rank]][dim]. Takes its place in the order of `lane`, where it has to be
+  // done before the second next batch is planned.
+  virtual void AddReceived(Lane& lane, const float* received, float* sums) = 0;
 
   // REQUIRES: PlanTraffic. `gradients`, float[bags_of[rank]][dim], once for each rank that owns keys of the bag:
   // float[Σ received][dim], in rank order.
@@ -206,17 +235,18 @@ class Device {
   virtual void Free(void* memory) noexcept = 0;
 
   // Host memory for `bytes` bytes, aligned to 64, that this device reads and writes fastest: with large pages on the CPU,
-  // for CUDA pinned, and on the device's NUMA node. Making it takes long: keep it. Throws std::bad_alloc.
+  // for CUDA pinned, and on the device's NUMA node. Making it takes long: keep it. Any thread may ask, at any time.
+  // Throws std::bad_alloc.
   virtual HostMemory AllocateHost(std::size_t bytes) = 0;
 
   // Whether device memory is the host's own: then what a copy would bring is there already.
   virtual bool SharesHostMemory() const = 0;
 
-  // Copies from and to this device's memory or memory of its AllocateHost, in the order of the device's work: it sees
-  // what was asked of the device before, and what is asked later sees it. Does not wait: host memory stays in use until
-  // Wait. `to` may be `from`.
-  virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
-  // Returns when all that was asked of the device is done.
+  // The lane that its shards work in.
+  virtual Lane& Work() = 0;
+  // A lane beside it, whose work goes first where both want the same processors.
+  virtual std::unique_ptr<Lane> MakeLane() = 0;
+  // Returns when all that was asked of the device, in any lane, is done.
   virtual void Wait() = 0;
 
   // Copies between device memory and any host memory; both return when the bytes have arrived.
@@ -225,18 +255,16 @@ class Device {
 
   // A thread other than the one that made the device calls this before it uses it.
   virtual void UseOnThisThread() = 0;
-  // For libraries that work on the device too: its CUDA ordinal, and the cudaStream_t whose order Copy speaks of.
-  // -1 and null on the CPU.
+  // For libraries that work on the device too: its CUDA ordinal. -1 on the CPU.
   virtual int Ordinal() const = 0;
-  virtual void* NativeStream() const = 0;
 
  protected:
   Device() = default;
 
  private:
   void CopyNow(void* to, const void* from, std::size_t bytes) {
-    Copy(to, from, bytes);
-    Wait();
+    Work().Copy(to, from, bytes);
+    Work().Wait();
   }
 };
 

@@ -205,7 +205,9 @@ struct Prepared {
   const float* weights = nullptr;  // [size], or null: all 1
   RowIndex* rows = nullptr;
   std::uint32_t bags = 0;
-  std::uint32_t size = 0;    // keys
+  std::uint32_t size = 0;                         // keys
+  std::uint32_t most = 0;                         // they are no more than this, and
+  const std::uint32_t* size_on_device = nullptr;  // their number is here, until the host learns it
   std::uint32_t absent = 0;  // of them, those without a row; if they were not searched for, all
   bool searched = false;
   bool traffic_is_planned = false;
@@ -227,13 +229,18 @@ class ShardOn final : public Shard {
         table_(queue, options, options.initial_rows / static_cast<std::uint64_t>(place.ranks)) {
     B::CopyIn(queue, buckets_.Reserve(queue, kBuckets), place.bucket_map.data(), kBuckets);
     selected_.Reserve(queue, 1);
+    kept_.Reserve(queue, 1);
   }
 
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
     try {
       Keep(batch);
       if (insert) return PrepareInsert();
-      B::ForEach(queue_, prepared_.size, FindRows());
+      if (prepared_.size_on_device == nullptr) {
+        B::ForEach(queue_, prepared_.size, FindRows());
+      } else {
+        B::ForEachUpTo(queue_, prepared_.most, prepared_.size_on_device, FindRows());
+      }
       return NewRows{0, true};
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("no memory for a batch of " + std::to_string(batch.keys.size()) +
@@ -260,10 +267,11 @@ class ShardOn final : public Shard {
 
   void Pool(float* partial) override { PoolTo(partial, nullptr); }
 
-  void DivideBags(std::span<const std::uint32_t> offsets, const float* weights, float* values) override {
+  void DivideBags(Lane& lane, std::span<const std::uint32_t> offsets, const float* weights,
+                  float* values) override {
     if (!Divides()) return;
     const auto bags = static_cast<std::uint32_t>(offsets.size() - 1);
-    B::ForEachTile(queue_, bags, options_.dim,
+    B::ForEachTile(QueueOf(lane), bags, options_.dim,
                    body::DivideBags{DivisorOf(offsets.data(), weights), options_.dim, values});
   }
 
@@ -275,7 +283,7 @@ class ShardOn final : public Shard {
     const std::size_t first = std::reduce(bags_of.begin(), bags_of.begin() + rank_);
     const std::uint32_t copies = ranks * bags;
     std::uint32_t* sent = sent_places_.Reserve(queue_, prepared_.bags + std::size_t{1});
-    std::uint32_t* received = received_places_.Reserve(queue_, copies + std::size_t{1});
+    std::uint32_t* received = received_places_[++plans_ % 2].Reserve(queue_, copies + std::size_t{1});
     std::uint32_t* counts = traffic_counts_.Reserve(queue_, 2 * (ranks + std::size_t{1}));
     B::ForEach(queue_, prepared_.bags, body::CountBagsToSend{prepared_.offsets, sent});
     B::ExclusiveScan(queue_, sent, prepared_.bags, sent);
@@ -309,8 +317,8 @@ class ShardOn final : public Shard {
 
   void PoolToSend(float* partial) override { PoolTo(partial, sent_places_.data()); }
 
-  void AddReceived(const float* received, float* sums) override {
-    B::ForEachTile(queue_, copies_.bags, options_.dim, body::AddPartialSums{copies_, received, sums});
+  void AddReceived(Lane& lane, const float* received, float* sums) override {
+    B::ForEachTile(QueueOf(lane), copies_.bags, options_.dim, body::AddPartialSums{copies_, received, sums});
   }
 
   void GradientsToSend(const float* gradients, float* sent) override {
@@ -333,6 +341,7 @@ class ShardOn final : public Shard {
   }
 
   Status PrepareErase() override {
+    LearnSize();
     try {
       table_.ReserveErase(prepared_.size);
       return {};
@@ -424,21 +433,31 @@ class ShardOn final : public Shard {
     prepared_ = {};
     prepared_.batch = batch;
     prepared_.bags = batch.bags();
+    prepared_.most = static_cast<std::uint32_t>(batch.keys.size());
     if (ranks_ == 1) {
       prepared_.keys = batch.keys.data();
       prepared_.weights = batch.weights.empty() ? nullptr : batch.weights.data();
       prepared_.offsets = batch.offsets.data();
-      prepared_.size = static_cast<std::uint32_t>(batch.keys.size());
+      prepared_.size = prepared_.most;
     } else {
       KeepMine(batch);
     }
-    prepared_.rows = rows_.Reserve(queue_, prepared_.size);
+    prepared_.rows = rows_.Reserve(queue_, prepared_.most);
   }
+
+  // Waits for the selection of this rank's keys, which lookups that insert none can do without.
+  void LearnSize() {
+    if (prepared_.size_on_device == nullptr) return;
+    prepared_.size = B::Get(queue_, std::exchange(prepared_.size_on_device, nullptr));
+  }
+
+  static Queue& QueueOf(Lane& lane) { return static_cast<typename B::Lane&>(lane).queue(); }
 
   body::FindRows FindRows() { return {table_.slots(), prepared_.keys, prepared_.rows}; }
 
   // Finds the keys' rows, and lists those without.
   void Search() {
+    LearnSize();
     std::uint32_t* count = absent_count_.Reserve(queue_, 1);
     B::Put(queue_, count, 0);
     B::ForEachNumbered(queue_, prepared_.size, count,
@@ -448,6 +467,7 @@ class ShardOn final : public Shard {
   }
 
   Result<NewRows> PrepareInsert() {
+    LearnSize();
     // Where most keys were new the last time, to search for them first is mostly in vain.
     if (mostly_new_ && prepared_.size > 0 && table_.HasRoomFor(prepared_.size)) {
       table_.ReserveAdd(queue_, prepared_.size);
@@ -471,26 +491,26 @@ class ShardOn final : public Shard {
   }
 
   void KeepMine(const BatchView& batch) {
-    const auto keys = static_cast<std::uint32_t>(batch.keys.size());
     const body::IsMine is_mine{buckets_.data(), rank_};
-    Key* mine = keys_.Reserve(queue_, keys);
+    Key* mine = keys_.Reserve(queue_, prepared_.most);
     std::uint32_t* offsets = offsets_.Reserve(queue_, prepared_.bags + std::size_t{1});
-    B::SelectKeys(queue_, batch.keys.data(), keys, mine, selected_.data(), is_mine);
+    B::SelectKeys(queue_, batch.keys.data(), prepared_.most, mine, kept_.data(), is_mine);
     B::ForEach(queue_, prepared_.bags,
                body::CountMine{is_mine, batch.keys.data(), batch.offsets.data(), offsets});
     B::ExclusiveScan(queue_, offsets, prepared_.bags, offsets);
-    prepared_.size = B::Get(queue_, selected_.data());
+    prepared_.size_on_device = kept_.data();
     prepared_.keys = mine;
     prepared_.offsets = offsets;
     if (!batch.weights.empty()) KeepMyWeights(batch, is_mine);
   }
 
   void KeepMyWeights(const BatchView& batch, const body::IsMine& is_mine) {
-    const auto keys = static_cast<std::uint32_t>(batch.keys.size());
-    std::uint32_t* places = items_.Reserve(queue_, keys);
-    float* weights = weights_.Reserve(queue_, prepared_.size);
-    B::SelectIndices(queue_, keys, places, selected_.data(), body::KeyIsMine{is_mine, batch.keys.data()});
-    B::ForEach(queue_, prepared_.size, body::CopyWeights{batch.weights.data(), places, weights});
+    std::uint32_t* places = items_.Reserve(queue_, prepared_.most);
+    float* weights = weights_.Reserve(queue_, prepared_.most);
+    B::SelectIndices(queue_, prepared_.most, places, selected_.data(),
+                     body::KeyIsMine{is_mine, batch.keys.data()});
+    B::ForEachUpTo(queue_, prepared_.most, selected_.data(),
+                   body::CopyWeights{batch.weights.data(), places, weights});
     prepared_.weights = weights;
   }
 
@@ -612,9 +632,12 @@ class ShardOn final : public Shard {
   bool mostly_new_ = true;  // of the last batch that was inserted
 
   Scratch<std::uint32_t> selected_;  // one: how many the last selection kept
+  Scratch<std::uint32_t> kept_;      // one: how many of the prepared batch's keys are this rank's
 
   // Of PlanTraffic: where bags lie on their ways, and how many go which way.
-  Scratch<std::uint32_t> sent_places_, received_places_, traffic_counts_;
+  // What comes back is added beside the next batch's work, which therefore has other places.
+  Scratch<std::uint32_t> sent_places_, received_places_[2], traffic_counts_;
+  unsigned plans_ = 0;
   typename B::HostCopy traffic_on_host_;
   body::BagCopies copies_{};
   BagTraffic traffic_;

@@ -1,8 +1,6 @@
 // The CPU: the shard of shard.inl on the backend of backend/cpu.h.
 #include <tbb/info.h>
 
-#include <cstring>
-
 #include "kernels/backend/cpu.h"
 #include "kernels/shard.inl"
 
@@ -24,16 +22,15 @@ class CpuDevice final : public Device {
             {[](void* memory, int /*ordinal*/) noexcept { FreeAligned(memory); }, Ordinal()}};
   }
   bool SharesHostMemory() const override { return true; }
-  void Copy(void* to, const void* from, std::size_t bytes) override {
-    if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-  }
+  Lane& Work() override { return work_; }
+  std::unique_ptr<Lane> MakeLane() override { return std::make_unique<CpuLane>(queue_); }
   void Wait() override {}  // every call has done its work when it returns
   void UseOnThisThread() override {}
   int Ordinal() const override { return -1; }
-  void* NativeStream() const override { return nullptr; }
 
  private:
   CpuQueue queue_;
+  CpuLane work_{queue_};
 };
 
 }  // namespace

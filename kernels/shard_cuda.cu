@@ -23,7 +23,7 @@ class CudaDevice final : public Device {
 
   std::string Name() const override { return name_; }
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
-    return MakeShardOn<CudaBackend>(queue_, options, place);
+    return MakeShardOn<CudaBackend>(work_.queue(), options, place);
   }
   void* Allocate(std::size_t bytes) override {
     void* memory = nullptr;
@@ -32,20 +32,23 @@ class CudaDevice final : public Device {
   }
   void Free(void* memory) noexcept override { cudaFree(memory); }
   HostMemory AllocateHost(std::size_t bytes) override {
+    UseOnThisThread();
     const PreferNumaNode near(numa_node_);
     void* memory = nullptr;
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable));
     return {memory, {FreePinned, ordinal_}};
   }
   bool SharesHostMemory() const override { return false; }
-  void Copy(void* to, const void* from, std::size_t bytes) override {
-    if (bytes == 0 || to == from) return;
-    SLOTWISE_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream()));
+  Lane& Work() override { return work_; }
+  std::unique_ptr<Lane> MakeLane() override {
+    int last = 0;
+    int first = 0;
+    SLOTWISE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&last, &first));
+    return std::make_unique<CudaLane>(first);
   }
-  void Wait() override { queue_.Wait(); }
+  void Wait() override { SLOTWISE_CUDA_TRY(cudaDeviceSynchronize()); }
   void UseOnThisThread() override { SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_)); }
   int Ordinal() const override { return ordinal_; }
-  void* NativeStream() const override { return queue_.stream(); }
 
  private:
   // A thread that has not chosen a device would open the first one, in which this process may have no part.
@@ -57,7 +60,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   int numa_node_ = -1;
   std::string name_;
-  CudaQueue queue_;
+  CudaLane work_;
 };
 
 }  // namespace

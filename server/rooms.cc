@@ -107,10 +107,11 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
 }
 
 Result<RankPlace> Connect(Collective& collective, Rooms& rooms) {
-  auto exchange = MakeExchange(*rooms.device, collective, {.deterministic = rooms.config.deterministic()});
-  if (!exchange.ok()) return exchange.status();
-  rooms.exchange = std::move(*exchange);
-  rooms.engine = std::make_unique<Engine>(*rooms.device, collective, *rooms.exchange,
+  auto exchanges =
+      Exchanges::Make(*rooms.device, collective, {.deterministic = rooms.config.deterministic()});
+  if (!exchanges.ok()) return exchanges.status();
+  rooms.exchanges = std::move(*exchanges);
+  rooms.engine = std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges,
                                           EngineOptionsOf(rooms.config.limits()));
 
   const auto options = RpcOptionsOf(rooms.config, collective.local_rank());

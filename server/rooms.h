@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/shard.h"
@@ -25,7 +26,7 @@ struct Rooms {
   v1::ServerConfig config;
   std::vector<TableOptions> tables;  // of the configuration, to be made
   std::unique_ptr<Device> device;
-  std::unique_ptr<Exchange> exchange;
+  std::optional<Exchanges> exchanges;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<RpcServer> rpc;
 };

@@ -54,11 +54,15 @@ struct Measure {
 }  // namespace backend_probe
 
 template <class B>
-concept Backend = requires(typename B::Queue& queue, typename B::template Scratch<float>& scratch,
-                           typename B::template Growing<float>& growing, typename B::HostCopy& host_copy,
-                           PairBuffers& pairs, const Key* keys, Key* kept, std::uint32_t* indices,
-                           const std::uint32_t* counts, std::uint64_t* word, std::size_t n,
-                           std::uint32_t n32) {
+concept Backend = requires(
+    typename B::Queue& queue, typename B::Lane& lane, typename B::template Scratch<float>& scratch,
+    typename B::template Growing<float>& growing, typename B::HostCopy& host_copy, PairBuffers& pairs,
+    const Key* keys, Key* kept, std::uint32_t* indices, const std::uint32_t* counts, std::uint64_t* word,
+    std::size_t n, std::uint32_t n32) {
+  // A Lane of shard.h, and its queue.
+  requires std::derived_from<typename B::Lane, Lane>;
+  { lane.queue() } -> std::same_as<typename B::Queue&>;
+
   // Scratch<T>: an array whose contents need not survive; Reserve(queue, n) makes it at least n long and gives it.
   { scratch.Reserve(queue, n) } -> std::same_as<float*>;
 
@@ -72,7 +76,9 @@ concept Backend = requires(typename B::Queue& queue, typename B::template Scratc
 
   // f(i) for every i in [0, n), in any order, all at once.
   B::ForEach(queue, n, backend_probe::Each{});
-  // outcome = f(i) likewise; where that is true, f.Number(i, outcome, number), with a number of its own: they count up
+  // f(i) for every i in [0, *counts), which is at most n.
+  B::ForEachUpTo(queue, n32, counts, backend_probe::Each{});
+  // outcome = f(i) for every i in [0, n); where that is true, f.Number(i, outcome, number), with a number of its own: they count up
   // from *counter, in no order, and *counter grows by as many. f.kNumbersMost says what to expect.
   B::ForEachNumbered(queue, n32, indices, backend_probe::Numbered{});
   // f(tile, i) for every i, by tiles that suit rows of `dim` elements.

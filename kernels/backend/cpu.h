@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -36,8 +37,26 @@ struct CpuQueue {
   CpuScratch<CpuPair> sorted[2];
 };
 
+// Lanes share the queue: their work is done when the call returns.
+class CpuLane final : public Lane {
+ public:
+  explicit CpuLane(CpuQueue& queue) : queue_(queue) {}
+
+  CpuQueue& queue() { return queue_; }
+  void After(Lane& /*other*/) override {}
+  void Copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+  }
+  void Wait() override {}
+  void* NativeStream() const override { return nullptr; }
+
+ private:
+  CpuQueue& queue_;
+};
+
 struct CpuBackend {
   using Queue = CpuQueue;
+  using Lane = CpuLane;
   template <class T>
   using Scratch = CpuScratch<T>;
   template <class T>
@@ -57,6 +76,11 @@ struct CpuBackend {
   template <class Index, class F>
   static void ForEach(Queue& queue, Index n, F f) {
     InParallel(queue, n, kGrain, [&](Index begin, Index end) { InOrder(begin, end, f, f); });
+  }
+
+  template <class F>
+  static void ForEachUpTo(Queue& queue, std::uint32_t /*most*/, const std::uint32_t* count, F f) {
+    ForEach(queue, *count, f);
   }
 
   // Outcomes wait in a small list, so that threads meet at the counter once for many.

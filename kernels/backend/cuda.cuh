@@ -62,6 +62,12 @@ struct CudaTile {
 // Of a block of any launch.
 inline constexpr std::uint32_t kThreads = 256;
 
+template <class F>
+__global__ void ForEachUpToKernel(const std::uint32_t* n, F f) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < *n) f(i);
+}
+
 template <class T>
 __global__ void PutKernel(T* place, T value) {
   *place = value;
@@ -147,8 +153,36 @@ struct AddDigestSums {
   }
 };
 
+class CudaLane final : public Lane {
+ public:
+  // On the current device. Of lanes that want the same processors the one of the lower number goes first.
+  explicit CudaLane(int priority = 0) : queue_(priority) {
+    SLOTWISE_CUDA_TRY(cudaEventCreateWithFlags(&so_far_, cudaEventDisableTiming));
+  }
+  ~CudaLane() override { cudaEventDestroy(so_far_); }
+
+  CudaQueue& queue() { return queue_; }
+  void After(Lane& other) override {
+    auto& before = static_cast<CudaLane&>(other);
+    if (&before == this) return;
+    SLOTWISE_CUDA_TRY(cudaEventRecord(before.so_far_, before.queue_.stream()));
+    SLOTWISE_CUDA_TRY(cudaStreamWaitEvent(queue_.stream(), before.so_far_, 0));
+  }
+  void Copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes == 0 || to == from) return;
+    SLOTWISE_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream()));
+  }
+  void Wait() override { queue_.Wait(); }
+  void* NativeStream() const override { return queue_.stream(); }
+
+ private:
+  CudaQueue queue_;
+  cudaEvent_t so_far_ = nullptr;
+};
+
 struct CudaBackend {
   using Queue = CudaQueue;
+  using Lane = CudaLane;
   using HostCopy = CudaHostCopy;
   template <class T>
   using Scratch = CudaScratch<T>;
@@ -177,6 +211,13 @@ struct CudaBackend {
   static void ForEach(Queue& queue, Index n, F f) {
     if (n == 0) return;
     ForEachKernel<<<Blocks(n), kThreads, 0, queue.stream()>>>(n, f);
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
+  }
+
+  template <class F>
+  static void ForEachUpTo(Queue& queue, std::uint32_t most, const std::uint32_t* count, F f) {
+    if (most == 0) return;
+    ForEachUpToKernel<<<Blocks(most), kThreads, 0, queue.stream()>>>(count, f);
     SLOTWISE_CUDA_TRY(cudaGetLastError());
   }
 

@@ -50,14 +50,14 @@ class CudaMemory {
 class CudaQueue {
  public:
   // On the current device, whose pool of stream-ordered memory keeps what is freed: it will be wanted again.
-  CudaQueue() {
+  explicit CudaQueue(int priority = 0) {
     int device = 0;
     std::uint64_t keep = UINT64_MAX;
     SLOTWISE_CUDA_TRY(cudaGetDevice(&device));
     SLOTWISE_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool_, device));
     SLOTWISE_CUDA_TRY(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&pinned_, kPinnedBytes, cudaHostAllocDefault));
-    SLOTWISE_CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    SLOTWISE_CUDA_TRY(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
   ~CudaQueue() {
     temporary_ = CudaMemory();

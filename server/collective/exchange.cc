@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "server/collective/nccl.h"
@@ -36,9 +37,9 @@ bool AllCanUseNccl(std::span<const Offer> offers) {
 
 }  // namespace
 
-Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Collective& collective,
+Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Lane& lane, Collective& collective,
                                                const ExchangeOptions& options) {
-  if (collective.size() == 1) return MakeSoloExchange(device);
+  if (collective.size() == 1) return MakeSoloExchange(lane);
   const Offer mine{device.Ordinal(), OfferOf(device)};
   std::vector<Offer> offers(static_cast<std::size_t>(collective.size()));
   collective.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(offers)));
@@ -48,8 +49,30 @@ Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Collective& colle
     return FailedPrecondition(Named(offers, true) + " has a GPU and " + Named(offers, false) +
                               " has none: a server's ranks run all on GPUs or all on CPUs (--backend cpu)");
   }
-  if (AllCanUseNccl(offers)) return MakeNcclExchange(device, collective, options);
-  return MakeMpiExchange(device, collective);
+  if (AllCanUseNccl(offers)) return MakeNcclExchange(device, lane, collective, options);
+  return MakeMpiExchange(device, lane, collective);
+}
+
+Result<Exchanges> Exchanges::Make(Device& device, Collective& collective, const ExchangeOptions& options) {
+  Exchanges made;
+  made.batches_lane_ = device.MakeLane();
+  made.bags_lane_ = device.MakeLane();
+  auto batches = MakeExchange(device, *made.batches_lane_, collective, options);
+  if (!batches.ok()) return batches.status();
+  auto bags = MakeExchange(device, *made.bags_lane_, collective, options);
+  if (!bags.ok()) return bags.status();
+  made.batches_ = std::move(*batches);
+  made.bags_ = std::move(*bags);
+  return made;
+}
+
+Exchanges Exchanges::MakeSolo(Device& device) {
+  Exchanges made;
+  made.batches_lane_ = device.MakeLane();
+  made.bags_lane_ = device.MakeLane();
+  made.batches_ = MakeSoloExchange(*made.batches_lane_);
+  made.bags_ = MakeSoloExchange(*made.bags_lane_);
+  return made;
 }
 
 }  // namespace slotwise

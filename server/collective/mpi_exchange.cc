@@ -19,8 +19,9 @@ std::size_t Sum(std::span<const std::size_t> sizes) {
 
 class MpiExchange final : public Exchange {
  public:
-  MpiExchange(Device& device, Collective& collective)
-      : device_(device),
+  MpiExchange(Device& device, Lane& lane, Collective& collective)
+      : Exchange(lane),
+        device_(device),
         watchdog_(collective.watchdog()),
         me_(static_cast<std::size_t>(Value(collective.rank()))),
         data_(MPI_COMM_WORLD),
@@ -45,7 +46,7 @@ class MpiExchange final : public Exchange {
     SLOTWISE_MPI_TRY(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_UINT32_T, host, layout.counts.data(),
                                      layout.displacements.data(), MPI_UINT32_T, data_.get(), &request));
     Await(request);
-    device_.Copy(device, host, all);
+    lane().Copy(device, host, all);
   }
 
   // Every rank receives all partial sums of its own block and adds them in rank order. As much travels as in MPI's
@@ -62,14 +63,14 @@ class MpiExchange final : public Exchange {
       const float* block = received + r * size;
       for (std::size_t i = 0; i < size; ++i) sum[i] += block[i];
     }
-    device_.Copy(mine, sum, size * sizeof(float));
+    lane().Copy(mine, sum, size * sizeof(float));
   }
 
   void AllToAll(std::span<const std::size_t> to_sizes, const float* send,
                 std::span<const std::size_t> from_sizes, float* received) override {
     const std::size_t all = Sum(from_sizes);
     std::byte* const host = OnHost(received_, reinterpret_cast<std::byte*>(received), all * sizeof(float));
-    device_.Copy(received, Swap("AllToAll", to_sizes, send, from_sizes, host), all * sizeof(float));
+    lane().Copy(received, Swap("AllToAll", to_sizes, send, from_sizes, host), all * sizeof(float));
   }
 
  private:
@@ -81,8 +82,8 @@ class MpiExchange final : public Exchange {
 
   // Brings bytes for MPI to send. What the scratch was used for before is done then, too.
   void Fetch(void* host, const void* device, std::size_t bytes) {
-    device_.Copy(host, device, bytes);
-    device_.Wait();
+    lane().Copy(host, device, bytes);
+    lane().Wait();
   }
 
   // All ranks' blocks for this one, in host memory.
@@ -117,8 +118,8 @@ class MpiExchange final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Collective& collective) {
-  return std::make_unique<MpiExchange>(device, collective);
+std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Lane& lane, Collective& collective) {
+  return std::make_unique<MpiExchange>(device, lane, collective);
 }
 
 }  // namespace slotwise

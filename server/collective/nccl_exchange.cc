@@ -59,13 +59,14 @@ constexpr int kOldestNccl = NCCL_VERSION(2, 20, 0);
 
 class NcclExchange final : public Exchange {
  public:
-  NcclExchange(Device& device, Collective& collective, const ExchangeOptions& options)
-      : device_(device),
+  NcclExchange(Device& device, Lane& lane, Collective& collective, const ExchangeOptions& options)
+      : Exchange(lane),
+        device_(device),
         watchdog_(collective.watchdog()),
         deterministic_(options.deterministic),
         me_(static_cast<std::size_t>(Value(collective.rank()))),
         ranks_(static_cast<std::size_t>(collective.size())),
-        stream_(static_cast<cudaStream_t>(device.NativeStream())),
+        stream_(static_cast<cudaStream_t>(lane.NativeStream())),
         received_(device) {
     ncclUniqueId mine{};
     if (me_ == 0) SLOTWISE_NCCL_TRY(nccl_.GetUniqueId(&mine));
@@ -195,9 +196,9 @@ NcclOffer OfferOf(const Device& device) {
   return offer;
 }
 
-std::unique_ptr<Exchange> MakeNcclExchange(Device& device, Collective& collective,
+std::unique_ptr<Exchange> MakeNcclExchange(Device& device, Lane& lane, Collective& collective,
                                            const ExchangeOptions& options) {
-  return std::make_unique<NcclExchange>(device, collective, options);
+  return std::make_unique<NcclExchange>(device, lane, collective, options);
 }
 
 }  // namespace slotwise

@@ -24,25 +24,22 @@ class SoloCollective final : public Collective {
 
 class SoloExchange final : public Exchange {
  public:
-  explicit SoloExchange(Device& device) : device_(device) {}
+  explicit SoloExchange(Lane& lane) : Exchange(lane) {}
 
   std::string Name() const override { return "copies"; }
   void AllGatherBlocks(std::span<const std::size_t> /*bytes*/, void* /*blocks*/) override {}
   void ReduceScatter(std::span<const std::size_t> sizes, const float* partial, float* mine) override {
-    device_.Copy(mine, partial, sizes[0] * sizeof(float));
+    lane().Copy(mine, partial, sizes[0] * sizeof(float));
   }
   void AllToAll(std::span<const std::size_t> to_sizes, const float* send,
                 std::span<const std::size_t> /*from_sizes*/, float* received) override {
-    device_.Copy(received, send, to_sizes[0] * sizeof(float));
+    lane().Copy(received, send, to_sizes[0] * sizeof(float));
   }
-
- private:
-  Device& device_;
 };
 
 }  // namespace
 
 std::unique_ptr<Collective> MakeSoloCollective() { return std::make_unique<SoloCollective>(); }
-std::unique_ptr<Exchange> MakeSoloExchange(Device& device) { return std::make_unique<SoloExchange>(device); }
+std::unique_ptr<Exchange> MakeSoloExchange(Lane& lane) { return std::make_unique<SoloExchange>(lane); }
 
 }  // namespace slotwise

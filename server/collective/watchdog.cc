@@ -76,16 +76,16 @@ std::optional<std::string> Watchdog::Look() {
 }
 
 std::optional<std::string> Watchdog::ForgetEndedLocked() {
-  while (!added_.empty()) {
-    const Operation& oldest = added_.front();
+  std::optional<std::string> failed;
+  std::erase_if(added_, [&](const Operation& operation) {
     try {
-      if (!oldest.ended()) return std::nullopt;
+      return !failed && operation.ended();
     } catch (const std::exception& error) {
-      return Describe(oldest.name, oldest.bytes) + " has failed: " + error.what();
+      failed = Describe(operation.name, operation.bytes) + " has failed: " + error.what();
+      return false;
     }
-    added_.pop_front();
-  }
-  return std::nullopt;
+  });
+  return failed;
 }
 
 std::optional<std::string> Watchdog::Overdue(const Operation& operation) const {

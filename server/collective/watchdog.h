@@ -10,7 +10,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -45,7 +44,7 @@ class Watchdog {
   };
 
   // One that goes on when the call that began it returns. `ended` is asked from any thread, not after it said true; it
-  // throws std::exception if the operation has failed. Operations added end in the order in which they were added.
+  // throws std::exception if the operation has failed.
   void Add(const char* name, std::size_t bytes, std::function<bool()> ended);
 
   // Forgets added operations that have ended: what their `ended` uses may go then.
@@ -72,7 +71,7 @@ class Watchdog {
   std::chrono::milliseconds limit_{0};
   std::function<void(const std::string&)> stuck_;
   std::vector<Operation> scopes_;
-  std::deque<Operation> added_;
+  std::vector<Operation> added_;  // the oldest first
   std::thread thread_;
 };
 

@@ -41,30 +41,36 @@ Way FasterWay(const TravellingBags& bags, const TravelCosts& costs) {
 }
 
 BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange)
-    : device_(device), collective_(collective), exchange_(exchange), sent_(device), received_(device) {}
+    : device_(device), collective_(collective), exchange_(exchange) {}
 
-void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, float* pooled) {
-  float* const sent = sent_.Reserve(bags.bags() * bags.dim);
+void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled) {
+  Lane& lane = exchange_.lane();
+  float* const sent = arrays.sent.Reserve(bags.bags() * bags.dim);
   if (way == Way::kAllBags) {
     shard.Pool(sent);
+    lane.After(device_.Work());
     return exchange_.ReduceScatter(Times(bags.bags_of, bags.dim), sent, pooled);
   }
   shard.PlanTraffic(bags.bags_of);
   shard.PoolToSend(sent);
   const BagTraffic& traffic = shard.Traffic();  // found out while bags are pooled
-  float* const received = received_.Reserve(Sum(traffic.received) * bags.dim);
+  float* const received = arrays.received.Reserve(Sum(traffic.received) * bags.dim);
+  lane.After(device_.Work());
   exchange_.AllToAll(Times(traffic.owned, bags.dim), sent, Times(traffic.received, bags.dim), received);
-  shard.AddReceived(received, pooled);
+  shard.AddReceived(lane, received, pooled);
 }
 
 void BagTravel::Update(Shard& shard, const TravellingBags& bags, const float* mine,
-                       const StepScalars& scalars) {
+                       const StepScalars& scalars, TravelArrays& arrays) {
+  Lane& lane = exchange_.lane();
   shard.PlanTraffic(bags.bags_of);
   const BagTraffic& traffic = shard.Traffic();
-  float* const sent = sent_.Reserve(Sum(traffic.received) * bags.dim);
-  float* const received = received_.Reserve(Sum(traffic.owned) * bags.dim);
+  float* const sent = arrays.sent.Reserve(Sum(traffic.received) * bags.dim);
+  float* const received = arrays.received.Reserve(Sum(traffic.owned) * bags.dim);
   shard.GradientsToSend(mine, sent);
+  lane.After(device_.Work());
   exchange_.AllToAll(Times(traffic.received, bags.dim), sent, Times(traffic.owned, bags.dim), received);
+  device_.Work().After(lane);
   shard.UpdateFromReceived(received, scalars);
 }
 
@@ -77,8 +83,9 @@ void BagTravel::Measure() {
   const auto ranks = static_cast<std::size_t>(collective_.size());
   const std::size_t block = bytes / sizeof(float) / ranks;
   const std::vector<std::size_t> sizes(ranks, block);
-  float* const from = sent_.Reserve(block * ranks);
-  float* const to = received_.Reserve(block * ranks);
+  TravelArrays arrays(device_);
+  float* const from = arrays.sent.Reserve(block * ranks);
+  float* const to = arrays.received.Reserve(block * ranks);
 
   const auto cost = [&](auto operation) {
     std::uint64_t fastest = std::numeric_limits<std::uint64_t>::max();
@@ -95,7 +102,7 @@ void BagTravel::Measure() {
   costs_.reduce_scatter = cost([&] { exchange_.ReduceScatter(sizes, from, to); });
   costs_.all_gather = cost([&] { exchange_.AllGatherBlocks(Times(sizes, sizeof(float)), to); });
   costs_.all_to_all = cost([&] { exchange_.AllToAll(sizes, from, sizes, to); });
-  costs_.copy = cost([&] { device_.Copy(to, from, block * ranks * sizeof(float)); });
+  costs_.copy = cost([&] { device_.Work().Copy(to, from, block * ranks * sizeof(float)); });
 }
 
 }  // namespace slotwise

@@ -6,6 +6,7 @@
 // passes once more over memory. Which is faster is reckoned from what the ranks measured as they started, and agreed on.
 // Both ways give the same numbers; where the exchange is deterministic, the same bytes.
 // Thread-safety: one thread at a time. Calls are collective but for Choose. Throws std::bad_alloc, std::runtime_error.
+// Calls take their places in the order of the device's work and of the exchange's lane, and need not wait for either.
 #ifndef SLOTWISE_SERVER_ENGINE_BAG_TRAVEL_H_
 #define SLOTWISE_SERVER_ENGINE_BAG_TRAVEL_H_
 
@@ -46,6 +47,12 @@ double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks);
 // The way that costs less; all bags if the others cannot be planned (Shard::PlanTraffic), or nothing is known of costs.
 Way FasterWay(const TravellingBags& bags, const TravelCosts& costs);
 
+// Where bags lie before and after they travel. What a call of BagTravel left there must be done before the next use.
+struct TravelArrays {
+  explicit TravelArrays(Device& device) : sent(device), received(device) {}
+  DeviceArray<float> sent, received;
+};
+
 class BagTravel {
  public:
   BagTravel(Device& device, Collective& collective, Exchange& exchange);
@@ -54,22 +61,26 @@ class BagTravel {
   void Measure();
   const TravelCosts& costs() const { return costs_; }
 
+  // The exchange's, by which pooled bags come.
+  Lane& lane() const { return exchange_.lane(); }
+
   // The faster way, by what was measured. Does not communicate.
   Way Choose(const TravellingBags& bags) const { return FasterWay(bags, costs_); }
 
   // REQUIRES: `shard` has prepared the batch. `pooled` becomes this rank's bags' sums over all ranks, before the
-  // combiner's division: float[bags_of[rank]][dim] in device memory.
-  void Pool(Shard& shard, const TravellingBags& bags, Way way, float* pooled);
+  // combiner's division: float[bags_of[rank]][dim] in device memory, in the order of the exchange's lane.
+  void Pool(Shard& shard, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled);
 
   // REQUIRES: `shard` has prepared the batch and inserted. Updates every rank's rows by the gradients of all bags, of
-  // which `mine` is this rank's: float[bags_of[rank]][dim] in device memory. They travel as kOwnedBags.
-  void Update(Shard& shard, const TravellingBags& bags, const float* mine, const StepScalars& scalars);
+  // which `mine` is this rank's: float[bags_of[rank]][dim] in device memory, in the order of the device's
+  // work, as the update is. They travel as kOwnedBags.
+  void Update(Shard& shard, const TravellingBags& bags, const float* mine, const StepScalars& scalars,
+              TravelArrays& arrays);
 
  private:
   Device& device_;
   Collective& collective_;
   Exchange& exchange_;
-  DeviceArray<float> sent_, received_;
   TravelCosts costs_;
 };
 

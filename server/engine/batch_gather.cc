@@ -29,8 +29,10 @@ BatchLayout::BatchLayout(const Round& round, std::uint32_t slots, int ranks)
   }
 }
 
-BatchGather::BatchGather(Device& device, Collective& collective, Exchange& exchange)
+BatchGather::BatchGather(Device& device, Lane& lane, Collective& collective, Exchange& exchange)
     : device_(device),
+      lane_(lane),
+      exchange_(exchange),
       me_(collective.rank()),
       keys_(device, exchange, me_),
       offsets_(device, exchange, me_),
@@ -39,73 +41,104 @@ BatchGather::BatchGather(Device& device, Collective& collective, Exchange& excha
       ordered_keys_(device),
       ordered_offsets_(device),
       ordered_weights_(device),
-      ordered_values_(device) {}
+      ordered_values_(device),
+      my_offsets_(device),
+      ones_(device) {}
 
-template <class Write>
-void BatchGather::ForMyParts(const Round& round, const BatchLayout& layout, Write write) const {
+template <class Upload>
+void BatchGather::ForMyParts(const Round& round, const BatchLayout& layout, Upload upload) const {
   BatchLayout::Extent place;
   for (std::size_t p = 0; p < round.parts.size(); ++p) {
     const Ticket& ticket = round.parts[p].ticket;
     if (ticket.rank != me_) continue;
-    write(layout.parts[p], place, ticket.number);
+    upload(layout.parts[p], place, ticket.number);
     place.bags += layout.parts[p].size.bags;
     place.keys += layout.parts[p].size.keys;
   }
 }
 
 BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
-  device_.Wait();  // the last round's parts have left the host's memory
+  Key* const my_keys = keys_.Mine(layout.keys_of);
+  ForMyParts(round, layout,
+             [&](const BatchLayout::Part& part, const BatchLayout::Extent& place, auto ticket) {
+               lane_.Copy(my_keys + place.keys, part_of(ticket).keys.data(), part.size.keys * sizeof(Key));
+             });
+  UploadMyOffsets(round, layout, part_of);
+  if (round.weighted()) UploadMyWeights(round, layout, part_of);
+
+  using Extent = BatchLayout::Extent;
+  exchange_.lane().After(lane_);
+  const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.Gather(), ordered_keys_);
+  const std::uint32_t* offsets =
+      InPartOrder(layout, &Extent::bags, 1, offsets_.Gather(), ordered_offsets_, 1);
+  BatchView batch{{keys, layout.size.keys}, {offsets, layout.size.bags + 1}};
+  if (round.weighted()) {
+    batch.weights = {InPartOrder(layout, &Extent::keys, 1, weights_.Gather(), ordered_weights_),
+                     layout.size.keys};
+  }
+  device_.Work().After(exchange_.lane());
+  return batch;
+}
+
+void BatchGather::UploadMyOffsets(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
   const auto me = static_cast<std::size_t>(Value(me_));
   // The last rank's block also has the offset that ends the batch.
   std::vector<std::size_t> offsets_of = layout.bags_of;
   ++offsets_of.back();
-  Key* const my_keys = keys_.Mine(layout.keys_of);
-  std::uint32_t* const my_offsets = offsets_.Mine(offsets_of);
-  float* const my_weights = round.weighted() ? weights_.Mine(layout.keys_of) : nullptr;
+  std::uint32_t* const there = offsets_.Mine(offsets_of);
+  std::uint32_t* const mine = device_.SharesHostMemory() ? there : my_offsets_.Reserve(offsets_of[me]);
   ForMyParts(round, layout,
              [&](const BatchLayout::Part& part, const BatchLayout::Extent& place, auto ticket) {
-               const BatchView batch = part_of(ticket).view();
-               std::ranges::copy(batch.keys, my_keys + place.keys);
-               if (my_weights != nullptr && batch.weights.empty()) {
-                 std::fill_n(my_weights + place.keys, batch.keys.size(), 1.0F);
-               } else if (my_weights != nullptr) {
-                 std::ranges::copy(batch.weights, my_weights + place.keys);
-               }
+               const std::uint32_t* const offsets = part_of(ticket).offsets.data();
                for (std::size_t b = 0; b < part.size.bags; ++b) {
-                 my_offsets[place.bags + b] = static_cast<std::uint32_t>(part.lies.keys + batch.offsets[b]);
+                 mine[place.bags + b] = static_cast<std::uint32_t>(part.lies.keys + offsets[b]);
                }
              });
-  if (me + 1 == offsets_of.size())
-    my_offsets[layout.bags_of[me]] = static_cast<std::uint32_t>(layout.size.keys);
-
-  using Extent = BatchLayout::Extent;
-  const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.Gather(), ordered_keys_);
-  const std::uint32_t* offsets =
-      InPartOrder(layout, &Extent::bags, 1, offsets_.Gather(), ordered_offsets_, 1);
-  const BatchView batch{{keys, layout.size.keys}, {offsets, layout.size.bags + 1}};
-  if (my_weights == nullptr) return batch;
-  const float* weights = InPartOrder(layout, &Extent::keys, 1, weights_.Gather(), ordered_weights_);
-  return {batch.keys, batch.offsets, {weights, layout.size.keys}};
+  if (me + 1 == offsets_of.size()) mine[layout.bags_of[me]] = static_cast<std::uint32_t>(layout.size.keys);
+  lane_.Copy(there, mine, offsets_of[me] * sizeof(std::uint32_t));
 }
 
-void BatchGather::WriteMyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
-                                   const ValuesOf& values_of) {
+void BatchGather::UploadMyWeights(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
+  std::size_t most = 0;  // keys of a part without weights
+  ForMyParts(round, layout, [&](const BatchLayout::Part& part, const BatchLayout::Extent&, auto ticket) {
+    if (part_of(ticket).weights.size() == 0) most = std::max(most, part.size.keys);
+  });
+  float* const ones = ones_.Reserve(most);
+  std::fill_n(ones, most, 1.0F);
+  float* const mine = weights_.Mine(layout.keys_of);
+  ForMyParts(round, layout,
+             [&](const BatchLayout::Part& part, const BatchLayout::Extent& place, auto ticket) {
+               const HostArray<float>& weights = part_of(ticket).weights;
+               lane_.Copy(mine + place.keys, weights.size() == 0 ? ones : weights.data(),
+                          part.size.keys * sizeof(float));
+             });
+}
+
+const float* BatchGather::UploadMyBagValues(const Round& round, const BatchLayout& layout,
+                                            std::uint32_t columns, const ValuesOf& values_of) {
   float* const mine = values_.Mine(layout.bags_of, columns);
   ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, auto ticket) {
-    std::ranges::copy(values_of(ticket), mine + place.bags * columns);
+    const std::span<const float> values = values_of(ticket);
+    lane_.Copy(mine + place.bags * columns, values.data(), values.size_bytes());
   });
+  return mine;
 }
 
 const float* BatchGather::GatherBagValues(const Round& round, const BatchLayout& layout,
                                           std::uint32_t columns, const ValuesOf& values_of) {
-  WriteMyBagValues(round, layout, columns, values_of);
-  return InPartOrder(layout, &BatchLayout::Extent::bags, columns, values_.Gather(), ordered_values_);
+  UploadMyBagValues(round, layout, columns, values_of);
+  exchange_.lane().After(lane_);
+  const float* const values =
+      InPartOrder(layout, &BatchLayout::Extent::bags, columns, values_.Gather(), ordered_values_);
+  device_.Work().After(exchange_.lane());
+  return values;
 }
 
 const float* BatchGather::MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
                                       const ValuesOf& values_of) {
-  WriteMyBagValues(round, layout, columns, values_of);
-  return values_.Alone();
+  const float* const mine = UploadMyBagValues(round, layout, columns, values_of);
+  device_.Work().After(lane_);
+  return mine;
 }
 
 template <class T>
@@ -116,10 +149,10 @@ const T* BatchGather::InPartOrder(const BatchLayout& layout, std::size_t BatchLa
   const std::size_t all = layout.size.*unit * width;
   T* const batch = ordered.Reserve(all + behind);
   for (const BatchLayout::Part& part : layout.parts) {
-    device_.Copy(batch + part.lies.*unit * width, arrived + part.arrives.*unit * width,
-                 part.size.*unit * width * sizeof(T));
+    exchange_.lane().Copy(batch + part.lies.*unit * width, arrived + part.arrives.*unit * width,
+                          part.size.*unit * width * sizeof(T));
   }
-  device_.Copy(batch + all, arrived + all, behind * sizeof(T));
+  exchange_.lane().Copy(batch + all, arrived + all, behind * sizeof(T));
   return batch;
 }
 

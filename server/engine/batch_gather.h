@@ -1,7 +1,8 @@
 // From the parts that came to every rank to one batch that every rank has, in device memory.
 //
-// Each rank writes its own parts, with their offsets counted from the whole batch's first key, and an all-gather brings
-// the others'. Parts arrive in rank order; a step's are put in part order afterwards, because gradients are summed in
+// Each rank uploads its own parts, with their offsets counted from the whole batch's first key, and an all-gather brings
+// the others'. That goes on in a lane of its own and in the exchange's; the device's work waits for both. Keys, weights and
+// values are uploaded from where the requests have them. Parts arrive in rank order; a step's are put in part order afterwards, because gradients are summed in
 // that order. (Clients send contiguous runs of parts to ranks in order, so mostly they are.)
 // Thread-safety: one thread at a time. Every call is collective.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
@@ -51,9 +52,11 @@ class BatchGather {
   using PartOf = std::function<const BatchPart&(TicketNumber)>;
   using ValuesOf = std::function<std::span<const float>(TicketNumber)>;
 
-  BatchGather(Device& device, Collective& collective, Exchange& exchange);
+  // Uploads in the order of `lane`, until whose Wait the parts' arrays stay in use. Lane outlives it.
+  BatchGather(Device& device, Lane& lane, Collective& collective, Exchange& exchange);
 
-  // The whole batch, in device memory, parts in part order; valid until the next call.
+  // The whole batch, in device memory, parts in part order; valid until the next call. REQUIRES: what used the last one
+  // is done.
   BatchView Gather(const Round& round, const BatchLayout& layout, const PartOf& part_of);
 
   // Gradients, or other values, of the bags of the batch just gathered: float[bags][columns] in device memory.
@@ -64,11 +67,13 @@ class BatchGather {
                            const ValuesOf& values_of);
 
  private:
-  // write(part, its place in this rank's blocks, ticket), for each part that came to this rank.
-  template <class Write>
-  void ForMyParts(const Round& round, const BatchLayout& layout, Write write) const;
-  void WriteMyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
-                        const ValuesOf& values_of);
+  // upload(part, its place in this rank's blocks, ticket), for each part that came to this rank.
+  template <class Upload>
+  void ForMyParts(const Round& round, const BatchLayout& layout, Upload upload) const;
+  void UploadMyOffsets(const Round& round, const BatchLayout& layout, const PartOf& part_of);
+  void UploadMyWeights(const Round& round, const BatchLayout& layout, const PartOf& part_of);
+  const float* UploadMyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
+                                 const ValuesOf& values_of);
   // What arrived, `width` elements a bag or key of every part and `behind` more behind them all, in its place in the
   // batch.
   template <class T>
@@ -76,6 +81,8 @@ class BatchGather {
                        const T* arrived, DeviceArray<T>& ordered, std::size_t behind = 0);
 
   Device& device_;
+  Lane& lane_;
+  Exchange& exchange_;
   Rank me_;
   GatheredArray<Key> keys_;
   GatheredArray<std::uint32_t> offsets_;
@@ -84,6 +91,8 @@ class BatchGather {
   DeviceArray<Key> ordered_keys_;
   DeviceArray<std::uint32_t> ordered_offsets_;
   DeviceArray<float> ordered_weights_, ordered_values_;
+  HostScratch<std::uint32_t> my_offsets_;  // on their way to a device with memory of its own
+  HostScratch<float> ones_;                // weights of parts that have none
 };
 
 }  // namespace slotwise

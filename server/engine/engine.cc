@@ -23,13 +23,13 @@ std::uint64_t Milliseconds(Clock::duration time) {
 
 class Engine::Impl {
  public:
-  Impl(Device& device, Collective& collective, Exchange& exchange, const EngineOptions& options)
+  Impl(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options)
       : device_(device),
         collective_(collective),
         options_(options),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
         inbox_(options.max_inbox_bytes),
-        operations_(device, collective, exchange, agenda_, tables_) {}
+        operations_(device, collective, exchanges, agenda_, tables_) {}
 
   void Run() {
     device_.UseOnThisThread();
@@ -41,13 +41,20 @@ class Engine::Impl {
       agenda_.Absorb(headers);
       Answer();
       if (agenda_.Closing()) inbox_.Close();
-      if (const std::optional<Round> round = agenda_.Next()) {
+      const std::optional<Round> round = agenda_.Next();
+      if (round) {
         operations_.Run(*round);
         Answer();
+      } else {
+        operations_.Finish();
       }
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
-      if (!news && !agenda_.HasReady() && !agenda_.Closing()) AwaitWork();
+      if (news || agenda_.HasReady() || agenda_.Closing()) continue;
+      // What has come meanwhile can begin beside what the device has not finished.
+      if (round && operations_.RoundsOverlap()) continue;
+      AwaitWork();
     }
+    operations_.Finish();
   }
 
   template <class Kind>
@@ -149,8 +156,9 @@ class Engine::Impl {
   std::uint64_t waits_ = 0;
 };
 
-Engine::Engine(Device& device, Collective& collective, Exchange& exchange, const EngineOptions& options)
-    : impl_(std::make_unique<Impl>(device, collective, exchange, options)) {}
+Engine::Engine(Device& device, Collective& collective, const Exchanges& exchanges,
+               const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(device, collective, exchanges, options)) {}
 Engine::~Engine() = default;
 
 void Engine::Run() { impl_->Run(); }

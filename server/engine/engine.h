@@ -1,8 +1,8 @@
 // Engine: runs rounds. Each round, the ranks agree without a leader on one operation on one table and do it together.
 //
 // A rank's inbox takes requests from any thread. Run() loops: announce what is new in my inbox, all-gather the
-// announcements, let the agenda (the same pure state machine on every rank) pick the round, do it, answer. An idle
-// engine sleeps until its inbox or another rank wakes it.
+// announcements, let the agenda (the same pure state machine on every rank) pick the round, do it, answer. On a device with
+// memory of its own rounds overlap (stage.h). An idle engine sleeps until its inbox or another rank wakes it.
 //
 // Thread-safety: Submit, ListTables, FindTable and RequestStop from any thread; Run on one.
 // Errors: every request is answered exactly once, through its `done`. Run throws std::runtime_error if the device or
@@ -37,8 +37,8 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // `device`, `collective` and `exchange` outlive the engine and are used by Run's thread only.
-  Engine(Device& device, Collective& collective, Exchange& exchange, const EngineOptions& options);
+  // `device`, `collective` and `exchanges` outlive the engine and are used by Run's thread only.
+  Engine(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

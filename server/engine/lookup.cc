@@ -9,8 +9,9 @@
 namespace slotwise {
 
 void Operations::Lookup(const Round& round, Table& table) {
+  Stage& stage = NextStage();
   const BatchLayout layout(round, table.info.options.slots, collective_.size());
-  const BatchView batch = gather_.Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
+  const BatchView batch = stage.gather().Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
     return Held<LookupRequest>(ticket).batch;
   });
   const Status prepared = round.mode == LookupMode::kTrain
@@ -18,16 +19,18 @@ void Operations::Lookup(const Round& round, Table& table) {
                               : Agree(table.shard->Prepare(batch, false).status());
   if (!prepared.ok() && round.parts.size() > 1) return LookupOneByOne(round, table);
   if (!prepared.ok()) {
-    return AnswerMine<LookupRequest>(round, [&](LookupRequest& request) { request.done(prepared); });
+    return AnswerMine<LookupRequest>(
+        round, [&](LookupRequest& request) { request.done(prepared); }, &stage);
   }
-  const PooledValues mine = PoolMine(table, layout, batch);
+  const PooledValues mine = PoolMine(stage, table, layout, batch);
   const std::size_t width = std::size_t{table.info.options.slots} * table.info.options.dim;
   std::size_t first = 0;
   for (const RoundPart& part : round.parts) {
     if (!IsMine(part.ticket)) continue;
     Request request = Take(part.ticket.number);
     const std::size_t size = part.samples * width;
-    std::get<LookupRequest>(request).done(PooledValues{{mine.values, mine.values.get() + first}, size});
+    stage.AnswerLater(std::move(std::get<LookupRequest>(request)),
+                      PooledValues{{mine.values, mine.values.get() + first}, size});
     first += size;
   }
 }
@@ -71,28 +74,31 @@ Status Operations::PrepareAndInsert(Table& table, const BatchView& batch) {
   return {};
 }
 
-PooledValues Operations::PoolMine(Table& table, const BatchLayout& layout, const BatchView& batch) {
+PooledValues Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout,
+                                  const BatchView& batch) {
   const std::uint32_t dim = table.info.options.dim;
   const auto me = static_cast<std::size_t>(Value(collective_.rank()));
   const std::size_t size = layout.bags_of[me] * dim;
   const std::shared_ptr<float[]> mine = outputs_.Take(size);  // written whole below
-  float* const pooled = device_.SharesHostMemory() ? mine.get() : pooled_.Reserve(size);
+  float* const pooled = device_.SharesHostMemory() ? mine.get() : stage.pooled().Reserve(size);
 
   if (collective_.size() == 1) {  // all of a bag is here: no partial sums
     table.shard->Pool(pooled);
+    stage.lane().After(device_.Work());
   } else {
     const TravellingBags bags{layout.bags_of, layout.size.keys, dim};
     const Way way = travel_.Choose(bags);
-    travel_.Pool(*table.shard, bags, way, pooled);
+    travel_.Pool(*table.shard, bags, way, stage.travel(), pooled);
+    stage.lane().After(travel_.lane());
     ++(way == Way::kOwnedBags ? table.rounds.owned_bags : table.rounds.all_bags);
   }
 
   const std::size_t first_bag = std::accumulate(
       layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
   const float* weights = batch.weights.empty() ? nullptr : batch.weights.data();
-  table.shard->DivideBags(batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights, pooled);
-  device_.Copy(mine.get(), pooled, size * sizeof(float));
-  device_.Wait();
+  table.shard->DivideBags(stage.lane(), batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights,
+                          pooled);
+  stage.lane().Copy(mine.get(), pooled, size * sizeof(float));
   return {mine, size};
 }
 

@@ -8,17 +8,18 @@
 
 namespace slotwise {
 
-Operations::Operations(Device& device, Collective& collective, Exchange& exchange, Agenda& agenda,
+Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges, Agenda& agenda,
                        Tables& tables)
     : device_(device),
       collective_(collective),
-      exchange_(exchange),
       agenda_(agenda),
       tables_(tables),
-      gather_(device, collective, exchange),
-      travel_(device, collective, exchange),
-      pooled_(device),
-      outputs_(device) {}
+      travel_(device, collective, exchanges.bags()),
+      outputs_(device) {
+  // A device whose work is done when it was asked for has nothing to do beside it.
+  const std::size_t stages = device.SharesHostMemory() ? 1 : 2;
+  while (stages_.size() < stages) stages_.push_back(std::make_unique<Stage>(device, collective, exchanges));
+}
 
 void Operations::Begin() {
   travel_.Measure();
@@ -34,6 +35,13 @@ void Operations::Begin() {
 void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(ticket, std::move(request)); }
 
 void Operations::Run(const Round& round) {
+  const bool overlaps = round.operation == Operation::kLookup || round.operation == Operation::kPush;
+  if (!overlaps) Finish();
+  RunNow(round);
+  if (!RoundsOverlap()) Finish();
+}
+
+void Operations::RunNow(const Round& round) {
   if (round.operation == Operation::kCreateTable) return CreateTable(round);
   Table& table = *tables_.Get(round.table);  // the agenda holds no round of a table that was dropped
   switch (round.operation) {
@@ -58,6 +66,16 @@ void Operations::Run(const Round& round) {
     case Operation::kCreateTable:
       return;
   }
+}
+
+void Operations::Finish() {
+  for (std::size_t i = 1; i <= stages_.size(); ++i) stages_[(turn_ + i) % stages_.size()]->Finish();
+}
+
+Stage& Operations::NextStage() {
+  turn_ = (turn_ + 1) % stages_.size();
+  stages_[turn_]->Finish();
+  return *stages_[turn_];
 }
 
 void Operations::Answer(const slotwise::Answer& answer) {

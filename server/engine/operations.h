@@ -1,29 +1,34 @@
 // What a round does, one function an operation. Every rank calls the same one with the same round.
 //
-// Each function answers those of the round's requests that came to this rank.
-// Thread-safety: the engine's thread only. Every call but Answer is collective.
+// Each function answers those of the round's requests that came to this rank; lookups are answered when their results have
+// come from the device, which may be after Run: rounds overlap.
+// Thread-safety: the engine's thread only. Every call but Answer and Finish is collective.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
-#include "server/collective/device_array.h"
 #include "server/collective/exchange.h"
 #include "server/engine/agenda.h"
 #include "server/engine/array_pool.h"
 #include "server/engine/bag_travel.h"
 #include "server/engine/batch_gather.h"
 #include "server/engine/inbox.h"
+#include "server/engine/stage.h"
 #include "server/engine/tables.h"
 
 namespace slotwise {
 
 class Operations {
  public:
-  Operations(Device& device, Collective& collective, Exchange& exchange, Agenda& agenda, Tables& tables);
+  Operations(Device& device, Collective& collective, const Exchanges& exchanges, Agenda& agenda,
+             Tables& tables);
 
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);
@@ -31,8 +36,15 @@ class Operations {
   // Before the first round: measures how bags had better travel, and rank 0 logs it. Collective.
   void Begin();
 
-  // Runs the round's operation.
+  // Runs the round's operation. A lookup or a push may leave work to the device, and lookups to be answered by the second
+  // next call or Finish.
   void Run(const Round& round);
+
+  // Waits for what Run left to the device, and answers its lookups.
+  void Finish();
+
+  // Whether Run may leave something. The same on every rank.
+  bool RoundsOverlap() const { return stages_.size() > 1; }
 
   // Ends a request that needed no round.
   void Answer(const slotwise::Answer& answer);
@@ -41,10 +53,12 @@ class Operations {
   std::uint64_t TakeReleasedBytes();
 
  private:
+  void RunNow(const Round& round);
   void Lookup(const Round& round, Table& table);  // lookup.cc
   void LookupOneByOne(const Round& round, Table& table);
   void Push(const Round& round, Table& table);  // push.cc
-  void Update(const Round& round, const BatchLayout& layout, Table& table, const StepScalars& scalars);
+  void Update(Stage& stage, const Round& round, const BatchLayout& layout, Table& table,
+              const StepScalars& scalars);
   void CreateTable(const Round& round);  // table_operations.cc
   void DropTable(const Round& round);
   void Summarize(const Round& round, Table& table);
@@ -59,8 +73,11 @@ class Operations {
   Status Agree(const Status& mine);
   // Prepares `batch` on every rank, and gives its new keys rows on all of them or, with a reason, on none.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
-  // This rank's samples of the prepared batch, pooled over all ranks.
-  PooledValues PoolMine(Table& table, const BatchLayout& layout, const BatchView& batch);
+  // This rank's samples of the prepared batch, pooled over all ranks: there when the stage's lane is done.
+  PooledValues PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch);
+
+  // For the next round, once the last one there is finished.
+  Stage& NextStage();
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
   // The held request of this kind. REQUIRES: it is held.
@@ -70,25 +87,25 @@ class Operations {
   }
   // Takes it off, to be answered.
   Request Take(TicketNumber ticket);
-  // Answers all of the round's waiters on this rank: answer(request).
+  // Answers all of the round's waiters on this rank: answer(request). Their arrays stay with the stage that uses them.
   template <class Kind, class Reply>
-  void AnswerMine(const Round& round, Reply reply) {
+  void AnswerMine(const Round& round, Reply reply, Stage* stage = nullptr) {
     for (const Ticket& waiter : round.waiters) {
       if (!IsMine(waiter)) continue;
       Request request = Take(waiter.number);
       reply(std::get<Kind>(request));
+      if (stage != nullptr) stage->Keep(std::move(request));
     }
   }
 
   Device& device_;
   Collective& collective_;
-  Exchange& exchange_;
   Agenda& agenda_;
   Tables& tables_;
-  BatchGather gather_;
   BagTravel travel_;
-  DeviceArray<float> pooled_;  // of a device with memory of its own
-  ArrayPool outputs_;          // pooled values, until they are sent
+  ArrayPool outputs_;  // pooled values, until they are sent
+  std::vector<std::unique_ptr<Stage>> stages_;
+  std::size_t turn_ = 0;  // of the stage in use
   std::unordered_map<TicketNumber, Request> held_;
   std::uint64_t released_bytes_ = 0;
   std::uint32_t next_table_ = 1;

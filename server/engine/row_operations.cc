@@ -13,23 +13,27 @@ void Operations::Import(const Round& round, Table& table) {
   const std::uint32_t state = round.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
   const std::uint32_t columns = options.dim + state;
   const BatchLayout layout(round, 1, collective_.size());
-  const BatchView batch = gather_.Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
+  Stage& stage = NextStage();
+  const BatchView batch = stage.gather().Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
     return Held<ImportRequest>(ticket).batch;
   });
   const Status prepared = PrepareAndInsert(table, batch);
   if (prepared.ok()) {
-    table.shard->Assign(gather_.GatherBagValues(
+    table.shard->Assign(stage.gather().GatherBagValues(
                             round, layout, columns,
                             [&](TicketNumber ticket) { return Held<ImportRequest>(ticket).records.span(); }),
                         columns);
     table.steps = std::max(table.steps, round.table_steps);
   }
-  AnswerMine<ImportRequest>(round, [&](ImportRequest& request) { request.done(prepared); });
+  stage.Close(device_.Work());
+  AnswerMine<ImportRequest>(
+      round, [&](ImportRequest& request) { request.done(prepared); }, &stage);
 }
 
 void Operations::Erase(const Round& round, Table& table) {
   const BatchLayout layout(round, 1, collective_.size());
-  const BatchView batch = gather_.Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
+  Stage& stage = NextStage();
+  const BatchView batch = stage.gather().Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
     return Held<EraseRequest>(ticket).batch;
   });
   Status prepared = table.shard->Prepare(batch, false).status();
@@ -41,9 +45,13 @@ void Operations::Erase(const Round& round, Table& table) {
     erased[0] = table.shard->Erase();
     collective_.AllReduceSum(erased);
   }
-  AnswerMine<EraseRequest>(round, [&](EraseRequest& request) {
-    request.done(prepared.ok() ? Result<std::uint64_t>(erased[0]) : Result<std::uint64_t>(prepared));
-  });
+  stage.Close(device_.Work());
+  AnswerMine<EraseRequest>(
+      round,
+      [&](EraseRequest& request) {
+        request.done(prepared.ok() ? Result<std::uint64_t>(erased[0]) : Result<std::uint64_t>(prepared));
+      },
+      &stage);
 }
 
 void Operations::ListKeys(const Round& round, Table& table) {

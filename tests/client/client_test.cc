@@ -47,9 +47,9 @@ class ClientTest : public testing::Test {
 
   std::unique_ptr<Collective> collective_ = MakeSoloCollective();
   std::unique_ptr<Device> device_ = MakeCpuDevice(1);
-  std::unique_ptr<Exchange> exchange_ = MakeSoloExchange(*device_);
+  Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
   std::unique_ptr<Engine> engine_ =
-      std::make_unique<Engine>(*device_, *collective_, *exchange_, EngineOptions{});
+      std::make_unique<Engine>(*device_, *collective_, exchanges_, EngineOptions{});
   std::unique_ptr<RpcServer> server_;
   std::thread run_;
   std::unique_ptr<Client> client_;

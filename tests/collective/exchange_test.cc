@@ -21,7 +21,7 @@ namespace {
 std::unique_ptr<Exchange> Nccl(Device& device, Collective& collective, bool deterministic) {
   std::array<std::uint64_t, 1> cannot{OfferOf(device).version == 0 || CudaDeviceCount() < collective.size()};
   collective.AllReduceSum(cannot);
-  return cannot[0] > 0 ? nullptr : MakeNcclExchange(device, collective, {deterministic});
+  return cannot[0] > 0 ? nullptr : MakeNcclExchange(device, device.Work(), collective, {deterministic});
 }
 
 struct Way {
@@ -32,14 +32,18 @@ struct Way {
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
+std::unique_ptr<Exchange> Mpi(Device& device, Collective& collective) {
+  return MakeMpiExchange(device, device.Work(), collective);
+}
+
 const std::vector<Way> kWays{
-    {"Mpi", true, kCpu, MakeMpiExchange},
-    {"MpiFromAnotherMemory", true, kApart, MakeMpiExchange},
-    {"MpiFromGpus", true, kCuda, MakeMpiExchange},
+    {"Mpi", true, kCpu, Mpi},
+    {"MpiFromAnotherMemory", true, kApart, Mpi},
+    {"MpiFromGpus", true, kCuda, Mpi},
     {"Nccl", false, kCuda, [](Device& device, Collective& c) { return Nccl(device, c, false); }},
     {"NcclInRankOrder", true, kCuda, [](Device& device, Collective& c) { return Nccl(device, c, true); }},
     {"TheOneChosen", true, kCpu,
-     [](Device& device, Collective& c) { return std::move(*MakeExchange(device, c)); }},
+     [](Device& device, Collective& c) { return std::move(*MakeExchange(device, device.Work(), c)); }},
 };
 
 using Sizes = std::vector<std::size_t>;
@@ -174,11 +178,11 @@ TEST_P(AnExchange, TakesItsPlaceInTheOrderOfTheDevicesWork) {
   auto b = OnDevice(std::vector<float>(all));
   const Sizes sizes(ranks(), kSize);
   for (int turn = 0; turn < 3; ++turn) {
-    device_->Copy(a.data(), values, all * sizeof(float));
+    device_->Work().Copy(a.data(), values, all * sizeof(float));
     exchange_->AllToAll(sizes, a.data(), sizes, b.data());               // block r is now r + 1
     exchange_->ReduceScatter(sizes, b.data(), a.data() + me() * kSize);  // ranks · (me + 1)
     exchange_->AllGatherBlocks(Sizes(ranks(), kSize * sizeof(float)), a.data());
-    device_->Copy(values, a.data(), all * sizeof(float));
+    device_->Work().Copy(values, a.data(), all * sizeof(float));
     device_->Wait();
     for (std::size_t i = 0; i < all; ++i) {
       const std::size_t block = i / kSize;
@@ -195,7 +199,7 @@ class ChoosingAnExchange : public testing::Test {
 
 TEST_F(ChoosingAnExchange, CpusUseMpi) {
   const auto device = MakeCpuDevice(1);
-  const auto exchange = MakeExchange(*device, *collective_);
+  const auto exchange = MakeExchange(*device, device->Work(), *collective_);
   ASSERT_TRUE(exchange.ok()) << exchange.status().message();
   EXPECT_EQ((*exchange)->Name(), collective_->size() == 1 ? "copies" : "MPI");
 }
@@ -203,7 +207,7 @@ TEST_F(ChoosingAnExchange, CpusUseMpi) {
 TEST_F(ChoosingAnExchange, GpusUseNcclWhereEachRankHasOneToItself) {
   const auto device = kCuda.make(collective_->local_rank());
   if (!device) GTEST_SKIP() << "this machine has no GPU";
-  const auto exchange = MakeExchange(*device, *collective_);
+  const auto exchange = MakeExchange(*device, device->Work(), *collective_);
   ASSERT_TRUE(exchange.ok()) << exchange.status().message();
   const bool nccl = OfferOf(*device).version > 0 && CudaDeviceCount() >= collective_->size();
   EXPECT_EQ((*exchange)->Name().starts_with("NCCL "), nccl && collective_->size() > 1) << (*exchange)->Name();
@@ -212,7 +216,7 @@ TEST_F(ChoosingAnExchange, GpusUseNcclWhereEachRankHasOneToItself) {
 TEST_F(ChoosingAnExchange, GpusAndCpusTogetherAreRefusedOnEveryRank) {
   if (collective_->size() == 1) GTEST_SKIP() << "takes two ranks";
   const auto device = MakeApartDevice(Value(collective_->rank()) == 1 ? 0 : -1);
-  const auto exchange = MakeExchange(*device, *collective_);
+  const auto exchange = MakeExchange(*device, device->Work(), *collective_);
   ASSERT_FALSE(exchange.ok());
   EXPECT_EQ(
       exchange.status(),

@@ -66,6 +66,15 @@ TEST_F(AWatchdog, LetsGoOfWhatEndedOperationsHold) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
+TEST_F(AWatchdog, LetsGoOfWhatEndedBeforeOlderOperations) {
+  Start(kNever);
+  const auto held = std::make_shared<int>(0);
+  watchdog_.Add("ReduceScatter", 40, [] { return false; });
+  watchdog_.Add("AllGatherBlocks", 80, [held] { return true; });
+  watchdog_.ForgetEnded();
+  EXPECT_EQ(held.use_count(), 1);
+}
+
 TEST_F(AWatchdog, HoldsNothingBeforeItsStart) {
   const auto held = std::make_shared<int>(0);
   watchdog_.Add("AllToAll", 80, [held] { return false; });

@@ -123,7 +123,7 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
   void SetUp() override {
     device_ = GetParam().make(collective_->local_rank());
     if (!device_) GTEST_SKIP() << "this machine has no GPU";
-    exchange_ = std::move(*MakeExchange(*device_, *collective_, {.deterministic = true}));
+    exchange_ = std::move(*MakeExchange(*device_, device_->Work(), *collective_, {.deterministic = true}));
     travel_ = std::make_unique<BagTravel>(*device_, *collective_, *exchange_);
   }
 
@@ -157,11 +157,13 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
   std::vector<float> Pooled(Slice& slice, const TableOptions& options, const Counts& bags_of, Way way) {
     const std::vector<float> unwritten(bags_of[me()] * options.dim, std::numeric_limits<float>::quiet_NaN());
     DeviceArray<float> pooled(*device_, std::span(unwritten));
-    travel_->Pool(slice.shard(), {bags_of, slice.batch().keys.size(), options.dim}, way, pooled.data());
+    TravelArrays arrays(*device_);
+    travel_->Pool(slice.shard(), {bags_of, slice.batch().keys.size(), options.dim}, way, arrays,
+                  pooled.data());
     const auto [keys, offsets, weights] = slice.batch();
     const std::span<const std::uint32_t> begins = Mine(bags_of, offsets);
-    slice.shard().DivideBags({begins.data(), begins.size() + 1}, weights.empty() ? nullptr : weights.data(),
-                             pooled.data());
+    slice.shard().DivideBags(device_->Work(), {begins.data(), begins.size() + 1},
+                             weights.empty() ? nullptr : weights.data(), pooled.data());
     return pooled.Download();
   }
 
@@ -184,7 +186,9 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
     const StepScalars scalars = ScalarsOfStep(options.optimizer, oracle.step());
     by_travel.Take(batch, LookupMode::kTrain);
     DeviceArray<float> mine(*device_, Mine(bags_of, std::span(gradients), options.dim));
-    travel_->Update(by_travel.shard(), {bags_of, batch.keys.size(), options.dim}, mine.data(), scalars);
+    TravelArrays arrays(*device_);
+    travel_->Update(by_travel.shard(), {bags_of, batch.keys.size(), options.dim}, mine.data(), scalars,
+                    arrays);
     by_all.Take(batch, LookupMode::kTrain);
     DeviceArray<float> all(*device_, std::span(gradients));
     by_all.shard().Update(all.data(), scalars);

@@ -63,8 +63,8 @@ class RunningEngine {
                 EngineOptions options = {})
       : collective_(std::move(collective)),
         device_(std::move(device)),
-        exchange_(std::move(*MakeExchange(*device_, *collective_))),
-        engine_(*device_, *collective_, *exchange_, options),
+        exchanges_(std::move(*Exchanges::Make(*device_, *collective_))),
+        engine_(*device_, *collective_, exchanges_, options),
         thread_([this] { engine_.Run(); }) {}
   ~RunningEngine() {
     engine_.RequestStop();
@@ -157,7 +157,7 @@ class RunningEngine {
 
   std::unique_ptr<Collective> collective_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Exchange> exchange_;
+  Exchanges exchanges_;
   Engine engine_;
   std::thread thread_;
 };

@@ -1,34 +1,62 @@
 #include "tests/support/apart_device.h"
 
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <utility>
 #include <vector>
 
 namespace slotwise::test {
 namespace {
 
-class LateCopies {
+// What was asked of a lane and is not done yet.
+class Late {
  public:
-  void Add(void* to, const void* from, std::size_t bytes) { copies_.push_back({to, from, bytes}); }
-  void Do() {
-    for (const auto& [to, from, bytes] : std::exchange(copies_, {})) {
-      if (bytes > 0) std::memmove(to, from, bytes);
+  void Add(std::function<void()> work) { asked_.push_back(std::move(work)); }
+  std::size_t asked() const { return done_ + asked_.size(); }
+  // Does the first `count` things that were ever asked of it, as far as they are not done.
+  void Do(std::size_t count) {
+    while (done_ < count) {
+      const std::function<void()> work = std::move(asked_.front());
+      asked_.pop_front();
+      ++done_;
+      work();
     }
   }
+  void DoAll() { Do(asked()); }
 
  private:
-  struct Copy {
-    void* to;
-    const void* from;
-    std::size_t bytes;
-  };
-  std::vector<Copy> copies_;
+  std::deque<std::function<void()>> asked_;
+  std::size_t done_ = 0;
+};
+
+class ApartLane final : public Lane {
+ public:
+  ~ApartLane() override { late_->DoAll(); }
+
+  Late& late() { return *late_; }
+  std::shared_ptr<Late> shared_late() const { return late_; }
+  void After(Lane& other) override {
+    auto before = static_cast<ApartLane&>(other).late_;
+    if (before == late_) return;
+    late_->Add([before, count = before->asked()] { before->Do(count); });
+  }
+  void Copy(void* to, const void* from, std::size_t bytes) override {
+    late_->Add([to, from, bytes] {
+      if (bytes > 0) std::memmove(to, from, bytes);
+    });
+  }
+  void Wait() override { late_->DoAll(); }
+  void* NativeStream() const override { return nullptr; }
+
+ private:
+  std::shared_ptr<Late> late_ = std::make_shared<Late>();
 };
 
 class ApartShard final : public Shard {
  public:
-  ApartShard(std::shared_ptr<LateCopies> copies, std::unique_ptr<Shard> shard)
-      : copies_(std::move(copies)), shard_(std::move(shard)) {}
+  ApartShard(ApartLane& work, Lane& cpu_work, std::unique_ptr<Shard> shard)
+      : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)) {}
 
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
     return Now().Prepare(batch, insert);
@@ -36,8 +64,10 @@ class ApartShard final : public Shard {
   std::uint64_t ExactNewRows() override { return Now().ExactNewRows(); }
   void Insert() override { Now().Insert(); }
   void Pool(float* partial) override { Now().Pool(partial); }
-  void DivideBags(std::span<const std::uint32_t> offsets, const float* weights, float* values) override {
-    Now().DivideBags(offsets, weights, values);
+  void DivideBags(Lane& lane, std::span<const std::uint32_t> offsets, const float* weights,
+                  float* values) override {
+    static_cast<ApartLane&>(lane).late().Add(
+        [this, offsets, weights, values] { shard_->DivideBags(cpu_work_, offsets, weights, values); });
   }
   void Update(const float* gradients, const StepScalars& scalars) override {
     Now().Update(gradients, scalars);
@@ -45,7 +75,11 @@ class ApartShard final : public Shard {
   void PlanTraffic(std::span<const std::size_t> bags_of) override { Now().PlanTraffic(bags_of); }
   const BagTraffic& Traffic() override { return Now().Traffic(); }
   void PoolToSend(float* partial) override { Now().PoolToSend(partial); }
-  void AddReceived(const float* received, float* sums) override { Now().AddReceived(received, sums); }
+  // At once: the shard would later take the next batch's plan.
+  void AddReceived(Lane& lane, const float* received, float* sums) override {
+    lane.Wait();
+    shard_->AddReceived(cpu_work_, received, sums);
+  }
   void GradientsToSend(const float* gradients, float* sent) override {
     Now().GradientsToSend(gradients, sent);
   }
@@ -62,39 +96,47 @@ class ApartShard final : public Shard {
 
  private:
   Shard& Now() {
-    copies_->Do();
+    work_.Wait();
     return *shard_;
   }
 
-  std::shared_ptr<LateCopies> copies_;
+  ApartLane& work_;
+  Lane& cpu_work_;
   std::unique_ptr<Shard> shard_;
 };
 
 class ApartDevice final : public Device {
  public:
   explicit ApartDevice(int ordinal) : ordinal_(ordinal) {}
-  ~ApartDevice() override { copies_->Do(); }
 
   std::string Name() const override { return "apart"; }
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
     auto shard = cpu_->MakeShard(options, place);
     if (!shard.ok()) return shard;
-    return std::unique_ptr<Shard>(std::make_unique<ApartShard>(copies_, std::move(*shard)));
+    return std::unique_ptr<Shard>(std::make_unique<ApartShard>(work_, cpu_->Work(), std::move(*shard)));
   }
   void* Allocate(std::size_t bytes) override { return cpu_->Allocate(bytes); }
   void Free(void* memory) noexcept override { cpu_->Free(memory); }
   HostMemory AllocateHost(std::size_t bytes) override { return cpu_->AllocateHost(bytes); }
   bool SharesHostMemory() const override { return false; }
-  void Copy(void* to, const void* from, std::size_t bytes) override { copies_->Add(to, from, bytes); }
-  void Wait() override { copies_->Do(); }
+  Lane& Work() override { return work_; }
+  std::unique_ptr<Lane> MakeLane() override {
+    auto lane = std::make_unique<ApartLane>();
+    lanes_.push_back(lane->shared_late());
+    return lane;
+  }
+  void Wait() override {
+    work_.Wait();
+    for (const auto& lane : lanes_) lane->DoAll();
+  }
   void UseOnThisThread() override {}
   int Ordinal() const override { return ordinal_; }
-  void* NativeStream() const override { return nullptr; }
 
  private:
   const int ordinal_;
   std::unique_ptr<Device> cpu_ = MakeCpuDevice(1);
-  std::shared_ptr<LateCopies> copies_ = std::make_shared<LateCopies>();
+  ApartLane work_;
+  std::vector<std::shared_ptr<Late>> lanes_;
 };
 
 }  // namespace

@@ -94,7 +94,7 @@ std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
     const std::vector<float> arrived = Arrived(sent, rank, &BagTraffic::owned, &BagTraffic::received);
     DeviceArray<float> received(device(rank), std::span<const float>(arrived));
     DeviceArray<float> mine(device(rank), std::vector<float>(BagsOf(batch)[rank] * options_.dim, unwritten));
-    shards_[rank]->AddReceived(received.data(), mine.data());
+    shards_[rank]->AddReceived(device(rank).Work(), received.data(), mine.data());
     const std::vector<float> added = mine.Download();
     sums.insert(sums.end(), added.begin(), added.end());
   }
@@ -274,8 +274,8 @@ std::vector<float> MultiShard::DividedBagSlices(const Batch& batch, std::vector<
     DeviceArray<std::uint32_t> device_offsets(device(rank), std::span<const std::uint32_t>(offsets));
     DeviceArray<float> slice(device(rank), std::span<const float>(values).subspan(begin, count));
     DeviceArray<float> device_weights(device(rank), std::span<const float>(weights));
-    shards_[rank]->DivideBags(device_offsets.span(), batch.weights.empty() ? nullptr : device_weights.data(),
-                              slice.data());
+    shards_[rank]->DivideBags(device(rank).Work(), device_offsets.span(),
+                              batch.weights.empty() ? nullptr : device_weights.data(), slice.data());
     const std::vector<float> divided = slice.Download();
     std::copy(divided.begin(), divided.end(), values.begin() + static_cast<std::ptrdiff_t>(begin));
   }

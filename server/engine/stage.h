@@ -1,0 +1,67 @@
+// Stage: what a lookup's or push's round needs until the device has done it.
+//
+// A round is over for the engine when everything is asked of the device; its stage keeps the arrays that the device still
+// reads and writes, and the answers that wait for it. Rounds take turns at a device's stages, so that one's pooled bags
+// travel and come to the host while the next one's batch arrives and is worked on.
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_SERVER_ENGINE_STAGE_H_
+#define SLOTWISE_SERVER_ENGINE_STAGE_H_
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/collective/device_array.h"
+#include "server/collective/exchange.h"
+#include "server/engine/bag_travel.h"
+#include "server/engine/batch_gather.h"
+#include "server/engine/inbox.h"
+#include "server/engine/request.h"
+
+namespace slotwise {
+
+class Stage {
+ public:
+  // The arguments outlive it.
+  Stage(Device& device, Collective& collective, const Exchanges& exchanges);
+  ~Stage() { lane_.reset(); }  // waits, before what it uses goes
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+
+  // Carries the round's batch up, and its results down.
+  Lane& lane() { return *lane_; }
+  BatchGather& gather() { return gather_; }
+  TravelArrays& travel() { return travel_; }
+  DeviceArray<float>& pooled() { return pooled_; }
+
+  // Keeps, until the device is done with its arrays, a request that was answered.
+  void Keep(Request request) { kept_.push_back(std::move(request)); }
+  // Keeps one that Finish answers: by `values`, which are there when the lane is done.
+  void AnswerLater(LookupRequest request, PooledValues values);
+
+  // Nothing more is asked for this round: from here on the lane is done when the round is.
+  void Close(Lane& work) { lane_->After(work); }
+
+  // Waits for the round, answers what waits for it, and lets go of its requests. Nothing if there is no round.
+  void Finish();
+
+ private:
+  struct Waiting {
+    LookupRequest request;
+    PooledValues values;
+  };
+
+  std::unique_ptr<Lane> lane_;
+  BatchGather gather_;
+  TravelArrays travel_;
+  DeviceArray<float> pooled_;  // of a device with memory of its own
+  std::vector<Request> kept_;
+  std::vector<Waiting> waiting_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_STAGE_H_
