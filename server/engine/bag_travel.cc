@@ -29,19 +29,27 @@ double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks) {
                       static_cast<double>(keys) / static_cast<double>(bags));
 }
 
-Way FasterWay(const TravellingBags& bags, const TravelCosts& costs) {
+bool CanTravelAlone(const TravellingBags& bags) {
   const std::size_t ranks = bags.bags_of.size();
-  const bool can_be_planned =
-      ranks <= Shard::kMostRanksOfTraffic &&
-      ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
-  if (!can_be_planned) return Way::kAllBags;
+  return ranks <= Shard::kMostRanksOfTraffic &&
+         ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
+}
+
+Way FasterWay(const TravellingBags& bags, const TravelCosts& costs) {
+  if (!CanTravelAlone(bags)) return Way::kAllBags;
   const double all = costs.reduce_scatter + costs.all_gather;
-  const double owned = 2 * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, ranks);
+  const double owned =
+      2 * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, bags.bags_of.size());
   return owned < all ? Way::kOwnedBags : Way::kAllBags;
 }
 
-BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange)
-    : device_(device), collective_(collective), exchange_(exchange) {}
+BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange, std::optional<Way> way)
+    : device_(device), collective_(collective), exchange_(exchange), given_way_(way) {}
+
+Way BagTravel::Choose(const TravellingBags& bags) const {
+  if (given_way_ && CanTravelAlone(bags)) return *given_way_;
+  return FasterWay(bags, costs_);
+}
 
 void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled) {
   Lane& lane = exchange_.lane();

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,10 +20,9 @@
 #include "server/collective/collective.h"
 #include "server/collective/device_array.h"
 #include "server/collective/exchange.h"
+#include "server/engine/tables.h"
 
 namespace slotwise {
-
-enum class Way : std::uint8_t { kAllBags, kOwnedBags };
 
 // A batch, as far as it decides about the way. Equal on every rank.
 struct TravellingBags {
@@ -44,7 +44,10 @@ struct TravelCosts {
 // Of `bags` bags with `keys` keys, the share that one of `ranks` ranks owns a key of, if owners are drawn at random.
 double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks);
 
-// The way that costs less; all bags if the others cannot be planned (Shard::PlanTraffic), or nothing is known of costs.
+// Whether owned bags can travel alone: limits of Shard::PlanTraffic.
+bool CanTravelAlone(const TravellingBags& bags);
+
+// The way that costs less; all bags if others cannot travel alone, or nothing is known of costs.
 Way FasterWay(const TravellingBags& bags, const TravelCosts& costs);
 
 // Where bags lie before and after they travel. What a call of BagTravel left there must be done before the next use.
@@ -55,7 +58,8 @@ struct TravelArrays {
 
 class BagTravel {
  public:
-  BagTravel(Device& device, Collective& collective, Exchange& exchange);
+  // With `way` bags travel so, if they can; else by what is measured.
+  BagTravel(Device& device, Collective& collective, Exchange& exchange, std::optional<Way> way = {});
 
   // Measures both ways, if there are several ranks. Before that, and with one rank, all bags travel.
   void Measure();
@@ -64,8 +68,8 @@ class BagTravel {
   // The exchange's, by which pooled bags come.
   Lane& lane() const { return exchange_.lane(); }
 
-  // The faster way, by what was measured. Does not communicate.
-  Way Choose(const TravellingBags& bags) const { return FasterWay(bags, costs_); }
+  // The faster way, by what was measured, unless one was given. Does not communicate.
+  Way Choose(const TravellingBags& bags) const;
 
   // REQUIRES: `shard` has prepared the batch. `pooled` becomes this rank's bags' sums over all ranks, before the
   // combiner's division: float[bags_of[rank]][dim] in device memory, in the order of the exchange's lane.
@@ -81,6 +85,7 @@ class BagTravel {
   Device& device_;
   Collective& collective_;
   Exchange& exchange_;
+  const std::optional<Way> given_way_;
   TravelCosts costs_;
 };
 

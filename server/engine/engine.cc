@@ -29,11 +29,10 @@ class Engine::Impl {
         options_(options),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
         inbox_(options.max_inbox_bytes),
-        operations_(device, collective, exchanges, agenda_, tables_) {}
+        operations_(device, collective, exchanges, options.way, agenda_, tables_) {}
 
   void Run() {
     device_.UseOnThisThread();
-    operations_.Begin();
     std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
     while (!agenda_.Finished()) {
       const Header mine = Announce();

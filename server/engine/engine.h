@@ -33,11 +33,14 @@ struct EngineOptions {
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
+  // How bags travel between ranks, where they can; by default in the way that is faster, by what ranks measure.
+  std::optional<Way> way = {};
 };
 
 class Engine {
  public:
-  // `device`, `collective` and `exchanges` outlive the engine and are used by Run's thread only.
+  // Collective: ranks measure how bags had better travel, and rank 0 logs it. `device`, `collective` and `exchanges`
+  // outlive the engine, and from now on are used by Run's thread only.
   Engine(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;

@@ -8,20 +8,21 @@
 
 namespace slotwise {
 
-Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges, Agenda& agenda,
-                       Tables& tables)
+Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
+                       std::optional<Way> way, Agenda& agenda, Tables& tables)
     : device_(device),
       collective_(collective),
       agenda_(agenda),
       tables_(tables),
-      travel_(device, collective, exchanges.bags()),
+      travel_(device, collective, exchanges.bags(), way),
       outputs_(device) {
   // A device whose work is done when it was asked for has nothing to do beside it.
   const std::size_t stages = device.SharesHostMemory() ? 1 : 2;
   while (stages_.size() < stages) stages_.push_back(std::make_unique<Stage>(device, collective, exchanges));
+  MeasureTravel();
 }
 
-void Operations::Begin() {
+void Operations::MeasureTravel() {
   travel_.Measure();
   if (collective_.size() == 1 || Value(collective_.rank()) != 0) return;
   const TravelCosts& costs = travel_.costs();

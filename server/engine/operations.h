@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -27,14 +28,12 @@ namespace slotwise {
 
 class Operations {
  public:
-  Operations(Device& device, Collective& collective, const Exchanges& exchanges, Agenda& agenda,
-             Tables& tables);
+  // Collective: measures how bags had better travel, and rank 0 logs it. With `way` they travel so, where they can.
+  Operations(Device& device, Collective& collective, const Exchanges& exchanges, std::optional<Way> way,
+             Agenda& agenda, Tables& tables);
 
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);
-
-  // Before the first round: measures how bags had better travel, and rank 0 logs it. Collective.
-  void Begin();
 
   // Runs the round's operation. A lookup or a push may leave work to the device, and lookups to be answered by the second
   // next call or Finish.
@@ -53,6 +52,7 @@ class Operations {
   std::uint64_t TakeReleasedBytes();
 
  private:
+  void MeasureTravel();
   void RunNow(const Round& round);
   void Lookup(const Round& round, Table& table);  // lookup.cc
   void LookupOneByOne(const Round& round, Table& table);

@@ -188,6 +188,7 @@ class EngineTest : public testing::TestWithParam<test::DeviceKind> {
     EXPECT_TRUE(met.ok()) << met.status().message();
   }
   static constexpr std::uint32_t kParts = 7;
+  void CheckManyRequestsInFlight();
   void CheckStepsOfParts(const std::function<std::vector<int>(std::uint32_t)>& ranks_of);
 
  private:
@@ -289,8 +290,12 @@ TEST_P(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
 }
 
 TEST_P(EngineTest, AStepIsTheSumOfPartsThatComeInTheOrderOfTheRanks) {
-  CheckStepsOfParts(
-      [&](std::uint32_t part) { return std::vector{static_cast<int>(part) * size() / int{kParts}}; });
+  for (const Way way : {Way::kAllBags, Way::kOwnedBags}) {
+    SCOPED_TRACE(way == Way::kAllBags ? "all bags" : "owned bags");
+    Restart({.way = way});
+    CheckStepsOfParts(
+        [&](std::uint32_t part) { return std::vector{static_cast<int>(part) * size() / int{kParts}}; });
+  }
 }
 
 TEST_P(EngineTest, ATableCountsItsRoundsByHowTheirBagsTravelled) {
@@ -313,6 +318,126 @@ TEST_P(EngineTest, ATableCountsItsRoundsByHowTheirBagsTravelled) {
   EXPECT_EQ(after.all_bags, before.all_bags + (size() == 1 ? 0 : 1));
   EXPECT_EQ(after.owned_bags, before.owned_bags);
   Meet();
+}
+
+// Row k is 4 times k + 1 and sums of such are exact, so they do not depend on the order of ranks.
+class Exact {
+ public:
+  static constexpr std::uint64_t kKeys = 100;
+
+  static TableOptions Options(const char* name, Combiner combiner) {
+    TableOptions options = Ones();
+    options.name = TableName(name);
+    options.combiner = combiner;
+    return options;
+  }
+  static void Fill(RunningEngine& engine, TableId table) {
+    std::vector<std::uint64_t> keys(kKeys);
+    std::vector<float> rows;
+    for (std::uint64_t k = 0; k < kKeys; ++k) {
+      keys[k] = k;
+      rows.insert(rows.end(), 4, static_cast<float>(k + 1));
+    }
+    EXPECT_TRUE(engine.Import(table, keys, rows).ok());
+  }
+
+  // Bags of up to 4 keys, of which some batches weigh theirs, and what they pool to.
+  Exact(std::mt19937_64& random, Combiner combiner)
+      : bags{static_cast<std::uint32_t>(random() % 40), {}, {0}} {
+    const bool weighted = random() % 3 == 0;
+    for (std::uint32_t bag = 0; bag < 2 * bags.samples; ++bag) {
+      float sum = 0;
+      float divisor = 0;
+      for (std::uint64_t k = random() % 5; k > 0; --k) {
+        const std::uint64_t key = random() % kKeys;
+        const auto weight = static_cast<float>(weighted ? 1 + random() % 3 : 1);
+        bags.keys.push_back(key);
+        if (weighted) bags.weights.push_back(weight);
+        sum += weight * static_cast<float>(key + 1);
+        divisor += weight;
+      }
+      bags.offsets.push_back(static_cast<std::uint32_t>(bags.keys.size()));
+      pooled.insert(pooled.end(), 4, combiner == Combiner::kMean && divisor > 0 ? sum / divisor : sum);
+    }
+  }
+
+  Bags bags;
+  std::vector<float> pooled;
+};
+
+// Nobody waits for an answer before all is asked, so rounds of several tables follow each other closely.
+void EngineTest::CheckManyRequestsInFlight() {
+  const auto seed = static_cast<std::uint64_t>(31 + me());
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  constexpr Combiner kCombiners[]{Combiner::kSum, Combiner::kMean};
+  const TableId tables[]{ranks().Create(Exact::Options("sums", Combiner::kSum)),
+                         ranks().Create(Exact::Options("means", Combiner::kMean))};
+  const TableId pushed = ranks().Create(Ones());
+  if (me() == 0) {
+    for (const TableId table : tables) Exact::Fill(ranks(), table);
+  }
+  Meet();
+  std::vector<std::pair<std::future<Result<std::vector<float>>>, std::vector<float>>> lookups;
+  std::vector<std::future<Result<std::uint64_t>>> pushes;
+  const auto my_key = static_cast<std::uint64_t>(me());
+  constexpr std::uint64_t kTurns = 150;
+  for (std::uint64_t turn = 1; turn <= kTurns; ++turn) {
+    const std::size_t which = random() % 2;
+    Exact batch(random, kCombiners[which]);
+    const LookupMode mode = random() % 2 == 0 ? LookupMode::kEval : LookupMode::kTrain;
+    lookups.emplace_back(ranks().StartLookup(tables[which], batch.bags, mode), std::move(batch.pooled));
+    pushes.push_back(ranks().StartPush(pushed, {100 + my_key, turn, 0, 1}, {1, {my_key, my_key}, {0, 1, 2}},
+                                       std::vector<float>(8, 1)));
+  }
+  for (auto& [answer, expected] : lookups) {
+    const auto pooled = answer.get();
+    ASSERT_TRUE(pooled.ok()) << pooled.status().message();
+    ASSERT_EQ(*pooled, expected);
+  }
+  for (auto& answer : pushes) ASSERT_TRUE(answer.get().ok());
+  // Every step took 1 from each element, for each of its two bags.
+  EXPECT_EQ(*ranks().Lookup(pushed, {1, {my_key}, {0, 1, 1}}, LookupMode::kEval),
+            (std::vector<float>{1 - 2.0F * kTurns, 1 - 2.0F * kTurns, 1 - 2.0F * kTurns, 1 - 2.0F * kTurns, 0,
+                                0, 0, 0}));
+  Meet();
+}
+
+TEST_P(EngineTest, EveryOneOfManyRequestsInFlightGetsItsOwnAnswer) {
+  for (const Way way : {Way::kAllBags, Way::kOwnedBags}) {
+    SCOPED_TRACE(way == Way::kAllBags ? "all bags" : "owned bags");
+    Restart({.way = way});
+    CheckManyRequestsInFlight();
+  }
+}
+
+TEST_P(EngineTest, ATableCanBeDroppedWhileItsRowsAreOnTheirWay) {
+  const auto seed = static_cast<std::uint64_t>(51 + me());
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int turn = 0; turn < 10; ++turn) {
+    const TableId table = ranks().Create(Exact::Options("means", Combiner::kMean));
+    if (me() == 0) Exact::Fill(ranks(), table);
+    Meet();
+    std::vector<std::pair<std::future<Result<std::vector<float>>>, std::vector<float>>> lookups;
+    for (int i = 0; i < 5; ++i) {
+      Exact batch(random, Combiner::kMean);
+      lookups.emplace_back(ranks().StartLookup(table, batch.bags, LookupMode::kEval),
+                           std::move(batch.pooled));
+    }
+    if (me() == size() - 1) {
+      EXPECT_TRUE(ranks().Drop(table).ok());
+    }
+    for (auto& [answer, expected] : lookups) {
+      const auto pooled = answer.get();
+      if (pooled.ok()) {
+        EXPECT_EQ(*pooled, expected);
+      } else {
+        EXPECT_EQ(pooled.status().code(), StatusCode::kNotFound) << pooled.status().message();
+      }
+    }
+    Meet();
+  }
 }
 
 TEST_P(EngineTest, ARepeatedStepIsAnsweredAndNotAppliedAgain) {
