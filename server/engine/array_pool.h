@@ -1,7 +1,9 @@
-// Host arrays that come back when their last reader lets go of them, so that a round's output costs no new memory: fresh
-// memory is zeroed page by page by the system, which takes about as long as filling it.
+// Host arrays that come back when their last reader lets go of them: batches on their way in, results on their way out.
 //
-// Thread-safety: Take by one thread at a time; arrays are released by any thread, also after the pool and its device.
+// They are of the device's choice (Device::AllocateHost), so it reads and writes them fastest. Making such an array takes
+// long: fresh memory is zeroed page by page by the system, which takes about as long as filling it, and is pinned for a
+// GPU. Small arrays are ordinary memory, which costs less than it could save.
+// Thread-safety: any thread, at any time. Arrays may outlive the pool and its device.
 #ifndef SLOTWISE_SERVER_ENGINE_ARRAY_POOL_H_
 #define SLOTWISE_SERVER_ENGINE_ARRAY_POOL_H_
 
@@ -14,20 +16,30 @@ namespace slotwise {
 
 class ArrayPool {
  public:
-  // As many arrays as this are kept for later, the largest ones.
-  static constexpr std::size_t kKept = 4;
+  // From this size on an array is the pool's.
+  static constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
+  // As many arrays as this are kept for later, or as many bytes as the pool may keep: those that came back last.
+  static constexpr std::size_t kMostKept = 1024;
 
-  explicit ArrayPool(Device& device);
+  ArrayPool(Device& device, std::size_t most_kept_bytes);
 
-  // n elements of any content, in host memory of the device's choice. Throws std::bad_alloc.
-  std::shared_ptr<float[]> Take(std::size_t n);
+  // n elements of any content. Throws std::bad_alloc.
+  template <class T>
+  std::shared_ptr<T[]> Take(std::size_t n) {
+    const std::size_t bytes = n * sizeof(T);
+    if (bytes < kLeastBytes) return std::make_shared_for_overwrite<T[]>(n);
+    std::shared_ptr<void> array = TakeBytes(bytes);
+    return {array, static_cast<T*>(array.get())};
+  }
 
  private:
   struct Array {
     HostMemory memory;
-    std::size_t size;
+    std::size_t bytes;
   };
   class Kept;
+
+  std::shared_ptr<void> TakeBytes(std::size_t bytes);
 
   Device& device_;
   std::shared_ptr<Kept> kept_;

@@ -29,7 +29,8 @@ class Engine::Impl {
         options_(options),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
         inbox_(options.max_inbox_bytes),
-        operations_(device, collective, exchanges, options.way, agenda_, tables_) {}
+        arrays_(device, options.max_inbox_bytes),
+        operations_(device, collective, exchanges, options.way, arrays_, agenda_, tables_) {}
 
   void Run() {
     device_.UseOnThisThread();
@@ -65,6 +66,7 @@ class Engine::Impl {
 
   void RequestStop() { inbox_.Close(); }
   const Tables& tables() const { return tables_; }
+  ArrayPool& arrays() { return arrays_; }
 
  private:
   // How often an engine that only waits for missing parts of steps looks at the clock.
@@ -149,6 +151,7 @@ class Engine::Impl {
   Tables tables_;
   Agenda agenda_;
   Inbox inbox_;
+  ArrayPool arrays_;
   Operations operations_;
   const Clock::time_point start_ = Clock::now();
   TicketNumber next_ticket_ = 1;
@@ -172,6 +175,7 @@ void Engine::Submit(ImportRequest request) { impl_->Submit(std::move(request)); 
 void Engine::Submit(EraseRequest request) { impl_->Submit(std::move(request)); }
 void Engine::Submit(ListKeysRequest request) { impl_->Submit(std::move(request)); }
 void Engine::Submit(ReadRowsRequest request) { impl_->Submit(std::move(request)); }
+ArrayPool& Engine::arrays() { return impl_->arrays(); }
 std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }
 std::vector<TableInfo> Engine::ListTables() const { return impl_->tables().All(); }
 

@@ -20,6 +20,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
+#include "server/engine/array_pool.h"
 #include "server/engine/request.h"
 #include "server/engine/tables.h"
 
@@ -29,7 +30,8 @@ namespace slotwise {
 struct EngineOptions {
   // The most that one round gathers: bytes of bags · dim floats, and of keys. Also the largest step.
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
-  // The most that waits in this rank's inbox, in bytes of keys, offsets and gradients.
+  // The most that waits in this rank's inbox, in bytes of keys, offsets and gradients. As much of host memory is kept for
+  // arrays to come.
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
@@ -65,6 +67,9 @@ class Engine {
   void Submit(EraseRequest request);
   void Submit(ListKeysRequest request);
   void Submit(ReadRowsRequest request);
+
+  // Where requests' arrays had better lie. For any thread.
+  ArrayPool& arrays();
 
   // The tables there are, as of the last round.
   std::optional<TableInfo> FindTable(std::string_view name) const;

@@ -79,7 +79,7 @@ PooledValues Operations::PoolMine(Stage& stage, Table& table, const BatchLayout&
   const std::uint32_t dim = table.info.options.dim;
   const auto me = static_cast<std::size_t>(Value(collective_.rank()));
   const std::size_t size = layout.bags_of[me] * dim;
-  const std::shared_ptr<float[]> mine = outputs_.Take(size);  // written whole below
+  const std::shared_ptr<float[]> mine = arrays_.Take<float>(size);  // written whole below
   float* const pooled = device_.SharesHostMemory() ? mine.get() : stage.pooled().Reserve(size);
 
   if (collective_.size() == 1) {  // all of a bag is here: no partial sums

@@ -9,13 +9,13 @@
 namespace slotwise {
 
 Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
-                       std::optional<Way> way, Agenda& agenda, Tables& tables)
+                       std::optional<Way> way, ArrayPool& arrays, Agenda& agenda, Tables& tables)
     : device_(device),
       collective_(collective),
+      arrays_(arrays),
       agenda_(agenda),
       tables_(tables),
-      travel_(device, collective, exchanges.bags(), way),
-      outputs_(device) {
+      travel_(device, collective, exchanges.bags(), way) {
   // A device whose work is done when it was asked for has nothing to do beside it.
   const std::size_t stages = device.SharesHostMemory() ? 1 : 2;
   while (stages_.size() < stages) stages_.push_back(std::make_unique<Stage>(device, collective, exchanges));

@@ -30,7 +30,7 @@ class Operations {
  public:
   // Collective: measures how bags had better travel, and rank 0 logs it. With `way` they travel so, where they can.
   Operations(Device& device, Collective& collective, const Exchanges& exchanges, std::optional<Way> way,
-             Agenda& agenda, Tables& tables);
+             ArrayPool& arrays, Agenda& agenda, Tables& tables);
 
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);
@@ -100,10 +100,10 @@ class Operations {
 
   Device& device_;
   Collective& collective_;
+  ArrayPool& arrays_;
   Agenda& agenda_;
   Tables& tables_;
   BagTravel travel_;
-  ArrayPool outputs_;  // pooled values, until they are sent
   std::vector<std::unique_ptr<Stage>> stages_;
   std::size_t turn_ = 0;  // of the stage in use
   std::unordered_map<TicketNumber, Request> held_;

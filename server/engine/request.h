@@ -9,9 +9,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/shard.h"
+#include "server/engine/array_pool.h"
 #include "server/engine/tables.h"
 #include "slotwise/batch.h"
 #include "slotwise/status.h"
@@ -25,7 +27,15 @@ template <class T>
 class HostArray {
  public:
   HostArray() = default;
-  explicit HostArray(std::size_t size) : data_(std::make_unique_for_overwrite<T[]>(size)), size_(size) {}
+  // In `pool`'s memory, or in ordinary memory.
+  explicit HostArray(std::size_t size, ArrayPool* pool = nullptr)
+      : data_(pool == nullptr ? std::make_shared_for_overwrite<T[]>(size) : pool->Take<T>(size)),
+        size_(size) {}
+  HostArray(HostArray&& other) noexcept { Swap(other); }
+  HostArray& operator=(HostArray&& other) noexcept {
+    Swap(other);
+    return *this;
+  }
 
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
@@ -35,7 +45,12 @@ class HostArray {
   std::span<const T> span() const { return {data_.get(), size_}; }
 
  private:
-  std::unique_ptr<T[]> data_;
+  void Swap(HostArray& other) noexcept {
+    data_.swap(other.data_);
+    std::swap(size_, other.size_);
+  }
+
+  std::shared_ptr<T[]> data_;
   std::size_t size_ = 0;
 };
 

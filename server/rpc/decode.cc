@@ -17,6 +17,7 @@ namespace {
 
 // The arrays that Lookup and Push share.
 struct WireBatch {
+  explicit WireBatch(ArrayPool* pool) : keys{.pool = pool}, weights{.pool = pool} {}
   WireArray<Key> keys;
   WireArray<std::uint32_t> offsets;
   WireArray<float> weights;
@@ -124,7 +125,7 @@ Result<HostArray<float>> TakeGradients(WireNumbers wire, DataType type, std::uin
   }
   HostArray<float> gradients = std::move(wire.words);
   if (type != DataType::kFloat32) {
-    HostArray<float> wide(count);
+    HostArray<float> wide(count, wire.pool);
     Widen(reinterpret_cast<const std::byte*>(gradients.data()), type, wide.span());
     gradients = std::move(wide);
   }
@@ -140,13 +141,14 @@ Result<HostArray<float>> TakeGradients(WireNumbers wire, DataType type, std::uin
 
 }  // namespace
 
-Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTable& find_table) {
+Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTable& find_table,
+                                   ArrayPool* arrays) {
   v1::LookupRequest message;
-  WireBatch wire;
-  const std::array arrays{Into(v1::LookupRequest::kKeysFieldNumber, wire.keys),
+  WireBatch wire(arrays);
+  const std::array fields{Into(v1::LookupRequest::kKeysFieldNumber, wire.keys),
                           Into(v1::LookupRequest::kOffsetsFieldNumber, wire.offsets),
                           Into(v1::LookupRequest::kWeightsFieldNumber, wire.weights)};
-  if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
+  if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
 
   auto table = TableNamed(message.table(), find_table);
   if (!table.ok()) return table.status();
@@ -168,15 +170,16 @@ Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTabl
   return decoded;
 }
 
-Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& find_table) {
+Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& find_table,
+                               ArrayPool* arrays) {
   v1::PushRequest message;
-  WireBatch wire;
-  WireNumbers wire_gradients;
-  const std::array arrays{Into(v1::PushRequest::kKeysFieldNumber, wire.keys),
+  WireBatch wire(arrays);
+  WireNumbers wire_gradients{.pool = arrays};
+  const std::array fields{Into(v1::PushRequest::kKeysFieldNumber, wire.keys),
                           Into(v1::PushRequest::kOffsetsFieldNumber, wire.offsets),
                           Into(v1::PushRequest::kWeightsFieldNumber, wire.weights),
                           Into(v1::PushRequest::kGradientsFieldNumber, wire_gradients)};
-  if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
+  if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
 
   auto table = TableNamed(message.table(), find_table);
   if (!table.ok()) return table.status();

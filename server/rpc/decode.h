@@ -23,10 +23,14 @@ struct DecodedLookup {
   DataType data_type = DataType::kFloat32;  // of the reply
 };
 
-Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTable& find_table);
+// Keys, weights and gradients are read into `arrays`' memory, if it is there: straight from gRPC's to where the device reads
+// them.
+Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTable& find_table,
+                                   ArrayPool* arrays = nullptr);
 
 // All but `done`.
-Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& find_table);
+Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& find_table,
+                               ArrayPool* arrays = nullptr);
 
 }  // namespace slotwise
 

@@ -123,7 +123,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  auto decoded = DecodeLookup(*request, find_table_);
+  auto decoded = DecodeLookup(*request, find_table_, &engine_.arrays());
   const Answer answer = AnswerTo(std::move(call), reply);
   decoded.ok() ? Submit(engine_, std::move(*decoded), answer) : answer(decoded.status());
   return reactor;
@@ -134,7 +134,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* co
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  auto decoded = DecodePush(*request, find_table_);
+  auto decoded = DecodePush(*request, find_table_, &engine_.arrays());
   const Answer answer = AnswerTo(std::move(call), reply);
   decoded.ok() ? Submit(engine_, std::move(*decoded), answer) : answer(decoded.status());
   return reactor;
@@ -149,7 +149,9 @@ grpc::ServerUnaryReactor* EmbeddingService::LookupMany(grpc::CallbackServerConte
   SubmitMany(
       engine_, *request, v1::LookupManyRequest::kLookupsFieldNumber, "lookups",
       "slotwise.v1.LookupManyRequest",
-      [this](const grpc::ByteBuffer& message) { return DecodeLookup(message, find_table_); },
+      [this](const grpc::ByteBuffer& message) {
+        return DecodeLookup(message, find_table_, &engine_.arrays());
+      },
       AnswerTo(std::move(call), reply));
   return reactor;
 }
@@ -162,7 +164,7 @@ grpc::ServerUnaryReactor* EmbeddingService::PushMany(grpc::CallbackServerContext
   if (call->answered()) return reactor;
   SubmitMany(
       engine_, *request, v1::PushManyRequest::kPushesFieldNumber, "pushes", "slotwise.v1.PushManyRequest",
-      [this](const grpc::ByteBuffer& message) { return DecodePush(message, find_table_); },
+      [this](const grpc::ByteBuffer& message) { return DecodePush(message, find_table_, &engine_.arrays()); },
       AnswerTo(std::move(call), reply));
   return reactor;
 }

@@ -13,7 +13,8 @@ namespace slotwise {
 // A `bytes` field that is an array of T.
 template <class T>
 struct WireArray {
-  HostArray<T> values;
+  ArrayPool* pool = nullptr;  // whose memory it takes
+  HostArray<T> values = {};
   std::size_t bytes = 0;  // as sent; `values` holds them only if they are a whole number of T
 
   bool whole() const { return bytes % sizeof(T) == 0; }
@@ -21,19 +22,20 @@ struct WireArray {
   // Where `size` bytes off the wire shall go; null if they cannot be whole Ts.
   void* MakeRoom(std::size_t size) {
     bytes = size;
-    values = HostArray<T>(whole() ? size / sizeof(T) : 0);
+    values = HostArray<T>(whole() ? size / sizeof(T) : 0, pool);
     return whole() ? values.data() : nullptr;
   }
 };
 
 // A `bytes` field of numbers whose DataType is known only when the whole message is read.
 struct WireNumbers {
-  HostArray<float> words;  // large enough for `bytes`
+  ArrayPool* pool = nullptr;    // whose memory it takes
+  HostArray<float> words = {};  // large enough for `bytes`
   std::size_t bytes = 0;
 
   void* MakeRoom(std::size_t size) {
     bytes = size;
-    words = HostArray<float>((size + sizeof(float) - 1) / sizeof(float));
+    words = HostArray<float>((size + sizeof(float) - 1) / sizeof(float), pool);
     return words.data();
   }
 };

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -12,58 +11,85 @@
 namespace slotwise {
 namespace {
 
+// Of one array, in floats: the pool's, and no whole power of two.
+constexpr std::size_t kSize = 50'000;
+
 class ArrayPoolTest : public ::testing::Test {
  protected:
+  const float* TakeAndRelease(std::size_t n) { return pool_.Take<float>(n).get(); }
+
   std::unique_ptr<Device> device_ = MakeCpuDevice(1);
-  ArrayPool pool_{*device_};
+  ArrayPool pool_{*device_, 10 * kSize * sizeof(float)};
 };
 
 TEST_F(ArrayPoolTest, AnArrayThatWasReleasedIsTakenAgain) {
-  const float* first = pool_.Take(1000).get();
-  EXPECT_EQ(pool_.Take(1000).get(), first);
-  EXPECT_EQ(pool_.Take(10).get(), first) << "a larger one does as well";
+  const float* first = TakeAndRelease(kSize);
+  EXPECT_EQ(TakeAndRelease(kSize), first);
+  EXPECT_EQ(TakeAndRelease(kSize + 100), first) << "it was made a little larger";
+  EXPECT_EQ(TakeAndRelease(kSize * 2 / 3), first) << "a larger one does as well";
+}
+
+TEST_F(ArrayPoolTest, AnArrayOfMoreThanTwiceTheSizeIsNotWasted) {
+  const auto held = pool_.Take<float>(3 * kSize);  // so that no memory is given back to the system in between
+  const float* first = TakeAndRelease(3 * kSize);
+  EXPECT_NE(TakeAndRelease(kSize), first);
+  EXPECT_EQ(TakeAndRelease(3 * kSize), first);
 }
 
 TEST_F(ArrayPoolTest, AnArrayThatIsReadIsNotTaken) {
-  const auto first = pool_.Take(1000);
-  const auto second = pool_.Take(1000);
+  const auto first = pool_.Take<float>(kSize);
+  const auto second = pool_.Take<float>(kSize);
   EXPECT_NE(first.get(), second.get());
 }
 
 TEST_F(ArrayPoolTest, AnArrayHoldsWhatItWasTakenFor) {
-  pool_.Take(1000).reset();
-  const auto larger = pool_.Take(100'000);
-  std::fill_n(larger.get(), 100'000, 1.0F);  // the address sanitizer would see the end of a smaller one
-  EXPECT_EQ(std::count(larger.get(), larger.get() + 100'000, 1.0F), 100'000);
+  for (const std::size_t n :
+       {std::size_t{0}, std::size_t{1}, std::size_t{1000}, kSize, 2 * kSize, kSize - 1}) {
+    const auto array = pool_.Take<float>(n);
+    std::fill_n(array.get(), n, 1.0F);  // the address sanitizer would see the end of a smaller one
+    EXPECT_EQ(std::count(array.get(), array.get() + n, 1.0F), static_cast<std::ptrdiff_t>(n));
+  }
 }
 
-TEST_F(ArrayPoolTest, TheSmallestThatSufficesIsTaken) {
-  std::optional large = pool_.Take(100'000);
-  std::optional small = pool_.Take(1000);
-  const float* wanted = small->get();
-  large.reset();
-  small.reset();
-  EXPECT_EQ(pool_.Take(900).get(), wanted);
-}
-
-TEST_F(ArrayPoolTest, TheLargestAreKept) {
+TEST_F(ArrayPoolTest, NoMoreThanItMayIsKeptAndOfThatTheLatest) {
   std::vector<std::shared_ptr<float[]>> taken;
-  for (std::size_t i = 0; i <= ArrayPool::kKept; ++i) taken.push_back(pool_.Take(1000 * (i + 1)));
-  std::vector<const float*> kept;
-  for (std::size_t i = 1; i < taken.size(); ++i) kept.push_back(taken[i].get());
-  taken.clear();
-  for (std::size_t i = 0; i < kept.size(); ++i) taken.push_back(pool_.Take(1));
-  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(taken[i].get(), kept[i]) << i;
+  for (int i = 0; i < 12; ++i) taken.push_back(pool_.Take<float>(kSize));
+  std::vector<const float*> released;
+  for (auto& array : taken) {
+    released.push_back(array.get());
+    array.reset();
+  }
+  // Nine of them, rounded up, are as much as it keeps; the last to come back is the first to go out.
+  for (std::size_t i = 0; i < 9; ++i) {
+    taken[i] = pool_.Take<float>(kSize);
+    EXPECT_EQ(taken[i].get(), released[released.size() - 1 - i]) << i;
+  }
+}
+
+TEST_F(ArrayPoolTest, ThreadsShareIt) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      for (int i = 0; i < 200; ++i) {
+        const auto array = pool_.Take<int>(kSize + static_cast<std::size_t>(i % 7) * 1000);
+        array[0] = t;
+        array[kSize - 1] = i;
+        EXPECT_EQ(array[0], t);
+        EXPECT_EQ(array[kSize - 1], i);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(ArrayPoolTest, ArraysOutliveTheirPoolAndDeviceAndAreReleasedByAnyThread) {
   std::shared_ptr<float[]> array;
   {
     const auto device = MakeCpuDevice(1);
-    ArrayPool pool(*device);
-    array = pool.Take(100);
+    ArrayPool pool(*device, 0);
+    array = pool.Take<float>(kSize);
   }
-  std::fill_n(array.get(), 100, 2.0F);
+  std::fill_n(array.get(), kSize, 2.0F);
   std::thread([array = std::move(array)]() mutable { array.reset(); }).join();
 }
 

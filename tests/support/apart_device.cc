@@ -55,6 +55,8 @@ class ApartLane final : public Lane {
 
 class ApartShard final : public Shard {
  public:
+  ~ApartShard() override { work_.Wait(); }
+
   ApartShard(ApartLane& work, Lane& cpu_work, std::unique_ptr<Shard> shard)
       : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)) {}
 
@@ -63,28 +65,32 @@ class ApartShard final : public Shard {
   }
   std::uint64_t ExactNewRows() override { return Now().ExactNewRows(); }
   void Insert() override { Now().Insert(); }
-  void Pool(float* partial) override { Now().Pool(partial); }
+  void Pool(float* partial) override {
+    Later([=, this] { shard_->Pool(partial); });
+  }
   void DivideBags(Lane& lane, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     static_cast<ApartLane&>(lane).late().Add(
         [this, offsets, weights, values] { shard_->DivideBags(cpu_work_, offsets, weights, values); });
   }
   void Update(const float* gradients, const StepScalars& scalars) override {
-    Now().Update(gradients, scalars);
+    Later([=, this] { shard_->Update(gradients, scalars); });
   }
   void PlanTraffic(std::span<const std::size_t> bags_of) override { Now().PlanTraffic(bags_of); }
   const BagTraffic& Traffic() override { return Now().Traffic(); }
-  void PoolToSend(float* partial) override { Now().PoolToSend(partial); }
+  void PoolToSend(float* partial) override {
+    Later([=, this] { shard_->PoolToSend(partial); });
+  }
   // At once: the shard would later take the next batch's plan.
   void AddReceived(Lane& lane, const float* received, float* sums) override {
     lane.Wait();
     shard_->AddReceived(cpu_work_, received, sums);
   }
   void GradientsToSend(const float* gradients, float* sent) override {
-    Now().GradientsToSend(gradients, sent);
+    Later([=, this] { shard_->GradientsToSend(gradients, sent); });
   }
   void UpdateFromReceived(const float* received, const StepScalars& scalars) override {
-    Now().UpdateFromReceived(received, scalars);
+    Later([=, this] { shard_->UpdateFromReceived(received, scalars); });
   }
   void Assign(const float* values, std::uint32_t columns) override { Now().Assign(values, columns); }
   Status PrepareErase() override { return Now().PrepareErase(); }
@@ -95,6 +101,7 @@ class ApartShard final : public Shard {
   RowRecords Read(std::span<const Key> keys) override { return Now().Read(keys); }
 
  private:
+  void Later(std::function<void()> work) { work_.late().Add(std::move(work)); }
   Shard& Now() {
     work_.Wait();
     return *shard_;
