@@ -66,12 +66,10 @@ class Table {
 
   // Throws std::bad_alloc, and then nothing has changed. REQUIRES: rows() + more <= max_rows().
   void MakeRoomFor(Queue& queue, std::uint64_t more) {
+    if (SlotsFor(slots_taken_ + more) > slots_.mask + 1) Rehash(queue, SlotsWith(more));
     const std::uint64_t used = RowsUsedWith(more);
     if (used * stride_ > rows_.size()) {
       GrowAhead(rows_, used * stride_, max_rows_ * stride_);
-    }
-    if (SlotsFor(slots_taken_ + more) > slots_.mask + 1) {
-      Rehash(queue, std::max(SlotsFor(rows() + more), slots_.mask + 1));
     }
   }
 
@@ -167,6 +165,15 @@ class Table {
     } catch (const std::bad_alloc&) {
       array.Grow(n);
     }
+  }
+
+  // What to rehash to for `more` keys. If dead slots alone are in the way, leaving those behind has to make room for a
+  // while: else a table that is full up to a few keys, of which some come and go, would be moved with every batch.
+  std::uint64_t SlotsWith(std::uint64_t more) const {
+    const std::uint64_t keys = rows() + more;
+    const std::uint64_t now = slots_.mask + 1;
+    const std::uint64_t needed = SlotsFor(keys);
+    return needed > now ? needed : std::max(now, SlotsFor(keys + keys / 8));
   }
 
   // Moves the keys into a table of `slots` slots, and leaves dead slots behind.

@@ -190,7 +190,9 @@ Status Validate(const TableOptions& options) {
     return Refuse("initial_rows", std::to_string(options.initial_rows),
                   "must not be above max_rows, which is " + std::to_string(options.max_rows));
   }
-  if (!(options.max_load >= TableOptions::kLeastMaxLoad && options.max_load <= TableOptions::kMostMaxLoad)) {
+  const bool may_load =
+      options.max_load >= TableOptions::kLeastMaxLoad && options.max_load <= TableOptions::kMostMaxLoad;
+  if (!may_load) {  // nor if it is no number
     return Refuse("max_load", Text(options.max_load), "must be 0.0625 to 0.9375");
   }
   return {};

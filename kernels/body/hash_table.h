@@ -249,7 +249,7 @@ struct AddKeys {
   }
   SLOTWISE_HD void Number(std::uint32_t i, ClaimedSlot claimed, std::uint32_t number) const {
     const RowIndex row = supply(number);
-    table.slots[claimed.slot].row = Value(row);
+    Atomics::Store(&table.slots[claimed.slot].row, Value(row));
     rows[chosen[i]] = row;
     new_keys[number] = keys[chosen[i]];
     new_rows[number] = row;

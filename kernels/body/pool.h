@@ -46,11 +46,11 @@ struct PoolBags {
  private:
   template <class Tile, class Weigh>
   SLOTWISE_HD void Pool(Tile tile, std::uint32_t first, std::uint32_t last, Weigh weigh) const {
-    ForEachChunk(tile, table.dim, [=, *this](auto chunk) {
+    ForEachChunk(tile, table.dim, [=, pool = *this](auto chunk) {
       if constexpr (Tile::kRowsInFlight == 1) {
-        for (std::uint32_t bag = first; bag < last; ++bag) PoolBag(chunk, bag, weigh);
+        for (std::uint32_t bag = first; bag < last; ++bag) pool.PoolBag(chunk, bag, weigh);
       } else {
-        PoolRun<Tile::kRowsInFlight>(chunk, first, last, weigh);
+        pool.template PoolRun<Tile::kRowsInFlight>(chunk, first, last, weigh);
       }
     });
   }

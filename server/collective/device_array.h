@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 
 #include "kernels/shard.h"
 
@@ -22,19 +23,27 @@ class DeviceArray {
 
   T* Reserve(std::size_t n) {
     if (n > size_ || data_ == nullptr) {
-      const std::size_t size = std::max({n, size_ + size_ / 2, std::size_t{1}});
+      const std::size_t ahead = std::max({n, size_ + size_ / 2, std::size_t{1}});
       device_.Wait();  // for what still uses the smaller one
       device_.Free(data_);
       data_ = nullptr;
       size_ = 0;
-      data_ = static_cast<T*>(device_.Allocate(size * sizeof(T)));
-      size_ = size;
+      try {
+        Allocate(ahead);
+      } catch (const std::bad_alloc&) {
+        Allocate(std::max(n, std::size_t{1}));
+      }
     }
     return data_;
   }
   T* data() { return data_; }
 
  private:
+  void Allocate(std::size_t size) {
+    data_ = static_cast<T*>(device_.Allocate(size * sizeof(T)));
+    size_ = size;
+  }
+
   Device& device_;
   T* data_ = nullptr;
   std::size_t size_ = 0;

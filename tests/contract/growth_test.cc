@@ -90,7 +90,7 @@ TEST_P(Growth, MakesNoDifferenceToATableThatHadRoomFromTheStart) {
   growing.ExpectRowsMatch();
 }
 
-// Chains are long in a full table, and those of absent keys longest.
+// Searches are long in a full table, and those for absent keys longest.
 TEST_P(Growth, KeepsTheLoadThatTheTableMayHave) {
   for (const float max_load : {TableOptions::kLeastMaxLoad, 0.5F, 0.75F, 0.9F, TableOptions::kMostMaxLoad}) {
     SCOPED_TRACE("max_load " + std::to_string(max_load));
@@ -121,6 +121,26 @@ TEST_P(Growth, TakesALoadThatFloatsDoNotHaveForWhatItIsWrittenAs) {
   options.initial_rows = 943'718;  // 0.9 of 2^20, rounded down; 0.9F is a little less than 0.9
   options.max_load = 0.9F;
   EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().slots, std::uint64_t{1} << 20);
+}
+
+// Keys that come and go leave dead slots. When those alone fill the table, leaving them behind makes room for more than a
+// few batches.
+TEST_P(Growth, OfATableWhoseKeysComeAndGoLeavesRoomForSome) {
+  TableOptions options = MakeOptions(1);
+  options.max_rows = 4096;
+  CheckedTable table(device(), options);
+  const std::uint64_t slots_at_first = table.shards().shard(0).Usage().slots;
+  const std::uint64_t full = slots_at_first / 2;  // by max_load
+  table.Lookup(OneKeyABag(KeyRange(0, full - 5)), LookupMode::kTrain);
+  ASSERT_EQ(table.shards().shard(0).Usage().slots, slots_at_first);
+  for (std::uint64_t turn = 0; turn < 40; ++turn) {
+    EXPECT_EQ(table.Erase(KeyRange(turn * 5, 5)), 5u);
+    table.Lookup(OneKeyABag(KeyRange(full - 5 + turn * 5, 5)), LookupMode::kTrain);
+  }
+  const ShardUsage usage = table.shards().shard(0).Usage();
+  EXPECT_EQ(usage.rows, full - 5);
+  EXPECT_EQ(usage.slots, 2 * slots_at_first);
+  table.ExpectRowsMatch();
 }
 
 TEST_P(Growth, ShowsInUsage) {

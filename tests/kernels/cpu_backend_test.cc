@@ -49,7 +49,6 @@ TEST_P(CpuAlgorithms, ForEachVisitsEachIndexOnce) {
 
 // Numbers every third index, and remembers who got which number.
 struct NumberThirds {
-  static constexpr bool kNumbersMost = false;
   std::atomic<std::uint32_t>* owner_of;  // [numbers]
   std::uint32_t first;
   bool operator()(std::uint32_t i) const { return i % 3 == 0; }

@@ -1,4 +1,4 @@
-// The hash table's own promises: chains that wrap and end, one winner a key, and a legal key for its free mark.
+// The hash table's own promises: searches that wrap and end, one winner a key, and a legal key for its free mark.
 #include "kernels/body/hash_table.h"
 
 #include <atomic>
@@ -26,7 +26,7 @@ std::vector<RowIndex> Erase(const TableRef& table, const std::vector<Key>& keys)
   return erased;
 }
 
-// A table of `slots` slots for chains, all free.
+// A table of `slots` slots, all free.
 struct SmallTable {
   explicit SmallTable(std::uint64_t slots) : memory(slots + 1), ref{memory.data(), slots - 1} {
     for (std::uint64_t slot = 0; slot < ref.Slots(); ++slot) {
@@ -124,12 +124,12 @@ TEST(HashTable, HoldsTheKeyThatMarksFreeSlotsAndTheOneThatStandsForIt) {
   EXPECT_NE(std::find(keys.begin(), keys.end(), kFreeKeyIsHere), keys.end());
 }
 
-// Erasing leaves a dead slot: the chain goes on through it, the key is absent, and one claimer revives it.
-TEST(HashTable, ChainsGoOnThroughErasedKeys) {
+// Erasing leaves a dead slot: searches go on through it, the key is absent, and one claimer revives it.
+TEST(HashTable, SearchesGoOnThroughErasedKeys) {
   SmallTable table(8);
   std::vector<Key> keys;
   for (std::uint64_t i = 0; i < 4; ++i) {
-    keys.push_back(Key{test::KeyOfHash(i << 8 | 5)});  // one chain
+    keys.push_back(Key{test::KeyOfHash(i << 8 | 5)});  // one search
     table.Add(Value(keys.back()), static_cast<std::uint32_t>(i));
   }
   EXPECT_EQ(Erase(table.ref, {keys[1], keys[1], keys[0], Key{kFree}}),
