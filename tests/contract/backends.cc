@@ -25,4 +25,8 @@ std::vector<Backend> Backends() {
   return backends;
 }
 
+std::shared_ptr<Cluster> ClusterOf(const Backend& backend) {
+  return std::make_shared<OneProcess>(backend.make_device());
+}
+
 }  // namespace slotwise::test
