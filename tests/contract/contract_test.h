@@ -2,8 +2,8 @@
 //
 // The suite says what kernels/shard.h and semantics.md promise, and runs on every backend that this machine has. A
 // backend joins in Backends(), in backends.cc, with a name and a way to make its device.
-// Under mpirun, with backends_over_ranks.cc instead, the ranks are processes. A test whose tables may lie on any ranks
-// makes them on cluster(); one that looks into a shard, on device().
+// Under mpirun the ranks are its processes, each with a device of its own (over_ranks.h). A test whose tables may lie on
+// any ranks makes them on cluster(); one that looks into a shard, on device().
 // A file of the suite declares `class Lookup : public ContractTest {};`, then SLOTWISE_ON_EVERY_BACKEND(Lookup), and
 // writes its tests with TEST_P.
 #ifndef SLOTWISE_TESTS_CONTRACT_CONTRACT_TEST_H_
@@ -26,6 +26,9 @@ struct Backend {
   std::string name;
   std::function<std::unique_ptr<Device>()> make_device;
 };
+
+// Whether mpirun started this: then a test that is about one process skips itself.
+bool OverRanks();
 
 // Every backend that can run here.
 std::vector<Backend> Backends();

@@ -17,7 +17,7 @@ from slotwise_wire import ROOT
 
 CHECKS = ROOT / "bench" / "gpu_checks"
 # Of all sections, what shows that they run.
-SMOKE = "tests,sanitize,ranks/collective_test-*,ranks/contract_*,ranks/killed-rank,ranks/stopped-rank,"
+SMOKE = "tests,sanitize,ranks/collective_test-*,ranks/contract_test-*,ranks/killed-rank,ranks/stopped-rank,"
 SMOKE += "ranks/synthetic-2,bench/table-*,bench/embedding-adam-*,"
 SMOKE += "sweep/load-*,sweep/dim-16,sweep/hot-*,sweep/gpus-*-hot-4"
 
@@ -92,7 +92,7 @@ def test_every_section_runs_at_tiny_sizes_and_is_reported(bundle: Path, tmp_path
     assert all(name.startswith("sanitize/") or "4" in name for name in not_run)
     assert seen["tests/kernels_test"][1].endswith(" tests")
     assert seen["ranks/synthetic-2"][1].endswith("the same bytes in the table")
-    assert seen["ranks/contract_over_ranks_test-2"][1].endswith(" tests")
+    assert seen["ranks/contract_test-2"][1].endswith(" tests")
     assert "2 ranks ended" in seen["ranks/killed-rank"][1]
     said = r"SIGSTOP: \w+ of \d+ bytes had not ended after [4-9]\.\d s$"
     assert re.search(said, seen["ranks/stopped-rank"][1])
@@ -119,7 +119,7 @@ def test_the_bundle_has_what_the_docs_say_and_nothing_of_this_machine(bundle: Pa
         assert (bundle / path).is_file(), path
     tests = (bundle / "bin" / "tests.txt").read_text(encoding="utf-8")
     assert "collective collective_test 1 2 4\n" in tests
-    assert "contract contract_over_ranks_test 2 4\n" in tests
+    assert "contract contract_test 2 4\n" in tests
     assert not list(bundle.rglob("__pycache__"))
     assert not [path for path in bundle.rglob("*") if path.is_symlink()]
 

@@ -1,6 +1,5 @@
-// The backends of the suite where each rank is a process of mpirun's: in the place of backends.cc.
-//
-// Ranks that no longer run the same test end at once, all of them; so does whoever waits for another too long.
+#include "tests/contract/over_ranks.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,7 +9,6 @@
 #include <string>
 #include <string_view>
 
-#include "tests/contract/contract_test.h"
 #include "tests/support/device_kinds.h"
 #include "tests/support/mpi_cluster.h"
 
@@ -85,21 +83,28 @@ class Connections : public testing::Environment {
   std::map<std::string, std::shared_ptr<Cluster>> clusters_;
 };
 
-auto* const connections =
-    static_cast<Connections*>(testing::AddGlobalTestEnvironment(new Connections));  // GoogleTest owns it
+Connections& TheConnections() {
+  static auto* const kConnections =
+      static_cast<Connections*>(testing::AddGlobalTestEnvironment(new Connections));  // GoogleTest owns it
+  return *kConnections;
+}
 
 }  // namespace
 
-std::vector<Backend> Backends() {
+std::vector<Backend> BackendsOverRanks() {
   std::vector<Backend> backends;
+  Connections& connections = TheConnections();  // made before the tests begin
   for (const KindOfRanks& kind : kKinds) {
     const bool is_here = std::string_view(kind.device.name) != kCuda.name || CudaDeviceCount() > 0;
     if (!is_here) continue;
-    backends.push_back({kind.name, [kind] { return kind.device.make(connections->local_rank()); }});
+    backends.push_back(
+        {kind.name, [kind, &connections] { return kind.device.make(connections.local_rank()); }});
   }
   return backends;
 }
 
-std::shared_ptr<Cluster> ClusterOf(const Backend& backend) { return connections->ClusterOf(backend); }
+std::shared_ptr<Cluster> ClusterOverRanks(const Backend& backend) {
+  return TheConnections().ClusterOf(backend);
+}
 
 }  // namespace slotwise::test
