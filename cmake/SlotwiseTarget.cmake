@@ -9,10 +9,10 @@
 #       An executable.
 #
 #   slotwise_test(<name> SOURCES <file>... [CUDA_SOURCES <file>...] [DEPENDS <target>...] [LABELS <label>...]
-#                 [RANKS <n>...] [OWN_MAIN] [TIMEOUT <seconds>])
+#                 [RANKS <n>...] [ALONE] [OWN_MAIN] [TIMEOUT <seconds>])
 #       A GoogleTest program. Without RANKS each TEST in it becomes a CTest test; with `RANKS 1 2 4` the whole program
-#       runs once under `mpirun -n 1`, `-n 2` and `-n 4`, and needs OWN_MAIN to call MPI_Init. Its labels are its folder
-#       below tests/ and LABELS; it is built with -O1, because compiling tests takes longer than running them.
+#       runs once under `mpirun -n 1`, `-n 2` and `-n 4`, and needs OWN_MAIN to call MPI_Init; with ALONE, each TEST is a
+#       CTest test without mpirun too. Its labels are its folder below tests/ and LABELS; it is built with -O1, because compiling tests takes longer than running them.
 #
 # Room headers are included from the repository's root ("kernels/shard.h"), the contracts from include/
 # ("slotwise/batch.h"). Which room may include which is checked by cmake/check_includes.py.
@@ -112,7 +112,7 @@ function(slotwise_program name)
 endfunction()
 
 function(slotwise_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "OWN_MAIN" "TIMEOUT" "SOURCES;CUDA_SOURCES;DEPENDS;LABELS;RANKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE;OWN_MAIN" "TIMEOUT" "SOURCES;CUDA_SOURCES;DEPENDS;LABELS;RANKS")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -134,11 +134,10 @@ function(slotwise_test name)
   file(RELATIVE_PATH room ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
   list(APPEND arg_LABELS ${room})
 
-  if(NOT arg_RANKS)
+  if(NOT arg_RANKS OR arg_ALONE)
     include(GoogleTest)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT ${discovery_timeout}
       PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
-    return()
   endif()
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${name}_on_${ranks}_ranks

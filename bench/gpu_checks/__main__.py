@@ -33,8 +33,9 @@ slotwise-bench wrote.
 sections, in this order:
   tests      the contract suite on every backend, and the tests of kernels
   sanitize   compute-sanitizer's memcheck, initcheck, synccheck and racecheck over a few small tests
-  ranks      tests of several ranks; the Adult demo and the synthetic training against servers of 1, 2 and 4
-             GPUs, which must end with the test AUC of a CPU server, within 0.002
+  ranks      tests of several ranks, the contract suite too; a rank that is killed, and one that is stopped;
+             the Adult demo and the synthetic training against servers of 1, 2 and 4 GPUs, which must end with
+             the test AUC of a CPU server, within 0.002
   bench      the figures that have goals
   sweep      the figures of the plots: load factor, dim, keys a bag, number of GPUs
 

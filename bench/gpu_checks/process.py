@@ -31,10 +31,22 @@ class Ended:
     output: str
 
 
+@dataclass
+class Child:
+    """A child that was started, with the mark that all it starts have too."""
+
+    process: subprocess.Popen[bytes]
+    mark: str
+
+    def family(self) -> list[int]:
+        """The living processes among itself and its descendants."""
+        return _marked(self.mark)
+
+
 @contextmanager
 def started(
     command: Sequence[str | Path], log: Path, environment: Mapping[str, str], folder: Path
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[Child]:
     """A child that runs in `folder`, its output appended to `log`. Kills what is left of it at the end."""
     mark = f"{os.getpid()}.{next(_numbers)}"
     words = [str(word) for word in command]
@@ -52,7 +64,7 @@ def started(
             start_new_session=True,  # a terminal's Ctrl-C is for the parent, which then ends its children
         )
     try:
-        yield child
+        yield Child(child, mark)
     finally:
         _kill_marked(mark)
         child.wait()
@@ -72,7 +84,7 @@ def run(
     try:
         with started(command, log, environment, folder) as child:
             try:
-                status = child.wait(timeout)
+                status = child.process.wait(timeout)
             except subprocess.TimeoutExpired:
                 status = None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Section `ranks`: programs and servers over several ranks, one a GPU.
+"""Section `ranks`: programs and servers over several ranks, one a GPU; faults.py has what ends a server.
 
 The Adult demo and the synthetic training must end on a server with GPUs where they end on one with a CPU of
 the same machine: the trainer is the same, so only what the server does could tell them apart.
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from gpu_checks import faults
 from gpu_checks.check import RANKS, Check, Failed, NotRun, Place
-from gpu_checks.programs import run_gtest, test_programs
+from gpu_checks.programs import TestProgram, run_gtest, test_programs
 from gpu_checks.server import serving
 
 _TOLERANCE = 0.002  # between test AUCs
@@ -89,20 +90,22 @@ def trainings(place: Place) -> list[Training]:
 
 
 def checks(place: Place) -> Iterator[Check]:
-    """The programs that want several ranks, then the trainings, each at every number of ranks."""
+    """Programs that want several ranks, then faults, then the trainings, each at every number of ranks."""
     for program in test_programs(place):
         for ranks in program.ranks:
             name = f"{program.name}-{ranks}"
-            yield Check("ranks", name, partial(_run_on_ranks, place, name, program.name, ranks))
+            yield Check("ranks", name, partial(_run_on_ranks, place, name, program, ranks))
+    yield from faults.checks(place)
     trainer = Trainer(place)
     for training in trainings(place):
         for ranks in RANKS:
             yield Check("ranks", f"{training.name}-{ranks}", partial(trainer.compare, training, ranks))
 
 
-def _run_on_ranks(place: Place, name: str, program: str, ranks: int) -> str:
+def _run_on_ranks(place: Place, name: str, program: TestProgram, ranks: int) -> str:
     place.needs_gpus(ranks)
-    return run_gtest(place, "ranks", name, program, "*", ranks)
+    pattern = place.sizes.contract if program.room == "contract" else "*"
+    return run_gtest(place, "ranks", name, program.name, pattern, ranks)
 
 
 def _is_there(module: str) -> bool:

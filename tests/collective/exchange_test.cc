@@ -6,14 +6,20 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
+#include <future>
+#include <memory>
 #include <numeric>
 #include <ostream>
+#include <regex>
+#include <string>
 #include <vector>
 
 #include "server/collective/nccl.h"
 #include "tests/support/device_array.h"
 #include "tests/support/device_kinds.h"
+#include "tests/support/named_pipe.h"
 
 namespace slotwise::test {
 namespace {
@@ -110,6 +116,25 @@ class AnExchange : public testing::TestWithParam<Way> {
     }
   }
 
+  // Rank r sends rank s a block of size(r, s) elements.
+  void CheckAllToAll(const std::function<std::size_t(std::size_t, std::size_t)>& size) {
+    const auto value = [](std::size_t from, std::size_t to, std::size_t i) {
+      return static_cast<float>(10'000 * from + 100 * to + i);
+    };
+    const Sizes to_sizes = SizesOf([&](std::size_t r) { return size(me(), r); });
+    const Sizes from_sizes = SizesOf([&](std::size_t r) { return size(r, me()); });
+    std::vector<float> sent;
+    std::vector<float> expected;
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      for (std::size_t i = 0; i < to_sizes[r]; ++i) sent.push_back(value(me(), r, i));
+      for (std::size_t i = 0; i < from_sizes[r]; ++i) expected.push_back(value(r, me(), i));
+    }
+    auto from = OnDevice(sent);
+    auto to = OnDevice(std::vector<float>(expected.size(), -1.0F));
+    exchange_->AllToAll(to_sizes, from.data(), from_sizes, to.data());
+    EXPECT_EQ(to.Download(), expected);
+  }
+
   std::unique_ptr<Collective> collective_ = MakeMpiCollective();
   std::unique_ptr<Device> device_;
   std::unique_ptr<Exchange> exchange_;
@@ -149,22 +174,7 @@ TEST_P(AnExchange, AddsBlocksOfAnySizeEmptyOnesToo) {
 
 // Rank r sends rank s a block of r + 2 s elements, none where r = s = 0 or s = 1.
 TEST_P(AnExchange, BringsEachRankTheBlocksThatAreForIt) {
-  const auto size = [](std::size_t from, std::size_t to) { return to == 1 ? 0 : from + 2 * to; };
-  const auto value = [](std::size_t from, std::size_t to, std::size_t i) {
-    return static_cast<float>(10'000 * from + 100 * to + i);
-  };
-  const Sizes to_sizes = SizesOf([&](std::size_t r) { return size(me(), r); });
-  const Sizes from_sizes = SizesOf([&](std::size_t r) { return size(r, me()); });
-  std::vector<float> sent;
-  std::vector<float> expected;
-  for (std::size_t r = 0; r < ranks(); ++r) {
-    for (std::size_t i = 0; i < to_sizes[r]; ++i) sent.push_back(value(me(), r, i));
-    for (std::size_t i = 0; i < from_sizes[r]; ++i) expected.push_back(value(r, me(), i));
-  }
-  auto from = OnDevice(sent);
-  auto to = OnDevice(std::vector<float>(expected.size(), -1.0F));
-  exchange_->AllToAll(to_sizes, from.data(), from_sizes, to.data());
-  EXPECT_EQ(to.Download(), expected);
+  CheckAllToAll([](std::size_t from, std::size_t to) { return to == 1 ? 0 : from + 2 * to; });
 }
 
 // What one call leaves the next one takes, from host memory and back, with one wait at the end.
@@ -190,6 +200,92 @@ TEST_P(AnExchange, TakesItsPlaceInTheOrderOfTheDevicesWork) {
     }
     std::fill_n(values, all, static_cast<float>(me() + 1));
   }
+}
+
+// The last rank comes to a call when every other rank's watchdog has said that the call does not end, and not before.
+// What each says travels beside MPI, whose thread waits in the call meanwhile. Then the call ends as if nothing had been.
+class ALateRank : public AnExchange {
+ protected:
+  void SetUp() override {
+    AnExchange::SetUp();
+    if (!IsSkipped() && ranks() == 1) GTEST_SKIP() << "takes two ranks";
+  }
+
+  void CheckReported(const std::string& name, std::size_t bytes, const std::function<void()>& call) {
+    call();  // connects the ranks: what is late after this is the operation itself
+    const bool late = me() + 1 == ranks();
+    const std::shared_ptr<NamedPipe> pipe = PipeToTheLastRank();
+    const auto report = std::make_shared<std::promise<std::string>>();
+    if (late) {
+      AwaitReports(*pipe, name);
+    } else {
+      collective_->watchdog().Start(kLimit, [pipe, report](const std::string& why) {
+        pipe->Send(why);
+        report->set_value(why);
+      });
+    }
+    call();
+    if (!late) ExpectSays(report->get_future(), name, bytes);
+    call();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kLimit{200};
+  static constexpr std::chrono::seconds kPatience{60};
+
+  std::unique_ptr<NamedPipe> PipeToTheLastRank() {
+    const bool reads = me() + 1 == ranks();
+    auto pipe = reads ? std::make_unique<NamedPipe>() : nullptr;
+    using Path = std::array<char, 256>;
+    Path mine{};
+    if (reads) pipe->path().copy(mine.data(), mine.size() - 1);
+    std::vector<Path> paths(ranks());
+    collective_->AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(paths)));
+    return reads ? std::move(pipe) : std::make_unique<NamedPipe>(std::string(paths.back().data()));
+  }
+
+  void AwaitReports(NamedPipe& pipe, const std::string& name) {
+    for (std::size_t others = ranks() - 1; others > 0; --others) {
+      const auto report = pipe.Receive(kPatience);
+      if (!report) {
+        ADD_FAILURE() << others << " ranks reported nothing";
+        return;  // and comes, so that nobody waits for ever
+      }
+      EXPECT_TRUE(report->starts_with(name + " of ")) << *report;
+    }
+  }
+
+  static void ExpectSays(std::future<std::string> report, const std::string& name, std::size_t bytes) {
+    ASSERT_EQ(report.wait_for(kPatience), std::future_status::ready) << "the watchdog reported nothing";
+    const std::string said = report.get();
+    std::smatch seconds;
+    ASSERT_TRUE(
+        std::regex_match(said, seconds, std::regex(R"((\w+ of \d+ bytes) has not ended after (\S+) s)")))
+        << said;
+    EXPECT_EQ(seconds[1], name + " of " + std::to_string(bytes) + " bytes");
+    EXPECT_GE(std::stod(seconds[2]), 0.2);
+    EXPECT_LT(std::stod(seconds[2]), 10.0);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(OfEveryWay, ALateRank, testing::ValuesIn(kWays),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+constexpr std::size_t kBlock = 1000;
+
+TEST_P(ALateRank, IsReportedByThoseThatGatherItsBlock) {
+  const std::size_t bytes = ranks() * kBlock * sizeof(std::uint32_t);
+  CheckReported("AllGatherBlocks", bytes, [&] { CheckAllGather(Sizes(ranks(), kBlock)); });
+}
+
+TEST_P(ALateRank, IsReportedByThoseThatAddItsBlocks) {
+  const std::size_t bytes = ranks() * kBlock * sizeof(float);
+  CheckReported("ReduceScatter", bytes, [&] { CheckReduceScatter(Sizes(ranks(), kBlock)); });
+}
+
+TEST_P(ALateRank, IsReportedByThoseThatItSendsBlocksTo) {
+  const std::size_t bytes = ranks() * kBlock * sizeof(float);
+  CheckReported("AllToAll", bytes, [&] { CheckAllToAll([](std::size_t, std::size_t) { return kBlock; }); });
 }
 
 class ChoosingAnExchange : public testing::Test {

@@ -36,9 +36,9 @@ SLOTWISE_ON_EVERY_BACKEND(AFullTable);
 
 TEST_P(AFullTable, RefusesTheWholeBatchAndStaysAsItWas) {
   for (const auto kind : kEveryOptimizer) {
-    for (const int ranks : {1, 2, 4}) {
+    for (const int ranks : cluster().RanksOf({1, 2, 4})) {
       SCOPED_TRACE(std::string(ToString(kind)) + ", " + std::to_string(ranks) + " ranks");
-      CheckedTable table(device(), SmallOptions(kind), ranks);
+      CheckedTable table(cluster(), SmallOptions(kind), ranks);
       Random random(51);
       EXPECT_TRUE(table.PushRandom(OneKeyABag(KeyRange(0, 8)), random));
       ExpectRefused(table, Batch({{1, 2, 100}, {}, {101, 102, 3}}));
@@ -55,9 +55,9 @@ TEST_P(AFullTable, RefusesTheWholeBatchAndStaysAsItWas) {
 
 TEST_P(AFullTable, MayBeFilledExactly) {
   for (const std::uint64_t max_rows : {1, 2, 3, 7, 8, 15, 16, 17, 64, 1000, 1024, 4096}) {
-    for (const int ranks : {1, 4}) {
+    for (const int ranks : cluster().RanksOf({1, 4})) {
       SCOPED_TRACE("max_rows " + std::to_string(max_rows) + ", " + std::to_string(ranks) + " ranks");
-      CheckedTable table(device(), SmallOptions(OptimizerKind::kSgd, max_rows), ranks);
+      CheckedTable table(cluster(), SmallOptions(OptimizerKind::kSgd, max_rows), ranks);
       EXPECT_TRUE(table.Lookup(OneBag(KeyRange(5, max_rows)), LookupMode::kTrain));
       EXPECT_EQ(table.shards().rows(), max_rows);
       // A search for what is not there must end, though no row is left.
@@ -69,7 +69,7 @@ TEST_P(AFullTable, MayBeFilledExactly) {
 }
 
 TEST_P(AFullTable, FillsOneKeyAtATime) {
-  CheckedTable table(device(), SmallOptions(OptimizerKind::kAdam, 200), 2);
+  CheckedTable table(cluster(), SmallOptions(OptimizerKind::kAdam, 200), 2);
   Random random(52);
   for (std::uint64_t key = 0; key < 200; ++key) {
     ASSERT_TRUE(table.PushRandom(OneBag({key}), random)) << "key " << key;
@@ -79,8 +79,8 @@ TEST_P(AFullTable, FillsOneKeyAtATime) {
 }
 
 TEST_P(AFullTable, CountsAKeyThatABatchRepeatsOnce) {
-  for (const int ranks : {1, 2, 4}) {
-    CheckedTable table(device(), SmallOptions(), ranks);
+  for (const int ranks : cluster().RanksOf({1, 2, 4})) {
+    CheckedTable table(cluster(), SmallOptions(), ranks);
     Random random(53);
     EXPECT_TRUE(table.Lookup(OneBag(KeyRange(0, 9)), LookupMode::kTrain));
     Batch repeating = OneKeyABag(std::vector<std::uint64_t>(100, 9));
@@ -94,7 +94,7 @@ TEST_P(AFullTable, CountsAKeyThatABatchRepeatsOnce) {
 }
 
 TEST_P(AFullTable, RefusesTheFirstBatchOfAll) {
-  CheckedTable table(device(), SmallOptions());
+  CheckedTable table(cluster(), SmallOptions());
   ExpectRefused(table, OneBag(KeyRange(0, kMaxRows + 1)));
   ExpectRefused(table, OneBag(KeyRange(0, 100'000)));
   EXPECT_TRUE(table.Lookup(OneBag(KeyRange(0, kMaxRows)), LookupMode::kTrain));
@@ -117,7 +117,7 @@ TEST_P(AFullTable, IsRefusedAndFilledInAnyOrder) {
   const std::uint64_t seed = Seed(54);
   SCOPED_TRACE(SeedNote(seed));
   Random random(seed);
-  CheckedTable table(device(), SmallOptions(OptimizerKind::kAdaGrad, 300), 3);
+  CheckedTable table(cluster(), SmallOptions(OptimizerKind::kAdaGrad, 300), 3);
   int refused = 0;
   for (int i = 0; i < 150; ++i) {
     const Batch batch = RandomBatch(

@@ -6,7 +6,12 @@
 namespace slotwise::test {
 namespace {
 
-class ADevice : public ContractTest {};
+class ADevice : public ContractTest {
+ protected:
+  void SetUp() override {
+    if (OverRanks()) GTEST_SKIP() << "this is about one process";
+  }
+};
 SLOTWISE_ON_EVERY_BACKEND(ADevice);
 
 TEST_P(ADevice, SaysItsName) {

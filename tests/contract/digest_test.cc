@@ -9,9 +9,13 @@ namespace {
 
 class Digest : public ContractTest {
  protected:
-  std::unique_ptr<MultiShard> Table(const TableOptions& options, int ranks = 1) {
-    return std::make_unique<MultiShard>(std::vector<Device*>{&device()}, options, ranks,
-                                        EvenBucketMap(ranks));
+  std::unique_ptr<TableShards> Table(const TableOptions& options, int wanted_ranks = 1) {
+    const int ranks = cluster().RanksOf({wanted_ranks}).front();
+    return cluster().MakeShards(options, ranks, EvenBucketMap(ranks));
+  }
+  // All of it on one shard.
+  std::unique_ptr<MultiShard> Whole(const TableOptions& options) {
+    return std::make_unique<MultiShard>(std::vector<Device*>{&device()}, options, 1, EvenBucketMap(1));
   }
 
   // One step with these scalars instead of the options'.
@@ -61,9 +65,9 @@ TEST_P(Digest, DoesNotDependOnTheRoomThatTheTableHas) {
 }
 
 TEST_P(Digest, OfShardsAddsUpToTheWholeTables) {
-  const auto whole = Table(MakeOptions(6));
+  const auto whole = Whole(MakeOptions(6));
   ASSERT_TRUE(whole->Lookup(OneBag(KeyRange(0, 5000)), LookupMode::kTrain).ok());
-  for (const int ranks : {2, 4, 8}) {
+  for (const int ranks : cluster().RanksOf({2, 4, 8})) {
     const auto parts = Table(MakeOptions(6), ranks);
     ASSERT_TRUE(parts->Lookup(OneBag(KeyRange(0, 5000)), LookupMode::kTrain).ok());
     EXPECT_EQ(parts->Digest(), whole->Digest()) << ranks << " shards";
@@ -114,7 +118,7 @@ TEST_P(Digest, ChangesWithTheOptimizersStateAlone) {
     SCOPED_TRACE(ToString(kind));
     TableOptions options = MakeOptions(2, Combiner::kSum, kind);
     options.optimizer.beta1 = 0.0F;  // Adam's m is the last gradient
-    const auto table = Table(options);
+    const auto table = Whole(options);
     ASSERT_TRUE(table->Lookup(OneBag({1, 2}), LookupMode::kTrain).ok());
     const DigestSums before = table->Digest();
     const std::vector<ExportedRow> rows_before = table->Export();
@@ -145,8 +149,8 @@ TEST_P(Digest, SeesWhichElementAndWhichKeyAValueBelongsTo) {
 }
 
 TEST_P(Digest, IsTheSameOnEveryBackend) {
-  const auto digest_of = [](Device& device, OptimizerKind kind) {
-    CheckedTable table(device, MakeOptions(10, Combiner::kMean, kind), 2);
+  const auto digest_of = [](auto& place, OptimizerKind kind) {
+    CheckedTable table(place, MakeOptions(10, Combiner::kMean, kind), 2);
     Random random(101);
     for (int step = 0; step < 3; ++step) {
       table.PushRandom(RandomBatch(random, {.bags = 200, .distinct_keys = 2000}), random);
@@ -155,7 +159,7 @@ TEST_P(Digest, IsTheSameOnEveryBackend) {
   };
   const auto first_backend = Backends().front().make_device();
   for (const auto kind : kEveryOptimizer) {
-    EXPECT_EQ(digest_of(device(), kind), digest_of(*first_backend, kind)) << ToString(kind);
+    EXPECT_EQ(digest_of(cluster(), kind), digest_of(*first_backend, kind)) << ToString(kind);
   }
 }
 

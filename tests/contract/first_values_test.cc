@@ -10,7 +10,7 @@ SLOTWISE_ON_EVERY_BACKEND(FirstValues);
 TEST_P(FirstValues, ArePhiloxsForEveryDim) {
   for (const std::uint32_t dim : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 32, 33, 64, 100, 128, 130, 4096}) {
     SCOPED_TRACE("dim " + std::to_string(dim));
-    CheckedTable table(device(), MakeOptions(dim));
+    CheckedTable table(cluster(), MakeOptions(dim));
     std::vector<std::uint64_t> keys = KeyRange(0, 40);
     keys.insert(keys.end(), SpecialKeys().begin(), SpecialKeys().end());
     table.Lookup(OneKeyABag(keys), LookupMode::kTrain);
@@ -23,7 +23,7 @@ TEST_P(FirstValues, DependOnTheSeed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     TableOptions options = MakeOptions(10);
     options.initializer.seed = seed;
-    CheckedTable table(device(), options);
+    CheckedTable table(cluster(), options);
     table.Lookup(OneBag(KeyRange(0, 100)), LookupMode::kTrain);
     table.ExpectRowsMatch();
   }
@@ -37,7 +37,7 @@ TEST_P(FirstValues, StretchOverAnyInterval) {
     TableOptions options = MakeOptions(10);
     options.initializer.low = low;
     options.initializer.high = high;
-    CheckedTable table(device(), options);
+    CheckedTable table(cluster(), options);
     table.Lookup(OneBag(KeyRange(0, 100)), LookupMode::kTrain);
     table.ExpectRowsMatch();
   }
@@ -48,7 +48,7 @@ TEST_P(FirstValues, AreAConstantWhenLowIsHigh) {
     TableOptions options = MakeOptions(6);
     options.initializer.low = constant;
     options.initializer.high = constant;
-    CheckedTable table(device(), options);
+    CheckedTable table(cluster(), options);
     table.Lookup(OneBag(KeyRange(0, 50)), LookupMode::kTrain);
     for (const ExportedRow& row : table.shards().Export()) {
       ASSERT_EQ(row.values, std::vector<float>(6, constant));
@@ -62,7 +62,7 @@ TEST_P(FirstValues, OfAConstantInitializerAreItsMean) {
     TableOptions options = MakeOptions(6, Combiner::kSum, OptimizerKind::kAdam);
     options.initializer = {
         .low = -1, .high = 1, .seed = 3, .kind = InitializerKind::kConstant, .mean = mean, .deviation = 2};
-    CheckedTable table(device(), options);
+    CheckedTable table(cluster(), options);
     table.Lookup(OneBag(KeyRange(0, 50)), LookupMode::kTrain);
     std::vector<float> expected(18, 0.0F);
     std::fill_n(expected.begin(), 6, mean);
@@ -75,20 +75,20 @@ TEST_P(FirstValues, OfAConstantInitializerAreItsMean) {
 
 TEST_P(FirstValues, DoNotDependOnTheOrderInWhichKeysCome) {
   std::vector<std::uint64_t> keys = KeyRange(1000, 500);
-  MultiShard at_once({&device()}, MakeOptions(9), 1, EvenBucketMap(1));
-  ASSERT_TRUE(at_once.Lookup(OneBag(keys), LookupMode::kTrain).ok());
+  CheckedTable at_once(cluster(), MakeOptions(9));
+  ASSERT_TRUE(at_once.Lookup(OneBag(keys), LookupMode::kTrain));
 
   Random(11).Shuffle(keys);
-  MultiShard one_by_one({&device()}, MakeOptions(9), 1, EvenBucketMap(1));
+  CheckedTable one_by_one(cluster(), MakeOptions(9));
   for (const std::uint64_t key : keys) {
-    ASSERT_TRUE(one_by_one.Lookup(OneBag({key}), LookupMode::kTrain).ok());
+    ASSERT_TRUE(one_by_one.Lookup(OneBag({key}), LookupMode::kTrain));
   }
-  ExpectSameRows(one_by_one.Export(), at_once.Export());
+  ExpectSameRows(one_by_one.shards().Export(), at_once.shards().Export());
 }
 
 // Every finder of a new key might give it its first value, and undo what an earlier step did to the row.
 TEST_P(FirstValues, AreGivenOnceHoweverOftenAKeyComes) {
-  CheckedTable table(device(), MakeOptions(8));
+  CheckedTable table(cluster(), MakeOptions(8));
   Random random(12);
   const Batch batch = OneBag(std::vector<std::uint64_t>(5000, 77));
   table.PushRandom(batch, random);
@@ -103,7 +103,7 @@ TEST_P(FirstValues, OfOptimizerStateAreTheOptions) {
     SCOPED_TRACE(ToString(kind));
     TableOptions options = MakeOptions(5, Combiner::kSum, kind);
     options.optimizer.initial_accumulator = 0.75F;
-    CheckedTable table(device(), options);
+    CheckedTable table(cluster(), options);
     table.Lookup(OneBag({1, 2, 3}), LookupMode::kTrain);
     for (const ExportedRow& row : table.shards().Export()) {
       EXPECT_EQ(row.values.size(), 5u + StateFloats(kind, 5));

@@ -14,7 +14,7 @@ const std::vector<std::uint64_t> kCounts{1,    2,    31,   32,   33,   63,     6
 TEST_P(GradientSum, IsATreeOfBlocksOf32) {
   for (const std::uint64_t count : kCounts) {
     SCOPED_TRACE(std::to_string(count) + " occurrences");
-    CheckedTable table(device(), MakeOptions(2));
+    CheckedTable table(cluster(), MakeOptions(2));
     Random random(90);
     table.PushRandom(OneKeyABag(std::vector<std::uint64_t>(count, 42)), random);
     table.ExpectRowsMatch();
@@ -22,7 +22,7 @@ TEST_P(GradientSum, IsATreeOfBlocksOf32) {
 }
 
 TEST_P(GradientSum, OfMoreThanAMillionOccurrencesIsATreeOfFiveLevels) {
-  CheckedTable table(device(), MakeOptions(1));
+  CheckedTable table(cluster(), MakeOptions(1));
   Random random(91);
   table.PushRandom(OneKeyABag(std::vector<std::uint64_t>((1 << 20) + 33, 42)), random);
   table.ExpectRowsMatch();
@@ -30,7 +30,7 @@ TEST_P(GradientSum, OfMoreThanAMillionOccurrencesIsATreeOfFiveLevels) {
 
 // Gradients that lose everything but one when added in another order: what is left tells the order by hand.
 TEST_P(GradientSum, LosesWhatTheOrderLoses) {
-  CheckedTable table(device(), MakeIntegerOptions(1));
+  CheckedTable table(cluster(), MakeIntegerOptions(1));
   std::vector<float> gradients(64, 1.0F);
   gradients[0] = 0x1p24F;  // swallows a 1 that is added to it
   table.Push(OneKeyABag(std::vector<std::uint64_t>(64, 42)), gradients);
@@ -50,7 +50,7 @@ TEST_P(GradientSum, BeginsItsBlocksAtARowsOwnFirstOccurrence) {
     }
     Random random(92);
     random.Shuffle(keys);
-    CheckedTable table(device(), MakeOptions(dim, Combiner::kSum, OptimizerKind::kAdam), dim == 4 ? 3 : 1);
+    CheckedTable table(cluster(), MakeOptions(dim, Combiner::kSum, OptimizerKind::kAdam), dim == 4 ? 3 : 1);
     for (int step = 0; step < 2; ++step) {
       table.PushRandom(OneKeyABag(keys), random);
       random.Shuffle(keys);
@@ -61,7 +61,7 @@ TEST_P(GradientSum, BeginsItsBlocksAtARowsOwnFirstOccurrence) {
 
 TEST_P(GradientSum, CountsARowAsOftenAsABagRepeatsIt) {
   for (const Combiner combiner : kEveryCombiner) {
-    CheckedTable table(device(), MakeOptions(3, combiner, OptimizerKind::kAdaGrad));
+    CheckedTable table(cluster(), MakeOptions(3, combiner, OptimizerKind::kAdaGrad));
     Random random(93);
     Batch batch = Batch({{1, 1, 1}, {2, 1, 2}, {}, {3}});
     batch.AddBag(std::vector<std::uint64_t>(40, 1));
@@ -74,14 +74,14 @@ TEST_P(GradientSum, CountsARowAsOftenAsABagRepeatsIt) {
 }
 
 TEST_P(GradientSum, OfAMeanDividesEachBagBeforeItAdds) {
-  CheckedTable table(device(), MakeOptions(1, Combiner::kMean));
+  CheckedTable table(cluster(), MakeOptions(1, Combiner::kMean));
   // 1/3 and 1/7 cannot be written exactly: dividing the sum instead would show in the last bit.
   table.Push(Batch({{1, 2, 3}, {1, 2, 3, 4, 5, 6, 7}, {1}, {1, 9}}), {1.0F, 1.0F, 0.1F, 0.7F});
   table.ExpectRowsMatch();
 }
 
 TEST_P(GradientSum, OfASqrtnDividesEachBagByTheRootOfItsSizeBeforeItAdds) {
-  CheckedTable table(device(), MakeIntegerOptions(1, Combiner::kSqrtn));
+  CheckedTable table(cluster(), MakeIntegerOptions(1, Combiner::kSqrtn));
   const Batch batch({{1, 1, 2, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {4}, {}});
   table.Push(batch, {2.0F, 6.0F, 5.0F, 100.0F});
   const std::vector<ExportedRow> rows = table.shards().Export();
@@ -94,7 +94,7 @@ TEST_P(GradientSum, OfASqrtnDividesEachBagByTheRootOfItsSizeBeforeItAdds) {
 }
 
 TEST_P(GradientSum, IsOneOccurrencesOwnGradientWhereThereIsJustOne) {
-  CheckedTable table(device(), MakeOptions(130));
+  CheckedTable table(cluster(), MakeOptions(130));
   Random random(94);
   std::vector<std::uint64_t> keys = KeyRange(0, 3000);
   random.Shuffle(keys);
@@ -103,8 +103,8 @@ TEST_P(GradientSum, IsOneOccurrencesOwnGradientWhereThereIsJustOne) {
 }
 
 TEST_P(GradientSum, StaysRightWhenSomeRowsAreVeryHotAndMostAreNot) {
-  for (const int ranks : {1, 3}) {
-    CheckedTable table(device(), MakeOptions(5, Combiner::kSum, OptimizerKind::kAdaGrad), ranks);
+  for (const int ranks : cluster().RanksOf({1, 3})) {
+    CheckedTable table(cluster(), MakeOptions(5, Combiner::kSum, OptimizerKind::kAdaGrad), ranks);
     Random random(95);
     Batch batch;
     for (int bag = 0; bag < 6000; ++bag) {

@@ -9,7 +9,7 @@ SLOTWISE_ON_EVERY_BACKEND(Growth);
 
 TEST_P(Growth, FromNothingInBatchesOfEverySizeKeepsEveryRow) {
   for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdam, OptimizerKind::kRowWiseAdaGrad}) {
-    CheckedTable table(device(), MakeOptions(3, Combiner::kSum, kind));
+    CheckedTable table(cluster(), MakeOptions(3, Combiner::kSum, kind));
     Random random(61);
     std::uint64_t next = 0;
     for (std::uint64_t count = 1; next < 100'000; count = count * 2 + 1) {
@@ -25,7 +25,7 @@ TEST_P(Growth, FromNothingInBatchesOfEverySizeKeepsEveryRow) {
 }
 
 TEST_P(Growth, OneKeyAtATimeKeepsEveryRow) {
-  CheckedTable table(device(), MakeOptions(2, Combiner::kSum, OptimizerKind::kAdaGrad));
+  CheckedTable table(cluster(), MakeOptions(2, Combiner::kSum, OptimizerKind::kAdaGrad));
   Random random(62);
   for (std::uint64_t key = 0; key < 1500; ++key) {
     ASSERT_TRUE(table.PushRandom(OneBag({key}), random));
@@ -37,7 +37,7 @@ TEST_P(Growth, OneKeyAtATimeKeepsEveryRow) {
 }
 
 TEST_P(Growth, InOneLeapKeepsEveryRow) {
-  CheckedTable table(device(), MakeOptions(5, Combiner::kSum, OptimizerKind::kAdaGrad));
+  CheckedTable table(cluster(), MakeOptions(5, Combiner::kSum, OptimizerKind::kAdaGrad));
   Random random(63);
   table.PushRandom(OneKeyABag({1, 2, 3}), random);
   ASSERT_TRUE(table.Lookup(OneBag(KeyRange(0, 150'000)), LookupMode::kTrain));
@@ -48,7 +48,7 @@ TEST_P(Growth, InOneLeapKeepsEveryRow) {
 TEST_P(Growth, WithinABatchOfManyRepeatsNeedsRoomForDistinctKeysOnly) {
   TableOptions options = MakeOptions(4);
   options.max_rows = 100;
-  CheckedTable table(device(), options);
+  CheckedTable table(cluster(), options);
   Random random(64);
   Batch batch;
   for (int bag = 0; bag < 3000; ++bag) {
@@ -76,8 +76,8 @@ TEST_P(Growth, ThatIsPreparedAndThenRefusedChangesNothing) {
 TEST_P(Growth, MakesNoDifferenceToATableThatHadRoomFromTheStart) {
   TableOptions roomy = MakeOptions(8, Combiner::kMean, OptimizerKind::kAdam);
   roomy.initial_rows = 200'000;
-  CheckedTable large(device(), roomy);
-  CheckedTable growing(device(), MakeOptions(8, Combiner::kMean, OptimizerKind::kAdam));
+  CheckedTable large(cluster(), roomy);
+  CheckedTable growing(cluster(), MakeOptions(8, Combiner::kMean, OptimizerKind::kAdam));
   Random random(66);
   for (int step = 0; step < 5; ++step) {
     const Batch batch = RandomBatch(random, {.bags = 500, .max_bag = 10, .distinct_keys = 20'000});
@@ -164,7 +164,7 @@ class CollidingKeys : public ContractTest {
     for (const std::uint64_t initial_rows : {std::uint64_t{0}, std::uint64_t{2 * hashes.size()}}) {
       TableOptions options = MakeOptions(3, Combiner::kSum, OptimizerKind::kAdaGrad);
       options.initial_rows = initial_rows;
-      CheckedTable table(device(), options);
+      CheckedTable table(cluster(), options);
       std::vector<std::uint64_t> keys;
       for (const std::uint64_t hash : hashes) {
         keys.push_back(KeyOfHash(hash));

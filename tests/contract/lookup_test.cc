@@ -11,7 +11,15 @@ class Lookup : public ContractTest {
  protected:
   // A table whose rows have long left their first values behind.
   std::unique_ptr<CheckedTable> TrainedTable(const TableOptions& options) {
-    auto table = std::make_unique<CheckedTable>(device(), options);
+    return Trained(std::make_unique<CheckedTable>(cluster(), options));
+  }
+  // The same, of one shard that tests may look into.
+  std::unique_ptr<CheckedTable> TrainedShard(const TableOptions& options) {
+    return Trained(std::make_unique<CheckedTable>(device(), options));
+  }
+
+ private:
+  static std::unique_ptr<CheckedTable> Trained(std::unique_ptr<CheckedTable> table) {
     Random random(21);
     for (int step = 0; step < 3; ++step) {
       table->PushRandom(RandomBatch(random, {.bags = 100, .max_bag = 6, .distinct_keys = 300}), random);
@@ -87,7 +95,7 @@ TEST_P(Lookup, GivesZerosForEmptyBagsAndNeverMinusZero) {
     TableOptions options = MakeOptions(4, combiner);
     options.initializer.low = -0.0F;  // adding -0 to +0 gives +0
     options.initializer.high = -0.0F;
-    CheckedTable table(device(), options);
+    CheckedTable table(cluster(), options);
     table.Lookup(Batch({{}, {1}, {}, {1, 2}, {}}), LookupMode::kTrain);
     const auto pooled = table.shards().Lookup(Batch({{}, {1}, {3}}), LookupMode::kEval);
     EXPECT_TRUE(SameBytes(*pooled, std::vector<float>(12, +0.0F), 4));
@@ -107,7 +115,7 @@ TEST_P(Lookup, InEvalModeInsertsNothingAndCountsAnAbsentKeyAsZeros) {
 }
 
 TEST_P(Lookup, InEvalModeOfAnEmptyTableGivesZeros) {
-  CheckedTable table(device(), MakeOptions(16));
+  CheckedTable table(cluster(), MakeOptions(16));
   table.Lookup(OneKeyABag(SpecialKeys()), LookupMode::kEval);
   table.Lookup(OneBag(KeyRange(0, 10'000)), LookupMode::kEval);
   EXPECT_EQ(table.shards().rows(), 0u);
@@ -115,7 +123,7 @@ TEST_P(Lookup, InEvalModeOfAnEmptyTableGivesZeros) {
 }
 
 TEST_P(Lookup, InTrainModeInsertsEachAbsentKeyOnce) {
-  CheckedTable table(device(), MakeOptions(8));
+  CheckedTable table(cluster(), MakeOptions(8));
   table.Lookup(Batch({{1, 2, 1}, {2, 3}, {1}}), LookupMode::kTrain);
   EXPECT_EQ(table.shards().rows(), 3u);
   table.Lookup(Batch({{3, 4}}), LookupMode::kTrain);
@@ -134,7 +142,7 @@ TEST_P(Lookup, OfRowsThatAreThereChangesNothing) {
 }
 
 TEST_P(Lookup, PreparesOverABatchThatWasPreparedAndLeft) {
-  const auto table = TrainedTable(MakeOptions(8));
+  const auto table = TrainedShard(MakeOptions(8));
   Shard& shard = table->shards().shard(0);
   const DigestSums before = shard.Digest();
   Random random(24);
@@ -154,7 +162,7 @@ TEST_P(Lookup, PreparesOverABatchThatWasPreparedAndLeft) {
 }
 
 TEST_P(Lookup, SaysExactlyHowManyRowsInsertWouldAdd) {
-  const auto table = TrainedTable(MakeOptions(8));
+  const auto table = TrainedShard(MakeOptions(8));
   Shard& shard = table->shards().shard(0);
   Batch batch = OneBag({1, 2, 3});  // there
   batch.AddBag(std::vector<std::uint64_t>(1000, 20'000));

@@ -34,11 +34,13 @@ double StandardNormal(std::uint64_t seed, std::uint64_t key, std::uint32_t j) {
 
 class NormalValues : public ContractTest {
  protected:
-  std::vector<ExportedRow> Rows(Device& device, const TableOptions& options,
+  // On a Cluster, or all on one Device.
+  template <class Place>
+  std::vector<ExportedRow> Rows(Place& place, const TableOptions& options,
                                 const std::vector<std::uint64_t>& keys, int ranks = 1) {
-    MultiShard table({&device}, options, ranks, EvenBucketMap(ranks));
-    EXPECT_TRUE(table.Lookup(OneBag(keys), LookupMode::kTrain).ok());
-    return table.Export();
+    CheckedTable table(place, options, ranks);
+    EXPECT_TRUE(table.shards().Lookup(OneBag(keys), LookupMode::kTrain).ok());
+    return table.shards().Export();
   }
 };
 SLOTWISE_ON_EVERY_BACKEND(NormalValues);
@@ -51,7 +53,7 @@ TEST_P(NormalValues, AreTheQuantilesOfPhiloxsWords) {
     std::vector<std::uint64_t> keys = KeyRange(0, 400);
     keys.insert(keys.end(), SpecialKeys().begin(), SpecialKeys().end());
     const double tolerance = 2e-5 * deviation + 1e-7 * std::abs(mean);
-    for (const ExportedRow& row : Rows(device(), options, keys)) {
+    for (const ExportedRow& row : Rows(cluster(), options, keys)) {
       for (std::uint32_t j = 0; j < 50; ++j) {
         const double standard = StandardNormal(options.initializer.seed, Value(row.key), j);
         ASSERT_NEAR(row.values[j], mean + deviation * standard, tolerance)
@@ -68,7 +70,7 @@ TEST_P(NormalValues, HaveTheMomentsOfTheirDistribution) {
   const float deviation = 2.0F;
   double sums[5] = {};
   double largest = 0;
-  for (const ExportedRow& row : Rows(device(), NormalOptions(kDim, mean, deviation), KeyRange(0, 1000))) {
+  for (const ExportedRow& row : Rows(cluster(), NormalOptions(kDim, mean, deviation), KeyRange(0, 1000))) {
     for (const float value : row.values) {
       const double x = (double{value} - mean) / deviation;
       double power = 1;
@@ -96,15 +98,15 @@ TEST_P(NormalValues, AreTheSameBytesOnEveryBackendAndAnyNumberOfShards) {
     const TableOptions options = NormalOptions(dim, 0.1F, 0.7F);
     const std::vector<std::uint64_t> keys = KeyRange(1'000'000, 5000);
     const std::vector<ExportedRow> expected = Rows(*first_backend, options, keys);
-    for (const int ranks : {1, 3}) {
+    for (const int ranks : cluster().RanksOf({1, 3})) {
       SCOPED_TRACE("dim " + std::to_string(dim) + ", " + std::to_string(ranks) + " ranks");
-      ExpectSameRows(Rows(device(), options, keys, ranks), expected);
+      ExpectSameRows(Rows(cluster(), options, keys, ranks), expected);
     }
   }
 }
 
 TEST_P(NormalValues, AreTheMeanWhenTheDeviationIsZero) {
-  for (const ExportedRow& row : Rows(device(), NormalOptions(8, 0.75F, 0.0F), KeyRange(0, 500))) {
+  for (const ExportedRow& row : Rows(cluster(), NormalOptions(8, 0.75F, 0.0F), KeyRange(0, 500))) {
     ASSERT_EQ(row.values, std::vector<float>(8, 0.75F));
   }
 }
@@ -114,7 +116,7 @@ TEST_P(NormalValues, AreTrainedLikeAnyOthers) {
     SCOPED_TRACE(ToString(kind));
     TableOptions options = NormalOptions(9, 0.0F, 0.1F);
     options.optimizer = MakeOptions(9, Combiner::kSum, kind).optimizer;
-    CheckedTable table(device(), options, 2);
+    CheckedTable table(cluster(), options, 2);
     Random random(89);
     for (int step = 0; step < 4; ++step) {
       table.PushRandom(RandomBatch(random, {.bags = 60, .max_bag = 8, .distinct_keys = 300}), random);

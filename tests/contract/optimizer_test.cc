@@ -27,7 +27,7 @@ TEST_P(Optimizer, MovesRowsOfEveryDimBy1And2And10Steps) {
                      std::to_string(weight_decay));
         TableOptions options = MakeOptions(dim, combiner, kind);
         options.optimizer.weight_decay = weight_decay;
-        CheckedTable table(device(), options);
+        CheckedTable table(cluster(), options);
         Random random(80 + dim);
         for (int step = 1; step <= 10; ++step) {
           table.PushRandom(RandomBatch(random, {.bags = 30, .max_bag = 5, .distinct_keys = 60}), random);
@@ -56,7 +56,7 @@ TEST_P(Optimizer, ObeysItsConstants) {
                              .ftrl_beta = 0.8F,
                              .lambda1 = 0.2F,
                              .lambda2 = 0.4F};
-        CheckedTable table(device(), options);
+        CheckedTable table(cluster(), options);
         Random random(81);
         for (int step = 0; step < 5; ++step) {
           table.PushRandom(RandomBatch(random, {.bags = 20, .distinct_keys = 30}), random);
@@ -68,7 +68,7 @@ TEST_P(Optimizer, ObeysItsConstants) {
 }
 
 TEST_P(Optimizer, CountsTheTablesStepsNotTheRows) {
-  CheckedTable table(device(), MakeOptions(4, Combiner::kSum, OptimizerKind::kAdam));
+  CheckedTable table(cluster(), MakeOptions(4, Combiner::kSum, OptimizerKind::kAdam));
   Random random(82);
   for (int step = 0; step < 20; ++step) {
     table.PushRandom(OneBag({1, 2}), random);
@@ -82,7 +82,7 @@ TEST_P(Optimizer, CountsTheTablesStepsNotTheRows) {
 
 TEST_P(Optimizer, LeavesUntouchedRowsAlone) {
   OnEachKind([&](OptimizerKind kind) {
-    CheckedTable table(device(), MakeOptions(9, Combiner::kSum, kind));
+    CheckedTable table(cluster(), MakeOptions(9, Combiner::kSum, kind));
     Random random(83);
     table.PushRandom(OneKeyABag(KeyRange(0, 100)), random);
     const std::vector<ExportedRow> before = table.shards().Export();
@@ -103,7 +103,7 @@ TEST_P(Optimizer, UpdatesARowOnceHoweverOftenTheStepNamesIt) {
   TableOptions options = MakeIntegerOptions(1);
   options.optimizer.kind = OptimizerKind::kAdaGrad;
   options.optimizer.initial_accumulator = 0.0F;
-  CheckedTable table(device(), options);
+  CheckedTable table(cluster(), options);
   table.Push(Batch({{1, 1}, {1}, {2}}), {1, 2, 3});
   const std::vector<ExportedRow> rows = table.shards().Export();
   EXPECT_EQ(rows[0].values[1], 16.0F) << "the square of 1 + 1 + 2, not 1 + 1 + 4";
@@ -113,7 +113,7 @@ TEST_P(Optimizer, UpdatesARowOnceHoweverOftenTheStepNamesIt) {
 
 TEST_P(Optimizer, TakesZeroGradientsAsAStep) {
   OnEachKind([&](OptimizerKind kind) {
-    CheckedTable table(device(), MakeOptions(4, Combiner::kSum, kind));
+    CheckedTable table(cluster(), MakeOptions(4, Combiner::kSum, kind));
     Random random(84);
     table.Push(Batch({{1}, {2, 3}}), std::vector<float>(8, 0.0F));
     table.Push(Batch({{1}, {2, 3}}), std::vector<float>(8, -0.0F));
@@ -127,7 +127,7 @@ TEST_P(Optimizer, TakesZeroGradientsAsAStep) {
 TEST_P(Optimizer, AddsWeightDecayOnceAStepToTheSummedGradient) {
   TableOptions options = MakeIntegerOptions(2);
   options.optimizer.weight_decay = 0.5F;
-  CheckedTable table(device(), options);
+  CheckedTable table(cluster(), options);
   table.Push(Batch({{1, 1}, {1}, {2}}), {1, 2, 3, 4, 0, -1});
   const std::vector<ExportedRow> rows = table.shards().Export();
   EXPECT_EQ(rows[0].values, (std::vector<float>{3.0F - (5.0F + 1.5F), 3.0F - (8.0F + 1.5F)}));
@@ -139,7 +139,7 @@ TEST_P(Optimizer, KeepsItsStateThroughManyStepsOnTheSameRows) {
   OnEachKind([&](OptimizerKind kind) {
     TableOptions options = MakeOptions(5, Combiner::kSqrtn, kind);
     options.optimizer.weight_decay = 0.001F;
-    CheckedTable table(device(), options);
+    CheckedTable table(cluster(), options);
     Random random(85);
     for (int step = 0; step < 200; ++step) {
       table.PushRandom(RandomBatch(random, {.bags = 6, .max_bag = 3, .distinct_keys = 5}), random);
@@ -156,7 +156,7 @@ TEST_P(Optimizer, FtrlSetsWeightsToZeroWithinLambda1) {
   options.optimizer.lambda1 = 2.0F;
   options.optimizer.lambda2 = 0.0F;
   options.initializer = {.kind = InitializerKind::kConstant, .mean = 0.0F};
-  CheckedTable table(device(), options);
+  CheckedTable table(cluster(), options);
   table.Push(OneBag({1}), {2.0F, -2.0F, 3.0F, -3.0F});
   EXPECT_TRUE(SameBytes(table.shards().Export()[0].values,
                         {0, 0, (2.0F - 3.0F) / 4.0F, (3.0F - 2.0F) / 4.0F, 2, -2, 3, -3, 4, 4, 9, 9}));
@@ -170,7 +170,7 @@ TEST_P(Optimizer, KeepsSubnormalNumbers) {
     options.initializer = {.low = -1e-38F, .high = 1e-38F, .seed = 1};
     options.optimizer.initial_accumulator = 0.0F;
     options.optimizer.learning_rate = 0.5F;
-    CheckedTable table(device(), options);
+    CheckedTable table(cluster(), options);
     const std::vector<float> gradients{1e-39F, -3e-40F, 1.4e-45F, 1e-38F, 1e-20F, -1e-22F, 3e-23F, 2e-39F};
     for (int step = 0; step < 3; ++step) {
       table.Push(Batch({{1, 2, 3}, {4, 1}}), gradients);
@@ -182,7 +182,7 @@ TEST_P(Optimizer, KeepsSubnormalNumbers) {
 
 TEST_P(Optimizer, KeepsVeryLargeNumbers) {
   OnEachKind([&](OptimizerKind kind) {
-    CheckedTable table(device(), MakeOptions(2, Combiner::kSum, kind));
+    CheckedTable table(cluster(), MakeOptions(2, Combiner::kSum, kind));
     for (int step = 0; step < 3; ++step) {
       table.Push(Batch({{1}, {2}, {1}}), {1e18F, -1e18F, 3e17F, 1e15F, -2e18F, 1.0F});
     }

@@ -40,7 +40,7 @@ class RandomOperations : public ContractTest {
     SCOPED_TRACE(SeedNote(seed));
     Random random(seed);
     const int ranks = static_cast<int>(random.OneOf(std::vector{1, 1, 2, 3, 8}));
-    CheckedTable table(device(), RandomOptions(random), ranks);
+    CheckedTable table(cluster(), RandomOptions(random), ranks);
     for (int i = 0; i < 30 && !HasFailure(); ++i) {
       SCOPED_TRACE("operation " + std::to_string(i));
       Batch batch = RandomShapedBatch(random);
@@ -84,8 +84,8 @@ TEST_P(RandomOperations, OnTwoTablesOfADeviceMatchTheirOracles) {
   const std::uint64_t seed = Seed(2000);
   SCOPED_TRACE(SeedNote(seed));
   Random random(seed);
-  CheckedTable narrow(device(), MakeOptions(3, Combiner::kMean, OptimizerKind::kAdam), 2);
-  CheckedTable wide(device(), MakeOptions(70, Combiner::kSum, OptimizerKind::kAdaGrad));
+  CheckedTable narrow(cluster(), MakeOptions(3, Combiner::kMean, OptimizerKind::kAdam), 2);
+  CheckedTable wide(cluster(), MakeOptions(70, Combiner::kSum, OptimizerKind::kAdaGrad));
   for (int i = 0; i < 20; ++i) {
     for (CheckedTable* table : {&narrow, &wide}) {
       table->PushRandom(RandomShapedBatch(random), random);

@@ -12,7 +12,7 @@ TEST_P(RowsByKey, ImportGivesAbsentKeysRowsAndOverwritesOthers) {
     for (const bool with_state : {false, true}) {
       SCOPED_TRACE(std::string(ToString(kind)) + (with_state ? " with state" : ""));
       Random random(70);
-      CheckedTable table(device(), MakeOptions(5, Combiner::kSum, kind), 3);
+      CheckedTable table(cluster(), MakeOptions(5, Combiner::kSum, kind), 3);
       table.PushRandom(OneKeyABag(KeyRange(0, 40)), random);
       table.ImportRandom(KeyRange(20, 40), with_state, random);
       table.ExpectRowsMatch();
@@ -23,7 +23,7 @@ TEST_P(RowsByKey, ImportGivesAbsentKeysRowsAndOverwritesOthers) {
 }
 
 TEST_P(RowsByKey, ImportLetsTheLastOfRepeatedKeysCount) {
-  CheckedTable table(device(), MakeOptions(2, Combiner::kSum, OptimizerKind::kAdam), 2);
+  CheckedTable table(cluster(), MakeOptions(2, Combiner::kSum, OptimizerKind::kAdam), 2);
   Random random(71);
   std::vector<std::uint64_t> keys;
   for (int i = 0; i < 5000; ++i) keys.push_back(random.Below(200));
@@ -34,7 +34,7 @@ TEST_P(RowsByKey, ImportLetsTheLastOfRepeatedKeysCount) {
 TEST_P(RowsByKey, ImportPastTheBoundChangesNothing) {
   TableOptions options = MakeOptions(3);
   options.max_rows = 50;
-  CheckedTable table(device(), options, 2);
+  CheckedTable table(cluster(), options, 2);
   Random random(72);
   EXPECT_TRUE(table.ImportRandom(KeyRange(0, 50), false, random));
   const DigestSums before = table.shards().Digest();
@@ -45,7 +45,7 @@ TEST_P(RowsByKey, ImportPastTheBoundChangesNothing) {
 }
 
 TEST_P(RowsByKey, EraseForgetsKeysAndLeavesTheOthersAlone) {
-  CheckedTable table(device(), MakeOptions(4, Combiner::kMean, OptimizerKind::kMomentum), 3);
+  CheckedTable table(cluster(), MakeOptions(4, Combiner::kMean, OptimizerKind::kMomentum), 3);
   Random random(73);
   table.PushRandom(OneKeyABag(KeyRange(0, 3000)), random);
   std::vector<std::uint64_t> doomed;
@@ -57,7 +57,7 @@ TEST_P(RowsByKey, EraseForgetsKeysAndLeavesTheOthersAlone) {
 }
 
 TEST_P(RowsByKey, ErasedKeysComeBackAsNewOnes) {
-  CheckedTable table(device(), MakeOptions(4, Combiner::kSum, OptimizerKind::kAdaGrad), 2);
+  CheckedTable table(cluster(), MakeOptions(4, Combiner::kSum, OptimizerKind::kAdaGrad), 2);
   Random random(74);
   for (int round = 0; round < 4; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
@@ -69,7 +69,7 @@ TEST_P(RowsByKey, ErasedKeysComeBackAsNewOnes) {
 }
 
 TEST_P(RowsByKey, EraseCountsAKeyOnceHoweverOftenItIsNamed) {
-  CheckedTable table(device(), MakeOptions(1));
+  CheckedTable table(cluster(), MakeOptions(1));
   Random random(75);
   table.PushRandom(OneKeyABag({1, 2, 3}), random);
   EXPECT_EQ(table.Erase({2, 2, 2, 9, 2, 3}), 2u);
@@ -77,7 +77,7 @@ TEST_P(RowsByKey, EraseCountsAKeyOnceHoweverOftenItIsNamed) {
 }
 
 TEST_P(RowsByKey, AnyKeyMayBeErasedAndExported) {
-  CheckedTable table(device(), MakeOptions(2, Combiner::kSum, OptimizerKind::kAdaGrad), 2);
+  CheckedTable table(cluster(), MakeOptions(2, Combiner::kSum, OptimizerKind::kAdaGrad), 2);
   Random random(76);
   const std::vector<std::uint64_t>& keys = SpecialKeys();
   table.PushRandom(OneKeyABag(keys), random);
@@ -123,7 +123,7 @@ TEST_P(RowsByKey, ThatComeAndGoLeaveTheTableItsRoom) {
 TEST_P(RowsByKey, EraseMakesRoomInAFullTable) {
   TableOptions options = MakeOptions(3);
   options.max_rows = 100;
-  CheckedTable table(device(), options, 2);
+  CheckedTable table(cluster(), options, 2);
   Random random(78);
   EXPECT_TRUE(table.PushRandom(OneKeyABag(KeyRange(0, 100)), random));
   EXPECT_FALSE(table.PushRandom(OneKeyABag({100}), random));
@@ -149,7 +149,7 @@ TEST_P(RowsByKey, ReadFindsTheKeysThatAreThereInTheirOrder) {
 }
 
 TEST_P(RowsByKey, NothingIsFoundInAnEmptyTable) {
-  CheckedTable table(device(), MakeOptions(3), 2);
+  CheckedTable table(cluster(), MakeOptions(3), 2);
   EXPECT_EQ(table.Erase(KeyRange(0, 10)), 0u);
   EXPECT_EQ(table.Erase({}), 0u);
   Random random(80);

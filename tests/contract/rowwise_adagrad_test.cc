@@ -16,7 +16,7 @@ SLOTWISE_ON_EVERY_BACKEND(RowWiseAdaGrad);
 
 TEST_P(RowWiseAdaGrad, KeepsOneFloatARowBehindTheValues) {
   for (const std::uint32_t dim : {1, 4, 17}) {
-    CheckedTable table(device(), Options(dim));
+    CheckedTable table(cluster(), Options(dim));
     table.Lookup(OneBag({1, 2}), LookupMode::kTrain);
     for (const ExportedRow& row : table.shards().Export()) {
       ASSERT_EQ(row.values.size(), dim + 1);
@@ -30,7 +30,7 @@ TEST_P(RowWiseAdaGrad, DividesEveryElementByTheRootOfTheRowsMeanSquare) {
   options.initializer = {.kind = InitializerKind::kConstant, .mean = 1.0F};
   options.optimizer.initial_accumulator = 3.0F;
   options.optimizer.learning_rate = 1.0F;
-  CheckedTable table(device(), options);
+  CheckedTable table(cluster(), options);
   table.Push(Batch({{1}, {1}, {2}}), {1, 2, -3, 4, 1, 3, 0, 2, 0, 0, 0, 2});
   const std::vector<ExportedRow> rows = table.shards().Export();
   EXPECT_EQ(rows[0].values[4], 3.0F + (4.0F + 25.0F + 9.0F + 36.0F) / 4.0F);
@@ -45,7 +45,7 @@ TEST_P(RowWiseAdaGrad, AddsSquaresInElementOrder) {
     SCOPED_TRACE("dim " + std::to_string(dim));
     TableOptions options = Options(dim);
     options.optimizer.initial_accumulator = 0.0F;
-    CheckedTable table(device(), options);
+    CheckedTable table(cluster(), options);
     std::vector<float> gradients(std::size_t{2} * dim, 1.0F);
     gradients[0] = 0x1p12F;            // the first element of key 1
     gradients[2 * dim - 1] = 0x1p12F;  // the last element of key 2
@@ -69,7 +69,7 @@ TEST_P(RowWiseAdaGrad, UpdatesRowsOfEveryNumberOfOccurrences) {
       }
       Random random(86);
       random.Shuffle(keys);
-      CheckedTable table(device(), Options(dim, weight_decay), dim == 5 ? 3 : 1);
+      CheckedTable table(cluster(), Options(dim, weight_decay), dim == 5 ? 3 : 1);
       for (int step = 0; step < 3; ++step) {
         table.PushRandom(OneKeyABag(keys), random);
       }
@@ -79,7 +79,7 @@ TEST_P(RowWiseAdaGrad, UpdatesRowsOfEveryNumberOfOccurrences) {
 }
 
 TEST_P(RowWiseAdaGrad, UpdatesOneVeryHotRow) {
-  CheckedTable table(device(), Options(3, 0.01F));
+  CheckedTable table(cluster(), Options(3, 0.01F));
   Random random(87);
   table.PushRandom(OneKeyABag(std::vector<std::uint64_t>(70'000, 42)), random);
   table.PushRandom(OneKeyABag(std::vector<std::uint64_t>(33'000, 42)), random);
@@ -88,7 +88,7 @@ TEST_P(RowWiseAdaGrad, UpdatesOneVeryHotRow) {
 
 TEST_P(RowWiseAdaGrad, UpdatesTheLongestRows) {
   for (const std::uint32_t dim : {1000, 4095, 4096}) {
-    CheckedTable table(device(), Options(dim, 0.01F));
+    CheckedTable table(cluster(), Options(dim, 0.01F));
     Random random(88);
     for (int step = 0; step < 2; ++step) {
       Batch batch = RandomBatch(random, {.bags = 20, .max_bag = 3, .distinct_keys = 20});

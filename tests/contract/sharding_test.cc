@@ -17,17 +17,15 @@ BucketMap RandomBucketMap(std::uint64_t seed, int ranks) {
 
 class Shards : public ContractTest {
  protected:
-  // Runs the same random pushes and lookups on `ranks` shards, against the oracle.
-  std::unique_ptr<CheckedTable> Train(const TableOptions& options, int ranks, const BucketMap& owners) {
-    auto table = std::make_unique<CheckedTable>(device(), options, ranks, owners);
+  // Runs the same random pushes and lookups on any table of the same options, against its oracle.
+  static void Train(CheckedTable& table) {
     Random random(71);
     for (int step = 0; step < 4; ++step) {
       const Batch batch = RandomBatch(random, {.bags = 120, .max_bag = 12, .distinct_keys = 800});
-      table->Lookup(batch, LookupMode::kTrain);
-      table->PushRandom(batch, random);
+      table.Lookup(batch, LookupMode::kTrain);
+      table.PushRandom(batch, random);
     }
-    table->ExpectRowsMatch();
-    return table;
+    table.ExpectRowsMatch();
   }
 };
 SLOTWISE_ON_EVERY_BACKEND(Shards);
@@ -36,13 +34,15 @@ TEST_P(Shards, MergeIntoTheSameTableWhateverTheirNumber) {
   for (const Combiner combiner : kEveryCombiner) {
     for (const auto kind : kEveryOptimizer) {
       const TableOptions options = MakeOptions(6, combiner, kind);
-      const auto whole = Train(options, 1, EvenBucketMap(1));
-      const std::vector<ExportedRow> rows = whole->shards().Export();
-      for (const int ranks : {2, 4, 8}) {
+      CheckedTable whole(device(), options);
+      Train(whole);
+      const std::vector<ExportedRow> rows = whole.shards().Export();
+      for (const int ranks : cluster().RanksOf({2, 4, 8})) {
         SCOPED_TRACE(std::string(ToString(kind)) + " on " + std::to_string(ranks) + " shards");
-        const auto parts = Train(options, ranks, EvenBucketMap(ranks));
-        EXPECT_EQ(parts->shards().Digest(), whole->shards().Digest());
-        ExpectSameRows(parts->shards().Export(), rows);
+        CheckedTable parts(cluster(), options, ranks);
+        Train(parts);
+        EXPECT_EQ(parts.shards().Digest(), whole.shards().Digest());
+        ExpectSameRows(parts.shards().Export(), rows);
       }
     }
   }
@@ -50,10 +50,7 @@ TEST_P(Shards, MergeIntoTheSameTableWhateverTheirNumber) {
 
 TEST_P(Shards, PoolTheSameOutputFromWholeNumbersWhateverTheirNumber) {
   for (const Combiner combiner : kEveryCombiner) {
-    std::vector<float> output_of_one;
-    for (const int ranks : {1, 2, 4, 8}) {
-      SCOPED_TRACE(std::string(ToString(combiner)) + " on " + std::to_string(ranks) + " shards");
-      CheckedTable table(device(), MakeIntegerOptions(6, combiner), ranks);
+    const auto output_of = [&](CheckedTable& table) {
       Random random(72);
       for (int step = 0; step < 3; ++step) {
         // One key a bag: a mean's gradients stay whole numbers too.
@@ -62,11 +59,14 @@ TEST_P(Shards, PoolTheSameOutputFromWholeNumbersWhateverTheirNumber) {
       }
       const Batch batch = RandomBatch(random, {.bags = 200, .max_bag = 30, .distinct_keys = 600});
       table.Lookup(batch, LookupMode::kEval);
-      const std::vector<float> output = *table.shards().Lookup(batch, LookupMode::kTrain);
-      if (ranks == 1) {
-        output_of_one = output;
-      }
-      EXPECT_TRUE(SameBytes(output, output_of_one, 6));
+      return *table.shards().Lookup(batch, LookupMode::kTrain);
+    };
+    CheckedTable whole(device(), MakeIntegerOptions(6, combiner));
+    const std::vector<float> output_of_one = output_of(whole);
+    for (const int ranks : cluster().RanksOf({2, 4, 8})) {
+      SCOPED_TRACE(std::string(ToString(combiner)) + " on " + std::to_string(ranks) + " shards");
+      CheckedTable parts(cluster(), MakeIntegerOptions(6, combiner), ranks);
+      EXPECT_TRUE(SameBytes(output_of(parts), output_of_one, 6));
     }
   }
 }
@@ -94,13 +94,15 @@ TEST_P(Shards, HoldExactlyTheKeysThatTheBucketMapGivesThem) {
 
 TEST_P(Shards, OfARandomBucketMapMergeIntoTheSameTable) {
   const TableOptions options = MakeOptions(5, Combiner::kSum, OptimizerKind::kAdam);
-  const auto whole = Train(options, 1, EvenBucketMap(1));
+  CheckedTable whole(device(), options);
+  Train(whole);
   for (const int ranks : {2, 5, 8}) {
     const std::uint64_t seed = Seed(77 + ranks);
     SCOPED_TRACE(SeedNote(seed));
-    const auto parts = Train(options, ranks, RandomBucketMap(seed, ranks));
-    EXPECT_EQ(parts->shards().Digest(), whole->shards().Digest());
-    ExpectSameRows(parts->shards().Export(), whole->shards().Export());
+    CheckedTable parts(cluster(), options, ranks, RandomBucketMap(seed, ranks));
+    Train(parts);
+    EXPECT_EQ(parts.shards().Digest(), whole.shards().Digest());
+    ExpectSameRows(parts.shards().Export(), whole.shards().Export());
   }
 }
 

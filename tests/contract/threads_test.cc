@@ -4,8 +4,15 @@
 namespace slotwise::test {
 namespace {
 
+class Threads : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (OverRanks()) GTEST_SKIP() << "this is about one process";
+  }
+};
+
 // Large enough that work is cut into pieces, with new keys, hot keys and special keys in every batch.
-TEST(Threads, OfAnyNumberGiveTheSameBytes) {
+TEST_F(Threads, OfAnyNumberGiveTheSameBytes) {
   const std::uint64_t seed = Seed(110);
   SCOPED_TRACE(SeedNote(seed));
   for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdam, OptimizerKind::kRowWiseAdaGrad}) {
@@ -40,7 +47,7 @@ TEST(Threads, OfAnyNumberGiveTheSameBytes) {
 }
 
 // The same batch of new keys again and again into fresh tables: a race in find-or-insert gets its chances.
-TEST(Threads, ThatRaceForTheSameNewKeysGiveEachOneRow) {
+TEST_F(Threads, ThatRaceForTheSameNewKeysGiveEachOneRow) {
   const auto device = MakeCpuDevice(7);
   Random random(111);
   Batch batch;
@@ -59,7 +66,7 @@ TEST(Threads, ThatRaceForTheSameNewKeysGiveEachOneRow) {
   }
 }
 
-TEST(Threads, AreAsManyAsTheProcessMayUseUnlessToldOtherwise) {
+TEST_F(Threads, AreAsManyAsTheProcessMayUseUnlessToldOtherwise) {
   const auto device = MakeCpuDevice(0);
   CheckedTable table(*device, MakeOptions(8));
   Random random(112);

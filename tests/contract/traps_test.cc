@@ -7,15 +7,15 @@ namespace {
 class Trap : public ContractTest {};
 SLOTWISE_ON_EVERY_BACKEND(Trap);
 
-// Every combination of combiner and optimizer, on one shard and on four.
+// Every combination of combiner and optimizer, on one shard and on four, or on the ranks there are.
 template <class Test>
-void OnEveryTable(Device& device, Test test) {
+void OnEveryTable(Cluster& cluster, Test test) {
   for (const Combiner combiner : kEveryCombiner) {
     for (const auto kind : kEveryOptimizer) {
-      for (const int ranks : {1, 4}) {
+      for (const int ranks : cluster.RanksOf({1, 4})) {
         SCOPED_TRACE(std::string(ToString(combiner)) + ", " + std::string(ToString(kind)) + ", " +
                      std::to_string(ranks) + " ranks");
-        CheckedTable table(device, MakeOptions(5, combiner, kind), ranks);
+        CheckedTable table(cluster, MakeOptions(5, combiner, kind), ranks);
         test(table);
         table.ExpectRowsMatch();
       }
@@ -24,7 +24,7 @@ void OnEveryTable(Device& device, Test test) {
 }
 
 TEST_P(Trap, ZeroSamples) {
-  OnEveryTable(device(), [](CheckedTable& table) {
+  OnEveryTable(cluster(), [](CheckedTable& table) {
     Random random(31);
     for (int i = 0; i < 2; ++i) {  // on an empty table, then on one with rows
       table.Lookup(Batch(), LookupMode::kEval);
@@ -59,7 +59,7 @@ TEST_P(Trap, ZeroSamplesWithoutArrays) {
 }
 
 TEST_P(Trap, ABatchOfOnlyEmptyBags) {
-  OnEveryTable(device(), [](CheckedTable& table) {
+  OnEveryTable(cluster(), [](CheckedTable& table) {
     Random random(32);
     Batch empty;
     for (int bag = 0; bag < 1000; ++bag) {
@@ -75,7 +75,7 @@ TEST_P(Trap, ABatchOfOnlyEmptyBags) {
 }
 
 TEST_P(Trap, OneSample) {
-  OnEveryTable(device(), [](CheckedTable& table) {
+  OnEveryTable(cluster(), [](CheckedTable& table) {
     Random random(33);
     for (int i = 0; i < 3; ++i) {
       table.Lookup(OneBag({9}), LookupMode::kTrain);
@@ -87,7 +87,7 @@ TEST_P(Trap, OneSample) {
 
 TEST_P(Trap, ABatchWhoseKeysAllLieOnOneRank) {
   for (const std::uint64_t bucket : {0ull, 4095ull}) {
-    CheckedTable table(device(), MakeOptions(6, Combiner::kMean, OptimizerKind::kAdaGrad), 4);
+    CheckedTable table(cluster(), MakeOptions(6, Combiner::kMean, OptimizerKind::kAdaGrad), 4);
     std::vector<std::uint64_t> keys;
     for (std::uint64_t i = 0; i < 100; ++i) {
       keys.push_back(KeyOfHash((bucket << 52) | (i * 0x12345)));
@@ -102,8 +102,8 @@ TEST_P(Trap, ABatchWhoseKeysAllLieOnOneRank) {
 
 // The count of the whole bag divides, not the part of it that a rank holds; and each rank's own offsets count.
 TEST_P(Trap, AMeanOverRanksDividesByTheWholeBag) {
-  for (const int ranks : {2, 4, 8}) {
-    CheckedTable table(device(), MakeIntegerOptions(2, Combiner::kMean), ranks);
+  for (const int ranks : cluster().RanksOf({2, 4, 8})) {
+    CheckedTable table(cluster(), MakeIntegerOptions(2, Combiner::kMean), ranks);
     table.Lookup(OneBag(KeyRange(0, 64)), LookupMode::kTrain);
     const Result<std::vector<float>> pooled =
         table.shards().Lookup(Batch({{0, 1, 2, 3, 4, 5, 6}, {0}, {1, 1}, {}, {9, 8, 7}}), LookupMode::kEval);
@@ -117,8 +117,8 @@ TEST_P(Trap, AMeanOverRanksDividesByTheWholeBag) {
 
 // Dividing by the root of a rank's own part would give 3·√n of that part.
 TEST_P(Trap, ASqrtnOverRanksDividesByTheRootOfTheWholeBag) {
-  for (const int ranks : {1, 2, 4, 8}) {
-    CheckedTable table(device(), MakeIntegerOptions(1, Combiner::kSqrtn), ranks);
+  for (const int ranks : cluster().RanksOf({1, 2, 4, 8})) {
+    CheckedTable table(cluster(), MakeIntegerOptions(1, Combiner::kSqrtn), ranks);
     table.Lookup(OneBag(KeyRange(0, 64)), LookupMode::kTrain);
     const Batch batch({{0, 1, 2, 3}, {0}, {1, 1, 2, 1000}, {}, {0, 1, 2, 3, 4, 5, 6, 7, 8}});
     const Result<std::vector<float>> pooled = table.shards().Lookup(batch, LookupMode::kEval);
@@ -130,7 +130,7 @@ TEST_P(Trap, ASqrtnOverRanksDividesByTheRootOfTheWholeBag) {
 }
 
 TEST_P(Trap, EveryKeyIsLegalAndNoneStandsForAnother) {
-  OnEveryTable(device(), [](CheckedTable& table) {
+  OnEveryTable(cluster(), [](CheckedTable& table) {
     const Batch special = OneKeyABag(SpecialKeys());
     Random random(36);
     table.Lookup(special, LookupMode::kEval);
@@ -149,7 +149,7 @@ TEST_P(Trap, EveryKeyIsLegalAndNoneStandsForAnother) {
 TEST_P(Trap, EachSpecialKeyAloneIsFoundAndNothingElseIs) {
   for (const std::uint64_t key : SpecialKeys()) {
     SCOPED_TRACE("key " + std::to_string(key));
-    CheckedTable table(device(), MakeOptions(3));
+    CheckedTable table(cluster(), MakeOptions(3));
     Random random(37);
     table.PushRandom(OneBag({key, key}), random);
     EXPECT_EQ(table.shards().rows(), 1u);
@@ -159,7 +159,7 @@ TEST_P(Trap, EachSpecialKeyAloneIsFoundAndNothingElseIs) {
 }
 
 TEST_P(Trap, SpecialKeysSurviveGrowth) {
-  CheckedTable table(device(), MakeOptions(3, Combiner::kSum, OptimizerKind::kAdam), 2);
+  CheckedTable table(cluster(), MakeOptions(3, Combiner::kSum, OptimizerKind::kAdam), 2);
   Random random(38);
   table.PushRandom(OneKeyABag(SpecialKeys()), random);
   table.Lookup(OneBag(KeyRange(1 << 20, 20'000)), LookupMode::kTrain);
@@ -168,7 +168,7 @@ TEST_P(Trap, SpecialKeysSurviveGrowth) {
 }
 
 TEST_P(Trap, AKeyThatEvalDidNotFindDoesNotShiftLaterRowsOrGradients) {
-  OnEveryTable(device(), [](CheckedTable& table) {
+  OnEveryTable(cluster(), [](CheckedTable& table) {
     Random random(39);
     const Batch known = Batch({{1, 2}, {3}, {4, 5, 6}});
     const Batch with_absent = Batch({{100, 1, 101, 2}, {102}, {3}, {4, 103, 5, 6}, {104}});
@@ -180,7 +180,7 @@ TEST_P(Trap, AKeyThatEvalDidNotFindDoesNotShiftLaterRowsOrGradients) {
 }
 
 TEST_P(Trap, APushOfAbsentKeysInsertsThemAndThenMovesThem) {
-  OnEveryTable(device(), [](CheckedTable& table) {
+  OnEveryTable(cluster(), [](CheckedTable& table) {
     Random random(40);
     table.PushRandom(Batch({{1, 2}, {3}}), random);
     table.PushRandom(Batch({{100, 1, 101, 2}, {102}, {3}, {4, 103, 100}}), random);
@@ -189,7 +189,7 @@ TEST_P(Trap, APushOfAbsentKeysInsertsThemAndThenMovesThem) {
 }
 
 TEST_P(Trap, OneKeyIsATenthOfAllKeys) {
-  OnEveryTable(device(), [](CheckedTable& table) {
+  OnEveryTable(cluster(), [](CheckedTable& table) {
     Random random(41);
     const BatchShape shape{.bags = 500, .max_bag = 12, .distinct_keys = 5000, .hot_percent = 10};
     for (int step = 0; step < 2; ++step) {
@@ -201,7 +201,7 @@ TEST_P(Trap, OneKeyIsATenthOfAllKeys) {
 }
 
 TEST_P(Trap, EveryKeyOfABatchIsTheSame) {
-  OnEveryTable(device(), [](CheckedTable& table) {
+  OnEveryTable(cluster(), [](CheckedTable& table) {
     Random random(42);
     Batch batch = OneKeyABag(std::vector<std::uint64_t>(700, 5));
     batch.AddBag(std::vector<std::uint64_t>(900, 5));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from slotwise_wire import ROOT
 
 CHECKS = ROOT / "bench" / "gpu_checks"
 # Of all sections, what shows that they run.
-SMOKE = "tests,sanitize,ranks/collective_test-*,ranks/synthetic-2,bench/table-*,bench/embedding-adam-*,"
+SMOKE = "tests,sanitize,ranks/collective_test-*,ranks/contract_test-*,ranks/killed-rank,ranks/stopped-rank,"
+SMOKE += "ranks/synthetic-2,bench/table-*,bench/embedding-adam-*,"
 SMOKE += "sweep/load-*,sweep/dim-16,sweep/hot-*,sweep/gpus-*-hot-4"
 
 
@@ -90,6 +92,10 @@ def test_every_section_runs_at_tiny_sizes_and_is_reported(bundle: Path, tmp_path
     assert all(name.startswith("sanitize/") or "4" in name for name in not_run)
     assert seen["tests/kernels_test"][1].endswith(" tests")
     assert seen["ranks/synthetic-2"][1].endswith("the same bytes in the table")
+    assert seen["ranks/contract_test-2"][1].endswith(" tests")
+    assert "2 ranks ended" in seen["ranks/killed-rank"][1]
+    said = r"SIGSTOP: \w+ of \d+ bytes had not ended after [4-9]\.\d s$"
+    assert re.search(said, seen["ranks/stopped-rank"][1])
 
     figures = {(figure["check"], figure["result"]): figure for figure in report["figures"]}
     written = json.loads((out / "bench" / "embedding-adam-alpha-0.json").read_text(encoding="utf-8"))
@@ -111,7 +117,9 @@ def test_the_bundle_has_what_the_docs_say_and_nothing_of_this_machine(bundle: Pa
     there += " bench/plot.py deploy/entrypoint.sh"
     for path in there.split():
         assert (bundle / path).is_file(), path
-    assert "collective collective_test 1 2 4\n" in (bundle / "bin" / "tests.txt").read_text(encoding="utf-8")
+    tests = (bundle / "bin" / "tests.txt").read_text(encoding="utf-8")
+    assert "collective collective_test 1 2 4\n" in tests
+    assert "contract contract_test 2 4\n" in tests
     assert not list(bundle.rglob("__pycache__"))
     assert not [path for path in bundle.rglob("*") if path.is_symlink()]
 
@@ -177,6 +185,43 @@ def test_options_that_make_no_sense_are_refused(
     ended, report = run_checks(pretended, tmp_path / "out", *arguments, PATH=path)
     assert (ended.returncode, report) == (2, None)
     assert "run-gpu-checks: " in ended.stderr
+
+
+# --- faults, with scripts in the place of a server, what describes it, and its traffic
+
+
+@pytest.mark.parametrize(
+    "check, lines, why",
+    [
+        ("killed-rank", ["wait"], r"not all had ended \d+ s later; ranks that lived: 0"),
+        ("killed-rank", ["wait -n", "kill $(jobs -p)", "exit 0"], "the server's exit status is 0"),
+        (
+            "stopped-rank",
+            [
+                'until grep -q "T (stopped)" /proc/$!/status; do sleep 0.01; done',
+                "kill -KILL $(jobs -p)",
+                "exit 1",
+            ],
+            "no rank said which operation did not end",
+        ),
+    ],
+    ids=["goes_on", "ends_well", "says_nothing"],
+)
+def test_a_server_that_does_not_end_as_it_should_when_a_rank_does_has_failed(
+    pretended: Path, tmp_path: Path, check: str, lines: list[str], why: str
+) -> None:
+    ranks = 'for rank in 0 1; do OMPI_COMM_WORLD_RANK=$rank "$SLOTWISE_SERVER" & done'
+    ready = 'for rank in 0 1; do echo "ready at here:$rank: rank $rank of 2"; done'
+    script(pretended / "deploy" / "entrypoint.sh", ranks, ready, *lines)
+    script(pretended / "bin" / "slotwise-server", "sleep 300 & wait")
+    script(pretended / "bin" / "slotwise-bench", "sleep 300")
+    count = "rounds=$(($(cat $0.rounds 2>/dev/null) + 100)); echo $rounds >$0.rounds"
+    script(pretended / "bin" / "slotwise-ctl", count, """echo '{"rounds": {"all_bags": '$rounds'}}'""")
+    arguments = ["--device", "cpu", "--gpus", "2", "--only", f"ranks/{check}", "--time-limit", "3"]
+    ended, report = run_checks(pretended, tmp_path / "out", *arguments)
+    assert ended.returncode == 1
+    status, detail = outcomes(report)[f"ranks/{check}"]
+    assert status == "failed" and re.fullmatch(why, detail), detail
 
 
 # --- sanitizers, with a script in the place of compute-sanitizer

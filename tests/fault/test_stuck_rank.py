@@ -75,7 +75,7 @@ def test_a_stopped_rank_ends_all_within_the_limit(start_cluster: StartCluster) -
         if not is_gone(pids[2]):
             os.kill(pids[2], signal.SIGKILL)
     traffic.join()
-    # The first to give up ends the others, so not all come to say why; mpirun wakes the stopped one to end it.
+    # The first to give up ends the others, so not all say why; mpirun wakes the stopped one to end it.
     reports = [
         float(report[2])
         for rank in (0, 1, 3)

@@ -11,6 +11,13 @@ namespace {
   return {place.file_name(), static_cast<int>(place.line()), "asked for here"};
 }
 
+int RanksOn(const Cluster& cluster, int wanted) { return cluster.RanksOf({wanted}).front(); }
+
+BucketMap Folded(BucketMap owners, int ranks) {
+  for (std::uint16_t& owner : owners) owner = static_cast<std::uint16_t>(owner % ranks);
+  return owners;
+}
+
 }  // namespace
 
 TableOptions MakeOptions(std::uint32_t dim, Combiner combiner, OptimizerKind optimizer) {
@@ -57,9 +64,27 @@ void ExpectSameRows(const std::vector<ExportedRow>& actual, const std::vector<Ex
   }
 }
 
+CheckedTable::CheckedTable(Cluster& cluster, const TableOptions& options, int ranks)
+    : CheckedTable(cluster, options, ranks, EvenBucketMap(RanksOn(cluster, ranks))) {}
+
+CheckedTable::CheckedTable(Cluster& cluster, const TableOptions& options, int ranks, const BucketMap& owners)
+    : CheckedTable(
+          cluster.device(), options,
+          cluster.MakeShards(options, RanksOn(cluster, ranks), Folded(owners, RanksOn(cluster, ranks))),
+          Folded(owners, RanksOn(cluster, ranks))) {}
+
+CheckedTable::CheckedTable(Device& device, const TableOptions& options, int ranks)
+    : CheckedTable(device, options, ranks, EvenBucketMap(ranks)) {}
+
 CheckedTable::CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners)
+    : CheckedTable(device, options,
+                   std::make_unique<MultiShard>(std::vector<Device*>{&device}, options, ranks, owners),
+                   owners) {}
+
+CheckedTable::CheckedTable(Device& device, const TableOptions& options, std::unique_ptr<TableShards> shards,
+                           const BucketMap& owners)
     : options_(options),
-      shards_({&device}, options, ranks, owners),
+      shards_(std::move(shards)),
       oracle_(options, std::vector<int>(owners.begin(), owners.end())) {
   if (options.initializer.kind == InitializerKind::kNormal) {
     TableOptions untouched = options;
@@ -91,7 +116,7 @@ bool CheckedTable::Lookup(const Batch& batch, LookupMode mode, Place place) {
   const auto trace = TraceOf(place);
   TellFirstValues(batch);
   const std::optional<std::vector<float>> expected = oracle_.Lookup(batch, mode);
-  const Result<std::vector<float>> actual = shards_.Lookup(batch, mode);
+  const Result<std::vector<float>> actual = shards_->Lookup(batch, mode);
   if (!expected.has_value()) {
     EXPECT_EQ(actual.status().code(), StatusCode::kResourceExhausted) << actual.status().message();
     return false;
@@ -108,9 +133,9 @@ bool CheckedTable::Push(const Batch& batch, const std::vector<float>& gradients,
   const auto trace = TraceOf(place);
   TellFirstValues(batch);
   const bool expected = oracle_.Push(batch, gradients);
-  const Status actual = shards_.Push(batch, gradients);
+  const Status actual = shards_->Push(batch, gradients);
   EXPECT_EQ(actual.code(), expected ? StatusCode::kOk : StatusCode::kResourceExhausted) << actual.message();
-  EXPECT_EQ(shards_.step(), oracle_.step()) << "a refused step was counted, or an applied one was not";
+  EXPECT_EQ(shards_->step(), oracle_.step()) << "a refused step was counted, or an applied one was not";
   return expected;
 }
 
@@ -123,7 +148,7 @@ bool CheckedTable::Import(const std::vector<std::uint64_t>& keys, const std::vec
   const auto trace = TraceOf(place);
   TellFirstValues(OneKeyABag(keys));
   const bool expected = oracle_.Import(keys, records);
-  const Status actual = shards_.Import(keys, records);
+  const Status actual = shards_->Import(keys, records);
   EXPECT_EQ(actual.code(), expected ? StatusCode::kOk : StatusCode::kResourceExhausted) << actual.message();
   return expected;
 }
@@ -144,14 +169,14 @@ bool CheckedTable::ImportRandom(const std::vector<std::uint64_t>& keys, bool wit
 std::uint64_t CheckedTable::Erase(const std::vector<std::uint64_t>& keys, Place place) {
   const auto trace = TraceOf(place);
   const std::uint64_t expected = oracle_.Erase(keys);
-  EXPECT_EQ(shards_.Erase(keys), expected);
+  EXPECT_EQ(shards_->Erase(keys), expected);
   return expected;
 }
 
 void CheckedTable::ExpectRowsMatch(Place place) {
   const auto trace = TraceOf(place);
-  ExpectSameRows(shards_.Export(), ExportOf(oracle_));
-  EXPECT_EQ(shards_.rows(), oracle_.rows().size()) << "Usage().rows";
+  ExpectSameRows(shards_->Export(), ExportOf(oracle_));
+  EXPECT_EQ(shards_->rows(), oracle_.rows().size()) << "Usage().rows";
 }
 
 }  // namespace slotwise::test

@@ -10,7 +10,7 @@
 #include <source_location>
 #include <vector>
 
-#include "tests/support/multi_shard.h"
+#include "tests/support/cluster.h"
 #include "tests/support/oracle.h"
 
 namespace slotwise::test {
@@ -41,10 +41,11 @@ void ExpectSameRows(const std::vector<ExportedRow>& actual, const std::vector<Ex
 
 class CheckedTable {
  public:
-  CheckedTable(Device& device, const TableOptions& options)
-      : CheckedTable(device, options, 1, EvenBucketMap(1)) {}
-  CheckedTable(Device& device, const TableOptions& options, int ranks)
-      : CheckedTable(device, options, ranks, EvenBucketMap(ranks)) {}
+  // On so many ranks of `cluster`, or those that it has: then of an owner, the remainder counts.
+  explicit CheckedTable(Cluster& cluster, const TableOptions& options, int ranks = 1);
+  CheckedTable(Cluster& cluster, const TableOptions& options, int ranks, const BucketMap& owners);
+  // All shards in this process, on one device: for tests that look into a shard.
+  explicit CheckedTable(Device& device, const TableOptions& options, int ranks = 1);
   CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners);
 
   using Place = std::source_location;
@@ -66,16 +67,19 @@ class CheckedTable {
   // Compares every row and optimizer state.
   void ExpectRowsMatch(Place place = Place::current());
 
-  MultiShard& shards() { return shards_; }
+  TableShards& shards() { return *shards_; }
   const Oracle& oracle() const { return oracle_; }
   const TableOptions& options() const { return options_; }
 
  private:
+  CheckedTable(Device& device, const TableOptions& options, std::unique_ptr<TableShards> shards,
+               const BucketMap& owners);
+
   // Lets the oracle know the first values of a normal table's keys, from an untouched table beside this one.
   void TellFirstValues(const Batch& batch);
 
   TableOptions options_;
-  MultiShard shards_;
+  std::unique_ptr<TableShards> shards_;
   Oracle oracle_;
   std::unique_ptr<MultiShard> first_values_;  // normal tables only
 };

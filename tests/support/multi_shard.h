@@ -12,49 +12,27 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/shard.h"
-#include "tests/support/batches.h"
 #include "tests/support/device_batch.h"
+#include "tests/support/table_shards.h"
 
 namespace slotwise::test {
 
-// A row as it is kept: dim values, then the optimizer's StateFloats(kind, dim).
-struct ExportedRow {
-  Key key{0};
-  std::vector<float> values;
-};
-
-// Every row of a shard, in no order.
-std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options);
-
-class MultiShard {
+class MultiShard final : public TableShards {
  public:
   // `owners` has a rank for each bucket, all below `ranks`. Shard r lives on devices[r mod devices.size()].
   MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks, const BucketMap& owners);
 
-  // The pooled bags, float[bags][dim]. RESOURCE_EXHAUSTED if TRAIN would take the table past max_rows.
-  Result<std::vector<float>> Lookup(const Batch& batch, LookupMode mode);
-
-  // One step. RESOURCE_EXHAUSTED, with nothing changed and no step counted, if the table would go past max_rows.
-  Status Push(const Batch& batch, const std::vector<float>& gradients);
-
-  // Overwrites the rows of `keys` with `records`, float[keys][columns] of dim or dim + state columns.
-  Status Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records);
-
-  // Forgets `keys`; how many had a row.
-  std::uint64_t Erase(const std::vector<std::uint64_t>& keys);
-
-  // Steps that were applied.
-  std::uint64_t step() const { return step_; }
-
-  // The merged table's.
-  DigestSums Digest();
-  std::uint64_t rows() const;
-  // Every shard's rows together, by key.
-  std::vector<ExportedRow> Export();
+  Result<std::vector<float>> Lookup(const Batch& batch, LookupMode mode) override;
+  Status Push(const Batch& batch, const std::vector<float>& gradients) override;
+  Status Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) override;
+  std::uint64_t Erase(const std::vector<std::uint64_t>& keys) override;
+  std::uint64_t step() const override { return step_; }
+  DigestSums Digest() override;
+  std::uint64_t rows() const override;
+  std::vector<ExportedRow> Export() override;
+  Shard& shard(int rank) override { return *shards_[rank]; }
 
   int ranks() const { return static_cast<int>(shards_.size()); }
-  Shard& shard(int rank) { return *shards_[rank]; }
   Device& device(int rank) { return *devices_[rank % devices_.size()]; }
 
  private:

@@ -1,0 +1,39 @@
+// MpiCluster: the processes that mpirun started, as the ranks of a test's tables.
+//
+// Each has a device and holds its own shard of every table. Keys, bags and gradients travel as a server's do, by its
+// Exchange and its BagTravel; what a test compares is brought together in host memory by the Collective, so that every
+// process sees all of it. All processes run the same test on the same batches.
+// Thread-safety: one thread at a time. Collective calls: the constructor, the destructor and those of its tables.
+#ifndef SLOTWISE_TESTS_SUPPORT_MPI_CLUSTER_H_
+#define SLOTWISE_TESTS_SUPPORT_MPI_CLUSTER_H_
+
+#include <memory>
+#include <vector>
+
+#include "server/collective/collective.h"
+#include "server/collective/exchange.h"
+#include "server/engine/bag_travel.h"
+#include "tests/support/cluster.h"
+
+namespace slotwise::test {
+
+class MpiCluster final : public Cluster {
+ public:
+  // Throws std::runtime_error if there is no exchange for these devices.
+  MpiCluster(Collective& collective, std::unique_ptr<Device> device, const ExchangeOptions& options);
+
+  Device& device() override { return *device_; }
+  std::vector<int> RanksOf(const std::vector<int>& wanted) const override;
+  std::unique_ptr<TableShards> MakeShards(const TableOptions& options, int ranks,
+                                          const BucketMap& owners) override;
+
+ private:
+  Collective& collective_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Exchange> exchange_;
+  BagTravel travel_;
+};
+
+}  // namespace slotwise::test
+
+#endif  // SLOTWISE_TESTS_SUPPORT_MPI_CLUSTER_H_

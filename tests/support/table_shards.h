@@ -1,0 +1,62 @@
+// TableShards: all shards of a test's table, behind one face, wherever they are.
+//
+// MultiShard has them in this process. With SpreadShards each process of mpirun has one: then every call is collective,
+// all processes make the same calls with the same arguments, and each gets the whole answer.
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_TESTS_SUPPORT_TABLE_SHARDS_H_
+#define SLOTWISE_TESTS_SUPPORT_TABLE_SHARDS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "tests/support/batches.h"
+
+namespace slotwise::test {
+
+// A row as it is kept: dim values, then the optimizer's StateFloats(kind, dim).
+struct ExportedRow {
+  Key key{0};
+  std::vector<float> values;
+};
+
+// Every row of a shard, in no order.
+std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options);
+
+class TableShards {
+ public:
+  virtual ~TableShards() = default;
+  TableShards(const TableShards&) = delete;
+  TableShards& operator=(const TableShards&) = delete;
+
+  // The pooled bags, float[bags][dim]. RESOURCE_EXHAUSTED if TRAIN would take the table past max_rows.
+  virtual Result<std::vector<float>> Lookup(const Batch& batch, LookupMode mode) = 0;
+
+  // One step. RESOURCE_EXHAUSTED, with nothing changed and no step counted, if the table would go past max_rows.
+  virtual Status Push(const Batch& batch, const std::vector<float>& gradients) = 0;
+
+  // Overwrites the rows of `keys` with `records`, float[keys][columns] of dim or dim + state columns.
+  virtual Status Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) = 0;
+
+  // Forgets `keys`; how many had a row.
+  virtual std::uint64_t Erase(const std::vector<std::uint64_t>& keys) = 0;
+
+  // Steps that were applied.
+  virtual std::uint64_t step() const = 0;
+
+  // The merged table's.
+  virtual DigestSums Digest() = 0;
+  virtual std::uint64_t rows() const = 0;
+  // Every shard's rows together, by key.
+  virtual std::vector<ExportedRow> Export() = 0;
+
+  // REQUIRES: the rank's shard is in this process.
+  virtual Shard& shard(int rank) = 0;
+
+ protected:
+  TableShards() = default;
+};
+
+}  // namespace slotwise::test
+
+#endif  // SLOTWISE_TESTS_SUPPORT_TABLE_SHARDS_H_
