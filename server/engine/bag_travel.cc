@@ -29,22 +29,34 @@ double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks) {
                       static_cast<double>(keys) / static_cast<double>(bags));
 }
 
-Way FasterWay(const TravellingBags& bags, const TravelCosts& costs) {
+Way FasterWay(const TravellingBags& bags, const TravelCosts& costs, DataType partials) {
   const std::size_t ranks = bags.bags_of.size();
   const bool can_be_planned =
       ranks <= Shard::kMostRanksOfTraffic &&
       ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
   if (!can_be_planned) return Way::kAllBags;
-  const double all = costs.reduce_scatter + costs.all_gather;
-  const double owned = 2 * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, ranks);
+  // Partial sums there, a part of the bytes of gradients back.
+  const double part = static_cast<double>(BytesOf(partials)) / sizeof(float);
+  const double all = part * costs.reduce_scatter + costs.all_gather;
+  const double owned =
+      (part + 1) * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, ranks);
   return owned < all ? Way::kOwnedBags : Way::kAllBags;
 }
 
-BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange)
-    : device_(device), collective_(collective), exchange_(exchange), sent_(device), received_(device) {}
+BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange, DataType partials)
+    : device_(device),
+      collective_(collective),
+      exchange_(exchange),
+      partials_(collective.size() == 1 ? DataType::kFloat32 : partials),
+      sent_(device),
+      received_(device) {}
+
+Numbers BagTravel::Reserve(DeviceArray<float>& array, std::size_t count) {
+  return {array.Reserve((count * BytesOf(partials_) + sizeof(float) - 1) / sizeof(float)), partials_};
+}
 
 void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, float* pooled) {
-  float* const sent = sent_.Reserve(bags.bags() * bags.dim);
+  const Numbers sent = Reserve(sent_, bags.bags() * bags.dim);
   if (way == Way::kAllBags) {
     shard.Pool(sent);
     return exchange_.ReduceScatter(Times(bags.bags_of, bags.dim), sent, pooled);
@@ -52,7 +64,7 @@ void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, float* p
   shard.PlanTraffic(bags.bags_of);
   shard.PoolToSend(sent);
   const BagTraffic& traffic = shard.Traffic();  // found out while bags are pooled
-  float* const received = received_.Reserve(Sum(traffic.received) * bags.dim);
+  const Numbers received = Reserve(received_, Sum(traffic.received) * bags.dim);
   exchange_.AllToAll(Times(traffic.owned, bags.dim), sent, Times(traffic.received, bags.dim), received);
   shard.AddReceived(received, pooled);
 }
@@ -92,7 +104,8 @@ void BagTravel::Measure() {
     collective_.AllReduceSum({&fastest, 1});
     return static_cast<double>(fastest) * 1e-9 / static_cast<double>(ranks * bytes);
   };
-  costs_.reduce_scatter = cost([&] { exchange_.ReduceScatter(sizes, from, to); });
+  const std::vector<std::size_t> partial_sizes(ranks, block * sizeof(float) / BytesOf(partials_));
+  costs_.reduce_scatter = cost([&] { exchange_.ReduceScatter(partial_sizes, {from, partials_}, to); });
   costs_.all_gather = cost([&] { exchange_.AllGatherBlocks(Times(sizes, sizeof(float)), to); });
   costs_.all_to_all = cost([&] { exchange_.AllToAll(sizes, from, sizes, to); });
   costs_.copy = cost([&] { device_.Copy(to, from, block * ranks * sizeof(float)); });

@@ -29,7 +29,7 @@ class Engine::Impl {
         options_(options),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
         inbox_(options.max_inbox_bytes),
-        operations_(device, collective, exchange, agenda_, tables_) {}
+        operations_(device, collective, exchange, agenda_, tables_, options.partials) {}
 
   void Run() {
     device_.UseOnThisThread();

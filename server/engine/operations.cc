@@ -9,14 +9,14 @@
 namespace slotwise {
 
 Operations::Operations(Device& device, Collective& collective, Exchange& exchange, Agenda& agenda,
-                       Tables& tables)
+                       Tables& tables, DataType partials)
     : device_(device),
       collective_(collective),
       exchange_(exchange),
       agenda_(agenda),
       tables_(tables),
       gather_(device, collective, exchange),
-      travel_(device, collective, exchange),
+      travel_(device, collective, exchange, partials),
       pooled_(device),
       outputs_(device) {}
 
@@ -29,6 +29,7 @@ void Operations::Begin() {
       "measured, in GB/s of all ranks' bags: reduce-scatter {:.3g}, all-gather {:.3g}, all-to-all {:.3g}, "
       "a copy {:.3g}",
       rate(costs.reduce_scatter), rate(costs.all_gather), rate(costs.all_to_all), rate(costs.copy));
+  spdlog::info("partial sums of bags travel as {}", ToString(travel_.partials()));
 }
 
 void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(ticket, std::move(request)); }

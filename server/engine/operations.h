@@ -23,7 +23,9 @@ namespace slotwise {
 
 class Operations {
  public:
-  Operations(Device& device, Collective& collective, Exchange& exchange, Agenda& agenda, Tables& tables);
+  // `partials`: see BagTravel.
+  Operations(Device& device, Collective& collective, Exchange& exchange, Agenda& agenda, Tables& tables,
+             DataType partials);
 
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);

@@ -35,7 +35,7 @@ class ApartShard final : public Shard {
   }
   std::uint64_t ExactNewRows() override { return Now().ExactNewRows(); }
   void Insert() override { Now().Insert(); }
-  void Pool(float* partial) override { Now().Pool(partial); }
+  void Pool(Numbers partial) override { Now().Pool(partial); }
   void DivideBags(std::span<const std::uint32_t> offsets, const float* weights, float* values) override {
     Now().DivideBags(offsets, weights, values);
   }
@@ -44,8 +44,8 @@ class ApartShard final : public Shard {
   }
   void PlanTraffic(std::span<const std::size_t> bags_of) override { Now().PlanTraffic(bags_of); }
   const BagTraffic& Traffic() override { return Now().Traffic(); }
-  void PoolToSend(float* partial) override { Now().PoolToSend(partial); }
-  void AddReceived(const float* received, float* sums) override { Now().AddReceived(received, sums); }
+  void PoolToSend(Numbers partial) override { Now().PoolToSend(partial); }
+  void AddReceived(ConstNumbers received, float* sums) override { Now().AddReceived(received, sums); }
   void GradientsToSend(const float* gradients, float* sent) override {
     Now().GradientsToSend(gradients, sent);
   }

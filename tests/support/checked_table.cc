@@ -57,10 +57,12 @@ void ExpectSameRows(const std::vector<ExportedRow>& actual, const std::vector<Ex
   }
 }
 
-CheckedTable::CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners)
+CheckedTable::CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners,
+                           DataType partials)
     : options_(options),
-      shards_({&device}, options, ranks, owners),
+      shards_({&device}, options, ranks, owners, partials),
       oracle_(options, std::vector<int>(owners.begin(), owners.end())) {
+  oracle_.RoundPartialSums(partials);
   if (options.initializer.kind == InitializerKind::kNormal) {
     TableOptions untouched = options;
     untouched.combiner = Combiner::kSum;

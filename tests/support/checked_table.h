@@ -45,7 +45,9 @@ class CheckedTable {
       : CheckedTable(device, options, 1, EvenBucketMap(1)) {}
   CheckedTable(Device& device, const TableOptions& options, int ranks)
       : CheckedTable(device, options, ranks, EvenBucketMap(ranks)) {}
-  CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners);
+  // `partials`: what partial sums travel as between several ranks.
+  CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners,
+               DataType partials = DataType::kFloat32);
 
   using Place = std::source_location;
 
