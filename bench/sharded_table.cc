@@ -20,7 +20,7 @@ void Upload(Device& device, DeviceArray<T>& array, std::span<const T> values) {
 }  // namespace
 
 ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exchange,
-                           const TableOptions& options, std::optional<Way> way)
+                           const TableOptions& options, std::optional<Way> way, DataType partials)
     : device_(device),
       collective_(collective),
       exchange_(exchange),
@@ -34,7 +34,7 @@ ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exc
       offsets_(device),
       gradients_(device),
       pooled_(device),
-      travel_(device, collective, exchange) {
+      travel_(device, collective, exchange, partials) {
   travel_.Measure();
 }
 

@@ -25,9 +25,9 @@ namespace slotwise::bench {
 
 class ShardedTable {
  public:
-  // Without a `way` bags travel as they do in a server.
+  // Without a `way` bags travel as they do in a server. `partials`: see BagTravel.
   ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options,
-               std::optional<Way> way = {});
+               std::optional<Way> way = {}, DataType partials = DataType::kFloat32);
 
   // Gives keys rows, in this order. `keys` are the same on every rank, who keep their own.
   void Insert(std::span<const Key> keys);
@@ -52,6 +52,7 @@ class ShardedTable {
 
   ShardUsage Usage() const { return shard_->Usage(); }
   const TravelCosts& costs() const { return travel_.costs(); }
+  DataType partials() const { return travel_.partials(); }
   std::uint64_t RowsOfAllRanks();
 
  private:

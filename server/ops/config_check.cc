@@ -117,6 +117,11 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
     return Refuse(where.Field(ServerConfig::kLogFormatFieldNumber), "log_format",
                   std::to_string(config.log_format()), "must be LOG_FORMAT_TEXT or LOG_FORMAT_JSON");
   }
+  if (!v1::DataType_IsValid(config.partial_sums())) {
+    return Refuse(where.Field(ServerConfig::kPartialSumsFieldNumber), "partial_sums",
+                  std::to_string(config.partial_sums()),
+                  "must be DATA_TYPE_FLOAT32, DATA_TYPE_FLOAT16 or DATA_TYPE_BFLOAT16");
+  }
   if (Status status = CheckLimits(config.limits(), where); !status.ok()) return status;
   return CheckTableNames(config, where);
 }
