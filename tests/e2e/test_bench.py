@@ -115,7 +115,14 @@ def test_table_keeps_to_the_load_it_is_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["nonsense"], ["embedding", "--optimizer", "magic"], ["embedding", "--partials", "fp8"], ["table", "--load", "0.9"]]
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["embedding", "--optimizer", "magic"],
+        ["embedding", "--partials", "fp8"],
+        ["table", "--load", "0.9"],
+    ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str]) -> None:
     assert run_bench(*arguments).returncode != 0

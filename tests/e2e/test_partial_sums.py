@@ -1,4 +1,4 @@
-"""Partial sums that travel between ranks as 16-bit numbers: what lookups then say, and what stays as it is."""
+"""Partial sums that travel between ranks as 16-bit numbers: what lookups say, and what stays as it is."""
 
 from __future__ import annotations
 
