@@ -26,6 +26,7 @@ struct EmbeddingOptions : CommonOptions {
   double alpha = 0;
   std::string optimizer_name = "sgd";
   std::string travel = "auto";
+  std::string partials = "fp32";
   std::string torch_python = "/usr/bin/python3";
 
   std::uint32_t bags() const { return batch * slots; }
@@ -107,16 +108,18 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   const double row = 4.0 * o.dim;
   const double state = 4.0 * StateFloats(OptimizerNamed(o.optimizer_name), o.dim);
   const double all_out = o.bags() * row;
+  // With several ranks, partial sums, which are what travels.
+  const double partials_out = o.bags() * static_cast<double>(BytesOf(table.partials())) * o.dim;
   const TravelCosts& costs = table.costs();  // zeros with one rank
   const bool owned = ranks > 1 && table.way() == Way::kOwnedBags;
   const double share = owned ? ShareOwned(o.bags(), rows.size(), collective.size()) : 1;
   const double keys_seconds = 8 * o.keys() * costs.all_gather;
-  const double sums_seconds = share * all_out * (owned ? costs.all_to_all : costs.reduce_scatter);
+  const double sums_seconds = share * partials_out * (owned ? costs.all_to_all : costs.reduce_scatter);
   const double gradients_seconds = share * all_out * (owned ? costs.all_to_all : costs.all_gather);
   const double updated = 2 * static_cast<double>(touched) * (row + state);
 
   Floors floors;
-  const double streamed = 8 * n + share * all_out;  // with several ranks, of partial sums
+  const double streamed = 8 * n + share * partials_out;
   floors.lookup.bytes = n * (kSlotLine + row) + streamed;
   floors.lookup.seconds = memory.GatherSeconds(slots_read, usage.slots, 16) +
                           memory.GatherSeconds(rows_read, o.rows / ranks + 1, o.dim * sizeof(float)) +
@@ -161,6 +164,11 @@ std::optional<Way> GivenWay(const EmbeddingOptions& o) {
   return o.travel == "all" ? Way::kAllBags : Way::kOwnedBags;
 }
 
+DataType PartialsOf(const EmbeddingOptions& o) {
+  if (o.partials == "fp32") return DataType::kFloat32;
+  return o.partials == "fp16" ? DataType::kFloat16 : DataType::kBFloat16;
+}
+
 void DescribeExchange(const ShardedTable& table, const std::string& exchange, Report& report) {
   const auto speed = [](const char* what, double cost) {
     return std::string(what) + " " + std::to_string(1e-9 / cost).substr(0, 5) + " GB/s";
@@ -170,7 +178,8 @@ void DescribeExchange(const ShardedTable& table, const std::string& exchange, Re
       "Ranks exchange batches by " + exchange + ": " + speed("reduce-scatter", costs.reduce_scatter) + ", " +
       speed("all-gather", costs.all_gather) + ", " + speed("all-to-all", costs.all_to_all) +
       " of arrays of all bags. " +
-      (table.way() == Way::kOwnedBags ? "Bags travel that a rank owns keys of." : "All bags travel."));
+      (table.way() == Way::kOwnedBags ? "Bags travel that a rank owns keys of." : "All bags travel.") +
+      " Partial sums travel as " + std::string(ToString(table.partials())) + ".");
 }
 
 Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
@@ -178,7 +187,7 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   Place place = MakePlace(o, collective);
   const TableOptions options = TableOf(o);
   const auto exchange = Must(MakeExchange(*place.device, place.device->Work(), collective), "no exchange");
-  ShardedTable table(*place.device, collective, *exchange, options, GivenWay(o));
+  ShardedTable table(*place.device, collective, *exchange, options, GivenWay(o), PartialsOf(o));
   table.Insert(KeysOfRange(0, o.rows));
   Must(table.RowsOfAllRanks() == o.rows, "wrong result: not as many rows as keys");
   const std::vector<std::uint32_t> rows = DrawRows(std::size_t{o.bags()} * o.hot, o.rows, o.alpha, o.seed);
@@ -199,7 +208,8 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
                          {"batch", o.batch},
                          {"alpha", o.alpha},
                          {"optimizer", o.optimizer_name},
-                         {"travel", o.travel}});
+                         {"travel", o.travel},
+                         {"partials", o.partials}});
   report.device = place.device->Name();
   report.ranks = collective.size();
   if (report.ranks > 1) DescribeExchange(table, exchange->Name(), report);
@@ -268,6 +278,8 @@ Subcommand AddEmbedding(CLI::App& parent) {
   app->add_option("--travel", o.travel,
                   "which bags travel between ranks: all, those that a rank owns keys of, or the faster way")
       ->check(CLI::IsMember({"auto", "all", "owned"}));
+  app->add_option("--partials", o.partials, "what partial sums of bags travel as between ranks")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
   app->add_option("--torch-python", o.torch_python, "the Python that has PyTorch");
   AddCommonOptions(*app, o);
   return {app, options, [options](Collective& collective) { return RunEmbedding(*options, collective); }};

@@ -16,8 +16,22 @@ namespace {
 
 constexpr std::size_t kChecked = 4096;
 
-void MustBeClose(float value, double wanted, const std::string& what) {
-  Must(std::abs(value - wanted) <= 1e-4 * (1 + std::abs(wanted)),
+// The most that rounding to a type changes a number, as a share of it: half of its last digit's worth.
+double RoundingOf(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return 0;  // what float32 needs everywhere is MustBeClose's own
+    case DataType::kFloat16:
+      return 0x1p-11;
+    case DataType::kBFloat16:
+      return 0x1p-8;
+  }
+  return 0;
+}
+
+// `rounding`: what else the value may be off.
+void MustBeClose(float value, double wanted, double rounding, const std::string& what) {
+  Must(std::abs(value - wanted) <= 1e-4 * (1 + std::abs(wanted)) + rounding,
        "wrong result: " + what + " is " + std::to_string(value) + ", not " + std::to_string(wanted));
 }
 
@@ -64,8 +78,14 @@ void CheckLookup(ShardedTable& table, const TableOptions& options, const Batch& 
     const auto bag = batch.rows.subspan((table.first_bag() + b) * batch.hot, batch.hot);
     for (std::uint32_t j = 0; j < options.dim; ++j) {
       double sum = 0;
-      for (const std::uint32_t row : bag) sum += First(options, row, j);
-      MustBeClose(pooled[b * options.dim + j], sum, "element " + std::to_string(j) + " of a looked-up bag");
+      double sizes = 0;  // at least the partial sums'
+      for (const std::uint32_t row : bag) {
+        const double value = First(options, row, j);
+        sum += value;
+        sizes += std::abs(value);
+      }
+      MustBeClose(pooled[b * options.dim + j], sum, sizes * RoundingOf(table.partials()),
+                  "element " + std::to_string(j) + " of a looked-up bag");
     }
   }
 }
@@ -115,8 +135,8 @@ void CheckLookupAndStep(ShardedTable& table, const TableOptions& options, const 
     double squares = 0;
     for (const double element : g) squares += element * element / options.dim;
     for (std::uint32_t j = 0; j < options.dim; ++j) {
-      MustBeClose(rows[b * options.dim + j],
-                  FirstStep(options.optimizer, First(options, row, j), g[j], squares),
+      const double wanted = FirstStep(options.optimizer, First(options, row, j), g[j], squares);
+      MustBeClose(rows[b * options.dim + j], wanted, std::abs(wanted) * RoundingOf(table.partials()),
                   "element " + std::to_string(j) + " of a row after its first step");
     }
   }

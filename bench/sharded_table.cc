@@ -20,12 +20,11 @@ void Upload(Device& device, DeviceArray<T>& array, std::span<const T> values) {
 }  // namespace
 
 ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exchange,
-                           const TableOptions& options, std::optional<Way> way)
+                           const TableOptions& options, std::optional<Way> way, DataType partials)
     : device_(device),
       collective_(collective),
       exchange_(exchange),
       options_(options),
-      given_way_(way),
       me_(static_cast<std::size_t>(Value(collective.rank()))),
       shard_(Must(
           device.MakeShard(options, {collective.rank(), collective.size(), EvenBucketMap(collective.size())}),
@@ -34,7 +33,7 @@ ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exc
       offsets_(device),
       gradients_(device),
       pooled_(device),
-      travel_(device, collective, exchange),
+      travel_(device, collective, exchange, partials, way),
       arrays_(device) {
   travel_.Measure();
 }

@@ -2,7 +2,7 @@
 // pooled rows come out.
 //
 // A batch lies in device memory from the start, each rank's part on its own device, as for any library on that device.
-// From there on each call does all that a round does: all-gather of keys and offsets, the table, reduce-scatter.
+// From there on each call does all that a round does: all-gather of keys and offsets, the table, bags to their ranks.
 // Thread-safety: one thread at a time. Calls are collective. Throws std::runtime_error, std::bad_alloc.
 #ifndef SLOTWISE_BENCH_SHARDED_TABLE_H_
 #define SLOTWISE_BENCH_SHARDED_TABLE_H_
@@ -25,9 +25,9 @@ namespace slotwise::bench {
 
 class ShardedTable {
  public:
-  // `exchange` is of the device's own lane, Device::Work. Without a `way` bags travel as they do in a server.
+  // `exchange` is of the device's own lane, Device::Work. `partials`, `way`: see BagTravel.
   ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options,
-               std::optional<Way> way = {});
+               std::optional<Way> way = {}, DataType partials = DataType::kFloat32);
 
   // Gives keys rows, in this order. `keys` are the same on every rank, who keep their own.
   void Insert(std::span<const Key> keys);
@@ -45,13 +45,14 @@ class ShardedTable {
   void TrainStep(const StepScalars& scalars);  // lookup as TRAIN does, then the gradients' optimizer step
   std::vector<float> Pooled();                 // float[my_bags()][dim]
 
-  // REQUIRES: several ranks, SetBatch.
-  Way way() const { return given_way_ ? *given_way_ : travel_.Choose(bags_); }
+  // REQUIRES: SetBatch.
+  Way way() const { return travel_.Choose(bags_); }
 
   void Wait() { device_.Wait(); }  // until all is done
 
   ShardUsage Usage() const { return shard_->Usage(); }
   const TravelCosts& costs() const { return travel_.costs(); }
+  DataType partials() const { return travel_.partials(); }
   std::uint64_t RowsOfAllRanks();
 
  private:
@@ -66,7 +67,6 @@ class ShardedTable {
   Collective& collective_;
   Exchange& exchange_;
   TableOptions options_;
-  std::optional<Way> given_way_;
   std::size_t me_;
   std::unique_ptr<Shard> shard_;
 

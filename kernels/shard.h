@@ -19,7 +19,7 @@
 //
 // Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do);
-// arrays of floats begin at a multiple of 16 bytes.
+// arrays of floats, and Numbers, begin at a multiple of 16 bytes.
 // Thread-safety: a Device, its lanes and its shards belong to one thread at a time, but for AllocateHost. Device outlives
 // its lanes and shards.
 // Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a broken device,
@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "slotwise/batch.h"
+#include "slotwise/data_type.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
@@ -68,6 +69,24 @@ float LearningRateOfStep(const OptimizerOptions& optimizer, std::uint64_t step);
 
 // REQUIRES: step >= 1, the table's count of steps with this one.
 StepScalars ScalarsOfStep(const OptimizerOptions& optimizer, std::uint64_t step);
+
+// An array in device memory whose numbers are of the type in which they travel between ranks; floats are float32.
+struct Numbers {
+  Numbers(float* floats) : data(floats) {}  // NOLINT(google-explicit-constructor)
+  Numbers(void* numbers, DataType of_type) : data(numbers), type(of_type) {}
+  void* data;
+  DataType type = DataType::kFloat32;
+};
+
+// The same, to be read.
+struct ConstNumbers {
+  ConstNumbers(const float* floats) : data(floats) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  ConstNumbers(const Numbers& numbers) : data(numbers.data), type(numbers.type) {}
+  ConstNumbers(const void* numbers, DataType of_type) : data(numbers), type(of_type) {}
+  const void* data;
+  DataType type = DataType::kFloat32;
+};
 
 // How many rows Insert would add: exactly, or at most.
 struct NewRows {
@@ -144,9 +163,10 @@ class Shard {
   // values. Cannot fail: Prepare made the room.
   virtual void Insert() = 0;
 
-  // REQUIRES: a prepared batch, inserted if it was prepared with `insert`. Writes, for every bag of it, the sum of the rows (times weights) of this rank's keys in
-  // key order: float[bags][dim] in device memory, zeros where a bag has no key here.
-  virtual void Pool(float* partial) = 0;
+  // REQUIRES: a prepared batch, inserted if it was prepared with `insert`. Writes, for every bag of it, the sum of the
+  // rows (times weights) of this rank's keys in key order: [bags][dim], zeros where a bag has no key here. Sums are
+  // float32, and each is rounded once to partial.type as it is written.
+  virtual void Pool(Numbers partial) = 0;
 
   // The combiner's last step, over bags whose partial sums of all ranks are added: divides values[b][j] by the divisor
   // of mean or sqrtn of bag b (docs/semantics.md); nothing for the other combiners. `offsets` are those bags', counted
@@ -171,13 +191,13 @@ class Shard {
   // REQUIRES: PlanTraffic. What it found out; waits for that alone.
   virtual const BagTraffic& Traffic() = 0;
 
-  // REQUIRES: PlanTraffic. Pool, of the bags of which this rank owns keys: float[Σ owned][dim], at most all bags'.
-  virtual void PoolToSend(float* partial) = 0;
+  // REQUIRES: PlanTraffic. Pool, of the bags of which this rank owns keys: [Σ owned][dim], at most all bags'.
+  virtual void PoolToSend(Numbers partial) = 0;
 
-  // REQUIRES: PlanTraffic. What all ranks' PoolToSend wrote for this rank, in rank order, float[Σ received][dim],
-  // becomes the sums of its bags: float[bags_of[rank]][dim]. Takes its place in the order of `lane`, where it has to be
-  // done before the second next batch is planned.
-  virtual void AddReceived(Lane& lane, const float* received, float* sums) = 0;
+  // REQUIRES: PlanTraffic. What all ranks' PoolToSend wrote for this rank, in rank order, [Σ received][dim], becomes
+  // the sums of its bags: float[bags_of[rank]][dim], added in float32 from +0. Takes its place in the order of `lane`,
+  // where it has to be done before the second next batch is planned.
+  virtual void AddReceived(Lane& lane, ConstNumbers received, float* sums) = 0;
 
   // REQUIRES: PlanTraffic. `gradients`, float[bags_of[rank]][dim], once for each rank that owns keys of the bag:
   // float[Σ received][dim], in rank order.

@@ -272,7 +272,7 @@ class ShardOn final : public Shard {
     mostly_new_ = 2 * std::uint64_t{added} > prepared_.size;
   }
 
-  void Pool(float* partial) override { PoolTo(partial, nullptr); }
+  void Pool(Numbers partial) override { PoolTo(partial, nullptr); }
 
   void DivideBags(Lane& lane, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
@@ -322,10 +322,13 @@ class ShardOn final : public Shard {
     return traffic_;
   }
 
-  void PoolToSend(float* partial) override { PoolTo(partial, sent_places_.data()); }
+  void PoolToSend(Numbers partial) override { PoolTo(partial, sent_places_.data()); }
 
-  void AddReceived(Lane& lane, const float* received, float* sums) override {
-    B::ForEachTile(QueueOf(lane), copies_.bags, options_.dim, body::AddPartialSums{copies_, received, sums});
+  void AddReceived(Lane& lane, ConstNumbers received, float* sums) override {
+    WithElements(received, [&]<class T>(const T* elements) {
+      B::ForEachTile(QueueOf(lane), copies_.bags, options_.dim,
+                     body::AddPartialSums<T>{copies_, elements, sums});
+    });
   }
 
   void GradientsToSend(const float* gradients, float* sent) override {
@@ -528,10 +531,25 @@ class ShardOn final : public Shard {
     return {offsets, weights, options_.combiner == Combiner::kSqrtn};
   }
 
-  void PoolTo(float* out, const std::uint32_t* places) {
-    B::ForEachRun(
-        queue_, prepared_.bags, options_.dim,
-        body::PoolBags{table_.values(), prepared_.rows, prepared_.offsets, prepared_.weights, places, out});
+  // use(their pointer, as what they are).
+  template <class Use>
+  static void WithElements(ConstNumbers numbers, Use use) {
+    switch (numbers.type) {
+      case DataType::kFloat32:
+        return use(static_cast<const float*>(numbers.data));
+      case DataType::kFloat16:
+        return use(static_cast<const body::Float16*>(numbers.data));
+      case DataType::kBFloat16:
+        return use(static_cast<const body::BFloat16*>(numbers.data));
+    }
+  }
+
+  void PoolTo(Numbers out, const std::uint32_t* places) {
+    WithElements(out, [&]<class T>(const T*) {
+      B::ForEachRun(queue_, prepared_.bags, options_.dim,
+                    body::PoolBags<T>{table_.values(), prepared_.rows, prepared_.offsets, prepared_.weights,
+                                      places, static_cast<T*>(out.data)});
+    });
   }
 
   // How many of [0, n) `keep` accepts; they are written to `out`.

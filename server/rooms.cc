@@ -38,8 +38,16 @@ Result<std::unique_ptr<Device>> MakeDevice(const v1::ServerConfig& config, const
   return MakeCpuDevice(threads > 0 ? threads : ThreadsPerRank(collective.local_size()));
 }
 
-EngineOptions EngineOptionsOf(const v1::Limits& limits) {
+DataType TypeOf(v1::DataType type) {
+  if (type == v1::DATA_TYPE_FLOAT16) return DataType::kFloat16;
+  if (type == v1::DATA_TYPE_BFLOAT16) return DataType::kBFloat16;
+  return DataType::kFloat32;
+}
+
+EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
+  const v1::Limits& limits = config.limits();
   EngineOptions options;
+  options.partials = TypeOf(config.partial_sums());
   options.max_round_bytes = std::uint64_t{limits.max_round_mib()} << 20;
   options.max_inbox_bytes = std::uint64_t{limits.max_inbox_mib()} << 20;
   options.step_timeout = std::chrono::milliseconds(limits.step_timeout_ms());
@@ -111,8 +119,8 @@ Result<RankPlace> Connect(Collective& collective, Rooms& rooms) {
       Exchanges::Make(*rooms.device, collective, {.deterministic = rooms.config.deterministic()});
   if (!exchanges.ok()) return exchanges.status();
   rooms.exchanges = std::move(*exchanges);
-  rooms.engine = std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges,
-                                          EngineOptionsOf(rooms.config.limits()));
+  rooms.engine =
+      std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges, EngineOptionsOf(rooms.config));
 
   const auto options = RpcOptionsOf(rooms.config, collective.local_rank());
   if (!options.ok()) return options.status();

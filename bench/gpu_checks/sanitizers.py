@@ -1,8 +1,8 @@
 """Section `sanitize`: compute-sanitizer's tools over a few small tests of the contract suite, on CUDA.
 
 A tool makes a kernel 10 to 1000 times slower, so the tests are those that launch little and yet pass every
-kind of kernel. racecheck, the slowest, looks at shared memory only, which none but sort, scan, select and the
-sums use: it gets a choice of those.
+kind of kernel. racecheck, the slowest, looks at shared memory only, which none but sort, scan, select, the
+sums and the numbering of new keys use: it gets a choice of those.
 """
 
 from __future__ import annotations

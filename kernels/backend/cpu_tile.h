@@ -49,6 +49,21 @@ struct VectorChunk {
   void Store(float* row, std::uint32_t part, Part value) const {
     std::memcpy(row + Element(part), &value, sizeof(value));
   }
+  // Of body::Float16 or body::BFloat16.
+  template <class Half>
+  Part Load(const Half* row, std::uint32_t part) const {
+    Half halves[kPartFloats];
+    std::memcpy(halves, row + Element(part), sizeof(halves));
+    Part value;
+    for (std::uint32_t k = 0; k < kPartFloats; ++k) value[k] = halves[k].Wide();
+    return value;
+  }
+  template <class Half>
+  void Store(Half* row, std::uint32_t part, Part value) const {
+    Half halves[kPartFloats];
+    for (std::uint32_t k = 0; k < kPartFloats; ++k) halves[k] = Half::Of(value[k]);
+    std::memcpy(row + Element(part), halves, sizeof(halves));
+  }
   template <class Visit>
   void ForEachElement(const Part (&values)[kParts], Visit visit) const {
     float elements[kFloats];

@@ -13,7 +13,8 @@
 
 namespace slotwise::body {
 
-// A tile a run of bags.
+// A tile a run of bags. T: what sums are rounded to as they are stored (float: nothing).
+template <class T>
 struct PoolBags {
   RowsRef table;
   const RowIndex* rows;          // [keys] the row of each key
@@ -21,7 +22,7 @@ struct PoolBags {
   const float* weights;          // [keys], or null: all 1
   // [bags + 1] Where each bag goes in `out`; bags that go where the next one does are left out. Null: out[bag], all.
   const std::uint32_t* places;
-  float* out;  // [bags][dim]
+  T* out;  // [bags][dim]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t first, std::uint32_t last) const {
@@ -123,7 +124,7 @@ struct PoolBags {
   template <class Chunk>
   SLOTWISE_HD void Store(Chunk chunk, std::uint32_t bag, const Parts<Chunk>& sum) const {
     if (places != nullptr && places[bag] == places[bag + 1]) return;
-    float* pooled = out + static_cast<std::size_t>(places == nullptr ? bag : places[bag]) * table.dim;
+    T* pooled = out + static_cast<std::size_t>(places == nullptr ? bag : places[bag]) * table.dim;
     for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(pooled, p, sum[p]);
   }
 };

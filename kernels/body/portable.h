@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "slotwise/data_type.h"
+
 #ifdef __CUDACC__
 #define SLOTWISE_HD __host__ __device__
 #else
@@ -49,6 +51,51 @@ SLOTWISE_HD inline void Pack(const float* floats, Float4& part) {
   part = {floats[0], floats[1], floats[2], floats[3]};
 }
 
+// Numbers of 16 bits, which only lie in memory: they are loaded as floats, and rounded as they are stored.
+struct Float16 {
+  std::uint16_t bits;
+  SLOTWISE_HD static constexpr Float16 Of(float value) { return {ToFloat16(value)}; }
+  SLOTWISE_HD constexpr float Wide() const { return FromFloat16(bits); }
+};
+struct BFloat16 {
+  std::uint16_t bits;
+  SLOTWISE_HD static constexpr BFloat16 Of(float value) { return {ToBFloat16(value)}; }
+  SLOTWISE_HD constexpr float Wide() const { return FromBFloat16(bits); }
+};
+
+// As many of them as a part has floats, loaded and stored at once.
+template <class Part, class Half>
+struct alignas(kFloatsOf<Part> * sizeof(Half)) HalvesOf {
+  Half halves[kFloatsOf<Part>];
+};
+
+// A part in memory, at its first number.
+template <class Part>
+SLOTWISE_HD Part LoadPart(const float* from) {
+  return *reinterpret_cast<const Part*>(from);
+}
+template <class Part, class Half>
+SLOTWISE_HD Part LoadPart(const Half* from) {
+  const auto narrow = *reinterpret_cast<const HalvesOf<Part, Half>*>(from);
+  float floats[kFloatsOf<Part>];
+  for (std::uint32_t k = 0; k < kFloatsOf<Part>; ++k) floats[k] = narrow.halves[k].Wide();
+  Part part;
+  Pack(floats, part);
+  return part;
+}
+template <class Part>
+SLOTWISE_HD void StorePart(float* to, Part part) {
+  *reinterpret_cast<Part*>(to) = part;
+}
+template <class Part, class Half>
+SLOTWISE_HD void StorePart(Half* to, Part part) {
+  float floats[kFloatsOf<Part>];
+  Unpack(part, floats);
+  HalvesOf<Part, Half> narrow;
+  for (std::uint32_t k = 0; k < kFloatsOf<Part>; ++k) narrow.halves[k] = Half::Of(floats[k]);
+  *reinterpret_cast<HalvesOf<Part, Half>*>(to) = narrow;
+}
+
 // One lane, 16 floats at a time. Sync() waits for the tile's other lanes, and makes what they wrote visible; From(lane, x)
 // is that lane's x, and all lanes call it together.
 struct SerialTile {
@@ -75,7 +122,8 @@ inline void PrefetchBytes(const void* data, std::size_t bytes) {
 }
 
 // This lane's parts of a chunk. If it is not kWhole, the row ends before the chunk does: what is beyond loads as 0 and is
-// not stored. REQUIRES: Tile::Part is float, or rows are aligned to it and of a whole number of parts.
+// not stored. Elements in memory are float, Float16 or BFloat16. REQUIRES: Tile::Part is float, or rows are aligned to
+// what it takes in memory, and of a whole number of parts.
 template <class Tile, bool kWhole>
 struct TileChunk {
   using Part = typename Tile::Part;
@@ -84,11 +132,13 @@ struct TileChunk {
   std::uint32_t first;
   std::uint32_t dim;
 
-  SLOTWISE_HD Part Load(const float* row, std::uint32_t part) const {
-    return Has(part) ? *reinterpret_cast<const Part*>(row + Element(part)) : Part{};
+  template <class T>
+  SLOTWISE_HD Part Load(const T* row, std::uint32_t part) const {
+    return Has(part) ? LoadPart<Part>(row + Element(part)) : Part{};
   }
-  SLOTWISE_HD void Store(float* row, std::uint32_t part, Part value) const {
-    if (Has(part)) *reinterpret_cast<Part*>(row + Element(part)) = value;
+  template <class T>
+  SLOTWISE_HD void Store(T* row, std::uint32_t part, Part value) const {
+    if (Has(part)) StorePart(row + Element(part), value);
   }
 
   // visit(element, its value) for this lane's elements, in order.

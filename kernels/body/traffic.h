@@ -64,7 +64,7 @@ struct BagCopies {
   std::uint32_t ranks;
   std::uint32_t dim;
 
-  // visit(its place among the floats that travel) for each copy of the bag, in rank order.
+  // visit(its place among the numbers that travel) for each copy of the bag, in rank order.
   template <class Visit>
   SLOTWISE_HD void ForEach(std::uint32_t bag, Visit visit) const {
     for (std::uint32_t r = 0; r < ranks; ++r) {
@@ -74,10 +74,12 @@ struct BagCopies {
   }
 };
 
-// A tile a bag of this rank: the sum, in rank order, of the partial sums that came; zeros if there were none.
+// A tile a bag of this rank: the sum, in rank order, of the partial sums that came; zeros if there were none. They came
+// as T, and are added as floats.
+template <class T>
 struct AddPartialSums {
   BagCopies copies;
-  const float* received;
+  const T* received;
   float* sums;  // [bags][dim]
 
   template <class Tile>

@@ -36,16 +36,16 @@ class Exchange {
   // one behind the other. `bytes` are the blocks' sizes, multiples of 4, the same on every rank.
   virtual void AllGatherBlocks(std::span<const std::size_t> bytes, void* blocks) = 0;
 
-  // `partial` holds one block a rank, in rank order; `sizes` are their elements, the same on every rank.
-  // mine[i] = Σ over ranks of their partial block for this rank: in rank order, but see ExchangeOptions. `mine` does not
-  // overlap `partial`.
-  virtual void ReduceScatter(std::span<const std::size_t> sizes, const float* partial, float* mine) = 0;
+  // `partial` holds one block a rank, in rank order; `sizes` are their elements, the same on every rank, as is its type.
+  // mine[i] = Σ over ranks of their partial block for this rank, added in float32, from +0 in rank order; but see
+  // ExchangeOptions. `mine` does not overlap `partial`.
+  virtual void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) = 0;
 
   // `send` holds one block a rank, in rank order; the block for rank r goes to rank r. `received` becomes the blocks
   // that came, in rank order, this rank's own one too. Sizes are elements: this rank's to_sizes[r] is rank r's
-  // from_sizes[this rank]. The arrays do not overlap.
-  virtual void AllToAll(std::span<const std::size_t> to_sizes, const float* send,
-                        std::span<const std::size_t> from_sizes, float* received) = 0;
+  // from_sizes[this rank]. The arrays do not overlap, and are of one type, the same on every rank.
+  virtual void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
+                        std::span<const std::size_t> from_sizes, Numbers received) = 0;
 
  protected:
   explicit Exchange(Lane& lane) : lane_(lane) {}
@@ -56,8 +56,8 @@ class Exchange {
 
 // Equal on every rank.
 struct ExchangeOptions {
-  // ReduceScatter adds in rank order always. Else NCCL may choose another, if blocks are equal and more than two are
-  // added.
+  // ReduceScatter adds in rank order always. Else NCCL may choose another for float32, if blocks are equal and more than
+  // two are added.
   bool deterministic = false;
 };
 

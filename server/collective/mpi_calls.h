@@ -22,7 +22,7 @@
 
 namespace slotwise {
 
-// Counts are ints in MPI; the engine's round limit keeps them far below this.
+// Counts are ints in MPI; limits.max_round_mib keeps one rank's below this, and those of all ranks together, in words.
 inline int MpiCount(std::size_t count) {
   if (count > INT_MAX)
     throw std::runtime_error("a collective of " + std::to_string(count) + " elements a rank");
@@ -44,14 +44,15 @@ struct MpiLayout {
   std::vector<int> displacements;
 };
 
-// Returns when the request has ended: polled first without pause, then giving way to other threads, then with short
+// Returns when the requests have ended: polled first without pause, then giving way to other threads, then with short
 // sleeps.
-inline void Await(MPI_Request request) {
+inline void Await(std::span<MPI_Request> requests) {
   constexpr int kSpins = 200;
   constexpr int kYields = 2000;
   for (int polls = 0;; ++polls) {
     int ended = 0;
-    SLOTWISE_MPI_TRY(MPI_Test(&request, &ended, MPI_STATUS_IGNORE));
+    SLOTWISE_MPI_TRY(
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &ended, MPI_STATUSES_IGNORE));
     if (ended != 0) return;
     if (polls >= kSpins + kYields) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -60,6 +61,8 @@ inline void Await(MPI_Request request) {
     }
   }
 }
+
+inline void Await(MPI_Request request) { Await(std::span(&request, 1)); }
 
 // A communicator of its owner's own, so that its messages meet no others.
 class Communicator {

@@ -1,8 +1,8 @@
 // Exchange over MPI, which sees host memory: a device that has its own sends through pinned scratch of the host's.
 #include <mpi.h>
 
-#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <vector>
 
@@ -15,6 +15,31 @@ namespace {
 
 std::size_t Sum(std::span<const std::size_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+}
+
+// sum[i] = Σ over blocks, in their order from +0, of their element i.
+template <class T, class Widen>
+void AddBlocks(const T* blocks, std::size_t count, std::size_t size, Widen wide, float* sum) {
+  for (std::size_t i = 0; i < size; ++i) sum[i] = 0.0F + wide(blocks[i]);
+  for (std::size_t b = 1; b < count; ++b) {
+    const T* block = blocks + b * size;
+    for (std::size_t i = 0; i < size; ++i) sum[i] += wide(block[i]);
+  }
+}
+
+void AddBlocks(ConstNumbers blocks, std::size_t count, std::size_t size, float* sum) {
+  const auto* const halves = static_cast<const std::uint16_t*>(blocks.data);
+  switch (blocks.type) {
+    case DataType::kFloat32:
+      return AddBlocks(
+          static_cast<const float*>(blocks.data), count, size, [](float value) { return value; }, sum);
+    case DataType::kFloat16:
+      return AddBlocks(
+          halves, count, size, [](std::uint16_t half) { return FromFloat16(half); }, sum);
+    case DataType::kBFloat16:
+      return AddBlocks(
+          halves, count, size, [](std::uint16_t half) { return FromBFloat16(half); }, sum);
+  }
 }
 
 class MpiExchange final : public Exchange {
@@ -51,26 +76,22 @@ class MpiExchange final : public Exchange {
 
   // Every rank receives all partial sums of its own block and adds them in rank order. As much travels as in MPI's
   // reduce-scatter, and the sum does not depend on an order that MPI chooses.
-  void ReduceScatter(std::span<const std::size_t> sizes, const float* partial, float* mine) override {
+  void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) override {
     const std::size_t size = sizes[me_];
     const std::vector<std::size_t> from_sizes(sizes.size(), size);
-    const float* const received = Swap("ReduceScatter", sizes, partial, from_sizes,
-                                       received_.Reserve(size * sizes.size() * sizeof(float)));
+    const std::byte* const received = Swap("ReduceScatter", sizes, partial, from_sizes,
+                                           received_.Reserve(size * sizes.size() * BytesOf(partial.type)));
     if (size == 0) return;
     float* const sum = OnHost(mine_, mine, size);
-    std::copy_n(received, size, sum);
-    for (std::size_t r = 1; r < sizes.size(); ++r) {
-      const float* block = received + r * size;
-      for (std::size_t i = 0; i < size; ++i) sum[i] += block[i];
-    }
+    AddBlocks({received, partial.type}, sizes.size(), size, sum);
     lane().Copy(mine, sum, size * sizeof(float));
   }
 
-  void AllToAll(std::span<const std::size_t> to_sizes, const float* send,
-                std::span<const std::size_t> from_sizes, float* received) override {
-    const std::size_t all = Sum(from_sizes);
-    std::byte* const host = OnHost(received_, reinterpret_cast<std::byte*>(received), all * sizeof(float));
-    lane().Copy(received, Swap("AllToAll", to_sizes, send, from_sizes, host), all * sizeof(float));
+  void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
+                std::span<const std::size_t> from_sizes, Numbers received) override {
+    const std::size_t all = Sum(from_sizes) * BytesOf(received.type);
+    std::byte* const host = OnHost(received_, static_cast<std::byte*>(received.data), all);
+    lane().Copy(received.data, Swap("AllToAll", to_sizes, send, from_sizes, host), all);
   }
 
  private:
@@ -87,31 +108,54 @@ class MpiExchange final : public Exchange {
   }
 
   // All ranks' blocks for this one, in host memory.
-  const float* Swap(const char* name, std::span<const std::size_t> to_sizes, const float* send,
-                    std::span<const std::size_t> from_sizes, std::byte* received) {
-    const std::size_t all = Sum(to_sizes);
-    const float* host = send;
+  const std::byte* Swap(const char* name, std::span<const std::size_t> to_sizes, ConstNumbers send,
+                        std::span<const std::size_t> from_sizes, std::byte* received) {
+    const std::size_t all = Sum(to_sizes) * BytesOf(send.type);
+    const void* host = send.data;
     if (!device_.SharesHostMemory()) {
-      float* const scratch = sent_.Reserve(all);
-      Fetch(scratch, send, all * sizeof(float));
+      std::byte* const scratch = sent_.Reserve(all);
+      Fetch(scratch, send.data, all);
       host = scratch;
     }
-    const MpiLayout out(to_sizes);
-    const MpiLayout in(from_sizes);
-    const Watchdog::Scope scope(watchdog_, name, all * sizeof(float));
-    MPI_Request request = MPI_REQUEST_NULL;
-    SLOTWISE_MPI_TRY(MPI_Ialltoallv(host, out.counts.data(), out.displacements.data(), MPI_FLOAT, received,
-                                    in.counts.data(), in.displacements.data(), MPI_FLOAT, data_.get(),
-                                    &request));
-    Await(request);
-    return reinterpret_cast<const float*>(received);
+    const Watchdog::Scope scope(watchdog_, name, all);
+    SwapBlocks(to_sizes, {host, send.type}, from_sizes, received);
+    return received;
   }
+
+  // From pair to pair: MPI_Ialltoallv counts in ints where a block begins, and one rank may own all of a large round.
+  void SwapBlocks(std::span<const std::size_t> to_sizes, ConstNumbers send,
+                  std::span<const std::size_t> from_sizes, std::byte* received) {
+    const MPI_Datatype type = send.type == DataType::kFloat32 ? MPI_FLOAT : MPI_UINT16_T;
+    const std::size_t width = BytesOf(send.type);
+    const auto* block = static_cast<const std::byte*>(send.data);
+    requests_.clear();
+    for (std::size_t r = 0; r < to_sizes.size(); ++r) {
+      const auto rank = static_cast<int>(r);
+      if (r == me_) {
+        std::copy_n(block, to_sizes[r] * width, received);
+      } else {
+        if (from_sizes[r] > 0) {
+          SLOTWISE_MPI_TRY(
+              MPI_Irecv(received, MpiCount(from_sizes[r]), type, rank, 0, data_.get(), &NewRequest()));
+        }
+        if (to_sizes[r] > 0) {
+          SLOTWISE_MPI_TRY(
+              MPI_Isend(block, MpiCount(to_sizes[r]), type, rank, 0, data_.get(), &NewRequest()));
+        }
+      }
+      block += to_sizes[r] * width;
+      received += from_sizes[r] * width;
+    }
+    Await(requests_);
+  }
+  MPI_Request& NewRequest() { return requests_.emplace_back(MPI_REQUEST_NULL); }
 
   Device& device_;
   Watchdog& watchdog_;
   const std::size_t me_;
   Communicator data_;
-  HostScratch<float> sent_;
+  std::vector<MPI_Request> requests_;
+  HostScratch<std::byte> sent_;
   HostScratch<std::byte> received_;
   HostScratch<float> mine_;
 };

@@ -106,35 +106,43 @@ class NcclExchange final : public Exchange {
     });
   }
 
-  void ReduceScatter(std::span<const std::size_t> sizes, const float* partial, float* mine) override {
+  void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) override {
     const std::size_t size = sizes[me_];
-    if (AllEqual(sizes) && !deterministic_) {
+    if (partial.type == DataType::kFloat32 && AllEqual(sizes) && !deterministic_) {
       Run("ReduceScatter", Sum(sizes) * sizeof(float), [&] {
-        SLOTWISE_NCCL_TRY(nccl_.ReduceScatter(partial, mine, size, ncclFloat32, ncclSum, comm_, stream_));
+        SLOTWISE_NCCL_TRY(
+            nccl_.ReduceScatter(partial.data, mine, size, ncclFloat32, ncclSum, comm_, stream_));
       });
       return;
     }
-    // Received blocks lie `size` apart, this rank's own one is added from where it is.
-    float* const received = received_.Reserve(ranks_ * size);
-    const float* const own = partial + Sum(sizes.first(me_));
-    Run("ReduceScatter", Sum(sizes) * sizeof(float), [&] {
-      const float* block = partial;
-      for (std::size_t r = 0; r < ranks_; block += sizes[r++]) {
+    // Received blocks lie `size` apart, this rank's own one is added from where it is. NCCL would add halves as halves,
+    // and round every sum.
+    const std::size_t element = BytesOf(partial.type);
+    const auto* const blocks = static_cast<const std::byte*>(partial.data);
+    std::byte* const received = received_.Reserve(ranks_ * size * element);
+    const std::byte* const own = blocks + Sum(sizes.first(me_)) * element;
+    Run("ReduceScatter", Sum(sizes) * element, [&] {
+      const std::byte* block = blocks;
+      for (std::size_t r = 0; r < ranks_; block += sizes[r++] * element) {
         if (r == me_) continue;
-        Send(block, sizes[r] * sizeof(float), r);
-        Receive(received + r * size, size * sizeof(float), r);
+        Send(block, sizes[r] * element, r);
+        Receive(received + r * size * element, size * element, r);
       }
     });
-    SumInRankOrder({stream_, received, own, static_cast<int>(me_), static_cast<int>(ranks_), size, mine});
+    SumInRankOrder(
+        {stream_, partial.type, received, own, static_cast<int>(me_), static_cast<int>(ranks_), size, mine});
   }
 
-  void AllToAll(std::span<const std::size_t> to_sizes, const float* send,
-                std::span<const std::size_t> from_sizes, float* received) override {
-    Run("AllToAll", Sum(to_sizes) * sizeof(float), [&] {
-      for (std::size_t r = 0; r < ranks_; send += to_sizes[r], received += from_sizes[r], ++r) {
+  void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
+                std::span<const std::size_t> from_sizes, Numbers received) override {
+    const std::size_t element = BytesOf(send.type);
+    const auto* to = static_cast<const std::byte*>(send.data);
+    auto* from = static_cast<std::byte*>(received.data);
+    Run("AllToAll", Sum(to_sizes) * element, [&] {
+      for (std::size_t r = 0; r < ranks_; to += to_sizes[r] * element, from += from_sizes[r] * element, ++r) {
         // To itself as well: NCCL copies beside what the links carry.
-        Send(send, to_sizes[r] * sizeof(float), r);
-        Receive(received, from_sizes[r] * sizeof(float), r);
+        Send(to, to_sizes[r] * element, r);
+        Receive(from, from_sizes[r] * element, r);
       }
     });
   }
@@ -174,7 +182,7 @@ class NcclExchange final : public Exchange {
   const std::size_t ranks_;
   cudaStream_t stream_;
   ncclComm_t comm_ = nullptr;
-  DeviceArray<float> received_;
+  DeviceArray<std::byte> received_;
 };
 
 }  // namespace

@@ -7,20 +7,24 @@
 
 #include <cstddef>
 
+#include "slotwise/data_type.h"
+
 namespace slotwise {
 
 // All arrays are in device memory.
 struct RankSum {
   cudaStream_t stream;
-  const float* received;  // the other ranks' blocks, in their ranks' places, `size` apart
-  const float* own;       // this rank's block
+  DataType type;         // of the blocks
+  const void* received;  // the other ranks' blocks, in their ranks' places, `size` elements apart
+  const void* own;       // this rank's block
   int me;
   int ranks;
-  std::size_t size;
+  std::size_t size;  // elements
   float* out;
 };
 
-// out[i] = Σ over ranks, in rank order, of their blocks' element i. Enqueued on the stream. Throws std::runtime_error.
+// out[i] = Σ over ranks, in float32, from +0 in rank order, of their blocks' element i. Enqueued on the stream. Throws
+// std::runtime_error.
 void SumInRankOrder(const RankSum& sum);
 
 }  // namespace slotwise

@@ -1,5 +1,6 @@
 // The only rank: everything it would hear from others it already has.
 #include <algorithm>
+#include <vector>
 
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
@@ -28,12 +29,21 @@ class SoloExchange final : public Exchange {
 
   std::string Name() const override { return "copies"; }
   void AllGatherBlocks(std::span<const std::size_t> /*bytes*/, void* /*blocks*/) override {}
-  void ReduceScatter(std::span<const std::size_t> sizes, const float* partial, float* mine) override {
-    lane().Copy(mine, partial, sizes[0] * sizeof(float));
+  void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) override {
+    if (partial.type == DataType::kFloat32) return lane().Copy(mine, partial.data, sizes[0] * sizeof(float));
+    // By way of the host, because no server does this: its only rank has nothing to round.
+    std::vector<std::byte> narrow(sizes[0] * BytesOf(partial.type));
+    std::vector<float> wide(sizes[0]);
+    lane().Copy(narrow.data(), partial.data, narrow.size());
+    lane().Wait();
+    Widen(narrow.data(), partial.type, wide);
+    for (float& value : wide) value += 0.0F;
+    lane().Copy(mine, wide.data(), wide.size() * sizeof(float));
+    lane().Wait();
   }
-  void AllToAll(std::span<const std::size_t> to_sizes, const float* send,
-                std::span<const std::size_t> /*from_sizes*/, float* received) override {
-    lane().Copy(received, send, to_sizes[0] * sizeof(float));
+  void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
+                std::span<const std::size_t> /*from_sizes*/, Numbers received) override {
+    lane().Copy(received.data, send.data, to_sizes[0] * BytesOf(send.type));
   }
 };
 

@@ -35,25 +35,36 @@ bool CanTravelAlone(const TravellingBags& bags) {
          ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
 }
 
-Way FasterWay(const TravellingBags& bags, const TravelCosts& costs) {
+Way FasterWay(const TravellingBags& bags, const TravelCosts& costs, DataType partials) {
   if (!CanTravelAlone(bags)) return Way::kAllBags;
-  const double all = costs.reduce_scatter + costs.all_gather;
+  // Partial sums there, a part of the bytes of gradients back.
+  const double part = static_cast<double>(BytesOf(partials)) / sizeof(float);
+  const double all = part * costs.reduce_scatter + costs.all_gather;
   const double owned =
-      2 * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, bags.bags_of.size());
+      (part + 1) * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, bags.bags_of.size());
   return owned < all ? Way::kOwnedBags : Way::kAllBags;
 }
 
-BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange, std::optional<Way> way)
-    : device_(device), collective_(collective), exchange_(exchange), given_way_(way) {}
+BagTravel::BagTravel(Device& device, Collective& collective, Exchange& exchange, DataType partials,
+                     std::optional<Way> way)
+    : device_(device),
+      collective_(collective),
+      exchange_(exchange),
+      partials_(collective.size() == 1 ? DataType::kFloat32 : partials),
+      given_way_(way) {}
 
 Way BagTravel::Choose(const TravellingBags& bags) const {
   if (given_way_ && CanTravelAlone(bags)) return *given_way_;
-  return FasterWay(bags, costs_);
+  return FasterWay(bags, costs_, partials_);
+}
+
+Numbers BagTravel::Reserve(DeviceArray<float>& array, std::size_t count) const {
+  return {array.Reserve((count * BytesOf(partials_) + sizeof(float) - 1) / sizeof(float)), partials_};
 }
 
 void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled) {
   Lane& lane = exchange_.lane();
-  float* const sent = arrays.sent.Reserve(bags.bags() * bags.dim);
+  const Numbers sent = Reserve(arrays.sent, bags.bags() * bags.dim);
   if (way == Way::kAllBags) {
     shard.Pool(sent);
     lane.After(device_.Work());
@@ -62,7 +73,7 @@ void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, TravelAr
   shard.PlanTraffic(bags.bags_of);
   shard.PoolToSend(sent);
   const BagTraffic& traffic = shard.Traffic();  // found out while bags are pooled
-  float* const received = arrays.received.Reserve(Sum(traffic.received) * bags.dim);
+  const Numbers received = Reserve(arrays.received, Sum(traffic.received) * bags.dim);
   lane.After(device_.Work());
   exchange_.AllToAll(Times(traffic.owned, bags.dim), sent, Times(traffic.received, bags.dim), received);
   shard.AddReceived(lane, received, pooled);
@@ -110,7 +121,8 @@ void BagTravel::Measure() {
     collective_.AllReduceSum({&fastest, 1});
     return static_cast<double>(fastest) * 1e-9 / static_cast<double>(ranks * bytes);
   };
-  costs_.reduce_scatter = cost([&] { exchange_.ReduceScatter(sizes, from, to); });
+  const std::vector<std::size_t> partial_sizes(ranks, block * sizeof(float) / BytesOf(partials_));
+  costs_.reduce_scatter = cost([&] { exchange_.ReduceScatter(partial_sizes, {from, partials_}, to); });
   costs_.all_gather = cost([&] { exchange_.AllGatherBlocks(Times(sizes, sizeof(float)), to); });
   costs_.all_to_all = cost([&] { exchange_.AllToAll(sizes, from, sizes, to); });
   costs_.copy = cost([&] { device_.Work().Copy(to, from, block * ranks * sizeof(float)); });

@@ -5,6 +5,8 @@
 // an all-to-all; what comes is added in rank order. That moves less when bags have few keys for the number of ranks, and
 // passes once more over memory. Which is faster is reckoned from what the ranks measured as they started, and agreed on.
 // Both ways give the same numbers; where the exchange is deterministic, the same bytes.
+// Partial sums may travel as 16-bit numbers: each rank's is rounded once, as it is pooled, and what comes is added in
+// float32 in rank order, so both ways give the same bytes then. Gradients travel as they are.
 // Thread-safety: one thread at a time. Calls are collective but for Choose. Throws std::bad_alloc, std::runtime_error.
 // Calls take their places in the order of the device's work and of the exchange's lane, and need not wait for either.
 #ifndef SLOTWISE_SERVER_ENGINE_BAG_TRAVEL_H_
@@ -35,7 +37,7 @@ struct TravellingBags {
 
 // Seconds a byte of an array that holds every bag, on average over the ranks.
 struct TravelCosts {
-  double reduce_scatter = 0;
+  double reduce_scatter = 0;  // of partial sums, in the type that they travel in
   double all_gather = 0;
   double all_to_all = 0;
   double copy = 0;  // read and written on the device
@@ -47,8 +49,9 @@ double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks);
 // Whether owned bags can travel alone: limits of Shard::PlanTraffic.
 bool CanTravelAlone(const TravellingBags& bags);
 
-// The way that costs less; all bags if others cannot travel alone, or nothing is known of costs.
-Way FasterWay(const TravellingBags& bags, const TravelCosts& costs);
+// The way that costs less, there as `partials` and back as float32; all bags if others cannot travel alone, or nothing is
+// known of costs.
+Way FasterWay(const TravellingBags& bags, const TravelCosts& costs, DataType partials = DataType::kFloat32);
 
 // Where bags lie before and after they travel. What a call of BagTravel left there must be done before the next use.
 struct TravelArrays {
@@ -58,12 +61,16 @@ struct TravelArrays {
 
 class BagTravel {
  public:
-  // With `way` bags travel so, if they can; else by what is measured.
-  BagTravel(Device& device, Collective& collective, Exchange& exchange, std::optional<Way> way = {});
+  // `partials`: what partial sums travel as, equal on every rank. With one rank they do not, and are not rounded. With
+  // `way` bags travel so, if they can; else by what is measured.
+  BagTravel(Device& device, Collective& collective, Exchange& exchange,
+            DataType partials = DataType::kFloat32, std::optional<Way> way = {});
 
   // Measures both ways, if there are several ranks. Before that, and with one rank, all bags travel.
   void Measure();
   const TravelCosts& costs() const { return costs_; }
+  // What partial sums travel as.
+  DataType partials() const { return partials_; }
 
   // The exchange's, by which pooled bags come.
   Lane& lane() const { return exchange_.lane(); }
@@ -82,9 +89,13 @@ class BagTravel {
               TravelArrays& arrays);
 
  private:
+  // Room for `count` partial sums in `array`.
+  Numbers Reserve(DeviceArray<float>& array, std::size_t count);
+
   Device& device_;
   Collective& collective_;
   Exchange& exchange_;
+  const DataType partials_;
   const std::optional<Way> given_way_;
   TravelCosts costs_;
 };

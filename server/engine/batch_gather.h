@@ -4,7 +4,7 @@
 // the others'. That goes on in a lane of its own and in the exchange's; the device's work waits for both. Keys, weights and
 // values are uploaded from where the requests have them. Parts arrive in rank order; a step's are put in part order afterwards, because gradients are summed in
 // that order. (Clients send contiguous runs of parts to ranks in order, so mostly they are.)
-// Thread-safety: one thread at a time. Every call is collective.
+// Thread-safety: one thread at a time. Calls are collective but for MyBagValues.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
 #define SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
 

@@ -30,7 +30,8 @@ class Engine::Impl {
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
         inbox_(options.max_inbox_bytes),
         arrays_(device, options.max_inbox_bytes),
-        operations_(device, collective, exchanges, options.way, arrays_, agenda_, tables_) {}
+        operations_(device, collective, exchanges, options.partials, options.way, arrays_, agenda_, tables_) {
+  }
 
   void Run() {
     device_.UseOnThisThread();

@@ -23,6 +23,7 @@
 #include "server/engine/array_pool.h"
 #include "server/engine/request.h"
 #include "server/engine/tables.h"
+#include "slotwise/data_type.h"
 
 namespace slotwise {
 
@@ -35,6 +36,8 @@ struct EngineOptions {
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
+  // What ranks' partial sums of bags are rounded to on their way to each other.
+  DataType partials = DataType::kFloat32;
   // How bags travel between ranks, where they can; by default in the way that is faster, by what ranks measure.
   std::optional<Way> way = {};
 };

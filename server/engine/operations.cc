@@ -8,14 +8,14 @@
 
 namespace slotwise {
 
-Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
+Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges, DataType partials,
                        std::optional<Way> way, ArrayPool& arrays, Agenda& agenda, Tables& tables)
     : device_(device),
       collective_(collective),
       arrays_(arrays),
       agenda_(agenda),
       tables_(tables),
-      travel_(device, collective, exchanges.bags(), way) {
+      travel_(device, collective, exchanges.bags(), partials, way) {
   // A device whose work is done when it was asked for has nothing to do beside it.
   const std::size_t stages = device.SharesHostMemory() ? 1 : 2;
   while (stages_.size() < stages) stages_.push_back(std::make_unique<Stage>(device, collective, exchanges));
@@ -31,6 +31,7 @@ void Operations::MeasureTravel() {
       "measured, in GB/s of all ranks' bags: reduce-scatter {:.3g}, all-gather {:.3g}, all-to-all {:.3g}, "
       "a copy {:.3g}",
       rate(costs.reduce_scatter), rate(costs.all_gather), rate(costs.all_to_all), rate(costs.copy));
+  spdlog::info("partial sums of bags travel as {}", ToString(travel_.partials()));
 }
 
 void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(ticket, std::move(request)); }

@@ -28,9 +28,9 @@ namespace slotwise {
 
 class Operations {
  public:
-  // Collective: measures how bags had better travel, and rank 0 logs it. With `way` they travel so, where they can.
-  Operations(Device& device, Collective& collective, const Exchanges& exchanges, std::optional<Way> way,
-             ArrayPool& arrays, Agenda& agenda, Tables& tables);
+  // Collective: measures how bags had better travel, and rank 0 logs it. `partials`, `way`: see BagTravel.
+  Operations(Device& device, Collective& collective, const Exchanges& exchanges, DataType partials,
+             std::optional<Way> way, ArrayPool& arrays, Agenda& agenda, Tables& tables);
 
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);

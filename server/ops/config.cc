@@ -44,6 +44,7 @@ void FillDefaults(v1::ServerConfig& config) {
   if (config.backend() == v1::BACKEND_UNSPECIFIED) config.set_backend(v1::BACKEND_AUTO);
   if (config.log_level().empty()) config.set_log_level("info");
   if (config.log_format() == v1::LOG_FORMAT_UNSPECIFIED) config.set_log_format(v1::LOG_FORMAT_TEXT);
+  if (config.partial_sums() == v1::DATA_TYPE_UNSPECIFIED) config.set_partial_sums(v1::DATA_TYPE_FLOAT32);
   v1::Limits& limits = *config.mutable_limits();
   if (limits.max_message_mib() == 0) limits.set_max_message_mib(64);
   if (limits.max_round_mib() == 0) limits.set_max_round_mib(512);
@@ -99,6 +100,7 @@ std::uint64_t Fingerprint(const Config& config) {
   *common.mutable_limits() = config.values.limits();
   *common.mutable_tables() = config.values.tables();
   common.set_deterministic(config.values.deterministic());
+  common.set_partial_sums(config.values.partial_sums());
 
   std::string bytes;
   {

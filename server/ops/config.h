@@ -31,7 +31,7 @@ Result<Config> ReadConfig(const std::string& path);
 Config DefaultConfig();
 
 // A number that is equal for configurations that may serve together: the same limits and tables, `deterministic` or
-// not. Where a rank listens, its threads and its log may differ from machine to machine.
+// not, the same `partial_sums`. Where a rank listens, its threads and its log may differ from machine to machine.
 std::uint64_t Fingerprint(const Config& config);
 
 }  // namespace slotwise

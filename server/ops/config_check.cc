@@ -34,7 +34,7 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
                              limits.max_message_mib(), 1, 2047);
   if (!status.ok()) return status;
   status = CheckRange(where.Limit(Limits::kMaxRoundMibFieldNumber), "limits.max_round_mib",
-                      limits.max_round_mib(), 1, 1 << 20);
+                      limits.max_round_mib(), 1, 4096);
   if (!status.ok()) return status;
   status = CheckRange(where.Limit(Limits::kMaxInboxMibFieldNumber), "limits.max_inbox_mib",
                       limits.max_inbox_mib(), 1, 1 << 24);
@@ -116,6 +116,11 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
   if (!v1::LogFormat_IsValid(config.log_format())) {
     return Refuse(where.Field(ServerConfig::kLogFormatFieldNumber), "log_format",
                   std::to_string(config.log_format()), "must be LOG_FORMAT_TEXT or LOG_FORMAT_JSON");
+  }
+  if (!v1::DataType_IsValid(config.partial_sums())) {
+    return Refuse(where.Field(ServerConfig::kPartialSumsFieldNumber), "partial_sums",
+                  std::to_string(config.partial_sums()),
+                  "must be DATA_TYPE_FLOAT32, DATA_TYPE_FLOAT16 or DATA_TYPE_BFLOAT16");
   }
   if (Status status = CheckLimits(config.limits(), where); !status.ok()) return status;
   return CheckTableNames(config, where);

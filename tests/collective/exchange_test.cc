@@ -20,6 +20,7 @@
 #include "tests/support/device_array.h"
 #include "tests/support/device_kinds.h"
 #include "tests/support/named_pipe.h"
+#include "tests/support/same_bytes.h"
 
 namespace slotwise::test {
 namespace {
@@ -54,6 +55,21 @@ const std::vector<Way> kWays{
 
 using Sizes = std::vector<std::size_t>;
 
+constexpr std::array kEveryType{DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16};
+
+// `value` as it arrives if it travels as `type`.
+float Rounded(float value, DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return value;
+    case DataType::kFloat16:
+      return FromFloat16(ToFloat16(value));
+    case DataType::kBFloat16:
+      return FromBFloat16(ToBFloat16(value));
+  }
+  return value;
+}
+
 class AnExchange : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
@@ -77,6 +93,19 @@ class AnExchange : public testing::TestWithParam<Way> {
   template <class T>
   DeviceArray<T> OnDevice(const std::vector<T>& values) {
     return DeviceArray<T>(*device_, std::span<const T>(values));
+  }
+
+  // Rounded to `type`, as bytes.
+  DeviceArray<std::byte> OnDevice(const std::vector<float>& values, DataType type) {
+    std::vector<std::byte> bytes(values.size() * BytesOf(type));
+    Narrow(values, type, bytes.data());
+    return OnDevice(bytes);
+  }
+  static std::vector<float> Download(DeviceArray<std::byte>& array, DataType type) {
+    const std::vector<std::byte> bytes = array.Download();
+    std::vector<float> values(bytes.size() / BytesOf(type));
+    Widen(bytes.data(), type, values);
+    return values;
   }
 
   // Blocks of sizes[r] words, of which element i is 1000 r + i.
@@ -117,7 +146,7 @@ class AnExchange : public testing::TestWithParam<Way> {
   }
 
   // Rank r sends rank s a block of size(r, s) elements.
-  void CheckAllToAll(const std::function<std::size_t(std::size_t, std::size_t)>& size) {
+  void CheckAllToAll(DataType type, const std::function<std::size_t(std::size_t, std::size_t)>& size) {
     const auto value = [](std::size_t from, std::size_t to, std::size_t i) {
       return static_cast<float>(10'000 * from + 100 * to + i);
     };
@@ -127,12 +156,36 @@ class AnExchange : public testing::TestWithParam<Way> {
     std::vector<float> expected;
     for (std::size_t r = 0; r < ranks(); ++r) {
       for (std::size_t i = 0; i < to_sizes[r]; ++i) sent.push_back(value(me(), r, i));
-      for (std::size_t i = 0; i < from_sizes[r]; ++i) expected.push_back(value(r, me(), i));
+      for (std::size_t i = 0; i < from_sizes[r]; ++i) {
+        expected.push_back(Rounded(value(r, me(), i), type));
+      }
     }
-    auto from = OnDevice(sent);
-    auto to = OnDevice(std::vector<float>(expected.size(), -1.0F));
-    exchange_->AllToAll(to_sizes, from.data(), from_sizes, to.data());
-    EXPECT_EQ(to.Download(), expected);
+    auto from = OnDevice(sent, type);
+    auto to = OnDevice(std::vector<float>(expected.size(), -1.0F), type);
+    exchange_->AllToAll(to_sizes, {from.data(), type}, from_sizes, {to.data(), type});
+    EXPECT_EQ(Download(to, type), expected) << ToString(type);
+  }
+
+  // The same of 16 bits, which are added in rank order by every exchange. 2048 + 3.25 + 3.25 ... is another number as a
+  // half, so this sees that sums are floats; and a sum of zeros below it is +0.
+  void CheckReduceScatterOf(DataType type, const Sizes& sizes) {
+    const auto value = [](std::size_t rank, std::size_t i) {
+      if (i % 11 == 5) return -1e-40F;
+      return rank == 0 ? 2048.0F + static_cast<float>(i % 7)
+                       : 3.25F + 0.75F * static_cast<float>(rank * i % 5);
+    };
+    std::vector<float> partial(Sum(sizes, ranks()));
+    for (std::size_t i = 0; i < partial.size(); ++i) partial[i] = value(me(), i);
+    auto from = OnDevice(partial, type);
+    auto to = OnDevice(std::vector<float>(sizes[me()], -1.0F));
+    exchange_->ReduceScatter(sizes, {from.data(), type}, to.data());
+    const std::size_t first = Sum(sizes, me());
+    std::vector<float> expected(sizes[me()], 0.0F);
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += Rounded(value(r, first + i), type);
+    }
+    EXPECT_TRUE(SameBytes(to.Download(), expected)) << ToString(type);
+    from.Download();  // looks past its ends
   }
 
   std::unique_ptr<Collective> collective_ = MakeMpiCollective();
@@ -172,9 +225,22 @@ TEST_P(AnExchange, AddsBlocksOfAnySizeEmptyOnesToo) {
   CheckReduceScatter(SizesOf([](std::size_t r) { return 4 * (1000 + r); }));
 }
 
+TEST_P(AnExchange, AddsBlocksOf16BitNumbersInRankOrderAsFloats) {
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    for (const std::size_t size : {1, 3, 4, 5, 8, 1001, 64'000})
+      CheckReduceScatterOf(type, Sizes(ranks(), size));
+    CheckReduceScatterOf(type, SizesOf([](std::size_t r) { return 3 * r + 2; }));
+    CheckReduceScatterOf(type, SizesOf([](std::size_t r) { return 4000 * (r % 2); }));
+    CheckReduceScatterOf(type, SizesOf([](std::size_t r) { return 4 * (1000 + r); }));
+    CheckReduceScatterOf(type, Sizes(ranks(), 0));
+  }
+}
+
 // Rank r sends rank s a block of r + 2 s elements, none where r = s = 0 or s = 1.
 TEST_P(AnExchange, BringsEachRankTheBlocksThatAreForIt) {
-  CheckAllToAll([](std::size_t from, std::size_t to) { return to == 1 ? 0 : from + 2 * to; });
+  for (const DataType type : kEveryType) {
+    CheckAllToAll(type, [](std::size_t from, std::size_t to) { return to == 1 ? 0 : from + 2 * to; });
+  }
 }
 
 // What one call leaves the next one takes, from host memory and back, with one wait at the end.
@@ -285,7 +351,8 @@ TEST_P(ALateRank, IsReportedByThoseThatAddItsBlocks) {
 
 TEST_P(ALateRank, IsReportedByThoseThatItSendsBlocksTo) {
   const std::size_t bytes = ranks() * kBlock * sizeof(float);
-  CheckReported("AllToAll", bytes, [&] { CheckAllToAll([](std::size_t, std::size_t) { return kBlock; }); });
+  CheckReported("AllToAll", bytes,
+                [&] { CheckAllToAll(DataType::kFloat32, [](std::size_t, std::size_t) { return kBlock; }); });
 }
 
 class ChoosingAnExchange : public testing::Test {

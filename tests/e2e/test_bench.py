@@ -74,6 +74,19 @@ def test_embedding_knows_every_optimizer(tmp_path: Path, optimizer: str) -> None
     assert report["options"]["optimizer"] == optimizer
 
 
+@pytest.mark.parametrize("partials", ["fp16", "bf16"])
+@pytest.mark.parametrize("travel", ["all", "owned"])
+def test_embedding_lets_partial_sums_travel_as_halves(tmp_path: Path, partials: str, travel: str) -> None:
+    odd = "embedding --rows 3000 --dim 21 --slots 3 --hot 4 --batch 50 --no-peers".split()
+    halves = report_of(tmp_path, *odd, "--partials", partials, "--travel", travel, ranks=2)
+    assert halves["options"]["partials"] == partials
+    name = {"fp16": "float16", "bf16": "bfloat16"}[partials]
+    assert any(f"Partial sums travel as {name}." in note for note in halves["notes"])
+    floats = report_of(tmp_path, *odd, "--travel", travel, ranks=2)
+    lookup = [report["results"][0]["floor"]["bytes"] for report in (floats, halves)]
+    assert lookup[0] > lookup[1]
+
+
 def test_embedding_runs_beside_pytorch_or_says_that_it_is_not_there(tmp_path: Path) -> None:
     report = report_of(tmp_path, *EMBEDDING)
     peers = {peer["name"] for result in report["results"] for peer in result["peers"]}
@@ -102,7 +115,14 @@ def test_table_keeps_to_the_load_it_is_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["nonsense"], ["embedding", "--optimizer", "magic"], ["table", "--load", "0.9"]]
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["embedding", "--optimizer", "magic"],
+        ["embedding", "--partials", "fp8"],
+        ["table", "--load", "0.9"],
+    ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str]) -> None:
     assert run_bench(*arguments).returncode != 0

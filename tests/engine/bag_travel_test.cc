@@ -56,6 +56,21 @@ TEST(TheFasterWay, DependsOnWhatWasMeasured) {
   EXPECT_EQ(FasterWay(bags, {}), Way::kAllBags) << "nothing was measured";
 }
 
+// What travels there counts by its bytes, half of those that travel back.
+TEST(TheFasterWay, CountsThePartialSumsBytes) {
+  const TravellingBags bags = Travelling(4, 1000, 2);  // a rank owns keys of 7 in 16
+  const TravelCosts there{.reduce_scatter = 4e-10, .all_gather = 1e-10, .all_to_all = 4e-10, .copy = 1e-10};
+  EXPECT_EQ(FasterWay(bags, there), Way::kOwnedBags);  // 4.375 and 5
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    EXPECT_EQ(FasterWay(bags, there, type), Way::kAllBags);  // 3.28 and 3
+  }
+  const TravelCosts back{.reduce_scatter = 1e-10, .all_gather = 2e-10, .all_to_all = 3e-10, .copy = 0.5e-10};
+  EXPECT_EQ(FasterWay(bags, back), Way::kAllBags);  // 3.06 and 3
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    EXPECT_EQ(FasterWay(bags, back, type), Way::kOwnedBags);  // 2.3 and 2.5
+  }
+}
+
 TEST(TheFasterWay, IsThatOfAllBagsIfTheOthersCannotBePlanned) {
   EXPECT_EQ(FasterWay(Travelling(65, 1000, 1), kEvenCosts), Way::kAllBags);
   constexpr std::size_t kTooMany = (std::size_t{1} << 32) / 8;
@@ -124,7 +139,15 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
     device_ = GetParam().make(collective_->local_rank());
     if (!device_) GTEST_SKIP() << "this machine has no GPU";
     exchange_ = std::move(*MakeExchange(*device_, device_->Work(), *collective_, {.deterministic = true}));
-    travel_ = std::make_unique<BagTravel>(*device_, *collective_, *exchange_);
+    TravelAs(DataType::kFloat32);
+  }
+
+  // Partial sums travel as `type` from now on. Halves are added in rank order even where floats are not.
+  void TravelAs(DataType type) {
+    exchange_ = std::move(*MakeExchange(*device_, device_->Work(), *collective_,
+                                        {.deterministic = type == DataType::kFloat32}));
+    travel_ = std::make_unique<BagTravel>(*device_, *collective_, *exchange_, type);
+    partials_ = ranks() == 1 ? DataType::kFloat32 : type;
   }
 
   std::size_t me() const { return static_cast<std::size_t>(Value(collective_->rank())); }
@@ -132,7 +155,9 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
 
   ShardPlace MyPlace() const { return {collective_->rank(), collective_->size(), owners_}; }
   Oracle OracleOf(const TableOptions& options) const {
-    return Oracle(options, std::vector<int>(owners_.begin(), owners_.end()));
+    Oracle oracle(options, std::vector<int>(owners_.begin(), owners_.end()));
+    oracle.RoundPartialSums(partials_);
+    return oracle;
   }
 
   // Shares of `bags` bags, as uneven as it comes; every third of several ranks has none.
@@ -199,8 +224,11 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<BagTravel> travel_;
+  DataType partials_ = DataType::kFloat32;
   const BucketMap owners_ = EvenBucketMap(collective_->size());
 };
+
+constexpr std::array kEveryType{DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16};
 
 INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, ABagTravel, testing::Values(kCpu, kApart, kCuda),
                          [](const auto& test) { return std::string(test.param.name); });
@@ -217,18 +245,45 @@ TEST_P(ABagTravel, PoolsTheSameBytesBothWays) {
   const std::uint64_t seed = Seed(3);
   SCOPED_TRACE(SeedNote(seed));
   Random random(seed);
-  for (const Combiner combiner : kEveryCombiner) {
-    const TableOptions options = MakeOptions(12, combiner);
-    Slice slice(*device_, options, MyPlace());
-    Oracle oracle = OracleOf(options);
-    for (int turn = 0; turn < 12; ++turn) {
-      // The first finds nothing; keys that have no row yet count as zeros.
-      const LookupMode mode = turn % 3 == 0 ? LookupMode::kEval : LookupMode::kTrain;
-      const Batch batch = SomeBatch(random, turn % 2 == 1);
-      const Counts shares = RandomShares(random, batch.bags());
-      CheckLookup(slice, options, oracle, batch, shares, mode);
+  for (const DataType type : kEveryType) {
+    TravelAs(type);
+    for (const Combiner combiner : kEveryCombiner) {
+      SCOPED_TRACE(std::string(ToString(type)) + ", " + std::string(ToString(combiner)));
+      const TableOptions options = MakeOptions(12, combiner);
+      Slice slice(*device_, options, MyPlace());
+      Oracle oracle = OracleOf(options);
+      for (int turn = 0; turn < 12; ++turn) {
+        // The first finds nothing; keys that have no row yet count as zeros.
+        const LookupMode mode = turn % 3 == 0 ? LookupMode::kEval : LookupMode::kTrain;
+        const Batch batch = SomeBatch(random, turn % 2 == 1);
+        const Counts shares = RandomShares(random, batch.bags());
+        CheckLookup(slice, options, oracle, batch, shares, mode);
+      }
     }
   }
+}
+
+// Bags of an odd number of bytes, so that blocks begin anywhere.
+TEST_P(ABagTravel, PoolsHalvesOfRowsOfAnyLength) {
+  Random random(7);
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    TravelAs(type);
+    for (const std::uint32_t dim : {1, 3, 6, 17, 100}) {
+      SCOPED_TRACE(std::string(ToString(type)) + ", dim " + std::to_string(dim));
+      const TableOptions options = MakeOptions(dim, Combiner::kMean);
+      Slice slice(*device_, options, MyPlace());
+      Oracle oracle = OracleOf(options);
+      for (int turn = 0; turn < 3; ++turn) {
+        const Batch batch = SomeBatch(random, turn == 2);
+        CheckLookup(slice, options, oracle, batch, RandomShares(random, batch.bags()), LookupMode::kTrain);
+      }
+    }
+  }
+}
+
+TEST_P(ABagTravel, RoundsNothingIfThereIsOneRank) {
+  TravelAs(DataType::kBFloat16);
+  EXPECT_EQ(travel_->partials(), ranks() == 1 ? DataType::kFloat32 : DataType::kBFloat16);
 }
 
 TEST_P(ABagTravel, PoolsWhatOneRankOwnsAlone) {
@@ -249,6 +304,19 @@ TEST_P(ABagTravel, PoolsWhatOneRankOwnsAlone) {
       batch.AddBag(keys);
     }
     CheckLookup(slice, options, oracle, batch, Counts(ranks(), 4), LookupMode::kTrain);
+  }
+}
+
+TEST_P(ABagTravel, MayHaveNothingToBringOfAnyType) {
+  for (const DataType type : kEveryType) {
+    TravelAs(type);
+    const TableOptions options = MakeOptions(7, Combiner::kMean);
+    Slice slice(*device_, options, MyPlace());
+    Oracle oracle = OracleOf(options);
+    Counts all_at_the_last(ranks(), 0);
+    CheckLookup(slice, options, oracle, Batch(), all_at_the_last, LookupMode::kTrain);
+    all_at_the_last.back() = 3;
+    CheckLookup(slice, options, oracle, Batch({{}, {}, {}}), all_at_the_last, LookupMode::kTrain);
   }
 }
 
@@ -288,6 +356,25 @@ TEST_P(ABagTravel, UpdatesToTheSameBytesAsWithEveryGradientOnEveryRank) {
   }
 }
 
+// Between lookups whose sums do not.
+TEST_P(ABagTravel, BringsGradientsAsFloatsWhateverPartialSumsTravelAs) {
+  Random random(8);
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    TravelAs(type);
+    const TableOptions options = MakeOptions(12, Combiner::kSqrtn, OptimizerKind::kAdam);
+    Slice by_travel(*device_, options, MyPlace());
+    Slice by_all(*device_, options, MyPlace());
+    Oracle oracle = OracleOf(options);
+    for (int step = 0; step < 4; ++step) {
+      const Batch batch = SomeBatch(random, false);
+      const Counts shares = RandomShares(random, batch.bags());
+      const auto gradients = RandomGradients(random, std::size_t{batch.bags()} * options.dim);
+      CheckPush(by_travel, by_all, options, oracle, batch, shares, gradients);
+      CheckLookup(by_travel, options, oracle, batch, shares, LookupMode::kEval);
+    }
+  }
+}
+
 // A hot key: rows whose sums are trees of blocks, of gradients that came from every rank.
 TEST_P(ABagTravel, SumsARowsManyGradientsInTheOrderOfTheBatch) {
   const TableOptions options = MakeOptions(4, Combiner::kSqrtn);
@@ -304,15 +391,18 @@ TEST_P(ABagTravel, SumsARowsManyGradientsInTheOrderOfTheBatch) {
 }
 
 TEST_P(ABagTravel, MeasuresTheSameOnEveryRank) {
-  EXPECT_EQ(travel_->Choose(Travelling(ranks(), 100, 1)), Way::kAllBags) << "nothing is measured yet";
-  travel_->Measure();
-  const TravelCosts& costs = travel_->costs();
-  const std::array<double, 4> mine{costs.reduce_scatter, costs.all_gather, costs.all_to_all, costs.copy};
-  std::vector<std::array<double, 4>> all(ranks());
-  collective_->AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
-  EXPECT_EQ(std::ranges::count(all, mine), static_cast<std::ptrdiff_t>(ranks()));
-  for (const double cost : mine) {
-    EXPECT_TRUE(ranks() == 1 ? cost == 0 : cost > 0 && std::isfinite(cost)) << cost;
+  for (const DataType type : kEveryType) {
+    TravelAs(type);
+    EXPECT_EQ(travel_->Choose(Travelling(ranks(), 100, 1)), Way::kAllBags) << "nothing is measured yet";
+    travel_->Measure();
+    const TravelCosts& costs = travel_->costs();
+    const std::array<double, 4> mine{costs.reduce_scatter, costs.all_gather, costs.all_to_all, costs.copy};
+    std::vector<std::array<double, 4>> all(ranks());
+    collective_->AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    EXPECT_EQ(std::ranges::count(all, mine), static_cast<std::ptrdiff_t>(ranks()));
+    for (const double cost : mine) {
+      EXPECT_TRUE(ranks() == 1 ? cost == 0 : cost > 0 && std::isfinite(cost)) << cost;
+    }
   }
 }
 

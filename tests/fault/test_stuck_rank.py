@@ -15,7 +15,7 @@ from slotwise_cluster import STOP_TIMEOUT, Cluster, wait_until
 
 LIMIT = 2.0
 CONFIG = f"limits {{ collective_timeout_ms: {int(1000 * LIMIT)} }}"
-OPERATIONS = "AllGather|AllGatherBlocks|AllReduceSum|ReduceScatter"
+OPERATIONS = "AllGather|AllGatherBlocks|AllReduceSum|AllToAll|ReduceScatter|Wake"
 REPORT = re.compile(rf"({OPERATIONS}) of \d+ bytes has not ended after (\S+) s: this rank ends")
 
 

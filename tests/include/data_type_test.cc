@@ -54,6 +54,7 @@ TEST_P(DataTypeTest, WidensEveryNumberExactlyAndNarrowsItBack) {
     if (std::isnan(meaning)) {
       ASSERT_TRUE(std::isnan(wide)) << bits;
       ASSERT_TRUE(std::isnan(format.from(format.to(wide)))) << bits;
+      ASSERT_EQ(std::signbit(format.from(format.to(wide))), (half & 0x8000) != 0) << bits;
       continue;
     }
     ASSERT_EQ(wide, meaning) << bits;
@@ -94,6 +95,28 @@ TEST_P(DataTypeTest, KeepsZerosSignsAndInfinities) {
   }
 }
 
+// Floats of every exponent and both signs, and a prime apart, against the definition by way of double: a double holds
+// every float times and over every power of two that is in play, and rounds a quotient to a whole number, ties to even.
+TEST_P(DataTypeTest, RoundsAnyNumberAsTheDefinitionDoes) {
+  const Format& format = GetParam();
+  const int precision = 16 - format.exponent_bits;  // digits of a normal number, the first one too
+  const int largest_exponent = (1 << (format.exponent_bits - 1)) - 1;
+  constexpr std::uint64_t kStride = 1021;
+  for (std::uint64_t bits = 0; bits <= 0xFFFF'FFFFU; bits += kStride) {
+    const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+    if (!std::isfinite(value)) continue;
+    const auto exact = static_cast<double>(value);
+    const int exponent = std::max(exact == 0 ? 0 : std::ilogb(exact), 1 - largest_exponent);
+    const double unit = std::ldexp(1.0, exponent - (precision - 1));
+    double rounded = std::nearbyint(exact / unit) * unit;
+    if (std::abs(rounded) >= std::ldexp(1.0, largest_exponent + 1)) {
+      rounded = std::copysign(std::numeric_limits<double>::infinity(), rounded);
+    }
+    ASSERT_EQ(Meaning(format.to(value), format.exponent_bits), rounded) << value;
+    ASSERT_EQ(std::signbit(format.from(format.to(value))), std::signbit(value)) << value;
+  }
+}
+
 TEST_P(DataTypeTest, ConvertsArraysAsItConvertsNumbers) {
   const Format& format = GetParam();
   const std::uint64_t seed = test::Seed(77);
@@ -114,6 +137,18 @@ TEST_P(DataTypeTest, ConvertsArraysAsItConvertsNumbers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Halves, DataTypeTest, ::testing::ValuesIn(kFormats), Name);
+
+// What device code may call is what a compiler can compute.
+TEST(DataType, IsConvertedAtCompileTimeToo) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  static_assert(ToFloat16(1.0F) == 0x3C00 && FromFloat16(0x3C00) == 1.0F);
+  static_assert(ToFloat16(-65519.9F) == 0xFBFF && ToFloat16(65520.0F) == 0x7C00);
+  static_assert(ToFloat16(0x1p-24F) == 1 && FromFloat16(1) == 0x1p-24F && ToFloat16(0x1p-25F) == 0);
+  static_assert(ToFloat16(std::numeric_limits<float>::quiet_NaN()) == 0x7E00);
+  static_assert(ToBFloat16(1.0F) == 0x3F80 && FromBFloat16(0x3F80) == 1.0F);
+  static_assert(ToBFloat16(std::numeric_limits<float>::max()) == 0x7F80 && FromBFloat16(0x7F80) == kInfinity);
+  static_assert(ToBFloat16(std::numeric_limits<float>::quiet_NaN()) == 0x7FC0);
+}
 
 TEST(DataType, Float32TravelsAsItIs) {
   const std::vector<float> values{1.5F, -0.0F, std::numeric_limits<float>::denorm_min()};

@@ -214,6 +214,27 @@ inline constexpr std::uint32_t kFloatsOfPart = kFloatsOf<typename Tile::Part>;
 template <class Vector>
 inline constexpr std::uint32_t kFloatsOfPart<VectorTile<Vector>> = 1;  // it leaves the rest to floats
 
+// Stores a row by parts as halves, and loads it.
+template <class Half, class Tile>
+void ExpectRoundedOnce(auto tile_of_lane, const std::vector<float>& row) {
+  const auto dim = static_cast<std::uint32_t>(row.size());
+  std::vector<std::uint64_t> memory((row.size() + 3) / 4);  // aligned as a device's
+  auto* const halves = reinterpret_cast<Half*>(memory.data());
+  std::vector<float> narrow(dim);
+  std::vector<float> expected(dim);
+  for (std::uint32_t j = 0; j < dim; ++j) expected[j] = Half::Of(row[j]).Wide();
+  const auto for_each_part = [&](auto visit) {
+    for (std::uint32_t lane = 0; lane < Tile::kLanes; ++lane) {
+      ForEachChunk(tile_of_lane(lane), dim, [&](auto chunk) {
+        for (std::uint32_t p = 0; p < chunk.kParts; ++p) visit(chunk, p);
+      });
+    }
+  };
+  for_each_part([&](auto chunk, std::uint32_t p) { chunk.Store(halves, p, chunk.Load(row.data(), p)); });
+  for_each_part([&](auto chunk, std::uint32_t p) { chunk.Store(narrow.data(), p, chunk.Load(halves, p)); });
+  EXPECT_EQ(narrow, expected) << Tile::kLanes << " lanes, dim " << dim;
+}
+
 // Visits elements, and copies by parts. Rows are exactly as long as they are, for the address sanitizer to see.
 template <class Tile>
 void ExpectEachElementOnce(auto tile_of_lane) {
@@ -221,7 +242,7 @@ void ExpectEachElementOnce(auto tile_of_lane) {
        {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 100, 127, 128, 129, 4096}) {
     if (dim % kFloatsOfPart<Tile> != 0) continue;
     std::vector<float> row(dim);
-    std::iota(row.begin(), row.end(), 1.0F);
+    std::iota(row.begin(), row.end(), 4000.25F);  // most are no halves
     std::vector<float> copy(dim);
     std::vector<int> visits(dim, 0);
     for (std::uint32_t lane = 0; lane < Tile::kLanes; ++lane) {
@@ -239,6 +260,8 @@ void ExpectEachElementOnce(auto tile_of_lane) {
     }
     EXPECT_EQ(visits, std::vector<int>(dim, 1)) << Tile::kLanes << " lanes, dim " << dim;
     EXPECT_EQ(copy, row) << Tile::kLanes << " lanes, dim " << dim;
+    ExpectRoundedOnce<Float16, Tile>(tile_of_lane, row);
+    ExpectRoundedOnce<BFloat16, Tile>(tile_of_lane, row);
   }
 }
 

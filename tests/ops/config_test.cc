@@ -33,6 +33,7 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.limits().step_timeout_ms(), 60'000u);
     EXPECT_EQ(values.limits().collective_timeout_ms(), 60'000u);
     EXPECT_FALSE(values.deterministic());
+    EXPECT_EQ(values.partial_sums(), v1::DATA_TYPE_FLOAT32);
     EXPECT_EQ(values.tables_size(), 0);
   }
 }
@@ -71,7 +72,7 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
   EXPECT_EQ(ErrorOf("\nlimits {\n    max_message_mib: 9999\n}"),
             "server.pbtxt:3:5: limits.max_message_mib is 9999: must be 1 to 2047");
   EXPECT_EQ(ErrorOf("limits { max_round_mib: 4000000000 }"),
-            "server.pbtxt:1:10: limits.max_round_mib is 4000000000: must be 1 to 1048576");
+            "server.pbtxt:1:10: limits.max_round_mib is 4000000000: must be 1 to 4096");
   EXPECT_EQ(ErrorOf("limits { step_timeout_ms: 86400001 }"),
             "server.pbtxt:1:10: limits.step_timeout_ms is 86400001: must be 1 to 86400000");
   EXPECT_EQ(ErrorOf("limits { collective_timeout_ms: 999 }"),
@@ -86,6 +87,9 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
   EXPECT_EQ(ErrorOf("log_level: \"loud\""),
             "server.pbtxt:1:1: log_level is \"loud\": must be trace, debug, info, warning or error");
   EXPECT_EQ(ErrorOf("log_format: 9").find("server.pbtxt:1:1: log_format is 9"), 0u);
+  EXPECT_EQ(ErrorOf("partial_sums: 9"),
+            "server.pbtxt:1:1: partial_sums is 9: must be DATA_TYPE_FLOAT32, DATA_TYPE_FLOAT16 or "
+            "DATA_TYPE_BFLOAT16");
   EXPECT_EQ(ErrorOf("backend: 9").find("server.pbtxt:1:1: backend is 9"), 0u);
   EXPECT_EQ(ErrorOf("listen: \"7070\""),
             "server.pbtxt:1:1: listen: \"7070\" is not host:port with a port of 0 to 65535");
@@ -123,6 +127,9 @@ TEST(Config, FingerprintsAreEqualIfWhatRanksMustShareIs) {
   EXPECT_NE(plain, fingerprint("tables { name: \"a\" dim: 5 }"));
   EXPECT_NE(plain, fingerprint("limits { max_round_mib: 511 } tables { dim: 4 name: \"a\" }"));
   EXPECT_NE(plain, fingerprint("deterministic: true tables { name: \"a\" dim: 4 }"));
+  EXPECT_EQ(plain, fingerprint("partial_sums: DATA_TYPE_FLOAT32 tables { name: \"a\" dim: 4 }"));
+  EXPECT_NE(plain, fingerprint("partial_sums: DATA_TYPE_FLOAT16 tables { name: \"a\" dim: 4 }"));
+  EXPECT_NE(plain, fingerprint("partial_sums: DATA_TYPE_BFLOAT16 tables { name: \"a\" dim: 4 }"));
   EXPECT_NE(plain, fingerprint(""));
 }
 

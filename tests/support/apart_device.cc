@@ -65,7 +65,7 @@ class ApartShard final : public Shard {
   }
   std::uint64_t ExactNewRows() override { return Now().ExactNewRows(); }
   void Insert() override { Now().Insert(); }
-  void Pool(float* partial) override {
+  void Pool(Numbers partial) override {
     Later([=, this] { shard_->Pool(partial); });
   }
   void DivideBags(Lane& lane, std::span<const std::uint32_t> offsets, const float* weights,
@@ -78,11 +78,11 @@ class ApartShard final : public Shard {
   }
   void PlanTraffic(std::span<const std::size_t> bags_of) override { Now().PlanTraffic(bags_of); }
   const BagTraffic& Traffic() override { return Now().Traffic(); }
-  void PoolToSend(float* partial) override {
+  void PoolToSend(Numbers partial) override {
     Later([=, this] { shard_->PoolToSend(partial); });
   }
   // At once: the shard would later take the next batch's plan.
-  void AddReceived(Lane& lane, const float* received, float* sums) override {
+  void AddReceived(Lane& lane, ConstNumbers received, float* sums) override {
     lane.Wait();
     shard_->AddReceived(cpu_work_, received, sums);
   }

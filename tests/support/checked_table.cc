@@ -71,21 +71,24 @@ CheckedTable::CheckedTable(Cluster& cluster, const TableOptions& options, int ra
     : CheckedTable(
           cluster.device(), options,
           cluster.MakeShards(options, RanksOn(cluster, ranks), Folded(owners, RanksOn(cluster, ranks))),
-          Folded(owners, RanksOn(cluster, ranks))) {}
+          Folded(owners, RanksOn(cluster, ranks)), DataType::kFloat32) {}
 
 CheckedTable::CheckedTable(Device& device, const TableOptions& options, int ranks)
     : CheckedTable(device, options, ranks, EvenBucketMap(ranks)) {}
 
-CheckedTable::CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners)
-    : CheckedTable(device, options,
-                   std::make_unique<MultiShard>(std::vector<Device*>{&device}, options, ranks, owners),
-                   owners) {}
+CheckedTable::CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners,
+                           DataType partials)
+    : CheckedTable(
+          device, options,
+          std::make_unique<MultiShard>(std::vector<Device*>{&device}, options, ranks, owners, partials),
+          owners, ranks == 1 ? DataType::kFloat32 : partials) {}
 
 CheckedTable::CheckedTable(Device& device, const TableOptions& options, std::unique_ptr<TableShards> shards,
-                           const BucketMap& owners)
+                           const BucketMap& owners, DataType partials)
     : options_(options),
       shards_(std::move(shards)),
       oracle_(options, std::vector<int>(owners.begin(), owners.end())) {
+  oracle_.RoundPartialSums(partials);
   if (options.initializer.kind == InitializerKind::kNormal) {
     TableOptions untouched = options;
     untouched.combiner = Combiner::kSum;

@@ -46,7 +46,9 @@ class CheckedTable {
   CheckedTable(Cluster& cluster, const TableOptions& options, int ranks, const BucketMap& owners);
   // All shards in this process, on one device: for tests that look into a shard.
   explicit CheckedTable(Device& device, const TableOptions& options, int ranks = 1);
-  CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners);
+  // `partials`: what partial sums travel as between several ranks.
+  CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners,
+               DataType partials = DataType::kFloat32);
 
   using Place = std::source_location;
 
@@ -73,7 +75,7 @@ class CheckedTable {
 
  private:
   CheckedTable(Device& device, const TableOptions& options, std::unique_ptr<TableShards> shards,
-               const BucketMap& owners);
+               const BucketMap& owners, DataType partials);
 
   // Lets the oracle know the first values of a normal table's keys, from an untouched table beside this one.
   void TellFirstValues(const Batch& batch);

@@ -13,6 +13,19 @@ namespace {
 
 std::size_t Sum(std::span<const std::size_t> counts) { return std::reduce(counts.begin(), counts.end()); }
 
+// Not-a-number, as either type of 16 bits too: an element that nobody writes will show.
+template <class T>
+constexpr T kUnwritten = std::numeric_limits<float>::quiet_NaN();
+template <>
+constexpr std::uint16_t kUnwritten<std::uint16_t> = 0x7FFF;
+
+template <class T>
+std::vector<float> Widened(const std::vector<T>& values, DataType type) {
+  std::vector<float> wide(values.size());
+  Widen(reinterpret_cast<const std::byte*>(values.data()), type, wide);
+  return wide;
+}
+
 }  // namespace
 
 std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options) {
@@ -30,8 +43,8 @@ std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options) {
 }
 
 MultiShard::MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks,
-                       const BucketMap& owners)
-    : options_(options), devices_(std::move(devices)) {
+                       const BucketMap& owners, DataType partials)
+    : options_(options), partials_(partials), devices_(std::move(devices)) {
   for (int rank = 0; rank < ranks; ++rank) {
     auto made = device(rank).MakeShard(options, {Rank{rank}, ranks, owners});
     if (!made.ok()) {
@@ -50,27 +63,29 @@ Result<std::vector<float>> MultiShard::Lookup(const Batch& batch, LookupMode mod
   if (!status.ok()) {
     return status;
   }
-  const std::vector<float> sums = SumsOverRanks(batch);
-  EXPECT_TRUE(SameBytes(SumsOfBagsThatTravel(batch), sums, options_.dim))
-      << "all bags and those that travel differ";
+  const bool wide = partials_ == DataType::kFloat32;
+  const std::vector<float> sums = wide ? SumsBothWays<float>(batch) : SumsBothWays<std::uint16_t>(batch);
   ExpectInputsUnchanged(batch);
   return DividedBagSlices(batch, sums);
 }
 
+template <class T>
+std::vector<float> MultiShard::SumsBothWays(const Batch& batch) {
+  std::vector<float> sums = SumsOverRanks<T>(batch);
+  EXPECT_TRUE(SameBytes(SumsOfBagsThatTravel<T>(batch), sums, options_.dim))
+      << "all bags and those that travel differ";
+  return sums;
+}
+
 // By Pool of every rank: all bags, added in rank order.
+template <class T>
 std::vector<float> MultiShard::SumsOverRanks(const Batch& batch) {
-  std::vector<float> sum;
+  const std::size_t size = std::size_t{batch.bags()} * options_.dim;
+  std::vector<float> sum(size, 0.0F);
   for (int rank = 0; rank < ranks(); ++rank) {
-    // Not-a-number everywhere: an element that Pool does not write will show.
-    const std::vector<float> unwritten(std::size_t{batch.bags()} * options_.dim,
-                                       std::numeric_limits<float>::quiet_NaN());
-    DeviceArray<float> out(device(rank), std::span<const float>(unwritten));
-    shards_[rank]->Pool(out.data());
-    const std::vector<float> partial = out.Download();
-    if (rank == 0) {
-      sum = partial;
-      continue;
-    }
+    DeviceArray<T> out(device(rank), std::vector<T>(size, kUnwritten<T>));
+    shards_[rank]->Pool({out.data(), partials_});
+    const std::vector<float> partial = Widened(out.Download(), partials_);
     for (std::size_t i = 0; i < sum.size(); ++i) {
       sum[i] += partial[i];
     }
@@ -79,22 +94,24 @@ std::vector<float> MultiShard::SumsOverRanks(const Batch& batch) {
 }
 
 // By what ranks send each other when only bags travel of which they own keys.
+template <class T>
 std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
-  const float unwritten = std::numeric_limits<float>::quiet_NaN();
   PlanTraffic(batch);
-  std::vector<std::vector<float>> sent;
+  std::vector<std::vector<T>> sent;
   for (int rank = 0; rank < ranks(); ++rank) {
     const std::size_t owned = Sum(shards_[rank]->Traffic().owned);
-    DeviceArray<float> out(device(rank), std::vector<float>(owned * options_.dim, unwritten));
-    shards_[rank]->PoolToSend(out.data());
+    DeviceArray<T> out(device(rank), std::vector<T>(owned * options_.dim, kUnwritten<T>));
+    shards_[rank]->PoolToSend({out.data(), partials_});
     sent.push_back(out.Download());
   }
   std::vector<float> sums;
   for (int rank = 0; rank < ranks(); ++rank) {
-    const std::vector<float> arrived = Arrived(sent, rank, &BagTraffic::owned, &BagTraffic::received);
-    DeviceArray<float> received(device(rank), std::span<const float>(arrived));
-    DeviceArray<float> mine(device(rank), std::vector<float>(BagsOf(batch)[rank] * options_.dim, unwritten));
-    shards_[rank]->AddReceived(device(rank).Work(), received.data(), mine.data());
+    const std::vector<T> arrived = Arrived(sent, rank, &BagTraffic::owned, &BagTraffic::received);
+    DeviceArray<T> received(device(rank), std::span<const T>(arrived));
+    DeviceArray<float> mine(device(rank),
+                            std::vector<float>(BagsOf(batch)[rank] * options_.dim, kUnwritten<float>));
+    shards_[rank]->AddReceived(device(rank).Work(), {received.data(), partials_}, mine.data());
+    EXPECT_EQ(received.Download(), arrived) << "AddReceived wrote into what it was given";
     const std::vector<float> added = mine.Download();
     sums.insert(sums.end(), added.begin(), added.end());
   }
@@ -116,9 +133,9 @@ std::vector<std::size_t> MultiShard::BagsOf(const Batch& batch) const {
 }
 
 // What arrives at `rank` of rows that all sent: as many as it expects from each.
-std::vector<float> MultiShard::Arrived(const std::vector<std::vector<float>>& sent, int rank, Way out,
-                                       Way in) {
-  std::vector<float> arrived;
+template <class T>
+std::vector<T> MultiShard::Arrived(const std::vector<std::vector<T>>& sent, int rank, Way out, Way in) {
+  std::vector<T> arrived;
   for (int from = 0; from < ranks(); ++from) {
     const std::vector<std::size_t>& counts = shards_[from]->Traffic().*out;
     EXPECT_EQ(counts[rank], (shards_[rank]->Traffic().*in)[from]);

@@ -2,7 +2,7 @@
 //
 // Every shard sees the whole batch; the table's bound is agreed over all of them; partial sums are added in rank order;
 // each rank divides the samples it received, and no others. Every lookup is made by all bags' partial sums and by those
-// that ranks own keys of; pushes take turns.
+// that ranks own keys of; pushes take turns. Partial sums travel in the type that they are told to.
 // It checks on the way what shard.h promises of a healthy shard: counts of new rows that hold, inputs left alone, no
 // write outside the output, every output written.
 // Thread-safety: one thread at a time. The devices outlive it.
@@ -20,7 +20,8 @@ namespace slotwise::test {
 class MultiShard final : public TableShards {
  public:
   // `owners` has a rank for each bucket, all below `ranks`. Shard r lives on devices[r mod devices.size()].
-  MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks, const BucketMap& owners);
+  MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks, const BucketMap& owners,
+             DataType partials = DataType::kFloat32);
 
   Result<std::vector<float>> Lookup(const Batch& batch, LookupMode mode) override;
   Status Push(const Batch& batch, const std::vector<float>& gradients) override;
@@ -40,17 +41,25 @@ class MultiShard final : public TableShards {
 
   Status Prepare(const Batch& batch, bool insert);
   Status AgreeAndInsert();
+  // T: what a partial sum is in memory.
+  template <class T>
   std::vector<float> SumsOverRanks(const Batch& batch);
+  template <class T>
   std::vector<float> SumsOfBagsThatTravel(const Batch& batch);
+  // A checked lookup's sums.
+  template <class T>
+  std::vector<float> SumsBothWays(const Batch& batch);
   void UpdateByGradientsThatTravel(const Batch& batch, const std::vector<float>& gradients,
                                    const StepScalars& scalars);
   void PlanTraffic(const Batch& batch);
   std::vector<std::size_t> BagsOf(const Batch& batch) const;
-  std::vector<float> Arrived(const std::vector<std::vector<float>>& sent, int rank, Way out, Way in);
+  template <class T>
+  std::vector<T> Arrived(const std::vector<std::vector<T>>& sent, int rank, Way out, Way in);
   std::vector<float> DividedBagSlices(const Batch& batch, std::vector<float> values);
   void ExpectInputsUnchanged(const Batch& batch);
 
   TableOptions options_;
+  DataType partials_;
   std::vector<Device*> devices_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<DeviceBatch>> batches_;  // a rank's copy of the batch in flight

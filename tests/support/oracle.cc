@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 namespace slotwise::test {
@@ -59,6 +60,23 @@ float OracleBlockedSum(std::vector<float> terms) {
     terms = sums;
   }
   return terms[0];
+}
+
+float OracleRounded(float value, DataType type) {
+  if (type == DataType::kFloat32 || !std::isfinite(value) || value == 0.0F) {
+    return value;
+  }
+  const int digits = type == DataType::kFloat16 ? 11 : 8;
+  const int smallest_exponent = type == DataType::kFloat16 ? -14 : -126;
+  const double largest = type == DataType::kFloat16 ? 65504.0 : 0x1.FEp127;
+  // A double holds all of this exactly, and rounds a quotient to a whole number with ties to even.
+  const auto exact = static_cast<double>(value);
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(exact), smallest_exponent) - (digits - 1));
+  const double rounded = std::copysign(std::nearbyint(exact / unit) * unit, exact);
+  if (std::fabs(rounded) > largest) {
+    return std::copysign(std::numeric_limits<float>::infinity(), value);
+  }
+  return static_cast<float>(rounded);
 }
 
 Oracle::Oracle(const TableOptions& options, std::vector<int> owner_of_bucket)
@@ -143,12 +161,11 @@ std::optional<std::vector<float>> Oracle::Lookup(const Batch& batch, LookupMode 
   std::vector<float> pooled(std::size_t{batch.bags()} * options_.dim);
   for (std::uint32_t b = 0; b < batch.bags(); ++b) {
     float* sum = &pooled[std::size_t{b} * options_.dim];
-    AddBagOfRank(batch, b, 0, sum);
-    for (int rank = 1; rank < ranks_; ++rank) {
+    for (int rank = 0; rank < ranks_; ++rank) {
       std::vector<float> partial(options_.dim, 0.0F);
       AddBagOfRank(batch, b, rank, partial.data());
       for (std::uint32_t j = 0; j < options_.dim; ++j) {
-        sum[j] += partial[j];
+        sum[j] += OracleRounded(partial[j], partials_);
       }
     }
     const float divisor = Divisor(batch, b);

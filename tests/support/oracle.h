@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "slotwise/data_type.h"
 #include "slotwise/table_options.h"
 #include "tests/support/batches.h"
 #include "tests/support/oracle_update.h"
@@ -34,6 +35,9 @@ float OracleFirstValue(const InitializerOptions& initializer, std::uint64_t key,
 // The sum of `terms`: blocks of 32 added in order, their sums again, until one is left. Nothing sums to 0.
 float OracleBlockedSum(std::vector<float> terms);
 
+// The nearest number that has `type`'s digits and exponents, ties to the even one; past the largest it is infinity.
+float OracleRounded(float value, DataType type);
+
 class Oracle {
  public:
   using Row = OracleRow;
@@ -44,6 +48,9 @@ class Oracle {
   // What `key`'s row holds when it comes into being. REQUIRED for every key of a table with a normal initializer: how
   // its quantile is rounded is the backends' own affair, on which they need only agree.
   void GiveFirstValues(std::uint64_t key, std::vector<float> values);
+
+  // From now on each rank's partial sum of a bag is rounded to `type` before they are added.
+  void RoundPartialSums(DataType type) { partials_ = type; }
 
   // The pooled bags, float[bags][dim]; nothing if TRAIN would take the table past max_rows.
   std::optional<std::vector<float>> Lookup(const Batch& batch, LookupMode mode);
@@ -72,6 +79,7 @@ class Oracle {
   TableOptions options_;
   std::vector<int> owner_of_bucket_;
   int ranks_ = 1;
+  DataType partials_ = DataType::kFloat32;
   std::map<std::uint64_t, Row> rows_;
   std::map<std::uint64_t, std::vector<float>> given_first_values_;
   std::uint64_t step_ = 0;

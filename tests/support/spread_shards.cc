@@ -66,6 +66,7 @@ SpreadShards::SpreadShards(Device& device, Collective& collective, Exchange& exc
       collective_(collective),
       exchange_(exchange),
       travel_(travel),
+      arrays_(device),
       options_(options),
       owners_(owners) {
   auto made = device.MakeShard(options, {collective.rank(), collective.size(), owners});
@@ -192,8 +193,8 @@ std::vector<float> SpreadShards::Pooled(const Batch& batch, Way way) {
   const std::size_t mine = bags_of_[me()];
   const std::vector<float> unwritten(mine * options_.dim, std::numeric_limits<float>::quiet_NaN());
   DeviceArray<float> pooled(device_, std::span(unwritten));
-  travel_.Pool(*shard_, Bags(batch), way, pooled.data());
-  shard_->DivideBags(batch_->offsets.span().subspan(SumBefore(bags_of_, me()), mine + 1),
+  travel_.Pool(*shard_, Bags(batch), way, arrays_, pooled.data());
+  shard_->DivideBags(device_.Work(), batch_->offsets.span().subspan(SumBefore(bags_of_, me()), mine + 1),
                      batch.weights.empty() ? nullptr : batch_->weights.data(), pooled.data());
   return pooled.Download();
 }
@@ -219,7 +220,7 @@ Status SpreadShards::Push(const Batch& batch, const std::vector<float>& gradient
   if (step_ % 2 == 0) {
     const std::vector<float> mine = BlockOf(gradients, elements, me());
     DeviceArray<float> on_device(device_, std::span(mine));
-    travel_.Update(*shard_, Bags(batch), on_device.data(), scalars);
+    travel_.Update(*shard_, Bags(batch), on_device.data(), scalars, arrays_);
     EXPECT_EQ(on_device.Download(), mine) << "Update wrote into the gradients it was given";
   } else {
     const std::vector<float> mine = OnlyBlockOf(gradients, elements, me());

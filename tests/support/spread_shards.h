@@ -72,6 +72,7 @@ class SpreadShards final : public TableShards {
   Collective& collective_;
   Exchange& exchange_;
   BagTravel& travel_;
+  TravelArrays arrays_;
   const TableOptions options_;
   const BucketMap owners_;
   std::unique_ptr<Shard> shard_;
