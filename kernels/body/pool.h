@@ -47,11 +47,11 @@ struct PoolBags {
  private:
   template <class Tile, class Weigh>
   SLOTWISE_HD void Pool(Tile tile, std::uint32_t first, std::uint32_t last, Weigh weigh) const {
-    ForEachChunk(tile, table.dim, [=, pool = *this](auto chunk) {
+    ForEachChunk(tile, table.dim, [=, *this](auto chunk) {
       if constexpr (Tile::kRowsInFlight == 1) {
-        for (std::uint32_t bag = first; bag < last; ++bag) pool.PoolBag(chunk, bag, weigh);
+        for (std::uint32_t bag = first; bag < last; ++bag) this->PoolBag(chunk, bag, weigh);
       } else {
-        pool.template PoolRun<Tile::kRowsInFlight>(chunk, first, last, weigh);
+        this->template PoolRun<Tile::kRowsInFlight>(chunk, first, last, weigh);
       }
     });
   }
@@ -81,18 +81,22 @@ struct PoolBags {
     for (std::uint32_t i = begin; i < end; i += kRows) {
       typename Chunk::Part loaded[kRows][Chunk::kParts];
       bool there[kRows];
+      SLOTWISE_UNROLL
       for (std::uint32_t r = 0; r < kRows; ++r) {
         there[r] = next[r] != kNoRow;
         if (!there[r]) continue;
         const float* row = table.Record(next[r]);
+        SLOTWISE_UNROLL
         for (std::uint32_t p = 0; p < Chunk::kParts; ++p) loaded[r][p] = chunk.Load(row, p);
       }
       RowsFrom<kRows>(i + kRows, end, next);
+      SLOTWISE_UNROLL
       for (std::uint32_t r = 0; r < kRows; ++r) {
         if (i + r == bag_end && i + r < end) {
           bag_end = FinishBagsBefore(chunk, i + r, bag, sum);
         }
         if (!there[r]) continue;
+        SLOTWISE_UNROLL
         for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(loaded[r][p], i + r);
       }
     }
@@ -102,6 +106,7 @@ struct PoolBags {
   // The rows of keys i, i + 1, ...; none at and behind `end`.
   template <std::uint32_t kRows>
   SLOTWISE_HD void RowsFrom(std::uint32_t i, std::uint32_t end, RowIndex (&next)[kRows]) const {
+    SLOTWISE_UNROLL
     for (std::uint32_t r = 0; r < kRows; ++r) next[r] = i + r < end ? rows[i + r] : kNoRow;
   }
 
@@ -119,12 +124,14 @@ struct PoolBags {
   template <class Chunk>
   SLOTWISE_HD void Finish(Chunk chunk, std::uint32_t bag, Parts<Chunk>& sum) const {
     Store(chunk, bag, sum);
+    SLOTWISE_UNROLL
     for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] = {};
   }
   template <class Chunk>
   SLOTWISE_HD void Store(Chunk chunk, std::uint32_t bag, const Parts<Chunk>& sum) const {
     if (places != nullptr && places[bag] == places[bag + 1]) return;
     T* pooled = out + static_cast<std::size_t>(places == nullptr ? bag : places[bag]) * table.dim;
+    SLOTWISE_UNROLL
     for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(pooled, p, sum[p]);
   }
 };

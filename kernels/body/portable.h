@@ -14,8 +14,11 @@
 
 #ifdef __CUDACC__
 #define SLOTWISE_HD __host__ __device__
+// Before a loop over an array that is to stay in registers: all its indices have to be known to nvcc.
+#define SLOTWISE_UNROLL _Pragma("unroll")
 #else
 #define SLOTWISE_HD
+#define SLOTWISE_UNROLL
 #endif
 
 namespace slotwise::body {
@@ -54,7 +57,18 @@ SLOTWISE_HD inline void Pack(const float* floats, Float4& part) {
 // Numbers of 16 bits, which only lie in memory: they are loaded as floats, and rounded as they are stored.
 struct Float16 {
   std::uint16_t bits;
-  SLOTWISE_HD static constexpr Float16 Of(float value) { return {ToFloat16(value)}; }
+  SLOTWISE_HD static Float16 Of(float value) {
+#ifdef __CUDA_ARCH__
+    // One instruction that gives the same bits, but for a NaN's.
+    std::uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    const bool is_number = value == value;
+    return {is_number ? bits
+                      : static_cast<std::uint16_t>((__float_as_uint(value) >> 16 & 0x8000U) | 0x7E00U)};
+#else
+    return {ToFloat16(value)};
+#endif
+  }
   SLOTWISE_HD constexpr float Wide() const { return FromFloat16(bits); }
 };
 struct BFloat16 {
@@ -78,6 +92,7 @@ template <class Part, class Half>
 SLOTWISE_HD Part LoadPart(const Half* from) {
   const auto narrow = *reinterpret_cast<const HalvesOf<Part, Half>*>(from);
   float floats[kFloatsOf<Part>];
+  SLOTWISE_UNROLL
   for (std::uint32_t k = 0; k < kFloatsOf<Part>; ++k) floats[k] = narrow.halves[k].Wide();
   Part part;
   Pack(floats, part);
@@ -92,6 +107,7 @@ SLOTWISE_HD void StorePart(Half* to, Part part) {
   float floats[kFloatsOf<Part>];
   Unpack(part, floats);
   HalvesOf<Part, Half> narrow;
+  SLOTWISE_UNROLL
   for (std::uint32_t k = 0; k < kFloatsOf<Part>; ++k) narrow.halves[k] = Half::Of(floats[k]);
   *reinterpret_cast<HalvesOf<Part, Half>*>(to) = narrow;
 }
