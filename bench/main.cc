@@ -16,7 +16,7 @@ namespace slotwise::bench {
 namespace {
 
 // Every subcommand, in the order of --help.
-constexpr std::array kSubcommands{&AddTable, &AddEmbedding, &AddRpc};
+constexpr std::array kSubcommands{&AddTable, &AddEmbedding, &AddRounds, &AddRpc};
 
 void RunOn(Collective& collective, const Subcommand& subcommand) {
   const Report report = subcommand.run(collective);

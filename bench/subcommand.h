@@ -23,6 +23,7 @@ struct Subcommand {
 // Each adds its subcommand and that one's options to `parent`.
 Subcommand AddTable(CLI::App& parent);
 Subcommand AddEmbedding(CLI::App& parent);
+Subcommand AddRounds(CLI::App& parent);
 Subcommand AddRpc(CLI::App& parent);
 
 }  // namespace slotwise::bench

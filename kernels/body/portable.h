@@ -14,10 +14,14 @@
 
 #ifdef __CUDACC__
 #define SLOTWISE_HD __host__ __device__
-// Before a loop over an array that is to stay in registers: all its indices have to be known to nvcc.
-#define SLOTWISE_UNROLL _Pragma("unroll")
 #else
 #define SLOTWISE_HD
+#endif
+
+// Before a loop over an array that is to stay in registers: on CUDA, all its indices have to be known to the compiler.
+#ifdef __CUDA_ARCH__
+#define SLOTWISE_UNROLL _Pragma("unroll")
+#else
 #define SLOTWISE_UNROLL
 #endif
 

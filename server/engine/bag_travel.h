@@ -90,7 +90,7 @@ class BagTravel {
 
  private:
   // Room for `count` partial sums in `array`.
-  Numbers Reserve(DeviceArray<float>& array, std::size_t count);
+  Numbers Reserve(DeviceArray<float>& array, std::size_t count) const;
 
   Device& device_;
   Collective& collective_;

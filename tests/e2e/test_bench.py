@@ -121,7 +121,7 @@ def test_table_keeps_to_the_load_it_is_given(tmp_path: Path) -> None:
         ["nonsense"],
         ["embedding", "--optimizer", "magic"],
         ["embedding", "--partials", "fp8"],
-        ["table", "--load", "0.9"],
+        ["table", "--load", "0.95"],
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str]) -> None:

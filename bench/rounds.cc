@@ -1,0 +1,265 @@
+// slotwise-bench rounds: lookups through the engine, from arrays in the host's memory to pooled rows in the host's memory,
+// as a server does them between decoding a request and encoding its reply.
+//
+// Every rank asks for its own samples of a batch, with one lookup in flight and with several. One in flight is the sum of
+// what a round does one after another; with several a GPU's rounds overlap.
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bench/subcommand.h"
+#include "bench/timing.h"
+#include "bench/workload.h"
+#include "server/engine/engine.h"
+
+namespace slotwise::bench {
+namespace {
+
+struct RoundsOptions : CommonOptions {
+  std::uint32_t rows = 1'000'000;
+  std::uint32_t dim = 64;
+  std::uint32_t slots = 26;
+  std::uint32_t hot = 4;
+  std::uint32_t batch = 16'384;
+  double alpha = 0;
+  std::uint32_t in_flight = 4;
+  std::uint32_t lookups = 16;
+
+  double keys() const { return static_cast<double>(batch) * slots * hot; }
+};
+
+constexpr float kValue = 0.25F;  // of every element: sums of it are exact
+
+TableOptions TableOf(const RoundsOptions& o) {
+  TableOptions table;
+  table.name = TableName("bench");
+  table.dim = o.dim;
+  table.slots = o.slots;
+  table.initializer = {kValue, kValue, 0};
+  table.initial_rows = o.rows;
+  return table;
+}
+
+// A rank's engine, on a thread of its own, and who asks it.
+class Asker {
+ public:
+  Asker(Engine& engine, const RoundsOptions& o, TableId table, std::span<const std::uint32_t> my_rows)
+      : engine_(engine), o_(o), table_(table), rows_(my_rows) {}
+
+  // Seconds until all of `lookups` were answered, `in_flight` at any time. Throws std::runtime_error if one was refused
+  // or is wrong.
+  double Run(LookupMode mode, std::uint32_t lookups, std::uint32_t in_flight) {
+    mode_ = mode;
+    to_send_ = lookups;
+    to_answer_ = lookups;
+    // Requests are made before the clock starts: reading them off the wire is another room's work.
+    requests_.clear();
+    for (std::uint32_t i = 0; i < lookups; ++i) requests_.push_back(Request());
+    const double seconds = SecondsOf([&] {
+      for (std::uint32_t i = 0; i < in_flight; ++i) Send();
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return to_answer_ == 0; });
+    });
+    Must(failure_.ok(), "lookup: " + failure_.message());
+    Must(right_, "wrong result: a bag is not the sum of its rows");
+    return seconds;
+  }
+
+ private:
+  LookupRequest Request() {
+    LookupRequest request{.table = table_, .mode = mode_, .batch = {}, .done = {}};
+    BatchPart& part = request.batch;
+    part.samples = static_cast<std::uint32_t>(rows_.size() / (std::size_t{o_.slots} * o_.hot));
+    part.keys = HostArray<Key>(rows_.size(), &engine_.arrays());
+    std::ranges::transform(rows_, part.keys.data(), [](std::uint32_t row) { return KeyOf(row); });
+    part.offsets = HostArray<std::uint32_t>(rows_.size() / o_.hot + 1);
+    for (std::size_t bag = 0; bag < part.offsets.size(); ++bag) {
+      part.offsets.data()[bag] = static_cast<std::uint32_t>(bag * o_.hot);
+    }
+    request.done = [this](const Result<PooledValues>& pooled) { Answered(pooled); };
+    return request;
+  }
+
+  void Send() {
+    LookupRequest request;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (to_send_ == 0) return;
+      request = std::move(requests_[--to_send_]);
+    }
+    engine_.Submit(std::move(request));
+  }
+
+  // Looks at the first and last element: at all of them while the clock runs would be most of the time.
+  void Answered(const Result<PooledValues>& pooled) {
+    Send();
+    const std::scoped_lock lock(mutex_);
+    if (!pooled.ok()) {
+      failure_ = pooled.status();
+    } else if (pooled->size > 0) {
+      const float expected = kValue * static_cast<float>(o_.hot);
+      right_ = right_ && pooled->values[0] == expected && pooled->values[pooled->size - 1] == expected;
+    }
+    if (--to_answer_ == 0) changed_.notify_all();
+  }
+
+  Engine& engine_;
+  const RoundsOptions& o_;
+  const TableId table_;
+  const std::span<const std::uint32_t> rows_;
+  LookupMode mode_ = LookupMode::kTrain;
+  std::vector<LookupRequest> requests_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint32_t to_send_ = 0;
+  std::uint32_t to_answer_ = 0;
+  Status failure_;
+  bool right_ = true;
+};
+
+TableId MakeTable(Engine& engine, const TableOptions& options) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Result<CreatedTable>> made;
+  engine.Submit(CreateTableRequest{options, [&](const Result<CreatedTable>& table) {
+                                     const std::scoped_lock lock(mutex);
+                                     made = table;
+                                     changed.notify_all();
+                                   }});
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return made.has_value(); });
+  return Must(*made, "no table").id;
+}
+
+struct Contestants {
+  std::vector<double> one;      // seconds a lookup
+  std::vector<double> several;  // likewise
+};
+
+// Called while the engine's thread speaks to the other ranks: nothing here does.
+Contestants Measure(Engine& engine, const RoundsOptions& o, std::span<const std::uint32_t> my_rows) {
+  Asker asker(engine, o, MakeTable(engine, TableOf(o)), my_rows);
+  asker.Run(LookupMode::kTrain, 1, 1);
+  Contestants times;
+  for (int repeat = -1; repeat < o.repeats; ++repeat) {
+    const double one = asker.Run(LookupMode::kEval, o.lookups, 1) / o.lookups;
+    const double several = asker.Run(LookupMode::kEval, o.lookups, o.in_flight) / o.lookups;
+    if (repeat < 0) continue;  // warms up
+    times.one.push_back(one);
+    times.several.push_back(several);
+  }
+  return times;
+}
+
+// Bytes a second from the device's memory to the host's; 0 if they are the same. The best of several.
+double DownloadBytesPerSecond(Device& device) {
+  if (device.SharesHostMemory()) return 0;
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  void* const on_device = device.Allocate(kBytes);
+  const HostMemory host = device.AllocateHost(kBytes);
+  double fastest = 0;
+  for (int i = 0; i < 5; ++i) {
+    fastest = std::max(fastest, kBytes / SecondsOf([&] { device.Download(host.get(), on_device, kBytes); }));
+  }
+  device.Free(on_device);
+  return fastest;
+}
+
+Report RunRounds(const RoundsOptions& o, Collective& collective) {
+  Must(o.keys() < 4294967295.0, "batch x slots x hot must be below 2^32");
+  const Place place = MakePlace(o, collective);
+  const auto ranks = static_cast<std::size_t>(collective.size());
+  const auto me = static_cast<std::size_t>(Value(collective.rank()));
+  const std::vector<std::uint32_t> rows =
+      DrawRows(std::size_t{o.batch} * o.slots * o.hot, o.rows, o.alpha, o.seed);
+  const std::size_t a_sample = std::size_t{o.slots} * o.hot;
+  const std::size_t first = o.batch * me / ranks * a_sample;
+  const std::size_t last = o.batch * (me + 1) / ranks * a_sample;
+  const double download = DownloadBytesPerSecond(*place.device);
+
+  const Exchanges exchanges = Must(Exchanges::Make(*place.device, collective), "no exchange");
+  EngineOptions limits;
+  // One lookup a round: the engine would else take along what waits.
+  limits.max_round_bytes = static_cast<std::uint64_t>(
+      1.25 * (o.keys() * sizeof(Key) + o.keys() / o.hot * (o.dim + 1) * sizeof(float)));
+  limits.max_inbox_bytes = std::uint64_t{16} << 30;
+  Engine engine(*place.device, collective, exchanges, limits);
+  Contestants times;
+  std::exception_ptr failure;
+  std::thread asking([&] {
+    try {
+      times = Measure(engine, o, std::span(rows).subspan(first, last - first));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    engine.RequestStop();
+  });
+  engine.Run();
+  asking.join();
+  if (failure) std::rethrow_exception(failure);
+  for (std::vector<double>* seconds : {&times.one, &times.several}) {
+    for (double& s : *seconds) s = MaxOverRanks(collective, s);
+  }
+
+  Report report;
+  report.benchmark = "rounds";
+  report.title = "rounds of lookups: " + std::to_string(o.rows) + " rows x " + std::to_string(o.dim) + ", " +
+                 std::to_string(o.batch) + " x " + std::to_string(o.slots) + " bags of " +
+                 std::to_string(o.hot) + " keys, host to host";
+  report.options = ToJson(o);
+  report.options.update({{"rows", o.rows},
+                         {"dim", o.dim},
+                         {"slots", o.slots},
+                         {"hot", o.hot},
+                         {"batch", o.batch},
+                         {"alpha", o.alpha},
+                         {"in_flight", o.in_flight},
+                         {"lookups", o.lookups}});
+  report.device = place.device->Name();
+  report.ranks = collective.size();
+  report.threads = place.threads;
+  report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
+  report.random_lines_per_second = place.memory->LinesPerSecond();
+  const double down = static_cast<double>(last - first) / o.hot * o.dim * sizeof(float);
+  const double floor =
+      MaxOverRanks(collective, download > 0 ? down / download : 2 * down / report.copy_bytes_per_second);
+  report.lines.push_back({"lookup, 1 in flight", o.keys(), times.one, down, floor, {}});
+  report.lines.push_back(
+      {"lookup, " + std::to_string(o.in_flight) + " in flight", o.keys(), times.several, down, floor, {}});
+  report.notes.push_back(download > 0 ? "The floor is a rank's pooled rows on their way to the host, at " +
+                                            std::to_string(download * 1e-9).substr(0, 5) + " GB/s."
+                                      : "The floor is a rank's pooled rows, read and written once.");
+  if (report.ranks > 1) report.notes.push_back("Ranks exchange batches by " + exchanges.bags().Name() + ".");
+  return report;
+}
+
+}  // namespace
+
+Subcommand AddRounds(CLI::App& parent) {
+  auto options = std::make_shared<RoundsOptions>();
+  RoundsOptions& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "rounds", "lookups through the engine, from host memory to host memory: one in flight, and several");
+  app->option_defaults()->always_capture_default();
+  app->add_option("--rows", o.rows, "rows that keys are drawn of")->check(CLI::PositiveNumber);
+  app->add_option("--dim", o.dim, "elements a row")->check(CLI::Range(1, 4096));
+  app->add_option("--slots", o.slots, "bags a sample")->check(CLI::Range(1, 4096));
+  app->add_option("--hot", o.hot, "keys a bag")->check(CLI::PositiveNumber);
+  app->add_option("--batch", o.batch, "samples a lookup, over all ranks")->check(CLI::PositiveNumber);
+  app->add_option("--alpha", o.alpha, "exponent of the power law over rows; 0 is uniform")
+      ->check(CLI::Range(0.0, 10.0));
+  app->add_option("--in-flight", o.in_flight, "lookups at any time")->check(CLI::Range(1, 1024));
+  app->add_option("--lookups", o.lookups, "lookups a timed run")->check(CLI::Range(1, 100'000));
+  AddCommonOptions(*app, o);
+  return {app, options, [options](Collective& collective) { return RunRounds(*options, collective); }};
+}
+
+}  // namespace slotwise::bench
