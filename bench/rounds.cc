@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
+#include <future>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -53,15 +53,16 @@ class Asker {
   Asker(Engine& engine, const RoundsOptions& o, TableId table, std::span<const std::uint32_t> my_rows)
       : engine_(engine), o_(o), table_(table), rows_(my_rows) {}
 
-  // Seconds until all of `lookups` were answered, `in_flight` at any time. Throws std::runtime_error if one was refused
-  // or is wrong.
-  double Run(LookupMode mode, std::uint32_t lookups, std::uint32_t in_flight) {
-    mode_ = mode;
-    to_send_ = lookups;
-    to_answer_ = lookups;
-    // Requests are made before the clock starts: reading them off the wire is another room's work.
+  // Makes the requests of the next Run: reading them off the wire is another room's work.
+  void Prepare(LookupMode mode, std::uint32_t lookups) {
     requests_.clear();
-    for (std::uint32_t i = 0; i < lookups; ++i) requests_.push_back(Request());
+    for (std::uint32_t i = 0; i < lookups; ++i) requests_.push_back(Request(mode));
+  }
+
+  // Seconds until all were answered, `in_flight` at any time. Throws std::runtime_error if one was refused or is wrong.
+  double Run(std::uint32_t in_flight) {
+    to_send_ = requests_.size();
+    to_answer_ = to_send_;
     const double seconds = SecondsOf([&] {
       for (std::uint32_t i = 0; i < in_flight; ++i) Send();
       std::unique_lock lock(mutex_);
@@ -73,8 +74,8 @@ class Asker {
   }
 
  private:
-  LookupRequest Request() {
-    LookupRequest request{.table = table_, .mode = mode_, .batch = {}, .done = {}};
+  LookupRequest Request(LookupMode mode) {
+    LookupRequest request{.table = table_, .mode = mode, .batch = {}, .done = {}};
     BatchPart& part = request.batch;
     part.samples = static_cast<std::uint32_t>(rows_.size() / (std::size_t{o_.slots} * o_.hot));
     part.keys = HostArray<Key>(rows_.size(), &engine_.arrays());
@@ -114,30 +115,52 @@ class Asker {
   const RoundsOptions& o_;
   const TableId table_;
   const std::span<const std::uint32_t> rows_;
-  LookupMode mode_ = LookupMode::kTrain;
   std::vector<LookupRequest> requests_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint32_t to_send_ = 0;
-  std::uint32_t to_answer_ = 0;
+  std::size_t to_send_ = 0;
+  std::size_t to_answer_ = 0;
   Status failure_;
   bool right_ = true;
 };
 
 TableId MakeTable(Engine& engine, const TableOptions& options) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<Result<CreatedTable>> made;
-  engine.Submit(CreateTableRequest{options, [&](const Result<CreatedTable>& table) {
-                                     const std::scoped_lock lock(mutex);
-                                     made = table;
-                                     changed.notify_all();
-                                   }});
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return made.has_value(); });
-  return Must(*made, "no table").id;
+  std::promise<Result<CreatedTable>> made;
+  engine.Submit(
+      CreateTableRequest{options, [&](const Result<CreatedTable>& table) { made.set_value(table); }});
+  return Must(made.get_future().get(), "no table").id;
 }
+
+// Ranks wait for each other: every one brings an empty part of the same step.
+class Meeting {
+ public:
+  Meeting(Engine& engine, TableId table, const Collective& collective)
+      : engine_(engine),
+        table_(table),
+        me_(static_cast<std::uint32_t>(Value(collective.rank()))),
+        ranks_(static_cast<std::uint32_t>(collective.size())) {}
+
+  void Come() {
+    BatchPart nothing;
+    nothing.offsets = HostArray<std::uint32_t>(1);
+    nothing.offsets.data()[0] = 0;
+    std::promise<Result<std::uint64_t>> met;
+    engine_.Submit(PushRequest{.table = table_,
+                               .step = {.session = 1, .number = ++meetings_, .part = me_, .parts = ranks_},
+                               .batch = std::move(nothing),
+                               .gradients = {},
+                               .done = [&](const Result<std::uint64_t>& step) { met.set_value(step); }});
+    Must(met.get_future().get(), "another rank is missing");
+  }
+
+ private:
+  Engine& engine_;
+  const TableId table_;
+  const std::uint32_t me_;
+  const std::uint32_t ranks_;
+  std::uint64_t meetings_ = 0;
+};
 
 struct Contestants {
   std::vector<double> one;      // seconds a lookup
@@ -145,17 +168,27 @@ struct Contestants {
 };
 
 // Called while the engine's thread speaks to the other ranks: nothing here does.
-Contestants Measure(Engine& engine, const RoundsOptions& o, std::span<const std::uint32_t> my_rows) {
-  Asker asker(engine, o, MakeTable(engine, TableOf(o)), my_rows);
-  asker.Run(LookupMode::kTrain, 1, 1);
+Contestants Measure(Engine& engine, const Collective& collective, const RoundsOptions& o,
+                    std::span<const std::uint32_t> my_rows) {
+  const TableId table = MakeTable(engine, TableOf(o));
+  Meeting meeting(engine, table, collective);
+  Asker asker(engine, o, table, my_rows);
+  asker.Prepare(LookupMode::kTrain, 1);
+  asker.Run(1);
   Contestants times;
   for (int repeat = -1; repeat < o.repeats; ++repeat) {
-    const double one = asker.Run(LookupMode::kEval, o.lookups, 1) / o.lookups;
-    const double several = asker.Run(LookupMode::kEval, o.lookups, o.in_flight) / o.lookups;
+    const auto seconds = [&](std::uint32_t in_flight) {
+      asker.Prepare(LookupMode::kEval, o.lookups);
+      meeting.Come();
+      return asker.Run(in_flight) / o.lookups;
+    };
+    const double one = seconds(1);
+    const double several = seconds(o.in_flight);
     if (repeat < 0) continue;  // warms up
     times.one.push_back(one);
     times.several.push_back(several);
   }
+  meeting.Come();  // nobody stops the engine before all have done
   return times;
 }
 
@@ -196,7 +229,7 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
   std::exception_ptr failure;
   std::thread asking([&] {
     try {
-      times = Measure(engine, o, std::span(rows).subspan(first, last - first));
+      times = Measure(engine, collective, o, std::span(rows).subspan(first, last - first));
     } catch (...) {
       failure = std::current_exception();
     }

@@ -19,12 +19,14 @@ bundle=${2:?the folder to make}
 host_libraries='^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s|z|mpi.*|open-(rte|pal)|pmix|hwloc|event.*'
 host_libraries+='|udev|cap|nccl|cuda|nvidia.*))\.so'
 
-# Whose tests touch a device, or speak between ranks.
-rooms=(kernels contract support collective engine)
+# Whose tests touch a device, or speak between ranks; and those that do neither all the same.
+rooms=(kernels contract collective engine)
+host_tests='/(agenda|allocation_failure|array_pool|inbox)_test$'
 
 copy_programs() {
   local programs=("$build/server/slotwise-server" "$build/client/ctl/slotwise-ctl" "$build/bench/slotwise-bench")
-  mapfile -t -O 3 programs < <(find "${rooms[@]/#/$build/tests/}" -name '*_test' -type f -executable)
+  mapfile -t -O 3 programs < <(find "${rooms[@]/#/$build/tests/}" -name '*_test' -type f -executable |
+    grep -Ev "$host_tests")
   install -s -t "$bundle/bin" "${programs[@]}"
 }
 

@@ -36,7 +36,7 @@ class Figure:
 
 
 def bench_figures(sizes: Sizes) -> Iterator[Figure]:
-    """Those that have goals."""
+    """Those that have goals; then rounds host to host, and bags that travel in 16 bits."""
     for load in sizes.loads:
         for alpha in sizes.alphas:
             yield _table(sizes, f"table-load-{load}-alpha-{alpha}", sizes.keys, load, alpha)
@@ -52,6 +52,11 @@ def bench_figures(sizes: Sizes) -> Iterator[Figure]:
             yield _embedding(
                 sizes, f"embedding-4-gpus-hot-{hot}-alpha-{alpha}", ranks=4, hot=hot, alpha=alpha
             )
+    for partials in ("fp16", "bf16"):
+        name = f"embedding-4-gpus-{partials}"
+        yield _embedding(sizes, name, ranks=4, hot=sizes.hots[0], partials=partials)
+    for ranks in RANKS:
+        yield _rounds(sizes, f"rounds-{ranks}-gpus", ranks)
 
 
 def sweep_figures(sizes: Sizes) -> Iterator[Figure]:
@@ -98,6 +103,19 @@ def _embedding(sizes: Sizes, name: str, ranks: int = 1, **options: object) -> Fi
         "optimizer": "sgd",
     }
     return Figure(name, "embedding", usual | options, ranks)
+
+
+def _rounds(sizes: Sizes, name: str, ranks: int) -> Figure:
+    options: dict[str, object] = {
+        "rows": sizes.rows,
+        "dim": sizes.dim,
+        "slots": sizes.bag_slots,
+        "hot": sizes.hots[0],
+        "batch": sizes.batch,
+        "in-flight": 3,
+        "lookups": 6,
+    }
+    return Figure(name, "rounds", options, ranks)
 
 
 def _measure(place: Place, section: str, figure: Figure, report: Path) -> str:
