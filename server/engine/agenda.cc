@@ -40,22 +40,24 @@ void Agenda::DropTable(TableId table) {
 
 void Agenda::Absorb(std::span<const Header> headers) {
   now_ms_ = headers[0].now_ms;
-  bool all_empty = true;
   bool all_closed = true;
-  for (std::size_t r = 0; r < headers.size(); ++r) {
-    const Header& header = headers[r];
+  std::uint32_t most = 0;
+  for (const Header& header : headers) {
     closing_ = closing_ || header.closed;
     all_closed = all_closed && header.closed;
-    all_empty = all_empty && header.count == 0;
-    for (std::uint32_t i = 0; i < header.count; ++i) {
-      AbsorbOne(Rank{static_cast<std::int32_t>(r)}, header.announcements[i]);
+    most = std::max(most, header.count);
+  }
+  // The ranks take turns, so that a round that cannot take all takes about as much of each: results leave by all of them.
+  for (std::uint32_t i = 0; i < most; ++i) {
+    for (std::size_t r = 0; r < headers.size(); ++r) {
+      if (i < headers[r].count) AbsorbOne(Rank{static_cast<std::int32_t>(r)}, headers[r].announcements[i]);
     }
   }
   DropSteps(
       DeadlineExceeded("not all parts of the step came within " + std::to_string(limits_.step_timeout_ms) +
                        " ms; nothing of it was applied"),
       [](const Step& step, std::uint64_t now) { return step.deadline_ms <= now; }, now_ms_);
-  drained_ = all_closed && all_empty;
+  drained_ = all_closed && most == 0;
   if (drained_) {
     DropSteps(
         Unavailable("the server is stopping, and parts of the step are missing; nothing of it was applied"),

@@ -92,8 +92,17 @@ TEST(Agenda, KeepsTablesAndModesApartAndTheirOrder) {
 TEST(Agenda, PutsTheRestInTheNextRoundWhenARoundIsFull) {
   const std::uint64_t two = 2 * RoundBytes(4, 8, 2, 8, false);
   Agenda agenda = MakeAgenda(two);
-  Hear(agenda, {Says({Lookup(1), Lookup(2)}), Says({Lookup(3)})});
+  Hear(agenda, {Says({Lookup(1), Lookup(2), Lookup(3)})});
   EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1, 2}));
+  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{3}));
+}
+
+TEST(Agenda, TakesAsMuchOfEveryRankWhenARoundIsFull) {
+  const std::uint64_t two = 2 * RoundBytes(4, 8, 2, 8, false);
+  Agenda agenda = MakeAgenda(two);
+  Hear(agenda, {Says({Lookup(1), Lookup(2), Lookup(3)}), Says({Lookup(4), Lookup(5)})});
+  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1, 4}));
+  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{2, 5}));
   EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{3}));
 }
 
