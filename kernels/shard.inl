@@ -282,6 +282,7 @@ class ShardOn final : public Shard {
                    body::DivideBags{DivisorOf(offsets.data(), weights), options_.dim, values});
   }
 
+  static_assert(kMostRanksOfTraffic == body::kMostRanks);
   void PlanTraffic(std::span<const std::size_t> bags_of) override {
     if (std::exchange(prepared_.traffic_is_planned, true)) return;
     const BatchView& batch = prepared_.batch;

@@ -26,15 +26,6 @@ struct Place {
   Text<256> device{};
 };
 
-// Every rank's `mine`, in rank order.
-template <class T>
-std::vector<T> Everyones(Collective& collective, const T& mine) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  std::vector<T> all(static_cast<std::size_t>(collective.size()));
-  collective.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return all;
-}
-
 bool NobodyRefuses(Collective& collective, const Status& mine) {
   Reason reason{};
   if (!mine.ok()) Write(mine.message().empty() ? "unknown error" : mine.message(), reason);

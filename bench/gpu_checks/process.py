@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _MARK = "SLOTWISE_GPU_CHECK"
+_KILL_TIMEOUT = 20.0  # seconds
 _numbers = itertools.count()
 
 
@@ -98,8 +99,9 @@ def run(
 
 
 def _kill_marked(mark: str) -> None:
-    """Kills every process that has the mark, and what they start meanwhile."""
-    while processes := _marked(mark):
+    """Kills every process that has the mark, and what they start meanwhile; but not for ever."""
+    give_up = time.monotonic() + _KILL_TIMEOUT
+    while (processes := _marked(mark)) and time.monotonic() < give_up:
         for process in processes:
             try:
                 os.kill(process, signal.SIGKILL)

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
+#include <vector>
 
 #include "server/collective/watchdog.h"
 #include "slotwise/types.h"
@@ -52,6 +54,15 @@ class Collective {
  private:
   Watchdog watchdog_;
 };
+
+// Collective. Every rank's `mine`, in rank order. All its bytes travel: of padding too, so let it have none, or zeros.
+template <class T>
+std::vector<T> Everyones(Collective& collective, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<std::size_t>(collective.size()));
+  collective.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
 
 // The only rank there is.
 std::unique_ptr<Collective> MakeSoloCollective();

@@ -24,15 +24,18 @@ std::string Named(std::span<const Offer> offers, bool has_gpu) {
   return "rank " + std::to_string(found - offers.begin());
 }
 
-// NCCL refuses two ranks on one GPU, and two versions of itself.
-bool AllCanUseNccl(std::span<const Offer> offers) {
+// Empty if all ranks can use NCCL together, which refuses two ranks on one GPU, and two versions of itself.
+std::string WhyNoNccl(std::span<const Offer> offers) {
   std::vector<std::array<char, 16>> gpus;
-  for (const Offer& offer : offers) {
-    if (offer.nccl.version == 0 || offer.nccl.version != offers[0].nccl.version) return false;
-    gpus.push_back(offer.nccl.gpu);
+  for (std::size_t r = 0; r < offers.size(); ++r) {
+    const NcclOffer& offer = offers[r].nccl;
+    const std::string rank = "rank " + std::to_string(r);
+    if (offer.version == 0) return rank + " has no NCCL, or too old a one";
+    if (offer.version != offers[0].nccl.version) return rank + " has another NCCL than rank 0";
+    if (std::ranges::count(gpus, offer.gpu) > 0) return rank + " shares its GPU";
+    gpus.push_back(offer.gpu);
   }
-  std::ranges::sort(gpus);
-  return std::ranges::adjacent_find(gpus) == gpus.end();
+  return {};
 }
 
 }  // namespace
@@ -40,17 +43,16 @@ bool AllCanUseNccl(std::span<const Offer> offers) {
 Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Lane& lane, Collective& collective,
                                                const ExchangeOptions& options) {
   if (collective.size() == 1) return MakeSoloExchange(lane);
-  const Offer mine{device.Ordinal(), OfferOf(device)};
-  std::vector<Offer> offers(static_cast<std::size_t>(collective.size()));
-  collective.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(offers)));
-
+  const std::vector<Offer> offers = Everyones(collective, Offer{device.Ordinal(), OfferOf(device)});
   const auto gpus = std::ranges::count(offers, true, &Offer::has_gpu);
   if (gpus > 0 && gpus < collective.size()) {
     return FailedPrecondition(Named(offers, true) + " has a GPU and " + Named(offers, false) +
                               " has none: a server's ranks run all on GPUs or all on CPUs (--backend cpu)");
   }
-  if (AllCanUseNccl(offers)) return MakeNcclExchange(device, lane, collective, options);
-  return MakeMpiExchange(device, lane, collective);
+  if (gpus == 0) return MakeMpiExchange(device, lane, collective);
+  const std::string why_not = WhyNoNccl(offers);
+  if (why_not.empty()) return MakeNcclExchange(device, lane, collective, options);
+  return MakeMpiExchange(device, lane, collective, why_not);
 }
 
 Result<Exchanges> Exchanges::Make(Device& device, Collective& collective, const ExchangeOptions& options) {

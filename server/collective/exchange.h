@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 
@@ -29,7 +30,7 @@ class Exchange {
 
   Lane& lane() const { return lane_; }
 
-  // How arrays travel, for an operator: "MPI", "NCCL 2.28.3".
+  // How arrays travel, for an operator, and why not by NCCL from GPU to GPU: "MPI", "NCCL 2.28.3".
   virtual std::string Name() const = 0;
 
   // In place: before the call this rank's block lies where it will stay; after it all blocks are there, in rank order,
@@ -69,8 +70,14 @@ Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Lane& lane, Colle
 // Of the only rank there is.
 std::unique_ptr<Exchange> MakeSoloExchange(Lane& lane);
 
-// Collective. Of every process of MPI_COMM_WORLD, whatever its device.
-std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Lane& lane, Collective& collective);
+// Collective. Of every process of MPI_COMM_WORLD, whatever its device. `why` it is this one is part of its name.
+std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Lane& lane, Collective& collective,
+                                          const std::string& why = {});
+
+// Of sizes.
+inline std::size_t Sum(std::span<const std::size_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+}
 
 // What rounds travel by, each with a lane of its own, so that a batch comes while pooled bags of the one before it go.
 class Exchanges {

@@ -1,9 +1,10 @@
 // Exchange over MPI, which sees host memory: a device that has its own sends through pinned scratch of the host's.
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
+#include <string>
 #include <vector>
 
 #include "server/collective/device_array.h"
@@ -12,10 +13,6 @@
 
 namespace slotwise {
 namespace {
-
-std::size_t Sum(std::span<const std::size_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-}
 
 // sum[i] = Σ over blocks, in their order from +0, of their element i.
 template <class T, class Widen>
@@ -44,8 +41,9 @@ void AddBlocks(ConstNumbers blocks, std::size_t count, std::size_t size, float* 
 
 class MpiExchange final : public Exchange {
  public:
-  MpiExchange(Device& device, Lane& lane, Collective& collective)
+  MpiExchange(Device& device, Lane& lane, Collective& collective, const std::string& why)
       : Exchange(lane),
+        why_(why.empty() ? "" : ": " + why),
         device_(device),
         watchdog_(collective.watchdog()),
         me_(static_cast<std::size_t>(Value(collective.rank()))),
@@ -55,7 +53,7 @@ class MpiExchange final : public Exchange {
         mine_(device) {}
 
   std::string Name() const override {
-    return device_.SharesHostMemory() ? "MPI" : "MPI, through the host's memory";
+    return (device_.SharesHostMemory() ? "MPI" : "MPI, through the host's memory") + why_;
   }
 
   void AllGatherBlocks(std::span<const std::size_t> bytes, void* blocks) override {
@@ -150,6 +148,7 @@ class MpiExchange final : public Exchange {
   }
   MPI_Request& NewRequest() { return requests_.emplace_back(MPI_REQUEST_NULL); }
 
+  const std::string why_;
   Device& device_;
   Watchdog& watchdog_;
   const std::size_t me_;
@@ -162,8 +161,9 @@ class MpiExchange final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Lane& lane, Collective& collective) {
-  return std::make_unique<MpiExchange>(device, lane, collective);
+std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Lane& lane, Collective& collective,
+                                          const std::string& why) {
+  return std::make_unique<MpiExchange>(device, lane, collective, why);
 }
 
 }  // namespace slotwise

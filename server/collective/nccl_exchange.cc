@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -19,10 +18,6 @@
 
 namespace slotwise {
 namespace {
-
-std::size_t Sum(std::span<const std::size_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-}
 
 bool AllEqual(std::span<const std::size_t> sizes) {
   return std::ranges::all_of(sizes, [&](std::size_t size) { return size == sizes[0]; });

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 namespace slotwise {
 namespace {
@@ -13,10 +12,6 @@ std::vector<std::size_t> Times(std::span<const std::size_t> counts, std::size_t 
   std::vector<std::size_t> products(counts.begin(), counts.end());
   for (std::size_t& product : products) product *= factor;
   return products;
-}
-
-std::size_t Sum(std::span<const std::size_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
 }  // namespace

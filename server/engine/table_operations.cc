@@ -1,25 +1,12 @@
 // Making, dropping, summarizing and steering tables.
 #include <algorithm>
 #include <array>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "server/engine/operations.h"
 
 namespace slotwise {
-namespace {
-
-// `value` of every rank, in rank order.
-template <class T>
-std::vector<T> Everyones(Collective& collective, const T& value) {
-  std::vector<T> all(static_cast<std::size_t>(collective.size()));
-  collective.AllGather(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(all)));
-  return all;
-}
-
-}  // namespace
-
 void Operations::CreateTable(const Round& round) {
   const Ticket& asker = round.parts[0].ticket;
   const auto answer = [&](const Result<CreatedTable>& result) {

@@ -376,6 +376,14 @@ TEST_F(ChoosingAnExchange, GpusUseNcclWhereEachRankHasOneToItself) {
   EXPECT_EQ((*exchange)->Name().starts_with("NCCL "), nccl && collective_->size() > 1) << (*exchange)->Name();
 }
 
+TEST_F(ChoosingAnExchange, SaysWhyGpusDoWithoutNccl) {
+  if (collective_->size() == 1) GTEST_SKIP() << "takes two ranks";
+  const auto device = MakeApartDevice(1'000'000);  // says that it is a GPU, which CUDA does not know
+  const auto exchange = MakeExchange(*device, device->Work(), *collective_);
+  ASSERT_TRUE(exchange.ok()) << exchange.status().message();
+  EXPECT_EQ((*exchange)->Name(), "MPI, through the host's memory: rank 0 has no NCCL, or too old a one");
+}
+
 TEST_F(ChoosingAnExchange, GpusAndCpusTogetherAreRefusedOnEveryRank) {
   if (collective_->size() == 1) GTEST_SKIP() << "takes two ranks";
   const auto device = MakeApartDevice(Value(collective_->rank()) == 1 ? 0 : -1);
