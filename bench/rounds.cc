@@ -5,6 +5,8 @@
 // what a round does one after another; with several a GPU's rounds overlap.
 #include <algorithm>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <future>
 #include <mutex>
@@ -100,10 +102,11 @@ class Asker {
 
   // Looks at the first and last element: at all of them while the clock runs would be most of the time.
   void Answered(const Result<PooledValues>& pooled) {
-    Send();
+    if (pooled.ok()) Send();
     const std::scoped_lock lock(mutex_);
     if (!pooled.ok()) {
       failure_ = pooled.status();
+      to_answer_ -= std::exchange(to_send_, 0);
     } else if (pooled->size > 0) {
       const float expected = kValue * static_cast<float>(o_.hot);
       right_ = right_ && pooled->values[0] == expected && pooled->values[pooled->size - 1] == expected;
@@ -235,7 +238,13 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
     }
     engine.RequestStop();
   });
-  engine.Run();
+  try {
+    engine.Run();
+  } catch (const std::exception& error) {  // who asks would wait for ever
+    std::fprintf(stderr, "slotwise-bench: %s\n", error.what());
+    if (LaunchedByMpi()) MpiSession::AbortAllRanks(1);
+    std::_Exit(1);
+  }
   asking.join();
   if (failure) std::rethrow_exception(failure);
   for (std::vector<double>* seconds : {&times.one, &times.several}) {

@@ -124,6 +124,8 @@ class Lane {
   virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
   // Returns when all that was asked of this lane is done.
   virtual void Wait() = 0;
+  // Whether Wait would return at once.
+  virtual bool IsDone() = 0;
 
   // For libraries that work on the device too: a cudaStream_t. Null on the CPU.
   virtual void* NativeStream() const = 0;
@@ -181,6 +183,9 @@ class Shard {
   // Throws std::bad_alloc for want of scratch, before any row has moved.
   virtual void Update(const float* gradients, const StepScalars& scalars) = 0;
 
+  // Batches of which the second begins while the first one's bags travel.
+  static constexpr unsigned kBatchesInFlight = 2;
+
   // The ways of bags between ranks, if there are at most this many.
   static constexpr int kMostRanksOfTraffic = 64;
 
@@ -196,7 +201,7 @@ class Shard {
 
   // REQUIRES: PlanTraffic. What all ranks' PoolToSend wrote for this rank, in rank order, [Σ received][dim], becomes
   // the sums of its bags: float[bags_of[rank]][dim], added in float32 from +0. Takes its place in the order of `lane`,
-  // where it has to be done before the second next batch is planned.
+  // where it has to be done before kBatchesInFlight more batches are planned.
   virtual void AddReceived(Lane& lane, ConstNumbers received, float* sums) = 0;
 
   // REQUIRES: PlanTraffic. `gradients`, float[bags_of[rank]][dim], once for each rank that owns keys of the bag:

@@ -291,7 +291,8 @@ class ShardOn final : public Shard {
     const std::size_t first = std::reduce(bags_of.begin(), bags_of.begin() + rank_);
     const std::uint32_t copies = ranks * bags;
     std::uint32_t* sent = sent_places_.Reserve(queue_, prepared_.bags + std::size_t{1});
-    std::uint32_t* received = received_places_[++plans_ % 2].Reserve(queue_, copies + std::size_t{1});
+    std::uint32_t* received =
+        received_places_[++plans_ % kBatchesInFlight].Reserve(queue_, copies + std::size_t{1});
     std::uint32_t* counts = traffic_counts_.Reserve(queue_, 2 * (ranks + std::size_t{1}));
     B::ForEach(queue_, prepared_.bags, body::CountBagsToSend{prepared_.offsets, sent});
     B::ExclusiveScan(queue_, sent, prepared_.bags, sent);
@@ -662,7 +663,7 @@ class ShardOn final : public Shard {
 
   // Of PlanTraffic: where bags lie on their ways, and how many go which way.
   // What comes back is added beside the next batch's work, which therefore has other places.
-  Scratch<std::uint32_t> sent_places_, received_places_[2], traffic_counts_;
+  Scratch<std::uint32_t> sent_places_, received_places_[kBatchesInFlight], traffic_counts_;
   unsigned plans_ = 0;
   typename B::HostCopy traffic_on_host_;
   body::BagCopies copies_{};

@@ -48,6 +48,7 @@ class CpuLane final : public Lane {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
   }
   void Wait() override {}
+  bool IsDone() override { return true; }
   void* NativeStream() const override { return nullptr; }
 
  private:

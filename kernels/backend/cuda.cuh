@@ -173,6 +173,12 @@ class CudaLane final : public Lane {
     SLOTWISE_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream()));
   }
   void Wait() override { queue_.Wait(); }
+  bool IsDone() override {
+    const cudaError_t done = cudaStreamQuery(queue_.stream());
+    if (done == cudaErrorNotReady) return false;
+    SLOTWISE_CUDA_TRY(done);
+    return true;
+  }
   void* NativeStream() const override { return queue_.stream(); }
 
  private:

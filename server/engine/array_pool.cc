@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -13,6 +12,8 @@ namespace {
 
 // Up to an eighth more, so that arrays of about the same size serve each other's purpose.
 std::size_t RoundUp(std::size_t bytes) {
+  constexpr std::size_t kLeast = 4096;
+  if (bytes <= kLeast) return kLeast;
   const std::size_t step = std::bit_floor(bytes) / 8;
   return (bytes + step - 1) / step * step;
 }
@@ -22,37 +23,49 @@ std::size_t RoundUp(std::size_t bytes) {
 // The arrays that nobody reads.
 class ArrayPool::Kept {
  public:
-  explicit Kept(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit Kept(std::size_t most_bytes) : most_bytes_(most_bytes) {
+    arrays_.reserve(kMostKept + 1);  // so that Put allocates nothing
+  }
 
-  // The one that came back last, of those that are large enough but not twice as large.
+  // The one that came back last, of those that are large enough but not more than twice as large.
   std::optional<Array> Take(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
     const auto found = std::find_if(arrays_.rbegin(), arrays_.rend(), [bytes](const Array& array) {
-      return array.bytes >= bytes && array.bytes / 2 <= bytes;
+      return array.bytes >= bytes && array.bytes <= 2 * RoundUp(bytes);
     });
     if (found == arrays_.rend()) return std::nullopt;
-    Array array = std::move(*found);
-    arrays_.erase(std::next(found).base());
-    bytes_ -= array.bytes;
-    return array;
+    return Remove(std::next(found).base());
   }
 
-  void Put(Array array) {
-    std::vector<Array> dropped;  // and freed without the lock
-    const std::scoped_lock lock(mutex_);
-    bytes_ += array.bytes;
-    arrays_.push_back(std::move(array));
-    while (arrays_.size() > kMostKept || bytes_ > most_bytes_) {
-      bytes_ -= arrays_.front().bytes;
-      dropped.push_back(std::move(arrays_.front()));
-      arrays_.pop_front();
+  // Frees what is too much without the lock.
+  void Put(Array array) noexcept {
+    if (array.bytes > most_bytes_) return;
+    {
+      const std::scoped_lock lock(mutex_);
+      bytes_ += array.bytes;
+      arrays_.push_back(std::move(array));
+    }
+    while (const std::optional<Array> dropped = RemoveOneTooMany()) {
     }
   }
 
  private:
+  std::optional<Array> RemoveOneTooMany() {
+    const std::scoped_lock lock(mutex_);
+    if (arrays_.size() <= kMostKept && bytes_ <= most_bytes_) return std::nullopt;
+    return Remove(arrays_.begin());
+  }
+  // REQUIRES: mutex_ is held.
+  Array Remove(std::vector<Array>::iterator place) {
+    Array array = std::move(*place);
+    arrays_.erase(place);
+    bytes_ -= array.bytes;
+    return array;
+  }
+
   const std::size_t most_bytes_;
   std::mutex mutex_;
-  std::deque<Array> arrays_;  // those that came back first, first
+  std::vector<Array> arrays_;  // those that came back first, first
   std::size_t bytes_ = 0;
 };
 

@@ -29,7 +29,7 @@ class Engine::Impl {
         options_(options),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
         inbox_(options.max_inbox_bytes),
-        arrays_(device, options.max_inbox_bytes),
+        arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
         operations_(device, collective, exchanges, options.partials, options.way, arrays_, agenda_, tables_) {
   }
 

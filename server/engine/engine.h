@@ -31,8 +31,8 @@ namespace slotwise {
 struct EngineOptions {
   // The most that one round gathers: bytes of bags · dim floats, and of keys. Also the largest step.
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
-  // The most that waits in this rank's inbox, in bytes of keys, offsets and gradients. As much of host memory is kept for
-  // arrays to come.
+  // The most that waits in this rank's inbox, in bytes of keys, offsets and gradients. As much of host memory, and two
+  // rounds' more, is kept for arrays to come.
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
@@ -45,7 +45,7 @@ struct EngineOptions {
 class Engine {
  public:
   // Collective: ranks measure how bags had better travel, and rank 0 logs it. `device`, `collective` and `exchanges`
-  // outlive the engine, and from now on are used by Run's thread only.
+  // outlive the engine, and from now on are used by Run's thread only, but for what arrays() asks of the device.
   Engine(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;

@@ -17,6 +17,7 @@ void Operations::Lookup(const Round& round, Table& table) {
   const Status prepared = round.mode == LookupMode::kTrain
                               ? PrepareAndInsert(table, batch)
                               : Agree(table.shard->Prepare(batch, false).status());
+  if (!prepared.ok()) stage.Close(device_.Work());
   if (!prepared.ok() && round.parts.size() > 1) return LookupOneByOne(round, table);
   if (!prepared.ok()) {
     return AnswerMine<LookupRequest>(
@@ -71,6 +72,7 @@ Status Operations::PrepareAndInsert(Table& table, const BatchView& batch) {
                              " rows, and the batch brings " + std::to_string(new_rows) + " new keys");
   }
   table.shard->Insert();
+  FinishWhatIsDone();  // the ranks have waited for each other, and for their devices
   return {};
 }
 
@@ -79,7 +81,7 @@ PooledValues Operations::PoolMine(Stage& stage, Table& table, const BatchLayout&
   const std::uint32_t dim = table.info.options.dim;
   const auto me = static_cast<std::size_t>(Value(collective_.rank()));
   const std::size_t size = layout.bags_of[me] * dim;
-  const std::shared_ptr<float[]> mine = arrays_.Take<float>(size);  // written whole below
+  const std::shared_ptr<float[]> mine = arrays_.TakeOfDevice<float>(size);  // written whole below
   float* const pooled = device_.SharesHostMemory() ? mine.get() : stage.pooled().Reserve(size);
 
   if (collective_.size() == 1) {  // all of a bag is here: no partial sums

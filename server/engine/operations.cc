@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace slotwise {
 
@@ -17,9 +18,23 @@ Operations::Operations(Device& device, Collective& collective, const Exchanges& 
       tables_(tables),
       travel_(device, collective, exchanges.bags(), partials, way) {
   // A device whose work is done when it was asked for has nothing to do beside it.
-  const std::size_t stages = device.SharesHostMemory() ? 1 : 2;
+  const std::size_t stages = device.SharesHostMemory() ? 1 : Shard::kBatchesInFlight;
   while (stages_.size() < stages) stages_.push_back(std::make_unique<Stage>(device, collective, exchanges));
+  Connect(exchanges.batches());
   MeasureTravel();
+}
+
+// NCCL connects ranks when they first exchange something, and again when blocks are first unequal. No round should wait for
+// that.
+void Operations::Connect(Exchange& exchange) {
+  const auto ranks = static_cast<std::size_t>(collective_.size());
+  std::vector<std::size_t> bytes(ranks, sizeof(std::uint32_t));
+  DeviceArray<std::uint32_t> blocks(device_);
+  blocks.Reserve(ranks + 1);
+  exchange.AllGatherBlocks(bytes, blocks.data());
+  bytes[0] *= 2;
+  exchange.AllGatherBlocks(bytes, blocks.data());
+  device_.Wait();
 }
 
 void Operations::MeasureTravel() {
@@ -38,7 +53,7 @@ void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(tick
 
 void Operations::Run(const Round& round) {
   const bool overlaps = round.operation == Operation::kLookup || round.operation == Operation::kPush;
-  if (!overlaps) Finish();
+  overlaps ? FinishWhatIsDone() : Finish();
   RunNow(round);
   if (!RoundsOverlap()) Finish();
 }
@@ -72,6 +87,10 @@ void Operations::RunNow(const Round& round) {
 
 void Operations::Finish() {
   for (std::size_t i = 1; i <= stages_.size(); ++i) stages_[(turn_ + i) % stages_.size()]->Finish();
+}
+
+void Operations::FinishWhatIsDone() {
+  for (std::size_t i = 1; i <= stages_.size(); ++i) stages_[(turn_ + i) % stages_.size()]->FinishIfDone();
 }
 
 Stage& Operations::NextStage() {

@@ -2,7 +2,7 @@
 //
 // Each function answers those of the round's requests that came to this rank; lookups are answered when their results have
 // come from the device, which may be after Run: rounds overlap.
-// Thread-safety: the engine's thread only. Every call but Answer and Finish is collective.
+// Thread-safety: the engine's thread only. The constructor and Run are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
 
@@ -35,8 +35,7 @@ class Operations {
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);
 
-  // Runs the round's operation. A lookup or a push may leave work to the device, and lookups to be answered by the second
-  // next call or Finish.
+  // Runs the round's operation. It may leave work to the device, and lookups to be answered by a later call or Finish.
   void Run(const Round& round);
 
   // Waits for what Run left to the device, and answers its lookups.
@@ -52,7 +51,10 @@ class Operations {
   std::uint64_t TakeReleasedBytes();
 
  private:
+  void Connect(Exchange& exchange);
   void MeasureTravel();
+  // Answers what need not be waited for. Not collective.
+  void FinishWhatIsDone();
   void RunNow(const Round& round);
   void Lookup(const Round& round, Table& table);  // lookup.cc
   void LookupOneByOne(const Round& round, Table& table);

@@ -14,6 +14,10 @@ void Stage::AnswerLater(LookupRequest request, PooledValues values) {
   waiting_.push_back({std::move(request), std::move(values)});
 }
 
+void Stage::FinishIfDone() {
+  if (!waiting_.empty() && lane_->IsDone()) Finish();
+}
+
 void Stage::Finish() {
   lane_->Wait();
   for (Waiting& waiting : std::exchange(waiting_, {})) {

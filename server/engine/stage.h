@@ -1,4 +1,4 @@
-// Stage: what a lookup's or push's round needs until the device has done it.
+// Stage: what a round on a batch needs until the device has done it.
 //
 // A round is over for the engine when everything is asked of the device; its stage keeps the arrays that the device still
 // reads and writes, and the answers that wait for it. Rounds take turns at a device's stages, so that one's pooled bags
@@ -45,6 +45,8 @@ class Stage {
   // Nothing more is asked for this round: from here on the lane is done when the round is.
   void Close(Lane& work) { lane_->After(work); }
 
+  // Finish, if some request waits for what the device has done.
+  void FinishIfDone();
   // Waits for the round, answers what waits for it, and lets go of its requests. Nothing if there is no round.
   void Finish();
 

@@ -1,5 +1,6 @@
 // A device: memory that is aligned and arrives as it was sent, and shards of legal options only.
 #include <cstdint>
+#include <cstring>
 
 #include "tests/contract/contract_test.h"
 
@@ -40,6 +41,33 @@ TEST_P(ADevice, BringsBackWhatWasUploaded) {
   }
   DeviceArray<std::uint64_t> array(device(), std::span<const std::uint64_t>(sent));
   EXPECT_EQ(array.Download(), sent);
+}
+
+// Bytes go up by one lane, across by the device's own, and down by another.
+TEST_P(ADevice, HasLanesThatComeAfterEachOther) {
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  void* const first = device().Allocate(kBytes);
+  void* const second = device().Allocate(kBytes);
+  const HostMemory sent = device().AllocateHost(kBytes);
+  const HostMemory received = device().AllocateHost(kBytes);
+  const auto up = device().MakeLane();
+  const auto down = device().MakeLane();
+  for (int turn = 1; turn <= 5; ++turn) {
+    std::memset(sent.get(), turn, kBytes);
+    std::memset(received.get(), 0, kBytes);
+    up->Copy(first, sent.get(), kBytes);
+    device().Work().After(*up);
+    device().Work().Copy(second, first, kBytes);
+    down->After(device().Work());
+    down->Copy(received.get(), second, kBytes);
+    down->Wait();
+    EXPECT_TRUE(down->IsDone());
+    EXPECT_EQ(std::memcmp(received.get(), sent.get(), kBytes), 0) << "turn " << turn;
+  }
+  device().Wait();
+  EXPECT_TRUE(up->IsDone());
+  device().Free(first);
+  device().Free(second);
 }
 
 TEST_P(ADevice, RefusesOptionsThatMakeNoTable) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -64,6 +66,49 @@ TEST_F(ArrayPoolTest, NoMoreThanItMayIsKeptAndOfThatTheLatest) {
     taken[i] = pool_.Take<float>(kSize);
     EXPECT_EQ(taken[i].get(), released[released.size() - 1 - i]) << i;
   }
+}
+
+TEST_F(ArrayPoolTest, AnArrayThatIsMoreThanIsKeptDrivesNoOtherOut) {
+  const float* small = TakeAndRelease(kSize);
+  TakeAndRelease(11 * kSize);
+  EXPECT_EQ(TakeAndRelease(kSize), small);
+}
+
+TEST_F(ArrayPoolTest, ResultsAreOfTheDeviceHoweverSmall) {
+  for (const std::size_t n : {0, 1, 100}) {
+    const float* first = pool_.TakeOfDevice<float>(n).get();
+    EXPECT_EQ(pool_.TakeOfDevice<float>(n).get(), first) << n;
+  }
+}
+
+// A device that has no memory for the host.
+class PoorDevice final : public Device {
+ public:
+  std::string Name() const override { return "poor"; }
+  Result<std::unique_ptr<Shard>> MakeShard(const TableOptions&, const ShardPlace&) override {
+    return ResourceExhausted("poor");
+  }
+  void* Allocate(std::size_t) override { throw std::bad_alloc(); }
+  void Free(void*) noexcept override {}
+  HostMemory AllocateHost(std::size_t) override { throw std::bad_alloc(); }
+  bool SharesHostMemory() const override { return false; }
+  Lane& Work() override { return cpu_->Work(); }
+  std::unique_ptr<Lane> MakeLane() override { return cpu_->MakeLane(); }
+  void Wait() override {}
+  void UseOnThisThread() override {}
+  int Ordinal() const override { return 0; }
+
+ private:
+  std::unique_ptr<Device> cpu_ = MakeCpuDevice(1);
+};
+
+TEST(AnArrayPool, OfADeviceWithoutHostMemoryTakesBatchesInOrdinaryMemory) {
+  PoorDevice device;
+  ArrayPool pool(device, 1 << 20);
+  const auto array = pool.Take<float>(kSize);
+  std::fill_n(array.get(), kSize, 1.0F);
+  EXPECT_EQ(std::count(array.get(), array.get() + kSize, 1.0F), static_cast<std::ptrdiff_t>(kSize));
+  EXPECT_THROW(pool.TakeOfDevice<float>(kSize), std::bad_alloc);
 }
 
 TEST_F(ArrayPoolTest, ThreadsShareIt) {

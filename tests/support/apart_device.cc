@@ -24,6 +24,7 @@ class Late {
     }
   }
   void DoAll() { Do(asked()); }
+  bool IsDone() const { return asked_.empty(); }
 
  private:
   std::deque<std::function<void()>> asked_;
@@ -47,6 +48,7 @@ class ApartLane final : public Lane {
     });
   }
   void Wait() override { late_->DoAll(); }
+  bool IsDone() override { return late_->IsDone(); }
   void* NativeStream() const override { return nullptr; }
 
  private:
