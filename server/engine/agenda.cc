@@ -1,7 +1,9 @@
 #include "server/engine/agenda.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <vector>
 
 namespace slotwise {
 namespace {
@@ -40,24 +42,22 @@ void Agenda::DropTable(TableId table) {
 
 void Agenda::Absorb(std::span<const Header> headers) {
   now_ms_ = headers[0].now_ms;
+  bool all_empty = true;
   bool all_closed = true;
-  std::uint32_t most = 0;
-  for (const Header& header : headers) {
+  for (std::size_t r = 0; r < headers.size(); ++r) {
+    const Header& header = headers[r];
     closing_ = closing_ || header.closed;
     all_closed = all_closed && header.closed;
-    most = std::max(most, header.count);
-  }
-  // The ranks take turns, so that a round that cannot take all takes about as much of each: results leave by all of them.
-  for (std::uint32_t i = 0; i < most; ++i) {
-    for (std::size_t r = 0; r < headers.size(); ++r) {
-      if (i < headers[r].count) AbsorbOne(Rank{static_cast<std::int32_t>(r)}, headers[r].announcements[i]);
+    all_empty = all_empty && header.count == 0;
+    for (std::uint32_t i = 0; i < header.count; ++i) {
+      AbsorbOne(Rank{static_cast<std::int32_t>(r)}, header.announcements[i]);
     }
   }
   DropSteps(
       DeadlineExceeded("not all parts of the step came within " + std::to_string(limits_.step_timeout_ms) +
                        " ms; nothing of it was applied"),
       [](const Step& step, std::uint64_t now) { return step.deadline_ms <= now; }, now_ms_);
-  drained_ = all_closed && most == 0;
+  drained_ = all_closed && all_empty;
   if (drained_) {
     DropSteps(
         Unavailable("the server is stopping, and parts of the step are missing; nothing of it was applied"),
@@ -149,20 +149,37 @@ std::optional<Round> Agenda::Next() {
   return round;
 }
 
+// Of what a round cannot take whole it takes about as much of every rank, whichever came first: results leave by all of
+// them, and the slowest is the round's pace.
 void Agenda::GatherLookups(Round& round) {
+  const auto alike = [&](const Round& other) {
+    return other.operation == Operation::kLookup && other.table == round.table && other.mode == round.mode &&
+           other.parts[0].weighted == round.parts[0].weighted;
+  };
+  struct Candidate {
+    std::size_t turn;   // how many of its rank go before
+    std::size_t place;  // in ready_
+  };
+  std::vector<Candidate> candidates;
+  std::map<Rank, std::size_t> turns{{round.parts[0].ticket.rank, 1}};
+  for (std::size_t place = 0; place < ready_.size(); ++place) {
+    if (alike(ready_[place])) candidates.push_back({turns[ready_[place].parts[0].ticket.rank]++, place});
+  }
+  std::ranges::stable_sort(candidates, {}, &Candidate::turn);
+
   std::uint64_t bytes = BytesOf(round.table, round.parts[0]);
-  std::erase_if(ready_, [&](const Round& other) {
-    const bool alike = other.operation == Operation::kLookup && other.table == round.table &&
-                       other.mode == round.mode && other.parts[0].weighted == round.parts[0].weighted;
-    if (!alike) return false;
-    const RoundPart& part = other.parts[0];
+  std::vector<bool> taken(ready_.size());
+  for (const Candidate& candidate : candidates) {
+    const RoundPart& part = ready_[candidate.place].parts[0];
     const std::uint64_t more = BytesOf(round.table, part);
-    if (bytes + more > limits_.max_round_bytes) return false;
+    if (bytes + more > limits_.max_round_bytes) continue;
     bytes += more;
     round.parts.push_back(part);
     round.waiters.push_back(part.ticket);
-    return true;
-  });
+    taken[candidate.place] = true;
+  }
+  std::size_t place = 0;
+  std::erase_if(ready_, [&](const Round&) { return taken[place++]; });
   std::ranges::stable_sort(round.parts, {}, [](const RoundPart& p) { return p.ticket.rank; });
 }
 

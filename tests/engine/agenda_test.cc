@@ -100,7 +100,8 @@ TEST(Agenda, PutsTheRestInTheNextRoundWhenARoundIsFull) {
 TEST(Agenda, TakesAsMuchOfEveryRankWhenARoundIsFull) {
   const std::uint64_t two = 2 * RoundBytes(4, 8, 2, 8, false);
   Agenda agenda = MakeAgenda(two);
-  Hear(agenda, {Says({Lookup(1), Lookup(2), Lookup(3)}), Says({Lookup(4), Lookup(5)})});
+  Hear(agenda, {Says({Lookup(1), Lookup(2), Lookup(3)}), Says({})});
+  Hear(agenda, {Says({}), Says({Lookup(4), Lookup(5)})});
   EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1, 4}));
   EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{2, 5}));
   EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{3}));
