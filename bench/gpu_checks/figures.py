@@ -112,8 +112,8 @@ def _rounds(sizes: Sizes, name: str, ranks: int) -> Figure:
         "slots": sizes.bag_slots,
         "hot": sizes.hots[0],
         "batch": sizes.batch,
-        "in-flight": 3,
-        "lookups": 6,
+        "in-flight": 6,
+        "lookups": 12,
     }
     return Figure(name, "rounds", options, ranks)
 
