@@ -367,7 +367,7 @@ class Exact {
 
 // Nobody waits for an answer before all is asked, so rounds of several tables follow each other closely.
 void EngineTest::CheckManyRequestsInFlight() {
-  const auto seed = static_cast<std::uint64_t>(31 + me());
+  const auto seed = 31 + static_cast<std::uint64_t>(me());
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
   constexpr Combiner kCombiners[]{Combiner::kSum, Combiner::kMean};
@@ -412,7 +412,7 @@ TEST_P(EngineTest, EveryOneOfManyRequestsInFlightGetsItsOwnAnswer) {
 }
 
 TEST_P(EngineTest, ATableCanBeDroppedWhileItsRowsAreOnTheirWay) {
-  const auto seed = static_cast<std::uint64_t>(51 + me());
+  const auto seed = 51 + static_cast<std::uint64_t>(me());
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
   for (int turn = 0; turn < 10; ++turn) {

@@ -144,10 +144,11 @@ TEST(DataType, IsConvertedAtCompileTimeToo) {
   static_assert(ToFloat16(1.0F) == 0x3C00 && FromFloat16(0x3C00) == 1.0F);
   static_assert(ToFloat16(-65519.9F) == 0xFBFF && ToFloat16(65520.0F) == 0x7C00);
   static_assert(ToFloat16(0x1p-24F) == 1 && FromFloat16(1) == 0x1p-24F && ToFloat16(0x1p-25F) == 0);
-  static_assert(ToFloat16(std::numeric_limits<float>::quiet_NaN()) == 0x7E00);
   static_assert(ToBFloat16(1.0F) == 0x3F80 && FromBFloat16(0x3F80) == 1.0F);
   static_assert(ToBFloat16(std::numeric_limits<float>::max()) == 0x7F80 && FromBFloat16(0x7F80) == kInfinity);
   static_assert(ToBFloat16(std::numeric_limits<float>::quiet_NaN()) == 0x7FC0);
+  // Where NaN is worked with, compilers differ.
+  EXPECT_EQ(ToFloat16(std::numeric_limits<float>::quiet_NaN()), 0x7E00);
 }
 
 TEST(DataType, Float32TravelsAsItIs) {
