@@ -1,9 +1,8 @@
 // Lookup: gather everybody's bags, pool my keys of them, add up the ranks' partial sums where the bags came from.
+#include <algorithm>
 #include <array>
-#include <memory>
-#include <span>
+#include <numeric>
 #include <string>
-#include <utility>
 
 #include "server/engine/operations.h"
 
@@ -24,25 +23,15 @@ void Operations::Lookup(const Round& round, Table& table) {
     return AnswerMine<LookupRequest>(
         round, [&](LookupRequest& request) { request.done(prepared); }, &stage);
   }
-  const auto me = static_cast<std::size_t>(Value(collective_.rank()));
-  const std::size_t all = layout.bags_of[me] * table.info.options.dim;
-  // The host's own memory is pooled into and read from as it is; from another's each request's values come by themselves,
-  // so that memory for them is of sizes that come again.
-  const std::shared_ptr<float[]> in_place =
-      device_.SharesHostMemory() ? arrays_.TakeOfDevice<float>(all) : nullptr;
-  float* const pooled = in_place ? in_place.get() : stage.pooled().Reserve(all);
-  PoolMine(stage, table, layout, batch, pooled);
+  const PooledValues mine = PoolMine(stage, table, layout, batch);
+  const std::size_t width = std::size_t{table.info.options.slots} * table.info.options.dim;
   std::size_t first = 0;
   for (const RoundPart& part : round.parts) {
     if (!IsMine(part.ticket)) continue;
     Request request = Take(part.ticket.number);
-    const std::size_t size = std::size_t{part.samples} * table.info.options.slots * table.info.options.dim;
-    std::shared_ptr<float[]> values(in_place, pooled + first);
-    if (!in_place) {
-      values = arrays_.TakeOfDevice<float>(size);
-      stage.lane().Copy(values.get(), pooled + first, size * sizeof(float));
-    }
-    stage.AnswerLater(std::move(std::get<LookupRequest>(request)), {std::move(values), size});
+    const std::size_t size = part.samples * width;
+    stage.AnswerLater(std::move(std::get<LookupRequest>(request)),
+                      PooledValues{{mine.values, mine.values.get() + first}, size});
     first += size;
   }
 }
@@ -87,24 +76,32 @@ Status Operations::PrepareAndInsert(Table& table, const BatchView& batch) {
   return {};
 }
 
-void Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch,
-                          float* pooled) {
+PooledValues Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout,
+                                  const BatchView& batch) {
+  const std::uint32_t dim = table.info.options.dim;
   const auto me = static_cast<std::size_t>(Value(collective_.rank()));
+  const std::size_t size = layout.bags_of[me] * dim;
+  const std::shared_ptr<float[]> mine = arrays_.TakeOfDevice<float>(size);  // written whole below
+  float* const pooled = device_.SharesHostMemory() ? mine.get() : stage.pooled().Reserve(size);
+
   if (collective_.size() == 1) {  // all of a bag is here: no partial sums
     table.shard->Pool(pooled);
     stage.lane().After(device_.Work());
   } else {
-    const TravellingBags bags{layout.bags_of, layout.size.keys, table.info.options.dim};
+    const TravellingBags bags{layout.bags_of, layout.size.keys, dim};
     const Way way = travel_.Choose(bags);
     travel_.Pool(*table.shard, bags, way, stage.travel(), pooled);
     stage.lane().After(travel_.lane());
     ++(way == Way::kOwnedBags ? table.rounds.owned_bags : table.rounds.all_bags);
   }
 
-  const std::size_t first_bag = Sum(std::span(layout.bags_of).first(me));
+  const std::size_t first_bag = std::accumulate(
+      layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
   const float* weights = batch.weights.empty() ? nullptr : batch.weights.data();
   table.shard->DivideBags(stage.lane(), batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights,
                           pooled);
+  stage.lane().Copy(mine.get(), pooled, size * sizeof(float));
+  return {mine, size};
 }
 
 }  // namespace slotwise

@@ -75,9 +75,8 @@ class Operations {
   Status Agree(const Status& mine);
   // Prepares `batch` on every rank, and gives its new keys rows on all of them or, with a reason, on none.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
-  // `pooled`, in device memory, becomes this rank's bags of the prepared batch, pooled over all ranks, in the order of the
-  // stage's lane.
-  void PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch, float* pooled);
+  // This rank's samples of the prepared batch, pooled over all ranks: there when the stage's lane is done.
+  PooledValues PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch);
 
   // For the next round, once the last one there is finished.
   Stage& NextStage();
