@@ -187,7 +187,11 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   Place place = MakePlace(o, collective);
   const TableOptions options = TableOf(o);
   const auto exchange = Must(MakeExchange(*place.device, place.device->Work(), collective), "no exchange");
-  ShardedTable table(*place.device, collective, *exchange, options, GivenWay(o), PartialsOf(o));
+  const DataType partials = PartialsOf(o);
+  ShardedTable table(*place.device, collective, *exchange, options,
+                     {.partials = partials,
+                      .costs = MeasureTravel(*place.device, collective, *exchange, partials),
+                      .way = GivenWay(o)});
   table.Insert(KeysOfRange(0, o.rows));
   Must(table.RowsOfAllRanks() == o.rows, "wrong result: not as many rows as keys");
   const std::vector<std::uint32_t> rows = DrawRows(std::size_t{o.bags()} * o.hot, o.rows, o.alpha, o.seed);

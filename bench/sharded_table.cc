@@ -20,7 +20,7 @@ void Upload(Device& device, DeviceArray<T>& array, std::span<const T> values) {
 }  // namespace
 
 ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exchange,
-                           const TableOptions& options, std::optional<Way> way, DataType partials)
+                           const TableOptions& options, const TravelOptions& travel)
     : device_(device),
       collective_(collective),
       exchange_(exchange),
@@ -33,10 +33,8 @@ ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exc
       offsets_(device),
       gradients_(device),
       pooled_(device),
-      travel_(device, collective, exchange, partials, way),
-      arrays_(device) {
-  travel_.Measure();
-}
+      travel_(device, collective, exchange, travel),
+      arrays_(device) {}
 
 void ShardedTable::Insert(std::span<const Key> keys) {
   constexpr std::size_t kPiece = std::size_t{1} << 20;

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,9 +24,9 @@ namespace slotwise::bench {
 
 class ShardedTable {
  public:
-  // `exchange` is of the device's own lane, Device::Work. `partials`, `way`: see BagTravel.
+  // `exchange` is of the device's own lane, Device::Work.
   ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options,
-               std::optional<Way> way = {}, DataType partials = DataType::kFloat32);
+               const TravelOptions& travel);
 
   // Gives keys rows, in this order. `keys` are the same on every rank, who keep their own.
   void Insert(std::span<const Key> keys);

@@ -95,8 +95,6 @@ Ending Serve(const Flags& flags, Collective& collective) {
   if (!AllReady(collective, GetReady(flags, collective, rooms))) return {.exit_code = 1};
   const auto places = AgreeOnPlaces(collective, Connect(collective, rooms));
   if (!places) return {.exit_code = 1};
-  if (collective.size() > 1 && Value(collective.rank()) == 0)
-    spdlog::info("ranks exchange batches by {}", rooms.exchanges->bags().Name());
   const std::chrono::milliseconds limit(rooms.config.limits().collective_timeout_ms());
   LimitCollectives(collective, limit);
 

@@ -30,13 +30,14 @@ class Engine::Impl {
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
         inbox_(options.max_inbox_bytes),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
-        operations_(device, collective, exchanges, options.partials, options.way, arrays_, agenda_, tables_) {
-  }
+        operations_(device, collective, exchanges, options.travel, arrays_, agenda_, tables_) {}
 
   void Run() {
     device_.UseOnThisThread();
     std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
     while (!agenda_.Finished()) {
+      // A round would have to wait for room anyway: what comes until then can share it.
+      operations_.MakeRoom();
       const Header mine = Announce();
       collective_.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(headers)));
       agenda_.Absorb(headers);

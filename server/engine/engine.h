@@ -23,7 +23,7 @@
 #include "server/engine/array_pool.h"
 #include "server/engine/request.h"
 #include "server/engine/tables.h"
-#include "slotwise/data_type.h"
+#include "server/engine/travel_way.h"
 
 namespace slotwise {
 
@@ -36,16 +36,14 @@ struct EngineOptions {
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
-  // What ranks' partial sums of bags are rounded to on their way to each other.
-  DataType partials = DataType::kFloat32;
-  // How bags travel between ranks, where they can; by default in the way that is faster, by what ranks measure.
-  std::optional<Way> way = {};
+  // How bags travel between ranks.
+  TravelOptions travel = {};
 };
 
 class Engine {
  public:
-  // Collective: ranks measure how bags had better travel, and rank 0 logs it. `device`, `collective` and `exchanges`
-  // outlive the engine, and from now on are used by Run's thread only, but for what arrays() asks of the device.
+  // Collective. `device`, `collective` and `exchanges` outlive the engine, and until it is gone are used by Run's thread
+  // only, but for what arrays() asks of the device.
   Engine(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;

@@ -1,7 +1,5 @@
 #include "server/engine/operations.h"
 
-#include <spdlog/spdlog.h>
-
 #include <array>
 #include <utility>
 #include <variant>
@@ -9,19 +7,18 @@
 
 namespace slotwise {
 
-Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges, DataType partials,
-                       std::optional<Way> way, ArrayPool& arrays, Agenda& agenda, Tables& tables)
+Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
+                       const TravelOptions& travel, ArrayPool& arrays, Agenda& agenda, Tables& tables)
     : device_(device),
       collective_(collective),
       arrays_(arrays),
       agenda_(agenda),
       tables_(tables),
-      travel_(device, collective, exchanges.bags(), partials, way) {
+      travel_(device, collective, exchanges.bags(), travel) {
   // A device whose work is done when it was asked for has nothing to do beside it.
   const std::size_t stages = device.SharesHostMemory() ? 1 : Shard::kBatchesInFlight;
   while (stages_.size() < stages) stages_.push_back(std::make_unique<Stage>(device, collective, exchanges));
   Connect(exchanges.batches());
-  MeasureTravel();
 }
 
 // NCCL connects ranks when they first exchange something, and again when blocks are first unequal. No round should wait for
@@ -35,18 +32,6 @@ void Operations::Connect(Exchange& exchange) {
   bytes[0] *= 2;
   exchange.AllGatherBlocks(bytes, blocks.data());
   device_.Wait();
-}
-
-void Operations::MeasureTravel() {
-  travel_.Measure();
-  if (collective_.size() == 1 || Value(collective_.rank()) != 0) return;
-  const TravelCosts& costs = travel_.costs();
-  const auto rate = [](double seconds_a_byte) { return 1e-9 / seconds_a_byte; };
-  spdlog::info(
-      "measured, in GB/s of all ranks' bags: reduce-scatter {:.3g}, all-gather {:.3g}, all-to-all {:.3g}, "
-      "a copy {:.3g}",
-      rate(costs.reduce_scatter), rate(costs.all_gather), rate(costs.all_to_all), rate(costs.copy));
-  spdlog::info("partial sums of bags travel as {}", ToString(travel_.partials()));
 }
 
 void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(ticket, std::move(request)); }
@@ -94,8 +79,8 @@ void Operations::FinishWhatIsDone() {
 }
 
 Stage& Operations::NextStage() {
+  MakeRoom();
   turn_ = (turn_ + 1) % stages_.size();
-  stages_[turn_]->Finish();
   return *stages_[turn_];
 }
 

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -28,12 +27,14 @@ namespace slotwise {
 
 class Operations {
  public:
-  // Collective: measures how bags had better travel, and rank 0 logs it. `partials`, `way`: see BagTravel.
-  Operations(Device& device, Collective& collective, const Exchanges& exchanges, DataType partials,
-             std::optional<Way> way, ArrayPool& arrays, Agenda& agenda, Tables& tables);
+  Operations(Device& device, Collective& collective, const Exchanges& exchanges, const TravelOptions& travel,
+             ArrayPool& arrays, Agenda& agenda, Tables& tables);
 
   // A request that this rank has announced.
   void Hold(TicketNumber ticket, Request request);
+
+  // Waits until the next round can begin, and answers what that ended. Not collective.
+  void MakeRoom() { stages_[(turn_ + 1) % stages_.size()]->Finish(); }
 
   // Runs the round's operation. It may leave work to the device, and lookups to be answered by a later call or Finish.
   void Run(const Round& round);
@@ -52,7 +53,6 @@ class Operations {
 
  private:
   void Connect(Exchange& exchange);
-  void MeasureTravel();
   // Answers what need not be waited for. Not collective.
   void FinishWhatIsDone();
   void RunNow(const Round& round);

@@ -23,11 +23,7 @@ struct TableInfo {
   TableOptions options;
 };
 
-// How the pooled bags of a batch travel between ranks, and their gradients: all of them, or only those of which a rank
-// owns keys (bag_travel.h).
-enum class Way : std::uint8_t { kAllBags, kOwnedBags };
-
-// Rounds of lookups, and steps, by how their bags travelled; none are counted on one rank.
+// Rounds of lookups, and steps, by how their bags travelled (travel_way.h); none are counted on one rank.
 struct TravelledRounds {
   std::uint64_t all_bags = 0;
   std::uint64_t owned_bags = 0;

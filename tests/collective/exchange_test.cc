@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <ostream>
@@ -70,12 +71,33 @@ float Rounded(float value, DataType type) {
   return value;
 }
 
+// One of kWays, and what it needs; null what this machine has not.
+struct Connected {
+  explicit Connected(const Way& way)
+      : device(way.device.make(collective->local_rank())),
+        exchange(device ? way.exchange(*device, *collective) : nullptr) {}
+
+  const std::unique_ptr<Collective> collective = MakeMpiCollective();
+  const std::unique_ptr<Device> device;
+  const std::unique_ptr<Exchange> exchange;
+};
+
 class AnExchange : public testing::TestWithParam<Way> {
  protected:
+  static void TearDownTestSuite() { kept_.clear(); }
+
+  // From test to test the same: it takes NCCL a second to connect ranks.
   void SetUp() override {
-    device_ = GetParam().device.make(collective_->local_rank());
+    std::unique_ptr<Connected>& kept = kept_[GetParam().name];
+    if (!kept) kept = std::make_unique<Connected>(GetParam());
+    Use(*kept);
+  }
+
+  void Use(const Connected& connected) {
+    collective_ = connected.collective.get();
+    device_ = connected.device.get();
+    exchange_ = connected.exchange.get();
     if (!device_) GTEST_SKIP() << "this machine has no GPU";
-    exchange_ = GetParam().exchange(*device_, *collective_);
     if (!exchange_) GTEST_SKIP() << "NCCL is not here, or has not a GPU for each rank";
   }
 
@@ -188,9 +210,12 @@ class AnExchange : public testing::TestWithParam<Way> {
     from.Download();  // looks past its ends
   }
 
-  std::unique_ptr<Collective> collective_ = MakeMpiCollective();
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Exchange> exchange_;
+  Collective* collective_ = nullptr;
+  Device* device_ = nullptr;
+  Exchange* exchange_ = nullptr;
+
+ private:
+  inline static std::map<std::string, std::unique_ptr<Connected>> kept_;
 };
 
 INSTANTIATE_TEST_SUITE_P(OfEveryWay, AnExchange, testing::ValuesIn(kWays),
@@ -273,7 +298,7 @@ TEST_P(AnExchange, TakesItsPlaceInTheOrderOfTheDevicesWork) {
 class ALateRank : public AnExchange {
  protected:
   void SetUp() override {
-    AnExchange::SetUp();
+    Use(connected_);
     if (!IsSkipped() && ranks() == 1) GTEST_SKIP() << "takes two ranks";
   }
 
@@ -296,6 +321,7 @@ class ALateRank : public AnExchange {
   }
 
  private:
+  const Connected connected_{GetParam()};  // its own, because its watchdog has reported
   static constexpr std::chrono::milliseconds kLimit{200};
   static constexpr std::chrono::seconds kPatience{60};
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -135,27 +136,31 @@ class Slice {
 
 class ABagTravel : public testing::TestWithParam<DeviceKind> {
  protected:
+  static void TearDownTestSuite() { exchanges_.clear(); }
+
   void SetUp() override {
-    device_ = GetParam().make(collective_->local_rank());
-    if (!device_) GTEST_SKIP() << "this machine has no GPU";
-    exchange_ = std::move(*MakeExchange(*device_, device_->Work(), *collective_, {.deterministic = true}));
+    if (!OfThisKind(true).device) GTEST_SKIP() << "this machine has no GPU";
     TravelAs(DataType::kFloat32);
   }
 
   // Partial sums travel as `type` from now on. Halves are added in rank order even where floats are not.
   void TravelAs(DataType type) {
-    exchange_ = std::move(*MakeExchange(*device_, device_->Work(), *collective_,
-                                        {.deterministic = type == DataType::kFloat32}));
-    travel_ = std::make_unique<BagTravel>(*device_, *collective_, *exchange_, type);
+    const KeptExchange& kept = OfThisKind(type == DataType::kFloat32);
+    collective_ = kept.collective.get();
+    device_ = kept.device.get();
+    exchange_ = kept.exchange.get();
+    travel_ = std::make_unique<BagTravel>(*device_, *collective_, *exchange_, TravelOptions{type});
     partials_ = ranks() == 1 ? DataType::kFloat32 : type;
   }
 
   std::size_t me() const { return static_cast<std::size_t>(Value(collective_->rank())); }
   std::size_t ranks() const { return static_cast<std::size_t>(collective_->size()); }
 
-  ShardPlace MyPlace() const { return {collective_->rank(), collective_->size(), owners_}; }
+  BucketMap Owners() const { return EvenBucketMap(collective_->size()); }
+  ShardPlace MyPlace() const { return {collective_->rank(), collective_->size(), Owners()}; }
   Oracle OracleOf(const TableOptions& options) const {
-    Oracle oracle(options, std::vector<int>(owners_.begin(), owners_.end()));
+    const BucketMap owners = Owners();
+    Oracle oracle(options, std::vector<int>(owners.begin(), owners.end()));
     oracle.RoundPartialSums(partials_);
     return oracle;
   }
@@ -220,12 +225,29 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
     EXPECT_EQ(by_travel.shard().Digest(), by_all.shard().Digest());
   }
 
-  std::unique_ptr<Collective> collective_ = MakeMpiCollective();
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Exchange> exchange_;
+  Collective* collective_ = nullptr;
+  Device* device_ = nullptr;
+  Exchange* exchange_ = nullptr;
   std::unique_ptr<BagTravel> travel_;
   DataType partials_ = DataType::kFloat32;
-  const BucketMap owners_ = EvenBucketMap(collective_->size());
+
+ private:
+  // Kept from test to test: it takes NCCL a second to connect ranks.
+  struct KeptExchange {
+    std::unique_ptr<Collective> collective = MakeMpiCollective();
+    std::unique_ptr<Device> device = GetParam().make(collective->local_rank());  // null: there is none
+    std::unique_ptr<Exchange> exchange;
+  };
+  static const KeptExchange& OfThisKind(bool deterministic) {
+    const auto [at, is_new] = exchanges_.try_emplace({GetParam().name, deterministic});
+    KeptExchange& kept = at->second;
+    if (is_new && kept.device) {
+      kept.exchange = std::move(*MakeExchange(*kept.device, kept.device->Work(), *kept.collective,
+                                              {.deterministic = deterministic}));
+    }
+    return kept;
+  }
+  inline static std::map<std::pair<std::string, bool>, KeptExchange> exchanges_;
 };
 
 constexpr std::array kEveryType{DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16};
@@ -291,6 +313,7 @@ TEST_P(ABagTravel, PoolsWhatOneRankOwnsAlone) {
   Slice slice(*device_, options, MyPlace());
   Oracle oracle = OracleOf(options);
   Random random(5);
+  const BucketMap owners = Owners();
   // Bag b has keys of rank b mod ranks alone; then all bags have keys of the last rank alone.
   for (const bool of_the_last : {false, true}) {
     Batch batch;
@@ -299,7 +322,7 @@ TEST_P(ABagTravel, PoolsWhatOneRankOwnsAlone) {
       std::vector<std::uint64_t> keys;
       while (keys.size() < 3) {
         const std::uint64_t key = random.Bits();
-        if (owners_[OracleBucket(key)] == owner) keys.push_back(key);
+        if (owners[OracleBucket(key)] == owner) keys.push_back(key);
       }
       batch.AddBag(keys);
     }
@@ -390,12 +413,23 @@ TEST_P(ABagTravel, SumsARowsManyGradientsInTheOrderOfTheBatch) {
   CheckLookup(by_travel, options, oracle, batch, shares, LookupMode::kEval);
 }
 
+TEST_P(ABagTravel, TravelsTheFasterWayUnlessOneIsGiven) {
+  const TravelCosts dear_sums{.reduce_scatter = 1, .all_gather = 1, .all_to_all = 1e-9, .copy = 1e-9};
+  const TravelCosts dear_bags{.reduce_scatter = 1e-9, .all_gather = 1e-9, .all_to_all = 1, .copy = 1};
+  const auto chosen = [&](const TravelOptions& options) {
+    return BagTravel(*device_, *collective_, *exchange_, options).Choose(Travelling(ranks(), 100, 1));
+  };
+  EXPECT_EQ(chosen({}), Way::kAllBags) << "nothing was measured";
+  EXPECT_EQ(chosen({.costs = dear_sums}), Way::kOwnedBags);
+  EXPECT_EQ(chosen({.costs = dear_bags}), Way::kAllBags);
+  EXPECT_EQ(chosen({.costs = dear_sums, .way = Way::kAllBags}), Way::kAllBags);
+  EXPECT_EQ(chosen({.costs = dear_bags, .way = Way::kOwnedBags}), Way::kOwnedBags);
+}
+
 TEST_P(ABagTravel, MeasuresTheSameOnEveryRank) {
   for (const DataType type : kEveryType) {
     TravelAs(type);
-    EXPECT_EQ(travel_->Choose(Travelling(ranks(), 100, 1)), Way::kAllBags) << "nothing is measured yet";
-    travel_->Measure();
-    const TravelCosts& costs = travel_->costs();
+    const TravelCosts costs = MeasureTravel(*device_, *collective_, *exchange_, type);
     const std::array<double, 4> mine{costs.reduce_scatter, costs.all_gather, costs.all_to_all, costs.copy};
     std::vector<std::array<double, 4>> all(ranks());
     collective_->AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));

@@ -8,12 +8,15 @@
 #include <cstring>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "server/engine/agenda.h"
+#include "server/engine/bag_travel.h"
 #include "tests/support/device_kinds.h"
 
 namespace slotwise {
@@ -56,15 +59,27 @@ Bags UnitBags(const std::vector<std::uint64_t>& keys) {
   return bags;
 }
 
+// Where engines run, one after another: it takes NCCL a second to connect ranks.
+struct EnginePlace {
+  EnginePlace(std::unique_ptr<Collective> ranks, std::unique_ptr<Device> of_rank)
+      : collective(std::move(ranks)),
+        device(std::move(of_rank)),
+        exchanges(std::move(*Exchanges::Make(*device, *collective))),
+        costs(MeasureTravel(*device, *collective, exchanges.bags())) {}
+
+  const std::unique_ptr<Collective> collective;
+  const std::unique_ptr<Device> device;
+  const Exchanges exchanges;
+  const TravelCosts costs;
+};
+
 // An engine that runs on a thread of its own, with calls that wait for their answers.
 class RunningEngine {
  public:
-  RunningEngine(std::unique_ptr<Collective> collective, std::unique_ptr<Device> device,
-                EngineOptions options = {})
+  // `collective`: the engine's own, of the place's ranks.
+  RunningEngine(const EnginePlace& place, std::unique_ptr<Collective> collective, EngineOptions options = {})
       : collective_(std::move(collective)),
-        device_(std::move(device)),
-        exchanges_(std::move(*Exchanges::Make(*device_, *collective_))),
-        engine_(*device_, *collective_, exchanges_, options),
+        engine_(*place.device, *collective_, place.exchanges, With(place.costs, options)),
         thread_([this] { engine_.Run(); }) {}
   ~RunningEngine() {
     engine_.RequestStop();
@@ -155,15 +170,20 @@ class RunningEngine {
     return Start<T>(submit).get();
   }
 
+  static EngineOptions With(const TravelCosts& costs, EngineOptions options) {
+    options.travel.costs = costs;
+    return options;
+  }
+
   std::unique_ptr<Collective> collective_;
-  std::unique_ptr<Device> device_;
-  Exchanges exchanges_;
   Engine engine_;
   std::thread thread_;
 };
 
 class EngineTest : public testing::TestWithParam<test::DeviceKind> {
  protected:
+  static void TearDownTestSuite() { places_.clear(); }
+
   void SetUp() override {
     Start({});
     if (!ranks_) GTEST_SKIP() << "this machine has no GPU";
@@ -193,10 +213,17 @@ class EngineTest : public testing::TestWithParam<test::DeviceKind> {
 
  private:
   void Start(EngineOptions options) {
-    auto collective = MakeMpiCollective();
-    auto device = GetParam().make(collective->local_rank());
-    if (device) ranks_ = std::make_unique<RunningEngine>(std::move(collective), std::move(device), options);
+    std::unique_ptr<EnginePlace>& place = places_[GetParam().name];
+    if (!place) {
+      auto collective = MakeMpiCollective();
+      auto device = GetParam().make(collective->local_rank());
+      if (!device) return;
+      place = std::make_unique<EnginePlace>(std::move(collective), std::move(device));
+    }
+    ranks_ = std::make_unique<RunningEngine>(*place, MakeMpiCollective(), options);
   }
+
+  inline static std::map<std::string, std::unique_ptr<EnginePlace>> places_;  // by kinds of device
 
   std::unique_ptr<RunningEngine> ranks_;
   std::uint64_t meetings_ = 0;
@@ -248,7 +275,8 @@ void EngineTest::CheckStepsOfParts(const std::function<std::vector<int>(std::uin
   options.optimizer.kind = OptimizerKind::kAdam;
   options.optimizer.learning_rate = 0.1F;
   const TableId table = ranks().Create(options);
-  RunningEngine alone(MakeSoloCollective(), MakeCpuDevice(1));
+  const EnginePlace alone_place(MakeSoloCollective(), MakeCpuDevice(1));
+  RunningEngine alone(alone_place, MakeSoloCollective());
   const TableId alone_table = alone.Create(options);
 
   for (std::uint64_t number = 1; number <= 10; ++number) {
@@ -292,7 +320,7 @@ TEST_P(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
 TEST_P(EngineTest, AStepIsTheSumOfPartsThatComeInTheOrderOfTheRanks) {
   for (const Way way : {Way::kAllBags, Way::kOwnedBags}) {
     SCOPED_TRACE(way == Way::kAllBags ? "all bags" : "owned bags");
-    Restart({.way = way});
+    Restart({.travel = {.way = way}});
     CheckStepsOfParts(
         [&](std::uint32_t part) { return std::vector{static_cast<int>(part) * size() / int{kParts}}; });
   }
@@ -406,9 +434,44 @@ void EngineTest::CheckManyRequestsInFlight() {
 TEST_P(EngineTest, EveryOneOfManyRequestsInFlightGetsItsOwnAnswer) {
   for (const Way way : {Way::kAllBags, Way::kOwnedBags}) {
     SCOPED_TRACE(way == Way::kAllBags ? "all bags" : "owned bags");
-    Restart({.way = way});
+    Restart({.travel = {.way = way}});
     CheckManyRequestsInFlight();
   }
+}
+
+// A lookup that is submitted when another's answer makes room for a round is in that round, if it fits. Else ranks whose
+// clients wait for answers could stay out of step: each round full, but of one rank's lookups.
+TEST_P(EngineTest, ARoundTakesAlongWhatComesWhileItWaitsForRoom) {
+  const Bags bags{1, {1, 2}, {0, 1, 2}};
+  EngineOptions options;
+  options.max_round_bytes = 2 * RoundBytes(1, 2, 2, 4, false);
+  Restart(options);
+  const TableId table = ranks().Create(Ones());
+  ASSERT_TRUE(ranks().Lookup(table, bags).ok());
+  Meet();
+  if (me() == 0) {
+    std::promise<void> all_answered;
+    std::vector<PooledValues> answers(7);
+    std::size_t to_answer = answers.size();  // used by the engine's thread alone
+    std::function<void(std::size_t)> look_up = [&](std::size_t i) {
+      ranks().engine().Submit(
+          LookupRequest{table, LookupMode::kEval, PartOf(bags), [&, i](const Result<PooledValues>& pooled) {
+                          if (pooled.ok()) answers[i] = *pooled;
+                          // Two rounds' worth, for each stage that a device may have one, and a lookup that is left over.
+                          if (i == 0) {
+                            for (std::size_t next = 1; next <= 5; ++next) look_up(next);
+                          }
+                          if (i == 1) look_up(6);
+                          if (--to_answer == 0) all_answered.set_value();
+                        }});
+    };
+    look_up(0);
+    all_answered.get_future().get();
+    for (const PooledValues& answer : answers) ASSERT_EQ(answer.size, 8U) << "a lookup failed";
+    // What a rank gets of a round lies in one array.
+    EXPECT_EQ(answers[6].values.get(), answers[5].values.get() + answers[5].size) << "they had two rounds";
+  }
+  Meet();
 }
 
 TEST_P(EngineTest, ATableCanBeDroppedWhileItsRowsAreOnTheirWay) {

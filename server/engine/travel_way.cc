@@ -1,0 +1,38 @@
+#include "server/engine/travel_way.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/shard.h"
+
+namespace slotwise {
+
+std::size_t TravellingBags::bags() const {
+  return std::accumulate(bags_of.begin(), bags_of.end(), std::size_t{0});
+}
+
+double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks) {
+  if (bags == 0) return 0;
+  return 1 - std::pow(1 - 1.0 / static_cast<double>(ranks),
+                      static_cast<double>(keys) / static_cast<double>(bags));
+}
+
+bool CanTravelAlone(const TravellingBags& bags) {
+  const std::size_t ranks = bags.bags_of.size();
+  return ranks <= Shard::kMostRanksOfTraffic &&
+         ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
+}
+
+Way FasterWay(const TravellingBags& bags, const TravelCosts& costs, DataType partials) {
+  if (!CanTravelAlone(bags)) return Way::kAllBags;
+  // Partial sums there, a part of the bytes of gradients back.
+  const double part = static_cast<double>(BytesOf(partials)) / sizeof(float);
+  const double all = part * costs.reduce_scatter + costs.all_gather;
+  const double owned =
+      (part + 1) * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, bags.bags_of.size());
+  return owned < all ? Way::kOwnedBags : Way::kAllBags;
+}
+
+}  // namespace slotwise
