@@ -4,6 +4,7 @@
 // Every rank asks for its own samples of a batch, with one lookup in flight and with several. One in flight is the sum of
 // what a round does one after another; with several a GPU's rounds overlap.
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,8 @@
 #include "bench/subcommand.h"
 #include "bench/timing.h"
 #include "bench/workload.h"
+#include "kernels/body/first_value.h"
+#include "server/engine/bag_travel.h"
 #include "server/engine/engine.h"
 
 namespace slotwise::bench {
@@ -37,31 +40,51 @@ struct RoundsOptions : CommonOptions {
   double keys() const { return static_cast<double>(batch) * slots * hot; }
 };
 
-constexpr float kValue = 0.25F;  // of every element: sums of it are exact
-
 TableOptions TableOf(const RoundsOptions& o) {
   TableOptions table;
   table.name = TableName("bench");
   table.dim = o.dim;
   table.slots = o.slots;
-  table.initializer = {kValue, kValue, 0};
+  table.initializer = {-1, 1, o.seed};
   table.initial_rows = o.rows;
   return table;
 }
 
 // A rank's engine, on a thread of its own, and who asks it.
+//
+// Requests are for the same samples, but each begins with another of them and goes round, so that no answer is another's.
 class Asker {
  public:
   Asker(Engine& engine, const RoundsOptions& o, TableId table, std::span<const std::uint32_t> my_rows)
       : engine_(engine), o_(o), table_(table), rows_(my_rows) {}
 
+  // Looks up in both modes, and `in_flight` at once, every bag of which must be the sum of its rows' first values. For
+  // some that is found by adding them up; the others must be what they were the first time.
+  void Check() {
+    Prepare(LookupMode::kTrain, 1);
+    kept_.assign(1, {});
+    Run(1);
+    sums_ = std::move(kept_[0]);
+    CheckSums();
+    for (const LookupMode mode : {LookupMode::kTrain, LookupMode::kEval}) {
+      Prepare(mode, o_.in_flight);
+      kept_.assign(o_.in_flight, {});
+      Run(o_.in_flight);
+      for (std::size_t i = 0; i < kept_.size(); ++i) {
+        for (std::size_t bag = 0; bag < bags(); ++bag) Must(IsRight(kept_[i], i, bag), kWrong);
+      }
+    }
+    kept_.clear();
+  }
+
   // Makes the requests of the next Run: reading them off the wire is another room's work.
   void Prepare(LookupMode mode, std::uint32_t lookups) {
     requests_.clear();
-    for (std::uint32_t i = 0; i < lookups; ++i) requests_.push_back(Request(mode));
+    for (std::uint32_t i = 0; i < lookups; ++i) requests_.push_back(Request(mode, i));
   }
 
-  // Seconds until all were answered, `in_flight` at any time. Throws std::runtime_error if one was refused or is wrong.
+  // Seconds until all were answered, `in_flight` at any time. Throws std::runtime_error if one was refused, or if the
+  // first or last bag of one is wrong: to look at all of them while the clock runs would be most of the time.
   double Run(std::uint32_t in_flight) {
     to_send_ = requests_.size();
     to_answer_ = to_send_;
@@ -71,22 +94,36 @@ class Asker {
       changed_.wait(lock, [this] { return to_answer_ == 0; });
     });
     Must(failure_.ok(), "lookup: " + failure_.message());
-    Must(right_, "wrong result: a bag is not the sum of its rows");
+    Must(right_, kWrong);
     return seconds;
   }
 
  private:
-  LookupRequest Request(LookupMode mode) {
+  static constexpr const char* kWrong = "wrong result: a bag is not the sum of its rows";
+
+  std::size_t samples() const { return rows_.size() / (std::size_t{o_.slots} * o_.hot); }
+  std::size_t bags() const { return rows_.size() / o_.hot; }
+  // Where a request's bag is in rows_.
+  std::size_t BagOfAll(std::size_t request, std::size_t bag) const {
+    constexpr std::size_t kApart = 7919;
+    return (bag + request * kApart * o_.slots) % bags();
+  }
+
+  LookupRequest Request(LookupMode mode, std::size_t number) {
     LookupRequest request{.table = table_, .mode = mode, .batch = {}, .done = {}};
     BatchPart& part = request.batch;
-    part.samples = static_cast<std::uint32_t>(rows_.size() / (std::size_t{o_.slots} * o_.hot));
+    part.samples = static_cast<std::uint32_t>(samples());
     part.keys = HostArray<Key>(rows_.size(), &engine_.arrays());
-    std::ranges::transform(rows_, part.keys.data(), [](std::uint32_t row) { return KeyOf(row); });
-    part.offsets = HostArray<std::uint32_t>(rows_.size() / o_.hot + 1);
-    for (std::size_t bag = 0; bag < part.offsets.size(); ++bag) {
+    part.offsets = HostArray<std::uint32_t>(bags() + 1);
+    for (std::size_t bag = 0; bag < bags(); ++bag) {
+      const auto rows = rows_.subspan(BagOfAll(number, bag) * o_.hot, o_.hot);
+      std::ranges::transform(rows, part.keys.data() + bag * o_.hot,
+                             [](std::uint32_t row) { return KeyOf(row); });
+    }
+    for (std::size_t bag = 0; bag <= bags(); ++bag) {
       part.offsets.data()[bag] = static_cast<std::uint32_t>(bag * o_.hot);
     }
-    request.done = [this](const Result<PooledValues>& pooled) { Answered(pooled); };
+    request.done = [this, number](const Result<PooledValues>& pooled) { Answered(number, pooled); };
     return request;
   }
 
@@ -100,18 +137,44 @@ class Asker {
     engine_.Submit(std::move(request));
   }
 
-  // Looks at the first and last element: at all of them while the clock runs would be most of the time.
-  void Answered(const Result<PooledValues>& pooled) {
+  void Answered(std::size_t number, const Result<PooledValues>& pooled) {
     if (pooled.ok()) Send();
     const std::scoped_lock lock(mutex_);
     if (!pooled.ok()) {
       failure_ = pooled.status();
       to_answer_ -= std::exchange(to_send_, 0);
-    } else if (pooled->size > 0) {
-      const float expected = kValue * static_cast<float>(o_.hot);
-      right_ = right_ && pooled->values[0] == expected && pooled->values[pooled->size - 1] == expected;
+    } else if (number < kept_.size()) {
+      kept_[number] = *pooled;
+    } else if (bags() > 0) {
+      right_ = right_ && IsRight(*pooled, number, 0) && IsRight(*pooled, number, bags() - 1);
     }
     if (--to_answer_ == 0) changed_.notify_all();
+  }
+
+  // Whether a bag is what it was the first time, but for the order in which ranks' sums were added.
+  bool IsRight(const PooledValues& pooled, std::size_t request, std::size_t bag) const {
+    if (pooled.size != sums_.size) return false;
+    const std::span values(pooled.values.get() + bag * o_.dim, o_.dim);
+    const float* const sums = sums_.values.get() + BagOfAll(request, bag) * o_.dim;
+    return std::ranges::equal(values, std::span(sums, o_.dim), IsClose);
+  }
+  static bool IsClose(float value, double wanted) {
+    return std::abs(static_cast<double>(value) - wanted) <= 1e-5 * (1 + std::abs(wanted));
+  }
+
+  void CheckSums() const {
+    constexpr std::size_t kChecked = 4096;
+    const InitializerOptions first_values = TableOf(o_).initializer;
+    Must(sums_.size == bags() * o_.dim, "wrong result: not as many values as were asked for");
+    for (std::size_t bag = 0; bag < bags(); bag += std::max<std::size_t>(1, bags() / kChecked)) {
+      for (std::uint32_t j = 0; j < o_.dim; ++j) {
+        double sum = 0;
+        for (const std::uint32_t row : rows_.subspan(bag * o_.hot, o_.hot)) {
+          sum += static_cast<double>(body::FirstValue(first_values, KeyOf(row), j));
+        }
+        Must(IsClose(sums_.values[bag * o_.dim + j], sum), kWrong);
+      }
+    }
   }
 
   Engine& engine_;
@@ -119,11 +182,13 @@ class Asker {
   const TableId table_;
   const std::span<const std::uint32_t> rows_;
   std::vector<LookupRequest> requests_;
+  PooledValues sums_;  // of all bags, in their order
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t to_send_ = 0;
   std::size_t to_answer_ = 0;
+  std::vector<PooledValues> kept_;  // of the first so many requests, for who wants to look at them
   Status failure_;
   bool right_ = true;
 };
@@ -176,8 +241,7 @@ Contestants Measure(Engine& engine, const Collective& collective, const RoundsOp
   const TableId table = MakeTable(engine, TableOf(o));
   Meeting meeting(engine, table, collective);
   Asker asker(engine, o, table, my_rows);
-  asker.Prepare(LookupMode::kTrain, 1);
-  asker.Run(1);
+  asker.Check();
   Contestants times;
   for (int repeat = -1; repeat < o.repeats; ++repeat) {
     const auto seconds = [&](std::uint32_t in_flight) {
@@ -225,6 +289,7 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
 
   const Exchanges exchanges = Must(Exchanges::Make(*place.device, collective), "no exchange");
   EngineOptions limits;
+  limits.travel.costs = MeasureTravel(*place.device, collective, exchanges.bags());
   // One lookup a round: the engine would else take along what waits.
   limits.max_round_bytes = static_cast<std::uint64_t>(
       1.25 * (o.keys() * sizeof(Key) + o.keys() / o.hot * (o.dim + 1) * sizeof(float)));
