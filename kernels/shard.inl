@@ -43,7 +43,6 @@ class Table {
         stride_(options.dim % 4 == 0 ? (floats_ + 3) / 4 * 4 : floats_),
         rows_(queue, max_rows_ * stride_),
         erased_(queue, max_rows_) {
-    counter_.Reserve(queue, 1);
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
     Rehash(queue, SlotsFor(rows));
     rows_.Grow(std::min(rows, max_rows_) * stride_);
@@ -84,12 +83,11 @@ class Table {
   // many it gave. REQUIRES: HasRoomFor those; ReserveAdd(n).
   std::uint32_t Add(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n, RowIndex* rows) {
     const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
-    B::Put(queue, counter_.data(), 0);
-    B::ForEachNumbered(queue, n, counter_.data(),
-                       body::AddKeys<Atomics>{slots_, keys, chosen, supply, lost_.data(), rows,
-                                              new_keys_.data(), new_rows_.data()});
+    const std::uint32_t count =
+        B::ForEachNumbered(queue, n,
+                           body::AddKeys<Atomics>{slots_, keys, chosen, supply, lost_.data(), rows,
+                                                  new_keys_.data(), new_rows_.data()});
     B::ForEach(queue, n, body::ReadRowsOfOthers{slots_, chosen, lost_.data(), rows});
-    const std::uint32_t count = B::Get(queue, counter_.data());
     B::ForEachTile(queue, count, options_.dim,
                    body::WriteNewRows{values(), options_.initializer, initial_state(), new_keys_.data(),
                                       new_rows_.data()});
@@ -108,11 +106,10 @@ class Table {
 
   // REQUIRES: ReserveErase(n). Returns how many of keys[0 .. n) had a row.
   std::uint32_t Erase(Queue& queue, const Key* keys, std::uint32_t n) {
-    B::Put(queue, counter_.data(), erased_rows_);
-    B::ForEachNumbered(queue, n, counter_.data(), body::EraseKeys<Atomics>{slots_, keys, erased_.data()});
-    const std::uint32_t before = erased_rows_;
-    erased_rows_ = B::Get(queue, counter_.data());
-    return erased_rows_ - before;
+    RowIndex* const erased = erased_.data() + erased_rows_;
+    const std::uint32_t count = B::ForEachNumbered(queue, n, body::EraseKeys<Atomics>{slots_, keys, erased});
+    erased_rows_ += count;
+    return count;
   }
 
   // What an optimizer's state begins with.
@@ -125,12 +122,8 @@ class Table {
   // How many distinct keys there are among keys[absent[0 .. n)].
   std::uint32_t CountDistinct(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n) {
     typename B::template Scratch<body::Slot> memory;
-    typename B::template Scratch<std::uint32_t> counter;
     const body::TableRef scratch = FreeTable(queue, memory, SlotsFor(n));
-    std::uint32_t* count = counter.Reserve(queue, 1);
-    B::Put(queue, count, 0);
-    B::ForEachNumbered(queue, n, count, body::CountKeys<Atomics>{scratch, keys, absent});
-    return B::Get(queue, count);
+    return B::ForEachNumbered(queue, n, body::CountKeys<Atomics>{scratch, keys, absent});
   }
 
  private:
@@ -197,7 +190,6 @@ class Table {
   typename B::template Scratch<body::Slot> slot_memory_;
   typename B::template Growing<float> rows_;
   typename B::template Growing<RowIndex> erased_;  // rows to hand out again
-  typename B::template Scratch<std::uint32_t> counter_;
   typename B::template Scratch<std::uint64_t> lost_;
   typename B::template Scratch<Key> new_keys_;
   typename B::template Scratch<RowIndex> new_rows_;
@@ -470,11 +462,9 @@ class ShardOn final : public Shard {
   // Finds the keys' rows, and lists those without.
   void Search() {
     LearnSize();
-    std::uint32_t* count = absent_count_.Reserve(queue_, 1);
-    B::Put(queue_, count, 0);
-    B::ForEachNumbered(queue_, prepared_.size, count,
-                       body::FindRowsAndAbsent{FindRows(), absent_.Reserve(queue_, prepared_.size)});
-    prepared_.absent = B::Get(queue_, count);
+    std::uint32_t* const absent = absent_.Reserve(queue_, prepared_.size);
+    prepared_.absent =
+        B::ForEachNumbered(queue_, prepared_.size, body::FindRowsAndAbsent{FindRows(), absent});
     prepared_.searched = true;
   }
 
@@ -674,7 +664,7 @@ class ShardOn final : public Shard {
   Scratch<std::uint32_t> offsets_;
   Scratch<float> weights_;
   Scratch<RowIndex> rows_;
-  Scratch<std::uint32_t> absent_, absent_count_;
+  Scratch<std::uint32_t> absent_;
   // Scratch of Update: sorted occurrences, segments, and the levels of long ones' sums.
   Scratch<std::uint32_t> sorted_rows_, items_, sorted_items_, bag_of_, segment_begin_, long_segments_;
   Scratch<float> divisors_;

@@ -78,9 +78,9 @@ concept Backend = requires(
   B::ForEach(queue, n, backend_probe::Each{});
   // f(i) for every i in [0, *counts), which is at most n.
   B::ForEachUpTo(queue, n32, counts, backend_probe::Each{});
-  // outcome = f(i) for every i in [0, n); where that is true, f.Number(i, outcome, number), with a number of its own: they count up
-  // from *counter, in no order, and *counter grows by as many. f.kNumbersMost says what to expect.
-  B::ForEachNumbered(queue, n32, indices, backend_probe::Numbered{});
+  // outcome = f(i) for every i in [0, n); where that is true, f.Number(i, outcome, number), with a number of its own: they
+  // count up from 0, in no order. f.kNumbersMost says what to expect. Waits, and returns how many there were.
+  { B::ForEachNumbered(queue, n32, backend_probe::Numbered{}) } -> std::same_as<std::uint32_t>;
   // f(tile, i) for every i, by tiles that suit rows of `dim` elements.
   B::ForEachTile(queue, n32, n32, backend_probe::EachTile{});
   // f(tile, begin, end) for short runs that together are [0, n). A body that prefetches is asked for single
@@ -98,9 +98,8 @@ concept Backend = requires(
   // Σ f(i) over [0, n). Waits.
   { B::Sum(queue, n, backend_probe::Measure{}) } -> std::same_as<DigestSums>;
 
-  // One value to and from device memory. Get waits.
+  // One value from device memory. Waits.
   { B::Get(queue, counts) } -> std::same_as<std::uint32_t>;
-  B::Put(queue, indices, n32);
   // HostCopy: values on their way to the host. Start(queue, from, n) begins to bring n of them, Wait() waits for those.
   host_copy.Start(queue, counts, n);
   { host_copy.Wait() } -> std::same_as<std::span<const std::uint32_t>>;

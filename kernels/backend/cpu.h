@@ -86,14 +86,15 @@ struct CpuBackend {
 
   // Outcomes wait in a small list, so that threads meet at the counter once for many.
   template <class F>
-  static void ForEachNumbered(Queue& queue, std::uint32_t n, std::uint32_t* counter, F f) {
+  static std::uint32_t ForEachNumbered(Queue& queue, std::uint32_t n, F f) {
     constexpr std::uint32_t kMost = 64;
     using Outcome = decltype(f(n));
+    std::atomic<std::uint32_t> numbered = 0;
     InParallel(queue, n, kGrain, [&](std::uint32_t begin, std::uint32_t end) {
       std::pair<std::uint32_t, Outcome> wanted[kMost];
       std::uint32_t count = 0;
       const auto number = [&] {
-        const std::uint32_t first = __atomic_fetch_add(counter, count, __ATOMIC_RELAXED);
+        const std::uint32_t first = numbered.fetch_add(count, std::memory_order_relaxed);
         for (std::uint32_t w = 0; w < count; ++w) f.Number(wanted[w].first, wanted[w].second, first + w);
         count = 0;
       };
@@ -105,6 +106,7 @@ struct CpuBackend {
       });
       if (count > 0) number();
     });
+    return numbered;
   }
 
   template <class F>
@@ -158,7 +160,6 @@ struct CpuBackend {
   }
 
   static std::uint32_t Get(Queue& /*queue*/, const std::uint32_t* value) { return *value; }
-  static void Put(Queue& /*queue*/, std::uint32_t* place, std::uint32_t value) { *place = value; }
 
   class HostCopy {
    public:

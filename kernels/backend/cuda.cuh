@@ -68,15 +68,16 @@ __global__ void ForEachUpToKernel(const std::uint32_t* n, F f) {
   if (i < *n) f(i);
 }
 
-template <class T>
-__global__ void PutKernel(T* place, T value) {
-  *place = value;
-}
-
 template <class Index, class F>
 __global__ void ForEachKernel(Index n, F f) {
   const auto i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) f(i);
+}
+
+// To the host, and the counter back to 0: sooner there than by a copy, which is another engine's work.
+__global__ void TakeCountKernel(std::uint32_t* counter, std::uint32_t* on_host) {
+  *on_host = *counter;
+  *counter = 0;
 }
 
 // A warp takes numbers for all its threads that want one.
@@ -228,8 +229,9 @@ struct CudaBackend {
   }
 
   template <class F>
-  static void ForEachNumbered(Queue& queue, std::uint32_t n, std::uint32_t* counter, F f) {
-    if (n == 0) return;
+  static std::uint32_t ForEachNumbered(Queue& queue, std::uint32_t n, F f) {
+    if (n == 0) return 0;
+    std::uint32_t* const counter = queue.counter();
     if constexpr (F::kNumbersMost) {
       const std::uint32_t blocks = (n - 1) / kNumberingThreads + 1;
       ForEachOftenNumberedKernel<<<blocks, kNumberingThreads, 0, queue.stream()>>>(n, counter, f);
@@ -237,6 +239,11 @@ struct CudaBackend {
       ForEachSeldomNumberedKernel<<<Blocks(n), kThreads, 0, queue.stream()>>>(n, counter, f);
     }
     SLOTWISE_CUDA_TRY(cudaGetLastError());
+    auto* const count = static_cast<std::uint32_t*>(queue.pinned());
+    TakeCountKernel<<<1, 1, 0, queue.stream()>>>(counter, count);
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
+    queue.Wait();
+    return *count;
   }
 
   template <class F>
@@ -314,10 +321,6 @@ struct CudaBackend {
     std::memcpy(&host, queue.pinned(), sizeof(T));
     return host;
   }
-  static void Put(Queue& queue, std::uint32_t* place, std::uint32_t value) {
-    PutKernel<<<1, 1, 0, queue.stream()>>>(place, value);
-    SLOTWISE_CUDA_TRY(cudaGetLastError());
-  }
 
   template <class T>
   static void CopyIn(Queue& queue, T* to, const T* from, std::size_t n) {
@@ -384,7 +387,10 @@ struct CudaBackend {
 
   template <class In, class Out, class Keep>
   static void Select(Queue& queue, In in, std::uint32_t n, Out out, std::uint32_t* count, Keep keep) {
-    if (n == 0) return Put(queue, count, 0);
+    if (n == 0) {
+      SLOTWISE_CUDA_TRY(cudaMemsetAsync(count, 0, sizeof(*count), queue.stream()));
+      return;
+    }
     WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
       return cub::DeviceSelect::If(memory, bytes, in, out, count, std::int64_t{n}, keep, queue.stream());
     });

@@ -58,9 +58,12 @@ class CudaQueue {
     SLOTWISE_CUDA_TRY(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&pinned_, kPinnedBytes, cudaHostAllocDefault));
     SLOTWISE_CUDA_TRY(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
+    counter_ = CudaMemory(stream_, sizeof(std::uint32_t));
+    SLOTWISE_CUDA_TRY(cudaMemsetAsync(counter_.data(), 0, sizeof(std::uint32_t), stream_));
   }
   ~CudaQueue() {
     temporary_ = CudaMemory();
+    counter_ = CudaMemory();
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
     cudaFreeHost(pinned_);
@@ -69,7 +72,10 @@ class CudaQueue {
   CudaQueue& operator=(const CudaQueue&) = delete;
 
   cudaStream_t stream() const { return stream_; }
-  void* pinned() const { return pinned_; }  // kPinnedBytes of the host's memory
+  void* pinned() const {
+    return pinned_;
+  }  // kPinnedBytes of the host's memory, which kernels may write to too
+  std::uint32_t* counter() const { return static_cast<std::uint32_t*>(counter_.data()); }  // 0, between uses
   void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
 
   // Gives back to the device what the pool keeps for later.
@@ -93,7 +99,7 @@ class CudaQueue {
   cudaMemPool_t pool_ = nullptr;
   cudaStream_t stream_ = nullptr;
   void* pinned_ = nullptr;
-  CudaMemory temporary_;
+  CudaMemory temporary_, counter_;
 };
 
 // Values on their way to pinned memory of the host, and what tells that they have arrived.
