@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <span>
@@ -50,13 +51,48 @@ TableOptions TableOf(const RoundsOptions& o) {
   return table;
 }
 
+// Ranks wait for each other: every one brings an empty part of the same step.
+class Meeting {
+ public:
+  Meeting(Engine& engine, TableId table, const Collective& collective)
+      : engine_(engine),
+        table_(table),
+        me_(static_cast<std::uint32_t>(Value(collective.rank()))),
+        ranks_(static_cast<std::uint32_t>(collective.size())) {}
+
+  // `then` is called by the engine's thread on every rank before any of their next rounds.
+  void Come(const std::function<void()>& then = [] {}) {
+    BatchPart nothing;
+    nothing.offsets = HostArray<std::uint32_t>(1);
+    nothing.offsets.data()[0] = 0;
+    std::promise<Result<std::uint64_t>> met;
+    engine_.Submit(PushRequest{.table = table_,
+                               .step = {.session = 1, .number = ++meetings_, .part = me_, .parts = ranks_},
+                               .batch = std::move(nothing),
+                               .gradients = {},
+                               .done = [&](const Result<std::uint64_t>& step) {
+                                 then();
+                                 met.set_value(step);
+                               }});
+    Must(met.get_future().get(), "another rank is missing");
+  }
+
+ private:
+  Engine& engine_;
+  const TableId table_;
+  const std::uint32_t me_;
+  const std::uint32_t ranks_;
+  std::uint64_t meetings_ = 0;
+};
+
 // A rank's engine, on a thread of its own, and who asks it.
 //
 // Requests are for the same samples, but each begins with another of them and goes round, so that no answer is another's.
 class Asker {
  public:
-  Asker(Engine& engine, const RoundsOptions& o, TableId table, std::span<const std::uint32_t> my_rows)
-      : engine_(engine), o_(o), table_(table), rows_(my_rows) {}
+  Asker(Engine& engine, Meeting& meeting, const RoundsOptions& o, TableId table,
+        std::span<const std::uint32_t> my_rows)
+      : engine_(engine), meeting_(meeting), o_(o), table_(table), rows_(my_rows) {}
 
   // Looks up in both modes, and `in_flight` at once, every bag of which must be the sum of its rows' first values. For
   // some that is found by adding them up; the others must be what they were the first time.
@@ -83,13 +119,17 @@ class Asker {
     for (std::uint32_t i = 0; i < lookups; ++i) requests_.push_back(Request(mode, i));
   }
 
-  // Seconds until all were answered, `in_flight` at any time. Throws std::runtime_error if one was refused, or if the
-  // first or last bag of one is wrong: to look at all of them while the clock runs would be most of the time.
+  // Seconds until all were answered, `in_flight` at any time, from a round on that has every rank's first. Throws
+  // std::runtime_error if one was refused, or if the first or last bag of one is wrong: to look at all of them while the
+  // clock runs would be most of the time.
   double Run(std::uint32_t in_flight) {
     to_send_ = requests_.size();
     to_answer_ = to_send_;
+    meeting_.Come();  // the others may have been busy
     const double seconds = SecondsOf([&] {
-      for (std::uint32_t i = 0; i < in_flight; ++i) Send();
+      meeting_.Come([&] {
+        for (std::uint32_t i = 0; i < in_flight; ++i) Send();
+      });
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return to_answer_ == 0; });
     });
@@ -178,6 +218,7 @@ class Asker {
   }
 
   Engine& engine_;
+  Meeting& meeting_;
   const RoundsOptions& o_;
   const TableId table_;
   const std::span<const std::uint32_t> rows_;
@@ -200,36 +241,6 @@ TableId MakeTable(Engine& engine, const TableOptions& options) {
   return Must(made.get_future().get(), "no table").id;
 }
 
-// Ranks wait for each other: every one brings an empty part of the same step.
-class Meeting {
- public:
-  Meeting(Engine& engine, TableId table, const Collective& collective)
-      : engine_(engine),
-        table_(table),
-        me_(static_cast<std::uint32_t>(Value(collective.rank()))),
-        ranks_(static_cast<std::uint32_t>(collective.size())) {}
-
-  void Come() {
-    BatchPart nothing;
-    nothing.offsets = HostArray<std::uint32_t>(1);
-    nothing.offsets.data()[0] = 0;
-    std::promise<Result<std::uint64_t>> met;
-    engine_.Submit(PushRequest{.table = table_,
-                               .step = {.session = 1, .number = ++meetings_, .part = me_, .parts = ranks_},
-                               .batch = std::move(nothing),
-                               .gradients = {},
-                               .done = [&](const Result<std::uint64_t>& step) { met.set_value(step); }});
-    Must(met.get_future().get(), "another rank is missing");
-  }
-
- private:
-  Engine& engine_;
-  const TableId table_;
-  const std::uint32_t me_;
-  const std::uint32_t ranks_;
-  std::uint64_t meetings_ = 0;
-};
-
 struct Contestants {
   std::vector<double> one;      // seconds a lookup
   std::vector<double> several;  // likewise
@@ -240,13 +251,12 @@ Contestants Measure(Engine& engine, const Collective& collective, const RoundsOp
                     std::span<const std::uint32_t> my_rows) {
   const TableId table = MakeTable(engine, TableOf(o));
   Meeting meeting(engine, table, collective);
-  Asker asker(engine, o, table, my_rows);
+  Asker asker(engine, meeting, o, table, my_rows);
   asker.Check();
   Contestants times;
   for (int repeat = -1; repeat < o.repeats; ++repeat) {
     const auto seconds = [&](std::uint32_t in_flight) {
       asker.Prepare(LookupMode::kEval, o.lookups);
-      meeting.Come();
       return asker.Run(in_flight) / o.lookups;
     };
     const double one = seconds(1);
