@@ -257,6 +257,7 @@ class Device {
 
   // Device memory for `bytes` bytes, aligned to 64. Throws std::bad_alloc.
   virtual void* Allocate(std::size_t bytes) = 0;
+  // Waits for all that was asked of the device and its lanes, because it may be about that memory.
   virtual void Free(void* memory) noexcept = 0;
 
   // Host memory for `bytes` bytes, aligned to 64, that this device reads and writes fastest: with large pages on the CPU,

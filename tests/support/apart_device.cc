@@ -125,7 +125,10 @@ class ApartDevice final : public Device {
     return std::unique_ptr<Shard>(std::make_unique<ApartShard>(work_, cpu_->Work(), std::move(*shard)));
   }
   void* Allocate(std::size_t bytes) override { return cpu_->Allocate(bytes); }
-  void Free(void* memory) noexcept override { cpu_->Free(memory); }
+  void Free(void* memory) noexcept override {
+    Wait();
+    cpu_->Free(memory);
+  }
   HostMemory AllocateHost(std::size_t bytes) override { return cpu_->AllocateHost(bytes); }
   bool SharesHostMemory() const override { return false; }
   Lane& Work() override { return work_; }
