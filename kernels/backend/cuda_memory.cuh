@@ -72,10 +72,10 @@ class CudaQueue {
   CudaQueue& operator=(const CudaQueue&) = delete;
 
   cudaStream_t stream() const { return stream_; }
-  void* pinned() const {
-    return pinned_;
-  }  // kPinnedBytes of the host's memory, which kernels may write to too
-  std::uint32_t* counter() const { return static_cast<std::uint32_t*>(counter_.data()); }  // 0, between uses
+  // kPinnedBytes of the host's memory, to which kernels may write.
+  void* pinned() const { return pinned_; }
+  // Who uses it leaves it at 0, as it was.
+  std::uint32_t* counter() const { return static_cast<std::uint32_t*>(counter_.data()); }
   void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
 
   // Gives back to the device what the pool keeps for later.

@@ -7,7 +7,8 @@
 // Both ways give the same numbers; where the exchange is deterministic, the same bytes.
 // Partial sums may travel as 16-bit numbers: each rank's is rounded once, as it is pooled, and what comes is added in
 // float32 in rank order, so both ways give the same bytes then. Gradients travel as they are.
-// Thread-safety: one thread at a time. Calls are collective but for Choose and the constructor. Throws std::bad_alloc, std::runtime_error.
+// Thread-safety: one thread at a time. Pool, Update and MeasureTravel are collective. Throws std::bad_alloc,
+// std::runtime_error.
 // Calls take their places in the order of the device's work and of the exchange's lane, and need not wait for either.
 #ifndef SLOTWISE_SERVER_ENGINE_BAG_TRAVEL_H_
 #define SLOTWISE_SERVER_ENGINE_BAG_TRAVEL_H_
@@ -24,8 +25,8 @@
 
 namespace slotwise {
 
-// Collective. What both ways cost, with `partials` as partial sums; zeros with one rank, where nothing travels.
-// Leaves the device with nothing to do. Throws as BagTravel's calls do.
+// What both ways cost, with `partials` as partial sums; zeros with one rank, where nothing travels. Leaves the device with
+// nothing to do.
 TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exchange,
                           DataType partials = DataType::kFloat32);
 
