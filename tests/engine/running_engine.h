@@ -1,0 +1,173 @@
+// RunningEngine: an engine of a test, on a thread of its own, with calls that wait for their answers.
+//
+// Thread-safety: as the engine's. Making and ending an EnginePlace or a RunningEngine is collective.
+#ifndef SLOTWISE_TESTS_ENGINE_RUNNING_ENGINE_H_
+#define SLOTWISE_TESTS_ENGINE_RUNNING_ENGINE_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/collective/collective.h"
+#include "server/collective/exchange.h"
+#include "server/engine/bag_travel.h"
+#include "server/engine/engine.h"
+
+namespace slotwise::test {
+
+struct Bags {
+  std::uint32_t samples;
+  std::vector<std::uint64_t> keys;
+  std::vector<std::uint32_t> offsets;
+  std::vector<float> weights = {};
+};
+
+inline BatchPart PartOf(const Bags& bags) {
+  BatchPart part;
+  part.samples = bags.samples;
+  part.keys = HostArray<Key>(bags.keys.size());
+  for (std::size_t i = 0; i < bags.keys.size(); ++i) part.keys.data()[i] = Key{bags.keys[i]};
+  part.offsets = HostArray<std::uint32_t>(bags.offsets.size());
+  std::ranges::copy(bags.offsets, part.offsets.data());
+  part.weights = HostArray<float>(bags.weights.size());
+  std::ranges::copy(bags.weights, part.weights.data());
+  return part;
+}
+
+// One key a bag, of one slot.
+inline Bags UnitBags(const std::vector<std::uint64_t>& keys) {
+  Bags bags{static_cast<std::uint32_t>(keys.size()), keys, {0}};
+  for (std::uint32_t i = 1; i <= keys.size(); ++i) bags.offsets.push_back(i);
+  return bags;
+}
+
+// Where engines run, one after another: it takes NCCL a second to connect ranks.
+struct EnginePlace {
+  EnginePlace(std::unique_ptr<Collective> ranks, std::unique_ptr<Device> of_rank)
+      : collective(std::move(ranks)),
+        device(std::move(of_rank)),
+        exchanges(std::move(*Exchanges::Make(*device, *collective))),
+        costs(MeasureTravel(*device, *collective, exchanges.bags())) {}
+
+  const std::unique_ptr<Collective> collective;
+  const std::unique_ptr<Device> device;
+  const Exchanges exchanges;
+  const TravelCosts costs;
+};
+
+class RunningEngine {
+ public:
+  // `collective`: the engine's own, of the place's ranks.
+  RunningEngine(const EnginePlace& place, std::unique_ptr<Collective> collective, EngineOptions options = {})
+      : collective_(std::move(collective)),
+        engine_(*place.device, *collective_, place.exchanges, With(place.costs, options)),
+        thread_([this] { engine_.Run(); }) {}
+  ~RunningEngine() {
+    engine_.RequestStop();
+    thread_.join();
+  }
+
+  Engine& engine() { return engine_; }
+  Collective& collective() { return *collective_; }
+
+  // Creating the same table on every rank at once is fine: one of them makes it.
+  TableId Create(const TableOptions& options) {
+    const auto created = Ask<CreatedTable>([&](auto done) {
+      engine_.Submit(CreateTableRequest{options, done});
+    });
+    EXPECT_TRUE(created.ok()) << created.status().message();
+    return created->id;
+  }
+  Result<std::vector<float>> Lookup(TableId table, const Bags& bags, LookupMode mode = LookupMode::kTrain) {
+    return StartLookup(table, bags, mode).get();
+  }
+  std::future<Result<std::vector<float>>> StartLookup(TableId table, const Bags& bags,
+                                                      LookupMode mode = LookupMode::kTrain) {
+    return Start<std::vector<float>>([&](auto done) {
+      engine_.Submit(
+          LookupRequest{table, mode, PartOf(bags), [done](const Result<PooledValues>& pooled) {
+                          if (!pooled.ok()) return done(pooled.status());
+                          done(std::vector<float>(pooled->values.get(), pooled->values.get() + pooled->size));
+                        }});
+    });
+  }
+  std::future<Result<std::uint64_t>> StartPush(TableId table, StepId step, const Bags& bags,
+                                               const std::vector<float>& gradients) {
+    return Start<std::uint64_t>([&](auto done) {
+      HostArray<float> array(gradients.size());
+      std::ranges::copy(gradients, array.data());
+      engine_.Submit(PushRequest{table, step, PartOf(bags), std::move(array), done});
+    });
+  }
+  Result<std::uint64_t> Push(TableId table, StepId step, const Bags& bags,
+                             const std::vector<float>& gradients) {
+    return StartPush(table, step, bags, gradients).get();
+  }
+  TableSummary Summarize(TableId table) {
+    return *Ask<TableSummary>([&](auto done) { engine_.Submit(SummarizeRequest{table, true, done}); });
+  }
+  // REQUIRES: the table's dim is 4.
+  Status Import(TableId table, const std::vector<std::uint64_t>& keys, const std::vector<float>& records,
+                std::uint64_t table_steps = 0) {
+    auto answer = std::make_shared<std::promise<Status>>();
+    HostArray<float> array(records.size());
+    std::ranges::copy(records, array.data());
+    const bool with_state = records.size() > keys.size() * 4;
+    engine_.Submit(ImportRequest{table, PartOf(UnitBags(keys)), with_state, table_steps, std::move(array),
+                                 [answer](const Status& status) { answer->set_value(status); }});
+    return answer->get_future().get();
+  }
+  std::uint64_t Erase(TableId table, const std::vector<std::uint64_t>& keys) {
+    return *Ask<std::uint64_t>([&](auto done) {
+      engine_.Submit(EraseRequest{table, PartOf(UnitBags(keys)), done});
+    });
+  }
+  std::vector<Key> ListKeys(TableId table) {
+    return *Ask<std::vector<Key>>([&](auto done) { engine_.Submit(ListKeysRequest{table, done}); });
+  }
+  RowRecords ReadRows(TableId table, const std::vector<Key>& keys) {
+    return *Ask<RowRecords>([&](auto done) { engine_.Submit(ReadRowsRequest{table, keys, done}); });
+  }
+  void SetLearningRate(TableId table, float rate) {
+    auto answer = std::make_shared<std::promise<Status>>();
+    engine_.Submit(
+        SetLearningRateRequest{table, rate, [answer](const Status& status) { answer->set_value(status); }});
+    EXPECT_TRUE(answer->get_future().get().ok());
+  }
+  Status Drop(TableId table) {
+    auto answer = std::make_shared<std::promise<Status>>();
+    engine_.Submit(DropTableRequest{table, [answer](const Status& status) { answer->set_value(status); }});
+    return answer->get_future().get();
+  }
+
+ private:
+  template <class T, class Submit>
+  std::future<Result<T>> Start(Submit submit) {
+    auto answer = std::make_shared<std::promise<Result<T>>>();
+    submit([answer](const Result<T>& result) { answer->set_value(result); });
+    return answer->get_future();
+  }
+  template <class T, class Submit>
+  Result<T> Ask(Submit submit) {
+    return Start<T>(submit).get();
+  }
+
+  static EngineOptions With(const TravelCosts& costs, EngineOptions options) {
+    options.travel.costs = costs;
+    return options;
+  }
+
+  std::unique_ptr<Collective> collective_;
+  Engine engine_;
+  std::thread thread_;
+};
+
+}  // namespace slotwise::test
+
+#endif  // SLOTWISE_TESTS_ENGINE_RUNNING_ENGINE_H_
