@@ -75,7 +75,8 @@ Result<Config> ParseConfig(const std::string& text, const std::string& file) {
 
 Result<Config> ReadConfig(const std::string& path) {
   // C's files tell an empty file from a folder and from an error, with the reason in errno.
-  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen(path.c_str(), "r"), &std::fclose);
+  const auto close = [](std::FILE* open) { std::fclose(open); };
+  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "r"));
   std::string text;
   if (file) {
     std::array<char, 4096> block;

@@ -23,7 +23,7 @@ class Cluster {
   virtual Device& device() = 0;
 
   // Of the numbers of ranks that a test wants to run on, those that it can; or the only one there is.
-  virtual std::vector<int> RanksOf(const std::vector<int>& wanted) const = 0;
+  virtual std::vector<int> RanksOf(std::vector<int> wanted) const = 0;
 
   // REQUIRES: RanksOf({ranks}) is {ranks}; `owners` has a rank for each bucket, all below `ranks`.
   virtual std::unique_ptr<TableShards> MakeShards(const TableOptions& options, int ranks,
@@ -38,7 +38,7 @@ class OneProcess final : public Cluster {
   explicit OneProcess(std::unique_ptr<Device> device) : device_(std::move(device)) {}
 
   Device& device() override { return *device_; }
-  std::vector<int> RanksOf(const std::vector<int>& wanted) const override { return wanted; }
+  std::vector<int> RanksOf(std::vector<int> wanted) const override { return wanted; }
   std::unique_ptr<TableShards> MakeShards(const TableOptions& options, int ranks,
                                           const BucketMap& owners) override {
     return std::make_unique<MultiShard>(std::vector<Device*>{device_.get()}, options, ranks, owners);

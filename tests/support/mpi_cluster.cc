@@ -24,7 +24,7 @@ MpiCluster::MpiCluster(Collective& collective, std::unique_ptr<Device> device, c
       exchange_(ExchangeOf(*device_, collective, options)),
       travel_(*device_, collective, *exchange_) {}
 
-std::vector<int> MpiCluster::RanksOf(const std::vector<int>& /*wanted*/) const {
+std::vector<int> MpiCluster::RanksOf(std::vector<int> /*wanted*/) const {
   return {collective_.size()};
 }
 

@@ -23,7 +23,7 @@ class MpiCluster final : public Cluster {
   MpiCluster(Collective& collective, std::unique_ptr<Device> device, const ExchangeOptions& options);
 
   Device& device() override { return *device_; }
-  std::vector<int> RanksOf(const std::vector<int>& wanted) const override;
+  std::vector<int> RanksOf(std::vector<int> wanted) const override;
   std::unique_ptr<TableShards> MakeShards(const TableOptions& options, int ranks,
                                           const BucketMap& owners) override;
 
