@@ -19,7 +19,7 @@
 //
 // Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do);
-// arrays of floats, and Numbers, begin at a multiple of 16 bytes.
+// arrays of floats, and Numbers, begin at a multiple of 16 bytes where dim is a multiple of 4.
 // Thread-safety: a Device, its lanes and its shards belong to one thread at a time, but for AllocateHost. Device outlives
 // its lanes and shards.
 // Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a broken device,
@@ -222,6 +222,7 @@ class Shard {
   // REQUIRES: PrepareErase. Forgets the batch's keys; returns how many had a row.
   virtual std::uint64_t Erase() = 0;
 
+  // Throws std::bad_alloc.
   virtual DigestSums Digest() = 0;
   virtual ShardUsage Usage() const = 0;
 

@@ -34,7 +34,7 @@ class Table {
         erased_(queue, max_rows_) {
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
     Rehash(queue, SlotsFor(rows));
-    rows_.Grow(std::min(rows, max_rows_) * stride_);
+    GrowRows(queue, std::min(rows, max_rows_) * stride_);
   }
 
   // Rows that keys have, and rows handed out so far: those of erased keys are the difference.
@@ -48,17 +48,17 @@ class Table {
     return {rows(), slots_.mask + 1, slots_.Slots() * sizeof(body::Slot) + rows_.size() * sizeof(float)};
   }
 
+  // Memory comes in pieces of its own size, and may be there for more rows than the table may have.
   bool HasRoomFor(std::uint64_t more) const {
-    return RowsUsedWith(more) * stride_ <= rows_.size() && SlotsFor(slots_taken_ + more) <= slots_.mask + 1;
+    return rows() + more <= max_rows_ && RowsUsedWith(more) * stride_ <= rows_.size() &&
+           SlotsFor(slots_taken_ + more) <= slots_.mask + 1;
   }
 
   // Throws std::bad_alloc, and then nothing has changed. REQUIRES: rows() + more <= max_rows().
   void MakeRoomFor(Queue& queue, std::uint64_t more) {
     if (SlotsFor(slots_taken_ + more) > slots_.mask + 1) Rehash(queue, SlotsWith(more));
-    const std::uint64_t used = RowsUsedWith(more);
-    if (used * stride_ > rows_.size()) {
-      GrowAhead(rows_, used * stride_, max_rows_ * stride_);
-    }
+    const std::uint64_t floats = RowsUsedWith(more) * stride_;
+    if (floats > rows_.size()) GrowRows(queue, floats);
   }
 
   // Scratch for Add of n keys. Throws std::bad_alloc.
@@ -139,6 +139,20 @@ class Table {
     return table;
   }
 
+  // Throws std::bad_alloc if the table may not take so many bytes more.
+  static void CheckMemory(Queue& queue, std::uint64_t bytes) {
+    if (bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
+  }
+
+  // To so many floats at least. REQUIRES: no more than max_rows_ rows have. Throws std::bad_alloc.
+  void GrowRows(Queue& queue, std::uint64_t floats) {
+    const std::uint64_t now = rows_.size();
+    if (floats <= now) return;
+    const std::uint64_t more = B::MemoryForTables(queue) / sizeof(float);
+    if (floats - now > more) throw std::bad_alloc();
+    GrowAhead(rows_, floats, now + std::min(more, max_rows_ * stride_ - now));
+  }
+
   // To n elements, and more if there is memory for them. REQUIRES: n <= most. Throws std::bad_alloc.
   template <class T>
   static void GrowAhead(typename B::template Growing<T>& array, std::uint64_t n, std::uint64_t most) {
@@ -161,6 +175,8 @@ class Table {
   // Moves the keys into a table of `slots` slots, and leaves dead slots behind.
   void Rehash(Queue& queue, std::uint64_t slots) {
     typename B::template Scratch<body::Slot> memory;
+    const std::uint64_t now = slots_.slots == nullptr ? 0 : slots_.Slots();
+    if (slots + 1 > now) CheckMemory(queue, (slots + 1 - now) * sizeof(body::Slot));
     const body::TableRef fresh = FreeTable(queue, memory, slots);
     if (slots_.slots != nullptr) B::ForEach(queue, slots_.Slots(), body::Rehash<Atomics>{slots_, fresh});
     slot_memory_ = std::move(memory);

@@ -74,6 +74,9 @@ concept Backend = requires(
   { growing.data() } -> std::same_as<float*>;
   { growing.size() } -> std::same_as<std::size_t>;
 
+  // Bytes of memory that tables may still take; the rest is for batches, which would end midway for want of it.
+  { B::MemoryForTables(queue) } -> std::same_as<std::size_t>;
+
   // f(i) for every i in [0, n), in any order, all at once.
   B::ForEach(queue, n, backend_probe::Each{});
   // f(i) for every i in [0, *counts), which is at most n.

@@ -74,6 +74,9 @@ struct CpuBackend {
     }
   };
 
+  // Who gets the host's memory is for its system to say.
+  static std::size_t MemoryForTables(Queue& /*queue*/) { return SIZE_MAX; }
+
   template <class Index, class F>
   static void ForEach(Queue& queue, Index n, F f) {
     InParallel(queue, n, kGrain, [&](Index begin, Index end) { InOrder(begin, end, f, f); });

@@ -8,6 +8,7 @@
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,8 @@
 #include <cub/device/device_reduce.cuh>
 #include <cub/device/device_scan.cuh>
 #include <cub/device/device_select.cuh>
+#include <cub/version.cuh>
+#include <stdexcept>
 
 #include "kernels/backend/concept.h"
 #include "kernels/backend/cuda_growing.cuh"
@@ -214,6 +217,8 @@ struct CudaBackend {
     }
   };
 
+  static std::size_t MemoryForTables(Queue& queue) { return queue.MemoryForTables(); }
+
   template <class Index, class F>
   static void ForEach(Queue& queue, Index n, F f) {
     if (n == 0) return;
@@ -272,10 +277,11 @@ struct CudaBackend {
 
   static void ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out) {
     // One item more than asked for, whose place receives the total.
+    const std::uint64_t count = Countable(std::uint64_t{n} + 1);
     const auto items =
         thrust::make_transform_iterator(thrust::counting_iterator<std::uint32_t>(0), ItemOrZero{in, n});
     WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
-      return cub::DeviceScan::ExclusiveSum(memory, bytes, items, out, std::uint64_t{n} + 1, queue.stream());
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, items, out, count, queue.stream());
     });
   }
 
@@ -376,6 +382,13 @@ struct CudaBackend {
     }
   }
 
+  // CUDA 12's CUB takes an int as the number of items to scan or select, and would cut a larger one.
+  static std::uint64_t Countable(std::uint64_t items) {
+    if (CUB_VERSION < 300000 && items > INT_MAX)
+      throw std::length_error("2^31 items or more in one call of CUB: that takes CUDA 13");
+    return items;
+  }
+
   // CUB's way: ask for the size, then run.
   template <class Algorithm>
   static void WithTemporary(Queue& queue, Algorithm algorithm) {
@@ -391,8 +404,9 @@ struct CudaBackend {
       SLOTWISE_CUDA_TRY(cudaMemsetAsync(count, 0, sizeof(*count), queue.stream()));
       return;
     }
+    const auto items = static_cast<std::int64_t>(Countable(n));
     WithTemporary(queue, [&](void* memory, std::size_t& bytes) {
-      return cub::DeviceSelect::If(memory, bytes, in, out, count, std::int64_t{n}, keep, queue.stream());
+      return cub::DeviceSelect::If(memory, bytes, in, out, count, items, keep, queue.stream());
     });
   }
 };

@@ -159,15 +159,8 @@ class CudaGrowing {
  public:
   CudaGrowing(CudaQueue& queue, std::size_t limit) : addresses_(queue, limit * sizeof(T)), limit_(limit) {}
 
-  // A quarter more than `n`, but no more than leaves a sixteenth of the device's memory free: what is put behind addresses
-  // is taken whether it is used or not, and batches need memory too.
-  std::size_t Ahead(std::size_t n) const {
-    std::size_t free = 0;
-    std::size_t total = 0;
-    SLOTWISE_CUDA_TRY(cudaMemGetInfo(&free, &total));
-    const std::size_t taken = total / 16 + (n - std::min(n, size())) * sizeof(T);
-    return n + std::min(n / 4, (free - std::min(free, taken)) / sizeof(T));
-  }
+  // What is put behind addresses is taken whether it is used or not.
+  static std::size_t Ahead(std::size_t n) { return n + n / 4; }
 
   void Grow(std::size_t n) {
     if (n > limit_) throw std::bad_alloc();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -78,6 +79,19 @@ class CudaQueue {
   std::uint32_t* counter() const { return static_cast<std::uint32_t*>(counter_.data()); }
   void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
 
+  // All that is free but for a sixteenth of the device's memory. What the pool keeps for later is free too.
+  std::size_t MemoryForTables() const {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    std::uint64_t kept = 0;
+    std::uint64_t used = 0;
+    SLOTWISE_CUDA_TRY(cudaMemGetInfo(&free, &total));
+    SLOTWISE_CUDA_TRY(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &kept));
+    SLOTWISE_CUDA_TRY(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used));
+    free += kept - used;
+    return free - std::min(free, total / 16);
+  }
+
   // Gives back to the device what the pool keeps for later.
   void ReturnUnusedMemory() {
     Wait();
@@ -144,17 +158,26 @@ class CudaScratch {
  public:
   T* Reserve(CudaQueue& queue, std::size_t n) {
     if (n > size_ || memory_.data() == nullptr) {
-      const std::size_t size = std::max({n, size_ + size_ / 2, std::size_t{1}});
+      const std::size_t ahead = size_ + size_ / 2;
       memory_ = CudaMemory();
       size_ = 0;
-      memory_ = CudaMemory(queue.stream(), size * sizeof(T));
-      size_ = size;
+      try {
+        Take(queue, std::max(n, ahead));
+      } catch (const std::bad_alloc&) {
+        if (ahead <= n) throw;
+        Take(queue, n);
+      }
     }
     return data();
   }
   T* data() { return static_cast<T*>(memory_.data()); }
 
  private:
+  void Take(CudaQueue& queue, std::size_t n) {
+    memory_ = CudaMemory(queue.stream(), n * sizeof(T));
+    size_ = n;
+  }
+
   CudaMemory memory_;
   std::size_t size_ = 0;
 };

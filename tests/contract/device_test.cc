@@ -1,6 +1,8 @@
 // A device: memory that is aligned and arrives as it was sent, and shards of legal options only.
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 
 #include "tests/contract/contract_test.h"
 
@@ -106,6 +108,92 @@ TEST_P(ADevice, MakesRoomForInitialRowsAtOnce) {
   EXPECT_EQ((*made)->Usage().rows, 0u);
   EXPECT_GE((*made)->Usage().slots, 50'000u);
   EXPECT_GE((*made)->Usage().bytes, 50'000u * 8 * sizeof(float));
+}
+
+// All the memory of a device but for what is given back.
+class Ballast {
+ public:
+  static constexpr std::size_t kBlockBytes = std::size_t{1} << 30;
+
+  explicit Ballast(Device& device) : device_(device) { Fill(); }
+  ~Ballast() { GiveBack(blocks_.size()); }
+
+  std::size_t blocks() const { return blocks_.size(); }
+  void GiveBack(std::size_t count) {
+    for (; count > 0; --count, blocks_.pop_back()) device_.Free(blocks_.back());
+  }
+  // Takes all that is free. Returns how many blocks that was.
+  std::size_t Fill() {
+    const std::size_t before = blocks();
+    try {
+      for (;;) blocks_.push_back(device_.Allocate(kBlockBytes));
+    } catch (const std::bad_alloc&) {
+      return blocks() - before;
+    }
+  }
+
+ private:
+  Device& device_;
+  std::vector<void*> blocks_;
+};
+
+// A batch that ended midway for want of memory would end its server, and with that all tables.
+TEST_P(ADevice, KeepsMemoryForBatchesWhenRowsHaveTakenTheRest) {
+  if (device().SharesHostMemory()) GTEST_SKIP() << "who gets the host's memory is for its system to say";
+  constexpr std::uint32_t kDim = 1024;
+  constexpr std::uint64_t kKeys = 1 << 16;  // whose rows are 256 MiB
+  TableOptions options = MakeOptions(kDim);
+  options.max_rows = 1 << 24;
+  auto made = device().MakeShard(options, ShardPlace{});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  Shard& shard = **made;
+
+  Ballast ballast(device());
+  const std::size_t all = ballast.blocks();
+  ballast.GiveBack(all / 16 + 4);
+  // A key a bag; or `bags` of them, of the keys from 0.
+  const auto batch_of = [](std::uint64_t first, std::uint64_t count, std::uint32_t bags) {
+    Batch batch;
+    for (std::uint64_t i = 0; i < count; ++i) batch.keys.push_back(Key{first + i});
+    for (std::uint64_t bag = 1; bag <= bags; ++bag)
+      batch.offsets.push_back(static_cast<std::uint32_t>(bag * count / bags));
+    return batch;
+  };
+  std::uint64_t added = 0;
+  for (;; added += kKeys) {
+    const Batch batch = batch_of(added, kKeys, kKeys);
+    DeviceArray<Key> keys(device(), std::span<const Key>(batch.keys));
+    DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(batch.offsets));
+    const auto prepared = shard.Prepare({keys.span(), offsets.span()}, /*insert=*/true);
+    if (!prepared.ok()) {
+      EXPECT_EQ(prepared.status().code(), StatusCode::kResourceExhausted) << prepared.status().message();
+      break;
+    }
+    shard.Insert();
+    ASSERT_LT(added, options.max_rows - kKeys) << "there is no end to the memory";
+  }
+  EXPECT_EQ(shard.Usage().rows, added);
+  EXPECT_GT(added, kKeys) << "some memory was for rows";
+
+  // Larger than any before.
+  constexpr std::uint32_t kBags = 4096;
+  const Batch batch = batch_of(0, 32 * kKeys, kBags);
+  DeviceArray<Key> keys(device(), std::span<const Key>(batch.keys));
+  DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(batch.offsets));
+  const std::vector<float> ones(std::size_t{kBags} * kDim, 1.0F);
+  DeviceArray<float> values(device(), std::span<const float>(ones));
+  ASSERT_TRUE(shard.Prepare({keys.span(), offsets.span()}, /*insert=*/false).ok());
+  shard.Pool(values.data());
+  std::vector<Key> present(batch.keys.begin(), batch.keys.begin() + static_cast<std::ptrdiff_t>(added));
+  DeviceArray<Key> present_keys(device(), std::span<const Key>(present));
+  const Batch all_present = batch_of(0, added, kBags);
+  DeviceArray<std::uint32_t> present_offsets(device(), std::span<const std::uint32_t>(all_present.offsets));
+  ASSERT_TRUE(shard.Prepare({present_keys.span(), present_offsets.span()}, /*insert=*/true).ok());
+  shard.Insert();
+  shard.Update(values.data(), ScalarsOfStep(options.optimizer, 1));
+  device().Wait();
+  EXPECT_EQ(shard.Usage().rows, added);
+  EXPECT_GE(ballast.Fill() + 1, all / 16) << "of " << all << " GiB";
 }
 
 // Tables share a device, and a round on one may fall between the stops of another's.
