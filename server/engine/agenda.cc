@@ -103,6 +103,7 @@ void Agenda::AbsorbPush(const Ticket& ticket, const Announcement& announcement, 
   };
   if (const auto complete = std::ranges::find_if(ready_, same); complete != ready_.end()) {
     complete->waiters.push_back(ticket);
+    repeated_.push_back(ticket);
     return;
   }
 
@@ -111,24 +112,23 @@ void Agenda::AbsorbPush(const Ticket& ticket, const Announcement& announcement, 
   if (is_new) {
     step.parts = id.parts;
     step.deadline_ms = now_ms_ + limits_.step_timeout_ms;
-  } else if (step.parts != id.parts) {
+  } else if (step.parts != id.parts && !step.too_large) {
     return Reply(ticket, InvalidArgument("step.parts is " + std::to_string(id.parts) + ", but " + Name(id) +
                                          " has " + std::to_string(step.parts) + " parts"));
   }
   step.waiters.push_back(ticket);
   const RoundPart part{ticket, announcement.samples, announcement.keys, id.part, announcement.weighted};
-  if (!step.have.emplace(id.part, part).second) return;  // it came again: wait with the first
-  step.bytes += BytesOf(key.table, part);
-  if (step.bytes > limits_.max_round_bytes) {
-    for (const Ticket& waiter : step.waiters) {
-      Reply(waiter,
-            ResourceExhausted(Name(id) + " is larger than the " + std::to_string(limits_.max_round_bytes) +
-                              " bytes that one round may gather"));
-    }
+  if (step.have.emplace(id.part, part).second) {
+    step.bytes += BytesOf(key.table, part);
+  } else {
+    repeated_.push_back(ticket);
+  }
+  if (step.bytes > limits_.max_round_bytes) RefuseTooLarge(step, id);
+  if (step.have.size() < step.parts) return;
+  if (step.too_large) {
     incomplete_.erase(entry);
     return;
   }
-  if (step.have.size() < step.parts) return;
 
   Round round;
   round.operation = Operation::kPush;
@@ -139,6 +139,26 @@ void Agenda::AbsorbPush(const Ticket& ticket, const Announcement& announcement, 
   std::ranges::stable_sort(round.parts, {}, [](const RoundPart& p) { return p.ticket.rank; });
   incomplete_.erase(entry);
   ready_.push_back(std::move(round));
+}
+
+void Agenda::RefuseTooLarge(Step& step, const StepId& id) {
+  step.too_large = true;
+  for (const Ticket& waiter : std::exchange(step.waiters, {})) {
+    Reply(waiter,
+          ResourceExhausted(Name(id) + " is larger than the " + std::to_string(limits_.max_round_bytes) +
+                            " bytes that one round may gather"));
+  }
+}
+
+std::optional<StepKey> Agenda::FirstIncompleteStep() const {
+  std::optional<StepKey> first;
+  std::uint64_t deadline_ms = 0;
+  for (const auto& [key, step] : incomplete_) {
+    if (step.too_large || (first && step.deadline_ms >= deadline_ms)) continue;
+    first = key;
+    deadline_ms = step.deadline_ms;
+  }
+  return first;
 }
 
 std::optional<Round> Agenda::Next() {

@@ -52,7 +52,7 @@ struct Round {
   std::uint64_t table_steps = 0;
   TableId table{0};
   StepId step;                   // of a push; `part` means nothing here
-  std::vector<RoundPart> parts;  // in rank order; one rank's in the order they came
+  std::vector<RoundPart> parts;  // in rank order; one rank's in the order they came, of a push by part
   std::vector<Ticket> waiters;   // whom to tell how it went
 
   // Some part has weights: those of the others are all 1.
@@ -87,6 +87,8 @@ class Agenda {
   void Absorb(std::span<const Header> headers);
   // The requests that have been answered since the last call.
   std::vector<Answer> TakeAnswers() { return std::exchange(answers_, {}); }
+  // Parts that have come again since the last call: they wait for an answer with the first, whose arrays are used.
+  std::vector<Ticket> TakeRepeated() { return std::exchange(repeated_, {}); }
 
   // The next round, taken off the agenda. Nothing if nothing is ready.
   std::optional<Round> Next();
@@ -95,23 +97,20 @@ class Agenda {
 
   bool HasReady() const { return !ready_.empty(); }
   bool HasIncompleteSteps() const { return !incomplete_.empty(); }
+  // Of the steps that wait for parts, the one whose first part came first.
+  std::optional<StepKey> FirstIncompleteStep() const;
   // Some rank takes no new requests: the others should close too.
   bool Closing() const { return closing_; }
   // No rank takes requests, and nothing is left to do.
   bool Finished() const { return drained_ && ready_.empty(); }
 
  private:
-  struct StepKey {
-    TableId table;
-    std::uint64_t session;
-    std::uint64_t number;
-    auto operator<=>(const StepKey&) const = default;
-  };
   // Part by part, what has come.
   struct Step {
     std::uint32_t parts = 0;
     std::uint64_t deadline_ms = 0;
     std::uint64_t bytes = 0;
+    bool too_large = false;  // nobody waits for it: it is kept to tell the parts that are still to come
     std::map<std::uint32_t, RoundPart> have;
     std::vector<Ticket> waiters;  // of `have`, and of parts that came again
   };
@@ -123,6 +122,7 @@ class Agenda {
 
   void AbsorbOne(Rank rank, const Announcement& announcement);
   void AbsorbPush(const Ticket& ticket, const Announcement& announcement, TableState& table);
+  void RefuseTooLarge(Step& step, const StepId& id);
   void DropSteps(const Status& why, bool (*doomed)(const Step&, std::uint64_t), std::uint64_t value);
   void GatherLookups(Round& round);
   std::uint64_t BytesOf(TableId table, const RoundPart& part) const;
@@ -133,6 +133,7 @@ class Agenda {
   std::deque<Round> ready_;
   std::map<StepKey, Step> incomplete_;
   std::vector<Answer> answers_;
+  std::vector<Ticket> repeated_;
   std::uint64_t now_ms_ = 0;
   bool closing_ = false;
   bool drained_ = false;

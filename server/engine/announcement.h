@@ -4,6 +4,7 @@
 #define SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <type_traits>
 
@@ -27,6 +28,14 @@ enum class Operation : std::uint8_t {
 
 // A request's number on the rank it came to.
 using TicketNumber = std::uint64_t;
+
+// A step of a table: the same wherever its parts came.
+struct StepKey {
+  TableId table{0};
+  std::uint64_t session = 0;
+  std::uint64_t number = 0;
+  auto operator<=>(const StepKey&) const = default;
+};
 
 struct Announcement {
   Operation operation = Operation::kLookup;

@@ -24,7 +24,7 @@ std::size_t RoundUp(std::size_t bytes) {
 class ArrayPool::Kept {
  public:
   explicit Kept(std::size_t most_bytes) : most_bytes_(most_bytes) {
-    arrays_.reserve(kMostKept + 1);  // so that Put allocates nothing
+    arrays_.reserve(kMostKept + 1);  // so that Put hardly ever allocates
   }
 
   // The one that came back last, of those that are large enough but not more than twice as large.

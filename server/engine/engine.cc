@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/engine/agenda.h"
 #include "server/engine/inbox.h"
@@ -41,11 +45,13 @@ class Engine::Impl {
       const Header mine = Announce();
       collective_.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(headers)));
       agenda_.Absorb(headers);
+      DropArraysOfRepeated();
       Answer();
+      inbox_.Favour(agenda_.FirstIncompleteStep());
       if (agenda_.Closing()) inbox_.Close();
       const std::optional<Round> round = agenda_.Next();
       if (round) {
-        operations_.Run(*round);
+        RunRound(*round);
         Answer();
       } else {
         operations_.Finish();
@@ -60,10 +66,19 @@ class Engine::Impl {
   }
 
   template <class Kind>
-  void Submit(Kind request) {
-    if (const Status fits = CheckFits(request); !fits.ok()) return request.done(fits);
-    Request held(std::move(request));
-    if (const Status added = inbox_.Add(held); !added.ok()) Refuse(held, added);
+  void Submit(std::span<Kind> requests) {
+    std::vector<Request> held;
+    for (Kind& request : requests) {
+      if (const Status fits = CheckFits(request); !fits.ok()) {
+        request.done(fits);
+      } else {
+        held.emplace_back(std::move(request));
+      }
+    }
+    if (held.empty()) return;
+    if (const Status added = inbox_.Add(held); !added.ok()) {
+      for (Request& request : held) Refuse(request, added);
+    }
   }
 
   void RequestStop() { inbox_.Close(); }
@@ -123,6 +138,23 @@ class Engine::Impl {
     return header;
   }
 
+  void RunRound(const Round& round) {
+    try {
+      operations_.Run(round);
+    } catch (const std::bad_alloc&) {
+      throw std::runtime_error("no memory for the arrays of a round, of which " +
+                               std::to_string(round.parts.size()) +
+                               " request(s) are part: limits.max_round_mib is too much beside the rows and "
+                               "what else this device holds");
+    }
+  }
+
+  void DropArraysOfRepeated() {
+    for (const Ticket& ticket : agenda_.TakeRepeated()) {
+      if (ticket.rank == collective_.rank()) operations_.DropArraysOf(ticket.number);
+    }
+  }
+
   void Answer() {
     for (const slotwise::Answer& answer : agenda_.TakeAnswers()) {
       if (answer.ticket.rank == collective_.rank()) operations_.Answer(answer);
@@ -167,16 +199,18 @@ Engine::~Engine() = default;
 
 void Engine::Run() { impl_->Run(); }
 void Engine::RequestStop() { impl_->RequestStop(); }
-void Engine::Submit(LookupRequest request) { impl_->Submit(std::move(request)); }
-void Engine::Submit(PushRequest request) { impl_->Submit(std::move(request)); }
-void Engine::Submit(CreateTableRequest request) { impl_->Submit(std::move(request)); }
-void Engine::Submit(DropTableRequest request) { impl_->Submit(std::move(request)); }
-void Engine::Submit(SummarizeRequest request) { impl_->Submit(std::move(request)); }
-void Engine::Submit(SetLearningRateRequest request) { impl_->Submit(std::move(request)); }
-void Engine::Submit(ImportRequest request) { impl_->Submit(std::move(request)); }
-void Engine::Submit(EraseRequest request) { impl_->Submit(std::move(request)); }
-void Engine::Submit(ListKeysRequest request) { impl_->Submit(std::move(request)); }
-void Engine::Submit(ReadRowsRequest request) { impl_->Submit(std::move(request)); }
+void Engine::Submit(LookupRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(PushRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(CreateTableRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(DropTableRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(SummarizeRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(SetLearningRateRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(ImportRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(EraseRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(ListKeysRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(ReadRowsRequest request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(std::vector<LookupRequest> requests) { impl_->Submit(std::span(requests)); }
+void Engine::Submit(std::vector<PushRequest> requests) { impl_->Submit(std::span(requests)); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }
 std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }
 std::vector<TableInfo> Engine::ListTables() const { return impl_->tables().All(); }

@@ -6,7 +6,7 @@
 //
 // Thread-safety: Submit, ListTables, FindTable and RequestStop from any thread; Run on one.
 // Errors: every request is answered exactly once, through its `done`. Run throws std::runtime_error if the device or
-// the transport breaks; the process should then end all ranks.
+// the transport breaks, or there is no memory for a round's arrays; the process should then end all ranks.
 #ifndef SLOTWISE_SERVER_ENGINE_ENGINE_H_
 #define SLOTWISE_SERVER_ENGINE_ENGINE_H_
 
@@ -31,8 +31,8 @@ namespace slotwise {
 struct EngineOptions {
   // The most that one round gathers: bytes of bags · dim floats, and of keys. Also the largest step.
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
-  // The most that waits in this rank's inbox, in bytes of keys, offsets and gradients. As much of host memory, and two
-  // rounds' more, is kept for arrays to come.
+  // The most that waits in this rank's inbox, in bytes of keys, offsets and gradients; beside it, one step's parts, so that
+  // it can be completed. As much of host memory, and two rounds' more, is kept for arrays to come.
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
@@ -68,6 +68,9 @@ class Engine {
   void Submit(EraseRequest request);
   void Submit(ListKeysRequest request);
   void Submit(ReadRowsRequest request);
+  // The same for several, which the inbox takes together or not at all.
+  void Submit(std::vector<LookupRequest> requests);
+  void Submit(std::vector<PushRequest> requests);
 
   // Where requests' arrays had better lie. For any thread.
   ArrayPool& arrays();

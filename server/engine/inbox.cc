@@ -1,5 +1,7 @@
 #include "server/engine/inbox.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -81,20 +83,38 @@ void Refuse(Request& request, const Status& status) {
   std::visit([&](auto& r) { r.done(status); }, request);
 }
 
-Status Inbox::Add(Request& request) {
-  const std::uint64_t bytes = BytesOf(request);
+void DropArrays(Request& request) {
+  auto& push = std::get<PushRequest>(request);
+  push.batch = {};
+  push.gradients = {};
+}
+
+Status Inbox::Add(std::span<Request> requests) {
+  std::uint64_t bytes = 0;
+  for (const Request& request : requests) bytes += BytesOf(request);
   {
     const std::scoped_lock lock(mutex_);
     if (closed_) return Unavailable("the server is stopping");
-    // One request fits however large it is: the engine has checked it against the round's limit.
-    if (bytes_ > 0 && bytes_ + bytes > max_bytes_) {
+    // Requests fit alone, however large they are: the engine has checked each against the round's limit.
+    const bool fit = bytes == 0 || bytes_ == 0 || bytes_ + bytes <= max_bytes_;
+    if (!fit && std::ranges::none_of(requests, [&](const Request& request) { return IsFavoured(request); })) {
       return Unavailable("the server is busy: " + std::to_string(bytes_) + " bytes of requests wait");
     }
     bytes_ += bytes;
-    requests_.push_back(std::move(request));
+    std::ranges::move(requests, std::back_inserter(requests_));
   }
   news_.notify_one();
   return {};
+}
+
+bool Inbox::IsFavoured(const Request& request) const {
+  const auto* push = std::get_if<PushRequest>(&request);
+  return push != nullptr && favoured_ == StepKey{push->table, push->step.session, push->step.number};
+}
+
+void Inbox::Favour(const std::optional<StepKey>& step) {
+  const std::scoped_lock lock(mutex_);
+  favoured_ = step;
 }
 
 void Inbox::Release(std::uint64_t bytes) {

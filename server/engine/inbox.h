@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -31,13 +33,22 @@ Announcement Describe(const Request& request);
 // Answers a request with an error, whatever its kind.
 void Refuse(Request& request, const Status& status);
 
+// Lets go of a push's arrays; it can still be answered. REQUIRES: `request` is a push.
+void DropArrays(Request& request);
+
 class Inbox {
  public:
   explicit Inbox(std::uint64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // UNAVAILABLE, and `request` is untouched, if the inbox is closed or full. Bytes count until Release.
-  Status Add(Request& request);
+  // Takes all of `requests`, or none. UNAVAILABLE, and they are untouched, if the inbox is closed, or has no room for all
+  // of them. An empty one has room for any, and a full one for those without arrays, or with a part of the favoured step.
+  // Bytes count until Release.
+  Status Add(std::span<Request> requests);
   void Release(std::uint64_t bytes);
+
+  // Makes room for parts of this step alone, or of none. It should be one that waits for parts, the same on every rank:
+  // else inboxes that are full of parts of steps would have no room for those that complete them.
+  void Favour(const std::optional<StepKey>& step);
 
   struct Taken {
     std::vector<Request> requests;
@@ -53,11 +64,14 @@ class Inbox {
   void Close();
 
  private:
+  bool IsFavoured(const Request& request) const;
+
   std::mutex mutex_;
   std::condition_variable news_;
   std::deque<Request> requests_;
   const std::uint64_t max_bytes_;
   std::uint64_t bytes_ = 0;
+  std::optional<StepKey> favoured_;
   bool closed_ = false;
   bool closing_is_news_ = false;
 };

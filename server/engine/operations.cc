@@ -99,6 +99,12 @@ Status Operations::Agree(const Status& mine) {
 
 std::uint64_t Operations::TakeReleasedBytes() { return std::exchange(released_bytes_, 0); }
 
+void Operations::DropArraysOf(TicketNumber ticket) {
+  Request& request = held_.at(ticket);
+  released_bytes_ += BytesOf(request);
+  DropArrays(request);
+}
+
 Request Operations::Take(TicketNumber ticket) {
   auto node = held_.extract(ticket);
   released_bytes_ += BytesOf(node.mapped());

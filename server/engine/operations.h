@@ -45,10 +45,13 @@ class Operations {
   // Whether Run may leave something. The same on every rank.
   bool RoundsOverlap() const { return stages_.size() > 1; }
 
+  // Lets go of the arrays of a push that waits for another's round.
+  void DropArraysOf(TicketNumber ticket);
+
   // Ends a request that needed no round.
   void Answer(const slotwise::Answer& answer);
 
-  // Bytes of requests ended since the last call.
+  // Bytes of requests that have ended, or whose arrays were dropped, since the last call.
   std::uint64_t TakeReleasedBytes();
 
  private:

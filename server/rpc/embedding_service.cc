@@ -29,23 +29,23 @@ Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply) {
   };
 }
 
-// Hands a decoded request to the engine; `answer` hears the end.
-void Submit(Engine& engine, DecodedLookup decoded, Answer answer) {
+// What to hand the engine for a decoded request; `answer` hears the end.
+LookupRequest RequestOf(DecodedLookup decoded, Answer answer) {
   LookupRequest request = std::move(decoded.request);
   request.done = [answer = std::move(answer), samples = request.batch.samples, width = decoded.width,
                   type = decoded.data_type](Result<PooledValues> values) {
     if (!values.ok()) return answer(values.status());
     answer(EncodeLookupReply(samples, width, type, std::move(*values)));
   };
-  engine.Submit(std::move(request));
+  return request;
 }
 
-void Submit(Engine& engine, PushRequest request, Answer answer) {
+PushRequest RequestOf(PushRequest request, Answer answer) {
   request.done = [answer = std::move(answer)](const Result<std::uint64_t>& table_step) {
     if (!table_step.ok()) return answer(table_step.status());
     answer(EncodePushReply(*table_step));
   };
-  engine.Submit(std::move(request));
+  return request;
 }
 
 // The field of the replies, in LookupManyReply and PushManyReply alike.
@@ -90,7 +90,8 @@ class Together {
   Answer answer_;
 };
 
-// Decodes all of a request's messages before the engine hears of any.
+// Decodes all of a request's messages before the engine hears of any. The engine's inbox takes them together: of those
+// that it had taken, some might wait for others that the client would not send again before it heard of these.
 template <class Decode>
 void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std::string_view field,
                 std::string_view type, Decode decode, const Answer& answer) {
@@ -104,10 +105,13 @@ void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std
     all.push_back(std::move(*decoded));
   }
   const auto together = std::make_shared<Together>(field, all.size(), answer);
+  std::vector<decltype(RequestOf(std::move(all[0]), answer))> requests;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    Submit(engine, std::move(all[i]),
-           [together, i](Result<grpc::ByteBuffer> reply) { together->End(i, std::move(reply)); });
+    requests.push_back(RequestOf(std::move(all[i]), [together, i](Result<grpc::ByteBuffer> reply) {
+      together->End(i, std::move(reply));
+    }));
   }
+  engine.Submit(std::move(requests));
 }
 
 }  // namespace
@@ -125,7 +129,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
   if (call->answered()) return reactor;
   auto decoded = DecodeLookup(*request, find_table_, &engine_.arrays());
   const Answer answer = AnswerTo(std::move(call), reply);
-  decoded.ok() ? Submit(engine_, std::move(*decoded), answer) : answer(decoded.status());
+  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), answer)) : answer(decoded.status());
   return reactor;
 }
 
@@ -136,7 +140,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* co
   if (call->answered()) return reactor;
   auto decoded = DecodePush(*request, find_table_, &engine_.arrays());
   const Answer answer = AnswerTo(std::move(call), reply);
-  decoded.ok() ? Submit(engine_, std::move(*decoded), answer) : answer(decoded.status());
+  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), answer)) : answer(decoded.status());
   return reactor;
 }
 

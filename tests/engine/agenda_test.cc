@@ -199,6 +199,57 @@ TEST(Agenda, RefusesAStepThatGrowsLargerThanARound) {
   for (const Answer& answer : answers) EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
 }
 
+TEST(Agenda, AnswersPartsThatComeAfterTheirStepWasTooLarge) {
+  Agenda agenda = MakeAgenda(RoundBytes(4, 8, 2, 8, false));
+  Hear(agenda, {Says({Push(1, {9, 1, 0, 4}), Push(2, {9, 1, 1, 4})})});
+  EXPECT_EQ(agenda.TakeAnswers().size(), 2U);
+  EXPECT_EQ(agenda.FirstIncompleteStep(), std::nullopt) << "nobody waits for it";
+  Hear(agenda, {Says({Push(3, {9, 1, 2, 4}), Push(4, {9, 1, 0, 4})})});
+  const auto answers = agenda.TakeAnswers();
+  ASSERT_EQ(answers.size(), 2U) << "at once";
+  for (const Answer& answer : answers) EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(agenda.HasIncompleteSteps());
+  Hear(agenda, {Says({Push(5, {9, 1, 3, 4})})});
+  EXPECT_EQ(agenda.TakeAnswers().at(0).status.code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(agenda.HasIncompleteSteps()) << "all of its parts have been told";
+
+  Hear(agenda, {Says({Push(6, {9, 1, 0, 1})})});
+  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{6})) << "the step may come again, smaller";
+}
+
+TEST(Agenda, ForgetsAStepThatWasTooLargeAtItsDeadline) {
+  Agenda agenda = MakeAgenda(RoundBytes(4, 8, 2, 8, false));
+  Hear(agenda, {Says({Push(1, {9, 1, 0, 4}), Push(2, {9, 1, 1, 4})})});
+  EXPECT_EQ(agenda.TakeAnswers().size(), 2U);
+  Hear(agenda, {Says({}, kTimeout)});
+  EXPECT_TRUE(agenda.TakeAnswers().empty()) << "everybody had an answer";
+  EXPECT_FALSE(agenda.HasIncompleteSteps());
+}
+
+TEST(Agenda, KnowsWhichStepHasWaitedLongestForItsParts) {
+  Agenda agenda = MakeAgenda();
+  EXPECT_EQ(agenda.FirstIncompleteStep(), std::nullopt);
+  Hear(agenda, {Says({Push(1, {9, 7, 0, 2})}, 5)});
+  Hear(agenda, {Says({Push(2, {9, 6, 0, 2}), Push(3, {8, 1, 0, 2}, kUsers)}, 6)});
+  EXPECT_EQ(agenda.FirstIncompleteStep(), (StepKey{kAds, 9, 7}));
+  Hear(agenda, {Says({Push(4, {9, 7, 1, 2})}, 7)});
+  EXPECT_EQ(agenda.FirstIncompleteStep(), (StepKey{kAds, 9, 6}));
+  Hear(agenda, {Says({Push(5, {9, 6, 1, 2})}, 8)});
+  EXPECT_EQ(agenda.FirstIncompleteStep(), (StepKey{kUsers, 8, 1}));
+  Hear(agenda, {Says({}, 6 + kTimeout)});
+  EXPECT_EQ(agenda.FirstIncompleteStep(), std::nullopt);
+}
+
+TEST(Agenda, NamesPartsThatComeAgain) {
+  Agenda agenda = MakeAgenda();
+  Hear(agenda, {Says({Push(1, {9, 1, 0, 2})}), Says({Push(2, {9, 1, 0, 2})})});
+  EXPECT_EQ(agenda.TakeRepeated(), (std::vector<Ticket>{{Rank{1}, 2}}));
+  Hear(agenda, {Says({Push(3, {9, 1, 1, 2}), Push(4, {9, 1, 0, 2})}), Says({})});
+  EXPECT_EQ(agenda.TakeRepeated(), (std::vector<Ticket>{{Rank{0}, 4}})) << "all parts are there";
+  EXPECT_TRUE(agenda.TakeRepeated().empty());
+  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1, 3}));
+}
+
 TEST(Agenda, AnswersWhatWaitsForATableThatIsDropped) {
   Agenda agenda = MakeAgenda();
   Hear(agenda, {Says({Drop(1, kAds), Lookup(2), Push(3, {9, 1, 0, 2}), Lookup(4, kUsers)})});

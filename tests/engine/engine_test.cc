@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/engine/agenda.h"
@@ -53,8 +54,9 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
     const TableId table = ranks_->Create(options);
     const StepId step{1, ++meetings_, static_cast<std::uint32_t>(me()), static_cast<std::uint32_t>(size())};
     Result<std::uint64_t> met = ranks_->Push(table, step, {0, {}, {0}}, {});
-    // A rank that was late for the step's deadline meets the others at the next try.
-    while (met.status().code() == StatusCode::kDeadlineExceeded)
+    // A rank that was late for the step's deadline, or whose inbox is full, meets the others at the next try.
+    while (met.status().code() == StatusCode::kDeadlineExceeded ||
+           met.status().code() == StatusCode::kUnavailable)
       met = ranks_->Push(table, step, {0, {}, {0}}, {});
     EXPECT_TRUE(met.ok()) << met.status().message();
   }
@@ -380,6 +382,64 @@ TEST_P(EngineTest, AStepWithMissingPartsIsDroppedAtItsDeadline) {
   EXPECT_EQ(answer.status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ranks().Summarize(table).steps, 0U);
   Meet();
+}
+
+// Two trainers' steps begin on each rank, and their first parts fill its inbox.
+TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
+  const Bags bags = {1, {7, 8, 9}, {0, 2, 3}};
+  const std::vector<float> gradients(8, 1);
+  const std::uint64_t bytes = 3 * sizeof(Key) + 3 * sizeof(std::uint32_t) + 8 * sizeof(float);
+  Restart({.max_inbox_bytes = 2 * bytes, .step_timeout = std::chrono::seconds(20)});
+  const TableId table = ranks().Create(Ones());
+  const auto push = [&](std::uint64_t trainer, std::uint32_t part) {
+    const StepId step{100 * static_cast<std::uint64_t>(me() + 1) + trainer, 1, part, 2};
+    return ranks().StartPush(table, step, bags, gradients);
+  };
+  // As a client does: what finds the inbox full is sent again.
+  const auto complete = [&](std::uint64_t trainer) {
+    Result<std::uint64_t> pushed = push(trainer, 1).get();
+    while (pushed.status().code() == StatusCode::kUnavailable) {
+      std::this_thread::yield();
+      pushed = push(trainer, 1).get();
+    }
+    EXPECT_TRUE(pushed.ok()) << pushed.status().message();
+  };
+  std::future<Result<std::uint64_t>> begun[] = {push(1, 0), push(2, 0)};
+  complete(1);
+  complete(2);
+  for (auto& first : begun) {
+    const Result<std::uint64_t> pushed = first.get();
+    EXPECT_TRUE(pushed.ok()) << pushed.status().message();
+  }
+  Meet();
+  EXPECT_EQ(ranks().Summarize(table).steps, 2U * static_cast<unsigned>(size()));
+  Meet();  // none has stopped before
+}
+
+// A trainer that hears nothing sends its part again, and again: that takes no more room.
+TEST_P(EngineTest, PartsThatComeAgainHoldNoRoomInTheInbox) {
+  const Bags bags = {1, {7, 8, 9}, {0, 2, 3}};
+  const std::vector<float> gradients(8, 1);
+  const std::uint64_t bytes = 3 * sizeof(Key) + 3 * sizeof(std::uint32_t) + 8 * sizeof(float);
+  Restart({.max_inbox_bytes = 3 * bytes});
+  const TableId table = ranks().Create(Ones());
+  const auto push = [&](std::uint32_t part) {
+    return ranks().StartPush(table, {100 + static_cast<std::uint64_t>(me()), 1, part, 2}, bags, gradients);
+  };
+  std::vector<std::future<Result<std::uint64_t>>> sent;
+  for (int again = 0; again < 10; ++again) {
+    sent.push_back(push(0));
+    // Answered in a round after that in which the part was announced.
+    EXPECT_TRUE(ranks().Lookup(table, {1, {7}, {0, 1, 1}}, LookupMode::kEval).ok());
+  }
+  sent.push_back(push(1));
+  for (auto& part : sent) {
+    const Result<std::uint64_t> pushed = part.get();
+    EXPECT_TRUE(pushed.ok()) << pushed.status().message();
+  }
+  Meet();
+  EXPECT_EQ(ranks().Summarize(table).steps, static_cast<std::uint64_t>(size()));
+  Meet();  // none has stopped before
 }
 
 TEST_P(EngineTest, AFullTableRefusesTheWholeBatchOnAllRanks) {

@@ -23,7 +23,7 @@ TEST(Inbox, GivesTheOldestFirstAndNoMoreThanAsked) {
   Inbox inbox(1 << 20);
   for (std::size_t keys = 1; keys <= 3; ++keys) {
     Request request = LookupOf(keys);
-    ASSERT_TRUE(inbox.Add(request).ok());
+    ASSERT_TRUE(inbox.Add({&request, 1}).ok());
   }
   const auto first = inbox.Take(2);
   ASSERT_EQ(first.requests.size(), 2U);
@@ -36,24 +36,75 @@ TEST(Inbox, GivesTheOldestFirstAndNoMoreThanAsked) {
 TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
   Inbox inbox(100);
   Request large = LookupOf(100);  // alone, any request fits
-  ASSERT_TRUE(inbox.Add(large).ok());
+  ASSERT_TRUE(inbox.Add({&large, 1}).ok());
   Request next = LookupOf(1);
-  EXPECT_EQ(inbox.Add(next).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kUnavailable);
   const std::uint64_t bytes = BytesOf(inbox.Take(1).requests.at(0));
   EXPECT_EQ(bytes, 800U);
-  EXPECT_EQ(inbox.Add(next).code(), StatusCode::kUnavailable) << "taken is not yet answered";
+  EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kUnavailable) << "taken is not yet answered";
+  Request bare = SummarizeRequest{};
+  EXPECT_TRUE(inbox.Add({&bare, 1}).ok()) << "it takes no room";
   inbox.Release(bytes);
-  EXPECT_TRUE(inbox.Add(next).ok());
+  EXPECT_TRUE(inbox.Add({&next, 1}).ok());
+}
+
+TEST(Inbox, TakesRequestsTogetherOrNotAtAll) {
+  Inbox inbox(100);
+  std::vector<Request> two;
+  two.push_back(LookupOf(5));
+  two.push_back(LookupOf(5));
+  ASSERT_TRUE(inbox.Add(two).ok());
+  std::vector<Request> more;
+  more.push_back(LookupOf(1));
+  more.push_back(LookupOf(2));
+  EXPECT_EQ(inbox.Add(more).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Describe(more[0]).keys, 1U) << "refused, and untouched";
+  EXPECT_EQ(inbox.Take(8).requests.size(), 2U);
+  inbox.Release(40);
+  EXPECT_TRUE(inbox.Add(more).ok());
+  EXPECT_EQ(inbox.Take(8).requests.size(), 2U);
+}
+
+TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
+  const auto push_of = [](TableId table, StepId step) {
+    PushRequest request;
+    request.table = table;
+    request.step = step;
+    request.batch.keys = HostArray<Key>(10);
+    return request;
+  };
+  constexpr TableId kTable{3};
+  Inbox inbox(100);
+  Request full = LookupOf(12);
+  ASSERT_TRUE(inbox.Add({&full, 1}).ok());
+  Request part = push_of(kTable, {9, 4, 1, 2});
+  EXPECT_EQ(inbox.Add({&part, 1}).code(), StatusCode::kUnavailable);
+
+  inbox.Favour(StepKey{kTable, 9, 4});
+  for (const StepId& step : {StepId{9, 5, 1, 2}, StepId{8, 4, 1, 2}}) {
+    Request other = push_of(kTable, step);
+    EXPECT_EQ(inbox.Add({&other, 1}).code(), StatusCode::kUnavailable);
+  }
+  Request elsewhere = push_of(TableId{4}, {9, 4, 1, 2});
+  EXPECT_EQ(inbox.Add({&elsewhere, 1}).code(), StatusCode::kUnavailable);
+  std::vector<Request> together;
+  together.push_back(push_of(TableId{4}, {9, 4, 1, 2}));
+  together.push_back(std::move(part));
+  EXPECT_TRUE(inbox.Add(together).ok()) << "one of them is of the favoured step";
+
+  inbox.Favour(std::nullopt);
+  Request another = push_of(kTable, {9, 4, 0, 2});
+  EXPECT_EQ(inbox.Add({&another, 1}).code(), StatusCode::kUnavailable);
 }
 
 TEST(Inbox, TakesNothingOnceClosedButGivesWhatItHas) {
   Inbox inbox(1 << 20);
   Request before = LookupOf(1);
-  ASSERT_TRUE(inbox.Add(before).ok());
+  ASSERT_TRUE(inbox.Add({&before, 1}).ok());
   inbox.Close();
   Status outcome;
   Request after = LookupOf(1, &outcome);
-  const Status refused = inbox.Add(after);
+  const Status refused = inbox.Add({&after, 1});
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
   Refuse(after, refused);
   EXPECT_EQ(outcome, refused);
@@ -67,7 +118,7 @@ TEST(Inbox, WaitsForNewsAndClosingIsNewsOnce) {
   EXPECT_FALSE(inbox.AwaitNews(microseconds(0)));
   std::thread other([&] {
     Request request = LookupOf(1);
-    EXPECT_TRUE(inbox.Add(request).ok());
+    EXPECT_TRUE(inbox.Add({&request, 1}).ok());
   });
   EXPECT_TRUE(inbox.AwaitNews(std::chrono::minutes(1)));
   other.join();

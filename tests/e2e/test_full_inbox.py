@@ -1,0 +1,45 @@
+"""An inbox full of steps that wait for parts has room for the parts that complete them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import slotwise
+from conftest import StartCluster
+
+LIMITS = "limits { max_message_mib: 1 max_round_mib: 4 max_inbox_mib: 8 }"
+DIM = 64
+SAMPLES = 11_000  # of one key: 2.8 MiB of keys, offsets and gradients, in several messages
+KEYS = np.arange(SAMPLES, dtype=np.uint64)
+ONES = np.ones((SAMPLES, DIM), np.float32)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_steps_of_many_tables_larger_than_the_inbox_are_applied(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, LIMITS)
+    with slotwise.connect(cluster.ranks[0].address, timeout=40.0) as ps:
+        names = [f"table_{i}" for i in range(4 * ranks)]
+        for name in names:
+            ps.create_table(name, dim=DIM, slots=1, optimizer=slotwise.SGD(lr=0.5))
+        steps = ps.push_many({name: (KEYS, None, ONES) for name in names})
+    assert steps == dict.fromkeys(names, 1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_many_trainers_steps_are_applied(start_cluster: StartCluster, ranks: int) -> None:
+    trainers, steps = 6, 3
+    cluster = start_cluster(ranks, LIMITS)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("ads", dim=DIM, slots=1, optimizer=slotwise.SGD(lr=0.5))
+
+        def train(_: int) -> None:
+            with slotwise.connect(cluster.ranks[0].address, timeout=40.0) as trainer:
+                for _ in range(steps):
+                    trainer.push("ads", KEYS, None, ONES)
+
+        with ThreadPoolExecutor(trainers) as threads:
+            for done in [threads.submit(train, trainer) for trainer in range(trainers)]:
+                done.result()
+        assert ps.describe_table("ads").steps == trainers * steps
