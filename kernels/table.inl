@@ -1,6 +1,6 @@
 // Keys and rows of one shard, for every backend: who has which row, and room for more.
 //
-// Included by shard.inl alone.
+// Included by shard.inl, and by its test.
 #ifndef SLOTWISE_KERNELS_TABLE_INL_
 #define SLOTWISE_KERNELS_TABLE_INL_
 

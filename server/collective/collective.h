@@ -1,8 +1,8 @@
 // Collective: what ranks agree on, in host memory. (The arrays of a batch travel by exchange.h.) One implementation a
 // transport: solo (one rank), MPI.
 //
-// Every call but Wake, PollWake and those that only tell something of a rank is collective: all ranks make the same calls in the same order, and a
-// call returns when this rank's part of the result is there. Waiting ranks yield their core.
+// Every call but Wake, PollWake and those that tell something of a rank is collective: all ranks make the same calls in the
+// same order, and a call returns when this rank's part of the result is there. Waiting ranks yield their core.
 // Thread-safety: one thread at a time (the engine's).
 // Errors: std::runtime_error with the call and the transport's words; a rank that cannot talk cannot go on. Of a call
 // that does not end, the watchdog knows.
