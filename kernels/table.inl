@@ -34,7 +34,9 @@ class Table {
         erased_(queue, max_rows_) {
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
     Rehash(queue, SlotsFor(rows));
-    GrowRows(queue, std::min(rows, max_rows_) * stride_);
+    const std::uint64_t floats = std::min(rows, max_rows_) * stride_;
+    CheckMemory(queue, floats * sizeof(float));
+    rows_.Grow(floats);
   }
 
   // Rows that keys have, and rows handed out so far: those of erased keys are the difference.
@@ -144,13 +146,13 @@ class Table {
     if (bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
   }
 
-  // To so many floats at least. REQUIRES: no more than max_rows_ rows have. Throws std::bad_alloc.
+  // To so many floats, and more if there is memory for them, of which half is left to other tables. REQUIRES: floats is
+  // above rows_.size(), and no more than max_rows_ rows have. Throws std::bad_alloc.
   void GrowRows(Queue& queue, std::uint64_t floats) {
-    const std::uint64_t now = rows_.size();
-    if (floats <= now) return;
-    const std::uint64_t more = B::MemoryForTables(queue) / sizeof(float);
-    if (floats - now > more) throw std::bad_alloc();
-    GrowAhead(rows_, floats, now + std::min(more, max_rows_ * stride_ - now));
+    const std::uint64_t more = floats - rows_.size();
+    const std::uint64_t free = B::MemoryForTables(queue) / sizeof(float);
+    if (more > free) throw std::bad_alloc();
+    GrowAhead(rows_, floats, floats + std::min((free - more) / 2, max_rows_ * stride_ - floats));
   }
 
   // To n elements, and more if there is memory for them. REQUIRES: n <= most. Throws std::bad_alloc.

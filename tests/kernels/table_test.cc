@@ -82,6 +82,21 @@ TEST_F(ATable, BeginsInNoMemoryThatBatchesNeed) {
   EXPECT_EQ(SmallTable(queue_, MakeOptions(64), 1'000).rows(), 0u);
 }
 
+TEST_F(ATable, LeavesMemoryToOtherTables) {
+  constexpr std::uint32_t kRows = 100'000;
+  constexpr std::size_t kBytesOfRows = std::size_t{kRows} * 64 * sizeof(float);
+  constexpr std::size_t kPiece = std::size_t{2} << 20;  // in which memory comes
+  SmallTable table(queue_, MakeOptions(64), kRows);
+  const std::size_t slots = table.Usage().slots * sizeof(body::Slot);
+  EXPECT_LT(table.Usage().bytes, slots + kBytesOfRows + kPiece) << "initial_rows, and no more";
+
+  MeasuredBackend::memory = kBytesOfRows;
+  Add(table, 0, kRows);
+  const std::size_t before = table.Usage().bytes;
+  table.MakeRoomFor(queue_, 100);
+  EXPECT_LT(table.Usage().bytes, before + kBytesOfRows / 2 + kPiece) << "ahead, by half of what is left";
+}
+
 TEST_F(ATable, RemembersErasedRowsWhereThereIsNoMemoryForMore) {
   SmallTable table(queue_, MakeOptions(4), 0);
   Add(table, 0, 1000);
