@@ -17,7 +17,9 @@ ONES = np.ones((SAMPLES, DIM), np.float32)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_steps_of_many_tables_larger_than_the_inbox_are_applied(start_cluster: StartCluster, ranks: int) -> None:
+def test_steps_of_many_tables_larger_than_the_inbox_are_applied(
+    start_cluster: StartCluster, ranks: int
+) -> None:
     cluster = start_cluster(ranks, LIMITS)
     with slotwise.connect(cluster.ranks[0].address, timeout=40.0) as ps:
         names = [f"table_{i}" for i in range(4 * ranks)]

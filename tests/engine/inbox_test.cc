@@ -88,7 +88,7 @@ TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
   Request elsewhere = push_of(TableId{4}, {9, 4, 1, 2});
   EXPECT_EQ(inbox.Add({&elsewhere, 1}).code(), StatusCode::kUnavailable);
   std::vector<Request> together;
-  together.push_back(push_of(TableId{4}, {9, 4, 1, 2}));
+  together.emplace_back(push_of(TableId{4}, {9, 4, 1, 2}));
   together.push_back(std::move(part));
   EXPECT_TRUE(inbox.Add(together).ok()) << "one of them is of the favoured step";
 

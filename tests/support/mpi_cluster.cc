@@ -24,9 +24,7 @@ MpiCluster::MpiCluster(Collective& collective, std::unique_ptr<Device> device, c
       exchange_(ExchangeOf(*device_, collective, options)),
       travel_(*device_, collective, *exchange_) {}
 
-std::vector<int> MpiCluster::RanksOf(std::vector<int> /*wanted*/) const {
-  return {collective_.size()};
-}
+std::vector<int> MpiCluster::RanksOf(std::vector<int> /*wanted*/) const { return {collective_.size()}; }
 
 std::unique_ptr<TableShards> MpiCluster::MakeShards(const TableOptions& options, int /*ranks*/,
                                                     const BucketMap& owners) {

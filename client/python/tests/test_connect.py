@@ -112,7 +112,7 @@ def test_closing_ends_calls_in_other_threads(fake: FakeServer, fake_ps: slotwise
 
 
 def test_a_forked_child_is_told_to_connect_anew(fake: FakeServer) -> None:
-    """Forked by a process of its own, as a trainer's loader would be: gRPC servers, which this one has, cannot fork."""
+    """Forked by a process of its own: gRPC servers, one of which this process has, cannot fork."""
     program = f"""
 import multiprocessing, slotwise
 ps = slotwise.connect("{fake.addresses[0]}")
