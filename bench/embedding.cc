@@ -186,7 +186,8 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   Must(o.keys() < 4294967295.0, "batch x slots x hot must be below 2^32");
   Place place = MakePlace(o, collective);
   const TableOptions options = TableOf(o);
-  const auto exchange = Must(MakeExchange(*place.device, place.device->Work(), collective), "no exchange");
+  const auto exchange =
+      Must(MakeExchange(*place.device, place.device->WorkStream(), collective), "no exchange");
   const DataType partials = PartialsOf(o);
   ShardedTable table(*place.device, collective, *exchange, options,
                      {.partials = partials,

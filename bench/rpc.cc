@@ -113,11 +113,11 @@ void Fill(Client& client, const RpcBenchOptions& o, const TableOptions& table) {
 class Traffic {
  public:
   Traffic(Client& client, const RpcBenchOptions& o, std::string table)
-      : client_(client), o_(o), table_(std::move(table)), lanes_(o.in_flight) {
+      : client_(client), o_(o), table_(std::move(table)), streams_(o.in_flight) {
     std::mt19937_64 random(o.seed);
-    for (Lane& lane : lanes_) {
-      lane.out.resize(std::size_t{o.request} * o.dim);
-      for (Batch& batch : lane.batches) {
+    for (Stream& stream : streams_) {
+      stream.out.resize(std::size_t{o.request} * o.dim);
+      for (Batch& batch : stream.batches) {
         batch.rows.resize(o.request);
         for (std::uint32_t& row : batch.rows) row = static_cast<std::uint32_t>(random() % o.rows);
         for (const std::uint32_t row : batch.rows) batch.keys.push_back(KeyOf(row));
@@ -132,15 +132,15 @@ class Traffic {
       to_send_ = requests;
       to_answer_ = requests;
     }
-    for (Lane& lane : lanes_) Send(lane);
+    for (Stream& stream : streams_) Send(stream);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return to_answer_ == 0; });
     Must(failure_.ok(), "lookup: " + failure_.message());
   }
 
-  // Whether all lanes hold the values of the rows that they asked for last.
+  // Whether all streams hold the values of the rows that they asked for last.
   bool Right() const {
-    return std::ranges::all_of(lanes_, [this](const Lane& lane) { return Right(lane); });
+    return std::ranges::all_of(streams_, [this](const Stream& stream) { return Right(stream); });
   }
 
  private:
@@ -149,37 +149,37 @@ class Traffic {
     std::vector<Key> keys;
   };
   // Asks for its batches in turn, so that not all rows are in the cache.
-  struct Lane {
+  struct Stream {
     std::array<Batch, 8> batches;
     std::size_t turns = 0;
     std::vector<float> out;
   };
 
-  bool Right(const Lane& lane) const {
-    if (lane.turns == 0) return true;  // the others were so fast that nothing was left for it
-    const Batch& asked = lane.batches[(lane.turns - 1) % lane.batches.size()];
+  bool Right(const Stream& stream) const {
+    if (stream.turns == 0) return true;  // the others were so fast that nothing was left for it
+    const Batch& asked = stream.batches[(stream.turns - 1) % stream.batches.size()];
     for (std::size_t i = 0; i < asked.rows.size(); ++i) {
       for (std::uint32_t e = 0; e < o_.dim; ++e) {
-        if (lane.out[i * o_.dim + e] != ValueOf(asked.rows[i], e)) return false;
+        if (stream.out[i * o_.dim + e] != ValueOf(asked.rows[i], e)) return false;
       }
     }
     return true;
   }
 
-  void Send(Lane& lane) {
+  void Send(Stream& stream) {
     {
       const std::lock_guard lock(mutex_);
       if (to_send_ == 0) return;
       --to_send_;
     }
-    const Batch& batch = lane.batches[lane.turns++ % lane.batches.size()];
-    client_.LookupAsync(table_, {batch.keys, {}}, LookupMode::kEval, lane.out,
-                        [this, &lane](const Status& status) {
+    const Batch& batch = stream.batches[stream.turns++ % stream.batches.size()];
+    client_.LookupAsync(table_, {batch.keys, {}}, LookupMode::kEval, stream.out,
+                        [this, &stream](const Status& status) {
                           {
                             const std::lock_guard lock(mutex_);
                             if (!status.ok()) failure_ = status;
                           }
-                          Send(lane);
+                          Send(stream);
                           const std::lock_guard lock(mutex_);  // last: after it, Run may return
                           if (--to_answer_ == 0) changed_.notify_all();
                         });
@@ -188,7 +188,7 @@ class Traffic {
   Client& client_;
   const RpcBenchOptions& o_;
   const std::string table_;
-  std::vector<Lane> lanes_;
+  std::vector<Stream> streams_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -24,7 +24,7 @@ namespace slotwise::bench {
 
 class ShardedTable {
  public:
-  // `exchange` is of the device's own lane, Device::Work.
+  // `exchange` is of the device's own stream, Device::WorkStream.
   ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options,
                const TravelOptions& travel);
 

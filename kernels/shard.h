@@ -1,4 +1,4 @@
-// Shard: one table's slice on one device, and Device: the memory, the threads and the lanes of work it lives on.
+// Shard: one table's slice on one device, and Device: the memory, the threads and the streams of work it lives on.
 //
 // This header is all that the rest of Slotwise knows of the kernels. Calls are virtual, once a batch and never once a
 // key; behind them the same algorithms (kernels/body) run on every backend and give the same bytes.
@@ -20,8 +20,8 @@
 // Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do);
 // arrays of floats, and Numbers, begin at a multiple of 16 bytes where dim is a multiple of 4.
-// Thread-safety: a Device, its lanes and its shards belong to one thread at a time, but for AllocateHost. Device outlives
-// its lanes and shards.
+// Thread-safety: a Device, its streams and its shards belong to one thread at a time, but for AllocateHost. Device outlives
+// its streams and shards.
 // Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a broken device,
 // and std::bad_alloc where a call below says so: a rank that sees either of those cannot go on.
 #ifndef SLOTWISE_KERNELS_SHARD_H_
@@ -107,31 +107,31 @@ struct BagTraffic {
   std::vector<std::size_t> received;  // [ranks] of this rank's bags, those of which that rank owns keys
 };
 
-// An order of work on a device: a lane does what it is asked for in the order in which it was asked, and lanes go on
+// An order of work on a device: a stream does what it is asked for in the order in which it was asked, and streams go on
 // beside each other, as far as After does not bind them. On the CPU all work is done when the call returns.
-// Thread-safety: the device's. The device outlives its lanes; a lane's end waits for its work.
-class Lane {
+// Thread-safety: the device's. The device outlives its streams; a stream's end waits for its work.
+class Stream {
  public:
-  virtual ~Lane() = default;
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
-  // What is asked of this lane from now on begins when all that was asked of `other`, of the same device, is done.
-  virtual void After(Lane& other) = 0;
+  // What is asked of this stream from now on begins when all that was asked of `other`, of the same device, is done.
+  virtual void OrderAfter(Stream& other) = 0;
 
   // Copies from and to this device's memory or the host's. Does not wait if that is of the device's AllocateHost; it stays
   // in use until Wait. `to` may be `from`.
   virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
-  // Returns when all that was asked of this lane is done.
+  // Returns when all that was asked of this stream is done.
   virtual void Wait() = 0;
   // Whether Wait would return at once.
   virtual bool IsDone() = 0;
 
   // For libraries that work on the device too: a cudaStream_t. Null on the CPU.
-  virtual void* NativeStream() const = 0;
+  virtual void* NativeHandle() const = 0;
 
  protected:
-  Lane() = default;
+  Stream() = default;
 };
 
 struct ShardUsage {
@@ -173,8 +173,8 @@ class Shard {
   // The combiner's last step, over bags whose partial sums of all ranks are added: divides values[b][j] by the divisor
   // of mean or sqrtn of bag b (docs/semantics.md); nothing for the other combiners. `offsets` are those bags', counted
   // from the keys that `weights` belong to (null: all 1); all in device memory. Does not touch the prepared batch, and
-  // takes its place in the order of `lane`.
-  virtual void DivideBags(Lane& lane, std::span<const std::uint32_t> offsets, const float* weights,
+  // takes its place in the order of `stream`.
+  virtual void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                           float* values) = 0;
 
   // REQUIRES: a batch that was prepared and inserted. `gradients` is float[bags][dim] in device memory: of the loss by
@@ -200,9 +200,9 @@ class Shard {
   virtual void PoolToSend(Numbers partial) = 0;
 
   // REQUIRES: PlanTraffic. What all ranks' PoolToSend wrote for this rank, in rank order, [Σ received][dim], becomes
-  // the sums of its bags: float[bags_of[rank]][dim], added in float32 from +0. Takes its place in the order of `lane`,
+  // the sums of its bags: float[bags_of[rank]][dim], added in float32 from +0. Takes its place in the order of `stream`,
   // where it has to be done before kBatchesInFlight more batches are planned.
-  virtual void AddReceived(Lane& lane, ConstNumbers received, float* sums) = 0;
+  virtual void AddReceived(Stream& stream, ConstNumbers received, float* sums) = 0;
 
   // REQUIRES: PlanTraffic. `gradients`, float[bags_of[rank]][dim], once for each rank that owns keys of the bag:
   // float[Σ received][dim], in rank order.
@@ -258,7 +258,7 @@ class Device {
 
   // Device memory for `bytes` bytes, aligned to 64. Throws std::bad_alloc.
   virtual void* Allocate(std::size_t bytes) = 0;
-  // Waits for all that was asked of the device and its lanes, because it may be about that memory.
+  // Waits for all that was asked of the device and its streams, because it may be about that memory.
   virtual void Free(void* memory) noexcept = 0;
 
   // Host memory for `bytes` bytes, aligned to 64, that this device reads and writes fastest: with large pages on the CPU,
@@ -269,11 +269,11 @@ class Device {
   // Whether device memory is the host's own: then what a copy would bring is there already.
   virtual bool SharesHostMemory() const = 0;
 
-  // The lane that its shards work in.
-  virtual Lane& Work() = 0;
-  // A lane beside it, whose work goes first where both want the same processors.
-  virtual std::unique_ptr<Lane> MakeLane() = 0;
-  // Returns when all that was asked of the device, in any lane, is done.
+  // The stream that its shards work in.
+  virtual Stream& WorkStream() = 0;
+  // A stream beside it, whose work goes first where both want the same processors.
+  virtual std::unique_ptr<Stream> MakeStream() = 0;
+  // Returns when all that was asked of the device, in any stream, is done.
   virtual void Wait() = 0;
 
   // Copies between device memory and any host memory; both return when the bytes have arrived.
@@ -290,8 +290,8 @@ class Device {
 
  private:
   void CopyNow(void* to, const void* from, std::size_t bytes) {
-    Work().Copy(to, from, bytes);
-    Work().Wait();
+    WorkStream().Copy(to, from, bytes);
+    WorkStream().Wait();
   }
 };
 

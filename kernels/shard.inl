@@ -99,11 +99,11 @@ class ShardOn final : public Shard {
 
   void Pool(Numbers partial) override { PoolTo(partial, nullptr); }
 
-  void DivideBags(Lane& lane, std::span<const std::uint32_t> offsets, const float* weights,
+  void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     if (!Divides()) return;
     const auto bags = static_cast<std::uint32_t>(offsets.size() - 1);
-    B::ForEachTile(QueueOf(lane), bags, options_.dim,
+    B::ForEachTile(QueueOf(stream), bags, options_.dim,
                    body::DivideBags{DivisorOf(offsets.data(), weights), options_.dim, values});
   }
 
@@ -151,9 +151,9 @@ class ShardOn final : public Shard {
 
   void PoolToSend(Numbers partial) override { PoolTo(partial, sent_places_.data()); }
 
-  void AddReceived(Lane& lane, ConstNumbers received, float* sums) override {
+  void AddReceived(Stream& stream, ConstNumbers received, float* sums) override {
     WithElements(received, [&]<class T>(const T* elements) {
-      B::ForEachTile(QueueOf(lane), copies_.bags, options_.dim,
+      B::ForEachTile(QueueOf(stream), copies_.bags, options_.dim,
                      body::AddPartialSums<T>{copies_, elements, sums});
     });
   }
@@ -288,7 +288,7 @@ class ShardOn final : public Shard {
     prepared_.size = B::Get(queue_, std::exchange(prepared_.size_on_device, nullptr));
   }
 
-  static Queue& QueueOf(Lane& lane) { return static_cast<typename B::Lane&>(lane).queue(); }
+  static Queue& QueueOf(Stream& stream) { return static_cast<typename B::Stream&>(stream).queue(); }
 
   body::FindRows FindRows() { return {table_.slots(), prepared_.keys, prepared_.rows}; }
 

@@ -22,15 +22,15 @@ class CpuDevice final : public Device {
             {[](void* memory, int /*ordinal*/) noexcept { FreeAligned(memory); }, Ordinal()}};
   }
   bool SharesHostMemory() const override { return true; }
-  Lane& Work() override { return work_; }
-  std::unique_ptr<Lane> MakeLane() override { return std::make_unique<CpuLane>(queue_); }
+  Stream& WorkStream() override { return work_; }
+  std::unique_ptr<Stream> MakeStream() override { return std::make_unique<CpuStream>(queue_); }
   void Wait() override {}  // every call has done its work when it returns
   void UseOnThisThread() override {}
   int Ordinal() const override { return -1; }
 
  private:
   CpuQueue queue_;
-  CpuLane work_{queue_};
+  CpuStream work_{queue_};
 };
 
 }  // namespace

@@ -39,12 +39,12 @@ class CudaDevice final : public Device {
     return {memory, {FreePinned, ordinal_}};
   }
   bool SharesHostMemory() const override { return false; }
-  Lane& Work() override { return work_; }
-  std::unique_ptr<Lane> MakeLane() override {
+  Stream& WorkStream() override { return work_; }
+  std::unique_ptr<Stream> MakeStream() override {
     int last = 0;
     int first = 0;
     SLOTWISE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&last, &first));
-    return std::make_unique<CudaLane>(first);
+    return std::make_unique<CudaStream>(first);
   }
   void Wait() override { SLOTWISE_CUDA_TRY(cudaDeviceSynchronize()); }
   void UseOnThisThread() override { SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_)); }
@@ -60,7 +60,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   int numa_node_ = -1;
   std::string name_;
-  CudaLane work_;
+  CudaStream work_;
 };
 
 }  // namespace

@@ -55,13 +55,13 @@ struct Measure {
 
 template <class B>
 concept Backend = requires(
-    typename B::Queue& queue, typename B::Lane& lane, typename B::template Scratch<float>& scratch,
+    typename B::Queue& queue, typename B::Stream& stream, typename B::template Scratch<float>& scratch,
     typename B::template Growing<float>& growing, typename B::HostCopy& host_copy, PairBuffers& pairs,
     const Key* keys, Key* kept, std::uint32_t* indices, const std::uint32_t* counts, std::uint64_t* word,
     std::size_t n, std::uint32_t n32) {
-  // A Lane of shard.h, and its queue.
-  requires std::derived_from<typename B::Lane, Lane>;
-  { lane.queue() } -> std::same_as<typename B::Queue&>;
+  // A Stream of shard.h, and its queue.
+  requires std::derived_from<typename B::Stream, Stream>;
+  { stream.queue() } -> std::same_as<typename B::Queue&>;
 
   // Scratch<T>: an array whose contents need not survive; Reserve(queue, n) makes it at least n long and gives it.
   { scratch.Reserve(queue, n) } -> std::same_as<float*>;

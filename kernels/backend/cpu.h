@@ -37,19 +37,19 @@ struct CpuQueue {
   CpuScratch<CpuPair> sorted[2];
 };
 
-// Lanes share the queue: their work is done when the call returns.
-class CpuLane final : public Lane {
+// Streams share the queue: their work is done when the call returns.
+class CpuStream final : public Stream {
  public:
-  explicit CpuLane(CpuQueue& queue) : queue_(queue) {}
+  explicit CpuStream(CpuQueue& queue) : queue_(queue) {}
 
   CpuQueue& queue() { return queue_; }
-  void After(Lane& /*other*/) override {}
+  void OrderAfter(Stream& /*other*/) override {}
   void Copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
   }
   void Wait() override {}
   bool IsDone() override { return true; }
-  void* NativeStream() const override { return nullptr; }
+  void* NativeHandle() const override { return nullptr; }
 
  private:
   CpuQueue& queue_;
@@ -57,7 +57,7 @@ class CpuLane final : public Lane {
 
 struct CpuBackend {
   using Queue = CpuQueue;
-  using Lane = CpuLane;
+  using Stream = CpuStream;
   template <class T>
   using Scratch = CpuScratch<T>;
   template <class T>

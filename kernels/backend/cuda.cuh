@@ -157,17 +157,17 @@ struct AddDigestSums {
   }
 };
 
-class CudaLane final : public Lane {
+class CudaStream final : public Stream {
  public:
-  // On the current device. Of lanes that want the same processors the one of the lower number goes first.
-  explicit CudaLane(int priority = 0) : queue_(priority) {
+  // On the current device. Of streams that want the same processors the one of the lower number goes first.
+  explicit CudaStream(int priority = 0) : queue_(priority) {
     SLOTWISE_CUDA_TRY(cudaEventCreateWithFlags(&so_far_, cudaEventDisableTiming));
   }
-  ~CudaLane() override { cudaEventDestroy(so_far_); }
+  ~CudaStream() override { cudaEventDestroy(so_far_); }
 
   CudaQueue& queue() { return queue_; }
-  void After(Lane& other) override {
-    auto& before = static_cast<CudaLane&>(other);
+  void OrderAfter(Stream& other) override {
+    auto& before = static_cast<CudaStream&>(other);
     if (&before == this) return;
     SLOTWISE_CUDA_TRY(cudaEventRecord(before.so_far_, before.queue_.stream()));
     SLOTWISE_CUDA_TRY(cudaStreamWaitEvent(queue_.stream(), before.so_far_, 0));
@@ -183,7 +183,7 @@ class CudaLane final : public Lane {
     SLOTWISE_CUDA_TRY(done);
     return true;
   }
-  void* NativeStream() const override { return queue_.stream(); }
+  void* NativeHandle() const override { return queue_.stream(); }
 
  private:
   CudaQueue queue_;
@@ -192,7 +192,7 @@ class CudaLane final : public Lane {
 
 struct CudaBackend {
   using Queue = CudaQueue;
-  using Lane = CudaLane;
+  using Stream = CudaStream;
   using HostCopy = CudaHostCopy;
   template <class T>
   using Scratch = CudaScratch<T>;

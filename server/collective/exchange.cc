@@ -40,28 +40,28 @@ std::string WhyNoNccl(std::span<const Offer> offers) {
 
 }  // namespace
 
-Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Lane& lane, Collective& collective,
+Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Stream& stream, Collective& collective,
                                                const ExchangeOptions& options) {
-  if (collective.size() == 1) return MakeSoloExchange(lane);
+  if (collective.size() == 1) return MakeSoloExchange(stream);
   const std::vector<Offer> offers = Everyones(collective, Offer{device.Ordinal(), OfferOf(device)});
   const auto gpus = std::ranges::count(offers, true, &Offer::has_gpu);
   if (gpus > 0 && gpus < collective.size()) {
     return FailedPrecondition(Named(offers, true) + " has a GPU and " + Named(offers, false) +
                               " has none: a server's ranks run all on GPUs or all on CPUs (--backend cpu)");
   }
-  if (gpus == 0) return MakeMpiExchange(device, lane, collective);
+  if (gpus == 0) return MakeMpiExchange(device, stream, collective);
   const std::string why_not = WhyNoNccl(offers);
-  if (why_not.empty()) return MakeNcclExchange(device, lane, collective, options);
-  return MakeMpiExchange(device, lane, collective, why_not);
+  if (why_not.empty()) return MakeNcclExchange(device, stream, collective, options);
+  return MakeMpiExchange(device, stream, collective, why_not);
 }
 
 Result<Exchanges> Exchanges::Make(Device& device, Collective& collective, const ExchangeOptions& options) {
   Exchanges made;
-  made.batches_lane_ = device.MakeLane();
-  made.bags_lane_ = device.MakeLane();
-  auto batches = MakeExchange(device, *made.batches_lane_, collective, options);
+  made.batches_stream_ = device.MakeStream();
+  made.bags_stream_ = device.MakeStream();
+  auto batches = MakeExchange(device, *made.batches_stream_, collective, options);
   if (!batches.ok()) return batches.status();
-  auto bags = MakeExchange(device, *made.bags_lane_, collective, options);
+  auto bags = MakeExchange(device, *made.bags_stream_, collective, options);
   if (!bags.ok()) return bags.status();
   made.batches_ = std::move(*batches);
   made.bags_ = std::move(*bags);
@@ -70,10 +70,10 @@ Result<Exchanges> Exchanges::Make(Device& device, Collective& collective, const 
 
 Exchanges Exchanges::MakeSolo(Device& device) {
   Exchanges made;
-  made.batches_lane_ = device.MakeLane();
-  made.bags_lane_ = device.MakeLane();
-  made.batches_ = MakeSoloExchange(*made.batches_lane_);
-  made.bags_ = MakeSoloExchange(*made.bags_lane_);
+  made.batches_stream_ = device.MakeStream();
+  made.bags_stream_ = device.MakeStream();
+  made.batches_ = MakeSoloExchange(*made.batches_stream_);
+  made.bags_ = MakeSoloExchange(*made.bags_stream_);
   return made;
 }
 

@@ -1,10 +1,10 @@
 // Exchange: how the arrays of a batch travel between ranks' devices. (What ranks agree on goes by Collective.)
 //
-// Arrays lie in the device's memory, which on the CPU is the host's. An exchange has a lane of the device: a call takes its
-// place in the lane's order, as Lane::Copy does, and need not wait for its work. One implementation a way: one rank, whose bytes stay
+// Arrays lie in the device's memory, which on the CPU is the host's. An exchange has a stream of the device: a call takes its
+// place in the stream's order, as Stream::Copy does, and need not wait for its work. One implementation a way: one rank, whose bytes stay
 // where they are; MPI, which stages the memory of a device that has its own through the host's; NCCL, from GPU to GPU.
 // Every call is collective: all ranks make the same calls in the same order, with sizes that match.
-// Thread-safety: one thread at a time (the engine's). Device, Lane and Collective outlive it.
+// Thread-safety: one thread at a time (the engine's). Device, Stream and Collective outlive it.
 // Errors: std::runtime_error with the call and the transport's words, std::bad_alloc for want of scratch: after either,
 // a rank cannot go on. Of a call that does not end, the Collective's watchdog knows.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_EXCHANGE_H_
@@ -28,7 +28,7 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  Lane& lane() const { return lane_; }
+  Stream& stream() const { return stream_; }
 
   // How arrays travel, for an operator, and why not by NCCL from GPU to GPU: "MPI", "NCCL 2.28.3".
   virtual std::string Name() const = 0;
@@ -49,10 +49,10 @@ class Exchange {
                         std::span<const std::size_t> from_sizes, Numbers received) = 0;
 
  protected:
-  explicit Exchange(Lane& lane) : lane_(lane) {}
+  explicit Exchange(Stream& stream) : stream_(stream) {}
 
  private:
-  Lane& lane_;
+  Stream& stream_;
 };
 
 // Equal on every rank.
@@ -64,14 +64,14 @@ struct ExchangeOptions {
 
 // Collective. The fastest way that all ranks have: NCCL if each has a GPU to itself and NCCL's library, else MPI.
 // FAILED_PRECONDITION, on every rank alike, if some ranks have GPUs and others have none.
-Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Lane& lane, Collective& collective,
+Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Stream& stream, Collective& collective,
                                                const ExchangeOptions& options = {});
 
 // Of the only rank there is.
-std::unique_ptr<Exchange> MakeSoloExchange(Lane& lane);
+std::unique_ptr<Exchange> MakeSoloExchange(Stream& stream);
 
 // Collective. Of every process of MPI_COMM_WORLD, whatever its device. `why` it is this one is part of its name.
-std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Lane& lane, Collective& collective,
+std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Stream& stream, Collective& collective,
                                           const std::string& why = {});
 
 // Of sizes.
@@ -79,7 +79,7 @@ inline std::size_t Sum(std::span<const std::size_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }
 
-// What rounds travel by, each with a lane of its own, so that a batch comes while pooled bags of the one before it go.
+// What rounds travel by, each with a stream of its own, so that a batch comes while pooled bags of the one before it go.
 class Exchanges {
  public:
   // Collective. Errors: as MakeExchange.
@@ -94,7 +94,7 @@ class Exchanges {
   }  // pooled bags, and their gradients, between those that they concern
 
  private:
-  std::unique_ptr<Lane> batches_lane_, bags_lane_;
+  std::unique_ptr<Stream> batches_stream_, bags_stream_;
   std::unique_ptr<Exchange> batches_, bags_;
 };
 

@@ -41,8 +41,8 @@ void AddBlocks(ConstNumbers blocks, std::size_t count, std::size_t size, float* 
 
 class MpiExchange final : public Exchange {
  public:
-  MpiExchange(Device& device, Lane& lane, Collective& collective, const std::string& why)
-      : Exchange(lane),
+  MpiExchange(Device& device, Stream& stream, Collective& collective, const std::string& why)
+      : Exchange(stream),
         why_(why.empty() ? "" : ": " + why),
         device_(device),
         watchdog_(collective.watchdog()),
@@ -69,7 +69,7 @@ class MpiExchange final : public Exchange {
     SLOTWISE_MPI_TRY(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_UINT32_T, host, layout.counts.data(),
                                      layout.displacements.data(), MPI_UINT32_T, data_.get(), &request));
     Await(request);
-    lane().Copy(device, host, all);
+    stream().Copy(device, host, all);
   }
 
   // Every rank receives all partial sums of its own block and adds them in rank order. As much travels as in MPI's
@@ -82,14 +82,14 @@ class MpiExchange final : public Exchange {
     if (size == 0) return;
     float* const sum = OnHost(mine_, mine, size);
     AddBlocks({received, partial.type}, sizes.size(), size, sum);
-    lane().Copy(mine, sum, size * sizeof(float));
+    stream().Copy(mine, sum, size * sizeof(float));
   }
 
   void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
                 std::span<const std::size_t> from_sizes, Numbers received) override {
     const std::size_t all = Sum(from_sizes) * BytesOf(received.type);
     std::byte* const host = OnHost(received_, static_cast<std::byte*>(received.data), all);
-    lane().Copy(received.data, Swap("AllToAll", to_sizes, send, from_sizes, host), all);
+    stream().Copy(received.data, Swap("AllToAll", to_sizes, send, from_sizes, host), all);
   }
 
  private:
@@ -101,8 +101,8 @@ class MpiExchange final : public Exchange {
 
   // Brings bytes for MPI to send. What the scratch was used for before is done then, too.
   void Fetch(void* host, const void* device, std::size_t bytes) {
-    lane().Copy(host, device, bytes);
-    lane().Wait();
+    stream().Copy(host, device, bytes);
+    stream().Wait();
   }
 
   // All ranks' blocks for this one, in host memory.
@@ -161,9 +161,9 @@ class MpiExchange final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Lane& lane, Collective& collective,
+std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Stream& stream, Collective& collective,
                                           const std::string& why) {
-  return std::make_unique<MpiExchange>(device, lane, collective, why);
+  return std::make_unique<MpiExchange>(device, stream, collective, why);
 }
 
 }  // namespace slotwise

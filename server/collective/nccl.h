@@ -1,4 +1,4 @@
-// Exchange over NCCL: from GPU to GPU, over NVLink or the network, on the lane's stream.
+// Exchange over NCCL: from GPU to GPU, over NVLink or the network, on the stream's stream.
 //
 // NCCL is loaded when the first of these is called, if this machine has it: the same binary runs without. Its own
 // environment variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME and so on) hold.
@@ -21,7 +21,7 @@ struct NcclOffer {
 NcclOffer OfferOf(const Device& device);
 
 // Collective. REQUIRES: all ranks' offers have the same version, not 0, and GPUs of their own.
-std::unique_ptr<Exchange> MakeNcclExchange(Device& device, Lane& lane, Collective& collective,
+std::unique_ptr<Exchange> MakeNcclExchange(Device& device, Stream& stream, Collective& collective,
                                            const ExchangeOptions& options);
 
 }  // namespace slotwise

@@ -54,14 +54,14 @@ constexpr int kOldestNccl = NCCL_VERSION(2, 20, 0);
 
 class NcclExchange final : public Exchange {
  public:
-  NcclExchange(Device& device, Lane& lane, Collective& collective, const ExchangeOptions& options)
-      : Exchange(lane),
+  NcclExchange(Device& device, Stream& stream, Collective& collective, const ExchangeOptions& options)
+      : Exchange(stream),
         device_(device),
         watchdog_(collective.watchdog()),
         deterministic_(options.deterministic),
         me_(static_cast<std::size_t>(Value(collective.rank()))),
         ranks_(static_cast<std::size_t>(collective.size())),
-        stream_(static_cast<cudaStream_t>(lane.NativeStream())),
+        stream_(static_cast<cudaStream_t>(stream.NativeHandle())),
         received_(device) {
     ncclUniqueId mine{};
     if (me_ == 0) SLOTWISE_NCCL_TRY(nccl_.GetUniqueId(&mine));
@@ -199,9 +199,9 @@ NcclOffer OfferOf(const Device& device) {
   return offer;
 }
 
-std::unique_ptr<Exchange> MakeNcclExchange(Device& device, Lane& lane, Collective& collective,
+std::unique_ptr<Exchange> MakeNcclExchange(Device& device, Stream& stream, Collective& collective,
                                            const ExchangeOptions& options) {
-  return std::make_unique<NcclExchange>(device, lane, collective, options);
+  return std::make_unique<NcclExchange>(device, stream, collective, options);
 }
 
 }  // namespace slotwise

@@ -7,7 +7,7 @@ namespace slotwise {
 
 NcclOffer OfferOf(const Device& /*device*/) { return {}; }
 
-std::unique_ptr<Exchange> MakeNcclExchange(Device& /*device*/, Lane& /*lane*/, Collective& /*collective*/,
+std::unique_ptr<Exchange> MakeNcclExchange(Device& /*device*/, Stream& /*stream*/, Collective& /*collective*/,
                                            const ExchangeOptions& /*options*/) {
   throw std::runtime_error("this build of Slotwise has no NCCL");
 }

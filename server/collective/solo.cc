@@ -25,31 +25,32 @@ class SoloCollective final : public Collective {
 
 class SoloExchange final : public Exchange {
  public:
-  explicit SoloExchange(Lane& lane) : Exchange(lane) {}
+  explicit SoloExchange(Stream& stream) : Exchange(stream) {}
 
   std::string Name() const override { return "copies"; }
   void AllGatherBlocks(std::span<const std::size_t> /*bytes*/, void* /*blocks*/) override {}
   void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) override {
-    if (partial.type == DataType::kFloat32) return lane().Copy(mine, partial.data, sizes[0] * sizeof(float));
+    if (partial.type == DataType::kFloat32)
+      return stream().Copy(mine, partial.data, sizes[0] * sizeof(float));
     // By way of the host, because no server does this: its only rank has nothing to round.
     std::vector<std::byte> narrow(sizes[0] * BytesOf(partial.type));
     std::vector<float> wide(sizes[0]);
-    lane().Copy(narrow.data(), partial.data, narrow.size());
-    lane().Wait();
+    stream().Copy(narrow.data(), partial.data, narrow.size());
+    stream().Wait();
     Widen(narrow.data(), partial.type, wide);
     for (float& value : wide) value += 0.0F;
-    lane().Copy(mine, wide.data(), wide.size() * sizeof(float));
-    lane().Wait();
+    stream().Copy(mine, wide.data(), wide.size() * sizeof(float));
+    stream().Wait();
   }
   void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
                 std::span<const std::size_t> /*from_sizes*/, Numbers received) override {
-    lane().Copy(received.data, send.data, to_sizes[0] * BytesOf(send.type));
+    stream().Copy(received.data, send.data, to_sizes[0] * BytesOf(send.type));
   }
 };
 
 }  // namespace
 
 std::unique_ptr<Collective> MakeSoloCollective() { return std::make_unique<SoloCollective>(); }
-std::unique_ptr<Exchange> MakeSoloExchange(Lane& lane) { return std::make_unique<SoloExchange>(lane); }
+std::unique_ptr<Exchange> MakeSoloExchange(Stream& stream) { return std::make_unique<SoloExchange>(stream); }
 
 }  // namespace slotwise

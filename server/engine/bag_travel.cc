@@ -49,7 +49,7 @@ TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exch
   costs.reduce_scatter = cost([&] { exchange.ReduceScatter(partial_sizes, {from, partials}, to); });
   costs.all_gather = cost([&] { exchange.AllGatherBlocks(Times(sizes, sizeof(float)), to); });
   costs.all_to_all = cost([&] { exchange.AllToAll(sizes, from, sizes, to); });
-  costs.copy = cost([&] { device.Work().Copy(to, from, block * ranks * sizeof(float)); });
+  costs.copy = cost([&] { device.WorkStream().Copy(to, from, block * ranks * sizeof(float)); });
   return costs;
 }
 
@@ -69,33 +69,33 @@ Numbers BagTravel::Reserve(DeviceArray<float>& array, std::size_t count) const {
 }
 
 void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled) {
-  Lane& lane = exchange_.lane();
+  Stream& stream = exchange_.stream();
   const Numbers sent = Reserve(arrays.sent, bags.bags() * bags.dim);
   if (way == Way::kAllBags) {
     shard.Pool(sent);
-    lane.After(device_.Work());
+    stream.OrderAfter(device_.WorkStream());
     return exchange_.ReduceScatter(Times(bags.bags_of, bags.dim), sent, pooled);
   }
   shard.PlanTraffic(bags.bags_of);
   shard.PoolToSend(sent);
   const BagTraffic& traffic = shard.Traffic();  // found out while bags are pooled
   const Numbers received = Reserve(arrays.received, Sum(traffic.received) * bags.dim);
-  lane.After(device_.Work());
+  stream.OrderAfter(device_.WorkStream());
   exchange_.AllToAll(Times(traffic.owned, bags.dim), sent, Times(traffic.received, bags.dim), received);
-  shard.AddReceived(lane, received, pooled);
+  shard.AddReceived(stream, received, pooled);
 }
 
 void BagTravel::Update(Shard& shard, const TravellingBags& bags, const float* mine,
                        const StepScalars& scalars, TravelArrays& arrays) {
-  Lane& lane = exchange_.lane();
+  Stream& stream = exchange_.stream();
   shard.PlanTraffic(bags.bags_of);
   const BagTraffic& traffic = shard.Traffic();
   float* const sent = arrays.sent.Reserve(Sum(traffic.received) * bags.dim);
   float* const received = arrays.received.Reserve(Sum(traffic.owned) * bags.dim);
   shard.GradientsToSend(mine, sent);
-  lane.After(device_.Work());
+  stream.OrderAfter(device_.WorkStream());
   exchange_.AllToAll(Times(traffic.received, bags.dim), sent, Times(traffic.owned, bags.dim), received);
-  device_.Work().After(lane);
+  device_.WorkStream().OrderAfter(stream);
   shard.UpdateFromReceived(received, scalars);
 }
 

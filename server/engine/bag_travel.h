@@ -9,7 +9,7 @@
 // float32 in rank order, so both ways give the same bytes then. Gradients travel as they are.
 // Thread-safety: one thread at a time. Pool, Update and MeasureTravel are collective. Throws std::bad_alloc,
 // std::runtime_error.
-// Calls take their places in the order of the device's work and of the exchange's lane, and need not wait for either.
+// Calls take their places in the order of the device's work and of the exchange's stream, and need not wait for either.
 #ifndef SLOTWISE_SERVER_ENGINE_BAG_TRAVEL_H_
 #define SLOTWISE_SERVER_ENGINE_BAG_TRAVEL_H_
 
@@ -46,13 +46,13 @@ class BagTravel {
   const TravelCosts& costs() const { return options_.costs; }
 
   // The exchange's, by which pooled bags come.
-  Lane& lane() const { return exchange_.lane(); }
+  Stream& stream() const { return exchange_.stream(); }
 
   // The faster way, unless one was given. Does not communicate.
   Way Choose(const TravellingBags& bags) const;
 
   // REQUIRES: `shard` has prepared the batch. `pooled` becomes this rank's bags' sums over all ranks, before the
-  // combiner's division: float[bags_of[rank]][dim] in device memory, in the order of the exchange's lane.
+  // combiner's division: float[bags_of[rank]][dim] in device memory, in the order of the exchange's stream.
   void Pool(Shard& shard, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled);
 
   // REQUIRES: `shard` has prepared the batch and inserted. Updates every rank's rows by the gradients of all bags, of

@@ -29,9 +29,9 @@ BatchLayout::BatchLayout(const Round& round, std::uint32_t slots, int ranks)
   }
 }
 
-BatchGather::BatchGather(Device& device, Lane& lane, Collective& collective, Exchange& exchange)
+BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange)
     : device_(device),
-      lane_(lane),
+      stream_(stream),
       exchange_(exchange),
       me_(collective.rank()),
       keys_(device, exchange, me_),
@@ -61,13 +61,13 @@ BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout, con
   Key* const my_keys = keys_.Mine(layout.keys_of);
   ForMyParts(round, layout,
              [&](const BatchLayout::Part& part, const BatchLayout::Extent& place, auto ticket) {
-               lane_.Copy(my_keys + place.keys, part_of(ticket).keys.data(), part.size.keys * sizeof(Key));
+               stream_.Copy(my_keys + place.keys, part_of(ticket).keys.data(), part.size.keys * sizeof(Key));
              });
   UploadMyOffsets(round, layout, part_of);
   if (round.weighted()) UploadMyWeights(round, layout, part_of);
 
   using Extent = BatchLayout::Extent;
-  exchange_.lane().After(lane_);
+  exchange_.stream().OrderAfter(stream_);
   const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.Gather(), ordered_keys_);
   const std::uint32_t* offsets =
       InPartOrder(layout, &Extent::bags, 1, offsets_.Gather(), ordered_offsets_, 1);
@@ -76,7 +76,7 @@ BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout, con
     batch.weights = {InPartOrder(layout, &Extent::keys, 1, weights_.Gather(), ordered_weights_),
                      layout.size.keys};
   }
-  device_.Work().After(exchange_.lane());
+  device_.WorkStream().OrderAfter(exchange_.stream());
   return batch;
 }
 
@@ -95,7 +95,7 @@ void BatchGather::UploadMyOffsets(const Round& round, const BatchLayout& layout,
                }
              });
   if (me + 1 == offsets_of.size()) mine[layout.bags_of[me]] = static_cast<std::uint32_t>(layout.size.keys);
-  lane_.Copy(there, mine, offsets_of[me] * sizeof(std::uint32_t));
+  stream_.Copy(there, mine, offsets_of[me] * sizeof(std::uint32_t));
 }
 
 void BatchGather::UploadMyWeights(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
@@ -109,8 +109,8 @@ void BatchGather::UploadMyWeights(const Round& round, const BatchLayout& layout,
   ForMyParts(round, layout,
              [&](const BatchLayout::Part& part, const BatchLayout::Extent& place, auto ticket) {
                const HostArray<float>& weights = part_of(ticket).weights;
-               lane_.Copy(mine + place.keys, weights.size() == 0 ? ones : weights.data(),
-                          part.size.keys * sizeof(float));
+               stream_.Copy(mine + place.keys, weights.size() == 0 ? ones : weights.data(),
+                            part.size.keys * sizeof(float));
              });
 }
 
@@ -119,7 +119,7 @@ const float* BatchGather::UploadMyBagValues(const Round& round, const BatchLayou
   float* const mine = values_.Mine(layout.bags_of, columns);
   ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, auto ticket) {
     const std::span<const float> values = values_of(ticket);
-    lane_.Copy(mine + place.bags * columns, values.data(), values.size_bytes());
+    stream_.Copy(mine + place.bags * columns, values.data(), values.size_bytes());
   });
   return mine;
 }
@@ -127,17 +127,17 @@ const float* BatchGather::UploadMyBagValues(const Round& round, const BatchLayou
 const float* BatchGather::GatherBagValues(const Round& round, const BatchLayout& layout,
                                           std::uint32_t columns, const ValuesOf& values_of) {
   UploadMyBagValues(round, layout, columns, values_of);
-  exchange_.lane().After(lane_);
+  exchange_.stream().OrderAfter(stream_);
   const float* const values =
       InPartOrder(layout, &BatchLayout::Extent::bags, columns, values_.Gather(), ordered_values_);
-  device_.Work().After(exchange_.lane());
+  device_.WorkStream().OrderAfter(exchange_.stream());
   return values;
 }
 
 const float* BatchGather::MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
                                       const ValuesOf& values_of) {
   const float* const mine = UploadMyBagValues(round, layout, columns, values_of);
-  device_.Work().After(lane_);
+  device_.WorkStream().OrderAfter(stream_);
   return mine;
 }
 
@@ -149,10 +149,10 @@ const T* BatchGather::InPartOrder(const BatchLayout& layout, std::size_t BatchLa
   const std::size_t all = layout.size.*unit * width;
   T* const batch = ordered.Reserve(all + behind);
   for (const BatchLayout::Part& part : layout.parts) {
-    exchange_.lane().Copy(batch + part.lies.*unit * width, arrived + part.arrives.*unit * width,
-                          part.size.*unit * width * sizeof(T));
+    exchange_.stream().Copy(batch + part.lies.*unit * width, arrived + part.arrives.*unit * width,
+                            part.size.*unit * width * sizeof(T));
   }
-  exchange_.lane().Copy(batch + all, arrived + all, behind * sizeof(T));
+  exchange_.stream().Copy(batch + all, arrived + all, behind * sizeof(T));
   return batch;
 }
 

@@ -1,7 +1,7 @@
 // From the parts that came to every rank to one batch that every rank has, in device memory.
 //
 // Each rank uploads its own parts, with their offsets counted from the whole batch's first key, and an all-gather brings
-// the others'. That goes on in a lane of its own and in the exchange's; the device's work waits for both. Keys, weights and
+// the others'. That goes on in a stream of its own and in the exchange's; the device's work waits for both. Keys, weights and
 // values are uploaded from where the requests have them. Parts arrive in rank order; a step's are put in part order afterwards, because gradients are summed in
 // that order. (Clients send contiguous runs of parts to ranks in order, so mostly they are.)
 // Thread-safety: one thread at a time. Calls are collective but for MyBagValues.
@@ -52,8 +52,8 @@ class BatchGather {
   using PartOf = std::function<const BatchPart&(TicketNumber)>;
   using ValuesOf = std::function<std::span<const float>(TicketNumber)>;
 
-  // Uploads in the order of `lane`, until whose Wait the parts' arrays stay in use. Lane outlives it.
-  BatchGather(Device& device, Lane& lane, Collective& collective, Exchange& exchange);
+  // Uploads in the order of `stream`, until whose Wait the parts' arrays stay in use. Stream outlives it.
+  BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange);
 
   // The whole batch, in device memory, parts in part order; valid until the next call. REQUIRES: what used the last one
   // is done.
@@ -81,7 +81,7 @@ class BatchGather {
                        const T* arrived, DeviceArray<T>& ordered, std::size_t behind = 0);
 
   Device& device_;
-  Lane& lane_;
+  Stream& stream_;
   Exchange& exchange_;
   Rank me_;
   GatheredArray<Key> keys_;

@@ -31,7 +31,7 @@ class GatheredArray {
     return all + first / sizeof(T);
   }
 
-  // Collective. All blocks, in rank order, in the order of the exchange's lane; valid until the next call of Mine.
+  // Collective. All blocks, in rank order, in the order of the exchange's stream; valid until the next call of Mine.
   const T* Gather() {
     exchange_.AllGatherBlocks(bytes_, array_.data());
     return array_.data();

@@ -17,7 +17,7 @@ void Operations::Lookup(const Round& round, Table& table) {
   const Status prepared = round.mode == LookupMode::kTrain
                               ? PrepareAndInsert(table, batch)
                               : Agree(table.shard->Prepare(batch, false).status());
-  if (!prepared.ok()) stage.Close(device_.Work());
+  if (!prepared.ok()) stage.Close(device_.WorkStream());
   if (!prepared.ok() && round.parts.size() > 1) return LookupOneByOne(round, table);
   if (!prepared.ok()) {
     return AnswerMine<LookupRequest>(
@@ -86,21 +86,21 @@ PooledValues Operations::PoolMine(Stage& stage, Table& table, const BatchLayout&
 
   if (collective_.size() == 1) {  // all of a bag is here: no partial sums
     table.shard->Pool(pooled);
-    stage.lane().After(device_.Work());
+    stage.stream().OrderAfter(device_.WorkStream());
   } else {
     const TravellingBags bags{layout.bags_of, layout.size.keys, dim};
     const Way way = travel_.Choose(bags);
     travel_.Pool(*table.shard, bags, way, stage.travel(), pooled);
-    stage.lane().After(travel_.lane());
+    stage.stream().OrderAfter(travel_.stream());
     ++(way == Way::kOwnedBags ? table.rounds.owned_bags : table.rounds.all_bags);
   }
 
   const std::size_t first_bag = std::accumulate(
       layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
   const float* weights = batch.weights.empty() ? nullptr : batch.weights.data();
-  table.shard->DivideBags(stage.lane(), batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights,
+  table.shard->DivideBags(stage.stream(), batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights,
                           pooled);
-  stage.lane().Copy(mine.get(), pooled, size * sizeof(float));
+  stage.stream().Copy(mine.get(), pooled, size * sizeof(float));
   return {mine, size};
 }
 

@@ -78,7 +78,7 @@ class Operations {
   Status Agree(const Status& mine);
   // Prepares `batch` on every rank, and gives its new keys rows on all of them or, with a reason, on none.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
-  // This rank's samples of the prepared batch, pooled over all ranks: there when the stage's lane is done.
+  // This rank's samples of the prepared batch, pooled over all ranks: there when the stage's stream is done.
   PooledValues PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch);
 
   // For the next round, once the last one there is finished.

@@ -18,7 +18,7 @@ void Operations::Push(const Round& round, Table& table) {
     ++table.steps;
     agenda_.StepApplied(round, table.steps);
   }
-  stage.Close(device_.Work());
+  stage.Close(device_.WorkStream());
   AnswerMine<PushRequest>(
       round,
       [&](PushRequest& request) {

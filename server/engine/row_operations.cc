@@ -25,7 +25,7 @@ void Operations::Import(const Round& round, Table& table) {
                         columns);
     table.steps = std::max(table.steps, round.table_steps);
   }
-  stage.Close(device_.Work());
+  stage.Close(device_.WorkStream());
   AnswerMine<ImportRequest>(
       round, [&](ImportRequest& request) { request.done(prepared); }, &stage);
 }
@@ -45,7 +45,7 @@ void Operations::Erase(const Round& round, Table& table) {
     erased[0] = table.shard->Erase();
     collective_.AllReduceSum(erased);
   }
-  stage.Close(device_.Work());
+  stage.Close(device_.WorkStream());
   AnswerMine<EraseRequest>(
       round,
       [&](EraseRequest& request) {

@@ -5,8 +5,8 @@
 namespace slotwise {
 
 Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges)
-    : lane_(device.MakeLane()),
-      gather_(device, *lane_, collective, exchanges.batches()),
+    : stream_(device.MakeStream()),
+      gather_(device, *stream_, collective, exchanges.batches()),
       travel_(device),
       pooled_(device) {}
 
@@ -15,11 +15,11 @@ void Stage::AnswerLater(LookupRequest request, PooledValues values) {
 }
 
 void Stage::FinishIfDone() {
-  if (!waiting_.empty() && lane_->IsDone()) Finish();
+  if (!waiting_.empty() && stream_->IsDone()) Finish();
 }
 
 void Stage::Finish() {
-  lane_->Wait();
+  stream_->Wait();
   for (Waiting& waiting : std::exchange(waiting_, {})) {
     waiting.request.done(std::move(waiting.values));
   }

@@ -27,23 +27,23 @@ class Stage {
  public:
   // The arguments outlive it.
   Stage(Device& device, Collective& collective, const Exchanges& exchanges);
-  ~Stage() { lane_.reset(); }  // waits, before what it uses goes
+  ~Stage() { stream_.reset(); }  // waits, before what it uses goes
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
   // Carries the round's batch up, and its results down.
-  Lane& lane() { return *lane_; }
+  Stream& stream() { return *stream_; }
   BatchGather& gather() { return gather_; }
   TravelArrays& travel() { return travel_; }
   DeviceArray<float>& pooled() { return pooled_; }
 
   // Keeps, until the device is done with its arrays, a request that was answered.
   void Keep(Request request) { kept_.push_back(std::move(request)); }
-  // Keeps one that Finish answers: by `values`, which are there when the lane is done.
+  // Keeps one that Finish answers: by `values`, which are there when the stream is done.
   void AnswerLater(LookupRequest request, PooledValues values);
 
-  // Nothing more is asked for this round: from here on the lane is done when the round is.
-  void Close(Lane& work) { lane_->After(work); }
+  // Nothing more is asked for this round: from here on the stream is done when the round is.
+  void Close(Stream& work) { stream_->OrderAfter(work); }
 
   // Finish, if some request waits for what the device has done.
   void FinishIfDone();
@@ -56,7 +56,7 @@ class Stage {
     PooledValues values;
   };
 
-  std::unique_ptr<Lane> lane_;
+  std::unique_ptr<Stream> stream_;
   BatchGather gather_;
   TravelArrays travel_;
   DeviceArray<float> pooled_;  // of a device with memory of its own

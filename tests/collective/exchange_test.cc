@@ -29,7 +29,7 @@ namespace {
 std::unique_ptr<Exchange> Nccl(Device& device, Collective& collective, bool deterministic) {
   std::array<std::uint64_t, 1> cannot{OfferOf(device).version == 0 || CudaDeviceCount() < collective.size()};
   collective.AllReduceSum(cannot);
-  return cannot[0] > 0 ? nullptr : MakeNcclExchange(device, device.Work(), collective, {deterministic});
+  return cannot[0] > 0 ? nullptr : MakeNcclExchange(device, device.WorkStream(), collective, {deterministic});
 }
 
 struct Way {
@@ -41,7 +41,7 @@ struct Way {
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
 std::unique_ptr<Exchange> Mpi(Device& device, Collective& collective) {
-  return MakeMpiExchange(device, device.Work(), collective);
+  return MakeMpiExchange(device, device.WorkStream(), collective);
 }
 
 const std::vector<Way> kWays{
@@ -51,7 +51,7 @@ const std::vector<Way> kWays{
     {"Nccl", false, kCuda, [](Device& device, Collective& c) { return Nccl(device, c, false); }},
     {"NcclInRankOrder", true, kCuda, [](Device& device, Collective& c) { return Nccl(device, c, true); }},
     {"TheOneChosen", true, kCpu,
-     [](Device& device, Collective& c) { return std::move(*MakeExchange(device, device.Work(), c)); }},
+     [](Device& device, Collective& c) { return std::move(*MakeExchange(device, device.WorkStream(), c)); }},
 };
 
 using Sizes = std::vector<std::size_t>;
@@ -279,11 +279,11 @@ TEST_P(AnExchange, TakesItsPlaceInTheOrderOfTheDevicesWork) {
   auto b = OnDevice(std::vector<float>(all));
   const Sizes sizes(ranks(), kSize);
   for (int turn = 0; turn < 3; ++turn) {
-    device_->Work().Copy(a.data(), values, all * sizeof(float));
+    device_->WorkStream().Copy(a.data(), values, all * sizeof(float));
     exchange_->AllToAll(sizes, a.data(), sizes, b.data());               // block r is now r + 1
     exchange_->ReduceScatter(sizes, b.data(), a.data() + me() * kSize);  // ranks · (me + 1)
     exchange_->AllGatherBlocks(Sizes(ranks(), kSize * sizeof(float)), a.data());
-    device_->Work().Copy(values, a.data(), all * sizeof(float));
+    device_->WorkStream().Copy(values, a.data(), all * sizeof(float));
     device_->Wait();
     for (std::size_t i = 0; i < all; ++i) {
       const std::size_t block = i / kSize;
@@ -388,7 +388,7 @@ class ChoosingAnExchange : public testing::Test {
 
 TEST_F(ChoosingAnExchange, CpusUseMpi) {
   const auto device = MakeCpuDevice(1);
-  const auto exchange = MakeExchange(*device, device->Work(), *collective_);
+  const auto exchange = MakeExchange(*device, device->WorkStream(), *collective_);
   ASSERT_TRUE(exchange.ok()) << exchange.status().message();
   EXPECT_EQ((*exchange)->Name(), collective_->size() == 1 ? "copies" : "MPI");
 }
@@ -396,7 +396,7 @@ TEST_F(ChoosingAnExchange, CpusUseMpi) {
 TEST_F(ChoosingAnExchange, GpusUseNcclWhereEachRankHasOneToItself) {
   const auto device = kCuda.make(collective_->local_rank());
   if (!device) GTEST_SKIP() << "this machine has no GPU";
-  const auto exchange = MakeExchange(*device, device->Work(), *collective_);
+  const auto exchange = MakeExchange(*device, device->WorkStream(), *collective_);
   ASSERT_TRUE(exchange.ok()) << exchange.status().message();
   const bool nccl = OfferOf(*device).version > 0 && CudaDeviceCount() >= collective_->size();
   EXPECT_EQ((*exchange)->Name().starts_with("NCCL "), nccl && collective_->size() > 1) << (*exchange)->Name();
@@ -405,7 +405,7 @@ TEST_F(ChoosingAnExchange, GpusUseNcclWhereEachRankHasOneToItself) {
 TEST_F(ChoosingAnExchange, SaysWhyGpusDoWithoutNccl) {
   if (collective_->size() == 1) GTEST_SKIP() << "takes two ranks";
   const auto device = MakeApartDevice(1'000'000);  // says that it is a GPU, which CUDA does not know
-  const auto exchange = MakeExchange(*device, device->Work(), *collective_);
+  const auto exchange = MakeExchange(*device, device->WorkStream(), *collective_);
   ASSERT_TRUE(exchange.ok()) << exchange.status().message();
   EXPECT_EQ((*exchange)->Name(), "MPI, through the host's memory: rank 0 has no NCCL, or too old a one");
 }
@@ -413,7 +413,7 @@ TEST_F(ChoosingAnExchange, SaysWhyGpusDoWithoutNccl) {
 TEST_F(ChoosingAnExchange, GpusAndCpusTogetherAreRefusedOnEveryRank) {
   if (collective_->size() == 1) GTEST_SKIP() << "takes two ranks";
   const auto device = MakeApartDevice(Value(collective_->rank()) == 1 ? 0 : -1);
-  const auto exchange = MakeExchange(*device, device->Work(), *collective_);
+  const auto exchange = MakeExchange(*device, device->WorkStream(), *collective_);
   ASSERT_FALSE(exchange.ok());
   EXPECT_EQ(
       exchange.status(),

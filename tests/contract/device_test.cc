@@ -45,22 +45,22 @@ TEST_P(ADevice, BringsBackWhatWasUploaded) {
   EXPECT_EQ(array.Download(), sent);
 }
 
-// Bytes go up by one lane, across by the device's own, and down by another.
-TEST_P(ADevice, HasLanesThatComeAfterEachOther) {
+// Bytes go up by one stream, across by the device's own, and down by another.
+TEST_P(ADevice, HasStreamsThatAreOrderedAfterEachOther) {
   constexpr std::size_t kBytes = std::size_t{8} << 20;
   void* const first = device().Allocate(kBytes);
   void* const second = device().Allocate(kBytes);
   const HostMemory sent = device().AllocateHost(kBytes);
   const HostMemory received = device().AllocateHost(kBytes);
-  const auto up = device().MakeLane();
-  const auto down = device().MakeLane();
+  const auto up = device().MakeStream();
+  const auto down = device().MakeStream();
   for (int turn = 1; turn <= 5; ++turn) {
     std::memset(sent.get(), turn, kBytes);
     std::memset(received.get(), 0, kBytes);
     up->Copy(first, sent.get(), kBytes);
-    device().Work().After(*up);
-    device().Work().Copy(second, first, kBytes);
-    down->After(device().Work());
+    device().WorkStream().OrderAfter(*up);
+    device().WorkStream().Copy(second, first, kBytes);
+    down->OrderAfter(device().WorkStream());
     down->Copy(received.get(), second, kBytes);
     down->Wait();
     EXPECT_TRUE(down->IsDone());

@@ -201,13 +201,13 @@ TEST_P(Lookup, DividesByTheSizeOfTheBagWhoseOffsetsItIsGiven) {
   }
   DeviceArray<std::uint32_t> device_offsets(device(), std::span<const std::uint32_t>(offsets));
   DeviceArray<float> divided(device(), std::span<const float>(values));
-  mean.shard(0).DivideBags(device().Work(), device_offsets.span(), nullptr, divided.data());
+  mean.shard(0).DivideBags(device().WorkStream(), device_offsets.span(), nullptr, divided.data());
   EXPECT_TRUE(SameBytes(divided.Download(), expected, 3));
   DeviceArray<float> by_root(device(), std::span<const float>(values));
-  sqrtn.shard(0).DivideBags(device().Work(), device_offsets.span(), nullptr, by_root.data());
+  sqrtn.shard(0).DivideBags(device().WorkStream(), device_offsets.span(), nullptr, by_root.data());
   EXPECT_TRUE(SameBytes(by_root.Download(), expected_of_sqrtn, 3));
   DeviceArray<float> untouched(device(), std::span<const float>(values));
-  sum.shard(0).DivideBags(device().Work(), device_offsets.span(), nullptr, untouched.data());
+  sum.shard(0).DivideBags(device().WorkStream(), device_offsets.span(), nullptr, untouched.data());
   EXPECT_TRUE(SameBytes(untouched.Download(), values, 3));
 }
 

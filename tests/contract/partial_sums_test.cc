@@ -206,7 +206,7 @@ TEST_P(PartialSums, ThatAreNoNumbersStaySo) {
       shard->PlanTraffic(std::vector<std::size_t>{1, 0});
       shard->PoolToSend({partial.data(), type});
       DeviceArray<float> sums(device(), std::vector<float>(dim, 0.0F));
-      shard->AddReceived(device().Work(), {partial.data(), type}, sums.data());
+      shard->AddReceived(device().WorkStream(), {partial.data(), type}, sums.data());
       for (const float sum : sums.Download()) EXPECT_TRUE(std::isnan(sum)) << sum;
     }
   }

@@ -50,7 +50,7 @@ TEST_P(Trap, ZeroSamplesWithoutArrays) {
       shard.Insert();
     }
     shard.Pool(nullptr);
-    shard.DivideBags(device().Work(), offsets.span(), nullptr, nullptr);
+    shard.DivideBags(device().WorkStream(), offsets.span(), nullptr, nullptr);
   }
   ASSERT_TRUE(shard.Prepare({{}, offsets.span()}, true).ok());
   shard.Insert();

@@ -92,8 +92,8 @@ class PoorDevice final : public Device {
   void Free(void*) noexcept override {}
   HostMemory AllocateHost(std::size_t) override { throw std::bad_alloc(); }
   bool SharesHostMemory() const override { return false; }
-  Lane& Work() override { return cpu_->Work(); }
-  std::unique_ptr<Lane> MakeLane() override { return cpu_->MakeLane(); }
+  Stream& WorkStream() override { return cpu_->WorkStream(); }
+  std::unique_ptr<Stream> MakeStream() override { return cpu_->MakeStream(); }
   void Wait() override {}
   void UseOnThisThread() override {}
   int Ordinal() const override { return 0; }

@@ -192,7 +192,7 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
                   pooled.data());
     const auto [keys, offsets, weights] = slice.batch();
     const std::span<const std::uint32_t> begins = Mine(bags_of, offsets);
-    slice.shard().DivideBags(device_->Work(), {begins.data(), begins.size() + 1},
+    slice.shard().DivideBags(device_->WorkStream(), {begins.data(), begins.size() + 1},
                              weights.empty() ? nullptr : weights.data(), pooled.data());
     return pooled.Download();
   }
@@ -242,7 +242,7 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
     const auto [at, is_new] = exchanges_.try_emplace({GetParam().name, deterministic});
     KeptExchange& kept = at->second;
     if (is_new && kept.device) {
-      kept.exchange = std::move(*MakeExchange(*kept.device, kept.device->Work(), *kept.collective,
+      kept.exchange = std::move(*MakeExchange(*kept.device, kept.device->WorkStream(), *kept.collective,
                                               {.deterministic = deterministic}));
     }
     return kept;

@@ -9,7 +9,7 @@
 namespace slotwise::test {
 namespace {
 
-// What was asked of a lane and is not done yet.
+// What was asked of a stream and is not done yet.
 class Late {
  public:
   void Add(std::function<void()> work) { asked_.push_back(std::move(work)); }
@@ -31,14 +31,14 @@ class Late {
   std::size_t done_ = 0;
 };
 
-class ApartLane final : public Lane {
+class ApartStream final : public Stream {
  public:
-  ~ApartLane() override { late_->DoAll(); }
+  ~ApartStream() override { late_->DoAll(); }
 
   Late& late() { return *late_; }
   std::shared_ptr<Late> shared_late() const { return late_; }
-  void After(Lane& other) override {
-    auto before = static_cast<ApartLane&>(other).late_;
+  void OrderAfter(Stream& other) override {
+    auto before = static_cast<ApartStream&>(other).late_;
     if (before == late_) return;
     late_->Add([before, count = before->asked()] { before->Do(count); });
   }
@@ -49,7 +49,7 @@ class ApartLane final : public Lane {
   }
   void Wait() override { late_->DoAll(); }
   bool IsDone() override { return late_->IsDone(); }
-  void* NativeStream() const override { return nullptr; }
+  void* NativeHandle() const override { return nullptr; }
 
  private:
   std::shared_ptr<Late> late_ = std::make_shared<Late>();
@@ -59,7 +59,7 @@ class ApartShard final : public Shard {
  public:
   ~ApartShard() override { work_.Wait(); }
 
-  ApartShard(ApartLane& work, Lane& cpu_work, std::unique_ptr<Shard> shard)
+  ApartShard(ApartStream& work, Stream& cpu_work, std::unique_ptr<Shard> shard)
       : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)) {}
 
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
@@ -70,9 +70,9 @@ class ApartShard final : public Shard {
   void Pool(Numbers partial) override {
     Later([=, this] { shard_->Pool(partial); });
   }
-  void DivideBags(Lane& lane, std::span<const std::uint32_t> offsets, const float* weights,
+  void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
-    static_cast<ApartLane&>(lane).late().Add(
+    static_cast<ApartStream&>(stream).late().Add(
         [this, offsets, weights, values] { shard_->DivideBags(cpu_work_, offsets, weights, values); });
   }
   void Update(const float* gradients, const StepScalars& scalars) override {
@@ -84,8 +84,8 @@ class ApartShard final : public Shard {
     Later([=, this] { shard_->PoolToSend(partial); });
   }
   // At once: the shard would later take the next batch's plan.
-  void AddReceived(Lane& lane, ConstNumbers received, float* sums) override {
-    lane.Wait();
+  void AddReceived(Stream& stream, ConstNumbers received, float* sums) override {
+    stream.Wait();
     shard_->AddReceived(cpu_work_, received, sums);
   }
   void GradientsToSend(const float* gradients, float* sent) override {
@@ -109,8 +109,8 @@ class ApartShard final : public Shard {
     return *shard_;
   }
 
-  ApartLane& work_;
-  Lane& cpu_work_;
+  ApartStream& work_;
+  Stream& cpu_work_;
   std::unique_ptr<Shard> shard_;
 };
 
@@ -122,7 +122,7 @@ class ApartDevice final : public Device {
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
     auto shard = cpu_->MakeShard(options, place);
     if (!shard.ok()) return shard;
-    return std::unique_ptr<Shard>(std::make_unique<ApartShard>(work_, cpu_->Work(), std::move(*shard)));
+    return std::unique_ptr<Shard>(std::make_unique<ApartShard>(work_, cpu_->WorkStream(), std::move(*shard)));
   }
   void* Allocate(std::size_t bytes) override { return cpu_->Allocate(bytes); }
   void Free(void* memory) noexcept override {
@@ -131,15 +131,15 @@ class ApartDevice final : public Device {
   }
   HostMemory AllocateHost(std::size_t bytes) override { return cpu_->AllocateHost(bytes); }
   bool SharesHostMemory() const override { return false; }
-  Lane& Work() override { return work_; }
-  std::unique_ptr<Lane> MakeLane() override {
-    auto lane = std::make_unique<ApartLane>();
-    lanes_.push_back(lane->shared_late());
-    return lane;
+  Stream& WorkStream() override { return work_; }
+  std::unique_ptr<Stream> MakeStream() override {
+    auto stream = std::make_unique<ApartStream>();
+    streams_.push_back(stream->shared_late());
+    return stream;
   }
   void Wait() override {
     work_.Wait();
-    for (const auto& lane : lanes_) lane->DoAll();
+    for (const auto& stream : streams_) stream->DoAll();
   }
   void UseOnThisThread() override {}
   int Ordinal() const override { return ordinal_; }
@@ -147,8 +147,8 @@ class ApartDevice final : public Device {
  private:
   const int ordinal_;
   std::unique_ptr<Device> cpu_ = MakeCpuDevice(1);
-  ApartLane work_;
-  std::vector<std::shared_ptr<Late>> lanes_;
+  ApartStream work_;
+  std::vector<std::shared_ptr<Late>> streams_;
 };
 
 }  // namespace

@@ -110,7 +110,7 @@ std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
     DeviceArray<T> received(device(rank), std::span<const T>(arrived));
     DeviceArray<float> mine(device(rank),
                             std::vector<float>(BagsOf(batch)[rank] * options_.dim, kUnwritten<float>));
-    shards_[rank]->AddReceived(device(rank).Work(), {received.data(), partials_}, mine.data());
+    shards_[rank]->AddReceived(device(rank).WorkStream(), {received.data(), partials_}, mine.data());
     EXPECT_EQ(received.Download(), arrived) << "AddReceived wrote into what it was given";
     const std::vector<float> added = mine.Download();
     sums.insert(sums.end(), added.begin(), added.end());
@@ -291,7 +291,7 @@ std::vector<float> MultiShard::DividedBagSlices(const Batch& batch, std::vector<
     DeviceArray<std::uint32_t> device_offsets(device(rank), std::span<const std::uint32_t>(offsets));
     DeviceArray<float> slice(device(rank), std::span<const float>(values).subspan(begin, count));
     DeviceArray<float> device_weights(device(rank), std::span<const float>(weights));
-    shards_[rank]->DivideBags(device(rank).Work(), device_offsets.span(),
+    shards_[rank]->DivideBags(device(rank).WorkStream(), device_offsets.span(),
                               batch.weights.empty() ? nullptr : device_weights.data(), slice.data());
     const std::vector<float> divided = slice.Download();
     std::copy(divided.begin(), divided.end(), values.begin() + static_cast<std::ptrdiff_t>(begin));

@@ -194,7 +194,8 @@ std::vector<float> SpreadShards::Pooled(const Batch& batch, Way way) {
   const std::vector<float> unwritten(mine * options_.dim, std::numeric_limits<float>::quiet_NaN());
   DeviceArray<float> pooled(device_, std::span(unwritten));
   travel_.Pool(*shard_, Bags(batch), way, arrays_, pooled.data());
-  shard_->DivideBags(device_.Work(), batch_->offsets.span().subspan(SumBefore(bags_of_, me()), mine + 1),
+  shard_->DivideBags(device_.WorkStream(),
+                     batch_->offsets.span().subspan(SumBefore(bags_of_, me()), mine + 1),
                      batch.weights.empty() ? nullptr : batch_->weights.data(), pooled.data());
   return pooled.Download();
 }
