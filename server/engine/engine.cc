@@ -17,9 +17,7 @@
 namespace slotwise {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-std::uint64_t Milliseconds(Clock::duration time) {
+std::uint64_t Milliseconds(Clock::TimePoint::duration time) {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
 }
 
@@ -27,12 +25,15 @@ std::uint64_t Milliseconds(Clock::duration time) {
 
 class Engine::Impl {
  public:
-  Impl(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options)
+  Impl(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options,
+       Clock& clock, EngineObserver* observer)
       : device_(device),
         collective_(collective),
         options_(options),
+        clock_(clock),
+        observer_(observer),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
-        inbox_(options.max_inbox_bytes),
+        inbox_(options.max_inbox_bytes, clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
         operations_(device, collective, exchanges, options.travel, arrays_, agenda_, tables_) {}
 
@@ -126,7 +127,7 @@ class Engine::Impl {
 
   Header Announce() {
     Header header;
-    header.now_ms = Milliseconds(Clock::now() - start_);
+    header.now_ms = Milliseconds(clock_.Now() - start_);
     Inbox::Taken taken = inbox_.Take(Header::kMost);
     header.closed = taken.closed;
     for (Request& request : taken.requests) {
@@ -165,9 +166,9 @@ class Engine::Impl {
   // All ranks come here after the same round. The first to have work wakes the others.
   void AwaitWork() {
     ++waits_;
-    const Clock::time_point begin = Clock::now();
+    const Clock::TimePoint begin = clock_.Now();
     for (;;) {
-      const Clock::duration waited = Clock::now() - begin;
+      const Clock::TimePoint::duration waited = clock_.Now() - begin;
       const bool alone = collective_.size() == 1;
       const auto pause = alone                ? std::chrono::microseconds(kTick)
                          : waited < kRecently ? kFirstPause
@@ -182,19 +183,21 @@ class Engine::Impl {
   Device& device_;
   Collective& collective_;
   const EngineOptions options_;
+  Clock& clock_;
+  [[maybe_unused]] EngineObserver* const observer_;
   Tables tables_;
   Agenda agenda_;
   Inbox inbox_;
   ArrayPool arrays_;
   Operations operations_;
-  const Clock::time_point start_ = Clock::now();
+  const Clock::TimePoint start_ = clock_.Now();
   TicketNumber next_ticket_ = 1;
   std::uint64_t waits_ = 0;
 };
 
 Engine::Engine(Device& device, Collective& collective, const Exchanges& exchanges,
-               const EngineOptions& options)
-    : impl_(std::make_unique<Impl>(device, collective, exchanges, options)) {}
+               const EngineOptions& options, Clock& clock, EngineObserver* observer)
+    : impl_(std::make_unique<Impl>(device, collective, exchanges, options, clock, observer)) {}
 Engine::~Engine() = default;
 
 void Engine::Run() { impl_->Run(); }

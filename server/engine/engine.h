@@ -21,6 +21,8 @@
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
 #include "server/engine/array_pool.h"
+#include "server/engine/clock.h"
+#include "server/engine/observer.h"
 #include "server/engine/request.h"
 #include "server/engine/tables.h"
 #include "server/engine/travel_way.h"
@@ -42,9 +44,10 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // Collective. `device`, `collective` and `exchanges` outlive the engine, and until it is gone are used by Run's thread
-  // only, but for what arrays() asks of the device.
-  Engine(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options);
+  // Collective. Every argument outlives the engine. `device`, `collective` and `exchanges` are used by the thread of Run only
+  // until the engine is gone, but for what arrays() asks of the device.
+  Engine(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options,
+         Clock& clock = SystemClock(), EngineObserver* observer = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -136,7 +136,7 @@ Inbox::Taken Inbox::Take(std::size_t most) {
 
 bool Inbox::AwaitNews(std::chrono::microseconds most) {
   std::unique_lock lock(mutex_);
-  return news_.wait_for(lock, most, [&] { return !requests_.empty() || closing_is_news_; });
+  return clock_.WaitFor(news_, lock, most, [&] { return !requests_.empty() || closing_is_news_; });
 }
 
 void Inbox::Close() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "server/engine/announcement.h"
+#include "server/engine/clock.h"
 #include "server/engine/request.h"
 #include "slotwise/status.h"
 
@@ -38,7 +39,9 @@ void DropArrays(Request& request);
 
 class Inbox {
  public:
-  explicit Inbox(std::uint64_t max_bytes) : max_bytes_(max_bytes) {}
+  // `clock` outlives the inbox.
+  explicit Inbox(std::uint64_t max_bytes, Clock& clock = SystemClock())
+      : clock_(clock), max_bytes_(max_bytes) {}
 
   // Takes all of `requests`, or none. UNAVAILABLE, and they are untouched, if the inbox is closed, or has no room for all
   // of them. An empty one has room for any, and a full one for those without arrays, or with a part of the favoured step.
@@ -66,6 +69,7 @@ class Inbox {
  private:
   bool IsFavoured(const Request& request) const;
 
+  Clock& clock_;
   std::mutex mutex_;
   std::condition_variable news_;
   std::deque<Request> requests_;

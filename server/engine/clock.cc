@@ -1,0 +1,22 @@
+#include "server/engine/clock.h"
+
+namespace slotwise {
+namespace {
+
+class SteadyClock final : public Clock {
+ public:
+  TimePoint Now() override { return std::chrono::steady_clock::now(); }
+  bool WaitFor(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+               std::chrono::microseconds most, const std::function<bool()>& holds) override {
+    return changed.wait_for(lock, most, holds);
+  }
+};
+
+}  // namespace
+
+Clock& SystemClock() {
+  static SteadyClock clock;
+  return clock;
+}
+
+}  // namespace slotwise

@@ -1,0 +1,38 @@
+// Clock: the engine's time, and its waiting. A server has the system's; a simulator brings its own.
+//
+// Thread-safety: any thread.
+#ifndef SLOTWISE_SERVER_ENGINE_CLOCK_H_
+#define SLOTWISE_SERVER_ENGINE_CLOCK_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+
+namespace slotwise {
+
+class Clock {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  virtual ~Clock() = default;
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+
+  virtual TimePoint Now() = 0;
+
+  // Waits until `holds()` is true or `most` has passed, and returns what `holds()` says then. `lock` is held while `holds`
+  // runs and released in between. Whoever makes `holds` true does so under the same mutex and notifies `changed`.
+  virtual bool WaitFor(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                       std::chrono::microseconds most, const std::function<bool()>& holds) = 0;
+
+ protected:
+  Clock() = default;
+};
+
+// The system's steady clock.
+Clock& SystemClock();
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_CLOCK_H_

@@ -1,0 +1,35 @@
+// EngineObserver: is told what an engine has decided, so that a simulator can compare the ranks.
+//
+// Thread-safety: an observer is called on its engine's thread.
+#ifndef SLOTWISE_SERVER_ENGINE_OBSERVER_H_
+#define SLOTWISE_SERVER_ENGINE_OBSERVER_H_
+
+#include <cstdint>
+
+namespace slotwise {
+
+struct Decision;
+
+// An engine's state behind a decision of its agenda, before the decision's round is run.
+struct EngineState {
+  std::uint64_t decisions = 0;    // how many decisions the agenda has made, with this one: equal on every rank
+  std::uint64_t round = 0;        // the number of the last round that was decided: equal on every rank
+  std::uint64_t fingerprint = 0;  // Agenda::Fingerprint: equal on every rank
+  std::uint64_t inbox_bytes = 0;  // bytes of requests that are charged to this rank's inbox
+};
+
+class EngineObserver {
+ public:
+  virtual ~EngineObserver() = default;
+  EngineObserver(const EngineObserver&) = delete;
+  EngineObserver& operator=(const EngineObserver&) = delete;
+
+  virtual void OnDecision(const EngineState& state, const Decision& decision) = 0;
+
+ protected:
+  EngineObserver() = default;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_OBSERVER_H_
