@@ -7,6 +7,7 @@
 #ifndef SLOTWISE_TESTS_SUPPORT_ORACLE_H_
 #define SLOTWISE_TESTS_SUPPORT_ORACLE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -61,6 +62,12 @@ class Oracle {
   // Overwrites rows, `columns` floats a key: their values, with the state of new rows, or values and state. False, with
   // nothing changed, if the table would go past max_rows.
   bool Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records);
+
+  // The learning rate of the steps to come, by the schedule if there is one.
+  void SetLearningRate(float rate) { options_.optimizer.learning_rate = rate; }
+
+  // Raises the count of steps to `step`.
+  void RaiseStep(std::uint64_t step) { step_ = std::max(step_, step); }
 
   // How many of `keys` had a row, until now.
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys);
