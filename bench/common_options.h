@@ -39,6 +39,11 @@ Place MakePlace(const CommonOptions& options, const Collective& collective);
 // Throws std::runtime_error, saying `what`, unless it holds: how a wrong result ends a benchmark.
 void Must(bool holds, const std::string& what);
 
+// Throws a Status that is not OK as a std::runtime_error.
+inline void Must(const Status& status, const std::string& what) {
+  Must(status.ok(), what + ": " + status.message());
+}
+
 // The value, or its Status as a std::runtime_error.
 template <class T>
 T Must(Result<T> result, const std::string& what) {

@@ -63,13 +63,12 @@ class Meeting {
   // `then` is called by the engine's thread on every rank before any of their next rounds.
   void Come(const std::function<void()>& then = [] {}) {
     BatchPart nothing;
-    nothing.offsets = HostArray<std::uint32_t>(1);
+    nothing.offsets = BatchArray<std::uint32_t>(1);
     nothing.offsets.data()[0] = 0;
     std::promise<Result<std::uint64_t>> met;
     engine_.Submit(PushRequest{.table = table_,
                                .step = {.session = 1, .number = ++meetings_, .part = me_, .parts = ranks_},
                                .batch = std::move(nothing),
-                               .gradients = {},
                                .done = [&](const Result<std::uint64_t>& step) {
                                  then();
                                  met.set_value(step);
@@ -153,8 +152,8 @@ class Asker {
     LookupRequest request{.table = table_, .mode = mode, .batch = {}, .done = {}};
     BatchPart& part = request.batch;
     part.samples = static_cast<std::uint32_t>(samples());
-    part.keys = HostArray<Key>(rows_.size(), &engine_.arrays());
-    part.offsets = HostArray<std::uint32_t>(bags() + 1);
+    part.keys = BatchArray<Key>(rows_.size(), &engine_.arrays());
+    part.offsets = BatchArray<std::uint32_t>(bags() + 1);
     for (std::size_t bag = 0; bag < bags(); ++bag) {
       const auto rows = rows_.subspan(BagOfAll(number, bag) * o_.hot, o_.hot);
       std::ranges::transform(rows, part.keys.data() + bag * o_.hot,

@@ -1,7 +1,6 @@
 #include "bench/sharded_table.h"
 
 #include <algorithm>
-#include <array>
 
 #include "bench/common_options.h"
 #include "bench/workload.h"
@@ -24,16 +23,17 @@ ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exc
     : device_(device),
       collective_(collective),
       exchange_(exchange),
-      options_(options),
       me_(static_cast<std::size_t>(Value(collective.rank()))),
-      shard_(Must(
-          device.MakeShard(options, {collective.rank(), collective.size(), EvenBucketMap(collective.size())}),
-          "no shard")),
+      table_{.info = {TableId{1}, options},
+             .shard = Must(device.MakeShard(options, {collective.rank(), collective.size(),
+                                                      EvenBucketMap(collective.size())}),
+                           "no shard"),
+             .learning_rate = options.optimizer.learning_rate},
       keys_(device),
       offsets_(device),
       gradients_(device),
       pooled_(device),
-      travel_(device, collective, exchange, travel),
+      work_(device, collective, exchange, travel),
       arrays_(device) {}
 
 void ShardedTable::Insert(std::span<const Key> keys) {
@@ -51,7 +51,7 @@ void ShardedTable::SetBatch(std::span<const Key> keys, std::uint32_t bags, std::
                             std::span<const float> gradients) {
   const auto ranks = static_cast<std::size_t>(collective_.size());
   hot_ = hot;
-  bags_.dim = options_.dim;
+  bags_.dim = dim();
   bags_.keys = keys.size();
   first_bag_ = FirstOf(me_, ranks, bags);
   bags_.bags_of.resize(ranks);
@@ -59,33 +59,32 @@ void ShardedTable::SetBatch(std::span<const Key> keys, std::uint32_t bags, std::
     bags_.bags_of[r] = FirstOf(r + 1, ranks, bags) - FirstOf(r, ranks, bags);
   Upload(device_, keys_, keys);
   Upload<std::uint32_t>(device_, offsets_, EvenOffsets(bags, hot));
-  float* const all = gradients_.Reserve(std::size_t{bags} * options_.dim);
-  device_.Upload(all + first_bag_ * options_.dim, gradients.data(), gradients.size_bytes());
+  float* const all = gradients_.Reserve(std::size_t{bags} * dim());
+  device_.Upload(all + first_bag_ * dim(), gradients.data(), gradients.size_bytes());
 }
 
 void ShardedTable::Lookup() {
-  Must(shard_->Prepare(Gather(), false), "Prepare");
+  Must(work_.Prepare(table_, Gather()), "Prepare");
   Pool();
 }
 
 void ShardedTable::TrainStep(const StepScalars& scalars) {
   PrepareAndInsert(Gather());
   Pool();
-  if (way() == Way::kOwnedBags) {
-    travel_.Update(*shard_, bags_, gradients_.data() + first_bag_ * options_.dim, scalars, arrays_);
-  } else {
-    shard_->Update(GatherGradients(), scalars);
-  }
+  work_.Update(table_, bags_,
+               {.all = [this] { return GatherGradients(); },
+                .mine = [this] { return gradients_.data() + first_bag_ * dim(); }},
+               scalars, arrays_);
 }
 
 std::vector<float> ShardedTable::Pooled() {
-  std::vector<float> mine(bags_.bags_of[me_] * options_.dim);
+  std::vector<float> mine(bags_.bags_of[me_] * dim());
   device_.Download(mine.data(), pooled_.data(), mine.size() * sizeof(float));
   return mine;
 }
 
 std::uint64_t ShardedTable::RowsOfAllRanks() {
-  std::uint64_t rows = shard_->Usage().rows;
+  std::uint64_t rows = table_.shard->Usage().rows;
   collective_.AllReduceSum({&rows, 1});
   return rows;
 }
@@ -97,22 +96,16 @@ BatchView ShardedTable::Gather() {
 }
 
 const float* ShardedTable::GatherGradients() {
-  exchange_.AllGatherBlocks(Shares(options_.dim * sizeof(float)), gradients_.data());
+  exchange_.AllGatherBlocks(Shares(dim() * sizeof(float)), gradients_.data());
   return gradients_.data();
 }
 
 void ShardedTable::PrepareAndInsert(const BatchView& batch) {
-  const NewRows added = Must(shard_->Prepare(batch, true), "no room for rows");
-  std::array<std::uint64_t, 2> agreed{shard_->Usage().rows, added.count};
-  collective_.AllReduceSum(agreed);
-  shard_->Insert();
+  Must(work_.PrepareAndInsert(table_, batch), "no room for rows");
 }
 
-// All of a bag is on the only rank; several have partial sums.
 void ShardedTable::Pool() {
-  float* const pooled = pooled_.Reserve(my_bags() * std::size_t{options_.dim});
-  if (collective_.size() == 1) return shard_->Pool(pooled);
-  travel_.Pool(*shard_, bags_, way(), arrays_, pooled);
+  work_.Pool(table_, bags_, arrays_, pooled_.Reserve(my_bags() * std::size_t{dim()}));
 }
 
 std::vector<std::size_t> ShardedTable::Shares(std::size_t a_bag) const {

@@ -1,5 +1,5 @@
-// One table over all ranks, driven as server/engine drives it, but without requests: this rank's samples go in, their
-// pooled rows come out.
+// ShardedTable: one table over all ranks, driven by the engine's own TableWork, but without requests: this rank's samples go
+// in, their pooled rows come out.
 //
 // A batch lies in device memory from the start, each rank's part on its own device, as for any library on that device.
 // From there on each call does all that a round does: all-gather of keys and offsets, the table, bags to their ranks.
@@ -18,6 +18,8 @@
 #include "server/collective/device_array.h"
 #include "server/collective/exchange.h"
 #include "server/engine/bag_travel.h"
+#include "server/engine/table_work.h"
+#include "server/engine/tables.h"
 #include "slotwise/table_options.h"
 
 namespace slotwise::bench {
@@ -45,16 +47,17 @@ class ShardedTable {
   std::vector<float> Pooled();                 // float[my_bags()][dim]
 
   // REQUIRES: SetBatch.
-  Way way() const { return travel_.Choose(bags_); }
+  Way way() const { return work_.travel().Choose(bags_); }
 
   void Wait() { device_.Wait(); }  // until all is done
 
-  ShardUsage Usage() const { return shard_->Usage(); }
-  const TravelCosts& costs() const { return travel_.costs(); }
-  DataType partials() const { return travel_.partials(); }
+  ShardUsage Usage() const { return table_.shard->Usage(); }
+  const TravelCosts& costs() const { return work_.travel().costs(); }
+  DataType partials() const { return work_.travel().partials(); }
   std::uint64_t RowsOfAllRanks();
 
  private:
+  std::uint32_t dim() const { return table_.info.options.dim; }
   BatchView Gather();
   const float* GatherGradients();
   void PrepareAndInsert(const BatchView& batch);
@@ -65,9 +68,8 @@ class ShardedTable {
   Device& device_;
   Collective& collective_;
   Exchange& exchange_;
-  TableOptions options_;
   std::size_t me_;
-  std::unique_ptr<Shard> shard_;
+  Table table_;
 
   // The batch of all ranks. This rank's share of it is gathered, by every call, with what others have of theirs; what is
   // there of theirs already is overwritten.
@@ -75,7 +77,7 @@ class ShardedTable {
   DeviceArray<std::uint32_t> offsets_;
   DeviceArray<float> gradients_;
   DeviceArray<float> pooled_;
-  BagTravel travel_;
+  TableWork work_;
   TravelArrays arrays_;
   TravellingBags bags_;
   std::size_t first_bag_ = 0;

@@ -29,11 +29,13 @@ BatchLayout::BatchLayout(const Round& round, std::uint32_t slots, int ranks)
   }
 }
 
-BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange)
+BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
+                         TicketBook& tickets)
     : device_(device),
       stream_(stream),
       exchange_(exchange),
       me_(collective.rank()),
+      tickets_(tickets),
       keys_(device, exchange, me_),
       offsets_(device, exchange, me_),
       weights_(device, exchange, me_),
@@ -43,6 +45,7 @@ BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective,
       ordered_weights_(device),
       ordered_values_(device),
       my_offsets_(device),
+      fetched_(device),
       ones_(device) {}
 
 template <class Upload>
@@ -51,20 +54,21 @@ void BatchGather::ForMyParts(const Round& round, const BatchLayout& layout, Uplo
   for (std::size_t p = 0; p < round.parts.size(); ++p) {
     const Ticket& ticket = round.parts[p].ticket;
     if (ticket.rank != me_) continue;
-    upload(layout.parts[p], place, ticket.number);
-    place.bags += layout.parts[p].size.bags;
-    place.keys += layout.parts[p].size.keys;
+    const BatchLayout::Part& part = layout.parts[p];
+    upload(part, place, tickets_.BatchOf(ticket.number));
+    place.bags += part.size.bags;
+    place.keys += part.size.keys;
   }
 }
 
-BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
+BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout) {
   Key* const my_keys = keys_.Mine(layout.keys_of);
   ForMyParts(round, layout,
-             [&](const BatchLayout::Part& part, const BatchLayout::Extent& place, auto ticket) {
-               stream_.Copy(my_keys + place.keys, part_of(ticket).keys.data(), part.size.keys * sizeof(Key));
+             [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
+               stream_.Copy(my_keys + place.keys, part.keys.data(), part.keys.bytes());
              });
-  UploadMyOffsets(round, layout, part_of);
-  if (round.weighted()) UploadMyWeights(round, layout, part_of);
+  UploadMyOffsets(round, layout);
+  if (round.weighted()) UploadMyWeights(round, layout);
 
   using Extent = BatchLayout::Extent;
   exchange_.stream().OrderAfter(stream_);
@@ -80,7 +84,15 @@ BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout, con
   return batch;
 }
 
-void BatchGather::UploadMyOffsets(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
+const std::uint32_t* BatchGather::OffsetsOnHost(const BatchPart& part) {
+  if (part.place != Place::kDevice) return part.offsets.data();
+  std::uint32_t* const fetched = fetched_.Reserve(part.offsets.size());
+  stream_.Copy(fetched, part.offsets.data(), part.offsets.bytes());
+  stream_.Wait();
+  return fetched;
+}
+
+void BatchGather::UploadMyOffsets(const Round& round, const BatchLayout& layout) {
   const auto me = static_cast<std::size_t>(Value(me_));
   // The last rank's block also has the offset that ends the batch.
   std::vector<std::size_t> offsets_of = layout.bags_of;
@@ -88,45 +100,44 @@ void BatchGather::UploadMyOffsets(const Round& round, const BatchLayout& layout,
   std::uint32_t* const there = offsets_.Mine(offsets_of);
   std::uint32_t* const mine = device_.SharesHostMemory() ? there : my_offsets_.Reserve(offsets_of[me]);
   ForMyParts(round, layout,
-             [&](const BatchLayout::Part& part, const BatchLayout::Extent& place, auto ticket) {
-               const std::uint32_t* const offsets = part_of(ticket).offsets.data();
-               for (std::size_t b = 0; b < part.size.bags; ++b) {
-                 mine[place.bags + b] = static_cast<std::uint32_t>(part.lies.keys + offsets[b]);
+             [&](const BatchLayout::Part& place, const BatchLayout::Extent& block, const BatchPart& part) {
+               const std::uint32_t* const offsets = OffsetsOnHost(part);
+               for (std::size_t b = 0; b < place.size.bags; ++b) {
+                 mine[block.bags + b] = static_cast<std::uint32_t>(place.lies.keys + offsets[b]);
                }
              });
   if (me + 1 == offsets_of.size()) mine[layout.bags_of[me]] = static_cast<std::uint32_t>(layout.size.keys);
   stream_.Copy(there, mine, offsets_of[me] * sizeof(std::uint32_t));
 }
 
-void BatchGather::UploadMyWeights(const Round& round, const BatchLayout& layout, const PartOf& part_of) {
+void BatchGather::UploadMyWeights(const Round& round, const BatchLayout& layout) {
   std::size_t most = 0;  // keys of a part without weights
-  ForMyParts(round, layout, [&](const BatchLayout::Part& part, const BatchLayout::Extent&, auto ticket) {
-    if (part_of(ticket).weights.size() == 0) most = std::max(most, part.size.keys);
+  ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
+    if (part.weights.size() == 0) most = std::max(most, part.keys.size());
   });
   float* const ones = ones_.Reserve(most);
   std::fill_n(ones, most, 1.0F);
   float* const mine = weights_.Mine(layout.keys_of);
   ForMyParts(round, layout,
-             [&](const BatchLayout::Part& part, const BatchLayout::Extent& place, auto ticket) {
-               const HostArray<float>& weights = part_of(ticket).weights;
-               stream_.Copy(mine + place.keys, weights.size() == 0 ? ones : weights.data(),
-                            part.size.keys * sizeof(float));
+             [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
+               stream_.Copy(mine + place.keys, part.weights.size() == 0 ? ones : part.weights.data(),
+                            part.keys.size() * sizeof(float));
              });
 }
 
 const float* BatchGather::UploadMyBagValues(const Round& round, const BatchLayout& layout,
-                                            std::uint32_t columns, const ValuesOf& values_of) {
+                                            std::uint32_t columns) {
   float* const mine = values_.Mine(layout.bags_of, columns);
-  ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, auto ticket) {
-    const std::span<const float> values = values_of(ticket);
-    stream_.Copy(mine + place.bags * columns, values.data(), values.size_bytes());
-  });
+  ForMyParts(round, layout,
+             [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
+               stream_.Copy(mine + place.bags * columns, part.values.data(), part.values.bytes());
+             });
   return mine;
 }
 
 const float* BatchGather::GatherBagValues(const Round& round, const BatchLayout& layout,
-                                          std::uint32_t columns, const ValuesOf& values_of) {
-  UploadMyBagValues(round, layout, columns, values_of);
+                                          std::uint32_t columns) {
+  UploadMyBagValues(round, layout, columns);
   exchange_.stream().OrderAfter(stream_);
   const float* const values =
       InPartOrder(layout, &BatchLayout::Extent::bags, columns, values_.Gather(), ordered_values_);
@@ -134,9 +145,8 @@ const float* BatchGather::GatherBagValues(const Round& round, const BatchLayout&
   return values;
 }
 
-const float* BatchGather::MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
-                                      const ValuesOf& values_of) {
-  const float* const mine = UploadMyBagValues(round, layout, columns, values_of);
+const float* BatchGather::MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns) {
+  const float* const mine = UploadMyBagValues(round, layout, columns);
   device_.WorkStream().OrderAfter(stream_);
   return mine;
 }

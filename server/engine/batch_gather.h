@@ -1,16 +1,16 @@
-// From the parts that came to every rank to one batch that every rank has, in device memory.
+// BatchGather: makes one batch, which every rank has in device memory, of the parts that came to every rank.
 //
-// Each rank uploads its own parts, with their offsets counted from the whole batch's first key, and an all-gather brings
-// the others'. That goes on in a stream of its own and in the exchange's; the device's work waits for both. Keys, weights and
-// values are uploaded from where the requests have them. Parts arrive in rank order; a step's are put in part order afterwards, because gradients are summed in
-// that order. (Clients send contiguous runs of parts to ranks in order, so mostly they are.)
+// Each rank uploads its own parts, with their offsets counted from the whole batch's first key, and an all-gather brings the
+// other ranks' parts. The uploads go on in a stream of their own, the all-gather in the exchange's; the device's work is
+// ordered after both. Keys, weights and values are uploaded from where the requests have them. Parts arrive in rank order; a
+// step's parts are put in part order afterwards, because gradients are summed in that order. (Clients send contiguous runs of
+// parts to ranks in order, so mostly the two orders are one.)
 // Thread-safety: one thread at a time. Calls are collective but for MyBagValues.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
 #define SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -18,9 +18,9 @@
 #include "server/collective/collective.h"
 #include "server/collective/device_array.h"
 #include "server/collective/exchange.h"
-#include "server/engine/agenda.h"
 #include "server/engine/gathered_array.h"
-#include "server/engine/request.h"
+#include "server/engine/round.h"
+#include "server/engine/ticket_book.h"
 #include "slotwise/batch.h"
 
 namespace slotwise {
@@ -49,32 +49,30 @@ struct BatchLayout {
 
 class BatchGather {
  public:
-  using PartOf = std::function<const BatchPart&(TicketNumber)>;
-  using ValuesOf = std::function<std::span<const float>(TicketNumber)>;
+  // The arguments outlive it. `tickets` has this rank's requests, whose arrays stay in use until the wait of `stream`, in
+  // whose order they are uploaded.
+  BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
+              TicketBook& tickets);
 
-  // Uploads in the order of `stream`, until whose Wait the parts' arrays stay in use. Stream outlives it.
-  BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange);
+  // The whole batch, in device memory, parts in part order; valid until the next call. Waits for the offsets of parts that
+  // lie in device memory, and for nothing else. REQUIRES: the device is done with what used the last batch.
+  BatchView Gather(const Round& round, const BatchLayout& layout);
 
-  // The whole batch, in device memory, parts in part order; valid until the next call. REQUIRES: what used the last one
-  // is done.
-  BatchView Gather(const Round& round, const BatchLayout& layout, const PartOf& part_of);
-
-  // Gradients, or other values, of the bags of the batch just gathered: float[bags][columns] in device memory.
-  const float* GatherBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
-                               const ValuesOf& values_of);
-  // Those of this rank's bags alone: float[bags_of[rank]][columns]. Does not communicate.
-  const float* MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
-                           const ValuesOf& values_of);
+  // The parts' values, of all bags of the batch just gathered: float[bags][columns] in device memory.
+  const float* GatherBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
+  // The values of this rank's bags alone: float[bags_of[rank]][columns]. Does not communicate.
+  const float* MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
 
  private:
-  // upload(part, its place in this rank's blocks, ticket), for each part that came to this rank.
+  // upload(place in the batch, place in this rank's blocks, the part), for each part that came to this rank.
   template <class Upload>
   void ForMyParts(const Round& round, const BatchLayout& layout, Upload upload) const;
-  void UploadMyOffsets(const Round& round, const BatchLayout& layout, const PartOf& part_of);
-  void UploadMyWeights(const Round& round, const BatchLayout& layout, const PartOf& part_of);
-  const float* UploadMyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns,
-                                 const ValuesOf& values_of);
-  // What arrived, `width` elements a bag or key of every part and `behind` more behind them all, in its place in the
+  // The part's offsets, in host memory; valid until the next call.
+  const std::uint32_t* OffsetsOnHost(const BatchPart& part);
+  void UploadMyOffsets(const Round& round, const BatchLayout& layout);
+  void UploadMyWeights(const Round& round, const BatchLayout& layout);
+  const float* UploadMyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
+  // The elements that arrived, `width` a bag or key of every part and `behind` more behind them all, in their places in the
   // batch.
   template <class T>
   const T* InPartOrder(const BatchLayout& layout, std::size_t BatchLayout::Extent::*unit, std::size_t width,
@@ -84,6 +82,7 @@ class BatchGather {
   Stream& stream_;
   Exchange& exchange_;
   Rank me_;
+  TicketBook& tickets_;
   GatheredArray<Key> keys_;
   GatheredArray<std::uint32_t> offsets_;
   GatheredArray<float> weights_;  // of weighted rounds
@@ -92,6 +91,7 @@ class BatchGather {
   DeviceArray<std::uint32_t> ordered_offsets_;
   DeviceArray<float> ordered_weights_, ordered_values_;
   HostScratch<std::uint32_t> my_offsets_;  // on their way to a device with memory of its own
+  HostScratch<std::uint32_t> fetched_;     // a part's offsets, from device memory
   HostScratch<float> ones_;                // weights of parts that have none
 };
 

@@ -1,11 +1,11 @@
 #include "server/engine/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -13,6 +13,7 @@
 #include "server/engine/inbox.h"
 #include "server/engine/operations.h"
 #include "server/engine/tables.h"
+#include "server/engine/ticket_book.h"
 
 namespace slotwise {
 namespace {
@@ -32,53 +33,47 @@ class Engine::Impl {
         options_(options),
         clock_(clock),
         observer_(observer),
-        agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}),
+        agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}, tables_),
         inbox_(options.max_inbox_bytes, clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
-        operations_(device, collective, exchanges, options.travel, arrays_, agenda_, tables_) {}
+        operations_(device, collective, exchanges, options.travel, arrays_, tables_, tickets_) {}
 
   void Run() {
     device_.UseOnThisThread();
     std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
-    while (!agenda_.Finished()) {
-      // A round would have to wait for room anyway: what comes until then can share it.
-      operations_.MakeRoom();
+    for (bool finished = false; !finished;) {
+      // A round would have to wait for room anyway: the requests that come until then can share it.
+      stages().FinishOldest();
       const Header mine = Announce();
       collective_.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(headers)));
-      agenda_.Absorb(headers);
-      DropArraysOfRepeated();
-      Answer();
-      inbox_.Favour(agenda_.FirstIncompleteStep());
-      if (agenda_.Closing()) inbox_.Close();
-      const std::optional<Round> round = agenda_.Next();
-      if (round) {
-        RunRound(*round);
-        Answer();
-      } else {
-        operations_.Finish();
-      }
+      const Decision decision = agenda_.Decide(headers);
+      Report(decision);
+      Answer(decision);
+      inbox_.Favour(decision.awaited);
+      if (decision.closing) inbox_.Close();
+      decision.round ? RunRound(*decision.round) : stages().FinishAll();
+      finished = decision.finished;
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
-      if (news || agenda_.HasReady() || agenda_.Closing()) continue;
-      // What has come meanwhile can begin beside what the device has not finished.
-      if (round && operations_.RoundsOverlap()) continue;
-      AwaitWork();
+      if (news || decision.more_is_ready || decision.closing) continue;
+      // A request that has come meanwhile can begin beside the round that the device has not finished.
+      if (decision.round && stages().overlap()) continue;
+      AwaitWork(decision.awaits_parts);
     }
-    operations_.Finish();
+    stages().FinishAll();
   }
 
-  template <class Kind>
-  void Submit(std::span<Kind> requests) {
-    std::vector<Request> held;
-    for (Kind& request : requests) {
+  void Submit(std::span<Request> requests) {
+    std::vector<Request> fitting;
+    for (Request& request : requests) {
       if (const Status fits = CheckFits(request); !fits.ok()) {
-        request.done(fits);
+        Refuse(request, fits);
       } else {
-        held.emplace_back(std::move(request));
+        fitting.push_back(std::move(request));
       }
     }
-    if (held.empty()) return;
-    if (const Status added = inbox_.Add(held); !added.ok()) {
-      for (Request& request : held) Refuse(request, added);
+    if (fitting.empty()) return;
+    if (const Status added = inbox_.Add(fitting); !added.ok()) {
+      for (Request& request : fitting) Refuse(request, added);
     }
   }
 
@@ -94,35 +89,41 @@ class Engine::Impl {
   static constexpr std::chrono::microseconds kLastPause{2000};
   static constexpr std::chrono::milliseconds kRecently{20};
 
-  // What a request's round gathers.
-  static std::uint64_t BytesOf(const BatchPart& batch, std::uint32_t slots, std::uint32_t dim) {
-    return RoundBytes(batch.samples, batch.keys.size(), slots, dim, batch.weights.size() > 0);
-  }
-  static std::uint64_t GatheredBytes(const ImportRequest& request, const TableOptions& table) {
-    const std::uint32_t state = StateFloats(table.optimizer.kind, table.dim);
-    return BytesOf(request.batch, 1, table.dim + (request.with_state ? state : 0));
-  }
-  static std::uint64_t GatheredBytes(const EraseRequest& request, const TableOptions&) {
-    return BytesOf(request.batch, 1, 0);
-  }
+  // What the round of a request gathers, of a table that it names.
   template <class Kind>
   static std::uint64_t GatheredBytes(const Kind& request, const TableOptions& table) {
-    return BytesOf(request.batch, table.slots, table.dim);
+    const BatchPart& batch = request.batch;
+    std::uint32_t slots = table.slots;
+    std::uint32_t columns = table.dim;
+    if constexpr (std::is_same_v<Kind, ImportRequest>) {
+      slots = 1;
+      columns += request.with_state ? StateFloats(table.optimizer.kind, table.dim) : 0;
+    } else if constexpr (std::is_same_v<Kind, EraseRequest>) {
+      slots = 1;
+      columns = 0;
+    }
+    return RoundBytes(batch.samples, batch.keys.size(), slots, columns, batch.weights.size() > 0);
   }
 
-  template <class Kind>
-  Status CheckFits(const Kind& request) const {
-    if constexpr (requires { request.batch; }) {
-      const auto table = tables_.Find(request.table);
-      if (!table) return NotFound("the table was dropped");
-      const std::uint64_t bytes = GatheredBytes(request, table->options);
-      if (bytes > options_.max_round_bytes) {
-        return ResourceExhausted("the batch gathers " + std::to_string(bytes) + " bytes, more than the " +
-                                 std::to_string(options_.max_round_bytes) +
-                                 " of a round: send it in smaller parts");
-      }
-    }
-    return {};
+  Status CheckFits(const Request& request) const {
+    return std::visit(
+        [this]<class Kind>(const Kind& r) -> Status {
+          if constexpr (requires { r.batch; }) {
+            if (r.batch.client_may_write) {
+              return InvalidArgument("the client may still write the batch's arrays");
+            }
+            const auto table = tables_.Find(r.table);
+            if (!table) return NotFound("the table was dropped");
+            const std::uint64_t bytes = GatheredBytes(r, table->options);
+            if (bytes > options_.max_round_bytes) {
+              return ResourceExhausted("the batch gathers " + std::to_string(bytes) +
+                                       " bytes, more than the " + std::to_string(options_.max_round_bytes) +
+                                       " of a round: send it in smaller parts");
+            }
+          }
+          return {};
+        },
+        request);
   }
 
   Header Announce() {
@@ -133,8 +134,7 @@ class Engine::Impl {
     for (Request& request : taken.requests) {
       Announcement& announcement = header.announcements[header.count++];
       announcement = Describe(request);
-      announcement.ticket = next_ticket_++;
-      operations_.Hold(announcement.ticket, std::move(request));
+      announcement.ticket = tickets_.Add(std::move(request));
     }
     return header;
   }
@@ -150,21 +150,34 @@ class Engine::Impl {
     }
   }
 
-  void DropArraysOfRepeated() {
-    for (const Ticket& ticket : agenda_.TakeRepeated()) {
-      if (ticket.rank == collective_.rank()) operations_.DropArraysOf(ticket.number);
+  void Report(const Decision& decision) {
+    ++decisions_;
+    if (decision.round) last_round_ = decision.round->number;
+    if (observer_ == nullptr) return;
+    observer_->OnDecision({decisions_, last_round_, agenda_.HashState(), inbox_.bytes()}, decision);
+  }
+
+  // Answers the requests that need no round, after parts that came again have let go of their arrays.
+  void Answer(const Decision& decision) {
+    for (const Ticket& ticket : decision.repeated) {
+      if (IsMine(ticket)) tickets_.BatchOf(ticket.number).DropArrays();
+    }
+    for (const slotwise::Answer& answer : decision.answers) {
+      if (!IsMine(answer.ticket)) continue;
+      Request request = tickets_.Take(answer.ticket.number);
+      if (answer.status.ok()) {
+        std::get<PushRequest>(request).done(answer.table_step);  // only pushes end well without a round
+      } else {
+        Refuse(request, answer.status);
+      }
     }
   }
 
-  void Answer() {
-    for (const slotwise::Answer& answer : agenda_.TakeAnswers()) {
-      if (answer.ticket.rank == collective_.rank()) operations_.Answer(answer);
-    }
-    inbox_.Release(operations_.TakeReleasedBytes());
-  }
+  bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
+  Stages& stages() { return operations_.stages(); }
 
   // All ranks come here after the same round. The first to have work wakes the others.
-  void AwaitWork() {
+  void AwaitWork(bool awaits_parts) {
     ++waits_;
     const Clock::TimePoint begin = clock_.Now();
     for (;;) {
@@ -173,7 +186,7 @@ class Engine::Impl {
       const auto pause = alone                ? std::chrono::microseconds(kTick)
                          : waited < kRecently ? kFirstPause
                                               : kLastPause;
-      const bool tick = agenda_.HasIncompleteSteps() && waited >= kTick;
+      const bool tick = awaits_parts && waited >= kTick;
       if (inbox_.AwaitNews(tick ? std::chrono::microseconds(0) : pause) || tick)
         return collective_.Wake(waits_);
       if (collective_.PollWake(waits_)) return;
@@ -184,14 +197,16 @@ class Engine::Impl {
   Collective& collective_;
   const EngineOptions options_;
   Clock& clock_;
-  [[maybe_unused]] EngineObserver* const observer_;
+  EngineObserver* const observer_;
   Tables tables_;
   Agenda agenda_;
   Inbox inbox_;
+  TicketBook tickets_;
   ArrayPool arrays_;
   Operations operations_;
   const Clock::TimePoint start_ = clock_.Now();
-  TicketNumber next_ticket_ = 1;
+  std::uint64_t decisions_ = 0;
+  std::uint64_t last_round_ = 0;
   std::uint64_t waits_ = 0;
 };
 
@@ -202,18 +217,8 @@ Engine::~Engine() = default;
 
 void Engine::Run() { impl_->Run(); }
 void Engine::RequestStop() { impl_->RequestStop(); }
-void Engine::Submit(LookupRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(PushRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(CreateTableRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(DropTableRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(SummarizeRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(SetLearningRateRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(ImportRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(EraseRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(ListKeysRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(ReadRowsRequest request) { impl_->Submit(std::span(&request, 1)); }
-void Engine::Submit(std::vector<LookupRequest> requests) { impl_->Submit(std::span(requests)); }
-void Engine::Submit(std::vector<PushRequest> requests) { impl_->Submit(std::span(requests)); }
+void Engine::Submit(Request request) { impl_->Submit(std::span(&request, 1)); }
+void Engine::Submit(std::vector<Request> requests) { impl_->Submit(requests); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }
 std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }
 std::vector<TableInfo> Engine::ListTables() const { return impl_->tables().All(); }

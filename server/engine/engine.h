@@ -61,19 +61,10 @@ class Engine {
 
   // Queues a request; its `done` tells the rest. RESOURCE_EXHAUSTED: larger than a round may be. UNAVAILABLE: the
   // engine is stopping, or its inbox is full. NOT_FOUND: the table was dropped meanwhile.
-  void Submit(LookupRequest request);
-  void Submit(PushRequest request);
-  void Submit(CreateTableRequest request);
-  void Submit(DropTableRequest request);
-  void Submit(SummarizeRequest request);
-  void Submit(SetLearningRateRequest request);
-  void Submit(ImportRequest request);
-  void Submit(EraseRequest request);
-  void Submit(ListKeysRequest request);
-  void Submit(ReadRowsRequest request);
+  // INVALID_ARGUMENT: the client may still write the batch's arrays.
+  void Submit(Request request);
   // The same for several, which the inbox takes together or not at all.
-  void Submit(std::vector<LookupRequest> requests);
-  void Submit(std::vector<PushRequest> requests);
+  void Submit(std::vector<Request> requests);
 
   // Where requests' arrays had better lie. For any thread.
   ArrayPool& arrays();

@@ -1,51 +1,49 @@
 #include "server/engine/operations.h"
 
-#include <array>
-#include <utility>
-#include <variant>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace slotwise {
-
-Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
-                       const TravelOptions& travel, ArrayPool& arrays, Agenda& agenda, Tables& tables)
-    : device_(device),
-      collective_(collective),
-      arrays_(arrays),
-      agenda_(agenda),
-      tables_(tables),
-      travel_(device, collective, exchanges.bags(), travel) {
-  // A device whose work is done when it was asked for has nothing to do beside it.
-  const std::size_t stages = device.SharesHostMemory() ? 1 : Shard::kBatchesInFlight;
-  while (stages_.size() < stages) stages_.push_back(std::make_unique<Stage>(device, collective, exchanges));
-  Connect(exchanges.batches());
-}
+namespace {
 
 // NCCL connects ranks when they first exchange something, and again when blocks are first unequal. No round should wait for
 // that.
-void Operations::Connect(Exchange& exchange) {
-  const auto ranks = static_cast<std::size_t>(collective_.size());
+void Connect(Device& device, const Collective& collective, Exchange& exchange) {
+  const auto ranks = static_cast<std::size_t>(collective.size());
   std::vector<std::size_t> bytes(ranks, sizeof(std::uint32_t));
-  DeviceArray<std::uint32_t> blocks(device_);
+  DeviceArray<std::uint32_t> blocks(device);
   blocks.Reserve(ranks + 1);
   exchange.AllGatherBlocks(bytes, blocks.data());
   bytes[0] *= 2;
   exchange.AllGatherBlocks(bytes, blocks.data());
-  device_.Wait();
+  device.Wait();
 }
 
-void Operations::Hold(TicketNumber ticket, Request request) { held_.emplace(ticket, std::move(request)); }
+}  // namespace
+
+Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
+                       const TravelOptions& travel, ArrayPool& arrays, Tables& tables, TicketBook& tickets)
+    : device_(device),
+      collective_(collective),
+      arrays_(arrays),
+      tables_(tables),
+      tickets_(tickets),
+      work_(device, collective, exchanges.bags(), travel),
+      stages_(device, collective, exchanges, tickets) {
+  Connect(device, collective, exchanges.batches());
+}
 
 void Operations::Run(const Round& round) {
   const bool overlaps = round.operation == Operation::kLookup || round.operation == Operation::kPush;
-  overlaps ? FinishWhatIsDone() : Finish();
-  RunNow(round);
-  if (!RoundsOverlap()) Finish();
+  overlaps ? stages_.FinishDone() : stages_.FinishAll();
+  Dispatch(round);
+  if (!stages_.overlap()) stages_.FinishAll();
 }
 
-void Operations::RunNow(const Round& round) {
+void Operations::Dispatch(const Round& round) {
   if (round.operation == Operation::kCreateTable) return CreateTable(round);
-  Table& table = *tables_.Get(round.table);  // the agenda holds no round of a table that was dropped
+  Table& table = *tables_.Get(round.table);  // the agenda decides no round of a table that was dropped
   switch (round.operation) {
     case Operation::kLookup:
       return Lookup(round, table);
@@ -68,47 +66,6 @@ void Operations::RunNow(const Round& round) {
     case Operation::kCreateTable:
       return;
   }
-}
-
-void Operations::Finish() {
-  for (std::size_t i = 1; i <= stages_.size(); ++i) stages_[(turn_ + i) % stages_.size()]->Finish();
-}
-
-void Operations::FinishWhatIsDone() {
-  for (std::size_t i = 1; i <= stages_.size(); ++i) stages_[(turn_ + i) % stages_.size()]->FinishIfDone();
-}
-
-Stage& Operations::NextStage() {
-  MakeRoom();
-  turn_ = (turn_ + 1) % stages_.size();
-  return *stages_[turn_];
-}
-
-void Operations::Answer(const slotwise::Answer& answer) {
-  Request request = Take(answer.ticket.number);
-  if (!answer.status.ok()) return Refuse(request, answer.status);
-  std::get<PushRequest>(request).done(answer.table_step);  // only pushes end well without a round
-}
-
-Status Operations::Agree(const Status& mine) {
-  std::array<std::uint64_t, 1> failed{mine.ok() ? 0U : 1U};
-  collective_.AllReduceSum(failed);
-  if (failed[0] == 0 || !mine.ok()) return mine;
-  return ResourceExhausted("another rank has no memory for the batch");
-}
-
-std::uint64_t Operations::TakeReleasedBytes() { return std::exchange(released_bytes_, 0); }
-
-void Operations::DropArraysOf(TicketNumber ticket) {
-  Request& request = held_.at(ticket);
-  released_bytes_ += BytesOf(request);
-  DropArrays(request);
-}
-
-Request Operations::Take(TicketNumber ticket) {
-  auto node = held_.extract(ticket);
-  released_bytes_ += BytesOf(node.mapped());
-  return std::move(node.mapped());
 }
 
 }  // namespace slotwise

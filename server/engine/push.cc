@@ -6,17 +6,19 @@ namespace slotwise {
 void Operations::Push(const Round& round, Table& table) {
   const TableOptions& options = table.info.options;
   const BatchLayout layout(round, options.slots, collective_.size());
-  Stage& stage = NextStage();
-  const BatchView batch = stage.gather().Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
-    return Held<PushRequest>(ticket).batch;
-  });
-  const Status prepared = PrepareAndInsert(table, batch);
+  Stage& stage = stages_.Next();
+  const BatchView batch = stage.gather().Gather(round, layout);
+  const Status prepared = work_.PrepareAndInsert(table, batch);
   if (prepared.ok()) {
-    OptimizerOptions optimizer = options.optimizer;
-    optimizer.learning_rate = table.learning_rate;
-    Update(stage, round, layout, table, ScalarsOfStep(optimizer, table.steps + 1));
+    stages_.FinishDone();  // the ranks have waited for each other, and for their devices
+    const TableWork::Gradients gradients{
+        .all = [&] { return stage.gather().GatherBagValues(round, layout, options.dim); },
+        .mine = [&] { return stage.gather().MyBagValues(round, layout, options.dim); },
+        .in_part_order = layout.in_part_order};
+    work_.Update(table, {layout.bags_of, layout.size.keys, options.dim}, gradients,
+                 ScalarsOfStep(table.optimizer(), table.steps + 1), stage.travel());
     ++table.steps;
-    agenda_.StepApplied(round, table.steps);
+    table.ledger.Record(round.step.session, round.step.number, table.steps);
   }
   stage.Close(device_.WorkStream());
   AnswerMine<PushRequest>(
@@ -25,23 +27,6 @@ void Operations::Push(const Round& round, Table& table) {
         request.done(prepared.ok() ? Result<std::uint64_t>(table.steps) : Result<std::uint64_t>(prepared));
       },
       &stage);
-}
-
-// Gradients are summed in part order, which bags that travel alone keep only if the parts came in it.
-void Operations::Update(Stage& stage, const Round& round, const BatchLayout& layout, Table& table,
-                        const StepScalars& scalars) {
-  const std::uint32_t dim = table.info.options.dim;
-  const auto gradients_of = [&](TicketNumber ticket) { return Held<PushRequest>(ticket).gradients.span(); };
-  const TravellingBags bags{layout.bags_of, layout.size.keys, dim};
-  const bool alone =
-      collective_.size() > 1 && layout.in_part_order && travel_.Choose(bags) == Way::kOwnedBags;
-  if (alone) {
-    travel_.Update(*table.shard, bags, stage.gather().MyBagValues(round, layout, dim, gradients_of), scalars,
-                   stage.travel());
-  } else {
-    table.shard->Update(stage.gather().GatherBagValues(round, layout, dim, gradients_of), scalars);
-  }
-  if (collective_.size() > 1) ++(alone ? table.rounds.owned_bags : table.rounds.all_bags);
 }
 
 }  // namespace slotwise

@@ -1,5 +1,6 @@
-// What the rpc room hands the engine, and what it gets back. Everything here is checked: the engine trusts it.
-// Thread-safety: plain values; a `done` is called once, from the engine's thread or the caller's, and must not block.
+// Requests: what the rpc room hands the engine, and what the engine answers. The rpc room has checked every value here, and
+// the engine trusts them.
+// Thread-safety: plain values. A `done` is called once, by the engine's thread or the caller's, and must not block.
 #ifndef SLOTWISE_SERVER_ENGINE_REQUEST_H_
 #define SLOTWISE_SERVER_ENGINE_REQUEST_H_
 
@@ -7,13 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
-#include <string>
-#include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/shard.h"
-#include "server/engine/array_pool.h"
+#include "server/engine/announcement.h"
+#include "server/engine/batch_part.h"
 #include "server/engine/tables.h"
 #include "slotwise/batch.h"
 #include "slotwise/status.h"
@@ -21,48 +21,6 @@
 #include "slotwise/types.h"
 
 namespace slotwise {
-
-// An array in host memory that starts uninitialised, because its first use is to be written whole.
-template <class T>
-class HostArray {
- public:
-  HostArray() = default;
-  // In `pool`'s memory, or in ordinary memory.
-  explicit HostArray(std::size_t size, ArrayPool* pool = nullptr)
-      : data_(pool == nullptr ? std::make_shared_for_overwrite<T[]>(size) : pool->Take<T>(size)),
-        size_(size) {}
-  HostArray(HostArray&& other) noexcept { Swap(other); }
-  HostArray& operator=(HostArray&& other) noexcept {
-    Swap(other);
-    return *this;
-  }
-
-  T* data() { return data_.get(); }
-  const T* data() const { return data_.get(); }
-  std::size_t size() const { return size_; }
-  std::size_t bytes() const { return size_ * sizeof(T); }
-  std::span<T> span() { return {data_.get(), size_}; }
-  std::span<const T> span() const { return {data_.get(), size_}; }
-
- private:
-  void Swap(HostArray& other) noexcept {
-    data_.swap(other.data_);
-    std::swap(size_, other.size_);
-  }
-
-  std::shared_ptr<T[]> data_;
-  std::size_t size_ = 0;
-};
-
-// One request's share of a batch: `samples` samples of the table's slots. REQUIRES: Validate(view(), ...) is OK.
-struct BatchPart {
-  std::uint32_t samples = 0;
-  HostArray<Key> keys;
-  HostArray<std::uint32_t> offsets;  // bags + 1, from 0
-  HostArray<float> weights;          // finite; empty: all 1
-
-  BatchView view() const { return {keys.span(), offsets.span(), weights.span()}; }
-};
 
 // float[samples · slots · dim]: a view into the round's output that keeps it alive.
 struct PooledValues {
@@ -80,8 +38,7 @@ struct LookupRequest {
 struct PushRequest {
   TableId table{0};
   StepId step;
-  BatchPart batch;
-  HostArray<float> gradients;  // finite; float[samples · slots · dim]
+  BatchPart batch;  // its values are the gradients: finite, float[samples · slots · dim]
   // The table's count of applied steps when this one was applied.
   std::function<void(Result<std::uint64_t>)> done;
 };
@@ -110,10 +67,9 @@ struct SetLearningRateRequest {
 // Rows given and forgotten, one key a bag: bag b is batch.keys[b].
 struct ImportRequest {
   TableId table{0};
-  BatchPart batch;
+  BatchPart batch;  // its values are the rows: finite, float[keys][dim], or with_state [keys][dim + state]
   bool with_state = false;
   std::uint64_t table_steps = 0;  // raises the table's count of applied steps to this
-  HostArray<float> records;       // finite; float[keys][dim], or with_state [keys][dim + state]
   std::function<void(Status)> done;
 };
 
@@ -134,6 +90,7 @@ struct ReadRowsRequest {
   TableId table{0};
   std::vector<Key> keys;
   std::function<void(Result<RowRecords>)> done;
+  Reservation reservation = {};
 };
 
 // What all ranks together hold of a table.
@@ -150,6 +107,23 @@ struct SummarizeRequest {
   bool with_digest = false;
   std::function<void(Result<TableSummary>)> done;
 };
+
+using Request =
+    std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest,
+                 SetLearningRateRequest, ImportRequest, EraseRequest, ListKeysRequest, ReadRowsRequest>;
+
+// The batch of a request, and what the request's arrays are charged by; null if the request has none.
+BatchPart* BatchOf(Request& request);
+Reservation* ReservationOf(Request& request);
+
+// Bytes of the arrays that a request holds.
+std::uint64_t BytesOf(const Request& request);
+
+// What other ranks are told of a request; its ticket is left out.
+Announcement Describe(const Request& request);
+
+// Answers a request of any kind with an error.
+void Refuse(Request& request, const Status& status);
 
 }  // namespace slotwise
 

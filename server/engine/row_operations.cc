@@ -13,16 +13,10 @@ void Operations::Import(const Round& round, Table& table) {
   const std::uint32_t state = round.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
   const std::uint32_t columns = options.dim + state;
   const BatchLayout layout(round, 1, collective_.size());
-  Stage& stage = NextStage();
-  const BatchView batch = stage.gather().Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
-    return Held<ImportRequest>(ticket).batch;
-  });
-  const Status prepared = PrepareAndInsert(table, batch);
+  Stage& stage = stages_.Next();
+  const Status prepared = work_.PrepareAndInsert(table, stage.gather().Gather(round, layout));
   if (prepared.ok()) {
-    table.shard->Assign(stage.gather().GatherBagValues(
-                            round, layout, columns,
-                            [&](TicketNumber ticket) { return Held<ImportRequest>(ticket).records.span(); }),
-                        columns);
+    table.shard->Assign(stage.gather().GatherBagValues(round, layout, columns), columns);
     table.steps = std::max(table.steps, round.table_steps);
   }
   stage.Close(device_.WorkStream());
@@ -32,13 +26,10 @@ void Operations::Import(const Round& round, Table& table) {
 
 void Operations::Erase(const Round& round, Table& table) {
   const BatchLayout layout(round, 1, collective_.size());
-  Stage& stage = NextStage();
-  const BatchView batch = stage.gather().Gather(round, layout, [&](TicketNumber ticket) -> const BatchPart& {
-    return Held<EraseRequest>(ticket).batch;
-  });
-  Status prepared = table.shard->Prepare(batch, false).status();
+  Stage& stage = stages_.Next();
+  Status prepared = table.shard->Prepare(stage.gather().Gather(round, layout), false).status();
   if (prepared.ok()) prepared = table.shard->PrepareErase();
-  prepared = Agree(prepared);
+  prepared = work_.Agree(prepared);
 
   std::array<std::uint64_t, 1> erased{0};
   if (prepared.ok()) {

@@ -4,26 +4,41 @@
 
 namespace slotwise {
 
-Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges)
+Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets)
     : stream_(device.MakeStream()),
-      gather_(device, *stream_, collective, exchanges.batches()),
+      gather_(device, *stream_, collective, exchanges.batches(), tickets),
       travel_(device),
       pooled_(device) {}
 
-void Stage::AnswerLater(LookupRequest request, PooledValues values) {
-  waiting_.push_back({std::move(request), std::move(values)});
-}
-
 void Stage::FinishIfDone() {
-  if (!waiting_.empty() && stream_->IsDone()) Finish();
+  if (!answers_.empty() && stream_->IsDone()) Finish();
 }
 
 void Stage::Finish() {
   stream_->Wait();
-  for (Waiting& waiting : std::exchange(waiting_, {})) {
-    waiting.request.done(std::move(waiting.values));
-  }
+  for (const std::function<void()>& answer : std::exchange(answers_, {})) answer();
   kept_.clear();
+}
+
+Stages::Stages(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets) {
+  // A device whose work is done when it was asked for has nothing to do beside it.
+  const std::size_t stages = device.SharesHostMemory() ? 1 : Shard::kBatchesInFlight;
+  while (stages_.size() < stages)
+    stages_.push_back(std::make_unique<Stage>(device, collective, exchanges, tickets));
+}
+
+Stage& Stages::Next() {
+  FinishOldest();
+  turn_ = (turn_ + 1) % stages_.size();
+  return *stages_[turn_];
+}
+
+void Stages::FinishDone() {
+  for (std::size_t i = 1; i <= stages_.size(); ++i) After(i).FinishIfDone();
+}
+
+void Stages::FinishAll() {
+  for (std::size_t i = 1; i <= stages_.size(); ++i) After(i).Finish();
 }
 
 }  // namespace slotwise

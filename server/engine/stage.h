@@ -1,13 +1,30 @@
-// Stage: what a round on a batch needs until the device has done it.
+// Stage: what a round on a batch needs until the device has done it. Stages: the stages of a rank, which take turns.
 //
-// A round is over for the engine when everything is asked of the device; its stage keeps the arrays that the device still
-// reads and writes, and the answers that wait for it. Rounds take turns at a device's stages, so that one's pooled bags
-// travel and come to the host while the next one's batch arrives and is worked on.
+// For the engine a round is over when all its work has been asked of the device. The round's stage keeps the arrays that
+// the device still reads and writes, and the answers that wait for the device. Rounds take turns at a device's stages, so
+// that one round's pooled bags travel and come to the host while the next round's batch arrives and is worked on.
+//
+// Two lookups that follow each other on a GPU, with the stream that does each piece of work ("up" is the stage's own
+// stream, which carries the batch up and the results down; "batches" and "bags" are the streams of the two exchanges;
+// "work" is the device's). Time goes to the right, and an arrow is an OrderAfter:
+//
+//     stage 0  up       |upload 1|                                        ┌►|divide, copy 1 down|
+//     stage 1  up                 |upload 2|                              │        ┌►|divide, copy 2 down|
+//              batches           └►|gather 1|└►|gather 2|                 │        │
+//              work                            └►|find, pool 1|└►|find, pool 2|    │
+//              bags                                           └►|sum 1|───┘└►|sum 2|
+//
+//     up ─► batches ─► work ─► bags ─► up: the data of a round passes each border once, and only that round's data.
+//     Before a stage takes its next round the host waits for the stage's stream, and with it for all that is ordered
+//     before it there: then the last round's arrays are free (Stage::Finish).
+//     A push ends on "work": Close orders the stage's stream behind it, so that Finish waits for the update too.
+//
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_STAGE_H_
 #define SLOTWISE_SERVER_ENGINE_STAGE_H_
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -18,16 +35,16 @@
 #include "server/collective/exchange.h"
 #include "server/engine/bag_travel.h"
 #include "server/engine/batch_gather.h"
-#include "server/engine/inbox.h"
 #include "server/engine/request.h"
+#include "server/engine/ticket_book.h"
 
 namespace slotwise {
 
 class Stage {
  public:
-  // The arguments outlive it.
-  Stage(Device& device, Collective& collective, const Exchanges& exchanges);
-  ~Stage() { stream_.reset(); }  // waits, before what it uses goes
+  // The arguments outlive the stage. `tickets` has the requests of its rounds.
+  Stage(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets);
+  ~Stage() { stream_.reset(); }  // waits, before the arrays go that the stream's work uses
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
@@ -37,31 +54,52 @@ class Stage {
   TravelArrays& travel() { return travel_; }
   DeviceArray<float>& pooled() { return pooled_; }
 
-  // Keeps, until the device is done with its arrays, a request that was answered.
+  // Keeps a request, with its arrays, until the device is done with the round.
   void Keep(Request request) { kept_.push_back(std::move(request)); }
-  // Keeps one that Finish answers: by `values`, which are there when the stream is done.
-  void AnswerLater(LookupRequest request, PooledValues values);
+  // Calls `answer` when the device is done with the round.
+  void AnswerLater(std::function<void()> answer) { answers_.push_back(std::move(answer)); }
 
   // Nothing more is asked for this round: from here on the stream is done when the round is.
   void Close(Stream& work) { stream_->OrderAfter(work); }
 
-  // Finish, if some request waits for what the device has done.
+  // Finish, if some answer waits for what the device has done.
   void FinishIfDone();
-  // Waits for the round, answers what waits for it, and lets go of its requests. Nothing if there is no round.
+  // Waits until the device is done with the round, gives the answers that waited for it, and lets go of the round's
+  // requests. Does nothing if there is no round.
   void Finish();
 
  private:
-  struct Waiting {
-    LookupRequest request;
-    PooledValues values;
-  };
-
   std::unique_ptr<Stream> stream_;
   BatchGather gather_;
   TravelArrays travel_;
   DeviceArray<float> pooled_;  // of a device with memory of its own
   std::vector<Request> kept_;
-  std::vector<Waiting> waiting_;
+  std::vector<std::function<void()>> answers_;
+};
+
+class Stages {
+ public:
+  // The arguments outlive the stages.
+  Stages(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets);
+
+  // Whether the device may be at work on one round while the next one begins. The same on every rank.
+  bool overlap() const { return stages_.size() > 1; }
+
+  // The stage of a new round, after FinishOldest. Valid as long as the stages.
+  Stage& Next();
+
+  // Waits until the stage whose turn comes next has no round.
+  void FinishOldest() { After(1).Finish(); }
+  // Ends every round that the device is done with, or every round; the oldest first.
+  void FinishDone();
+  void FinishAll();
+
+ private:
+  // The stage whose turn comes `turns` turns from now.
+  Stage& After(std::size_t turns) { return *stages_[(turn_ + turns) % stages_.size()]; }
+
+  std::vector<std::unique_ptr<Stage>> stages_;
+  std::size_t turn_ = 0;  // of the stage in use
 };
 
 }  // namespace slotwise

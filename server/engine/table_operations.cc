@@ -7,12 +7,14 @@
 #include "server/engine/operations.h"
 
 namespace slotwise {
+
 void Operations::CreateTable(const Round& round) {
   const Ticket& asker = round.parts[0].ticket;
   const auto answer = [&](const Result<CreatedTable>& result) {
     AnswerMine<CreateTableRequest>(round, [&](CreateTableRequest& request) { request.done(result); });
   };
-  const TableOptions asked = IsMine(asker) ? Held<CreateTableRequest>(asker.number).options : TableOptions{};
+  const TableOptions asked =
+      IsMine(asker) ? tickets_.Get<CreateTableRequest>(asker.number).options : TableOptions{};
   const TableOptions options = Everyones(collective_, asked)[static_cast<std::size_t>(Value(asker.rank))];
 
   if (const auto same_name = tables_.Find(options.name.view())) {
@@ -29,9 +31,8 @@ void Operations::CreateTable(const Round& round) {
                              : shard.status());
   }
 
-  const TableId id{next_table_++};
+  const TableId id = tables_.NewId();
   tables_.Add(Table{{id, options}, std::move(*shard), 0, options.optimizer.learning_rate});
-  agenda_.AddTable(id, options.slots, options.dim);
   // Whoever hears of the table may use it at any rank: so every rank must know it first.
   collective_.AllReduceSum(failed);
   answer(CreatedTable{id, true});
@@ -39,7 +40,6 @@ void Operations::CreateTable(const Round& round) {
 
 void Operations::DropTable(const Round& round) {
   tables_.Remove(round.table);
-  agenda_.DropTable(round.table);
   std::array<std::uint64_t, 1> all_done{0};
   collective_.AllReduceSum(all_done);
   AnswerMine<DropTableRequest>(round, [](DropTableRequest& request) { request.done({}); });
@@ -48,9 +48,7 @@ void Operations::DropTable(const Round& round) {
 void Operations::Summarize(const Round& round, Table& table) {
   TableSummary summary;
   summary.steps = table.steps;
-  OptimizerOptions optimizer = table.info.options.optimizer;
-  optimizer.learning_rate = table.learning_rate;
-  summary.learning_rate = LearningRateOfStep(optimizer, table.steps + 1);
+  summary.learning_rate = LearningRateOfStep(table.optimizer(), table.steps + 1);
   summary.shards = Everyones(collective_, table.shard->Usage());
   summary.rounds = table.rounds;
   if (round.with_digest) {

@@ -35,6 +35,11 @@ Table* Tables::Get(TableId id) {
   return found == tables_.end() ? nullptr : &found->second;
 }
 
+const Table* Tables::Get(TableId id) const {
+  const auto found = tables_.find(id);
+  return found == tables_.end() ? nullptr : &found->second;
+}
+
 void Tables::Add(Table table) {
   const std::scoped_lock lock(mutex_);
   const TableId id = table.info.id;

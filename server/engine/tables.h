@@ -1,6 +1,6 @@
 // Tables: those that this rank holds a slice of, by id and by name.
 //
-// Thread-safety: the engine's thread changes it and uses shards; any thread reads names and options.
+// Thread-safety: the engine's thread changes tables and uses their shards and ledgers; any thread reads names and options.
 #ifndef SLOTWISE_SERVER_ENGINE_TABLES_H_
 #define SLOTWISE_SERVER_ENGINE_TABLES_H_
 
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/shard.h"
+#include "server/durability/ledger.h"
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
 
@@ -23,18 +24,27 @@ struct TableInfo {
   TableOptions options;
 };
 
-// Rounds of lookups, and steps, by how their bags travelled (travel_way.h); none are counted on one rank.
+// Rounds of lookups, and steps, by how their bags travelled (travel_way.h). A server of one rank counts none.
 struct TravelledRounds {
   std::uint64_t all_bags = 0;
   std::uint64_t owned_bags = 0;
 };
 
+// All that a table is on this rank. Everything but the shard is alike on every rank.
 struct Table {
   TableInfo info;
   std::unique_ptr<Shard> shard;
   std::uint64_t steps = 0;  // optimizer steps applied
-  float learning_rate = 0;  // the options', or what was set since
+  float learning_rate = 0;  // the options' rate, or the one that was set since
   TravelledRounds rounds = {};
+  Ledger ledger = {};  // the steps that were applied, by their names
+
+  // The options of the optimizer, with the learning rate that holds now.
+  OptimizerOptions optimizer() const {
+    OptimizerOptions options = info.options.optimizer;
+    options.learning_rate = learning_rate;
+    return options;
+  }
 };
 
 class Tables {
@@ -46,12 +56,16 @@ class Tables {
 
   // For the engine's thread.
   Table* Get(TableId id);  // null if there is none
+  const Table* Get(TableId id) const;
+  // An id that no table has had.
+  TableId NewId() { return TableId{next_id_++}; }
   void Add(Table table);
   void Remove(TableId id);
 
  private:
   mutable std::shared_mutex mutex_;
   std::map<TableId, Table> tables_;
+  std::uint32_t next_id_ = 1;
 };
 
 }  // namespace slotwise

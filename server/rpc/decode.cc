@@ -113,8 +113,8 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
 }
 
 // As float32, however they were sent.
-Result<HostArray<float>> TakeGradients(WireNumbers wire, DataType type, std::uint32_t samples,
-                                       const TableOptions& table) {
+Result<BatchArray<float>> TakeGradients(WireNumbers wire, DataType type, std::uint32_t samples,
+                                        const TableOptions& table) {
   // At most 2^32 · 2^12 · 2^12 · 2^2: fits.
   const std::uint64_t count = std::uint64_t{samples} * table.slots * table.dim;
   if (wire.bytes != count * BytesOf(type)) {
@@ -123,9 +123,9 @@ Result<HostArray<float>> TakeGradients(WireNumbers wire, DataType type, std::uin
                            std::to_string(table.dim) + " " + std::string(ToString(type)) + " values are " +
                            std::to_string(count * BytesOf(type)));
   }
-  HostArray<float> gradients = std::move(wire.words);
+  BatchArray<float> gradients = std::move(wire.words);
   if (type != DataType::kFloat32) {
-    HostArray<float> wide(count, wire.pool);
+    BatchArray<float> wide(count, wire.pool);
     Widen(reinterpret_cast<const std::byte*>(gradients.data()), type, wide.span());
     gradients = std::move(wide);
   }
@@ -196,7 +196,7 @@ Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& f
   request.table = table->id;
   request.step = *step;
   request.batch = std::move(*batch);
-  request.gradients = std::move(*gradients);
+  request.batch.values = std::move(*gradients);
   return request;
 }
 

@@ -25,8 +25,8 @@ Status CheckFinite(std::string_view field, std::span<const float> values) {
                          std::to_string(values[*place]) + ": must be finite");
 }
 
-HostArray<std::uint32_t> UnitOffsets(std::size_t keys) {
-  HostArray<std::uint32_t> offsets(keys + 1);
+BatchArray<std::uint32_t> UnitOffsets(std::size_t keys) {
+  BatchArray<std::uint32_t> offsets(keys + 1);
   std::iota(offsets.data(), offsets.data() + offsets.size(), 0u);
   return offsets;
 }

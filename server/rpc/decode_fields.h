@@ -35,7 +35,7 @@ Status CheckWhole(std::string_view field, const WireArray<T>& array) {
 Status CheckFinite(std::string_view field, std::span<const float> values);
 
 // 0, 1, ... , keys: one key a bag.
-HostArray<std::uint32_t> UnitOffsets(std::size_t keys);
+BatchArray<std::uint32_t> UnitOffsets(std::size_t keys);
 
 }  // namespace slotwise
 

@@ -49,9 +49,9 @@ Status CheckSquares(std::span<const float> state, std::uint32_t columns, std::ui
 }
 
 // Row by row: its values, then its state.
-HostArray<float> Interleave(std::span<const float> values, std::size_t dim, std::span<const float> state,
-                            std::size_t state_size) {
-  HostArray<float> records(values.size() + state.size());
+BatchArray<float> Interleave(std::span<const float> values, std::size_t dim, std::span<const float> state,
+                             std::size_t state_size) {
+  BatchArray<float> records(values.size() + state.size());
   float* out = records.data();
   for (std::size_t row = 0; row * dim < values.size(); ++row) {
     out = std::copy_n(&values[row * dim], dim, out);
@@ -126,10 +126,9 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
                         .batch = std::move(*batch),
                         .with_state = state.bytes > 0,
                         .table_steps = message.table_steps(),
-                        .records = {},
                         .done = {}};
   if (!request.with_state) {
-    request.records = std::move(values.values);
+    request.batch.values = std::move(values.values);
     return request;
   }
   const auto states = state.values.span();
@@ -138,7 +137,7 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   if (Status status = CheckSquares(states, state_size, SquaresBegin(kind, options.dim)); !status.ok()) {
     return status;
   }
-  request.records = Interleave(values.values.span(), options.dim, states, state_size);
+  request.batch.values = Interleave(values.values.span(), options.dim, states, state_size);
   return request;
 }
 

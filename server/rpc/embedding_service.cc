@@ -105,7 +105,7 @@ void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std
     all.push_back(std::move(*decoded));
   }
   const auto together = std::make_shared<Together>(field, all.size(), answer);
-  std::vector<decltype(RequestOf(std::move(all[0]), answer))> requests;
+  std::vector<Request> requests;
   for (std::size_t i = 0; i < all.size(); ++i) {
     requests.push_back(RequestOf(std::move(all[i]), [together, i](Result<grpc::ByteBuffer> reply) {
       together->End(i, std::move(reply));

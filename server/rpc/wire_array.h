@@ -14,7 +14,7 @@ namespace slotwise {
 template <class T>
 struct WireArray {
   ArrayPool* pool = nullptr;  // whose memory it takes
-  HostArray<T> values = {};
+  BatchArray<T> values = {};
   std::size_t bytes = 0;  // as sent; `values` holds them only if they are a whole number of T
 
   bool whole() const { return bytes % sizeof(T) == 0; }
@@ -22,7 +22,7 @@ struct WireArray {
   // Where `size` bytes off the wire shall go; null if they cannot be whole Ts.
   void* MakeRoom(std::size_t size) {
     bytes = size;
-    values = HostArray<T>(whole() ? size / sizeof(T) : 0, pool);
+    values = BatchArray<T>(whole() ? size / sizeof(T) : 0, pool);
     return whole() ? values.data() : nullptr;
   }
 };
@@ -30,12 +30,12 @@ struct WireArray {
 // A `bytes` field of numbers whose DataType is known only when the whole message is read.
 struct WireNumbers {
   ArrayPool* pool = nullptr;    // whose memory it takes
-  HostArray<float> words = {};  // large enough for `bytes`
+  BatchArray<float> words = {};  // large enough for `bytes`
   std::size_t bytes = 0;
 
   void* MakeRoom(std::size_t size) {
     bytes = size;
-    words = HostArray<float>((size + sizeof(float) - 1) / sizeof(float), pool);
+    words = BatchArray<float>((size + sizeof(float) - 1) / sizeof(float), pool);
     return words.data();
   }
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -49,246 +50,281 @@ Header Says(std::vector<Announcement> announcements, std::uint64_t now_ms = 0, b
   return header;
 }
 
-Agenda MakeAgenda(std::uint64_t max_round_bytes = 1 << 20) {
-  Agenda agenda({max_round_bytes, kTimeout});
-  agenda.AddTable(kAds, 2, 8);
-  agenda.AddTable(kUsers, 2, 8);
-  return agenda;
+// An agenda, and the tables that it reads.
+class AgendaTest : public testing::Test {
+ protected:
+  AgendaTest() {
+    for (const TableId id : {kAds, kUsers}) {
+      TableOptions options;
+      options.slots = 2;
+      options.dim = 8;
+      tables_.Add(Table{.info = {id, options}, .shard = nullptr});
+    }
+  }
+
+  static std::uint64_t BytesOf(std::uint64_t lookups) { return lookups * RoundBytes(4, 8, 2, 8, false); }
+  // A round holds so many of Lookup's batches.
+  void LimitRounds(std::uint64_t lookups) {
+    agenda_.emplace(AgendaLimits{BytesOf(lookups), kTimeout}, tables_);
+  }
+
+  Decision Hear(const std::vector<Header>& headers) { return agenda_->Decide(headers); }
+  Decision HearNothing() { return Hear({Says({})}); }
+
+  // What the engine does in the round of a push that succeeds.
+  void Apply(const Round& round, std::uint64_t table_step) {
+    tables_.Get(round.table)->ledger.Record(round.step.session, round.step.number, table_step);
+  }
+
+  Tables tables_;
+  std::optional<Agenda> agenda_{std::in_place, AgendaLimits{1 << 20, kTimeout}, tables_};
+};
+
+Announcement Summarize(TicketNumber ticket, TableId table = kAds) {
+  Announcement a;
+  a.operation = Operation::kSummarize;
+  a.table = table;
+  a.ticket = ticket;
+  return a;
 }
 
-void Hear(Agenda& agenda, std::vector<Header> headers) { agenda.Absorb(headers); }
-
-std::vector<TicketNumber> Tickets(const Round& round) {
+std::vector<TicketNumber> Tickets(const std::optional<Round>& round) {
   std::vector<TicketNumber> tickets;
-  for (const RoundPart& part : round.parts) tickets.push_back(part.ticket.number);
+  if (!round) return tickets;
+  for (const RoundPart& part : round->parts) tickets.push_back(part.ticket.number);
   return tickets;
 }
 
-TEST(Agenda, HasNothingToDoAtFirst) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({}), Says({})});
-  EXPECT_FALSE(agenda.HasReady());
-  EXPECT_EQ(agenda.Next(), std::nullopt);
-  EXPECT_FALSE(agenda.Finished());
+using Numbers = std::vector<TicketNumber>;
+
+TEST_F(AgendaTest, HasNothingToDoAtFirst) {
+  const Decision decision = Hear({Says({}), Says({})});
+  EXPECT_FALSE(decision.round);
+  EXPECT_FALSE(decision.more_is_ready);
+  EXPECT_FALSE(decision.finished);
+  EXPECT_FALSE(decision.closing);
 }
 
-TEST(Agenda, ServesTheLookupsOfAllRanksInOneRound) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Lookup(10)}), Says({}), Says({Lookup(20), Lookup(21)})});
-  const auto round = agenda.Next();
-  ASSERT_TRUE(round);
-  EXPECT_EQ(Tickets(*round), (std::vector<TicketNumber>{10, 20, 21}));
-  EXPECT_FALSE(agenda.HasReady());
+TEST_F(AgendaTest, ServesTheLookupsOfAllRanksInOneRound) {
+  const Decision decision = Hear({Says({Lookup(10)}), Says({}), Says({Lookup(20), Lookup(21)})});
+  EXPECT_EQ(Tickets(decision.round), (Numbers{10, 20, 21}));
+  EXPECT_FALSE(decision.more_is_ready);
 }
 
-TEST(Agenda, KeepsTablesAndModesApartAndTheirOrder) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Lookup(1), Lookup(2, kUsers), Lookup(3, kAds, LookupMode::kEval), Lookup(4)})});
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1, 4}));
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{2}));
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{3}));
+TEST_F(AgendaTest, KeepsTablesAndModesApartAndTheirOrder) {
+  const Decision first =
+      Hear({Says({Lookup(1), Lookup(2, kUsers), Lookup(3, kAds, LookupMode::kEval), Lookup(4)})});
+  EXPECT_EQ(Tickets(first.round), (Numbers{1, 4}));
+  EXPECT_TRUE(first.more_is_ready);
+  EXPECT_EQ(Tickets(HearNothing().round), (Numbers{2}));
+  const Decision last = HearNothing();
+  EXPECT_EQ(Tickets(last.round), (Numbers{3}));
+  EXPECT_FALSE(last.more_is_ready);
 }
 
-TEST(Agenda, PutsTheRestInTheNextRoundWhenARoundIsFull) {
-  const std::uint64_t two = 2 * RoundBytes(4, 8, 2, 8, false);
-  Agenda agenda = MakeAgenda(two);
-  Hear(agenda, {Says({Lookup(1), Lookup(2), Lookup(3)})});
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1, 2}));
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{3}));
+TEST_F(AgendaTest, NumbersRoundsFromOneOn) {
+  EXPECT_EQ(Hear({Says({Lookup(1), Lookup(2, kUsers)})}).round->number, 1U);
+  EXPECT_EQ(HearNothing().round->number, 2U);
+  EXPECT_FALSE(HearNothing().round);
+  EXPECT_EQ(Hear({Says({Push(3, {9, 1, 0, 1})})}).round->number, 3U);
 }
 
-TEST(Agenda, TakesAsMuchOfEveryRankWhenARoundIsFull) {
-  const std::uint64_t two = 2 * RoundBytes(4, 8, 2, 8, false);
-  Agenda agenda = MakeAgenda(two);
-  Hear(agenda, {Says({Lookup(1), Lookup(2), Lookup(3)}), Says({})});
-  Hear(agenda, {Says({}), Says({Lookup(4), Lookup(5)})});
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1, 4}));
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{2, 5}));
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{3}));
+TEST_F(AgendaTest, PutsTheRestInTheNextRoundWhenARoundIsFull) {
+  LimitRounds(2);
+  EXPECT_EQ(Tickets(Hear({Says({Lookup(1), Lookup(2), Lookup(3)})}).round), (Numbers{1, 2}));
+  EXPECT_EQ(Tickets(HearNothing().round), (Numbers{3}));
 }
 
-TEST(Agenda, WaitsForAllPartsOfAStepWhereverTheyCome) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 3})}), Says({Push(2, {9, 1, 2, 3})})});
-  EXPECT_FALSE(agenda.HasReady());
-  EXPECT_TRUE(agenda.HasIncompleteSteps());
-  Hear(agenda, {Says({Push(3, {9, 1, 1, 3})}), Says({})});
-  const auto round = agenda.Next();
-  ASSERT_TRUE(round);
-  EXPECT_EQ(round->operation, Operation::kPush);
-  EXPECT_EQ(Tickets(*round), (std::vector<TicketNumber>{1, 3, 2}));  // in rank order
-  EXPECT_EQ(round->waiters.size(), 3U);
-  EXPECT_FALSE(agenda.HasIncompleteSteps());
+TEST_F(AgendaTest, TakesAsMuchOfEveryRankWhenARoundIsFull) {
+  LimitRounds(2);
+  EXPECT_EQ(Hear({Says({Summarize(9), Lookup(1), Lookup(2), Lookup(3)}), Says({})}).round->operation,
+            Operation::kSummarize);
+  EXPECT_EQ(Tickets(Hear({Says({}), Says({Lookup(4), Lookup(5)})}).round), (Numbers{1, 4}));
+  EXPECT_EQ(Tickets(HearNothing().round), (Numbers{2, 5}));
+  EXPECT_EQ(Tickets(HearNothing().round), (Numbers{3}));
 }
 
-TEST(Agenda, GivesEveryStepARoundOfItsOwn) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 1}), Push(2, {9, 2, 0, 1})})});
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1}));
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{2}));
+TEST_F(AgendaTest, WaitsForAllPartsOfAStepWhereverTheyCome) {
+  const Decision waits = Hear({Says({Push(1, {9, 1, 0, 3})}), Says({Push(2, {9, 1, 2, 3})})});
+  EXPECT_FALSE(waits.round);
+  EXPECT_TRUE(waits.awaits_parts);
+  const Decision complete = Hear({Says({Push(3, {9, 1, 1, 3})}), Says({})});
+  ASSERT_TRUE(complete.round);
+  EXPECT_EQ(complete.round->operation, Operation::kPush);
+  EXPECT_EQ(Tickets(complete.round), (Numbers{1, 3, 2}));  // in rank order
+  EXPECT_EQ(complete.round->waiters.size(), 3U);
+  EXPECT_FALSE(complete.awaits_parts);
 }
 
-TEST(Agenda, LetsAPartThatComesAgainWaitWithTheFirst) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 2})}), Says({Push(2, {9, 1, 0, 2})})});
-  EXPECT_FALSE(agenda.HasReady());
-  Hear(agenda, {Says({}), Says({Push(3, {9, 1, 1, 2}), Push(4, {9, 1, 1, 2})})});
-  const auto round = agenda.Next();
-  ASSERT_TRUE(round);
-  EXPECT_EQ(Tickets(*round), (std::vector<TicketNumber>{1, 3}));
-  EXPECT_EQ(round->waiters.size(), 4U);
+TEST_F(AgendaTest, GivesEveryStepARoundOfItsOwn) {
+  EXPECT_EQ(Tickets(Hear({Says({Push(1, {9, 1, 0, 1}), Push(2, {9, 2, 0, 1})})}).round), (Numbers{1}));
+  EXPECT_EQ(Tickets(HearNothing().round), (Numbers{2}));
 }
 
-TEST(Agenda, AnswersAStepThatWasAppliedAsBefore) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 1})})});
-  agenda.StepApplied(*agenda.Next(), 41);
-  Hear(agenda, {Says({Push(2, {9, 1, 0, 1})})});
-  EXPECT_FALSE(agenda.HasReady());
-  const auto answers = agenda.TakeAnswers();
-  ASSERT_EQ(answers.size(), 1U);
-  EXPECT_EQ(answers[0].ticket, (Ticket{Rank{0}, 2}));
-  EXPECT_TRUE(answers[0].status.ok());
-  EXPECT_EQ(answers[0].table_step, 41U);
+TEST_F(AgendaTest, LetsAPartThatComesAgainWaitWithTheFirst) {
+  EXPECT_FALSE(Hear({Says({Push(1, {9, 1, 0, 2})}), Says({Push(2, {9, 1, 0, 2})})}).round);
+  const Decision complete =
+      Hear({Says({}), Says({Summarize(5, kUsers), Push(3, {9, 1, 1, 2}), Push(4, {9, 1, 1, 2})})});
+  EXPECT_EQ(complete.round->operation, Operation::kSummarize);
+  const Decision decision = Hear({Says({Push(6, {9, 1, 0, 2})}), Says({})});
+  EXPECT_EQ(decision.repeated, (std::vector<Ticket>{{Rank{0}, 6}}))
+      << "the complete step waits for its round";
+  EXPECT_EQ(Tickets(decision.round), (Numbers{1, 3}));
+  EXPECT_EQ(decision.round->waiters.size(), 5U);
 }
 
-TEST(Agenda, TriesAStepAgainThatWasRefused) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 1})})});
-  EXPECT_TRUE(agenda.Next());  // and StepApplied is not called
-  Hear(agenda, {Says({Push(2, {9, 1, 0, 1})})});
-  EXPECT_TRUE(agenda.HasReady());
+TEST_F(AgendaTest, AnswersAStepThatWasAppliedAsBefore) {
+  Apply(*Hear({Says({Push(1, {9, 1, 0, 1})})}).round, 41);
+  const Decision again = Hear({Says({Push(2, {9, 1, 0, 1})})});
+  EXPECT_FALSE(again.round);
+  ASSERT_EQ(again.answers.size(), 1U);
+  EXPECT_EQ(again.answers[0].ticket, (Ticket{Rank{0}, 2}));
+  EXPECT_TRUE(again.answers[0].status.ok());
+  EXPECT_EQ(again.answers[0].table_step, 41U);
 }
 
-TEST(Agenda, CountsStepsOfEachTableApart) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 1}, kAds)})});
-  agenda.StepApplied(*agenda.Next(), 1);
-  Hear(agenda, {Says({Push(2, {9, 1, 0, 1}, kUsers)})});
-  EXPECT_TRUE(agenda.HasReady());
+TEST_F(AgendaTest, RefusesAStepThatIsTooFarBehind) {
+  Apply(*Hear({Says({Push(1, {9, Ledger::kWindow, 0, 1})})}).round, 1);
+  const Decision old = Hear({Says({Push(2, {9, 0, 0, 1})})});
+  EXPECT_FALSE(old.round);
+  EXPECT_EQ(old.answers.at(0).status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Hear({Says({Push(3, {9, 1, 0, 1})})}).round);
 }
 
-TEST(Agenda, DropsAStepWhosePartsDoNotCome) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 2})}, 100)});
-  Hear(agenda, {Says({}, 100 + kTimeout - 1)});
-  EXPECT_TRUE(agenda.TakeAnswers().empty());
-  Hear(agenda, {Says({}, 100 + kTimeout)});
-  const auto answers = agenda.TakeAnswers();
-  ASSERT_EQ(answers.size(), 1U);
-  EXPECT_EQ(answers[0].status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_FALSE(agenda.HasIncompleteSteps());
+TEST_F(AgendaTest, TriesAStepAgainThatWasRefused) {
+  EXPECT_TRUE(Hear({Says({Push(1, {9, 1, 0, 1})})}).round);  // and the table does not record it
+  EXPECT_TRUE(Hear({Says({Push(2, {9, 1, 0, 1})})}).round);
 }
 
-TEST(Agenda, RefusesAPartThatCountsThePartsDifferently) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 2}), Push(2, {9, 1, 1, 3})})});
-  const auto answers = agenda.TakeAnswers();
-  ASSERT_EQ(answers.size(), 1U);
-  EXPECT_EQ(answers[0].ticket.number, 2U);
-  EXPECT_EQ(answers[0].status.code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(agenda.HasIncompleteSteps());
+TEST_F(AgendaTest, CountsStepsOfEachTableApart) {
+  Apply(*Hear({Says({Push(1, {9, 1, 0, 1}, kAds)})}).round, 1);
+  EXPECT_TRUE(Hear({Says({Push(2, {9, 1, 0, 1}, kUsers)})}).round);
 }
 
-TEST(Agenda, RefusesAStepThatGrowsLargerThanARound) {
-  Agenda agenda = MakeAgenda(RoundBytes(4, 8, 2, 8, false));
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 2}), Push(2, {9, 1, 1, 2})})});
-  EXPECT_FALSE(agenda.HasReady());
-  const auto answers = agenda.TakeAnswers();
-  ASSERT_EQ(answers.size(), 2U);
-  for (const Answer& answer : answers) EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
+TEST_F(AgendaTest, DropsAStepWhosePartsDoNotCome) {
+  Hear({Says({Push(1, {9, 1, 0, 2})}, 100)});
+  EXPECT_TRUE(Hear({Says({}, 100 + kTimeout - 1)}).answers.empty());
+  const Decision late = Hear({Says({}, 100 + kTimeout)});
+  ASSERT_EQ(late.answers.size(), 1U);
+  EXPECT_EQ(late.answers[0].status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(late.awaits_parts);
 }
 
-TEST(Agenda, AnswersPartsThatComeAfterTheirStepWasTooLarge) {
-  Agenda agenda = MakeAgenda(RoundBytes(4, 8, 2, 8, false));
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 4}), Push(2, {9, 1, 1, 4})})});
-  EXPECT_EQ(agenda.TakeAnswers().size(), 2U);
-  EXPECT_EQ(agenda.FirstIncompleteStep(), std::nullopt) << "nobody waits for it";
-  Hear(agenda, {Says({Push(3, {9, 1, 2, 4}), Push(4, {9, 1, 0, 4})})});
-  const auto answers = agenda.TakeAnswers();
-  ASSERT_EQ(answers.size(), 2U) << "at once";
-  for (const Answer& answer : answers) EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
-  EXPECT_TRUE(agenda.HasIncompleteSteps());
-  Hear(agenda, {Says({Push(5, {9, 1, 3, 4})})});
-  EXPECT_EQ(agenda.TakeAnswers().at(0).status.code(), StatusCode::kResourceExhausted);
-  EXPECT_FALSE(agenda.HasIncompleteSteps()) << "all of its parts have been told";
-
-  Hear(agenda, {Says({Push(6, {9, 1, 0, 1})})});
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{6})) << "the step may come again, smaller";
+TEST_F(AgendaTest, KeepsDeadlinesInOrderThoughAClockRunsBack) {
+  Hear({Says({Push(1, {9, 1, 0, 2})}, 100)});
+  Hear({Says({Push(2, {9, 2, 0, 2})}, 50)});
+  EXPECT_EQ(Hear({Says({}, 100 + kTimeout - 1)}).answers.size(), 0U);
+  EXPECT_EQ(Hear({Says({}, 100 + kTimeout)}).answers.size(), 2U);
 }
 
-TEST(Agenda, ForgetsAStepThatWasTooLargeAtItsDeadline) {
-  Agenda agenda = MakeAgenda(RoundBytes(4, 8, 2, 8, false));
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 4}), Push(2, {9, 1, 1, 4})})});
-  EXPECT_EQ(agenda.TakeAnswers().size(), 2U);
-  Hear(agenda, {Says({}, kTimeout)});
-  EXPECT_TRUE(agenda.TakeAnswers().empty()) << "everybody had an answer";
-  EXPECT_FALSE(agenda.HasIncompleteSteps());
+TEST_F(AgendaTest, RefusesAPartThatCountsThePartsDifferently) {
+  const Decision decision = Hear({Says({Push(1, {9, 1, 0, 2}), Push(2, {9, 1, 1, 3})})});
+  ASSERT_EQ(decision.answers.size(), 1U);
+  EXPECT_EQ(decision.answers[0].ticket.number, 2U);
+  EXPECT_EQ(decision.answers[0].status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(decision.awaits_parts);
 }
 
-TEST(Agenda, KnowsWhichStepHasWaitedLongestForItsParts) {
-  Agenda agenda = MakeAgenda();
-  EXPECT_EQ(agenda.FirstIncompleteStep(), std::nullopt);
-  Hear(agenda, {Says({Push(1, {9, 7, 0, 2})}, 5)});
-  Hear(agenda, {Says({Push(2, {9, 6, 0, 2}), Push(3, {8, 1, 0, 2}, kUsers)}, 6)});
-  EXPECT_EQ(agenda.FirstIncompleteStep(), (StepKey{kAds, 9, 7}));
-  Hear(agenda, {Says({Push(4, {9, 7, 1, 2})}, 7)});
-  EXPECT_EQ(agenda.FirstIncompleteStep(), (StepKey{kAds, 9, 6}));
-  Hear(agenda, {Says({Push(5, {9, 6, 1, 2})}, 8)});
-  EXPECT_EQ(agenda.FirstIncompleteStep(), (StepKey{kUsers, 8, 1}));
-  Hear(agenda, {Says({}, 6 + kTimeout)});
-  EXPECT_EQ(agenda.FirstIncompleteStep(), std::nullopt);
+TEST_F(AgendaTest, RefusesAStepThatGrowsLargerThanARound) {
+  LimitRounds(1);
+  const Decision decision = Hear({Says({Push(1, {9, 1, 0, 2}), Push(2, {9, 1, 1, 2})})});
+  EXPECT_FALSE(decision.round);
+  ASSERT_EQ(decision.answers.size(), 2U);
+  for (const Answer& answer : decision.answers)
+    EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
 }
 
-TEST(Agenda, NamesPartsThatComeAgain) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Push(1, {9, 1, 0, 2})}), Says({Push(2, {9, 1, 0, 2})})});
-  EXPECT_EQ(agenda.TakeRepeated(), (std::vector<Ticket>{{Rank{1}, 2}}));
-  Hear(agenda, {Says({Push(3, {9, 1, 1, 2}), Push(4, {9, 1, 0, 2})}), Says({})});
-  EXPECT_EQ(agenda.TakeRepeated(), (std::vector<Ticket>{{Rank{0}, 4}})) << "all parts are there";
-  EXPECT_TRUE(agenda.TakeRepeated().empty());
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{1, 3}));
+TEST_F(AgendaTest, AnswersPartsThatComeAfterTheirStepWasTooLarge) {
+  LimitRounds(1);
+  const Decision large = Hear({Says({Push(1, {9, 1, 0, 4}), Push(2, {9, 1, 1, 4})})});
+  EXPECT_EQ(large.answers.size(), 2U);
+  EXPECT_EQ(large.awaited, std::nullopt) << "nobody waits for it";
+  const Decision more = Hear({Says({Push(3, {9, 1, 2, 4}), Push(4, {9, 1, 0, 4})})});
+  ASSERT_EQ(more.answers.size(), 2U) << "at once";
+  for (const Answer& answer : more.answers) EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(more.awaits_parts);
+  const Decision last = Hear({Says({Push(5, {9, 1, 3, 4})})});
+  EXPECT_EQ(last.answers.at(0).status.code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(last.awaits_parts) << "all of its parts have been told";
+
+  EXPECT_EQ(Tickets(Hear({Says({Push(6, {9, 1, 0, 1})})}).round), (Numbers{6}))
+      << "the step may come again, smaller";
 }
 
-TEST(Agenda, AnswersWhatWaitsForATableThatIsDropped) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Drop(1, kAds), Lookup(2), Push(3, {9, 1, 0, 2}), Lookup(4, kUsers)})});
-  const auto drop = agenda.Next();
-  ASSERT_EQ(drop->operation, Operation::kDropTable);
-  agenda.DropTable(kAds);
-  const auto answers = agenda.TakeAnswers();
-  ASSERT_EQ(answers.size(), 2U);
-  for (const Answer& answer : answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
-  EXPECT_EQ(Tickets(*agenda.Next()), (std::vector<TicketNumber>{4}));
-  Hear(agenda, {Says({Lookup(5)})});
-  EXPECT_EQ(agenda.TakeAnswers()[0].status.code(), StatusCode::kNotFound);
+TEST_F(AgendaTest, ForgetsAStepThatWasTooLargeAtItsDeadline) {
+  LimitRounds(1);
+  EXPECT_EQ(Hear({Says({Push(1, {9, 1, 0, 4}), Push(2, {9, 1, 1, 4})})}).answers.size(), 2U);
+  const Decision late = Hear({Says({}, kTimeout)});
+  EXPECT_TRUE(late.answers.empty()) << "everybody had an answer";
+  EXPECT_FALSE(late.awaits_parts);
 }
 
-TEST(Agenda, FinishesWhatIsReadyBeforeItStops) {
-  Agenda agenda = MakeAgenda();
-  Hear(agenda, {Says({Lookup(1)}, 0, true), Says({Lookup(2)})});
-  EXPECT_TRUE(agenda.Closing());
-  EXPECT_FALSE(agenda.Finished());
-  EXPECT_TRUE(agenda.Next());
-  Hear(agenda, {Says({}, 0, true), Says({Push(3, {9, 1, 0, 2})}, 0, true)});
-  EXPECT_FALSE(agenda.Finished()) << "rank 1 had something to say";
-  Hear(agenda, {Says({}, 0, true), Says({}, 0, true)});
-  EXPECT_TRUE(agenda.Finished());
-  const auto answers = agenda.TakeAnswers();
-  ASSERT_EQ(answers.size(), 1U);
-  EXPECT_EQ(answers[0].status.code(), StatusCode::kUnavailable);
+TEST_F(AgendaTest, KnowsWhichStepHasWaitedLongestForItsParts) {
+  EXPECT_EQ(HearNothing().awaited, std::nullopt);
+  Hear({Says({Push(1, {9, 7, 0, 2})}, 5)});
+  EXPECT_EQ(Hear({Says({Push(2, {9, 6, 0, 2}), Push(3, {8, 1, 0, 2}, kUsers)}, 6)}).awaited,
+            (StepKey{kAds, 9, 7}));
+  EXPECT_EQ(Hear({Says({Push(4, {9, 7, 1, 2})}, 7)}).awaited, (StepKey{kAds, 9, 6}));
+  EXPECT_EQ(Hear({Says({Push(5, {9, 6, 1, 2})}, 8)}).awaited, (StepKey{kUsers, 8, 1}));
+  EXPECT_EQ(Hear({Says({}, 6 + kTimeout)}).awaited, std::nullopt);
 }
 
-// Whatever comes, every request is answered once: by a round that lists it, or without one.
-TEST(Agenda, AnswersEveryRequestOnceWhateverComes) {
+TEST_F(AgendaTest, NamesPartsThatComeAgain) {
+  EXPECT_EQ(Hear({Says({Push(1, {9, 1, 0, 2})}), Says({Push(2, {9, 1, 0, 2})})}).repeated,
+            (std::vector<Ticket>{{Rank{1}, 2}}));
+  const Decision complete = Hear({Says({Push(3, {9, 1, 1, 2}), Push(4, {9, 1, 0, 2})}), Says({})});
+  EXPECT_EQ(complete.repeated, (std::vector<Ticket>{{Rank{0}, 4}})) << "all parts are there";
+  EXPECT_EQ(Tickets(complete.round), (Numbers{1, 3}));
+  EXPECT_TRUE(HearNothing().repeated.empty());
+}
+
+TEST_F(AgendaTest, AnswersWhatWaitsForATableThatIsDropped) {
+  const Decision drop = Hear({Says({Drop(1, kAds), Lookup(2), Push(3, {9, 1, 0, 2}), Push(6, {9, 2, 0, 1}),
+                                    Lookup(4, kUsers), Drop(7, kAds)})});
+  ASSERT_EQ(drop.round->operation, Operation::kDropTable);
+  ASSERT_EQ(drop.answers.size(), 4U);
+  for (const Answer& answer : drop.answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(drop.awaited, std::nullopt);
+  tables_.Remove(kAds);
+  const Decision next = Hear({Says({Lookup(5)})});
+  EXPECT_EQ(Tickets(next.round), (Numbers{4}));
+  EXPECT_EQ(next.answers.at(0).status.code(), StatusCode::kNotFound);
+}
+
+TEST_F(AgendaTest, FinishesWhatIsReadyBeforeItStops) {
+  const Decision closing = Hear({Says({Lookup(1), Lookup(4, kUsers)}, 0, true), Says({Lookup(2)})});
+  EXPECT_TRUE(closing.closing);
+  EXPECT_FALSE(closing.finished);
+  EXPECT_TRUE(closing.round);
+  const Decision more = Hear({Says({}, 0, true), Says({Push(3, {9, 1, 0, 2})}, 0, true)});
+  EXPECT_EQ(Tickets(more.round), (Numbers{4}));
+  EXPECT_FALSE(more.finished) << "rank 1 had something to say";
+  const Decision last = Hear({Says({}, 0, true), Says({}, 0, true)});
+  EXPECT_TRUE(last.finished);
+  ASSERT_EQ(last.answers.size(), 1U);
+  EXPECT_EQ(last.answers[0].status.code(), StatusCode::kUnavailable);
+}
+
+TEST_F(AgendaTest, IsNotFinishedWhileSomethingIsReadyBehindTheRound) {
+  EXPECT_TRUE(
+      Hear({Says({Lookup(1), Lookup(2, kUsers), Lookup(3, kAds, LookupMode::kEval)}, 0, true)}).round);
+  const Decision second = Hear({Says({}, 0, true)});
+  EXPECT_EQ(Tickets(second.round), (Numbers{2}));
+  EXPECT_FALSE(second.finished);
+  const Decision third = Hear({Says({}, 0, true)});
+  EXPECT_EQ(Tickets(third.round), (Numbers{3}));
+  EXPECT_TRUE(third.finished) << "behind the round that is still to be run";
+}
+
+// Whatever comes, every request is answered once: by a round that lists it, or without one. Agendas that hear the same stay
+// equal.
+TEST_F(AgendaTest, AnswersEveryRequestOnceWhateverComes) {
   constexpr std::uint64_t kSeed = 20261121;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   std::mt19937_64 random(kSeed);
-  Agenda agenda = MakeAgenda(10 * RoundBytes(4, 8, 2, 8, false));
+  LimitRounds(10);
+  Agenda twin({BytesOf(10), kTimeout}, tables_);
   std::vector<int> answered(1, 0);
-  const auto count = [&] {
-    for (const Answer& answer : agenda.TakeAnswers()) ++answered.at(answer.ticket.number);
-  };
   std::uint64_t now = 0;
   std::uint64_t table_step = 0;
   const auto announce = [&](bool closed) {
@@ -303,16 +339,21 @@ TEST(Agenda, AnswersEveryRequestOnceWhateverComes) {
     }
     return Says(some, now, closed);
   };
-  for (int turn = 0; !agenda.Finished(); ++turn) {
+  bool finished = false;
+  for (int turn = 0; !finished; ++turn) {
     ASSERT_LT(turn, 10'000);
     now += random() % 100;
     const bool closed = turn >= 2000;
-    Hear(agenda, {announce(closed), announce(closed), announce(closed)});
-    count();
-    const auto round = agenda.Next();
-    if (!round) continue;
-    for (const Ticket& waiter : round->waiters) ++answered.at(waiter.number);
-    if (round->operation == Operation::kPush && random() % 4 != 0) agenda.StepApplied(*round, ++table_step);
+    const std::vector<Header> headers{announce(closed), announce(closed), announce(closed)};
+    const Decision decision = Hear(headers);
+    twin.Decide(headers);
+    ASSERT_EQ(agenda_->HashState(), twin.HashState());
+    finished = decision.finished;
+    for (const Answer& answer : decision.answers) ++answered.at(answer.ticket.number);
+    if (!decision.round) continue;
+    for (const Ticket& waiter : decision.round->waiters) ++answered.at(waiter.number);
+    if (decision.round->operation == Operation::kPush && random() % 4 != 0)
+      Apply(*decision.round, ++table_step);
   }
   for (std::size_t ticket = 1; ticket < answered.size(); ++ticket) EXPECT_EQ(answered[ticket], 1) << ticket;
   EXPECT_GT(table_step, 100U);

@@ -12,7 +12,7 @@ using std::chrono::microseconds;
 
 Request LookupOf(std::size_t keys, Status* outcome = nullptr) {
   LookupRequest request;
-  request.batch.keys = HostArray<Key>(keys);
+  request.batch.keys = BatchArray<Key>(keys);
   request.done = [outcome](const Result<PooledValues>& result) {
     if (outcome != nullptr) *outcome = result.status();
   };
@@ -39,12 +39,16 @@ TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
   ASSERT_TRUE(inbox.Add({&large, 1}).ok());
   Request next = LookupOf(1);
   EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kUnavailable);
-  const std::uint64_t bytes = BytesOf(inbox.Take(1).requests.at(0));
-  EXPECT_EQ(bytes, 800U);
-  EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kUnavailable) << "taken is not yet answered";
-  Request bare = SummarizeRequest{};
-  EXPECT_TRUE(inbox.Add({&bare, 1}).ok()) << "it takes no room";
-  inbox.Release(bytes);
+  {
+    Request taken = std::move(inbox.Take(1).requests.at(0));
+    EXPECT_EQ(inbox.bytes(), 800U);
+    EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kUnavailable) << "taken is not yet answered";
+    Request bare = SummarizeRequest{};
+    EXPECT_TRUE(inbox.Add({&bare, 1}).ok()) << "it takes no room";
+    const LookupRequest kept = std::move(std::get<LookupRequest>(taken));
+    EXPECT_EQ(inbox.bytes(), 800U) << "the batch is alive";
+  }
+  EXPECT_EQ(inbox.bytes(), 0U);
   EXPECT_TRUE(inbox.Add({&next, 1}).ok());
 }
 
@@ -59,8 +63,11 @@ TEST(Inbox, TakesRequestsTogetherOrNotAtAll) {
   more.push_back(LookupOf(2));
   EXPECT_EQ(inbox.Add(more).code(), StatusCode::kUnavailable);
   EXPECT_EQ(Describe(more[0]).keys, 1U) << "refused, and untouched";
-  EXPECT_EQ(inbox.Take(8).requests.size(), 2U);
-  inbox.Release(40);
+  EXPECT_EQ(inbox.bytes(), 80U);
+  Inbox::Taken taken = inbox.Take(8);
+  ASSERT_EQ(taken.requests.size(), 2U);
+  BatchOf(taken.requests[0])->DropArrays();
+  EXPECT_EQ(inbox.bytes(), 40U) << "each request has its own share";
   EXPECT_TRUE(inbox.Add(more).ok());
   EXPECT_EQ(inbox.Take(8).requests.size(), 2U);
 }
@@ -70,7 +77,7 @@ TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
     PushRequest request;
     request.table = table;
     request.step = step;
-    request.batch.keys = HostArray<Key>(10);
+    request.batch.keys = BatchArray<Key>(10);
     return request;
   };
   constexpr TableId kTable{3};
@@ -95,6 +102,27 @@ TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
   inbox.Favour(std::nullopt);
   Request another = push_of(kTable, {9, 4, 0, 2});
   EXPECT_EQ(inbox.Add({&another, 1}).code(), StatusCode::kUnavailable);
+}
+
+TEST(Inbox, ChargesNoBatchThatIsChargedElsewhere) {
+  Budget arena(1000);
+  Inbox inbox(100);
+  Request charged = LookupOf(20);
+  BatchOf(charged)->reservation = *arena.Reserve(160);
+  ASSERT_TRUE(inbox.Add({&charged, 1}).ok());
+  EXPECT_EQ(inbox.bytes(), 0U);
+  EXPECT_EQ(arena.used(), 160U);
+  inbox.Take(1);
+  EXPECT_EQ(arena.used(), 0U);
+}
+
+TEST(Inbox, ChargesTheKeysOfRowsToRead) {
+  Inbox inbox(100);
+  Request read = ReadRowsRequest{.table = TableId{1}, .keys = std::vector<Key>(10), .done = {}};
+  ASSERT_TRUE(inbox.Add({&read, 1}).ok());
+  EXPECT_EQ(inbox.bytes(), 80U);
+  inbox.Take(1);
+  EXPECT_EQ(inbox.bytes(), 0U);
 }
 
 TEST(Inbox, TakesNothingOnceClosedButGivesWhatItHas) {

@@ -28,15 +28,21 @@ struct Bags {
   std::vector<float> weights = {};
 };
 
-inline BatchPart PartOf(const Bags& bags) {
+template <class T>
+BatchArray<T> ArrayOf(const std::vector<T>& values) {
+  BatchArray<T> array(values.size());
+  std::ranges::copy(values, array.data());
+  return array;
+}
+
+inline BatchPart PartOf(const Bags& bags, const std::vector<float>& values = {}) {
   BatchPart part;
   part.samples = bags.samples;
-  part.keys = HostArray<Key>(bags.keys.size());
-  for (std::size_t i = 0; i < bags.keys.size(); ++i) part.keys.data()[i] = Key{bags.keys[i]};
-  part.offsets = HostArray<std::uint32_t>(bags.offsets.size());
-  std::ranges::copy(bags.offsets, part.offsets.data());
-  part.weights = HostArray<float>(bags.weights.size());
-  std::ranges::copy(bags.weights, part.weights.data());
+  part.keys = BatchArray<Key>(bags.keys.size());
+  std::ranges::transform(bags.keys, part.keys.data(), [](std::uint64_t key) { return Key{key}; });
+  part.offsets = ArrayOf(bags.offsets);
+  part.weights = ArrayOf(bags.weights);
+  part.values = ArrayOf(values);
   return part;
 }
 
@@ -100,9 +106,7 @@ class RunningEngine {
   std::future<Result<std::uint64_t>> StartPush(TableId table, StepId step, const Bags& bags,
                                                const std::vector<float>& gradients) {
     return Start<std::uint64_t>([&](auto done) {
-      HostArray<float> array(gradients.size());
-      std::ranges::copy(gradients, array.data());
-      engine_.Submit(PushRequest{table, step, PartOf(bags), std::move(array), done});
+      engine_.Submit(PushRequest{table, step, PartOf(bags, gradients), done});
     });
   }
   Result<std::uint64_t> Push(TableId table, StepId step, const Bags& bags,
@@ -116,10 +120,8 @@ class RunningEngine {
   Status Import(TableId table, const std::vector<std::uint64_t>& keys, const std::vector<float>& records,
                 std::uint64_t table_steps = 0) {
     auto answer = std::make_shared<std::promise<Status>>();
-    HostArray<float> array(records.size());
-    std::ranges::copy(records, array.data());
     const bool with_state = records.size() > keys.size() * 4;
-    engine_.Submit(ImportRequest{table, PartOf(UnitBags(keys)), with_state, table_steps, std::move(array),
+    engine_.Submit(ImportRequest{table, PartOf(UnitBags(keys), records), with_state, table_steps,
                                  [answer](const Status& status) { answer->set_value(status); }});
     return answer->get_future().get();
   }

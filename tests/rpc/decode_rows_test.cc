@@ -39,13 +39,13 @@ TEST(DecodeImport, ReadsRowsWithAndWithoutState) {
   EXPECT_FALSE(request->with_state);
   EXPECT_EQ(BytesOf(request->batch.keys.span()), message.keys());
   EXPECT_EQ(BytesOf(request->batch.offsets.span()), BytesOf<std::uint32_t>({0, 1, 2}));
-  EXPECT_EQ(BytesOf(request->records.span()), message.values());
+  EXPECT_EQ(BytesOf(request->batch.values.span()), message.values());
 
   message.set_state(BytesOf<float>({-.1F, -.2F, -.3F, .4F, .5F, .6F, .7F, .8F, .9F, 0, 0, 0}));
   request = Import(message);
   ASSERT_TRUE(request.ok()) << request.status().message();
   EXPECT_TRUE(request->with_state);
-  EXPECT_EQ(BytesOf(request->records.span()),
+  EXPECT_EQ(BytesOf(request->batch.values.span()),
             BytesOf<float>({1, 2, 3, -.1F, -.2F, -.3F, .4F, .5F, .6F, 4, 5, 6, .7F, .8F, .9F, 0, 0, 0}));
 }
 

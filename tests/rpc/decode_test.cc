@@ -164,7 +164,7 @@ TEST(DecodePush, ReadsWhatAGeneratedClientWrites) {
   EXPECT_EQ(decoded->table, TableId{7});
   EXPECT_EQ(decoded->step, (StepId{.session = 0x1234'5678'9abc'def0u, .number = 41, .part = 1, .parts = 3}));
   ExpectSmallBatch(decoded->batch);
-  EXPECT_EQ(BytesOf(decoded->gradients.span().first(12)), SmallPush().gradients());
+  EXPECT_EQ(BytesOf(decoded->batch.values.span().first(12)), SmallPush().gradients());
 }
 
 TEST(DecodePush, MergesARepeatedStep) {
@@ -333,11 +333,11 @@ TEST(DecodePush, WidensHalves) {
   std::vector<std::uint16_t> halves(12);
   for (std::size_t i = 0; i < 12; ++i) halves[i] = ToFloat16(static_cast<float>(i));
   message.set_gradients(BytesOf(halves));
-  EXPECT_EQ(BytesOf(Push(message)->gradients.span()), wide);
+  EXPECT_EQ(BytesOf(Push(message)->batch.values.span()), wide);
   message.set_data_type(v1::DATA_TYPE_BFLOAT16);
   for (std::size_t i = 0; i < 12; ++i) halves[i] = ToBFloat16(static_cast<float>(i));
   message.set_gradients(BytesOf(halves));
-  EXPECT_EQ(BytesOf(Push(message)->gradients.span()), wide);
+  EXPECT_EQ(BytesOf(Push(message)->batch.values.span()), wide);
 
   halves[7] = 0x7F80;  // infinity
   message.set_gradients(BytesOf(halves));

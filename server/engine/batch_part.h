@@ -1,0 +1,87 @@
+// BatchPart: one request's share of a batch, wherever its arrays lie.
+//
+// Doors differ in how arrays arrive: off a socket into this process's memory, in memory shared with the client, in a GPU's
+// memory. Past the doors a batch is this one type, which says where the arrays are, whether the client may still write
+// them, and which budget they are charged to. The charge ends with the batch.
+// Thread-safety: plain values.
+#ifndef SLOTWISE_SERVER_ENGINE_BATCH_PART_H_
+#define SLOTWISE_SERVER_ENGINE_BATCH_PART_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "server/engine/array_pool.h"
+#include "server/engine/budget.h"
+#include "slotwise/batch.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+// An array whose memory ends with its last owner. A new array is uninitialised, because its first use is to be written
+// whole.
+template <class T>
+class BatchArray {
+ public:
+  BatchArray() = default;
+  // `size` elements of host memory: of `pool`, or ordinary memory.
+  explicit BatchArray(std::size_t size, ArrayPool* pool = nullptr)
+      : data_(pool == nullptr ? std::make_shared_for_overwrite<T[]>(size) : pool->Take<T>(size)),
+        size_(size) {}
+  // `size` elements of anybody's memory.
+  BatchArray(std::shared_ptr<T[]> data, std::size_t size) : data_(std::move(data)), size_(size) {}
+  BatchArray(BatchArray&& other) noexcept { Swap(other); }
+  BatchArray& operator=(BatchArray&& other) noexcept {
+    Swap(other);
+    return *this;
+  }
+
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+  std::size_t bytes() const { return size_ * sizeof(T); }
+  std::span<T> span() { return {data_.get(), size_}; }
+  std::span<const T> span() const { return {data_.get(), size_}; }
+
+ private:
+  void Swap(BatchArray& other) noexcept {
+    data_.swap(other.data_);
+    std::swap(size_, other.size_);
+  }
+
+  std::shared_ptr<T[]> data_;
+  std::size_t size_ = 0;
+};
+
+enum class Place : std::uint8_t {
+  kHost,    // this process's own memory
+  kShared,  // host memory that the client has too
+  kDevice,  // memory of the rank's device
+};
+
+// `samples` samples of the table's slots. REQUIRES: Validate(view(), ...) is OK for what the arrays hold.
+struct BatchPart {
+  std::uint32_t samples = 0;
+  BatchArray<Key> keys;
+  BatchArray<std::uint32_t> offsets;  // bags + 1, from 0
+  BatchArray<float> weights;          // finite; empty: all 1
+  BatchArray<float> values = {};      // gradients of a push, rows of an import, nothing otherwise
+  Place place = Place::kHost;         // of all four arrays
+  // The client may write the arrays while the server reads them. The engine takes no such batch: what is checked has to be
+  // what is applied, so a door first copies the arrays.
+  bool client_may_write = false;
+  Reservation reservation = {};
+
+  std::uint64_t bytes() const { return keys.bytes() + offsets.bytes() + weights.bytes() + values.bytes(); }
+  // REQUIRES, of whoever reads through it on the host: the place is not kDevice.
+  BatchView view() const { return {keys.span(), offsets.span(), weights.span()}; }
+
+  // Lets the arrays go, and with them their reservation.
+  void DropArrays() { *this = {}; }
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_BATCH_PART_H_

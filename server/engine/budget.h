@@ -1,0 +1,77 @@
+// Budget: a bound on the bytes that are in use at a time. Reservation: a share of a budget, which ends with its owner.
+//
+// Thread-safety: any thread, at any time. Reservations may outlive their budget.
+#ifndef SLOTWISE_SERVER_ENGINE_BUDGET_H_
+#define SLOTWISE_SERVER_ENGINE_BUDGET_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace slotwise {
+
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept
+      : used_(std::move(other.used_)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Reservation& operator=(Reservation&& other) noexcept {
+    Reservation old(std::move(*this));
+    used_ = std::move(other.used_);
+    bytes_ = std::exchange(other.bytes_, 0);
+    return *this;
+  }
+  ~Reservation() {
+    if (bytes_ > 0) *used_ -= bytes_;
+  }
+
+  std::uint64_t bytes() const { return bytes_; }
+
+  // A reservation of `bytes` of these bytes, which this one has no longer. REQUIRES: bytes <= bytes().
+  Reservation Split(std::uint64_t bytes) {
+    bytes_ -= bytes;
+    return {used_, bytes};
+  }
+
+ private:
+  friend class Budget;
+  Reservation(std::shared_ptr<std::atomic<std::uint64_t>> used, std::uint64_t bytes)
+      : used_(std::move(used)), bytes_(bytes) {}
+
+  std::shared_ptr<std::atomic<std::uint64_t>> used_;
+  std::uint64_t bytes_ = 0;
+};
+
+class Budget {
+ public:
+  explicit Budget(std::uint64_t limit)
+      : limit_(limit), used_(std::make_shared<std::atomic<std::uint64_t>>(0)) {}
+
+  std::uint64_t limit() const { return limit_; }
+  std::uint64_t used() const { return *used_; }
+
+  // Nothing if the bytes do not fit beside what is in use. They always fit if nothing is, or if they are none.
+  std::optional<Reservation> Reserve(std::uint64_t bytes) {
+    std::uint64_t used = *used_;
+    do {
+      if (bytes > 0 && used > 0 && (bytes > limit_ || used > limit_ - bytes)) return std::nullopt;
+    } while (!used_->compare_exchange_weak(used, used + bytes));
+    return Reservation(used_, bytes);
+  }
+
+  // The bytes are reserved whether they fit or not.
+  Reservation ReserveBeyond(std::uint64_t bytes) {
+    *used_ += bytes;
+    return {used_, bytes};
+  }
+
+ private:
+  const std::uint64_t limit_;
+  std::shared_ptr<std::atomic<std::uint64_t>> used_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_BUDGET_H_

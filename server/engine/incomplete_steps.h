@@ -1,0 +1,64 @@
+// IncompleteSteps: the steps of which parts are still missing, found by name and ordered by deadline.
+//
+// Every call costs time by the steps that it returns, and by the logarithm of how many wait.
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_SERVER_ENGINE_INCOMPLETE_STEPS_H_
+#define SLOTWISE_SERVER_ENGINE_INCOMPLETE_STEPS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/engine/fingerprint.h"
+#include "server/engine/round.h"
+
+namespace slotwise {
+
+struct IncompleteStep {
+  std::uint32_t parts = 0;
+  std::uint64_t deadline_ms = 0;
+  std::uint64_t arrival = 0;  // counts steps by their first parts
+  std::uint64_t bytes = 0;    // what the parts that came would gather
+  bool too_large =
+      false;  // its parts were refused; the step stays so that parts still to come are refused too
+  std::map<std::uint32_t, RoundPart> have;
+  std::vector<Ticket> waiters;  // the requests of `have`, and those whose parts came again
+};
+
+class IncompleteSteps {
+ public:
+  bool empty() const { return steps_.empty(); }
+
+  // Null if no such step waits. References stay valid until the step is taken.
+  IncompleteStep* Find(const StepKey& key);
+  // REQUIRES: no such step waits; the deadline is no earlier than that of any step that waits.
+  IncompleteStep& Add(const StepKey& key, std::uint32_t parts, std::uint64_t deadline_ms);
+  // REQUIRES: the step waits. Nobody waits for its parts from now on.
+  void MarkTooLarge(const StepKey& key);
+
+  // The step whose first part came first, of those that are not too large.
+  std::optional<StepKey> First() const;
+
+  // REQUIRES: the step waits.
+  IncompleteStep Take(const StepKey& key);
+  // Each takes off the steps that it returns, those of earlier first parts first.
+  std::vector<IncompleteStep> TakeDue(std::uint64_t now_ms);
+  std::vector<IncompleteStep> TakeAll();
+  std::vector<IncompleteStep> TakeAllOf(TableId table);  // in the order of their names
+
+  // Adds what the steps are.
+  void AddTo(Fingerprint& fingerprint) const;
+
+ private:
+  std::map<StepKey, IncompleteStep> steps_;
+  // By arrival, which is the order of deadlines too: all steps, and those that are not too large.
+  std::map<std::uint64_t, StepKey> by_arrival_;
+  std::map<std::uint64_t, StepKey> awaited_;
+  std::uint64_t next_arrival_ = 0;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_INCOMPLETE_STEPS_H_

@@ -1,0 +1,76 @@
+// ReadyRounds: the rounds that could begin now, in the order in which they became ready.
+//
+// Waiting lookups stand in queues by what they may share a round with, and by rank, so that a round finds its lookups
+// without a walk past other requests. Taking a round costs time by its own parts and by the ranks, and by the logarithm of
+// how many rounds wait.
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
+#define SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
+
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "server/engine/fingerprint.h"
+#include "server/engine/round.h"
+
+namespace slotwise {
+
+class ReadyRounds {
+ public:
+  // What a part of a table's batch gathers, in bytes.
+  using BytesOfPart = std::function<std::uint64_t(TableId, const RoundPart&)>;
+
+  bool empty() const { return rounds_.empty(); }
+
+  // REQUIRES: a lookup has one part.
+  void Add(Round round);
+
+  // The complete step that waits for its round; null if there is none. Valid until the next call that is not const.
+  Round* FindStep(const StepKey& key);
+
+  // The round that became ready first; nothing if none is ready. A lookup takes along the other lookups of its table and
+  // mode that have weights or have none as it does, in turns of all ranks, as long as the parts' bytes together are at most
+  // `max_bytes`. A rank's lookups keep their order.
+  std::optional<Round> TakeNext(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
+
+  // Takes off every round of the table.
+  std::vector<Round> TakeAllOf(TableId table);
+
+  // Adds what the rounds are, and their order.
+  void AddTo(Fingerprint& fingerprint) const;
+
+ private:
+  using Turn = std::uint64_t;  // counts rounds as they become ready
+
+  // Lookups that may share a round.
+  struct LookupKind {
+    TableId table{0};
+    LookupMode mode = LookupMode::kTrain;
+    bool weighted = false;
+    auto operator<=>(const LookupKind&) const = default;
+  };
+  using Rounds = std::map<Turn, Round>;
+
+  static LookupKind KindOf(const Round& round) { return {round.table, round.mode, round.parts[0].weighted}; }
+  static StepKey KeyOf(const Round& round) { return {round.table, round.step.session, round.step.number}; }
+
+  // Takes the round off, out of every index. REQUIRES: a lookup is the first of its kind and rank.
+  Round Take(Rounds::iterator place);
+  void GatherLookups(Round& round, std::uint64_t max_bytes, const BytesOfPart& bytes_of);
+
+  Rounds rounds_;
+  Turn next_turn_ = 0;
+  std::map<LookupKind, std::map<Rank, std::deque<Turn>>> lookups_;
+  std::map<StepKey, Turn> steps_;
+  std::map<TableId, std::set<Turn>> of_table_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_

@@ -1,0 +1,97 @@
+#include "server/engine/request.h"
+
+namespace slotwise {
+namespace {
+
+template <class... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+template <class... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
+
+void Announce(Announcement& announcement, Operation operation, TableId table) {
+  announcement.operation = operation;
+  announcement.table = table;
+}
+
+void Announce(Announcement& announcement, Operation operation, TableId table, const BatchPart& batch) {
+  Announce(announcement, operation, table);
+  announcement.samples = batch.samples;
+  announcement.keys = static_cast<std::uint32_t>(batch.keys.size());
+  announcement.weighted = batch.weights.size() > 0;
+}
+
+}  // namespace
+
+BatchPart* BatchOf(Request& request) {
+  return std::visit(
+      []<class Kind>(Kind& r) -> BatchPart* {
+        if constexpr (requires { r.batch; }) {
+          return &r.batch;
+        } else {
+          return nullptr;
+        }
+      },
+      request);
+}
+
+Reservation* ReservationOf(Request& request) {
+  if (auto* const read = std::get_if<ReadRowsRequest>(&request)) return &read->reservation;
+  BatchPart* const batch = BatchOf(request);
+  return batch == nullptr ? nullptr : &batch->reservation;
+}
+
+std::uint64_t BytesOf(const Request& request) {
+  return std::visit(
+      []<class Kind>(const Kind& r) -> std::uint64_t {
+        if constexpr (requires { r.batch; }) {
+          return r.batch.bytes();
+        } else if constexpr (requires { r.keys; }) {
+          return r.keys.size() * sizeof(Key);
+        } else {
+          return 0;
+        }
+      },
+      request);
+}
+
+Announcement Describe(const Request& request) {
+  Announcement a;
+  std::visit(Overloaded{
+                 [&](const LookupRequest& r) {
+                   Announce(a, Operation::kLookup, r.table, r.batch);
+                   a.mode = r.mode;
+                 },
+                 [&](const PushRequest& r) {
+                   Announce(a, Operation::kPush, r.table, r.batch);
+                   a.step = r.step;
+                 },
+                 [&](const CreateTableRequest&) { a.operation = Operation::kCreateTable; },
+                 [&](const DropTableRequest& r) { Announce(a, Operation::kDropTable, r.table); },
+                 [&](const SummarizeRequest& r) {
+                   Announce(a, Operation::kSummarize, r.table);
+                   a.with_digest = r.with_digest;
+                 },
+                 [&](const SetLearningRateRequest& r) {
+                   Announce(a, Operation::kSetLearningRate, r.table);
+                   a.learning_rate = r.learning_rate;
+                 },
+                 [&](const ImportRequest& r) {
+                   Announce(a, Operation::kImport, r.table, r.batch);
+                   a.with_state = r.with_state;
+                   a.table_steps = r.table_steps;
+                 },
+                 [&](const EraseRequest& r) { Announce(a, Operation::kErase, r.table, r.batch); },
+                 [&](const ListKeysRequest& r) { Announce(a, Operation::kListKeys, r.table); },
+                 [&](const ReadRowsRequest& r) { Announce(a, Operation::kReadRows, r.table); },
+             },
+             request);
+  return a;
+}
+
+void Refuse(Request& request, const Status& status) {
+  std::visit([&](auto& r) { r.done(status); }, request);
+}
+
+}  // namespace slotwise

@@ -1,0 +1,65 @@
+// Round: what the ranks do next, together; and Answer: how a request ends without a round.
+//
+// Thread-safety: plain values.
+#ifndef SLOTWISE_SERVER_ENGINE_ROUND_H_
+#define SLOTWISE_SERVER_ENGINE_ROUND_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "server/engine/announcement.h"
+#include "slotwise/batch.h"
+#include "slotwise/status.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+// One request, on whichever rank.
+struct Ticket {
+  Rank rank{0};
+  TicketNumber number = 0;
+  friend bool operator==(const Ticket&, const Ticket&) = default;
+};
+
+// One request's share of a round.
+struct RoundPart {
+  Ticket ticket;
+  std::uint32_t samples = 0;
+  std::uint32_t keys = 0;
+  std::uint32_t part = 0;  // its place among the parts of its step
+  bool weighted = false;
+};
+
+struct Round {
+  std::uint64_t number = 0;  // rounds are counted from 1, alike on every rank
+  Operation operation = Operation::kLookup;
+  LookupMode mode = LookupMode::kTrain;
+  bool with_digest = false;
+  bool with_state = false;
+  float learning_rate = 0;
+  std::uint64_t table_steps = 0;
+  TableId table{0};  // of every operation but kCreateTable
+  StepId step;       // of a push; its `part` means nothing here
+  std::vector<RoundPart>
+      parts;  // in rank order; one rank's parts in the order they came, those of a push by part
+  std::vector<Ticket> waiters;  // the requests that the round answers
+
+  // Whether some part has weights: the weights of the other parts are then all 1.
+  bool weighted() const { return std::ranges::any_of(parts, &RoundPart::weighted); }
+};
+
+// The end of a request that gets no round of its own.
+struct Answer {
+  Ticket ticket;
+  Status status;                 // OK: an earlier round applied the push's step ...
+  std::uint64_t table_step = 0;  // ... as this step of the table
+};
+
+// Bytes that a batch gathers on a rank: keys, their weights, offsets, and one float for each element of each bag.
+std::uint64_t RoundBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim,
+                         bool weighted);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_ROUND_H_

@@ -1,0 +1,76 @@
+// Steps with missing parts are found by name and leave in the order in which they came.
+#include "server/engine/incomplete_steps.h"
+
+#include <gtest/gtest.h>
+
+namespace slotwise {
+namespace {
+
+constexpr TableId kAds{1};
+constexpr TableId kUsers{2};
+
+std::vector<std::uint64_t> Arrivals(const std::vector<IncompleteStep>& steps) {
+  std::vector<std::uint64_t> arrivals;
+  for (const IncompleteStep& step : steps) arrivals.push_back(step.arrival);
+  return arrivals;
+}
+
+// Arrivals 0 to 3.
+IncompleteSteps FourSteps() {
+  IncompleteSteps steps;
+  steps.Add({kUsers, 5, 1}, 2, 10);
+  steps.Add({kAds, 9, 7}, 2, 20);
+  steps.Add({kAds, 9, 6}, 3, 20);
+  steps.Add({kUsers, 4, 1}, 2, 30);
+  return steps;
+}
+
+TEST(IncompleteSteps, FindsAStepByItsName) {
+  IncompleteSteps steps = FourSteps();
+  ASSERT_NE(steps.Find({kAds, 9, 6}), nullptr);
+  EXPECT_EQ(steps.Find({kAds, 9, 6})->parts, 3U);
+  EXPECT_EQ(steps.Find({kUsers, 9, 6}), nullptr);
+  EXPECT_EQ(steps.Find({kAds, 9, 5}), nullptr);
+}
+
+TEST(IncompleteSteps, GivesDueStepsInTheOrderInWhichTheyCame) {
+  IncompleteSteps steps = FourSteps();
+  EXPECT_TRUE(steps.TakeDue(9).empty());
+  EXPECT_EQ(Arrivals(steps.TakeDue(20)), (std::vector<std::uint64_t>{0, 1, 2}));
+  EXPECT_EQ(steps.Find({kAds, 9, 7}), nullptr);
+  EXPECT_EQ(Arrivals(steps.TakeAll()), (std::vector<std::uint64_t>{3}));
+  EXPECT_TRUE(steps.empty());
+}
+
+TEST(IncompleteSteps, AwaitsTheFirstThatIsNotTooLarge) {
+  IncompleteSteps steps = FourSteps();
+  EXPECT_EQ(steps.First(), (StepKey{kUsers, 5, 1}));
+  steps.MarkTooLarge({kUsers, 5, 1});
+  EXPECT_EQ(steps.First(), (StepKey{kAds, 9, 7}));
+  steps.Take({kAds, 9, 7});
+  EXPECT_EQ(steps.First(), (StepKey{kAds, 9, 6}));
+  EXPECT_EQ(Arrivals(steps.TakeDue(10)), (std::vector<std::uint64_t>{0}))
+      << "a step too large keeps its deadline";
+}
+
+TEST(IncompleteSteps, GivesATablesStepsAndNoOthers) {
+  IncompleteSteps steps = FourSteps();
+  EXPECT_EQ(Arrivals(steps.TakeAllOf(kAds)), (std::vector<std::uint64_t>{2, 1})) << "by name";
+  EXPECT_EQ(steps.First(), (StepKey{kUsers, 5, 1}));
+  EXPECT_EQ(Arrivals(steps.TakeAll()), (std::vector<std::uint64_t>{0, 3}));
+}
+
+TEST(IncompleteSteps, HashesToTheSameForTheSameSteps) {
+  const auto hash = [](const IncompleteSteps& steps) {
+    Fingerprint fingerprint;
+    steps.AddTo(fingerprint);
+    return fingerprint.value();
+  };
+  IncompleteSteps steps = FourSteps();
+  EXPECT_EQ(hash(steps), hash(FourSteps()));
+  steps.Find({kAds, 9, 7})->waiters.push_back({Rank{1}, 4});
+  EXPECT_NE(hash(steps), hash(FourSteps()));
+}
+
+}  // namespace
+}  // namespace slotwise

@@ -1,0 +1,104 @@
+// A stage ends a round when the device has done it, and not before: on a device that does its work as late as it may.
+#include "server/engine/stage.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/support/apart_device.h"
+
+namespace slotwise::test {
+namespace {
+
+class StagesTest : public testing::Test {
+ protected:
+  Request PushOf(std::size_t keys) {
+    PushRequest request;
+    request.batch.keys = BatchArray<Key>(keys);
+    request.batch.reservation = *budget_.Reserve(request.batch.bytes());
+    return request;
+  }
+
+  const std::unique_ptr<Collective> collective_ = MakeSoloCollective();
+  const std::unique_ptr<Device> device_ = MakeApartDevice();
+  const Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
+  Budget budget_{1000};
+  TicketBook tickets_;
+  Stages stages_{*device_, *collective_, exchanges_, tickets_};
+  std::vector<int> answered_;
+};
+
+TEST_F(StagesTest, ADeviceOfItsOwnMemoryHasTwo) {
+  EXPECT_TRUE(stages_.overlap());
+  Stage& first = stages_.Next();
+  Stage& second = stages_.Next();
+  EXPECT_NE(&first, &second);
+  EXPECT_EQ(&stages_.Next(), &first);
+}
+
+TEST_F(StagesTest, ACpuHasOne) {
+  const auto cpu = MakeCpuDevice(1);
+  const Exchanges exchanges = Exchanges::MakeSolo(*cpu);
+  EXPECT_FALSE(Stages(*cpu, *collective_, exchanges, tickets_).overlap());
+}
+
+TEST_F(StagesTest, AnswersWhenTheDeviceIsDone) {
+  int from = 7;
+  int to = 0;
+  Stage& stage = stages_.Next();
+  stage.stream().Copy(&to, &from, sizeof(to));
+  stage.AnswerLater([&] { answered_.push_back(to); });
+  stages_.FinishDone();
+  EXPECT_TRUE(answered_.empty());
+  stages_.FinishAll();
+  EXPECT_EQ(answered_, std::vector<int>{7});
+  stages_.FinishAll();
+  EXPECT_EQ(answered_.size(), 1U) << "once";
+}
+
+TEST_F(StagesTest, APushCanBeAnsweredLaterToo) {
+  std::uint64_t step = 0;
+  Stage& stage = stages_.Next();
+  Request request = PushOf(10);
+  std::get<PushRequest>(request).done = [&](const Result<std::uint64_t>& answer) { step = *answer; };
+  stage.AnswerLater([done = std::get<PushRequest>(request).done] { done(std::uint64_t{41}); });
+  stage.Keep(std::move(request));
+  EXPECT_EQ(step, 0U);
+  stages_.FinishAll();
+  EXPECT_EQ(step, 41U);
+}
+
+TEST_F(StagesTest, KeepsARequestsArraysUntilTheDeviceIsDone) {
+  stages_.Next().Keep(PushOf(10));
+  EXPECT_EQ(budget_.used(), 80U);
+  stages_.Next().Keep(PushOf(20));
+  EXPECT_EQ(budget_.used(), 240U);
+  stages_.FinishOldest();
+  EXPECT_EQ(budget_.used(), 160U) << "the older round's";
+  stages_.FinishAll();
+  EXPECT_EQ(budget_.used(), 0U);
+}
+
+TEST_F(StagesTest, AClosedStageIsDoneWhenTheDevicesWorkIs) {
+  int from = 7;
+  int to = 0;
+  Stage& stage = stages_.Next();
+  device_->WorkStream().Copy(&to, &from, sizeof(to));
+  stage.Close(device_->WorkStream());
+  EXPECT_FALSE(stage.stream().IsDone());
+  EXPECT_EQ(to, 0);
+  stage.Finish();
+  EXPECT_EQ(to, 7) << "the push's update is part of its round";
+}
+
+TEST_F(StagesTest, EndsTheOldestRoundFirst) {
+  for (int round = 1; round <= 5; ++round) {
+    stages_.Next().AnswerLater([this, round] { answered_.push_back(round); });
+    EXPECT_EQ(answered_.size(), round < 3 ? 0U : static_cast<std::size_t>(round) - 2);
+  }
+  stages_.FinishAll();
+  EXPECT_EQ(answered_, (std::vector<int>{1, 2, 3, 4, 5}));
+}
+
+}  // namespace
+}  // namespace slotwise::test
