@@ -167,11 +167,18 @@ class ApartShard final : public Shard {
   ApartShard(ApartStream& work, Stream& cpu_work, std::unique_ptr<Shard> shard)
       : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)) {}
 
+  // Only the number of new keys is waited for.
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
-    return Now().Prepare(batch, insert);
+    if (insert) return Now().Prepare(batch, true);
+    Later([=, this] {
+      if (!shard_->Prepare(batch, false).ok()) throw std::bad_alloc();
+    });
+    return NewRows{};
   }
   std::uint64_t ExactNewRows() override { return Now().ExactNewRows(); }
-  void Insert() override { Now().Insert(); }
+  void Insert() override {
+    Later([this] { shard_->Insert(); });
+  }
   void Pool(Numbers partial) override {
     Later([=, this] { shard_->Pool(partial); });
   }
@@ -199,11 +206,16 @@ class ApartShard final : public Shard {
   void UpdateFromReceived(const float* received, const StepScalars& scalars) override {
     Later([=, this] { shard_->UpdateFromReceived(received, scalars); });
   }
-  void Assign(const float* values, std::uint32_t columns) override { Now().Assign(values, columns); }
+  void Assign(const float* values, std::uint32_t columns) override {
+    Later([=, this] { shard_->Assign(values, columns); });
+  }
   Status PrepareErase() override { return Now().PrepareErase(); }
   std::uint64_t Erase() override { return Now().Erase(); }
   DigestSums Digest() override { return Now().Digest(); }
-  ShardUsage Usage() const override { return shard_->Usage(); }
+  ShardUsage Usage() const override {
+    work_.Wait();
+    return shard_->Usage();
+  }
   std::vector<Key> Keys() override { return Now().Keys(); }
   RowRecords Read(std::span<const Key> keys) override { return Now().Read(keys); }
 
