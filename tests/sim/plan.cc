@@ -64,6 +64,7 @@ Plan MakePlan(std::uint64_t seed) {
   } else if (random.OneIn(4)) {
     plan.stop_at = 30 + random.Below(1200);
   }
+  plan.short_pause = random.OneIn(3) ? 12 : 0;
   plan.longest_jump = random.OneOf(std::vector<Time>{100, 1000, 30'000, 200'000});
   plan.slowest_wake = random.OneOf(std::vector<Time>{1, 2000, 100'000});
   return plan;

@@ -28,6 +28,7 @@ struct Plan {
   std::uint64_t device_pause = 2;   // a device does a piece of work at one of so many events
   std::uint64_t device_steps = 0;   // pieces of work, at most, that a device does at a call
   std::uint64_t freeze_pause = 0;   // a rank stops for a while at one of so many events; 0: never
+  std::uint64_t short_pause = 0;    // some ranks have no memory in one of so many rounds; 0: never
   std::uint64_t kill_at = 0;        // a rank dies at this event; 0: none does
   std::uint64_t stop_at = 0;        // a rank is asked to stop at this event; 0: when the clients are done
   Time longest_jump = 1000;         // of time while all wait

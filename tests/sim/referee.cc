@@ -58,7 +58,8 @@ Referee::Referee(const Plan& plan, Scheduler& scheduler, Journal& journal)
       decisions_(static_cast<std::size_t>(plan.ranks)),
       announced_(static_cast<std::size_t>(plan.ranks)),
       first_charged_(static_cast<std::size_t>(plan.ranks)),
-      decided_(1) {}
+      decided_(1),
+      random_(plan.seed * 19 + 11) {}
 
 Sent* Referee::Find(const Ticket& ticket) {
   Sent* const sent = journal_.Find(Value(ticket.rank), ticket.number);
@@ -76,7 +77,7 @@ void Referee::OnDecision(int rank, const EngineState& state, const Decision& dec
   if (state.decisions != ++decisions_[r]) Fail("rank " + std::to_string(rank) + " miscounts its decisions");
   const std::uint64_t number = decisions_[r];
   if (number == decided_.size()) {
-    decided_.push_back({state.fingerprint, Content(decision), decision.awaited, decision.closing, false});
+    decided_.push_back({state.fingerprint, Content(decision), decision.awaited, decision.closing});
     Judge(decision);
   } else if (decided_[number].fingerprint != state.fingerprint ||
              decided_[number].content != Content(decision)) {
@@ -90,6 +91,10 @@ void Referee::OnDecision(int rank, const EngineState& state, const Decision& dec
          " bytes to its inbox; by its requests it should be " + std::to_string(least) + " to " +
          std::to_string(most));
   }
+}
+
+bool Referee::IsShort(int rank) const {
+  return (decided_[decisions_[static_cast<std::size_t>(rank)]].short_ranks >> rank & 1) != 0;
 }
 
 void Referee::Judge(const Decision& decision) {

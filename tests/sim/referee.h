@@ -38,6 +38,9 @@ class Referee {
   // An engine answered.
   void OnAnswer(Sent& sent, const Reply& reply);
 
+  // Whether the rank has no memory for the round that it is in.
+  bool IsShort(int rank) const;
+
   // All engines have ended by themselves.
   void OnEnd();
 
@@ -68,7 +71,8 @@ class Referee {
     std::uint64_t content = 0;
     std::optional<StepKey> awaited = {};
     bool closing = false;
-    bool batch_round = false;  // its round keeps arrays until the device is done with it
+    bool batch_round = false;       // its round keeps arrays until the device is done with it
+    std::uint64_t short_ranks = 0;  // a bit for each rank that has no memory for its round
   };
 
   void Judge(const Decision& decision);  // the first rank's
@@ -122,6 +126,7 @@ class Referee {
   std::uint64_t rounds_ = 0;
   std::uint64_t open_ = 0;
   bool closing_ = false;
+  Random random_;
 };
 
 }  // namespace slotwise::sim

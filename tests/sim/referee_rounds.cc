@@ -69,6 +69,11 @@ std::uint64_t Referee::GatheredBytes(const Ask& ask, const TableOptions& options
 void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
   Sent* const first = Find(round.parts[0].ticket);
   if (round.operation == Operation::kCreateTable) return RunCreate(*first);
+  // If one rank has no memory for the batch, nothing changes on any.
+  if (decided_.back().batch_round && decided_.back().short_ranks != 0) {
+    for (Sent* waiter : waiters) Expect(*waiter, StatusCode::kResourceExhausted);
+    return;
+  }
   ModelTable& table = tables_.at(round.table);
   switch (round.operation) {
     case Operation::kLookup: {
@@ -131,6 +136,7 @@ void Referee::RunCreate(Sent& sent) {
     if (made == options) return Expect(sent, Expected{StatusCode::kOk, {.created = {id, false}}, {}});
     return Expect(sent, StatusCode::kAlreadyExists);
   }
+  if (decided_.back().short_ranks != 0) return Expect(sent, StatusCode::kResourceExhausted);
   const TableId id{next_table_++};
   tables_.emplace(id, ModelTable(options, plan_.ranks, plan_.engine.travel.partials));
   Expect(sent, Expected{StatusCode::kOk, {.created = {id, true}}, {}});

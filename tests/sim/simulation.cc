@@ -16,6 +16,7 @@
 #include "tests/sim/journal.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/referee.h"
+#include "tests/sim/short_memory.h"
 #include "tests/sim/sim_clock.h"
 #include "tests/sim/sim_collective.h"
 #include "tests/sim/sim_exchange.h"
@@ -181,6 +182,8 @@ SeedResult Simulation::Run() {
 void Simulation::RunRank(int rank) {
   Rank& me = *ranks_[static_cast<std::size_t>(rank)];
   const std::unique_ptr<Device> device = plan_.apart ? test::MakeApartDevice(me) : MakeCpuDevice(1);
+  const std::unique_ptr<Device> short_device =
+      MakeShortDevice(*device, [this, rank] { return referee_.IsShort(rank); });
   SimCollective collective(wires_, rank);
   auto batches_stream = device->MakeStream();
   auto bags_stream = device->MakeStream();
@@ -189,7 +192,7 @@ void Simulation::RunRank(int rank) {
   auto bags = std::make_unique<SimExchange>(plan_.exchange, *bags_stream, wires_.bags, scheduler_, rank);
   const Exchanges exchanges =
       Exchanges::Of(std::move(batches_stream), std::move(batches), std::move(bags_stream), std::move(bags));
-  Engine engine(*device, collective, exchanges, plan_.engine, me.clock, &me);
+  Engine engine(*short_device, collective, exchanges, plan_.engine, me.clock, &me);
   struct Unreachable {
     Rank& rank;
     ~Unreachable() {
