@@ -136,7 +136,7 @@ class Stream {
 
 struct ShardUsage {
   std::uint64_t rows = 0;
-  std::uint64_t slots = 0;  // places in the hash table
+  std::uint64_t cells = 0;  // places in the hash table
   std::uint64_t bytes = 0;  // device memory in use for hash table and rows
 };
 

@@ -23,8 +23,8 @@
 #include "kernels/body/rows.h"
 #include "kernels/body/traffic.h"
 #include "kernels/body/update.h"
+#include "kernels/row_store.inl"
 #include "kernels/shard.h"
-#include "kernels/table.inl"
 
 namespace slotwise {
 
@@ -58,7 +58,7 @@ class ShardOn final : public Shard {
         options_(options),
         ranks_(place.ranks),
         rank_(static_cast<std::uint16_t>(Value(place.rank))),
-        table_(queue, options, options.initial_rows / static_cast<std::uint64_t>(place.ranks)) {
+        store_(queue, options, options.initial_rows / static_cast<std::uint64_t>(place.ranks)) {
     B::CopyIn(queue, buckets_.Reserve(queue, kBuckets), place.bucket_map.data(), kBuckets);
     selected_.Reserve(queue, 1);
     kept_.Reserve(queue, 1);
@@ -76,7 +76,7 @@ class ShardOn final : public Shard {
       return NewRows{0, true};
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("no memory for a batch of " + std::to_string(batch.keys.size()) +
-                               " keys beside the " + std::to_string(table_.rows()) + " rows of this rank");
+                               " keys beside the " + std::to_string(store_.rows()) + " rows of this rank");
     }
   }
 
@@ -84,14 +84,14 @@ class ShardOn final : public Shard {
     if (!prepared_.searched) Search();
     return prepared_.absent == 0
                ? 0
-               : table_.CountDistinct(queue_, prepared_.keys, absent_.data(), prepared_.absent);
+               : store_.CountDistinct(queue_, prepared_.keys, absent_.data(), prepared_.absent);
   }
 
   void Insert() override {
     std::uint32_t added = 0;
     if (prepared_.absent > 0) {
       const body::Chosen absent{prepared_.searched ? absent_.data() : nullptr};
-      added = table_.Add(queue_, prepared_.keys, absent, prepared_.absent, prepared_.rows);
+      added = store_.Add(queue_, prepared_.keys, absent, prepared_.absent, prepared_.rows);
     }
     prepared_.absent = 0;
     mostly_new_ = 2 * std::uint64_t{added} > prepared_.size;
@@ -174,13 +174,13 @@ class ShardOn final : public Shard {
     if (prepared_.size == 0) return;
     const body::Segments segments = SortByRow(nullptr, false);
     B::ForEachTile(queue_, segments.segments, options_.dim,
-                   body::AssignRows{segments, values, columns, table_.initial_state(), table_.values()});
+                   body::AssignRows{segments, values, columns, store_.initial_state(), store_.values()});
   }
 
   Status PrepareErase() override {
     LearnSize();
     try {
-      table_.ReserveErase(prepared_.size);
+      store_.ReserveErase(prepared_.size);
       return {};
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("no memory to remember the rows of " + std::to_string(prepared_.size) +
@@ -188,40 +188,40 @@ class ShardOn final : public Shard {
     }
   }
 
-  std::uint64_t Erase() override { return table_.Erase(queue_, prepared_.keys, prepared_.size); }
+  std::uint64_t Erase() override { return store_.Erase(queue_, prepared_.keys, prepared_.size); }
 
   DigestSums Digest() override {
-    return B::Sum(queue_, table_.slots().Slots(), body::HashSlot{table_.slots(), table_.values()});
+    return B::Sum(queue_, store_.table().Cells(), body::HashCell{store_.table(), store_.values()});
   }
 
-  ShardUsage Usage() const override { return table_.Usage(); }
+  ShardUsage Usage() const override { return store_.Usage(); }
 
   std::vector<Key> Keys() override {
     // A key a row; rows of erased keys keep kFree, which is put in by hand if it is a key.
-    const std::uint32_t used = table_.rows_used();
+    const std::uint32_t used = store_.rows_used();
     Scratch<Key> by_row;
     Scratch<Key> live;
-    const body::TableRef slots = table_.slots();
+    const body::TableRef table = store_.table();
     B::ForEach(queue_, used, body::FillKeys{by_row.Reserve(queue_, used)});
-    B::ForEach(queue_, slots.Slots(), body::CopyKeyOfRow{slots, by_row.data()});
+    B::ForEach(queue_, table.Cells(), body::CopyKeyOfRow{table, by_row.data()});
     B::SelectKeys(queue_, by_row.data(), used, live.Reserve(queue_, used), selected_.data(),
                   body::KeyIsNotFree{});
     const std::uint32_t count = B::Get(queue_, selected_.data());
     std::vector<Key> keys(count);
     B::CopyOut(queue_, keys.data(), live.data(), count);
-    if (count < table_.rows()) keys.push_back(Key{body::kFree});
+    if (count < store_.rows()) keys.push_back(Key{body::kFree});
     return keys;
   }
 
   RowRecords Read(std::span<const Key> keys) override {
     const auto n = static_cast<std::uint32_t>(keys.size());
-    const body::RowsRef rows = table_.values();
+    const body::RowsRef rows = store_.values();
     Scratch<Key> wanted;
     Scratch<RowIndex> row_of;
     Scratch<std::uint32_t> found;
     Scratch<float> records;
     B::CopyIn(queue_, wanted.Reserve(queue_, n), keys.data(), n);
-    B::ForEach(queue_, n, body::FindRows{table_.slots(), wanted.data(), row_of.Reserve(queue_, n)});
+    B::ForEach(queue_, n, body::FindRows{store_.table(), wanted.data(), row_of.Reserve(queue_, n)});
     const std::uint32_t count = Select(n, found.Reserve(queue_, n), body::RowIsThere{row_of.data()});
     const std::size_t floats = std::size_t{count} * rows.floats;
     B::ForEachTile(queue_, count, options_.dim,
@@ -290,7 +290,7 @@ class ShardOn final : public Shard {
 
   static Queue& QueueOf(Stream& stream) { return static_cast<typename B::Stream&>(stream).queue(); }
 
-  body::FindRows FindRows() { return {table_.slots(), prepared_.keys, prepared_.rows}; }
+  body::FindRows FindRows() { return {store_.table(), prepared_.keys, prepared_.rows}; }
 
   // Finds the keys' rows, and lists those without.
   void Search() {
@@ -304,24 +304,24 @@ class ShardOn final : public Shard {
   Result<NewRows> PrepareInsert() {
     LearnSize();
     // Where most keys were new the last time, to search for them first is mostly in vain.
-    if (mostly_new_ && prepared_.size > 0 && table_.HasRoomFor(prepared_.size)) {
-      table_.ReserveAdd(queue_, prepared_.size);
+    if (mostly_new_ && prepared_.size > 0 && store_.HasRoomFor(prepared_.size)) {
+      store_.ReserveAdd(queue_, prepared_.size);
       prepared_.absent = prepared_.size;
       return NewRows{prepared_.size, false};
     }
     Search();
     if (prepared_.absent == 0) return NewRows{0, true};
-    table_.ReserveAdd(queue_, prepared_.absent);
-    if (table_.HasRoomFor(prepared_.absent)) return NewRows{prepared_.absent, prepared_.absent == 1};
+    store_.ReserveAdd(queue_, prepared_.absent);
+    if (store_.HasRoomFor(prepared_.absent)) return NewRows{prepared_.absent, prepared_.absent == 1};
     // Counting repeated keys once may well show that there is room; if not, grow by what is really new.
     const std::uint64_t exact = ExactNewRows();
-    if (table_.rows() + exact > kMaxRowsPerShard) {
-      return ResourceExhausted("this rank holds " + std::to_string(table_.rows()) + " of at most " +
+    if (store_.rows() + exact > kMaxRowsPerShard) {
+      return ResourceExhausted("this rank holds " + std::to_string(store_.rows()) + " of at most " +
                                std::to_string(kMaxRowsPerShard) + " rows, and the batch brings it " +
                                std::to_string(exact) + " new keys");
     }
     // Past max_rows no room is made: the ranks, who add their rows up, will refuse the batch.
-    if (table_.rows() + exact <= table_.max_rows()) table_.MakeRoomFor(queue_, exact);
+    if (store_.rows() + exact <= store_.max_rows()) store_.MakeRoomFor(queue_, exact);
     return NewRows{exact, true};
   }
 
@@ -372,7 +372,7 @@ class ShardOn final : public Shard {
   void PoolTo(Numbers out, const std::uint32_t* places) {
     WithElements(out, [&]<class T>(const T*) {
       B::ForEachRun(queue_, prepared_.bags, options_.dim,
-                    body::PoolBags<T>{table_.values(), prepared_.rows, prepared_.offsets, prepared_.weights,
+                    body::PoolBags<T>{store_.values(), prepared_.rows, prepared_.offsets, prepared_.weights,
                                       places, static_cast<T*>(out.data)});
     });
   }
@@ -395,7 +395,7 @@ class ShardOn final : public Shard {
     B::ForEach(queue_, prepared_.bags,
                body::ExpandBags{prepared_.offsets, places ? nullptr : bag_places, bag_of});
     if (places) B::ForEach(queue_, n, body::CountUp{pairs.values[0]});
-    B::SortPairs(queue_, pairs, n, static_cast<std::uint32_t>(std::bit_width(table_.rows_used())));
+    B::SortPairs(queue_, pairs, n, static_cast<std::uint32_t>(std::bit_width(store_.rows_used())));
     body::Segments segments{pairs.keys[pairs.current], pairs.values[pairs.current],
                             segment_begin_.Reserve(queue_, n), 0, n};
     segments.segments = Select(n, segment_begin_.data(), body::BeginsSegment{segments.rows});
@@ -405,7 +405,7 @@ class ShardOn final : public Shard {
   template <class Optimizer>
   void UpdateWith(const Gradients& gradients, Optimizer optimizer) {
     if (prepared_.size == 0) return;
-    const body::UpdateRule<Optimizer> rule{optimizer, options_.optimizer.weight_decay};
+    const body::OptimizerRule<Optimizer> rule{optimizer, options_.optimizer.weight_decay};
     if (!Divides() && prepared_.weights == nullptr) {
       const body::Segments segments = SortByRow(gradients.places, false);
       return UpdateFrom(segments, body::BagGradients{gradients.rows, segments.items, options_.dim}, rule);
@@ -429,16 +429,17 @@ class ShardOn final : public Shard {
 
   // Long segments are summed first: that takes memory, and no row may have moved if it cannot be had.
   template <class Optimizer, class Source>
-  void UpdateFrom(const body::Segments& segments, Source source, const body::UpdateRule<Optimizer>& rule) {
+  void UpdateFrom(const body::Segments& segments, Source source, const body::OptimizerRule<Optimizer>& rule) {
     std::uint32_t* long_segments = long_segments_.Reserve(queue_, segments.segments);
     const std::uint32_t longs = Select(segments.segments, long_segments, body::IsLong{segments});
     body::BlockSums sums{nullptr, options_.dim};
     if (longs > 0) sums = SumLongSegments(segments, source, longs);
 
     B::ForEachRun(queue_, segments.segments, options_.dim,
-                  body::UpdateShortRows<Optimizer, Source>{segments, source, table_.values(), rule});
-    B::ForEachTile(queue_, longs, options_.dim,
-                   body::UpdateLongRows<Optimizer>{segments, long_segments, sums, table_.values(), rule});
+                  body::ApplyOptimizerToShort<Optimizer, Source>{segments, source, store_.values(), rule});
+    B::ForEachTile(
+        queue_, longs, options_.dim,
+        body::ApplyOptimizerToLong<Optimizer>{segments, long_segments, sums, store_.values(), rule});
   }
 
   // Level by level, until every long segment is one item.
@@ -477,7 +478,7 @@ class ShardOn final : public Shard {
   int ranks_;
   std::uint16_t rank_;
   Scratch<std::uint16_t> buckets_;
-  Table<B> table_;
+  RowStore<B> store_;
   Prepared<B> prepared_;
   bool mostly_new_ = true;  // of the last batch that was inserted
 

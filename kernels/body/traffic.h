@@ -87,11 +87,11 @@ struct AddPartialSums {
     float* out = sums + static_cast<std::size_t>(bag) * copies.dim;
     ForEachChunk(tile, copies.dim, [&](auto chunk) {
       using Chunk = decltype(chunk);
-      Parts<Chunk> sum = {};
+      Vectors<Chunk> sum = {};
       copies.ForEach(bag, [&](std::size_t place) {
-        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += chunk.Load(received + place, p);
+        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += chunk.Load(received + place, v);
       });
-      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(out, p, sum[p]);
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) chunk.Store(out, v, sum[v]);
     });
   }
 };
@@ -107,10 +107,10 @@ struct CopyGradients {
     const float* gradient = gradients + static_cast<std::size_t>(bag) * copies.dim;
     ForEachChunk(tile, copies.dim, [&](auto chunk) {
       using Chunk = decltype(chunk);
-      Parts<Chunk> values;
-      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) values[p] = chunk.Load(gradient, p);
+      Vectors<Chunk> values;
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) values[v] = chunk.Load(gradient, v);
       copies.ForEach(bag, [&](std::size_t place) {
-        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(sent + place, p, values[p]);
+        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) chunk.Store(sent + place, v, values[v]);
       });
     });
   }
