@@ -16,7 +16,7 @@ Operations::Operations(Device& device, Collective& collective, const Exchanges& 
       tables_(tables),
       travel_(device, collective, exchanges.bags(), travel) {
   // A device whose work is done when it was asked for has nothing to do beside it.
-  const std::size_t stages = device.SharesHostMemory() ? 1 : Shard::kBatchesInFlight;
+  const std::size_t stages = device.SharesHostMemory() ? 1 : kStages;
   while (stages_.size() < stages) stages_.push_back(std::make_unique<Stage>(device, collective, exchanges));
   Connect(exchanges.batches());
 }
