@@ -77,7 +77,7 @@ struct Floors {
   Floor step;
 };
 
-// What this rank's share of the batch must move: its keys' slots and rows gathered, keys and pooled rows streamed; for
+// What this rank's share of the batch must move: its keys' cells and rows gathered, keys and pooled rows streamed; for
 // the step also each occurrence's gradient gathered in the order of rows, each touched row and its state read and
 // written, in order. What travels between ranks takes as long as it did when the exchange was measured.
 Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, const ShardedTable& table,
@@ -85,13 +85,13 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   const auto ranks = static_cast<std::uint32_t>(collective.size());
   const BucketMap owner = EvenBucketMap(collective.size());
   const ShardUsage usage = table.Usage();
-  std::vector<std::uint32_t> slots_read;
+  std::vector<std::uint32_t> cells_read;
   std::vector<std::uint32_t> rows_read;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> occurrences;  // row, bag
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Key key = KeyOf(rows[i]);
     if (owner[body::Bucket(key)] != Value(collective.rank())) continue;
-    slots_read.push_back(static_cast<std::uint32_t>(body::Mix64(Value(key)) % usage.slots));
+    cells_read.push_back(static_cast<std::uint32_t>(body::Mix64(Value(key)) % usage.cells));
     rows_read.push_back(rows[i] / ranks);  // about where it lies
     occurrences.emplace_back(rows[i], static_cast<std::uint32_t>(i / o.hot));
   }
@@ -103,7 +103,7 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
     if (i == 0 || occurrences[i].first != occurrences[i - 1].first) ++touched;
   }
 
-  constexpr double kSlotLine = 64;
+  constexpr double kCellLine = 64;
   const double n = static_cast<double>(rows_read.size());
   const double row = 4.0 * o.dim;
   const double state = 4.0 * StateFloats(OptimizerNamed(o.optimizer_name), o.dim);
@@ -120,8 +120,8 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
 
   Floors floors;
   const double streamed = 8 * n + share * partials_out;
-  floors.lookup.bytes = n * (kSlotLine + row) + streamed;
-  floors.lookup.seconds = memory.GatherSeconds(slots_read, usage.slots, 16) +
+  floors.lookup.bytes = n * (kCellLine + row) + streamed;
+  floors.lookup.seconds = memory.GatherSeconds(cells_read, usage.cells, 16) +
                           memory.GatherSeconds(rows_read, o.rows / ranks + 1, o.dim * sizeof(float)) +
                           streamed / copy + keys_seconds + sums_seconds;
   floors.step.bytes = floors.lookup.bytes + n * row + updated;

@@ -10,10 +10,10 @@
 //     Insert()        gives absent keys rows (TRAIN, push and import)
 //     Pool(out)       any number of times, then Update(gradients, scalars) or Assign(values) at most once
 //
-// With several ranks, PlanTraffic(bags_of) behind Prepare lets only those bags travel that a rank has keys of:
+// With several ranks, PlanTraffic(bags_of, plan) behind Prepare lets only those bags travel that a rank has keys of:
 //
-//     PoolToSend(out), then AddReceived(received, mine) of what all ranks sent
-//     GradientsToSend(gradients, out), then UpdateFromReceived(received, scalars)
+//     PoolToSend(plan, out), then AddReceived(stream, plan, received, mine) of what all ranks sent
+//     GradientsToSend(plan, gradients, out), then UpdateFromReceived(plan, received, scalars)
 //
 // or Prepare(batch), PrepareErase(), Erase(). Keys() and Read(keys) stand alone.
 //
@@ -22,6 +22,8 @@
 // arrays of floats, and Numbers, begin at a multiple of 16 bytes where dim is a multiple of 4.
 // Thread-safety: a Device, its streams and its shards belong to one thread at a time, but for AllocateHost. Device outlives
 // its streams and shards.
+// Update, UpdateFromReceived, Assign and Erase spend the batch: what needs its rows after that throws std::logic_error, as
+// does any call that comes before those that it REQUIRES.
 // Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a broken device,
 // and std::bad_alloc where a call below says so: a rank that sees either of those cannot go on.
 #ifndef SLOTWISE_KERNELS_SHARD_H_
@@ -88,6 +90,15 @@ struct ConstNumbers {
   DataType type = DataType::kFloat32;
 };
 
+// One block of numbers from each rank, to be added up.
+struct RankBlocks {
+  ConstNumbers blocks;  // [ranks][size], in rank order
+  int ranks = 1;
+  std::size_t size = 0;       // numbers of a block
+  const void* own = nullptr;  // if not null: where the block of rank `me` lies instead
+  int me = 0;
+};
+
 // How many rows Insert would add: exactly, or at most.
 struct NewRows {
   std::uint64_t count = 0;
@@ -107,6 +118,28 @@ struct BagTraffic {
   std::vector<std::size_t> received;  // [ranks] of this rank's bags, those of which that rank owns keys
 };
 
+// Which bags of one batch travel between the ranks, and where each lies on its ways: see Shard::PlanTraffic. A plan is
+// made by the device once and filled for batch after batch; all that a batch's traffic needs in memory is the plan's own,
+// so plans of several batches may be in use at once.
+// Thread-safety: the device's. The device outlives its plans. A plan's end does not wait: the work that reads it has to
+// be done.
+class TrafficPlan {
+ public:
+  // A plan is for at most so many ranks.
+  static constexpr int kMostRanks = 64;
+
+  virtual ~TrafficPlan() = default;
+  TrafficPlan(const TrafficPlan&) = delete;
+  TrafficPlan& operator=(const TrafficPlan&) = delete;
+
+  // REQUIRES: Shard::PlanTraffic has filled the plan. How many bags travel; waits until the device has counted them, and
+  // for nothing that was asked of the device after that.
+  virtual const BagTraffic& Traffic() = 0;
+
+ protected:
+  TrafficPlan() = default;
+};
+
 // An order of work on a device: a stream does what it is asked for in the order in which it was asked, and streams go on
 // beside each other, as far as After does not bind them. On the CPU all work is done when the call returns.
 // Thread-safety: the device's. The device outlives its streams; a stream's end waits for its work.
@@ -122,6 +155,9 @@ class Stream {
   // Copies from and to this device's memory or the host's. Does not wait if that is of the device's AllocateHost; it stays
   // in use until Wait. `to` may be `from`.
   virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
+  // sum[i] becomes Σ over the ranks of number i of their blocks, added in float32, from +0 in rank order; all in device
+  // memory, of the device whose stream this is. One pass over memory. `sum` overlaps no block.
+  virtual void SumBlocks(const RankBlocks& blocks, float* sum) = 0;
   // Returns when all that was asked of this stream is done.
   virtual void Wait() = 0;
   // Whether Wait would return at once.
@@ -136,7 +172,7 @@ class Stream {
 
 struct ShardUsage {
   std::uint64_t rows = 0;
-  std::uint64_t slots = 0;  // places in the hash table
+  std::uint64_t cells = 0;  // places in the hash table
   std::uint64_t bytes = 0;  // device memory in use for hash table and rows
 };
 
@@ -183,33 +219,28 @@ class Shard {
   // Throws std::bad_alloc for want of scratch, before any row has moved.
   virtual void Update(const float* gradients, const StepScalars& scalars) = 0;
 
-  // Batches of which the second begins while the first one's bags travel.
-  static constexpr unsigned kBatchesInFlight = 2;
+  // REQUIRES: a prepared batch; `bags_of` are the ranks' bags of the batch, in rank order; there are at most
+  // TrafficPlan::kMostRanks ranks; ranks times the most bags of a rank fits in 32 bits. Begins to fill `plan` with the
+  // traffic of the batch: does nothing if `plan` is the batch's already. Throws std::bad_alloc.
+  virtual void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) = 0;
 
-  // The ways of bags between ranks, if there are at most this many.
-  static constexpr int kMostRanksOfTraffic = 64;
+  // REQUIRES: `plan` is the prepared batch's. Pools, as Pool does, the bags of which this rank owns keys:
+  // [Σ owned][dim], at most all bags.
+  virtual void PoolToSend(TrafficPlan& plan, Numbers partial) = 0;
 
-  // REQUIRES: a prepared batch; `bags_of` are the ranks' bags of it, in rank order; ranks times the most of them fits in
-  // 32 bits. Begins to find out which bags travel; a second call for one batch does nothing. Throws std::bad_alloc.
-  virtual void PlanTraffic(std::span<const std::size_t> bags_of) = 0;
+  // REQUIRES: `plan` was filled by this shard. `received` is what all ranks' PoolToSend wrote for this rank, in rank
+  // order, [Σ received][dim]. Writes the sums of this rank's bags, float[bags_of[rank]][dim], added in float32 from +0.
+  // Takes its place in the order of `stream`; `plan` must not be filled again before the stream has done this. Does not
+  // touch the prepared batch.
+  virtual void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) = 0;
 
-  // REQUIRES: PlanTraffic. What it found out; waits for that alone.
-  virtual const BagTraffic& Traffic() = 0;
+  // REQUIRES: `plan` is the prepared batch's. Writes each row of `gradients`, float[bags_of[rank]][dim], once for each
+  // rank that owns keys of the bag: float[Σ received][dim], in rank order.
+  virtual void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) = 0;
 
-  // REQUIRES: PlanTraffic. Pool, of the bags of which this rank owns keys: [Σ owned][dim], at most all bags'.
-  virtual void PoolToSend(Numbers partial) = 0;
-
-  // REQUIRES: PlanTraffic. What all ranks' PoolToSend wrote for this rank, in rank order, [Σ received][dim], becomes
-  // the sums of its bags: float[bags_of[rank]][dim], added in float32 from +0. Takes its place in the order of `stream`,
-  // where it has to be done before kBatchesInFlight more batches are planned.
-  virtual void AddReceived(Stream& stream, ConstNumbers received, float* sums) = 0;
-
-  // REQUIRES: PlanTraffic. `gradients`, float[bags_of[rank]][dim], once for each rank that owns keys of the bag:
-  // float[Σ received][dim], in rank order.
-  virtual void GradientsToSend(const float* gradients, float* sent) = 0;
-
-  // Update, by what all ranks' GradientsToSend wrote for this rank, in rank order: float[Σ owned][dim].
-  virtual void UpdateFromReceived(const float* received, const StepScalars& scalars) = 0;
+  // REQUIRES: as Update; `plan` is the prepared batch's. Updates by what all ranks' GradientsToSend wrote for this rank,
+  // in rank order: float[Σ owned][dim]. Spends the batch.
+  virtual void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) = 0;
 
   // REQUIRES: a batch of one key a bag that was prepared and inserted. `values` is float[bags][columns] in device
   // memory: `columns` is dim, and the rows' state becomes that of new rows, or the whole record. Of repeated keys the
@@ -271,6 +302,8 @@ class Device {
 
   // The stream that its shards work in.
   virtual Stream& WorkStream() = 0;
+  // An empty plan for traffic between the shards of any table.
+  virtual std::unique_ptr<TrafficPlan> MakeTrafficPlan() = 0;
   // A stream beside it, whose work goes first where both want the same processors.
   virtual std::unique_ptr<Stream> MakeStream() = 0;
   // Returns when all that was asked of the device, in any stream, is done.
@@ -294,6 +327,9 @@ class Device {
     WorkStream().Wait();
   }
 };
+
+// What Stream::SumBlocks does, to arrays in host memory, by the thread that calls: the same bytes.
+void SumBlocksOnHost(const RankBlocks& blocks, float* sum);
 
 // The host's processors. `threads` = 0: as many as this process may run on.
 std::unique_ptr<Device> MakeCpuDevice(int threads);

@@ -118,8 +118,8 @@ struct TableOptions {
   std::uint64_t initial_rows = 0;  // rows to make room for at once, over all ranks
   std::uint64_t max_rows = std::uint64_t{1}
                            << 30;  // the most rows over all ranks; past it a batch is refused
-  // At most this share of the hash table's slots is taken, kLeastMaxLoad .. kMostMaxLoad: searches are faster in an
-  // emptier table, and a fuller one is smaller. Slots are a power of two, so the share is between half of this and this.
+  // At most this share of the hash table's cells is taken, kLeastMaxLoad .. kMostMaxLoad: searches are faster in an
+  // emptier table, and a fuller one is smaller. Cells are a power of two, so the share is between half of this and this.
   float max_load = 0.5F;
 
   friend bool operator==(const TableOptions&, const TableOptions&) = default;

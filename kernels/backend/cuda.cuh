@@ -25,12 +25,12 @@
 
 namespace slotwise {
 
-// `Lanes` neighbouring lanes of a warp; each holds `Parts` parts of a chunk.
-template <std::uint32_t Lanes, class P, std::uint32_t Parts>
+// `Lanes` neighbouring lanes of a warp; each holds `N` vectors of a chunk.
+template <std::uint32_t Lanes, class V, std::uint32_t N>
 struct CudaTile {
   static constexpr std::uint32_t kLanes = Lanes;
-  using Part = P;
-  static constexpr std::uint32_t kParts = Parts;
+  using Vector = V;
+  static constexpr std::uint32_t kVectors = N;
   static constexpr std::uint32_t kRowsInFlight = 4;
   SLOTWISE_HD static std::uint32_t lane() {
 #ifdef __CUDA_ARCH__
@@ -176,6 +176,7 @@ class CudaStream final : public Stream {
     if (bytes == 0 || to == from) return;
     SLOTWISE_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream()));
   }
+  void SumBlocks(const RankBlocks& blocks, float* sum) override;
   void Wait() override { queue_.Wait(); }
   bool IsDone() override {
     const cudaError_t done = cudaStreamQuery(queue_.stream());

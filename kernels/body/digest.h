@@ -13,14 +13,14 @@
 
 namespace slotwise::body {
 
-struct HashSlot {
+struct HashCell {
   TableRef table;
   RowsRef rows;
 
-  SLOTWISE_HD DigestSums operator()(std::uint64_t slot) const {
-    if (!table.Live(slot)) return {0, 0};
-    const std::uint64_t key = Value(table.KeyAt(slot));
-    const float* record = rows.Record(table.RowAt(slot));
+  SLOTWISE_HD DigestSums operator()(std::uint64_t cell) const {
+    if (!table.Live(cell)) return {0, 0};
+    const std::uint64_t key = Value(table.KeyAt(cell));
+    const float* record = rows.Record(table.RowAt(cell));
     std::uint64_t low = Mix64(key ^ 0x9E3779B97F4A7C15ULL);
     std::uint64_t high = Mix64(key ^ 0xC2B2AE3D27D4EB4FULL);
     for (std::uint32_t j = 0; j < rows.floats; ++j) {

@@ -16,8 +16,8 @@ namespace slotwise::body {
 // A tile a run of bags. T: what sums are rounded to as they are stored (float: nothing).
 template <class T>
 struct PoolBags {
-  RowsRef table;
-  const RowIndex* rows;          // [keys] the row of each key
+  RowsRef rows;
+  const RowIndex* row_of;        // [keys]
   const std::uint32_t* offsets;  // [bags + 1]
   const float* weights;          // [keys], or null: all 1
   // [bags + 1] Where each bag goes in `out`; bags that go where the next one does are left out. Null: out[bag], all.
@@ -27,9 +27,9 @@ struct PoolBags {
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t first, std::uint32_t last) const {
     if (weights == nullptr) {
-      Pool(tile, first, last, [](auto part, std::uint32_t) { return part; });
+      Pool(tile, first, last, [](auto vector, std::uint32_t) { return vector; });
     } else {
-      Pool(tile, first, last, [by = weights](auto part, std::uint32_t i) { return by[i] * part; });
+      Pool(tile, first, last, [by = weights](auto vector, std::uint32_t i) { return by[i] * vector; });
     }
   }
 
@@ -40,14 +40,14 @@ struct PoolBags {
     const std::uint32_t begin = offsets[bag];
     const std::uint32_t keys = offsets[bag + 1] - begin;
     for (std::uint32_t i = begin; i < begin + (keys < kMost ? keys : kMost); ++i) {
-      if (rows[i] != kNoRow) PrefetchBytes(table.Record(rows[i]), table.dim * sizeof(float));
+      if (row_of[i] != kNoRow) PrefetchBytes(rows.Record(row_of[i]), rows.dim * sizeof(float));
     }
   }
 
  private:
   template <class Tile, class Weigh>
   SLOTWISE_HD void Pool(Tile tile, std::uint32_t first, std::uint32_t last, Weigh weigh) const {
-    ForEachChunk(tile, table.dim, [=, *this](auto chunk) {
+    ForEachChunk(tile, rows.dim, [=, *this](auto chunk) {
       if constexpr (Tile::kRowsInFlight == 1) {
         for (std::uint32_t bag = first; bag < last; ++bag) this->PoolBag(chunk, bag, weigh);
       } else {
@@ -58,11 +58,11 @@ struct PoolBags {
 
   template <class Chunk, class Weigh>
   SLOTWISE_HD void PoolBag(Chunk chunk, std::uint32_t bag, Weigh weigh) const {
-    typename Chunk::Part sum[Chunk::kParts] = {};
+    typename Chunk::Vector sum[Chunk::kVectors] = {};
     for (std::uint32_t i = offsets[bag], end = offsets[bag + 1]; i < end; ++i) {
-      if (rows[i] == kNoRow) continue;
-      const float* row = table.Record(rows[i]);
-      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(chunk.Load(row, p), i);
+      if (row_of[i] == kNoRow) continue;
+      const float* row = rows.Record(row_of[i]);
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(chunk.Load(row, v), i);
     }
     Store(chunk, bag, sum);
   }
@@ -77,17 +77,17 @@ struct PoolBags {
     RowsFrom<kRows>(begin, end, next);
     std::uint32_t bag = first;
     std::uint32_t bag_end = offsets[first + 1];
-    typename Chunk::Part sum[Chunk::kParts] = {};
+    typename Chunk::Vector sum[Chunk::kVectors] = {};
     for (std::uint32_t i = begin; i < end; i += kRows) {
-      typename Chunk::Part loaded[kRows][Chunk::kParts];
+      typename Chunk::Vector loaded[kRows][Chunk::kVectors];
       bool there[kRows];
       SLOTWISE_UNROLL
       for (std::uint32_t r = 0; r < kRows; ++r) {
         there[r] = next[r] != kNoRow;
         if (!there[r]) continue;
-        const float* row = table.Record(next[r]);
+        const float* row = rows.Record(next[r]);
         SLOTWISE_UNROLL
-        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) loaded[r][p] = chunk.Load(row, p);
+        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) loaded[r][v] = chunk.Load(row, v);
       }
       RowsFrom<kRows>(i + kRows, end, next);
       SLOTWISE_UNROLL
@@ -97,7 +97,7 @@ struct PoolBags {
         }
         if (!there[r]) continue;
         SLOTWISE_UNROLL
-        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += weigh(loaded[r][p], i + r);
+        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(loaded[r][v], i + r);
       }
     }
     for (; bag < last; ++bag) Finish(chunk, bag, sum);
@@ -107,13 +107,13 @@ struct PoolBags {
   template <std::uint32_t kRows>
   SLOTWISE_HD void RowsFrom(std::uint32_t i, std::uint32_t end, RowIndex (&next)[kRows]) const {
     SLOTWISE_UNROLL
-    for (std::uint32_t r = 0; r < kRows; ++r) next[r] = i + r < end ? rows[i + r] : kNoRow;
+    for (std::uint32_t r = 0; r < kRows; ++r) next[r] = i + r < end ? row_of[i + r] : kNoRow;
   }
 
   // Writes `bag` and those empty ones behind it that end before the key's bag, which `bag` becomes; returns its end.
   template <class Chunk>
   SLOTWISE_HD std::uint32_t FinishBagsBefore(Chunk chunk, std::uint32_t key, std::uint32_t& bag,
-                                             Parts<Chunk>& sum) const {
+                                             Vectors<Chunk>& sum) const {
     std::uint32_t end = key;
     while (end == key) {
       Finish(chunk, bag, sum);
@@ -122,17 +122,17 @@ struct PoolBags {
     return end;
   }
   template <class Chunk>
-  SLOTWISE_HD void Finish(Chunk chunk, std::uint32_t bag, Parts<Chunk>& sum) const {
+  SLOTWISE_HD void Finish(Chunk chunk, std::uint32_t bag, Vectors<Chunk>& sum) const {
     Store(chunk, bag, sum);
     SLOTWISE_UNROLL
-    for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] = {};
+    for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] = {};
   }
   template <class Chunk>
-  SLOTWISE_HD void Store(Chunk chunk, std::uint32_t bag, const Parts<Chunk>& sum) const {
+  SLOTWISE_HD void Store(Chunk chunk, std::uint32_t bag, const Vectors<Chunk>& sum) const {
     if (places != nullptr && places[bag] == places[bag + 1]) return;
-    T* pooled = out + static_cast<std::size_t>(places == nullptr ? bag : places[bag]) * table.dim;
+    T* pooled = out + static_cast<std::size_t>(places == nullptr ? bag : places[bag]) * rows.dim;
     SLOTWISE_UNROLL
-    for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(pooled, p, sum[p]);
+    for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) chunk.Store(pooled, v, sum[v]);
   }
 };
 

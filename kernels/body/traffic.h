@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/body/hash.h"
+#include "kernels/body/owner.h"
 #include "kernels/body/portable.h"
 #include "slotwise/types.h"
 
@@ -29,11 +29,14 @@ struct CountBagsToSend {
   }
 };
 
-// The same of what this rank receives, rank by rank: for each of its own bags, which ranks own keys of it.
+// The same of what this rank receives, rank by rank: for each of this rank's bags, which ranks own keys of the bag.
+// Owner: see owner.h.
+template <class Owner>
 struct CountBagsToReceive {
-  const std::uint16_t* bucket_map;  // [kBuckets]
-  const Key* keys;                  // everybody's
-  const std::uint32_t* offsets;     // [bags + 1] of this rank's bags, into `keys`
+  Owner owner;
+  const Key* keys;               // everybody's
+  const std::uint32_t* offsets;  // [bags + 1] of this rank's bags, into `keys`
+  std::uint32_t first_bag;       // of this rank's bags, among all
   std::uint32_t bags;
   std::uint32_t ranks;
   std::uint32_t* counts;  // [ranks][bags]
@@ -41,7 +44,7 @@ struct CountBagsToReceive {
   SLOTWISE_HD void operator()(std::uint32_t bag) const {
     std::uint64_t owners = 0;
     for (std::uint32_t i = offsets[bag]; i < offsets[bag + 1]; ++i) {
-      owners |= std::uint64_t{1} << bucket_map[Bucket(keys[i])];
+      owners |= std::uint64_t{1} << owner(first_bag + bag, keys[i]);
     }
     for (std::uint32_t r = 0; r < ranks; ++r) {
       counts[static_cast<std::size_t>(r) * bags + bag] = owners >> r & 1;
@@ -74,25 +77,19 @@ struct BagCopies {
   }
 };
 
-// A tile a bag of this rank: the sum, in rank order, of the partial sums that came; zeros if there were none. They came
-// as T, and are added as floats.
+// The addends (sum_in_rank_order.h) of each of this rank's bags: the partial sums that came. T: what they came as.
 template <class T>
-struct AddPartialSums {
+struct ReceivedPartialSums {
   BagCopies copies;
   const T* received;
-  float* sums;  // [bags][dim]
 
-  template <class Tile>
-  SLOTWISE_HD void operator()(Tile tile, std::uint32_t bag) const {
-    float* out = sums + static_cast<std::size_t>(bag) * copies.dim;
-    ForEachChunk(tile, copies.dim, [&](auto chunk) {
-      using Chunk = decltype(chunk);
-      Parts<Chunk> sum = {};
-      copies.ForEach(bag, [&](std::size_t place) {
-        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += chunk.Load(received + place, p);
-      });
-      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(out, p, sum[p]);
-    });
+  SLOTWISE_HD std::size_t First(std::uint32_t bag) const {
+    return static_cast<std::size_t>(bag) * copies.dim;
+  }
+  SLOTWISE_HD std::uint32_t Length(std::uint32_t /*bag*/) const { return copies.dim; }
+  template <class Visit>
+  SLOTWISE_HD void ForEach(std::uint32_t bag, Visit visit) const {
+    copies.ForEach(bag, [&](std::size_t place) { visit(received + place); });
   }
 };
 
@@ -107,10 +104,10 @@ struct CopyGradients {
     const float* gradient = gradients + static_cast<std::size_t>(bag) * copies.dim;
     ForEachChunk(tile, copies.dim, [&](auto chunk) {
       using Chunk = decltype(chunk);
-      Parts<Chunk> values;
-      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) values[p] = chunk.Load(gradient, p);
+      Vectors<Chunk> values;
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) values[v] = chunk.Load(gradient, v);
       copies.ForEach(bag, [&](std::size_t place) {
-        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(sent + place, p, values[p]);
+        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) chunk.Store(sent + place, v, values[v]);
       });
     });
   }

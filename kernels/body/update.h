@@ -4,9 +4,9 @@
 // segment, in batch order. A segment's gradient is summed as a tree: blocks of kSumBlock occurrences are each added in
 // order, then blocks of kSumBlock block sums, and so on until one is left. The tree is the same on every machine.
 //
-// Most segments are one block: UpdateShortRows sums and updates them in one go. Those that are longer go through
+// Most segments are one block: ApplyOptimizerToShort sums their gradients and applies the optimizer in one go. Those that are longer go through
 // SumBlocks level by level, a tile a block, so that one key with a tenth of the batch keeps every processor busy; then
-// UpdateLongRows.
+// ApplyOptimizerToLong.
 #ifndef SLOTWISE_KERNELS_BODY_UPDATE_H_
 #define SLOTWISE_KERNELS_BODY_UPDATE_H_
 
@@ -66,10 +66,10 @@ struct IsLong {
   SLOTWISE_HD bool operator()(std::uint32_t segment) const { return segments.Length(segment) > kSumBlock; }
 };
 
-// A source gives the i-th item that is to be summed: a row of floats, or what LoadPart is overloaded for.
+// A source gives the i-th item that is to be summed: a row of floats, or what LoadItem is overloaded for.
 template <class Chunk>
-SLOTWISE_HD typename Chunk::Part LoadPart(Chunk chunk, const float* item, std::uint32_t part) {
-  return chunk.Load(item, part);
+SLOTWISE_HD typename Chunk::Vector LoadItem(Chunk chunk, const float* item, std::uint32_t vector) {
+  return chunk.Load(item, vector);
 }
 
 // The gradient of each occurrence of a sum without weights: a row of float[bags][dim].
@@ -99,8 +99,8 @@ struct ScaledGradients {
     float divisor;
 
     template <class Chunk>
-    friend SLOTWISE_HD typename Chunk::Part LoadPart(Chunk chunk, Item item, std::uint32_t part) {
-      return chunk.Load(item.gradient, part) * item.weight / item.divisor;
+    friend SLOTWISE_HD typename Chunk::Vector LoadItem(Chunk chunk, Item item, std::uint32_t vector) {
+      return chunk.Load(item.gradient, vector) * item.weight / item.divisor;
     }
   };
 
@@ -119,18 +119,18 @@ struct ScaledGradients {
 
 // sum = source(0) + source(1) + ... + source(count - 1). REQUIRES: count >= 1.
 template <class Chunk, class Source>
-SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Parts<Chunk>& sum) {
+SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Vectors<Chunk>& sum) {
   const auto first = source(0);
-  for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] = LoadPart(chunk, first, p);
+  for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] = LoadItem(chunk, first, v);
   for (std::uint32_t i = 1; i < count; ++i) {
     const auto item = source(i);
-    for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += LoadPart(chunk, item, p);
+    for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += LoadItem(chunk, item, v);
   }
 }
 
 // An optimizer, and what all of them have.
 template <class Optimizer>
-struct UpdateRule {
+struct OptimizerRule {
   Optimizer optimizer;
   float weight_decay;
 };
@@ -138,21 +138,21 @@ struct UpdateRule {
 // The row's gradient: the sum of `count` items, with weight decay.
 template <class Chunk, class Source>
 SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, const float* record,
-                             float weight_decay, Parts<Chunk>& g) {
+                             float weight_decay, Vectors<Chunk>& g) {
   SumInOrder(chunk, count, source, g);
   if (weight_decay == 0.0F) return;
-  for (std::uint32_t p = 0; p < Chunk::kParts; ++p) g[p] = g[p] + weight_decay * chunk.Load(record, p);
+  for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) g[v] = g[v] + weight_decay * chunk.Load(record, v);
 }
 
 // Updates one row by the sum of `count` <= kSumBlock items.
 template <class Tile, class Optimizer, class Source>
-SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* record, std::uint32_t dim,
-                           std::uint32_t count, Source source) {
+SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, float* record,
+                                     std::uint32_t dim, std::uint32_t count, Source source) {
   Optimizer optimizer = rule.optimizer;
   if constexpr (Optimizer::kWholeRow) {
     float squares = 0.0F;  // in element order, by every lane for itself
     ForEachChunk(SerialTile{}, dim, [&](auto chunk) {
-      Parts<decltype(chunk)> g;
+      Vectors<decltype(chunk)> g;
       RowGradient(chunk, count, source, record, rule.weight_decay, g);
       chunk.ForEachElement(g, [&](std::size_t, float element) { squares += element * element; });
     });
@@ -161,18 +161,19 @@ SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* 
     if (tile.lane() == 0) optimizer.SaveRow(record, dim);
   }
   ForEachChunk(tile, dim, [=, decay = rule.weight_decay](auto chunk) {
-    chunk.Update(optimizer, record,
-                 [&](Parts<decltype(chunk)>& g) { RowGradient(chunk, count, source, record, decay, g); });
+    chunk.ApplyOptimizer(optimizer, record, [&](Vectors<decltype(chunk)>& g) {
+      RowGradient(chunk, count, source, record, decay, g);
+    });
   });
 }
 
 // A tile a run of segments: each lane looks one up, so that the tile waits for all of them once.
 template <class Optimizer, class Source>
-struct UpdateShortRows {
+struct ApplyOptimizerToShort {
   Segments segments;
   Source source;
-  RowsRef table;
-  UpdateRule<Optimizer> rule;
+  RowsRef rows;
+  OptimizerRule<Optimizer> rule;
 
   static constexpr std::uint32_t kRowsHeld = 1 + Optimizer::kStates;
 
@@ -190,8 +191,8 @@ struct UpdateShortRows {
         const std::uint32_t length = tile.From(lane, my_length);
         const RowIndex row{tile.From(lane, my_row)};
         if (length > kSumBlock) continue;
-        UpdateRow(tile, rule, table.Record(row), table.dim, length,
-                  [begin, items = source](std::uint32_t i) { return items(begin + i); });
+        ApplyOptimizerToRow(tile, rule, rows.Record(row), rows.dim, length,
+                            [begin, items = source](std::uint32_t i) { return items(begin + i); });
       }
     }
   }
@@ -202,7 +203,7 @@ struct UpdateShortRows {
     constexpr std::uint32_t kMost = 8;
     const std::uint32_t length = segments.Length(segment);
     if (length > kSumBlock) return;
-    PrefetchBytes(table.Record(segments.Row(segment)), table.stride * sizeof(float));
+    PrefetchBytes(rows.Record(segments.Row(segment)), rows.stride * sizeof(float));
     const std::uint32_t begin = segments.begin[segment];
     for (std::uint32_t i = 0; i < (length < kMost ? length : kMost); ++i) source.Prefetch(begin + i);
   }
@@ -250,11 +251,11 @@ struct SumBlocks {
     const std::uint32_t begin = level.first[s] + skipped;
     float* out = sums + static_cast<std::size_t>(block) * dim;
     ForEachChunk(tile, dim, [&](auto chunk) {
-      Parts<decltype(chunk)> sum;
+      Vectors<decltype(chunk)> sum;
       SumInOrder(
           chunk, left < kSumBlock ? left : kSumBlock, [&](std::uint32_t i) { return source(begin + i); },
           sum);
-      for (std::uint32_t p = 0; p < decltype(chunk)::kParts; ++p) chunk.Store(out, p, sum[p]);
+      for (std::uint32_t v = 0; v < decltype(chunk)::kVectors; ++v) chunk.Store(out, v, sum[v]);
     });
   }
 
@@ -282,17 +283,17 @@ struct BlockSums {
 
 // A tile a long segment, once its sum is one item.
 template <class Optimizer>
-struct UpdateLongRows {
+struct ApplyOptimizerToLong {
   Segments segments;
   const std::uint32_t* long_segments;
   BlockSums source;
-  RowsRef table;
-  UpdateRule<Optimizer> rule;
+  RowsRef rows;
+  OptimizerRule<Optimizer> rule;
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t s) const {
-    UpdateRow(tile, rule, table.Record(segments.Row(long_segments[s])), table.dim, 1,
-              [&](std::uint32_t) { return source(s); });
+    ApplyOptimizerToRow(tile, rule, rows.Record(segments.Row(long_segments[s])), rows.dim, 1,
+                        [&](std::uint32_t) { return source(s); });
   }
 };
 
@@ -302,15 +303,15 @@ struct AssignRows {
   const float* values;    // [bags][columns]
   std::uint32_t columns;  // the whole record, or dim
   float state;            // of a new row, for what `columns` leaves out
-  RowsRef table;
+  RowsRef rows;
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t segment) const {
     const std::uint32_t last = segments.begin[segment] + segments.Length(segment) - 1;
     const float* value = values + static_cast<std::size_t>(segments.items[last]) * columns;
-    float* record = table.Record(segments.Row(segment));
+    float* record = rows.Record(segments.Row(segment));
     for (std::uint32_t j = tile.lane(); j < columns; j += Tile::kLanes) record[j] = value[j];
-    for (std::uint32_t j = columns + tile.lane(); j < table.floats; j += Tile::kLanes) record[j] = state;
+    for (std::uint32_t j = columns + tile.lane(); j < rows.floats; j += Tile::kLanes) record[j] = state;
   }
 };
 

@@ -14,6 +14,7 @@
 #define SLOTWISE_SERVER_ENGINE_BAG_TRAVEL_H_
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -30,9 +31,11 @@ namespace slotwise {
 TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exchange,
                           DataType partials = DataType::kFloat32);
 
-// Where bags lie before and after they travel. What a call of BagTravel left there must be done before the next use.
+// What a batch's bags need as they travel: where they lie before and after, and which of them travel. What a call of
+// BagTravel left there must be done before the next batch's use; batches that overlap have arrays of their own.
 struct TravelArrays {
-  explicit TravelArrays(Device& device) : sent(device), received(device) {}
+  explicit TravelArrays(Device& device) : plan(device.MakeTrafficPlan()), sent(device), received(device) {}
+  std::unique_ptr<TrafficPlan> plan;  // ends last: the arrays wait for the device when they end
   DeviceArray<float> sent, received;
 };
 

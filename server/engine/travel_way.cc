@@ -21,7 +21,7 @@ double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks) {
 
 bool CanTravelAlone(const TravellingBags& bags) {
   const std::size_t ranks = bags.bags_of.size();
-  return ranks <= Shard::kMostRanksOfTraffic &&
+  return ranks <= TrafficPlan::kMostRanks &&
          ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
 }
 

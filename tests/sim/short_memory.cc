@@ -32,17 +32,18 @@ class ShortShard final : public Shard {
   void Update(const float* gradients, const StepScalars& scalars) override {
     shard_->Update(gradients, scalars);
   }
-  void PlanTraffic(std::span<const std::size_t> bags_of) override { shard_->PlanTraffic(bags_of); }
-  const BagTraffic& Traffic() override { return shard_->Traffic(); }
-  void PoolToSend(Numbers partial) override { shard_->PoolToSend(partial); }
-  void AddReceived(Stream& stream, ConstNumbers received, float* sums) override {
-    shard_->AddReceived(stream, received, sums);
+  void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
+    shard_->PlanTraffic(bags_of, plan);
   }
-  void GradientsToSend(const float* gradients, float* sent) override {
-    shard_->GradientsToSend(gradients, sent);
+  void PoolToSend(TrafficPlan& plan, Numbers partial) override { shard_->PoolToSend(plan, partial); }
+  void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) override {
+    shard_->AddReceived(stream, plan, received, sums);
   }
-  void UpdateFromReceived(const float* received, const StepScalars& scalars) override {
-    shard_->UpdateFromReceived(received, scalars);
+  void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
+    shard_->GradientsToSend(plan, gradients, sent);
+  }
+  void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) override {
+    shard_->UpdateFromReceived(plan, received, scalars);
   }
   void Assign(const float* values, std::uint32_t columns) override { shard_->Assign(values, columns); }
   std::uint64_t Erase() override { return shard_->Erase(); }
@@ -73,6 +74,7 @@ class ShortDevice final : public Device {
   bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
   Stream& WorkStream() override { return device_.WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return device_.MakeStream(); }
+  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return device_.MakeTrafficPlan(); }
   void Wait() override { device_.Wait(); }
   void UseOnThisThread() override { device_.UseOnThisThread(); }
   int Ordinal() const override { return device_.Ordinal(); }

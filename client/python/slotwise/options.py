@@ -35,7 +35,7 @@ class TableOptions:
         initial_rows: rows to make room for at once, over all ranks; tables grow by themselves.
         max_rows: the most rows over all ranks; past it a batch is refused whole. 0: the server's
             default, 2**30.
-        max_load: at most this share of a hash table's slots is taken, 0.0625 .. 0.9375: lower is
+        max_load: at most this share of a hash table's cells is taken, 0.0625 .. 0.9375: lower is
             faster, higher smaller. 0: the server's default, 0.5.
     """
 
@@ -61,7 +61,7 @@ class ShardInfo:
     """One rank's share of a table: rows, places in its hash table, bytes of device memory."""
 
     rows: int
-    slots: int
+    cells: int
     bytes: int
 
 
@@ -182,7 +182,7 @@ def info_from_proto(message: pb.DescribeTableReply) -> TableInfo:
     return TableInfo(
         options=options_from_proto(message.options),
         steps=message.steps,
-        shards=tuple(ShardInfo(shard.rows, shard.slots, shard.bytes) for shard in message.shards),
+        shards=tuple(ShardInfo(shard.rows, shard.cells, shard.bytes) for shard in message.shards),
         learning_rate=shortest(message.learning_rate),
         rounds=TravelledRounds(message.rounds.all_bags, message.rounds.owned_bags),
     )
