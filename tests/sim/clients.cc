@@ -44,11 +44,8 @@ std::vector<float> Clients::DrawValues(std::size_t count) {
 }
 
 Ask Clients::DrawAsk() {
-  const std::uint64_t percent = random_.Below(100);
-  if (percent < 35) return DrawLookup();
-  if (percent < 80) return DrawPart();
-  if (percent < 90) return DrawRows();
-  return DrawOperator();
+  if (random_.Below(100) < plan_.other_percent) return random_.OneIn(2) ? DrawRows() : DrawOperator();
+  return random_.Below(100) < 45 ? DrawLookup() : DrawPart();
 }
 
 // Lookups or parts, of one client and to one rank, which the inbox takes together.
@@ -65,9 +62,9 @@ Ask Clients::DrawLookup() {
   Ask ask;
   ask.operation = Operation::kLookup;
   ask.table = id;
-  ask.mode = random_.OneIn(3) ? LookupMode::kEval : LookupMode::kTrain;
+  ask.mode = random_.Below(100) < plan_.eval_percent ? LookupMode::kEval : LookupMode::kTrain;
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(30) ? 100 : random_.Below(4));
-  ask.batch = DrawBatch(options, ask.samples, random_.OneIn(4));
+  ask.batch = DrawBatch(options, ask.samples, random_.Below(100) < plan_.weighted_percent);
   return ask;
 }
 
@@ -113,7 +110,7 @@ Clients::Push Clients::DrawPush() {
   newest = std::max(newest, number);
 
   const auto parts = static_cast<std::uint32_t>(random_.OneIn(2) ? 1 : 1 + random_.Below(4));
-  const bool weighted = random_.OneIn(4);
+  const bool weighted = random_.Below(100) < plan_.weighted_percent;
   for (std::uint32_t p = 0; p < parts; ++p) {
     Ask ask;
     ask.operation = Operation::kPush;

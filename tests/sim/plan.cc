@@ -55,9 +55,13 @@ Plan MakePlan(std::uint64_t seed) {
 
   plan.distinct_keys = 10 + random.Below(60);
   plan.asks = 40 + random.Below(120);
+  plan.eval_percent = random.OneIn(3) ? 90 : 33;
+  plan.weighted_percent = random.OneIn(3) ? 80 : 20;
+  plan.other_percent = random.OneIn(3) ? 3 : 20;
   plan.client_pause = random.OneOf(std::vector<std::uint64_t>{2, 4, 10, 20});
   plan.device_pause = random.OneOf(std::vector<std::uint64_t>{1, 2, 8, 1000});
   plan.device_steps = random.OneOf(std::vector<std::uint64_t>{0, 0, 2, 8, 64});
+  if (random.OneIn(2)) plan.slow_stream = random.Below(random.OneIn(2) ? 1 : 5);
   plan.freeze_pause = random.OneIn(3) ? 150 : 0;
   if (random.OneIn(5)) {
     plan.kill_at = 30 + random.Below(1200);

@@ -99,7 +99,7 @@ class Referee {
   void Expect(Sent& sent, StatusCode code) { Expect(sent, Expected{code, {}, {}}); }
   void Expect(Sent& sent, Expected expected);
   // Bytes of the rank's requests that must be charged, or may be, when it has made `decisions` decisions.
-  std::uint64_t ChargedAtLeast(int rank, std::uint64_t decisions) const;
+  std::uint64_t ChargedAtLeast(int rank, std::uint64_t decisions) const;  // referee_room.cc
   std::uint64_t ChargedAtMost(int rank, std::uint64_t decisions, std::size_t rounds_kept) const;
   void CheckRefusal(const Sent& sent, const Status& status);
   void CheckRoom(int rank, std::span<Sent* const> group, bool accepted, bool stopping);

@@ -94,7 +94,11 @@ class Simulation::Rank final : public EngineObserver, public test::LateSchedule 
                ? 0
                : simulation_.random_.Below(simulation_.plan_.device_steps + 1);
   }
-  std::size_t Choose(std::size_t streams) override { return simulation_.random_.Below(streams); }
+  std::size_t Choose(std::size_t streams) override {
+    const std::size_t chosen = simulation_.random_.Below(streams);
+    if (chosen != simulation_.plan_.slow_stream || simulation_.random_.OneIn(50)) return chosen;
+    return (chosen + 1) % streams;
+  }
   void BeforeWait() override { simulation_.scheduler_.Yield(number, "the device's stream"); }
   bool AwaitOthers(const std::function<bool()>& ready) noexcept override {
     // Some wait as they end a table, whose lock clients wait for.
