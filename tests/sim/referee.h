@@ -2,7 +2,7 @@
 //
 // The referee takes in the headers that the ranks gathered and keeps, in plain code that shares nothing with the agenda, what
 // waits for a round and what waits for parts; it replays the decided rounds, in their order, on model tables.
-// Thread-safety: whoever holds the scheduler's baton.
+// Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_REFEREE_H_
 #define SLOTWISE_TESTS_SIM_REFEREE_H_
 

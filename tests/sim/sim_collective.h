@@ -1,7 +1,7 @@
 // SimCollective: a rank's Collective among ranks of one process, whose calls end when the scheduler lets them.
 //
 // Wakes arrive late, by a time drawn from the seed.
-// Thread-safety: whoever holds the scheduler's baton.
+// Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_SIM_COLLECTIVE_H_
 #define SLOTWISE_TESTS_SIM_SIM_COLLECTIVE_H_
 
