@@ -1,4 +1,5 @@
-// The sum over ranks, of blocks that all came to one: in rank order, from +0, in float32, whatever they travelled as.
+// The sum over ranks, of blocks that all came to one: in rank order, from +0, in float32, whatever they
+// travelled as.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
