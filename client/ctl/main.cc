@@ -1,7 +1,7 @@
-// slotwise-ctl: a server's tables from the command line.
+// slotwise-ctl manages a server's tables from the command line.
 //
-// Exit codes: 0 done; 1 refused, or no answer; 2 a command line that makes no sense. With --json what is written to
-// stdout is one JSON object, {"error": {"code", "message"}} if it was refused.
+// Exit codes: 0 for success; 1 for a refusal or no answer; 2 for a command line that makes no sense. With
+// --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal.
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <functional>
@@ -17,7 +17,7 @@ using slotwise::Client;
 using slotwise::Result;
 using slotwise::ctl::Answer;
 
-// Rows travel as long as they need; the timeout is for those who wait for an answer.
+// Rows travel as long as they need; the timeout bounds only calls that wait for one answer.
 constexpr std::chrono::hours kStreamTimeout{24};
 
 struct Flags {
@@ -36,7 +36,7 @@ struct Flags {
 
 using Command = std::function<Result<Answer>()>;
 
-// Connects first. `timeout`: if not the flags' own.
+// Connects, then runs `command`. `timeout` replaces the flags' timeout.
 Result<Answer> With(const Flags& flags, const std::function<Result<Answer>(Client&)>& command,
                     std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
   const auto seconds = std::chrono::duration<double>(flags.server.timeout);
@@ -157,7 +157,7 @@ void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
   });
 }
 
-// What is refused is said on stderr, and to programs on stdout.
+// Writes a refusal to stderr, and with --json to stdout too. Returns the exit code.
 int Refuse(const Flags& flags, const std::string& code, const std::string& message) {
   if (flags.json) {
     std::cout << nlohmann::ordered_json{{"error", {{"code", code}, {"message", message}}}}.dump() << "\n";
@@ -182,7 +182,7 @@ int main(int argc, char** argv) {
       "Exit codes: 0 done, 1 refused or no answer, 2 usage. `slotwise-ctl COMMAND --help` explains a "
       "command.");
   app.require_subcommand(1);
-  app.fallthrough();  // the options below may also follow the command
+  app.fallthrough();  // lets the options below follow the command too
   Flags flags;
   app.add_option("--server,-s", flags.server.address, "host:port of any rank")->capture_default_str();
   app.add_option("--timeout", flags.server.timeout, "seconds to wait for an answer")
@@ -201,7 +201,7 @@ int main(int argc, char** argv) {
   }
   try {
     return Run(flags, chosen);
-  } catch (const std::exception& error) {  // a file system that refuses, no memory
+  } catch (const std::exception& error) {  // for example a file system that refuses, or no memory
     return Refuse(flags, "INTERNAL", error.what());
   }
 }
