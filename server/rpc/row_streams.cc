@@ -10,7 +10,7 @@
 namespace slotwise {
 namespace {
 
-// About as much as gRPC moves fastest.
+// gRPC moves messages of about this size fastest.
 constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
 
 }  // namespace
@@ -62,7 +62,7 @@ void ExportStream::ReadOn() {
 }
 
 void ExportStream::Write(const RowRecords& rows) {
-  if (rows.keys.empty()) return ReadOn();  // all erased meanwhile, or other ranks'
+  if (rows.keys.empty()) return ReadOn();  // the keys were erased meanwhile, or belong to other ranks
   const TableOptions& table = what_.table.options;
   message_ =
       EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim), what_.with_state);
@@ -83,7 +83,7 @@ void ExportStream::OnCancel() {
 void ExportStream::OnDone() {
   TakeOver(this);
   gate_.Leave();
-  // The last reference may be this one, and with it goes this object.
+  // `last` may be the last reference, and then destroys this object.
   const std::shared_ptr<ExportStream> last = std::move(self_);
 }
 
@@ -100,7 +100,7 @@ ImportStream* ImportStream::Begin(grpc::ByteBuffer* reply, const FindTable& find
 }
 
 void ImportStream::OnReadDone(bool ok) {
-  if (!ok) {  // the caller has sent everything, or is gone: then nobody hears this
+  if (!ok) {  // the caller has sent everything, or is gone and gets no reply
     *reply_ = EncodeImportReply(rows_);
     return Finish(grpc::Status::OK);
   }
