@@ -1,4 +1,4 @@
-// The only rank: everything it would hear from others it already has.
+// The only rank already has everything that other ranks would send.
 #include <algorithm>
 #include <vector>
 
@@ -32,7 +32,7 @@ class SoloExchange final : public Exchange {
   void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) override {
     if (partial.type == DataType::kFloat32)
       return stream().Copy(mine, partial.data, sizes[0] * sizeof(float));
-    // By way of the host, because no server does this: its only rank has nothing to round.
+    // The values go through the host, because no server does this: a server's only rank has nothing to round.
     std::vector<std::byte> narrow(sizes[0] * BytesOf(partial.type));
     std::vector<float> wide(sizes[0]);
     stream().Copy(narrow.data(), partial.data, narrow.size());
