@@ -35,7 +35,7 @@ struct Report {
   double copy_bytes_per_second = 0;    // of a rank's memory
   double random_lines_per_second = 0;  // of a rank's memory
   std::vector<Line> lines;
-  // what the reader must know: for example a missing peer, or what a line includes
+  // What the reader must know: for example a missing peer, or what a line includes.
   std::vector<std::string> notes;
 };
 

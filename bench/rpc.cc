@@ -142,8 +142,8 @@ class Traffic {
   }
 
   // Returns whether all streams hold the values of the rows that they asked for last.
-  bool Right() const {
-    return std::ranges::all_of(streams_, [this](const Stream& stream) { return Right(stream); });
+  bool ValuesAreRight() const {
+    return std::ranges::all_of(streams_, [this](const Stream& stream) { return ValuesAreRight(stream); });
   }
 
  private:
@@ -158,7 +158,7 @@ class Traffic {
     std::vector<float> out;
   };
 
-  bool Right(const Stream& stream) const {
+  bool ValuesAreRight(const Stream& stream) const {
     if (stream.turns == 0) return true;  // the other streams were so fast that they left this one nothing
     const Batch& asked = stream.batches[(stream.turns - 1) % stream.batches.size()];
     for (std::size_t i = 0; i < asked.rows.size(); ++i) {
@@ -183,7 +183,7 @@ class Traffic {
                             if (!status.ok()) failure_ = status;
                           }
                           Send(stream);
-                          // must come last, because Run may return after it
+                          // This must come last, because Run may return after it.
                           const std::lock_guard lock(mutex_);
                           if (--to_answer_ == 0) changed_.notify_all();
                         });
@@ -267,7 +267,7 @@ Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
   Fill(client, o, table);
   Traffic traffic(client, o, table.name.str());
   traffic.Run(4 * o.in_flight);
-  Must(traffic.Right(), "wrong result: a row is not what was pushed");
+  Must(traffic.ValuesAreRight(), "wrong result: a row is not what was pushed");
 
   const double rows = static_cast<double>(o.requests) * o.request;
   const double bytes = rows * o.dim * sizeof(float);
@@ -283,7 +283,7 @@ Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
         redis->description(), [&] { return redis->Fetch(rows); }, [&] { return redis->CpuSeconds(); });
   }
   times.Take(o.repeats);
-  Must(traffic.Right(), "wrong result: a row is not what was pushed");
+  Must(traffic.ValuesAreRight(), "wrong result: a row is not what was pushed");
   static_cast<void>(client.DropTable(table.name.view()));
 
   Line line{.name = "lookup",

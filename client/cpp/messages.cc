@@ -49,7 +49,7 @@ class MessageWriter {
       size += headers[i].size() + arrays_[i].size;
     }
     const grpc::Slice slice(size);
-    // the slice is new, and nobody else has it
+    // The slice is new, and nobody else has it.
     char* to = reinterpret_cast<char*>(const_cast<std::uint8_t*>(slice.begin()));
     to = std::ranges::copy(header_, to).out;
     for (std::size_t i = 0; i < arrays_.size(); ++i) {

@@ -48,7 +48,7 @@ class Run::Flight final : public Arrival {
 
   void Arrive(bool) override {
     const std::unique_ptr<Flight> self(this);
-    run_->Landed(index_, status_, reply_);
+    run_->FlightEnded(index_, status_, reply_);
   }
 
  private:
@@ -122,7 +122,7 @@ void Run::Send(std::size_t index) {
   flights_[index] = flight.release();
 }
 
-void Run::Landed(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply) {
+void Run::FlightEnded(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply) {
   std::unique_lock lock(mutex_);
   flights_[index] = nullptr;
   if (!status.ok() && failure_.ok()) {

@@ -56,7 +56,7 @@ class Run : public std::enable_shared_from_this<Run> {
   class Wait;    // a request's wait until it is sent again
 
   void Send(std::size_t index);
-  void Landed(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply);
+  void FlightEnded(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply);
   void SendAgainLater(std::size_t index, const grpc::Status& status);
   void FailLocked(Status status);
   // Called when a request's event has arrived and nothing was sent again for it. The caller must not use the

@@ -37,8 +37,8 @@ struct Flags {
 using Command = std::function<Result<Answer>()>;
 
 // Connects, then runs `command`. `timeout` replaces the flags' timeout.
-Result<Answer> With(const Flags& flags, const std::function<Result<Answer>(Client&)>& command,
-                    std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
+Result<Answer> RunWithClient(const Flags& flags, const std::function<Result<Answer>(Client&)>& command,
+                             std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
   const auto seconds = std::chrono::duration<double>(flags.server.timeout);
   const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(seconds);
   auto client = Client::Connect({flags.server.address}, {.timeout = patience});
@@ -85,31 +85,35 @@ void AddCreate(CLI::App& app, Flags& flags, Command& chosen) {
     chosen = [&]() -> Result<Answer> {
       const auto table = OptionsOf(flags.create);
       if (!table.ok()) return table.status();
-      return With(flags, [&](Client& client) { return slotwise::ctl::Create(client, *table); });
+      return RunWithClient(flags, [&](Client& client) { return slotwise::ctl::Create(client, *table); });
     };
   });
 }
 
 void AddTables(CLI::App& app, Flags& flags, Command& chosen) {
   app.add_subcommand("tables", "all tables and their options")->callback([&] {
-    chosen = [&] { return With(flags, [](Client& client) { return slotwise::ctl::ShowTables(client); }); };
+    chosen = [&] {
+      return RunWithClient(flags, [](Client& client) { return slotwise::ctl::ShowTables(client); });
+    };
   });
   AddTableCommand(app, flags, "describe", "a table's options, rows, memory and steps")->callback([&] {
     chosen = [&] {
-      return With(flags, [&](Client& client) { return slotwise::ctl::Describe(client, flags.table); });
+      return RunWithClient(flags,
+                           [&](Client& client) { return slotwise::ctl::Describe(client, flags.table); });
     };
   });
   AddTableCommand(app, flags, "digest", "a hash of a table's contents, wherever they lie")->callback([&] {
     chosen = [&] {
-      return With(flags, [&](Client& client) { return slotwise::ctl::ShowDigest(client, flags.table); });
+      return RunWithClient(flags,
+                           [&](Client& client) { return slotwise::ctl::ShowDigest(client, flags.table); });
     };
   });
   CLI::App* drop = AddTableCommand(app, flags, "drop", "forget a table and its rows");
   drop->add_flag("--missing-ok", flags.missing_ok, "a table that is not there is no error");
   drop->callback([&] {
     chosen = [&] {
-      return With(flags,
-                  [&](Client& client) { return slotwise::ctl::Drop(client, flags.table, flags.missing_ok); });
+      return RunWithClient(
+          flags, [&](Client& client) { return slotwise::ctl::Drop(client, flags.table, flags.missing_ok); });
     };
   });
   CLI::App* rate =
@@ -117,7 +121,7 @@ void AddTables(CLI::App& app, Flags& flags, Command& chosen) {
   rate->add_option("rate", flags.learning_rate, "above 0")->required();
   rate->callback([&] {
     chosen = [&] {
-      return With(flags, [&](Client& client) {
+      return RunWithClient(flags, [&](Client& client) {
         return slotwise::ctl::SetRate(client, flags.table, flags.learning_rate);
       });
     };
@@ -131,7 +135,7 @@ void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
   save->add_flag("--with-state", flags.with_state, "also the optimizer's state");
   save->callback([&] {
     chosen = [&] {
-      return With(
+      return RunWithClient(
           flags,
           [&](Client& client) {
             return slotwise::ctl::Export(client, flags.table, flags.folder, flags.with_state);
@@ -147,7 +151,7 @@ void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
   load->add_flag("--without-state", flags.without_state, "rows get the state of new ones");
   load->callback([&] {
     chosen = [&] {
-      return With(
+      return RunWithClient(
           flags,
           [&](Client& client) {
             return slotwise::ctl::Import(client, flags.table, flags.folder, !flags.without_state);

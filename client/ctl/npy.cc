@@ -23,7 +23,7 @@ std::string_view Trim(std::string_view text) {
 }
 
 // Returns the text after `'key':`, up to the dictionary's end.
-std::string_view After(std::string_view dictionary, std::string_view key) {
+std::string_view TextAfterKey(std::string_view dictionary, std::string_view key) {
   const auto place = dictionary.find("'" + std::string(key) + "'");
   if (place == std::string_view::npos) return {};
   const std::string_view rest = Trim(dictionary.substr(place + key.size() + 2));
@@ -66,10 +66,10 @@ Result<NpyShape> ParseNpyDictionary(std::string_view dictionary, std::string_vie
   const std::string_view text = Trim(dictionary);
   if (!text.starts_with('{') || !text.ends_with('}')) return InvalidArgument("the header has no dictionary");
   const std::string wanted = "'" + std::string(type) + "'";
-  if (!After(text, "descr").starts_with(wanted)) return InvalidArgument("the type is not " + wanted);
-  if (!After(text, "fortran_order").starts_with("False"))
+  if (!TextAfterKey(text, "descr").starts_with(wanted)) return InvalidArgument("the type is not " + wanted);
+  if (!TextAfterKey(text, "fortran_order").starts_with("False"))
     return InvalidArgument("the order is Fortran's, not C's");
-  const auto numbers = Tuple(After(text, "shape"));
+  const auto numbers = Tuple(TextAfterKey(text, "shape"));
   if (!numbers || numbers->empty() || numbers->size() > 2) {
     return InvalidArgument("the shape is not of one or two dimensions");
   }

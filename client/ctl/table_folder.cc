@@ -81,7 +81,7 @@ Status WriteFiles(Client& client, const TableDescription& info, const fs::path& 
 }
 
 // Parses table.json. Returns a value that is not an object if there is no valid file.
-nlohmann::json Said(const fs::path& path) {
+nlohmann::json ParseTableJson(const fs::path& path) {
   std::ifstream file(path);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   return nlohmann::json::parse(text, nullptr, false);
@@ -89,14 +89,14 @@ nlohmann::json Said(const fs::path& path) {
 
 // Returns the count of steps that the saved state belongs to, or 0 if there is none.
 std::uint64_t SavedSteps(const fs::path& path) {
-  const auto said = Said(path);
+  const auto said = ParseTableJson(path);
   return said.is_object() && said.contains("steps") && said["steps"].is_number_unsigned()
              ? said["steps"].get<std::uint64_t>()
              : 0;
 }
 
 Result<TableOptions> SavedOptions(const fs::path& path, const std::string& table) {
-  const auto said = Said(path);
+  const auto said = ParseTableJson(path);
   if (!said.is_object() || !said.contains("options")) {
     return NotFound("there is no table \"" + table + "\", and no " + path.string() + " to make it by");
   }

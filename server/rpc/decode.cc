@@ -146,9 +146,9 @@ Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTabl
                                    ArrayPool* arrays) {
   v1::LookupRequest message;
   WireBatch wire(arrays);
-  const std::array fields{Into(v1::LookupRequest::kKeysFieldNumber, wire.keys),
-                          Into(v1::LookupRequest::kOffsetsFieldNumber, wire.offsets),
-                          Into(v1::LookupRequest::kWeightsFieldNumber, wire.weights)};
+  const std::array fields{ReadInto(v1::LookupRequest::kKeysFieldNumber, wire.keys),
+                          ReadInto(v1::LookupRequest::kOffsetsFieldNumber, wire.offsets),
+                          ReadInto(v1::LookupRequest::kWeightsFieldNumber, wire.weights)};
   if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
 
   auto table = TableNamed(message.table(), find_table);
@@ -176,10 +176,10 @@ Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& f
   v1::PushRequest message;
   WireBatch wire(arrays);
   WireNumbers wire_gradients{.pool = arrays};
-  const std::array fields{Into(v1::PushRequest::kKeysFieldNumber, wire.keys),
-                          Into(v1::PushRequest::kOffsetsFieldNumber, wire.offsets),
-                          Into(v1::PushRequest::kWeightsFieldNumber, wire.weights),
-                          Into(v1::PushRequest::kGradientsFieldNumber, wire_gradients)};
+  const std::array fields{ReadInto(v1::PushRequest::kKeysFieldNumber, wire.keys),
+                          ReadInto(v1::PushRequest::kOffsetsFieldNumber, wire.offsets),
+                          ReadInto(v1::PushRequest::kWeightsFieldNumber, wire.weights),
+                          ReadInto(v1::PushRequest::kGradientsFieldNumber, wire_gradients)};
   if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
 
   auto table = TableNamed(message.table(), find_table);

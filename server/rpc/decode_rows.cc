@@ -77,7 +77,7 @@ Status AgreeOnTable(const std::string& name, const FindTable& find_table, std::o
 Result<DecodedExport> DecodeExport(const grpc::ByteBuffer& bytes, const FindTable& find_table) {
   v1::ExportRequest message;
   WireArray<Key> keys;
-  const std::array arrays{Into(v1::ExportRequest::kKeysFieldNumber, keys)};
+  const std::array arrays{ReadInto(v1::ExportRequest::kKeysFieldNumber, keys)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
   auto table = TableNamed(message.table(), find_table);
   if (!table.ok()) return table.status();
@@ -92,7 +92,7 @@ Result<DecodedExport> DecodeExport(const grpc::ByteBuffer& bytes, const FindTabl
 Result<EraseRequest> DecodeErase(const grpc::ByteBuffer& bytes, const FindTable& find_table) {
   v1::EraseRequest message;
   WireArray<Key> keys;
-  const std::array arrays{Into(v1::EraseRequest::kKeysFieldNumber, keys)};
+  const std::array arrays{ReadInto(v1::EraseRequest::kKeysFieldNumber, keys)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
   auto table = TableNamed(message.table(), find_table);
   if (!table.ok()) return table.status();
@@ -107,9 +107,9 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   WireArray<Key> keys;
   WireArray<float> values;
   WireArray<float> state;
-  const std::array arrays{Into(v1::ImportRequest::kKeysFieldNumber, keys),
-                          Into(v1::ImportRequest::kValuesFieldNumber, values),
-                          Into(v1::ImportRequest::kStateFieldNumber, state)};
+  const std::array arrays{ReadInto(v1::ImportRequest::kKeysFieldNumber, keys),
+                          ReadInto(v1::ImportRequest::kValuesFieldNumber, values),
+                          ReadInto(v1::ImportRequest::kStateFieldNumber, state)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
   if (Status status = AgreeOnTable(message.table(), find_table, table); !status.ok()) return status;
   auto batch = PartOf(std::move(keys));

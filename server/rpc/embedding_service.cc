@@ -55,9 +55,9 @@ static_assert(int{v1::LookupManyReply::kRepliesFieldNumber} == kReplies &&
 
 // Answers several requests together, once all have ended. If requests were refused, the first one's refusal
 // is the answer. Thread-safety: requests may end on any thread.
-class Together {
+class JointAnswer {
  public:
-  Together(std::string_view field, std::size_t count, Answer answer)
+  JointAnswer(std::string_view field, std::size_t count, Answer answer)
       : field_(field), replies_(count), waiting_(count), answer_(std::move(answer)) {}
 
   void End(std::size_t index, Result<grpc::ByteBuffer> reply) {
@@ -71,12 +71,12 @@ class Together {
       }
       if (--waiting_ > 0) return;
     }
-    if (refused_ < replies_.size()) return answer_(At(field_, refused_, why_));
+    if (refused_ < replies_.size()) return answer_(WithPlace(field_, refused_, why_));
     answer_(JoinMessages(kReplies, replies_));
   }
 
   // Returns `why` with the request's place in the message.
-  static Status At(std::string_view field, std::size_t index, const Status& why) {
+  static Status WithPlace(std::string_view field, std::size_t index, const Status& why) {
     return {why.code(), std::string(field) + "[" + std::to_string(index) + "]: " + why.message()};
   }
 
@@ -102,10 +102,10 @@ void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std
   std::vector<std::decay_t<decltype(*decode(request))>> all;
   for (const grpc::ByteBuffer& message : *messages) {
     auto decoded = decode(message);
-    if (!decoded.ok()) return answer(Together::At(field, all.size(), decoded.status()));
+    if (!decoded.ok()) return answer(JointAnswer::WithPlace(field, all.size(), decoded.status()));
     all.push_back(std::move(*decoded));
   }
-  const auto together = std::make_shared<Together>(field, all.size(), answer);
+  const auto together = std::make_shared<JointAnswer>(field, all.size(), answer);
   std::vector<Request> requests;
   for (std::size_t i = 0; i < all.size(); ++i) {
     requests.push_back(RequestOf(std::move(all[i]), [together, i](Result<grpc::ByteBuffer> reply) {

@@ -49,7 +49,7 @@ grpc::ByteBuffer Serialized(const google::protobuf::MessageLite& message) {
 
 // Returns a slice of `size` bytes, and the memory to write them to.
 std::pair<grpc::Slice, std::byte*> NewSlice(std::size_t size) {
-  // a small slice may hold its bytes inside the grpc_slice itself
+  // A small slice may hold its bytes inside the grpc_slice itself.
   grpc_slice slice = grpc_slice_malloc_large(size);
   auto* bytes = reinterpret_cast<std::byte*>(GRPC_SLICE_START_PTR(slice));
   return {grpc::Slice(slice, grpc::Slice::STEAL_REF), bytes};

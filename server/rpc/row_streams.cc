@@ -29,14 +29,14 @@ ExportStream* ExportStream::Begin(const grpc::ByteBuffer& request, const FindTab
     stream->Finish(ToGrpc(decoded.status()));
     return stream.get();
   }
-  stream->what_ = std::move(*decoded);
-  if (stream->what_.keys) {
-    stream->keys_ = std::move(*stream->what_.keys);
+  stream->request_ = std::move(*decoded);
+  if (stream->request_.keys) {
+    stream->keys_ = std::move(*stream->request_.keys);
     stream->ReadOn();
     return stream.get();
   }
   engine.Submit(
-      ListKeysRequest{.table = stream->what_.table.id, .done = [stream](Result<std::vector<Key>> keys) {
+      ListKeysRequest{.table = stream->request_.table.id, .done = [stream](Result<std::vector<Key>> keys) {
                         if (!keys.ok()) return stream->Finish(ToGrpc(keys.status()));
                         stream->keys_ = std::move(*keys);
                         stream->ReadOn();
@@ -47,13 +47,13 @@ ExportStream* ExportStream::Begin(const grpc::ByteBuffer& request, const FindTab
 void ExportStream::ReadOn() {
   if (cancelled_) return Finish(grpc::Status::CANCELLED);
   if (next_ == keys_.size()) return Finish(grpc::Status::OK);
-  const TableOptions& table = what_.table.options;
+  const TableOptions& table = request_.table.options;
   const std::size_t row =
       sizeof(Key) + sizeof(float) * (std::size_t{table.dim} + StateFloats(table.optimizer.kind, table.dim));
   const std::size_t count = std::min(keys_.size() - next_, std::max<std::size_t>(1, kMessageBytes / row));
   const auto first = keys_.begin() + static_cast<std::ptrdiff_t>(next_);
   next_ += count;
-  engine_.Submit(ReadRowsRequest{.table = what_.table.id,
+  engine_.Submit(ReadRowsRequest{.table = request_.table.id,
                                  .keys = {first, first + static_cast<std::ptrdiff_t>(count)},
                                  .done = [stream = self_](const Result<RowRecords>& rows) {
                                    if (!rows.ok()) return stream->Finish(ToGrpc(rows.status()));
@@ -63,9 +63,9 @@ void ExportStream::ReadOn() {
 
 void ExportStream::Write(const RowRecords& rows) {
   if (rows.keys.empty()) return ReadOn();  // the keys were erased meanwhile, or belong to other ranks
-  const TableOptions& table = what_.table.options;
+  const TableOptions& table = request_.table.options;
   message_ =
-      EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim), what_.with_state);
+      EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim), request_.with_state);
   StartWrite(&message_);
 }
 

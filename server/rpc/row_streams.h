@@ -41,7 +41,7 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   Engine& engine_;
   Gate& gate_;
-  DecodedExport what_;
+  DecodedExport request_;
   std::vector<Key> keys_;
   std::size_t next_ = 0;  // index of the first key that is not read yet
   grpc::ByteBuffer message_;

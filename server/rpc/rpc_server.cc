@@ -100,7 +100,7 @@ class RpcServer::Impl {
   RowsService rows_;
   AdminService admin_;
   int port_ = 0;
-  // declared last, so that it is destroyed before the services it calls
+  // Declared last, so that it is destroyed before the services it calls.
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -40,12 +40,12 @@ struct WireNumbers {
   }
 };
 
-inline ArrayField Into(int number, WireNumbers& array) {
+inline ArrayField ReadInto(int number, WireNumbers& array) {
   return {number, [&array](std::size_t size) { return array.MakeRoom(size); }};
 }
 
 template <class T>
-ArrayField Into(int number, WireArray<T>& array) {
+ArrayField ReadInto(int number, WireArray<T>& array) {
   return {number, [&array](std::size_t size) { return array.MakeRoom(size); }};
 }
 

@@ -151,7 +151,7 @@ TEST_F(RetryTest, ADefiniteErrorEndsThePushAtOnceAndCancelsItsOtherParts) {
                ? grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "gradients[3] is nan")
                : grpc::Status::OK;
   };
-  // part 0 waits for part 1, so the test would hang if the error did not cancel it
+  // Part 0 waits for part 1, so the test would hang if the error did not cancel it.
   Client client = Connect(fake, seconds(600));
   const std::vector<float> gradients(large_.size() * 2);
   const auto step = client.Push("ads", {large_, {}}, gradients);

@@ -27,7 +27,7 @@ TEST(StopSignals, CallOnceForSignalsThatComeTogetherAndEndWithoutOne) {
     const StopSignal signal = first.get_future().get();
     EXPECT_EQ(signal.name, "SIGTERM");
     EXPECT_EQ(signal.sender, "ops_test");
-    // `timeout` and mpirun repeat their signals, which must not end the process at once
+    // `timeout` and mpirun repeat their signals, which must not end the process at once.
     kill(getpid(), SIGINT);
   }
   EXPECT_EQ(calls, 1);

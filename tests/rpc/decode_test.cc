@@ -85,7 +85,7 @@ TEST(DecodeLookup, IgnoresUnknownFieldsAndWrongWireTypes) {
 
 TEST(DecodeLookup, RefusesEveryTruncation) {
   v1::LookupRequest whole = SmallLookup();
-  // the keys are not one a bag, so the offsets cannot be left out
+  // The keys are not one a bag, so the offsets cannot be left out.
   whole.set_keys(BytesOf<std::uint64_t>({1, 2, 3, 4, 5}));
   whole.set_offsets(BytesOf<std::uint32_t>({0, 1, 1, 3, 5}));
   const std::string bytes = whole.SerializeAsString();

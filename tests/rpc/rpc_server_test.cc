@@ -121,7 +121,7 @@ TEST_F(RpcServerTest, SaysInOneSentenceWhyItCannotListen) {
   EXPECT_EQ(second.status(),
             FailedPrecondition("cannot listen at 127.0.0.1:" + port + ": Address already in use"));
 
-  // an address that no machine here has
+  // No machine here has this address.
   second = RpcServer::Start({.host = "203.0.113.7", .port = 1}, *engine_);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().message(), "cannot listen at 203.0.113.7:1: Cannot assign requested address");

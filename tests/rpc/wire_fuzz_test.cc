@@ -66,7 +66,7 @@ TEST(WireReader, AgreesWithProtobufOnDamagedMessages) {
     WireArray<Key> keys;
     WireArray<std::uint32_t> offsets;
     WireArray<float> gradients;
-    const std::array arrays{Into(14, keys), Into(15, offsets), Into(16, gradients)};
+    const std::array arrays{ReadInto(14, keys), ReadInto(15, offsets), ReadInto(16, gradients)};
     const Status status = ReadMessage(BufferOf(bytes, 1 + damage.Below(40)), arrays, fields);
     ASSERT_EQ(status.ok(), ok) << "round " << round << ": " << status.message();
     if (!ok) continue;

@@ -50,7 +50,7 @@ TEST(SplitMessages, SkipsOtherFieldsAndRefusesWhatIsCutShort) {
     refused += messages.ok() ? 0 : 1;
     EXPECT_TRUE(messages.ok() || messages.status().code() == StatusCode::kInvalidArgument);
   }
-  // a message that is cut between submessages is not refused
+  // A message that is cut between submessages is not refused.
   EXPECT_EQ(refused, static_cast<int>(bytes.size()) - 3);
 }
 

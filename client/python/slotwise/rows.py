@@ -285,7 +285,7 @@ def _new_beside(target: Path) -> Iterator[Path]:
 
 
 def _publish_file(fresh: Path, target: Path) -> None:
-    """Renames a finished file to its target, and flushes the folder to the disk."""
+    """Flushes a finished file to the disk, and renames it to its target."""
     with open(fresh, "rb") as file:
         os.fsync(file.fileno())
     os.chmod(fresh, 0o666 & ~_umask())

@@ -227,7 +227,7 @@ class _Run:
         self._flights: dict[int, grpc.Future] = {}
         self._landed: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._waiting: list[tuple[float, int]] = []  # a heap of (when to send again, call)
-        # the channels that the waiting calls will go to
+        # The channels that the waiting calls will go to.
         self._connecting: dict[int, grpc.Channel] = {}
         self._said: dict[int, str] = {}  # each call's last failure
 
@@ -241,7 +241,7 @@ class _Run:
             while self._flights or self._waiting:
                 self._step()
         except ValueError:
-            # raises if the channel was just closed, about which gRPC raises an error of its own
+            # Raises FailedPrecondition if the channel was just closed.
             self._transport.check_usable()
             raise
         finally:
@@ -293,7 +293,7 @@ class _Run:
         return channel.unary_unary(f"/slotwise.v1.{self._calls[index].method}"), left
 
     def _failed(self, index: int, code: grpc.StatusCode, details: str) -> None:
-        # our own clock ended the call, so an earlier attempt may know the reason
+        # Our own clock ended the call, so an earlier attempt may know the reason.
         if details == "Deadline Exceeded":
             details = self._said.get(index, details)
         self._said[index] = details

@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> None:
         run(parsed)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output, for example `head`, has ended
-        # Python flushes once more at exit
+        # Python flushes once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (Error, OSError) as error:
         sys.exit(f"slotwise-synth: {error}")

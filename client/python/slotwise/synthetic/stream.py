@@ -112,7 +112,7 @@ def _interleave(
     keys = np.empty(int(offsets[-1]), dtype=np.uint64)
     starts = offsets[:-1].reshape(counts.shape)
     for slot, (slot_keys, slot_counts) in enumerate(bags):
-        # how many keys of this slot earlier samples have
+        # How many keys of this slot earlier samples have.
         before = np.cumsum(slot_counts) - slot_counts
         keys[np.repeat(starts[:, slot] - before, slot_counts) + np.arange(len(slot_keys))] = (
             slot_keys
