@@ -77,22 +77,22 @@ struct Floors {
   Floor step;
 };
 
-// Computes the least that this rank's share of the batch must move. A lookup gathers its keys' places in the
-// hash table and their rows, and streams keys and pooled rows. A step also gathers each occurrence's gradient
-// in the order of rows, and reads and writes each touched row and its state, in order. What travels between
-// ranks takes as long as it took when the exchange was measured.
+// Computes the least that this rank's share of the batch must move. A lookup gathers its keys' cells and
+// their rows, and streams keys and pooled rows. A step also gathers each occurrence's gradient in the order
+// of rows, and reads and writes each touched row and its state, in order. What travels between ranks takes as
+// long as it took when the exchange was measured.
 Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, const ShardedTable& table,
                 std::span<const std::uint32_t> rows, const Collective& collective) {
   const auto ranks = static_cast<std::uint32_t>(collective.size());
   const BucketMap owner = EvenBucketMap(collective.size());
   const ShardUsage usage = table.Usage();
-  std::vector<std::uint32_t> slots_read;
+  std::vector<std::uint32_t> cells_read;
   std::vector<std::uint32_t> rows_read;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> occurrences;  // row, bag
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Key key = KeyOf(rows[i]);
     if (owner[body::Bucket(key)] != Value(collective.rank())) continue;
-    slots_read.push_back(static_cast<std::uint32_t>(body::Mix64(Value(key)) % usage.slots));
+    cells_read.push_back(static_cast<std::uint32_t>(body::Mix64(Value(key)) % usage.cells));
     rows_read.push_back(rows[i] / ranks);  // about where the row lies
     occurrences.emplace_back(rows[i], static_cast<std::uint32_t>(i / o.hot));
   }
@@ -104,7 +104,7 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
     if (i == 0 || occurrences[i].first != occurrences[i - 1].first) ++touched;
   }
 
-  constexpr double kSlotLine = 64;
+  constexpr double kCellLine = 64;
   const double n = static_cast<double>(rows_read.size());
   const double row = 4.0 * o.dim;
   const double state = 4.0 * StateFloats(OptimizerNamed(o.optimizer_name), o.dim);
@@ -121,8 +121,8 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
 
   Floors floors;
   const double streamed = 8 * n + share * partials_out;
-  floors.lookup.bytes = n * (kSlotLine + row) + streamed;
-  floors.lookup.seconds = memory.GatherSeconds(slots_read, usage.slots, 16) +
+  floors.lookup.bytes = n * (kCellLine + row) + streamed;
+  floors.lookup.seconds = memory.GatherSeconds(cells_read, usage.cells, 16) +
                           memory.GatherSeconds(rows_read, o.rows / ranks + 1, o.dim * sizeof(float)) +
                           streamed / copy + keys_seconds + sums_seconds;
   floors.step.bytes = floors.lookup.bytes + n * row + updated;

@@ -42,7 +42,7 @@ class Axis:
 
 AXES = {
     "load": Axis(
-        "load factor, keys a slot",
+        "load factor, keys a cell",
         lambda report: report["options"]["load_of_table"],
         lambda report: f"α {report['options']['alpha']:g}",
         "keys_per_second",

@@ -105,7 +105,7 @@ class TableBench {
     const double copy = report.copy_bytes_per_second;
     const double n = o_.batch;
     constexpr double kLine = 64;
-    // A find reads a key and its line of the hash table, and writes a row.
+    // A find reads a key and its line of cells, and writes a row.
     const double find_bytes = n * (8 + kLine + 4);
     const double find_seconds = Gather(rows_[0]) + n * (8 + 4) / copy;
     const double all_keys = keys_;
@@ -184,12 +184,12 @@ class TableBench {
   }
 
   double Gather(std::span<const std::uint32_t> rows) {
-    const std::uint64_t slots = table_->shard().Usage().slots;
-    std::vector<std::uint32_t> slots_read(rows.size());
-    std::ranges::transform(rows, slots_read.begin(), [&](std::uint32_t row) {
-      return static_cast<std::uint32_t>(body::Mix64(Value(KeyOf(first_ + row))) % slots);
+    const std::uint64_t cells = table_->shard().Usage().cells;
+    std::vector<std::uint32_t> cells_read(rows.size());
+    std::ranges::transform(rows, cells_read.begin(), [&](std::uint32_t row) {
+      return static_cast<std::uint32_t>(body::Mix64(Value(KeyOf(first_ + row))) % cells);
     });
-    return place_.memory->GatherSeconds(slots_read, slots, 16);
+    return place_.memory->GatherSeconds(cells_read, cells, 16);
   }
 
   void AddLine(Report& report, const char* name, std::uint32_t keys, const std::vector<Contender>& contenders,
@@ -203,7 +203,7 @@ class TableBench {
   }
 
   void Describe(Report& report) {
-    const double load = static_cast<double>(keys_) / static_cast<double>(table_->shard().Usage().slots);
+    const double load = static_cast<double>(keys_) / static_cast<double>(table_->shard().Usage().cells);
     report.title = "table: " + std::to_string(o_.keys) + " keys at load " +
                    std::to_string(load).substr(0, 5) + ", batches of " + std::to_string(o_.batch) +
                    " a rank, alpha " + std::to_string(o_.alpha).substr(0, 4);
@@ -249,7 +249,7 @@ Subcommand AddTable(CLI::App& parent) {
   app->option_defaults()->always_capture_default();
   app->add_option("--keys", o.keys, "keys in the table, over all ranks")->check(CLI::PositiveNumber);
   app->add_option("--batch", o.batch, "keys a call and rank")->check(CLI::PositiveNumber);
-  app->add_option("--load", o.load, "at most this share of the slots is taken, which are a power of two")
+  app->add_option("--load", o.load, "at most this share of the cells is taken, which are a power of two")
       ->check(CLI::Range(TableOptions::kLeastMaxLoad, TableOptions::kMostMaxLoad));
   app->add_option("--alpha", o.alpha,
                   "exponent of the power law over the keys that are asked for; 0 is uniform")

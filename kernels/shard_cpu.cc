@@ -3,8 +3,21 @@
 
 #include "kernels/backend/cpu.h"
 #include "kernels/shard.inl"
+#include "kernels/sum_blocks.inl"
 
 namespace slotwise {
+
+void CpuStream::SumBlocks(const RankBlocks& blocks, float* sum) {
+  SumBlocksOn<CpuBackend>(queue_, blocks, sum);
+}
+
+void SumBlocksOnHost(const RankBlocks& blocks, float* sum) {
+  constexpr std::uint32_t kRow = 1024;
+  WithSumOf(blocks, kRow, sum, [](auto sum_row, std::uint32_t rows) {
+    for (std::uint32_t row = 0; row < rows; ++row) sum_row(CpuTile{}, row);
+  });
+}
+
 namespace {
 
 class CpuDevice final : public Device {
@@ -14,6 +27,9 @@ class CpuDevice final : public Device {
   std::string Name() const override { return "cpu"; }
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
     return MakeShardOn<CpuBackend>(queue_, options, place);
+  }
+  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
+    return std::make_unique<TrafficPlanOn<CpuBackend>>();
   }
   void* Allocate(std::size_t bytes) override { return AllocateAligned(std::max(bytes, kCacheLine)); }
   void Free(void* memory) noexcept override { FreeAligned(memory); }

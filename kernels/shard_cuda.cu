@@ -5,8 +5,14 @@
 #include "kernels/backend/cuda.cuh"
 #include "kernels/numa.h"
 #include "kernels/shard.inl"
+#include "kernels/sum_blocks.inl"
 
 namespace slotwise {
+
+void CudaStream::SumBlocks(const RankBlocks& blocks, float* sum) {
+  SumBlocksOn<CudaBackend>(queue_, blocks, sum);
+}
+
 namespace {
 
 class CudaDevice final : public Device {
@@ -24,6 +30,9 @@ class CudaDevice final : public Device {
   std::string Name() const override { return name_; }
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
     return MakeShardOn<CudaBackend>(work_.queue(), options, place);
+  }
+  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
+    return std::make_unique<TrafficPlanOn<CudaBackend>>();
   }
   void* Allocate(std::size_t bytes) override {
     void* memory = nullptr;

@@ -63,7 +63,7 @@ def sweep_figures(sizes: Sizes) -> Iterator[Figure]:
     """Those that plots are made of."""
     for load in sizes.swept_loads:
         for alpha in sizes.alphas:
-            keys = int(load * sizes.slots)
+            keys = int(load * sizes.cells)
             yield _table(sizes, f"load-{load}-alpha-{alpha}", keys, load, alpha)
     for dim in sizes.swept_dims:
         yield _embedding(sizes, f"dim-{dim}", dim=dim, hot=sizes.hots[0])

@@ -10,7 +10,7 @@ class Sizes:
     """Of the benchmarks, and of the trainings."""
 
     keys: int  # of the table's figures
-    slots: int  # of the table while the load is swept: a power of two
+    cells: int  # of the table while the load is swept: a power of two
     table_batch: int
     loads: tuple[float, ...]
     swept_loads: tuple[float, ...]
@@ -33,7 +33,7 @@ class Sizes:
 
 FULL = Sizes(
     keys=50_331_648,
-    slots=1 << 26,
+    cells=1 << 26,
     table_batch=8_388_608,
     loads=(0.75, 0.375),
     swept_loads=(0.25, 0.5, 0.75, 0.9),
@@ -57,7 +57,7 @@ FULL = Sizes(
 # For the device cpu. Loads are those that a table has by itself.
 TINY = Sizes(
     keys=12_288,
-    slots=1 << 14,
+    cells=1 << 14,
     table_batch=2048,
     loads=(0.375,),
     swept_loads=(0.25, 0.5),

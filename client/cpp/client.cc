@@ -110,7 +110,7 @@ Result<TableDescription> Client::DescribeTable(std::string_view table) {
       .shards = {},
       .rounds = {.all_bags = reply.rounds().all_bags(), .owned_bags = reply.rounds().owned_bags()}};
   for (const auto& shard : reply.shards()) {
-    description.shards.push_back({.rows = shard.rows(), .slots = shard.slots(), .bytes = shard.bytes()});
+    description.shards.push_back({.rows = shard.rows(), .cells = shard.cells(), .bytes = shard.bytes()});
   }
   return description;
 }

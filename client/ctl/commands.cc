@@ -103,11 +103,11 @@ Result<Answer> Describe(Client& client, const std::string& table) {
                {"rounds", {{"all_bags", info->rounds.all_bags}, {"owned_bags", info->rounds.owned_bags}}},
                {"shards", ordered_json::array()}},
       .text = {}};
-  TextTable shards({">RANK", ">ROWS", ">SLOTS", ">MEMORY"});
+  TextTable shards({">RANK", ">ROWS", ">CELLS", ">MEMORY"});
   for (const ShardDescription& shard : info->shards) {
-    shards.Add({std::to_string(answer.json["shards"].size()), CountText(shard.rows), CountText(shard.slots),
+    shards.Add({std::to_string(answer.json["shards"].size()), CountText(shard.rows), CountText(shard.cells),
                 BytesText(shard.bytes)});
-    answer.json["shards"].push_back({{"rows", shard.rows}, {"slots", shard.slots}, {"bytes", shard.bytes}});
+    answer.json["shards"].push_back({{"rows", shard.rows}, {"cells", shard.cells}, {"bytes", shard.bytes}});
   }
   const TableOptions& options = info->options;
   answer.text = options.name.str() + ": dim " + std::to_string(options.dim) + ", slots " +

@@ -80,7 +80,7 @@ void AddCreate(CLI::App& app, Flags& flags, Command& chosen) {
   create->add_option("--seed", options.seed, "of first values (0)");
   create->add_option("--initial-rows", options.initial_rows, "rows to make room for at once");
   create->add_option("--max-rows", options.max_rows, "the most rows over all ranks (2^30)");
-  create->add_option("--max-load", options.max_load, "at most this share of the slots is taken (0.5)");
+  create->add_option("--max-load", options.max_load, "at most this share of the cells is taken (0.5)");
   create->callback([&] {
     chosen = [&]() -> Result<Answer> {
       const auto table = OptionsOf(flags.create);

@@ -66,7 +66,7 @@ struct ServerTopology {
 
 struct ShardDescription {
   std::uint64_t rows = 0;
-  std::uint64_t slots = 0;  // places in the rank's hash table
+  std::uint64_t cells = 0;  // places in the rank's hash table
   std::uint64_t bytes = 0;  // device memory in use
 };
 

@@ -120,8 +120,8 @@ struct TableOptions {
   std::uint64_t initial_rows = 0;  // rows to reserve when the table is made, over all ranks
   std::uint64_t max_rows = std::uint64_t{1}
                            << 30;  // the most rows over all ranks; past it a batch is refused
-  // At most this share of the hash table's places is taken, kLeastMaxLoad .. kMostMaxLoad. Searches are
-  // faster in an emptier hash table, and a fuller hash table is smaller. The number of places is a power of
+  // At most this share of the hash table's cells is taken, kLeastMaxLoad .. kMostMaxLoad. Searches are
+  // faster in an emptier hash table, and a fuller hash table is smaller. The number of cells is a power of
   // two, so the actual share grows from max_load / 2 to max_load before the hash table doubles.
   float max_load = 0.5F;
 

@@ -1,7 +1,7 @@
-// The CPU's tile: one lane, whose parts are vector registers.
+// The CPU's tile is one lane, whose vectors are the processor's vector registers.
 //
-// The compilers' vector types keep a chunk's sums in registers while the rows of a bag are added to them; from arrays of
-// floats they make that only of short chunks.
+// The compilers' vector types keep a chunk's sums in registers while the rows of a bag are added to them;
+// from arrays of floats they make that only of short chunks.
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 
@@ -31,61 +31,62 @@ struct VectorTile {
 
 using CpuTile = VectorTile<CpuVector>;
 
-// See body/portable.h. All of it lies within the row.
-template <class Vector, std::uint32_t Vectors>
+// A chunk as in body/portable.h, all of which lies within the row.
+template <class V, std::uint32_t N>
 struct VectorChunk {
-  using Part = Vector;
-  static constexpr std::uint32_t kParts = Vectors;
-  static constexpr std::uint32_t kPartFloats = sizeof(Vector) / sizeof(float);
-  static constexpr std::uint32_t kFloats = kParts * kPartFloats;
+  using Vector = V;
+  static constexpr std::uint32_t kVectors = N;
+  static constexpr std::uint32_t kVectorFloats = sizeof(V) / sizeof(float);
+  static constexpr std::uint32_t kFloats = kVectors * kVectorFloats;
   std::uint32_t first;
   std::uint32_t dim;
 
-  Part Load(const float* row, std::uint32_t part) const {
-    Part value;
-    std::memcpy(&value, row + Element(part), sizeof(value));
+  Vector Load(const float* row, std::uint32_t vector) const {
+    Vector value;
+    std::memcpy(&value, row + Element(vector), sizeof(value));
     return value;
   }
-  void Store(float* row, std::uint32_t part, Part value) const {
-    std::memcpy(row + Element(part), &value, sizeof(value));
+  void Store(float* row, std::uint32_t vector, Vector value) const {
+    std::memcpy(row + Element(vector), &value, sizeof(value));
   }
-  // Of body::Float16 or body::BFloat16.
+  // Half is body::Float16 or body::BFloat16.
   template <class Half>
-  Part Load(const Half* row, std::uint32_t part) const {
-    Half halves[kPartFloats];
-    std::memcpy(halves, row + Element(part), sizeof(halves));
-    Part value;
-    for (std::uint32_t k = 0; k < kPartFloats; ++k) value[k] = halves[k].Wide();
+  Vector Load(const Half* row, std::uint32_t vector) const {
+    Half halves[kVectorFloats];
+    std::memcpy(halves, row + Element(vector), sizeof(halves));
+    Vector value;
+    for (std::uint32_t k = 0; k < kVectorFloats; ++k) value[k] = halves[k].Wide();
     return value;
   }
   template <class Half>
-  void Store(Half* row, std::uint32_t part, Part value) const {
-    Half halves[kPartFloats];
-    for (std::uint32_t k = 0; k < kPartFloats; ++k) halves[k] = Half::Of(value[k]);
-    std::memcpy(row + Element(part), halves, sizeof(halves));
+  void Store(Half* row, std::uint32_t vector, Vector value) const {
+    Half halves[kVectorFloats];
+    for (std::uint32_t k = 0; k < kVectorFloats; ++k) halves[k] = Half::Of(value[k]);
+    std::memcpy(row + Element(vector), halves, sizeof(halves));
   }
   template <class Visit>
-  void ForEachElement(const Part (&values)[kParts], Visit visit) const {
+  void ForEachElement(const Vector (&values)[kVectors], Visit visit) const {
     float elements[kFloats];
     std::memcpy(elements, values, sizeof(elements));
     // Indices that cannot wrap around, so that the compiler sees that elements are neighbours.
     for (std::size_t k = 0; k < kFloats; ++k) visit(first + k, elements[k]);
   }
   template <class Optimizer, class Compute>
-  void Update(const Optimizer& optimizer, float* record, Compute compute) const {
-    Part gradients[kParts];
+  void ApplyOptimizer(const Optimizer& optimizer, float* record, Compute compute) const {
+    Vector gradients[kVectors];
     compute(gradients);
-    // By value: what is reached by reference might be what a row's new elements overwrite, for all the compiler knows.
+    // By value: what is reached by reference might be what a row's new elements overwrite, for all the
+    // compiler knows.
     ForEachElement(gradients,
                    [=, dim = dim](std::size_t element, float g) { optimizer(record + element, dim, g); });
   }
 
  private:
-  std::size_t Element(std::uint32_t part) const { return first + std::size_t{part} * kPartFloats; }
+  std::size_t Element(std::uint32_t vector) const { return first + std::size_t{vector} * kVectorFloats; }
 };
 
-// Chunks of eight registers (half of what most processors have, so that rows can be loaded beside them), then of two,
-// then the rest by floats.
+// Chunks of eight registers (half of what most processors have, so that rows can be loaded beside them), then
+// of two, then the rest by floats.
 template <class Vector, class Visit>
 void ForEachChunk(VectorTile<Vector> /*tile*/, std::uint32_t dim, Visit visit) {
   using Long = VectorChunk<Vector, 8>;

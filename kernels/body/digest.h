@@ -1,6 +1,7 @@
-// Two 64-bit hashes of a row's record under its key. Their sums over all rows are the table's digest.
+// Two 64-bit hashes of a row's record under its key. The hashes' sums over all rows are the table's digest.
 //
-// A hash chain through Mix64, a bijection: a change of any one word of a record changes its hash. Not cryptographic.
+// A hash is a chain through Mix64, a bijection: a change of any one word of a record changes the record's
+// hash. The hashes are not cryptographic.
 #ifndef SLOTWISE_KERNELS_BODY_DIGEST_H_
 #define SLOTWISE_KERNELS_BODY_DIGEST_H_
 
@@ -13,14 +14,15 @@
 
 namespace slotwise::body {
 
-struct HashSlot {
+// Hashes the row of a cell; a cell without a live key counts as zeros.
+struct HashCell {
   TableRef table;
   RowsRef rows;
 
-  SLOTWISE_HD DigestSums operator()(std::uint64_t slot) const {
-    if (!table.Live(slot)) return {0, 0};
-    const std::uint64_t key = Value(table.KeyAt(slot));
-    const float* record = rows.Record(table.RowAt(slot));
+  SLOTWISE_HD DigestSums operator()(std::uint64_t cell) const {
+    if (!table.Live(cell)) return {0, 0};
+    const std::uint64_t key = Value(table.KeyAt(cell));
+    const float* record = rows.Record(table.RowAt(cell));
     std::uint64_t low = Mix64(key ^ 0x9E3779B97F4A7C15ULL);
     std::uint64_t high = Mix64(key ^ 0xC2B2AE3D27D4EB4FULL);
     for (std::uint32_t j = 0; j < rows.floats; ++j) {

@@ -1,9 +1,10 @@
-// What lets an algorithm be written once for the CPU and for CUDA: a function marker, and the tile.
+// A function marker and the tile, by which an algorithm is written once for the CPU and for CUDA.
 //
-// A tile is the lanes that work on one row together. A row's elements are cut into chunks; of a chunk a lane holds some
-// parts, which are what it loads and stores at once: a float, or four (Float4). Neighbouring lanes hold neighbouring
-// parts, so loads coalesce. The CPU's own tile (backend/cpu_tile.h) is one lane whose parts are vector registers.
-// An element is always computed by one lane, in one order: the tile never shows in the result.
+// A tile is the lanes that work on one row together. A row's elements are cut into chunks. Of a chunk a lane
+// holds some vectors; a vector is what a lane loads or stores at once: a float, or four (Float4).
+// Neighbouring lanes hold neighbouring vectors, so loads coalesce. The CPU's own tile (backend/cpu_tile.h) is
+// one lane, whose vectors are the processor's. One lane computes an element, in one order, so the tile never
+// shows in the result.
 #ifndef SLOTWISE_KERNELS_BODY_PORTABLE_H_
 #define SLOTWISE_KERNELS_BODY_PORTABLE_H_
 
@@ -18,7 +19,8 @@
 #define SLOTWISE_HD
 #endif
 
-// Before a loop over an array that is to stay in registers: on CUDA, all its indices have to be known to the compiler.
+// Stands before a loop over an array that is to stay in registers: CUDA's compiler has to know all of its
+// indices.
 #ifdef __CUDA_ARCH__
 #define SLOTWISE_UNROLL _Pragma("unroll")
 #else
@@ -27,7 +29,7 @@
 
 namespace slotwise::body {
 
-// Four floats, computed with one by one.
+// Four floats. Operators compute with each of them by itself.
 struct alignas(16) Float4 {
   float x, y, z, w;
 
@@ -40,30 +42,31 @@ struct alignas(16) Float4 {
   SLOTWISE_HD Float4& operator+=(Float4 b) { return *this = *this + b; }
 };
 
-template <class Part>
+template <class Vector>
 inline constexpr std::uint32_t kFloatsOf = 1;
 template <>
 inline constexpr std::uint32_t kFloatsOf<Float4> = 4;
 
-// A part's floats, one by one, to and from an array.
-SLOTWISE_HD inline void Unpack(float part, float* floats) { floats[0] = part; }
-SLOTWISE_HD inline void Unpack(Float4 part, float* floats) {
-  floats[0] = part.x;
-  floats[1] = part.y;
-  floats[2] = part.z;
-  floats[3] = part.w;
+// Unpack and Pack copy a vector's floats to an array, and back.
+SLOTWISE_HD inline void Unpack(float vector, float* floats) { floats[0] = vector; }
+SLOTWISE_HD inline void Unpack(Float4 vector, float* floats) {
+  floats[0] = vector.x;
+  floats[1] = vector.y;
+  floats[2] = vector.z;
+  floats[3] = vector.w;
 }
-SLOTWISE_HD inline void Pack(const float* floats, float& part) { part = floats[0]; }
-SLOTWISE_HD inline void Pack(const float* floats, Float4& part) {
-  part = {floats[0], floats[1], floats[2], floats[3]};
+SLOTWISE_HD inline void Pack(const float* floats, float& vector) { vector = floats[0]; }
+SLOTWISE_HD inline void Pack(const float* floats, Float4& vector) {
+  vector = {floats[0], floats[1], floats[2], floats[3]};
 }
 
-// Numbers of 16 bits, which only lie in memory: they are loaded as floats, and rounded as they are stored.
+// Numbers of 16 bits. They only lie in memory: a load makes floats of them, and a store rounds floats to
+// them.
 struct Float16 {
   std::uint16_t bits;
   SLOTWISE_HD static Float16 Of(float value) {
 #ifdef __CUDA_ARCH__
-    // One instruction that gives the same bits, but for a NaN's.
+    // One instruction gives the same bits, but for a NaN's.
     std::uint16_t bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     const bool is_number = value == value;
@@ -81,56 +84,57 @@ struct BFloat16 {
   SLOTWISE_HD constexpr float Wide() const { return FromBFloat16(bits); }
 };
 
-// As many of them as a part has floats, loaded and stored at once.
-template <class Part, class Half>
-struct alignas(kFloatsOf<Part> * sizeof(Half)) HalvesOf {
-  Half halves[kFloatsOf<Part>];
+// As many 16-bit numbers as a vector has floats: a lane loads or stores them at once.
+template <class Vector, class Half>
+struct alignas(kFloatsOf<Vector> * sizeof(Half)) HalvesOf {
+  Half halves[kFloatsOf<Vector>];
 };
 
-// A part in memory, at its first number.
-template <class Part>
-SLOTWISE_HD Part LoadPart(const float* from) {
-  return *reinterpret_cast<const Part*>(from);
+// LoadVector and StoreVector: a vector in memory is named by the address of its first number.
+template <class Vector>
+SLOTWISE_HD Vector LoadVector(const float* from) {
+  return *reinterpret_cast<const Vector*>(from);
 }
-template <class Part, class Half>
-SLOTWISE_HD Part LoadPart(const Half* from) {
-  const auto narrow = *reinterpret_cast<const HalvesOf<Part, Half>*>(from);
-  float floats[kFloatsOf<Part>];
+template <class Vector, class Half>
+SLOTWISE_HD Vector LoadVector(const Half* from) {
+  const auto narrow = *reinterpret_cast<const HalvesOf<Vector, Half>*>(from);
+  float floats[kFloatsOf<Vector>];
   SLOTWISE_UNROLL
-  for (std::uint32_t k = 0; k < kFloatsOf<Part>; ++k) floats[k] = narrow.halves[k].Wide();
-  Part part;
-  Pack(floats, part);
-  return part;
+  for (std::uint32_t k = 0; k < kFloatsOf<Vector>; ++k) floats[k] = narrow.halves[k].Wide();
+  Vector vector;
+  Pack(floats, vector);
+  return vector;
 }
-template <class Part>
-SLOTWISE_HD void StorePart(float* to, Part part) {
-  *reinterpret_cast<Part*>(to) = part;
+template <class Vector>
+SLOTWISE_HD void StoreVector(float* to, Vector vector) {
+  *reinterpret_cast<Vector*>(to) = vector;
 }
-template <class Part, class Half>
-SLOTWISE_HD void StorePart(Half* to, Part part) {
-  float floats[kFloatsOf<Part>];
-  Unpack(part, floats);
-  HalvesOf<Part, Half> narrow;
+template <class Vector, class Half>
+SLOTWISE_HD void StoreVector(Half* to, Vector vector) {
+  float floats[kFloatsOf<Vector>];
+  Unpack(vector, floats);
+  HalvesOf<Vector, Half> narrow;
   SLOTWISE_UNROLL
-  for (std::uint32_t k = 0; k < kFloatsOf<Part>; ++k) narrow.halves[k] = Half::Of(floats[k]);
-  *reinterpret_cast<HalvesOf<Part, Half>*>(to) = narrow;
+  for (std::uint32_t k = 0; k < kFloatsOf<Vector>; ++k) narrow.halves[k] = Half::Of(floats[k]);
+  *reinterpret_cast<HalvesOf<Vector, Half>*>(to) = narrow;
 }
 
-// One lane, 16 floats at a time. Sync() waits for the tile's other lanes, and makes what they wrote visible; From(lane, x)
-// is that lane's x, and all lanes call it together.
+// The tile of one lane, which takes 16 floats at a time. Of any tile, Sync() waits for the tile's other lanes
+// and makes what they wrote visible; From(lane, x) returns that lane's x, and all lanes call From together.
 struct SerialTile {
   static constexpr std::uint32_t kLanes = 1;
-  using Part = float;
-  static constexpr std::uint32_t kParts = 16;
+  using Vector = float;
+  static constexpr std::uint32_t kVectors = 16;
   static constexpr std::uint32_t kRowsInFlight = 1;  // rows that are loaded before the first is added up
   SLOTWISE_HD static constexpr std::uint32_t lane() { return 0; }
   SLOTWISE_HD static constexpr void Sync() {}
   SLOTWISE_HD static constexpr std::uint32_t From(std::uint32_t /*lane*/, std::uint32_t x) { return x; }
 };
 
-// For the CPU alone: asks for the cache lines of data that will be read soon. A body of a launch may have a
-// `Prefetch(i)` and a `kAhead`: the CPU backend calls it that many indices before it calls the body with i, so that
-// memory is under way while others are worked on. On CUDA other warps fill that time, and nobody calls it.
+// Asks for the cache lines of data that will be read soon, on the CPU alone. A body of a launch may have a
+// `Prefetch(i)` and a `kAhead`: the CPU backend calls Prefetch(i) kAhead indices before it calls the body
+// with i, so that memory is under way while the body works on others. On CUDA other warps fill that time, and
+// Prefetch is never called.
 inline void PrefetchBytes(const void* data, std::size_t bytes) {
   constexpr std::size_t kCacheLineBytes = 64;
   const char* begin = static_cast<const char*>(data);
@@ -141,80 +145,82 @@ inline void PrefetchBytes(const void* data, std::size_t bytes) {
   }
 }
 
-// This lane's parts of a chunk. If it is not kWhole, the row ends before the chunk does: what is beyond loads as 0 and is
-// not stored. Elements in memory are float, Float16 or BFloat16. REQUIRES: Tile::Part is float, or rows are aligned to
-// what it takes in memory, and of a whole number of parts.
+// This lane's vectors of a chunk. A chunk that is not kWhole is longer than what is left of the row: elements
+// beyond the row load as 0 and are not stored. Elements in memory are float, Float16 or BFloat16. REQUIRES:
+// Tile::Vector is float, or rows are aligned to a vector's size in memory, and have a whole number of
+// vectors.
 template <class Tile, bool kWhole>
 struct TileChunk {
-  using Part = typename Tile::Part;
-  static constexpr std::uint32_t kParts = Tile::kParts;
-  static constexpr std::uint32_t kPartFloats = kFloatsOf<Part>;
+  using Vector = typename Tile::Vector;
+  static constexpr std::uint32_t kVectors = Tile::kVectors;
+  static constexpr std::uint32_t kVectorFloats = kFloatsOf<Vector>;
   std::uint32_t first;
   std::uint32_t dim;
 
   template <class T>
-  SLOTWISE_HD Part Load(const T* row, std::uint32_t part) const {
-    return Has(part) ? LoadPart<Part>(row + Element(part)) : Part{};
+  SLOTWISE_HD Vector Load(const T* row, std::uint32_t vector) const {
+    return Has(vector) ? LoadVector<Vector>(row + Element(vector)) : Vector{};
   }
   template <class T>
-  SLOTWISE_HD void Store(T* row, std::uint32_t part, Part value) const {
-    if (Has(part)) StorePart(row + Element(part), value);
+  SLOTWISE_HD void Store(T* row, std::uint32_t vector, Vector value) const {
+    if (Has(vector)) StoreVector(row + Element(vector), value);
   }
 
-  // visit(element, its value) for this lane's elements, in order.
+  // Calls visit(element, its value) for this lane's elements, in order.
   template <class Visit>
-  SLOTWISE_HD void ForEachElement(const Part (&values)[kParts], Visit visit) const {
-    for (std::uint32_t p = 0; p < kParts; ++p) {
-      if (!Has(p)) continue;
-      float floats[kPartFloats];
-      Unpack(values[p], floats);
-      for (std::uint32_t k = 0; k < kPartFloats; ++k) visit(Element(p) + k, floats[k]);
+  SLOTWISE_HD void ForEachElement(const Vector (&values)[kVectors], Visit visit) const {
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      if (!Has(v)) continue;
+      float floats[kVectorFloats];
+      Unpack(values[v], floats);
+      for (std::uint32_t k = 0; k < kVectorFloats; ++k) visit(Element(v) + k, floats[k]);
     }
   }
 
   // Lets the optimizer (body/optimizer.h) update this lane's elements of a record by gradients, which
-  // compute(gradients) writes. The record is loaded before, so that all that is needed is under way at once.
+  // compute(gradients) writes. The record's loads come first, so that they are under way together with those
+  // of the gradients.
   template <class Optimizer, class Compute>
-  SLOTWISE_HD void Update(const Optimizer& optimizer, float* record, Compute compute) const {
+  SLOTWISE_HD void ApplyOptimizer(const Optimizer& optimizer, float* record, Compute compute) const {
     constexpr std::uint32_t kArrays = 1 + Optimizer::kStates;
-    Part before[kArrays][kParts];
+    Vector before[kArrays][kVectors];
     for (std::size_t a = 0; a < kArrays; ++a) {
-      for (std::uint32_t p = 0; p < kParts; ++p) before[a][p] = Load(record + a * dim, p);
+      for (std::uint32_t v = 0; v < kVectors; ++v) before[a][v] = Load(record + a * dim, v);
     }
-    Part gradients[kParts];
+    Vector gradients[kVectors];
     compute(gradients);
-    for (std::uint32_t p = 0; p < kParts; ++p) {
-      if (!Has(p)) continue;
-      float g[kPartFloats];
-      float elements[kArrays * kPartFloats];  // a record of one part
-      Unpack(gradients[p], g);
-      for (std::size_t a = 0; a < kArrays; ++a) Unpack(before[a][p], elements + a * kPartFloats);
-      for (std::uint32_t k = 0; k < kPartFloats; ++k) optimizer(elements + k, kPartFloats, g[k]);
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      if (!Has(v)) continue;
+      float g[kVectorFloats];
+      float elements[kArrays * kVectorFloats];  // a record of one vector
+      Unpack(gradients[v], g);
+      for (std::size_t a = 0; a < kArrays; ++a) Unpack(before[a][v], elements + a * kVectorFloats);
+      for (std::uint32_t k = 0; k < kVectorFloats; ++k) optimizer(elements + k, kVectorFloats, g[k]);
       for (std::size_t a = 0; a < kArrays; ++a) {
-        Part after;
-        Pack(elements + a * kPartFloats, after);
-        Store(record + a * dim, p, after);
+        Vector after;
+        Pack(elements + a * kVectorFloats, after);
+        Store(record + a * dim, v, after);
       }
     }
   }
 
  private:
-  SLOTWISE_HD constexpr bool Has(std::uint32_t part) const { return kWhole || Element(part) < dim; }
-  SLOTWISE_HD constexpr std::uint32_t Element(std::uint32_t part) const {
-    return first + part * Tile::kLanes * kPartFloats;
+  SLOTWISE_HD constexpr bool Has(std::uint32_t vector) const { return kWhole || Element(vector) < dim; }
+  SLOTWISE_HD constexpr std::uint32_t Element(std::uint32_t vector) const {
+    return first + vector * Tile::kLanes * kVectorFloats;
   }
 };
 
-// This lane's parts of a chunk, in registers.
+// The type of this lane's vectors of a chunk, in registers.
 template <class Chunk>
-using Parts = typename Chunk::Part[Chunk::kParts];
+using Vectors = typename Chunk::Vector[Chunk::kVectors];
 
 // Calls visit(chunk) for each chunk of a row of `dim` elements.
 template <class Tile, class Visit>
 SLOTWISE_HD void ForEachChunk(Tile tile, std::uint32_t dim, Visit visit) {
-  constexpr std::uint32_t kPartFloats = kFloatsOf<typename Tile::Part>;
-  constexpr std::uint32_t kStep = Tile::kLanes * Tile::kParts * kPartFloats;
-  const std::uint32_t mine = tile.lane() * kPartFloats;
+  constexpr std::uint32_t kVectorFloats = kFloatsOf<typename Tile::Vector>;
+  constexpr std::uint32_t kStep = Tile::kLanes * Tile::kVectors * kVectorFloats;
+  const std::uint32_t mine = tile.lane() * kVectorFloats;
   std::uint32_t base = 0;
   for (; base + kStep <= dim; base += kStep) visit(TileChunk<Tile, true>{base + mine, dim});
   if (base < dim) visit(TileChunk<Tile, false>{base + mine, dim});

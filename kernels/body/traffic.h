@@ -1,8 +1,10 @@
-// Which pooled bags travel between ranks, where they lie on the way, and what is done with them at the ends.
+// The bodies that plan which pooled bags travel between ranks and where they lie on the way, and that work at
+// both ends.
 //
-// A rank sends the partial sum of a bag only if it owns one of the bag's keys, and it owns few of them when there are few
-// keys a bag and many ranks. Who sends what needs no messages: every rank sees the whole batch, and knows every key's
-// owner. Bags travel in the order of the batch, so those for one rank lie together, and those from one rank too.
+// A rank sends the partial sum of a bag only if it owns one of the bag's keys, and it owns few of them when
+// there are few keys a bag and many ranks. Who sends what needs no messages: every rank sees the whole batch,
+// and knows every key's owner. Bags travel in the order of the batch, so those for one rank lie together, and
+// those from one rank too.
 //
 // Gradients take the same ways back: a bag's gradient goes to every rank that owns one of its keys.
 #ifndef SLOTWISE_KERNELS_BODY_TRAFFIC_H_
@@ -11,16 +13,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/body/hash.h"
+#include "kernels/body/owner.h"
 #include "kernels/body/portable.h"
 #include "slotwise/types.h"
 
 namespace slotwise::body {
 
-// What a mask of ranks holds.
+// A mask of ranks holds so many.
 inline constexpr std::uint32_t kMostRanks = 64;
 
-// 1 for each bag that this rank sends, else 0; their running sum is where it lies among what is sent.
+// Writes 1 for each bag that this rank sends, else 0. The running sum of these says where a bag lies among
+// those sent.
 struct CountBagsToSend {
   const std::uint32_t* offsets;  // [bags + 1] into this rank's keys
   std::uint32_t* counts;         // [bags]
@@ -29,11 +32,14 @@ struct CountBagsToSend {
   }
 };
 
-// The same of what this rank receives, rank by rank: for each of its own bags, which ranks own keys of it.
+// Writes 1 for each of this rank's bags and each rank that owns a key of the bag, and so sends a partial sum,
+// else 0. Owner: see owner.h.
+template <class Owner>
 struct CountBagsToReceive {
-  const std::uint16_t* bucket_map;  // [kBuckets]
-  const Key* keys;                  // everybody's
-  const std::uint32_t* offsets;     // [bags + 1] of this rank's bags, into `keys`
+  Owner owner;
+  const Key* keys;               // of all ranks
+  const std::uint32_t* offsets;  // [bags + 1] of this rank's bags, into `keys`
+  std::uint32_t first_bag;       // of this rank's bags, among all
   std::uint32_t bags;
   std::uint32_t ranks;
   std::uint32_t* counts;  // [ranks][bags]
@@ -41,7 +47,7 @@ struct CountBagsToReceive {
   SLOTWISE_HD void operator()(std::uint32_t bag) const {
     std::uint64_t owners = 0;
     for (std::uint32_t i = offsets[bag]; i < offsets[bag + 1]; ++i) {
-      owners |= std::uint64_t{1} << bucket_map[Bucket(keys[i])];
+      owners |= std::uint64_t{1} << owner(first_bag + bag, keys[i]);
     }
     for (std::uint32_t r = 0; r < ranks; ++r) {
       counts[static_cast<std::size_t>(r) * bags + bag] = owners >> r & 1;
@@ -49,7 +55,7 @@ struct CountBagsToReceive {
   }
 };
 
-// Brings together, for the host, what a running sum says at the borders between ranks.
+// Copies a running sum's values at the borders between ranks to one place, from which they go to the host.
 struct ReadBorders {
   const std::uint32_t* sums;
   std::uint32_t* out;                     // [ranks + 1]
@@ -57,14 +63,16 @@ struct ReadBorders {
   SLOTWISE_HD void operator()(std::uint32_t i) const { out[i] = sums[borders[i]]; }
 };
 
-// Where rank r's copy of this rank's bag b lies: place[r · bags + b], if the next one is another.
+// The copies of this rank's bags that travel. Rank r's copy of bag b lies at places[r · bags + b], and there
+// is such a copy if the next place is another.
 struct BagCopies {
   const std::uint32_t* places;  // [ranks · bags + 1]
   std::uint32_t bags;
   std::uint32_t ranks;
   std::uint32_t dim;
 
-  // visit(its place among the numbers that travel) for each copy of the bag, in rank order.
+  // Calls visit(place) for each copy of the bag, in rank order, with the copy's place among the numbers that
+  // travel.
   template <class Visit>
   SLOTWISE_HD void ForEach(std::uint32_t bag, Visit visit) const {
     for (std::uint32_t r = 0; r < ranks; ++r) {
@@ -74,29 +82,25 @@ struct BagCopies {
   }
 };
 
-// A tile a bag of this rank: the sum, in rank order, of the partial sums that came; zeros if there were none. They came
-// as T, and are added as floats.
+// The partial sums that came, as addends of this rank's bags (sum_in_rank_order.h). T is the type in which
+// they came.
 template <class T>
-struct AddPartialSums {
+struct ReceivedPartialSums {
   BagCopies copies;
   const T* received;
-  float* sums;  // [bags][dim]
 
-  template <class Tile>
-  SLOTWISE_HD void operator()(Tile tile, std::uint32_t bag) const {
-    float* out = sums + static_cast<std::size_t>(bag) * copies.dim;
-    ForEachChunk(tile, copies.dim, [&](auto chunk) {
-      using Chunk = decltype(chunk);
-      Parts<Chunk> sum = {};
-      copies.ForEach(bag, [&](std::size_t place) {
-        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += chunk.Load(received + place, p);
-      });
-      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(out, p, sum[p]);
-    });
+  SLOTWISE_HD std::size_t First(std::uint32_t bag) const {
+    return static_cast<std::size_t>(bag) * copies.dim;
+  }
+  SLOTWISE_HD std::uint32_t Length(std::uint32_t /*bag*/) const { return copies.dim; }
+  template <class Visit>
+  SLOTWISE_HD void ForEach(std::uint32_t bag, Visit visit) const {
+    copies.ForEach(bag, [&](std::size_t place) { visit(received + place); });
   }
 };
 
-// A tile a bag of this rank: its gradient, once for each rank that owns one of its keys.
+// Copies the gradient of a bag of this rank, which one tile works on, once for each rank that owns a key of
+// the bag.
 struct CopyGradients {
   BagCopies copies;
   const float* gradients;  // [bags][dim]
@@ -107,10 +111,10 @@ struct CopyGradients {
     const float* gradient = gradients + static_cast<std::size_t>(bag) * copies.dim;
     ForEachChunk(tile, copies.dim, [&](auto chunk) {
       using Chunk = decltype(chunk);
-      Parts<Chunk> values;
-      for (std::uint32_t p = 0; p < Chunk::kParts; ++p) values[p] = chunk.Load(gradient, p);
+      Vectors<Chunk> values;
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) values[v] = chunk.Load(gradient, v);
       copies.ForEach(bag, [&](std::size_t place) {
-        for (std::uint32_t p = 0; p < Chunk::kParts; ++p) chunk.Store(sent + place, p, values[p]);
+        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) chunk.Store(sent + place, v, values[v]);
       });
     });
   }

@@ -1,12 +1,12 @@
 // From the gradients of bags to updated rows: one optimizer step for each row that occurs in the batch.
 //
-// The occurrences of all keys, in batch order, are sorted by row (stable), so each row's occurrences stand together, a
-// segment, in batch order. A segment's gradient is summed as a tree: blocks of kSumBlock occurrences are each added in
-// order, then blocks of kSumBlock block sums, and so on until one is left. The tree is the same on every machine.
+// A stable sort by row brings the occurrences of each row together, in batch order: a segment. A segment's
+// gradient is summed as a tree: each block of kSumBlock occurrences is added in order, then each block of
+// kSumBlock block sums, and so on until one sum is left. The tree is the same on every machine.
 //
-// Most segments are one block: UpdateShortRows sums and updates them in one go. Those that are longer go through
-// SumBlocks level by level, a tile a block, so that one key with a tenth of the batch keeps every processor busy; then
-// UpdateLongRows.
+// Most segments are one block: ApplyOptimizerToShort sums such a segment and applies the optimizer in one go.
+// SumBlocks sums longer segments level by level, a tile a block, so that one key with a tenth of the batch
+// keeps every processor busy; then ApplyOptimizerToLong applies the optimizer.
 #ifndef SLOTWISE_KERNELS_BODY_UPDATE_H_
 #define SLOTWISE_KERNELS_BODY_UPDATE_H_
 
@@ -25,7 +25,7 @@ SLOTWISE_HD constexpr std::uint32_t BlocksOf(std::uint32_t items) {
   return (items + kSumBlock - 1) / kSumBlock;
 }
 
-// Writes beside every key the bag it is in, or where that bag's gradient lies.
+// Writes for every key its bag, or the place of that bag's gradient.
 struct ExpandBags {
   const std::uint32_t* offsets;  // [bags + 1]
   const std::uint32_t* places;   // [bags], or null: the bag itself
@@ -42,11 +42,13 @@ struct CountUp {
   SLOTWISE_HD void operator()(std::uint32_t i) const { places[i] = i; }
 };
 
+// Whether an occurrence is the first of its row.
 struct BeginsSegment {
   const std::uint32_t* rows;  // sorted
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return i == 0 || rows[i] != rows[i - 1]; }
 };
 
+// The occurrences of a batch, grouped by row.
 struct Segments {
   const std::uint32_t* rows;  // [occurrences] sorted
   const std::uint32_t*
@@ -61,18 +63,20 @@ struct Segments {
   SLOTWISE_HD RowIndex Row(std::uint32_t segment) const { return RowIndex{rows[begin[segment]]}; }
 };
 
+// Whether a segment is longer than a block.
 struct IsLong {
   Segments segments;
   SLOTWISE_HD bool operator()(std::uint32_t segment) const { return segments.Length(segment) > kSumBlock; }
 };
 
-// A source gives the i-th item that is to be summed: a row of floats, or what LoadPart is overloaded for.
+// A source returns the i-th item that is to be summed. An item is a row of floats, or a type with a LoadItem
+// of its own.
 template <class Chunk>
-SLOTWISE_HD typename Chunk::Part LoadPart(Chunk chunk, const float* item, std::uint32_t part) {
-  return chunk.Load(item, part);
+SLOTWISE_HD typename Chunk::Vector LoadItem(Chunk chunk, const float* item, std::uint32_t vector) {
+  return chunk.Load(item, vector);
 }
 
-// The gradient of each occurrence of a sum without weights: a row of float[bags][dim].
+// The source of occurrences whose gradient is the bag's: a row of float[bags][dim].
 struct BagGradients {
   const float* gradients;
   const std::uint32_t* bags;  // [occurrences]
@@ -83,7 +87,8 @@ struct BagGradients {
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i), dim * sizeof(float)); }
 };
 
-// The gradient of each occurrence otherwise: (bag gradient · weight) / divisor, and nothing where the divisor is 0.
+// The source of other occurrences, whose gradient is (the bag's · weight) / divisor, and 0 where the divisor
+// is 0.
 struct ScaledGradients {
   const float* gradients;
   const std::uint32_t* occurrences;  // [occurrences] their places in the batch
@@ -99,8 +104,8 @@ struct ScaledGradients {
     float divisor;
 
     template <class Chunk>
-    friend SLOTWISE_HD typename Chunk::Part LoadPart(Chunk chunk, Item item, std::uint32_t part) {
-      return chunk.Load(item.gradient, part) * item.weight / item.divisor;
+    friend SLOTWISE_HD typename Chunk::Vector LoadItem(Chunk chunk, Item item, std::uint32_t vector) {
+      return chunk.Load(item.gradient, vector) * item.weight / item.divisor;
     }
   };
 
@@ -117,42 +122,42 @@ struct ScaledGradients {
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i).gradient, dim * sizeof(float)); }
 };
 
-// sum = source(0) + source(1) + ... + source(count - 1). REQUIRES: count >= 1.
+// Computes sum = source(0) + source(1) + ... + source(count - 1), from left to right. REQUIRES: count >= 1.
 template <class Chunk, class Source>
-SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Parts<Chunk>& sum) {
+SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Vectors<Chunk>& sum) {
   const auto first = source(0);
-  for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] = LoadPart(chunk, first, p);
+  for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] = LoadItem(chunk, first, v);
   for (std::uint32_t i = 1; i < count; ++i) {
     const auto item = source(i);
-    for (std::uint32_t p = 0; p < Chunk::kParts; ++p) sum[p] += LoadPart(chunk, item, p);
+    for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += LoadItem(chunk, item, v);
   }
 }
 
-// An optimizer, and what all of them have.
+// An optimizer, and the option that all optimizers have.
 template <class Optimizer>
-struct UpdateRule {
+struct OptimizerRule {
   Optimizer optimizer;
   float weight_decay;
 };
 
-// The row's gradient: the sum of `count` items, with weight decay.
+// Computes the row's gradient: the sum of `count` items, with weight decay.
 template <class Chunk, class Source>
 SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, const float* record,
-                             float weight_decay, Parts<Chunk>& g) {
+                             float weight_decay, Vectors<Chunk>& g) {
   SumInOrder(chunk, count, source, g);
   if (weight_decay == 0.0F) return;
-  for (std::uint32_t p = 0; p < Chunk::kParts; ++p) g[p] = g[p] + weight_decay * chunk.Load(record, p);
+  for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) g[v] = g[v] + weight_decay * chunk.Load(record, v);
 }
 
-// Updates one row by the sum of `count` <= kSumBlock items.
+// Applies the optimizer to one row, by the sum of `count` <= kSumBlock items.
 template <class Tile, class Optimizer, class Source>
-SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* record, std::uint32_t dim,
-                           std::uint32_t count, Source source) {
+SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, float* record,
+                                     std::uint32_t dim, std::uint32_t count, Source source) {
   Optimizer optimizer = rule.optimizer;
   if constexpr (Optimizer::kWholeRow) {
     float squares = 0.0F;  // in element order, by every lane for itself
     ForEachChunk(SerialTile{}, dim, [&](auto chunk) {
-      Parts<decltype(chunk)> g;
+      Vectors<decltype(chunk)> g;
       RowGradient(chunk, count, source, record, rule.weight_decay, g);
       chunk.ForEachElement(g, [&](std::size_t, float element) { squares += element * element; });
     });
@@ -161,18 +166,20 @@ SLOTWISE_HD void UpdateRow(Tile tile, const UpdateRule<Optimizer>& rule, float* 
     if (tile.lane() == 0) optimizer.SaveRow(record, dim);
   }
   ForEachChunk(tile, dim, [=, decay = rule.weight_decay](auto chunk) {
-    chunk.Update(optimizer, record,
-                 [&](Parts<decltype(chunk)>& g) { RowGradient(chunk, count, source, record, decay, g); });
+    chunk.ApplyOptimizer(optimizer, record, [&](Vectors<decltype(chunk)>& g) {
+      RowGradient(chunk, count, source, record, decay, g);
+    });
   });
 }
 
-// A tile a run of segments: each lane looks one up, so that the tile waits for all of them once.
+// Sums the short segments of a run, which one tile works on, and applies the optimizer to their rows. Each
+// lane looks one segment up, so that the tile waits once for all of them.
 template <class Optimizer, class Source>
-struct UpdateShortRows {
+struct ApplyOptimizerToShort {
   Segments segments;
   Source source;
-  RowsRef table;
-  UpdateRule<Optimizer> rule;
+  RowsRef rows;
+  OptimizerRule<Optimizer> rule;
 
   static constexpr std::uint32_t kRowsHeld = 1 + Optimizer::kStates;
 
@@ -190,31 +197,31 @@ struct UpdateShortRows {
         const std::uint32_t length = tile.From(lane, my_length);
         const RowIndex row{tile.From(lane, my_row)};
         if (length > kSumBlock) continue;
-        UpdateRow(tile, rule, table.Record(row), table.dim, length,
-                  [begin, items = source](std::uint32_t i) { return items(begin + i); });
+        ApplyOptimizerToRow(tile, rule, rows.Record(row), rows.dim, length,
+                            [begin, items = source](std::uint32_t i) { return items(begin + i); });
       }
     }
   }
 
-  // Of a long segment only the beginning, as in pooling.
+  // Asks for the beginning of a segment only, as in pooling.
   static constexpr std::uint32_t kAhead = 6;
   void Prefetch(std::uint32_t segment) const {
     constexpr std::uint32_t kMost = 8;
     const std::uint32_t length = segments.Length(segment);
     if (length > kSumBlock) return;
-    PrefetchBytes(table.Record(segments.Row(segment)), table.stride * sizeof(float));
+    PrefetchBytes(rows.Record(segments.Row(segment)), rows.stride * sizeof(float));
     const std::uint32_t begin = segments.begin[segment];
     for (std::uint32_t i = 0; i < (length < kMost ? length : kMost); ++i) source.Prefetch(begin + i);
   }
 };
 
-// Where the items of one level of the tree lie: those of long segment s are first[s] .. first[s] + length[s] - 1.
+// The items of one level of the tree: long segment s has the items first[s] .. first[s] + length[s] - 1.
 struct Level {
   const std::uint32_t* first;   // [long segments]
   const std::uint32_t* length;  // [long segments]
 };
 
-// Level 0: the items are the occurrences themselves.
+// Writes level 0, whose items are the occurrences themselves.
 struct BeginLevels {
   Segments segments;
   const std::uint32_t* long_segments;
@@ -226,13 +233,14 @@ struct BeginLevels {
   }
 };
 
+// Counts the blocks of a long segment on one level.
 struct CountBlocks {
   const std::uint32_t* length;
   std::uint32_t* blocks;
   SLOTWISE_HD void operator()(std::uint32_t s) const { blocks[s] = BlocksOf(length[s]); }
 };
 
-// A tile a block: one level's items to the next level's.
+// Sums a block of one level's items, which one tile works on, to an item of the next level.
 template <class Source>
 struct SumBlocks {
   Level level;
@@ -250,16 +258,16 @@ struct SumBlocks {
     const std::uint32_t begin = level.first[s] + skipped;
     float* out = sums + static_cast<std::size_t>(block) * dim;
     ForEachChunk(tile, dim, [&](auto chunk) {
-      Parts<decltype(chunk)> sum;
+      Vectors<decltype(chunk)> sum;
       SumInOrder(
           chunk, left < kSumBlock ? left : kSumBlock, [&](std::uint32_t i) { return source(begin + i); },
           sum);
-      for (std::uint32_t p = 0; p < decltype(chunk)::kParts; ++p) chunk.Store(out, p, sum[p]);
+      for (std::uint32_t v = 0; v < decltype(chunk)::kVectors; ++v) chunk.Store(out, v, sum[v]);
     });
   }
 
  private:
-  // The last s with block_offset[s] <= block.
+  // Returns the last s with block_offset[s] <= block.
   SLOTWISE_HD std::uint32_t SegmentOf(std::uint32_t block) const {
     std::uint32_t low = 0;
     std::uint32_t high = long_segments;
@@ -271,7 +279,7 @@ struct SumBlocks {
   }
 };
 
-// The items of the levels above 0: block sums, one behind the other.
+// The source of the levels above 0, whose items are block sums, one behind the other.
 struct BlockSums {
   const float* sums;
   std::uint32_t dim;
@@ -280,37 +288,39 @@ struct BlockSums {
   }
 };
 
-// A tile a long segment, once its sum is one item.
+// Applies the optimizer to the row of a long segment, which one tile works on, once the segment's sum is one
+// item.
 template <class Optimizer>
-struct UpdateLongRows {
+struct ApplyOptimizerToLong {
   Segments segments;
   const std::uint32_t* long_segments;
   BlockSums source;
-  RowsRef table;
-  UpdateRule<Optimizer> rule;
+  RowsRef rows;
+  OptimizerRule<Optimizer> rule;
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t s) const {
-    UpdateRow(tile, rule, table.Record(segments.Row(long_segments[s])), table.dim, 1,
-              [&](std::uint32_t) { return source(s); });
+    ApplyOptimizerToRow(tile, rule, rows.Record(segments.Row(long_segments[s])), rows.dim, 1,
+                        [&](std::uint32_t) { return source(s); });
   }
 };
 
-// A tile a segment: its last occurrence overwrites the row. Imports have one key a bag.
+// Overwrites the row of a segment, which one tile works on, by the segment's last occurrence. Imports have
+// one key a bag.
 struct AssignRows {
   Segments segments;      // items: bags
   const float* values;    // [bags][columns]
   std::uint32_t columns;  // the whole record, or dim
   float state;            // of a new row, for what `columns` leaves out
-  RowsRef table;
+  RowsRef rows;
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t segment) const {
     const std::uint32_t last = segments.begin[segment] + segments.Length(segment) - 1;
     const float* value = values + static_cast<std::size_t>(segments.items[last]) * columns;
-    float* record = table.Record(segments.Row(segment));
+    float* record = rows.Record(segments.Row(segment));
     for (std::uint32_t j = tile.lane(); j < columns; j += Tile::kLanes) record[j] = value[j];
-    for (std::uint32_t j = columns + tile.lane(); j < table.floats; j += Tile::kLanes) record[j] = state;
+    for (std::uint32_t j = columns + tile.lane(); j < rows.floats; j += Tile::kLanes) record[j] = state;
   }
 };
 

@@ -14,31 +14,6 @@
 namespace slotwise {
 namespace {
 
-// sum[i] = Σ over blocks, in their order from +0, of their element i.
-template <class T, class Widen>
-void AddBlocks(const T* blocks, std::size_t count, std::size_t size, Widen wide, float* sum) {
-  for (std::size_t i = 0; i < size; ++i) sum[i] = 0.0F + wide(blocks[i]);
-  for (std::size_t b = 1; b < count; ++b) {
-    const T* block = blocks + b * size;
-    for (std::size_t i = 0; i < size; ++i) sum[i] += wide(block[i]);
-  }
-}
-
-void AddBlocks(ConstNumbers blocks, std::size_t count, std::size_t size, float* sum) {
-  const auto* const halves = static_cast<const std::uint16_t*>(blocks.data);
-  switch (blocks.type) {
-    case DataType::kFloat32:
-      return AddBlocks(
-          static_cast<const float*>(blocks.data), count, size, [](float value) { return value; }, sum);
-    case DataType::kFloat16:
-      return AddBlocks(
-          halves, count, size, [](std::uint16_t half) { return FromFloat16(half); }, sum);
-    case DataType::kBFloat16:
-      return AddBlocks(
-          halves, count, size, [](std::uint16_t half) { return FromBFloat16(half); }, sum);
-  }
-}
-
 class MpiExchange final : public Exchange {
  public:
   MpiExchange(Device& device, Stream& stream, Collective& collective, const std::string& why)
@@ -81,7 +56,8 @@ class MpiExchange final : public Exchange {
                                            received_.Reserve(size * sizes.size() * BytesOf(partial.type)));
     if (size == 0) return;
     float* const sum = OnHost(mine_, mine, size);
-    AddBlocks({received, partial.type}, sizes.size(), size, sum);
+    // Here, even if the device has memory of its own: it would have to be sent every rank's block.
+    SumBlocksOnHost({{received, partial.type}, static_cast<int>(sizes.size()), size}, sum);
     stream().Copy(mine, sum, size * sizeof(float));
   }
 

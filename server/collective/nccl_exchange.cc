@@ -14,7 +14,6 @@
 #include "server/collective/device_array.h"
 #include "server/collective/nccl.h"
 #include "server/collective/nccl_library.h"
-#include "server/collective/nccl_sum.h"
 
 namespace slotwise {
 namespace {
@@ -124,8 +123,12 @@ class NcclExchange final : public Exchange {
         Receive(received + r * size * element, size * element, r);
       }
     });
-    SumInRankOrder(
-        {stream_, partial.type, received, own, static_cast<int>(me_), static_cast<int>(ranks_), size, mine});
+    stream().SumBlocks({.blocks = {received, partial.type},
+                        .ranks = static_cast<int>(ranks_),
+                        .size = size,
+                        .own = own,
+                        .me = static_cast<int>(me_)},
+                       mine);
   }
 
   void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,

@@ -1,6 +1,5 @@
 // The only rank already has everything that other ranks would send.
 #include <algorithm>
-#include <vector>
 
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
@@ -32,15 +31,7 @@ class SoloExchange final : public Exchange {
   void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) override {
     if (partial.type == DataType::kFloat32)
       return stream().Copy(mine, partial.data, sizes[0] * sizeof(float));
-    // The values go through the host, because no server does this: a server's only rank has nothing to round.
-    std::vector<std::byte> narrow(sizes[0] * BytesOf(partial.type));
-    std::vector<float> wide(sizes[0]);
-    stream().Copy(narrow.data(), partial.data, narrow.size());
-    stream().Wait();
-    Widen(narrow.data(), partial.type, wide);
-    for (float& value : wide) value += 0.0F;
-    stream().Copy(mine, wide.data(), wide.size() * sizeof(float));
-    stream().Wait();
+    stream().SumBlocks({.blocks = partial, .size = sizes[0]}, mine);
   }
   void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
                 std::span<const std::size_t> /*from_sizes*/, Numbers received) override {

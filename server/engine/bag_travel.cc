@@ -16,7 +16,7 @@ std::vector<std::size_t> Times(std::span<const std::size_t> counts, std::size_t 
 
 }  // namespace
 
-// Each operation once to connect the ranks, then several times, of which the fastest was disturbed least.
+// Runs each operation once to connect the ranks, then several times, of which the fastest was disturbed least.
 TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exchange, DataType partials) {
   if (collective.size() == 1) return {};
   using Clock = std::chrono::steady_clock;
@@ -28,7 +28,7 @@ TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exch
   TravelArrays arrays(device);
   float* const from = arrays.sent.Reserve(block * ranks);
   float* const to = arrays.received.Reserve(block * ranks);
-  // What no array holds by chance: numbers that processors are slow with.
+  // An array of any content may hold numbers that processors are slow with. Zeros are not.
   const std::vector<float> zeros(block * ranks);
   device.Upload(from, zeros.data(), zeros.size() * sizeof(float));
 
@@ -76,27 +76,29 @@ void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, TravelAr
     stream.OrderAfter(device_.WorkStream());
     return exchange_.ReduceScatter(Times(bags.bags_of, bags.dim), sent, pooled);
   }
-  shard.PlanTraffic(bags.bags_of);
-  shard.PoolToSend(sent);
-  const BagTraffic& traffic = shard.Traffic();  // found out while bags are pooled
+  TrafficPlan& plan = *arrays.plan;
+  shard.PlanTraffic(bags.bags_of, plan);
+  shard.PoolToSend(plan, sent);
+  const BagTraffic& traffic = plan.Traffic();  // counted while bags are pooled
   const Numbers received = Reserve(arrays.received, Sum(traffic.received) * bags.dim);
   stream.OrderAfter(device_.WorkStream());
   exchange_.AllToAll(Times(traffic.owned, bags.dim), sent, Times(traffic.received, bags.dim), received);
-  shard.AddReceived(stream, received, pooled);
+  shard.AddReceived(stream, plan, received, pooled);
 }
 
 void BagTravel::Update(Shard& shard, const TravellingBags& bags, const float* mine,
                        const StepScalars& scalars, TravelArrays& arrays) {
   Stream& stream = exchange_.stream();
-  shard.PlanTraffic(bags.bags_of);
-  const BagTraffic& traffic = shard.Traffic();
+  TrafficPlan& plan = *arrays.plan;
+  shard.PlanTraffic(bags.bags_of, plan);
+  const BagTraffic& traffic = plan.Traffic();
   float* const sent = arrays.sent.Reserve(Sum(traffic.received) * bags.dim);
   float* const received = arrays.received.Reserve(Sum(traffic.owned) * bags.dim);
-  shard.GradientsToSend(mine, sent);
+  shard.GradientsToSend(plan, mine, sent);
   stream.OrderAfter(device_.WorkStream());
   exchange_.AllToAll(Times(traffic.received, bags.dim), sent, Times(traffic.owned, bags.dim), received);
   device_.WorkStream().OrderAfter(stream);
-  shard.UpdateFromReceived(received, scalars);
+  shard.UpdateFromReceived(plan, received, scalars);
 }
 
 }  // namespace slotwise

@@ -22,7 +22,7 @@ void Stage::Finish() {
 
 Stages::Stages(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets) {
   // A device whose work is done when it was asked for has nothing to do beside it.
-  const std::size_t stages = device.SharesHostMemory() ? 1 : Shard::kBatchesInFlight;
+  const std::size_t stages = device.SharesHostMemory() ? 1 : kStages;
   while (stages_.size() < stages)
     stages_.push_back(std::make_unique<Stage>(device, collective, exchanges, tickets));
 }

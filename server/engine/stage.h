@@ -40,6 +40,10 @@
 
 namespace slotwise {
 
+// Rounds that may be in the middle of their work on a device at once: the second begins while the first one's bags
+// travel.
+inline constexpr std::size_t kStages = 2;
+
 class Stage {
  public:
   // The arguments outlive the stage. `tickets` has the requests of its rounds.

@@ -21,13 +21,13 @@ double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks) {
 
 bool CanTravelAlone(const TravellingBags& bags) {
   const std::size_t ranks = bags.bags_of.size();
-  return ranks <= Shard::kMostRanksOfTraffic &&
+  return ranks <= TrafficPlan::kMostRanks &&
          ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
 }
 
 Way FasterWay(const TravellingBags& bags, const TravelCosts& costs, DataType partials) {
   if (!CanTravelAlone(bags)) return Way::kAllBags;
-  // Partial sums there, a part of the bytes of gradients back.
+  // Partial sums have this share of the bytes of the gradients that come back.
   const double part = static_cast<double>(BytesOf(partials)) / sizeof(float);
   const double all = part * costs.reduce_scatter + costs.all_gather;
   const double owned =

@@ -116,7 +116,7 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
       for (const ShardUsage& shard : summary->shards) {
         v1::ShardInfo& info = *reply->add_shards();
         info.set_rows(shard.rows);
-        info.set_slots(shard.slots);
+        info.set_cells(shard.cells);
         info.set_bytes(shard.bytes);
       }
       reply->mutable_rounds()->set_all_bags(summary->rounds.all_bags);

@@ -106,7 +106,7 @@ TEST_P(ADevice, MakesRoomForInitialRowsAtOnce) {
   auto made = device().MakeShard(options, ShardPlace{});
   ASSERT_TRUE(made.ok()) << made.status().message();
   EXPECT_EQ((*made)->Usage().rows, 0u);
-  EXPECT_GE((*made)->Usage().slots, 50'000u);
+  EXPECT_GE((*made)->Usage().cells, 50'000u);
   EXPECT_GE((*made)->Usage().bytes, 50'000u * 8 * sizeof(float));
 }
 

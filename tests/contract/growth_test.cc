@@ -103,8 +103,8 @@ TEST_P(Growth, KeepsTheLoadThatTheTableMayHave) {
       table.PushRandom(OneKeyABag(KeyRange(0, rows)), random);
       table.Lookup(OneKeyABag(KeyRange(rows / 2, 2 * rows)), LookupMode::kEval);
       const ShardUsage usage = table.shards().shard(0).Usage();
-      EXPECT_LE(static_cast<double>(rows), max_load * static_cast<double>(usage.slots));
-      EXPECT_GE(static_cast<double>(rows), max_load / 2 * static_cast<double>(usage.slots - 1));
+      EXPECT_LE(static_cast<double>(rows), max_load * static_cast<double>(usage.cells));
+      EXPECT_GE(static_cast<double>(rows), max_load / 2 * static_cast<double>(usage.cells - 1));
     }
     EXPECT_EQ(table.Erase(KeyRange(0, full / 2)), full / 2);
     table.PushRandom(OneKeyABag(KeyRange(full / 4, full)), random);
@@ -115,31 +115,31 @@ TEST_P(Growth, KeepsTheLoadThatTheTableMayHave) {
 TEST_P(Growth, TakesALoadThatFloatsDoNotHaveForWhatItIsWrittenAs) {
   TableOptions options = MakeOptions(1);
   options.max_rows = std::uint64_t{1} << 20;
-  options.initial_rows = std::uint64_t{15} << 16;  // 0.9375 of 2^20 slots
+  options.initial_rows = std::uint64_t{15} << 16;  // 0.9375 of 2^20 cells
   options.max_load = 0.9375F;
-  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().slots, std::uint64_t{1} << 20);
+  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().cells, std::uint64_t{1} << 20);
   options.initial_rows = 943'718;  // 0.9 of 2^20, rounded down; 0.9F is a little less than 0.9
   options.max_load = 0.9F;
-  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().slots, std::uint64_t{1} << 20);
+  EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().cells, std::uint64_t{1} << 20);
 }
 
-// Keys that come and go leave dead slots. When those alone fill the table, leaving them behind makes room for more than a
+// Keys that come and go leave dead cells. When those alone fill the table, leaving them behind makes room for more than a
 // few batches.
 TEST_P(Growth, OfATableWhoseKeysComeAndGoLeavesRoomForSome) {
   TableOptions options = MakeOptions(1);
   options.max_rows = 4096;
   CheckedTable table(device(), options);
-  const std::uint64_t slots_at_first = table.shards().shard(0).Usage().slots;
-  const std::uint64_t full = slots_at_first / 2;  // by max_load
+  const std::uint64_t cells_at_first = table.shards().shard(0).Usage().cells;
+  const std::uint64_t full = cells_at_first / 2;  // by max_load
   table.Lookup(OneKeyABag(KeyRange(0, full - 5)), LookupMode::kTrain);
-  ASSERT_EQ(table.shards().shard(0).Usage().slots, slots_at_first);
+  ASSERT_EQ(table.shards().shard(0).Usage().cells, cells_at_first);
   for (std::uint64_t turn = 0; turn < 40; ++turn) {
     EXPECT_EQ(table.Erase(KeyRange(turn * 5, 5)), 5u);
     table.Lookup(OneKeyABag(KeyRange(full - 5 + turn * 5, 5)), LookupMode::kTrain);
   }
   const ShardUsage usage = table.shards().shard(0).Usage();
   EXPECT_EQ(usage.rows, full - 5);
-  EXPECT_EQ(usage.slots, 2 * slots_at_first);
+  EXPECT_EQ(usage.cells, 2 * cells_at_first);
   table.ExpectRowsMatch();
 }
 
@@ -150,7 +150,7 @@ TEST_P(Growth, ShowsInUsage) {
     table.Lookup(OneBag(KeyRange(0, rows)), LookupMode::kTrain);
     const ShardUsage usage = table.shards().shard(0).Usage();
     EXPECT_EQ(usage.rows, rows);
-    EXPECT_GE(usage.slots, rows);
+    EXPECT_GE(usage.cells, rows);
     EXPECT_GE(usage.bytes, rows * (16 * sizeof(float) + sizeof(Key)));
     EXPECT_GE(usage.bytes, bytes);
     bytes = usage.bytes;

@@ -203,10 +203,11 @@ TEST_P(PartialSums, ThatAreNoNumbersStaySo) {
       for (const std::uint16_t half : partial.Download()) {
         EXPECT_TRUE(std::isnan(type == DataType::kFloat16 ? FromFloat16(half) : FromBFloat16(half))) << half;
       }
-      shard->PlanTraffic(std::vector<std::size_t>{1, 0});
-      shard->PoolToSend({partial.data(), type});
+      const std::unique_ptr<TrafficPlan> plan = device().MakeTrafficPlan();
+      shard->PlanTraffic(std::vector<std::size_t>{1, 0}, *plan);
+      shard->PoolToSend(*plan, {partial.data(), type});
       DeviceArray<float> sums(device(), std::vector<float>(dim, 0.0F));
-      shard->AddReceived(device().WorkStream(), {partial.data(), type}, sums.data());
+      shard->AddReceived(device().WorkStream(), *plan, {partial.data(), type}, sums.data());
       for (const float sum : sums.Download()) EXPECT_TRUE(std::isnan(sum)) << sum;
     }
   }

@@ -106,17 +106,17 @@ TEST_P(RowsByKey, ThatComeAndGoTakeNoMoreMemory) {
   table.ExpectRowsMatch();
 }
 
-// Dead slots are cleared away by a rehash, which leaves the table the room that initial_rows asked for.
+// Dead cells are cleared away by a rehash, which leaves the table the room that initial_rows asked for.
 TEST_P(RowsByKey, ThatComeAndGoLeaveTheTableItsRoom) {
   TableOptions options = MakeOptions(2);
   options.initial_rows = 5000;
   CheckedTable table(device(), options);
   Random random(81);
-  const std::uint64_t slots = table.shards().shard(0).Usage().slots;
+  const std::uint64_t cells = table.shards().shard(0).Usage().cells;
   for (std::uint64_t day = 0; day < 40; ++day) {
     table.PushRandom(OneKeyABag(KeyRange(day * 600, 600)), random);
     table.Erase(KeyRange(day * 600, 600));
-    EXPECT_EQ(table.shards().shard(0).Usage().slots, slots) << "day " << day;
+    EXPECT_EQ(table.shards().shard(0).Usage().cells, cells) << "day " << day;
   }
 }
 

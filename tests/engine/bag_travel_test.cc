@@ -413,6 +413,54 @@ TEST_P(ABagTravel, SumsARowsManyGradientsInTheOrderOfTheBatch) {
   CheckLookup(by_travel, options, oracle, batch, shares, LookupMode::kEval);
 }
 
+// As rounds overlap on a GPU: one batch's bags come back, by a stream of their own, while the next batch is prepared and
+// its traffic planned. Only what a batch has in its own arrays is safe from the other.
+TEST_P(ABagTravel, KeepsBatchesApartWhoseBagsTravelAtOnce) {
+  Random random(9);
+  const Exchanges exchanges = std::move(*Exchanges::Make(*device_, *collective_, {.deterministic = true}));
+  const TableOptions options = MakeOptions(8);
+  for (const Way way : {Way::kOwnedBags, Way::kAllBags}) {
+    BagTravel travel(*device_, *collective_, exchanges.bags());
+    Slice slice(*device_, options, MyPlace());
+    Oracle oracle = OracleOf(options);
+
+    struct InFlight {
+      Batch batch;
+      Counts bags_of;
+      std::unique_ptr<DeviceBatch> on_device;
+      std::unique_ptr<TravelArrays> arrays;
+      std::unique_ptr<DeviceArray<float>> pooled;
+      std::vector<float> expected;
+    };
+    std::vector<InFlight> batches(2);
+    for (InFlight& b : batches) {
+      b.batch = RandomBatch(random, {.bags = 60, .max_bag = 3});
+      b.bags_of = RandomShares(random, b.batch.bags());
+      b.on_device = std::make_unique<DeviceBatch>(*device_, b.batch);
+      b.arrays = std::make_unique<TravelArrays>(*device_);
+      const std::vector<float> nothing(b.bags_of[me()] * options.dim);
+      b.pooled = std::make_unique<DeviceArray<float>>(*device_, std::span<const float>(nothing));
+      slice.Take(b.batch, LookupMode::kTrain);
+      const std::vector<float> all = *oracle.Lookup(b.batch, LookupMode::kTrain);
+      const std::span<const float> mine = Mine(b.bags_of, std::span(all), options.dim);
+      b.expected = {mine.begin(), mine.end()};
+    }
+    for (int turn = 0; turn < 3; ++turn) {  // arrays grow in the first, and growing waits for the device
+      for (InFlight& b : batches) {
+        ASSERT_TRUE(slice.shard().Prepare(b.on_device->View(), false).ok());
+        travel.Pool(slice.shard(), {b.bags_of, b.batch.keys.size(), options.dim}, way, *b.arrays,
+                    b.pooled->data());
+      }
+      travel.stream().Wait();
+      for (InFlight& b : batches) {
+        EXPECT_TRUE(SameBytes(b.pooled->Download(), b.expected, options.dim)) << "turn " << turn;
+        const std::vector<float> unwritten(b.expected.size(), std::numeric_limits<float>::quiet_NaN());
+        device_->Upload(b.pooled->data(), unwritten.data(), unwritten.size() * sizeof(float));
+      }
+    }
+  }
+}
+
 TEST_P(ABagTravel, TravelsTheFasterWayUnlessOneIsGiven) {
   const TravelCosts dear_sums{.reduce_scatter = 1, .all_gather = 1, .all_to_all = 1e-9, .copy = 1e-9};
   const TravelCosts dear_bags{.reduce_scatter = 1e-9, .all_gather = 1e-9, .all_to_all = 1, .copy = 1};

@@ -200,21 +200,21 @@ TEST(Logarithm, IsTheLibrarys) {
 }
 
 // Chunks cover each element of a row once, whatever the tile.
-template <std::uint32_t Lanes, class P, std::uint32_t Parts>
+template <std::uint32_t Lanes, class V, std::uint32_t N>
 struct TileOf {
   static constexpr std::uint32_t kLanes = Lanes;
-  using Part = P;
-  static constexpr std::uint32_t kParts = Parts;
+  using Vector = V;
+  static constexpr std::uint32_t kVectors = N;
   std::uint32_t lane_number = 0;
   std::uint32_t lane() const { return lane_number; }
 };
 
 template <class Tile>
-inline constexpr std::uint32_t kFloatsOfPart = kFloatsOf<typename Tile::Part>;
+inline constexpr std::uint32_t kFloatsOfVector = kFloatsOf<typename Tile::Vector>;
 template <class Vector>
-inline constexpr std::uint32_t kFloatsOfPart<VectorTile<Vector>> = 1;  // it leaves the rest to floats
+inline constexpr std::uint32_t kFloatsOfVector<VectorTile<Vector>> = 1;  // it leaves the rest to floats
 
-// Stores a row by parts as halves, and loads it.
+// Stores a row by vectors as halves, and loads it.
 template <class Half, class Tile>
 void ExpectRoundedOnce(auto tile_of_lane, const std::vector<float>& row) {
   const auto dim = static_cast<std::uint32_t>(row.size());
@@ -223,36 +223,36 @@ void ExpectRoundedOnce(auto tile_of_lane, const std::vector<float>& row) {
   std::vector<float> narrow(dim);
   std::vector<float> expected(dim);
   for (std::uint32_t j = 0; j < dim; ++j) expected[j] = Half::Of(row[j]).Wide();
-  const auto for_each_part = [&](auto visit) {
+  const auto for_each_vector = [&](auto visit) {
     for (std::uint32_t lane = 0; lane < Tile::kLanes; ++lane) {
       ForEachChunk(tile_of_lane(lane), dim, [&](auto chunk) {
-        for (std::uint32_t p = 0; p < chunk.kParts; ++p) visit(chunk, p);
+        for (std::uint32_t v = 0; v < chunk.kVectors; ++v) visit(chunk, v);
       });
     }
   };
-  for_each_part([&](auto chunk, std::uint32_t p) { chunk.Store(halves, p, chunk.Load(row.data(), p)); });
-  for_each_part([&](auto chunk, std::uint32_t p) { chunk.Store(narrow.data(), p, chunk.Load(halves, p)); });
+  for_each_vector([&](auto chunk, std::uint32_t v) { chunk.Store(halves, v, chunk.Load(row.data(), v)); });
+  for_each_vector([&](auto chunk, std::uint32_t v) { chunk.Store(narrow.data(), v, chunk.Load(halves, v)); });
   EXPECT_EQ(narrow, expected) << Tile::kLanes << " lanes, dim " << dim;
 }
 
-// Visits elements, and copies by parts. Rows are exactly as long as they are, for the address sanitizer to see.
+// Visits elements, and copies by vectors. Rows are exactly as long as they are, for the address sanitizer to see.
 template <class Tile>
 void ExpectEachElementOnce(auto tile_of_lane) {
   for (const std::uint32_t dim :
        {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 100, 127, 128, 129, 4096}) {
-    if (dim % kFloatsOfPart<Tile> != 0) continue;
+    if (dim % kFloatsOfVector<Tile> != 0) continue;
     std::vector<float> row(dim);
     std::iota(row.begin(), row.end(), 4000.25F);  // most are no halves
     std::vector<float> copy(dim);
     std::vector<int> visits(dim, 0);
     for (std::uint32_t lane = 0; lane < Tile::kLanes; ++lane) {
       ForEachChunk(tile_of_lane(lane), dim, [&](auto chunk) {
-        Parts<decltype(chunk)> parts;
-        for (std::uint32_t p = 0; p < chunk.kParts; ++p) {
-          parts[p] = chunk.Load(row.data(), p);
-          chunk.Store(copy.data(), p, parts[p]);
+        Vectors<decltype(chunk)> vectors;
+        for (std::uint32_t v = 0; v < chunk.kVectors; ++v) {
+          vectors[v] = chunk.Load(row.data(), v);
+          chunk.Store(copy.data(), v, vectors[v]);
         }
-        chunk.ForEachElement(parts, [&](std::size_t element, float value) {
+        chunk.ForEachElement(vectors, [&](std::size_t element, float value) {
           ++visits.at(element);
           EXPECT_EQ(value, row[element]);
         });

@@ -1,4 +1,5 @@
-// The hash table's own promises: searches that wrap and end, one winner a key, and a legal key for its free mark.
+// The hash table's own promises: searches that wrap and end, one winner a key, and a legal key for its free
+// mark.
 #include "kernels/body/hash_table.h"
 
 #include <atomic>
@@ -7,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend/cpu.h"
+#include "kernels/body/key_launches.h"
 #include "tests/support/batches.h"
 
 namespace slotwise::body {
@@ -26,24 +28,24 @@ std::vector<RowIndex> Erase(const TableRef& table, const std::vector<Key>& keys)
   return erased;
 }
 
-// A table of `slots` slots, all free.
+// A table of `cells` cells, all free.
 struct SmallTable {
-  explicit SmallTable(std::uint64_t slots) : memory(slots + 1), ref{memory.data(), slots - 1} {
-    for (std::uint64_t slot = 0; slot < ref.Slots(); ++slot) {
-      FreeSlots{ref}(slot);
+  explicit SmallTable(std::uint64_t cells) : memory(cells + 1), ref{memory.data(), cells - 1} {
+    for (std::uint64_t cell = 0; cell < ref.Cells(); ++cell) {
+      FreeCells{ref}(cell);
     }
   }
 
   TableRef::Claimed Add(std::uint64_t key, std::uint32_t row) {
     const auto claimed = ref.Claim<Atomics>(Key{key});
     if (claimed.added) {
-      memory[claimed.slot].row = row;
+      memory[claimed.cell].row = row;
     }
     return claimed;
   }
   RowIndex Find(std::uint64_t key) const { return ref.Find(Key{key}); }
 
-  std::vector<Slot> memory;
+  std::vector<Cell> memory;
   TableRef ref;
 };
 
@@ -64,43 +66,43 @@ TEST(HashTable, AddsAKeyOnce) {
   const auto second = table.Add(5, 1);
   EXPECT_TRUE(first.added);
   EXPECT_FALSE(second.added);
-  EXPECT_EQ(second.slot, first.slot);
+  EXPECT_EQ(second.cell, first.cell);
   EXPECT_EQ(table.Find(5), RowIndex{0});
 }
 
-TEST(HashTable, ASearchLooksAtACacheLineFirstAndAtEverySlotOnce) {
-  for (const std::uint64_t slots : {4, 8, 1024}) {
-    const SmallTable table(slots);
+TEST(HashTable, ASearchLooksAtACacheLineFirstAndAtEveryCellOnce) {
+  for (const std::uint64_t cells : {4, 8, 1024}) {
+    const SmallTable table(cells);
     for (std::uint64_t key = 0; key < 100; ++key) {
-      std::vector<bool> seen(slots, false);
+      std::vector<bool> seen(cells, false);
       auto search = table.ref.SearchFor(key);
-      const std::uint64_t line = search.slot / 4;
-      for (std::uint64_t pair = 0; pair < slots / 2; ++pair, search.Next()) {
-        ASSERT_EQ(search.slot % 2, 0u);
-        ASSERT_LT(search.slot, slots);
-        ASSERT_FALSE(seen[search.slot]) << "key " << key << " in " << slots << " slots";
-        seen[search.slot] = true;
+      const std::uint64_t line = search.cell / 4;
+      for (std::uint64_t pair = 0; pair < cells / 2; ++pair, search.Next()) {
+        ASSERT_EQ(search.cell % 2, 0u);
+        ASSERT_LT(search.cell, cells);
+        ASSERT_FALSE(seen[search.cell]) << "key " << key << " in " << cells << " cells";
+        seen[search.cell] = true;
         if (pair < 2) {
-          ASSERT_EQ(search.slot / 4, line);
+          ASSERT_EQ(search.cell / 4, line);
         }
       }
     }
   }
 }
 
-TEST(HashTable, HoldsKeysThatBeginAtOneSlotUntilASlotIsLeft) {
+TEST(HashTable, HoldsKeysThatBeginAtOneCellUntilACellIsLeft) {
   SmallTable table(64);
   const auto key = [](std::uint64_t i) { return test::KeyOfHash(i << 40 | 7); };
   for (std::uint32_t i = 0; i < 63; ++i) EXPECT_TRUE(table.Add(key(i), i).added);
   for (std::uint32_t i = 0; i < 63; ++i) {
     EXPECT_EQ(table.Find(key(i)), RowIndex{i});
-    EXPECT_EQ(table.ref.KeyAt(table.ref.SlotOf(Key{key(i)})), Key{key(i)});
+    EXPECT_EQ(table.ref.KeyAt(table.ref.CellOf(Key{key(i)})), Key{key(i)});
   }
   EXPECT_EQ(table.Find(key(99)), kNoRow);
-  EXPECT_EQ(table.ref.SlotOf(Key{key(99)}), table.ref.Slots());
+  EXPECT_EQ(table.ref.CellOf(Key{key(99)}), table.ref.Cells());
 }
 
-TEST(HashTable, HoldsTheKeyThatMarksFreeSlotsAndTheOneThatStandsForIt) {
+TEST(HashTable, HoldsTheKeyThatMarksFreeCellsAndTheOneThatStandsForIt) {
   SmallTable table(4);
   EXPECT_EQ(table.Find(kFree), kNoRow);
   EXPECT_EQ(table.Find(kFreeKeyIsHere), kNoRow);
@@ -114,9 +116,9 @@ TEST(HashTable, HoldsTheKeyThatMarksFreeSlotsAndTheOneThatStandsForIt) {
   EXPECT_EQ(table.Find(kFreeKeyIsHere), RowIndex{1});
 
   std::vector<std::uint64_t> keys;
-  for (std::uint64_t slot = 0; slot < table.ref.Slots(); ++slot) {
-    if (table.ref.Live(slot)) {
-      keys.push_back(Value(table.ref.KeyAt(slot)));
+  for (std::uint64_t cell = 0; cell < table.ref.Cells(); ++cell) {
+    if (table.ref.Live(cell)) {
+      keys.push_back(Value(table.ref.KeyAt(cell)));
     }
   }
   EXPECT_EQ(keys.size(), 2u);
@@ -124,7 +126,7 @@ TEST(HashTable, HoldsTheKeyThatMarksFreeSlotsAndTheOneThatStandsForIt) {
   EXPECT_NE(std::find(keys.begin(), keys.end(), kFreeKeyIsHere), keys.end());
 }
 
-// Erasing leaves a dead slot: searches go on through it, the key is absent, and one claimer revives it.
+// Erasing leaves a dead cell: searches go on through it, the key is absent, and one claimer revives it.
 TEST(HashTable, SearchesGoOnThroughErasedKeys) {
   SmallTable table(8);
   std::vector<Key> keys;
@@ -140,8 +142,8 @@ TEST(HashTable, SearchesGoOnThroughErasedKeys) {
 
   const auto again = table.ref.Claim<Atomics>(keys[1]);
   EXPECT_FALSE(again.added);
-  EXPECT_TRUE(table.ref.Revive<Atomics>(again.slot));
-  EXPECT_FALSE(table.ref.Revive<Atomics>(again.slot));
+  EXPECT_TRUE(table.ref.Revive<Atomics>(again.cell));
+  EXPECT_FALSE(table.ref.Revive<Atomics>(again.cell));
 }
 
 TEST(HashTable, RehashKeepsEveryRow) {
@@ -155,13 +157,13 @@ TEST(HashTable, RehashKeepsEveryRow) {
   ASSERT_TRUE(small.Add(Value(dead), 77).added);
   EXPECT_EQ(Erase(small.ref, {dead}), std::vector{RowIndex{77}});
   const Rehash<Atomics> rehash{small.ref, large.ref};
-  for (std::uint64_t slot = 0; slot < small.ref.Slots(); ++slot) {
-    rehash(slot);
+  for (std::uint64_t cell = 0; cell < small.ref.Cells(); ++cell) {
+    rehash(cell);
   }
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     EXPECT_EQ(large.Find(keys[i]), RowIndex{i});
   }
-  EXPECT_EQ(large.ref.SlotOf(dead), large.ref.Slots()) << "a dead slot was copied";
+  EXPECT_EQ(large.ref.CellOf(dead), large.ref.Cells()) << "a dead cell was copied";
 }
 
 TEST(HashTable, HasOneWinnerAKeyHoweverManyThreadsRace) {

@@ -47,6 +47,9 @@ class ApartStream final : public Stream {
       if (bytes > 0) std::memmove(to, from, bytes);
     });
   }
+  void SumBlocks(const RankBlocks& blocks, float* sum) override {
+    late_->Add([blocks, sum] { SumBlocksOnHost(blocks, sum); });
+  }
   void Wait() override { late_->DoAll(); }
   bool IsDone() override { return late_->IsDone(); }
   void* NativeHandle() const override { return nullptr; }
@@ -54,6 +57,19 @@ class ApartStream final : public Stream {
  private:
   std::shared_ptr<Late> late_ = std::make_shared<Late>();
 };
+
+class ApartPlan final : public TrafficPlan {
+ public:
+  explicit ApartPlan(std::unique_ptr<TrafficPlan> cpu) : cpu_(std::move(cpu)) {}
+
+  TrafficPlan& cpu() const { return *cpu_; }
+  const BagTraffic& Traffic() override { return cpu_->Traffic(); }
+
+ private:
+  std::unique_ptr<TrafficPlan> cpu_;
+};
+
+TrafficPlan& CpuPlanOf(TrafficPlan& plan) { return static_cast<ApartPlan&>(plan).cpu(); }
 
 class ApartShard final : public Shard {
  public:
@@ -78,21 +94,23 @@ class ApartShard final : public Shard {
   void Update(const float* gradients, const StepScalars& scalars) override {
     Later([=, this] { shard_->Update(gradients, scalars); });
   }
-  void PlanTraffic(std::span<const std::size_t> bags_of) override { Now().PlanTraffic(bags_of); }
-  const BagTraffic& Traffic() override { return Now().Traffic(); }
-  void PoolToSend(Numbers partial) override {
-    Later([=, this] { shard_->PoolToSend(partial); });
+  // At once, so that whoever fills a plan that is still in use sees it overwritten as early as a GPU might.
+  void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
+    Now().PlanTraffic(bags_of, CpuPlanOf(plan));
   }
-  // At once: the shard would later take the next batch's plan.
-  void AddReceived(Stream& stream, ConstNumbers received, float* sums) override {
-    stream.Wait();
-    shard_->AddReceived(cpu_work_, received, sums);
+  void PoolToSend(TrafficPlan& plan, Numbers partial) override {
+    Later([=, this, &plan] { shard_->PoolToSend(CpuPlanOf(plan), partial); });
   }
-  void GradientsToSend(const float* gradients, float* sent) override {
-    Later([=, this] { shard_->GradientsToSend(gradients, sent); });
+  void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) override {
+    const TrafficPlan& cpu_plan = static_cast<const ApartPlan&>(plan).cpu();
+    static_cast<ApartStream&>(stream).late().Add(
+        [this, &cpu_plan, received, sums] { shard_->AddReceived(cpu_work_, cpu_plan, received, sums); });
   }
-  void UpdateFromReceived(const float* received, const StepScalars& scalars) override {
-    Later([=, this] { shard_->UpdateFromReceived(received, scalars); });
+  void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
+    Later([=, this, &plan] { shard_->GradientsToSend(CpuPlanOf(plan), gradients, sent); });
+  }
+  void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) override {
+    Later([=, this, &plan] { shard_->UpdateFromReceived(CpuPlanOf(plan), received, scalars); });
   }
   void Assign(const float* values, std::uint32_t columns) override { Now().Assign(values, columns); }
   Status PrepareErase() override { return Now().PrepareErase(); }
@@ -123,6 +141,9 @@ class ApartDevice final : public Device {
     auto shard = cpu_->MakeShard(options, place);
     if (!shard.ok()) return shard;
     return std::unique_ptr<Shard>(std::make_unique<ApartShard>(work_, cpu_->WorkStream(), std::move(*shard)));
+  }
+  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
+    return std::make_unique<ApartPlan>(cpu_->MakeTrafficPlan());
   }
   void* Allocate(std::size_t bytes) override { return cpu_->Allocate(bytes); }
   void Free(void* memory) noexcept override {

@@ -51,6 +51,7 @@ MultiShard::MultiShard(std::vector<Device*> devices, const TableOptions& options
       throw std::runtime_error("MakeShard: " + made.status().message());
     }
     shards_.push_back(std::move(*made));
+    plans_.push_back(device(rank).MakeTrafficPlan());
   }
 }
 
@@ -99,9 +100,9 @@ std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
   PlanTraffic(batch);
   std::vector<std::vector<T>> sent;
   for (int rank = 0; rank < ranks(); ++rank) {
-    const std::size_t owned = Sum(shards_[rank]->Traffic().owned);
+    const std::size_t owned = Sum(plans_[rank]->Traffic().owned);
     DeviceArray<T> out(device(rank), std::vector<T>(owned * options_.dim, kUnwritten<T>));
-    shards_[rank]->PoolToSend({out.data(), partials_});
+    shards_[rank]->PoolToSend(*plans_[rank], {out.data(), partials_});
     sent.push_back(out.Download());
   }
   std::vector<float> sums;
@@ -110,7 +111,8 @@ std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
     DeviceArray<T> received(device(rank), std::span<const T>(arrived));
     DeviceArray<float> mine(device(rank),
                             std::vector<float>(BagsOf(batch)[rank] * options_.dim, kUnwritten<float>));
-    shards_[rank]->AddReceived(device(rank).WorkStream(), {received.data(), partials_}, mine.data());
+    shards_[rank]->AddReceived(device(rank).WorkStream(), *plans_[rank], {received.data(), partials_},
+                               mine.data());
     EXPECT_EQ(received.Download(), arrived) << "AddReceived wrote into what it was given";
     const std::vector<float> added = mine.Download();
     sums.insert(sums.end(), added.begin(), added.end());
@@ -120,7 +122,7 @@ std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
 
 void MultiShard::PlanTraffic(const Batch& batch) {
   const std::vector<std::size_t> bags_of = BagsOf(batch);
-  for (const auto& shard : shards_) shard->PlanTraffic(bags_of);
+  for (int rank = 0; rank < ranks(); ++rank) shards_[rank]->PlanTraffic(bags_of, *plans_[rank]);
 }
 
 std::vector<std::size_t> MultiShard::BagsOf(const Batch& batch) const {
@@ -137,8 +139,8 @@ template <class T>
 std::vector<T> MultiShard::Arrived(const std::vector<std::vector<T>>& sent, int rank, Way out, Way in) {
   std::vector<T> arrived;
   for (int from = 0; from < ranks(); ++from) {
-    const std::vector<std::size_t>& counts = shards_[from]->Traffic().*out;
-    EXPECT_EQ(counts[rank], (shards_[rank]->Traffic().*in)[from]);
+    const std::vector<std::size_t>& counts = plans_[from]->Traffic().*out;
+    EXPECT_EQ(counts[rank], (plans_[rank]->Traffic().*in)[from]);
     const std::size_t first = Sum(std::span(counts).first(rank)) * options_.dim;
     const auto begin = sent[from].begin() + static_cast<std::ptrdiff_t>(first);
     arrived.insert(arrived.end(), begin, begin + static_cast<std::ptrdiff_t>(counts[rank] * options_.dim));
@@ -179,14 +181,14 @@ void MultiShard::UpdateByGradientsThatTravel(const Batch& batch, const std::vect
     DeviceArray<float> mine(device(rank), std::span(gradients).subspan(first, count));
     first += count;
     DeviceArray<float> out(device(rank),
-                           std::vector<float>(Sum(shards_[rank]->Traffic().received) * options_.dim));
-    shards_[rank]->GradientsToSend(mine.data(), out.data());
+                           std::vector<float>(Sum(plans_[rank]->Traffic().received) * options_.dim));
+    shards_[rank]->GradientsToSend(*plans_[rank], mine.data(), out.data());
     sent.push_back(out.Download());
   }
   for (int rank = 0; rank < ranks(); ++rank) {
     const std::vector<float> arrived = Arrived(sent, rank, &BagTraffic::received, &BagTraffic::owned);
     DeviceArray<float> received(device(rank), std::span<const float>(arrived));
-    shards_[rank]->UpdateFromReceived(received.data(), scalars);
+    shards_[rank]->UpdateFromReceived(*plans_[rank], received.data(), scalars);
     EXPECT_EQ(received.Download(), arrived) << "UpdateFromReceived wrote into what it was given";
   }
 }

@@ -62,6 +62,7 @@ class MultiShard final : public TableShards {
   DataType partials_;
   std::vector<Device*> devices_;
   std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<std::unique_ptr<TrafficPlan>> plans_;    // a rank's, of the batch in flight
   std::vector<std::unique_ptr<DeviceBatch>> batches_;  // a rank's copy of the batch in flight
   std::vector<NewRows> new_rows_;                      // what a rank's Prepare said
   std::uint64_t step_ = 0;

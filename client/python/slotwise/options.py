@@ -37,7 +37,7 @@ class TableOptions:
             themselves.
         max_rows: the most rows over all ranks; a batch that would exceed it is refused whole. 0:
             the server's default, 2**30.
-        max_load: at most this share of a hash table's places is taken, 0.0625 .. 0.9375. A lower
+        max_load: at most this share of a hash table's cells is taken, 0.0625 .. 0.9375. A lower
             share is faster, and a higher share needs less memory. 0: the server's default, 0.5.
     """
 
@@ -60,10 +60,10 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """One rank's shard of a table: rows, places in its hash table, bytes of device memory."""
+    """One rank's shard of a table: rows, cells of its hash table, bytes of device memory."""
 
     rows: int
-    slots: int
+    cells: int
     bytes: int
 
 
@@ -184,7 +184,7 @@ def info_from_proto(message: pb.DescribeTableReply) -> TableInfo:
     return TableInfo(
         options=options_from_proto(message.options),
         steps=message.steps,
-        shards=tuple(ShardInfo(shard.rows, shard.slots, shard.bytes) for shard in message.shards),
+        shards=tuple(ShardInfo(shard.rows, shard.cells, shard.bytes) for shard in message.shards),
         learning_rate=shortest(message.learning_rate),
         rounds=TravelledRounds(message.rounds.all_bags, message.rounds.owned_bags),
     )

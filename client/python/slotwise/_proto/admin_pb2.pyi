@@ -245,14 +245,14 @@ class Sgd(_message.Message):
     def __init__(self) -> None: ...
 
 class ShardInfo(_message.Message):
-    __slots__ = ["bytes", "rows", "slots"]
+    __slots__ = ["bytes", "cells", "rows"]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
     bytes: int
+    cells: int
     rows: int
-    slots: int
-    def __init__(self, rows: _Optional[int] = ..., slots: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, rows: _Optional[int] = ..., cells: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class TableOptions(_message.Message):
     __slots__ = ["combiner", "dim", "initial_rows", "initializer", "max_load", "max_rows", "name", "optimizer", "slots"]

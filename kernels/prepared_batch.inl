@@ -1,0 +1,169 @@
+// PreparedBatch: the batch that a shard is in the middle of: this rank's keys, their rows, and how far the
+// batch has come on its way (shard.h).
+//
+//     Begin ─► FindRows ───────────────────────────► rows ─► (erased)
+//          └─► MakeRoom ─► ExactNewRows* ─► Insert ─► rows ─► TakeRows
+//
+// Sorting rows overwrites them, so whoever sorts takes them, and the batch is spent: every later call that
+// needs rows throws std::logic_error, as calls in another order do.
+// Thread-safety: the queue's. All arrays are in device memory.
+#ifndef SLOTWISE_KERNELS_PREPARED_BATCH_INL_
+#define SLOTWISE_KERNELS_PREPARED_BATCH_INL_
+
+#include <atomic>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "kernels/backend/concept.h"
+#include "kernels/body/key_launches.h"
+#include "kernels/row_store.inl"
+#include "kernels/shard.h"
+#include "kernels/sharder.inl"
+
+namespace slotwise {
+
+template <Backend B>
+class PreparedBatch {
+ public:
+  using Queue = typename B::Queue;
+
+  // Both outlive the batch.
+  PreparedBatch(Queue& queue, RowStore<B>& store) : queue_(queue), store_(store) {}
+
+  // Forgets the batch before.
+  void Clear() { stage_ = Stage::kNone; }
+
+  // The arrays of `kept` stay as they are until the next Begin. Throws std::bad_alloc.
+  void Begin(const KeptKeys& kept) {
+    static std::atomic<std::uint64_t> batches = 0;
+    kept_ = kept;
+    rows_.Reserve(queue_, kept.most);
+    absent_size_ = 0;
+    absent_is_listed_ = false;
+    number_ = ++batches;
+    stage_ = Stage::kBegun;
+  }
+
+  // REQUIRES: Begin. Finds the keys' rows; keys without one stay so. Does not wait.
+  void FindRows() {
+    if (kept_.size_on_device == nullptr) {
+      B::ForEach(queue_, kept_.size, Find());
+    } else {
+      B::ForEachUpTo(queue_, kept_.most, kept_.size_on_device, Find());
+    }
+    stage_ = Stage::kRowsFound;
+  }
+
+  // REQUIRES: Begin. Makes room for the rows that Insert will add, and says how many they are.
+  // RESOURCE_EXHAUSTED if the shard cannot have so many rows. Waits. Throws std::bad_alloc; the table is as
+  // it was then.
+  Result<NewRows> MakeRoom() {
+    LearnSize();
+    stage_ = Stage::kRoomMade;
+    // Where most keys were new the last time, to search for them first is mostly in vain.
+    if (mostly_new_ && kept_.size > 0 && store_.HasRoomFor(kept_.size)) {
+      store_.ReserveAdd(queue_, kept_.size);
+      absent_size_ = kept_.size;
+      return NewRows{kept_.size, false};
+    }
+    ListAbsent();
+    if (absent_size_ == 0) return NewRows{0, true};
+    store_.ReserveAdd(queue_, absent_size_);
+    if (store_.HasRoomFor(absent_size_)) return NewRows{absent_size_, absent_size_ == 1};
+    // Counting repeated keys once may well show that there is room; if not, grow by what is really new.
+    const std::uint64_t exact = ExactNewRows();
+    if (store_.rows() + exact > kMaxRowsPerShard) {
+      return ResourceExhausted("this rank holds " + std::to_string(store_.rows()) + " of at most " +
+                               std::to_string(kMaxRowsPerShard) + " rows, and the batch brings it " +
+                               std::to_string(exact) + " new keys");
+    }
+    // Past max_rows no room is made: the ranks, who add their rows up, will refuse the batch.
+    if (store_.rows() + exact <= store_.max_rows()) store_.MakeRoomFor(queue_, exact);
+    return NewRows{exact, true};
+  }
+
+  // REQUIRES: MakeRoom, or FindRows of a batch whose size is known. The number of distinct keys without a
+  // row. Waits. Throws std::bad_alloc.
+  std::uint64_t ExactNewRows() {
+    Require(stage_ != Stage::kNone, "a prepared batch");
+    if (!absent_is_listed_) ListAbsent();
+    return absent_size_ == 0 ? 0 : store_.CountDistinct(queue_, kept_.keys, absent_.data(), absent_size_);
+  }
+
+  // REQUIRES: MakeRoom. Gives every absent key a row.
+  void Insert() {
+    Require(stage_ == Stage::kRoomMade, "a batch with room for its new rows");
+    std::uint32_t added = 0;
+    if (absent_size_ > 0) {
+      const body::Chosen absent{absent_is_listed_ ? absent_.data() : nullptr};
+      added = store_.Add(queue_, kept_.keys, absent, absent_size_, rows_.data());
+    }
+    absent_size_ = 0;
+    mostly_new_ = 2 * std::uint64_t{added} > kept_.size;
+    stage_ = Stage::kInserted;
+  }
+
+  // The host learns how many keys were kept; waits if it does not know yet. Lookups that insert no keys do
+  // without.
+  void LearnSize() {
+    if (kept_.size_on_device == nullptr) return;
+    kept_.size = B::Get(queue_, std::exchange(kept_.size_on_device, nullptr));
+  }
+
+  // REQUIRES: a prepared batch, spent or not.
+  const KeptKeys& kept() const {
+    Require(stage_ != Stage::kNone, "a prepared batch");
+    return kept_;
+  }
+  // Of all batches of this process this one's, from 1.
+  std::uint64_t number() const { return number_; }
+
+  // The row of each kept key. REQUIRES: FindRows or Insert, and rows that nobody took.
+  const RowIndex* rows() {
+    Require(stage_ == Stage::kRowsFound || stage_ == Stage::kInserted,
+            "a batch with rows that are not spent");
+    return rows_.data();
+  }
+  // The same, to be overwritten: the batch is spent. REQUIRES: Insert, and rows that nobody took.
+  RowIndex* TakeRows() {
+    Require(stage_ == Stage::kInserted, "an inserted batch with rows that are not spent");
+    stage_ = Stage::kSpent;
+    return rows_.data();
+  }
+  // The rows are no longer the keys': they were erased.
+  void Spend() { stage_ = Stage::kSpent; }
+
+ private:
+  enum class Stage : std::uint8_t { kNone, kBegun, kRowsFound, kRoomMade, kInserted, kSpent };
+
+  static void Require(bool condition, const char* what) {
+    if (!condition) throw std::logic_error(std::string("a shard was asked for what takes ") + what);
+  }
+
+  body::FindRows Find() { return {store_.table(), kept_.keys, rows_.data()}; }
+
+  // Finds the keys' rows, and lists the keys without one.
+  void ListAbsent() {
+    LearnSize();
+    std::uint32_t* const absent = absent_.Reserve(queue_, kept_.size);
+    absent_size_ = B::ForEachNumbered(queue_, kept_.size, body::FindRowsAndAbsent{Find(), absent});
+    absent_is_listed_ = true;
+  }
+
+  Queue& queue_;
+  RowStore<B>& store_;
+  KeptKeys kept_;
+  Stage stage_ = Stage::kNone;
+  std::uint64_t number_ = 0;
+  typename B::template Scratch<RowIndex> rows_;         // [kept keys]
+  typename B::template Scratch<std::uint32_t> absent_;  // the places of kept keys without a row
+  std::uint32_t absent_size_ = 0;  // of those; of all keys, if they were not searched for
+  bool absent_is_listed_ = false;
+  bool mostly_new_ = true;  // of the last batch that was inserted
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_PREPARED_BATCH_INL_

@@ -1,0 +1,104 @@
+// RowUpdates: from the gradients of bags, or imported values, to rows that have moved.
+//
+// Occurrences are grouped by row (row_groups.inl), long groups are summed (long_sums.inl), then the optimizer
+// is applied once a row. All that may fail for want of memory comes before the first row moves.
+// Thread-safety: the queue's. All arrays are in device memory.
+#ifndef SLOTWISE_KERNELS_ROW_UPDATES_INL_
+#define SLOTWISE_KERNELS_ROW_UPDATES_INL_
+
+#include <cstdint>
+
+#include "kernels/backend/concept.h"
+#include "kernels/body/pool.h"
+#include "kernels/body/update.h"
+#include "kernels/dispatch.h"
+#include "kernels/long_sums.inl"
+#include "kernels/pooling.inl"
+#include "kernels/prepared_batch.inl"
+#include "kernels/row_groups.inl"
+#include "kernels/row_store.inl"
+#include "kernels/shard.h"
+
+namespace slotwise {
+
+// Rows of gradients, and which of them is a bag's.
+struct GradientRows {
+  const float* rows;            // [rows][dim]
+  const std::uint32_t* places;  // [bags], or null: the bag itself
+};
+
+template <Backend B>
+class RowUpdates {
+ public:
+  using Queue = typename B::Queue;
+  using Words = typename B::template Scratch<std::uint32_t>;
+
+  explicit RowUpdates(const TableOptions& options)
+      : optimizer_(options.optimizer), dim_(options.dim), pooling_(options) {}
+
+  // See Shard::Update. Spends the batch. Overwrites `spare`, which the queue's work reads until this call's
+  // is done.
+  void Update(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const GradientRows& gradients,
+              const StepScalars& scalars, Words& spare) {
+    const typename RowGroups<B>::Rows rows{batch.TakeRows(), store.rows_used()};
+    const KeptKeys& kept = batch.kept();
+    if (kept.size == 0) return;
+    if (!pooling_.Divides() && kept.weights == nullptr) {
+      const body::Segments segments = groups_.GroupBags(queue, kept, rows, gradients.places, spare);
+      return ApplyOptimizer(queue, segments, body::BagGradients{gradients.rows, segments.items, dim_},
+                            scalars, store.values());
+    }
+    const body::Segments segments = groups_.GroupPlaces(queue, kept, rows, spare);
+    ApplyOptimizer(queue, segments,
+                   body::ScaledGradients{gradients.rows, segments.items, groups_.bag_of(), kept.weights,
+                                         pooling_.Divides() ? WriteDivisors(queue, kept.batch) : nullptr,
+                                         gradients.places, dim_},
+                   scalars, store.values());
+  }
+
+  // See Shard::Assign. Spends the batch. Overwrites `spare`, as Update does.
+  void Assign(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const float* values,
+              std::uint32_t columns, Words& spare) {
+    const typename RowGroups<B>::Rows rows{batch.TakeRows(), store.rows_used()};
+    const KeptKeys& kept = batch.kept();
+    if (kept.size == 0) return;
+    const body::Segments segments = groups_.GroupBags(queue, kept, rows, nullptr, spare);
+    B::ForEachTile(queue, segments.segments, dim_,
+                   body::AssignRows{segments, values, columns, store.initial_state(), store.values()});
+  }
+
+ private:
+  // The divisors of all ranks' bags.
+  const float* WriteDivisors(Queue& queue, const BatchView& batch) {
+    const float* const weights = batch.weights.empty() ? nullptr : batch.weights.data();
+    float* const divisors = divisors_.Reserve(queue, batch.bags());
+    B::ForEach(queue, batch.bags(),
+               body::WriteDivisors{pooling_.DivisorOf(batch.offsets.data(), weights), divisors});
+    return divisors;
+  }
+
+  // Long segments are summed first: that takes memory, and no row may have moved if it cannot be had.
+  template <class Source>
+  void ApplyOptimizer(Queue& queue, const body::Segments& segments, Source source, const StepScalars& scalars,
+                      const body::RowsRef& rows) {
+    const auto longs = long_sums_.SumLongSegments(queue, segments, source, dim_);
+    WithOptimizer(optimizer_, scalars, [&]<class Optimizer>(Optimizer optimizer) {
+      const body::OptimizerRule<Optimizer> rule{optimizer, optimizer_.weight_decay};
+      B::ForEachRun(queue, segments.segments, dim_,
+                    body::ApplyOptimizerToShort<Optimizer, Source>{segments, source, rows, rule});
+      B::ForEachTile(queue, longs.count, dim_,
+                     body::ApplyOptimizerToLong<Optimizer>{segments, longs.segments, longs.sums, rows, rule});
+    });
+  }
+
+  const OptimizerOptions optimizer_;
+  const std::uint32_t dim_;
+  const Pooling<B> pooling_;
+  RowGroups<B> groups_;
+  LongSums<B> long_sums_;
+  typename B::template Scratch<float> divisors_;  // [bags of all ranks]
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_ROW_UPDATES_INL_

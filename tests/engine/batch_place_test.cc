@@ -1,0 +1,130 @@
+// A batch means the same wherever its arrays lie; an engine takes none that its client may still write.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/engine/running_engine.h"
+#include "tests/support/device_kinds.h"
+
+namespace slotwise::test {
+namespace {
+
+class BatchPlaceTest : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    auto device = GetParam().make(0);
+    if (!device) GTEST_SKIP() << "this machine has no GPU";
+    place_ = std::make_unique<EnginePlace>(MakeSoloCollective(), std::move(device));
+  }
+  void TearDown() override {
+    engine_.reset();
+    for (void* memory : of_device_) place_->device->Free(memory);
+  }
+
+  // The values, in the device's memory. REQUIRES: the engine does not run yet.
+  template <class T>
+  BatchArray<T> OnDevice(const std::vector<T>& values) {
+    Device& device = *place_->device;
+    auto* const memory = static_cast<T*>(device.Allocate(values.size() * sizeof(T)));
+    of_device_.push_back(memory);
+    device.Upload(memory, values.data(), values.size() * sizeof(T));
+    return {std::shared_ptr<T[]>(memory, [](T*) {}), values.size()};
+  }
+  BatchPart PartOnDevice(const Bags& bags, const std::vector<float>& values = {}) {
+    std::vector<Key> keys;
+    for (const std::uint64_t key : bags.keys) keys.push_back(Key{key});
+    BatchPart part;
+    part.samples = bags.samples;
+    part.keys = OnDevice(keys);
+    part.offsets = OnDevice(bags.offsets);
+    part.weights = OnDevice(bags.weights);
+    part.values = OnDevice(values);
+    part.place = Place::kDevice;
+    return part;
+  }
+
+  TableId StartWithTable() {
+    engine_ = std::make_unique<RunningEngine>(*place_, MakeSoloCollective());
+    return MakeTable();
+  }
+  TableId MakeTable() {
+    TableOptions options;
+    options.name = TableName("ads");
+    options.dim = 4;
+    options.slots = 2;
+    options.combiner = Combiner::kMean;
+    options.optimizer.learning_rate = 0.5F;
+    return engine_->Create(options);
+  }
+  Result<std::uint64_t> Push(PushRequest request) {
+    std::promise<Result<std::uint64_t>> answer;
+    request.done = [&](const Result<std::uint64_t>& result) { answer.set_value(result); };
+    engine_->engine().Submit(std::move(request));
+    return answer.get_future().get();
+  }
+  Result<std::vector<float>> Lookup(LookupRequest request) {
+    std::promise<Result<std::vector<float>>> answer;
+    request.done = [&](const Result<PooledValues>& pooled) {
+      if (!pooled.ok()) return answer.set_value(pooled.status());
+      answer.set_value(std::vector<float>(pooled->values.get(), pooled->values.get() + pooled->size));
+    };
+    engine_->engine().Submit(std::move(request));
+    return answer.get_future().get();
+  }
+
+  std::unique_ptr<EnginePlace> place_;
+  std::vector<void*> of_device_;
+  std::unique_ptr<RunningEngine> engine_;
+};
+
+INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, BatchPlaceTest, testing::Values(kCpu, kApart, kCuda),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(BatchPlaceTest, ABatchInDeviceMemoryMeansWhatItMeansInTheHosts) {
+  const Bags bags{2, {7, 8, 7, 9, 1, 8}, {0, 2, 3, 5, 6}, {1, 2, 0.5F, 3, 1, 1}};
+  std::vector<float> gradients(16);
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(i) - 7.5F;
+  BatchPart to_look_up = PartOnDevice(bags);
+  BatchPart to_push = PartOnDevice(bags, gradients);
+  const TableId table = StartWithTable();
+
+  const auto from_host = engine_->Lookup(table, bags);
+  const auto from_device = Lookup({table, LookupMode::kTrain, std::move(to_look_up), {}});
+  ASSERT_TRUE(from_device.ok()) << from_device.status().message();
+  EXPECT_EQ(*from_device, *from_host);
+
+  // The same step in parts: one in the host's memory, one in the device's.
+  auto first = engine_->StartPush(table, {1, 1, 0, 2}, bags, gradients);
+  ASSERT_TRUE(Push({table, {1, 1, 1, 2}, std::move(to_push), {}}).ok());
+  ASSERT_TRUE(first.get().ok());
+  const auto mixed = engine_->Lookup(table, bags);
+  const auto digest = engine_->Summarize(table).digest;
+  ASSERT_TRUE(engine_->Drop(table).ok());
+
+  const TableId again = MakeTable();
+  first = engine_->StartPush(again, {1, 1, 0, 2}, bags, gradients);
+  ASSERT_TRUE(engine_->Push(again, {1, 1, 1, 2}, bags, gradients).ok());
+  ASSERT_TRUE(first.get().ok());
+  EXPECT_EQ(*mixed, *engine_->Lookup(again, bags));
+  EXPECT_EQ(digest, engine_->Summarize(again).digest);
+}
+
+TEST_P(BatchPlaceTest, ABatchThatItsClientMayWriteIsRefused) {
+  const TableId table = StartWithTable();
+  BatchPart part = PartOf(UnitBags({7, 8}));
+  part.samples = 1;
+  part.place = Place::kShared;
+  part.client_may_write = true;
+  EXPECT_EQ(Lookup({table, LookupMode::kTrain, std::move(part), {}}).status().code(),
+            StatusCode::kInvalidArgument);
+  part = PartOf(UnitBags({7, 8}));
+  part.samples = 1;
+  part.place = Place::kShared;
+  EXPECT_TRUE(Lookup({table, LookupMode::kTrain, std::move(part), {}}).ok());
+}
+
+}  // namespace
+}  // namespace slotwise::test

@@ -1,0 +1,112 @@
+// A shard's keys and rows: what room there is for, and who may take memory.
+#include "kernels/row_store.inl"
+
+#include <algorithm>
+#include <cstdint>
+#include <new>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend/cpu.h"
+#include "tests/support/checked_table.h"
+
+namespace slotwise::test {
+namespace {
+
+// The CPU backend on a device that has so much memory for tables.
+struct MeasuredBackend : CpuBackend {
+  static std::size_t MemoryForTables(CpuQueue& /*queue*/) { return memory; }
+  inline static std::size_t memory = SIZE_MAX;
+};
+using SmallStore = RowStore<MeasuredBackend>;
+
+class ARowStore : public ::testing::Test {
+ protected:
+  void SetUp() override { MeasuredBackend::memory = SIZE_MAX; }
+
+  // Gives keys [first, first + count) rows.
+  void Add(SmallStore& store, std::uint64_t first, std::uint32_t count) {
+    std::vector<Key> keys(count);
+    std::ranges::generate(keys, [&first] { return Key{first++}; });
+    std::vector<RowIndex> rows(count);
+    store.ReserveAdd(queue_, count);
+    EXPECT_EQ(store.Add(queue_, keys.data(), body::Chosen{nullptr}, count, rows.data()), count);
+  }
+
+  CpuQueue queue_{1};
+};
+
+TEST_F(ARowStore, HasNoRoomForMoreRowsThanItMayHave) {
+  TableOptions options = MakeOptions(1);
+  options.max_rows = 10;
+  SmallStore store(queue_, options, 0);
+  EXPECT_GT(store.Usage().bytes, 100 * sizeof(float)) << "its memory comes in pieces, and is there for more";
+  EXPECT_TRUE(store.HasRoomFor(10));
+  EXPECT_FALSE(store.HasRoomFor(11));
+  Add(store, 0, 4);
+  EXPECT_TRUE(store.HasRoomFor(6));
+  EXPECT_FALSE(store.HasRoomFor(7));
+}
+
+TEST_F(ARowStore, GrowsIntoNoMemoryThatBatchesNeed) {
+  SmallStore store(queue_, MakeOptions(64), 0);
+  constexpr std::uint32_t kMore = 100'000;
+  constexpr std::size_t kBytesOfRows = std::size_t{kMore} * 64 * sizeof(float);
+  Add(store, 0, 10);
+  const ShardUsage before = store.Usage();
+
+  MeasuredBackend::memory = kBytesOfRows / 2;
+  EXPECT_THROW(store.MakeRoomFor(queue_, kMore), std::bad_alloc);
+  EXPECT_FALSE(store.HasRoomFor(kMore));
+  EXPECT_EQ(store.Usage().rows, before.rows);
+
+  MeasuredBackend::memory = kBytesOfRows;
+  store.MakeRoomFor(queue_, kMore);
+  EXPECT_TRUE(store.HasRoomFor(kMore));
+  EXPECT_LE(store.values().stride * sizeof(float) * kMore, store.Usage().bytes);
+  EXPECT_LT(store.Usage().bytes, before.bytes + 2 * kBytesOfRows)
+      << "not ahead, where there is no more to take";
+  Add(store, 10, kMore);
+}
+
+TEST_F(ARowStore, RehashesIntoNoMemoryThatBatchesNeed) {
+  SmallStore store(queue_, MakeOptions(1), 0);
+  constexpr std::uint32_t kMore = 1'000'000;
+  MeasuredBackend::memory = kMore * sizeof(body::Cell);  // at most a load of 1
+  EXPECT_THROW(store.MakeRoomFor(queue_, kMore), std::bad_alloc);
+}
+
+TEST_F(ARowStore, BeginsInNoMemoryThatBatchesNeed) {
+  MeasuredBackend::memory = std::size_t{1} << 20;
+  EXPECT_THROW(SmallStore(queue_, MakeOptions(64), 100'000), std::bad_alloc);
+  EXPECT_EQ(SmallStore(queue_, MakeOptions(64), 1'000).rows(), 0u);
+}
+
+TEST_F(ARowStore, LeavesMemoryToOtherTables) {
+  constexpr std::uint32_t kRows = 100'000;
+  constexpr std::size_t kBytesOfRows = std::size_t{kRows} * 64 * sizeof(float);
+  constexpr std::size_t kPiece = std::size_t{2} << 20;  // in which memory comes
+  SmallStore store(queue_, MakeOptions(64), kRows);
+  const std::size_t cells = store.Usage().cells * sizeof(body::Cell);
+  EXPECT_LT(store.Usage().bytes, cells + kBytesOfRows + kPiece) << "initial_rows, and no more";
+
+  MeasuredBackend::memory = kBytesOfRows;
+  Add(store, 0, kRows);
+  const std::size_t before = store.Usage().bytes;
+  store.MakeRoomFor(queue_, 100);
+  EXPECT_LT(store.Usage().bytes, before + kBytesOfRows / 2 + kPiece) << "ahead, by half of what is left";
+}
+
+TEST_F(ARowStore, RemembersErasedRowsWhereThereIsNoMemoryForMore) {
+  SmallStore store(queue_, MakeOptions(4), 0);
+  Add(store, 0, 1000);
+  MeasuredBackend::memory = 0;
+  const std::vector<Key> erased{Key{1}, Key{7}, Key{1'000'000}};
+  store.ReserveErase(3);
+  EXPECT_EQ(store.Erase(queue_, erased.data(), 3), 2u);
+  EXPECT_TRUE(store.HasRoomFor(2));
+  EXPECT_EQ(store.rows(), 998u);
+}
+
+}  // namespace
+}  // namespace slotwise::test
