@@ -82,7 +82,7 @@ struct RoundsDescription {
 struct TableDescription {
   TableOptions options;
   std::uint64_t steps = 0;                    // optimizer steps applied
-  float learning_rate = 0;                    // what the next step will use
+  float learning_rate = 0;                    // the rate that the next step will use
   std::vector<ShardDescription> shards = {};  // in rank order
   RoundsDescription rounds = {};
 
@@ -100,7 +100,7 @@ struct TableDigest {
 
 struct TableCreation {
   TableOptions options;  // with every default filled in
-  bool created = false;  // false: the same table was there already
+  bool created = false;  // false: the same table existed already
 };
 
 // Rows of a table, as Export gives them and Import takes them. Row r is keys[r], values[r · dim .. (r + 1) ·

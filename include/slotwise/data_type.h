@@ -1,9 +1,9 @@
 // This header defines how numbers travel: binary32 unchanged, or binary16 and bfloat16 in half the bytes.
 //
-// Rounding is to nearest, ties to even. Too large a number becomes infinity, NaN stays NaN, and every 16-bit
-// number has exactly one binary32. (IEEE 754-2019; bfloat16 is the upper half of a binary32.) Conversions of
-// one number are constexpr, without branches or library calls, so that device code may call them too, loops
-// over them become vector instructions, and they give the same bits everywhere.
+// Rounding is to nearest, ties to even. A number that is too large becomes infinity, NaN stays NaN, and every
+// 16-bit number has exactly one binary32. (IEEE 754-2019; bfloat16 is the upper half of a binary32.)
+// Conversions of one number are constexpr, without branches or library calls, so that device code may call
+// them too, loops over them become vector instructions, and they give the same bits everywhere.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_DATA_TYPE_H_
 #define SLOTWISE_DATA_TYPE_H_
