@@ -68,6 +68,16 @@ Result<Exchanges> Exchanges::Make(Device& device, Collective& collective, const 
   return made;
 }
 
+Exchanges Exchanges::Of(std::unique_ptr<Stream> batches_stream, std::unique_ptr<Exchange> batches,
+                        std::unique_ptr<Stream> bags_stream, std::unique_ptr<Exchange> bags) {
+  Exchanges made;
+  made.batches_stream_ = std::move(batches_stream);
+  made.bags_stream_ = std::move(bags_stream);
+  made.batches_ = std::move(batches);
+  made.bags_ = std::move(bags);
+  return made;
+}
+
 Exchanges Exchanges::MakeSolo(Device& device) {
   Exchanges made;
   made.batches_stream_ = device.MakeStream();

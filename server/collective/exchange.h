@@ -85,6 +85,9 @@ class Exchanges {
   // Collective. Errors: as MakeExchange.
   static Result<Exchanges> Make(Device& device, Collective& collective, const ExchangeOptions& options = {});
   static Exchanges MakeSolo(Device& device);
+  // Each exchange has its own stream.
+  static Exchanges Of(std::unique_ptr<Stream> batches_stream, std::unique_ptr<Exchange> batches,
+                      std::unique_ptr<Stream> bags_stream, std::unique_ptr<Exchange> bags);
 
   Exchange& batches() const {
     return *batches_;

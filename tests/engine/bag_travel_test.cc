@@ -252,7 +252,7 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
 
 constexpr std::array kEveryType{DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16};
 
-INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, ABagTravel, testing::Values(kCpu, kApart, kCuda),
+INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, ABagTravel, testing::Values(kCpu, kApart, kApartDrawn, kCuda),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // A batch with bags of every size up to one that all ranks own keys of, and empty ones.

@@ -82,7 +82,7 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
   std::uint64_t meetings_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, EngineTest, testing::Values(kCpu, kApart, kCuda),
+INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, EngineTest, testing::Values(kCpu, kApart, kApartDrawn, kCuda),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(EngineTest, ARankThatHasWorkWakesTheOthers) {

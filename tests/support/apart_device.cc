@@ -1,61 +1,166 @@
 #include "tests/support/apart_device.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <new>
+#include <random>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 namespace slotwise::test {
 namespace {
 
+class Late;
+
+// A piece of work of a stream.
+struct Work {
+  std::function<void()> run;
+  std::function<bool()> ready = {};        // empty: it does not wait for another device
+  std::shared_ptr<Late> before = nullptr;  // it comes after the first `count` pieces of this stream's
+  std::size_t count = 0;
+};
+
 // What was asked of a stream and is not done yet.
 class Late {
  public:
-  void Add(std::function<void()> work) { asked_.push_back(std::move(work)); }
-  std::size_t asked() const { return done_ + asked_.size(); }
-  // Does the first `count` things that were ever asked of it, as far as they are not done.
-  void Do(std::size_t count) {
-    while (done_ < count) {
-      const std::function<void()> work = std::move(asked_.front());
-      asked_.pop_front();
-      ++done_;
-      work();
-    }
+  void Add(Work work) { asked_.push_back(std::move(work)); }
+  void Forget() {
+    done_ += asked_.size();
+    asked_.clear();
   }
-  void DoAll() { Do(asked()); }
+  std::size_t asked() const { return done_ + asked_.size(); }
+  std::size_t done() const { return done_; }
   bool IsDone() const { return asked_.empty(); }
 
+  // Does the first `count` pieces that were ever asked of it, and what they come after, as far as they are not done and do
+  // not wait for another device. True if they are done.
+  bool Do(std::size_t count) {
+    while (done_ < count) {
+      if (asked_.front().before && !asked_.front().before->Do(asked_.front().count)) return false;
+      if (!MayBegin()) return false;
+      DoNext();
+    }
+    return true;
+  }
+
+  // Does one piece, if it may begin.
+  bool DoOne() {
+    if (asked_.empty() || !MayBegin()) return false;
+    DoNext();
+    return true;
+  }
+
  private:
-  std::deque<std::function<void()>> asked_;
+  bool MayBegin() const {
+    const Work& next = asked_.front();
+    if (next.before && next.before->done() < next.count) return false;
+    return !next.ready || next.ready();
+  }
+  void DoNext() {
+    const Work work = std::move(asked_.front());
+    asked_.pop_front();
+    ++done_;
+    if (work.run) work.run();
+  }
+
+  std::deque<Work> asked_;
   std::size_t done_ = 0;
+};
+
+// The streams of a device, and when they do their work.
+class Lates {
+ public:
+  explicit Lates(LateSchedule* schedule) : schedule_(schedule) {}
+
+  std::shared_ptr<Late> Make() { return streams_.emplace_back(std::make_shared<Late>()); }
+
+  void Ask(Late& late, Work work) {
+    if (left_) return;
+    late.Add(std::move(work));
+    Call();
+  }
+
+  // Any call of the device: time in which it may do something.
+  void Call() {
+    if (schedule_ == nullptr || left_) return;
+    for (std::size_t steps = schedule_->Steps(); steps > 0; --steps) {
+      streams_[schedule_->Choose(streams_.size())]->DoOne();
+    }
+  }
+  bool MakeProgress() {
+    const std::size_t first = schedule_ == nullptr ? 0 : schedule_->Choose(streams_.size());
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      if (streams_[(first + i) % streams_.size()]->DoOne()) return true;
+    }
+    return false;
+  }
+
+  // Waits until all is done that was asked of `late` until now.
+  void Wait(Late& late) {
+    if (schedule_ != nullptr) schedule_->BeforeWait();
+    if (!Drain(late)) throw std::runtime_error("the device waits for another one that is gone");
+  }
+  void WaitForAll() {
+    if (schedule_ != nullptr) schedule_->BeforeWait();
+    if (!DrainAll()) throw std::runtime_error("the device waits for another one that is gone");
+  }
+
+  // The same for those who cannot throw. False if it can never be done; then everything is forgotten.
+  bool Drain(Late& late) noexcept {
+    const std::size_t count = late.asked();
+    if (left_ || late.Do(count)) return !left_;
+    if (schedule_ != nullptr && schedule_->AwaitOthers([&] { return late.Do(count); })) return true;
+    left_ = true;
+    for (const auto& stream : streams_) stream->Forget();
+    return false;
+  }
+  bool DrainAll() noexcept {
+    return std::ranges::all_of(streams_, [this](const auto& stream) { return Drain(*stream); });
+  }
+
+ private:
+  LateSchedule* const schedule_;
+  std::vector<std::shared_ptr<Late>> streams_;
+  bool left_ = false;  // by the other devices, for ever
 };
 
 class ApartStream final : public Stream {
  public:
-  ~ApartStream() override { late_->DoAll(); }
+  explicit ApartStream(std::shared_ptr<Lates> lates) : lates_(std::move(lates)), late_(lates_->Make()) {}
+  ~ApartStream() override { Drain(); }
 
-  Late& late() { return *late_; }
-  std::shared_ptr<Late> shared_late() const { return late_; }
+  void Ask(Work work) { lates_->Ask(*late_, std::move(work)); }
+  void Drain() noexcept { lates_->Drain(*late_); }
+  Lates& lates() { return *lates_; }
   void OrderAfter(Stream& other) override {
-    auto before = static_cast<ApartStream&>(other).late_;
+    const auto& before = static_cast<ApartStream&>(other).late_;
     if (before == late_) return;
-    late_->Add([before, count = before->asked()] { before->Do(count); });
+    Ask({.run = {}, .before = before, .count = before->asked()});
   }
   void Copy(void* to, const void* from, std::size_t bytes) override {
-    late_->Add([to, from, bytes] {
+    Ask({.run = [to, from, bytes] {
       if (bytes > 0) std::memmove(to, from, bytes);
-    });
+    }});
+  }
+  void Wait() override { lates_->Wait(*late_); }
+  bool IsDone() override {
+    lates_->Call();
+    return late_->IsDone();
   }
   void SumBlocks(const RankBlocks& blocks, float* sum) override {
-    late_->Add([blocks, sum] { SumBlocksOnHost(blocks, sum); });
+    Ask({.run = [blocks, sum] { SumBlocksOnHost(blocks, sum); }});
   }
-  void Wait() override { late_->DoAll(); }
-  bool IsDone() override { return late_->IsDone(); }
   void* NativeHandle() const override { return nullptr; }
 
  private:
-  std::shared_ptr<Late> late_ = std::make_shared<Late>();
+  std::shared_ptr<Lates> lates_;
+  std::shared_ptr<Late> late_;
 };
 
 class ApartPlan final : public TrafficPlan {
@@ -73,23 +178,30 @@ TrafficPlan& CpuPlanOf(TrafficPlan& plan) { return static_cast<ApartPlan&>(plan)
 
 class ApartShard final : public Shard {
  public:
-  ~ApartShard() override { work_.Wait(); }
+  ~ApartShard() override { work_.Drain(); }
 
   ApartShard(ApartStream& work, Stream& cpu_work, std::unique_ptr<Shard> shard)
       : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)) {}
 
+  // Only the number of new keys is waited for.
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
-    return Now().Prepare(batch, insert);
+    if (insert) return Now().Prepare(batch, true);
+    Later([=, this] {
+      if (!shard_->Prepare(batch, false).ok()) throw std::bad_alloc();
+    });
+    return NewRows{};
   }
   std::uint64_t ExactNewRows() override { return Now().ExactNewRows(); }
-  void Insert() override { Now().Insert(); }
+  void Insert() override {
+    Later([this] { shard_->Insert(); });
+  }
   void Pool(Numbers partial) override {
     Later([=, this] { shard_->Pool(partial); });
   }
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
-    static_cast<ApartStream&>(stream).late().Add(
-        [this, offsets, weights, values] { shard_->DivideBags(cpu_work_, offsets, weights, values); });
+    static_cast<ApartStream&>(stream).Ask(
+        {.run = [=, this] { shard_->DivideBags(cpu_work_, offsets, weights, values); }});
   }
   void Update(const float* gradients, const StepScalars& scalars) override {
     Later([=, this] { shard_->Update(gradients, scalars); });
@@ -103,8 +215,9 @@ class ApartShard final : public Shard {
   }
   void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) override {
     const TrafficPlan& cpu_plan = static_cast<const ApartPlan&>(plan).cpu();
-    static_cast<ApartStream&>(stream).late().Add(
-        [this, &cpu_plan, received, sums] { shard_->AddReceived(cpu_work_, cpu_plan, received, sums); });
+    static_cast<ApartStream&>(stream).Ask({.run = [this, &cpu_plan, received, sums] {
+      shard_->AddReceived(cpu_work_, cpu_plan, received, sums);
+    }});
   }
   void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
     Later([=, this, &plan] { shard_->GradientsToSend(CpuPlanOf(plan), gradients, sent); });
@@ -112,16 +225,21 @@ class ApartShard final : public Shard {
   void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) override {
     Later([=, this, &plan] { shard_->UpdateFromReceived(CpuPlanOf(plan), received, scalars); });
   }
-  void Assign(const float* values, std::uint32_t columns) override { Now().Assign(values, columns); }
+  void Assign(const float* values, std::uint32_t columns) override {
+    Later([=, this] { shard_->Assign(values, columns); });
+  }
   Status PrepareErase() override { return Now().PrepareErase(); }
   std::uint64_t Erase() override { return Now().Erase(); }
   DigestSums Digest() override { return Now().Digest(); }
-  ShardUsage Usage() const override { return shard_->Usage(); }
+  ShardUsage Usage() const override {
+    work_.Wait();
+    return shard_->Usage();
+  }
   std::vector<Key> Keys() override { return Now().Keys(); }
   RowRecords Read(std::span<const Key> keys) override { return Now().Read(keys); }
 
  private:
-  void Later(std::function<void()> work) { work_.late().Add(std::move(work)); }
+  void Later(std::function<void()> work) { work_.Ask({.run = std::move(work)}); }
   Shard& Now() {
     work_.Wait();
     return *shard_;
@@ -132,9 +250,36 @@ class ApartShard final : public Shard {
   std::unique_ptr<Shard> shard_;
 };
 
+// Host memory knows its own size, so that all of it can be overwritten when it is given back.
+constexpr std::size_t kSizeBytes = 64;
+constexpr int kGivenBack = 0xDB;
+constexpr int kNeverWritten = 0xA7;
+
+void* AllocateWithSize(std::size_t bytes) {
+  const std::size_t all = (kSizeBytes + bytes + kSizeBytes - 1) / kSizeBytes * kSizeBytes;
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kSizeBytes, all));
+  if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory, kNeverWritten, all);
+  std::memcpy(memory, &all, sizeof(all));
+  return memory + kSizeBytes;
+}
+
+void OverwriteAndFree(void* memory) noexcept {
+  if (memory == nullptr) return;
+  std::byte* const whole = static_cast<std::byte*>(memory) - kSizeBytes;
+  std::size_t all = 0;
+  std::memcpy(&all, whole, sizeof(all));
+  std::memset(memory, kGivenBack, all - kSizeBytes);
+  std::free(whole);
+}
+
 class ApartDevice final : public Device {
  public:
-  explicit ApartDevice(int ordinal) : ordinal_(ordinal) {}
+  ApartDevice(int ordinal, LateSchedule* schedule, std::unique_ptr<LateSchedule> own_schedule)
+      : ordinal_(ordinal),
+        own_schedule_(std::move(own_schedule)),
+        lates_(std::make_shared<Lates>(schedule)) {}
+  ~ApartDevice() override { lates_->DrainAll(); }
 
   std::string Name() const override { return "apart"; }
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
@@ -145,35 +290,81 @@ class ApartDevice final : public Device {
   std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
     return std::make_unique<ApartPlan>(cpu_->MakeTrafficPlan());
   }
-  void* Allocate(std::size_t bytes) override { return cpu_->Allocate(bytes); }
+  void* Allocate(std::size_t bytes) override { return AllocateWithSize(bytes); }
   void Free(void* memory) noexcept override {
-    Wait();
-    cpu_->Free(memory);
+    lates_->DrainAll();
+    OverwriteAndFree(memory);
   }
-  HostMemory AllocateHost(std::size_t bytes) override { return cpu_->AllocateHost(bytes); }
+  HostMemory AllocateHost(std::size_t bytes) override {
+    return {AllocateWithSize(bytes),
+            {[](void* memory, int /*ordinal*/) noexcept { OverwriteAndFree(memory); }, ordinal_}};
+  }
   bool SharesHostMemory() const override { return false; }
   Stream& WorkStream() override { return work_; }
-  std::unique_ptr<Stream> MakeStream() override {
-    auto stream = std::make_unique<ApartStream>();
-    streams_.push_back(stream->shared_late());
-    return stream;
-  }
-  void Wait() override {
-    work_.Wait();
-    for (const auto& stream : streams_) stream->DoAll();
-  }
+  std::unique_ptr<Stream> MakeStream() override { return std::make_unique<ApartStream>(lates_); }
+  void Wait() override { lates_->WaitForAll(); }
   void UseOnThisThread() override {}
   int Ordinal() const override { return ordinal_; }
 
+  Lates& lates() { return *lates_; }
+
  private:
   const int ordinal_;
+  const std::unique_ptr<LateSchedule> own_schedule_;
   std::unique_ptr<Device> cpu_ = MakeCpuDevice(1);
-  ApartStream work_;
-  std::vector<std::shared_ptr<Late>> streams_;
+  std::shared_ptr<Lates> lates_;
+  ApartStream work_{lates_};
+};
+
+// Nothing of it waits for another device.
+class SeededSchedule final : public LateSchedule {
+ public:
+  explicit SeededSchedule(std::uint64_t seed) : random_(seed), kind_(static_cast<Kind>(random_() % 4)) {}
+
+  std::size_t Steps() override {
+    switch (kind_) {
+      case Kind::kLatest:
+        return 0;
+      case Kind::kEarliest:
+        return kMany;
+      case Kind::kSometimes:
+        return random_() % 8 == 0 ? random_() % kMany : 0;
+      case Kind::kOften:
+        break;
+    }
+    return random_() % 4;
+  }
+  std::size_t Choose(std::size_t streams) override { return random_() % streams; }
+  bool AwaitOthers(const std::function<bool()>& /*ready*/) noexcept override { return false; }
+
+ private:
+  enum class Kind : std::uint8_t { kLatest, kEarliest, kSometimes, kOften };
+  static constexpr std::size_t kMany = 64;
+
+  std::mt19937_64 random_;
+  const Kind kind_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeApartDevice(int ordinal) { return std::make_unique<ApartDevice>(ordinal); }
+std::unique_ptr<Device> MakeApartDevice(int ordinal) {
+  return std::make_unique<ApartDevice>(ordinal, nullptr, nullptr);
+}
+
+std::unique_ptr<Device> MakeApartDevice(LateSchedule& schedule, int ordinal) {
+  return std::make_unique<ApartDevice>(ordinal, &schedule, nullptr);
+}
+
+std::unique_ptr<Device> MakeSeededApartDevice(std::uint64_t seed, int ordinal) {
+  auto schedule = std::make_unique<SeededSchedule>(seed);
+  LateSchedule* const drawn = schedule.get();
+  return std::make_unique<ApartDevice>(ordinal, drawn, std::move(schedule));
+}
+
+void AddWork(Stream& stream, std::function<bool()> ready, std::function<void()> work) {
+  static_cast<ApartStream&>(stream).Ask({.run = std::move(work), .ready = std::move(ready)});
+}
+
+bool MakeProgress(Device& device) { return static_cast<ApartDevice&>(device).lates().MakeProgress(); }
 
 }  // namespace slotwise::test

@@ -8,6 +8,7 @@
 #ifndef SLOTWISE_TESTS_SUPPORT_ORACLE_H_
 #define SLOTWISE_TESTS_SUPPORT_ORACLE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -65,6 +66,12 @@ class Oracle {
   // Overwrites rows with `columns` floats a key: their values, with the state of new rows; or their values
   // and state. Returns false, with nothing changed, if the table would go past max_rows.
   bool Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records);
+
+  // Sets the learning rate of the steps to come, which the schedule starts from if there is one.
+  void SetLearningRate(float rate) { options_.optimizer.learning_rate = rate; }
+
+  // Raises the count of steps to `step`.
+  void RaiseStep(std::uint64_t step) { step_ = std::max(step_, step); }
 
   // Erases `keys`. Returns how many of them had a row.
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys);

@@ -1,0 +1,25 @@
+// What a round of the agenda costs: it grows no faster than the ranks, and hardly by steps that wait for their parts.
+#include "tests/sim/agenda_cost.h"
+
+#include <gtest/gtest.h>
+
+namespace slotwise::sim {
+namespace {
+
+TEST(AgendaCost, GrowsNoFasterThanTheRanks) {
+  const double of_64 = SecondsOfDecision(64);
+  const double of_1024 = SecondsOfDecision(1024);
+  // Maps grow deeper and caches are left: by less than a factor of 2.
+  EXPECT_LE(of_1024, 2 * 16 * of_64) << of_64 * 1e6 << " us with 64 ranks, " << of_1024 * 1e6
+                                     << " us with 1024";
+  PrintAgendaCost();
+}
+
+TEST(AgendaCost, IsHardlyMoreBesideManyIncompleteSteps) {
+  const double alone = SecondsOfDecision(64);
+  const double beside = SecondsOfDecision(64, 65'536);
+  EXPECT_LE(beside, 3 * alone) << alone * 1e6 << " us alone, " << beside * 1e6 << " us beside 65,536 steps";
+}
+
+}  // namespace
+}  // namespace slotwise::sim

@@ -1,0 +1,111 @@
+#include "tests/sim/asks.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace slotwise::sim {
+namespace {
+
+template <class T>
+auto ArrayOf(const std::vector<T>& values) {
+  BatchArray<T> array(values.size());
+  std::ranges::copy(values, array.data());
+  return array;
+}
+
+BatchPart PartOf(const Ask& ask) {
+  BatchPart part;
+  part.samples = ask.samples;
+  part.keys = ArrayOf(ask.batch.keys);
+  part.offsets = ArrayOf(ask.batch.offsets);
+  part.weights = ArrayOf(ask.batch.weights);
+  part.values = ArrayOf(ask.values);
+  return part;
+}
+
+// A `done` of the engine's, which fills in `member` of the reply.
+template <class T>
+std::function<void(Result<T>)> Fill(T Reply::*member, std::function<void(Reply)> done) {
+  return [member, done = std::move(done)](Result<T> result) {
+    Reply reply;
+    reply.status = result.status();
+    if (result.ok()) reply.*member = *std::move(result);
+    done(std::move(reply));
+  };
+}
+
+std::function<void(Status)> FillNone(std::function<void(Reply)> done) {
+  return [done = std::move(done)](Status status) { done({.status = std::move(status)}); };
+}
+
+}  // namespace
+
+std::uint64_t Ask::bytes() const {
+  if (operation == Operation::kReadRows) return keys.size() * sizeof(Key);
+  const bool has_batch = operation == Operation::kLookup || operation == Operation::kPush ||
+                         operation == Operation::kImport || operation == Operation::kErase;
+  if (!has_batch) return 0;
+  return batch.keys.size() * 8 + batch.offsets.size() * 4 + batch.weights.size() * 4 + values.size() * 4;
+}
+
+std::string NameOf(Operation operation) {
+  static const std::vector<std::string> kNames{"Lookup",  "Push",   "CreateTable", "DropTable", "Summarize",
+                                               "SetRate", "Import", "Erase",       "ListKeys",  "ReadRows"};
+  return kNames.at(static_cast<std::size_t>(operation));
+}
+
+std::string Ask::Describe() const {
+  std::string text = NameOf(operation) + " of table " + std::to_string(Value(table));
+  if (operation == Operation::kCreateTable) text = "CreateTable " + options.name.str();
+  if (operation == Operation::kLookup) text += mode == LookupMode::kTrain ? " TRAIN" : " EVAL";
+  if (operation == Operation::kPush) {
+    text += " session " + std::to_string(step.session) + " step " + std::to_string(step.number) + " part " +
+            std::to_string(step.part) + " of " + std::to_string(step.parts);
+  }
+  if (bytes() > 0) text += ", " + std::to_string(bytes()) + " bytes";
+  return text;
+}
+
+Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
+  switch (ask.operation) {
+    case Operation::kLookup:
+      return LookupRequest{ask.table, ask.mode, PartOf(ask), Fill(&Reply::pooled, std::move(done))};
+    case Operation::kPush:
+      return PushRequest{ask.table, ask.step, PartOf(ask), Fill(&Reply::number, std::move(done))};
+    case Operation::kCreateTable:
+      return CreateTableRequest{ask.options, Fill(&Reply::created, std::move(done))};
+    case Operation::kDropTable:
+      return DropTableRequest{ask.table, FillNone(std::move(done))};
+    case Operation::kSummarize:
+      return SummarizeRequest{ask.table, ask.with_digest, Fill(&Reply::summary, std::move(done))};
+    case Operation::kSetLearningRate:
+      return SetLearningRateRequest{ask.table, ask.learning_rate, FillNone(std::move(done))};
+    case Operation::kImport:
+      return ImportRequest{ask.table, PartOf(ask), ask.with_state, ask.table_steps,
+                           FillNone(std::move(done))};
+    case Operation::kErase:
+      return EraseRequest{ask.table, PartOf(ask), Fill(&Reply::number, std::move(done))};
+    case Operation::kListKeys:
+      return ListKeysRequest{ask.table, Fill(&Reply::keys, std::move(done))};
+    case Operation::kReadRows:
+      break;
+  }
+  ReadRowsRequest read;
+  read.table = ask.table;
+  read.keys = ask.keys;
+  read.done = Fill(&Reply::rows, std::move(done));
+  return read;
+}
+
+bool IsOf(const Announcement& announcement, const Ask& ask) {
+  if (announcement.operation != ask.operation) return false;
+  if (ask.operation == Operation::kCreateTable) return true;
+  if (announcement.table != ask.table) return false;
+  if (ask.operation == Operation::kPush && announcement.step != ask.step) return false;
+  const bool is_batch = ask.operation == Operation::kLookup || ask.operation == Operation::kPush ||
+                        ask.operation == Operation::kImport || ask.operation == Operation::kErase;
+  return !is_batch || (announcement.samples == ask.samples && announcement.keys == ask.batch.keys.size() &&
+                       announcement.weighted == !ask.batch.weights.empty());
+}
+
+}  // namespace slotwise::sim

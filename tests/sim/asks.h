@@ -1,0 +1,60 @@
+// Asks: the requests of the simulated clients, kept apart from the engine's own types, and what is answered to them.
+//
+// This is the one place of the simulator that knows how the engine's requests are made.
+// Thread-safety: plain values.
+#ifndef SLOTWISE_TESTS_SIM_ASKS_H_
+#define SLOTWISE_TESTS_SIM_ASKS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/engine/inbox.h"
+#include "server/engine/request.h"
+#include "tests/support/batches.h"
+
+namespace slotwise::sim {
+
+struct Ask {
+  Operation operation = Operation::kLookup;
+  TableId table{0};
+  LookupMode mode = LookupMode::kTrain;
+  std::uint32_t samples = 0;
+  test::Batch batch = {};
+  std::vector<float> values = {};  // gradients, or rows
+  StepId step = {};
+  TableOptions options = {};
+  bool with_digest = false;
+  bool with_state = false;
+  std::uint64_t table_steps = 0;
+  float learning_rate = 0;
+  std::vector<Key> keys = {};  // kReadRows
+
+  // Bytes of arrays, which the inbox is charged for.
+  std::uint64_t bytes() const;
+  std::string Describe() const;
+};
+
+struct Reply {
+  Status status = {};
+  PooledValues pooled = {};
+  std::uint64_t number = 0;  // a push's table step, or how many rows were erased
+  CreatedTable created = {};
+  TableSummary summary = {};
+  std::vector<Key> keys = {};
+  RowRecords rows = {};
+};
+
+// The request, whose `done` calls `done`.
+Request RequestOf(const Ask& ask, std::function<void(Reply)> done);
+
+// Of a header's announcement and an ask, whether the one is of the other.
+bool IsOf(const Announcement& announcement, const Ask& ask);
+
+std::string NameOf(Operation operation);
+
+}  // namespace slotwise::sim
+
+#endif  // SLOTWISE_TESTS_SIM_ASKS_H_

@@ -1,0 +1,195 @@
+#include "tests/sim/clients.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace slotwise::sim {
+
+using test::Batch;
+
+std::vector<Ask> Clients::Next() {
+  if (done()) return {};
+  ++asked_;
+  if (tables_.empty() || random_.OneIn(25)) {
+    Ask create;
+    create.operation = Operation::kCreateTable;
+    create.options = random_.OneOf(plan_.tables);
+    return {create};
+  }
+  if (random_.OneIn(8)) return DrawGroup();
+  return {DrawAsk()};
+}
+
+Clients::Table& Clients::DrawTable() {
+  return *std::next(tables_.begin(), static_cast<std::ptrdiff_t>(random_.Below(tables_.size())));
+}
+
+Batch Clients::DrawBatch(const TableOptions& options, std::uint32_t samples, bool weighted) {
+  Batch batch;
+  for (std::uint32_t b = 0; b < samples * options.slots; ++b) {
+    std::vector<std::uint64_t> bag(options.combiner == Combiner::kNone ? 1 : random_.Below(4));
+    for (std::uint64_t& key : bag) key = random_.Below(plan_.distinct_keys);
+    batch.AddBag(bag);
+  }
+  if (weighted) test::AddRandomWeights(random_, batch);
+  return batch;
+}
+
+std::vector<float> Clients::DrawValues(std::size_t count) {
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(static_cast<std::int64_t>(random_.Below(2001)) - 1000) * 1e-3F;
+  }
+  return values;
+}
+
+Ask Clients::DrawAsk() {
+  if (random_.Below(100) < plan_.other_percent) return random_.OneIn(2) ? DrawRows() : DrawOperator();
+  return random_.Below(100) < 45 ? DrawLookup() : DrawPart();
+}
+
+// Lookups or parts, of one client and to one rank, which the inbox takes together.
+std::vector<Ask> Clients::DrawGroup() {
+  std::vector<Ask> group;
+  const std::size_t size = 2 + random_.Below(3);
+  const bool lookups = random_.OneIn(2);
+  while (group.size() < size) group.push_back(lookups ? DrawLookup() : DrawPart());
+  return group;
+}
+
+Ask Clients::DrawLookup() {
+  const auto& [id, options] = DrawTable();
+  Ask ask;
+  ask.operation = Operation::kLookup;
+  ask.table = id;
+  ask.mode = random_.Below(100) < plan_.eval_percent ? LookupMode::kEval : LookupMode::kTrain;
+  ask.samples = static_cast<std::uint32_t>(random_.OneIn(30) ? 100 : random_.Below(4));
+  ask.batch = DrawBatch(options, ask.samples, random_.Below(100) < plan_.weighted_percent);
+  return ask;
+}
+
+// A part that is still to come, one that came before, or the first of a new step.
+Ask Clients::DrawPart() {
+  if (!pushes_.empty() && random_.OneIn(3)) {  // again, mostly of a recent step
+    const std::size_t back =
+        random_.Below(random_.OneIn(4) ? pushes_.size() : std::min<std::size_t>(pushes_.size(), 4));
+    Ask again = random_.OneOf(pushes_[pushes_.size() - 1 - back].parts);
+    if (random_.OneIn(30)) {
+      ++again.step.parts;
+    }
+    return again;
+  }
+  std::vector<Push*> unsent;
+  for (Push& push : pushes_) {
+    if (!push.to_come.empty()) unsent.push_back(&push);
+  }
+  if (unsent.empty() || random_.OneIn(3)) {
+    pushes_.push_back(DrawPush());
+    unsent = {&pushes_.back()};
+  }
+  Push& push = *random_.OneOf(unsent);
+  const std::uint32_t part = push.to_come.back();
+  push.to_come.pop_back();
+  return push.parts[part];
+}
+
+Clients::Push Clients::DrawPush() {
+  const auto& [id, options] = DrawTable();
+  Push push;
+  const std::uint64_t session = 1 + random_.Below(3);
+  std::uint64_t& newest = newest_[{id, session}];
+  // Mostly the next number; sometimes far ahead, or at the edge of the numbers that are remembered.
+  std::uint64_t number = newest + 1;
+  if (random_.OneIn(12)) number = newest + 4000 + random_.Below(200);
+  if (random_.OneIn(8) && newest > 4200) number = newest - 4098 + random_.Below(5);
+  const bool repeated = std::ranges::any_of(pushes_, [&](const Push& other) {
+    return other.parts[0].table == id && other.parts[0].step.session == session &&
+           other.parts[0].step.number == number;
+  });
+  if (repeated) number = newest + 1;
+  newest = std::max(newest, number);
+
+  const auto parts = static_cast<std::uint32_t>(random_.OneIn(2) ? 1 : 1 + random_.Below(4));
+  const bool weighted = random_.Below(100) < plan_.weighted_percent;
+  for (std::uint32_t p = 0; p < parts; ++p) {
+    Ask ask;
+    ask.operation = Operation::kPush;
+    ask.table = id;
+    ask.step = {session, number, p, parts};
+    ask.samples = static_cast<std::uint32_t>(random_.OneIn(40) ? 60 : random_.Below(4));
+    ask.batch = DrawBatch(options, ask.samples, weighted && random_.OneIn(2));
+    ask.values = DrawValues(std::size_t{ask.samples} * options.slots * options.dim);
+    push.parts.push_back(std::move(ask));
+    if (!random_.OneIn(15)) push.to_come.push_back(p);  // else it never comes
+  }
+  if (push.to_come.empty()) push.to_come.push_back(0);
+  if (random_.OneIn(2)) random_.Shuffle(push.to_come);
+  return push;
+}
+
+std::vector<std::uint64_t> Clients::DrawKeys() {
+  std::vector<std::uint64_t> keys(random_.Below(8));
+  for (std::uint64_t& key : keys) key = random_.Below(plan_.distinct_keys);
+  return keys;
+}
+
+Ask Clients::DrawRows() {
+  const auto& [id, options] = DrawTable();
+  Ask ask;
+  ask.table = id;
+  const std::vector<std::uint64_t> keys = DrawKeys();
+  ask.samples = static_cast<std::uint32_t>(keys.size());
+  switch (random_.Below(4)) {
+    case 0: {
+      ask.operation = Operation::kImport;
+      ask.batch = test::OneKeyABag(keys);
+      ask.with_state = random_.OneIn(2);
+      const std::uint32_t state = ask.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
+      ask.values = DrawValues(keys.size() * (options.dim + state));
+      for (float& value : ask.values) value = value < 0 ? -value : value;  // squares are never negative
+      if (random_.OneIn(3)) ask.table_steps = random_.Below(20);
+      return ask;
+    }
+    case 1:
+      ask.operation = Operation::kErase;
+      ask.batch = test::OneKeyABag(keys);
+      return ask;
+    case 2:
+      ask.operation = Operation::kListKeys;
+      break;
+    default:
+      ask.operation = Operation::kReadRows;
+      for (const std::uint64_t key : keys) ask.keys.push_back(Key{key});
+  }
+  ask.samples = 0;
+  return ask;
+}
+
+Ask Clients::DrawOperator() {
+  Ask ask;
+  ask.table = DrawTable().first;
+  if (random_.OneIn(6)) {
+    ask.operation = Operation::kDropTable;
+  } else if (random_.OneIn(4)) {
+    ask.operation = Operation::kSetLearningRate;
+    ask.learning_rate = 0.01F * static_cast<float>(1 + random_.Below(9));
+  } else {
+    ask.operation = Operation::kSummarize;
+    ask.with_digest = !random_.OneIn(4);
+  }
+  return ask;
+}
+
+std::vector<Ask> Clients::LastLooks() {
+  std::vector<Ask> looks;
+  for (const auto& [id, options] : tables_) {
+    Ask summary;
+    summary.operation = Operation::kSummarize;
+    summary.table = id;
+    summary.with_digest = true;
+    looks.push_back(summary);
+  }
+  return looks;
+}
+
+}  // namespace slotwise::sim

@@ -1,0 +1,84 @@
+// Journal: every request that a client sent, and what became of it.
+//
+// Thread-safety: whoever holds the scheduler's baton.
+#ifndef SLOTWISE_TESTS_SIM_JOURNAL_H_
+#define SLOTWISE_TESTS_SIM_JOURNAL_H_
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/asks.h"
+#include "tests/sim/scheduler.h"
+
+namespace slotwise::sim {
+
+// How a request has to end.
+struct Expected {
+  StatusCode code = StatusCode::kOk;
+  Reply reply = {};
+  std::vector<float> pooled = {};
+};
+
+struct Sent {
+  static constexpr std::uint64_t kStillCharged = std::numeric_limits<std::uint64_t>::max();
+
+  std::size_t id = 0;
+  int rank = 0;
+  Ask ask = {};
+  Time at = 0;
+  bool accepted = false;    // by the rank's inbox
+  TicketNumber ticket = 0;  // of an accepted one
+  bool announced = false;
+  int answers = 0;
+  Status answer = {};
+  std::optional<Expected> expected = {};
+  std::uint64_t released = kStillCharged;  // the decision from which on its arrays may go
+
+  std::string Describe() const {
+    return "request " + std::to_string(id) + " at rank " + std::to_string(rank) + " (" + ask.Describe() + ")";
+  }
+};
+
+class Journal {
+ public:
+  explicit Journal(int ranks) : accepted_(static_cast<std::size_t>(ranks)) {}
+
+  Sent& Add(int rank, Ask ask, Time at) {
+    Sent& sent = sent_.emplace_back();
+    sent.id = sent_.size() - 1;
+    sent.rank = rank;
+    sent.ask = std::move(ask);
+    sent.at = at;
+    return sent;
+  }
+  // A rank's tickets are numbered in the order in which its inbox accepted them.
+  void Accept(Sent& sent) {
+    std::vector<std::size_t>& of_rank = accepted_[static_cast<std::size_t>(sent.rank)];
+    of_rank.push_back(sent.id);
+    sent.accepted = true;
+    sent.ticket = of_rank.size();
+  }
+
+  Sent& At(std::size_t id) { return sent_[id]; }
+  // Null if no request has that ticket.
+  Sent* Find(int rank, TicketNumber ticket) {
+    const std::vector<std::size_t>& of_rank = accepted_[static_cast<std::size_t>(rank)];
+    return ticket == 0 || ticket > of_rank.size() ? nullptr : &sent_[of_rank[ticket - 1]];
+  }
+  std::deque<Sent>& all() { return sent_; }
+  const std::vector<std::size_t>& accepted(int rank) const {
+    return accepted_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  std::deque<Sent> sent_;
+  std::vector<std::vector<std::size_t>> accepted_;  // [ranks] ids by ticket
+};
+
+}  // namespace slotwise::sim
+
+#endif  // SLOTWISE_TESTS_SIM_JOURNAL_H_

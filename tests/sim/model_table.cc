@@ -1,0 +1,86 @@
+#include "tests/sim/model_table.h"
+
+#include <bit>
+#include <set>
+
+namespace slotwise::sim {
+namespace {
+
+std::vector<int> Owners(int ranks) {
+  std::vector<int> owners(kBuckets);
+  for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
+    owners[bucket] = static_cast<int>(bucket * static_cast<std::uint32_t>(ranks) / kBuckets);
+  }
+  return owners;
+}
+
+constexpr std::uint64_t kNumbersRemembered = 4096;  // docs/semantics.md
+
+}  // namespace
+
+ModelTable::ModelTable(const TableOptions& options, int ranks, DataType partials)
+    : options_(options), ranks_(ranks), oracle_(options, Owners(ranks)) {
+  if (ranks > 1) oracle_.RoundPartialSums(partials);
+}
+
+void ModelTable::SetLearningRate(float rate) {
+  options_.optimizer.learning_rate = rate;
+  oracle_.SetLearningRate(rate);
+}
+
+float ModelTable::NextLearningRate() const { return LearningRateOfStep(options_.optimizer, steps() + 1); }
+
+std::optional<std::uint64_t> ModelTable::Applied(std::uint64_t session, std::uint64_t number) const {
+  const auto found = applied_.find({session, number});
+  return found == applied_.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool ModelTable::TooOld(std::uint64_t session, std::uint64_t number) const {
+  const auto found = newest_.find(session);
+  return found != newest_.end() && number + kNumbersRemembered <= found->second;
+}
+
+int ModelTable::OwnerOf(std::uint64_t key) const {
+  return static_cast<int>(test::OracleBucket(key) * static_cast<std::uint32_t>(ranks_) / kBuckets);
+}
+
+DigestSums ModelTable::Digest() const {
+  DigestSums sums;
+  for (const auto& [key, row] : oracle_.rows()) {
+    std::uint64_t low = test::OracleMix64(key ^ 0x9E3779B97F4A7C15);
+    std::uint64_t high = test::OracleMix64(key ^ 0xC2B2AE3D27D4EB4F);
+    for (const float value : RecordOf(key)) {
+      const auto word = std::bit_cast<std::uint32_t>(value);
+      low = test::OracleMix64(low + word + 1);
+      high = test::OracleMix64(high ^ (word + std::uint64_t{1}));
+    }
+    sums.low += low;
+    sums.high += high;
+  }
+  return sums;
+}
+
+std::vector<std::uint64_t> ModelTable::KeysOf(int rank) const {
+  std::vector<std::uint64_t> keys;
+  for (const auto& [key, row] : oracle_.rows()) {
+    if (OwnerOf(key) == rank) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::vector<float> ModelTable::RecordOf(std::uint64_t key) const {
+  const test::OracleRow& row = oracle_.rows().at(key);
+  std::vector<float> record = row.values;
+  record.insert(record.end(), row.state.begin(), row.state.end());
+  return record;
+}
+
+std::uint64_t ModelTable::CountNew(const test::Batch& batch) const {
+  std::set<std::uint64_t> absent;
+  for (const Key key : batch.keys) {
+    if (!oracle_.rows().contains(Value(key))) absent.insert(Value(key));
+  }
+  return absent.size();
+}
+
+}  // namespace slotwise::sim

@@ -1,0 +1,57 @@
+// ModelTable: what a table holds after each round, by the oracle, and which steps were applied to it.
+//
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_TESTS_SIM_MODEL_TABLE_H_
+#define SLOTWISE_TESTS_SIM_MODEL_TABLE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "slotwise/table_options.h"
+#include "tests/support/oracle.h"
+
+namespace slotwise::sim {
+
+class ModelTable {
+ public:
+  ModelTable(const TableOptions& options, int ranks, DataType partials);
+
+  const TableOptions& options() const { return options_; }
+  test::Oracle& oracle() { return oracle_; }
+  std::uint64_t steps() const { return oracle_.step(); }
+
+  void SetLearningRate(float rate);
+  float NextLearningRate() const;
+
+  // The step of the table that the step of a session became, if it was applied.
+  std::optional<std::uint64_t> Applied(std::uint64_t session, std::uint64_t number) const;
+  // Whether the number is so far behind the session's newest that it must be refused.
+  bool TooOld(std::uint64_t session, std::uint64_t number) const;
+  void RecordStep(std::uint64_t session, std::uint64_t number) {
+    applied_[{session, number}] = steps();
+    std::uint64_t& newest = newest_[session];
+    newest = std::max(newest, number);
+  }
+
+  int OwnerOf(std::uint64_t key) const;
+  DigestSums Digest() const;
+  std::vector<std::uint64_t> KeysOf(int rank) const;
+  std::vector<float> RecordOf(std::uint64_t key) const;
+  std::uint64_t CountNew(const test::Batch& batch) const;
+
+ private:
+  TableOptions options_;
+  int ranks_;
+  test::Oracle oracle_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> applied_;
+  std::map<std::uint64_t, std::uint64_t> newest_;
+};
+
+}  // namespace slotwise::sim
+
+#endif  // SLOTWISE_TESTS_SIM_MODEL_TABLE_H_

@@ -1,0 +1,91 @@
+#include "tests/sim/plan.h"
+
+#include <chrono>
+
+namespace slotwise::sim {
+namespace {
+
+OptimizerOptions DrawOptimizer(Random& random) {
+  OptimizerOptions options;
+  options.kind = static_cast<OptimizerKind>(random.Below(8));
+  options.learning_rate = 0.05F;
+  options.epsilon = 1e-6F;
+  if (random.OneIn(4)) options.weight_decay = 0.01F;
+  if (random.OneIn(4))
+    options.schedule = {
+        .warmup_steps = 3, .decay_start = 4, .decay_steps = 10, .decay_power = 1, .end_learning_rate = 0.01F};
+  return options;
+}
+
+TableOptions DrawTable(Random& random, std::string_view name) {
+  TableOptions options;
+  options.name = TableName(name);
+  options.combiner = static_cast<Combiner>(random.Below(4));
+  options.dim = 2 + 2 * static_cast<std::uint32_t>(random.Below(4));
+  options.slots = options.combiner == Combiner::kNone ? 1 : 1 + static_cast<std::uint32_t>(random.Below(3));
+  options.optimizer = DrawOptimizer(random);
+  options.initializer = {-1.0F, 1.0F, random.Bits()};
+  options.max_rows = random.OneIn(2) ? 1000 : 8 + random.Below(30);
+  return options;
+}
+
+}  // namespace
+
+Plan MakePlan(std::uint64_t seed) {
+  // The first numbers of seeds that follow each other are not alike.
+  Random random(seed * 0x9E3779B97F4A7C15 + 1);
+  Plan plan;
+  plan.seed = seed;
+  plan.ranks = 1 + static_cast<int>(random.Below(5));
+  plan.apart = !random.OneIn(3);
+  plan.exchange = plan.apart && !random.OneIn(4) ? ExchangeKind::kInStreamOrder : ExchangeKind::kBlocking;
+
+  plan.engine.max_round_bytes = random.OneOf(std::vector<std::uint64_t>{700, 1500, 4000, 100'000});
+  plan.engine.max_inbox_bytes = random.OneOf(std::vector<std::uint64_t>{300, 1000, 5000, 1'000'000});
+  plan.engine.step_timeout =
+      std::chrono::milliseconds(random.OneOf(std::vector<std::int64_t>{2, 20, 100, 1000}));
+  if (random.OneIn(4)) plan.engine.travel.partials = static_cast<DataType>(1 + random.Below(2));
+  if (random.OneIn(2)) plan.engine.travel.way = random.OneIn(2) ? Way::kAllBags : Way::kOwnedBags;
+  if (!plan.engine.travel.way) plan.engine.travel.costs = {1, 1, 1, 0.5};
+
+  const std::vector<std::string_view> names{"ads", "users", "pages"};
+  const std::size_t tables = 1 + random.Below(names.size());
+  for (std::size_t t = 0; t < tables; ++t) plan.tables.push_back(DrawTable(random, names[t]));
+  if (random.OneIn(3)) plan.tables.push_back(DrawTable(random, names[0]));  // another of the same name
+
+  plan.distinct_keys = 10 + random.Below(60);
+  plan.asks = 40 + random.Below(120);
+  plan.eval_percent = random.OneIn(3) ? 90 : 33;
+  plan.weighted_percent = random.OneIn(3) ? 80 : 20;
+  plan.other_percent = random.OneIn(3) ? 3 : 20;
+  plan.client_pause = random.OneOf(std::vector<std::uint64_t>{2, 4, 10, 20});
+  plan.device_pause = random.OneOf(std::vector<std::uint64_t>{1, 2, 8, 1000});
+  plan.device_steps = random.OneOf(std::vector<std::uint64_t>{0, 0, 2, 8, 64});
+  if (random.OneIn(2)) plan.slow_stream = random.Below(random.OneIn(2) ? 1 : 5);
+  plan.freeze_pause = random.OneIn(3) ? 150 : 0;
+  if (random.OneIn(5)) {
+    plan.kill_at = 30 + random.Below(1200);
+  } else if (random.OneIn(4)) {
+    plan.stop_at = 30 + random.Below(1200);
+  }
+  plan.short_pause = random.OneIn(3) ? 12 : 0;
+  plan.longest_jump = random.OneOf(std::vector<Time>{100, 1000, 30'000, 200'000});
+  plan.slowest_wake = random.OneOf(std::vector<Time>{1, 2000, 100'000});
+  return plan;
+}
+
+std::string Describe(const Plan& plan) {
+  std::string text =
+      "seed " + std::to_string(plan.seed) + ": " + std::to_string(plan.ranks) + " ranks on " +
+      (plan.apart ? "devices apart from the host" : "CPUs") + ", " +
+      (plan.exchange == ExchangeKind::kInStreamOrder ? "exchanges in stream order" : "exchanges that block") +
+      ", " + std::to_string(plan.tables.size()) + " tables, rounds of " +
+      std::to_string(plan.engine.max_round_bytes) + " bytes, inboxes of " +
+      std::to_string(plan.engine.max_inbox_bytes) + ", step timeout " +
+      std::to_string(plan.engine.step_timeout.count()) + " ms, " + std::to_string(plan.asks) + " requests";
+  if (plan.kill_at > 0) text += ", a rank dies";
+  if (plan.stop_at > 0) text += ", a rank stops early";
+  return text;
+}
+
+}  // namespace slotwise::sim

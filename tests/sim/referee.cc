@@ -1,0 +1,348 @@
+#include "tests/sim/referee.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace slotwise::sim {
+namespace {
+
+std::string Text(StatusCode code) { return std::string(ToString(code)); }
+
+std::string Text(const Ticket& ticket) {
+  return "ticket " + std::to_string(ticket.number) + " of rank " + std::to_string(Value(ticket.rank));
+}
+
+std::string Text(const std::optional<StepKey>& key) {
+  if (!key) return "none";
+  return "step " + std::to_string(key->number) + " of session " + std::to_string(key->session);
+}
+
+// A hash of all that the ranks have to decide alike.
+std::uint64_t Content(const Decision& decision) {
+  std::uint64_t hash = 17;
+  const auto add = [&](auto value) {
+    hash = hash * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(value) + 1;
+  };
+  for (const Answer& answer : decision.answers) {
+    add(Value(answer.ticket.rank));
+    add(answer.ticket.number);
+    add(answer.status.code());
+    add(answer.table_step);
+  }
+  for (const Ticket& ticket : decision.repeated)
+    add(ticket.number * 64 + static_cast<std::uint64_t>(Value(ticket.rank)));
+  add(decision.awaited ? decision.awaited->number + 1 : 0);
+  add(decision.closing);
+  add(decision.finished);
+  add(decision.more_is_ready);
+  add(decision.awaits_parts);
+  if (!decision.round) return hash;
+  add(decision.round->number);
+  add(decision.round->operation);
+  add(Value(decision.round->table));
+  for (const RoundPart& part : decision.round->parts) add(part.ticket.number * 64 + part.part);
+  for (const Ticket& ticket : decision.round->waiters)
+    add(ticket.number * 64 + static_cast<std::uint64_t>(Value(ticket.rank)));
+  return hash;
+}
+
+}  // namespace
+
+Referee::Referee(const Plan& plan, Scheduler& scheduler, Journal& journal)
+    : plan_(plan),
+      scheduler_(scheduler),
+      journal_(journal),
+      headers_(1),
+      gathered_(static_cast<std::size_t>(plan.ranks)),
+      decisions_(static_cast<std::size_t>(plan.ranks)),
+      announced_(static_cast<std::size_t>(plan.ranks)),
+      first_charged_(static_cast<std::size_t>(plan.ranks)),
+      decided_(1),
+      random_(plan.seed * 19 + 11) {}
+
+Sent* Referee::Find(const Ticket& ticket) {
+  Sent* const sent = journal_.Find(Value(ticket.rank), ticket.number);
+  if (sent == nullptr) Fail(Text(ticket) + " is nobody's");
+  return sent;
+}
+
+void Referee::OnHeaders(int rank, std::span<const Header> headers) {
+  const std::size_t number = ++gathered_[static_cast<std::size_t>(rank)];
+  if (number == headers_.size()) headers_.emplace_back(headers.begin(), headers.end());
+}
+
+void Referee::OnDecision(int rank, const EngineState& state, const Decision& decision) {
+  const auto r = static_cast<std::size_t>(rank);
+  if (state.decisions != ++decisions_[r]) Fail("rank " + std::to_string(rank) + " miscounts its decisions");
+  const std::uint64_t number = decisions_[r];
+  if (number == decided_.size()) {
+    decided_.push_back({state.fingerprint, Content(decision), decision.awaited, decision.closing});
+    Judge(decision);
+  } else if (decided_[number].fingerprint != state.fingerprint ||
+             decided_[number].content != Content(decision)) {
+    Fail("decision " + std::to_string(number) + ": rank " + std::to_string(rank) +
+         " decides another one than the first rank");
+  }
+  const std::uint64_t least = ChargedAtLeast(rank, number);
+  const std::uint64_t most = ChargedAtMost(rank, number, plan_.apart ? 1 : 0);
+  if (state.inbox_bytes < least || state.inbox_bytes > most) {
+    Fail("rank " + std::to_string(rank) + " charges " + std::to_string(state.inbox_bytes) +
+         " bytes to its inbox; by its requests it should be " + std::to_string(least) + " to " +
+         std::to_string(most));
+  }
+}
+
+bool Referee::IsShort(int rank) const {
+  return (decided_[decisions_[static_cast<std::size_t>(rank)]].short_ranks >> rank & 1) != 0;
+}
+
+void Referee::Judge(const Decision& decision) {
+  const std::vector<Header>& headers = headers_[decided_.size() - 1];
+  now_ms_ = std::max(now_ms_, headers[0].now_ms);
+  bool all_closed = true;
+  bool all_empty = true;
+  for (std::size_t r = 0; r < headers.size(); ++r) {
+    const Header& header = headers[r];
+    closing_ = closing_ || header.closed;
+    all_closed = all_closed && header.closed;
+    all_empty = all_empty && header.count == 0;
+    for (std::uint32_t i = 0; i < header.count; ++i) {
+      const Announcement& announcement = header.announcements[i];
+      const Ticket ticket{Rank{static_cast<int>(r)}, announcement.ticket};
+      Sent* const sent = Find(ticket);
+      if (sent == nullptr) return;
+      if (announcement.ticket != ++announced_[r] || !IsOf(announcement, sent->ask)) {
+        return Fail(Text(ticket) + " is not announced as it came: " + sent->Describe());
+      }
+      sent->announced = true;
+      TakeIn(*sent);
+    }
+  }
+  Drop([](const Step& step, std::uint64_t now) { return step.deadline_ms <= now; }, now_ms_,
+       StatusCode::kDeadlineExceeded);
+  const bool drained = all_closed && all_empty;
+  if (drained) Drop([](const Step&, std::uint64_t) { return true; }, 0, StatusCode::kUnavailable);
+  if (decision.round) {
+    CheckRound(*decision.round);
+  } else if (!ready_.empty()) {
+    Fail("no round is decided, though one is ready: " + ready_.front().first->Describe());
+  }
+  if (scheduler_.failure()) return;
+  CheckAnswers(decision);
+  CheckPromises(decision, drained);
+}
+
+void Referee::TakeIn(Sent& sent) {
+  if (sent.ask.operation != Operation::kCreateTable) {
+    const auto table = tables_.find(sent.ask.table);
+    if (table == tables_.end()) {
+      ended_.push_back(&sent);
+      return Expect(sent, StatusCode::kNotFound);
+    }
+    if (sent.ask.operation == Operation::kPush) return TakeInPart(sent, table->second);
+  }
+  ready_.push_back({&sent, {}, {{0, &sent}}, {&sent}});
+}
+
+void Referee::TakeInPart(Sent& sent, ModelTable& table) {
+  const StepId& id = sent.ask.step;
+  const StepKey key{sent.ask.table, id.session, id.number};
+  const bool too_old = table.TooOld(id.session, id.number);
+  const auto end = [&](StatusCode code, std::uint64_t step = 0) {
+    ended_.push_back(&sent);
+    Expect(sent, Expected{code, {.number = step}, {}});
+  };
+  if (const auto applied = table.Applied(id.session, id.number); applied && !too_old) {
+    return end(StatusCode::kOk, *applied);
+  }
+  if (too_old) return end(StatusCode::kFailedPrecondition);
+  for (Ready& ready : ready_) {
+    if (ready.step != key) continue;
+    ready.waiters.push_back(&sent);
+    return repeated_.push_back(&sent);
+  }
+
+  auto [entry, is_new] = incomplete_.try_emplace(key);
+  Step& step = entry->second;
+  if (is_new) {
+    step.parts = id.parts;
+    step.deadline_ms = now_ms_ + static_cast<std::uint64_t>(plan_.engine.step_timeout.count());
+    step.arrival = arrivals_++;
+  } else if (step.parts != id.parts && !step.too_large) {
+    return end(StatusCode::kInvalidArgument);
+  }
+  step.waiters.push_back(&sent);
+  if (step.have.emplace(id.part, &sent).second) {
+    step.bytes += GatheredBytes(sent.ask);
+  } else {
+    repeated_.push_back(&sent);
+  }
+  if (step.bytes > plan_.engine.max_round_bytes) {
+    step.too_large = true;
+    for (Sent* waiter : std::exchange(step.waiters, {})) {
+      ended_.push_back(waiter);
+      Expect(*waiter, StatusCode::kResourceExhausted);
+    }
+  }
+  if (step.have.size() < step.parts) return;
+  if (!step.too_large) ready_.push_back({&sent, key, step.have, step.waiters});
+  incomplete_.erase(entry);
+}
+
+void Referee::Drop(bool (*doomed)(const Step&, std::uint64_t), std::uint64_t value, StatusCode code) {
+  std::erase_if(incomplete_, [&](const auto& entry) {
+    if (!doomed(entry.second, value)) return false;
+    for (Sent* waiter : entry.second.waiters) {
+      ended_.push_back(waiter);
+      Expect(*waiter, code);
+    }
+    return true;
+  });
+}
+
+// What the decision says of the requests that end without a round is what the referee expects of them.
+void Referee::CheckAnswers(const Decision& decision) {
+  const std::uint64_t number = decided_.size() - 1;
+  for (const Answer& answer : decision.answers) {
+    Sent* const sent = Find(answer.ticket);
+    if (sent == nullptr) return;
+    const auto place = std::ranges::find(ended_, sent);
+    if (place == ended_.end()) {
+      return Fail(sent->Describe() + " is answered " + Text(answer.status.code()) + ", but it should wait");
+    }
+    ended_.erase(place);
+    if (sent->expected->code != answer.status.code()) {
+      return Fail(sent->Describe() + " is answered " + Text(answer.status.code()) + " instead of " +
+                  Text(sent->expected->code) + ": " + answer.status.message());
+    }
+    if (answer.status.ok() && answer.table_step != sent->expected->reply.number) {
+      return Fail(sent->Describe() + " is said to be the table's step " + std::to_string(answer.table_step) +
+                  ", but it was " + std::to_string(sent->expected->reply.number));
+    }
+    sent->released = std::min(sent->released, number);
+  }
+  if (!ended_.empty()) {
+    return Fail(ended_[0]->Describe() + " should be answered " + Text(ended_[0]->expected->code) + " now");
+  }
+  for (const Ticket& ticket : decision.repeated) {
+    Sent* const sent = Find(ticket);
+    if (sent == nullptr) return;
+    const auto place = std::ranges::find(repeated_, sent);
+    if (place == repeated_.end())
+      return Fail(sent->Describe() + " did not come before, but is taken for a repeated part");
+    repeated_.erase(place);
+    sent->released = std::min(sent->released, number);
+  }
+  if (!repeated_.empty()) Fail(repeated_[0]->Describe() + " came before, and still keeps its arrays");
+  repeated_.clear();
+}
+
+void Referee::CheckPromises(const Decision& decision, bool drained) {
+  std::optional<StepKey> first;
+  std::uint64_t arrival = 0;
+  for (const auto& [key, step] : incomplete_) {
+    if (step.too_large || (first && step.arrival > arrival)) continue;
+    first = key;
+    arrival = step.arrival;
+  }
+  if (decision.awaited != first) {
+    Fail("the step that waits longest for its parts is " + Text(first) + ", not " + Text(decision.awaited));
+  }
+  if (decision.more_is_ready != !ready_.empty()) Fail("more_is_ready is wrong");
+  if (decision.awaits_parts != !incomplete_.empty()) Fail("awaits_parts is wrong");
+  if (decision.closing != closing_) Fail("closing is wrong");
+  if (decision.finished != (drained && ready_.empty())) Fail("finished is wrong");
+}
+
+void Referee::CheckRound(const Round& round) {
+  if (round.number != ++rounds_)
+    return Fail("round " + std::to_string(rounds_) + " says that it is " + std::to_string(round.number));
+  if (ready_.empty()) return Fail("a round is decided, but none is ready");
+  const Ready front = ready_.front();
+  const Ask& ask = front.first->ask;
+  if (round.operation != ask.operation ||
+      (round.operation != Operation::kCreateTable && round.table != ask.table)) {
+    return Fail("round " + std::to_string(round.number) + " is a " + NameOf(round.operation) +
+                ", but first comes " + front.first->Describe());
+  }
+  CheckParts(round, front);
+  if (scheduler_.failure()) return;
+  const std::vector<Sent*> waiters = TakeWaiters(round);
+  if (scheduler_.failure()) return;
+  const bool batch = round.operation == Operation::kLookup || round.operation == Operation::kPush ||
+                     round.operation == Operation::kImport || round.operation == Operation::kErase;
+  decided_.back().batch_round = batch;
+  for (Sent* waiter : waiters)
+    waiter->released = std::min<std::uint64_t>(waiter->released, decided_.size() - 1);
+  Run(round, waiters);
+}
+
+// A step is whole; the parts of a rank lie together, in the order of ranks; a round is no larger than it may be.
+void Referee::CheckParts(const Round& round, const Ready& front) {
+  std::uint64_t bytes = 0;
+  for (std::size_t p = 0; p < round.parts.size(); ++p) {
+    const RoundPart& part = round.parts[p];
+    Sent* const sent = Find(part.ticket);
+    if (sent == nullptr) return;
+    if (p > 0 && round.parts[p - 1].ticket.rank > part.ticket.rank) {
+      return Fail("round " + std::to_string(round.number) + " does not have its parts in the order of ranks");
+    }
+    if (part.samples != sent->ask.samples || part.keys != sent->ask.batch.keys.size() ||
+        part.weighted != !sent->ask.batch.weights.empty()) {
+      return Fail("round " + std::to_string(round.number) + " has wrong sizes for " + sent->Describe());
+    }
+    if (round.operation == Operation::kLookup || round.operation == Operation::kPush)
+      bytes += GatheredBytes(sent->ask);
+  }
+  if (round.parts.size() > 1 && bytes > plan_.engine.max_round_bytes) {
+    return Fail("round " + std::to_string(round.number) + " gathers " + std::to_string(bytes) + " bytes");
+  }
+  if (round.operation != Operation::kPush) return;
+  const StepKey key{round.table, round.step.session, round.step.number};
+  if (key != front.step)
+    return Fail("round " + std::to_string(round.number) + " is of another step than the first");
+  if (round.parts.size() != front.parts.size())
+    return Fail(Text(key) + " is applied without some of its parts");
+  for (const RoundPart& part : round.parts) {
+    const auto have = front.parts.find(part.part);
+    if (have == front.parts.end() || have->second != Find(part.ticket)) {
+      return Fail(Text(key) + " is not applied with the parts that came first");
+    }
+  }
+}
+
+// The requests that the round answers, off what is ready.
+std::vector<Sent*> Referee::TakeWaiters(const Round& round) {
+  std::vector<Sent*> waiters;
+  for (const Ticket& ticket : round.waiters) {
+    Sent* const sent = Find(ticket);
+    if (sent != nullptr) waiters.push_back(sent);
+  }
+  const Ask ask = ready_.front().first->ask;
+  std::vector<Sent*> expected = ready_.front().waiters;
+  if (ask.operation == Operation::kLookup) {
+    // The others that came along: each waits, and is of the same kind.
+    for (Sent* waiter : waiters) {
+      const Ask& other = waiter->ask;
+      const bool alike = other.operation == ask.operation && other.table == ask.table &&
+                         other.mode == ask.mode && other.batch.weights.empty() == ask.batch.weights.empty();
+      const bool waits =
+          std::ranges::any_of(ready_, [&](const Ready& ready) { return ready.first == waiter; });
+      if (!alike || !waits)
+        Fail("round " + std::to_string(round.number) + " has no place for " + waiter->Describe());
+      if (waiter != expected[0]) expected.push_back(waiter);
+    }
+    if (round.parts.size() != waiters.size())
+      Fail("round " + std::to_string(round.number) + " has lookups that nobody waits for");
+  }
+  std::vector<Sent*> sorted = waiters;
+  std::ranges::sort(sorted);
+  std::ranges::sort(expected);
+  if (sorted != expected)
+    Fail("round " + std::to_string(round.number) + " does not answer those that wait for it");
+  std::erase_if(ready_, [&](const Ready& ready) { return std::ranges::count(waiters, ready.first) > 0; });
+  return waiters;
+}
+
+}  // namespace slotwise::sim

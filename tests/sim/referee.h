@@ -1,0 +1,134 @@
+// Referee: says what every decision of the agendas has to be and how every request has to end, and whether it was so.
+//
+// The referee takes in the headers that the ranks gathered and keeps, in plain code that shares nothing with the agenda, what
+// waits for a round and what waits for parts; it replays the decided rounds, in their order, on model tables.
+// Thread-safety: whoever holds the scheduler's baton.
+#ifndef SLOTWISE_TESTS_SIM_REFEREE_H_
+#define SLOTWISE_TESTS_SIM_REFEREE_H_
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "server/engine/agenda.h"
+#include "server/engine/observer.h"
+#include "tests/sim/journal.h"
+#include "tests/sim/model_table.h"
+#include "tests/sim/plan.h"
+#include "tests/sim/scheduler.h"
+
+namespace slotwise::sim {
+
+class Referee {
+ public:
+  Referee(const Plan& plan, Scheduler& scheduler, Journal& journal);
+
+  // All ranks' headers, as the rank leaves the AllGather of them: the next decision's.
+  void OnHeaders(int rank, std::span<const Header> headers);
+  void OnDecision(int rank, const EngineState& state, const Decision& decision);
+
+  // A client sent `group` to a rank's engine together; `refused[i]` says how it was refused at once, if it was.
+  // `stopping`: the rank was asked to stop before.
+  void OnSubmit(int rank, std::span<Sent* const> group, std::span<const std::optional<Status>> refused,
+                bool stopping);
+  // An engine answered.
+  void OnAnswer(Sent& sent, const Reply& reply);
+
+  // Whether the rank has no memory for the round that it is in.
+  bool IsShort(int rank) const;
+
+  // All engines have ended by themselves.
+  void OnEnd();
+
+  const std::map<TableId, ModelTable>& tables() const { return tables_; }
+  std::uint64_t rounds() const { return rounds_; }
+  // Requests that are accepted and not answered.
+  std::uint64_t open() const { return open_; }
+
+ private:
+  struct Step {
+    std::uint32_t parts = 0;
+    std::uint64_t deadline_ms = 0;
+    std::uint64_t arrival = 0;
+    std::uint64_t bytes = 0;
+    bool too_large = false;
+    std::map<std::uint32_t, Sent*> have = {};
+    std::vector<Sent*> waiters = {};
+  };
+  struct Ready {
+    Sent* first = nullptr;
+    std::optional<StepKey> step = {};  // of a complete one
+    std::map<std::uint32_t, Sent*> parts = {};
+    std::vector<Sent*> waiters = {};
+  };
+  // What the first rank decided, for the others to be compared with.
+  struct Decided {
+    std::uint64_t fingerprint = 0;
+    std::uint64_t content = 0;
+    std::optional<StepKey> awaited = {};
+    bool closing = false;
+    bool batch_round = false;       // its round keeps arrays until the device is done with it
+    std::uint64_t short_ranks = 0;  // a bit for each rank that has no memory for its round
+  };
+
+  void Judge(const Decision& decision);  // the first rank's
+  void TakeIn(Sent& sent);
+  void TakeInPart(Sent& sent, ModelTable& table);
+  void Drop(bool (*doomed)(const Step&, std::uint64_t), std::uint64_t value, StatusCode code);
+  void CheckAnswers(const Decision& decision);
+  void CheckRound(const Round& round);
+  void CheckParts(const Round& round, const Ready& front);
+  std::vector<Sent*> TakeWaiters(const Round& round);
+  void CheckPromises(const Decision& decision, bool drained);
+
+  void Run(const Round& round, const std::vector<Sent*>& waiters);  // referee_rounds.cc
+  void RunLookup(const std::vector<Sent*>& parts, ModelTable& table);
+  void RunPush(const Round& round, const std::vector<Sent*>& waiters, ModelTable& table);
+  void RunCreate(Sent& sent);
+  void RunDrop(TableId table, Sent& sent);
+  void RunRows(Sent& sent, ModelTable& table);
+  Expected Summary(const ModelTable& table, bool with_digest) const;
+  void CompareReplies(const Sent& sent, const Reply& reply);
+  std::uint64_t GatheredBytes(const Ask& ask) const;
+  std::uint64_t GatheredBytes(const Ask& ask, const TableOptions& options) const;
+
+  void Expect(Sent& sent, StatusCode code) { Expect(sent, Expected{code, {}, {}}); }
+  void Expect(Sent& sent, Expected expected);
+  // Bytes of the rank's requests that must be charged, or may be, when it has made `decisions` decisions.
+  std::uint64_t ChargedAtLeast(int rank, std::uint64_t decisions) const;  // referee_room.cc
+  std::uint64_t ChargedAtMost(int rank, std::uint64_t decisions, std::size_t rounds_kept) const;
+  void CheckRefusal(const Sent& sent, const Status& status);
+  void CheckRoom(int rank, std::span<Sent* const> group, bool accepted, bool stopping);
+  Sent* Find(const Ticket& ticket);
+  void Fail(const std::string& what) { scheduler_.Fail(what); }
+
+  const Plan& plan_;
+  Scheduler& scheduler_;
+  Journal& journal_;
+  std::map<TableId, ModelTable> tables_;
+  std::uint32_t next_table_ = 1;
+  std::vector<std::vector<Header>> headers_;  // by decision, from 1
+  std::vector<std::size_t> gathered_;         // [ranks] how many of them it has
+  std::vector<std::uint64_t> decisions_;      // [ranks] how many it has made
+  std::vector<TicketNumber> announced_;       // [ranks] the last ticket
+  std::vector<std::size_t> first_charged_;    // [ranks] requests accepted before it are not charged any more
+  std::vector<Decided> decided_;              // by decision, from 1
+  std::list<Ready> ready_;                    // the first one first
+  std::map<StepKey, Step> incomplete_;
+  std::vector<Sent*> ended_;     // in this decision, without a round
+  std::vector<Sent*> repeated_;  // in this decision
+  std::uint64_t now_ms_ = 0;
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t rounds_ = 0;
+  std::uint64_t open_ = 0;
+  bool closing_ = false;
+  Random random_;
+};
+
+}  // namespace slotwise::sim
+
+#endif  // SLOTWISE_TESTS_SIM_REFEREE_H_

@@ -1,0 +1,265 @@
+// The referee's rounds: what each does to the model tables, and so how its requests have to end.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "tests/sim/referee.h"
+
+namespace slotwise::sim {
+namespace {
+
+using test::Batch;
+
+// The parts of a step behind each other, in their order.
+Batch Joined(const std::map<std::uint32_t, Sent*>& parts, std::vector<float>& values) {
+  Batch all;
+  const bool weighted =
+      std::ranges::any_of(parts, [](const auto& part) { return !part.second->ask.batch.weights.empty(); });
+  for (const auto& [number, sent] : parts) {
+    const Batch& batch = sent->ask.batch;
+    const auto first = static_cast<std::uint32_t>(all.keys.size());
+    all.keys.insert(all.keys.end(), batch.keys.begin(), batch.keys.end());
+    for (std::uint32_t b = 1; b <= batch.bags(); ++b) all.offsets.push_back(first + batch.offsets[b]);
+    for (std::uint32_t i = 0; weighted && i < batch.keys.size(); ++i) all.weights.push_back(batch.weight(i));
+    values.insert(values.end(), sent->ask.values.begin(), sent->ask.values.end());
+  }
+  return all;
+}
+
+std::vector<std::uint64_t> KeysIn(const Batch& batch) {
+  std::vector<std::uint64_t> keys;
+  for (const Key key : batch.keys) keys.push_back(Value(key));
+  return keys;
+}
+
+bool SameBits(std::span<const float> one, std::span<const float> other) {
+  return std::ranges::equal(one, other, [](float a, float b) {
+    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+  });
+}
+
+}  // namespace
+
+void Referee::Expect(Sent& sent, Expected expected) {
+  if (sent.expected) return Fail(sent.Describe() + " ends twice");
+  sent.expected = std::move(expected);
+}
+
+std::uint64_t Referee::GatheredBytes(const Ask& ask) const {
+  const auto table = tables_.find(ask.table);
+  return table == tables_.end() ? 0 : GatheredBytes(ask, table->second.options());
+}
+
+// Keys, weights, offsets, and a float for each element of each bag: what all ranks have of a batch.
+std::uint64_t Referee::GatheredBytes(const Ask& ask, const TableOptions& options) const {
+  std::uint64_t slots = options.slots;
+  std::uint64_t columns = options.dim;
+  if (ask.operation == Operation::kImport) {
+    slots = 1;
+    if (ask.with_state) columns += StateFloats(options.optimizer.kind, options.dim);
+  } else if (ask.operation == Operation::kErase) {
+    slots = 1;
+    columns = 0;
+  }
+  const std::uint64_t bags = ask.samples * slots;
+  const std::uint64_t a_key = ask.batch.weights.empty() ? 8 : 12;
+  return ask.batch.keys.size() * a_key + (bags + 1) * 4 + bags * columns * 4;
+}
+
+void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
+  Sent* const first = Find(round.parts[0].ticket);
+  if (round.operation == Operation::kCreateTable) return RunCreate(*first);
+  // If one rank has no memory for the batch, nothing changes on any.
+  if (decided_.back().batch_round && decided_.back().short_ranks != 0) {
+    for (Sent* waiter : waiters) Expect(*waiter, StatusCode::kResourceExhausted);
+    return;
+  }
+  ModelTable& table = tables_.at(round.table);
+  switch (round.operation) {
+    case Operation::kLookup: {
+      std::vector<Sent*> parts;
+      for (const RoundPart& part : round.parts) parts.push_back(Find(part.ticket));
+      return RunLookup(parts, table);
+    }
+    case Operation::kPush:
+      return RunPush(round, waiters, table);
+    case Operation::kDropTable:
+      return RunDrop(round.table, *first);
+    case Operation::kSummarize:
+      return Expect(*first, Summary(table, first->ask.with_digest));
+    case Operation::kSetLearningRate:
+      table.SetLearningRate(first->ask.learning_rate);
+      return Expect(*first, StatusCode::kOk);
+    default:
+      return RunRows(*first, table);
+  }
+}
+
+// All are served if their new keys fit together; else each that fits, in their order.
+void Referee::RunLookup(const std::vector<Sent*>& parts, ModelTable& table) {
+  for (Sent* sent : parts) {
+    auto pooled = table.oracle().Lookup(sent->ask.batch, sent->ask.mode);
+    if (pooled) {
+      Expect(*sent, Expected{StatusCode::kOk, {}, *std::move(pooled)});
+    } else {
+      Expect(*sent, StatusCode::kResourceExhausted);
+    }
+  }
+}
+
+void Referee::RunPush(const Round& round, const std::vector<Sent*>& waiters, ModelTable& table) {
+  std::map<std::uint32_t, Sent*> parts;
+  for (const RoundPart& part : round.parts) parts[part.part] = Find(part.ticket);
+  if (table.Applied(round.step.session, round.step.number)) return Fail("a step is applied twice");
+  std::vector<float> gradients;
+  const Batch batch = Joined(parts, gradients);
+  const float base = table.options().optimizer.learning_rate;
+  table.oracle().SetLearningRate(table.NextLearningRate());
+  const bool applied = table.oracle().Push(batch, gradients);
+  table.SetLearningRate(base);
+  if (applied) table.RecordStep(round.step.session, round.step.number);
+  for (Sent* waiter : waiters) {
+    if (applied) {
+      Expect(*waiter, Expected{StatusCode::kOk, {.number = table.steps()}, {}});
+    } else {
+      Expect(*waiter, StatusCode::kResourceExhausted);
+    }
+  }
+}
+
+void Referee::RunCreate(Sent& sent) {
+  const TableOptions& options = sent.ask.options;
+  for (const auto& [id, table] : tables_) {
+    if (table.options().name != options.name) continue;
+    TableOptions made = table.options();
+    made.optimizer.learning_rate = options.optimizer.learning_rate;  // it may have been set since
+    if (made == options) return Expect(sent, Expected{StatusCode::kOk, {.created = {id, false}}, {}});
+    return Expect(sent, StatusCode::kAlreadyExists);
+  }
+  if (decided_.back().short_ranks != 0) return Expect(sent, StatusCode::kResourceExhausted);
+  const TableId id{next_table_++};
+  tables_.emplace(id, ModelTable(options, plan_.ranks, plan_.engine.travel.partials));
+  Expect(sent, Expected{StatusCode::kOk, {.created = {id, true}}, {}});
+}
+
+void Referee::RunDrop(TableId table, Sent& sent) {
+  tables_.erase(table);
+  Expect(sent, StatusCode::kOk);
+  const auto end = [&](Sent* waiter) {
+    ended_.push_back(waiter);
+    Expect(*waiter, StatusCode::kNotFound);
+  };
+  std::erase_if(ready_, [&](const Ready& ready) {
+    if (ready.first->ask.operation == Operation::kCreateTable || ready.first->ask.table != table)
+      return false;
+    std::ranges::for_each(ready.waiters, end);
+    return true;
+  });
+  std::erase_if(incomplete_, [&](const auto& entry) {
+    if (entry.first.table != table) return false;
+    std::ranges::for_each(entry.second.waiters, end);
+    return true;
+  });
+}
+
+Expected Referee::Summary(const ModelTable& table, bool with_digest) const {
+  TableSummary summary;
+  summary.steps = table.steps();
+  summary.learning_rate = table.NextLearningRate();
+  if (with_digest) summary.digest = table.Digest();
+  for (int r = 0; r < plan_.ranks; ++r) {
+    ShardUsage usage;
+    usage.rows = table.KeysOf(r).size();
+    summary.shards.push_back(usage);
+  }
+  return {StatusCode::kOk, {.summary = summary}, {}};
+}
+
+void Referee::RunRows(Sent& sent, ModelTable& table) {
+  const Ask& ask = sent.ask;
+  Expected expected;
+  if (ask.operation == Operation::kImport) {
+    if (!table.oracle().Import(KeysIn(ask.batch), ask.values)) {
+      expected.code = StatusCode::kResourceExhausted;
+    } else {
+      table.oracle().RaiseStep(ask.table_steps);
+    }
+  } else if (ask.operation == Operation::kErase) {
+    expected.reply.number = table.oracle().Erase(KeysIn(ask.batch));
+  } else if (ask.operation == Operation::kListKeys) {
+    for (const std::uint64_t key : table.KeysOf(sent.rank)) expected.reply.keys.push_back(Key{key});
+  } else {
+    for (const Key key : ask.keys) {
+      if (table.OwnerOf(Value(key)) != sent.rank || !table.oracle().rows().contains(Value(key))) continue;
+      expected.reply.rows.keys.push_back(key);
+      const std::vector<float> record = table.RecordOf(Value(key));
+      expected.reply.rows.records.insert(expected.reply.rows.records.end(), record.begin(), record.end());
+    }
+  }
+  Expect(sent, std::move(expected));
+}
+
+void Referee::OnAnswer(Sent& sent, const Reply& reply) {
+  sent.answer = reply.status;
+  if (++sent.answers > 1) return Fail(sent.Describe() + " is answered twice");
+  if (!sent.accepted) return;  // OnSubmit judges it
+  --open_;
+  if (!sent.expected) {
+    return Fail(sent.Describe() + " is answered before it was decided: " + reply.status.message());
+  }
+  if (sent.expected->code != reply.status.code()) {
+    return Fail(sent.Describe() + " ends with " + std::string(ToString(reply.status.code())) +
+                " instead of " + std::string(ToString(sent.expected->code)) + ": " + reply.status.message());
+  }
+  if (reply.status.ok()) CompareReplies(sent, reply);
+}
+
+void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
+  const Reply& expected = sent.expected->reply;
+  const auto compare = [&](bool same, const char* what) {
+    if (!same) Fail(sent.Describe() + " is answered with a wrong " + what);
+  };
+  switch (sent.ask.operation) {
+    case Operation::kLookup:
+      return compare(SameBits({reply.pooled.values.get(), reply.pooled.size}, sent.expected->pooled),
+                     "value");
+    case Operation::kPush:
+    case Operation::kErase:
+      return compare(reply.number == expected.number, "number");
+    case Operation::kCreateTable:
+      return compare(
+          reply.created.id == expected.created.id && reply.created.created == expected.created.created,
+          "table");
+    case Operation::kSummarize: {
+      compare(reply.summary.steps == expected.summary.steps, "count of steps");
+      compare(reply.summary.learning_rate == expected.summary.learning_rate, "learning rate");
+      compare(reply.summary.digest == expected.summary.digest, "digest");
+      return compare(std::ranges::equal(reply.summary.shards, expected.summary.shards, {}, &ShardUsage::rows,
+                                        &ShardUsage::rows),
+                     "count of rows");
+    }
+    case Operation::kListKeys: {
+      std::vector<Key> keys = reply.keys;
+      std::ranges::sort(keys);
+      return compare(keys == expected.keys, "list of keys");
+    }
+    case Operation::kReadRows:
+      return compare(
+          reply.rows.keys == expected.rows.keys && SameBits(reply.rows.records, expected.rows.records),
+          "row");
+    default:
+      return;
+  }
+}
+
+void Referee::OnEnd() {
+  for (const Sent& sent : journal_.all()) {
+    if (sent.answers != 1) return Fail(sent.Describe() + " is never answered");
+  }
+  if (!ready_.empty() || !incomplete_.empty()) Fail("the engines ended with requests that wait");
+  for (const std::uint64_t decisions : decisions_) {
+    if (decisions != decided_.size() - 1) Fail("the ranks did not make as many decisions");
+  }
+}
+
+}  // namespace slotwise::sim

@@ -1,0 +1,93 @@
+#include "tests/sim/short_memory.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace slotwise::sim {
+namespace {
+
+using IsShort = std::function<bool()>;
+
+Status NoMemory() { return ResourceExhausted("simulated: no memory on this rank"); }
+
+class ShortShard final : public Shard {
+ public:
+  ShortShard(std::unique_ptr<Shard> shard, IsShort is_short)
+      : shard_(std::move(shard)), is_short_(std::move(is_short)) {}
+
+  Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
+    if (is_short_()) return NoMemory();
+    return shard_->Prepare(batch, insert);
+  }
+  Status PrepareErase() override { return is_short_() ? NoMemory() : shard_->PrepareErase(); }
+
+  std::uint64_t ExactNewRows() override { return shard_->ExactNewRows(); }
+  void Insert() override { shard_->Insert(); }
+  void Pool(Numbers partial) override { shard_->Pool(partial); }
+  void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
+                  float* values) override {
+    shard_->DivideBags(stream, offsets, weights, values);
+  }
+  void Update(const float* gradients, const StepScalars& scalars) override {
+    shard_->Update(gradients, scalars);
+  }
+  void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
+    shard_->PlanTraffic(bags_of, plan);
+  }
+  void PoolToSend(TrafficPlan& plan, Numbers partial) override { shard_->PoolToSend(plan, partial); }
+  void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) override {
+    shard_->AddReceived(stream, plan, received, sums);
+  }
+  void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
+    shard_->GradientsToSend(plan, gradients, sent);
+  }
+  void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) override {
+    shard_->UpdateFromReceived(plan, received, scalars);
+  }
+  void Assign(const float* values, std::uint32_t columns) override { shard_->Assign(values, columns); }
+  std::uint64_t Erase() override { return shard_->Erase(); }
+  DigestSums Digest() override { return shard_->Digest(); }
+  ShardUsage Usage() const override { return shard_->Usage(); }
+  std::vector<Key> Keys() override { return shard_->Keys(); }
+  RowRecords Read(std::span<const Key> keys) override { return shard_->Read(keys); }
+
+ private:
+  const std::unique_ptr<Shard> shard_;
+  const IsShort is_short_;
+};
+
+class ShortDevice final : public Device {
+ public:
+  ShortDevice(Device& device, IsShort is_short) : device_(device), is_short_(std::move(is_short)) {}
+
+  std::string Name() const override { return device_.Name(); }
+  Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
+    if (is_short_()) return NoMemory();
+    auto shard = device_.MakeShard(options, place);
+    if (!shard.ok()) return shard;
+    return std::unique_ptr<Shard>(std::make_unique<ShortShard>(std::move(*shard), is_short_));
+  }
+  void* Allocate(std::size_t bytes) override { return device_.Allocate(bytes); }
+  void Free(void* memory) noexcept override { device_.Free(memory); }
+  HostMemory AllocateHost(std::size_t bytes) override { return device_.AllocateHost(bytes); }
+  bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
+  Stream& WorkStream() override { return device_.WorkStream(); }
+  std::unique_ptr<Stream> MakeStream() override { return device_.MakeStream(); }
+  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return device_.MakeTrafficPlan(); }
+  void Wait() override { device_.Wait(); }
+  void UseOnThisThread() override { device_.UseOnThisThread(); }
+  int Ordinal() const override { return device_.Ordinal(); }
+
+ private:
+  Device& device_;
+  const IsShort is_short_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeShortDevice(Device& device, std::function<bool()> is_short) {
+  return std::make_unique<ShortDevice>(device, std::move(is_short));
+}
+
+}  // namespace slotwise::sim

@@ -1,0 +1,50 @@
+// SimClock: a rank's clock in the scheduler's time.
+//
+// Each rank's clock began at another time, as processes do.
+// Thread-safety: whoever holds the scheduler's baton.
+#ifndef SLOTWISE_TESTS_SIM_SIM_CLOCK_H_
+#define SLOTWISE_TESTS_SIM_SIM_CLOCK_H_
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+
+#include "server/engine/clock.h"
+#include "tests/sim/scheduler.h"
+
+namespace slotwise::sim {
+
+class SimClock final : public Clock {
+ public:
+  SimClock(Scheduler& scheduler, int rank, std::chrono::microseconds ahead)
+      : scheduler_(scheduler), rank_(rank), ahead_(ahead) {}
+
+  TimePoint Now() override { return TimePoint(ahead_ + std::chrono::microseconds(scheduler_.now())); }
+
+  bool WaitFor(std::condition_variable& /*changed*/, std::unique_lock<std::mutex>& lock,
+               std::chrono::microseconds most, const std::function<bool()>& holds) override {
+    const Time deadline = scheduler_.now() + static_cast<Time>(most.count());
+    poked_ = false;
+    while (!holds() && scheduler_.now() < deadline) {
+      lock.unlock();
+      scheduler_.Await(
+          rank_, "AwaitNews", [this] { return poked_; }, deadline);
+      poked_ = false;
+      lock.lock();
+    }
+    return holds();
+  }
+
+  // Somebody may have made true what this rank waits for.
+  void Poke() { poked_ = true; }
+
+ private:
+  Scheduler& scheduler_;
+  const int rank_;
+  const std::chrono::microseconds ahead_;
+  bool poked_ = false;
+};
+
+}  // namespace slotwise::sim
+
+#endif  // SLOTWISE_TESTS_SIM_SIM_CLOCK_H_
