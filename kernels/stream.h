@@ -1,4 +1,5 @@
-// Stream: an order of work on a device; and arrays of numbers in a device's memory, in the types in which they travel.
+// Stream: an order of work on a device; and arrays of numbers in a device's memory, in the types in which
+// they travel.
 //
 // Thread-safety: a stream is its device's, and belongs to one thread at a time.
 #ifndef SLOTWISE_KERNELS_STREAM_H_

@@ -1,4 +1,5 @@
-// The CUDA backend's tile, and the kernels that its launches are: each calls a body of kernels/body for every index.
+// The CUDA backend's tile, and the kernels that its launches are: each calls a body of kernels/body for every
+// index.
 #ifndef SLOTWISE_KERNELS_BACKEND_CUDA_LAUNCH_CUH_
 #define SLOTWISE_KERNELS_BACKEND_CUDA_LAUNCH_CUH_
 

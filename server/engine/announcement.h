@@ -1,5 +1,5 @@
-// Header: what a rank tells the others before a round, which is which requests are new in its inbox. A header has only sizes
-// and names; the arrays travel when the agenda has decided the request's round.
+// Header: what a rank tells the others before a round, which is which requests are new in its inbox. A header
+// has only sizes and names; the arrays travel when the agenda has decided the request's round.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_
 #define SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_
@@ -53,7 +53,8 @@ struct Announcement {
   TicketNumber ticket = 0;
 };
 
-// Headers have the same size on every rank and in every round, so that one all-gather of known size carries them.
+// Headers have the same size on every rank and in every round, so that one all-gather of known size carries
+// them.
 struct Header {
   static constexpr std::size_t kMost = 8;  // a longer inbox goes on in the next round
 

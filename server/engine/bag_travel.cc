@@ -16,7 +16,8 @@ std::vector<std::size_t> Times(std::span<const std::size_t> counts, std::size_t 
 
 }  // namespace
 
-// Runs each operation once to connect the ranks, then several times, of which the fastest was disturbed least.
+// Runs each operation once to connect the ranks, then several times, of which the fastest was disturbed
+// least.
 TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exchange, DataType partials) {
   if (collective.size() == 1) return {};
   using Clock = std::chrono::steady_clock;

@@ -84,7 +84,8 @@ class Engine::Impl {
  private:
   // An engine that only waits for missing parts of steps looks at the clock this often.
   static constexpr std::chrono::milliseconds kTick{20};
-  // An idle rank looks this often whether another rank woke it: often at first, then seldom, to leave the core alone.
+  // An idle rank looks this often whether another rank woke it: often at first, then seldom, to leave the
+  // core alone.
   static constexpr std::chrono::microseconds kFirstPause{50};
   static constexpr std::chrono::microseconds kLastPause{2000};
   static constexpr std::chrono::milliseconds kRecently{20};

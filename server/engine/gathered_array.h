@@ -1,5 +1,5 @@
-// GatheredArray: one array of a round's batch, in device memory. Each rank writes its own block, and an all-gather brings
-// the others' blocks.
+// GatheredArray: one array of a round's batch, in device memory. Each rank writes its own block, and an
+// all-gather brings the others' blocks.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_GATHERED_ARRAY_H_
@@ -32,8 +32,8 @@ class GatheredArray {
     return all + first / sizeof(T);
   }
 
-  // Collective. Returns all blocks, in rank order. They are there in the order of the exchange's stream, until the next
-  // call of Mine.
+  // Collective. Returns all blocks, in rank order. They are there in the order of the exchange's stream,
+  // until the next call of Mine.
   const T* Gather() {
     exchange_.AllGatherBlocks(bytes_, array_.data());
     return array_.data();

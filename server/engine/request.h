@@ -1,6 +1,7 @@
-// Requests: what the rpc room hands the engine, and what the engine answers. The rpc room has checked every value here, and
-// the engine trusts them.
-// Thread-safety: plain values. A `done` is called once, by the engine's thread or the caller's, and must not block.
+// Requests: what the rpc room hands the engine, and what the engine answers. The rpc room has checked every
+// value here, and the engine trusts them.
+// Thread-safety: plain values. A `done` is called once, by the engine's thread or the caller's, and must not
+// block.
 #ifndef SLOTWISE_SERVER_ENGINE_REQUEST_H_
 #define SLOTWISE_SERVER_ENGINE_REQUEST_H_
 

@@ -1,5 +1,5 @@
-// Way: which bags of a batch travel between ranks, all of them or only the owned ones (bag_travel.h). The faster way is
-// reckoned from what the ranks measured as they started.
+// Way: which bags of a batch travel between ranks, all of them or only the owned ones (bag_travel.h). The
+// faster way is reckoned from what the ranks measured as they started.
 //
 // Thread-safety: plain values and pure functions.
 #ifndef SLOTWISE_SERVER_ENGINE_TRAVEL_WAY_H_
@@ -35,7 +35,8 @@ struct TravelCosts {
 
 // The choice between the ways. Equal on every rank.
 struct TravelOptions {
-  // The type to which ranks' partial sums of bags are rounded on their way to each other. One rank's sums do not travel.
+  // The type to which ranks' partial sums of bags are rounded on their way to each other. One rank's sums do
+  // not travel.
   DataType partials = DataType::kFloat32;
   // What MeasureTravel measured with `partials`. If nothing is known, all bags travel.
   TravelCosts costs = {};
@@ -43,14 +44,15 @@ struct TravelOptions {
   std::optional<Way> way = {};
 };
 
-// Returns the share of `bags` bags with `keys` keys of which one of `ranks` ranks owns a key, if owners are drawn at random.
+// Returns the share of `bags` bags with `keys` keys of which one of `ranks` ranks owns a key, if owners are
+// drawn at random.
 double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks);
 
 // Returns whether owned bags can travel alone: Shard::PlanTraffic has limits.
 bool CanTravelAlone(const TravellingBags& bags);
 
-// Returns the way that costs less, for sums of type `partials` and float32 gradients; all bags if owned bags cannot travel
-// alone, or if nothing is known of costs.
+// Returns the way that costs less, for sums of type `partials` and float32 gradients; all bags if owned bags
+// cannot travel alone, or if nothing is known of costs.
 Way FasterWay(const TravellingBags& bags, const TravelCosts& costs, DataType partials = DataType::kFloat32);
 
 }  // namespace slotwise

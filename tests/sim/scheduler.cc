@@ -10,8 +10,8 @@
 namespace slotwise::sim {
 namespace {
 
-// Keeps the threads that this one starts on its processor while it lives: only one of them runs at a time, and there they
-// pass the baton fastest.
+// Keeps the threads that this one starts on its processor while it lives: only one of them runs at a time,
+// and there they pass the baton fastest.
 class OnOneProcessor {
  public:
   OnOneProcessor() {

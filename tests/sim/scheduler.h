@@ -1,8 +1,9 @@
-// Scheduler: runs the ranks' threads one at a time, in an order drawn from a seed, in a time that it moves itself.
+// Scheduler: runs the ranks' threads one at a time, in an order drawn from a seed, in a time that it moves
+// itself.
 //
-// Exactly one thread holds the baton. It gives the baton up where it calls Yield or Await; then the scheduler draws what
-// happens next: an event of the world (a client's request, say), or another rank that goes on. Everything follows from the
-// seed, so a seed that failed fails again.
+// Exactly one thread holds the baton. It gives the baton up where it calls Yield or Await; then the scheduler
+// draws what happens next: an event of the world (a client's request, say), or another rank that goes on.
+// Everything follows from the seed, so a seed that failed fails again.
 // Thread-safety: Run by the thread that made it; all else by whoever holds the baton.
 #ifndef SLOTWISE_TESTS_SIM_SCHEDULER_H_
 #define SLOTWISE_TESTS_SIM_SCHEDULER_H_
@@ -76,7 +77,8 @@ class Scheduler {
 
   // The rank takes no part until then.
   void Freeze(int rank, Time until) { ranks_[Index(rank)]->frozen_until = until; }
-  // The rank's thread unwinds at its next step. Others that wait for it follow once they have waited for long.
+  // The rank's thread unwinds at its next step. Others that wait for it follow once they have waited for
+  // long.
   void Kill(int rank);
   bool killed(int rank) const { return ranks_[Index(rank)]->killed; }
   bool AnyKilled() const;
