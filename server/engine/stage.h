@@ -6,10 +6,11 @@
 // at a device's stages, so that one round's pooled bags travel and come to the host while the next round's
 // batch arrives and is worked on.
 //
-// Two lookups, 1 and 2, follow each other on a GPU. The chart shows which stream does each piece of their work:
-// "up" is a stage's own stream, which carries the batch up and the results down; "batches" and "bags" are the
-// streams of the two exchanges; "work" is the device's. Time goes to the right. A piece begins when its stream
-// has ended the piece before, and when its round's piece before has ended, which takes an OrderAfter.
+// Two lookups, 1 and 2, follow each other on a GPU. The chart shows which stream does each piece of their
+// work: "up" is a stage's own stream, which carries the batch up and the results down; "batches" and "bags"
+// are the streams of the two exchanges; "work" is the device's. Time goes to the right. A piece begins when
+// its stream has ended the piece before, and when its round's piece before has ended, which takes an
+// OrderAfter.
 //
 //     up, stage 0  |upload 1|                                 |divide, copy 1 down|
 //     up, stage 1            |upload 2|                                       |divide, copy 2 down|
@@ -19,8 +20,8 @@
 //
 // The data of a round passes each border once: up, batches, work, bags, up. Before a stage takes its next
 // round, the host waits for the stage's stream, and with it for all that is ordered before it: then the last
-// round's arrays are free (Stage::Finish). A push ends on "work": Close orders the stage's stream behind it, so
-// that Finish waits for the update too.
+// round's arrays are free (Stage::Finish). A push ends on "work": Close orders the stage's stream behind it,
+// so that Finish waits for the update too.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_STAGE_H_
