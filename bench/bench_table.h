@@ -1,4 +1,5 @@
-// The table that slotwise-bench table times, driven through shard.h as the server does, and its check.
+// BenchTable is the table that slotwise-bench table times. It drives a shard through shard.h as the server
+// does. CheckTable checks it.
 // Thread-safety: one thread at a time. Throws std::runtime_error, std::bad_alloc.
 #ifndef SLOTWISE_BENCH_BENCH_TABLE_H_
 #define SLOTWISE_BENCH_BENCH_TABLE_H_
@@ -13,7 +14,8 @@
 
 namespace slotwise::bench {
 
-// Calls may return before the device has done them: see Wait(). `offsets` are those of bags of one key.
+// Calls may return before the device has finished; Wait() waits for the device. `offsets` are those of bags
+// of one key.
 class BenchTable {
  public:
   BenchTable(Device& device, const TableOptions& options)
@@ -29,7 +31,7 @@ class BenchTable {
     Must(shard_->Prepare({keys.span(), offsets.span()}, true), "no room for rows");
     shard_->Insert();
   }
-  void Wait() { device_.Wait(); }  // until all of that is done
+  void Wait() { device_.Wait(); }  // until the device has finished all calls
   Shard& shard() { return *shard_; }
 
  private:
@@ -37,8 +39,9 @@ class BenchTable {
   std::unique_ptr<Shard> shard_;
 };
 
-// Writes a number of its own under each key of a batch, and reads the batch and as many absent keys back. The table
-// holds the keys of rows first .. first + keys - 1, each row a 1; `drawn` are the batch's, counted from `first`.
+// Writes a different number under each key of a batch, and reads the batch and as many absent keys back. The
+// table holds the keys of rows first .. first + keys - 1, and every row holds 1. `drawn` are the batch's
+// rows, counted from `first`.
 void CheckTable(Device& device, BenchTable& table, std::uint64_t first, std::uint32_t keys,
                 std::span<const std::uint32_t> drawn);
 

@@ -1,4 +1,4 @@
-// Options that all subcommands share, and the device that they choose.
+// Defines the options that all subcommands share, and makes the device that they choose.
 #ifndef SLOTWISE_BENCH_COMMON_OPTIONS_H_
 #define SLOTWISE_BENCH_COMMON_OPTIONS_H_
 
@@ -16,35 +16,35 @@ namespace slotwise::bench {
 
 struct CommonOptions {
   std::string backend = "cpu";
-  int threads = 0;  // of each rank; 0: its share of this machine's
+  int threads = 0;  // of each rank; 0: its share of the machine's threads
   int repeats = 7;
   std::uint64_t seed = 1;
   bool peers = true;
-  std::string json;  // a file; empty: none
+  std::string json;  // the file to write; empty: no file
 };
 
 void AddCommonOptions(CLI::App& app, CommonOptions& options);
 nlohmann::ordered_json ToJson(const CommonOptions& options);
 
-// A rank's device, the threads behind it (1 on CUDA: one device), and what its memory can do.
+// A rank's device, the device's threads (1 on CUDA, which is one device), and the speed of its memory.
 struct Place {
   std::unique_ptr<Device> device;
   std::unique_ptr<MemorySpeed> memory;
   int threads = 1;
 };
 
-// Throws std::runtime_error if there is no such device.
+// Makes what the options name. Throws std::runtime_error if there is no such device.
 Place MakePlace(const CommonOptions& options, const Collective& collective);
 
-// Throws std::runtime_error, saying `what`, unless it holds: how a wrong result ends a benchmark.
+// Throws std::runtime_error, with `what`, unless `holds`. A wrong result ends a benchmark in this way.
 void Must(bool holds, const std::string& what);
 
-// Throws a Status that is not OK as a std::runtime_error.
+// Throws std::runtime_error unless `status` is OK.
 inline void Must(const Status& status, const std::string& what) {
   Must(status.ok(), what + ": " + status.message());
 }
 
-// The value, or its Status as a std::runtime_error.
+// Returns the value. Throws std::runtime_error if there is only a Status.
 template <class T>
 T Must(Result<T> result, const std::string& what) {
   Must(result.ok(), what + ": " + result.status().message());

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint32_t kThreads = 256;
 
-// Thread t reads piece t % pieces of item indices[t / pieces]. The sum is written where it has a value that it never
-// has, so that the reads stay.
+// Thread t reads piece t % pieces of item indices[t / pieces]. The sum is written where it has a value that
+// it never has, so that the reads stay.
 __global__ void Gather(const uint4* memory, const std::uint32_t* indices, std::uint64_t reads,
                        std::uint32_t pieces, std::uint32_t* out) {
   const std::uint64_t t = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;

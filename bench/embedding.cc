@@ -1,4 +1,4 @@
-// slotwise-bench embedding: pooled lookup, and a full training step, of one table over all ranks.
+// slotwise-bench embedding times the pooled lookup, and a full training step, of one table over all ranks.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -77,9 +77,10 @@ struct Floors {
   Floor step;
 };
 
-// What this rank's share of the batch must move: its keys' cells and rows gathered, keys and pooled rows streamed; for
-// the step also each occurrence's gradient gathered in the order of rows, each touched row and its state read and
-// written, in order. What travels between ranks takes as long as it did when the exchange was measured.
+// Computes the least that this rank's share of the batch must move. A lookup gathers its keys' cells and
+// their rows, and streams keys and pooled rows. A step also gathers each occurrence's gradient in the order
+// of rows, and reads and writes each touched row and its state, in order. What travels between ranks takes as
+// long as it took when the exchange was measured.
 Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, const ShardedTable& table,
                 std::span<const std::uint32_t> rows, const Collective& collective) {
   const auto ranks = static_cast<std::uint32_t>(collective.size());
@@ -92,7 +93,7 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
     const Key key = KeyOf(rows[i]);
     if (owner[body::Bucket(key)] != Value(collective.rank())) continue;
     cells_read.push_back(static_cast<std::uint32_t>(body::Mix64(Value(key)) % usage.cells));
-    rows_read.push_back(rows[i] / ranks);  // about where it lies
+    rows_read.push_back(rows[i] / ranks);  // about where the row lies
     occurrences.emplace_back(rows[i], static_cast<std::uint32_t>(i / o.hot));
   }
   std::ranges::sort(occurrences);
@@ -108,9 +109,9 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   const double row = 4.0 * o.dim;
   const double state = 4.0 * StateFloats(OptimizerNamed(o.optimizer_name), o.dim);
   const double all_out = o.bags() * row;
-  // With several ranks, partial sums, which are what travels.
+  // With several ranks, partial sums travel.
   const double partials_out = o.bags() * static_cast<double>(BytesOf(table.partials())) * o.dim;
-  const TravelCosts& costs = table.costs();  // zeros with one rank
+  const TravelCosts& costs = table.costs();  // zeros if there is one rank
   const bool owned = ranks > 1 && table.way() == Way::kOwnedBags;
   const double share = owned ? ShareOwned(o.bags(), rows.size(), collective.size()) : 1;
   const double keys_seconds = 8 * o.keys() * costs.all_gather;
@@ -131,7 +132,7 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   return floors;
 }
 
-// PyTorch in a process of its own, or a note that says why not.
+// Starts PyTorch in a process of its own, or adds a note to the report that says why not.
 std::unique_ptr<TorchPeer> StartTorch(const EmbeddingOptions& o, const Place& place, int ranks,
                                       std::span<const std::uint32_t> rows, Report& report) {
   if (!o.peers) return nullptr;
@@ -242,7 +243,7 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   }
   TakeTurns(o.repeats, contenders);
 
-  // After the runs, so that all of it is measured while the machine is about as busy.
+  // The memory is measured after the runs, so that the machine is about as busy as during them.
   report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
   report.random_lines_per_second = place.memory->LinesPerSecond();
   const Floors floors = FloorsOf(o, *place.memory, report.copy_bytes_per_second, table, rows, collective);

@@ -16,11 +16,12 @@ namespace {
 
 constexpr std::size_t kChecked = 4096;
 
-// The most that rounding to a type changes a number, as a share of it: half of its last digit's worth.
+// Returns the most that rounding to a type changes a number, as a share of the number: half a unit of its
+// last digit.
 double RoundingOf(DataType type) {
   switch (type) {
     case DataType::kFloat32:
-      return 0;  // what float32 needs everywhere is MustBeClose's own
+      return 0;  // MustBeClose itself allows for the rounding of float32
     case DataType::kFloat16:
       return 0x1p-11;
     case DataType::kBFloat16:
@@ -29,13 +30,13 @@ double RoundingOf(DataType type) {
   return 0;
 }
 
-// `rounding`: what else the value may be off.
+// Throws unless `value` is close to `wanted`. `rounding`: the additional error allowed.
 void MustBeClose(float value, double wanted, double rounding, const std::string& what) {
   Must(std::abs(value - wanted) <= 1e-4 * (1 + std::abs(wanted)) + rounding,
        "wrong result: " + what + " is " + std::to_string(value) + ", not " + std::to_string(wanted));
 }
 
-// docs/semantics.md for t = 1, state still 0. `squares` is the row's mean of g · g.
+// Computes docs/semantics.md for t = 1 and a state of 0. `squares` is the row's mean of g · g.
 double FirstStep(const OptimizerOptions& o, double w, double g, double squares) {
   const double rate = static_cast<double>(o.learning_rate);
   const double beta1 = static_cast<double>(o.beta1);
@@ -78,7 +79,7 @@ void CheckLookup(ShardedTable& table, const TableOptions& options, const Batch& 
     const auto bag = batch.rows.subspan((table.first_bag() + b) * batch.hot, batch.hot);
     for (std::uint32_t j = 0; j < options.dim; ++j) {
       double sum = 0;
-      double sizes = 0;  // at least the partial sums'
+      double sizes = 0;  // at least the sum of the partial sums' magnitudes
       for (const std::uint32_t row : bag) {
         const double value = First(options, row, j);
         sum += value;
@@ -90,7 +91,7 @@ void CheckLookup(ShardedTable& table, const TableOptions& options, const Batch& 
   }
 }
 
-// Of some rows that occur in the batch, the sum of their gradients: what plain loops over the whole batch give.
+// Sums the gradients of some rows that occur in the batch, in plain loops over the whole batch.
 std::unordered_map<std::uint32_t, std::vector<double>> SumGradients(const Batch& batch, std::uint32_t dim) {
   std::unordered_map<std::uint32_t, std::vector<double>> sums;
   const std::size_t step = std::max<std::size_t>(1, batch.rows.size() / kChecked);

@@ -1,4 +1,4 @@
-// Whether a table's first lookup and first step are right, against a plain computation.
+// Checks a table's first lookup and first step against a plain computation.
 #ifndef SLOTWISE_BENCH_EMBEDDING_CHECK_H_
 #define SLOTWISE_BENCH_EMBEDDING_CHECK_H_
 
@@ -11,7 +11,7 @@
 
 namespace slotwise::bench {
 
-// The gradient of element j of bag b: small, and not the same everywhere.
+// Returns the gradient of element j of bag b, which is small and varies.
 inline float GradientOf(std::size_t bag, std::uint32_t j) {
   return static_cast<float>((bag * 7 + std::size_t{j} * 3) % 17) / 16.0F - 0.5F;
 }
@@ -23,9 +23,9 @@ struct Batch {
   std::uint32_t hot;
 };
 
-// Collective. Looks `batch` up in a table that no step has touched, does one step with GradientOf's gradients, and
-// looks the touched rows up again: some thousand bags and rows, in doubles. Throws std::runtime_error on a difference
-// that rounding cannot explain. Leaves `batch` set.
+// Collective. Looks `batch` up in a table that no step has touched, applies one step with GradientOf's
+// gradients, and looks the touched rows up again. Checks some thousand bags and rows in doubles. Throws
+// std::runtime_error on a difference that rounding cannot explain. Leaves `batch` set.
 void CheckLookupAndStep(ShardedTable& table, const TableOptions& options, const Batch& batch);
 
 }  // namespace slotwise::bench

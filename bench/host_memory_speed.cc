@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 
-// Large pages where the system gives them, every page touched.
+// Memory in large pages if the system has them; the constructor touches every page.
 class Pages {
  public:
   explicit Pages(std::size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage) {
@@ -88,7 +88,7 @@ class HostMemorySpeed final : public MemorySpeed {
     return sum;
   }
 
-  // The best of several runs of work(piece) over all pieces.
+  // Returns the best of several runs of work(piece) over all pieces.
   template <class Work>
   double BestOf(int runs, std::size_t pieces, Work work) {
     double best = std::numeric_limits<double>::infinity();

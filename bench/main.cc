@@ -1,7 +1,9 @@
-// slotwise-bench: Slotwise on this machine, timed, beside the floor that its memory sets and the peers.
+// slotwise-bench times Slotwise on this machine, beside the floor that the machine's memory sets and beside
+// peers.
 //
-// Alone it measures one device; under mpirun one a rank, and rank 0 reports. Exit status: 0, 1 if a result was wrong or
-// the machine cannot, CLI11's own (above 100) for options that are not understood.
+// Alone the program measures one device. Under mpirun it measures one device a rank, and rank 0 reports. The
+// exit status is 0; 1 if a result was wrong or the machine cannot run the benchmark; or CLI11's own (above
+// 100) for options that are not understood.
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
@@ -15,7 +17,7 @@
 namespace slotwise::bench {
 namespace {
 
-// Every subcommand, in the order of --help.
+// The subcommands, in the order of --help.
 constexpr std::array kSubcommands{&AddTable, &AddEmbedding, &AddRounds, &AddRpc};
 
 void RunOn(Collective& collective, const Subcommand& subcommand) {
@@ -44,7 +46,7 @@ int Main(int argc, char** argv) {
     const MpiSession mpi;
     try {
       RunOn(*MakeMpiCollective(), subcommand);
-    } catch (const std::exception& error) {  // the other ranks would wait for this one
+    } catch (const std::exception& error) {  // without the abort, other ranks would wait for this rank
       std::fprintf(stderr, "slotwise-bench: %s\n", error.what());
       MpiSession::AbortAllRanks(1);
     }

@@ -1,4 +1,5 @@
-// What a benchmark found: for people on stdout, for programs as JSON.
+// A Report holds what a benchmark measured, and is printed for people on stdout and written for programs as
+// JSON.
 #ifndef SLOTWISE_BENCH_REPORT_H_
 #define SLOTWISE_BENCH_REPORT_H_
 
@@ -17,27 +18,28 @@ struct PeerTime {
 // One operation that was timed.
 struct Line {
   std::string name;
-  double keys = 0;  // a run, over all ranks
+  double keys = 0;  // in one run, over all ranks
   std::vector<double> seconds;
   double bytes = 0;          // the least that must move through a rank's memory
-  double floor_seconds = 0;  // and how long that takes
+  double floor_seconds = 0;  // the least time that moving the bytes takes
   std::vector<PeerTime> peers;
 };
 
 struct Report {
   std::string benchmark;
-  std::string title;  // one line: what was measured on what
+  std::string title;  // one line: what was measured, and on what
   nlohmann::ordered_json options;
   std::string device;
   int ranks = 1;
   int threads = 1;                     // a rank
   double copy_bytes_per_second = 0;    // of a rank's memory
-  double random_lines_per_second = 0;  // likewise
+  double random_lines_per_second = 0;  // of a rank's memory
   std::vector<Line> lines;
-  std::vector<std::string> notes;  // what the reader must know: a peer that is missing, what a line includes
+  // What the reader must know: for example a missing peer, or what a line includes.
+  std::vector<std::string> notes;
 };
 
-// Speed of ours over the peer's, by medians; and the same a thread.
+// Returns the peer's median time divided by ours, and the same a thread.
 double Speedup(const Line& line, const PeerTime& peer);
 double SpeedupPerThread(const Report& report, const Line& line, const PeerTime& peer);
 

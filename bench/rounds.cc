@@ -1,8 +1,8 @@
-// slotwise-bench rounds: lookups through the engine, from arrays in the host's memory to pooled rows in the host's memory,
-// as a server does them between decoding a request and encoding its reply.
+// slotwise-bench rounds: lookups through the engine, from arrays in the host's memory to pooled rows in the
+// host's memory, as a server does them between decoding a request and encoding its reply.
 //
-// Every rank asks for its own samples of a batch, with one lookup in flight and with several. One in flight is the sum of
-// what a round does one after another; with several a GPU's rounds overlap.
+// Every rank asks for its own samples of a batch, with one lookup in flight and with several. One in flight
+// is the sum of what a round does one after another; with several a GPU's rounds overlap.
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
@@ -86,15 +86,16 @@ class Meeting {
 
 // A rank's engine, on a thread of its own, and who asks it.
 //
-// Requests are for the same samples, but each begins with another of them and goes round, so that no answer is another's.
+// Requests are for the same samples, but each begins with another of them and goes round, so that no answer
+// is another's.
 class Asker {
  public:
   Asker(Engine& engine, Meeting& meeting, const RoundsOptions& o, TableId table,
         std::span<const std::uint32_t> my_rows)
       : engine_(engine), meeting_(meeting), o_(o), table_(table), rows_(my_rows) {}
 
-  // Looks up in both modes, and `in_flight` at once, every bag of which must be the sum of its rows' first values. For
-  // some that is found by adding them up; the others must be what they were the first time.
+  // Looks up in both modes, and `in_flight` at once, every bag of which must be the sum of its rows' first
+  // values. For some that is found by adding them up; the others must be what they were the first time.
   void Check() {
     Prepare(LookupMode::kTrain, 1);
     kept_.assign(1, {});
@@ -118,9 +119,9 @@ class Asker {
     for (std::uint32_t i = 0; i < lookups; ++i) requests_.push_back(Request(mode, i));
   }
 
-  // Seconds until all were answered, `in_flight` at any time, from a round on that has every rank's first. Throws
-  // std::runtime_error if one was refused, or if the first or last bag of one is wrong: to look at all of them while the
-  // clock runs would be most of the time.
+  // Seconds until all were answered, `in_flight` at any time, from a round on that has every rank's first.
+  // Throws std::runtime_error if one was refused, or if the first or last bag of one is wrong: to look at all
+  // of them while the clock runs would be most of the time.
   double Run(std::uint32_t in_flight) {
     to_send_ = requests_.size();
     to_answer_ = to_send_;
@@ -268,8 +269,8 @@ Contestants Measure(Engine& engine, const Collective& collective, const RoundsOp
   return times;
 }
 
-// Bytes a second from the device's memory to the host's while all ranks' do the same, because they may share the way; 0 if
-// the memories are the same. The best of several. Collective.
+// Bytes a second from the device's memory to the host's while all ranks' do the same, because they may share
+// the way; 0 if the memories are the same. The best of several. Collective.
 double DownloadBytesPerSecond(Device& device, Collective& collective) {
   if (device.SharesHostMemory()) return 0;
   constexpr std::size_t kBytes = std::size_t{256} << 20;

@@ -1,7 +1,9 @@
-// slotwise-bench rpc: rows over a loopback socket, by the C++ client against a server, beside Redis doing the like.
+// slotwise-bench rpc fetches rows over a loopback socket, by the C++ client from a server, beside Redis doing
+// the like.
 //
-// The server is a rank in this process unless one is named. Both contenders get the same processors, two unless
-// --threads says otherwise, for client and server together. What is fetched is a row a key (256 B at dim 64), unpooled.
+// The server is a rank in this process, unless the command line names a server. Both contenders get the same
+// processors for client and server together: two, unless --threads says otherwise. A fetch is one row a key
+// (256 B at dim 64), unpooled.
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -38,7 +40,7 @@ struct RpcBenchOptions : CommonOptions {
   ClientOptions client{.channels_per_rank = 2, .threads = 2};
 };
 
-// This process, and those it starts, keep to the first few of the processors they may use.
+// Restricts this process, and those it starts, to the first few processors that it may use.
 int KeepToProcessors(int most) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return most;
@@ -51,7 +53,7 @@ int KeepToProcessors(int most) {
   return CPU_COUNT(&kept);
 }
 
-// One rank, at a free port of 127.0.0.1.
+// Runs one rank, at a free port of 127.0.0.1.
 class LocalServer {
  public:
   explicit LocalServer(int threads) : device_(MakeCpuDevice(threads)) {
@@ -96,9 +98,10 @@ TableOptions Table(const RpcBenchOptions& o) {
   return table;
 }
 
-// Rows that begin as zeros and learn at rate 1 become what their gradients take away from them.
+// Fills the table with ValueOf's values: rows begin as zeros and learn at rate 1, so each becomes the
+// negative of its gradient.
 void Fill(Client& client, const RpcBenchOptions& o, const TableOptions& table) {
-  static_cast<void>(client.DropTable(table.name.view()));  // of a run that was broken off
+  static_cast<void>(client.DropTable(table.name.view()));  // left by a run that was broken off
   Must(client.CreateTable(table), "cannot make the table");
   std::vector<Key> keys(o.rows);
   std::vector<float> gradients(std::size_t{o.rows} * o.dim);
@@ -109,7 +112,7 @@ void Fill(Client& client, const RpcBenchOptions& o, const TableOptions& table) {
   Must(client.Push(table.name.view(), {keys, {}}, gradients), "cannot fill the table");
 }
 
-// Lookups of `request` keys each, `in_flight` at any time.
+// Keeps `in_flight` lookups of `request` keys each in flight.
 class Traffic {
  public:
   Traffic(Client& client, const RpcBenchOptions& o, std::string table)
@@ -125,7 +128,7 @@ class Traffic {
     }
   }
 
-  // Returns once `requests` were answered. Throws if one was refused.
+  // Sends `requests` lookups, and returns once all are answered. Throws if one was refused.
   void Run(std::uint32_t requests) {
     {
       const std::lock_guard lock(mutex_);
@@ -138,9 +141,9 @@ class Traffic {
     Must(failure_.ok(), "lookup: " + failure_.message());
   }
 
-  // Whether all streams hold the values of the rows that they asked for last.
-  bool Right() const {
-    return std::ranges::all_of(streams_, [this](const Stream& stream) { return Right(stream); });
+  // Returns whether all streams hold the values of the rows that they asked for last.
+  bool ValuesAreRight() const {
+    return std::ranges::all_of(streams_, [this](const Stream& stream) { return ValuesAreRight(stream); });
   }
 
  private:
@@ -148,15 +151,15 @@ class Traffic {
     std::vector<std::uint32_t> rows;
     std::vector<Key> keys;
   };
-  // Asks for its batches in turn, so that not all rows are in the cache.
+  // A stream asks for its batches in turn, so that not all rows are in the cache.
   struct Stream {
     std::array<Batch, 8> batches;
     std::size_t turns = 0;
     std::vector<float> out;
   };
 
-  bool Right(const Stream& stream) const {
-    if (stream.turns == 0) return true;  // the others were so fast that nothing was left for it
+  bool ValuesAreRight(const Stream& stream) const {
+    if (stream.turns == 0) return true;  // the other streams were so fast that they left this one nothing
     const Batch& asked = stream.batches[(stream.turns - 1) % stream.batches.size()];
     for (std::size_t i = 0; i < asked.rows.size(); ++i) {
       for (std::uint32_t e = 0; e < o_.dim; ++e) {
@@ -180,7 +183,8 @@ class Traffic {
                             if (!status.ok()) failure_ = status;
                           }
                           Send(stream);
-                          const std::lock_guard lock(mutex_);  // last: after it, Run may return
+                          // This must come last, because Run may return after it.
+                          const std::lock_guard lock(mutex_);
                           if (--to_answer_ == 0) changed_.notify_all();
                         });
   }
@@ -210,7 +214,7 @@ nlohmann::ordered_json OptionsToJson(const RpcBenchOptions& o) {
   return json;
 }
 
-// Of this process.
+// Returns this process's processor time.
 double CpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -218,7 +222,8 @@ double CpuSeconds() {
          static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-// Contenders that are timed, and the processor time that they took, which says more on a machine that others use too.
+// Contenders that are timed, and the processor time that they took, which says more on a machine that other
+// programs use.
 class Times {
  public:
   void Add(std::string name, std::function<double()> run, std::function<double()> cpu) {
@@ -236,7 +241,7 @@ class Times {
   void Take(int repeats) { TakeTurns(repeats, contenders_); }
 
   const std::vector<double>& seconds(std::size_t index) const { return contenders_[index].seconds; }
-  // Of a run.
+  // Returns the median processor time of one run.
   double Cpu(std::size_t index) const { return Quantile(cpu_[index], 0.5); }
 
  private:
@@ -262,7 +267,7 @@ Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
   Fill(client, o, table);
   Traffic traffic(client, o, table.name.str());
   traffic.Run(4 * o.in_flight);
-  Must(traffic.Right(), "wrong result: a row is not what was pushed");
+  Must(traffic.ValuesAreRight(), "wrong result: a row is not what was pushed");
 
   const double rows = static_cast<double>(o.requests) * o.request;
   const double bytes = rows * o.dim * sizeof(float);
@@ -278,13 +283,13 @@ Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
         redis->description(), [&] { return redis->Fetch(rows); }, [&] { return redis->CpuSeconds(); });
   }
   times.Take(o.repeats);
-  Must(traffic.Right(), "wrong result: a row is not what was pushed");
+  Must(traffic.ValuesAreRight(), "wrong result: a row is not what was pushed");
   static_cast<void>(client.DropTable(table.name.view()));
 
   Line line{.name = "lookup",
             .keys = rows,
             .seconds = times.seconds(0),
-            .bytes = 2 * bytes,  // read and written once
+            .bytes = 2 * bytes,  // every byte is read and written once
             .floor_seconds = 0,
             .peers = {}};
   if (redis) line.peers.push_back({redis->description(), processors, times.seconds(1)});

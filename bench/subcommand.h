@@ -1,4 +1,5 @@
-// What a subcommand of slotwise-bench is. To add one: a file with an Add...() function, and its name in main.cc.
+// A Subcommand of slotwise-bench. To add one, write a file with an Add...() function, and add its name to
+// main.cc.
 #ifndef SLOTWISE_BENCH_SUBCOMMAND_H_
 #define SLOTWISE_BENCH_SUBCOMMAND_H_
 
@@ -13,14 +14,14 @@
 namespace slotwise::bench {
 
 struct Subcommand {
-  CLI::App* app;  // parsed() once it was asked for
+  CLI::App* app;  // parsed() says whether the user asked for the subcommand
   std::shared_ptr<const CommonOptions> common;
-  // Runs on every rank. Rank 0's report is the one that counts. Throws std::exception: a check that failed, or a
-  // machine that cannot.
+  // Runs on every rank; rank 0's report counts. Throws std::exception if a check failed, or if the machine
+  // cannot run it.
   std::function<Report(Collective&)> run;
 };
 
-// Each adds its subcommand and that one's options to `parent`.
+// Each function adds its subcommand, with the subcommand's options, to `parent`.
 Subcommand AddTable(CLI::App& parent);
 Subcommand AddEmbedding(CLI::App& parent);
 Subcommand AddRounds(CLI::App& parent);

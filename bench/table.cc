@@ -1,7 +1,7 @@
-// slotwise-bench table: find, find-or-insert and cold insert of 64-bit keys.
+// slotwise-bench table times find, find-or-insert and cold insert of 64-bit keys.
 //
-// A rank's table is a shard with rows of one element, driven through shard.h as the server does. Ranks have keys of
-// their own and do not speak; their rates add up.
+// A rank's table is a shard with rows of one element, driven through shard.h as the server does. Ranks have
+// keys of their own and do not communicate; their rates add up.
 #include <algorithm>
 #include <memory>
 #include <span>
@@ -40,7 +40,7 @@ TableOptions OptionsOf(const TableBenchOptions& o, std::uint64_t keys) {
   return options;
 }
 
-// This rank's keys, in device memory, in pieces of a batch.
+// Holds this rank's keys in device memory, in pieces of one batch each.
 class Pieces {
  public:
   Pieces(Device& device, std::uint64_t first, std::uint32_t keys, std::uint32_t batch) {
@@ -60,7 +60,7 @@ class Pieces {
   std::vector<std::unique_ptr<OnDevice<std::uint32_t>>> offsets_;
 };
 
-// One rank's table, batches and peers.
+// Runs the benchmark of one rank: its table, batches and peers.
 class TableBench {
  public:
   TableBench(const TableBenchOptions& options, Collective& collective)
@@ -105,11 +105,11 @@ class TableBench {
     const double copy = report.copy_bytes_per_second;
     const double n = o_.batch;
     constexpr double kLine = 64;
-    // A key is read, its cell's line, its row written.
+    // A find reads a key and its line of cells, and writes a row.
     const double find_bytes = n * (8 + kLine + 4);
     const double find_seconds = Gather(rows_[0]) + n * (8 + 4) / copy;
     const double all_keys = keys_;
-    // And the line is written back, and the new row.
+    // An insert also writes the line back, and the new row.
     const double insert_bytes = all_keys * (8 + 2 * kLine + 4 + 4);
     const double insert_seconds = Gather(rows_[0]) * all_keys / n + all_keys * (8 + kLine + 4 + 4) / copy;
     AddLine(report, "find", o_.batch, find, find_bytes, find_seconds);
@@ -120,7 +120,7 @@ class TableBench {
   }
 
  private:
-  // A run fills an empty table; making it is not timed.
+  // Each run fills an empty table; making the table is not timed.
   std::vector<Contender> ColdInserts(const Pieces& pieces, const std::vector<Key>& all) {
     std::vector<Contender> contenders;
     contenders.push_back({"slotwise",
@@ -225,7 +225,7 @@ class TableBench {
   const TableBenchOptions& o_;
   Collective& collective_;
   Place place_;
-  std::uint64_t first_ = 0;  // this rank's keys are those of rows first_ .. first_ + keys_ - 1
+  std::uint64_t first_ = 0;  // this rank has the keys of rows first_ .. first_ + keys_ - 1
   std::uint32_t keys_ = 0;
   TableOptions table_options_;
   std::unique_ptr<BenchTable> table_;

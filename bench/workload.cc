@@ -12,7 +12,7 @@ std::vector<std::uint32_t> DrawRows(std::size_t n, std::uint32_t rows, double al
   const double power = 1 - alpha;
   const double end = rows + 1.0;
   const double span = std::pow(end, power) - 1;
-  for (std::uint32_t& row : drawn) {  // the power law's continuous form, inverted
+  for (std::uint32_t& row : drawn) {  // inverts the power law's continuous form
     const double u = static_cast<double>(random() >> 11) * 0x1p-53;
     const double x = alpha == 0               ? 1 + u * rows
                      : std::abs(power) < 1e-9 ? std::pow(end, u)
@@ -22,7 +22,7 @@ std::vector<std::uint32_t> DrawRows(std::size_t n, std::uint32_t rows, double al
   return drawn;
 }
 
-Key KeyOf(std::uint64_t row) {  // SplitMix64 (Steele, Lea, Flood 2014): a bijection
+Key KeyOf(std::uint64_t row) {  // SplitMix64 (Steele, Lea, Flood 2014), a bijection
   std::uint64_t z = (row + 1) * 0x9e3779b97f4a7c15ULL;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;

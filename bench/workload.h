@@ -1,4 +1,4 @@
-// The keys of a benchmark: rows drawn by a power law, and each row's key.
+// Makes the keys of a benchmark: rows drawn by a power law, and each row's key.
 #ifndef SLOTWISE_BENCH_WORKLOAD_H_
 #define SLOTWISE_BENCH_WORKLOAD_H_
 
@@ -11,18 +11,20 @@
 
 namespace slotwise::bench {
 
-// `n` numbers in [0, rows), P(r) ~ (r + 1)^-alpha; alpha 0 is uniform. The same for the same arguments.
+// Draws `n` numbers in [0, rows), P(r) ~ (r + 1)^-alpha; alpha 0 is uniform. The same arguments give the same
+// numbers.
 std::vector<std::uint32_t> DrawRows(std::size_t n, std::uint32_t rows, double alpha, std::uint64_t seed);
 
-// Row r's key: spread over 64 bits, as hashed ids are, by another hash than the table's. Rows have different keys.
+// Returns row r's key. Keys are spread over 64 bits, as hashed ids are, by another hash than the table's.
+// Different rows have different keys.
 Key KeyOf(std::uint64_t row);
 
 std::vector<Key> KeysOf(std::span<const std::uint32_t> rows);
 
-// [first, first + n): keys in the order of their rows.
+// Returns the keys of rows [first, first + n), in the order of the rows.
 std::vector<Key> KeysOfRange(std::uint64_t first, std::size_t n);
 
-// Offsets of `bags` bags of `hot` keys each, from `first` on: bags + 1 of them.
+// Returns the offsets of `bags` bags of `hot` keys each, from `first` on: bags + 1 of them.
 std::vector<std::uint32_t> EvenOffsets(std::size_t bags, std::uint32_t hot, std::uint32_t first = 0);
 
 }  // namespace slotwise::bench

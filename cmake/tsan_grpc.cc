@@ -1,9 +1,10 @@
-// Tells ThreadSanitizer how gRPC orders its threads: by Abseil's mutexes, and by batches of operations. Who hears of a
-// batch's end comes after who started it and who ended it.
+// Tells ThreadSanitizer how gRPC orders its threads: by Abseil's mutexes, and by batches of operations. Who
+// hears of a batch's end comes after who started it and who ended it.
 //
-// Both are made of atomics in libraries that are not instrumented, so the sanitizer does not see it by itself. Builds
-// with it link this into every program, where these functions stand before the libraries' own: they call those, and say
-// what comes after what. Nothing is hidden; what gRPC really orders counts as ordered. Readers' locks gRPC does not use.
+// Both are made of atomics in libraries that are not instrumented, so the sanitizer does not see it by
+// itself. Builds with it link this into every program, where these functions stand before the libraries' own:
+// they call those, and say what comes after what. Nothing is hidden; what gRPC really orders counts as
+// ordered. Readers' locks gRPC does not use.
 #include <absl/base/options.h>
 #include <absl/synchronization/mutex.h>
 #include <dlfcn.h>
@@ -92,7 +93,8 @@ bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
 ABSL_NAMESPACE_END
 }  // namespace absl
 
-// A batch is known by its tag: the object in gRPC's headers that it was filled from, and that hears of its end.
+// A batch is known by its tag: the object in gRPC's headers that it was filled from, and that hears of its
+// end.
 extern "C" {
 
 // What ends it is internal to gRPC's library, and called by this name there. A Status goes by its address.

@@ -1,5 +1,5 @@
-// From values that are known when the program runs to types that the compiler knows: each backend compiles a body once
-// for each type, and a batch chooses once.
+// From values that are known when the program runs to types that the compiler knows: each backend compiles a
+// body once for each type, and a batch chooses once.
 //
 // Included by kernels' .inl and backend files alone. Thread-safety: free functions.
 #ifndef SLOTWISE_KERNELS_DISPATCH_H_

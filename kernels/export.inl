@@ -1,7 +1,7 @@
 // What leaves a shard beside batches: the list of its keys, rows by key, and the digest.
 //
-// Each call takes the scratch that it needs and gives it back; each waits for the queue. Throws std::bad_alloc.
-// Thread-safety: the queue's.
+// Each call takes the scratch that it needs and gives it back; each waits for the queue. Throws
+// std::bad_alloc. Thread-safety: the queue's.
 #ifndef SLOTWISE_KERNELS_EXPORT_INL_
 #define SLOTWISE_KERNELS_EXPORT_INL_
 
@@ -14,6 +14,7 @@
 #include "kernels/backend/concept.h"
 #include "kernels/body/digest.h"
 #include "kernels/body/hash_table.h"
+#include "kernels/body/key_launches.h"
 #include "kernels/body/rows.h"
 #include "kernels/row_store.inl"
 #include "kernels/selection.inl"

@@ -26,8 +26,8 @@ class LongSums {
     body::BlockSums sums;  // of each long segment, one item
   };
 
-  // The sums of those of `segments` that are longer than body::kSumBlock, of what `source` gives for an occurrence.
-  // Waits. Throws std::bad_alloc.
+  // The sums of those of `segments` that are longer than body::kSumBlock, of what `source` gives for an
+  // occurrence. Waits. Throws std::bad_alloc.
   template <class Source>
   Sums SumLongSegments(Queue& queue, const body::Segments& segments, Source source, std::uint32_t dim) {
     std::uint32_t* const list = long_segments_.Reserve(queue, segments.segments);

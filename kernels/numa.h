@@ -10,8 +10,8 @@ namespace slotwise {
 // The NUMA node of a PCI device, named as CUDA names it ("0000:1B:00.0"); -1 if the system does not say.
 int NumaNodeOfPciDevice(const std::string& bus_id);
 
-// While it lives, this thread's new memory comes from `node` as long as there is some. No change with -1, and where the
-// system does not let processes choose (containers often do not).
+// While it lives, this thread's new memory comes from `node` as long as there is some. No change with -1, and
+// where the system does not let processes choose (containers often do not).
 class PreferNumaNode {
  public:
   explicit PreferNumaNode(int node);

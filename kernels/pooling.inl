@@ -32,8 +32,8 @@ class Pooling {
     return {offsets, weights, combiner_ == Combiner::kSqrtn};
   }
 
-  // Writes each bag's sum of rows to `out`, at the bag's place in `places` (body::PoolBags), or in the order of the
-  // bags if that is null. `row_of` are the rows of the kept keys.
+  // Writes each bag's sum of rows to `out`, at the bag's place in `places` (body::PoolBags), or in the order
+  // of the bags if that is null. `row_of` are the rows of the kept keys.
   void Pool(Queue& queue, const KeptKeys& kept, const RowIndex* row_of, const body::RowsRef& rows,
             Numbers out, const std::uint32_t* places) const {
     WithElements(out, [&]<class T>(const T*) {

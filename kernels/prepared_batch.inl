@@ -1,11 +1,11 @@
-// PreparedBatch: the batch that a shard is in the middle of: this rank's keys, their rows, and how far the batch has
-// come on its way (shard.h).
+// PreparedBatch: the batch that a shard is in the middle of: this rank's keys, their rows, and how far the
+// batch has come on its way (shard.h).
 //
 //     Begin ─► FindRows ───────────────────────────► rows ─► (erased)
 //          └─► MakeRoom ─► ExactNewRows* ─► Insert ─► rows ─► TakeRows
 //
-// Sorting rows overwrites them, so whoever sorts takes them, and the batch is spent: every later call that needs rows
-// throws std::logic_error, as calls in another order do.
+// Sorting rows overwrites them, so whoever sorts takes them, and the batch is spent: every later call that
+// needs rows throws std::logic_error, as calls in another order do.
 // Thread-safety: the queue's. All arrays are in device memory.
 #ifndef SLOTWISE_KERNELS_PREPARED_BATCH_INL_
 #define SLOTWISE_KERNELS_PREPARED_BATCH_INL_
@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "kernels/backend/concept.h"
-#include "kernels/body/hash_table.h"
+#include "kernels/body/key_launches.h"
 #include "kernels/row_store.inl"
 #include "kernels/shard.h"
 #include "kernels/sharder.inl"
@@ -56,8 +56,9 @@ class PreparedBatch {
     stage_ = Stage::kRowsFound;
   }
 
-  // REQUIRES: Begin. Makes room for the rows that Insert will add, and says how many they are. RESOURCE_EXHAUSTED if
-  // the shard cannot have so many rows. Waits. Throws std::bad_alloc; the table is as it was then.
+  // REQUIRES: Begin. Makes room for the rows that Insert will add, and says how many they are.
+  // RESOURCE_EXHAUSTED if the shard cannot have so many rows. Waits. Throws std::bad_alloc; the table is as
+  // it was then.
   Result<NewRows> MakeRoom() {
     LearnSize();
     stage_ = Stage::kRoomMade;
@@ -83,8 +84,8 @@ class PreparedBatch {
     return NewRows{exact, true};
   }
 
-  // REQUIRES: MakeRoom, or FindRows of a batch whose size is known. The number of distinct keys without a row. Waits.
-  // Throws std::bad_alloc.
+  // REQUIRES: MakeRoom, or FindRows of a batch whose size is known. The number of distinct keys without a
+  // row. Waits. Throws std::bad_alloc.
   std::uint64_t ExactNewRows() {
     Require(stage_ != Stage::kNone, "a prepared batch");
     if (!absent_is_listed_) ListAbsent();
@@ -104,7 +105,8 @@ class PreparedBatch {
     stage_ = Stage::kInserted;
   }
 
-  // The host learns how many keys were kept; waits if it does not know yet. Lookups that insert no keys do without.
+  // The host learns how many keys were kept; waits if it does not know yet. Lookups that insert no keys do
+  // without.
   void LearnSize() {
     if (kept_.size_on_device == nullptr) return;
     kept_.size = B::Get(queue_, std::exchange(kept_.size_on_device, nullptr));

@@ -1,8 +1,8 @@
 // RowGroups: a batch's occurrences of keys, grouped by row (body/update.h: segments).
 //
-// The groups own the sorted arrays, but for one array of each pair that a sort works in: the rows are the caller's,
-// who gives them up, and the items lie in the caller's `spare`. All stay as they are until the next call.
-// Thread-safety: the queue's. All arrays are in device memory.
+// The groups own the sorted arrays, but for one array of each pair that a sort works in: the rows are the
+// caller's, who gives them up, and the items lie in the caller's `spare`. All stay as they are until the next
+// call. Thread-safety: the queue's. All arrays are in device memory.
 #ifndef SLOTWISE_KERNELS_ROW_GROUPS_INL_
 #define SLOTWISE_KERNELS_ROW_GROUPS_INL_
 
@@ -28,8 +28,8 @@ class RowGroups {
     std::uint32_t rows_used;
   };
 
-  // Segments whose items are bags: each occurrence's, or that bag's place in `places` if those are not null. Waits.
-  // REQUIRES: the host knows kept.size. Throws std::bad_alloc.
+  // Segments whose items are bags: each occurrence's, or that bag's place in `places` if those are not null.
+  // Waits. REQUIRES: the host knows kept.size. Throws std::bad_alloc.
   body::Segments GroupBags(Queue& queue, const KeptKeys& kept, Rows rows, const std::uint32_t* places,
                            Words& spare) {
     std::uint32_t* const items = spare.Reserve(queue, kept.size);
@@ -37,8 +37,8 @@ class RowGroups {
     return Sort(queue, kept.size, rows, items);
   }
 
-  // Segments whose items are each occurrence's place among the kept keys; bag_of() says which bag a place is in. Waits.
-  // REQUIRES: as above. Throws std::bad_alloc.
+  // Segments whose items are each occurrence's place among the kept keys; bag_of() says which bag a place is
+  // in. Waits. REQUIRES: as above. Throws std::bad_alloc.
   body::Segments GroupPlaces(Queue& queue, const KeptKeys& kept, Rows rows, Words& spare) {
     std::uint32_t* const items = spare.Reserve(queue, kept.size);
     std::uint32_t* const bag_of = bag_of_.Reserve(queue, kept.size);

@@ -1,4 +1,4 @@
-// Keys and rows of one shard, for every backend: who has which row, and room for more.
+// RowStore: the keys and rows of one shard, for every backend.
 //
 // Included by shard.inl, and by its test.
 #ifndef SLOTWISE_KERNELS_ROW_STORE_INL_
@@ -12,12 +12,15 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/hash_table.h"
+#include "kernels/body/key_launches.h"
 #include "kernels/body/rows.h"
 #include "kernels/shard.h"
 
 namespace slotwise {
 
-// Keys and rows of one shard: a hash table that grows by rehash, and rows that grow in place.
+// A hash table that grows by rehash, and rows that grow in place. The store owns the memory of both, and what
+// adding and erasing keys works in.
+// Thread-safety: the queue's.
 template <Backend B>
 class RowStore {
  public:
@@ -39,7 +42,8 @@ class RowStore {
     rows_.Grow(floats);
   }
 
-  // Rows that keys have, and rows handed out so far: those of erased keys are the difference.
+  // rows() counts the rows that keys have, rows_used() the rows handed out so far: erased keys' rows are the
+  // difference.
   std::uint32_t rows() const { return rows_used_ - erased_rows_; }
   std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
@@ -50,28 +54,30 @@ class RowStore {
     return {rows(), table_.mask + 1, table_.Cells() * sizeof(body::Cell) + rows_.size() * sizeof(float)};
   }
 
-  // Memory comes in pieces of its own size, and may be there for more rows than the table may have.
+  // Whether `more` keys can get rows. Memory comes in pieces of its own size, and may be there for more rows
+  // than the table may have.
   bool HasRoomFor(std::uint64_t more) const {
     return rows() + more <= max_rows_ && RowsUsedWith(more) * stride_ <= rows_.size() &&
            CellsFor(cells_taken_ + more) <= table_.mask + 1;
   }
 
-  // Throws std::bad_alloc, and then nothing has changed. REQUIRES: rows() + more <= max_rows().
+  // Makes room for `more` keys and their rows. Throws std::bad_alloc, and then nothing has changed.
+  // REQUIRES: rows() + more <= max_rows().
   void MakeRoomFor(Queue& queue, std::uint64_t more) {
     if (CellsFor(cells_taken_ + more) > table_.mask + 1) Rehash(queue, CellsWith(more));
     const std::uint64_t floats = RowsUsedWith(more) * stride_;
     if (floats > rows_.size()) GrowRows(queue, floats);
   }
 
-  // Scratch for Add of n keys. Throws std::bad_alloc.
+  // Reserves scratch for Add of n keys. Throws std::bad_alloc.
   void ReserveAdd(Queue& queue, std::uint32_t n) {
     lost_.Reserve(queue, n);
     new_keys_.Reserve(queue, n);
     new_rows_.Reserve(queue, n);
   }
 
-  // Gives each distinct one of the n chosen keys a row if it has none, and writes the rows of all of them. Returns how
-  // many it gave. REQUIRES: HasRoomFor those; ReserveAdd(n).
+  // Gives each distinct one of the n chosen keys a row if it has none, and writes the rows of all chosen
+  // keys. Returns how many keys got a row. REQUIRES: HasRoomFor those; ReserveAdd(n).
   std::uint32_t Add(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n, RowIndex* rows) {
     const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
     const std::uint32_t count =
@@ -89,13 +95,13 @@ class RowStore {
     return count;
   }
 
-  // Room to remember the rows of n erased keys. Throws std::bad_alloc, and then nothing has changed.
+  // Makes room to remember the rows of n erased keys. Throws std::bad_alloc, and then nothing has changed.
   void ReserveErase(std::uint32_t n) {
     const std::uint64_t rows = std::min<std::uint64_t>(erased_rows_ + std::uint64_t{n}, rows_used_);
     if (rows > erased_.size()) GrowAhead(erased_, rows, max_rows_);
   }
 
-  // REQUIRES: ReserveErase(n). Returns how many of keys[0 .. n) had a row.
+  // Forgets keys[0 .. n). Returns how many of them had a row. REQUIRES: ReserveErase(n).
   std::uint32_t Erase(Queue& queue, const Key* keys, std::uint32_t n) {
     RowIndex* const erased = erased_.data() + erased_rows_;
     const std::uint32_t count = B::ForEachNumbered(queue, n, body::EraseKeys<Atomics>{table_, keys, erased});
@@ -103,14 +109,14 @@ class RowStore {
     return count;
   }
 
-  // What an optimizer's state begins with.
+  // The optimizer's state of a new row is all this.
   float initial_state() const {
     const OptimizerKind kind = options_.optimizer.kind;
     const bool accumulates = kind == OptimizerKind::kAdaGrad || kind == OptimizerKind::kRowWiseAdaGrad;
     return accumulates ? options_.optimizer.initial_accumulator : 0.0F;
   }
 
-  // How many distinct keys there are among keys[absent[0 .. n)].
+  // Returns how many distinct keys there are among keys[absent[0 .. n)]. Throws std::bad_alloc.
   std::uint32_t CountDistinct(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n) {
     typename B::template Scratch<body::Cell> memory;
     const body::TableRef scratch = FreeTable(queue, memory, CellsFor(n));
@@ -120,15 +126,16 @@ class RowStore {
  private:
   static constexpr std::uint64_t kFirstRows = 1024;
 
-  // Rows handed out once `more` keys have come: those of erased keys are used first.
+  // Returns how many rows will be handed out once `more` keys have come: rows of erased keys are used first.
   std::uint64_t RowsUsedWith(std::uint64_t more) const {
     return rows_used_ + (more - std::min<std::uint64_t>(more, erased_rows_));
   }
 
-  // So many that searches stay short, and end; and a line of them at least.
+  // Returns how many cells `rows` keys need, so that searches stay short, and end: a cache line of cells at
+  // least.
   std::uint64_t CellsFor(std::uint64_t rows) const {
     std::uint64_t cells = std::max(std::bit_ceil(rows), body::TableRef::kLeastCells);
-    // As floats, so that a load written as 0.9 is what 9 of 10 are.
+    // The comparison is of floats, so that a load written as 0.9 is what 9 of 10 are.
     while (static_cast<float>(static_cast<double>(rows) / static_cast<double>(cells)) > options_.max_load)
       cells *= 2;
     return cells;
@@ -146,8 +153,9 @@ class RowStore {
     if (bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
   }
 
-  // To so many floats, and more if there is memory for them, of which half is left to other tables. REQUIRES: floats is
-  // above rows_.size(), and no more than max_rows_ rows have. Throws std::bad_alloc.
+  // Grows the rows to `floats` floats, and ahead by half of the memory that is left: the other half is for
+  // other tables. REQUIRES: floats is above rows_.size(), and no more than max_rows_ rows have. Throws
+  // std::bad_alloc.
   void GrowRows(Queue& queue, std::uint64_t floats) {
     const std::uint64_t more = floats - rows_.size();
     const std::uint64_t free = B::MemoryForTables(queue) / sizeof(float);
@@ -155,7 +163,8 @@ class RowStore {
     GrowAhead(rows_, floats, floats + std::min((free - more) / 2, max_rows_ * stride_ - floats));
   }
 
-  // To n elements, and more if there is memory for them. REQUIRES: n <= most. Throws std::bad_alloc.
+  // Grows `array` to n elements, and more if there is memory for them. REQUIRES: n <= most. Throws
+  // std::bad_alloc.
   template <class T>
   static void GrowAhead(typename B::template Growing<T>& array, std::uint64_t n, std::uint64_t most) {
     try {
@@ -165,8 +174,9 @@ class RowStore {
     }
   }
 
-  // What to rehash to for `more` keys. If dead cells alone are in the way, leaving those behind has to make room for a
-  // while: else a table that is full up to a few keys, of which some come and go, would be moved with every batch.
+  // Returns how many cells to rehash to for `more` keys. If dead cells alone are in the way, leaving those
+  // behind has to make room for a while: else a table that is full up to a few keys, of which some come and
+  // go, would be moved with every batch.
   std::uint64_t CellsWith(std::uint64_t more) const {
     const std::uint64_t keys = rows() + more;
     const std::uint64_t now = table_.mask + 1;

@@ -1,7 +1,7 @@
 // RowUpdates: from the gradients of bags, or imported values, to rows that have moved.
 //
-// Occurrences are grouped by row (row_groups.inl), long groups are summed (long_sums.inl), then the optimizer is applied
-// once a row. All that may fail for want of memory comes before the first row moves.
+// Occurrences are grouped by row (row_groups.inl), long groups are summed (long_sums.inl), then the optimizer
+// is applied once a row. All that may fail for want of memory comes before the first row moves.
 // Thread-safety: the queue's. All arrays are in device memory.
 #ifndef SLOTWISE_KERNELS_ROW_UPDATES_INL_
 #define SLOTWISE_KERNELS_ROW_UPDATES_INL_
@@ -36,7 +36,8 @@ class RowUpdates {
   explicit RowUpdates(const TableOptions& options)
       : optimizer_(options.optimizer), dim_(options.dim), pooling_(options) {}
 
-  // See Shard::Update. Spends the batch. Overwrites `spare`, which the queue's work reads until this call's is done.
+  // See Shard::Update. Spends the batch. Overwrites `spare`, which the queue's work reads until this call's
+  // is done.
   void Update(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const GradientRows& gradients,
               const StepScalars& scalars, Words& spare) {
     const typename RowGroups<B>::Rows rows{batch.TakeRows(), store.rows_used()};

@@ -13,8 +13,8 @@ namespace slotwise {
 template <Backend B>
 class Selection {
  public:
-  // Writes the indices in [0, n) that `keep` accepts to `out`, in order. Waits for the queue, and returns how many
-  // they are. REQUIRES: `out` has room for n. Throws std::bad_alloc the first time.
+  // Writes the indices in [0, n) that `keep` accepts to `out`, in order. Waits for the queue, and returns how
+  // many they are. REQUIRES: `out` has room for n. Throws std::bad_alloc the first time.
   template <class Keep>
   std::uint32_t Select(typename B::Queue& queue, std::uint32_t n, std::uint32_t* out, Keep keep) {
     std::uint32_t* const count = count_.Reserve(queue, 1);

@@ -1,7 +1,9 @@
-// Shard: one table's slice on one device, and Device: the memory, the threads and the streams of work it lives on.
+// Shard: one table's slice on one device, and Device: the memory, the threads and the streams of work it
+// lives on.
 //
-// This header is all that the rest of Slotwise knows of the kernels. Calls are virtual, once a batch and never once a
-// key; behind them the same algorithms (kernels/body) run on every backend and give the same bytes.
+// This header is all that the rest of Slotwise knows of the kernels. Calls are virtual, once a batch and
+// never once a key; the same algorithms (kernels/body) run behind them on every backend, and give the same
+// bytes.
 //
 // A batch goes through a shard in this order; the stops between are where ranks agree:
 //
@@ -10,7 +12,8 @@
 //     Insert()        gives absent keys rows (TRAIN, push and import)
 //     Pool(out)       any number of times, then Update(gradients, scalars) or Assign(values) at most once
 //
-// With several ranks, PlanTraffic(bags_of, plan) behind Prepare lets only those bags travel that a rank has keys of:
+// With several ranks, PlanTraffic(bags_of, plan) behind Prepare lets only those bags travel that a rank has
+// keys of:
 //
 //     PoolToSend(plan, out), then AddReceived(stream, plan, received, mine) of what all ranks sent
 //     GradientsToSend(plan, gradients, out), then UpdateFromReceived(plan, received, scalars)
@@ -18,14 +21,15 @@
 // or Prepare(batch), PrepareErase(), Erase(). Keys() and Read(keys) stand alone.
 //
 // Several shards of one device may each be in the middle of a batch.
-// Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory will do);
-// arrays of floats, and Numbers, begin at a multiple of 16 bytes where dim is a multiple of 4.
-// Thread-safety: a Device, its streams and its shards belong to one thread at a time, but for AllocateHost. Device outlives
-// its streams and shards.
-// Update, UpdateFromReceived, Assign and Erase spend the batch: what needs its rows after that throws std::logic_error, as
-// does any call that comes before those that it REQUIRES.
-// Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a broken device,
-// and std::bad_alloc where a call below says so: a rank that sees either of those cannot go on.
+// Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory
+// will do). Arrays of floats, and Numbers, begin at a multiple of 16 bytes where dim is a multiple of 4.
+// Thread-safety: a Device, its streams and its shards belong to one thread at a time, but for AllocateHost.
+// Device outlives its streams and shards.
+// Update, UpdateFromReceived, Assign and Erase spend the batch: what needs its rows after that throws
+// std::logic_error, as does any call that comes before those that it REQUIRES.
+// Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a
+// broken device, and std::bad_alloc where a call below says so: a rank that sees either of those cannot go
+// on.
 #ifndef SLOTWISE_KERNELS_SHARD_H_
 #define SLOTWISE_KERNELS_SHARD_H_
 
@@ -37,8 +41,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/stream.h"
 #include "slotwise/batch.h"
-#include "slotwise/data_type.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
@@ -52,7 +56,7 @@ using BucketMap = std::array<std::uint16_t, kBuckets>;
 // Bucket b of `ranks` ranks belongs to rank b · ranks / kBuckets. REQUIRES: 1 <= ranks <= kBuckets.
 BucketMap EvenBucketMap(int ranks);
 
-// A slice's place among its peers.
+// The rank that a slice belongs to, among how many, and which keys each of them owns.
 struct ShardPlace {
   Rank rank{0};
   int ranks = 1;
@@ -66,38 +70,12 @@ struct StepScalars {
   float adam_rate = 0;
 };
 
-// The optimizer's learning rate at that step, by its schedule: in double, rounded once. REQUIRES: step >= 1.
+// Returns the optimizer's learning rate at that step, by its schedule: computed in double, rounded once.
+// REQUIRES: step >= 1.
 float LearningRateOfStep(const OptimizerOptions& optimizer, std::uint64_t step);
 
-// REQUIRES: step >= 1, the table's count of steps with this one.
+// Returns the numbers of that step. REQUIRES: step >= 1, the table's count of steps with this one.
 StepScalars ScalarsOfStep(const OptimizerOptions& optimizer, std::uint64_t step);
-
-// An array in device memory whose numbers are of the type in which they travel between ranks; floats are float32.
-struct Numbers {
-  Numbers(float* floats) : data(floats) {}  // NOLINT(google-explicit-constructor)
-  Numbers(void* numbers, DataType of_type) : data(numbers), type(of_type) {}
-  void* data;
-  DataType type = DataType::kFloat32;
-};
-
-// The same, to be read.
-struct ConstNumbers {
-  ConstNumbers(const float* floats) : data(floats) {}  // NOLINT(google-explicit-constructor)
-  // NOLINTNEXTLINE(google-explicit-constructor)
-  ConstNumbers(const Numbers& numbers) : data(numbers.data), type(numbers.type) {}
-  ConstNumbers(const void* numbers, DataType of_type) : data(numbers), type(of_type) {}
-  const void* data;
-  DataType type = DataType::kFloat32;
-};
-
-// One block of numbers from each rank, to be added up.
-struct RankBlocks {
-  ConstNumbers blocks;  // [ranks][size], in rank order
-  int ranks = 1;
-  std::size_t size = 0;       // numbers of a block
-  const void* own = nullptr;  // if not null: where the block of rank `me` lies instead
-  int me = 0;
-};
 
 // How many rows Insert would add: exactly, or at most.
 struct NewRows {
@@ -112,17 +90,17 @@ struct DigestSums {
   friend bool operator==(const DigestSums&, const DigestSums&) = default;
 };
 
-// How many bags travel between this rank and each, itself too.
+// How many bags travel between this rank and each rank, itself too.
 struct BagTraffic {
-  std::vector<std::size_t> owned;     // [ranks] of that rank's bags, those of which this rank owns keys
-  std::vector<std::size_t> received;  // [ranks] of this rank's bags, those of which that rank owns keys
+  std::vector<std::size_t> owned;     // [ranks] that rank's bags of which this rank owns keys
+  std::vector<std::size_t> received;  // [ranks] this rank's bags of which that rank owns keys
 };
 
-// Which bags of one batch travel between the ranks, and where each lies on its ways: see Shard::PlanTraffic. A plan is
-// made by the device once and filled for batch after batch; all that a batch's traffic needs in memory is the plan's own,
-// so plans of several batches may be in use at once.
-// Thread-safety: the device's. The device outlives its plans. A plan's end does not wait: the work that reads it has to
-// be done.
+// Which bags of one batch travel between the ranks, and where each lies on its ways: see Shard::PlanTraffic.
+// A plan is made by the device once and filled for batch after batch; all that a batch's traffic needs in
+// memory is the plan's own, so plans of several batches may be in use at once.
+// Thread-safety: the device's. The device outlives its plans. A plan's end does not wait: the work that reads
+// it has to be done.
 class TrafficPlan {
  public:
   // A plan is for at most so many ranks.
@@ -132,47 +110,17 @@ class TrafficPlan {
   TrafficPlan(const TrafficPlan&) = delete;
   TrafficPlan& operator=(const TrafficPlan&) = delete;
 
-  // REQUIRES: Shard::PlanTraffic has filled the plan. How many bags travel; waits until the device has counted them, and
-  // for nothing that was asked of the device after that.
+  // REQUIRES: Shard::PlanTraffic has filled the plan. How many bags travel; waits until the device has
+  // counted them, and for nothing that was asked of the device after that.
   virtual const BagTraffic& Traffic() = 0;
 
  protected:
   TrafficPlan() = default;
 };
 
-// An order of work on a device: a stream does what it is asked for in the order in which it was asked, and streams go on
-// beside each other, as far as After does not bind them. On the CPU all work is done when the call returns.
-// Thread-safety: the device's. The device outlives its streams; a stream's end waits for its work.
-class Stream {
- public:
-  virtual ~Stream() = default;
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-
-  // What is asked of this stream from now on begins when all that was asked of `other`, of the same device, is done.
-  virtual void OrderAfter(Stream& other) = 0;
-
-  // Copies from and to this device's memory or the host's. Does not wait if that is of the device's AllocateHost; it stays
-  // in use until Wait. `to` may be `from`.
-  virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
-  // sum[i] becomes Σ over the ranks of number i of their blocks, added in float32, from +0 in rank order; all in device
-  // memory, of the device whose stream this is. One pass over memory. `sum` overlaps no block.
-  virtual void SumBlocks(const RankBlocks& blocks, float* sum) = 0;
-  // Returns when all that was asked of this stream is done.
-  virtual void Wait() = 0;
-  // Whether Wait would return at once.
-  virtual bool IsDone() = 0;
-
-  // For libraries that work on the device too: a cudaStream_t. Null on the CPU.
-  virtual void* NativeHandle() const = 0;
-
- protected:
-  Stream() = default;
-};
-
 struct ShardUsage {
   std::uint64_t rows = 0;
-  std::uint64_t cells = 0;  // places in the hash table
+  std::uint64_t cells = 0;  // places of the hash table, taken or free
   std::uint64_t bytes = 0;  // device memory in use for hash table and rows
 };
 
@@ -188,79 +136,83 @@ class Shard {
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
-  // Takes the keys of `batch` that this rank owns and finds their rows. With `insert`, also makes room for the rows
-  // that Insert would add and says how many they are; without, keys without a row stay so and count as zeros.
-  // The batch's arrays lie in device memory and must stay there until Pool or Update.
-  // RESOURCE_EXHAUSTED: no memory for the batch or its new rows, or more than kMaxRowsPerShard; the table is as it was.
+  // Takes the keys of `batch` that this rank owns and finds their rows. With `insert`, also makes room for
+  // the rows that Insert would add and says how many they are; without, keys without a row stay so and count
+  // as zeros. The batch's arrays lie in device memory and must stay there until Pool or Update.
+  // RESOURCE_EXHAUSTED: no memory for the batch or its new rows, or more than kMaxRowsPerShard; the table is
+  // as it was.
   virtual Result<NewRows> Prepare(const BatchView& batch, bool insert) = 0;
 
-  // REQUIRES: a prepared batch. The exact number of rows that Insert would add. Throws std::bad_alloc.
+  // REQUIRES: a prepared batch. Returns the exact number of rows that Insert would add. Throws
+  // std::bad_alloc.
   virtual std::uint64_t ExactNewRows() = 0;
 
-  // REQUIRES: a batch prepared with `insert`, not inserted yet. Gives every absent key of it a row with its first
-  // values. Cannot fail: Prepare made the room.
+  // REQUIRES: a batch prepared with `insert`, not inserted yet. Gives every absent key of it a row with its
+  // first values. Cannot fail: Prepare made the room.
   virtual void Insert() = 0;
 
-  // REQUIRES: a prepared batch, inserted if it was prepared with `insert`. Writes, for every bag of it, the sum of the
-  // rows (times weights) of this rank's keys in key order: [bags][dim], zeros where a bag has no key here. Sums are
-  // float32, and each is rounded once to partial.type as it is written.
+  // REQUIRES: a prepared batch, inserted if it was prepared with `insert`. Writes, for every bag of it, the
+  // sum of the rows (times weights) of this rank's keys in key order: [bags][dim], zeros where a bag has no
+  // key here. Sums are float32, and each is rounded once to partial.type as it is written.
   virtual void Pool(Numbers partial) = 0;
 
-  // The combiner's last step, over bags whose partial sums of all ranks are added: divides values[b][j] by the divisor
-  // of mean or sqrtn of bag b (docs/semantics.md); nothing for the other combiners. `offsets` are those bags', counted
-  // from the keys that `weights` belong to (null: all 1); all in device memory. Does not touch the prepared batch, and
-  // takes its place in the order of `stream`.
+  // Does the combiner's last step, over bags whose partial sums of all ranks are added: divides values[b][j]
+  // by the divisor of mean or sqrtn of bag b (docs/semantics.md), and does nothing for the other combiners.
+  // `offsets` are those bags', counted from the keys that `weights` belong to (null: all 1); all arrays lie
+  // in device memory. Does not touch the prepared batch, and takes its place in the order of `stream`.
   virtual void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                           float* values) = 0;
 
-  // REQUIRES: a batch that was prepared and inserted. `gradients` is float[bags][dim] in device memory: of the loss by
-  // the pooled values. Weighs and divides them as the combiner did, sums each row's over its occurrences, in blocks of
-  // 32, and applies the optimizer once a row.
+  // REQUIRES: a batch that was prepared and inserted. `gradients`, float[bags][dim] in device memory, are
+  // those of the loss by the pooled values. Weighs and divides gradients as the combiner did, sums each row's
+  // over its occurrences, in blocks of 32, and applies the optimizer once a row. Spends the batch.
   // Throws std::bad_alloc for want of scratch, before any row has moved.
   virtual void Update(const float* gradients, const StepScalars& scalars) = 0;
 
   // REQUIRES: a prepared batch; `bags_of` are the ranks' bags of the batch, in rank order; there are at most
-  // TrafficPlan::kMostRanks ranks; ranks times the most bags of a rank fits in 32 bits. Begins to fill `plan` with the
-  // traffic of the batch: does nothing if `plan` is the batch's already. Throws std::bad_alloc.
+  // TrafficPlan::kMostRanks ranks; ranks times the most bags of a rank fits in 32 bits. Begins to fill `plan`
+  // with the traffic of the batch: does nothing if `plan` is the batch's already. Throws std::bad_alloc.
   virtual void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) = 0;
 
   // REQUIRES: `plan` is the prepared batch's. Pools, as Pool does, the bags of which this rank owns keys:
   // [Σ owned][dim], at most all bags.
   virtual void PoolToSend(TrafficPlan& plan, Numbers partial) = 0;
 
-  // REQUIRES: `plan` was filled by this shard. `received` is what all ranks' PoolToSend wrote for this rank, in rank
-  // order, [Σ received][dim]. Writes the sums of this rank's bags, float[bags_of[rank]][dim], added in float32 from +0.
-  // Takes its place in the order of `stream`; `plan` must not be filled again before the stream has done this. Does not
-  // touch the prepared batch.
+  // REQUIRES: `plan` was filled by this shard. `received` is what all ranks' PoolToSend wrote for this rank,
+  // in rank order, [Σ received][dim]. Writes the sums of this rank's bags, float[bags_of[rank]][dim], added
+  // in float32 from +0. Takes its place in the order of `stream`; `plan` must not be filled again before the
+  // stream has done this. Does not touch the prepared batch.
   virtual void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) = 0;
 
-  // REQUIRES: `plan` is the prepared batch's. Writes each row of `gradients`, float[bags_of[rank]][dim], once for each
-  // rank that owns keys of the bag: float[Σ received][dim], in rank order.
+  // REQUIRES: `plan` is the prepared batch's. Writes each row of `gradients`, float[bags_of[rank]][dim], once
+  // for each rank that owns keys of the bag: float[Σ received][dim], in rank order.
   virtual void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) = 0;
 
-  // REQUIRES: as Update; `plan` is the prepared batch's. Updates by what all ranks' GradientsToSend wrote for this rank,
-  // in rank order: float[Σ owned][dim]. Spends the batch.
+  // REQUIRES: as Update; `plan` is the prepared batch's. Updates by what all ranks' GradientsToSend wrote for
+  // this rank, in rank order: float[Σ owned][dim]. Spends the batch.
   virtual void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) = 0;
 
-  // REQUIRES: a batch of one key a bag that was prepared and inserted. `values` is float[bags][columns] in device
-  // memory: `columns` is dim, and the rows' state becomes that of new rows, or the whole record. Of repeated keys the
-  // last one counts. Throws std::bad_alloc, before any row has moved.
+  // REQUIRES: a batch of one key a bag that was prepared and inserted. `values` is float[bags][columns] in
+  // device memory: `columns` is dim, and the rows' state becomes that of new rows, or the whole record. Of
+  // repeated keys the last one counts. Spends the batch. Throws std::bad_alloc, before any row has moved.
   virtual void Assign(const float* values, std::uint32_t columns) = 0;
 
-  // REQUIRES: a prepared batch. Makes room to remember the rows that Erase sets free. RESOURCE_EXHAUSTED if it cannot.
+  // REQUIRES: a prepared batch. Makes room to remember the rows that Erase sets free. RESOURCE_EXHAUSTED if
+  // it cannot.
   virtual Status PrepareErase() = 0;
 
-  // REQUIRES: PrepareErase. Forgets the batch's keys; returns how many had a row.
+  // REQUIRES: PrepareErase. Forgets the batch's keys; returns how many of them had a row. Spends the batch.
   virtual std::uint64_t Erase() = 0;
 
-  // Throws std::bad_alloc.
+  // Returns the sums over this shard's rows. Throws std::bad_alloc.
   virtual DigestSums Digest() = 0;
   virtual ShardUsage Usage() const = 0;
 
-  // Every key, in no order. Throws std::bad_alloc.
+  // Returns every key, in no order. Throws std::bad_alloc.
   virtual std::vector<Key> Keys() = 0;
 
-  // The records of those of `keys` (in host memory) that have a row here, in their order. Throws std::bad_alloc.
+  // Returns the records of those of `keys` (in host memory) that have a row here, in their order. Throws
+  // std::bad_alloc.
   virtual RowRecords Read(std::span<const Key> keys) = 0;
 
  protected:
@@ -281,30 +233,32 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // "cpu", or "cuda" and the device's name.
+  // Returns "cpu", or "cuda" and the device's name.
   virtual std::string Name() const = 0;
 
-  // INVALID_ARGUMENT for bad options, RESOURCE_EXHAUSTED if its memory cannot be had.
+  // Makes an empty shard. INVALID_ARGUMENT for bad options, RESOURCE_EXHAUSTED if its memory cannot be had.
   virtual Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) = 0;
 
-  // Device memory for `bytes` bytes, aligned to 64. Throws std::bad_alloc.
+  // Returns device memory for `bytes` bytes, aligned to 64. Throws std::bad_alloc.
   virtual void* Allocate(std::size_t bytes) = 0;
-  // Waits for all that was asked of the device and its streams, because it may be about that memory.
+  // Waits for all that was asked of the device and its streams, because that may be about the memory.
   virtual void Free(void* memory) noexcept = 0;
 
-  // Host memory for `bytes` bytes, aligned to 64, that this device reads and writes fastest: with large pages on the CPU,
-  // for CUDA pinned, and on the device's NUMA node. Making it takes long: keep it. Any thread may ask, at any time.
+  // Returns host memory for `bytes` bytes, aligned to 64, that this device reads and writes fastest: with
+  // large pages on the CPU, for CUDA pinned and on the device's NUMA node. Making such memory takes long:
+  // keep it. Any thread may ask for it, at any time.
   // Throws std::bad_alloc.
   virtual HostMemory AllocateHost(std::size_t bytes) = 0;
 
-  // Whether device memory is the host's own: then what a copy would bring is there already.
+  // Whether device memory is the host's own, so that what a copy would bring is there already.
   virtual bool SharesHostMemory() const = 0;
 
-  // The stream that its shards work in.
+  // Returns the stream that the device's shards work in.
   virtual Stream& WorkStream() = 0;
-  // An empty plan for traffic between the shards of any table.
+  // Makes an empty plan, for the traffic of any table's batches. Throws std::bad_alloc.
   virtual std::unique_ptr<TrafficPlan> MakeTrafficPlan() = 0;
-  // A stream beside it, whose work goes first where both want the same processors.
+  // Makes a stream beside the work stream; the new stream's work goes first where both want the same
+  // processors.
   virtual std::unique_ptr<Stream> MakeStream() = 0;
   // Returns when all that was asked of the device, in any stream, is done.
   virtual void Wait() = 0;
@@ -315,7 +269,7 @@ class Device {
 
   // A thread other than the one that made the device calls this before it uses it.
   virtual void UseOnThisThread() = 0;
-  // For libraries that work on the device too: its CUDA ordinal. -1 on the CPU.
+  // Returns the device's CUDA ordinal, for libraries that work on the device too; -1 on the CPU.
   virtual int Ordinal() const = 0;
 
  protected:
@@ -328,16 +282,13 @@ class Device {
   }
 };
 
-// What Stream::SumBlocks does, to arrays in host memory, by the thread that calls: the same bytes.
-void SumBlocksOnHost(const RankBlocks& blocks, float* sum);
-
-// The host's processors. `threads` = 0: as many as this process may run on.
+// Makes a device of the host's processors. `threads` = 0: as many as this process may run on.
 std::unique_ptr<Device> MakeCpuDevice(int threads);
 
-// CUDA device `ordinal`. FAILED_PRECONDITION if this build has no CUDA, or there is no such device.
+// Makes CUDA device `ordinal`. FAILED_PRECONDITION if this build has no CUDA, or there is no such device.
 Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);
 
-// CUDA devices that this process can see; 0 in a build without CUDA.
+// Returns how many CUDA devices this process can see; 0 in a build without CUDA.
 int CudaDeviceCount();
 
 }  // namespace slotwise

@@ -128,8 +128,9 @@ class ShardOn final : public Shard {
   PreparedBatch<B> batch_;
   Pooling<B> pooling_;
   RowUpdates<B> updates_;
-  // Words that two stages of a batch use one after the other, so that a large batch takes them once: the sharder selects
-  // weights in them and has done with them then; from an update on they hold the sorted occurrences.
+  // Words that two stages of a batch use one after the other, so that a large batch takes them once: the
+  // sharder selects weights in them and has done with them then; from an update on they hold the sorted
+  // occurrences.
   typename B::template Scratch<std::uint32_t> spare_;
 };
 

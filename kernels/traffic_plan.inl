@@ -1,5 +1,5 @@
-// TrafficPlanOn: the plan of shard.h, for every backend: which bags of one batch travel between ranks, where each lies
-// on its ways, and what is done with them at the ends.
+// TrafficPlanOn: the plan of shard.h, for every backend: which bags of one batch travel between ranks, where
+// each lies on its ways, and what is done with them at the ends.
 //
 // All arrays of the plan are its own, so that plans of several batches may be in use at once.
 // Thread-safety: the device's.
@@ -74,8 +74,8 @@ class TrafficPlanOn final : public TrafficPlan {
     return traffic_;
   }
 
-  // REQUIRES: Plan. [bags + 1] where each bag lies among those that this rank sends; a bag that does not travel lies
-  // where the next one does.
+  // REQUIRES: Plan. [bags + 1] where each bag lies among those that this rank sends; a bag that does not
+  // travel lies where the next one does.
   const std::uint32_t* sent_places() { return sent_places_.data(); }
 
   // REQUIRES: Plan. See Shard::AddReceived.

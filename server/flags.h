@@ -1,4 +1,4 @@
-// The command line of slotwise-server.
+// Parses the command line of slotwise-server.
 // Thread-safety: a free function, for main's thread.
 #ifndef SLOTWISE_SERVER_FLAGS_H_
 #define SLOTWISE_SERVER_FLAGS_H_
@@ -14,7 +14,7 @@
 
 namespace slotwise {
 
-// What was said on the command line; what was not is the configuration file's, or the default.
+// The flags on the command line. A flag that is absent has the configuration file's value, or the default.
 struct Flags {
   std::string config_path;  // empty: no file
   bool check_config = false;
@@ -24,10 +24,10 @@ struct Flags {
   std::optional<std::string> log_level;
 };
 
-// The flags; or, after --help, --version or a mistake, which are answered here, the exit code.
+// Returns the flags, or an exit code after --help, --version or a mistake, which ParseFlags answers itself.
 std::variant<Flags, int> ParseFlags(int argc, char** argv);
 
-// The configuration file with the flags' values in place of its own.
+// Reads the configuration file, and replaces its values by the flags' values.
 Result<Config> ReadConfig(const Flags& flags);
 
 }  // namespace slotwise

@@ -1,8 +1,9 @@
-// slotwise-server: picks the transport and the device, wires the rooms, runs the engine until told to stop.
+// slotwise-server picks the transport and the device, wires the rooms, and runs the engine until told to
+// stop.
 //
-// A start has four parts: each rank gets ready by itself (configuration, device); they connect (the exchange, each its
-// port); the engine runs and makes the configuration's tables; the doors open. After each of the first two all agree
-// that all have done it, or all exit 1.
+// A start has four parts. Each rank gets ready by itself (configuration, device). The ranks connect (each
+// opens the exchange and its port). The engine runs and makes the configuration's tables. The gate opens.
+// After each of the first two parts, either all ranks have succeeded or all exit with 1.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -34,18 +35,19 @@
 namespace slotwise {
 namespace {
 
-// How long replies may take to reach their callers once the engine has stopped.
+// The longest that replies may take to reach their callers after the engine has stopped.
 constexpr std::chrono::seconds kShutdownGrace{5};
 
-// How long ranks wait for each other until they serve: machines differ in how long their devices take to start.
+// The longest that ranks wait for each other during the start, because devices take different times to start.
 constexpr std::chrono::minutes kStartLimit{5};
 
-// Who starts MPI programs: Open MPI 4's names and 5's.
+// The programs that start MPI programs, by Open MPI 4's names and 5's.
 constexpr std::array<std::string_view, 6> kLaunchers{"mpirun", "mpiexec", "orterun",
                                                      "orted",  "prterun", "prted"};
 
-// Queues the making of the configuration's tables. Every rank asks for every table: whoever comes first makes it, and
-// each rank hears for itself that it is there. `ready` is called once, from the engine's thread, with the first error.
+// Queues requests to make the configuration's tables. Every rank asks for every table: the first request
+// makes the table, and each rank gets an answer of its own once the table exists. Calls `ready` once, from
+// the engine's thread, with the first error.
 void MakeTables(Engine& engine, const std::vector<TableOptions>& tables,
                 std::function<void(const Status&)> ready) {
   struct Progress {
@@ -67,15 +69,16 @@ void MakeTables(Engine& engine, const std::vector<TableOptions>& tables,
   }
 }
 
-// An error that only this rank has seen, while others wait for it: ends the process, and the others with it.
+// Ends this process and the other ranks, after an error that only this rank has seen while others wait for
+// it.
 [[noreturn]] void EndAllRanks(const std::exception& error) {
   spdlog::critical("{}", error.what());
   if (LaunchedByMpi()) MpiSession::AbortAllRanks(1);
-  std::_Exit(1);  // without destructors: they would wait for requests that nobody answers any more
+  std::_Exit(1);  // skips destructors, which would wait for requests that nobody answers any more
 }
 
-// How long ranks wait for each other from now on. One that waits longer ends at once, without waiting for anything: the
-// launcher then ends the others.
+// Limits from now on how long this rank waits for the others. A rank that waits longer ends at once, without
+// waiting for anything, and the launcher then ends the others.
 void LimitCollectives(Collective& collective, std::chrono::milliseconds limit) {
   collective.watchdog().Start(limit, [](const std::string& why) {
     spdlog::critical("{}: this rank ends", why);
@@ -85,11 +88,11 @@ void LimitCollectives(Collective& collective, std::chrono::milliseconds limit) {
 
 struct Ending {
   int exit_code = 0;
-  bool launcher_is_stopping = false;  // on any rank; then nobody is there to answer MPI_Finalize
+  bool launcher_is_stopping = false;  // true if it is stopping on any rank; then nobody answers MPI_Finalize
 };
 
 Ending Serve(const Flags& flags, Collective& collective) {
-  SetUpLogging({.rank = collective.rank()});  // until the configuration says how
+  SetUpLogging({.rank = collective.rank()});  // applies until the configuration is read
   LimitCollectives(collective, kStartLimit);
   Rooms rooms;
   if (!AllReady(collective, GetReady(flags, collective, rooms))) return {.exit_code = 1};
@@ -154,8 +157,9 @@ int Main(int argc, char** argv) {
   const MpiSession mpi;
   try {
     const Ending ending = Serve(flags, *MakeMpiCollective());
-    // An mpirun that got SIGTERM passes it on, no longer answers MPI_Finalize, and kills all ranks as soon as one has
-    // ended, or a second later. The ranks have just agreed that all have finished, so they leave at once, together.
+    // After a SIGTERM, mpirun signals the ranks, no longer answers MPI_Finalize, and kills all ranks as soon
+    // as one has ended, or a second later. The ranks have just agreed that all have finished, so they exit at
+    // once, together.
     if (ending.launcher_is_stopping) std::_Exit(ending.exit_code);
     return ending.exit_code;
   } catch (const std::exception& error) {

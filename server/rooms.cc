@@ -20,10 +20,10 @@
 namespace slotwise {
 namespace {
 
-// A call without a deadline is given up this long after a step would have been.
+// The default deadline of a call is this much later than a step's timeout.
 constexpr std::chrono::seconds kDefaultDeadlineMargin{30};
 
-// This process's share of the processors it may run on.
+// Returns this process's share of the processors that it may run on.
 int ThreadsPerRank(int ranks_here) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -56,7 +56,8 @@ EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
   return options;
 }
 
-// A machine's ranks take the ports from the configured one on; port 0 lets each have any.
+// The ranks of a machine take consecutive ports from the configured one on; with port 0 each rank takes any
+// free port.
 Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) {
   const auto listen = ParseHostPort(config.listen());
   if (!listen.ok()) return listen.status();
@@ -74,7 +75,7 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   return options;
 }
 
-// As a client can dial it.
+// Returns the address that clients dial.
 std::string AdvertisedAddress(const v1::ServerConfig& config, const RpcOptions& rpc, std::uint16_t port) {
   std::string host = config.advertise_host();
   if (host.empty()) {

@@ -1,4 +1,4 @@
-// What one rank is made of: everything between its configuration and its listening port.
+// Rooms are the parts of one rank: everything between its configuration and its listening port.
 // Thread-safety: free functions, for one thread.
 #ifndef SLOTWISE_SERVER_ROOMS_H_
 #define SLOTWISE_SERVER_ROOMS_H_
@@ -21,25 +21,26 @@
 
 namespace slotwise {
 
-// Destroyed from the last member to the first: nobody outlives what it uses.
+// Members are destroyed from the last to the first, so that none outlives what it uses.
 struct Rooms {
   v1::ServerConfig config;
-  std::vector<TableOptions> tables;  // of the configuration, to be made
+  std::vector<TableOptions> tables;  // the configuration's tables, not made yet
   std::unique_ptr<Device> device;
   std::optional<Exchanges> exchanges;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<RpcServer> rpc;
 };
 
-// The configuration's tables. INVALID_ARGUMENT, with the table's place in the file.
+// Returns the configuration's tables. INVALID_ARGUMENT, with the table's place in the file, if a table's
+// options are wrong.
 Result<std::vector<TableOptions>> TablesOf(const Config& config);
 
-// What a rank does alone: reads the configuration, sets up the log, takes its device. The fingerprint of what all ranks
-// must have in common. An error is one sentence for the operator.
+// Does what a rank does alone: reads the configuration, sets up the log, makes the device. Returns the
+// fingerprint of the settings that all ranks must share. An error is one sentence for the operator.
 Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective, Rooms& rooms);
 
-// Collective, once all are ready. Makes the rest of `rooms`, and listens. An error is one sentence for the operator.
-// `collective` outlives `rooms`.
+// Collective; call it once all ranks are ready. Makes the rest of `rooms`, and listens. An error is one
+// sentence for the operator. `collective` outlives `rooms`.
 Result<RankPlace> Connect(Collective& collective, Rooms& rooms);
 
 }  // namespace slotwise

@@ -12,14 +12,15 @@ namespace slotwise {
 namespace {
 
 template <std::size_t kSize>
-using Text = std::array<char, kSize>;  // ends with a zero, or is cut
+using Text = std::array<char, kSize>;  // ends with a zero; a longer text is cut
 
 template <std::size_t kSize>
 void Write(std::string_view from, Text<kSize>& to) {
   std::copy_n(from.begin(), std::min(from.size(), kSize - 1), to.begin());
 }
 
-// What ranks tell each other is of one size, so that one all-gather does it, and value-initialised: no padding is sent.
+// Ranks exchange texts of a fixed size, so that one all-gather suffices. The arrays are value-initialised, so
+// that no indeterminate bytes are sent.
 using Reason = Text<1024>;  // empty: ready
 struct Place {
   Text<288> address{};
@@ -30,7 +31,7 @@ bool NobodyRefuses(Collective& collective, const Status& mine) {
   Reason reason{};
   if (!mine.ok()) Write(mine.message().empty() ? "unknown error" : mine.message(), reason);
   const std::vector<Reason> reasons = Everyones(collective, reason);
-  // The same mistake is usually everybody's: the first rank that made it speaks.
+  // Ranks usually make the same mistake, so only the first rank that made a mistake logs it.
   const auto first = std::ranges::find(reasons, reason);
   if (!mine.ok() && first - reasons.begin() == Value(collective.rank())) spdlog::error("{}", reason.data());
   return std::ranges::all_of(reasons, [](const Reason& r) { return r[0] == '\0'; });

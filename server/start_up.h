@@ -1,5 +1,5 @@
-// The ranks' agreement to start: all serve, or none does.
-// Each different reason why not is logged as one sentence, by the first rank that has it.
+// The ranks agree on the start: all serve, or none does. The first rank that has a reason not to serve logs
+// the reason, as one sentence.
 // Thread-safety: free functions, for one thread. All are collective.
 #ifndef SLOTWISE_SERVER_START_UP_H_
 #define SLOTWISE_SERVER_START_UP_H_
@@ -14,10 +14,11 @@
 
 namespace slotwise {
 
-// Whether all ranks are ready, and alike: `mine` is a fingerprint of this rank's configuration and version.
+// Returns whether all ranks are ready and alike. `mine` is a fingerprint of this rank's configuration and
+// version.
 bool AllReady(Collective& collective, const Result<std::uint64_t>& mine);
 
-// Every rank's place, in rank order; or nothing, if some rank has none.
+// Returns every rank's place, in rank order, or nothing if a rank has no place.
 std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, const Result<RankPlace>& mine);
 
 }  // namespace slotwise

@@ -44,12 +44,12 @@ bool FindMessages(CodedInputStream& in, std::size_t size, int field, std::vector
   }
 }
 
-// Cuts places, one behind the other, out of what slices hold together.
+// Cuts places, one after the other, out of the bytes that slices hold together.
 class Cutter {
  public:
   explicit Cutter(const std::vector<grpc::Slice>& slices) : slices_(slices) {}
 
-  // REQUIRES: `place` begins where the last one ended, or later.
+  // REQUIRES: `place` begins where the last place ended, or later.
   grpc::ByteBuffer Cut(Place place) {
     std::vector<grpc::Slice> pieces;
     for (; slice_ < slices_.size(); first_ += slices_[slice_++].size()) {
@@ -70,14 +70,14 @@ class Cutter {
  private:
   const std::vector<grpc::Slice>& slices_;
   std::size_t slice_ = 0;
-  std::size_t first_ = 0;  // of the slice, in the whole
+  std::size_t first_ = 0;  // where the slice begins in the whole message
 };
 
 }  // namespace
 
 Result<std::vector<grpc::ByteBuffer>> SplitMessages(const grpc::ByteBuffer& bytes, int field,
                                                     std::string_view type) {
-  grpc::ByteBuffer shared = bytes;  // the reader wants it mutable
+  grpc::ByteBuffer shared = bytes;  // the reader needs a mutable buffer
   std::vector<Place> places;
   {
     grpc::ProtoBufferReader reader(&shared);

@@ -1,5 +1,5 @@
-// Messages that hold nothing but one repeated field of large messages: taken apart and put together without copying
-// what is in them.
+// Splits and joins messages that hold nothing but one repeated field of large messages, without copying those
+// messages.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_NESTED_H_
 #define SLOTWISE_WIRE_NESTED_H_
@@ -15,16 +15,17 @@
 
 namespace slotwise {
 
-// A message takes two bytes on the wire and hundreds in memory, so there is a bound.
+// Bounds how many messages SplitMessages takes, because an empty message takes two bytes on the wire and
+// hundreds in memory.
 inline constexpr std::size_t kMostMessages = 65'536;
 
-// The messages of the repeated field `field`, in order; each shares the memory of `bytes`. Other fields are skipped.
-// INVALID_ARGUMENT if `bytes` are no message (cut short, or a length past the end), or hold more than kMostMessages of
-// the field. `type` names it there.
+// Returns the messages of the repeated field `field`, in order; each shares the memory of `bytes`. Skips
+// other fields. Returns INVALID_ARGUMENT, naming `type`, if `bytes` are not a message (cut short, or a length
+// past the end), or hold more than kMostMessages messages of the field.
 Result<std::vector<grpc::ByteBuffer>> SplitMessages(const grpc::ByteBuffer& bytes, int field,
                                                     std::string_view type);
 
-// The message whose repeated field `field` holds `messages`; it shares their memory.
+// Returns the message whose repeated field `field` holds `messages`, and which shares their memory.
 grpc::ByteBuffer JoinMessages(int field, std::span<const grpc::ByteBuffer> messages);
 
 }  // namespace slotwise

@@ -39,7 +39,7 @@ v1::Combiner ToProto(Combiner combiner) {
 template <class Wire>
 void ReadAccumulator(const Wire& wire, OptimizerOptions& options) {
   options.epsilon = wire.has_epsilon() ? wire.epsilon() : 1e-10F;
-  options.initial_accumulator = wire.initial_accumulator();  // absent is 0, and so is the default
+  options.initial_accumulator = wire.initial_accumulator();  // an absent field is 0, and so is the default
 }
 
 ScheduleOptions FromProto(const v1::Schedule& wire) {
@@ -52,7 +52,7 @@ ScheduleOptions FromProto(const v1::Schedule& wire) {
   return options;
 }
 
-// Nothing of a schedule that changes nothing.
+// Writes no schedule if the schedule has only defaults.
 void Write(const ScheduleOptions& options, v1::Optimizer& wire) {
   if (options == ScheduleOptions{}) return;
   v1::Schedule& schedule = *wire.mutable_schedule();
@@ -63,7 +63,7 @@ void Write(const ScheduleOptions& options, v1::Optimizer& wire) {
   schedule.set_end_learning_rate(options.end_learning_rate);
 }
 
-// The constants that another kind would use are left at their defaults, so that equal tables have equal options.
+// Leaves the constants of other kinds at their defaults, so that equal tables have equal options.
 OptimizerOptions FromProto(const v1::Optimizer& wire) {
   OptimizerOptions options;
   options.learning_rate = wire.learning_rate();

@@ -1,4 +1,5 @@
-// TableOptions between its two spellings: the wire's, where what is left out has a default, and Slotwise's own.
+// Translates TableOptions between the wire's message, where an absent field has a default, and Slotwise's own
+// struct.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_TABLE_OPTIONS_PROTO_H_
 #define SLOTWISE_WIRE_TABLE_OPTIONS_PROTO_H_
@@ -9,10 +10,11 @@
 
 namespace slotwise {
 
-// With the defaults that admin.proto names filled in, and checked: INVALID_ARGUMENT names the field and its value.
+// Fills in the defaults that admin.proto names, and checks the options. INVALID_ARGUMENT names the field and
+// its value.
 Result<TableOptions> FromProto(const v1::TableOptions& wire);
 
-// Every field written out, defaults too, so that FromProto gives `options` back.
+// Writes out every field, defaults too, so that FromProto gives `options` back.
 v1::TableOptions ToProto(const TableOptions& options);
 
 }  // namespace slotwise

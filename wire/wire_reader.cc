@@ -16,7 +16,7 @@ using google::protobuf::io::CodedOutputStream;
 using google::protobuf::io::StringOutputStream;
 
 const ArrayField* FindArray(std::span<const ArrayField> arrays, std::uint32_t tag) {
-  // An array's number with another wire type is, as protobuf has it, an unknown field.
+  // A field with an array's number but another wire type is an unknown field, by protobuf's rules.
   if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) return nullptr;
   for (const ArrayField& array : arrays) {
     if (array.number == WireFormatLite::GetTagFieldNumber(tag)) return &array;
@@ -33,7 +33,7 @@ bool ReadArray(CodedInputStream& in, std::size_t message_size, const ArrayField&
   return room != nullptr ? in.ReadRaw(room, size) : in.Skip(size);
 }
 
-// Splits the message: arrays to their place, all other fields, as they are, to `others`.
+// Splits the message: array fields go to their destinations, and all other fields, unchanged, to `others`.
 bool Split(CodedInputStream& in, std::size_t message_size, std::span<const ArrayField> arrays,
            CodedOutputStream& others) {
   for (;;) {
@@ -58,11 +58,11 @@ Status Malformed(const google::protobuf::MessageLite& message, int position) {
 
 Status ReadMessage(const grpc::ByteBuffer& bytes, std::span<const ArrayField> arrays,
                    google::protobuf::MessageLite& message) {
-  grpc::ByteBuffer slices = bytes;  // the reader wants it mutable; this shares the slices
+  grpc::ByteBuffer slices = bytes;  // the reader needs a mutable buffer; the copy shares the slices
   grpc::ProtoBufferReader reader(&slices);
   const std::size_t size = slices.Length();
   CodedInputStream in(&reader);
-  // Lets the stream refuse a length past the end before it allocates for it.
+  // The limit lets the stream refuse a length past the end before it allocates for it.
   in.PushLimit(static_cast<int>(size));
 
   std::string others;

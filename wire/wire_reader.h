@@ -1,9 +1,11 @@
-// Reads a protobuf message off gRPC's byte buffer, its large arrays straight into their last place.
+// Reads a protobuf message from gRPC's byte buffer, and copies its large arrays straight to their
+// destinations.
 //
-// A generated parser would copy every `bytes` field into a string first, and the string to where it belongs: two copies
-// of what is nearly the whole message. Here the named array fields are copied once, and only the few bytes around them
-// go through the generated parser, which keeps protobuf's rules for them: any field order, unknown fields ignored,
-// of a repeated scalar or array the last one counts, repeated submessages are merged.
+// A generated parser would copy every `bytes` field into a string first, and the caller would copy the string
+// to its destination: two copies of nearly the whole message. ReadMessage copies the named array fields once,
+// and only the few bytes around the arrays go through the generated parser. Protobuf's rules still hold:
+// fields come in any order, unknown fields are ignored, the last one counts of a scalar or array that
+// repeats, and submessages that repeat are merged.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_WIRE_READER_H_
 #define SLOTWISE_WIRE_WIRE_READER_H_
@@ -19,15 +21,17 @@
 
 namespace slotwise {
 
-// Which field number is which array.
+// Says where the array with a field number goes.
 struct ArrayField {
   int number = 0;
-  // Where that many bytes shall go; null to skip them. Called again if the message holds the field again.
+  // Returns where that many bytes go, or null to skip them. Called again if the message holds the field
+  // again.
   std::function<void*(std::size_t)> make_room;
 };
 
-// Reads `bytes` into `message` and `arrays`. Never asks for more room than `bytes` holds.
-// INVALID_ARGUMENT if `bytes` are not a message of this type: cut short, a length past the end, not UTF-8.
+// Reads `bytes` into `message` and `arrays`. Never asks for more room than `bytes` hold.
+// Returns INVALID_ARGUMENT if `bytes` are not a message of this type: cut short, a length past the end, not
+// UTF-8.
 Status ReadMessage(const grpc::ByteBuffer& bytes, std::span<const ArrayField> arrays,
                    google::protobuf::MessageLite& message);
 

@@ -22,7 +22,7 @@
 namespace slotwise::bench {
 namespace {
 
-// What a command writes; empty if it cannot be run.
+// Returns what a command writes, or nothing if the command cannot run.
 std::string OutputOf(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return {};
@@ -60,7 +60,7 @@ pid_t Spawn(std::vector<std::string> words) {
   return error == 0 ? process : -1;
 }
 
-// As redis-benchmark writes __rand_int__.
+// The format in which redis-benchmark writes __rand_int__.
 constexpr const char* kKey = "key:%012d";
 
 }  // namespace
@@ -106,7 +106,7 @@ double RedisPeer::Fetch(double rows) {
                         std::to_string(options_.connections) + " -P " + std::to_string(options_.pipeline) +
                         " -n " + std::to_string(requests) + " -r " + std::to_string(options_.rows) + " mget";
   for (std::uint32_t i = 0; i < options_.keys_a_request; ++i) command += " key:__rand_int__";
-  // "test","rps",... in the first line; in the second the command and its numbers, each in quotes.
+  // The first line is "test","rps",...; the second has the command and its numbers, each in quotes.
   const std::string output = OutputOf(command + " 2> /dev/null");
   const auto place = output.rfind("__rand_int__\",\"");
   const double per_second = place == std::string::npos ? 0 : std::atof(output.c_str() + place + 15);
@@ -117,7 +117,8 @@ double RedisPeer::Fetch(double rows) {
 double RedisPeer::CpuSeconds() const {
   rusage clients{};
   getrusage(RUSAGE_CHILDREN, &clients);
-  // After the program's name, in brackets: its state, then numbers, of which the 11th and 12th are user and system time.
+  // The file has the program's name in brackets, the state, then numbers, of which the 11th and 12th are user
+  // and system time.
   std::ifstream file("/proc/" + std::to_string(server_) + "/stat");
   std::string word;
   while (file >> word && !word.ends_with(')')) continue;

@@ -1,5 +1,5 @@
-// The peer Redis: a redis-server of its own on a free port of 127.0.0.1, asked by redis-benchmark for many values at
-// once, as one would who kept embedding rows in it.
+// RedisPeer runs a redis-server of its own on a free port of 127.0.0.1. redis-benchmark asks it for many
+// values at once, as a user would who kept embedding rows in Redis.
 //
 // Thread-safety: one thread at a time. The server ends with the object.
 #ifndef SLOTWISE_BENCH_PEERS_REDIS_H_
@@ -23,18 +23,18 @@ class RedisPeer {
     std::uint32_t connections = 8;
   };
 
-  // A server with `rows` values, one of which was read back and compared. Null, and why, if redis-server,
-  // redis-benchmark or redis-cli is missing.
+  // Starts a server with `rows` values, and checks their number and the length of the last value. Returns
+  // null, and sets `why_not`, if redis-server, redis-benchmark or redis-cli is missing.
   static std::unique_ptr<RedisPeer> Start(const Options& options, std::string& why_not);
   ~RedisPeer();
   RedisPeer(const RedisPeer&) = delete;
   RedisPeer& operator=(const RedisPeer&) = delete;
 
-  // Fetches `rows` values by MGET; how many seconds that took, by redis-benchmark's own clock. Throws
-  // std::runtime_error if it says none.
+  // Fetches `rows` values by MGET. Returns the seconds that the fetch took, by redis-benchmark's own clock.
+  // Throws std::runtime_error if redis-benchmark reports no rate.
   double Fetch(double rows);
 
-  // Processor time that the server and all of its clients have taken so far.
+  // Returns the processor time that the server and all its clients have taken so far.
   double CpuSeconds() const;
 
   std::string description() const;

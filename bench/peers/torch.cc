@@ -17,13 +17,14 @@ extern char** environ;
 namespace slotwise::bench {
 namespace {
 
-// Where it was when this was built, or in the checkout that this is started from.
+// Returns the script's path at build time, or else its path in the checkout that this program starts in.
 std::string Script() {
   const std::string built_from = SLOTWISE_TORCH_PEER;
   return std::filesystem::exists(built_from) ? built_from : "bench/peers/torch_embedding.py";
 }
 
-// A process whose stdin and stdout are ours to write and read. -1 if it could not be started.
+// Starts a process whose stdin this program writes and whose stdout it reads. Returns -1 if the process could
+// not start.
 pid_t Spawn(const std::string& python, int& to, int& from) {
   std::array<int, 2> in{};
   std::array<int, 2> out{};
@@ -48,7 +49,7 @@ pid_t Spawn(const std::string& python, int& to, int& from) {
 
 std::unique_ptr<TorchPeer> TorchPeer::Start(const std::string& python, const nlohmann::json& options,
                                             std::span<const std::uint32_t> rows, std::string& why_not) {
-  std::signal(SIGPIPE, SIG_IGN);  // a process that ended is an answer that does not come
+  std::signal(SIGPIPE, SIG_IGN);  // a process that has ended shows as a missing answer
   std::unique_ptr<TorchPeer> peer(new TorchPeer);
   int to = -1;
   int from = -1;
@@ -69,7 +70,7 @@ std::unique_ptr<TorchPeer> TorchPeer::Start(const std::string& python, const nlo
 }
 
 TorchPeer::~TorchPeer() {
-  if (to_ != nullptr) std::fclose(to_);  // the process ends when its stdin does
+  if (to_ != nullptr) std::fclose(to_);  // the process ends when its stdin closes
   if (from_ != nullptr) std::fclose(from_);
   if (process_ > 0) waitpid(process_, nullptr, 0);
 }

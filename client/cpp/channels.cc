@@ -13,15 +13,16 @@ grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetMaxReceiveMessageSize(-1);
-  // A connection of its own for every channel: gRPC gives one connection about one core.
+  // Every channel has a connection of its own, because gRPC gives one connection about one core.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A trainer is near its servers; a web proxy that happens to be set is not for it.
+  // A trainer is near its servers, so it ignores a web proxy that happens to be configured.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // We try again ourselves, at other ranks too.
+  // Run tries again itself, at other ranks too.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Back soon after a server was restarted: gRPC's own backoff grows to two minutes.
+  // Reconnect soon after a server restarts; gRPC's own backoff grows to two minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 3000);  // in truth the time that one connect() may take
+  // This option in fact bounds how long one connect() may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 3000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return arguments;
 }

@@ -1,4 +1,4 @@
-// Several connections to each of several ranks, and the threads that read what comes over them.
+// Channels hold several connections to each of several ranks, and the threads that read the completion queue.
 // Thread-safety: safe from any thread; destroyed when nothing is in flight.
 #ifndef SLOTWISE_CLIENT_CPP_CHANNELS_H_
 #define SLOTWISE_CLIENT_CPP_CHANNELS_H_
@@ -14,7 +14,7 @@
 
 namespace slotwise::client {
 
-// What waits in the completion queue. It owns itself: Arrive is the last that is done with it.
+// An Arrival is an event in the completion queue. It owns itself, and Arrive deletes it.
 class Arrival {
  public:
   virtual ~Arrival() = default;
@@ -28,7 +28,7 @@ class Channels {
     std::unique_ptr<grpc::GenericStub> stub;
   };
 
-  // Connects when first used. REQUIRES: an address, numbers above 0.
+  // Each channel connects when first used. REQUIRES: an address, numbers above 0.
   Channels(std::vector<std::string> addresses, int channels_per_rank, int threads);
   ~Channels();
   Channels(const Channels&) = delete;
@@ -37,7 +37,7 @@ class Channels {
   std::size_t ranks() const { return addresses_.size(); }
   std::size_t channels_per_rank() const { return channels_per_rank_; }
   const std::string& address(std::size_t rank) const { return addresses_[rank % ranks()]; }
-  // Both wrap around.
+  // Both `rank` and `channel` wrap around.
   Channel& at(std::size_t rank, std::size_t channel) {
     return channels_[rank % ranks() * channels_per_rank_ + channel % channels_per_rank_];
   }

@@ -1,4 +1,4 @@
-// The control calls, each one small message there and one back.
+// Control calls: each sends one small message and receives one.
 #include "slotwise/client.h"
 
 #include <numeric>

@@ -1,4 +1,5 @@
-// Lookups and pushes: a batch is checked, cut, sent in parts, and answered when every part is.
+// Lookups and pushes: the client checks a batch, cuts it, sends its parts, and answers when every part is
+// answered.
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,7 +23,7 @@ Status WrongSize(std::string_view array, std::size_t size, const CheckedBatch& b
                          " samples of " + std::to_string(batch.width) + ")");
 }
 
-// One push between its parts' replies.
+// The state that the parts of one push share.
 struct PushInFlight {
   std::atomic<std::uint64_t> table_step{0};
 };
@@ -108,7 +109,7 @@ void Client::PushAsync(std::string_view table, const BatchView& batch, std::span
     auto read = [push](std::size_t, const grpc::ByteBuffer& bytes) -> Status {
       v1::PushReply reply;
       Status status = client::Deserialize(bytes, reply);
-      if (status.ok()) push->table_step = reply.table_step();  // every part hears the same
+      if (status.ok()) push->table_step = reply.table_step();  // every part gets the same reply
       return status;
     };
     impl->Start(std::move(requests), std::move(read), [push, finish](const Status& status) {

@@ -15,7 +15,7 @@ using client::SampleRange;
 
 namespace {
 
-constexpr std::uint64_t kDefaultMaxMessage = 4 << 20;  // gRPC's own
+constexpr std::uint64_t kDefaultMaxMessage = 4 << 20;  // gRPC's own default
 constexpr std::uint64_t kHeaderBytes = 1024;           // room in a request for the fields that are not arrays
 
 }  // namespace
@@ -39,7 +39,7 @@ Client::Impl::~Impl() {
 }
 
 void Client::Impl::Start(std::vector<Request> requests, Run::OnReply on_reply, Run::OnDone on_done) {
-  // The run needs its own address to take itself off the list; the list keeps it alive until then.
+  // The run needs its own address to take itself off runs_, which keeps the run alive until then.
   auto self = std::make_shared<std::weak_ptr<Run>>();
   auto run = std::make_shared<Run>(channels_, options_.timeout, std::move(requests), std::move(on_reply),
                                    [this, self, done = std::move(on_done)](const Status& status) {

@@ -1,4 +1,4 @@
-// What a Client keeps: its connections, the tables it has met, and the runs in flight.
+// Impl keeps a Client's connections, the options of the tables that it has used, and the runs in flight.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_CLIENT_IMPL_H_
 #define SLOTWISE_CLIENT_CPP_CLIENT_IMPL_H_
@@ -28,31 +28,34 @@ class Client::Impl {
  public:
   // `max_message_bytes`: the largest request that the server takes.
   Impl(std::vector<std::string> addresses, const ClientOptions& options, std::uint64_t max_message_bytes);
-  // Cancels the runs in flight and waits for them.
+  // Cancels the runs in flight and waits for them to end.
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Sends `requests`; see Run. If the client is closing, `on_done` is called at once.
+  // Sends `requests`; run.h describes the callbacks. If the client is closing, Start calls `on_done` at once.
   void Start(std::vector<client::Request> requests, client::Run::OnReply on_reply,
              client::Run::OnDone on_done);
 
-  // One call of small messages, waited for. `method` is "Admin/Digest".
+  // Makes one call of small messages and waits for its answer. `method` is for example "Admin/Digest".
   Status Call(std::string_view method, const google::protobuf::MessageLite& request,
               google::protobuf::MessageLite& reply);
 
-  // A table's options, asked for once. `then` is called in this thread if they are known.
+  // Gets a table's options, from the server the first time. If they are known, calls `then` in the caller's
+  // thread.
   void WithTable(std::string_view table, std::function<void(const Result<TableOptions>&)> then);
   void Remember(const TableOptions& options);
-  // When something failed: the table may have been made anew, with other options.
+  // Forgets a table's options. Called after an error, because the table may have been made again with other
+  // options.
   void Forget(std::string_view table);
 
-  // The samples of each request of a batch. `request_bytes`: of its arrays.
+  // Returns the samples of each request of a batch. `request_bytes` returns the bytes of a request's arrays.
   std::vector<client::SampleRange> CutBatch(
       const client::CheckedBatch& batch,
       const std::function<std::uint64_t(client::SampleRange)>& request_bytes) const;
 
-  // The parts of a batch on their way: neighbours to the same rank, in rank order. Batches of one part take turns.
+  // Chooses a rank and a channel for each part of a batch: neighbouring parts go to the same rank, in rank
+  // order. Batches of one part go to the ranks in turn.
   void Address(std::vector<client::Request>& parts);
 
   client::Channels& channels() { return channels_; }
@@ -68,12 +71,12 @@ class Client::Impl {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_.
+  // Guarded by mutex_:
   bool closing_ = false;
   std::set<std::shared_ptr<client::Run>> runs_;
   std::map<std::string, TableOptions, std::less<>> tables_;
 
-  client::Channels channels_;  // last: its threads end before what they use
+  client::Channels channels_;  // last, so that its threads end before the members they use
 };
 
 }  // namespace slotwise

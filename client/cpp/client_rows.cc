@@ -1,4 +1,4 @@
-// Rows by key. Export and Import are streams, read and written in the caller's thread.
+// Rows by key. Export and Import are streams, which the caller's thread reads and writes.
 #include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
 
@@ -26,7 +26,8 @@ std::string BytesOf(std::span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
 }
 
-// A `bytes` field as an array; strings of more than a few bytes are aligned for any number. Empty if not whole.
+// Returns a `bytes` field as an array, or an empty one if the bytes are not a whole number of Ts. Strings of
+// more than a few bytes are aligned for any number.
 template <class T>
 std::span<const T> ArrayOf(const std::string& bytes) {
   if (bytes.size() % sizeof(T) != 0) return {};
@@ -40,7 +41,7 @@ void SetDeadline(grpc::ClientContext& context, steady_clock::time_point deadline
       gpr_time_from_nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(left).count(), GPR_TIMESPAN)));
 }
 
-// Whether a stream that ended with `status` is tried again; waits a little if so.
+// Returns whether to try a stream that ended with `status` again, after a short wait.
 bool TryAgain(const grpc::Status& status, steady_clock::time_point deadline) {
   if (!client::IsWorthAnotherTry(status.error_code()) || steady_clock::now() + kBackoff >= deadline)
     return false;
@@ -64,7 +65,7 @@ Result<RowsView> ViewOf(const v1::ExportReply& reply) {
   return rows;
 }
 
-// The floats a row that `size` of `rows` rows come to; INVALID_ARGUMENT if they are not as many each.
+// Returns the floats a row if `rows` rows have `size` floats; INVALID_ARGUMENT if rows would differ in size.
 Result<std::size_t> FloatsARow(std::string_view array, std::size_t size, std::size_t rows) {
   if (rows == 0 ? size == 0 : size % rows == 0) return rows == 0 ? 0 : size / rows;
   return InvalidArgument(std::string(array) + " has " + std::to_string(size) + " floats for " +
@@ -124,7 +125,7 @@ Status Client::Export(std::string_view table, bool with_state,
       const grpc::Status status = stream->Finish();
       if (!refused.ok()) return refused;
       over = status.ok();
-      // Rows that the caller has seen cannot be taken back.
+      // The export cannot take back rows that the caller has seen.
       if (!over && (seen || !TryAgain(status, deadline))) {
         return client::FromGrpc(status, channels.address(rank), impl_->options().timeout);
       }
@@ -151,14 +152,14 @@ Result<std::uint64_t> Client::Import(std::string_view table, const RowsView& row
     v1::ImportReply reply;
     const auto stream = stub->Import(&context, &reply);
     v1::ImportRequest request;
-    request.set_table(std::string(table));  // every message may name it, the first must
+    request.set_table(std::string(table));  // required in the first message, allowed in the others
     request.set_table_steps(table_steps);
     for (std::size_t first = 0; first == 0 || first < rows.keys.size(); first += most) {
       const std::size_t count = std::min(most, rows.keys.size() - first);
       request.set_keys(BytesOf(rows.keys.subspan(first, count)));
       request.set_values(BytesOf(rows.values.subspan(first * *dim, count * *dim)));
       request.set_state(BytesOf(rows.state.subspan(first * *state_size, count * *state_size)));
-      if (!stream->Write(request)) break;  // Finish says why
+      if (!stream->Write(request)) break;  // Finish returns the reason
     }
     stream->WritesDone();
     const grpc::Status status = stream->Finish();

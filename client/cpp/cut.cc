@@ -5,7 +5,7 @@
 namespace slotwise::client {
 namespace {
 
-// A part's size in bytes. Below the least, a part is not worth its request; gRPC moves 1 to 4 MiB fastest.
+// A part's size in bytes. A part below the least is not worth a request; gRPC moves 1 to 4 MiB fastest.
 constexpr std::uint64_t kLeastPart = 64 << 10;
 constexpr std::uint64_t kGoodPart = 1 << 20;
 constexpr std::uint64_t kLargestPart = 4 << 20;
@@ -27,7 +27,7 @@ std::vector<SampleRange> Cut(std::uint64_t samples, std::uint64_t batch_bytes, s
                              std::uint64_t channels) {
   std::uint64_t wanted = batch_bytes >= ranks * channels * kGoodPart ? ranks * channels : ranks;
   wanted = std::max(wanted, DivideUp(batch_bytes, kLargestPart));
-  wanted = DivideUp(wanted, ranks) * ranks;  // every rank has the same number
+  wanted = DivideUp(wanted, ranks) * ranks;  // every rank gets the same number
   const std::uint64_t most = std::min({wanted, batch_bytes / kLeastPart, samples});
   return EvenRanges(samples, std::max<std::uint64_t>(1, most));
 }

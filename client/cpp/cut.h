@@ -1,5 +1,5 @@
-// How a batch is cut into the parts of several requests. Which part a gradient is in decides the order in which it is
-// summed, so these rules are the Python client's to the letter (client/python/slotwise/batch.py).
+// Cuts a batch into the parts of several requests. The part that a gradient is in decides the order in which
+// the server sums it, so these rules equal the Python client's exactly (client/python/slotwise/batch.py).
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CPP_CUT_H_
 #define SLOTWISE_CLIENT_CPP_CUT_H_
@@ -21,20 +21,21 @@ struct SampleRange {
   friend bool operator==(const SampleRange&, const SampleRange&) = default;
 };
 
-// The bytes that the keys, weights and offsets of `samples` take in a request. REQUIRES: a checked batch (CheckBatch).
+// Returns the bytes that the keys, weights and offsets of `samples` take in a request.
+// REQUIRES: a checked batch (CheckBatch).
 std::uint64_t PartBytes(const BatchView& batch, std::uint32_t slots, SampleRange samples);
 
-// Ranges of samples, one a request; at least one, even for no samples. Every rank gets a part if there is enough to
-// share, every channel (`channels` a rank) if that leaves parts of a good size, and parts are of at most 4 MiB, on
-// average, unless one sample is larger. `batch_bytes`: of the whole batch's values, or of its keys,
-// weights and offsets if they are more.
+// Cuts `samples` into ranges, one a request; there is at least one range, even for no samples. Every rank
+// gets a part if the batch is large enough, and every channel (`channels` a rank) gets one if the parts are
+// then still of a good size. Parts have at most 4 MiB on average, unless one sample is larger. `batch_bytes`:
+// the bytes of the whole batch's values, or of its keys, weights and offsets if these are more.
 std::vector<SampleRange> Cut(std::uint64_t samples, std::uint64_t batch_bytes, std::uint64_t ranks,
                              std::uint64_t channels);
 
-// `parts` ranges, as even as can be; empty ones if there are more parts than samples.
+// Returns `parts` ranges, as even as possible; some are empty if there are more parts than samples.
 std::vector<SampleRange> EvenRanges(std::uint64_t samples, std::uint64_t parts);
 
-// Halves every range whose request is larger than `limit`, until it fits or is one sample.
+// Halves every range whose request is larger than `limit`, until the request fits or the range is one sample.
 std::vector<SampleRange> HalveUntilFit(const std::vector<SampleRange>& ranges,
                                        const std::function<std::uint64_t(SampleRange)>& request_bytes,
                                        std::uint64_t limit);

@@ -1,4 +1,4 @@
-// The one place where gRPC's statuses become Slotwise's.
+// Translates gRPC's statuses to Slotwise's; no other code does.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CPP_FROM_GRPC_H_
 #define SLOTWISE_CLIENT_CPP_FROM_GRPC_H_
@@ -12,12 +12,14 @@
 
 namespace slotwise::client {
 
-// True for codes after which the same call may succeed. Every method is safe to send again: lookups change nothing that
-// a second one would not, a push carries its step, the control calls are idempotent. DEADLINE_EXCEEDED with time left is
-// the server's word that a step was dropped because a part was missing; CANCELLED is a connection that broke.
+// Returns true for codes after which the same call may succeed. Every method is safe to send again: a second
+// lookup changes nothing that the first did not, a push carries its step, and the control calls are
+// idempotent. With time left, DEADLINE_EXCEEDED says that the server dropped a step because a part was
+// missing; CANCELLED says that a connection broke.
 bool IsWorthAnotherTry(grpc::StatusCode code);
 
-// What the caller hears of the last answer, or none, from `address`. REQUIRES: not OK.
+// Translates the last answer from `address` (or gRPC's word that there was none) for the caller. REQUIRES:
+// `status` is not OK.
 Status FromGrpc(const grpc::Status& status, const std::string& address, std::chrono::milliseconds timeout);
 
 }  // namespace slotwise::client

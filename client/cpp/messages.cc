@@ -18,7 +18,7 @@
 namespace slotwise::client {
 namespace {
 
-// A message: its small fields, then arrays, written one after the other into one piece of memory.
+// Writes a message into one piece of memory: its small fields, then its arrays, one after the other.
 class MessageWriter {
  public:
   // A `bytes` field of `size` bytes that `write` fills.
@@ -49,7 +49,8 @@ class MessageWriter {
       size += headers[i].size() + arrays_[i].size;
     }
     const grpc::Slice slice(size);
-    char* to = reinterpret_cast<char*>(const_cast<std::uint8_t*>(slice.begin()));  // fresh, and ours alone
+    // The slice is new, and nobody else has it.
+    char* to = reinterpret_cast<char*>(const_cast<std::uint8_t*>(slice.begin()));
     to = std::ranges::copy(header_, to).out;
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       to = std::ranges::copy(headers[i], to).out;
@@ -64,7 +65,7 @@ class MessageWriter {
   std::vector<Array> arrays_;
 };
 
-// LookupRequest and PushRequest number their arrays alike.
+// LookupRequest and PushRequest give their arrays the same field numbers.
 constexpr int kKeys = v1::LookupRequest::kKeysFieldNumber;
 constexpr int kOffsets = v1::LookupRequest::kOffsetsFieldNumber;
 constexpr int kWeights = v1::LookupRequest::kWeightsFieldNumber;
@@ -72,7 +73,7 @@ static_assert(kKeys == v1::PushRequest::kKeysFieldNumber &&
               kOffsets == v1::PushRequest::kOffsetsFieldNumber &&
               kWeights == v1::PushRequest::kWeightsFieldNumber);
 
-// The bags of some samples, with offsets that begin at 0 again.
+// Adds the bags of `samples`, with offsets that begin at 0 again.
 void AddBags(const CheckedBatch& batch, SampleRange samples, MessageWriter& message) {
   const std::uint64_t first = samples.first * batch.slots;
   const std::uint64_t last = samples.last * batch.slots;

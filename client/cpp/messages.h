@@ -1,4 +1,4 @@
-// The data path's messages: requests made of arrays with one copy, replies read to where they belong with one copy.
+// Writes the data path's requests from arrays with one copy, and reads its replies into arrays with one copy.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CPP_MESSAGES_H_
 #define SLOTWISE_CLIENT_CPP_MESSAGES_H_
@@ -18,7 +18,7 @@
 
 namespace slotwise::client {
 
-// A batch that was checked against its table.
+// A batch that CheckBatch has checked against its table.
 struct CheckedBatch {
   BatchView view;
   std::uint64_t samples = 0;
@@ -26,27 +26,30 @@ struct CheckedBatch {
   std::uint32_t width = 0;  // elements a sample: slots · dim
 };
 
-// INVALID_ARGUMENT, as the server would say it, unless `batch` is a whole number of samples of `slots` bags.
+// Returns INVALID_ARGUMENT, in the server's words, unless `batch` is a whole number of samples of `slots`
+// bags.
 Result<CheckedBatch> CheckBatch(const BatchView& batch, std::uint32_t slots, std::uint32_t dim);
 
-// A v1.LookupRequest for some of a batch's samples.
+// Writes a v1.LookupRequest for `samples` of a batch.
 grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, DataType type,
                                const CheckedBatch& batch, SampleRange samples);
 
-// A v1.PushRequest. `gradients` are the whole batch's; they travel as `type`.
+// Writes a v1.PushRequest for `samples` of a batch. `gradients` are the whole batch's; the message holds them
+// as `type`.
 grpc::ByteBuffer PushMessage(std::string_view table, const StepId& step, const CheckedBatch& batch,
                              SampleRange samples, std::span<const float> gradients, DataType type);
 
-// Any message of small fields.
+// Serialises any message of small fields.
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
 
-// The values of a v1.LookupReply, which travelled as `type`, to `out`, float[samples · width] as asked for: float32 with
-// one copy. INTERNAL: no such message, or values of another type.
-// FAILED_PRECONDITION: of another shape, because the table was made anew since its options were asked for.
+// Reads the values of a v1.LookupReply, which travelled as `type`, to `out`, float[samples · width]. float32
+// values are copied once. INTERNAL: the reply is not such a message, or has values of another type.
+// FAILED_PRECONDITION: the reply has another shape, because the table was made again since the client asked
+// for its options.
 Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
                        DataType type, std::span<float> out);
 
-// Any reply of small fields. INTERNAL: not such a message.
+// Parses any reply of small fields. INTERNAL: `reply` is not such a message.
 Status Deserialize(const grpc::ByteBuffer& reply, google::protobuf::MessageLite& message);
 
 }  // namespace slotwise::client

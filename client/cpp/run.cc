@@ -21,7 +21,7 @@ using std::chrono::steady_clock;
 constexpr duration<double> kFirstBackoff{0.05};
 constexpr duration<double> kLongestBackoff{2.0};
 
-// On a clock that nobody sets.
+// Returns a time on the monotonic clock, which nobody sets.
 gpr_timespec FromNow(steady_clock::duration time) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                       gpr_time_from_nanos(duration_cast<nanoseconds>(time).count(), GPR_TIMESPAN));
@@ -48,7 +48,7 @@ class Run::Flight final : public Arrival {
 
   void Arrive(bool) override {
     const std::unique_ptr<Flight> self(this);
-    run_->Landed(index_, status_, reply_);
+    run_->FlightEnded(index_, status_, reply_);
   }
 
  private:
@@ -93,19 +93,20 @@ Run::Run(Channels& channels, milliseconds timeout, std::vector<Request> requests
       flights_(requests_.size()),
       waits_(requests_.size()),
       pending_(requests_.size()),
-      // Only how long to wait is drawn from it: trainers that failed together shall not come back together.
+      // The seed only decides how long to wait. Seeds differ, so that trainers that failed together do not
+      // return together.
       random_(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(this) >> 4 ^
                                          static_cast<std::uintptr_t>(deadline_.time_since_epoch().count()))) {
 }
 
 void Run::Start() {
-  const auto self = shared_from_this();  // the last reply may come before this returns
+  const auto self = shared_from_this();  // keeps the run alive if the last reply comes before Start returns
   for (std::size_t i = 0; i < requests_.size(); ++i) Send(i);
 }
 
 void Run::Refuse(const Status& status) { std::exchange(on_done_, nullptr)(status); }
 
-// The request's share of pending_ is taken already, and goes on to the flight.
+// pending_ counts the request already, and counts its flight from here on.
 void Run::Send(std::size_t index) {
   std::unique_lock lock(mutex_);
   waits_[index] = nullptr;
@@ -115,12 +116,13 @@ void Run::Send(std::size_t index) {
   }
   const std::size_t attempt = attempts_[index]++;
   auto flight = std::make_unique<Flight>(shared_from_this(), index);
-  // Under the lock, so that nobody cancels what has not begun; gRPC answers through the queue, never from in here.
+  // The flight starts under the lock, so that nobody cancels a flight that has not begun. gRPC answers
+  // through the queue, never from inside Start.
   flight->Start(attempt);
   flights_[index] = flight.release();
 }
 
-void Run::Landed(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply) {
+void Run::FlightEnded(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply) {
   std::unique_lock lock(mutex_);
   flights_[index] = nullptr;
   if (!status.ok() && failure_.ok()) {
@@ -136,7 +138,8 @@ void Run::Landed(std::size_t index, const grpc::Status& status, const grpc::Byte
   EndIfOver(std::move(lock));
 }
 
-// Or fails, if that is no use.
+// Sends a request again after a wait, or fails the run if another try cannot help or the deadline is too
+// near.
 void Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
   const std::size_t attempts = attempts_[index];
   const auto longest =
@@ -147,7 +150,7 @@ void Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
   if (!IsWorthAnotherTry(status.error_code()) || steady_clock::now() + backoff >= deadline_) {
     return FailLocked(FromGrpc(status, channels_.address(request.rank + attempts - 1), timeout_));
   }
-  // Connect meanwhile.
+  // Connect to the next rank during the wait.
   channels_.at(request.rank + attempts, request.channel).channel->GetState(true);
   auto wait = std::make_unique<Wait>(shared_from_this(), index);
   wait->Start(backoff);

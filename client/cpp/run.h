@@ -1,8 +1,9 @@
-// The requests of one call of the client's, between their first sending and the last reply.
+// A Run sends the requests of one client call, and ends with the last reply.
 //
-// All are sent at once. One that finds its rank gone or too busy is sent again, to the next rank, after a growing,
-// random wait, until the deadline, which all share. When one fails for good the others are cancelled, and once nothing
-// is in flight any more the run is over: nobody touches the caller's memory after `on_done`.
+// A run sends all its requests at once. If a request's rank is gone or too busy, the run sends the request to
+// the next rank, after a growing, random wait, until the deadline that all requests share. If a request fails
+// for good, the run cancels the others. The run ends once nothing is in flight any more, and nobody touches
+// the caller's memory after `on_done`.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_RUN_H_
 #define SLOTWISE_CLIENT_CPP_RUN_H_
@@ -24,7 +25,7 @@
 
 namespace slotwise::client {
 
-// One request; `rank` and `channel` say where it goes first.
+// One request; `rank` and `channel` say where the first try goes.
 struct Request {
   std::string method;  // "/slotwise.v1.Embedding/Lookup"
   grpc::ByteBuffer message;
@@ -34,20 +35,20 @@ struct Request {
 
 class Run : public std::enable_shared_from_this<Run> {
  public:
-  // From the client's threads, for different requests at once; an error ends the run.
+  // Called from the client's threads, concurrently for different requests; an error ends the run.
   using OnReply = std::function<Status(std::size_t request, const grpc::ByteBuffer& reply)>;
-  // Once, from one of the client's threads.
+  // Called once, from one of the client's threads.
   using OnDone = std::function<void(Status)>;
 
-  // REQUIRES: a request. `channels` outlive the run.
+  // REQUIRES: at least one request. `channels` outlive the run.
   Run(Channels& channels, std::chrono::milliseconds timeout, std::vector<Request> requests, OnReply on_reply,
       OnDone on_done);
 
   void Start();
-  // Instead of Start: over before it began.
+  // Ends the run with `status` before it begins. Called instead of Start.
   void Refuse(const Status& status);
 
-  // Ends the run with `status`, soon, unless it is over.
+  // Ends the run with `status`, soon, unless the run is over.
   void Cancel(const Status& status);
 
  private:
@@ -55,10 +56,11 @@ class Run : public std::enable_shared_from_this<Run> {
   class Wait;    // a request's wait until it is sent again
 
   void Send(std::size_t index);
-  void Landed(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply);
+  void FlightEnded(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply);
   void SendAgainLater(std::size_t index, const grpc::Status& status);
   void FailLocked(Status status);
-  // Called when something arrived and nothing was sent for it. Must not be followed by any use of the run's callbacks.
+  // Called when a request's event has arrived and nothing was sent again for it. The caller must not use the
+  // run's callbacks afterwards.
   void EndIfOver(std::unique_lock<std::mutex> lock);
 
   Channels& channels_;
@@ -69,10 +71,10 @@ class Run : public std::enable_shared_from_this<Run> {
   OnDone on_done_;
 
   std::mutex mutex_;
-  // All guarded by mutex_.
+  // Guarded by mutex_:
   std::vector<std::size_t> attempts_;  // of each request
-  std::vector<Flight*> flights_;       // of each request, null if it is not on its way
-  std::vector<Wait*> waits_;           // likewise
+  std::vector<Flight*> flights_;       // of each request, null if it is not in flight
+  std::vector<Wait*> waits_;           // of each request, null if it does not wait
   std::size_t pending_ = 0;            // flights, waits and replies being read
   Status failure_;
   std::minstd_rand random_;

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 milliseconds Milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1e3)); }
 
-// The shortest decimal that is this float.
+// Returns the shortest decimal text that reads back as `value`.
 std::string FloatText(float value) {
   std::array<char, 32> text;
   for (int digits = 1; digits <= 9; ++digits) {
@@ -25,10 +25,11 @@ std::string FloatText(float value) {
   return text.data();
 }
 
-// So that JSON says 0.05, not what that is as a double.
+// Returns the double that JSON prints as 0.05, where the float's own double would print as
+// 0.05000000074505806.
 double FloatJson(float value) { return std::stod(FloatText(value)); }
 
-// "1 row", "2,000 rows".
+// Formats "1 row", "2,000 rows".
 std::string Counted(std::uint64_t count, const char* noun) {
   return CountText(count) + " " + noun + (count == 1 ? "" : "s");
 }

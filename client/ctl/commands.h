@@ -1,4 +1,4 @@
-// What slotwise-ctl's commands do. Each says what it found in two ways: as JSON, and as text for people.
+// Runs slotwise-ctl's commands. Each command returns its answer in two forms, as JSON and as text for people.
 // Thread-safety: free functions, for one thread.
 #ifndef SLOTWISE_CLIENT_CTL_COMMANDS_H_
 #define SLOTWISE_CLIENT_CTL_COMMANDS_H_
@@ -16,7 +16,7 @@ namespace slotwise::ctl {
 struct Answer {
   nlohmann::ordered_json json;
   std::string text;
-  bool good = true;  // false: the program exits with 1, though the question was answered
+  bool good = true;  // false: the program exits with 1, though the command ran
 };
 
 struct ServerFlags {
@@ -24,8 +24,8 @@ struct ServerFlags {
   double timeout = 30;  // seconds; streams of rows may take longer
 };
 
-// Whether the server serves, and its shape. With `wait`, seconds, it has that long to come to serve. Good only if it
-// serves.
+// Shows whether the server is SERVING, and its topology. With `wait`, waits that many seconds for the server
+// to be SERVING. The answer is good only if the server is SERVING.
 Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait);
 
 Result<Answer> ShowTables(Client& client);

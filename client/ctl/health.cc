@@ -17,8 +17,8 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBetween{100};
 
-// HealthCheckResponse {ServingStatus status = 1}, which neither Debian nor Ubuntu ships as generated code: a tag and
-// one byte, or nothing for UNKNOWN.
+// Returns the status in a HealthCheckResponse {ServingStatus status = 1}: a tag and one byte, or nothing for
+// UNKNOWN. Neither Debian nor Ubuntu ships the message's generated code.
 std::string StatusIn(const grpc::ByteBuffer& reply) {
   std::vector<grpc::Slice> slices;
   std::string bytes;

@@ -1,4 +1,4 @@
-// The standard health service's word on a server.
+// Asks the standard health service whether a server is SERVING.
 // Thread-safety: a free function.
 #ifndef SLOTWISE_CLIENT_CTL_HEALTH_H_
 #define SLOTWISE_CLIENT_CTL_HEALTH_H_
@@ -10,8 +10,9 @@
 
 namespace slotwise::ctl {
 
-// What grpc.health.v1.Health says of the whole server: "SERVING", "NOT_SERVING", "UNKNOWN". UNAVAILABLE if nobody
-// answers within `timeout`; with `wait`, a server that does not listen yet, or does not serve yet, is asked again.
+// Returns what grpc.health.v1.Health says of the whole server: "SERVING", "NOT_SERVING" or "UNKNOWN".
+// UNAVAILABLE: nobody answered within `timeout`. With `wait`, asks again while the server does not listen yet
+// or is not SERVING yet.
 Result<std::string> Health(const std::string& address, std::chrono::milliseconds timeout, bool wait);
 
 }  // namespace slotwise::ctl

@@ -1,7 +1,7 @@
-// slotwise-ctl: a server's tables from the command line.
+// slotwise-ctl manages a server's tables from the command line.
 //
-// Exit codes: 0 done; 1 refused, or no answer; 2 a command line that makes no sense. With --json what is written to
-// stdout is one JSON object, {"error": {"code", "message"}} if it was refused.
+// Exit codes: 0 for success; 1 for a refusal or no answer; 2 for a command line that makes no sense. With
+// --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal.
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <functional>
@@ -17,7 +17,7 @@ using slotwise::Client;
 using slotwise::Result;
 using slotwise::ctl::Answer;
 
-// Rows travel as long as they need; the timeout is for those who wait for an answer.
+// Rows travel as long as they need; the timeout bounds only calls that wait for one answer.
 constexpr std::chrono::hours kStreamTimeout{24};
 
 struct Flags {
@@ -36,9 +36,9 @@ struct Flags {
 
 using Command = std::function<Result<Answer>()>;
 
-// Connects first. `timeout`: if not the flags' own.
-Result<Answer> With(const Flags& flags, const std::function<Result<Answer>(Client&)>& command,
-                    std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
+// Connects, then runs `command`. `timeout` replaces the flags' timeout.
+Result<Answer> RunWithClient(const Flags& flags, const std::function<Result<Answer>(Client&)>& command,
+                             std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
   const auto seconds = std::chrono::duration<double>(flags.server.timeout);
   const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(seconds);
   auto client = Client::Connect({flags.server.address}, {.timeout = patience});
@@ -85,31 +85,35 @@ void AddCreate(CLI::App& app, Flags& flags, Command& chosen) {
     chosen = [&]() -> Result<Answer> {
       const auto table = OptionsOf(flags.create);
       if (!table.ok()) return table.status();
-      return With(flags, [&](Client& client) { return slotwise::ctl::Create(client, *table); });
+      return RunWithClient(flags, [&](Client& client) { return slotwise::ctl::Create(client, *table); });
     };
   });
 }
 
 void AddTables(CLI::App& app, Flags& flags, Command& chosen) {
   app.add_subcommand("tables", "all tables and their options")->callback([&] {
-    chosen = [&] { return With(flags, [](Client& client) { return slotwise::ctl::ShowTables(client); }); };
+    chosen = [&] {
+      return RunWithClient(flags, [](Client& client) { return slotwise::ctl::ShowTables(client); });
+    };
   });
   AddTableCommand(app, flags, "describe", "a table's options, rows, memory and steps")->callback([&] {
     chosen = [&] {
-      return With(flags, [&](Client& client) { return slotwise::ctl::Describe(client, flags.table); });
+      return RunWithClient(flags,
+                           [&](Client& client) { return slotwise::ctl::Describe(client, flags.table); });
     };
   });
   AddTableCommand(app, flags, "digest", "a hash of a table's contents, wherever they lie")->callback([&] {
     chosen = [&] {
-      return With(flags, [&](Client& client) { return slotwise::ctl::ShowDigest(client, flags.table); });
+      return RunWithClient(flags,
+                           [&](Client& client) { return slotwise::ctl::ShowDigest(client, flags.table); });
     };
   });
   CLI::App* drop = AddTableCommand(app, flags, "drop", "forget a table and its rows");
   drop->add_flag("--missing-ok", flags.missing_ok, "a table that is not there is no error");
   drop->callback([&] {
     chosen = [&] {
-      return With(flags,
-                  [&](Client& client) { return slotwise::ctl::Drop(client, flags.table, flags.missing_ok); });
+      return RunWithClient(
+          flags, [&](Client& client) { return slotwise::ctl::Drop(client, flags.table, flags.missing_ok); });
     };
   });
   CLI::App* rate =
@@ -117,7 +121,7 @@ void AddTables(CLI::App& app, Flags& flags, Command& chosen) {
   rate->add_option("rate", flags.learning_rate, "above 0")->required();
   rate->callback([&] {
     chosen = [&] {
-      return With(flags, [&](Client& client) {
+      return RunWithClient(flags, [&](Client& client) {
         return slotwise::ctl::SetRate(client, flags.table, flags.learning_rate);
       });
     };
@@ -131,7 +135,7 @@ void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
   save->add_flag("--with-state", flags.with_state, "also the optimizer's state");
   save->callback([&] {
     chosen = [&] {
-      return With(
+      return RunWithClient(
           flags,
           [&](Client& client) {
             return slotwise::ctl::Export(client, flags.table, flags.folder, flags.with_state);
@@ -147,7 +151,7 @@ void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
   load->add_flag("--without-state", flags.without_state, "rows get the state of new ones");
   load->callback([&] {
     chosen = [&] {
-      return With(
+      return RunWithClient(
           flags,
           [&](Client& client) {
             return slotwise::ctl::Import(client, flags.table, flags.folder, !flags.without_state);
@@ -157,7 +161,7 @@ void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
   });
 }
 
-// What is refused is said on stderr, and to programs on stdout.
+// Writes a refusal to stderr, and with --json to stdout too. Returns the exit code.
 int Refuse(const Flags& flags, const std::string& code, const std::string& message) {
   if (flags.json) {
     std::cout << nlohmann::ordered_json{{"error", {{"code", code}, {"message", message}}}}.dump() << "\n";
@@ -182,7 +186,7 @@ int main(int argc, char** argv) {
       "Exit codes: 0 done, 1 refused or no answer, 2 usage. `slotwise-ctl COMMAND --help` explains a "
       "command.");
   app.require_subcommand(1);
-  app.fallthrough();  // the options below may also follow the command
+  app.fallthrough();  // lets the options below follow the command too
   Flags flags;
   app.add_option("--server,-s", flags.server.address, "host:port of any rank")->capture_default_str();
   app.add_option("--timeout", flags.server.timeout, "seconds to wait for an answer")
@@ -201,7 +205,7 @@ int main(int argc, char** argv) {
   }
   try {
     return Run(flags, chosen);
-  } catch (const std::exception& error) {  // a file system that refuses, no memory
+  } catch (const std::exception& error) {  // for example a file system that refuses, or no memory
     return Refuse(flags, "INTERNAL", error.what());
   }
 }

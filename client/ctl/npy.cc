@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kHeaderBytes = 128;
-// Magic, version and the dictionary's length in 2 bytes; in 4 from version 2.0 on.
+// The magic, the version and the dictionary's length, which has 2 bytes, or 4 from version 2.0 on.
 constexpr std::size_t kPreamble = 10;
 constexpr std::uint32_t kLargestDictionary = 1 << 16;
 
@@ -22,15 +22,15 @@ std::string_view Trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
 }
 
-// What follows `'key':` in the dictionary, up to its end.
-std::string_view After(std::string_view dictionary, std::string_view key) {
+// Returns the text after `'key':`, up to the dictionary's end.
+std::string_view TextAfterKey(std::string_view dictionary, std::string_view key) {
   const auto place = dictionary.find("'" + std::string(key) + "'");
   if (place == std::string_view::npos) return {};
   const std::string_view rest = Trim(dictionary.substr(place + key.size() + 2));
   return rest.starts_with(':') ? Trim(rest.substr(1)) : std::string_view();
 }
 
-// "(3, 4)", "(3,)": the numbers between the brackets.
+// Parses the numbers between the brackets of "(3, 4)" or "(3,)".
 std::optional<std::vector<std::uint64_t>> Tuple(std::string_view text) {
   const auto end = text.find(')');
   if (!text.starts_with('(') || end == std::string_view::npos) return std::nullopt;
@@ -66,10 +66,10 @@ Result<NpyShape> ParseNpyDictionary(std::string_view dictionary, std::string_vie
   const std::string_view text = Trim(dictionary);
   if (!text.starts_with('{') || !text.ends_with('}')) return InvalidArgument("the header has no dictionary");
   const std::string wanted = "'" + std::string(type) + "'";
-  if (!After(text, "descr").starts_with(wanted)) return InvalidArgument("the type is not " + wanted);
-  if (!After(text, "fortran_order").starts_with("False"))
+  if (!TextAfterKey(text, "descr").starts_with(wanted)) return InvalidArgument("the type is not " + wanted);
+  if (!TextAfterKey(text, "fortran_order").starts_with("False"))
     return InvalidArgument("the order is Fortran's, not C's");
-  const auto numbers = Tuple(After(text, "shape"));
+  const auto numbers = Tuple(TextAfterKey(text, "shape"));
   if (!numbers || numbers->empty() || numbers->size() > 2) {
     return InvalidArgument("the shape is not of one or two dimensions");
   }
@@ -126,7 +126,7 @@ Result<NpyReader> NpyReader::Open(const std::string& path, std::string_view type
   const std::uint64_t begins = static_cast<std::uint64_t>(reader.file_.tellg());
   const std::uint64_t left = std::filesystem::file_size(path) - begins;
   const std::uint64_t row_bytes = ElementBytes(type) * shape->width.value_or(1);
-  // In this order, because a header may name any number.
+  // Dividing first avoids overflow, because a header may name any number.
   if (row_bytes == 0 ? left != 0 : left % row_bytes != 0 || left / row_bytes != shape->rows) {
     return refuse("it holds " + std::to_string(left) + " bytes, not " + std::to_string(shape->rows) +
                   " rows of " + std::to_string(row_bytes));

@@ -1,5 +1,5 @@
-// NumPy's .npy files (https://numpy.org/neps/nep-0001-npy-format.html) of one kind of number, written and read in
-// pieces, so that a table never lies in this process's memory.
+// Reads and writes NumPy's .npy files (https://numpy.org/neps/nep-0001-npy-format.html) of one kind of
+// number, in pieces, so that a table is never whole in this process's memory.
 // Thread-safety: for one thread.
 #ifndef SLOTWISE_CLIENT_CTL_NPY_H_
 #define SLOTWISE_CLIENT_CTL_NPY_H_
@@ -16,7 +16,7 @@
 
 namespace slotwise::ctl {
 
-// What a file's header says. `width`: numbers a row; none for an array of one dimension.
+// The shape in a file's header. `width`: numbers a row, or none for an array of one dimension.
 struct NpyShape {
   std::uint64_t rows = 0;
   std::optional<std::uint64_t> width;
@@ -24,21 +24,22 @@ struct NpyShape {
   friend bool operator==(const NpyShape&, const NpyShape&) = default;
 };
 
-// The header of a file of `type` ("<u8", "<f4"): version 1.0, 128 bytes.
+// Returns the header of a file of `type` ("<u8", "<f4"): version 1.0, 128 bytes.
 std::string NpyHeader(std::string_view type, const NpyShape& shape);
 
-// The shape in a header's dictionary, as NumPy writes it: "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }".
-// INVALID_ARGUMENT: another type or order, or no such text.
+// Parses the shape in a header's dictionary, as NumPy writes it: "{'descr': '<f4', 'fortran_order': False,
+// 'shape': (3, 4), }".
+// INVALID_ARGUMENT: the dictionary has another type or order, or cannot be parsed.
 Result<NpyShape> ParseNpyDictionary(std::string_view dictionary, std::string_view type);
 
-// Rows of `type`, whose number is not known until Close writes it into the header.
+// Writes rows of `type`. Close writes the number of rows into the header, because nobody knows it earlier.
 class NpyWriter {
  public:
   NpyWriter(const std::string& path, std::string type, std::optional<std::uint64_t> width);
 
   void Append(std::uint64_t rows, std::span<const std::byte> bytes);
   std::uint64_t rows() const { return shape_.rows; }
-  // UNAVAILABLE, naming the file, if any of it could not be written.
+  // Returns UNAVAILABLE, naming the file, if any of the file could not be written.
   Status Close();
 
  private:
@@ -50,12 +51,12 @@ class NpyWriter {
 
 class NpyReader {
  public:
-  // NOT_FOUND: no file. INVALID_ARGUMENT: no .npy file of `type` and of one (`matrix` false) or two dimensions, or not
-  // as long as its header says.
+  // Opens a file. NOT_FOUND: there is no file. INVALID_ARGUMENT: the file is not a .npy file of `type`, does
+  // not have one dimension (two if `matrix`), or is not as long as its header says.
   static Result<NpyReader> Open(const std::string& path, std::string_view type, bool matrix);
 
   const NpyShape& shape() const { return shape_; }
-  // The next bytes of the array. UNAVAILABLE if they cannot be read.
+  // Reads the next bytes of the array. Returns UNAVAILABLE if they cannot be read.
   Status Read(std::span<std::byte> bytes);
 
  private:

@@ -13,7 +13,7 @@
 namespace slotwise::ctl {
 namespace {
 
-// Keeps the first complaint of a parse. Lines and columns are counted from 0.
+// Keeps the first error of a parse. Protobuf counts lines and columns from 0.
 class FirstError final : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
@@ -25,7 +25,7 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// Merges `text` into `message`; `source` names it in the complaint.
+// Merges `text` into `message`. Errors name `source`.
 Status Merge(const std::string& text, const std::string& source, google::protobuf::Message& message) {
   FirstError error;
   google::protobuf::TextFormat::Parser parser;
@@ -34,7 +34,7 @@ Status Merge(const std::string& text, const std::string& source, google::protobu
   return InvalidArgument(source + ":" + error.text());
 }
 
-// "adam" is short for "adam {}".
+// Expands "adam", which is short for "adam {}".
 std::string AsMessage(const std::string& text) {
   return text.find('{') == std::string::npos ? text + " {}" : text;
 }

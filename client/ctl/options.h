@@ -1,4 +1,5 @@
-// A table's options from flags and files, in protobuf's text format, so that whatever admin.proto knows can be said.
+// Builds a table's options from flags and files, in protobuf's text format, so that flags can set all that
+// admin.proto knows.
 // Thread-safety: plain values and free functions.
 #ifndef SLOTWISE_CLIENT_CTL_OPTIONS_H_
 #define SLOTWISE_CLIENT_CTL_OPTIONS_H_
@@ -14,7 +15,7 @@ namespace slotwise::ctl {
 
 struct CreateFlags {
   std::string name = {};
-  std::string file = {};  // a .pbtxt of TableOptions that the flags below change; empty: none
+  std::string file = {};  // a .pbtxt of TableOptions that the flags below change; empty: no file
   std::optional<std::uint32_t> dim = {};
   std::optional<std::uint32_t> slots = {};
   std::string combiner = {};     // "sum"
@@ -27,7 +28,7 @@ struct CreateFlags {
   std::optional<float> max_load = {};
 };
 
-// INVALID_ARGUMENT, naming the flag, or the file and line.
+// Returns INVALID_ARGUMENT, naming the flag, or the file and line, if the flags make no valid options.
 Result<TableOptions> OptionsOf(const CreateFlags& flags);
 
 }  // namespace slotwise::ctl

@@ -25,7 +25,7 @@ constexpr const char* kState = "state.npy";
 constexpr const char* kTable = "table.json";
 constexpr std::uint64_t kPieceBytes = 16 << 20;
 
-// True if nothing is lost when the folder is replaced.
+// Returns true if replacing the folder loses nothing but a saved table.
 bool IsOursOrEmpty(const fs::path& folder) {
   if (!fs::is_directory(folder)) return false;
   std::set<std::string> names;
@@ -35,7 +35,7 @@ bool IsOursOrEmpty(const fs::path& folder) {
   return names.empty() && (holds_keys || fs::is_empty(folder));
 }
 
-// A folder beside another, removed unless it was renamed.
+// A folder beside `target`, removed at the end unless it was renamed.
 class FolderBeside {
  public:
   FolderBeside(const fs::path& target, const char* what)
@@ -80,23 +80,23 @@ Status WriteFiles(Client& client, const TableDescription& info, const fs::path& 
   return state ? state->Close() : Status();
 }
 
-// What table.json says; anything but an object if there is none.
-nlohmann::json Said(const fs::path& path) {
+// Parses table.json. Returns a value that is not an object if there is no valid file.
+nlohmann::json ParseTableJson(const fs::path& path) {
   std::ifstream file(path);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   return nlohmann::json::parse(text, nullptr, false);
 }
 
-// With the state of the rows comes the count of steps that it belongs to.
+// Returns the count of steps that the saved state belongs to, or 0 if there is none.
 std::uint64_t SavedSteps(const fs::path& path) {
-  const auto said = Said(path);
+  const auto said = ParseTableJson(path);
   return said.is_object() && said.contains("steps") && said["steps"].is_number_unsigned()
              ? said["steps"].get<std::uint64_t>()
              : 0;
 }
 
 Result<TableOptions> SavedOptions(const fs::path& path, const std::string& table) {
-  const auto said = Said(path);
+  const auto said = ParseTableJson(path);
   if (!said.is_object() || !said.contains("options")) {
     return NotFound("there is no table \"" + table + "\", and no " + path.string() + " to make it by");
   }
@@ -140,7 +140,7 @@ ordered_json ToJson(const TableOptions& options) {
 Result<std::uint64_t> ExportTable(Client& client, const std::string& table, const fs::path& folder,
                                   bool with_state) {
   fs::path target = fs::absolute(folder).lexically_normal();
-  if (target.filename().empty()) target = target.parent_path();  // "folder/"
+  if (target.filename().empty()) target = target.parent_path();  // for "folder/"
   if (fs::exists(target) && !IsOursOrEmpty(target)) {
     return AlreadyExists(target.string() + " is there, and is no saved table");
   }

@@ -1,7 +1,7 @@
-// A table as a folder of files, the same that slotwise.rows of the Python client saves and loads:
+// Saves and loads a table as a folder of files, the same files as slotwise.rows of the Python client:
 //   keys.npy    uint64 [rows]
 //   values.npy  float32 [rows, dim]
-//   state.npy   float32 [rows, state size], if it was asked for
+//   state.npy   float32 [rows, state size], if the export was made with state
 //   table.json  {"options": TableOptions as protobuf's JSON, "steps": ..., "rows": ...}
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CTL_TABLE_FOLDER_H_
@@ -16,16 +16,17 @@
 
 namespace slotwise::ctl {
 
-// As protobuf's own JSON writes them: 64-bit numbers are strings.
+// Writes options as protobuf's own JSON does: 64-bit numbers are strings.
 nlohmann::ordered_json ToJson(const TableOptions& options);
 
-// Writes `table` to `folder`, which appears whole, by a rename; one saved earlier in its place is then removed. The
-// result: how many rows. ALREADY_EXISTS: `folder` is there and is none of ours.
+// Writes `table` to `folder`. The folder appears whole, by a rename, and replaces a table saved there
+// earlier. Returns how many rows were written. ALREADY_EXISTS: `folder` exists and holds no saved table.
 Result<std::uint64_t> ExportTable(Client& client, const std::string& table,
                                   const std::filesystem::path& folder, bool with_state);
 
-// Gives `table` the rows of `folder`; if there is no such table, it is made with the options of table.json. With state,
-// the count of steps in table.json is restored too. The result: how many rows. INVALID_ARGUMENT: the files do not fit each other or the table.
+// Imports the rows of `folder` into `table`. If the table does not exist, ImportTable makes it with the
+// options of table.json. With state, the count of steps in table.json is restored too. Returns how many rows
+// were imported. INVALID_ARGUMENT: the files do not fit each other or the table.
 Result<std::uint64_t> ImportTable(Client& client, const std::string& table,
                                   const std::filesystem::path& folder, bool with_state);
 

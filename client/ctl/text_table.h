@@ -1,4 +1,4 @@
-// Rows of text in aligned columns.
+// Formats rows of text in aligned columns.
 // Thread-safety: for one thread.
 #ifndef SLOTWISE_CLIENT_CTL_TEXT_TABLE_H_
 #define SLOTWISE_CLIENT_CTL_TEXT_TABLE_H_
@@ -11,24 +11,24 @@ namespace slotwise::ctl {
 
 class TextTable {
  public:
-  // A name that begins with '>' heads a column that is aligned to the right: numbers.
+  // A name that begins with '>' heads a column of numbers, which is aligned to the right.
   explicit TextTable(const std::vector<std::string>& header);
 
-  // REQUIRES: as many cells as the header has.
+  // REQUIRES: `row` has as many cells as the header.
   void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
-  // Lines that end in '\n'; columns are two spaces apart.
+  // Returns lines that end in '\n'; columns are two spaces apart.
   std::string Text() const;
 
  private:
   std::vector<bool> right_;
-  std::vector<std::vector<std::string>> rows_;  // the header first
+  std::vector<std::vector<std::string>> rows_;  // the first one is the header
 };
 
-// 1536 is "1.5 KiB".
+// Formats 1536 as "1.5 KiB".
 std::string BytesText(std::uint64_t bytes);
 
-// 1234567 is "1,234,567".
+// Formats 1234567 as "1,234,567".
 std::string CountText(std::uint64_t count);
 
 }  // namespace slotwise::ctl

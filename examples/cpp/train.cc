@@ -1,5 +1,6 @@
-// Trains a logistic regression whose weights live in a Slotwise table: a sample is one id in each of three columns, its
-// logit the sum of the three ids' weights. The server keeps the weights and runs AdaGrad on them.
+// Trains a logistic regression whose weights live in a Slotwise table: a sample is one id in each of three
+// columns, its logit the sum of the three ids' weights. The server keeps the weights and runs AdaGrad on
+// them.
 //
 // Usage: train [HOST:PORT], with a server running there (127.0.0.1:7070 if left out).
 #include <slotwise/client.h>
@@ -21,7 +22,8 @@ struct Batch {
   std::vector<float> labels;        // [kSamples]
 };
 
-// Ids are raw 64-bit numbers, as a hash of a string would be. The hidden truth: an id's weight is a wave of it.
+// Ids are raw 64-bit numbers, as a hash of a string would be. The hidden truth: an id's weight is a wave of
+// it.
 Batch Draw(std::mt19937_64& random) {
   Batch batch;
   for (std::size_t s = 0; s < kSamples; ++s) {

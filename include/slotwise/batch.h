@@ -1,7 +1,9 @@
-// A batch of bags of keys, in CSR form, and the identity of the step that a push belongs to.
+// This header defines a batch of bags of keys, in CSR form, and the identity of the step that a push belongs
+// to.
 //
-// Bag b = sample · slots + slot owns keys[offsets[b], offsets[b + 1]). Order within a bag counts: rows are added in it.
-// A key may carry a weight, which its row is multiplied by; without weights, all are 1.
+// Bag b = sample · slots + slot owns keys[offsets[b], offsets[b + 1]). The order of keys within a bag
+// matters, because rows are added in that order. A key may carry a weight, and its row is multiplied by the
+// weight; without weights, every weight is 1.
 // Thread-safety: plain values; a BatchView does not own what it points to.
 #ifndef SLOTWISE_BATCH_H_
 #define SLOTWISE_BATCH_H_
@@ -17,8 +19,8 @@ namespace slotwise {
 // TRAIN gives an absent key a row; EVAL never does, and an absent key counts as a row of zeros.
 enum class LookupMode : std::uint8_t { kTrain, kEval };
 
-// REQUIRES, everywhere past Validate(): offsets.size() = bags + 1, rising from 0 to keys.size(); weights.size() =
-// keys.size(), or 0 for none.
+// REQUIRES, everywhere past Validate(): offsets.size() = bags + 1, and offsets rise from 0 to keys.size().
+// weights.size() = keys.size(), or 0 for a batch without weights.
 struct BatchView {
   std::span<const Key> keys;
   std::span<const std::uint32_t> offsets;
@@ -27,13 +29,13 @@ struct BatchView {
   std::uint32_t bags() const { return static_cast<std::uint32_t>(offsets.size() - 1); }
 };
 
-// INVALID_ARGUMENT, with the offending place and value, unless `batch` is `samples` samples of `slots` bags each. That
-// weights are finite is not looked at here.
+// Returns INVALID_ARGUMENT, with the offending place and value, unless `batch` is `samples` samples of
+// `slots` bags each. Does not check that weights are finite.
 Status Validate(const BatchView& batch, std::uint32_t samples, std::uint32_t slots);
 
-// One optimizer step = the sum of the parts 0 .. parts - 1 that carry the same (session, number), whichever ranks
-// they reach. `session` is drawn at random by a trainer (or shared by data-parallel trainers); `number` is that
-// session's own count, never reused for other data.
+// One optimizer step is the sum of the parts 0 .. parts - 1 that carry the same (session, number), whichever
+// ranks the parts reach. A trainer draws `session` at random; data-parallel trainers share one. `number` is
+// the session's own count, and is never reused for other data.
 struct StepId {
   static constexpr std::uint32_t kMaxParts = 65536;
 
@@ -45,7 +47,7 @@ struct StepId {
   friend bool operator==(const StepId&, const StepId&) = default;
 };
 
-// INVALID_ARGUMENT unless 1 <= parts <= kMaxParts and part < parts.
+// Returns INVALID_ARGUMENT unless 1 <= parts <= kMaxParts and part < parts.
 Status Validate(const StepId& step);
 
 }  // namespace slotwise

@@ -6,15 +6,18 @@
 //   client->Lookup("ads", {keys, offsets}, slotwise::LookupMode::kTrain, pooled);
 //   client->Push("ads", {keys, offsets}, gradients);
 //
-// Batches are cut by samples into parts of 1 to 4 MiB, which travel side by side to all ranks; calls that find a rank
-// gone or too busy are sent again, elsewhere, until the timeout. A push is applied once however often it is sent. The
-// same batches make tables of the same bytes as with the Python client.
+// The client cuts batches by samples into parts of 1 to 4 MiB, which travel side by side to all ranks. If a
+// rank is gone or too busy, the client sends the call again to another rank, until the timeout. A push is
+// applied once, however often the client sends it. The same batches make tables of the same bytes as with the
+// Python client.
 //
-// Every call may end with DEADLINE_EXCEEDED or UNAVAILABLE if there was no answer within the timeout (whether a push was
-// applied is then not known; pushing again with the same Step is safe), FAILED_PRECONDITION if the client is being
-// destroyed or the server is of another version, and INTERNAL. The methods name others.
+// Every call may end with DEADLINE_EXCEEDED or UNAVAILABLE if no answer came within the timeout (the caller
+// then does not know whether a push was applied; pushing again with the same Step is safe), with
+// FAILED_PRECONDITION if the client is being destroyed or the server has another version, and with INTERNAL.
+// The methods name other errors.
 //
-// Thread-safety: any number of threads may use one Client. Not usable in a forked child: connect there.
+// Thread-safety: any number of threads may use one Client. A forked child cannot use its parent's Client, and
+// must connect again.
 #ifndef SLOTWISE_CLIENT_H_
 #define SLOTWISE_CLIENT_H_
 
@@ -38,13 +41,15 @@
 namespace slotwise {
 
 struct ClientOptions {
-  // What every call may take, tries and waits together.
+  // The longest that one call may take, all tries and waits together.
   std::chrono::milliseconds timeout{30'000};
-  // Connections to each rank; large batches are spread over them. gRPC gives one connection about one core.
+  // Connections to each rank. Large batches are spread over them, because gRPC gives one connection about one
+  // core.
   int channels_per_rank = 2;
   // The client's own threads, which read replies and run callbacks.
   int threads = 2;
-  // How values and gradients travel; here they are float32 all the same. Half the bytes for a rounding: data_type.h.
+  // The type that values and gradients have on the wire; in the caller's arrays they are always float32. The
+  // 16-bit types halve the bytes and round (data_type.h).
   DataType data_type = DataType::kFloat32;
 };
 
@@ -65,11 +70,11 @@ struct ShardDescription {
   std::uint64_t bytes = 0;  // device memory in use
 };
 
-// Rounds since the table was made, by how bags travelled between ranks; zeros if there is one. A step is a round; lookups
-// that came at about the same time share one.
+// Counts rounds since the table was made, by how bags travelled between ranks; both counts are 0 on one rank.
+// A step is one round. Lookups that arrive at about the same time share one round.
 struct RoundsDescription {
-  std::uint64_t all_bags = 0;    // every rank sent its part of every bag, or got every gradient
-  std::uint64_t owned_bags = 0;  // only what belongs to bags of which a rank owns keys
+  std::uint64_t all_bags = 0;    // every rank sent its part of every bag, or received every gradient
+  std::uint64_t owned_bags = 0;  // a rank sent, or got the gradients of, only bags of which it owns keys
 
   friend bool operator==(const RoundsDescription&, const RoundsDescription&) = default;
 };
@@ -77,14 +82,14 @@ struct RoundsDescription {
 struct TableDescription {
   TableOptions options;
   std::uint64_t steps = 0;                    // optimizer steps applied
-  float learning_rate = 0;                    // what the next step will use
+  float learning_rate = 0;                    // the rate that the next step will use
   std::vector<ShardDescription> shards = {};  // in rank order
   RoundsDescription rounds = {};
 
   std::uint64_t rows() const;
 };
 
-// Of a table's keys, rows, optimizer state and steps, wherever they lie.
+// A digest of a table's keys, rows, optimizer state and steps, independent of which rank holds which row.
 struct TableDigest {
   std::string digest;  // 32 hexadecimal digits
   std::uint64_t rows = 0;
@@ -95,11 +100,11 @@ struct TableDigest {
 
 struct TableCreation {
   TableOptions options;  // with every default filled in
-  bool created = false;  // false: the same table was there already
+  bool created = false;  // false: the same table existed already
 };
 
-// Rows of a table, as Export gives them and Import takes them: row r is keys[r], values[r · dim .. (r + 1) · dim) and
-// state[r · state_size ..). `state` is what the optimizer keeps (docs/semantics.md), or empty.
+// Rows of a table, as Export gives them and Import takes them. Row r is keys[r], values[r · dim .. (r + 1) ·
+// dim) and state[r · state_size ..). `state` is what the optimizer keeps (docs/semantics.md), or is empty.
 struct RowsView {
   std::span<const Key> keys;
   std::span<const float> values;
@@ -111,11 +116,11 @@ class Client {
   using Done = std::function<void(Status)>;
   using PushDone = std::function<void(Result<std::uint64_t>)>;
 
-  // Learns the ranks from any of `addresses`, host:port (without a port, 7070). A server that is still starting is
-  // waited for. INVALID_ARGUMENT: no address, or an option that is not above 0.
+  // Learns the ranks from any of `addresses`, host:port (the port is 7070 if absent). Waits for a server that
+  // is still starting. INVALID_ARGUMENT: there is no address, or an option is not above 0.
   static Result<Client> Connect(const std::vector<std::string>& addresses, const ClientOptions& options = {});
 
-  // Ends what is in flight: it is answered FAILED_PRECONDITION, and every callback has run when this returns.
+  // Ends every call in flight with FAILED_PRECONDITION. Every callback has run when the destructor returns.
   // REQUIRES: not called from a callback.
   ~Client();
   Client(Client&&) noexcept;
@@ -123,42 +128,48 @@ class Client {
 
   // --- tables
 
-  // Makes a table on every rank; if the same table is there already, nothing changes.
-  // ALREADY_EXISTS: with other options. INVALID_ARGUMENT names the option. RESOURCE_EXHAUSTED: no memory for it.
+  // Makes a table on every rank. Nothing changes if the same table exists already. ALREADY_EXISTS: the table
+  // exists with other options. INVALID_ARGUMENT names the option. RESOURCE_EXHAUSTED: there is no memory for
+  // the table.
   Result<TableCreation> CreateTable(const TableOptions& options);
-  // Forgets a table and its rows. NOT_FOUND.
+  // Drops a table and its rows. NOT_FOUND: there is no such table.
   Status DropTable(std::string_view table);
-  // By name.
+  // Lists all tables, sorted by name.
   Result<std::vector<TableOptions>> ListTables();
-  // NOT_FOUND.
+  // Describes a table. NOT_FOUND: there is no such table.
   Result<TableDescription> DescribeTable(std::string_view table);
-  // Equal tables have equal digests, on any number of ranks. NOT_FOUND.
+  // Computes a table's digest. Equal tables have equal digests, on any number of ranks. NOT_FOUND: there is
+  // no such table.
   Result<TableDigest> Digest(std::string_view table);
-  // From the table's next step on. NOT_FOUND; INVALID_ARGUMENT unless finite and above 0.
+  // Sets the learning rate from the table's next step on. NOT_FOUND: there is no such table. INVALID_ARGUMENT
+  // unless the rate is finite and above 0.
   Status SetLearningRate(std::string_view table, float learning_rate);
-  // The server's ranks as they are now; the client goes on with those it connected to.
+  // Returns the server's ranks as they are now. The client itself keeps using the ranks that it connected to.
   Result<ServerTopology> Topology();
 
   // --- batches
   //
-  // `batch` is samples · slots bags of keys; with empty `offsets`, one key a bag; with `weights`, float32, one a key. The arrays must stay as they are
-  // until the call is answered. Callbacks and futures are answered once, from a thread of the client's or, if nothing
-  // had to be sent, the caller's. A callback must not block, and must not call what blocks: the methods here without
-  // Async.
+  // `batch` is samples · slots bags of keys. With empty `offsets`, every bag has one key. `weights`, if not
+  // empty, hold one float32 a key. The arrays must stay alive and unchanged until the call is answered.
+  // Callbacks and futures are answered once, from one of the client's threads, or from the caller's thread if
+  // there was nothing to send. A callback must not block, and must not call the methods here without Async,
+  // because those block.
 
-  // Writes the pooled rows of every bag to `out`, float32 [samples][slots · dim]; after an error its contents are
-  // unspecified. INVALID_ARGUMENT: the batch is malformed or `out` of a wrong size, with field and value. NOT_FOUND: no
-  // such table. RESOURCE_EXHAUSTED: the table is full (kTrain), or one sample too large; nothing was changed.
+  // Writes the pooled rows of every bag to `out`, float32 [samples][slots · dim]; after an error the contents
+  // of `out` are unspecified. INVALID_ARGUMENT: the batch is malformed or `out` has the wrong size; the
+  // message names field and value. NOT_FOUND: there is no such table. RESOURCE_EXHAUSTED: the table is full
+  // (kTrain), or one sample is too large; nothing was changed.
   Status Lookup(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out);
   std::future<Status> LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode,
                                   std::span<float> out);
   void LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
                    Done done);
 
-  // Sums the gradients of every row and runs the table's optimizer on them, once. `gradients`: finite float32
-  // [samples][slots · dim], of the loss by each pooled value. The result, once the step is applied: the table's count
-  // of steps, 1 for the first. Without a step: the next of the client's own session.
-  // As Lookup, and FAILED_PRECONDITION: the step is too far behind the newest of its session.
+  // Sums the gradients of every row and runs the table's optimizer on the sums, once. `gradients`: finite
+  // float32 [samples][slots · dim], the loss's gradient with respect to each pooled value. The call is
+  // answered once the step is applied, with the table's count of steps, 1 for the first step. A push that
+  // names no step is the next step of the client's own session. Errors as for Lookup, and
+  // FAILED_PRECONDITION: the step is too far behind the newest step of its session.
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch,
                              std::span<const float> gradients);
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
@@ -168,28 +179,32 @@ class Client {
   void PushAsync(std::string_view table, const BatchView& batch, std::span<const float> gradients,
                  const Step& step, PushDone done);
 
-  // Names the steps of pushes that name none.
+  // Returns the session that names the steps of pushes that name none.
   Session& session();
 
   // --- rows by key
 
-  // Forgets keys; one that comes again begins anew. The result: how many had a row (fewer than that if an answer was
-  // lost and the call sent again). Not a step. NOT_FOUND.
+  // Erases the rows of `keys`; an erased key that comes again gets a new row. Returns how many keys had a row
+  // (fewer if an answer was lost and the call was sent again). An erase is not a step. NOT_FOUND: there is no
+  // such table.
   Result<std::uint64_t> Erase(std::string_view table, std::span<const Key> keys);
 
-  // Calls `take` in this thread with some rows at a time, rank after rank, in no order, until all were seen, or those
-  // of `keys` that have a row if `keys` is not empty. The views end with the call; what `take` answers but OK ends the
-  // export and is its result. Whole rows, but for all rows of one step nobody may push meanwhile. NOT_FOUND.
-  // The timeout holds for each rank's stream. After an error, rows already seen may be seen again by the next try.
+  // Calls `take` in the caller's thread with some rows at a time, rank after rank, in no particular order,
+  // until `take` has seen every row, or, if `keys` is not empty, every row of `keys`. The views are valid
+  // during the call of `take` only. If `take` returns an error, the export ends with that error. Every row is
+  // whole, but all rows belong to one step only if nobody pushes meanwhile. The timeout holds for each rank's
+  // stream. An export that fails after `take` saw rows does not continue; exporting again shows them again.
+  // NOT_FOUND: there is no such table.
   Status Export(std::string_view table, bool with_state, const std::function<Status(const RowsView&)>& take,
                 std::span<const Key> keys = {});
 
-  // Gives keys rows: absent ones get one, others are overwritten; of a key that repeats, the last counts. An empty
-  // `state` gives them the state of a new row. A table that has applied fewer than `table_steps` steps has applied so
-  // many from then on (TableDescription::steps of the model that is imported): Adam and schedules go on there. The
-  // result: how many rows were given. Doing it again does no harm.
-  // INVALID_ARGUMENT: sizes that do not fit the table, NaN, infinity. RESOURCE_EXHAUSTED: the table is full; rows before
-  // those that did not fit may be in. NOT_FOUND.
+  // Writes the rows of keys: an absent key gets a row, and the row of any other key is overwritten. If a key
+  // repeats, the last one counts. An empty `state` gives the rows the state of a new row. A table that has
+  // applied fewer than `table_steps` steps counts `table_steps` steps from then on, so Adam and schedules
+  // continue there; pass the TableDescription::steps of the imported model. Returns how many rows were given.
+  // Importing the same rows again does no harm. INVALID_ARGUMENT: sizes do not fit the table, or a value is
+  // NaN or infinite. RESOURCE_EXHAUSTED: the table is full; the rows before those that did not fit may be in
+  // the table. NOT_FOUND: there is no such table.
   Result<std::uint64_t> Import(std::string_view table, const RowsView& rows, std::uint64_t table_steps = 0);
 
  private:

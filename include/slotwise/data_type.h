@@ -1,9 +1,9 @@
-// How numbers travel: binary32 as they are, or binary16 and bfloat16 in half the bytes.
+// This header defines how numbers travel: binary32 unchanged, or binary16 and bfloat16 in half the bytes.
 //
-// Rounding is to nearest, ties to even; what is too large becomes infinity, NaN stays NaN, and every 16-bit number has
-// exactly one binary32. (IEEE 754-2019; bfloat16 is the upper half of a binary32.)
-// Conversions of one number are constexpr and without branches or library calls: device code may call them too, loops
-// over them become vector instructions, and they give the same bits everywhere.
+// Rounding is to nearest, ties to even. A number that is too large becomes infinity, NaN stays NaN, and every
+// 16-bit number has exactly one binary32. (IEEE 754-2019; bfloat16 is the upper half of a binary32.)
+// Conversions of one number are constexpr, without branches or library calls, so that device code may call
+// them too, loops over them become vector instructions, and they give the same bits everywhere.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_DATA_TYPE_H_
 #define SLOTWISE_DATA_TYPE_H_
@@ -18,24 +18,24 @@ namespace slotwise {
 
 enum class DataType : std::uint8_t { kFloat32, kFloat16, kBFloat16 };
 
-// "float32", "float16", "bfloat16".
+// Returns "float32", "float16" or "bfloat16".
 std::string_view ToString(DataType type);
 
 constexpr std::size_t BytesOf(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
 
-// The 16 bits of `value`.
+// Rounds `value` to 16 bits.
 constexpr std::uint16_t ToFloat16(float value);
 constexpr std::uint16_t ToBFloat16(float value);
 
-// The binary32 of 16 bits.
+// Returns the binary32 that 16 bits stand for.
 constexpr float FromFloat16(std::uint16_t bits);
 constexpr float FromBFloat16(std::uint16_t bits);
 
-// values.size() numbers as `type`, little-endian, to `bytes` (any alignment).
-// REQUIRES: room for values.size() · BytesOf(type) bytes.
+// Writes values.size() numbers as `type`, little-endian, to `bytes` (any alignment).
+// REQUIRES: `bytes` has room for values.size() · BytesOf(type) bytes.
 void Narrow(std::span<const float> values, DataType type, std::byte* bytes);
 
-// The other way round.
+// Reads values.size() numbers of `type`, little-endian, from `bytes` (any alignment).
 void Widen(const std::byte* bytes, DataType type, std::span<float> values);
 
 namespace internal {
@@ -48,15 +48,15 @@ constexpr std::uint16_t ToFloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16 & 0x8000U;
   const std::uint32_t magnitude = bits & 0x7FFF'FFFFU;
-  // Normal: the exponent's bias goes from 127 to 15, and 13 bits of the mantissa are rounded away. A mantissa that
-  // rounds up into the exponent is right as it is, up to infinity.
+  // For a normal result, the exponent's bias goes from 127 to 15, and 13 bits of the mantissa are rounded
+  // away. A mantissa that rounds up into the exponent gives the right number, up to infinity.
   const std::uint32_t odd = magnitude >> 13 & 1U;
   const std::uint32_t normal = (magnitude - (112U << 23) + 0xFFFU + odd) >> 13;
-  // Below 2^-14: adding ½ as a float lets the hardware round at the last place of a subnormal, 2^-24.
+  // Below 2^-14, adding ½ as a float lets the hardware round at the last place of a subnormal, 2^-24.
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) -
                                   std::bit_cast<std::uint32_t>(0.5F);
   const std::uint32_t finite = internal::Choose(magnitude < (113U << 23), subnormal, normal);
-  // From 65520 on it is infinity; a NaN stays one, and quiet.
+  // Magnitudes of 65520 and above become infinity. A NaN becomes a quiet NaN.
   const std::uint32_t large = internal::Choose(magnitude > 0x7F80'0000U, 0x7E00U, 0x7C00U);
   return static_cast<std::uint16_t>(sign | internal::Choose(magnitude >= 0x477F'F000U, large, finite));
 }
@@ -65,7 +65,7 @@ constexpr std::uint16_t ToBFloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;
   const bool nan = (bits & 0x7FFF'FFFFU) > 0x7F80'0000U;
-  // Else rounding might make a NaN infinity.
+  // A NaN gets a bit set, because rounding might turn the NaN into infinity.
   return static_cast<std::uint16_t>(internal::Choose(nan, bits >> 16 | 0x40U, rounded));
 }
 
@@ -74,7 +74,7 @@ constexpr float FromFloat16(std::uint16_t bits) {
   const std::uint32_t magnitude = bits & 0x7FFFU;
   const std::uint32_t normal = (magnitude << 13) + (112U << 23);
   const std::uint32_t special = magnitude << 13 | 0x7F80'0000U;
-  // A subnormal counts 2^-24s.
+  // A subnormal's bits count units of 2^-24.
   const auto subnormal =
       std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24F);
   return std::bit_cast<float>(sign |

@@ -1,8 +1,9 @@
-// Names for optimizer steps, so that a push that is sent again is not applied again.
+// A Session names optimizer steps, so that a push that is sent twice is applied once.
 //
-// A lone trainer needs `Session()` and nothing else, or no session at all: a Client has one of its own. Data-parallel
-// trainers share one id (draw it once, send it to all) and each push as often, in the same order; the server then sums
-// one push of every trainer into one optimizer step.
+// A lone trainer needs `Session()` and nothing else, or no session at all, because a Client has its own
+// session. Data-parallel trainers share one id (draw the id once and send it to all trainers), and all
+// trainers push equally often, in the same order. The server then sums one push of every trainer into one
+// optimizer step.
 // Thread-safety: a Session may be used from any thread; a Step is a plain value.
 #ifndef SLOTWISE_SESSION_H_
 #define SLOTWISE_SESSION_H_
@@ -21,15 +22,15 @@ struct Step {
   std::uint32_t trainer =
       0;  // whose share of the step this is: 0 .. trainers - 1; shares are summed in this order
   std::uint32_t trainers = 1;  // how many shares the step has
-  // How many parts every trainer's share is cut into. 0: as many as the batch deserves, which only a lone trainer may
-  // decide, because the others must know the step's number of parts.
+  // How many parts every trainer's share is cut into. 0 means as many as the batch needs, which only a lone
+  // trainer may choose, because several trainers must agree on the step's number of parts.
   std::uint32_t parts = 0;
 
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-// INVALID_ARGUMENT unless trainer < trainers, several trainers have said their parts, and all trainers' parts together
-// are at most StepId::kMaxParts.
+// Returns INVALID_ARGUMENT unless trainer < trainers, `parts` is above 0 if there are several trainers, and
+// all trainers' parts together are at most StepId::kMaxParts.
 Status Validate(const Step& step);
 
 class Session {
@@ -38,19 +39,20 @@ class Session {
     std::uint64_t id = 0;
     std::uint32_t trainer = 0;
     std::uint32_t trainers = 1;
-    // Requests a push is cut into, the same for all trainers; 0: decided batch by batch for a lone trainer, 1 for
-    // several. Raise it if one trainer's batch is past the server's largest request.
+    // How many requests a push is cut into, the same for all trainers. 0 means: chosen batch by batch for a
+    // lone trainer, 1 for several trainers. Raise `parts` if one trainer's batch exceeds the server's largest
+    // request.
     std::uint32_t parts = 0;
   };
 
-  // A lone trainer's: 64 random bits, from the system's own source.
+  // Makes a lone trainer's session; its id is 64 random bits from the operating system.
   Session();
-  // Pushes with steps of wrong options are INVALID_ARGUMENT.
+  // Does not check the options: a push with a step of wrong options ends with INVALID_ARGUMENT.
   explicit Session(const Options& options);
 
   std::uint64_t id() const { return options_.id; }
 
-  // The next step; the first has number 1.
+  // Returns the next step; the first step has number 1.
   Step Next();
 
  private:

@@ -1,7 +1,8 @@
-// Status: what the caller did wrong, said in words. Broken hardware is an exception instead.
+// A Status says in words what the caller did wrong. Broken hardware is an exception instead.
 //
-// A `Status` is either OK or a code and a message that names the offending field and value. `Result<T>` is a T or the
-// Status that says why there is none. The codes are gRPC's, by name; server/rpc translates them in one place.
+// A `Status` is either OK or a code and a message that names the offending field and value. A `Result<T>` is
+// a T or the Status that says why there is no T. The codes have gRPC's names; server/rpc translates them in
+// one place.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_STATUS_H_
 #define SLOTWISE_STATUS_H_
@@ -20,12 +21,12 @@ enum class StatusCode {
   kAlreadyExists,       // a table of that name, with other options
   kFailedPrecondition,  // legal, but not in this state
   kResourceExhausted,   // a full table, too large a batch, a full inbox
-  kDeadlineExceeded,    // not everything that was needed came in time
+  kDeadlineExceeded,    // something that the request needs did not come in time
   kUnavailable,         // try again, here or at another rank
   kInternal,            // a bug in Slotwise
 };
 
-// The code's name as gRPC writes it: "INVALID_ARGUMENT".
+// Returns the code's name as gRPC writes it: "INVALID_ARGUMENT".
 std::string_view ToString(StatusCode code);
 
 class [[nodiscard]] Status {
@@ -60,7 +61,7 @@ class [[nodiscard]] Result {
 
   bool ok() const { return std::holds_alternative<T>(value_); }
 
-  // OK if there is a value.
+  // Returns OK if there is a value.
   Status status() const { return ok() ? Status() : std::get<Status>(value_); }
 
   // REQUIRES: ok().

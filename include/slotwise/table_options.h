@@ -1,7 +1,7 @@
-// What a table is: its shape, how it pools, how it learns, how a new row begins.
+// TableOptions say what a table is: its shape, how it pools bags, how it learns, and how a new row begins.
 //
-// `TableOptions` is trivially copyable, so that one rank can hand it to the others as bytes. Two equal options make
-// tables that answer the same inputs with the same bytes, on any backend and any number of ranks.
+// `TableOptions` is trivially copyable, so that one rank can send it to the others as bytes. Two tables with
+// equal options answer the same inputs with the same bytes, on any backend and any number of ranks.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_TABLE_OPTIONS_H_
 #define SLOTWISE_TABLE_OPTIONS_H_
@@ -16,7 +16,7 @@
 
 namespace slotwise {
 
-// A table's name: 1 to 63 of the characters A-Z a-z 0-9 _ . - , the first not a '.' or '-'.
+// A table's name has 1 to 63 of the characters A-Z a-z 0-9 _ . - , and does not begin with '.' or '-'.
 class TableName {
  public:
   static constexpr std::size_t kMaxLength = 63;
@@ -35,13 +35,13 @@ class TableName {
   std::uint8_t length_ = 0;
 };
 
-// How the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent ones too; with
-// weights w a row counts w · row, n is Σ w for the mean and Σ w² for sqrtn.
+// How the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent keys
+// too. With weights w, each row counts w · row, and n is Σ w for the mean and Σ w² for sqrtn.
 enum class Combiner : std::uint8_t {
   kSum,    // Σ row
   kMean,   // Σ row / n
   kSqrtn,  // Σ row / √n
-  kNone,   // bags of exactly one key: its row. `slots` must be 1
+  kNone,   // bags have exactly one key, and its row is the result; `slots` must be 1
 };
 
 enum class OptimizerKind : std::uint8_t {
@@ -55,18 +55,20 @@ enum class OptimizerKind : std::uint8_t {
   kFtrl,
 };
 
-// What becomes of the learning rate lr at the table's step t = 1, 2, ...: HugeCTR's warm-up and polynomial decay.
+// The schedule of the learning rate lr over the table's steps t = 1, 2, ...: HugeCTR's warm-up and polynomial
+// decay.
 struct ScheduleOptions {
-  std::uint64_t warmup_steps = 0;  // steps 1 .. warmup_steps: lr · t / warmup_steps
+  std::uint64_t warmup_steps = 0;  // lr · t / warmup_steps at steps 1 .. warmup_steps
   std::uint64_t decay_start = 0;   // the last step before the rate falls, at least warmup_steps
-  std::uint64_t decay_steps = 0;   // 0: it never falls
+  std::uint64_t decay_steps = 0;   // 0: the rate never falls
   float decay_power = 2.0F;  // end + (lr − end) · (1 − min(t − decay_start, decay_steps) / decay_steps)^power
   float end_learning_rate = 0.0F;  // end
 
   friend bool operator==(const ScheduleOptions&, const ScheduleOptions&) = default;
 };
 
-// Which optimizer, and its constants; those of another kind are ignored. Formulas: docs/semantics.md.
+// The optimizer's kind and constants; constants of other kinds are ignored. docs/semantics.md has the
+// formulas.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
   float learning_rate = 0.01F;
@@ -90,7 +92,7 @@ enum class InitializerKind : std::uint8_t {
   kConstant,  // mean
 };
 
-// First values of a new row, from (seed, key, element) alone.
+// How a new row's first values are drawn; they depend on (seed, key, element) alone.
 struct InitializerOptions {
   float low = -0.05F;
   float high = 0.05F;
@@ -115,11 +117,12 @@ struct TableOptions {
   Combiner combiner = Combiner::kSum;
   OptimizerOptions optimizer;
   InitializerOptions initializer;
-  std::uint64_t initial_rows = 0;  // rows to make room for at once, over all ranks
+  std::uint64_t initial_rows = 0;  // rows to reserve when the table is made, over all ranks
   std::uint64_t max_rows = std::uint64_t{1}
                            << 30;  // the most rows over all ranks; past it a batch is refused
-  // At most this share of the hash table's cells is taken, kLeastMaxLoad .. kMostMaxLoad: searches are faster in an
-  // emptier table, and a fuller one is smaller. Cells are a power of two, so the share is between half of this and this.
+  // At most this share of the hash table's cells is taken, kLeastMaxLoad .. kMostMaxLoad. Searches are
+  // faster in an emptier hash table, and a fuller hash table is smaller. The number of cells is a power of
+  // two, so the actual share grows from max_load / 2 to max_load before the hash table doubles.
   float max_load = 0.5F;
 
   friend bool operator==(const TableOptions&, const TableOptions&) = default;
@@ -127,17 +130,18 @@ struct TableOptions {
 
 static_assert(std::is_trivially_copyable_v<TableOptions>, "tables are announced to other ranks as bytes");
 
-// INVALID_ARGUMENT with the field and its value if `options` cannot make a table.
+// Returns INVALID_ARGUMENT with the field and its value if `options` cannot make a table.
 Status Validate(const TableOptions& options);
 
-// INVALID_ARGUMENT unless `learning_rate` is finite and above 0.
+// Returns INVALID_ARGUMENT unless `learning_rate` is finite and above 0.
 Status ValidateLearningRate(float learning_rate);
 
-// "sum", "mean", "sqrtn", "none"; "sgd", "adagrad", "rowwise_adagrad", ...
+// Returns "sum", "mean", "sqrtn" or "none"; "sgd", "adagrad", "rowwise_adagrad", ...
 std::string_view ToString(Combiner combiner);
 std::string_view ToString(OptimizerKind kind);
 
-// Floats that an optimizer keeps beside each row of `dim` values: vectors of `dim`, but RowWiseAdaGrad one alone.
+// Returns how many floats an optimizer keeps beside each row of `dim` values: vectors of `dim`, but one float
+// for RowWiseAdaGrad.
 constexpr std::uint32_t StateFloats(OptimizerKind kind, std::uint32_t dim) {
   switch (kind) {
     case OptimizerKind::kSgd:
@@ -156,8 +160,8 @@ constexpr std::uint32_t StateFloats(OptimizerKind kind, std::uint32_t dim) {
   return 0;
 }
 
-// Where in a row's state its sums or means of squares begin, which are never negative; they reach to its end.
-// StateFloats(kind, dim) for an optimizer without any.
+// Returns where a row's sums or means of squares begin in its state. They are never negative, and they reach
+// to the state's end. Returns StateFloats(kind, dim) for an optimizer that keeps no squares.
 constexpr std::uint32_t SquaresBegin(OptimizerKind kind, std::uint32_t dim) {
   switch (kind) {
     case OptimizerKind::kAdaGrad:

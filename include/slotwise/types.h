@@ -1,7 +1,8 @@
-// Strong names for the integers that travel through every room, so that a row can never be passed for a key.
+// This header gives strong types to the integers that every room uses, so that code cannot pass a row for a
+// key.
 //
-// All are trivially copyable and have the layout of the integer underneath, so arrays of them may be read from and
-// written to the wire as they are (little-endian hosts only, which `static_assert` below checks).
+// All types are trivially copyable and have the layout of the integer underneath, so arrays of them can be
+// copied from and to the wire unchanged (on little-endian hosts only, as the `static_assert` below checks).
 #ifndef SLOTWISE_TYPES_H_
 #define SLOTWISE_TYPES_H_
 
@@ -14,25 +15,25 @@ namespace slotwise {
 static_assert(std::endian::native == std::endian::little,
               "Slotwise puts arrays on the wire as they lie in memory");
 
-// An embedding's identity: any 64-bit value is legal, 0 and the largest included.
+// A key identifies an embedding. Any 64-bit value is legal, including 0 and the largest.
 enum class Key : std::uint64_t {};
 
-// A row's place in one rank's slice of one table. Rows are handed out 0, 1, 2, ... and never move.
+// A row's place in one rank's shard of one table. Rows are handed out as 0, 1, 2, ... and never move.
 enum class RowIndex : std::uint32_t {};
 
-// What a lookup says of a key that has no row.
+// A lookup returns kNoRow for a key that has no row.
 inline constexpr RowIndex kNoRow{0xFFFF'FFFFu};
 
 // The most rows that one rank can hold of one table.
 inline constexpr std::uint64_t kMaxRowsPerShard = 0xFFFF'FFFEu;
 
-// A table's number: the same on every rank, never used twice while a server lives.
+// A table's number is the same on every rank, and is never used twice while a server lives.
 enum class TableId : std::uint32_t {};
 
-// A process of the server: 0 .. ranks - 1. One rank drives one device.
+// A rank is a process of the server, 0 .. ranks - 1, and drives one device.
 enum class Rank : std::int32_t {};
 
-// The integer inside a strong type: `Value(key)`.
+// Returns the integer inside a strong type: `Value(key)`.
 template <class Strong>
   requires std::is_enum_v<Strong>
 constexpr auto Value(Strong strong) noexcept {

@@ -11,7 +11,7 @@ namespace slotwise {
 
 Status Validate(const BatchView& batch, std::uint32_t samples, std::uint32_t slots) {
   const auto& offsets = batch.offsets;
-  // 64 bits: samples · slots may not fit in 32.
+  // The product has 64 bits, because samples · slots may not fit in 32.
   const std::uint64_t bags = std::uint64_t{samples} * slots;
   if (bags > 0xFFFF'FFFEu) {
     return InvalidArgument("samples is " + std::to_string(samples) + ": with " + std::to_string(slots) +

@@ -14,7 +14,7 @@
 namespace slotwise {
 namespace {
 
-// The shortest text that reads back as `value`: "0.1", "nan", "-inf".
+// Returns the shortest text that reads back as `value`: "0.1", "nan", "-inf".
 std::string Text(float value) {
   std::array<char, 32> text{};
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
@@ -32,7 +32,8 @@ bool IsNameCharacter(char c) {
          c == '-';
 }
 
-// `name` in quotes, with every byte that is not printable ASCII as \x.., so that no message carries it raw.
+// Returns `name` in quotes, with every byte that is not printable ASCII as \x.., so that no message carries
+// raw bytes.
 std::string Quoted(std::string_view name) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "\"";
@@ -53,7 +54,7 @@ Status ValidateName(std::string_view name) {
   const bool legal = !name.empty() && name.size() <= TableName::kMaxLength && name.front() != '.' &&
                      name.front() != '-' && std::all_of(name.begin(), name.end(), IsNameCharacter);
   if (legal) return {};
-  // A name that is too long was cut when it was stored.
+  // TableName cut a name that was too long, so the message says "...".
   return Refuse("name", Quoted(name) + (name.size() > TableName::kMaxLength ? "..." : ""), kRule);
 }
 
@@ -86,7 +87,7 @@ Status ValidateSchedule(const OptimizerOptions& o) {
     return Refuse("optimizer.schedule.decay_start", std::to_string(schedule.decay_start),
                   "must not be below warmup_steps, which is " + std::to_string(schedule.warmup_steps));
   }
-  // FTRL divides by the rate.
+  // FTRL divides by the rate, so the rate must stay above 0.
   const bool may_be_0 = o.kind != OptimizerKind::kFtrl;
   constexpr std::string_view kEnd = "optimizer.schedule.end_learning_rate";
   return FirstBad(
@@ -100,7 +101,7 @@ Status ValidateOptimizer(const OptimizerOptions& o) {
       !status.ok()) {
     return status;
   }
-  // Above 0: a row whose gradient is 0 divides by √0 + ε.
+  // Epsilon must be above 0, because a row whose gradient is 0 divides by √0 + ε.
   const Status epsilon = Above0("optimizer.epsilon", o.epsilon);
   switch (o.kind) {
     case OptimizerKind::kSgd:
@@ -192,7 +193,7 @@ Status Validate(const TableOptions& options) {
   }
   const bool may_load =
       options.max_load >= TableOptions::kLeastMaxLoad && options.max_load <= TableOptions::kMostMaxLoad;
-  if (!may_load) {  // nor if it is no number
+  if (!may_load) {  // the negation refuses NaN too
     return Refuse("max_load", Text(options.max_load), "must be 0.0625 to 0.9375");
   }
   return {};

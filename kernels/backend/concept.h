@@ -1,8 +1,10 @@
-// What a backend supplies: memory, a queue of launches, and the few algorithms that machines do differently.
+// A backend supplies memory, a queue of launches, and the few algorithms that machines do differently.
 //
-// A backend is a class that is only a namespace of types and static functions. Everything named `queue` orders the
-// work: a launch sees what the launches before it on the same queue wrote. Only functions that return a value to the
-// host wait for the queue; their comments say so. Counts are elements, never bytes, unless they say so.
+// A backend is a class that is only a namespace of types and static functions. A queue orders launches: a
+// launch sees what the launches before it on the same queue wrote. A Queue is a backend's own type, with the
+// memory that its algorithms work in; a Stream (shard.h) is the same order of work as the rest of Slotwise
+// sees it, and owns or shares a queue. Only functions that return a value to the host wait for the queue, and
+// their comments say so. Counts are elements, never bytes, unless a comment says so.
 // Thread-safety: a queue and the arrays used with it belong to one thread at a time.
 #ifndef SLOTWISE_KERNELS_BACKEND_CONCEPT_H_
 #define SLOTWISE_KERNELS_BACKEND_CONCEPT_H_
@@ -24,7 +26,7 @@ struct PairBuffers {
   int current = 0;
 };
 
-// Stand-ins, for the concept, for the functors of kernels/body.
+// The concept is checked with these in place of the functors of kernels/body.
 namespace backend_probe {
 struct Each {
   SLOTWISE_HD void operator()(std::uint64_t) const {}
@@ -59,58 +61,65 @@ concept Backend = requires(
     typename B::template Growing<float>& growing, typename B::HostCopy& host_copy, PairBuffers& pairs,
     const Key* keys, Key* kept, std::uint32_t* indices, const std::uint32_t* counts, std::uint64_t* word,
     std::size_t n, std::uint32_t n32) {
-  // A Stream of shard.h, and its queue.
+  // Stream implements the one of shard.h; queue() returns the queue that it stands for.
   requires std::derived_from<typename B::Stream, Stream>;
   { stream.queue() } -> std::same_as<typename B::Queue&>;
 
-  // Scratch<T>: an array whose contents need not survive; Reserve(queue, n) makes it at least n long and gives it.
+  // Scratch<T> is an array whose contents need not survive. Reserve(queue, n) makes the array at least n long
+  // and returns it.
   { scratch.Reserve(queue, n) } -> std::same_as<float*>;
 
-  // Growing<T>(queue, limit): an array that keeps its contents as it grows, up to `limit` elements.
-  // Grow(n) makes it at least n long; it throws std::bad_alloc, and then it is as it was. New elements are
-  // uninitialised. Ahead(n) is how long it had better be when n are needed now, and more later.
+  // Growing<T>(queue, limit) is an array that keeps its contents as it grows, up to `limit` elements. Grow(n)
+  // makes the array at least n long, with new elements uninitialised; Grow throws std::bad_alloc, and the
+  // array is as it was then. Ahead(n) returns how long the array had better be when n elements are needed
+  // now, and more later.
   { growing.Grow(n) };
   { growing.Ahead(n) } -> std::same_as<std::size_t>;
   { growing.data() } -> std::same_as<float*>;
   { growing.size() } -> std::same_as<std::size_t>;
 
-  // Bytes of memory that tables may still take; the rest is for batches, which would end midway for want of it.
+  // Returns how many bytes of memory tables may still take. The rest is for batches, which would end midway
+  // for want of memory.
   { B::MemoryForTables(queue) } -> std::same_as<std::size_t>;
 
-  // f(i) for every i in [0, n), in any order, all at once.
+  // Calls f(i) for every i in [0, n), in any order, all at once.
   B::ForEach(queue, n, backend_probe::Each{});
-  // f(i) for every i in [0, *counts), which is at most n.
+  // Calls f(i) for every i in [0, *counts). REQUIRES: *counts <= n.
   B::ForEachUpTo(queue, n32, counts, backend_probe::Each{});
-  // outcome = f(i) for every i in [0, n); where that is true, f.Number(i, outcome, number), with a number of its own: they
-  // count up from 0, in no order. f.kNumbersMost says what to expect. Waits, and returns how many there were.
+  // Calls f(i) for every i in [0, n), and where the outcome is true calls f.Number(i, outcome, number) with a
+  // number of its own; numbers count up from 0, in no order. f.kNumbersMost says whether most outcomes will
+  // be true. Waits, and returns how many were.
   { B::ForEachNumbered(queue, n32, backend_probe::Numbered{}) } -> std::same_as<std::uint32_t>;
-  // f(tile, i) for every i, by tiles that suit rows of `dim` elements.
+  // Calls f(tile, i) for every i, with tiles that suit rows of `dim` elements.
   B::ForEachTile(queue, n32, n32, backend_probe::EachTile{});
-  // f(tile, begin, end) for short runs that together are [0, n). A body that prefetches is asked for single
-  // indices; one that holds more than one row in registers says how many: kRowsHeld.
+  // Calls f(tile, begin, end) for short runs that together are [0, n). On the CPU runs are single indices. A
+  // body that holds more than one row in registers says how many: kRowsHeld.
   B::ForEachRun(queue, n32, n32, backend_probe::EachRun{});
 
-  // out[i] = in[0] + ... + in[i - 1] for i in [0, n]. `out` may be `in`. REQUIRES: both have room for n + 1.
+  // Writes out[i] = in[0] + ... + in[i - 1] for i in [0, n]. `out` may be `in`. REQUIRES: both have room for
+  // n + 1.
   B::ExclusiveScan(queue, counts, n32, indices);
-  // The keys of [0, n) that `keep` accepts, in order; *count becomes how many. REQUIRES: here and below, room for n.
+  // Copies the keys of [0, n) that `keep` accepts, in order; *count becomes their number. REQUIRES: here and
+  // below, room for n.
   B::SelectKeys(queue, keys, n32, kept, indices, backend_probe::KeepKey{});
-  // The indices in [0, n) that `keep` accepts likewise.
+  // Writes the indices in [0, n) that `keep` accepts likewise.
   B::SelectIndices(queue, n32, indices, indices, backend_probe::Keep{});
   // Sorts n pairs by the low `bits` bits of their keys, stably. Throws std::bad_alloc.
   B::SortPairs(queue, pairs, n32, n32);
-  // Σ f(i) over [0, n). Waits.
+  // Returns Σ f(i) over [0, n). Waits.
   { B::Sum(queue, n, backend_probe::Measure{}) } -> std::same_as<DigestSums>;
 
-  // One value from device memory. Waits.
+  // Returns one value of device memory. Waits.
   { B::Get(queue, counts) } -> std::same_as<std::uint32_t>;
-  // HostCopy: values on their way to the host. Start(queue, from, n) begins to bring n of them, Wait() waits for those.
+  // A HostCopy brings values to the host. Start(queue, from, n) begins to bring n of them, Wait() waits for
+  // those and returns them.
   host_copy.Start(queue, counts, n);
   { host_copy.Wait() } -> std::same_as<std::span<const std::uint32_t>>;
-  // n values from and to host memory; return when they have arrived.
+  // CopyIn and CopyOut copy n values from and to host memory, and return when they have arrived.
   B::CopyIn(queue, kept, keys, n);
   B::CopyOut(queue, kept, keys, n);
 
-  // Usable inside launches. Load and Store are relaxed; CompareExchange returns the value before.
+  // Launches may use Atomics. Load and Store are relaxed; CompareExchange returns the value before.
   { B::Atomics::Load(word) } -> std::same_as<std::uint64_t>;
   B::Atomics::Store(word, std::uint64_t{});
   { B::Atomics::CompareExchange(word, std::uint64_t{}, std::uint64_t{}) } -> std::same_as<std::uint64_t>;

@@ -32,9 +32,9 @@ void CpuBackend::ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint3
   out[n] = total;
 }
 
-// Least significant digit first; within a digit's pass, chunks write one behind the other, so the sort is stable.
-// Between passes a pair is one word: a pass writes to as many places at once as there are digits, and twice as many would
-// be too many for the processor's buffers.
+// Least significant digit first; within a digit's pass, chunks write one behind the other, so the sort is
+// stable. Between passes a pair is one word: a pass writes to as many places at once as there are digits, and
+// twice as many would be too many for the processor's buffers.
 void CpuBackend::SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits) {
   constexpr std::uint32_t kMostDigitBits = 11;
   const std::uint32_t passes = (bits + kMostDigitBits - 1) / kMostDigitBits;
@@ -46,7 +46,8 @@ void CpuBackend::SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, st
   std::array<CpuPair*, 2> words{};
   for (std::uint32_t w = 0; w < std::min(passes - 1, 2U); ++w) words[w] = queue.sorted[w].Reserve(queue, n);
 
-  // What the loops use is captured by value: what they write might be a reference's target, for all the compiler knows.
+  // What the loops use is captured by value: what they write might be a reference's target, for all the
+  // compiler knows.
   const auto sort_by_digit = [&](std::uint32_t shift, auto read, auto write) {
     const auto digit = [=](std::uint32_t key) { return (key >> shift) & (digits - 1); };
     ForEachChunk(queue, chunks, [=](std::uint32_t chunk, std::uint32_t begin, std::uint32_t end) {

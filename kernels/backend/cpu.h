@@ -1,6 +1,7 @@
-// The CPU backend: oneTBB's threads, one lane a tile.
+// The CPU backend runs launches on oneTBB's threads, with one lane a tile.
 //
-// Work is cut into chunks that depend on its size and the number of threads; results do not depend on the cut.
+// Work is cut into chunks that depend on its size and the number of threads; results do not depend on the
+// cut.
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_H_
 
@@ -32,12 +33,12 @@ struct CpuPair {
 struct CpuQueue {
   explicit CpuQueue(int thread_count) : threads(thread_count) {}
   CpuThreads threads;
-  // Memory of the algorithms below, kept so that a launch allocates nothing.
+  // The algorithms below work in this memory, which is kept so that a launch allocates nothing.
   CpuScratch<std::uint32_t> places;
   CpuScratch<CpuPair> sorted[2];
 };
 
-// Streams share the queue: their work is done when the call returns.
+// A stream of work on a queue that all streams of the device share: work is done when the call returns.
 class CpuStream final : public Stream {
  public:
   explicit CpuStream(CpuQueue& queue) : queue_(queue) {}
@@ -75,7 +76,7 @@ struct CpuBackend {
     }
   };
 
-  // Who gets the host's memory is for its system to say.
+  // The operating system says who gets the host's memory.
   static std::size_t MemoryForTables(Queue& /*queue*/) { return SIZE_MAX; }
 
   template <class Index, class F>
@@ -193,7 +194,7 @@ struct CpuBackend {
     std::uint32_t count;
   };
 
-  // visit(chunk, begin, end) for every chunk, in parallel.
+  // Calls visit(chunk, begin, end) for every chunk, in parallel.
   template <class Visit>
   static void ForEachChunk(Queue& queue, const Chunks& chunks, Visit visit) {
     InParallel(queue, chunks.count, 1, [&](std::uint32_t begin, std::uint32_t end) {
@@ -202,10 +203,10 @@ struct CpuBackend {
   }
 
  private:
-  // Steps of simple work that are worth a task.
+  // So many steps of simple work are worth a task.
   static constexpr std::uint32_t kGrain = 4096;
 
-  // visit(i) for i in [begin, end); a body that prefetches is told of each index kAhead before.
+  // Calls visit(i) for i in [begin, end). A body that prefetches is told of each index kAhead indices before.
   template <class Index, class Body, class Visit>
   static void InOrder(Index begin, Index end, const Body& body, const Visit& visit) {
     if constexpr (requires { body.Prefetch(begin); }) {
@@ -229,8 +230,9 @@ struct CpuBackend {
     queue.threads.ForRanges(n, grain, f);
   }
 
-  // Two passes: count what each chunk keeps, then every chunk knows where its own goes. What is not kept is written as
-  // well, and overwritten by the next: a branch that cannot be foreseen takes longer.
+  // The first of two passes counts what each chunk keeps, and so every chunk knows where its own goes. The
+  // second one writes what is not kept as well, and overwrites that by the next: a branch that cannot be
+  // foreseen takes longer.
   template <class Keep, class Emit>
   static std::uint32_t Select(Queue& queue, std::uint32_t n, Keep keep, Emit emit) {
     const Chunks chunks(queue, n);
@@ -250,7 +252,8 @@ struct CpuBackend {
     return total;
   }
 
-  // What is kept of [begin, end) goes to the places [at, limit), of which some may be left. Returns the first of those.
+  // Sends what is kept of [begin, end) to the places [at, limit). Returns the first place that is left, or
+  // limit.
   template <class Keep, class Emit>
   static std::uint32_t SelectRange(std::uint32_t begin, std::uint32_t end, std::uint32_t at,
                                    std::uint32_t limit, Keep keep, Emit emit) {

@@ -15,8 +15,9 @@ struct CpuQueue;
 
 inline constexpr std::size_t kCacheLine = 64;
 
-// Asks for large pages behind [memory, memory + bytes), as far as whole ones fit in: memory is read at random here, and
-// with small pages most of such a read's time goes into finding the page. Without large pages everything still works.
+// Asks for large pages behind [memory, memory + bytes), as far as whole ones fit in: memory is read at random
+// here, and with small pages most of such a read's time goes into finding the page. Without large pages
+// everything still works.
 void AdviseLargePages(void* memory, std::size_t bytes) noexcept;
 
 // REQUIRES: bytes > 0. Throws std::bad_alloc.
@@ -50,8 +51,8 @@ class CpuScratch {
   std::size_t size_ = 0;
 };
 
-// Address space for `bytes` bytes, of which a growing front part is memory. Pages that were never touched cost
-// nothing, so growing early is cheap, and nothing ever moves.
+// Address space for `bytes` bytes, of which a growing front part is memory. Pages that were never touched
+// cost nothing, so growing early is cheap, and nothing ever moves.
 class AddressRange {
  public:
   AddressRange() = default;
@@ -64,7 +65,8 @@ class AddressRange {
     return *this;
   }
 
-  // Makes the first `bytes` bytes memory, zeroed where new. Throws std::bad_alloc, and then nothing has changed.
+  // Makes the first `bytes` bytes memory, zeroed where new. Throws std::bad_alloc, and then nothing has
+  // changed.
   void Commit(std::size_t bytes);
   void* data() const { return data_; }
   std::size_t committed() const { return committed_; }

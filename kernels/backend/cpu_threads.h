@@ -1,8 +1,8 @@
 // The threads that run launches: oneTBB's.
 //
-// In builds with ThreadSanitizer they are plain threads, made for each launch: oneTBB's library is not instrumented, so
-// the sanitizer would not see how its threads wait for each other, and call every launch a race with the one before.
-// Thread-safety: one launch at a time.
+// In builds with ThreadSanitizer they are plain threads, made for each launch: oneTBB's library is not
+// instrumented, so the sanitizer would not see how its threads wait for each other, and call every launch a
+// race with the one before. Thread-safety: one launch at a time.
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_THREADS_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_THREADS_H_
 
@@ -24,7 +24,8 @@ class CpuThreads {
   explicit CpuThreads(int count) : count_(count) {}
   int count() const { return count_; }
 
-  // f(begin, end) for ranges that together are [0, n), of about `grain` or more each; returns when all are done.
+  // f(begin, end) for ranges that together are [0, n), of about `grain` or more each; returns when all are
+  // done.
   template <class Index, class F>
   void ForRanges(Index n, Index grain, F f) {
     const Index most = n / grain + 1;
@@ -43,7 +44,8 @@ class CpuThreads {
   explicit CpuThreads(int count) : arena_(count) {}
   int count() const { return arena_.max_concurrency(); }
 
-  // f(begin, end) for ranges that together are [0, n), of about `grain` or more each; returns when all are done.
+  // f(begin, end) for ranges that together are [0, n), of about `grain` or more each; returns when all are
+  // done.
   template <class Index, class F>
   void ForRanges(Index n, Index grain, F f) {
     arena_.execute([&] {

@@ -1,7 +1,7 @@
-// The CPU's tile: one lane, which holds vector registers.
+// The CPU's tile is one lane, whose vectors are the processor's vector registers.
 //
-// The compilers' vector types keep a chunk's sums in registers while the rows of a bag are added to them; from arrays of
-// floats they make that only of short chunks.
+// The compilers' vector types keep a chunk's sums in registers while the rows of a bag are added to them;
+// from arrays of floats they make that only of short chunks.
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 
@@ -31,7 +31,7 @@ struct VectorTile {
 
 using CpuTile = VectorTile<CpuVector>;
 
-// See body/portable.h. All of it lies within the row.
+// A chunk as in body/portable.h, all of which lies within the row.
 template <class V, std::uint32_t N>
 struct VectorChunk {
   using Vector = V;
@@ -49,7 +49,7 @@ struct VectorChunk {
   void Store(float* row, std::uint32_t vector, Vector value) const {
     std::memcpy(row + Element(vector), &value, sizeof(value));
   }
-  // Of body::Float16 or body::BFloat16.
+  // Half is body::Float16 or body::BFloat16.
   template <class Half>
   Vector Load(const Half* row, std::uint32_t vector) const {
     Half halves[kVectorFloats];
@@ -75,7 +75,8 @@ struct VectorChunk {
   void ApplyOptimizer(const Optimizer& optimizer, float* record, Compute compute) const {
     Vector gradients[kVectors];
     compute(gradients);
-    // By value: what is reached by reference might be what a row's new elements overwrite, for all the compiler knows.
+    // By value: what is reached by reference might be what a row's new elements overwrite, for all the
+    // compiler knows.
     ForEachElement(gradients,
                    [=, dim = dim](std::size_t element, float g) { optimizer(record + element, dim, g); });
   }
@@ -84,8 +85,8 @@ struct VectorChunk {
   std::size_t Element(std::uint32_t vector) const { return first + std::size_t{vector} * kVectorFloats; }
 };
 
-// Chunks of eight registers (half of what most processors have, so that rows can be loaded beside them), then of two,
-// then the rest by floats.
+// Chunks of eight registers (half of what most processors have, so that rows can be loaded beside them), then
+// of two, then the rest by floats.
 template <class Vector, class Visit>
 void ForEachChunk(VectorTile<Vector> /*tile*/, std::uint32_t dim, Visit visit) {
   using Long = VectorChunk<Vector, 8>;

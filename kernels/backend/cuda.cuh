@@ -1,4 +1,5 @@
-// The CUDA backend: one thread an index, a tile of 1 to 32 lanes of a warp a row, CUB for scan, select, sort and sum.
+// The CUDA backend gives each index a thread and each row a tile of 1 to 32 lanes of a warp. CUB scans,
+// selects, sorts and sums.
 //
 // Everything is enqueued on the queue's stream. Functions that return a value to the host wait for it.
 #ifndef SLOTWISE_KERNELS_BACKEND_CUDA_CUH_
@@ -21,129 +22,10 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/backend/cuda_growing.cuh"
+#include "kernels/backend/cuda_launch.cuh"
 #include "kernels/backend/cuda_memory.cuh"
 
 namespace slotwise {
-
-// `Lanes` neighbouring lanes of a warp; each holds `N` vectors of a chunk.
-template <std::uint32_t Lanes, class V, std::uint32_t N>
-struct CudaTile {
-  static constexpr std::uint32_t kLanes = Lanes;
-  using Vector = V;
-  static constexpr std::uint32_t kVectors = N;
-  static constexpr std::uint32_t kRowsInFlight = 4;
-  SLOTWISE_HD static std::uint32_t lane() {
-#ifdef __CUDA_ARCH__
-    return threadIdx.x % Lanes;
-#else
-    return 0;
-#endif
-  }
-  SLOTWISE_HD static void Sync() {
-#ifdef __CUDA_ARCH__
-    __syncwarp(Mask());
-#endif
-  }
-  SLOTWISE_HD static std::uint32_t From(std::uint32_t lane, std::uint32_t x) {
-#ifdef __CUDA_ARCH__
-    return __shfl_sync(Mask(), x, static_cast<int>(lane), Lanes);
-#else
-    return (void)lane, x;
-#endif
-  }
-
- private:
-#ifdef __CUDA_ARCH__
-  // The tile's lanes among the warp's.
-  __device__ static unsigned Mask() {
-    constexpr unsigned kAll = Lanes == 32 ? ~0U : (1U << Lanes % 32) - 1;
-    return kAll << (threadIdx.x % 32 / Lanes * Lanes);
-  }
-#endif
-};
-
-// Of a block of any launch.
-inline constexpr std::uint32_t kThreads = 256;
-
-template <class F>
-__global__ void ForEachUpToKernel(const std::uint32_t* n, F f) {
-  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < *n) f(i);
-}
-
-template <class Index, class F>
-__global__ void ForEachKernel(Index n, F f) {
-  const auto i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < n) f(i);
-}
-
-// To the host, and the counter back to 0: sooner there than by a copy, which is another engine's work.
-__global__ void TakeCountKernel(std::uint32_t* counter, std::uint32_t* on_host) {
-  *on_host = *counter;
-  *counter = 0;
-}
-
-// A warp takes numbers for all its threads that want one.
-template <class F>
-__global__ void ForEachSeldomNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
-  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  const auto outcome = f(i);
-  if (!outcome) return;
-  const unsigned here = __activemask();
-  const unsigned before = __popc(here & ((1U << threadIdx.x % 32) - 1));
-  std::uint32_t first = 0;
-  if (before == 0) first = atomicAdd(counter, static_cast<unsigned>(__popc(here)));
-  f.Number(i, outcome, __shfl_sync(here, first, __ffs(static_cast<int>(here)) - 1) + before);
-}
-
-// Where most want one, a block takes them for all its threads: warps would wait for each other at the counter. The block
-// is small, because all of it waits for its slowest thread.
-inline constexpr std::uint32_t kNumberingThreads = 64;
-template <class F>
-__global__ void ForEachOftenNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
-  using Outcome = decltype(f(n));
-  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-  Outcome outcome{};
-  bool wanted = false;
-  if (i < n) {
-    outcome = f(i);
-    wanted = static_cast<bool>(outcome);
-  }
-  __shared__ std::uint32_t first[kNumberingThreads / 32];
-  const unsigned warp = threadIdx.x / 32;
-  const unsigned in_warp = __ballot_sync(~0U, wanted);
-  if (threadIdx.x % 32 == 0) first[warp] = static_cast<std::uint32_t>(__popc(in_warp));
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    std::uint32_t total = 0;
-    for (const std::uint32_t count : first) total += count;
-    std::uint32_t at = total == 0 ? 0 : atomicAdd(counter, total);
-    for (std::uint32_t& place : first) {
-      const std::uint32_t count = place;
-      place = at;
-      at += count;
-    }
-  }
-  __syncthreads();
-  if (wanted) f.Number(i, outcome, first[warp] + __popc(in_warp & ((1U << threadIdx.x % 32) - 1)));
-}
-
-template <class Tile, class F>
-__global__ void ForEachTileKernel(std::uint32_t n, F f) {
-  const std::uint64_t i = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;
-  if (i < n) f(Tile{}, static_cast<std::uint32_t>(i));
-}
-
-// A tile goes through `run` indices.
-template <class Tile, class F>
-__global__ void ForEachRunKernel(std::uint32_t n, std::uint32_t run, F f) {
-  const std::uint64_t tile = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;
-  const std::uint64_t first = tile * run;
-  if (first >= n) return;
-  const std::uint64_t last = first + run;
-  f(Tile{}, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last < n ? last : n));
-}
 
 struct ItemOrZero {
   const std::uint32_t* items;
@@ -159,7 +41,8 @@ struct AddDigestSums {
 
 class CudaStream final : public Stream {
  public:
-  // On the current device. Of streams that want the same processors the one of the lower number goes first.
+  // Makes a stream on the current device. Of streams that want the same processors the one of the lower
+  // number goes first.
   explicit CudaStream(int priority = 0) : queue_(priority) {
     SLOTWISE_CUDA_TRY(cudaEventCreateWithFlags(&so_far_, cudaEventDisableTiming));
   }
@@ -261,7 +144,7 @@ struct CudaBackend {
     SLOTWISE_CUDA_TRY(cudaGetLastError());
   }
 
-  // An index a tile if there are few: rather more tiles than longer runs.
+  // A tile takes one index if there are few: more tiles are better than longer runs then.
   template <class F>
   static void ForEachRun(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
     if (n == 0) return;
@@ -277,7 +160,7 @@ struct CudaBackend {
   }
 
   static void ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint32_t n, std::uint32_t* out) {
-    // One item more than asked for, whose place receives the total.
+    // The scan has one item more than asked for, whose place receives the total.
     const std::uint64_t count = Countable(std::uint64_t{n} + 1);
     const auto items =
         thrust::make_transform_iterator(thrust::counting_iterator<std::uint32_t>(0), ItemOrZero{in, n});
@@ -346,14 +229,14 @@ struct CudaBackend {
   }
 
  private:
-  // About as many as a large device runs at once, if each has as many registers as pooling takes.
+  // A large device runs about so many threads at once, if each has as many registers as pooling takes.
   static constexpr std::uint64_t kThreadsOfDevice = std::uint64_t{1} << 16;
 
   static std::uint32_t Blocks(std::uint64_t threads) {
     return static_cast<std::uint32_t>((threads + kThreads - 1) / kThreads);
   }
 
-  // How many rows a body holds in registers at once: a tile of more lanes then holds less of each.
+  // Returns how many rows a body holds in registers at once: a tile of more lanes then holds less of each.
   template <class F>
   static constexpr std::uint32_t RowsHeld() {
     if constexpr (requires { F::kRowsHeld; }) {
@@ -363,8 +246,8 @@ struct CudaBackend {
     }
   }
 
-  // Rows of whole Float4s are loaded by them, a long one by 8 lanes in several pieces each, so that a warp has four rows
-  // under way. REQUIRES: rows, gradients and outputs are aligned to 16 bytes then.
+  // Rows of whole Float4s are loaded by them, a long one by 8 lanes in several pieces each, so that a warp
+  // has four rows under way. REQUIRES: rows, gradients and outputs are aligned to 16 bytes then.
   template <std::uint32_t kRowsHeld, class Launch>
   static void WithTile(std::uint32_t dim, Launch launch) {
     using body::Float4;

@@ -1,5 +1,5 @@
-// Arrays in device memory that grow where they are: addresses are reserved for all they may ever hold, and memory is put
-// behind them piece by piece. Nothing is copied, and rows never move.
+// Arrays in device memory that grow where they are: addresses are reserved for all they may ever hold, and
+// memory is put behind them piece by piece. Nothing is copied, and rows never move.
 #ifndef SLOTWISE_KERNELS_BACKEND_CUDA_GROWING_CUH_
 #define SLOTWISE_KERNELS_BACKEND_CUDA_GROWING_CUH_
 
@@ -18,8 +18,8 @@
 
 namespace slotwise {
 
-// The driver's virtual-memory functions, found through the runtime: a program that is linked against the driver's library
-// does not start on a machine without a GPU.
+// The driver's virtual-memory functions, found through the runtime: a program that is linked against the
+// driver's library does not start on a machine without a GPU.
 class CudaVirtualMemory {
  public:
   decltype(&cuMemGetAllocationGranularity) granularity;
@@ -106,7 +106,8 @@ class CudaAddresses {
   void* begin() const { return reinterpret_cast<void*>(begin_); }
   std::size_t backed() const { return backed_; }
 
-  // Puts memory behind the first `bytes` bytes, or some more. Throws std::bad_alloc, and then nothing has changed.
+  // Puts memory behind the first `bytes` bytes, or some more. Throws std::bad_alloc, and then nothing has
+  // changed.
   void Back(std::size_t bytes) {
     if (bytes > reserved_) throw std::bad_alloc();
     if (bytes <= backed_) return;

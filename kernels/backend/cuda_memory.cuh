@@ -47,7 +47,8 @@ class CudaMemory {
   std::size_t bytes_ = 0;
 };
 
-// One stream, the scratch that CUB's algorithms ask for, and places for single values on their way to the host.
+// One stream, the scratch that CUB's algorithms ask for, and places for single values on their way to the
+// host.
 class CudaQueue {
  public:
   // On the current device, whose pool of stream-ordered memory keeps what is freed: it will be wanted again.

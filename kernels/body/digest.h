@@ -1,6 +1,7 @@
-// Two 64-bit hashes of a row's record under its key. Their sums over all rows are the table's digest.
+// Two 64-bit hashes of a row's record under its key. The hashes' sums over all rows are the table's digest.
 //
-// A hash chain through Mix64, a bijection: a change of any one word of a record changes its hash. Not cryptographic.
+// A hash is a chain through Mix64, a bijection: a change of any one word of a record changes the record's
+// hash. The hashes are not cryptographic.
 #ifndef SLOTWISE_KERNELS_BODY_DIGEST_H_
 #define SLOTWISE_KERNELS_BODY_DIGEST_H_
 
@@ -13,6 +14,7 @@
 
 namespace slotwise::body {
 
+// Hashes the row of a cell; a cell without a live key counts as zeros.
 struct HashCell {
   TableRef table;
   RowsRef rows;

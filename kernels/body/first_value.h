@@ -1,8 +1,8 @@
-// What a new row holds: a function of (seed, key, element) alone, so that scheduling, the number of ranks and the
-// backend do not show in it. docs/semantics.md, "Ownership and first values".
+// What a new row holds: a function of (seed, key, element) alone, so that scheduling, the number of ranks and
+// the backend do not show in it. docs/semantics.md, "Ownership and first values".
 //
-// Only + - * / and square roots, so every machine computes the same bits: the normal distribution's quantile is a
-// rational function, and its logarithm is a series here rather than a library's.
+// Only + - * / and square roots, so every machine computes the same bits: the normal distribution's quantile
+// is a rational function, and its logarithm is a series here rather than a library's.
 #ifndef SLOTWISE_KERNELS_BODY_FIRST_VALUE_H_
 #define SLOTWISE_KERNELS_BODY_FIRST_VALUE_H_
 
@@ -33,8 +33,8 @@ SLOTWISE_HD inline float Logarithm(float x) {
   return static_cast<float>(e) * 0.693147181F + 2.0F * t * series;
 }
 
-// The standard normal distribution's quantile of p, to about 1e-6: PPND7 of Wichura, "Algorithm AS 241", Applied
-// Statistics 37 (1988). REQUIRES: 1e-10 < p < 1.
+// The standard normal distribution's quantile of p, to about 1e-6: PPND7 of Wichura, "Algorithm AS 241",
+// Applied Statistics 37 (1988). REQUIRES: 1e-10 < p < 1.
 SLOTWISE_HD inline float NormalQuantile(float p) {
   const float q = p - 0.5F;
   if (fabsf(q) <= 0.425F) {

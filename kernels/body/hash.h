@@ -1,7 +1,8 @@
 // The one hash of keys: who owns a key, and where its search begins.
 //
-// The top bits choose the owner (kBuckets buckets), the bottom bits the place in the owner's table, so the keys of one
-// rank still spread over all of its table. Bits from the 32nd on choose the step from cache line to cache line.
+// The top bits choose the owner (kBuckets buckets), the bottom bits the place in the owner's table, so the
+// keys of one rank still spread over all of its table. Bits from the 32nd on choose the step from cache line
+// to cache line.
 #ifndef SLOTWISE_KERNELS_BODY_HASH_H_
 #define SLOTWISE_KERNELS_BODY_HASH_H_
 

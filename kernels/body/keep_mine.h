@@ -1,8 +1,8 @@
-// The sharder's bodies: of a batch that every rank sees, keep the keys that this rank owns, and rebuild the bags'
-// offsets.
+// The sharder's bodies: of a batch that every rank sees, keep the keys that this rank owns, and rebuild the
+// bags' offsets.
 //
-// Keys are selected in order; a bag's new length is the count of its keys that are kept, and the new offsets are the
-// running sum of those counts.
+// Keys are selected in order; a bag's new length is the count of its keys that are kept, and the new offsets
+// are the running sum of those counts.
 #ifndef SLOTWISE_KERNELS_BODY_KEEP_MINE_H_
 #define SLOTWISE_KERNELS_BODY_KEEP_MINE_H_
 

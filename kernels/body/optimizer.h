@@ -1,8 +1,9 @@
-// Optimizers, an element at a time. `w` points at the element's weight; its state lies `dim` floats behind, and
-// `dim` behind that: kStates such arrays. Formulas: docs/semantics.md. Every expression is written in the order that is agreed there.
+// The optimizers, each of which updates one element. `w` points at the element's weight; the element's first
+// state lies `dim` floats behind the weight, the next one `dim` floats behind that: kStates of them.
+// docs/semantics.md has the formulas, and every expression here is written in the order that is agreed there.
 //
-// An optimizer whose kWholeRow is true first sees the sum of its row's squared gradients: SeeRow reads the row's state,
-// SaveRow writes it.
+// An optimizer whose kWholeRow is true first sees the sum of its row's squared gradients: SeeRow reads the
+// row's state, and SaveRow writes that state.
 #ifndef SLOTWISE_KERNELS_BODY_OPTIMIZER_H_
 #define SLOTWISE_KERNELS_BODY_OPTIMIZER_H_
 

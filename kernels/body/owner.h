@@ -1,7 +1,8 @@
 // Who owns a key: the one function of (bag, key) by which every stage of a batch decides that.
 //
-// Today a key's bucket alone decides. A placement by slot, or of whole tables, is another type with the same members:
-// the sharder (keep_mine.h) and the traffic between ranks (traffic.h) take the type as a template argument.
+// Today a key's bucket alone decides. A placement by slot, or of whole tables, is another type with the same
+// members: the sharder (keep_mine.h) and the traffic between ranks (traffic.h) take the type as a template
+// argument.
 #ifndef SLOTWISE_KERNELS_BODY_OWNER_H_
 #define SLOTWISE_KERNELS_BODY_OWNER_H_
 
@@ -14,7 +15,8 @@
 namespace slotwise::body {
 
 struct Owner {
-  // Whether the answer depends on the bag. Where it does not, a caller that has only the key names no bag: kNoBag.
+  // Whether the answer depends on the bag. Where it does not, a caller that has only the key names no bag:
+  // kNoBag.
   static constexpr bool kNeedsBag = false;
 
   const std::uint16_t* bucket_map;  // [kBuckets] the rank that owns each bucket

@@ -1,6 +1,8 @@
-// Philox4x32-10, a counter-based generator: four random words from a counter and a key, with no state in between.
+// Philox4x32-10, a counter-based generator: four random words from a counter and a key, with no state in
+// between.
 //
-// Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11; constants as in Random123.
+// Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11; constants as in
+// Random123.
 #ifndef SLOTWISE_KERNELS_BODY_PHILOX_H_
 #define SLOTWISE_KERNELS_BODY_PHILOX_H_
 

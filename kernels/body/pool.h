@@ -1,5 +1,5 @@
-// Pooling: the rows of a bag, times their weights if there are any, become one vector, added in key order from +0. A key
-// without a row adds nothing.
+// Pooling adds the rows of a bag, times their weights if there are any, in key order from +0. A key without a
+// row adds nothing.
 #ifndef SLOTWISE_KERNELS_BODY_POOL_H_
 #define SLOTWISE_KERNELS_BODY_POOL_H_
 
@@ -13,14 +13,16 @@
 
 namespace slotwise::body {
 
-// A tile a run of bags. T: what sums are rounded to as they are stored (float: nothing).
+// Pools the bags of a run, which one tile works on. T is the type that sums are rounded to as they are
+// stored.
 template <class T>
 struct PoolBags {
   RowsRef rows;
   const RowIndex* row_of;        // [keys]
   const std::uint32_t* offsets;  // [bags + 1]
   const float* weights;          // [keys], or null: all 1
-  // [bags + 1] Where each bag goes in `out`; bags that go where the next one does are left out. Null: out[bag], all.
+  // [bags + 1] The place of each bag in `out`; a bag that has the next one's place is left out. Null: bag b
+  // goes to b.
   const std::uint32_t* places;
   T* out;  // [bags][dim]
 
@@ -33,7 +35,7 @@ struct PoolBags {
     }
   }
 
-  // Of a long bag only the beginning: the processor itself then sees far enough ahead.
+  // Asks for the beginning of a long bag only: the processor itself sees far enough ahead from there.
   static constexpr std::uint32_t kAhead = 3;
   void Prefetch(std::uint32_t bag) const {
     constexpr std::uint32_t kMost = 8;
@@ -67,8 +69,8 @@ struct PoolBags {
     Store(chunk, bag, sum);
   }
 
-  // The same for bags that follow each other: of their keys, wherever one ends, kRows rows are loaded before the first
-  // is added, and the numbers of the next ones.
+  // Pools bags that follow each other. Of their keys, wherever one bag ends, kRows rows are loaded before the
+  // first of them is added, and so are the row numbers of the next kRows keys.
   template <std::uint32_t kRows, class Chunk, class Weigh>
   SLOTWISE_HD void PoolRun(Chunk chunk, std::uint32_t first, std::uint32_t last, Weigh weigh) const {
     const std::uint32_t begin = offsets[first];
@@ -103,14 +105,15 @@ struct PoolBags {
     for (; bag < last; ++bag) Finish(chunk, bag, sum);
   }
 
-  // The rows of keys i, i + 1, ...; none at and behind `end`.
+  // Loads the row numbers of keys i, i + 1, ...; keys from `end` on have no row.
   template <std::uint32_t kRows>
   SLOTWISE_HD void RowsFrom(std::uint32_t i, std::uint32_t end, RowIndex (&next)[kRows]) const {
     SLOTWISE_UNROLL
     for (std::uint32_t r = 0; r < kRows; ++r) next[r] = i + r < end ? row_of[i + r] : kNoRow;
   }
 
-  // Writes `bag` and those empty ones behind it that end before the key's bag, which `bag` becomes; returns its end.
+  // Writes `bag` and the empty bags between it and the bag of `key`. `bag` becomes the key's bag, whose end
+  // is returned.
   template <class Chunk>
   SLOTWISE_HD std::uint32_t FinishBagsBefore(Chunk chunk, std::uint32_t key, std::uint32_t& bag,
                                              Vectors<Chunk>& sum) const {
@@ -136,8 +139,8 @@ struct PoolBags {
   }
 };
 
-// What mean and sqrtn divide a bag by: n or √n of all its keys, absent ones and other ranks' too; with weights Σ w or
-// √Σ w², in key order from +0. 0 of a bag whose weights cancel out.
+// Computes what mean and sqrtn divide a bag by. That is n or √n of all keys of the bag, with absent keys and
+// those of other ranks; with weights, Σ w or √Σ w² in key order from +0, which is 0 where weights cancel out.
 struct BagDivisor {
   const std::uint32_t* offsets;  // [bags + 1]
   const float* weights;          // of the keys that `offsets` count, or null: all 1
@@ -156,7 +159,7 @@ struct BagDivisor {
   }
 };
 
-// A tile a bag: the division of pooled values on their way out. A divisor of 0 makes zeros.
+// Divides the pooled values of a bag, which one tile works on. A divisor of 0 makes zeros.
 struct DivideBags {
   BagDivisor divisor_of;
   std::uint32_t dim;
@@ -173,6 +176,7 @@ struct DivideBags {
   }
 };
 
+// Writes the divisor of a bag.
 struct WriteDivisors {
   BagDivisor divisor_of;
   float* divisors;  // [bags]

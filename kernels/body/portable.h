@@ -1,9 +1,10 @@
-// What lets an algorithm be written once for the CPU and for CUDA: a function marker, and the tile.
+// A function marker and the tile, by which an algorithm is written once for the CPU and for CUDA.
 //
-// A tile is the lanes that work on one row together. A row's elements are cut into chunks; of a chunk a lane holds some
-// vectors, which are what it loads and stores at once: a float, or four (Float4). Neighbouring lanes hold neighbouring
-// vectors, so loads coalesce. The CPU's own tile (backend/cpu_tile.h) is one lane whose vectors are vector registers.
-// An element is always computed by one lane, in one order: the tile never shows in the result.
+// A tile is the lanes that work on one row together. A row's elements are cut into chunks. Of a chunk a lane
+// holds some vectors; a vector is what a lane loads or stores at once: a float, or four (Float4).
+// Neighbouring lanes hold neighbouring vectors, so loads coalesce. The CPU's own tile (backend/cpu_tile.h) is
+// one lane, whose vectors are the processor's. One lane computes an element, in one order, so the tile never
+// shows in the result.
 #ifndef SLOTWISE_KERNELS_BODY_PORTABLE_H_
 #define SLOTWISE_KERNELS_BODY_PORTABLE_H_
 
@@ -18,7 +19,8 @@
 #define SLOTWISE_HD
 #endif
 
-// Before a loop over an array that is to stay in registers: on CUDA, all its indices have to be known to the compiler.
+// Stands before a loop over an array that is to stay in registers: CUDA's compiler has to know all of its
+// indices.
 #ifdef __CUDA_ARCH__
 #define SLOTWISE_UNROLL _Pragma("unroll")
 #else
@@ -27,7 +29,7 @@
 
 namespace slotwise::body {
 
-// Four floats, computed with one by one.
+// Four floats. Operators compute with each of them by itself.
 struct alignas(16) Float4 {
   float x, y, z, w;
 
@@ -45,7 +47,7 @@ inline constexpr std::uint32_t kFloatsOf = 1;
 template <>
 inline constexpr std::uint32_t kFloatsOf<Float4> = 4;
 
-// A vector's floats, one by one, to and from an array.
+// Unpack and Pack copy a vector's floats to an array, and back.
 SLOTWISE_HD inline void Unpack(float vector, float* floats) { floats[0] = vector; }
 SLOTWISE_HD inline void Unpack(Float4 vector, float* floats) {
   floats[0] = vector.x;
@@ -58,12 +60,13 @@ SLOTWISE_HD inline void Pack(const float* floats, Float4& vector) {
   vector = {floats[0], floats[1], floats[2], floats[3]};
 }
 
-// Numbers of 16 bits, which only lie in memory: they are loaded as floats, and rounded as they are stored.
+// Numbers of 16 bits. They only lie in memory: a load makes floats of them, and a store rounds floats to
+// them.
 struct Float16 {
   std::uint16_t bits;
   SLOTWISE_HD static Float16 Of(float value) {
 #ifdef __CUDA_ARCH__
-    // One instruction that gives the same bits, but for a NaN's.
+    // One instruction gives the same bits, but for a NaN's.
     std::uint16_t bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     const bool is_number = value == value;
@@ -81,13 +84,13 @@ struct BFloat16 {
   SLOTWISE_HD constexpr float Wide() const { return FromBFloat16(bits); }
 };
 
-// As many of them as a vector has floats, loaded and stored at once.
+// As many 16-bit numbers as a vector has floats: a lane loads or stores them at once.
 template <class Vector, class Half>
 struct alignas(kFloatsOf<Vector> * sizeof(Half)) HalvesOf {
   Half halves[kFloatsOf<Vector>];
 };
 
-// A vector in memory, at its first number.
+// LoadVector and StoreVector: a vector in memory is named by the address of its first number.
 template <class Vector>
 SLOTWISE_HD Vector LoadVector(const float* from) {
   return *reinterpret_cast<const Vector*>(from);
@@ -116,8 +119,8 @@ SLOTWISE_HD void StoreVector(Half* to, Vector vector) {
   *reinterpret_cast<HalvesOf<Vector, Half>*>(to) = narrow;
 }
 
-// One lane, 16 floats at a time. Sync() waits for the tile's other lanes, and makes what they wrote visible; From(lane, x)
-// is that lane's x, and all lanes call it together.
+// The tile of one lane, which takes 16 floats at a time. Of any tile, Sync() waits for the tile's other lanes
+// and makes what they wrote visible; From(lane, x) returns that lane's x, and all lanes call From together.
 struct SerialTile {
   static constexpr std::uint32_t kLanes = 1;
   using Vector = float;
@@ -128,9 +131,10 @@ struct SerialTile {
   SLOTWISE_HD static constexpr std::uint32_t From(std::uint32_t /*lane*/, std::uint32_t x) { return x; }
 };
 
-// For the CPU alone: asks for the cache lines of data that will be read soon. A body of a launch may have a
-// `Prefetch(i)` and a `kAhead`: the CPU backend calls it that many indices before it calls the body with i, so that
-// memory is under way while others are worked on. On CUDA other warps fill that time, and nobody calls it.
+// Asks for the cache lines of data that will be read soon, on the CPU alone. A body of a launch may have a
+// `Prefetch(i)` and a `kAhead`: the CPU backend calls Prefetch(i) kAhead indices before it calls the body
+// with i, so that memory is under way while the body works on others. On CUDA other warps fill that time, and
+// Prefetch is never called.
 inline void PrefetchBytes(const void* data, std::size_t bytes) {
   constexpr std::size_t kCacheLineBytes = 64;
   const char* begin = static_cast<const char*>(data);
@@ -141,9 +145,10 @@ inline void PrefetchBytes(const void* data, std::size_t bytes) {
   }
 }
 
-// This lane's vectors of a chunk. If it is not kWhole, the row ends before the chunk does: what is beyond loads as 0 and is
-// not stored. Elements in memory are float, Float16 or BFloat16. REQUIRES: Tile::Vector is float, or rows are aligned to
-// what it takes in memory, and of a whole number of vectors.
+// This lane's vectors of a chunk. A chunk that is not kWhole is longer than what is left of the row: elements
+// beyond the row load as 0 and are not stored. Elements in memory are float, Float16 or BFloat16. REQUIRES:
+// Tile::Vector is float, or rows are aligned to a vector's size in memory, and have a whole number of
+// vectors.
 template <class Tile, bool kWhole>
 struct TileChunk {
   using Vector = typename Tile::Vector;
@@ -161,7 +166,7 @@ struct TileChunk {
     if (Has(vector)) StoreVector(row + Element(vector), value);
   }
 
-  // visit(element, its value) for this lane's elements, in order.
+  // Calls visit(element, its value) for this lane's elements, in order.
   template <class Visit>
   SLOTWISE_HD void ForEachElement(const Vector (&values)[kVectors], Visit visit) const {
     for (std::uint32_t v = 0; v < kVectors; ++v) {
@@ -173,7 +178,8 @@ struct TileChunk {
   }
 
   // Lets the optimizer (body/optimizer.h) update this lane's elements of a record by gradients, which
-  // compute(gradients) writes. The record is loaded before, so that all that is needed is under way at once.
+  // compute(gradients) writes. The record's loads come first, so that they are under way together with those
+  // of the gradients.
   template <class Optimizer, class Compute>
   SLOTWISE_HD void ApplyOptimizer(const Optimizer& optimizer, float* record, Compute compute) const {
     constexpr std::uint32_t kArrays = 1 + Optimizer::kStates;
@@ -205,7 +211,7 @@ struct TileChunk {
   }
 };
 
-// This lane's vectors of a chunk, in registers.
+// The type of this lane's vectors of a chunk, in registers.
 template <class Chunk>
 using Vectors = typename Chunk::Vector[Chunk::kVectors];
 

@@ -1,7 +1,7 @@
-// Where rows lie, and what a new one holds.
+// Where rows lie in memory, and what a new row holds.
 //
-// A row's record is its `dim` values, then its optimizer's state, all in one piece: an update then
-// touches one place in memory.
+// A row's record is its `dim` values and then the optimizer's state, in one piece, so that an update touches
+// one place in memory.
 #ifndef SLOTWISE_KERNELS_BODY_ROWS_H_
 #define SLOTWISE_KERNELS_BODY_ROWS_H_
 
@@ -25,7 +25,7 @@ struct RowsRef {
   }
 };
 
-// A tile a new row: the values by the initializer, the optimizer's state all `state`.
+// Writes a new row, which one tile works on: first values, and an optimizer's state that is all `state`.
 struct WriteNewRows {
   RowsRef rows;
   InitializerOptions first;
@@ -43,7 +43,7 @@ struct WriteNewRows {
   }
 };
 
-// A tile a row: its whole record to where the host can fetch it.
+// Copies the record of a row, which one tile works on, to where the host can fetch it.
 struct CopyRecords {
   RowsRef rows;
   const RowIndex* from;        // by `which`

@@ -1,7 +1,8 @@
-// The sum over ranks: numbers of each rank, added in float32 from +0 in the order of the ranks. Everything that adds up
-// what ranks sent each other is this body, so all ways between ranks give the same bytes.
+// The sum over ranks adds numbers of each rank in float32, from +0 in the order of the ranks. This body adds
+// up everything that ranks send each other, so all ways between ranks give the same bytes.
 //
-// From +0, because a negative number may round to -0 as it becomes 16 bits, and a sum of nothing else would stay -0.
+// Sums begin from +0, because a negative number may round to -0 as it becomes 16 bits, and a sum of nothing
+// else would stay -0.
 // A chunk's sum stays in registers while the ranks' numbers are loaded and widened: one pass over memory.
 #ifndef SLOTWISE_KERNELS_BODY_SUM_IN_RANK_ORDER_H_
 #define SLOTWISE_KERNELS_BODY_SUM_IN_RANK_ORDER_H_
@@ -13,8 +14,9 @@
 
 namespace slotwise::body {
 
-// A tile a row. `Addends` says where the row lies in the sums, First(row), how long the row is, Length(row), and calls
-// ForEach(row, visit): visit(addend) for each rank's numbers of the row, in rank order.
+// Sums one row, which one tile works on. First(row) of `Addends` says where the row lies in the sums,
+// Length(row) how long the row is; ForEach(row, visit) calls visit(addend) with each rank's numbers of the
+// row, in rank order.
 template <class Addends>
 struct SumInRankOrder {
   Addends addends;
@@ -36,8 +38,8 @@ struct SumInRankOrder {
   }
 };
 
-// The addends of one block a rank, of `size` elements each. Rows are cuts of the blocks: `row` elements, the last one
-// shorter. T: float, Float16 or BFloat16.
+// The addends of one block a rank, of `size` elements each. Rows are cuts of the blocks: `row` elements, the
+// last one shorter. T: float, Float16 or BFloat16.
 template <class T>
 struct BlocksOfRanks {
   const T* blocks;  // [ranks][size]

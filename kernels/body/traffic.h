@@ -1,8 +1,10 @@
-// Which pooled bags travel between ranks, where they lie on the way, and what is done with them at the ends.
+// The bodies that plan which pooled bags travel between ranks and where they lie on the way, and that work at
+// both ends.
 //
-// A rank sends the partial sum of a bag only if it owns one of the bag's keys, and it owns few of them when there are few
-// keys a bag and many ranks. Who sends what needs no messages: every rank sees the whole batch, and knows every key's
-// owner. Bags travel in the order of the batch, so those for one rank lie together, and those from one rank too.
+// A rank sends the partial sum of a bag only if it owns one of the bag's keys, and it owns few of them when
+// there are few keys a bag and many ranks. Who sends what needs no messages: every rank sees the whole batch,
+// and knows every key's owner. Bags travel in the order of the batch, so those for one rank lie together, and
+// those from one rank too.
 //
 // Gradients take the same ways back: a bag's gradient goes to every rank that owns one of its keys.
 #ifndef SLOTWISE_KERNELS_BODY_TRAFFIC_H_
@@ -17,10 +19,11 @@
 
 namespace slotwise::body {
 
-// What a mask of ranks holds.
+// A mask of ranks holds so many.
 inline constexpr std::uint32_t kMostRanks = 64;
 
-// 1 for each bag that this rank sends, else 0; their running sum is where it lies among what is sent.
+// Writes 1 for each bag that this rank sends, else 0. The running sum of these says where a bag lies among
+// those sent.
 struct CountBagsToSend {
   const std::uint32_t* offsets;  // [bags + 1] into this rank's keys
   std::uint32_t* counts;         // [bags]
@@ -29,12 +32,12 @@ struct CountBagsToSend {
   }
 };
 
-// The same of what this rank receives, rank by rank: for each of this rank's bags, which ranks own keys of the bag.
-// Owner: see owner.h.
+// Writes 1 for each of this rank's bags and each rank that owns a key of the bag, and so sends a partial sum,
+// else 0. Owner: see owner.h.
 template <class Owner>
 struct CountBagsToReceive {
   Owner owner;
-  const Key* keys;               // everybody's
+  const Key* keys;               // of all ranks
   const std::uint32_t* offsets;  // [bags + 1] of this rank's bags, into `keys`
   std::uint32_t first_bag;       // of this rank's bags, among all
   std::uint32_t bags;
@@ -52,7 +55,7 @@ struct CountBagsToReceive {
   }
 };
 
-// Brings together, for the host, what a running sum says at the borders between ranks.
+// Copies a running sum's values at the borders between ranks to one place, from which they go to the host.
 struct ReadBorders {
   const std::uint32_t* sums;
   std::uint32_t* out;                     // [ranks + 1]
@@ -60,14 +63,16 @@ struct ReadBorders {
   SLOTWISE_HD void operator()(std::uint32_t i) const { out[i] = sums[borders[i]]; }
 };
 
-// Where rank r's copy of this rank's bag b lies: place[r · bags + b], if the next one is another.
+// The copies of this rank's bags that travel. Rank r's copy of bag b lies at places[r · bags + b], and there
+// is such a copy if the next place is another.
 struct BagCopies {
   const std::uint32_t* places;  // [ranks · bags + 1]
   std::uint32_t bags;
   std::uint32_t ranks;
   std::uint32_t dim;
 
-  // visit(its place among the numbers that travel) for each copy of the bag, in rank order.
+  // Calls visit(place) for each copy of the bag, in rank order, with the copy's place among the numbers that
+  // travel.
   template <class Visit>
   SLOTWISE_HD void ForEach(std::uint32_t bag, Visit visit) const {
     for (std::uint32_t r = 0; r < ranks; ++r) {
@@ -77,7 +82,8 @@ struct BagCopies {
   }
 };
 
-// The addends (sum_in_rank_order.h) of each of this rank's bags: the partial sums that came. T: what they came as.
+// The partial sums that came, as addends of this rank's bags (sum_in_rank_order.h). T is the type in which
+// they came.
 template <class T>
 struct ReceivedPartialSums {
   BagCopies copies;
@@ -93,7 +99,8 @@ struct ReceivedPartialSums {
   }
 };
 
-// A tile a bag of this rank: its gradient, once for each rank that owns one of its keys.
+// Copies the gradient of a bag of this rank, which one tile works on, once for each rank that owns a key of
+// the bag.
 struct CopyGradients {
   BagCopies copies;
   const float* gradients;  // [bags][dim]

@@ -1,12 +1,12 @@
 // From the gradients of bags to updated rows: one optimizer step for each row that occurs in the batch.
 //
-// The occurrences of all keys, in batch order, are sorted by row (stable), so each row's occurrences stand together, a
-// segment, in batch order. A segment's gradient is summed as a tree: blocks of kSumBlock occurrences are each added in
-// order, then blocks of kSumBlock block sums, and so on until one is left. The tree is the same on every machine.
+// A stable sort by row brings the occurrences of each row together, in batch order: a segment. A segment's
+// gradient is summed as a tree: each block of kSumBlock occurrences is added in order, then each block of
+// kSumBlock block sums, and so on until one sum is left. The tree is the same on every machine.
 //
-// Most segments are one block: ApplyOptimizerToShort sums their gradients and applies the optimizer in one go. Those that are longer go through
-// SumBlocks level by level, a tile a block, so that one key with a tenth of the batch keeps every processor busy; then
-// ApplyOptimizerToLong.
+// Most segments are one block: ApplyOptimizerToShort sums such a segment and applies the optimizer in one go.
+// SumBlocks sums longer segments level by level, a tile a block, so that one key with a tenth of the batch
+// keeps every processor busy; then ApplyOptimizerToLong applies the optimizer.
 #ifndef SLOTWISE_KERNELS_BODY_UPDATE_H_
 #define SLOTWISE_KERNELS_BODY_UPDATE_H_
 
@@ -25,7 +25,7 @@ SLOTWISE_HD constexpr std::uint32_t BlocksOf(std::uint32_t items) {
   return (items + kSumBlock - 1) / kSumBlock;
 }
 
-// Writes beside every key the bag it is in, or where that bag's gradient lies.
+// Writes for every key its bag, or the place of that bag's gradient.
 struct ExpandBags {
   const std::uint32_t* offsets;  // [bags + 1]
   const std::uint32_t* places;   // [bags], or null: the bag itself
@@ -42,11 +42,13 @@ struct CountUp {
   SLOTWISE_HD void operator()(std::uint32_t i) const { places[i] = i; }
 };
 
+// Whether an occurrence is the first of its row.
 struct BeginsSegment {
   const std::uint32_t* rows;  // sorted
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return i == 0 || rows[i] != rows[i - 1]; }
 };
 
+// The occurrences of a batch, grouped by row.
 struct Segments {
   const std::uint32_t* rows;  // [occurrences] sorted
   const std::uint32_t*
@@ -61,18 +63,20 @@ struct Segments {
   SLOTWISE_HD RowIndex Row(std::uint32_t segment) const { return RowIndex{rows[begin[segment]]}; }
 };
 
+// Whether a segment is longer than a block.
 struct IsLong {
   Segments segments;
   SLOTWISE_HD bool operator()(std::uint32_t segment) const { return segments.Length(segment) > kSumBlock; }
 };
 
-// A source gives the i-th item that is to be summed: a row of floats, or what LoadItem is overloaded for.
+// A source returns the i-th item that is to be summed. An item is a row of floats, or a type with a LoadItem
+// of its own.
 template <class Chunk>
 SLOTWISE_HD typename Chunk::Vector LoadItem(Chunk chunk, const float* item, std::uint32_t vector) {
   return chunk.Load(item, vector);
 }
 
-// The gradient of each occurrence of a sum without weights: a row of float[bags][dim].
+// The source of occurrences whose gradient is the bag's: a row of float[bags][dim].
 struct BagGradients {
   const float* gradients;
   const std::uint32_t* bags;  // [occurrences]
@@ -83,7 +87,8 @@ struct BagGradients {
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i), dim * sizeof(float)); }
 };
 
-// The gradient of each occurrence otherwise: (bag gradient · weight) / divisor, and nothing where the divisor is 0.
+// The source of other occurrences, whose gradient is (the bag's · weight) / divisor, and 0 where the divisor
+// is 0.
 struct ScaledGradients {
   const float* gradients;
   const std::uint32_t* occurrences;  // [occurrences] their places in the batch
@@ -117,7 +122,7 @@ struct ScaledGradients {
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i).gradient, dim * sizeof(float)); }
 };
 
-// sum = source(0) + source(1) + ... + source(count - 1). REQUIRES: count >= 1.
+// Computes sum = source(0) + source(1) + ... + source(count - 1), from left to right. REQUIRES: count >= 1.
 template <class Chunk, class Source>
 SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Vectors<Chunk>& sum) {
   const auto first = source(0);
@@ -128,14 +133,14 @@ SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Vec
   }
 }
 
-// An optimizer, and what all of them have.
+// An optimizer, and the option that all optimizers have.
 template <class Optimizer>
 struct OptimizerRule {
   Optimizer optimizer;
   float weight_decay;
 };
 
-// The row's gradient: the sum of `count` items, with weight decay.
+// Computes the row's gradient: the sum of `count` items, with weight decay.
 template <class Chunk, class Source>
 SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, const float* record,
                              float weight_decay, Vectors<Chunk>& g) {
@@ -144,7 +149,7 @@ SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, co
   for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) g[v] = g[v] + weight_decay * chunk.Load(record, v);
 }
 
-// Updates one row by the sum of `count` <= kSumBlock items.
+// Applies the optimizer to one row, by the sum of `count` <= kSumBlock items.
 template <class Tile, class Optimizer, class Source>
 SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, float* record,
                                      std::uint32_t dim, std::uint32_t count, Source source) {
@@ -167,7 +172,8 @@ SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& 
   });
 }
 
-// A tile a run of segments: each lane looks one up, so that the tile waits for all of them once.
+// Sums the short segments of a run, which one tile works on, and applies the optimizer to their rows. Each
+// lane looks one segment up, so that the tile waits once for all of them.
 template <class Optimizer, class Source>
 struct ApplyOptimizerToShort {
   Segments segments;
@@ -197,7 +203,7 @@ struct ApplyOptimizerToShort {
     }
   }
 
-  // Of a long segment only the beginning, as in pooling.
+  // Asks for the beginning of a segment only, as in pooling.
   static constexpr std::uint32_t kAhead = 6;
   void Prefetch(std::uint32_t segment) const {
     constexpr std::uint32_t kMost = 8;
@@ -209,13 +215,13 @@ struct ApplyOptimizerToShort {
   }
 };
 
-// Where the items of one level of the tree lie: those of long segment s are first[s] .. first[s] + length[s] - 1.
+// The items of one level of the tree: long segment s has the items first[s] .. first[s] + length[s] - 1.
 struct Level {
   const std::uint32_t* first;   // [long segments]
   const std::uint32_t* length;  // [long segments]
 };
 
-// Level 0: the items are the occurrences themselves.
+// Writes level 0, whose items are the occurrences themselves.
 struct BeginLevels {
   Segments segments;
   const std::uint32_t* long_segments;
@@ -227,13 +233,14 @@ struct BeginLevels {
   }
 };
 
+// Counts the blocks of a long segment on one level.
 struct CountBlocks {
   const std::uint32_t* length;
   std::uint32_t* blocks;
   SLOTWISE_HD void operator()(std::uint32_t s) const { blocks[s] = BlocksOf(length[s]); }
 };
 
-// A tile a block: one level's items to the next level's.
+// Sums a block of one level's items, which one tile works on, to an item of the next level.
 template <class Source>
 struct SumBlocks {
   Level level;
@@ -260,7 +267,7 @@ struct SumBlocks {
   }
 
  private:
-  // The last s with block_offset[s] <= block.
+  // Returns the last s with block_offset[s] <= block.
   SLOTWISE_HD std::uint32_t SegmentOf(std::uint32_t block) const {
     std::uint32_t low = 0;
     std::uint32_t high = long_segments;
@@ -272,7 +279,7 @@ struct SumBlocks {
   }
 };
 
-// The items of the levels above 0: block sums, one behind the other.
+// The source of the levels above 0, whose items are block sums, one behind the other.
 struct BlockSums {
   const float* sums;
   std::uint32_t dim;
@@ -281,7 +288,8 @@ struct BlockSums {
   }
 };
 
-// A tile a long segment, once its sum is one item.
+// Applies the optimizer to the row of a long segment, which one tile works on, once the segment's sum is one
+// item.
 template <class Optimizer>
 struct ApplyOptimizerToLong {
   Segments segments;
@@ -297,7 +305,8 @@ struct ApplyOptimizerToLong {
   }
 };
 
-// A tile a segment: its last occurrence overwrites the row. Imports have one key a bag.
+// Overwrites the row of a segment, which one tile works on, by the segment's last occurrence. Imports have
+// one key a bag.
 struct AssignRows {
   Segments segments;      // items: bags
   const float* values;    // [bags][columns]

@@ -1,11 +1,11 @@
-// Collective: what ranks agree on, in host memory. (The arrays of a batch travel by exchange.h.) One implementation a
-// transport: solo (one rank), MPI.
+// A Collective is how ranks agree, in host memory. (exchange.h moves the arrays of a batch.) There is one
+// implementation for one rank (solo) and one for MPI.
 //
-// Every call but Wake, PollWake and those that tell something of a rank is collective: all ranks make the same calls in the
-// same order, and a call returns when this rank's part of the result is there. Waiting ranks yield their core.
+// Every call but Wake, PollWake and the getters is collective: all ranks make the same calls in the same
+// order, and a call returns when this rank's part of the result has arrived. Waiting ranks yield their core.
 // Thread-safety: one thread at a time (the engine's).
-// Errors: std::runtime_error with the call and the transport's words; a rank that cannot talk cannot go on. Of a call
-// that does not end, the watchdog knows.
+// Errors: std::runtime_error with the call and the transport's message, because a rank that cannot
+// communicate cannot go on. The watchdog notices a call that does not end.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_COLLECTIVE_H_
 #define SLOTWISE_SERVER_COLLECTIVE_COLLECTIVE_H_
 
@@ -29,23 +29,25 @@ class Collective {
 
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
-  // Ranks on this rank's machine, and this rank's place among them.
+  // The number of ranks on this rank's machine, and this rank's number among them.
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
 
-  // all[r · mine.size() ...] = rank r's `mine`. REQUIRES: equal sizes; all.size() = size() · mine.size().
+  // Sets all[r · mine.size() ...] to rank r's `mine`, for every rank r.
+  // REQUIRES: all ranks' sizes are equal; all.size() = size() · mine.size().
   virtual void AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  // values[i] = Σ over ranks of values[i], modulo 2^64.
+  // Sets values[i] to the sum of all ranks' values[i], modulo 2^64.
   virtual void AllReduceSum(std::span<std::uint64_t> values) = 0;
 
-  // Idle ranks make no collective calls: they wait until somebody has work. Wake tells all others that this rank is
-  // about to open the wait numbered `wait` (they count waits alike). Does not wait for them.
+  // Idle ranks make no collective calls; they wait until a rank has work. Wake tells all other ranks that
+  // this rank is about to end the wait numbered `wait` (all ranks count waits alike). Does not wait for the
+  // other ranks.
   virtual void Wake(std::uint64_t wait) = 0;
-  // True if another rank called Wake(`wait`); older wakes are forgotten. Does not block.
+  // Returns true if another rank called Wake(`wait`). Forgets older wakes. Does not block.
   virtual bool PollWake(std::uint64_t wait) = 0;
 
-  // Of this rank's collectives, and of its Exchange's.
+  // Watches this rank's collectives, and those of its Exchange.
   Watchdog& watchdog() { return watchdog_; }
 
  protected:
@@ -55,7 +57,8 @@ class Collective {
   Watchdog watchdog_;
 };
 
-// Collective. Every rank's `mine`, in rank order. All its bytes travel: of padding too, so let it have none, or zeros.
+// Collective. Returns every rank's `mine`, in rank order. All bytes of a T travel, padding too, so a T must
+// have no padding, or zeros in it.
 template <class T>
 std::vector<T> Everyones(Collective& collective, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -64,16 +67,17 @@ std::vector<T> Everyones(Collective& collective, const T& mine) {
   return all;
 }
 
-// The only rank there is.
+// Makes the Collective of a server of one rank.
 std::unique_ptr<Collective> MakeSoloCollective();
 
-// Every process of MPI_COMM_WORLD. REQUIRES: MPI is initialised by MpiSession below, and outlives the result.
+// Makes the Collective of every process of MPI_COMM_WORLD. REQUIRES: MpiSession below has initialised MPI,
+// and outlives the result.
 std::unique_ptr<Collective> MakeMpiCollective();
 
-// True if this process was started by mpirun (or another PMIx launcher) with a world to join.
+// Returns true if mpirun (or another PMIx launcher) started this process with a world to join.
 bool LaunchedByMpi();
 
-// MPI_Init and MPI_Finalize around a scope. One a process.
+// Calls MPI_Init and MPI_Finalize around a scope. A process has at most one.
 class MpiSession {
  public:
   MpiSession();
@@ -81,7 +85,7 @@ class MpiSession {
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  // Ends every rank at once with `exit_code`, for an error that only this rank has seen. Does not return.
+  // Ends every rank at once with `exit_code`, after an error that only this rank has seen. Does not return.
   [[noreturn]] static void AbortAllRanks(int exit_code);
 };
 

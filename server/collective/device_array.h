@@ -1,7 +1,9 @@
-// Arrays that are reused from round to round: in a device's memory, and in host memory of its choice.
+// These arrays are reused from round to round: one in a device's memory, one in host memory of the device's
+// choice.
 //
-// Reserve makes an array at least n elements long and gives it; contents do not survive. Throws std::bad_alloc.
-// Thread-safety: the device's.
+// Reserve returns an array of at least n elements, whose contents do not survive the next Reserve. Throws
+// std::bad_alloc.
+// Thread-safety: as the device's.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_DEVICE_ARRAY_H_
 #define SLOTWISE_SERVER_COLLECTIVE_DEVICE_ARRAY_H_
 
@@ -24,7 +26,7 @@ class DeviceArray {
   T* Reserve(std::size_t n) {
     if (n > size_ || data_ == nullptr) {
       const std::size_t ahead = std::max({n, size_ + size_ / 2, std::size_t{1}});
-      device_.Wait();  // for what still uses the smaller one
+      device_.Wait();  // for work that still uses the smaller array
       device_.Free(data_);
       data_ = nullptr;
       size_ = 0;

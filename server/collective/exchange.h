@@ -1,12 +1,14 @@
-// Exchange: how the arrays of a batch travel between ranks' devices. (What ranks agree on goes by Collective.)
+// Exchange: how the arrays of a batch travel between ranks' devices. (What ranks agree on goes by
+// Collective.)
 //
-// Arrays lie in the device's memory, which on the CPU is the host's. An exchange has a stream of the device: a call takes its
-// place in the stream's order, as Stream::Copy does, and need not wait for its work. One implementation a way: one rank, whose bytes stay
-// where they are; MPI, which stages the memory of a device that has its own through the host's; NCCL, from GPU to GPU.
-// Every call is collective: all ranks make the same calls in the same order, with sizes that match.
+// Arrays lie in the device's memory, which on the CPU is the host's. An exchange has a stream of the device:
+// a call takes its place in the stream's order, as Stream::Copy does, and need not wait for its work. One
+// implementation a way: one rank, whose bytes stay where they are; MPI, which stages the memory of a device
+// that has its own through the host's; NCCL, from GPU to GPU. Every call is collective: all ranks make the
+// same calls in the same order, with sizes that match.
 // Thread-safety: one thread at a time (the engine's). Device, Stream and Collective outlive it.
-// Errors: std::runtime_error with the call and the transport's words, std::bad_alloc for want of scratch: after either,
-// a rank cannot go on. Of a call that does not end, the Collective's watchdog knows.
+// Errors: std::runtime_error with the call and the transport's words, std::bad_alloc for want of scratch:
+// after either, a rank cannot go on. Of a call that does not end, the Collective's watchdog knows.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_EXCHANGE_H_
 #define SLOTWISE_SERVER_COLLECTIVE_EXCHANGE_H_
 
@@ -33,18 +35,18 @@ class Exchange {
   // How arrays travel, for an operator, and why not by NCCL from GPU to GPU: "MPI", "NCCL 2.28.3".
   virtual std::string Name() const = 0;
 
-  // In place: before the call this rank's block lies where it will stay; after it all blocks are there, in rank order,
-  // one behind the other. `bytes` are the blocks' sizes, multiples of 4, the same on every rank.
+  // In place: before the call this rank's block lies where it will stay; after it all blocks are there, in
+  // rank order, one behind the other. `bytes` are the blocks' sizes, multiples of 4, the same on every rank.
   virtual void AllGatherBlocks(std::span<const std::size_t> bytes, void* blocks) = 0;
 
-  // `partial` holds one block a rank, in rank order; `sizes` are their elements, the same on every rank, as is its type.
-  // mine[i] = Σ over ranks of their partial block for this rank, added in float32, from +0 in rank order; but see
-  // ExchangeOptions. `mine` does not overlap `partial`.
+  // `partial` holds one block a rank, in rank order; `sizes` are their elements, the same on every rank, as
+  // is its type. mine[i] = Σ over ranks of their partial block for this rank, added in float32, from +0 in
+  // rank order; but see ExchangeOptions. `mine` does not overlap `partial`.
   virtual void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) = 0;
 
-  // `send` holds one block a rank, in rank order; the block for rank r goes to rank r. `received` becomes the blocks
-  // that came, in rank order, this rank's own one too. Sizes are elements: this rank's to_sizes[r] is rank r's
-  // from_sizes[this rank]. The arrays do not overlap, and are of one type, the same on every rank.
+  // `send` holds one block a rank, in rank order; the block for rank r goes to rank r. `received` becomes the
+  // blocks that came, in rank order, this rank's own one too. Sizes are elements: this rank's to_sizes[r] is
+  // rank r's from_sizes[this rank]. The arrays do not overlap, and are of one type, the same on every rank.
   virtual void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
                         std::span<const std::size_t> from_sizes, Numbers received) = 0;
 
@@ -57,20 +59,21 @@ class Exchange {
 
 // Equal on every rank.
 struct ExchangeOptions {
-  // ReduceScatter adds in rank order always. Else NCCL may choose another for float32, if blocks are equal and more than
-  // two are added.
+  // ReduceScatter adds in rank order always. Else NCCL may choose another for float32, if blocks are equal
+  // and more than two are added.
   bool deterministic = false;
 };
 
-// Collective. The fastest way that all ranks have: NCCL if each has a GPU to itself and NCCL's library, else MPI.
-// FAILED_PRECONDITION, on every rank alike, if some ranks have GPUs and others have none.
+// Collective. The fastest way that all ranks have: NCCL if each has a GPU to itself and NCCL's library, else
+// MPI. FAILED_PRECONDITION, on every rank alike, if some ranks have GPUs and others have none.
 Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Stream& stream, Collective& collective,
                                                const ExchangeOptions& options = {});
 
 // Of the only rank there is.
 std::unique_ptr<Exchange> MakeSoloExchange(Stream& stream);
 
-// Collective. Of every process of MPI_COMM_WORLD, whatever its device. `why` it is this one is part of its name.
+// Collective. Of every process of MPI_COMM_WORLD, whatever its device. `why` it is this one is part of its
+// name.
 std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Stream& stream, Collective& collective,
                                           const std::string& why = {});
 
@@ -79,7 +82,8 @@ inline std::size_t Sum(std::span<const std::size_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }
 
-// What rounds travel by, each with a stream of its own, so that a batch comes while pooled bags of the one before it go.
+// What rounds travel by, each with a stream of its own, so that a batch comes while pooled bags of the one
+// before it go.
 class Exchanges {
  public:
   // Collective. Errors: as MakeExchange.

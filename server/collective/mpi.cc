@@ -1,4 +1,4 @@
-// Collectives over MPI.
+// Implements the Collective over MPI.
 #include <mpi.h>
 
 #include <utility>
@@ -53,7 +53,8 @@ class MpiCollective final : public Collective {
 
   void Wake(std::uint64_t wait) override {
     const Watchdog::Scope scope(watchdog(), "Wake", sizeof(wait));
-    // The last wakes have long arrived: a wait begins only after all ranks took part in the rounds before it.
+    // The last wakes have arrived already, because a wait begins only after all ranks took part in the rounds
+    // before it.
     for (MPI_Request& sent : sent_wakes_) Await(std::exchange(sent, MPI_REQUEST_NULL));
     sent_wakes_.clear();
     sent_wait_ = wait;
@@ -71,8 +72,7 @@ class MpiCollective final : public Collective {
       if (arrived == 0) return false;
       const std::uint64_t woken = received_wait_;
       ListenForWakes();
-      if (woken == wait)
-        return true;  // others may have woken us for this wait too; those count as old from here
+      if (woken == wait) return true;  // other ranks' wakes for this wait count as old from here on
     }
   }
 

@@ -1,7 +1,8 @@
-// What this room's MPI sources share: communicators, counts, layouts, and waiting that leaves the core to others.
+// This room's MPI sources share these: communicators, counts, layouts, and a wait that leaves the core to
+// other threads.
 //
-// Calls are non-blocking underneath and waited for by polling that yields and then sleeps, because MPI's own blocking
-// calls burn a core, and ranks often share one with each other, with gRPC and with the trainer.
+// Calls are non-blocking, and Await polls them, yields, and then sleeps, because MPI's own blocking calls
+// burn a core, and ranks often share a core with each other, with gRPC and with the trainer.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_MPI_CALLS_H_
 #define SLOTWISE_SERVER_COLLECTIVE_MPI_CALLS_H_
 
@@ -22,14 +23,15 @@
 
 namespace slotwise {
 
-// Counts are ints in MPI; limits.max_round_mib keeps one rank's below this, and those of all ranks together, in words.
+// MPI's counts are ints. limits.max_round_mib keeps below INT_MAX the counts of one rank, and those of all
+// ranks together where they count words.
 inline int MpiCount(std::size_t count) {
   if (count > INT_MAX)
     throw std::runtime_error("a collective of " + std::to_string(count) + " elements a rank");
   return static_cast<int>(count);
 }
 
-// Blocks that lie one behind the other, each of sizes[r] / unit elements.
+// The layout of blocks that lie one after the other, each of sizes[r] / unit elements.
 struct MpiLayout {
   explicit MpiLayout(std::span<const std::size_t> sizes, std::size_t unit = 1)
       : counts(sizes.size()), displacements(sizes.size()) {
@@ -44,8 +46,8 @@ struct MpiLayout {
   std::vector<int> displacements;
 };
 
-// Returns when the requests have ended: polled first without pause, then giving way to other threads, then with short
-// sleeps.
+// Returns when the requests have ended. Polls without pause first, then yields to other threads, then sleeps
+// briefly between polls.
 inline void Await(std::span<MPI_Request> requests) {
   constexpr int kSpins = 200;
   constexpr int kYields = 2000;
@@ -64,7 +66,7 @@ inline void Await(std::span<MPI_Request> requests) {
 
 inline void Await(MPI_Request request) { Await(std::span(&request, 1)); }
 
-// A communicator of its owner's own, so that its messages meet no others.
+// A communicator of its own for its owner, so that the owner's messages meet no others.
 class Communicator {
  public:
   explicit Communicator(MPI_Comm parent) {

@@ -1,4 +1,4 @@
-// Every MPI call is checked by one macro, which throws what MPI says and where it was asked.
+// One macro checks every MPI call, and throws MPI's message with the call's file and line.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_MPI_CHECK_H_
 #define SLOTWISE_SERVER_COLLECTIVE_MPI_CHECK_H_
 

@@ -1,4 +1,5 @@
-// Exchange over MPI, which sees host memory: a device that has its own sends through pinned scratch of the host's.
+// Exchange over MPI, which sees host memory: a device that has its own sends through pinned scratch of the
+// host's.
 #include <mpi.h>
 
 #include <algorithm>
@@ -47,8 +48,8 @@ class MpiExchange final : public Exchange {
     stream().Copy(device, host, all);
   }
 
-  // Every rank receives all partial sums of its own block and adds them in rank order. As much travels as in MPI's
-  // reduce-scatter, and the sum does not depend on an order that MPI chooses.
+  // Every rank receives all partial sums of its own block and adds them in rank order. As much travels as in
+  // MPI's reduce-scatter, and the sum does not depend on an order that MPI chooses.
   void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) override {
     const std::size_t size = sizes[me_];
     const std::vector<std::size_t> from_sizes(sizes.size(), size);
@@ -96,7 +97,8 @@ class MpiExchange final : public Exchange {
     return received;
   }
 
-  // From pair to pair: MPI_Ialltoallv counts in ints where a block begins, and one rank may own all of a large round.
+  // From pair to pair: MPI_Ialltoallv counts in ints where a block begins, and one rank may own all of a
+  // large round.
   void SwapBlocks(std::span<const std::size_t> to_sizes, ConstNumbers send,
                   std::span<const std::size_t> from_sizes, std::byte* received) {
     const MPI_Datatype type = send.type == DataType::kFloat32 ? MPI_FLOAT : MPI_UINT16_T;

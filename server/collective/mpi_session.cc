@@ -1,4 +1,4 @@
-// MPI's life in this process.
+// Initialises and finalises MPI in this process.
 #include <mpi.h>
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ bool LaunchedByMpi() {
 }
 
 MpiSession::MpiSession() {
-  // MPI is called by one thread at a time, but not always by this one.
+  // One thread at a time calls MPI, but not always this thread.
   int provided = MPI_THREAD_SINGLE;
   SLOTWISE_MPI_TRY(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
   if (provided < MPI_THREAD_SERIALIZED) {

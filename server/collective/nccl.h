@@ -1,7 +1,7 @@
 // Exchange over NCCL: from GPU to GPU, over NVLink or the network, on the stream's stream.
 //
-// NCCL is loaded when the first of these is called, if this machine has it: the same binary runs without. Its own
-// environment variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME and so on) hold.
+// NCCL is loaded when the first of these is called, if this machine has it: the same binary runs without. Its
+// own environment variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME and so on) hold.
 // Thread-safety: free functions, for the thread that made the device.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_NCCL_H_
 #define SLOTWISE_SERVER_COLLECTIVE_NCCL_H_

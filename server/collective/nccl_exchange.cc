@@ -1,7 +1,7 @@
 // Exchange over NCCL: see nccl.h.
 //
-// Blocks of one size go by NCCL's own collectives; others by sends and receives between all pairs, which on GPUs that
-// all have links to each other moves as many bytes over each link.
+// Blocks of one size go by NCCL's own collectives; others by sends and receives between all pairs, which on
+// GPUs that all have links to each other moves as many bytes over each link.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -109,8 +109,8 @@ class NcclExchange final : public Exchange {
       });
       return;
     }
-    // Received blocks lie `size` apart, this rank's own one is added from where it is. NCCL would add halves as halves,
-    // and round every sum.
+    // Received blocks lie `size` apart, this rank's own one is added from where it is. NCCL would add halves
+    // as halves, and round every sum.
     const std::size_t element = BytesOf(partial.type);
     const auto* const blocks = static_cast<const std::byte*>(partial.data);
     std::byte* const received = received_.Reserve(ranks_ * size * element);
@@ -146,7 +146,8 @@ class NcclExchange final : public Exchange {
   }
 
  private:
-  // The calls of `enqueue` become one operation. The first between two ranks connects them, and waits for the other.
+  // The calls of `enqueue` become one operation. The first between two ranks connects them, and waits for the
+  // other.
   template <class Enqueue>
   void Run(const char* name, std::size_t bytes, Enqueue enqueue) {
     const Watchdog::Scope scope(watchdog_, name, bytes);

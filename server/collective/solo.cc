@@ -1,4 +1,4 @@
-// The only rank: everything it would hear from others it already has.
+// The only rank already has everything that other ranks would send.
 #include <algorithm>
 
 #include "server/collective/collective.h"

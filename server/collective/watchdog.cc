@@ -8,7 +8,8 @@
 namespace slotwise {
 namespace {
 
-// Often enough that a report is late by a small part of the limit, seldom enough to cost nothing.
+// Returns the pause between two looks: short enough that a report is late by a small part of the limit, long
+// enough to cost nothing.
 std::chrono::milliseconds PauseOf(std::chrono::milliseconds limit) {
   return std::clamp(limit / 20, std::chrono::milliseconds(1), std::chrono::milliseconds(200));
 }
@@ -47,7 +48,7 @@ Watchdog::Scope::~Scope() {
 
 void Watchdog::Add(const char* name, std::size_t bytes, std::function<bool()> ended) {
   const std::scoped_lock lock(mutex_);
-  if (!thread_.joinable()) return;  // nobody would forget it
+  if (!thread_.joinable()) return;  // before Start nothing is watched, and nobody would remove the operation
   added_.push_back({name, bytes, Clock::now(), std::move(ended)});
 }
 

@@ -1,9 +1,11 @@
-// Watchdog: notices a collective that does not end, because another rank is stuck or gone, so that nobody waits for ever.
+// The Watchdog notices a collective that does not end because another rank is stuck or gone, so that no rank
+// waits for ever.
 //
-// Whoever runs collectives registers each: one that its thread waits for as a scope, one that goes on behind the call
-// with a way to ask whether it has ended. A thread of the watchdog's looks at them now and then. What is to happen then
-// is the program's: the server logs it and ends the process.
-// Thread-safety: operations are registered by one thread at a time; Start by any.
+// Code that runs collectives registers each one: as a Scope if its thread waits for the collective, or by
+// Add, with a function that says whether the collective has ended, if the collective goes on after the call.
+// A thread of the watchdog's looks at the collectives from time to time. The program chooses what happens
+// then: the server logs the collective and ends the process.
+// Thread-safety: one thread at a time registers operations; any thread may call Start.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_WATCHDOG_H_
 #define SLOTWISE_SERVER_COLLECTIVE_WATCHDOG_H_
 
@@ -26,12 +28,14 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // From now on, if an operation has not ended `limit` after it was registered, or says that it has failed, `stuck` is
-  // called, once and from the watchdog's thread, with a sentence that names it: "AllGather of 1352 bytes has not ended
-  // after 60.0 s". Called again, it changes both. Before the first call nothing is watched.
+  // From now on, if an operation has not ended `limit` after it was registered, or reports that it has
+  // failed, calls `stuck`, once and from the watchdog's thread, with a sentence that names the operation:
+  // "AllGather of 1352 bytes has not ended after 60.0 s". A second call changes limit and function. Before
+  // the first call nothing is watched.
   void Start(std::chrono::milliseconds limit, std::function<void(const std::string&)> stuck);
 
-  // An operation that the caller's thread waits for: it lasts as long as the scope. Scopes end in reverse order.
+  // An operation that the caller's thread waits for; it lasts as long as the scope. Scopes end in reverse
+  // order.
   class Scope {
    public:
     Scope(Watchdog& watchdog, const char* name, std::size_t bytes);
@@ -43,11 +47,12 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
-  // One that goes on when the call that began it returns. `ended` is asked from any thread, not after it said true; it
-  // throws std::exception if the operation has failed.
+  // Registers an operation that goes on after the call that began it returns. `ended` is called from any
+  // thread, but not after it returned true; it throws std::exception if the operation has failed.
   void Add(const char* name, std::size_t bytes, std::function<bool()> ended);
 
-  // Forgets added operations that have ended: what their `ended` uses may go then.
+  // Forgets added operations that have ended. The resources that their `ended` functions use may be freed
+  // afterwards.
   void ForgetEnded();
 
  private:
@@ -60,7 +65,8 @@ class Watchdog {
   };
 
   void Run();
-  // REQUIRES: mutex_ is held. What is wrong, if anything is.
+  // Returns a sentence about an operation that is stuck or has failed, if there is one. REQUIRES: mutex_ is
+  // held.
   std::optional<std::string> Look();
   std::optional<std::string> ForgetEndedLocked();
   std::optional<std::string> Overdue(const Operation& operation) const;
@@ -71,7 +77,7 @@ class Watchdog {
   std::chrono::milliseconds limit_{0};
   std::function<void(const std::string&)> stuck_;
   std::vector<Operation> scopes_;
-  std::vector<Operation> added_;  // the oldest first
+  std::vector<Operation> added_;  // the oldest is first
   std::thread thread_;
 };
 

@@ -1,13 +1,15 @@
 // Agenda: what all ranks together have to do, and what comes next.
 //
-// Every rank feeds its own agenda the same headers in the same order, so all agendas stay equal and decide alike: nobody
-// leads. An agenda is a plain state machine without threads, clocks or messages: headers go in, a decision comes out.
+// Every rank feeds its own agenda the same headers in the same order, so all agendas stay equal and decide
+// alike: nobody leads. An agenda is a plain state machine without threads, clocks or messages: headers go in,
+// a decision comes out.
 //
-// Order: the request that became ready first is served first. A lookup is ready at once and takes along the other ready
-// lookups of its table and mode, with or without weights as it is, as far as a round can hold them. A step is ready when
-// all its parts are there; it has a round of its own, because it is one optimizer update.
-// Cost: a decision takes time by the announcements in its headers, the requests that it answers or serves and the ranks,
-// and by the logarithm of how many requests, steps and tables there are.
+// Order: the request that became ready first is served first. A lookup is ready at once and takes along the
+// other ready lookups of its table and mode, with or without weights as it is, as far as a round can hold
+// them. A step is ready when all its parts are there; it has a round of its own, because it is one optimizer
+// update.
+// Cost: a decision takes time by the announcements in its headers, the requests that it answers or serves and
+// the ranks, and by the logarithm of how many requests, steps and tables there are.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_AGENDA_H_
 #define SLOTWISE_SERVER_ENGINE_AGENDA_H_
@@ -47,11 +49,12 @@ struct AgendaLimits {
 
 class Agenda {
  public:
-  // `tables` outlives the agenda, and is alike on every rank: the agenda reads tables' shapes and ledgers there.
+  // `tables` outlives the agenda, and is alike on every rank: the agenda reads tables' shapes and ledgers
+  // there.
   Agenda(const AgendaLimits& limits, const Tables& tables) : limits_(limits), tables_(tables) {}
 
-  // Takes in all ranks' headers, in rank order. REQUIRES: the round of the last decision has been run. A round that drops a
-  // table is decided together with the answers to all that waited for the table.
+  // Takes in all ranks' headers, in rank order. REQUIRES: the round of the last decision has been run. A
+  // round that drops a table is decided together with the answers to all that waited for the table.
   Decision Decide(std::span<const Header> headers);
 
   // A hash of all that the agenda knows: equal on every rank.

@@ -1,5 +1,6 @@
-// What a rank tells the others at the start of a round: which requests are new in its inbox. Sizes and names only; the
-// arrays travel when the agenda has picked the request's round.
+// Header: what a rank tells the others before a round, which is which requests are new in its inbox. A header
+// has only sizes and names; the arrays travel when the agenda has decided the request's round.
+// Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_
 #define SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_
 
@@ -29,7 +30,7 @@ enum class Operation : std::uint8_t {
 // A request's number on the rank it came to.
 using TicketNumber = std::uint64_t;
 
-// A step of a table: the same wherever its parts came.
+// The name of a step of a table: the same on whichever ranks its parts came.
 struct StepKey {
   TableId table{0};
   std::uint64_t session = 0;
@@ -52,7 +53,8 @@ struct Announcement {
   TicketNumber ticket = 0;
 };
 
-// The same size on every rank and in every round, so that one all-gather of known size carries it.
+// Headers have the same size on every rank and in every round, so that one all-gather of known size carries
+// them.
 struct Header {
   static constexpr std::size_t kMost = 8;  // a longer inbox goes on in the next round
 

@@ -10,7 +10,7 @@
 namespace slotwise {
 namespace {
 
-// Up to an eighth more, so that arrays of about the same size serve each other's purpose.
+// Rounds up by at most an eighth, so that arrays of about the same size serve each other's purpose.
 std::size_t RoundUp(std::size_t bytes) {
   constexpr std::size_t kLeast = 4096;
   if (bytes <= kLeast) return kLeast;
@@ -27,7 +27,7 @@ class ArrayPool::Kept {
     arrays_.reserve(kMostKept + 1);  // so that Put hardly ever allocates
   }
 
-  // The one that came back last, of those that are large enough but not more than twice as large.
+  // Takes the array that came back last, of those that are large enough but not more than twice as large.
   std::optional<Array> Take(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
     const auto found = std::find_if(arrays_.rbegin(), arrays_.rend(), [bytes](const Array& array) {
@@ -37,7 +37,7 @@ class ArrayPool::Kept {
     return Remove(std::next(found).base());
   }
 
-  // Frees what is too much without the lock.
+  // Frees the arrays that are too many outside the lock.
   void Put(Array array) noexcept {
     if (array.bytes > most_bytes_) return;
     {

@@ -1,8 +1,9 @@
-// Host arrays that come back when their last reader lets go of them: batches on their way in, results on their way out.
+// ArrayPool: host arrays that come back when their last reader lets go of them. Batches lie in them on their
+// way in, and results on their way out.
 //
-// They are of the device's choice (Device::AllocateHost), so it reads and writes them fastest. Making such an array takes
-// long: fresh memory is zeroed page by page by the system, which takes about as long as filling it, and is pinned for a
-// GPU.
+// The arrays are of the device's choice (Device::AllocateHost), so the device reads and writes them fastest.
+// Making such an array takes long: the system zeroes fresh memory page by page, which takes about as long as
+// filling it, and pins it for a GPU.
 // Thread-safety: any thread, at any time. Arrays may outlive the pool and its device.
 #ifndef SLOTWISE_SERVER_ENGINE_ARRAY_POOL_H_
 #define SLOTWISE_SERVER_ENGINE_ARRAY_POOL_H_
@@ -17,15 +18,17 @@ namespace slotwise {
 
 class ArrayPool {
  public:
-  // What is read on its way to the device may be ordinary memory below this size: that costs less than it could save.
+  // A smaller array on its way to the device lies in ordinary memory: better memory would cost more than it
+  // saves.
   static constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
-  // As many arrays as this are kept for later, or as many bytes as the pool may keep: those that came back last.
+  // The pool keeps at most this many arrays for later, and at most the bytes that it may keep: those that
+  // came back last.
   static constexpr std::size_t kMostKept = 1024;
 
   ArrayPool(Device& device, std::size_t most_kept_bytes);
 
-  // n elements of any content, for a batch on its way in: ordinary memory if they are few, or the device has none to give.
-  // Throws std::bad_alloc.
+  // Returns n elements of any content, for a batch on its way in: in ordinary memory if they are few, or if
+  // the device has none to give. Throws std::bad_alloc.
   template <class T>
   std::shared_ptr<T[]> Take(std::size_t n) {
     if (n * sizeof(T) < kLeastBytes) return std::make_shared_for_overwrite<T[]>(n);
@@ -36,8 +39,8 @@ class ArrayPool {
     }
   }
 
-  // n elements of any content, of the device's choice whatever their number: the device's copies to ordinary memory would
-  // keep the engine waiting. Throws std::bad_alloc.
+  // Returns n elements of any content, of the device's choice whatever their number: a copy from the device
+  // to ordinary memory would keep the engine waiting. Throws std::bad_alloc.
   template <class T>
   std::shared_ptr<T[]> TakeOfDevice(std::size_t n) {
     std::shared_ptr<void> array = TakeBytes(n * sizeof(T));

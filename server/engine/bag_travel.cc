@@ -16,7 +16,8 @@ std::vector<std::size_t> Times(std::span<const std::size_t> counts, std::size_t 
 
 }  // namespace
 
-// Each operation once to connect the ranks, then several times, of which the fastest was disturbed least.
+// Runs each operation once to connect the ranks, then several times, of which the fastest was disturbed
+// least.
 TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exchange, DataType partials) {
   if (collective.size() == 1) return {};
   using Clock = std::chrono::steady_clock;
@@ -28,7 +29,7 @@ TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exch
   TravelArrays arrays(device);
   float* const from = arrays.sent.Reserve(block * ranks);
   float* const to = arrays.received.Reserve(block * ranks);
-  // What no array holds by chance: numbers that processors are slow with.
+  // An array of any content may hold numbers that processors are slow with. Zeros are not.
   const std::vector<float> zeros(block * ranks);
   device.Upload(from, zeros.data(), zeros.size() * sizeof(float));
 

@@ -1,10 +1,11 @@
 // BatchGather: makes one batch, which every rank has in device memory, of the parts that came to every rank.
 //
-// Each rank uploads its own parts, with their offsets counted from the whole batch's first key, and an all-gather brings the
-// other ranks' parts. The uploads go on in a stream of their own, the all-gather in the exchange's; the device's work is
-// ordered after both. Keys, weights and values are uploaded from where the requests have them. Parts arrive in rank order; a
-// step's parts are put in part order afterwards, because gradients are summed in that order. (Clients send contiguous runs of
-// parts to ranks in order, so mostly the two orders are one.)
+// Each rank uploads its own parts, with their offsets counted from the whole batch's first key, and an
+// all-gather brings the other ranks' parts. The uploads go on in a stream of their own, the all-gather in the
+// exchange's; the device's work is ordered after both. Keys, weights and values are uploaded from where the
+// requests have them. Parts arrive in rank order; a step's parts are put in part order afterwards, because
+// gradients are summed in that order. (Clients send contiguous runs of parts to ranks in order, so mostly the
+// two orders are one.)
 // Thread-safety: one thread at a time. Calls are collective but for MyBagValues.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
 #define SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
@@ -49,13 +50,14 @@ struct BatchLayout {
 
 class BatchGather {
  public:
-  // The arguments outlive it. `tickets` has this rank's requests, whose arrays stay in use until the wait of `stream`, in
-  // whose order they are uploaded.
+  // The arguments outlive it. `tickets` has this rank's requests, whose arrays stay in use until the wait of
+  // `stream`, in whose order they are uploaded.
   BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
               TicketBook& tickets);
 
-  // The whole batch, in device memory, parts in part order; valid until the next call. Waits for the offsets of parts that
-  // lie in device memory, and for nothing else. REQUIRES: the device is done with what used the last batch.
+  // The whole batch, in device memory, parts in part order; valid until the next call. Waits for the offsets
+  // of parts that lie in device memory, and for nothing else. REQUIRES: the device is done with what used the
+  // last batch.
   BatchView Gather(const Round& round, const BatchLayout& layout);
 
   // The parts' values, of all bags of the batch just gathered: float[bags][columns] in device memory.
@@ -72,8 +74,8 @@ class BatchGather {
   void UploadMyOffsets(const Round& round, const BatchLayout& layout);
   void UploadMyWeights(const Round& round, const BatchLayout& layout);
   const float* UploadMyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
-  // The elements that arrived, `width` a bag or key of every part and `behind` more behind them all, in their places in the
-  // batch.
+  // The elements that arrived, `width` a bag or key of every part and `behind` more behind them all, in their
+  // places in the batch.
   template <class T>
   const T* InPartOrder(const BatchLayout& layout, std::size_t BatchLayout::Extent::*unit, std::size_t width,
                        const T* arrived, DeviceArray<T>& ordered, std::size_t behind = 0);

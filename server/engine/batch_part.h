@@ -1,8 +1,9 @@
 // BatchPart: one request's share of a batch, wherever its arrays lie.
 //
-// Doors differ in how arrays arrive: off a socket into this process's memory, in memory shared with the client, in a GPU's
-// memory. Past the doors a batch is this one type, which says where the arrays are, whether the client may still write
-// them, and which budget they are charged to. The charge ends with the batch.
+// Doors differ in how arrays arrive: off a socket into this process's memory, in memory shared with the
+// client, in a GPU's memory. Past the doors a batch is this one type, which says where the arrays are,
+// whether the client may still write them, and which budget they are charged to. The charge ends with the
+// batch.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_PART_H_
 #define SLOTWISE_SERVER_ENGINE_BATCH_PART_H_
@@ -20,8 +21,8 @@
 
 namespace slotwise {
 
-// An array whose memory ends with its last owner. A new array is uninitialised, because its first use is to be written
-// whole.
+// An array whose memory ends with its last owner. A new array is uninitialised, because its first use is to
+// be written whole.
 template <class T>
 class BatchArray {
  public:
@@ -69,8 +70,8 @@ struct BatchPart {
   BatchArray<float> weights;          // finite; empty: all 1
   BatchArray<float> values = {};      // gradients of a push, rows of an import, nothing otherwise
   Place place = Place::kHost;         // of all four arrays
-  // The client may write the arrays while the server reads them. The engine takes no such batch: what is checked has to be
-  // what is applied, so a door first copies the arrays.
+  // The client may write the arrays while the server reads them. The engine takes no such batch: what is
+  // checked has to be what is applied, so a door first copies the arrays.
   bool client_may_write = false;
   Reservation reservation = {};
 

@@ -1,4 +1,5 @@
-// Budget: a bound on the bytes that are in use at a time. Reservation: a share of a budget, which ends with its owner.
+// Budget: a bound on the bytes that are in use at a time. Reservation: a share of a budget, which ends with
+// its owner.
 //
 // Thread-safety: any thread, at any time. Reservations may outlive their budget.
 #ifndef SLOTWISE_SERVER_ENGINE_BUDGET_H_
@@ -52,7 +53,8 @@ class Budget {
   std::uint64_t limit() const { return limit_; }
   std::uint64_t used() const { return *used_; }
 
-  // Nothing if the bytes do not fit beside what is in use. They always fit if nothing is, or if they are none.
+  // Nothing if the bytes do not fit beside what is in use. They always fit if nothing is, or if they are
+  // none.
   std::optional<Reservation> Reserve(std::uint64_t bytes) {
     std::uint64_t used = *used_;
     do {

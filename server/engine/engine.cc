@@ -82,14 +82,15 @@ class Engine::Impl {
   ArrayPool& arrays() { return arrays_; }
 
  private:
-  // How often an engine that only waits for missing parts of steps looks at the clock.
+  // An engine that only waits for missing parts of steps looks at the clock this often.
   static constexpr std::chrono::milliseconds kTick{20};
-  // How often an idle rank looks whether another woke it: often at first, then seldom, to leave the core alone.
+  // An idle rank looks this often whether another rank woke it: often at first, then seldom, to leave the
+  // core alone.
   static constexpr std::chrono::microseconds kFirstPause{50};
   static constexpr std::chrono::microseconds kLastPause{2000};
   static constexpr std::chrono::milliseconds kRecently{20};
 
-  // What the round of a request gathers, of a table that it names.
+  // Returns the bytes that the round of a request gathers.
   template <class Kind>
   static std::uint64_t GatheredBytes(const Kind& request, const TableOptions& table) {
     const BatchPart& batch = request.batch;
@@ -176,7 +177,7 @@ class Engine::Impl {
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
   Stages& stages() { return operations_.stages(); }
 
-  // All ranks come here after the same round. The first to have work wakes the others.
+  // All ranks come here after the same decision. The first rank that gets work wakes the others.
   void AwaitWork(bool awaits_parts) {
     ++waits_;
     const Clock::TimePoint begin = clock_.Now();

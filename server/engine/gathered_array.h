@@ -1,4 +1,5 @@
-// One array of a round's batch, in device memory: each rank writes its own block, an all-gather brings the rest.
+// GatheredArray: one array of a round's batch, in device memory. Each rank writes its own block, and an
+// all-gather brings the others' blocks.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_GATHERED_ARRAY_H_
@@ -21,7 +22,7 @@ class GatheredArray {
   GatheredArray(Device& device, Exchange& exchange, Rank me)
       : exchange_(exchange), me_(static_cast<std::size_t>(Value(me))), array_(device) {}
 
-  // Makes room for blocks of sizes[rank] · width elements, and gives this rank's.
+  // Makes room for blocks of sizes[rank] · width elements, and returns this rank's block.
   T* Mine(const std::vector<std::size_t>& sizes, std::size_t width = 1) {
     bytes_ = sizes;
     for (std::size_t& bytes : bytes_) bytes *= width * sizeof(T);
@@ -31,7 +32,8 @@ class GatheredArray {
     return all + first / sizeof(T);
   }
 
-  // Collective. All blocks, in rank order, in the order of the exchange's stream; valid until the next call of Mine.
+  // Collective. Returns all blocks, in rank order. They are there in the order of the exchange's stream,
+  // until the next call of Mine.
   const T* Gather() {
     exchange_.AllGatherBlocks(bytes_, array_.data());
     return array_.data();

@@ -1,4 +1,5 @@
-// Inbox: where requests wait until their rank announces them, and the bound on the bytes of a rank's requests.
+// Inbox: where requests wait until their rank announces them, and the bound on the bytes of a rank's
+// requests.
 //
 // Thread-safety: any number of threads add; one thread takes.
 #ifndef SLOTWISE_SERVER_ENGINE_INBOX_H_
@@ -26,30 +27,32 @@ class Inbox {
   // `clock` outlives the inbox.
   explicit Inbox(std::uint64_t max_bytes, Clock& clock = SystemClock()) : clock_(clock), budget_(max_bytes) {}
 
-  // Takes all of `requests`, or none. UNAVAILABLE, and they are untouched, if the inbox is closed, or has no room for all
-  // of them. An empty inbox has room for any, and a full one for those without arrays, or with a part of the favoured step.
-  // A batch that no budget is charged for is charged to the inbox until it ends.
+  // Takes all of `requests`, or none. UNAVAILABLE: the inbox is closed, or has no room for all of them; the
+  // requests are as they were. An empty inbox has room for any requests, and a full one for requests without
+  // arrays, or with a part of the favoured step. Arrays that are charged to no budget yet are charged to the
+  // inbox until they end.
   Status Add(std::span<Request> requests);
 
-  // Bytes of batches that came here and have not ended: in the inbox, in rounds, on the device.
+  // Returns the bytes of arrays that came here and have not ended: in the inbox, in rounds, on the device.
   std::uint64_t bytes() const { return budget_.used(); }
 
-  // Makes room for parts of this step alone, or of none. It should be one that waits for parts, the same on every rank:
-  // else inboxes that are full of parts of steps would have no room for those that complete them.
+  // From now on a full inbox has room for parts of this step, or of none. The step should be one that waits
+  // for parts, the same on every rank: else inboxes that are full of parts of steps would have no room for
+  // the parts that complete them.
   void Favour(const std::optional<StepKey>& step);
 
   struct Taken {
     std::vector<Request> requests;
     bool closed = false;  // only what is still in the inbox can come after these requests
   };
-  // The oldest requests, at most `most`. Does not wait.
+  // Takes the oldest requests out, at most `most`. Does not wait.
   Taken Take(std::size_t most);
 
-  // Waits until there is something to take, or Close was called for the first time since the last Take; at most
-  // `most`. Returns whether one of them holds.
+  // Waits until there is something to take, or until Close was called for the first time since the last Take,
+  // but no longer than `most`. Returns whether one of the two has happened.
   bool AwaitNews(std::chrono::microseconds most);
 
-  // From now on nothing more is taken in.
+  // From now on the inbox takes nothing in.
   void Close();
 
  private:

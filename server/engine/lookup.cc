@@ -1,5 +1,5 @@
-// Lookup: gather the bags of all ranks, pool this rank's keys of each, and add the ranks' partial sums up on the rank that a
-// bag came from.
+// Lookup: gather the bags of all ranks, pool this rank's keys of each, and add the ranks' partial sums up on
+// the rank that a bag came from.
 #include <numeric>
 #include <utility>
 

@@ -7,8 +7,8 @@
 namespace slotwise {
 namespace {
 
-// NCCL connects ranks when they first exchange something, and again when blocks are first unequal. No round should wait for
-// that.
+// NCCL connects ranks when they first exchange something, and again when blocks are first unequal. No round
+// should wait for that, so the ranks do both at the start.
 void Connect(Device& device, const Collective& collective, Exchange& exchange) {
   const auto ranks = static_cast<std::size_t>(collective.size());
   std::vector<std::size_t> bytes(ranks, sizeof(std::uint32_t));

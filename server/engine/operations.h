@@ -1,7 +1,8 @@
-// Operations: what a round does, one function an operation. Every rank calls the same one with the same round.
+// Operations: what a round does, one function an operation. Every rank calls the same one with the same
+// round.
 //
-// Each function answers those of the round's requests that came to this rank, at once or when the device has done the
-// round's work, which may be after Run: rounds overlap (stage.h).
+// Each function answers those of the round's requests that came to this rank, at once or when the device has
+// done the round's work, which may be after Run: rounds overlap (stage.h).
 // Thread-safety: the engine's thread only. The constructor and Run are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
@@ -28,7 +29,8 @@ class Operations {
   Operations(Device& device, Collective& collective, const Exchanges& exchanges, const TravelOptions& travel,
              ArrayPool& arrays, Tables& tables, TicketBook& tickets);
 
-  // Runs the round's operation. It may leave work to the device, and answers to a later call of Run or of the stages.
+  // Runs the round's operation. It may leave work to the device, and answers to a later call of Run or of the
+  // stages.
   void Run(const Round& round);
 
   // Of the rounds that Run left to the device.
@@ -53,7 +55,8 @@ class Operations {
   PooledValues PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
-  // Answers the round's waiters on this rank: answer(request). Their arrays stay with the stage that uses them.
+  // Answers the round's waiters on this rank: answer(request). Their arrays stay with the stage that uses
+  // them.
   template <class Kind, class Reply>
   void AnswerMine(const Round& round, Reply reply, Stage* stage = nullptr) {
     for (const Ticket& waiter : round.waiters) {

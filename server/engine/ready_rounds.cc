@@ -49,8 +49,9 @@ std::optional<Round> ReadyRounds::TakeNext(std::uint64_t max_bytes, const BytesO
   return round;
 }
 
-// A round that cannot take every lookup takes about as much of every rank, whichever lookups came first: results leave by
-// all ranks, and the slowest rank sets the round's pace. A rank whose next lookup does not fit is done.
+// A round that cannot take every lookup takes about as much of every rank, whichever lookups came first:
+// results leave by all ranks, and the slowest rank sets the round's pace. A rank whose next lookup does not
+// fit is done.
 void ReadyRounds::GatherLookups(Round& round, std::uint64_t max_bytes, const BytesOfPart& bytes_of) {
   const auto kind = lookups_.find(KindOf(round));
   if (kind == lookups_.end()) return;

@@ -1,8 +1,8 @@
 // ReadyRounds: the rounds that could begin now, in the order in which they became ready.
 //
-// Waiting lookups stand in queues by what they may share a round with, and by rank, so that a round finds its lookups
-// without a walk past other requests. Taking a round costs time by its own parts and by the ranks, and by the logarithm of
-// how many rounds wait.
+// Waiting lookups stand in queues by what they may share a round with, and by rank, so that a round finds its
+// lookups without a walk past other requests. Taking a round costs time by its own parts and by the ranks,
+// and by the logarithm of how many rounds wait.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
 #define SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
@@ -31,12 +31,13 @@ class ReadyRounds {
   // REQUIRES: a lookup has one part.
   void Add(Round round);
 
-  // The complete step that waits for its round; null if there is none. Valid until the next call that is not const.
+  // The complete step that waits for its round; null if there is none. Valid until the next call that is not
+  // const.
   Round* FindStep(const StepKey& key);
 
-  // The round that became ready first; nothing if none is ready. A lookup takes along the other lookups of its table and
-  // mode that have weights or have none as it does, in turns of all ranks, as long as the parts' bytes together are at most
-  // `max_bytes`. A rank's lookups keep their order.
+  // The round that became ready first; nothing if none is ready. A lookup takes along the other lookups of
+  // its table and mode that have weights or have none as it does, in turns of all ranks, as long as the
+  // parts' bytes together are at most `max_bytes`. A rank's lookups keep their order.
   std::optional<Round> TakeNext(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
 
   // Takes off every round of the table.

@@ -1,6 +1,7 @@
-// Requests: what the rpc room hands the engine, and what the engine answers. The rpc room has checked every value here, and
-// the engine trusts them.
-// Thread-safety: plain values. A `done` is called once, by the engine's thread or the caller's, and must not block.
+// Requests: what the rpc room hands the engine, and what the engine answers. The rpc room has checked every
+// value here, and the engine trusts them.
+// Thread-safety: plain values. A `done` is called once, by the engine's thread or the caller's, and must not
+// block.
 #ifndef SLOTWISE_SERVER_ENGINE_REQUEST_H_
 #define SLOTWISE_SERVER_ENGINE_REQUEST_H_
 
@@ -22,7 +23,7 @@
 
 namespace slotwise {
 
-// float[samples · slots · dim]: a view into the round's output that keeps it alive.
+// float[samples · slots · dim]: a view into the round's output, which the view keeps alive.
 struct PooledValues {
   std::shared_ptr<const float[]> values;
   std::size_t size = 0;
@@ -39,7 +40,7 @@ struct PushRequest {
   TableId table{0};
   StepId step;
   BatchPart batch;  // its values are the gradients: finite, float[samples · slots · dim]
-  // The table's count of applied steps when this one was applied.
+  // The answer is the table's count of applied steps when this step was applied.
   std::function<void(Result<std::uint64_t>)> done;
 };
 
@@ -64,7 +65,7 @@ struct SetLearningRateRequest {
   std::function<void(Status)> done;
 };
 
-// Rows given and forgotten, one key a bag: bag b is batch.keys[b].
+// Requests that give or forget rows have one key a bag: bag b is batch.keys[b].
 struct ImportRequest {
   TableId table{0};
   BatchPart batch;  // its values are the rows: finite, float[keys][dim], or with_state [keys][dim + state]
@@ -79,13 +80,13 @@ struct EraseRequest {
   std::function<void(Result<std::uint64_t>)> done;  // how many keys had a row
 };
 
-// The keys that this rank holds, in no order.
+// Asks for the keys that this rank holds, in no order.
 struct ListKeysRequest {
   TableId table{0};
   std::function<void(Result<std::vector<Key>>)> done;
 };
 
-// The rows of those of `keys` that this rank holds.
+// Asks for the rows of those of `keys` that this rank holds.
 struct ReadRowsRequest {
   TableId table{0};
   std::vector<Key> keys;
@@ -93,7 +94,7 @@ struct ReadRowsRequest {
   Reservation reservation = {};
 };
 
-// What all ranks together hold of a table.
+// A table over all ranks.
 struct TableSummary {
   std::uint64_t steps = 0;
   float learning_rate = 0;         // of the next step
@@ -112,14 +113,14 @@ using Request =
     std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest,
                  SetLearningRateRequest, ImportRequest, EraseRequest, ListKeysRequest, ReadRowsRequest>;
 
-// The batch of a request, and what the request's arrays are charged by; null if the request has none.
+// Return the batch of a request, and the reservation of the request's arrays; null if the request has none.
 BatchPart* BatchOf(Request& request);
 Reservation* ReservationOf(Request& request);
 
-// Bytes of the arrays that a request holds.
+// Returns the bytes of the arrays that a request holds.
 std::uint64_t BytesOf(const Request& request);
 
-// What other ranks are told of a request; its ticket is left out.
+// Returns what other ranks are told of a request, without its ticket.
 Announcement Describe(const Request& request);
 
 // Answers a request of any kind with an error.

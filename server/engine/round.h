@@ -56,7 +56,8 @@ struct Answer {
   std::uint64_t table_step = 0;  // ... as this step of the table
 };
 
-// Bytes that a batch gathers on a rank: keys, their weights, offsets, and one float for each element of each bag.
+// Bytes that a batch gathers on a rank: keys, their weights, offsets, and one float for each element of each
+// bag.
 std::uint64_t RoundBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim,
                          bool weighted);
 

@@ -1,4 +1,4 @@
-// Rows by key: import and erase, which all ranks do together, and what a rank tells of its own rows.
+// Rows by key: all ranks import and erase together; each rank lists and reads its own rows alone.
 #include <algorithm>
 #include <array>
 #include <new>

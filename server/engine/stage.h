@@ -1,23 +1,27 @@
-// Stage: what a round on a batch needs until the device has done it. Stages: the stages of a rank, which take turns.
+// Stage: what a round on a batch needs until the device has done it. Stages: the stages of a rank, which take
+// turns.
 //
-// For the engine a round is over when all its work has been asked of the device. The round's stage keeps the arrays that
-// the device still reads and writes, and the answers that wait for the device. Rounds take turns at a device's stages, so
-// that one round's pooled bags travel and come to the host while the next round's batch arrives and is worked on.
+// For the engine a round is over when all its work has been asked of the device. The round's stage keeps the
+// arrays that the device still reads and writes, and the answers that wait for the device. Rounds take turns
+// at a device's stages, so that one round's pooled bags travel and come to the host while the next round's
+// batch arrives and is worked on.
 //
-// Two lookups that follow each other on a GPU, with the stream that does each piece of work ("up" is the stage's own
-// stream, which carries the batch up and the results down; "batches" and "bags" are the streams of the two exchanges;
-// "work" is the device's). Time goes to the right, and an arrow is an OrderAfter:
+// Two lookups, 1 and 2, follow each other on a GPU. The chart shows which stream does each piece of their
+// work: "up" is a stage's own stream, which carries the batch up and the results down; "batches" and "bags"
+// are the streams of the two exchanges; "work" is the device's. Time goes to the right. A piece begins when
+// its stream has ended the piece before, and when its round's piece before has ended, which takes an
+// OrderAfter.
 //
-//     stage 0  up       |upload 1|                                        ┌►|divide, copy 1 down|
-//     stage 1  up                 |upload 2|                              │        ┌►|divide, copy 2 down|
-//              batches           └►|gather 1|└►|gather 2|                 │        │
-//              work                            └►|find, pool 1|└►|find, pool 2|    │
-//              bags                                           └►|sum 1|───┘└►|sum 2|
+//     up, stage 0  |upload 1|                                 |divide, copy 1 down|
+//     up, stage 1            |upload 2|                                       |divide, copy 2 down|
+//     batches                |gather 1||gather 2|
+//     work                             |find 1, pool 1||find 2, pool 2|
+//     bags                                             |sum 1|         |sum 2|
 //
-//     up ─► batches ─► work ─► bags ─► up: the data of a round passes each border once, and only that round's data.
-//     Before a stage takes its next round the host waits for the stage's stream, and with it for all that is ordered
-//     before it there: then the last round's arrays are free (Stage::Finish).
-//     A push ends on "work": Close orders the stage's stream behind it, so that Finish waits for the update too.
+// The data of a round passes each border once: up, batches, work, bags, up. Before a stage takes its next
+// round, the host waits for the stage's stream, and with it for all that is ordered before it: then the last
+// round's arrays are free (Stage::Finish). A push ends on "work": Close orders the stage's stream behind it,
+// so that Finish waits for the update too.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_STAGE_H_
@@ -40,8 +44,8 @@
 
 namespace slotwise {
 
-// Rounds that may be in the middle of their work on a device at once: the second begins while the first one's bags
-// travel.
+// Rounds that may be in the middle of their work on a device at once: the second begins while the first one's
+// bags travel.
 inline constexpr std::size_t kStages = 2;
 
 class Stage {
@@ -68,8 +72,8 @@ class Stage {
 
   // Finish, if some answer waits for what the device has done.
   void FinishIfDone();
-  // Waits until the device is done with the round, gives the answers that waited for it, and lets go of the round's
-  // requests. Does nothing if there is no round.
+  // Waits until the device is done with the round, gives the answers that waited for it, and lets go of the
+  // round's requests. Does nothing if there is no round.
   void Finish();
 
  private:

@@ -1,4 +1,4 @@
-// Making, dropping, summarizing and steering tables.
+// Operations on whole tables: to make, drop and summarize one, and to set its learning rate.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -33,7 +33,7 @@ void Operations::CreateTable(const Round& round) {
 
   const TableId id = tables_.NewId();
   tables_.Add(Table{{id, options}, std::move(*shard), 0, options.optimizer.learning_rate});
-  // Whoever hears of the table may use it at any rank: so every rank must know it first.
+  // A client that hears of the table may use it at any rank: so every rank must know the table first.
   collective_.AllReduceSum(failed);
   answer(CreatedTable{id, true});
 }

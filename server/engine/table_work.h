@@ -1,9 +1,10 @@
-// TableWork: what the ranks do together with a batch that all of them have, on a table. Rounds are made of it, and
-// slotwise-bench times it.
+// TableWork: what the ranks do together with a batch that all of them have, on a table. Rounds are made of
+// it, and slotwise-bench times it.
 //
 // Thread-safety: the engine's thread only. Every call is collective.
-// Errors: a Status that every rank agrees to; std::bad_alloc for want of scratch, std::runtime_error: the rank cannot go on.
-// A call takes its place in the order of the device's work, and waits for it no longer than the ranks' agreement takes.
+// Errors: a Status that every rank agrees to; std::bad_alloc for want of scratch, std::runtime_error: the
+// rank cannot go on. A call takes its place in the order of the device's work, and waits for it no longer
+// than the ranks' agreement takes.
 #ifndef SLOTWISE_SERVER_ENGINE_TABLE_WORK_H_
 #define SLOTWISE_SERVER_ENGINE_TABLE_WORK_H_
 
@@ -33,18 +34,20 @@ class TableWork {
   // Also gives the batch's new keys rows, on all ranks or, with a reason, on none.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
 
-  // REQUIRES: a prepared batch. `pooled` becomes this rank's bags over all ranks, before the combiner's division:
-  // float[bags_of[rank]][dim] in device memory. Returns the stream in whose order that happens.
+  // REQUIRES: a prepared batch. `pooled` becomes this rank's bags over all ranks, before the combiner's
+  // division: float[bags_of[rank]][dim] in device memory. Returns the stream in whose order that happens.
   Stream& Pool(Table& table, const TravellingBags& bags, TravelArrays& arrays, float* pooled);
 
-  // Gradients of bags in device memory, ordered before the device's work: `all` of the batch's bags, in the batch's order,
-  // from every rank (a collective call), or of `mine`, this rank's, alone. One of the two is called.
+  // Gradients of bags in device memory, ordered before the device's work: `all` of the batch's bags, in the
+  // batch's order, from every rank (a collective call), or of `mine`, this rank's, alone. One of the two is
+  // called.
   struct Gradients {
     std::function<const float*()> all;
     std::function<const float*()> mine;
     bool in_part_order = true;  // the ranks' bags lie in the batch in rank order
   };
-  // REQUIRES: a batch that was prepared and inserted. One optimizer step for each row that occurs in the batch.
+  // REQUIRES: a batch that was prepared and inserted. One optimizer step for each row that occurs in the
+  // batch.
   void Update(Table& table, const TravellingBags& bags, const Gradients& gradients,
               const StepScalars& scalars, TravelArrays& arrays);
 

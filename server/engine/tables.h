@@ -1,6 +1,7 @@
 // Tables: those that this rank holds a slice of, by id and by name.
 //
-// Thread-safety: the engine's thread changes tables and uses their shards and ledgers; any thread reads names and options.
+// Thread-safety: the engine's thread changes tables and uses their shards and ledgers; any thread reads names
+// and options.
 #ifndef SLOTWISE_SERVER_ENGINE_TABLES_H_
 #define SLOTWISE_SERVER_ENGINE_TABLES_H_
 

@@ -27,7 +27,7 @@ bool CanTravelAlone(const TravellingBags& bags) {
 
 Way FasterWay(const TravellingBags& bags, const TravelCosts& costs, DataType partials) {
   if (!CanTravelAlone(bags)) return Way::kAllBags;
-  // Partial sums there, a part of the bytes of gradients back.
+  // Partial sums have this share of the bytes of the gradients that come back.
   const double part = static_cast<double>(BytesOf(partials)) / sizeof(float);
   const double all = part * costs.reduce_scatter + costs.all_gather;
   const double owned =

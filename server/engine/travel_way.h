@@ -1,5 +1,5 @@
-// Which bags of a batch travel between ranks: all of them, or only those that are owned (bag_travel.h). What is faster is
-// reckoned from what the ranks measured as they started.
+// Way: which bags of a batch travel between ranks, all of them or only the owned ones (bag_travel.h). The
+// faster way is reckoned from what the ranks measured as they started.
 //
 // Thread-safety: plain values and pure functions.
 #ifndef SLOTWISE_SERVER_ENGINE_TRAVEL_WAY_H_
@@ -16,7 +16,7 @@ namespace slotwise {
 
 enum class Way : std::uint8_t { kAllBags, kOwnedBags };
 
-// A batch, as far as it decides about the way. Equal on every rank.
+// The sizes of a batch that decide about its way. Equal on every rank.
 struct TravellingBags {
   std::vector<std::size_t> bags_of;  // [ranks]
   std::size_t keys = 0;
@@ -33,24 +33,26 @@ struct TravelCosts {
   double copy = 0;  // read and written on the device
 };
 
-// How bags travel. Equal on every rank.
+// The choice between the ways. Equal on every rank.
 struct TravelOptions {
-  // What ranks' partial sums of bags are rounded to on their way to each other. One rank's do not travel.
+  // The type to which ranks' partial sums of bags are rounded on their way to each other. One rank's sums do
+  // not travel.
   DataType partials = DataType::kFloat32;
-  // What MeasureTravel said of `partials`. Nothing known: all bags travel.
+  // What MeasureTravel measured with `partials`. If nothing is known, all bags travel.
   TravelCosts costs = {};
-  // The way, where bags can travel so; by default the faster one, by costs.
+  // The way to take wherever bags can travel so; by default the faster way, by the costs.
   std::optional<Way> way = {};
 };
 
-// Of `bags` bags with `keys` keys, the share that one of `ranks` ranks owns a key of, if owners are drawn at random.
+// Returns the share of `bags` bags with `keys` keys of which one of `ranks` ranks owns a key, if owners are
+// drawn at random.
 double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks);
 
-// Whether owned bags can travel alone: limits of Shard::PlanTraffic.
+// Returns whether owned bags can travel alone: Shard::PlanTraffic has limits.
 bool CanTravelAlone(const TravellingBags& bags);
 
-// The way that costs less, there as `partials` and back as float32; all bags if others cannot travel alone, or nothing is
-// known of costs.
+// Returns the way that costs less, for sums of type `partials` and float32 gradients; all bags if owned bags
+// cannot travel alone, or if nothing is known of costs.
 Way FasterWay(const TravellingBags& bags, const TravelCosts& costs, DataType partials = DataType::kFloat32);
 
 }  // namespace slotwise

@@ -19,7 +19,7 @@ namespace {
 
 using google::protobuf::TextFormat;
 
-// Keeps the first error, with its place counted from 1 as editors do.
+// Keeps the first error. Its line and column are counted from 1, as editors count them.
 class FirstError final : public google::protobuf::io::ErrorCollector {
  public:
   explicit FirstError(std::string file) : file_(std::move(file)) {}
@@ -38,7 +38,7 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// The one place where defaults are filled in; config.proto names them.
+// Fills in every default that config.proto names; no other code does.
 void FillDefaults(v1::ServerConfig& config) {
   if (config.listen().empty()) config.set_listen("127.0.0.1:7070");
   if (config.backend() == v1::BACKEND_UNSPECIFIED) config.set_backend(v1::BACKEND_AUTO);
@@ -74,7 +74,7 @@ Result<Config> ParseConfig(const std::string& text, const std::string& file) {
 }
 
 Result<Config> ReadConfig(const std::string& path) {
-  // C's files tell an empty file from a folder and from an error, with the reason in errno.
+  // C's file functions tell an empty file from a folder and from an error, and errno has the reason.
   const auto close = [](std::FILE* open) { std::fclose(open); };
   const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "r"));
   std::string text;

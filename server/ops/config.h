@@ -1,8 +1,8 @@
-// The server's configuration file: read, checked, and with every default filled in.
+// Reads and checks the server's configuration file, and fills in every default.
 //
-// Errors are one sentence, "server.pbtxt:12:3: limits.max_message_mib is 9999: must be 1 to 2047", with line and
-// column where the file has the field. The tables are checked as TableOptions, by who makes them; Place says where
-// the file has each.
+// Errors are one sentence, "server.pbtxt:12:3: limits.max_message_mib is 9999: must be 1 to 2047", with line
+// and column if the file has the field. The code that makes the tables checks them as TableOptions;
+// table_places says where the file has each table.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_OPS_CONFIG_H_
 #define SLOTWISE_SERVER_OPS_CONFIG_H_
@@ -17,21 +17,23 @@
 namespace slotwise {
 
 struct Config {
-  v1::ServerConfig values;                // nothing is left unset but advertise_host, threads and tables
+  v1::ServerConfig values;                // every field is set but advertise_host, threads and tables
   std::vector<std::string> table_places;  // of values.tables(i): "server.pbtxt:12:1: tables[0]"
 };
 
-// INVALID_ARGUMENT: the first error in `text`. `file` is what to call it.
+// Parses `text`. INVALID_ARGUMENT names the first error in `text`; `file` is the file's name in error
+// messages.
 Result<Config> ParseConfig(const std::string& text, const std::string& file);
 
-// ParseConfig of a file's text; NOT_FOUND, with the reason, if it cannot be read.
+// Parses a file. NOT_FOUND, with the reason, if the file cannot be read.
 Result<Config> ReadConfig(const std::string& path);
 
-// What a server without a configuration file does.
+// Returns the configuration of a server without a configuration file.
 Config DefaultConfig();
 
-// A number that is equal for configurations that may serve together: the same limits and tables, `deterministic` or
-// not, the same `partial_sums`. Where a rank listens, its threads and its log may differ from machine to machine.
+// Returns a number that is equal for configurations that may serve together: they have the same limits,
+// tables, `deterministic` and `partial_sums`. The address, the threads and the log may differ from machine to
+// machine.
 std::uint64_t Fingerprint(const Config& config);
 
 }  // namespace slotwise

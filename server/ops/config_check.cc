@@ -29,7 +29,7 @@ Status CheckRange(const std::string& place, std::string_view field, std::uint32_
 }
 
 Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
-  // Protobuf's and gRPC's sizes are 31 bits wide.
+  // Protobuf's and gRPC's sizes have 31 bits.
   Status status = CheckRange(where.Limit(Limits::kMaxMessageMibFieldNumber), "limits.max_message_mib",
                              limits.max_message_mib(), 1, 2047);
   if (!status.ok()) return status;
@@ -42,7 +42,7 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
   status = CheckRange(where.Limit(Limits::kStepTimeoutMsFieldNumber), "limits.step_timeout_ms",
                       limits.step_timeout_ms(), 1, 24u * 3600 * 1000);
   if (!status.ok()) return status;
-  // Shorter than a second, a busy machine's pauses would end healthy ranks.
+  // A limit below a second would end healthy ranks when a busy machine pauses.
   status = CheckRange(where.Limit(Limits::kCollectiveTimeoutMsFieldNumber), "limits.collective_timeout_ms",
                       limits.collective_timeout_ms(), 1000, 24u * 3600 * 1000);
   if (!status.ok()) return status;
@@ -95,7 +95,7 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
     return InvalidArgument(where.Field(ServerConfig::kListenFieldNumber) +
                            "listen: " + listen.status().message());
   }
-  // As ranks get their own ports after the first one's, a host alone is asked for here.
+  // advertise_host must be a host without a port, because every rank adds its own port.
   if (!config.advertise_host().empty() && !ParseHostPort(config.advertise_host() + ":0").ok()) {
     return Refuse(where.Field(ServerConfig::kAdvertiseHostFieldNumber), "advertise_host",
                   '"' + config.advertise_host() + '"', "must be a host's name or address, without a port");

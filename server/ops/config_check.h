@@ -1,5 +1,5 @@
-// Which values a configuration may have, and where in its file a wrong one stands.
-// Thread-safety: free functions; ConfigPlaces refers to the tree it was given.
+// Checks a configuration's values, and says where in its file a wrong value stands.
+// Thread-safety: free functions; ConfigPlaces refers to the tree that it was given.
 #ifndef SLOTWISE_SERVER_OPS_CONFIG_CHECK_H_
 #define SLOTWISE_SERVER_OPS_CONFIG_CHECK_H_
 
@@ -13,7 +13,8 @@
 
 namespace slotwise {
 
-// Starts of error sentences: "server.pbtxt:12:3: ", or "server.pbtxt: " for a field that the file does not have.
+// Returns the beginnings of error sentences: "server.pbtxt:12:3: ", or "server.pbtxt: " for a field that the
+// file does not have.
 class ConfigPlaces {
  public:
   using Tree = google::protobuf::TextFormat::ParseInfoTree;
@@ -30,8 +31,8 @@ class ConfigPlaces {
   const Tree& tree_;
 };
 
-// INVALID_ARGUMENT, with place, field and value. REQUIRES: defaults are filled in. Of tables, only that no two have
-// one name.
+// Returns INVALID_ARGUMENT, with place, field and value, if a value is wrong. Of tables, checks only that no
+// two have the same name. REQUIRES: defaults are filled in.
 Status CheckConfig(const v1::ServerConfig& config, const ConfigPlaces& where);
 
 }  // namespace slotwise

@@ -5,7 +5,7 @@
 namespace slotwise {
 namespace {
 
-// 253 is the longest name that DNS has; brackets of an IPv6 address included.
+// DNS allows names of up to 253 characters. The brackets of an IPv6 address count.
 constexpr std::size_t kMaxHost = 253;
 
 bool IsHost(std::string_view host) {

@@ -1,4 +1,4 @@
-// "host:port" taken apart.
+// Splits "host:port" into host and port.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_OPS_HOST_PORT_H_
 #define SLOTWISE_SERVER_OPS_HOST_PORT_H_
@@ -18,10 +18,11 @@ struct HostPort {
   std::string str() const { return host + ":" + std::to_string(port); }
 };
 
-// INVALID_ARGUMENT unless `text` is host:port with a port of 0 (any free one) to 65535: "0.0.0.0:7070", "[::1]:7070".
+// Parses host:port with a port of 0 (any free port) to 65535: "0.0.0.0:7070", "[::1]:7070". INVALID_ARGUMENT
+// for any other text.
 Result<HostPort> ParseHostPort(std::string_view text);
 
-// True of the addresses that mean all of a machine's: 0.0.0.0 and [::].
+// Returns true for the addresses that mean all of a machine's addresses: 0.0.0.0 and [::].
 bool IsWildcard(std::string_view host);
 
 }  // namespace slotwise

@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kTime[] = "%Y-%m-%dT%H:%M:%S.%eZ";
 
-// One JSON object a line; spdlog's patterns do not escape.
+// Writes one JSON object a line; spdlog's own patterns do not escape.
 class JsonFormatter final : public spdlog::formatter {
  public:
   explicit JsonFormatter(Rank rank)

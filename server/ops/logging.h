@@ -1,7 +1,7 @@
-// The process's log: lines on stderr, each with time, level and rank, as text or as JSON objects.
+// The process logs to stderr, in lines that have time, level and rank, as text or as JSON objects.
 //
-// Code logs through spdlog's own functions (spdlog::info and so on); this sets up what they do.
-// Thread-safety: call SetUpLogging while one thread runs; logging itself is safe from any.
+// Code logs through spdlog's own functions (spdlog::info and so on), which SetUpLogging configures.
+// Thread-safety: call SetUpLogging while only one thread runs; logging is safe from any thread.
 #ifndef SLOTWISE_SERVER_OPS_LOGGING_H_
 #define SLOTWISE_SERVER_OPS_LOGGING_H_
 
@@ -22,11 +22,12 @@ struct LogOptions {
   Rank rank{0};
 };
 
+// Sets up lines like these:
 //     2026-01-31T23:59:59.123Z info rank=0 ready at 127.0.0.1:7070
 //     {"time":"2026-01-31T23:59:59.123Z","level":"info","rank":0,"message":"ready at 127.0.0.1:7070"}
 void SetUpLogging(const LogOptions& options);
 
-// `text` as a JSON string, quotes included.
+// Returns `text` as a JSON string, quotes included.
 std::string JsonString(std::string_view text);
 
 }  // namespace slotwise

@@ -13,7 +13,7 @@
 namespace slotwise {
 namespace {
 
-// Ends the waiting thread; nobody else sends it.
+// The destructor sends this signal to end the waiting thread; nobody else sends it.
 constexpr int kEndOfWait = SIGUSR2;
 
 using Clock = std::chrono::steady_clock;
@@ -26,7 +26,7 @@ sigset_t Set(std::initializer_list<int> signals) {
   return set;
 }
 
-// Its name, or "process 123" if it is gone.
+// Returns the process's program name, or "process 123" if the process is gone.
 std::string ProgramOf(pid_t process) {
   std::string name;
   std::ifstream comm("/proc/" + std::to_string(process) + "/comm");
@@ -55,7 +55,7 @@ void StopSignals::Wait() {
   for (;;) {
     siginfo_t sender{};
     const int signal = sigwaitinfo(&awaited, &sender);
-    if (signal < 0) continue;  // interrupted, by a debugger say
+    if (signal < 0) continue;  // interrupted, for example by a debugger
     if (signal == kEndOfWait) return;
     if (!first) {
       first = Clock::now();

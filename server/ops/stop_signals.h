@@ -1,7 +1,9 @@
-// SIGTERM and SIGINT as a function call: the first asks the server to finish, another one ends the process at once.
+// Turns SIGTERM and SIGINT into a function call: the first signal asks the server to finish, and a later one
+// ends the process at once.
 //
-// One stop often comes as several signals: `timeout` signals its child and then its group, a terminal's Ctrl-C reaches
-// mpirun's children directly and through mpirun. So what comes within a second of the first counts as the same.
+// One stop often comes as several signals: `timeout` signals its child and then its group, and a terminal's
+// Ctrl-C reaches mpirun's children both directly and through mpirun. So signals within a second of the first
+// one count as the first one.
 // Thread-safety: make and destroy it on one thread.
 #ifndef SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
 #define SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
@@ -13,18 +15,19 @@
 
 namespace slotwise {
 
-// Blocks the two signals in this thread and in those it starts from now on, so that StopSignals' thread gets them.
-// A signal that comes before there is one waits for it. Call it before any thread is started.
+// Blocks the two signals in this thread and in the threads that it starts from now on, so that StopSignals'
+// thread gets them. A signal that comes before StopSignals exists waits for it. Call this before any thread
+// starts.
 void HoldStopSignals();
 
 struct StopSignal {
   std::string_view name;  // "SIGTERM"
-  std::string sender;     // the sending program's name, as far as it is known: "mpirun", "bash"
+  std::string sender;     // the sending program's name, if known: "mpirun", "bash"
 };
 
 class StopSignals {
  public:
-  // REQUIRES: HoldStopSignals was called. `on_first` is called on a thread of its own.
+  // Calls `on_first` on a thread of its own. REQUIRES: HoldStopSignals was called.
   explicit StopSignals(std::function<void(const StopSignal&)> on_first);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;

@@ -1,4 +1,4 @@
-// The control path's service: tables, the server's shape, digests.
+// Serves the control path: tables, the server's topology, digests.
 // Thread-safety: safe; gRPC calls it from many threads.
 #ifndef SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
@@ -21,7 +21,8 @@ class AdminService final : public v1::Admin::CallbackService {
   AdminService(Engine& engine, Gate& gate, std::uint64_t max_message_bytes,
                std::chrono::milliseconds default_deadline);
 
-  // What GetTopology says. A rank listens before it knows its peers, so this comes later, but before the gate opens.
+  // Sets what GetTopology answers. A rank listens before it knows its peers, so SetTopology is called later,
+  // but before the gate opens.
   void SetTopology(Topology topology);
 
   grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context,
@@ -46,7 +47,7 @@ class AdminService final : public v1::Admin::CallbackService {
                                    v1::DigestReply* reply) override;
 
  private:
-  // NOT_FOUND, naming the table.
+  // Returns NOT_FOUND, naming the table, if there is no such table.
   Result<TableInfo> Find(const std::string& name) const;
 
   Engine& engine_;

@@ -13,7 +13,7 @@ namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// 0, or the errno of what failed.
+// Returns 0, or the errno of the call that failed.
 int TryListen(const addrinfo& address) {
   const int socket_fd = socket(address.ai_family, SOCK_STREAM, 0);
   if (socket_fd < 0) return errno;

@@ -1,4 +1,4 @@
-// Why a server could not listen, in words: gRPC says only that it could not.
+// Says in words why a server could not listen, because gRPC says only that the server could not.
 // Thread-safety: a free function.
 #ifndef SLOTWISE_SERVER_RPC_BIND_ERROR_H_
 #define SLOTWISE_SERVER_RPC_BIND_ERROR_H_
@@ -8,7 +8,8 @@
 
 namespace slotwise {
 
-// Tries to listen at host:port as gRPC has just done, and gives the operating system's reason why not.
+// Tries to listen at host:port as gRPC has just done, and returns the operating system's reason for the
+// failure.
 std::string BindError(const std::string& host, std::uint16_t port);
 
 }  // namespace slotwise

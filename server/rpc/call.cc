@@ -21,7 +21,7 @@ std::shared_ptr<Call> Call::Begin(const grpc::CallbackServerContext& context, Ga
 }
 
 void Call::AnswerAfter(std::chrono::milliseconds default_deadline) {
-  // Weak: the alarm must not keep an answered call until the deadline.
+  // The pointer is weak, so that the alarm does not keep an answered call until the deadline.
   alarm_.Set(std::chrono::system_clock::now() + default_deadline, [weak = std::weak_ptr<Call>(self_),
                                                                    default_deadline](bool expired) {
     if (!expired) return;
@@ -34,7 +34,7 @@ void Call::AnswerAfter(std::chrono::milliseconds default_deadline) {
 
 void Call::OnDone() {
   gate_.Leave();
-  // The last reference may be this one, and with it goes this object.
+  // `last` may be the last reference, and then destroys this object.
   const std::shared_ptr<Call> last = std::move(self_);
 }
 

@@ -1,10 +1,10 @@
-// One unary call that is answered later, from another thread: exactly once, and in bounded time.
+// A Call is one unary call that is answered later, from another thread, exactly once and in bounded time.
 //
-// A caller that sets a deadline is bounded by it: its own gRPC ends the call. A caller that sets none would wait for
-// ever if a rank hung, so it gets a default: past it the call is answered DEADLINE_EXCEEDED, and what the engine
-// says later of it is dropped. That is no different from a caller's own deadline: a push may still be applied, and
-// asking again with the same step id tells.
-// A cancelled call is answered like any other; gRPC throws the answer away.
+// A caller's own deadline bounds its call, because the caller's gRPC ends the call. A caller without a
+// deadline would wait for ever if a rank hung, so its call gets a default deadline. Past the default deadline
+// the call is answered DEADLINE_EXCEEDED, and the engine's later answer is dropped. As with a caller's own
+// deadline, a push may still be applied; the caller finds out by pushing again with the same step id. A
+// cancelled call is answered like any other, and gRPC throws the answer away.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_CALL_H_
 #define SLOTWISE_SERVER_RPC_CALL_H_
@@ -25,16 +25,16 @@ namespace slotwise {
 
 class Call final : public grpc::ServerUnaryReactor {
  public:
-  // Enters `gate`, and leaves it when gRPC is done with the call. If the gate is closed, the call is answered so.
-  // `gate` outlives the server. What a service's method returns to gRPC is `get()` of the result; take it before
-  // anybody else can answer.
+  // Enters `gate`, and leaves it when gRPC is done with the call. If the gate is closed, answers the call
+  // with the gate's status. `gate` outlives the server. A service's method returns `get()` of the result to
+  // gRPC, and must take it before another thread can answer.
   static std::shared_ptr<Call> Begin(const grpc::CallbackServerContext& context, Gate& gate,
                                      std::chrono::milliseconds default_deadline);
 
-  // True once the call is answered, or just being answered: nothing is left to do for it.
+  // Returns true once the call is answered or is just being answered, so that nothing is left to do for it.
   bool answered() const { return answered_.load(std::memory_order_acquire); }
 
-  // Answers OK after `write_reply`, unless the call is answered already: then the reply is no longer there to write.
+  // Calls `write_reply` and answers OK, unless the call is answered already: then the reply no longer exists.
   template <class WriteReply>
   void Succeed(WriteReply&& write_reply) {
     if (!Claim()) return;
@@ -49,7 +49,7 @@ class Call final : public grpc::ServerUnaryReactor {
  private:
   explicit Call(Gate& gate) : gate_(gate) {}
 
-  // True for the first who asks. Until it calls Finish, gRPC keeps the reply alive.
+  // Returns true for the first caller only. gRPC keeps the reply alive until that caller calls Finish.
   bool Claim() { return !answered_.exchange(true, std::memory_order_acq_rel); }
 
   void AnswerAfter(std::chrono::milliseconds default_deadline);
@@ -57,8 +57,8 @@ class Call final : public grpc::ServerUnaryReactor {
 
   Gate& gate_;
   std::atomic<bool> answered_{false};
-  grpc::Alarm alarm_;           // its end cancels it
-  std::shared_ptr<Call> self_;  // until gRPC is done
+  grpc::Alarm alarm_;           // its destructor cancels it
+  std::shared_ptr<Call> self_;  // keeps the call alive until gRPC is done with it
 };
 
 }  // namespace slotwise

@@ -15,7 +15,7 @@
 namespace slotwise {
 namespace {
 
-// The arrays that Lookup and Push share.
+// The arrays that lookups and pushes share.
 struct WireBatch {
   explicit WireBatch(ArrayPool* pool) : keys{.pool = pool}, weights{.pool = pool} {}
   WireArray<Key> keys;
@@ -23,7 +23,7 @@ struct WireBatch {
   WireArray<float> weights;
 };
 
-// For requests that leave the offsets out.
+// Checks a request that leaves the offsets out.
 Status CheckOneKeyABag(std::size_t keys, std::uint32_t samples, std::uint32_t slots) {
   const std::uint64_t bags = std::uint64_t{samples} * slots;
   if (keys == bags) return {};
@@ -32,7 +32,7 @@ Status CheckOneKeyABag(std::size_t keys, std::uint32_t samples, std::uint32_t sl
                          "); without offsets, every bag has one key");
 }
 
-// For tables without a combiner. REQUIRES: offsets that are valid.
+// Checks the offsets for a table without a combiner. REQUIRES: valid offsets.
 Status CheckUnitOffsets(std::span<const std::uint32_t> offsets) {
   for (std::uint32_t bag = 0; bag < offsets.size(); ++bag) {
     if (offsets[bag] == bag) continue;
@@ -52,7 +52,7 @@ Result<BatchPart> CheckBatch(WireBatch wire, std::uint32_t samples, const TableO
                  .keys = std::move(wire.keys.values),
                  .offsets = std::move(wire.offsets.values),
                  .weights = std::move(wire.weights.values)};
-  if (part.offsets.size() == 0) {  // proto3 does not tell an absent array from an empty one
+  if (part.offsets.size() == 0) {  // proto3 cannot tell an absent array from an empty one
     if (Status status = CheckOneKeyABag(part.keys.size(), samples, table.slots); !status.ok()) return status;
     part.offsets = UnitOffsets(part.keys.size());
   }
@@ -90,7 +90,8 @@ Result<DataType> DataTypeOf(v1::DataType type) {
   }
 }
 
-// The engine refuses what is larger than a round; this is protobuf's own limit, for rounds that are larger still.
+// Checks protobuf's own limit, for rounds that may be larger still. The engine refuses requests larger than a
+// round.
 Status CheckReplySize(std::uint32_t samples, std::uint32_t width, DataType type) {
   constexpr std::uint64_t kMaxReply = (std::uint64_t{1} << 31) - 4096;
   const std::uint64_t bytes = std::uint64_t{samples} * width * BytesOf(type);
@@ -112,10 +113,10 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
   return step;
 }
 
-// As float32, however they were sent.
+// Returns the gradients as float32, whatever type they were sent as.
 Result<BatchArray<float>> TakeGradients(WireNumbers wire, DataType type, std::uint32_t samples,
                                         const TableOptions& table) {
-  // At most 2^32 · 2^12 · 2^12 · 2^2: fits.
+  // The product is at most 2^32 · 2^12 · 2^12 · 2^2, which fits.
   const std::uint64_t count = std::uint64_t{samples} * table.slots * table.dim;
   if (wire.bytes != count * BytesOf(type)) {
     return InvalidArgument("gradients has " + std::to_string(wire.bytes) + " bytes, but samples " +
@@ -145,9 +146,9 @@ Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTabl
                                    ArrayPool* arrays) {
   v1::LookupRequest message;
   WireBatch wire(arrays);
-  const std::array fields{Into(v1::LookupRequest::kKeysFieldNumber, wire.keys),
-                          Into(v1::LookupRequest::kOffsetsFieldNumber, wire.offsets),
-                          Into(v1::LookupRequest::kWeightsFieldNumber, wire.weights)};
+  const std::array fields{ReadInto(v1::LookupRequest::kKeysFieldNumber, wire.keys),
+                          ReadInto(v1::LookupRequest::kOffsetsFieldNumber, wire.offsets),
+                          ReadInto(v1::LookupRequest::kWeightsFieldNumber, wire.weights)};
   if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
 
   auto table = TableNamed(message.table(), find_table);
@@ -175,10 +176,10 @@ Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& f
   v1::PushRequest message;
   WireBatch wire(arrays);
   WireNumbers wire_gradients{.pool = arrays};
-  const std::array fields{Into(v1::PushRequest::kKeysFieldNumber, wire.keys),
-                          Into(v1::PushRequest::kOffsetsFieldNumber, wire.offsets),
-                          Into(v1::PushRequest::kWeightsFieldNumber, wire.weights),
-                          Into(v1::PushRequest::kGradientsFieldNumber, wire_gradients)};
+  const std::array fields{ReadInto(v1::PushRequest::kKeysFieldNumber, wire.keys),
+                          ReadInto(v1::PushRequest::kOffsetsFieldNumber, wire.offsets),
+                          ReadInto(v1::PushRequest::kWeightsFieldNumber, wire.weights),
+                          ReadInto(v1::PushRequest::kGradientsFieldNumber, wire_gradients)};
   if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
 
   auto table = TableNamed(message.table(), find_table);

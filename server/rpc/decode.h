@@ -1,7 +1,8 @@
-// Bytes off the wire to a checked request: nothing past here sees an invalid batch.
+// Decodes bytes from the wire to checked requests; no room past rpc sees an invalid batch.
 //
-// Errors name the field and the value. INVALID_ARGUMENT: not a valid message, or a value that can never be right.
-// NOT_FOUND: no such table. RESOURCE_EXHAUSTED: a lookup whose reply no protobuf message can hold.
+// Errors name the field and the value. INVALID_ARGUMENT: the bytes are not a valid message, or a value can
+// never be right. NOT_FOUND: there is no such table. RESOURCE_EXHAUSTED: no protobuf message can hold the
+// lookup's reply.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_RPC_DECODE_H_
 #define SLOTWISE_SERVER_RPC_DECODE_H_
@@ -18,17 +19,17 @@
 namespace slotwise {
 
 struct DecodedLookup {
-  LookupRequest request;                    // all but `done`
+  LookupRequest request;                    // every field but `done`
   std::uint32_t width = 0;                  // elements a sample: slots · dim
   DataType data_type = DataType::kFloat32;  // of the reply
 };
 
-// Keys, weights and gradients are read into `arrays`' memory, if it is there: straight from gRPC's to where the device reads
-// them.
+// Reads keys, weights and gradients into memory of `arrays`, if given: straight from gRPC's memory to where
+// the device reads them.
 Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTable& find_table,
                                    ArrayPool* arrays = nullptr);
 
-// All but `done`.
+// Sets every field but `done`.
 Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& find_table,
                                ArrayPool* arrays = nullptr);
 

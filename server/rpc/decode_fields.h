@@ -1,4 +1,4 @@
-// Checks that several kinds of request share. Errors name the field and the value, as decode.h says.
+// Checks fields that several kinds of request share. Errors name the field and the value, as decode.h says.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_RPC_DECODE_FIELDS_H_
 #define SLOTWISE_SERVER_RPC_DECODE_FIELDS_H_
@@ -18,23 +18,23 @@
 
 namespace slotwise {
 
-// Engine::FindTable, or a test's own.
+// Engine::FindTable, or a test's replacement.
 using FindTable = std::function<std::optional<TableInfo>(std::string_view)>;
 
-// NOT_FOUND, naming the table.
+// Returns NOT_FOUND, naming the table, if there is no such table.
 Result<TableInfo> TableNamed(const std::string& name, const FindTable& find_table);
 
-// INVALID_ARGUMENT unless the array's bytes are whole elements.
+// Returns INVALID_ARGUMENT unless the array's bytes are a whole number of elements.
 Status CheckWhole(std::string_view field, std::size_t bytes, std::size_t element);
 template <class T>
 Status CheckWhole(std::string_view field, const WireArray<T>& array) {
   return CheckWhole(field, array.bytes, sizeof(T));
 }
 
-// INVALID_ARGUMENT, with the first place, if a value is NaN or infinite.
+// Returns INVALID_ARGUMENT, with the first offending place, if a value is NaN or infinite.
 Status CheckFinite(std::string_view field, std::span<const float> values);
 
-// 0, 1, ... , keys: one key a bag.
+// Returns 0, 1, ... , keys: the offsets of bags of one key each.
 BatchArray<std::uint32_t> UnitOffsets(std::size_t keys);
 
 }  // namespace slotwise

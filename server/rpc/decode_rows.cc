@@ -15,7 +15,7 @@
 namespace slotwise {
 namespace {
 
-// One key a bag.
+// Makes a part of bags of one key each.
 Result<BatchPart> PartOf(WireArray<Key> keys) {
   if (Status status = CheckWhole("keys", keys); !status.ok()) return status;
   const std::size_t count = keys.values.size();
@@ -38,7 +38,7 @@ Status CheckSize(std::string_view field, const WireArray<float>& array, std::siz
                          std::to_string(expected));
 }
 
-// No step can make a sum of squares negative, and the next one would take its root.
+// Refuses a negative sum of squares: no step can make one, and the next step would take its root.
 Status CheckSquares(std::span<const float> state, std::uint32_t columns, std::uint32_t begin) {
   for (std::size_t i = 0; i < state.size(); ++i) {
     if (i % columns < begin || !(state[i] < 0)) continue;
@@ -48,7 +48,7 @@ Status CheckSquares(std::span<const float> state, std::uint32_t columns, std::ui
   return {};
 }
 
-// Row by row: its values, then its state.
+// Joins the arrays row by row: a row's values, then its state.
 BatchArray<float> Interleave(std::span<const float> values, std::size_t dim, std::span<const float> state,
                              std::size_t state_size) {
   BatchArray<float> records(values.size() + state.size());
@@ -60,7 +60,7 @@ BatchArray<float> Interleave(std::span<const float> values, std::size_t dim, std
   return records;
 }
 
-// Sets the stream's table, or sees that a later message means the same one.
+// Sets the stream's table, or checks that a later message names the same table.
 Status AgreeOnTable(const std::string& name, const FindTable& find_table, std::optional<TableInfo>& table) {
   if (!table) {
     const auto named = TableNamed(name, find_table);
@@ -77,7 +77,7 @@ Status AgreeOnTable(const std::string& name, const FindTable& find_table, std::o
 Result<DecodedExport> DecodeExport(const grpc::ByteBuffer& bytes, const FindTable& find_table) {
   v1::ExportRequest message;
   WireArray<Key> keys;
-  const std::array arrays{Into(v1::ExportRequest::kKeysFieldNumber, keys)};
+  const std::array arrays{ReadInto(v1::ExportRequest::kKeysFieldNumber, keys)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
   auto table = TableNamed(message.table(), find_table);
   if (!table.ok()) return table.status();
@@ -92,7 +92,7 @@ Result<DecodedExport> DecodeExport(const grpc::ByteBuffer& bytes, const FindTabl
 Result<EraseRequest> DecodeErase(const grpc::ByteBuffer& bytes, const FindTable& find_table) {
   v1::EraseRequest message;
   WireArray<Key> keys;
-  const std::array arrays{Into(v1::EraseRequest::kKeysFieldNumber, keys)};
+  const std::array arrays{ReadInto(v1::EraseRequest::kKeysFieldNumber, keys)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
   auto table = TableNamed(message.table(), find_table);
   if (!table.ok()) return table.status();
@@ -107,9 +107,9 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   WireArray<Key> keys;
   WireArray<float> values;
   WireArray<float> state;
-  const std::array arrays{Into(v1::ImportRequest::kKeysFieldNumber, keys),
-                          Into(v1::ImportRequest::kValuesFieldNumber, values),
-                          Into(v1::ImportRequest::kStateFieldNumber, state)};
+  const std::array arrays{ReadInto(v1::ImportRequest::kKeysFieldNumber, keys),
+                          ReadInto(v1::ImportRequest::kValuesFieldNumber, values),
+                          ReadInto(v1::ImportRequest::kStateFieldNumber, state)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
   if (Status status = AgreeOnTable(message.table(), find_table, table); !status.ok()) return status;
   auto batch = PartOf(std::move(keys));

@@ -1,4 +1,4 @@
-// The Rows service's requests, checked: as decode.h.
+// Decodes the Rows service's requests. Errors are as decode.h says.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_RPC_DECODE_ROWS_H_
 #define SLOTWISE_SERVER_RPC_DECODE_ROWS_H_
@@ -18,15 +18,16 @@ namespace slotwise {
 struct DecodedExport {
   TableInfo table;
   bool with_state = false;
-  std::optional<std::vector<Key>> keys;  // none: all
+  std::optional<std::vector<Key>> keys;  // none: all keys
 };
 
 Result<DecodedExport> DecodeExport(const grpc::ByteBuffer& bytes, const FindTable& find_table);
 
-// All but `done`.
+// Sets every field but `done`.
 Result<EraseRequest> DecodeErase(const grpc::ByteBuffer& bytes, const FindTable& find_table);
 
-// All but `done`. `table` is the stream's: none before its first message, which sets it.
+// Sets every field but `done`. `table` is the stream's table: none before the stream's first message, which
+// sets it.
 Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTable& find_table,
                                    std::optional<TableInfo>& table);
 

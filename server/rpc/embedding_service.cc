@@ -19,7 +19,7 @@ namespace slotwise {
 
 namespace {
 
-// What becomes of one request: its encoded reply, or why there is none.
+// Receives one request's encoded reply, or the reason why there is none.
 using Answer = std::function<void(Result<grpc::ByteBuffer>)>;
 
 Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply) {
@@ -29,7 +29,7 @@ Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply) {
   };
 }
 
-// What to hand the engine for a decoded request; `answer` hears the end.
+// Makes the engine's request of a decoded one; the engine's result goes to `answer`.
 LookupRequest RequestOf(DecodedLookup decoded, Answer answer) {
   LookupRequest request = std::move(decoded.request);
   request.done = [answer = std::move(answer), samples = request.batch.samples, width = decoded.width,
@@ -48,16 +48,16 @@ PushRequest RequestOf(PushRequest request, Answer answer) {
   return request;
 }
 
-// The field of the replies, in LookupManyReply and PushManyReply alike.
+// The number of the field `replies`, which LookupManyReply and PushManyReply share.
 constexpr int kReplies = 1;
 static_assert(int{v1::LookupManyReply::kRepliesFieldNumber} == kReplies &&
               int{v1::PushManyReply::kRepliesFieldNumber} == kReplies);
 
-// Several requests that are answered together, once all have ended: by the first refusal in their order, if there is
-// one. Thread-safe: they may end on any thread.
-class Together {
+// Answers several requests together, once all have ended. If requests were refused, the first one's refusal
+// is the answer. Thread-safety: requests may end on any thread.
+class JointAnswer {
  public:
-  Together(std::string_view field, std::size_t count, Answer answer)
+  JointAnswer(std::string_view field, std::size_t count, Answer answer)
       : field_(field), replies_(count), waiting_(count), answer_(std::move(answer)) {}
 
   void End(std::size_t index, Result<grpc::ByteBuffer> reply) {
@@ -71,12 +71,12 @@ class Together {
       }
       if (--waiting_ > 0) return;
     }
-    if (refused_ < replies_.size()) return answer_(At(field_, refused_, why_));
+    if (refused_ < replies_.size()) return answer_(WithPlace(field_, refused_, why_));
     answer_(JoinMessages(kReplies, replies_));
   }
 
-  // `why`, with the place in the request.
-  static Status At(std::string_view field, std::size_t index, const Status& why) {
+  // Returns `why` with the request's place in the message.
+  static Status WithPlace(std::string_view field, std::size_t index, const Status& why) {
     return {why.code(), std::string(field) + "[" + std::to_string(index) + "]: " + why.message()};
   }
 
@@ -90,8 +90,9 @@ class Together {
   Answer answer_;
 };
 
-// Decodes all of a request's messages before the engine hears of any. The engine's inbox takes them together: of those
-// that it had taken, some might wait for others that the client would not send again before it heard of these.
+// Decodes all of a request's messages before it submits any. The engine's inbox takes all of them or none. If
+// it took only some, a step taken could wait for parts that the client would not send again before it got an
+// answer to this request.
 template <class Decode>
 void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std::string_view field,
                 std::string_view type, Decode decode, const Answer& answer) {
@@ -101,10 +102,10 @@ void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std
   std::vector<std::decay_t<decltype(*decode(request))>> all;
   for (const grpc::ByteBuffer& message : *messages) {
     auto decoded = decode(message);
-    if (!decoded.ok()) return answer(Together::At(field, all.size(), decoded.status()));
+    if (!decoded.ok()) return answer(JointAnswer::WithPlace(field, all.size(), decoded.status()));
     all.push_back(std::move(*decoded));
   }
-  const auto together = std::make_shared<Together>(field, all.size(), answer);
+  const auto together = std::make_shared<JointAnswer>(field, all.size(), answer);
   std::vector<Request> requests;
   for (std::size_t i = 0; i < all.size(); ++i) {
     requests.push_back(RequestOf(std::move(all[i]), [together, i](Result<grpc::ByteBuffer> reply) {

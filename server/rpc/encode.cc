@@ -31,7 +31,7 @@ v1::DataType ToProto(DataType type) {
   return v1::DATA_TYPE_UNSPECIFIED;
 }
 
-// The reply's small fields, then the tag and the length of `values`, whose bytes follow.
+// Returns the reply's small fields, then the tag and the length of `values`, whose bytes follow.
 std::string HeaderOf(std::uint32_t samples, std::uint32_t width, DataType type, std::size_t values) {
   v1::LookupReply reply;
   reply.set_samples(samples);
@@ -47,9 +47,10 @@ grpc::ByteBuffer Serialized(const google::protobuf::MessageLite& message) {
   return {&bytes, 1};
 }
 
-// A slice of `size` bytes, to be written.
+// Returns a slice of `size` bytes, and the memory to write them to.
 std::pair<grpc::Slice, std::byte*> NewSlice(std::size_t size) {
-  grpc_slice slice = grpc_slice_malloc_large(size);  // small ones may lie within the slice itself
+  // A small slice may hold its bytes inside the grpc_slice itself.
+  grpc_slice slice = grpc_slice_malloc_large(size);
   auto* bytes = reinterpret_cast<std::byte*>(GRPC_SLICE_START_PTR(slice));
   return {grpc::Slice(slice, grpc::Slice::STEAL_REF), bytes};
 }
@@ -60,7 +61,7 @@ grpc::Slice Narrowed(const PooledValues& values, DataType type) {
   return slice;
 }
 
-// Columns [first, first + count) of the records, row by row.
+// Copies columns [first, first + count) of the records, row by row.
 grpc::Slice Columns(const RowRecords& rows, std::size_t stride, std::size_t first, std::size_t count) {
   auto [slice, bytes] = NewSlice(rows.keys.size() * count * sizeof(float));
   for (std::size_t row = 0; row < rows.keys.size(); ++row) {
@@ -70,11 +71,11 @@ grpc::Slice Columns(const RowRecords& rows, std::size_t stride, std::size_t firs
   return slice;
 }
 
-// A slice over the values' own memory; its last reference lets go of them.
+// Returns a slice over the values' own memory. The slice's last reference frees the values.
 grpc::Slice Share(PooledValues values) {
   const std::size_t bytes = values.size * sizeof(float);
   auto owner = std::make_unique<std::shared_ptr<const float[]>>(std::move(values.values));
-  // gRPC's slices are read-only, though their constructor does not say so.
+  // gRPC's slices are read-only, though their constructor takes a mutable pointer.
   void* memory = const_cast<float*>(owner->get());
   const auto release = [](void* held) {
     TakeOver(held);

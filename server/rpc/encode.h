@@ -1,4 +1,5 @@
-// Replies to bytes. A lookup's float32 values are not copied: gRPC sends them from where the round left them.
+// Encodes replies. A lookup's float32 values are not copied: gRPC sends them from the memory that the round
+// wrote them to.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_RPC_ENCODE_H_
 #define SLOTWISE_SERVER_RPC_ENCODE_H_
@@ -12,20 +13,21 @@
 
 namespace slotwise {
 
-// A v1.LookupReply. As float32 the buffer shares `values`, and keeps them alive until gRPC has sent it; narrower types
-// are written into memory of the buffer's own.
+// Encodes a v1.LookupReply. For float32 the buffer shares `values`, and keeps them alive until gRPC has sent
+// them; 16-bit types are written into memory of the buffer's own.
 // REQUIRES: values.size = samples · width.
 grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, DataType type,
                                    PooledValues values);
 
-// A v1.PushReply.
+// Encodes a v1.PushReply.
 grpc::ByteBuffer EncodePushReply(std::uint64_t table_step);
 
-// A v1.ImportReply, a v1.EraseReply.
+// Encode a v1.ImportReply and a v1.EraseReply.
 grpc::ByteBuffer EncodeImportReply(std::uint64_t rows);
 grpc::ByteBuffer EncodeEraseReply(std::uint64_t rows);
 
-// A v1.ExportReply of records of `dim` values and `state_size` floats of state, of which `with_state` sends the latter.
+// Encodes a v1.ExportReply of records of `dim` values and `state_size` floats of state. Leaves the state out
+// unless `with_state`.
 // REQUIRES: rows.records.size() = rows.keys.size() · (dim + state_size).
 grpc::ByteBuffer EncodeExportReply(const RowRecords& rows, std::uint32_t dim, std::uint32_t state_size,
                                    bool with_state);

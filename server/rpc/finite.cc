@@ -7,12 +7,12 @@
 namespace slotwise {
 namespace {
 
-// NaN and infinity are the floats whose exponent is all ones.
+// NaN and infinity are the floats whose exponent bits are all ones.
 constexpr std::uint32_t kExponent = 0x7f80'0000u;
 
 bool NonFinite(float value) { return (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent; }
 
-// No early exit inside a block, so that the compiler can vectorise it.
+// There is no early exit inside a block, so that the compiler can vectorise the loop.
 bool AnyNonFinite(std::span<const float> block) {
   std::uint32_t any = 0;
   for (const float value : block) any |= static_cast<std::uint32_t>(NonFinite(value));

@@ -9,7 +9,7 @@
 
 namespace slotwise {
 
-// The index of the first value that is NaN or infinite, if any is.
+// Returns the index of the first value that is NaN or infinite, if there is one.
 std::optional<std::size_t> FirstNonFinite(std::span<const float> values);
 
 }  // namespace slotwise

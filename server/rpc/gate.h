@@ -1,4 +1,4 @@
-// The door that calls come in by: closed while the server starts, and it knows how many are inside.
+// Every call passes the Gate, which is closed while the server starts, and which counts the calls inside.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_GATE_H_
 #define SLOTWISE_SERVER_RPC_GATE_H_
@@ -19,21 +19,21 @@ class Gate {
     open_ = true;
   }
 
-  // Counts a call in, whatever is said to it. UNAVAILABLE before Open: a call that comes before the server's tables
-  // are there must not hear NOT_FOUND.
+  // Counts a call as inside, whatever the result. Returns UNAVAILABLE before Open, because a call that comes
+  // before the server's tables exist must not be answered NOT_FOUND.
   Status Enter() {
     const std::lock_guard lock(mutex_);
     ++inside_;
     return open_ ? Status() : Unavailable("the server is starting: try again");
   }
 
-  // A call is over: its reply is with the operating system, or its caller is gone.
+  // Called when a call is over: its reply is with the operating system, or its caller is gone.
   void Leave() {
     const std::lock_guard lock(mutex_);
     if (--inside_ == 0) empty_.notify_all();
   }
 
-  // Waits until nobody is inside, at most `most`. True if so.
+  // Waits until no call is inside, for `most` at the longest. Returns whether no call is inside.
   bool AwaitEmpty(std::chrono::milliseconds most) {
     std::unique_lock lock(mutex_);
     return empty_.wait_for(lock, most, [this] { return inside_ == 0; });

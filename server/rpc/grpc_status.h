@@ -1,4 +1,4 @@
-// The one place where Slotwise's statuses become gRPC's.
+// Translates Slotwise's statuses to gRPC's; no other code does.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_RPC_GRPC_STATUS_H_
 #define SLOTWISE_SERVER_RPC_GRPC_STATUS_H_
@@ -12,10 +12,11 @@
 
 namespace slotwise {
 
-// The message is cut at 1 KiB: it travels in an HTTP/2 trailer, and peers refuse trailers past 8 KiB.
+// Cuts the message at 1 KiB, because it travels in an HTTP/2 trailer, and peers refuse trailers above 8 KiB.
 grpc::Status ToGrpc(const Status& status);
 
-// `text` in quotes, for names that a caller sent: cut at 80 bytes, and those that are not printable ASCII as \x..
+// Returns `text`, a name that a caller sent, in quotes: cut at 80 bytes, with bytes that are not printable
+// ASCII as \x..
 std::string Quoted(std::string_view text);
 
 }  // namespace slotwise

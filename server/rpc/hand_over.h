@@ -1,12 +1,14 @@
-// Tells ThreadSanitizer where what one of our threads wrote passes through gRPC to another.
+// Tells ThreadSanitizer where data that one of our threads wrote passes through gRPC to another thread.
 //
-// gRPC orders its threads by means that the sanitizer does not see. In builds with it, cmake/tsan_grpc.cc and
-// tsan_calls.cc tell of most: OnDone comes after Finish, OnWriteDone after StartWrite. They cannot tell of what is counted
-// in gRPC's library alone: a call that is cancelled, a slice that nobody reads any more. There it is told by name: before
-// something goes to gRPC, HandOver(x); where gRPC calls us for it, TakeOver(x). Only for `x` of the same address is
-// anything ordered, so races between two calls, or of a thread that goes around gRPC, are reported as ever.
+// gRPC orders its threads by means that the sanitizer does not see. In builds with the sanitizer,
+// cmake/tsan_grpc.cc and tsan_calls.cc report most of that order: OnDone comes after Finish, OnWriteDone
+// after StartWrite. They cannot report what only gRPC's library counts: the cancellation of a call, or the
+// last use of a slice. For those, our code calls HandOver(x) before it gives something to gRPC, and
+// TakeOver(x) where gRPC calls our code because of it. HandOver orders only TakeOver calls with the same
+// address, so the sanitizer still reports races between two calls, and races of a thread that goes around
+// gRPC.
 //
-// In other builds both do nothing. Thread-safety: safe from any thread.
+// In other builds both functions do nothing. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_HAND_OVER_H_
 #define SLOTWISE_SERVER_RPC_HAND_OVER_H_
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#if GOOGLE_PROTOBUF_VERSION < 4022000  // later ones log through Abseil
+#if GOOGLE_PROTOBUF_VERSION < 4022000  // later versions log through Abseil
 #include <google/protobuf/stubs/logging.h>
 #endif
 

@@ -10,7 +10,7 @@
 namespace slotwise {
 namespace {
 
-// About as much as gRPC moves fastest.
+// gRPC moves messages of about this size fastest.
 constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
 
 }  // namespace
@@ -29,14 +29,14 @@ ExportStream* ExportStream::Begin(const grpc::ByteBuffer& request, const FindTab
     stream->Finish(ToGrpc(decoded.status()));
     return stream.get();
   }
-  stream->what_ = std::move(*decoded);
-  if (stream->what_.keys) {
-    stream->keys_ = std::move(*stream->what_.keys);
+  stream->request_ = std::move(*decoded);
+  if (stream->request_.keys) {
+    stream->keys_ = std::move(*stream->request_.keys);
     stream->ReadOn();
     return stream.get();
   }
   engine.Submit(
-      ListKeysRequest{.table = stream->what_.table.id, .done = [stream](Result<std::vector<Key>> keys) {
+      ListKeysRequest{.table = stream->request_.table.id, .done = [stream](Result<std::vector<Key>> keys) {
                         if (!keys.ok()) return stream->Finish(ToGrpc(keys.status()));
                         stream->keys_ = std::move(*keys);
                         stream->ReadOn();
@@ -47,13 +47,13 @@ ExportStream* ExportStream::Begin(const grpc::ByteBuffer& request, const FindTab
 void ExportStream::ReadOn() {
   if (cancelled_) return Finish(grpc::Status::CANCELLED);
   if (next_ == keys_.size()) return Finish(grpc::Status::OK);
-  const TableOptions& table = what_.table.options;
+  const TableOptions& table = request_.table.options;
   const std::size_t row =
       sizeof(Key) + sizeof(float) * (std::size_t{table.dim} + StateFloats(table.optimizer.kind, table.dim));
   const std::size_t count = std::min(keys_.size() - next_, std::max<std::size_t>(1, kMessageBytes / row));
   const auto first = keys_.begin() + static_cast<std::ptrdiff_t>(next_);
   next_ += count;
-  engine_.Submit(ReadRowsRequest{.table = what_.table.id,
+  engine_.Submit(ReadRowsRequest{.table = request_.table.id,
                                  .keys = {first, first + static_cast<std::ptrdiff_t>(count)},
                                  .done = [stream = self_](const Result<RowRecords>& rows) {
                                    if (!rows.ok()) return stream->Finish(ToGrpc(rows.status()));
@@ -62,10 +62,10 @@ void ExportStream::ReadOn() {
 }
 
 void ExportStream::Write(const RowRecords& rows) {
-  if (rows.keys.empty()) return ReadOn();  // all erased meanwhile, or other ranks'
-  const TableOptions& table = what_.table.options;
+  if (rows.keys.empty()) return ReadOn();  // the keys were erased meanwhile, or belong to other ranks
+  const TableOptions& table = request_.table.options;
   message_ =
-      EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim), what_.with_state);
+      EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim), request_.with_state);
   StartWrite(&message_);
 }
 
@@ -83,7 +83,7 @@ void ExportStream::OnCancel() {
 void ExportStream::OnDone() {
   TakeOver(this);
   gate_.Leave();
-  // The last reference may be this one, and with it goes this object.
+  // `last` may be the last reference, and then destroys this object.
   const std::shared_ptr<ExportStream> last = std::move(self_);
 }
 
@@ -100,7 +100,7 @@ ImportStream* ImportStream::Begin(grpc::ByteBuffer* reply, const FindTable& find
 }
 
 void ImportStream::OnReadDone(bool ok) {
-  if (!ok) {  // the caller has sent everything, or is gone: then nobody hears this
+  if (!ok) {  // the caller has sent everything, or is gone and gets no reply
     *reply_ = EncodeImportReply(rows_);
     return Finish(grpc::Status::OK);
   }

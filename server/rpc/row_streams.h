@@ -1,8 +1,8 @@
-// The two streams of the Rows service: rows out of this rank, and rows into the table.
+// The two streams of the Rows service move rows out of this rank, and rows into the table.
 //
-// Each has one thing under way at a time: a step of the engine, or a message on the wire. So memory is bounded by a
-// message or two, and a slow caller slows only its own stream. A stream takes as long as its caller takes, and ends with
-// the caller, with the server, or with the first refusal.
+// Each stream does one thing at a time: a step of the engine, or a message on the wire. So a message or two
+// bound its memory, and a slow caller slows only its own stream. A stream takes as long as its caller takes,
+// and ends with the caller, with the server, or with the first refusal.
 // Thread-safety: gRPC's threads and the engine's drive a stream by turns; nobody else touches it.
 #ifndef SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
 #define SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
@@ -25,8 +25,8 @@ namespace slotwise {
 
 class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  // Enters `gate` and begins to stream; what is returned keeps itself alive until gRPC is done with it. `engine` and
-  // `gate` outlive the server.
+  // Enters `gate` and begins to stream. The stream keeps itself alive until gRPC is done with it. `engine`
+  // and `gate` outlive the server.
   static ExportStream* Begin(const grpc::ByteBuffer& request, const FindTable& find_table, Engine& engine,
                              Gate& gate);
 
@@ -41,17 +41,17 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   Engine& engine_;
   Gate& gate_;
-  DecodedExport what_;
+  DecodedExport request_;
   std::vector<Key> keys_;
-  std::size_t next_ = 0;  // of keys_
+  std::size_t next_ = 0;  // index of the first key that is not read yet
   grpc::ByteBuffer message_;
   std::atomic<bool> cancelled_{false};
-  std::shared_ptr<ExportStream> self_;  // until gRPC is done
+  std::shared_ptr<ExportStream> self_;  // keeps the stream alive until gRPC is done with it
 };
 
 class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
-  // As ExportStream::Begin. `reply` is a v1.ImportReply to be.
+  // As ExportStream::Begin. The stream writes a v1.ImportReply to `reply`.
   static ImportStream* Begin(grpc::ByteBuffer* reply, const FindTable& find_table, Engine& engine,
                              Gate& gate);
 
@@ -69,7 +69,7 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   std::optional<TableInfo> table_;
   std::uint64_t rows_ = 0;
   grpc::ByteBuffer message_;
-  std::shared_ptr<ImportStream> self_;  // until gRPC is done
+  std::shared_ptr<ImportStream> self_;  // keeps the stream alive until gRPC is done with it
 };
 
 }  // namespace slotwise

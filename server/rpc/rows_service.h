@@ -1,4 +1,4 @@
-// The service of rows by key: export, import, erase.
+// Serves rows by key: export, import, erase.
 // Thread-safety: safe; gRPC calls it from many threads.
 #ifndef SLOTWISE_SERVER_RPC_ROWS_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_ROWS_SERVICE_H_

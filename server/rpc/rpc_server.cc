@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLeaveTaking{100};
 
-// Before the first server of the process is built.
+// Must run before the process builds its first server.
 void SetUpGrpcOnce() {
   static const bool once = [] {
     SendLibraryLogsToOurs();
@@ -29,9 +29,10 @@ void SetUpGrpcOnce() {
 }
 
 void SetChannelArguments(grpc::ServerBuilder& builder) {
-  // Linux lets two processes share a port if both ask for it; a second server on a taken port should fail instead.
+  // Linux lets two processes share a port if both ask for it. We do not ask, so that a second server on a
+  // taken port fails.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Notice peers that vanished without a word, and allow clients to look for us likewise.
+  // Keepalive notices peers that vanished without closing their connections, and lets clients probe us too.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -61,7 +62,7 @@ class RpcServer::Impl {
       server_.reset();
       return FailedPrecondition("cannot listen at " + address + ": " + BindError(options.host, options.port));
     }
-    SetServing(false);  // gRPC's own default is serving
+    SetServing(false);  // gRPC's own default is SERVING
     return {};
   }
 
@@ -77,15 +78,15 @@ class RpcServer::Impl {
     if (!server_) return;
     SetServing(false);
     gate_.AwaitEmpty(grace);
-    // From here on only idle callers are connected. gRPC asks them to leave and then waits for them, but a caller that
-    // does nothing may not look at its connection for minutes.
+    // Only idle callers are still connected. gRPC asks them to leave and waits for them, but an idle caller
+    // may not look at its connection for minutes.
     server_->Shutdown(std::chrono::system_clock::now() + kLeaveTaking);
     server_->Wait();
     server_.reset();
   }
 
  private:
-  // What the health service says of the server and of each service.
+  // Sets what the health service says of the server and of each service.
   void SetServing(bool serving) {
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
     health->SetServingStatus("", serving);
@@ -99,7 +100,8 @@ class RpcServer::Impl {
   RowsService rows_;
   AdminService admin_;
   int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;  // destroyed before the services it calls
+  // Declared last, so that it is destroyed before the services it calls.
+  std::unique_ptr<grpc::Server> server_;
 };
 
 Result<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Engine& engine) {

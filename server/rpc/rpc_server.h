@@ -1,5 +1,4 @@
-// The gRPC server of one rank: Slotwise's three services, the standard health service and reflection.
-//
+// The gRPC server of one rank has Slotwise's three services, the standard health service, and reflection.
 // Thread-safety: Open from any thread; the rest from the thread that owns it.
 #ifndef SLOTWISE_SERVER_RPC_RPC_SERVER_H_
 #define SLOTWISE_SERVER_RPC_RPC_SERVER_H_
@@ -16,32 +15,34 @@
 namespace slotwise {
 
 struct RpcOptions {
-  std::string host = "127.0.0.1";  // as gRPC spells it: an IPv6 address in brackets
-  std::uint16_t port = 0;          // 0: any free one
+  std::string host = "127.0.0.1";  // as gRPC writes it: an IPv6 address has brackets
+  std::uint16_t port = 0;          // 0: any free port
   std::uint64_t max_message_bytes = std::uint64_t{64} << 20;  // larger requests are RESOURCE_EXHAUSTED
-  // For calls without a deadline of their own. Longer than a step may wait for its parts, so that such a push hears
-  // what became of it.
+  // Applies to calls without a deadline of their own. It is longer than a step may wait for its parts, so
+  // that the caller of such a push hears the step's outcome.
   std::chrono::milliseconds default_deadline{90'000};
 };
 
 class RpcServer {
  public:
-  // Listens, but until Open answers every call UNAVAILABLE, and health checks NOT_SERVING. `engine` outlives the
-  // server.
-  // FAILED_PRECONDITION, in one sentence with the address and the reason, if it cannot listen there.
+  // Listens. Until Open, the server answers every call UNAVAILABLE and health checks NOT_SERVING. `engine`
+  // outlives the server.
+  // Returns FAILED_PRECONDITION, in one sentence with the address and the reason, if the server cannot listen
+  // there.
   static Result<std::unique_ptr<RpcServer>> Start(const RpcOptions& options, Engine& engine);
-  // Shuts down, if nobody has.
+  // Shuts down without grace, unless Shutdown was called.
   ~RpcServer();
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
-  // The port it listens at.
+  // Returns the port that the server listens at.
   std::uint16_t port() const;
 
-  // Serves calls from now on, and says SERVING.
+  // Serves calls from now on, and reports SERVING.
   void Open(Topology topology);
 
-  // Says NOT_SERVING, lets the calls it has be answered, at most for `grace`, and takes no more.
+  // Reports NOT_SERVING, waits at most `grace` until the calls inside are answered, and then takes no more
+  // calls.
   // REQUIRES: the engine answers, or has answered, what was submitted.
   void Shutdown(std::chrono::milliseconds grace);
 

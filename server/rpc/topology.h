@@ -1,4 +1,4 @@
-// The server's shape, as a client needs it: which ranks there are and where each listens.
+// The Topology is what a client must know of the server: its ranks, and the address of each.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_RPC_TOPOLOGY_H_
 #define SLOTWISE_SERVER_RPC_TOPOLOGY_H_
@@ -12,14 +12,14 @@
 namespace slotwise {
 
 struct RankPlace {
-  std::string address;  // host:port, as a client can dial it
+  std::string address;  // host:port, as a client dials it
   std::string device;   // "cpu", or "cuda" and the device's name
 };
 
 struct Topology {
   std::string version;
   std::vector<RankPlace> ranks;  // in rank order
-  Rank rank{0};                  // this one
+  Rank rank{0};                  // the rank that answers
 };
 
 }  // namespace slotwise

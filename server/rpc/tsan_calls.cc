@@ -1,7 +1,7 @@
-// Tells ThreadSanitizer how gRPC knows that nobody uses a call any more: it counts. Who counts to the end, and then
-// deletes the call, comes after all that counted before; but some of it counts in gRPC's library, which is not
-// instrumented. Builds with the sanitizer link this into every program with a server of ours, where it stands before
-// gRPC's own ScheduleOnDone.
+// Tells ThreadSanitizer about the reference count by which gRPC knows that nobody uses a call any more. The
+// thread that counts down to 0, and then deletes the call, comes after all threads that counted before. Some
+// of the counting happens in gRPC's library, which is not instrumented. Builds with the sanitizer link this
+// file into every program that has a server of ours, where its ScheduleOnDone comes before gRPC's own.
 #include <dlfcn.h>
 #include <grpcpp/support/server_callback.h>
 #include <sanitizer/tsan_interface.h>

@@ -1,4 +1,4 @@
-// An array of a request, read off the wire into memory that the engine will use.
+// A WireArray is an array of a request, read from the wire into memory that the engine will use.
 // Thread-safety: a WireArray belongs to one thread.
 #ifndef SLOTWISE_SERVER_RPC_WIRE_ARRAY_H_
 #define SLOTWISE_SERVER_RPC_WIRE_ARRAY_H_
@@ -13,13 +13,13 @@ namespace slotwise {
 // A `bytes` field that is an array of T.
 template <class T>
 struct WireArray {
-  ArrayPool* pool = nullptr;  // whose memory it takes
+  ArrayPool* pool = nullptr;  // the pool that the memory comes from
   BatchArray<T> values = {};
   std::size_t bytes = 0;  // as sent; `values` holds them only if they are a whole number of T
 
   bool whole() const { return bytes % sizeof(T) == 0; }
 
-  // Where `size` bytes off the wire shall go; null if they cannot be whole Ts.
+  // Returns where `size` bytes from the wire go, or null if they are not a whole number of Ts.
   void* MakeRoom(std::size_t size) {
     bytes = size;
     values = BatchArray<T>(whole() ? size / sizeof(T) : 0, pool);
@@ -29,7 +29,7 @@ struct WireArray {
 
 // A `bytes` field of numbers whose DataType is known only when the whole message is read.
 struct WireNumbers {
-  ArrayPool* pool = nullptr;    // whose memory it takes
+  ArrayPool* pool = nullptr;     // the pool that the memory comes from
   BatchArray<float> words = {};  // large enough for `bytes`
   std::size_t bytes = 0;
 
@@ -40,12 +40,12 @@ struct WireNumbers {
   }
 };
 
-inline ArrayField Into(int number, WireNumbers& array) {
+inline ArrayField ReadInto(int number, WireNumbers& array) {
   return {number, [&array](std::size_t size) { return array.MakeRoom(size); }};
 }
 
 template <class T>
-ArrayField Into(int number, WireArray<T>& array) {
+ArrayField ReadInto(int number, WireArray<T>& array) {
   return {number, [&array](std::size_t size) { return array.MakeRoom(size); }};
 }
 

@@ -1,4 +1,4 @@
-// The client against the real services of one rank, in this process.
+// Tests the client against the real services of one rank, in this process.
 #include "slotwise/client.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class ClientTest : public testing::Test {
     run_.join();
   }
 
-  // Rows begin as 1; SGD with rate 0.5.
+  // Rows begin as 1, and SGD has rate 0.5.
   TableOptions Ads() {
     TableOptions options;
     options.name = TableName("ads");
@@ -102,7 +102,7 @@ TEST_F(ClientTest, TrainsATable) {
   ASSERT_TRUE(step.ok()) << step.status().message();
   EXPECT_EQ(*step, 1u);
   ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kEval, out).ok());
-  // Row 5 had gradients (1, 2) and (3, 4), row 7 (3, 4), row 0 (5, 6).
+  // The gradients were (1, 2) and (3, 4) for row 5, (3, 4) for row 7, and (5, 6) for row 0.
   EXPECT_EQ(out, (std::vector<float>{-1, -2, 0, 0, -1.5F, -3, -1.5F, -2}));
   const auto digest = client_->Digest("ads");
   ASSERT_TRUE(digest.ok());
@@ -248,11 +248,11 @@ TEST_F(ClientTest, GivesLargeBatchesBackInOrder) {
   TableOptions options = Ads();
   options.name = TableName("wide");
   options.dim = 256;
-  options.max_rows = 1 << 20;  // address space is set aside for all of them, and sanitizers have less of it
+  options.max_rows = 1 << 20;  // address space is reserved for all rows, and sanitizers have less of it
   options.slots = 1;
   options.initializer = {};
   ASSERT_TRUE(client_->CreateTable(options).ok());
-  std::vector<Key> keys(20'000);  // 20 MiB: many parts
+  std::vector<Key> keys(20'000);  // 20 MiB, so many parts
   for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = Key{i * 7919 % 1000};
   std::vector<float> out(keys.size() * 256);
   ASSERT_TRUE(client_->Lookup("wide", {keys, {}}, LookupMode::kTrain, out).ok());

@@ -1,4 +1,4 @@
-// Flags and text files become a table's options, and complaints name their place.
+// Flags and text files become a table's options, and errors name their place.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

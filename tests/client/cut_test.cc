@@ -1,4 +1,4 @@
-// Batches are cut by the Python client's rules, to the sample.
+// The client cuts batches exactly as the Python client does.
 #include "client/cpp/cut.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,8 @@ TEST(Cut, CoversTheSamplesOnceAndInOrder) {
   }
 }
 
-// Numbers that client/python/slotwise/batch.py gives: cut(samples, bytes, ranks, channels).
+// The expected numbers are what client/python/slotwise/batch.py returns for cut(samples, bytes, ranks,
+// channels).
 TEST(Cut, MakesAsManyPartsAsThePythonClient) {
   EXPECT_EQ(Cut(1000, 127 << 10, 4, 2).size(), 1u);
   EXPECT_EQ(Cut(1000, 256 << 10, 4, 2).size(), 4u);

@@ -135,7 +135,7 @@ grpc::Status FakeServer::Enter(std::size_t rank, const std::string& method,
   return before(rank, method, request);
 }
 
-// Waits for the step's other parts, as a server would.
+// Waits for the step's other parts, as a server does.
 grpc::Status FakeServer::TakePart(ServerContext& context, const v1::PushRequest& request) {
   std::unique_lock lock(mutex_);
   parts_.insert(request.step().part());
@@ -143,7 +143,7 @@ grpc::Status FakeServer::TakePart(ServerContext& context, const v1::PushRequest&
   const auto whole = [&] {
     return released_ || parts_.size() >= request.step().parts() || context.IsCancelled();
   };
-  // gRPC does not wake us when the call is cancelled.
+  // gRPC does not wake this thread when the call is cancelled, so it polls.
   while (!changed_.wait_for(lock, std::chrono::milliseconds(10), whole)) continue;
   return context.IsCancelled() ? grpc::Status::CANCELLED : grpc::Status::OK;
 }

@@ -1,7 +1,8 @@
-// A server of several ranks in this process that speaks the wire, keeps a log, and fails as it is told.
+// FakeServer is a server of several ranks in this process that answers the real protocol, keeps a log, and
+// fails when told.
 //
-// It has one table, "ads": dim 2, one slot. A key's row is (key, -key), whatever is pushed; a step is applied when its
-// parts are there. Thread-safety: safe from any thread.
+// It has one table, "ads", with dim 2 and one slot. A key's row is (key, -key), whatever is pushed. A step is
+// applied when all its parts have come. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_TESTS_CLIENT_FAKE_SERVER_H_
 #define SLOTWISE_TESTS_CLIENT_FAKE_SERVER_H_
 
@@ -26,20 +27,21 @@ class FakeServer {
   explicit FakeServer(std::size_t ranks = 2, std::uint64_t max_message_bytes = 64 << 20);
   ~FakeServer();
 
-  // Called before a call is served, from many threads; a status but OK is its answer. `method` is "Lookup", ...
+  // Called before a call is served, from many threads; a status other than OK is the call's answer. `method`
+  // is for example "Lookup".
   using Fault = std::function<grpc::Status(std::size_t rank, const std::string& method,
                                            const google::protobuf::Message& request)>;
   Fault before;
-  // Refuses the first `times` calls of a method.
+  // Makes a fault that refuses the first `times` calls of a method.
   static Fault FailFirst(int times, const std::string& method, grpc::StatusCode code);
-  // From now on called on a lookup's reply before it is sent; null ends that.
+  // From now on, calls `spoiler` on each lookup's reply before it is sent; null ends that.
   using Spoiler = std::function<void(v1::LookupReply&)>;
   void Spoil(Spoiler spoiler);
 
   const std::vector<std::string>& addresses() const { return addresses_; }
   void StopRank(std::size_t rank);
 
-  // A gate for faults that want a call to hang: Hang returns after Release, or when the server is destroyed.
+  // Faults call Hang to make a call hang. Hang returns after Release, or when the server is destroyed.
   void Hang();
   void Release();
 
@@ -54,7 +56,7 @@ class FakeServer {
   std::vector<LoggedLookup> lookups();
   std::vector<LoggedPush> pushes();
   int calls(const std::string& method);
-  // Returns once a method was called that often.
+  // Returns once a method was called `times` times.
   void AwaitCalls(const std::string& method, int times);
 
  private:
@@ -74,7 +76,7 @@ class FakeServer {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_.
+  // Guarded by mutex_:
   bool released_ = false;
   Spoiler spoiler_;
   std::vector<std::string> calls_;
@@ -82,7 +84,7 @@ class FakeServer {
   std::vector<LoggedPush> pushes_;
   std::set<std::uint32_t> parts_;
 
-  std::vector<Rank> ranks_;  // last: ends first
+  std::vector<Rank> ranks_;  // last, so that the servers end first
 };
 
 }  // namespace slotwise

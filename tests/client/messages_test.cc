@@ -1,4 +1,4 @@
-// Requests are what protobuf would have written; replies are read to their place, or refused.
+// Requests equal what protobuf would write; replies are read into arrays, or refused.
 #include "client/cpp/messages.h"
 
 #include <gtest/gtest.h>

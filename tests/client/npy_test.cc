@@ -1,4 +1,4 @@
-// Files of rows are NumPy's own, and what is none is refused.
+// Files of rows equal NumPy's own, and other files are refused.
 #include "client/ctl/npy.h"
 
 #include <gtest/gtest.h>

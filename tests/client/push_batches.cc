@@ -1,4 +1,5 @@
-// Pushes steps whose batches follow from a seed alone, for a test to push the same from Python and compare the tables.
+// Pushes steps whose batches depend on a seed alone, so that a test can push the same batches from Python and
+// compare the tables.
 //
 // Usage: push_batches ADDRESS TABLE SEED STEPS SAMPLES SLOTS DIM plain|weighted|float16.
 // tests/e2e/test_cpp_client.py writes the same batches.
@@ -11,7 +12,7 @@
 
 namespace {
 
-// Numbers 0, 1, 2, ... of a stream: mix64 of the seed's counter.
+// Draws a stream of numbers: mix64 of a counter that the seed offsets.
 class Stream {
  public:
   explicit Stream(std::uint64_t seed) : state_(seed << 32) {}

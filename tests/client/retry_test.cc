@@ -1,4 +1,4 @@
-// Calls that fail are sent again, as the same step, until they are answered or the time is up.
+// Calls that fail are sent again, as the same step, until they are answered or the timeout ends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-// 136 kB of reply: a part for each of two ranks.
+// Returns keys whose reply has 136 kB: a part for each of two ranks.
 std::vector<Key> LargeKeys() {
   std::vector<Key> keys(17'000);
   for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = Key{i};
@@ -151,7 +151,8 @@ TEST_F(RetryTest, ADefiniteErrorEndsThePushAtOnceAndCancelsItsOtherParts) {
                ? grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "gradients[3] is nan")
                : grpc::Status::OK;
   };
-  Client client = Connect(fake, seconds(600));  // part 0 waits for part 1, but not for us
+  // Part 0 waits for part 1, so the test would hang if the error did not cancel it.
+  Client client = Connect(fake, seconds(600));
   const std::vector<float> gradients(large_.size() * 2);
   const auto step = client.Push("ads", {large_, {}}, gradients);
   EXPECT_EQ(step.status(), InvalidArgument("gradients[3] is nan"));

@@ -1,4 +1,4 @@
-// Steps are named so that no two pushes meet by accident, and trainers' shares do on purpose.
+// Two pushes never share a step by accident, and trainers' shares of one step do on purpose.
 #include "slotwise/session.h"
 
 #include <gtest/gtest.h>

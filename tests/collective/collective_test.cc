@@ -1,4 +1,4 @@
-// Collectives over as many ranks as mpirun starts. Every rank runs every test; each checks its own part.
+// Tests collectives over as many ranks as mpirun starts. Every rank runs every test, and checks its own part.
 #include "server/collective/collective.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST_F(CollectiveTest, AllReduceSumWrapsAround) {
 TEST_F(CollectiveTest, OneRankWakesTheOthersAndOldWakesAreForgotten) {
   for (std::uint64_t wait = 1; wait <= 20; ++wait) {
     const std::size_t waker = wait % ranks();
-    // In every third wait all ranks wake each other, and their wakes arrive in later waits.
+    // In every third wait all ranks wake each other, and late wakes arrive during later waits.
     if (me() == waker || wait % 3 == 0) {
       collective_->Wake(wait);
     } else {

@@ -1,5 +1,5 @@
-// Exchanges over as many ranks as mpirun starts, each way that this machine has. Every rank runs every test and checks
-// its own part.
+// Exchanges over as many ranks as mpirun starts, each way that this machine has. Every rank runs every test
+// and checks its own part.
 #include "server/collective/exchange.h"
 
 #include <gtest/gtest.h>
@@ -188,8 +188,8 @@ class AnExchange : public testing::TestWithParam<Way> {
     EXPECT_EQ(Download(to, type), expected) << ToString(type);
   }
 
-  // The same of 16 bits, which are added in rank order by every exchange. 2048 + 3.25 + 3.25 ... is another number as a
-  // half, so this sees that sums are floats; and a sum of zeros below it is +0.
+  // The same of 16 bits, which are added in rank order by every exchange. 2048 + 3.25 + 3.25 ... is another
+  // number as a half, so this sees that sums are floats; and a sum of zeros below it is +0.
   void CheckReduceScatterOf(DataType type, const Sizes& sizes) {
     const auto value = [](std::size_t rank, std::size_t i) {
       if (i % 11 == 5) return -1e-40F;
@@ -293,8 +293,9 @@ TEST_P(AnExchange, TakesItsPlaceInTheOrderOfTheDevicesWork) {
   }
 }
 
-// The last rank comes to a call when every other rank's watchdog has said that the call does not end, and not before.
-// What each says travels beside MPI, whose thread waits in the call meanwhile. Then the call ends as if nothing had been.
+// The last rank comes to a call when every other rank's watchdog has said that the call does not end, and not
+// before. What each says travels beside MPI, whose thread waits in the call meanwhile. Then the call ends as
+// if nothing had been.
 class ALateRank : public AnExchange {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// The watchdog reports what does not end, and nothing else.
+// The watchdog reports operations that do not end, and nothing else.
 #include "server/collective/watchdog.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A limit that no test on any machine waits for, and one that every test can.
+// No test on any machine waits for kNever, and every test can wait for kSoon.
 constexpr milliseconds kNever{3'600'000};
 constexpr milliseconds kSoon{30};
 

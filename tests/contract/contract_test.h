@@ -1,11 +1,12 @@
-// What every file of the contract suite begins with: a fixture that holds one backend's device, and ranks of that kind.
+// What every file of the contract suite begins with: a fixture that holds one backend's device, and ranks of
+// that kind.
 //
-// The suite says what kernels/shard.h and semantics.md promise, and runs on every backend that this machine has. A
-// backend joins in Backends(), in backends.cc, with a name and a way to make its device.
-// Under mpirun the ranks are its processes, each with a device of its own (over_ranks.h). A test whose tables may lie on
-// any ranks makes them on cluster(); one that looks into a shard, on device().
-// A file of the suite declares `class Lookup : public ContractTest {};`, then SLOTWISE_ON_EVERY_BACKEND(Lookup), and
-// writes its tests with TEST_P.
+// The suite says what kernels/shard.h and semantics.md promise, and runs on every backend that this machine
+// has. A backend joins in Backends(), in backends.cc, with a name and a way to make its device. Under mpirun
+// the ranks are its processes, each with a device of its own (over_ranks.h). A test whose tables may lie on
+// any ranks makes them on cluster(); one that looks into a shard, on device(). A file of the suite declares
+// `class Lookup : public ContractTest {};`, then SLOTWISE_ON_EVERY_BACKEND(Lookup), and writes its tests with
+// TEST_P.
 #ifndef SLOTWISE_TESTS_CONTRACT_CONTRACT_TEST_H_
 #define SLOTWISE_TESTS_CONTRACT_CONTRACT_TEST_H_
 

@@ -1,4 +1,5 @@
-// Digest: the same for the same table, however it came about, and another for any table that differs anywhere.
+// Digest: the same for the same table, however it came about, and another for any table that differs
+// anywhere.
 #include <algorithm>
 #include <set>
 

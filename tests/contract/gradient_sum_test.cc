@@ -1,4 +1,5 @@
-// A row's gradient: summed over its occurrences in batch order, in blocks of 32, and those in blocks of 32 again.
+// A row's gradient: summed over its occurrences in batch order, in blocks of 32, and those in blocks of 32
+// again.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

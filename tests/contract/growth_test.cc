@@ -1,4 +1,5 @@
-// A table that grows: from no room at all to a hundred thousand rows, and every row keeps its key, values and state.
+// A table that grows: from no room at all to a hundred thousand rows, and every row keeps its key, values and
+// state.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {
@@ -123,8 +124,8 @@ TEST_P(Growth, TakesALoadThatFloatsDoNotHaveForWhatItIsWrittenAs) {
   EXPECT_EQ(CheckedTable(device(), options).shards().shard(0).Usage().cells, std::uint64_t{1} << 20);
 }
 
-// Keys that come and go leave dead cells. When those alone fill the table, leaving them behind makes room for more than a
-// few batches.
+// Keys that come and go leave dead cells. When those alone fill the table, leaving them behind makes room for
+// more than a few batches.
 TEST_P(Growth, OfATableWhoseKeysComeAndGoLeavesRoomForSome) {
   TableOptions options = MakeOptions(1);
   options.max_rows = 4096;
@@ -157,7 +158,8 @@ TEST_P(Growth, ShowsInUsage) {
   }
 }
 
-// Keys that a hash table would like to put into the same place. mix64 can be inverted, so an attacker can send them.
+// Keys that a hash table would like to put into the same place. mix64 can be inverted, so an attacker can
+// send them.
 class CollidingKeys : public ContractTest {
  protected:
   void ExpectServed(const std::vector<std::uint64_t>& hashes) {

@@ -7,7 +7,8 @@ namespace {
 class LargeBatches : public ContractTest {};
 SLOTWISE_ON_EVERY_BACKEND(LargeBatches);
 
-// Bags of 0 to 3 keys, some absent, and about 70'000 rows that occur once or a few times: for tiles of each width.
+// Bags of 0 to 3 keys, some absent, and about 70'000 rows that occur once or a few times: for tiles of each
+// width.
 TEST_P(LargeBatches, ArePooledAndUpdatedAsSmallOnesAre) {
   for (const std::uint32_t dim : {6, 12, 64}) {
     for (const int ranks : cluster().RanksOf({1, 2})) {

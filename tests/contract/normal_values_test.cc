@@ -1,4 +1,5 @@
-// Normal first values: the quantiles of Philox's words, held to std::erfc in double, and the same bytes everywhere.
+// Normal first values: the quantiles of Philox's words, held to std::erfc in double, and the same bytes
+// everywhere.
 #include <cmath>
 
 #include "tests/contract/contract_test.h"

@@ -1,7 +1,7 @@
 // The backends of the suite where each rank is a process that mpirun started.
 //
-// Every process runs the same tests. Ranks that are no longer at the same test end at once, all of them; so does who waits
-// for another too long.
+// Every process runs the same tests. Ranks that are no longer at the same test end at once, all of them; so
+// does who waits for another too long.
 #ifndef SLOTWISE_TESTS_CONTRACT_OVER_RANKS_H_
 #define SLOTWISE_TESTS_CONTRACT_OVER_RANKS_H_
 

@@ -1,4 +1,5 @@
-// Partial sums that travel between ranks as 16-bit numbers: each is rounded once, and what comes is added as float32.
+// Partial sums that travel between ranks as 16-bit numbers: each is rounded once, and what comes is added as
+// float32.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -85,8 +86,9 @@ TEST_P(PartialSums, LeaveRowsAndTheirUpdatesAlone) {
   for (const DataType type : kHalves) EXPECT_EQ(train(type), wide) << ToString(type);
 }
 
-// The floats around every number of 16 bits and around the middle between each and the next: ties, subnormals, what
-// rounds to zero, what overflows. Rows of each kind of length, so that every tile's stores meet all of them.
+// The floats around every number of 16 bits and around the middle between each and the next: ties,
+// subnormals, what rounds to zero, what overflows. Rows of each kind of length, so that every tile's stores
+// meet all of them.
 std::vector<float> Telling(DataType type) {
   const auto wide = [&](std::uint32_t bits) {
     const auto half = static_cast<std::uint16_t>(bits);
@@ -132,8 +134,8 @@ TEST_P(PartialSums, RoundEveryNumberToTheNearestOneAndTiesToEven) {
   }
 }
 
-// A negative sum too small for the type becomes -0 on its way. Sums begin from +0 where they are added, so it makes no
-// difference whether the other ranks' zeros came along.
+// A negative sum too small for the type becomes -0 on its way. Sums begin from +0 where they are added, so it
+// makes no difference whether the other ranks' zeros came along.
 TEST_P(PartialSums, ThatRoundToMinusZeroAreAddedToZero) {
   constexpr int kRanks = 3;
   for (const DataType type : kHalves) {

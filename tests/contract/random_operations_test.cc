@@ -1,4 +1,5 @@
-// Random operations: long mixed sequences on table and oracle, of every kind of table, with every answer compared.
+// Random operations: long mixed sequences on table and oracle, of every kind of table, with every answer
+// compared.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

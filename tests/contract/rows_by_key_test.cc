@@ -90,7 +90,8 @@ TEST_P(RowsByKey, AnyKeyMayBeErasedAndExported) {
   table.ExpectRowsMatch();
 }
 
-// The rows of erased keys are handed out again: a table whose keys come and go needs no more memory than those it has.
+// The rows of erased keys are handed out again: a table whose keys come and go needs no more memory than
+// those it has.
 TEST_P(RowsByKey, ThatComeAndGoTakeNoMoreMemory) {
   TableOptions options = MakeOptions(8);
   options.max_rows = 1000;

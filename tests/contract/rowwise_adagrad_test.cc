@@ -1,4 +1,5 @@
-// RowWiseAdaGrad: one s a row, of the mean of the row's squared gradient, however long the row or its segment is.
+// RowWiseAdaGrad: one s a row, of the mean of the row's squared gradient, however long the row or its segment
+// is.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

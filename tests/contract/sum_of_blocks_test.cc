@@ -1,13 +1,16 @@
-// The sum over ranks, of blocks that all came to one: in rank order, from +0, in float32, whatever they travelled as.
+// The sum over ranks, of blocks that all came to one: in rank order, from +0, in float32, whatever they
+// travelled as.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <span>
 
 #include "slotwise/data_type.h"
 #include "tests/contract/contract_test.h"
+#include "tests/support/oracle.h"
 
 namespace slotwise::test {
 namespace {
@@ -16,11 +19,13 @@ constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat16, DataType:
 // Around what tiles load at once, and where a row of them ends.
 constexpr std::size_t kSizes[] = {0, 1, 2, 3, 4, 5, 31, 32, 36, 127, 128, 129, 132, 1024, 1028, 5003, 70'000};
 
-// Numbers that make another sum in another order, in halves, or if a rank is left out.
+// Numbers of both signs and of so many magnitudes that adding them in another order shows, 16-bit ones too.
 float NumberOf(std::size_t rank, std::size_t i) {
   if (i % 13 == 5) return -0.0F;
-  if (rank == 0) return 2048.0F + static_cast<float>(i % 7);
-  return rank % 3 == 1 ? -2040.5F : 3.25F + 0.75F * static_cast<float>(rank * i % 5);
+  const std::uint64_t drawn = OracleMix64(1'000'003 * (rank + 1) + i);
+  const float mantissa = 1.0F + static_cast<float>(drawn % 1024) / 1024.0F;
+  const int exponent = static_cast<int>((drawn >> 20) % 29) - 14;
+  return std::ldexp((drawn >> 40) % 2 == 0 ? mantissa : -mantissa, exponent);
 }
 
 struct Blocks {
@@ -81,6 +86,13 @@ class ASumOfBlocks : public ContractTest {
 SLOTWISE_ON_EVERY_BACKEND(ASumOfBlocks);
 
 TEST_P(ASumOfBlocks, IsInRankOrderFromPlusZero) {
+  for (const DataType type : kTypes) {
+    Blocks reversed(3, 5003, type);
+    const std::vector<float> in_order = reversed.Sum();
+    std::swap_ranges(reversed.numbers.begin(), reversed.numbers.begin() + 5003,
+                     reversed.numbers.end() - 5003);
+    ASSERT_NE(reversed.Sum(), in_order) << "these numbers show no order";
+  }
   ForEachKind([&](const Blocks& blocks) {
     auto all = OnDevice(blocks.Bytes(0, blocks.ranks));
     auto sum = Unwritten(blocks.size);

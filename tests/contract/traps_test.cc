@@ -100,7 +100,8 @@ TEST_P(Trap, ABatchWhoseKeysAllLieOnOneRank) {
   }
 }
 
-// The count of the whole bag divides, not the part of it that a rank holds; and each rank's own offsets count.
+// The count of the whole bag divides, not the part of it that a rank holds; and each rank's own offsets
+// count.
 TEST_P(Trap, AMeanOverRanksDividesByTheWholeBag) {
   for (const int ranks : cluster().RanksOf({2, 4, 8})) {
     CheckedTable table(cluster(), MakeIntegerOptions(2, Combiner::kMean), ranks);

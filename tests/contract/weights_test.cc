@@ -1,4 +1,5 @@
-// Weights: a row counts w times, mean divides by Σ w and sqrtn by √Σ w², and a gradient comes back the same way.
+// Weights: a row counts w times, mean divides by Σ w and sqrtn by √Σ w², and a gradient comes back the same
+// way.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

@@ -34,7 +34,7 @@ TEST(Ledger, RefusesWhatItCanNoLongerTellFromAnAppliedStep) {
   for (std::uint64_t number = 0; number <= Ledger::kWindow; ++number) ledger.Record(7, number, number + 1);
   EXPECT_TRUE(ledger.TooOld(7, 0));
   EXPECT_EQ(ledger.Find(7, 0), std::nullopt);
-  EXPECT_EQ(ledger.Find(7, 1), 2);  // the oldest that is still known
+  EXPECT_EQ(ledger.Find(7, 1), 2);  // the oldest step that is still known
   EXPECT_FALSE(ledger.TooOld(7, 1));
 }
 
@@ -48,8 +48,8 @@ TEST(Ledger, TakesTheLargestNumbers) {
 TEST(Ledger, ForgetsTheSessionThatWasSilentLongest) {
   Ledger ledger;
   for (std::uint64_t session = 0; session < Ledger::kMaxSessions; ++session) ledger.Record(session, 1, 1);
-  ledger.Record(0, 2, 2);                     // heard of again
-  ledger.Record(Ledger::kMaxSessions, 1, 1);  // one too many
+  ledger.Record(0, 2, 2);                     // makes session 0 the newest again
+  ledger.Record(Ledger::kMaxSessions, 1, 1);  // exceeds the bound by one session
   EXPECT_EQ(ledger.Find(0, 1), 1);
   EXPECT_EQ(ledger.Find(1, 1), std::nullopt);
   EXPECT_EQ(ledger.Find(2, 1), 1);

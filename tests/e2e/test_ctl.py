@@ -45,6 +45,7 @@ def test_a_tables_life(cluster: Cluster, tmp_path: Path) -> None:
 
     described = ctl(cluster, "describe", "life")
     assert described["rows"] == 0 and len(described["shards"]) == len(cluster.ranks)
+    assert all(shard["cells"] > 0 and shard["bytes"] > 0 for shard in described["shards"])
     assert described["rounds"] == {"all_bags": 0, "owned_bags": 0}
     digest = ctl(cluster, "digest", "life")
     assert (digest["digest"], digest["rows"], digest["steps"]) == cluster.digest("life")
@@ -74,6 +75,7 @@ def test_text_is_for_people(cluster: Cluster) -> None:
     assert lines[0].split()[:3] == ["NAME", "DIM", "SLOTS"]
     row = next(line for line in lines if line.startswith(name))
     assert row.index("sum") == lines[0].index("COMBINER")
+    assert "CELLS" in run("describe", name, "--server", address).stdout
     for command in ("status", "describe", "digest"):
         arguments = [command] if command == "status" else [command, name]
         done = run(*arguments, "--server", address)

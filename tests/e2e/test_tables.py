@@ -39,6 +39,7 @@ def test_created_table_is_there_on_every_rank_with_its_defaults(cluster: Cluster
         assert described.options == reply.options
         assert described.steps == 0
         assert [shard.rows for shard in described.shards] == [0] * len(cluster.ranks)
+        assert all(shard.cells >= 1024 for shard in described.shards)  # of the hash table of an empty slice
 
 
 def test_rounds_are_counted_by_how_bags_travelled(cluster: Cluster) -> None:

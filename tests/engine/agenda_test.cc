@@ -316,8 +316,8 @@ TEST_F(AgendaTest, IsNotFinishedWhileSomethingIsReadyBehindTheRound) {
   EXPECT_TRUE(third.finished) << "behind the round that is still to be run";
 }
 
-// Whatever comes, every request is answered once: by a round that lists it, or without one. Agendas that hear the same stay
-// equal.
+// Whatever comes, every request is answered once: by a round that lists it, or without one. Agendas that hear
+// the same stay equal.
 TEST_F(AgendaTest, AnswersEveryRequestOnceWhateverComes) {
   constexpr std::uint64_t kSeed = 20261121;
   SCOPED_TRACE("seed " + std::to_string(kSeed));

@@ -94,6 +94,7 @@ class PoorDevice final : public Device {
   bool SharesHostMemory() const override { return false; }
   Stream& WorkStream() override { return cpu_->WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return cpu_->MakeStream(); }
+  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return cpu_->MakeTrafficPlan(); }
   void Wait() override {}
   void UseOnThisThread() override {}
   int Ordinal() const override { return 0; }

@@ -1,5 +1,5 @@
-// Both ways in which bags travel, over as many ranks as mpirun starts and on each kind of device that this machine has:
-// every rank holds the same batch and checks its own bags and rows.
+// Both ways in which bags travel, over as many ranks as mpirun starts and on each kind of device that this
+// machine has: every rank holds the same batch and checks its own bags and rows.
 #include "server/engine/bag_travel.h"
 
 #include <gtest/gtest.h>
@@ -209,7 +209,8 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
     }
   }
 
-  // Pushes to a table whose gradients travel to those who own keys, and to one where every rank has all of them.
+  // Pushes to a table whose gradients travel to those who own keys, and to one where every rank has all of
+  // them.
   void CheckPush(Slice& by_travel, Slice& by_all, const TableOptions& options, Oracle& oracle,
                  const Batch& batch, const Counts& bags_of, const std::vector<float>& gradients) {
     ASSERT_TRUE(oracle.Push(batch, gradients));
@@ -413,8 +414,8 @@ TEST_P(ABagTravel, SumsARowsManyGradientsInTheOrderOfTheBatch) {
   CheckLookup(by_travel, options, oracle, batch, shares, LookupMode::kEval);
 }
 
-// As rounds overlap on a GPU: one batch's bags come back, by a stream of their own, while the next batch is prepared and
-// its traffic planned. Only what a batch has in its own arrays is safe from the other.
+// As rounds overlap on a GPU: one batch's bags come back, by a stream of their own, while the next batch is
+// prepared and its traffic planned. Only what a batch has in its own arrays is safe from the other.
 TEST_P(ABagTravel, KeepsBatchesApartWhoseBagsTravelAtOnce) {
   Random random(9);
   const Exchanges exchanges = std::move(*Exchanges::Make(*device_, *collective_, {.deterministic = true}));
@@ -456,6 +457,10 @@ TEST_P(ABagTravel, KeepsBatchesApartWhoseBagsTravelAtOnce) {
         EXPECT_TRUE(SameBytes(b.pooled->Download(), b.expected, options.dim)) << "turn " << turn;
         const std::vector<float> unwritten(b.expected.size(), std::numeric_limits<float>::quiet_NaN());
         device_->Upload(b.pooled->data(), unwritten.data(), unwritten.size() * sizeof(float));
+        // The next turn pools the same bags: who sends them before they are pooled must not find them here.
+        const std::vector<float> not_pooled(std::size_t{b.batch.bags()} * options.dim,
+                                            std::numeric_limits<float>::quiet_NaN());
+        device_->Upload(b.arrays->sent.data(), not_pooled.data(), not_pooled.size() * sizeof(float));
       }
     }
   }

@@ -80,7 +80,8 @@ class BatchPlaceTest : public testing::TestWithParam<DeviceKind> {
   std::unique_ptr<RunningEngine> engine_;
 };
 
-INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, BatchPlaceTest, testing::Values(kCpu, kApart, kApartDrawn, kCuda),
+INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, BatchPlaceTest,
+                         testing::Values(kCpu, kApart, kApartDrawn, kCuda),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(BatchPlaceTest, ABatchInDeviceMemoryMeansWhatItMeansInTheHosts) {

@@ -1,5 +1,5 @@
-// The engine on as many ranks as mpirun starts, on each kind of device that this machine has: each rank submits its own
-// requests and checks its own answers.
+// The engine on as many ranks as mpirun starts, on each kind of device that this machine has: each rank
+// submits its own requests and checks its own answers.
 #include "server/engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -115,8 +115,8 @@ TEST_P(EngineTest, EveryRankGetsItsOwnSamples) {
   Meet();
 }
 
-// Steps of kParts parts, of which each goes to the ranks that ranks_of(part) says, make the table that they make on a
-// single rank.
+// Steps of kParts parts, of which each goes to the ranks that ranks_of(part) says, make the table that they
+// make on a single rank.
 void EngineTest::CheckStepsOfParts(const std::function<std::vector<int>(std::uint32_t)>& ranks_of) {
   constexpr std::uint64_t kSeed = 7;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
@@ -291,8 +291,8 @@ TEST_P(EngineTest, EveryOneOfManyRequestsInFlightGetsItsOwnAnswer) {
   }
 }
 
-// A lookup that is submitted when another's answer makes room for a round is in that round, if it fits. Else ranks whose
-// clients wait for answers could stay out of step: each round full, but of one rank's lookups.
+// A lookup that is submitted when another's answer makes room for a round is in that round, if it fits. Else
+// ranks whose clients wait for answers could stay out of step: each round full, but of one rank's lookups.
 TEST_P(EngineTest, ARoundTakesAlongWhatComesWhileItWaitsForRoom) {
   const Bags bags{1, {1, 2}, {0, 1, 2}};
   EngineOptions options;
@@ -309,7 +309,8 @@ TEST_P(EngineTest, ARoundTakesAlongWhatComesWhileItWaitsForRoom) {
       ranks().engine().Submit(
           LookupRequest{table, LookupMode::kEval, PartOf(bags), [&, i](const Result<PooledValues>& pooled) {
                           if (pooled.ok()) answers[i] = *pooled;
-                          // Two rounds' worth, for each stage that a device may have one, and a lookup that is left over.
+                          // Two rounds' worth, for each stage that a device may have one, and a lookup that
+                          // is left over.
                           if (i == 0) {
                             for (std::size_t next = 1; next <= 5; ++next) look_up(next);
                           }
@@ -580,7 +581,8 @@ TEST_P(EngineTest, AnImportThatDoesNotFitChangesNothingAnywhere) {
   Meet();
 }
 
-// Adam goes on where it was: rows, state and t taken out of one table and put into another, the next step is the same.
+// Adam goes on where it was: rows, state and t taken out of one table and put into another, the next step is
+// the same.
 TEST_P(EngineTest, ATableThatIsMovedGoesOnWhereItWas) {
   TableOptions options = Ones();
   options.optimizer = {.kind = OptimizerKind::kAdam, .learning_rate = 0.1F, .epsilon = 1e-8F};

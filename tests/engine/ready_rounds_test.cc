@@ -98,7 +98,8 @@ TEST(ReadyRounds, GivesATablesRoundsAndNoOthers) {
   EXPECT_TRUE(ready.TakeAllOf(kUsers).empty());
 }
 
-// Whatever comes, every lookup gets one round, no round is too full unless of one lookup, and a rank's order is kept.
+// Whatever comes, every lookup gets one round, no round is too full unless of one lookup, and a rank's order
+// is kept.
 TEST(ReadyRounds, ServesEveryLookupOnce) {
   constexpr std::uint64_t kSeed = 12;
   SCOPED_TRACE("seed " + std::to_string(kSeed));

@@ -1,4 +1,4 @@
-// Batches and steps that cannot be are refused with the place and the value that are wrong.
+// Invalid batches and steps are refused with the offending place and value.
 #include "slotwise/batch.h"
 
 #include <vector>
@@ -57,7 +57,7 @@ TEST(Batch, WhoseLastOffsetIsNotTheNumberOfKeysIsRefused) {
 }
 
 TEST(Batch, OfMoreBagsThan32BitsCountIsRefusedAndDoesNotWrapAround) {
-  // 65536 · 65536 = 2^32, which is 0 in 32 bits.
+  // 65536 · 65536 is 2^32, which is 0 in 32 bits.
   ExpectRefused(ValidateBatch(0, {0}, 65536, 65536), {"samples", "65536", "4294967296"});
   ExpectRefused(ValidateBatch(0, {0}, 0xFFFF'FFFF, 0xFFFF'FFFF), {"samples", "4294967295"});
 }

@@ -1,4 +1,5 @@
-// Options that are legal, and what they become by one change: still legal, or refused with the field and its value.
+// Makes legal options, and checks what one change makes of them: legal options, or a refusal with the field
+// and its value.
 #ifndef SLOTWISE_TESTS_INCLUDE_CHECKED_OPTIONS_H_
 #define SLOTWISE_TESTS_INCLUDE_CHECKED_OPTIONS_H_
 
@@ -33,7 +34,7 @@ inline TableOptions LegalOptions(OptimizerKind kind = OptimizerKind::kSgd) {
   return options;
 }
 
-// That LegalOptions(kind), changed by `change`, are refused with a message "<field> is <value>: ...".
+// Expects that LegalOptions(kind), changed by `change`, are refused with a message "<field> is <value>: ...".
 inline void ExpectRefused(const std::string& field, const std::string& value,
                           const std::function<void(TableOptions&)>& change,
                           OptimizerKind kind = OptimizerKind::kSgd) {

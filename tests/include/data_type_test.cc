@@ -1,4 +1,4 @@
-// Half precision, against the definition: the nearest of all numbers that 16 bits can say, ties to even.
+// Checks half precision against its definition: the nearest number that 16 bits can express, ties to even.
 #include "slotwise/data_type.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace slotwise {
 namespace {
 
-// What 16 bits mean, by the standard's formula, in double.
+// Returns the value of 16 bits by the standard's formula, in double.
 double Meaning(std::uint16_t bits, int exponent_bits) {
   const int mantissa_bits = 15 - exponent_bits;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -65,7 +65,7 @@ TEST_P(DataTypeTest, WidensEveryNumberExactlyAndNarrowsItBack) {
 
 TEST_P(DataTypeTest, RoundsToTheNearestAndTiesToEven) {
   const Format& format = GetParam();
-  // Between each two neighbours: just below the middle, the middle, just above it.
+  // Between each two neighbours, the test tries the middle and the floats just below and just above it.
   for (std::uint16_t low = 0; !std::isinf(format.from(low)); ++low) {
     const auto high = static_cast<std::uint16_t>(low + 1);
     const double below = Meaning(low, format.exponent_bits);
@@ -89,14 +89,15 @@ TEST_P(DataTypeTest, KeepsZerosSignsAndInfinities) {
   EXPECT_EQ(format.from(format.to(infinity)), infinity);
   EXPECT_EQ(format.from(format.to(-infinity)), -infinity);
   EXPECT_EQ(format.from(format.to(std::numeric_limits<float>::max())), infinity);
-  // NaNs of every payload, which careless rounding carries into infinity or the sign.
+  // These are NaNs of several payloads, which careless rounding carries into infinity or the sign.
   for (const std::uint32_t bits : {0x7F80'0001U, 0x7FFF'FFFFU, 0xFFFF'FFFFU, 0x7FC0'0000U}) {
     EXPECT_TRUE(std::isnan(format.from(format.to(std::bit_cast<float>(bits))))) << bits;
   }
 }
 
-// Floats of every exponent and both signs, and a prime apart, against the definition by way of double: a double holds
-// every float times and over every power of two that is in play, and rounds a quotient to a whole number, ties to even.
+// Checks floats of every exponent and both signs, a prime apart, against the definition computed in double. A
+// double holds the product and the quotient of any float with the powers of two used here exactly, and rounds
+// a quotient to a whole number, ties to even.
 TEST_P(DataTypeTest, RoundsAnyNumberAsTheDefinitionDoes) {
   const Format& format = GetParam();
   const int precision = 16 - format.exponent_bits;  // digits of a normal number, the first one too
@@ -125,7 +126,7 @@ TEST_P(DataTypeTest, ConvertsArraysAsItConvertsNumbers) {
   std::vector<float> values(1003);
   for (float& value : values) value = std::bit_cast<float>(static_cast<std::uint32_t>(random.Bits()));
   std::vector<std::byte> bytes(values.size() * 2 + 1);
-  Narrow(values, format.type, bytes.data() + 1);  // not aligned
+  Narrow(values, format.type, bytes.data() + 1);  // an unaligned address
   std::vector<float> wide(values.size());
   Widen(bytes.data() + 1, format.type, wide);
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -138,7 +139,7 @@ TEST_P(DataTypeTest, ConvertsArraysAsItConvertsNumbers) {
 
 INSTANTIATE_TEST_SUITE_P(Halves, DataTypeTest, ::testing::ValuesIn(kFormats), Name);
 
-// What device code may call is what a compiler can compute.
+// Device code may call functions that a compiler can evaluate.
 TEST(DataType, IsConvertedAtCompileTimeToo) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   static_assert(ToFloat16(1.0F) == 0x3C00 && FromFloat16(0x3C00) == 1.0F);
@@ -147,7 +148,7 @@ TEST(DataType, IsConvertedAtCompileTimeToo) {
   static_assert(ToBFloat16(1.0F) == 0x3F80 && FromBFloat16(0x3F80) == 1.0F);
   static_assert(ToBFloat16(std::numeric_limits<float>::max()) == 0x7F80 && FromBFloat16(0x7F80) == kInfinity);
   static_assert(ToBFloat16(std::numeric_limits<float>::quiet_NaN()) == 0x7FC0);
-  // Where NaN is worked with, compilers differ.
+  // Compilers differ in how they compute with NaN, so this line is no static_assert.
   EXPECT_EQ(ToFloat16(std::numeric_limits<float>::quiet_NaN()), 0x7E00);
 }
 

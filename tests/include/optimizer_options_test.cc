@@ -1,4 +1,5 @@
-// An optimizer's constants and an initializer's: refused where they cannot be used, ignored where they are another's.
+// An optimizer's and an initializer's constants are refused where they cannot be used, and ignored if they
+// belong to another kind.
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -24,7 +25,7 @@ TEST(OptimizerOptions, RefuseALearningRateThatIsNotAboveZeroAndFinite) {
   }
 }
 
-// That each of `kinds` refuses these values of its constant `member`.
+// Expects that each of `kinds` refuses these values of its constant `member`.
 void ExpectConstantRefused(const std::string& name, float OptimizerOptions::*member,
                            std::initializer_list<OptimizerKind> kinds,
                            std::initializer_list<std::pair<float, const char*>> values) {
@@ -57,7 +58,7 @@ TEST(OptimizerOptions, RefuseConstantsThatTheirOptimizerCannotUse) {
                         {{-0.5F, "-0.5"}, {kNan, "nan"}, {kInfinity, "inf"}});
   ExpectConstantRefused("lambda2", &Options::lambda2, {Kind::kFtrl},
                         {{-0.5F, "-0.5"}, {kNan, "nan"}, {kInfinity, "inf"}});
-  // 0 too: a gradient whose square is no float would divide by 0.
+  // 0 is refused too, because a gradient whose square underflows would divide by 0.
   ExpectConstantRefused("ftrl_beta", &Options::ftrl_beta, {Kind::kFtrl},
                         {{0.0F, "0"}, {-0.5F, "-0.5"}, {kNan, "nan"}, {kInfinity, "inf"}});
 }
@@ -90,7 +91,7 @@ TEST(OptimizerOptions, TakeConstantsAtTheirBounds) {
   expect(OptimizerKind::kFtrl, {.ftrl_beta = 1e-6F, .lambda1 = 0.0F, .lambda2 = 0.0F});
 }
 
-// Other optimizers' constants and initializers' values, all of them useless.
+// Sets other optimizers' constants and initializers' values, all of them unusable.
 TEST(OptimizerOptions, IgnoreConstantsOfOtherOptimizers) {
   const auto expect = [](OptimizerKind kind, auto keep_own) {
     SCOPED_TRACE(ToString(kind));
@@ -137,7 +138,7 @@ TEST(InitializerOptions, RefuseAnIntervalOfFirstValuesThatIsNone) {
   ExpectRefused("initializer.high", "inf",
                 [](TableOptions& options) { options.initializer.high = kInfinity; });
   ExpectRefused("initializer.high", "3e+38", [](TableOptions& options) {
-    options.initializer = {.low = -3e38F, .high = 3e38F, .seed = 0};  // their distance is no float
+    options.initializer = {.low = -3e38F, .high = 3e38F, .seed = 0};  // the interval's length is not a float
   });
 }
 
@@ -145,7 +146,7 @@ TEST(InitializerOptions, RefuseAMeanOrDeviationThatMakesNoFirstValues) {
   for (const auto kind : {InitializerKind::kNormal, InitializerKind::kConstant}) {
     ExpectLegal([&](TableOptions& options) { options.initializer = {.kind = kind, .mean = -3.0F}; });
     ExpectLegal([&](TableOptions& options) {
-      // The interval is of no concern.
+      // The normal and constant initializers ignore the interval.
       options.initializer = {.low = kNan, .high = -kInfinity, .kind = kind, .mean = 3.0F, .deviation = 0.5F};
     });
     for (const auto& [value, text] : {std::pair{kNan, "nan"}, {kInfinity, "inf"}, {-kInfinity, "-inf"}}) {

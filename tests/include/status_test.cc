@@ -1,4 +1,4 @@
-// Status and Result: what went wrong, or the value.
+// A Status says what went wrong, and a Result has the value or the Status.
 #include "slotwise/status.h"
 
 #include <memory>

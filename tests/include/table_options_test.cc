@@ -1,4 +1,4 @@
-// Options that make no table are refused with the field and its value.
+// Options that cannot make a table are refused with the field and its value.
 #include "slotwise/table_options.h"
 
 #include <cmath>

@@ -126,7 +126,8 @@ TEST(Adam, KeepsBothMomentsOfItsElement) {
   EXPECT_EQ(record[5], 9.0F);
 }
 
-// Numbers that a pencil can check, of one element among two: w0 w1, then the state of each, then the second state.
+// Numbers that a pencil can check, of one element among two: w0 w1, then the state of each, then the second
+// state.
 TEST(Momentum, KeepsTheVelocity) {
   float record[4] = {1.0F, 5.0F, 2.0F, 7.0F};
   Momentum{0.5F, 0.25F}(&record[0], 2, 3.0F);
@@ -235,7 +236,8 @@ void ExpectRoundedOnce(auto tile_of_lane, const std::vector<float>& row) {
   EXPECT_EQ(narrow, expected) << Tile::kLanes << " lanes, dim " << dim;
 }
 
-// Visits elements, and copies by vectors. Rows are exactly as long as they are, for the address sanitizer to see.
+// Visits elements, and copies by vectors. Rows are exactly as long as they are, for the address sanitizer to
+// see.
 template <class Tile>
 void ExpectEachElementOnce(auto tile_of_lane) {
   for (const std::uint32_t dim :

@@ -1,4 +1,5 @@
-// The CPU backend's algorithms, against the standard library's, for sizes around every cut and for any threads.
+// The CPU backend's algorithms, against the standard library's, for sizes around every cut and for any
+// threads.
 #include <tbb/global_control.h>
 
 #include <algorithm>

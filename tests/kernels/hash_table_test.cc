@@ -1,4 +1,5 @@
-// The hash table's own promises: searches that wrap and end, one winner a key, and a legal key for its free mark.
+// The hash table's own promises: searches that wrap and end, one winner a key, and a legal key for its free
+// mark.
 #include "kernels/body/hash_table.h"
 
 #include <atomic>
@@ -7,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend/cpu.h"
+#include "kernels/body/key_launches.h"
 #include "tests/support/batches.h"
 
 namespace slotwise::body {

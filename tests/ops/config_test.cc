@@ -1,4 +1,4 @@
-// A configuration is read with its defaults, or refused in one sentence with file, line, column and field.
+// A configuration is read with its defaults, or is refused in one sentence with file, line, column and field.
 #include "server/ops/config.h"
 
 #include <gtest/gtest.h>

@@ -16,7 +16,7 @@ TEST(StopSignals, CallOnceForSignalsThatComeTogetherAndEndWithoutOne) {
     const StopSignals unused([](const StopSignal&) { FAIL(); });
   }
 
-  kill(getpid(), SIGTERM);  // before anybody listens
+  kill(getpid(), SIGTERM);  // comes before anybody listens
   std::promise<StopSignal> first;
   int calls = 0;
   {
@@ -27,7 +27,8 @@ TEST(StopSignals, CallOnceForSignalsThatComeTogetherAndEndWithoutOne) {
     const StopSignal signal = first.get_future().get();
     EXPECT_EQ(signal.name, "SIGTERM");
     EXPECT_EQ(signal.sender, "ops_test");
-    kill(getpid(), SIGINT);  // `timeout` and mpirun repeat themselves: not yet a wish to end at once
+    // `timeout` and mpirun repeat their signals, which must not end the process at once.
+    kill(getpid(), SIGINT);
   }
   EXPECT_EQ(calls, 1);
 }
@@ -38,7 +39,7 @@ TEST(StopSignals, EndTheProcessIfAskedAgainLater) {
       {
         HoldStopSignals();
         const StopSignals signals([](const StopSignal&) {});
-        for (;;) {  // until it works
+        for (;;) {  // until a signal ends the process
           kill(getpid(), SIGTERM);
           usleep(10'000);
         }

@@ -12,7 +12,7 @@
 namespace slotwise {
 namespace {
 
-// "ads" with Adam: dim 3, so 6 floats of state, the last 3 of them squares.
+// Finds "ads" with Adam and dim 3, so that a row has 6 floats of state, of which the last 3 are squares.
 std::optional<TableInfo> FindAdam(std::string_view name) {
   auto table = FindAds(name);
   if (table) table->options.optimizer.kind = OptimizerKind::kAdam;

@@ -17,7 +17,7 @@ namespace {
 
 using google::protobuf::internal::WireFormatLite;
 
-// One length-delimited field, as it stands on the wire; `claimed` is the length it says.
+// Returns one length-delimited field as the wire has it, whose length prefix says `claimed`.
 std::string Field(int number, std::string_view bytes, std::uint64_t claimed) {
   std::string wire;
   {
@@ -85,13 +85,15 @@ TEST(DecodeLookup, IgnoresUnknownFieldsAndWrongWireTypes) {
 
 TEST(DecodeLookup, RefusesEveryTruncation) {
   v1::LookupRequest whole = SmallLookup();
-  whole.set_keys(BytesOf<std::uint64_t>({1, 2, 3, 4, 5}));  // not one a bag, so offsets cannot be left out
+  // The keys are not one a bag, so the offsets cannot be left out.
+  whole.set_keys(BytesOf<std::uint64_t>({1, 2, 3, 4, 5}));
   whole.set_offsets(BytesOf<std::uint32_t>({0, 1, 1, 3, 5}));
   const std::string bytes = whole.SerializeAsString();
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     const std::string cut = bytes.substr(0, size);
     const auto decoded = Lookup(cut);
-    // Cut between two fields it is a message still, but of another batch: until `samples` came, of an empty one.
+    // A message that is cut between two fields is still a message, but of another batch: an empty one before
+    // `samples`.
     v1::LookupRequest plain;
     const bool message = plain.ParseFromString(cut);
     if (message && plain.table() == "ads" && plain.samples() == 0) continue;

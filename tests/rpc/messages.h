@@ -1,4 +1,5 @@
-// Requests for the tests of the rpc room: a table, batches for it, and messages as byte buffers cut into slices.
+// Makes requests for the tests of the rpc room: a table, batches for it, and messages as byte buffers cut
+// into slices.
 #ifndef SLOTWISE_TESTS_RPC_MESSAGES_H_
 #define SLOTWISE_TESTS_RPC_MESSAGES_H_
 
@@ -20,7 +21,7 @@
 
 namespace slotwise {
 
-// `bytes` in slices of `slice` bytes.
+// Returns `bytes` in slices of `slice` bytes.
 inline grpc::ByteBuffer BufferOf(std::string_view bytes,
                                  std::size_t slice = std::numeric_limits<std::size_t>::max()) {
   std::vector<grpc::Slice> slices;
@@ -59,13 +60,13 @@ inline TableOptions AdsTable() {
   return options;
 }
 
-// The one table there is: "ads", number 7, dim 3, slots 2.
+// Finds the only table: "ads", number 7, dim 3, slots 2.
 inline std::optional<TableInfo> FindAds(std::string_view name) {
   if (name != "ads") return std::nullopt;
   return TableInfo{TableId{7}, AdsTable()};
 }
 
-// Two samples: bags {5}, {}, {largest key, 5}, {0}.
+// Makes a lookup of two samples, with bags {5}, {}, {largest key, 5}, {0}.
 inline v1::LookupRequest SmallLookup() {
   v1::LookupRequest message;
   message.set_table("ads");
@@ -76,7 +77,7 @@ inline v1::LookupRequest SmallLookup() {
   return message;
 }
 
-// The same batch, part 1 of 3 of step 41; the gradients are 0, 1, 2, ...
+// Makes a push of the same batch, as part 1 of 3 of step 41; the gradients are 0, 1, 2, ...
 inline v1::PushRequest SmallPush() {
   v1::PushRequest message;
   message.set_table("ads");

@@ -1,4 +1,5 @@
-// Rows in and out, several tables in one call, and the learning rate, through generated stubs over real gRPC.
+// Tests export, import, erase, several tables in one call, and the learning rate, through generated stubs
+// over real gRPC.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -20,7 +21,7 @@ class RowsServiceTest : public RpcServerTest {
  protected:
   void SetUp() override { OpenWithAds(); }
 
-  // Of all rows, or those of `keys`: each key's values.
+  // Exports all rows, or those of `keys`. Returns each key's values.
   std::map<std::uint64_t, std::vector<float>> Export(const std::vector<std::uint64_t>& keys = {}) {
     v1::ExportRequest request;
     request.set_table("ads");
@@ -62,7 +63,7 @@ class RowsServiceTest : public RpcServerTest {
     return stream->Finish();
   }
 
-  int messages_ = 0;  // of the last export
+  int messages_ = 0;  // messages of the last export
 };
 
 TEST_F(RowsServiceTest, WhatIsImportedComesOutAgain) {
@@ -85,7 +86,7 @@ TEST_F(RowsServiceTest, ALargeTableComesInSeveralMessages) {
   v1::ImportReply reply;
   ASSERT_TRUE(Import({RowsOf(keys, 0.5F)}, reply).ok());
   EXPECT_EQ(Export().size(), keys.size());
-  EXPECT_EQ(messages_, 4);  // 20 bytes a row, 1 MiB a message
+  EXPECT_EQ(messages_, 4);  // a row has 20 bytes, a message about 1 MiB
 }
 
 TEST_F(RowsServiceTest, TheFirstRefusedMessageEndsAnImport) {

@@ -1,4 +1,4 @@
-// A rank's whole server on this machine's CPU, spoken to through generated stubs.
+// Runs a rank's whole server on this machine's CPU, and calls it through generated stubs.
 #ifndef SLOTWISE_TESTS_RPC_RPC_SERVER_FIXTURE_H_
 #define SLOTWISE_TESTS_RPC_RPC_SERVER_FIXTURE_H_
 
@@ -28,7 +28,7 @@ class RpcServerTest : public testing::Test {
     if (run_.joinable()) run_.join();
   }
 
-  // Listens at any free port; the engine runs, the gate is closed.
+  // Listens at any free port. The engine runs, and the gate is closed.
   void Start(RpcOptions options = {}) {
     auto server = RpcServer::Start(options, *engine_);
     ASSERT_TRUE(server.ok()) << server.status().message();

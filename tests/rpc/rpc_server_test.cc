@@ -1,4 +1,5 @@
-// One rank's server over real gRPC, on this machine's CPU: the doors, the health service, calls nobody waits for.
+// Tests one rank's server over real gRPC, on this machine's CPU: the gate, the health service, calls that
+// nobody waits for.
 #include "server/rpc/rpc_server.h"
 
 #include <grpcpp/grpcpp.h>
@@ -69,7 +70,7 @@ TEST_F(RpcServerTest, LooksUpThroughAGeneratedStub) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(reply.samples(), 2u);
   EXPECT_EQ(reply.width(), 6u);
-  EXPECT_EQ(reply.values(), std::string(2 * 6 * sizeof(float), '\0'));  // EVAL of an empty table
+  EXPECT_EQ(reply.values(), std::string(2 * 6 * sizeof(float), '\0'));  // an EVAL lookup of an empty table
 }
 
 TEST_F(RpcServerTest, AnswersACallWithoutADeadlineAfterTheDefaultOne) {
@@ -96,7 +97,8 @@ TEST_F(RpcServerTest, OutlivesCallersWhoDoNotWait) {
     const auto expected = number % 2 == 0 ? grpc::StatusCode::DEADLINE_EXCEEDED : grpc::StatusCode::CANCELLED;
     EXPECT_EQ(answer.get_future().get().error_code(), expected);
   }
-  // The engine still answers those calls when it stops: the fixture's end is the other half of this test.
+  // The engine still answers those calls when it stops, so the fixture's destructor is the other half of this
+  // test.
   v1::LookupReply reply;
   grpc::ClientContext context;
   EXPECT_TRUE(embedding_->Lookup(&context, SmallLookup(), &reply).ok());
@@ -119,7 +121,8 @@ TEST_F(RpcServerTest, SaysInOneSentenceWhyItCannotListen) {
   EXPECT_EQ(second.status(),
             FailedPrecondition("cannot listen at 127.0.0.1:" + port + ": Address already in use"));
 
-  second = RpcServer::Start({.host = "203.0.113.7", .port = 1}, *engine_);  // an address of nobody's
+  // No machine here has this address.
+  second = RpcServer::Start({.host = "203.0.113.7", .port = 1}, *engine_);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().message(), "cannot listen at 203.0.113.7:1: Cannot assign requested address");
 

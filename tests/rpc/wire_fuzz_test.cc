@@ -1,5 +1,5 @@
-// The reader of the data path against protobuf's own, on messages damaged at random: both take a message or neither
-// does, and they read the same from it.
+// Compares the data path's reader with protobuf's own, on messages damaged at random: both or neither take a
+// message, and both read the same from it.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -51,7 +51,7 @@ class Damage {
 };
 
 TEST(WireReader, AgreesWithProtobufOnDamagedMessages) {
-  SendLibraryLogsToOurs();  // protobuf would write a line for each name that is not UTF-8
+  SendLibraryLogsToOurs();  // without the call, protobuf would write a line for each name that is not UTF-8
   const std::uint64_t seed = test::Seed(20261121);
   SCOPED_TRACE(test::SeedNote(seed));
   Damage damage(seed);
@@ -66,7 +66,7 @@ TEST(WireReader, AgreesWithProtobufOnDamagedMessages) {
     WireArray<Key> keys;
     WireArray<std::uint32_t> offsets;
     WireArray<float> gradients;
-    const std::array arrays{Into(14, keys), Into(15, offsets), Into(16, gradients)};
+    const std::array arrays{ReadInto(14, keys), ReadInto(15, offsets), ReadInto(16, gradients)};
     const Status status = ReadMessage(BufferOf(bytes, 1 + damage.Below(40)), arrays, fields);
     ASSERT_EQ(status.ok(), ok) << "round " << round << ": " << status.message();
     if (!ok) continue;

@@ -31,8 +31,8 @@ Announcement Of(Operation operation, TicketNumber ticket) {
   return announcement;
 }
 
-// Every rank announces two lookups and a part of a step that all ranks share: a decision serves the lookups, the next one
-// the step.
+// Every rank announces two lookups and a part of a step that all ranks share: a decision serves the lookups,
+// the next one the step.
 class Ranks {
  public:
   explicit Ranks(std::size_t ranks) : headers_(ranks) {

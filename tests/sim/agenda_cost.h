@@ -1,4 +1,5 @@
-// AgendaCost: how long an agenda takes for a round, by the number of ranks and by how many steps wait for parts.
+// AgendaCost: how long an agenda takes for a round, by the number of ranks and by how many steps wait for
+// parts.
 //
 // Thread-safety: pure functions.
 #ifndef SLOTWISE_TESTS_SIM_AGENDA_COST_H_
@@ -8,8 +9,8 @@
 
 namespace slotwise::sim {
 
-// Seconds of a processor a decision, the least of several tries: each of `ranks` ranks announces the same number of lookups
-// and parts of steps every time, beside `waiting` steps whose other parts do not come.
+// Seconds of a processor a decision, the least of several tries: each of `ranks` ranks announces the same
+// number of lookups and parts of steps every time, beside `waiting` steps whose other parts do not come.
 double SecondsOfDecision(std::size_t ranks, std::size_t waiting = 0);
 
 // A line for each number of ranks.

@@ -1,4 +1,5 @@
-// What a round of the agenda costs: it grows no faster than the ranks, and hardly by steps that wait for their parts.
+// What a round of the agenda costs: it grows no faster than the ranks, and hardly by steps that wait for
+// their parts.
 #include "tests/sim/agenda_cost.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Asks: the requests of the simulated clients, kept apart from the engine's own types, and what is answered to them.
+// Asks: the requests of the simulated clients, kept apart from the engine's own types, and what is answered
+// to them.
 //
 // This is the one place of the simulator that knows how the engine's requests are made.
 // Thread-safety: plain values.

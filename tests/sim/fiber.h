@@ -1,8 +1,8 @@
 // Fiber: a stack of its own on which code runs until it switches to another one, all on one thread.
 //
-// Ranks take turns thousands of times a seed. A switch of fibers takes a fraction of a microsecond, however busy the machine
-// is; threads that wake each other wait for the system's scheduler each time. The sanitizers are told of every switch.
-// No switch happens while an exception is thrown or caught: those are the thread's.
+// Ranks take turns thousands of times a seed. A switch of fibers takes a fraction of a microsecond, however
+// busy the machine is; threads that wake each other wait for the system's scheduler each time. The sanitizers
+// are told of every switch. No switch happens while an exception is thrown or caught: those are the thread's.
 // Thread-safety: the fibers of a thread belong to it.
 #ifndef SLOTWISE_TESTS_SIM_FIBER_H_
 #define SLOTWISE_TESTS_SIM_FIBER_H_
@@ -24,7 +24,8 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // REQUIRES, of both: this fiber runs. SwitchTo returns when somebody switches back; nobody does after LeaveTo.
+  // REQUIRES, of both: this fiber runs. SwitchTo returns when somebody switches back; nobody does after
+  // LeaveTo.
   void SwitchTo(Fiber& next) { Switch(next, false); }
   void LeaveTo(Fiber& next) { Switch(next, true); }
 

@@ -1,7 +1,8 @@
-// Meetings: what the simulated ranks bring to their collective calls, and whether they all make the same calls.
+// Meetings: what the simulated ranks bring to their collective calls, and whether they all make the same
+// calls.
 //
-// A meeting is one collective call. Each rank comes once, with its bytes, and leaves once; ranks come and leave in any
-// order, and the next meeting may begin before the last rank has left.
+// A meeting is one collective call. Each rank comes once, with its bytes, and leaves once; ranks come and
+// leave in any order, and the next meeting may begin before the last rank has left.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_MEETINGS_H_
 #define SLOTWISE_TESTS_SIM_MEETINGS_H_
@@ -32,7 +33,8 @@ class Meetings {
   Meetings(std::string name, Scheduler& scheduler, int ranks)
       : name_(std::move(name)), scheduler_(scheduler), next_(static_cast<std::size_t>(ranks)) {}
 
-  // The rank's next call, in which it brings nothing yet. Another rank that has another call there is a failure.
+  // The rank's next call, in which it brings nothing yet. Another rank that has another call there is a
+  // failure.
   std::shared_ptr<Meeting> Begin(int rank, const std::string& call) {
     const std::uint64_t number = next_[static_cast<std::size_t>(rank)]++;
     std::shared_ptr<Meeting>& meeting = meetings_[number];

@@ -1,4 +1,5 @@
-// Memory that was given back, or was never written, shows as wrong bytes: every delete overwrites it, every new fills it.
+// Memory that was given back, or was never written, shows as wrong bytes: every delete overwrites it, every
+// new fills it.
 //
 // The sanitizers have better means, so their builds keep their own.
 #include <malloc.h>

@@ -281,7 +281,8 @@ void Referee::CheckRound(const Round& round) {
   Run(round, waiters);
 }
 
-// A step is whole; the parts of a rank lie together, in the order of ranks; a round is no larger than it may be.
+// A step is whole; the parts of a rank lie together, in the order of ranks; a round is no larger than it may
+// be.
 void Referee::CheckParts(const Round& round, const Ready& front) {
   std::uint64_t bytes = 0;
   for (std::size_t p = 0; p < round.parts.size(); ++p) {

@@ -1,7 +1,9 @@
-// Referee: says what every decision of the agendas has to be and how every request has to end, and whether it was so.
+// Referee: says what every decision of the agendas has to be and how every request has to end, and whether it
+// was so.
 //
-// The referee takes in the headers that the ranks gathered and keeps, in plain code that shares nothing with the agenda, what
-// waits for a round and what waits for parts; it replays the decided rounds, in their order, on model tables.
+// The referee takes in the headers that the ranks gathered and keeps, in plain code that shares nothing with
+// the agenda, what waits for a round and what waits for parts; it replays the decided rounds, in their order,
+// on model tables.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_REFEREE_H_
 #define SLOTWISE_TESTS_SIM_REFEREE_H_
@@ -31,7 +33,8 @@ class Referee {
   void OnHeaders(int rank, std::span<const Header> headers);
   void OnDecision(int rank, const EngineState& state, const Decision& decision);
 
-  // A client sent `group` to a rank's engine together; `refused[i]` says how it was refused at once, if it was.
+  // A client sent `group` to a rank's engine together; `refused[i]` says how it was refused at once, if it
+  // was.
   // `stopping`: the rank was asked to stop before.
   void OnSubmit(int rank, std::span<Sent* const> group, std::span<const std::optional<Status>> refused,
                 bool stopping);

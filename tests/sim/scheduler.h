@@ -1,8 +1,8 @@
 // Scheduler: runs the ranks one at a time, in an order drawn from a seed, in a time that it moves itself.
 //
-// Each rank has a fiber, all on one thread. A rank gives up its turn where it calls Yield or Await; then the scheduler draws
-// what happens next: an event of the world (a client's request, say), or another rank that goes on. Everything follows from
-// the seed, so a seed that failed fails again.
+// Each rank has a fiber, all on one thread. A rank gives up its turn where it calls Yield or Await; then the
+// scheduler draws what happens next: an event of the world (a client's request, say), or another rank that
+// goes on. Everything follows from the seed, so a seed that failed fails again.
 // Thread-safety: one thread.
 #ifndef SLOTWISE_TESTS_SIM_SCHEDULER_H_
 #define SLOTWISE_TESTS_SIM_SCHEDULER_H_

@@ -1,4 +1,5 @@
-// ShortDevice: a device whose shards say in some rounds that they have no memory for a batch, or for themselves.
+// ShortDevice: a device whose shards say in some rounds that they have no memory for a batch, or for
+// themselves.
 //
 // Thread-safety: as the device's that it wraps, which outlives it.
 #ifndef SLOTWISE_TESTS_SIM_SHORT_MEMORY_H_

@@ -1,4 +1,5 @@
-// SimCollective: a rank's Collective among ranks of one process, whose calls end when the scheduler lets them.
+// SimCollective: a rank's Collective among ranks of one process, whose calls end when the scheduler lets
+// them.
 //
 // Wakes arrive late, by a time drawn from the seed.
 // Thread-safety: the scheduler's thread.

@@ -1,4 +1,5 @@
-// Engines of several ranks under a scheduler with a seed: whatever the order of events, no invariant is broken.
+// Engines of several ranks under a scheduler with a seed: whatever the order of events, no invariant is
+// broken.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -38,8 +38,8 @@ class Late {
   std::size_t done() const { return done_; }
   bool IsDone() const { return asked_.empty(); }
 
-  // Does the first `count` pieces that were ever asked of it, and what they come after, as far as they are not done and do
-  // not wait for another device. True if they are done.
+  // Does the first `count` pieces that were ever asked of it, and what they come after, as far as they are
+  // not done and do not wait for another device. True if they are done.
   bool Do(std::size_t count) {
     while (done_ < count) {
       if (asked_.front().before && !asked_.front().before->Do(asked_.front().count)) return false;

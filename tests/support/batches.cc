@@ -116,7 +116,7 @@ const std::vector<std::uint64_t>& SpecialKeys() {
       0xDEAD'BEEF'DEAD'BEEF,
       0xAAAA'AAAA'AAAA'AAAA,
       0x5555'5555'5555'5555,
-      body::kFree,  // what the hash table keeps for itself, and what stands for it
+      body::kFree,  // the hash table reserves this key, and stores another in its place
       body::kFreeKeyIsHere,
       KeyOfHash(0xFFFF'FFFF'FFFF'FFFF),  // extremes of the hash instead of the key
       KeyOfHash(0xFFFF'FFFF'FFFF'FFFE),
@@ -129,7 +129,7 @@ const std::vector<std::uint64_t>& SpecialKeys() {
 }
 
 std::uint64_t KeyOfHash(std::uint64_t hash) {
-  // mix64 backwards: x ^= x >> 33 undoes itself, and odd factors have inverses modulo 2^64.
+  // The function inverts mix64: x ^= x >> 33 is its own inverse, and odd factors have inverses modulo 2^64.
   constexpr std::uint64_t kInverseOfFirst = 0x4F74430C22A54005;
   constexpr std::uint64_t kInverseOfSecond = 0x9CB4B2F8129337DB;
   static_assert(kInverseOfFirst * 0xFF51AFD7ED558CCD == 1);

@@ -1,7 +1,7 @@
-// Batches for tests: written out, drawn at random from a seed, or made to be awkward.
+// Makes batches for tests: written out, drawn at random from a seed, or made to be awkward.
 //
-// Everything drawn here depends on the seed alone, on every machine: only the engine of <random> is used, never its
-// distributions.
+// Everything drawn here depends on the seed alone, on every machine, because only the engine of <random> is
+// used, never its distributions.
 // Thread-safety: plain values; a Random belongs to one thread.
 #ifndef SLOTWISE_TESTS_SUPPORT_BATCHES_H_
 #define SLOTWISE_TESTS_SUPPORT_BATCHES_H_
@@ -23,7 +23,7 @@ struct Batch {
   std::vector<float> weights;  // one a key, or none
 
   Batch() = default;
-  // One bag for each inner list: Batch({{1, 2}, {}, {3}}).
+  // Makes one bag of each inner list: Batch({{1, 2}, {}, {3}}).
   Batch(std::initializer_list<std::initializer_list<std::uint64_t>> bags);
 
   template <class Range>
@@ -35,22 +35,22 @@ struct Batch {
   }
 
   std::uint32_t bags() const { return static_cast<std::uint32_t>(offsets.size() - 1); }
-  // The number of keys in bag b.
+  // Returns the number of keys in bag b.
   std::uint32_t size(std::uint32_t b) const { return offsets[b + 1] - offsets[b]; }
-  // Of keys[i].
+  // Returns the weight of keys[i].
   float weight(std::uint32_t i) const { return weights.empty() ? 1.0F : weights[i]; }
   BatchView View() const { return {keys, offsets, weights}; }
 };
 
-// A bag of its own for each key.
+// Makes a bag of its own for each key.
 Batch OneKeyABag(const std::vector<std::uint64_t>& keys);
-// All keys in one bag.
+// Makes one bag of all keys.
 Batch OneBag(const std::vector<std::uint64_t>& keys);
-// Keys first, first + 1, ... , first + count - 1.
+// Returns keys first, first + 1, ... , first + count - 1.
 std::vector<std::uint64_t> KeyRange(std::uint64_t first, std::uint64_t count);
 
-// The seed of a random test: `standard`, or the environment's SLOTWISE_TEST_SEED to look further. Put SeedNote(seed)
-// into a SCOPED_TRACE, so that a failure says how to see it again.
+// Returns the seed of a random test: the environment's SLOTWISE_TEST_SEED if set, to look further, else
+// `standard`. Put SeedNote(seed) into a SCOPED_TRACE, so that a failure says how to repeat it.
 std::uint64_t Seed(std::uint64_t standard);
 std::string SeedNote(std::uint64_t seed);
 
@@ -59,7 +59,7 @@ class Random {
   explicit Random(std::uint64_t seed) : engine_(seed) {}
 
   std::uint64_t Bits() { return engine_(); }
-  // 0 .. bound - 1. REQUIRES: bound > 0.
+  // Returns a number 0 .. bound - 1. REQUIRES: bound > 0.
   std::uint64_t Below(std::uint64_t bound) { return engine_() % bound; }
   bool OneIn(std::uint64_t n) { return Below(n) == 0; }
   template <class T>
@@ -77,29 +77,29 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-// What random batches look like.
+// The shape of random batches.
 struct BatchShape {
   std::uint32_t bags = 64;
   std::uint32_t max_bag = 8;          // bags hold 0 .. max_bag keys
-  std::uint64_t distinct_keys = 500;  // keys come from 0 .. distinct_keys - 1, but for:
-  std::uint32_t hot_percent = 10;     // the share of one single key,
-  std::uint32_t special_percent = 2;  // and the share of SpecialKeys()
+  std::uint64_t distinct_keys = 500;  // keys come from 0 .. distinct_keys - 1, except:
+  std::uint32_t hot_percent = 10;     // the share of one hot key, and
+  std::uint32_t special_percent = 2;  // the share of SpecialKeys()
 };
 
 Batch RandomBatch(Random& random, const BatchShape& shape);
 
-// Gives every key a weight: of both signs, some 0, and in some bags such that they cancel out.
+// Gives every key a weight. Weights have both signs, some are 0, and in some bags they cancel out.
 void AddRandomWeights(Random& random, Batch& batch);
 
-// Gradients of many magnitudes and both signs, so that adding them in another order shows.
+// Returns gradients of many magnitudes and both signs, so that another order of summation gives other bytes.
 std::vector<float> RandomGradients(Random& random, std::size_t count);
-// Whole numbers from -8 to 8: any order of adding them gives the same.
+// Returns whole numbers from -8 to 8, whose sums are the same in any order.
 std::vector<float> IntegerGradients(Random& random, std::size_t count);
 
-// Keys that a hash table might want for itself, or that an integer's edges make awkward.
+// Returns keys that a hash table might reserve for itself, and keys at an integer's limits.
 const std::vector<std::uint64_t>& SpecialKeys();
 
-// The key whose mix64 is `hash`: with it, a test says where in a hash table its keys fall.
+// Returns the key whose mix64 is `hash`, so that a test can choose where in a hash table its keys fall.
 std::uint64_t KeyOfHash(std::uint64_t hash);
 
 }  // namespace slotwise::test

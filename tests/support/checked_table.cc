@@ -24,7 +24,7 @@ TableOptions MakeOptions(std::uint32_t dim, Combiner combiner, OptimizerKind opt
   TableOptions options;
   options.name = TableName("ads");
   options.dim = dim;
-  options.max_rows = 1 << 20;  // address space is set aside for all of them, and sanitizers have less of it
+  options.max_rows = 1 << 20;  // address space is reserved for all rows, and sanitizers have less of it
   options.combiner = combiner;
   options.optimizer.kind = optimizer;
   options.optimizer.learning_rate = 0.05F;
@@ -92,7 +92,7 @@ CheckedTable::CheckedTable(Device& device, const TableOptions& options, std::uni
   if (options.initializer.kind == InitializerKind::kNormal) {
     TableOptions untouched = options;
     untouched.combiner = Combiner::kSum;
-    untouched.max_rows = 1 << 20;  // of refused batches too
+    untouched.max_rows = 1 << 20;  // room for refused batches' keys too
     first_values_ =
         std::make_unique<MultiShard>(std::vector<Device*>{&device}, untouched, 1, EvenBucketMap(1));
   }
@@ -106,7 +106,7 @@ void CheckedTable::TellFirstValues(const Batch& batch) {
   for (const Key key : batch.keys) {
     one_key_a_bag.AddBag(std::array{Value(key)});
   }
-  // A sum from +0 of one row is that row, but for a -0, which no normal value here is.
+  // A sum of +0 and one row is that row, except for a -0, which no normal value here is.
   const Result<std::vector<float>> rows = first_values_->Lookup(one_key_a_bag, LookupMode::kTrain);
   ASSERT_TRUE(rows.ok()) << rows.status().message();
   for (std::size_t i = 0; i < batch.keys.size(); ++i) {

@@ -1,5 +1,5 @@
-// Cluster: the ranks that a test's tables lie on: as many as the test likes, all in this process and on one device; or
-// those that mpirun started (mpi_cluster.h).
+// A Cluster is the ranks that hold a test's tables: as many as the test likes, all in this process and on one
+// device; or the ranks that mpirun started (mpi_cluster.h).
 //
 // Thread-safety: one thread at a time. A cluster outlives its tables.
 #ifndef SLOTWISE_TESTS_SUPPORT_CLUSTER_H_
@@ -19,10 +19,10 @@ class Cluster {
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  // This process's.
+  // Returns this process's device.
   virtual Device& device() = 0;
 
-  // Of the numbers of ranks that a test wants to run on, those that it can; or the only one there is.
+  // Returns those numbers of ranks in `wanted` that the cluster can run, or the only number that it can run.
   virtual std::vector<int> RanksOf(std::vector<int> wanted) const = 0;
 
   // REQUIRES: RanksOf({ranks}) is {ranks}; `owners` has a rank for each bucket, all below `ranks`.

@@ -1,6 +1,6 @@
-// DeviceBatch: a device's copy of a batch.
+// DeviceBatch is a device's copy of a batch.
 //
-// Thread-safety: its device's.
+// Thread-safety: as its device's.
 #ifndef SLOTWISE_TESTS_SUPPORT_DEVICE_BATCH_H_
 #define SLOTWISE_TESTS_SUPPORT_DEVICE_BATCH_H_
 

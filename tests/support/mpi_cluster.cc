@@ -9,7 +9,7 @@ namespace slotwise::test {
 namespace {
 
 std::unique_ptr<Exchange> ExchangeOf(Device& device, Collective& collective, const ExchangeOptions& options) {
-  // The watchdog sees it as one call: MPI and NCCL make communicators in calls of their own.
+  // The watchdog sees one call here, because MPI and NCCL make communicators in calls of their own.
   const Watchdog::Scope scope(collective.watchdog(), "MakeExchange", 0);
   auto made = MakeExchange(device, device.WorkStream(), collective, options);
   if (!made.ok()) throw std::runtime_error("MakeExchange: " + made.status().message());

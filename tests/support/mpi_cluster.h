@@ -1,9 +1,10 @@
-// MpiCluster: the processes that mpirun started, as the ranks of a test's tables.
+// MpiCluster is the processes that mpirun started, as the ranks of a test's tables.
 //
-// Each has a device and holds its own shard of every table. Keys, bags and gradients travel as a server's do, by its
-// Exchange and its BagTravel; what a test compares is brought together in host memory by the Collective, so that every
-// process sees all of it. All processes run the same test on the same batches.
-// Thread-safety: one thread at a time. Collective calls: the constructor, the destructor and those of its tables.
+// Each process has a device and holds its own shard of every table. Keys, bags and gradients travel as a
+// server's do, by its Exchange and its BagTravel. The Collective gathers the values that a test compares in
+// host memory, so that every process sees all of them. All processes run the same test on the same batches.
+// Thread-safety: one thread at a time. Collective calls: the constructor, the destructor and those of its
+// tables.
 #ifndef SLOTWISE_TESTS_SUPPORT_MPI_CLUSTER_H_
 #define SLOTWISE_TESTS_SUPPORT_MPI_CLUSTER_H_
 

@@ -1,10 +1,10 @@
 // MultiShard: the shards of one table, driven as the ranks of a server drive them, without the server.
 //
-// Every shard sees the whole batch; the table's bound is agreed over all of them; partial sums are added in rank order;
-// each rank divides the samples it received, and no others. Every lookup is made by all bags' partial sums and by those
-// that ranks own keys of; pushes take turns. Partial sums travel in the type that they are told to.
-// It checks on the way what shard.h promises of a healthy shard: counts of new rows that hold, inputs left alone, no
-// write outside the output, every output written.
+// Every shard sees the whole batch; the table's bound is agreed over all of them; partial sums are added in
+// rank order; each rank divides the samples it received, and no others. Every lookup is made by all bags'
+// partial sums and by those that ranks own keys of; pushes take turns. Partial sums travel in the type that
+// they are told to. It checks on the way what shard.h promises of a healthy shard: counts of new rows that
+// hold, inputs left alone, no write outside the output, every output written.
 // Thread-safety: one thread at a time. The devices outlive it.
 #ifndef SLOTWISE_TESTS_SUPPORT_MULTI_SHARD_H_
 #define SLOTWISE_TESTS_SUPPORT_MULTI_SHARD_H_

@@ -1,6 +1,7 @@
-// NamedPipe: how one process hears from threads of other processes of its machine, when MPI is at something else.
+// A NamedPipe brings messages to one process from threads of other processes on its machine, while MPI is
+// busy.
 //
-// Messages are short sentences; each arrives whole, in any order between senders.
+// Messages are short sentences. Each arrives whole; messages of different senders arrive in any order.
 // Thread-safety: any thread may Send. Errors: std::system_error.
 #ifndef SLOTWISE_TESTS_SUPPORT_NAMED_PIPE_H_
 #define SLOTWISE_TESTS_SUPPORT_NAMED_PIPE_H_
@@ -24,13 +25,13 @@ namespace slotwise::test {
 
 class NamedPipe {
  public:
-  // The reader's: makes the pipe, under a name that no other has.
+  // Makes the reader's end, and the pipe, under a name that no other pipe has.
   NamedPipe() : path_(NewPath()), is_reader_(true) {
     Must(mkfifo(path_.c_str(), 0600), "mkfifo");
     file_ = Must(open(path_.c_str(), O_RDWR | O_CLOEXEC),
-                 "open");  // not for reading alone: that waits for a sender
+                 "open");  // opening for reading alone would wait for a sender
   }
-  // A sender's. REQUIRES: the reader is there.
+  // Makes a sender's end. REQUIRES: the reader's end exists.
   explicit NamedPipe(std::string path) : path_(std::move(path)) {
     file_ = Must(open(path_.c_str(), O_WRONLY | O_CLOEXEC), "open");
   }
@@ -49,7 +50,7 @@ class NamedPipe {
     Must(write(file_, message.data(), message.size()), "write");
   }
 
-  // Waits for one; nothing if none came in time.
+  // Waits for one message. Returns nothing if none came in time.
   std::optional<std::string> Receive(std::chrono::milliseconds limit) {
     pollfd readable{file_, POLLIN, 0};
     if (Must(poll(&readable, 1, static_cast<int>(limit.count())), "poll") == 0) return std::nullopt;
@@ -60,7 +61,7 @@ class NamedPipe {
 
  private:
   using Message = std::array<char, 256>;
-  static_assert(sizeof(Message) <= PIPE_BUF);  // then it is not cut
+  static_assert(sizeof(Message) <= PIPE_BUF);  // so that a message is written whole
 
   static std::string NewPath() {
     static int made = 0;

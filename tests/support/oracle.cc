@@ -69,7 +69,7 @@ float OracleRounded(float value, DataType type) {
   const int digits = type == DataType::kFloat16 ? 11 : 8;
   const int smallest_exponent = type == DataType::kFloat16 ? -14 : -126;
   const double largest = type == DataType::kFloat16 ? 65504.0 : 0x1.FEp127;
-  // A double holds all of this exactly, and rounds a quotient to a whole number with ties to even.
+  // A double holds all values here exactly, and rounds a quotient to a whole number with ties to even.
   const auto exact = static_cast<double>(value);
   const double unit = std::ldexp(1.0, std::max(std::ilogb(exact), smallest_exponent) - (digits - 1));
   const double rounded = std::copysign(std::nearbyint(exact / unit) * unit, exact);

@@ -1,8 +1,9 @@
-// Oracle: one embedding table as semantics.md tells it, in plain code over a std::map.
+// The Oracle is one embedding table as semantics.md describes it, in plain code over a std::map.
 //
-// It shares no code with kernels/ and takes no thought for speed. Whatever a backend does must equal it byte for byte.
-// It also plays a table that lies on several ranks: rows do not depend on that, but pooled sums do, since each rank
-// adds its own keys first and the ranks' partial sums are added after, in rank order.
+// The oracle shares no code with kernels/, and is written without thought for speed. Every backend must equal
+// it byte for byte. The oracle also plays a table on several ranks: rows do not depend on the ranks, but
+// pooled sums do, because each rank adds its own keys first, and the ranks' partial sums are added
+// afterwards, in rank order.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SUPPORT_ORACLE_H_
 #define SLOTWISE_TESTS_SUPPORT_ORACLE_H_
@@ -23,53 +24,56 @@ namespace slotwise::test {
 
 std::uint64_t OracleMix64(std::uint64_t x);
 
-// 0 .. 4095.
+// Returns the key's bucket, 0 .. 4095.
 std::uint32_t OracleBucket(std::uint64_t key);
 
-// Philox4x32-10 of Salmon et al., SC'11.
+// Computes Philox4x32-10 of Salmon et al., SC'11.
 std::array<std::uint32_t, 4> OraclePhilox(std::array<std::uint32_t, 4> counter,
                                           std::array<std::uint32_t, 2> key);
 
-// The first value of element j of `key`'s row. REQUIRES: a uniform or constant initializer.
+// Returns the first value of element j of `key`'s row. REQUIRES: a uniform or constant initializer.
 float OracleFirstValue(const InitializerOptions& initializer, std::uint64_t key, std::uint32_t j);
 
-// The sum of `terms`: blocks of 32 added in order, their sums again, until one is left. Nothing sums to 0.
+// Returns the sum of `terms`: adds blocks of 32 in order, then blocks of the sums, until one sum is left. The
+// sum of no terms is 0.
 float OracleBlockedSum(std::vector<float> terms);
 
-// The nearest number that has `type`'s digits and exponents, ties to the even one; past the largest it is infinity.
+// Rounds `value` to the nearest number with `type`'s digits and exponents, ties to even. Values past the
+// largest become infinity.
 float OracleRounded(float value, DataType type);
 
 class Oracle {
  public:
   using Row = OracleRow;
 
-  // `owner_of_bucket[bucket(key)]` is the rank that holds the key; all on rank 0 if it is empty.
+  // `owner_of_bucket[bucket(key)]` is the rank that holds the key; if it is empty, rank 0 holds all keys.
   explicit Oracle(const TableOptions& options, std::vector<int> owner_of_bucket = {});
 
-  // What `key`'s row holds when it comes into being. REQUIRED for every key of a table with a normal initializer: how
-  // its quantile is rounded is the backends' own affair, on which they need only agree.
+  // Sets the first values of `key`'s row. REQUIRED for every key of a table with a normal initializer,
+  // because the backends decide how the quantile is rounded, and need only agree with each other.
   void GiveFirstValues(std::uint64_t key, std::vector<float> values);
 
-  // From now on each rank's partial sum of a bag is rounded to `type` before they are added.
+  // From now on, rounds each rank's partial sum of a bag to `type` before it adds the ranks' sums.
   void RoundPartialSums(DataType type) { partials_ = type; }
 
-  // The pooled bags, float[bags][dim]; nothing if TRAIN would take the table past max_rows.
+  // Returns the pooled bags, float[bags][dim], or nothing if TRAIN would take the table past max_rows.
   std::optional<std::vector<float>> Lookup(const Batch& batch, LookupMode mode);
 
-  // One step. False, with nothing changed and no step counted, if the table would go past max_rows.
+  // Applies one step. Returns false, with nothing changed and no step counted, if the table would go past
+  // max_rows.
   bool Push(const Batch& batch, const std::vector<float>& gradients);
 
-  // Overwrites rows, `columns` floats a key: their values, with the state of new rows, or values and state. False, with
-  // nothing changed, if the table would go past max_rows.
+  // Overwrites rows with `columns` floats a key: their values, with the state of new rows; or their values
+  // and state. Returns false, with nothing changed, if the table would go past max_rows.
   bool Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records);
 
-  // The learning rate of the steps to come, by the schedule if there is one.
+  // Sets the learning rate of the steps to come, which the schedule starts from if there is one.
   void SetLearningRate(float rate) { options_.optimizer.learning_rate = rate; }
 
   // Raises the count of steps to `step`.
   void RaiseStep(std::uint64_t step) { step_ = std::max(step_, step); }
 
-  // How many of `keys` had a row, until now.
+  // Erases `keys`. Returns how many of them had a row.
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys);
 
   const std::map<std::uint64_t, Row>& rows() const { return rows_; }
@@ -78,7 +82,7 @@ class Oracle {
  private:
   bool InsertAbsentKeys(const Batch& batch);
   std::vector<float> FirstValuesOf(std::uint64_t key) const;
-  // What the combiner divides bag b by.
+  // Returns the number that the combiner divides bag b by.
   float Divisor(const Batch& batch, std::uint32_t b) const;
   int OwnerOf(std::uint64_t key) const;
   void AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float* partial) const;

@@ -1,4 +1,4 @@
-// The oracle itself, held to published vectors and to sums small enough for a pencil.
+// Checks the oracle itself against published vectors, and against sums small enough for pencil and paper.
 #include "tests/support/oracle.h"
 
 #include <cmath>
@@ -25,7 +25,7 @@ TEST(Oracle, KeyOfHashInvertsMix64) {
   }
 }
 
-// The three vectors of Random123's kat_vectors for philox4x32-10.
+// These are the three vectors of Random123's kat_vectors for philox4x32-10.
 TEST(Oracle, PhiloxAnswersRandom123sKnownVectors) {
   using Words = std::array<std::uint32_t, 4>;
   EXPECT_EQ(OraclePhilox({0, 0, 0, 0}, {0, 0}), (Words{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8}));
@@ -57,7 +57,8 @@ TEST(Oracle, FirstValuesFillTheIntervalEvenly) {
 }
 
 TEST(Oracle, BlockedSumAddsBlocksOf32AndThenTheirSums) {
-  // 2^24 swallows a 1 that is added to it. In order, every 1 after it is lost; in blocks, only those of the first.
+  // 2^24 swallows a 1 that is added to it. In order, every later 1 is lost; in blocks, only those of the
+  // first block.
   std::vector<float> terms(64, 1.0F);
   terms[0] = 0x1p24F;
   EXPECT_EQ(OracleBlockedSum(terms), 0x1p24F + 32.0F);
@@ -69,7 +70,7 @@ TEST(Oracle, BlockedSumAddsBlocksOf32AndThenTheirSums) {
 TEST(Oracle, PoolsAndDividesByAllKeysOfTheBag) {
   Oracle table(MakeIntegerOptions(2, Combiner::kMean));
   ASSERT_TRUE(table.Lookup(Batch({{1}}), LookupMode::kTrain).has_value());
-  // Keys 1, 1, 2 of which 2 is absent: (3 + 3 + 0) / 3.
+  // Of keys 1, 1, 2, key 2 is absent: (3 + 3 + 0) / 3.
   EXPECT_EQ(*table.Lookup(Batch({{1, 1, 2}, {}}), LookupMode::kEval), (std::vector<float>{2, 2, 0, 0}));
 }
 
@@ -100,7 +101,7 @@ TEST(Oracle, AdaGradDividesByTheRootOfTheSumOfSquares) {
   EXPECT_NEAR(table.rows().at(1).values[0], 1.0F - 3.0F / 4.0F, 1e-6);
 }
 
-// One element, from w = 1 and a first state of nothing, by the formulas with a pencil.
+// Returns a row of one element after one step, from w = 1 and `state`.
 OracleRow AfterOneStep(OptimizerOptions optimizer, float gradient, std::vector<float> state) {
   OracleRow row{{1.0F}, std::move(state)};
   OracleUpdate(optimizer, 1, {gradient}, row);

@@ -5,7 +5,7 @@
 namespace slotwise::test {
 namespace {
 
-// Adam's learning rate with the bias corrections of step t.
+// Returns Adam's learning rate with the bias corrections of step t.
 float CorrectedRate(const OptimizerOptions& o, std::uint64_t step) {
   const auto t = static_cast<double>(step);
   return static_cast<float>(double{o.learning_rate} * std::sqrt(1 - std::pow(double{o.beta2}, t)) /
@@ -116,7 +116,7 @@ void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::ve
         AdaGrad(o, g, w[j], state[j]);
         break;
       case OptimizerKind::kRowWiseAdaGrad:
-        break;  // above
+        break;  // handled above
       case OptimizerKind::kRmsProp:
         RmsProp(o, g, w[j], state[j]);
         break;

@@ -1,6 +1,7 @@
-// SameBytes: whether two float arrays are the same bytes, and if not, where they part.
+// SameBytes says whether two float arrays are the same bytes, and if not, where they differ.
 //
-// Equality of floats would take -0 for +0 and tell a NaN from itself; backends must agree on the bytes.
+// Comparing floats would take -0 for +0, and would find a NaN unequal to itself; backends must agree on the
+// bytes.
 // Thread-safety: a pure function.
 #ifndef SLOTWISE_TESTS_SUPPORT_SAME_BYTES_H_
 #define SLOTWISE_TESTS_SUPPORT_SAME_BYTES_H_

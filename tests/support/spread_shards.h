@@ -1,10 +1,11 @@
 // SpreadShards: this process's shard of a table whose other shards the other processes of mpirun hold.
 //
-// An operation is that of server/engine: every rank brings its share of the batch, exchanges bring the others', ranks
-// agree before rows are added, bags and gradients travel by BagTravel. Shares are even, or uneven to the point that ranks
-// have none, in turns. Every lookup is made both ways; pushes take turns between gathered gradients and travelling ones.
-// On the way it checks what MultiShard checks of each shard.
-// A failure that only one rank has seen becomes one on all of them at the next operation, so that all go on alike.
+// An operation is that of server/engine: every rank brings its share of the batch, exchanges bring the
+// others', ranks agree before rows are added, bags and gradients travel by BagTravel. Shares are even, or
+// uneven to the point that ranks have none, in turns. Every lookup is made both ways; pushes take turns
+// between gathered gradients and travelling ones. On the way it checks what MultiShard checks of each shard.
+// A failure that only one rank has seen becomes one on all of them at the next operation, so that all go on
+// alike.
 // Thread-safety: one thread at a time. Every call but step and shard is collective.
 #ifndef SLOTWISE_TESTS_SUPPORT_SPREAD_SHARDS_H_
 #define SLOTWISE_TESTS_SUPPORT_SPREAD_SHARDS_H_
@@ -25,7 +26,8 @@ namespace slotwise::test {
 
 class SpreadShards final : public TableShards {
  public:
-  // All outlive it. `owners` has a rank for each bucket. Throws std::runtime_error if the device makes no such shard.
+  // All outlive it. `owners` has a rank for each bucket. Throws std::runtime_error if the device makes no
+  // such shard.
   SpreadShards(Device& device, Collective& collective, Exchange& exchange, BagTravel& travel,
                const TableOptions& options, const BucketMap& owners);
 

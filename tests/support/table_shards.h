@@ -1,7 +1,7 @@
-// TableShards: all shards of a test's table, behind one face, wherever they are.
+// TableShards is one interface to all shards of a test's table, wherever the shards are.
 //
-// MultiShard has them in this process. With SpreadShards each process of mpirun has one: then every call is collective,
-// all processes make the same calls with the same arguments, and each gets the whole answer.
+// MultiShard has them in this process. With SpreadShards each process of mpirun has one shard: every call is
+// then collective, all processes make the same calls with the same arguments, and each gets the whole answer.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SUPPORT_TABLE_SHARDS_H_
 #define SLOTWISE_TESTS_SUPPORT_TABLE_SHARDS_H_
@@ -14,13 +14,13 @@
 
 namespace slotwise::test {
 
-// A row as it is kept: dim values, then the optimizer's StateFloats(kind, dim).
+// A row as a shard stores it: dim values, then the optimizer's StateFloats(kind, dim).
 struct ExportedRow {
   Key key{0};
   std::vector<float> values;
 };
 
-// Every row of a shard, in no order.
+// Returns every row of a shard, in no particular order.
 std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options);
 
 class TableShards {
@@ -29,25 +29,27 @@ class TableShards {
   TableShards(const TableShards&) = delete;
   TableShards& operator=(const TableShards&) = delete;
 
-  // The pooled bags, float[bags][dim]. RESOURCE_EXHAUSTED if TRAIN would take the table past max_rows.
+  // Returns the pooled bags, float[bags][dim]. RESOURCE_EXHAUSTED if TRAIN would take the table past
+  // max_rows.
   virtual Result<std::vector<float>> Lookup(const Batch& batch, LookupMode mode) = 0;
 
-  // One step. RESOURCE_EXHAUSTED, with nothing changed and no step counted, if the table would go past max_rows.
+  // Applies one step. RESOURCE_EXHAUSTED, with nothing changed and no step counted, if the table would go
+  // past max_rows.
   virtual Status Push(const Batch& batch, const std::vector<float>& gradients) = 0;
 
   // Overwrites the rows of `keys` with `records`, float[keys][columns] of dim or dim + state columns.
   virtual Status Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) = 0;
 
-  // Forgets `keys`; how many had a row.
+  // Erases `keys`. Returns how many had a row.
   virtual std::uint64_t Erase(const std::vector<std::uint64_t>& keys) = 0;
 
-  // Steps that were applied.
+  // Returns the number of steps that were applied.
   virtual std::uint64_t step() const = 0;
 
-  // The merged table's.
+  // Returns the digest of all shards' rows together.
   virtual DigestSums Digest() = 0;
   virtual std::uint64_t rows() const = 0;
-  // Every shard's rows together, by key.
+  // Returns every shard's rows together, sorted by key.
   virtual std::vector<ExportedRow> Export() = 0;
 
   // REQUIRES: the rank's shard is in this process.

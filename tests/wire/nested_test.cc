@@ -17,7 +17,7 @@ constexpr int kLookups = v1::LookupManyRequest::kLookupsFieldNumber;
 v1::LookupManyRequest ThreeLookups() {
   v1::LookupManyRequest request;
   request.add_lookups()->set_keys(std::string(300, 'a'));
-  request.add_lookups();  // empty, and still one of them
+  request.add_lookups();  // an empty message still counts
   request.add_lookups()->set_table("ads");
   return request;
 }
@@ -50,14 +50,17 @@ TEST(SplitMessages, SkipsOtherFieldsAndRefusesWhatIsCutShort) {
     refused += messages.ok() ? 0 : 1;
     EXPECT_TRUE(messages.ok() || messages.status().code() == StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(refused, static_cast<int>(bytes.size()) - 3);  // but between messages
+  // A message that is cut between submessages is not refused.
+  EXPECT_EQ(refused, static_cast<int>(bytes.size()) - 3);
 }
 
-// Two bytes each: a request within the limits of its size would come to gigabytes of empty messages.
+// An empty message has two bytes, so a request within the size limit could expand to gigabytes of empty
+// messages.
 TEST(SplitMessages, TakesOnlySoMany) {
   std::string bytes;
   for (std::size_t i = 0; i < kMostMessages; ++i) bytes += std::string("\x0a\x00", 2);
-  // In as many slices: to look for each message from the first slice on would take minutes.
+  // The request has as many slices as bytes: a search for each message from the first slice on would take
+  // minutes.
   const auto most = Split(BufferOf(bytes, 1));
   ASSERT_TRUE(most.ok());
   EXPECT_EQ(most->size(), kMostMessages);

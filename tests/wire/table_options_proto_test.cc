@@ -53,7 +53,7 @@ TEST(TableOptionsFromProto, FillsEachOptimizersOwnDefaults) {
 TEST(TableOptionsFromProto, TakesAZeroThatIsWrittenOut) {
   v1::TableOptions wire = Least();
   wire.mutable_optimizer()->mutable_adam()->set_beta1(0);
-  wire.mutable_initializer()->mutable_uniform();  // low and high 0: a constant
+  wire.mutable_initializer()->mutable_uniform();  // low and high are 0, so all values are the same
   const auto options = FromProto(wire);
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->optimizer.beta1, 0.0F);

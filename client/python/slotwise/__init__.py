@@ -7,8 +7,7 @@
     values = ps.lookup("ads", keys, offsets)          # float32 [samples, slots * dim]
     ps.push("ads", keys, offsets, gradients)          # one optimizer step
 
-With torch, `slotwise.torch.EmbeddingBag(ps, "ads")` does both. Retries are logged by the logger
-"slotwise".
+With torch, `slotwise.torch.EmbeddingBag(ps, "ads")` does both. The logger "slotwise" logs retries.
 """
 
 from slotwise.client import Client, connect

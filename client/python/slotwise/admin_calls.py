@@ -1,4 +1,4 @@
-"""The control path: tables and the server's shape (service Admin)."""
+"""The control path: tables and the server's topology (service Admin)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Reply = TypeVar("_Reply")
 
 
 class AdminCalls:
-    """Makes tables, describes and drops them; knows the options of those in use."""
+    """Makes, describes and drops tables, and remembers the options of tables in use."""
 
     def __init__(self, transport: Transport, max_message_bytes: int) -> None:
         self._transport = transport
@@ -48,14 +48,14 @@ class AdminCalls:
         max_rows: int = 0,
         max_load: float = 0.0,
     ) -> TableOptions:
-        """Makes a table on every rank; if the same table is there already, nothing changes.
+        """Makes a table on every rank; nothing changes if the same table exists already.
 
         The arguments are those of `TableOptions`. Returns them with the server's defaults in place.
 
         Raises:
             AlreadyExists: a table of that name has other options.
             InvalidArgument: names the option and its value.
-            ResourceExhausted: no memory for it.
+            ResourceExhausted: there is no memory for the table.
         """
         options = TableOptions(
             name=name,
@@ -74,7 +74,7 @@ class AdminCalls:
         return self._remember(options_from_proto(reply.options))
 
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
-        """Forgets a table on every rank; NotFound if there is none, unless `missing_ok`."""
+        """Drops a table on every rank. Raises NotFound if there is none, unless `missing_ok`."""
         self._options.pop(name, None)
         request = admin_pb2.DropTableRequest(table=name)
         try:
@@ -84,13 +84,13 @@ class AdminCalls:
                 raise
 
     def list_tables(self) -> list[TableOptions]:
-        """All tables' options, by name."""
+        """Returns all tables' options, sorted by name."""
         request = admin_pb2.ListTablesRequest()
         reply = self._admin("ListTables", request, admin_pb2.ListTablesReply.FromString)
         return [options_from_proto(table) for table in reply.tables]
 
     def describe_table(self, name: str) -> TableInfo:
-        """A table's options, steps, learning rate, shards and rounds; NotFound if there is none."""
+        """Returns a table's options, steps, learning rate, shards and rounds. Raises NotFound."""
         request = admin_pb2.DescribeTableRequest(table=name)
         reply = self._admin("DescribeTable", request, admin_pb2.DescribeTableReply.FromString)
         info = info_from_proto(reply)
@@ -100,8 +100,9 @@ class AdminCalls:
     def set_learning_rate(self, name: str, lr: float) -> None:
         """Sets a table's learning rate on every rank, from its next step on.
 
-        It takes the place of the optimizer's `lr`; a schedule goes on from the step it has reached.
-        The table's options stay as they are: `create_table` with the old ones still finds it.
+        The rate replaces the optimizer's `lr`, and a schedule continues from the step it has
+        reached. The table's options do not change: `create_table` with the old options still finds
+        the table.
 
         Raises:
             InvalidArgument: `lr` is not finite and above 0.
@@ -112,20 +113,20 @@ class AdminCalls:
         self._admin("SetLearningRate", request, parse)
 
     def topology(self) -> Topology:
-        """The server's ranks, as they are now."""
+        """Returns the server's ranks, as they are now."""
         return get_topology(self._transport)
 
     def digest(self, name: str) -> TableDigest:
-        """A hash of a table's contents, wherever they lie; NotFound if there is none."""
+        """Returns a hash of a table's contents, wherever they lie, or raises NotFound."""
         request = admin_pb2.DigestRequest(table=name)
         reply = self._admin("Digest", request, admin_pb2.DigestReply.FromString)
         return TableDigest(reply.digest, reply.rows, reply.steps)
 
     @contextmanager
     def _tables(self, *names: str) -> Iterator[list[TableOptions]]:
-        """Tables' options, asked for once; forgotten when what is done with them fails.
+        """Yields tables' options, asking for each once; forgets them if the `with` body fails.
 
-        Because then a table may have been made anew, with others.
+        The body may have failed because a table was made again, with other options.
         """
         try:
             yield [self._options.get(name) or self.describe_table(name).options for name in names]
@@ -143,7 +144,7 @@ class AdminCalls:
 
 
 def get_topology(transport: Transport) -> Topology:
-    """The ranks that a server names."""
+    """Returns the ranks that a server names."""
     request = admin_pb2.GetTopologyRequest()
     reply = _admin(transport, "GetTopology", request, admin_pb2.GetTopologyReply.FromString)
     ranks = tuple(RankInfo(rank.address, rank.device) for rank in reply.ranks)

@@ -1,4 +1,4 @@
-"""A checked batch of bags of keys, and how it is cut into the parts of several requests."""
+"""Checks a batch of bags of keys, and cuts it into the parts of several requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from slotwise.errors import InvalidArgument
 
-# A part's size in bytes. Below the least, a part is not worth its request; gRPC moves 1 to 4 MiB
+# A part's size in bytes. A part below the least is not worth a request; gRPC moves 1 to 4 MiB
 # fastest.
 _LEAST_PART = 64 << 10
 _GOOD_PART = 1 << 20
@@ -19,12 +19,12 @@ _LARGEST_PART = 4 << 20
 
 # Samples [first, last) of a batch.
 Range = tuple[int, int]
-# What one request has of the batches of one or several tables: a range of samples of each.
+# One request's share of the batches of one or several tables: a range of samples of each.
 Share = tuple[Range, ...]
 
 
 class Part(NamedTuple):
-    """A range of a batch's samples, as a request has it: offsets from 0."""
+    """A range of a batch's samples, as a request has it; its offsets begin at 0."""
 
     keys: NDArray[np.uint64]
     offsets: NDArray[np.uint32] | None
@@ -35,13 +35,13 @@ class Part(NamedTuple):
 class Batch:
     """`samples * slots` bags of keys.
 
-    Bag b owns `keys[offsets[b]:offsets[b + 1]]`, or `keys[b]` if `offsets` is None; `weights`,
-    one a key, are all 1 if None. Not thread-safe against a caller who writes to the arrays: they
-    are not copied.
+    Bag b owns `keys[offsets[b]:offsets[b + 1]]`, or `keys[b]` if `offsets` is None. `weights` has
+    one weight a key, or is None if all are 1. The arrays are not copied, so a batch is not
+    thread-safe against a caller who writes to them.
 
     Attributes:
-        shape: of a result, but for its last dimension: [samples], or, in a table without a
-            combiner, that of the keys.
+        shape: a result's shape without its last dimension: [samples], or, in a table without a
+            combiner, the keys' shape.
     """
 
     keys: NDArray[np.uint64]
@@ -52,7 +52,7 @@ class Batch:
     shape: tuple[int, ...]
 
     def part(self, samples: Range) -> Part:
-        """The keys, offsets (from 0) and weights of a range of samples."""
+        """Returns the keys, offsets (from 0) and weights of a range of samples."""
         first, last = samples[0] * self.slots, samples[1] * self.slots
         offsets = None
         if self.offsets is not None:
@@ -63,7 +63,7 @@ class Batch:
         return Part(self.keys[first:last], offsets, weights)
 
     def part_bytes(self, samples: Range) -> int:
-        """The bytes that the arrays of a range of samples take in a request."""
+        """Returns the bytes that the arrays of a range of samples take in a request."""
         first, last = samples[0] * self.slots, samples[1] * self.slots
         each = 8 if self.weights is None else 12
         if self.offsets is None:
@@ -79,11 +79,11 @@ def make_batch(
     *,
     pooled: bool = True,
 ) -> Batch:
-    """Checks a batch as the server would; InvalidArgument names what is wrong.
+    """Checks a batch as the server would; InvalidArgument names the field and value.
 
     Args:
-        keys: uint64 or int64 (reinterpreted bit by bit), 1-D; without offsets also
-            [samples, slots]; of any shape if not `pooled`.
+        keys: uint64 or int64 (reinterpreted bit by bit), 1-D; without offsets also [samples,
+            slots]; of any shape if not `pooled`.
         offsets: None for one key a bag, or integers [samples * slots + 1] rising from 0 to
             `len(keys)`.
         slots: bags a sample.
@@ -118,7 +118,7 @@ def make_batch(
 
 
 def as_keys(keys: ArrayLike) -> NDArray[np.uint64]:
-    """uint64 or int64 of any shape as uint64 [keys], without a copy if they lie in order."""
+    """Returns uint64 or int64 of any shape as uint64 [keys], without a copy if contiguous."""
     array = np.asarray(keys)
     if array.dtype not in (np.uint64, np.int64):
         raise InvalidArgument(f"keys: dtype is {array.dtype}, not uint64 or int64")
@@ -173,23 +173,24 @@ def _check_offsets(offsets: NDArray[Any], keys: int, slots: int) -> None:
 def cut(samples: Sequence[int], all_bytes: int, ranks: int, channels: int) -> list[Share]:
     """Cuts the batches of one or several tables into the shares of requests.
 
-    At least one, even for no samples. Every rank gets a part if there is enough to share, every
-    channel (`channels` a rank) if that leaves parts of a good size, and parts are of at most 4 MiB,
-    on average, unless one sample is larger.
+    There is at least one share, even for no samples. Every rank gets a part if the batch is large
+    enough, and every channel (`channels` a rank) gets one if the parts are then still of a good
+    size. Parts have at most 4 MiB on average, unless one sample is larger.
 
     Args:
-        samples: of each batch. All are cut into the same number of ranges, some of which are empty
-            if a batch has fewer samples than that.
-        all_bytes: of all batches' values, or of their keys, offsets and weights if they are more.
+        samples: how many each batch has. All batches are cut into the same number of ranges, some
+            of which are empty if a batch has fewer samples than that.
+        all_bytes: the bytes of all batches' values, or of their keys, offsets and weights if these
+            are more.
     """
     wanted = ranks * channels if all_bytes >= ranks * channels * _GOOD_PART else ranks
     wanted = max(wanted, -(-all_bytes // _LARGEST_PART))
-    wanted = -(-wanted // ranks) * ranks  # every rank has the same number
+    wanted = -(-wanted // ranks) * ranks  # every rank gets the same number
     return even_shares(samples, max(1, min(wanted, all_bytes // _LEAST_PART, max(samples))))
 
 
 def even_shares(samples: Sequence[int], parts: int) -> list[Share]:
-    """`parts` shares, as even as can be; empty ones if there are more parts than samples."""
+    """Returns `parts` shares, as even as possible; some are empty if parts exceed samples."""
     return [
         tuple((count * i // parts, count * (i + 1) // parts) for count in samples)
         for i in range(parts)
@@ -199,7 +200,7 @@ def even_shares(samples: Sequence[int], parts: int) -> list[Share]:
 def halve_until_fit(
     shares: list[Share], request_bytes: Callable[[Share], int], limit: int
 ) -> list[Share]:
-    """Halves every share whose request is larger than `limit`, until it fits or is one sample."""
+    """Halves every share whose request exceeds `limit`, until it fits or is one sample."""
     fitting: list[Share] = []
     waiting = shares[::-1]
     while waiting:

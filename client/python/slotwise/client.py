@@ -1,4 +1,4 @@
-"""The client: a connection to all ranks of a server."""
+"""The client connects to all ranks of a server."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def connect(
     """Connects to a server through any of its ranks and learns the others from it.
 
     Args:
-        addresses: host:port of one or more ranks; without a port, 7070.
-        timeout: seconds that this and every later call may take, retries included. A server that is
-            still starting is waited for.
+        addresses: host:port of one or more ranks; the port is 7070 if absent.
+        timeout: seconds that this and every later call may take, retries included. `connect` waits
+            for a server that is still starting.
         channels_per_rank: connections to each rank; large batches are spread over them.
-        wire_dtype: how looked-up values and gradients travel, where a call does not say: "float32",
-            or "float16" or "bfloat16", which are half the bytes and rounded.
+        wire_dtype: the type that looked-up values and gradients have on the wire, if a call does
+            not say: "float32", or "float16" or "bfloat16", which halve the bytes and round.
 
     Raises:
         Unavailable, DeadlineExceeded: nobody answered at any address within `timeout`.
@@ -35,7 +35,7 @@ def connect(
         raise InvalidArgument(
             "connect() takes an address, a timeout above 0 and at least 1 channel a rank"
         )
-    halves.number(wire_dtype)  # that there is one
+    halves.number(wire_dtype)  # raises if there is no such type
     seeds = [address if ":" in address else f"{address}:{_DEFAULT_PORT}" for address in addresses]
     transport = Transport(seeds, 1, timeout)
     try:
@@ -51,18 +51,18 @@ def connect(
 
 
 class Client(EmbeddingCalls, RowsCalls):
-    """A connection to a server's ranks; made by `slotwise.connect`.
+    """A connection to a server's ranks, made by `slotwise.connect`.
 
-    Thread-safe: any number of threads may look up and push at once. Not usable after a fork:
-    connect in the child (as in a `DataLoader` worker), or use the "spawn" start method. A context
-    manager that closes itself.
+    Thread-safe: any number of threads may look up and push at once. A forked process cannot use its
+    parent's client: connect in the child (as in a `DataLoader` worker), or use the "spawn" start
+    method. The client is a context manager that closes itself.
 
     Attributes:
-        session: names the steps of pushes that name none.
+        session: the session that names the steps of pushes that name none.
 
     Every method raises `slotwise.Error` or one of its subclasses: `DeadlineExceeded` or
-    `Unavailable` if there was no answer within the timeout, `FailedPrecondition` if the client is
-    closed; the methods name others.
+    `Unavailable` if no answer came within the timeout, `FailedPrecondition` if the client is
+    closed. The methods name other errors.
     """
 
     def __enter__(self) -> Client:

@@ -17,16 +17,17 @@ from slotwise.options import TableOptions
 from slotwise.session import Session, Step
 from slotwise.transport import Call, Transport
 
-# Room in a request for the fields that are not arrays, and the same for each table in it.
+# The room that a request keeps for its fields that are not arrays, and for those of each table in
+# it.
 _HEADER_BYTES, _TABLE_HEADER_BYTES = 768, 256
 
-# keys, offsets, weights: as `lookup` takes them.
+# `lookup`'s keys, offsets and weights.
 Bags = (
     tuple[ArrayLike]
     | tuple[ArrayLike, ArrayLike | None]
     | tuple[ArrayLike, ArrayLike | None, ArrayLike | None]
 )
-# keys, offsets, gradients, weights: as `push` takes them.
+# `push`'s keys, offsets, gradients and weights.
 Gradients = (
     tuple[ArrayLike, ArrayLike | None, ArrayLike]
     | tuple[ArrayLike, ArrayLike | None, ArrayLike, ArrayLike | None]
@@ -34,7 +35,7 @@ Gradients = (
 
 
 class _TableBatch(NamedTuple):
-    """A batch of a table and its values [samples, slots * dim]: of the result, or gradients."""
+    """A table's batch, with its values [samples, slots * dim]: a lookup's result, or gradients."""
 
     table: str
     batch: Batch
@@ -61,33 +62,34 @@ class EmbeddingCalls(AdminCalls):
         wire_dtype: str | None = None,
         out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
-        """The pooled rows of every bag; the rows of the keys in a table without a combiner.
+        """Looks up the pooled rows of every bag, or each key's row in a table without a combiner.
 
         Args:
-            table: its name.
+            table: the table's name.
             keys: uint64 [keys], any value is legal; int64 is reinterpreted bit by bit. Without
                 offsets also [samples, slots]; in a table without a combiner, of any shape.
-            offsets: integers [samples * slots + 1], rising from 0 to `len(keys)`: bag
-                b = sample * slots + slot owns `keys[offsets[b]:offsets[b + 1]]`. The end is always
-                there, unlike torch's default. None: one key a bag, which is all that a table
-                without a combiner takes.
-            weights: float32 of the keys' shape, finite: what each key's row is multiplied by. The
-                combiner "mean" then divides by a bag's sum of weights, "sqrtn" by the root of the
-                sum of their squares; where that is 0 the result is zeros. None: all 1.
+            offsets: integers [samples * slots + 1], rising from 0 to `len(keys)`: bag b = sample *
+                slots + slot owns `keys[offsets[b]:offsets[b + 1]]`. Unlike torch's default, the
+                array always has the end. None: every bag has one key; a table without a combiner
+                takes no other batch.
+            weights: float32 of the keys' shape, finite; each key's row is multiplied by its weight.
+                The combiner "mean" then divides by a bag's sum of weights, and "sqrtn" by the root
+                of the sum of their squares; if that is 0 the result is zeros. None: all weights are
+                1.
             train: True gives an absent key a row; False inserts nothing, and an absent key counts
                 as zeros.
-            wire_dtype: how the values travel: "float32", or "float16" or "bfloat16", which are half
-                the bytes and rounded. None: as `connect` was told.
-            out: where to put the result, C-contiguous float32 of its shape.
+            wire_dtype: the type that the values have on the wire: "float32", or "float16" or
+                "bfloat16", which halve the bytes and round. None: the type given to `connect`.
+            out: the array that receives the result, C-contiguous float32 of its shape.
 
         Returns:
             float32 [samples, slots * dim], writable; `out` if given. In a table without a combiner
-            [*keys.shape, dim], or [samples, dim] if there are offsets.
+            the shape is [*keys.shape, dim], or [samples, dim] if there are offsets.
 
         Raises:
             InvalidArgument: the batch is malformed; the message names the field and value.
             NotFound: no such table.
-            ResourceExhausted: the table is full (`train`), or one sample too large; nothing was
+            ResourceExhausted: the table is full (`train`), or one sample is too large; nothing was
                 changed.
         """
         with self._tables(table) as (options,):
@@ -104,20 +106,20 @@ class EmbeddingCalls(AdminCalls):
         train: bool = True,
         wire_dtype: str | None = None,
     ) -> dict[str, NDArray[np.float32]]:
-        """Lookups of several tables, of any dims and numbers of samples, in one request.
+        """Looks up in several tables, of any dims and numbers of samples, in one request.
 
-        A large one is cut into parts, as a lookup is; every part has a share of each table.
+        A large request is cut into parts, as a lookup is; every part has a share of each table.
 
         Args:
-            lookups: by table, a tuple of what `lookup` takes: (keys,), (keys, offsets) or
+            lookups: for each table, a tuple of `lookup`'s arguments: (keys,), (keys, offsets) or
                 (keys, offsets, weights).
             train, wire_dtype: as in `lookup`.
 
         Returns:
-            By table, what `lookup` returns.
+            For each table, what `lookup` returns.
 
         Raises:
-            As `lookup`; if one table is refused all are, though others may have got new rows.
+            As `lookup`. If one table refuses, the call fails, though others may have got new rows.
         """
         results: dict[str, NDArray[np.float32]] = {}
         with self._tables(*lookups) as tables:
@@ -142,27 +144,29 @@ class EmbeddingCalls(AdminCalls):
         step: Step | None = None,
         wire_dtype: str | None = None,
     ) -> int:
-        """Sums the gradients of every row and runs the table's optimizer on them, once.
+        """Sums the gradients of every row and runs the table's optimizer on the sums, once.
 
-        Returns when the step was applied. Connections may break meanwhile: the parts are sent again
-        under the same step, and the server applies a step once. After an exception, push the same
-        batch with the same `step` to be sure of it; `step` must have been given for that.
+        Returns when the step was applied. If connections break meanwhile, the client sends the
+        parts again under the same step, and the server applies a step once. After an exception,
+        push the same batch with the same `step` to be sure that the step is applied; so give a
+        `step` if you may need to push again.
 
         Args:
             table, keys, offsets, weights: as in `lookup`. A key without a row gets one first.
-            gradients: float32, of the shape that `lookup` returned (or [samples, slots, dim]): of
-                the loss by each pooled value; finite.
-            step: from a `Session`; None: the next of this client's own.
-            wire_dtype: how the gradients travel, as in `lookup`; one past the type's largest number
-                (65,504 for "float16") becomes infinity, which the server refuses.
+            gradients: float32, of the shape that `lookup` returned (or [samples, slots, dim]): the
+                loss's gradient with respect to each pooled value; finite.
+            step: a step of a `Session`. None: the next step of this client's own session.
+            wire_dtype: the type that the gradients have on the wire, as in `lookup`. A gradient
+                past the type's largest number (65,504 for "float16") becomes infinity, which the
+                server refuses.
 
         Returns:
-            The table's count of applied steps when this one was applied: 1 for the first.
+            The table's count of applied steps after this step; 1 for the first step.
 
         Raises:
             InvalidArgument, NotFound, ResourceExhausted: as `lookup`; nothing was changed.
-            DeadlineExceeded: another trainer's part of the step did not come; nothing of it was
-                applied.
+            DeadlineExceeded: another trainer's part of the step did not come; nothing of the step
+                was applied.
             FailedPrecondition: the step is too far behind the newest of its session.
         """
         with self._tables(table) as (options,):
@@ -177,18 +181,18 @@ class EmbeddingCalls(AdminCalls):
         step: Step | None = None,
         wire_dtype: str | None = None,
     ) -> dict[str, int]:
-        """Pushes to several tables in one request: one step of each, all of one number.
+        """Pushes to several tables in one request: one step of each, all with one number.
 
         Args:
-            pushes: by table, a tuple of what `push` takes: (keys, offsets, gradients) or
+            pushes: for each table, a tuple of `push`'s arguments: (keys, offsets, gradients) or
                 (keys, offsets, gradients, weights).
             step, wire_dtype: as in `push`.
 
         Returns:
-            By table, what `push` returns.
+            For each table, what `push` returns.
 
         Raises:
-            As `push`. If one table is refused the call fails, though steps of others may have been
+            As `push`. If one table refuses, the call fails, though steps of others may have been
             applied; pushing all again with the same `step` applies none of those twice.
         """
         with self._tables(*pushes) as tables:
@@ -204,7 +208,7 @@ class EmbeddingCalls(AdminCalls):
     def _lookup(
         self, tables: Sequence[_TableBatch], train: bool, wire_dtype: str | None, many: bool
     ) -> None:
-        """Fills the tables' values."""
+        """Fills in the tables' values."""
         if not tables:
             return
         dtype = wire_dtype or self._wire_dtype
@@ -229,7 +233,7 @@ class EmbeddingCalls(AdminCalls):
     def _push(
         self, tables: Sequence[_TableBatch], step: Step | None, wire_dtype: str | None, many: bool
     ) -> list[int]:
-        """Every table's count of steps."""
+        """Pushes to all tables; returns every table's count of steps."""
         if not tables:
             return []
         dtype = wire_dtype or self._wire_dtype
@@ -256,7 +260,7 @@ class EmbeddingCalls(AdminCalls):
         return [messages.table_step(replies[0])]
 
     def _cut(self, tables: Sequence[_TableBatch], dtype: str, pushed: bool) -> list[Share]:
-        """The samples of every table in each request."""
+        """Returns the samples of every table in each request."""
         sizes = [halves.bytes_each(dtype) * values.shape[1] for _, _, values in tables]  # a sample
 
         def request_bytes(share: Share) -> int:
@@ -275,9 +279,9 @@ class EmbeddingCalls(AdminCalls):
     def _calls(
         self, method: str, requests: Sequence[Sequence[wire.Pieces]], many: bool
     ) -> list[Call]:
-        """The parts of a batch on their way: neighbours to the same rank, in rank order."""
+        """Gives each part of a batch a rank: neighbouring parts get the same, in rank order."""
         parts, ranks = len(requests), len(self._transport.addresses)
-        # A batch of one part has no neighbours; such batches take turns.
+        # Batches of one part go to the ranks in turn.
         turn = next(self._turns) if parts == 1 else 0
         return [
             Call(

@@ -1,4 +1,4 @@
-"""What goes wrong, by the server's status codes."""
+"""The errors of calls, by the server's status codes."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ class NotFound(Error):
 
 
 class AlreadyExists(Error):
-    """A table of that name with other options is there."""
+    """A table of that name exists with other options."""
 
     code = grpc.StatusCode.ALREADY_EXISTS
 
 
 class ResourceExhausted(Error):
-    """The table is full, or the batch or table too large; nothing was changed."""
+    """The table is full, or the batch or table is too large; nothing was changed."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class FailedPrecondition(Error):
-    """A step too old to be told apart, a closed client, a client of another process."""
+    """The step is too old to be told apart, or the client is closed or of another process."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class DeadlineExceeded(Error):
-    """No answer in time.
+    """No answer came in time.
 
-    Whether a push was applied is not known; pushing it again with the same step is safe.
+    The caller does not know whether a push was applied; pushing again with the same step is safe.
     """
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class Unavailable(Error):
-    """No connection, or the server stayed too busy, until the timeout."""
+    """There was no connection until the timeout, or the server stayed too busy."""
 
     code = grpc.StatusCode.UNAVAILABLE
 
@@ -84,5 +84,5 @@ _BY_CODE: dict[grpc.StatusCode, type[Error]] = {
 
 
 def from_status(code: grpc.StatusCode, message: str) -> Error:
-    """The exception for a status code other than OK."""
+    """Returns the exception for a status code other than OK."""
     return _BY_CODE.get(code, Error)(message, code)

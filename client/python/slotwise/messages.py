@@ -1,4 +1,4 @@
-"""The data path's messages: requests framed from arrays, replies copied to where they belong."""
+"""The data path's messages: requests framed from arrays, replies copied into arrays."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from slotwise.batch import Batch, Range
 from slotwise.errors import Error, FailedPrecondition, InvalidArgument
 from slotwise.session import Step
 
-# The numbers of the fields that are arrays, of the lists in LookupMany and PushMany, and of those
-# in a reply.
+# The numbers of the fields that are arrays, of the lists in LookupMany and PushMany, and of the
+# fields of a reply.
 _KEYS, _OFFSETS, _GRADIENTS, _WEIGHTS = 14, 15, 16, 17
 _MANY = 1
 _WIDTH, _DATA_TYPE, _VALUES = 2, 3, 15
@@ -25,7 +25,7 @@ _WIDTH, _DATA_TYPE, _VALUES = 2, 3, 15
 def lookup_request(
     table: str, train: bool, batch: Batch, samples: Range, wire_dtype: str
 ) -> wire.Pieces:
-    """A LookupRequest for a range of a batch's samples."""
+    """Returns a LookupRequest for a range of a batch's samples."""
     header = pb.LookupRequest(
         table=table,
         mode=pb.LOOKUP_MODE_TRAIN if train else pb.LOOKUP_MODE_EVAL,
@@ -44,7 +44,7 @@ def push_request(
     gradients: NDArray[np.float32],
     wire_dtype: str,
 ) -> wire.Pieces:
-    """A PushRequest for a range of a batch's samples: part `part[0]` of the step's `part[1]`."""
+    """Returns a PushRequest for a range of samples: part `part[0]` of the step's `part[1]`."""
     header = pb.PushRequest(
         table=table,
         step=pb.StepId(session=step.session, number=step.number, part=part[0], parts=part[1]),
@@ -56,12 +56,12 @@ def push_request(
 
 
 def many(requests: Sequence[wire.Pieces]) -> wire.Pieces:
-    """A LookupManyRequest of LookupRequests, or a PushManyRequest of PushRequests."""
+    """Joins LookupRequests into a LookupManyRequest, or PushRequests into a PushManyRequest."""
     return wire.nest(_MANY, requests)
 
 
 def copy_values(reply: bytes | memoryview, values: NDArray[np.float32]) -> None:
-    """Copies a LookupReply's values into `values`, [samples, width] of those asked for."""
+    """Copies a LookupReply's values into `values`, [samples, width] of the request."""
     try:
         fields = wire.scan(reply)
         width = fields.get(_WIDTH, 0)
@@ -94,7 +94,7 @@ def copy_many_values(reply: bytes, values: Sequence[NDArray[np.float32]]) -> Non
 
 
 def table_step(reply: bytes) -> int:
-    """What a PushReply says."""
+    """Returns the count of steps in a PushReply."""
     try:
         return int(pb.PushReply.FromString(reply).table_step)
     except DecodeError as error:
@@ -102,7 +102,7 @@ def table_step(reply: bytes) -> int:
 
 
 def table_steps(reply: bytes, pushes: int) -> list[int]:
-    """What a PushManyReply says, in the request's order."""
+    """Returns the counts of steps in a PushManyReply, in the request's order."""
     try:
         steps = [int(inner.table_step) for inner in pb.PushManyReply.FromString(reply).replies]
     except DecodeError as error:
@@ -115,7 +115,7 @@ def table_steps(reply: bytes, pushes: int) -> list[int]:
 def result_array(
     out: NDArray[np.float32] | None, shape: tuple[int, ...]
 ) -> NDArray[np.float32]:
-    """`out` if it can take a lookup's result, a new array if it is None."""
+    """Returns `out` if it can take a lookup's result, or a new array if it is None."""
     if out is None:
         return np.empty(shape, dtype=np.float32)
     if out.dtype != np.float32 or out.shape != shape or not out.flags.c_contiguous:
@@ -126,9 +126,9 @@ def result_array(
 
 
 def check_gradients(gradients: ArrayLike, batch: Batch, dim: int) -> NDArray[np.float32]:
-    """`gradients` as C-contiguous float32 [samples, slots * dim], or InvalidArgument.
+    """Returns `gradients` as contiguous float32 [samples, slots * dim], or raises InvalidArgument.
 
-    They have the shape of a lookup's result, or [samples, slots, dim].
+    The gradients have the shape of a lookup's result, or [samples, slots, dim].
     """
     array = np.asarray(gradients)
     width = batch.slots * dim

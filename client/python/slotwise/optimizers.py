@@ -1,7 +1,7 @@
 """Optimizers and initializers of tables; the formulas are in docs/semantics.md.
 
-Each class is one message of proto/slotwise/v1/admin.proto: its fields, beside `lr`, `weight_decay`
-and `schedule`, are the message's by name.
+Each class is one message of proto/slotwise/v1/admin.proto: the class's fields, except `lr`,
+`weight_decay` and `schedule`, have the names of the message's fields.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from slotwise.errors import InvalidArgument
 
 @dataclass(frozen=True)
 class Schedule:
-    """What becomes of an optimizer's `lr` at the table's step t = 1, 2, ...
+    """The schedule of an optimizer's `lr` over the table's steps t = 1, 2, ...
 
     Warm-up: while t <= warmup_steps the rate is lr * t / warmup_steps. Decay: with decay_steps > 0,
-    after step decay_start it is end_lr + (lr - end_lr) * (1 - d) ** decay_power, where
-    d = min(t - decay_start, decay_steps) / decay_steps. Otherwise it is lr. So the default is none.
+    after step decay_start the rate is end_lr + (lr - end_lr) * (1 - d) ** decay_power, where d =
+    min(t - decay_start, decay_steps) / decay_steps. Otherwise the rate is lr, so the default
+    schedule changes nothing.
 
     Attributes:
-        warmup_steps: 0: no warm-up.
+        warmup_steps: 0 means no warm-up.
         decay_start: at least warmup_steps.
-        decay_steps: how long the decay takes; 0: there is none.
+        decay_steps: how many steps the decay takes; 0 means no decay.
         decay_power: finite and above 0; 1: a straight line.
         end_lr: the rate after the decay, finite, at least 0.
     """
@@ -80,7 +81,7 @@ class AdaGrad:
 
 @dataclass(frozen=True)
 class RowWiseAdaGrad:
-    """AdaGrad with one s a row, of the mean of the row's g * g: a dim-th of the memory."""
+    """AdaGrad with one s a row, of the mean of the row's g * g: the state is dim times smaller."""
 
     lr: float
     epsilon: float = 1e-10
@@ -102,7 +103,7 @@ class RMSProp:
 
 @dataclass(frozen=True)
 class Adam:
-    """Lazy Adam: only rows that a step touches move; t counts the table's steps."""
+    """Lazy Adam: a step changes only the rows that it touches; t counts the table's steps."""
 
     lr: float
     beta1: float = 0.9
@@ -114,7 +115,7 @@ class Adam:
 
 @dataclass(frozen=True)
 class FTRL:
-    """FTRL-proximal: `lambda1` makes rows sparse, `lambda2` small.
+    """FTRL-proximal: `lambda1` makes rows sparse, and `lambda2` makes them small.
 
     A row's first update replaces its first value.
     """
@@ -129,7 +130,7 @@ class FTRL:
 
 @dataclass(frozen=True)
 class Uniform:
-    """First values of a new row: uniform in [low, high), from (seed, key, element) alone."""
+    """Draws a new row's first values from [low, high), by (seed, key, element) alone."""
 
     low: float = -0.05
     high: float = 0.05
@@ -137,7 +138,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Normal:
-    """First values of a new row: normally distributed, from (seed, key, element) alone."""
+    """Draws a new row's first values from a normal distribution, by (seed, key, element) alone."""
 
     mean: float = 0.0
     deviation: float = 0.05
@@ -145,7 +146,7 @@ class Normal:
 
 @dataclass(frozen=True)
 class Constant:
-    """First values of a new row: all `value`."""
+    """Sets all of a new row's first values to `value`."""
 
     value: float = 0.0
 
@@ -171,7 +172,7 @@ _INITIALIZERS: dict[str, type[Initializer]] = {
 
 
 def optimizer_to_proto(optimizer: Optimizer) -> pb.Optimizer:
-    """InvalidArgument if it is none of ours; TypeError or ValueError if a value does not fit."""
+    """Raises InvalidArgument for another class; TypeError or ValueError if a value does not fit."""
     message = pb.Optimizer(learning_rate=getattr(optimizer, "lr", 0.0))
     _write(optimizer, _OPTIMIZERS, "optimizer", message)
     message.weight_decay = optimizer.weight_decay
@@ -181,14 +182,14 @@ def optimizer_to_proto(optimizer: Optimizer) -> pb.Optimizer:
 
 
 def initializer_to_proto(initializer: Initializer, seed: int) -> pb.Initializer:
-    """As `optimizer_to_proto`."""
+    """Raises as `optimizer_to_proto`."""
     message = pb.Initializer(seed=seed)
     _write(initializer, _INITIALIZERS, "initializer", message)
     return message
 
 
 def optimizer_from_proto(message: pb.Optimizer) -> Optimizer:
-    """The optimizer of a table of the server's, which fills every default in."""
+    """Returns the optimizer of a server's table, in which the server has filled every default."""
     optimizer: Optimizer = _read(message, _OPTIMIZERS)(
         lr=shortest(message.learning_rate),
         weight_decay=shortest(message.weight_decay),
@@ -198,7 +199,7 @@ def optimizer_from_proto(message: pb.Optimizer) -> Optimizer:
 
 
 def initializer_from_proto(message: pb.Initializer) -> Initializer:
-    """Likewise."""
+    """Returns the initializer of a server's table, in which the server has filled every default."""
     initializer: Initializer = _read(message, _INITIALIZERS)()
     return initializer
 
@@ -234,7 +235,7 @@ def _constants(kind: type[Any]) -> list[str]:
 
 
 def _write(value: Any, kinds: dict[str, Any], what: str, message: Any) -> None:
-    """Puts a dataclass into the member of `message.kind` that is its own."""
+    """Writes a dataclass to its member of `message.kind`."""
     name = next((name for name, kind in kinds.items() if type(value) is kind), None)
     if name is None:
         names = ", ".join(kind.__name__ for kind in kinds.values())
@@ -246,7 +247,7 @@ def _write(value: Any, kinds: dict[str, Any], what: str, message: Any) -> None:
 
 
 def _read(message: Any, kinds: dict[str, Any]) -> Any:
-    """A function that makes the dataclass of `message.kind` from the constants it does not name."""
+    """Returns a function that takes the remaining constants and makes `message.kind`'s class."""
     name = message.WhichOneof("kind") or next(iter(kinds))
     inner, kind = getattr(message, name), kinds[name]
     constants = {constant: shortest(getattr(inner, constant)) for constant in _constants(kind)}
@@ -254,5 +255,5 @@ def _read(message: Any, kinds: dict[str, Any]) -> Any:
 
 
 def shortest(value: float) -> float:
-    """The shortest decimal of a float32: 0.05 comes back as 0.05, not as 0.05000000074505806."""
+    """Returns a float32's shortest decimal: 0.05 comes back as 0.05, not 0.05000000074505806."""
     return float(str(np.float32(value)))

@@ -1,4 +1,4 @@
-"""Tables and servers as plain values, made from and into protobuf messages."""
+"""Tables and servers as plain values, translated to and from protobuf messages."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ class TableOptions:
     """One table.
 
     Attributes:
-        name: 1 to 63 of A-Z a-z 0-9 _ . -, not starting with '.' or '-'.
+        name: 1 to 63 of A-Z a-z 0-9 _ . -, not beginning with '.' or '-'.
         dim: elements a row, 1 .. 4096.
         slots: bags a sample, 1 .. 4096.
-        combiner: "sum", "mean" (over the number of keys in the bag), "sqrtn" (over its root), or
-            "none": every bag is one key, whose row is the result; slots must be 1.
+        combiner: "sum", "mean" (divides by the number of keys in the bag), "sqrtn" (divides by that
+            number's root), or "none": every bag has one key, whose row is the result, and slots
+            must be 1.
         optimizer: SGD, Momentum, Nesterov, AdaGrad, RowWiseAdaGrad, RMSProp, Adam or FTRL.
         initializer: first values of a new row: Uniform, Normal or Constant.
         seed: 64 bits, for the first values.
-        initial_rows: rows to make room for at once, over all ranks; tables grow by themselves.
-        max_rows: the most rows over all ranks; past it a batch is refused whole. 0: the server's
-            default, 2**30.
-        max_load: at most this share of a hash table's cells is taken, 0.0625 .. 0.9375: lower is
-            faster, higher smaller. 0: the server's default, 0.5.
+        initial_rows: rows to reserve when the table is made, over all ranks; tables grow by
+            themselves.
+        max_rows: the most rows over all ranks; a batch that would exceed it is refused whole. 0:
+            the server's default, 2**30.
+        max_load: at most this share of a hash table's cells is taken, 0.0625 .. 0.9375. A lower
+            share is faster, and a higher share needs less memory. 0: the server's default, 0.5.
     """
 
     name: str
@@ -58,7 +60,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """One rank's share of a table: rows, places in its hash table, bytes of device memory."""
+    """One rank's shard of a table: rows, cells of its hash table, bytes of device memory."""
 
     rows: int
     cells: int
@@ -67,14 +69,14 @@ class ShardInfo:
 
 @dataclass(frozen=True)
 class TravelledRounds:
-    """Rounds by how bags travelled between ranks; zeros if there is one.
+    """Counts rounds by how bags travelled between ranks; both counts are 0 on one rank.
 
-    A step is a round; lookups that came at about the same time share one. The server takes the way
-    that is faster by what it measured; both give the same numbers.
+    A step is one round. Lookups that arrive at about the same time share one round. The server
+    takes the way that its measurements say is faster; both ways give the same numbers.
 
     Attributes:
-        all_bags: every rank sent its part of every bag, or got every gradient.
-        owned_bags: only what belongs to bags of which a rank owns keys.
+        all_bags: every rank sent its part of every bag, or received every gradient.
+        owned_bags: a rank sent, or got the gradients of, only bags of which it owns keys.
     """
 
     all_bags: int
@@ -83,13 +85,13 @@ class TravelledRounds:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table as it is.
+    """The state of a table.
 
     Attributes:
         steps: optimizer steps applied.
         shards: in rank order.
-        learning_rate: what the next step will use: the rate last set, by the schedule.
-        rounds: of lookups and steps, since the table was made.
+        learning_rate: the rate that the next step will use: the rate last set, after the schedule.
+        rounds: rounds of lookups and steps, since the table was made.
     """
 
     options: TableOptions
@@ -100,13 +102,13 @@ class TableInfo:
 
     @property
     def rows(self) -> int:
-        """Rows over all ranks."""
+        """Returns the rows over all ranks."""
         return sum(shard.rows for shard in self.shards)
 
 
 @dataclass(frozen=True)
 class RankInfo:
-    """Where a rank listens, and its device: "cpu", or "cuda" and the device's name."""
+    """A rank's address, and its device: "cpu", or "cuda" and the device's name."""
 
     address: str
     device: str
@@ -114,7 +116,7 @@ class RankInfo:
 
 @dataclass(frozen=True)
 class Topology:
-    """The server's version, its ranks in order, and the largest request it takes."""
+    """The server's version, its ranks in order, and the largest request that it takes."""
 
     version: str
     ranks: tuple[RankInfo, ...]
@@ -139,7 +141,7 @@ _COMBINERS = {
 
 
 def options_to_proto(options: TableOptions) -> pb.TableOptions:
-    """InvalidArgument if a value does not even fit its field; the server checks the rest."""
+    """Raises InvalidArgument if a value does not even fit its field; the server checks the rest."""
     if options.combiner not in _COMBINERS:
         raise InvalidArgument(
             f"combiner is {options.combiner!r}, not one of {', '.join(_COMBINERS)}"
@@ -161,7 +163,7 @@ def options_to_proto(options: TableOptions) -> pb.TableOptions:
 
 
 def options_from_proto(message: pb.TableOptions) -> TableOptions:
-    """The options of a table of the server's, which fills every default in."""
+    """Returns the options of a server's table, in which the server has filled every default."""
     combiners = {number: name for name, number in _COMBINERS.items()}
     return TableOptions(
         name=message.name,
@@ -178,7 +180,7 @@ def options_from_proto(message: pb.TableOptions) -> TableOptions:
 
 
 def info_from_proto(message: pb.DescribeTableReply) -> TableInfo:
-    """What the server says of a table."""
+    """Returns what the server says of a table."""
     return TableInfo(
         options=options_from_proto(message.options),
         steps=message.steps,

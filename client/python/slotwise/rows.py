@@ -1,11 +1,11 @@
-"""Tables as files, written and read chunk by chunk: a table never lies in this process's memory.
+"""Reads and writes tables as files, in chunks, so that a table is never whole in memory.
 
     slotwise.rows.save_npy(ps, "ads", "ads-rows")       # a folder: keys.npy, values.npy, table.json
     slotwise.rows.load_npy(ps, "ads", "ads-rows")
     slotwise.rows.save_parquet(ps, "ads", "ads.parquet")   # needs pyarrow
     slotwise.rows.load_parquet(ps, "ads", "ads.parquet")
 
-What they hold:
+The files hold
 
     keys   uint64 [rows]                           keys.npy, or the column "key"
     values float32 [rows, dim]                     values.npy, or the column "values"
@@ -14,8 +14,9 @@ What they hold:
 and the table's options, as protobuf's JSON of `TableOptions`, in table.json or in the Parquet
 schema's metadata under "slotwise.table". `slotwise-ctl export` and `import` use the same folders.
 
-Rows are saved in no order. For all rows of one step, let nobody push meanwhile. Rows that are loaded
-with their state bring the table's count of steps along: Adam and the schedule go on where they were.
+Rows are saved in no particular order. They all belong to one step only if nobody pushes meanwhile.
+Rows that are loaded with their state bring the table's count of steps with them, so Adam and the
+schedule continue where they were.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PathLike = str | os.PathLike[str]
 
 _KEYS, _VALUES, _STATE, _TABLE = "keys.npy", "values.npy", "state.npy", "table.json"
 _METADATA = b"slotwise.table"
-# Rows are handed to the client in chunks of about so many bytes, which it cuts into messages.
+# Rows go to the client in chunks of about this many bytes, which the client cuts into messages.
 _CHUNK_BYTES = 16 << 20
 _HEADER_BYTES = 128
 
@@ -52,17 +53,17 @@ _HEADER_BYTES = 128
 def save_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = False) -> int:
     """Saves a table's rows as a folder of .npy files.
 
-    The folder appears whole, by a rename, once everything is written; one saved earlier in its
-    place is then removed.
+    The folder appears whole, by a rename, once everything is written, and replaces a table saved
+    there earlier.
 
     Args:
-        with_state: also the optimizer's state.
+        with_state: whether to save the optimizer's state too.
 
     Returns:
         How many rows were saved.
 
     Raises:
-        FileExistsError: `folder` is there and is none of ours.
+        FileExistsError: `folder` exists and holds no saved table.
         slotwise.NotFound: no such table.
     """
     target = Path(folder)
@@ -90,20 +91,20 @@ def save_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Fal
 
 
 def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = True) -> int:
-    """Puts the rows of a saved folder into a table; those that are there are overwritten.
+    """Imports the rows of a saved folder into a table, and overwrites rows that exist.
 
-    If there is no such table, it is made with the options in table.json. Rows that the table has
-    and the folder has not stay. Loading again does no harm.
+    If there is no such table, `load_npy` makes it with the options in table.json. Rows of the table
+    that are not in the folder stay. Loading again does no harm.
 
     Args:
-        with_state: False: loaded rows have the state of new ones, even if state.npy is there.
+        with_state: False gives loaded rows the state of new rows, even if there is a state.npy.
 
     Returns:
         How many rows were written.
 
     Raises:
         slotwise.InvalidArgument: the files do not fit each other or the table.
-        slotwise.NotFound: neither is there a table nor table.json.
+        slotwise.NotFound: there is neither a table nor a table.json.
     """
     source = Path(folder)
     keys, values = _map(source / _KEYS, np.uint64, 1), _map(source / _VALUES, np.float32, 2)
@@ -168,10 +169,10 @@ def save_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = F
 
 
 def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = True) -> int:
-    """Puts the rows of a Parquet file, ours or any other of its columns, into a table.
+    """Imports the rows of a Parquet file, ours or another with the same columns, into a table.
 
-    As `load_npy`; the options, if a table is to be made, are in the schema's metadata. Lists of
-    variable size are taken too, if all have the table's.
+    Works as `load_npy`; if the table must be made, its options are in the schema's metadata. Lists
+    of variable size are allowed if all have the table's size.
 
     Raises:
         As `load_npy`, and ImportError: there is no pyarrow.
@@ -198,13 +199,13 @@ def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = T
 
 
 class NpyWriter:
-    """Writes a .npy file of rows whose number is not known yet.
+    """Writes a .npy file of rows, whose number may become known last.
 
-    NumPy's format, version 1.0, with a header of fixed size, which `close()` fills in.
+    The format is NumPy's version 1.0, with a header of fixed size, which `close()` fills in.
     """
 
     def __init__(self, path: Path, dtype: str, width: int | None = None) -> None:
-        """Rows of `width` numbers, or plain numbers if None."""
+        """Writes rows of `width` numbers, or single numbers if `width` is None."""
         self.rows = 0
         self._dtype, self._width = dtype, width
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
@@ -227,7 +228,7 @@ class NpyWriter:
         self.rows += len(rows)
 
     def close(self) -> None:
-        """Says how many rows there are, and waits until all are on the disk."""
+        """Writes the number of rows into the header, and waits until the file is on the disk."""
         shape = (self.rows,) if self._width is None else (self.rows, self._width)
         text = repr({"descr": self._dtype, "fortran_order": False, "shape": shape})
         magic = b"\x93NUMPY\x01\x00" + (_HEADER_BYTES - 10).to_bytes(2, "little")
@@ -241,7 +242,7 @@ class NpyWriter:
 def _save_with_state(
     ps: Client, table: str, folder: Path, keys: NpyWriter, values: NpyWriter
 ) -> None:
-    """Its width is known with the first chunk; a table without rows has state of no width."""
+    """Takes the state's width from the first chunk; a table without rows has state of width 0."""
     chunks = ps.export_rows(table, with_state=True)
     first = next(chunks, None)
     width = 0 if first is None or first.state is None else first.state.shape[1]
@@ -249,7 +250,7 @@ def _save_with_state(
         for chunk in _and_then(first, chunks):
             keys.append(chunk.keys)
             values.append(chunk.values)
-            assert chunk.state is not None  # it was asked for
+            assert chunk.state is not None  # the export asked for state
             state.append(chunk.state)
 
 
@@ -260,7 +261,7 @@ def _and_then(first: Rows | None, rest: Iterator[Rows]) -> Iterator[Rows]:
 
 
 def _groups(chunks: Iterator[Rows]) -> Iterator[list[Rows]]:
-    """Chunks by 16 MiB: Parquet reads large row groups faster."""
+    """Groups chunks to 16 MiB, because Parquet reads large row groups faster."""
     group: list[Rows] = []
     for chunk in chunks:
         group.append(chunk)
@@ -273,7 +274,7 @@ def _groups(chunks: Iterator[Rows]) -> Iterator[list[Rows]]:
 
 @contextmanager
 def _new_beside(target: Path) -> Iterator[Path]:
-    """A new folder on the same file system; removed if it was not renamed."""
+    """Makes a new folder on the target's file system; removes it if it was not renamed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
     os.chmod(fresh, 0o777 & ~_umask())
@@ -284,7 +285,7 @@ def _new_beside(target: Path) -> Iterator[Path]:
 
 
 def _publish_file(fresh: Path, target: Path) -> None:
-    """Puts a file that is on the disk where it belongs."""
+    """Flushes a finished file to the disk, and renames it to its target."""
     with open(fresh, "rb") as file:
         os.fsync(file.fileno())
     os.chmod(fresh, 0o666 & ~_umask())
@@ -303,7 +304,7 @@ def _is_ours_or_empty(folder: Path) -> bool:
 
 
 def _to_json(info: TableInfo, rows: int | None) -> str:
-    """What table.json says."""
+    """Returns the text of table.json."""
     options = json_format.MessageToDict(
         options_to_proto(info.options), preserving_proto_field_name=True
     )
@@ -312,7 +313,7 @@ def _to_json(info: TableInfo, rows: int | None) -> str:
 
 
 def _make_unless_there(ps: Client, table: str, saved: str | None) -> TableOptions:
-    """The options of `table`, which is made as it was saved if it is not there."""
+    """Returns the options of `table`, and makes the table as it was saved if it does not exist."""
     try:
         return ps.describe_table(table).options
     except NotFound:
@@ -339,7 +340,7 @@ def _make_unless_there(ps: Client, table: str, saved: str | None) -> TableOption
 
 
 def _saved_steps(saved: str | None) -> int:
-    """The count of applied steps in what `_to_json` wrote; 0 without it."""
+    """Returns the count of applied steps in `_to_json`'s text; 0 if there is none."""
     try:
         return 0 if saved is None else int(json.loads(saved).get("steps", 0))
     except (ValueError, TypeError, AttributeError) as error:
@@ -347,7 +348,7 @@ def _saved_steps(saved: str | None) -> int:
 
 
 def _map(path: Path, dtype: type[Any], dimensions: int) -> NDArray[Any]:
-    """A .npy file as an array over the file itself."""
+    """Returns a .npy file as an array over the file itself."""
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
@@ -361,7 +362,7 @@ def _map(path: Path, dtype: type[Any], dimensions: int) -> NDArray[Any]:
 
 
 def _rows_of(column: Any, path: PathLike) -> NDArray[np.float32]:
-    """A column of lists as [rows, elements]."""
+    """Returns a column of lists as [rows, elements]."""
     lengths = np.unique(column.value_lengths().to_numpy(zero_copy_only=False))  # NaN for null
     flat = column.flatten().to_numpy(zero_copy_only=False)
     if len(lengths) > 1 or flat.dtype != np.float32 or len(flat) != len(column) * sum(lengths):
@@ -375,7 +376,7 @@ def _list_of(pyarrow: Any, size: int) -> Any:
 
 
 def _pyarrow(what: str) -> tuple[Any, Any]:
-    """pyarrow and pyarrow.parquet, which are only needed here."""
+    """Imports pyarrow and pyarrow.parquet, which only the Parquet functions need."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -1,4 +1,4 @@
-"""Rows by key: put in, taken out, forgotten (service Rows)."""
+"""Rows by key: export, import, erase (service Rows)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slotwise.errors import Error, InvalidArgument
 from slotwise.transport import Call
 
 _MESSAGE_BYTES = 1 << 20
-# Messages on their way to one rank at once.
+# How many messages are in flight to one rank at once.
 _AT_ONCE = 4
 _KEYS, _VALUES, _STATE = 14, 15, 16
 _DIM, _STATE_SIZE = 1, 2
@@ -26,13 +26,13 @@ _DIM, _STATE_SIZE = 1, 2
 class Rows(NamedTuple):
     """Some rows of a table.
 
-    `state` is what the optimizer keeps beside a row, in the order of docs/semantics.md: for SGD
-    nothing, one float for row-wise AdaGrad, dim or 2 * dim floats for the others.
+    `state` is what the optimizer keeps beside a row, in the order of docs/semantics.md: nothing for
+    SGD, one float for row-wise AdaGrad, dim or 2 * dim floats for the others.
     """
 
     keys: NDArray[np.uint64]  # [rows]
     values: NDArray[np.float32]  # [rows, dim]
-    state: NDArray[np.float32] | None  # [rows, state size], if it was asked for
+    state: NDArray[np.float32] | None  # [rows, state size], if the export asked for state
 
 
 class RowsCalls(AdminCalls):
@@ -41,15 +41,15 @@ class RowsCalls(AdminCalls):
     def export_rows(
         self, table: str, keys: ArrayLike | None = None, *, with_state: bool = False
     ) -> Iterator[Rows]:
-        """The rows of a table, in chunks of about 1 MiB and in no order, from all ranks at once.
+        """Yields a table's rows, in chunks of about 1 MiB and in no order, from all ranks at once.
 
-        Rows are whole, but pushes go on meanwhile: for all rows of one step, let nobody push.
-        Leaving the iterator early is fine.
+        Every row is whole, but all rows belong to one step only if nobody pushes meanwhile. The
+        caller may leave the iterator early.
 
         Args:
-            keys: uint64 or int64, of any shape: only these, those of them that have a row. None:
-                all rows.
-            with_state: also the optimizer's state.
+            keys: uint64 or int64, of any shape: exports only those of these keys that have a row.
+                None: exports all rows.
+            with_state: whether to export the optimizer's state too.
 
         Raises:
             NotFound: no such table, or it was dropped meanwhile.
@@ -57,7 +57,7 @@ class RowsCalls(AdminCalls):
         """
         header = pb.ExportRequest(table=table, with_state=with_state).SerializeToString()
         requests = [header]
-        if keys is not None:  # none at all would mean all, but then there is no request
+        if keys is not None:  # no keys would mean all keys, but then there is no request
             unique = np.unique(as_keys(keys))
             parts = _slices(len(unique), self._message_bytes() // 8)
             requests = [wire.join(wire.frame(header, [(_KEYS, unique[part])])) for part in parts]
@@ -75,17 +75,19 @@ class RowsCalls(AdminCalls):
         *,
         table_steps: int = 0,
     ) -> int:
-        """Gives keys rows: absent ones get one, those that are there are overwritten. Not a step.
+        """Writes the rows of keys: absent keys get a row, and other keys' rows are overwritten.
 
-        Sent in messages of about 1 MiB, spread over the ranks; each is applied whole or not at all.
-        After an exception some may have been; importing all again does no harm.
+        An import is not a step. The rows are sent in messages of about 1 MiB, spread over the
+        ranks; each message is applied whole or not at all. After an exception some messages may
+        have been applied; importing all rows again does no harm.
 
         Args:
-            keys: uint64 or int64 [rows]. Of those that repeat the last counts.
+            keys: uint64 or int64 [rows]. If a key repeats, the last one counts.
             values: float32 [rows, dim], finite.
-            state: float32 [rows, state size] as `export_rows` has it; None: that of new rows.
+            state: float32 [rows, state size] as `export_rows` yields it. None: the state of new
+                rows.
             table_steps: raises the table's count of applied steps to this, so that Adam and the
-                schedule go on where the imported model was.
+                schedule continue where the imported model was.
 
         Returns:
             How many rows were written.
@@ -99,7 +101,7 @@ class RowsCalls(AdminCalls):
         arrays = [_as_rows("values", values, len(key_array))]
         if state is not None:
             arrays.append(_as_rows("state", state, len(key_array)))
-        # Messages to several ranks are applied in any order, so a key must be in one only.
+        # Messages to several ranks are applied in any order, so only one message may have a key.
         _, backwards = np.unique(key_array[::-1], return_index=True)
         if len(backwards) < len(key_array):
             chosen = np.sort(len(key_array) - 1 - backwards)
@@ -116,7 +118,7 @@ class RowsCalls(AdminCalls):
 
         ranks = len(self._transport.addresses)
         for some in _slices(len(parts), _AT_ONCE * ranks):
-            # A stream of one message looks on the wire like a unary call, which can be sent again.
+            # A stream of one message looks like a unary call on the wire, and can be sent again.
             calls = [
                 Call(
                     "Rows/Import",
@@ -138,13 +140,15 @@ class RowsCalls(AdminCalls):
         return written
 
     def erase(self, table: str, keys: ArrayLike) -> int:
-        """Forgets keys: an absent key stays absent, one that comes again begins anew. Not a step.
+        """Erases the rows of keys. An erase is not a step.
+
+        A key without a row is ignored, and an erased key that comes again gets a new row.
 
         Args:
             keys: uint64 or int64, of any shape.
 
         Returns:
-            How many had a row. Less if a connection broke and a request had to be sent again.
+            How many keys had a row; fewer if a connection broke and a request was sent again.
 
         Raises:
             NotFound: no such table.
@@ -160,12 +164,12 @@ class RowsCalls(AdminCalls):
         return sum(counts)
 
     def _message_bytes(self) -> int:
-        """What the arrays of one message may take."""
+        """Returns the most bytes that the arrays of one message may take."""
         return min(_MESSAGE_BYTES, self._max_message_bytes - 1024)
 
 
 def _rows(reply: bytes, with_state: bool) -> Rows:
-    """What an ExportReply says; its arrays are views of it, so they are copied."""
+    """Returns an ExportReply's rows. Copies its arrays, which are views of the message."""
     try:
         fields = wire.scan(reply)
         dim, state_size = fields.get(_DIM, 0), fields.get(_STATE_SIZE, 0)
@@ -187,7 +191,7 @@ def _count(kind: type[pb.ImportReply] | type[pb.EraseReply], reply: bytes) -> in
 
 
 def _as_rows(name: str, array: ArrayLike, rows: int) -> NDArray[np.float32]:
-    """C-contiguous float32 [rows, any], or InvalidArgument."""
+    """Returns `array` as C-contiguous float32 [rows, any], or raises InvalidArgument."""
     checked = np.asarray(array)
     if checked.dtype != np.float32:
         raise InvalidArgument(f"{name}: dtype is {checked.dtype}, not float32")

@@ -1,4 +1,4 @@
-"""Names for optimizer steps, so that a push that is sent again is not applied again."""
+"""A Session names optimizer steps, so that a push that is sent twice is applied once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from slotwise.errors import InvalidArgument
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step of one table; what a `Session` hands out.
+    """One optimizer step of one table, made by a `Session`.
 
     Attributes:
         session: random 64 bits, the same for all trainers that share the step.
         number: the session's own count.
         trainer, trainers: whose share of the step this is: 0 .. trainers - 1.
-        parts: how many parts every trainer's share is cut into; 0: as many as the batch deserves,
-            which only a lone trainer may decide, because the others must know the step's number of
-            parts.
+        parts: how many parts every trainer's share is cut into. 0 means as many as the batch needs,
+            which only a lone trainer may choose, because several trainers must agree on the step's
+            number of parts.
     """
 
     session: int
@@ -32,9 +32,9 @@ class Step:
 class Session:
     """Counts the steps of one trainer, or of one of several that train in step.
 
-    A lone trainer needs no arguments. Data-parallel trainers share `id` (draw it once, send it to
-    all) and each push the same number of times, in the same order; the server then sums one push of
-    every trainer into one optimizer step::
+    A lone trainer needs no arguments. Data-parallel trainers share `id` (draw it once and send it
+    to all trainers), and each trainer pushes the same number of times, in the same order. The
+    server then sums one push of every trainer into one optimizer step::
 
         session = slotwise.Session(shared_id, trainer=rank, trainers=world_size)
 
@@ -53,11 +53,11 @@ class Session:
 
         Args:
             id: 64 bits; drawn from `os.urandom` if None.
-            trainer: this trainer's place, 0 .. trainers - 1: gradients are summed in this order.
-            trainers: how many share the session.
-            parts: requests a push is cut into; None: decided batch by batch for a lone trainer, 1
-                for several. The same for all trainers. Raise it if one trainer's batch is past the
-                server's largest request.
+            trainer: this trainer's number, 0 .. trainers - 1; gradients are summed in this order.
+            trainers: how many trainers share the session.
+            parts: how many requests a push is cut into, the same for all trainers. None means:
+                chosen batch by batch for a lone trainer, 1 for several trainers. Raise `parts` if
+                one trainer's batch exceeds the server's largest request.
         """
         if not 0 <= trainer < trainers:
             raise InvalidArgument(
@@ -77,7 +77,7 @@ class Session:
         self._next = 1
 
     def next(self) -> Step:
-        """The next step."""
+        """Returns the next step."""
         with self._lock:
             number = self._next
             self._next += 1

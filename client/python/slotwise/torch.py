@@ -1,11 +1,11 @@
 """Torch modules whose rows live on the server.
 
-The server's optimizer moves the rows, so the modules have no parameters. Every `forward()` whose
-result is used in a `backward()` is one step of the table, applied when `backward()` returns; an
-error of the push is raised there. `train()` looks up with new rows for new keys; `eval()` inserts
-nothing and its result takes no gradient.
+The server's optimizer updates the rows, so the modules have no parameters. Every `forward()` whose
+result is used in a `backward()` is one step of the table, which is applied when `backward()`
+returns; `backward()` raises the push's errors. In `train()` mode a lookup gives new keys rows; in
+`eval()` mode it inserts nothing, and its result takes no gradient.
 
-Thread-safe as `Client` is. Not to be pickled or forked: they hold connections.
+Thread-safe as `Client` is. Modules cannot be pickled or forked, because they hold connections.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Bags = (
 
 
 class _Remote(nn.Module):
-    """What the modules have in common: tables, and lookups of all of them that push."""
+    """The modules' common base: looks up in all its tables, and pushes their gradients."""
 
     def __init__(self, ps: Client, tables: Iterable[str], session: Session | None) -> None:
         super().__init__()
@@ -41,12 +41,12 @@ class _Remote(nn.Module):
         self._tables: dict[str, TableOptions] = {
             table: ps.describe_table(table).options for table in tables
         }
-        # Keys take no gradient; autograd calls backward() for the sake of this. It is no Parameter
-        # because nobody is to train it.
+        # Keys take no gradient; autograd calls backward() because of this tensor. It is not a
+        # Parameter, because nobody trains it.
         self._anchor = torch.zeros(0, requires_grad=True)
 
     def _forward(self, lookups: dict[str, tuple[Tensor | None, ...]]) -> tuple[Tensor, ...]:
-        """The looked-up values of (keys, offsets, weights), by table."""
+        """Looks up (keys, offsets, weights) of each table; returns the values by table."""
         for table, (_, _, weights) in lookups.items():
             if weights is not None and weights.requires_grad:
                 raise InvalidArgument(
@@ -63,7 +63,7 @@ class _Remote(nn.Module):
 
     def _lookup(self, lookups: dict[str, tuple[Tensor | None, ...]]) -> tuple[Tensor, ...]:
         wanted: Any = {table: tuple(map(_array, tensors)) for table, tensors in lookups.items()}
-        if len(wanted) == 1:  # as small a request as can be
+        if len(wanted) == 1:  # a request of one table is smaller
             ((table, (keys, offsets, weights)),) = wanted.items()
             values = self._ps.lookup(table, keys, offsets, weights=weights, train=self.training)
             results = {table: values}
@@ -76,7 +76,7 @@ class _Remote(nn.Module):
         )
 
     def _push(self, pushes: dict[str, tuple[Any, Any, Any, Any]]) -> None:
-        """One step of every table of (keys, offsets, gradients, weights)."""
+        """Pushes one step of every table, with its (keys, offsets, gradients, weights)."""
         step = self._session.next()
         if len(pushes) == 1:
             ((table, (keys, offsets, gradients, weights)),) = pushes.items()
@@ -86,18 +86,18 @@ class _Remote(nn.Module):
 
 
 class Embedding(_Remote):
-    """As `torch.nn.Embedding`, over a table without a combiner (`combiner="none"`).
+    """Looks up rows as `torch.nn.Embedding` does, in a table without a combiner ("none").
 
     Attributes:
-        dim: the table's; a result has one dimension more than the keys, of this size.
+        dim: the table's dim; a result has one dimension more than the keys, of this size.
     """
 
     def __init__(self, ps: Client, table: str, *, session: Session | None = None) -> None:
-        """Uses a table that exists.
+        """Uses a table that exists already.
 
         Args:
-            session: names the steps; None: `ps.session`. Data-parallel trainers give one that they
-                share.
+            session: names the steps. None: `ps.session`. Data-parallel trainers pass a session that
+                they share.
 
         Raises:
             slotwise.NotFound: no such table.
@@ -113,7 +113,7 @@ class Embedding(_Remote):
         self._table = table
 
     def forward(self, keys: Tensor) -> Tensor:
-        """The keys' rows, float32 [*keys.shape, dim], on the keys' device.
+        """Returns the keys' rows, float32 [*keys.shape, dim], on the keys' device.
 
         Args:
             keys: int64 of any shape, any 64 bits.
@@ -121,23 +121,23 @@ class Embedding(_Remote):
         return self._forward({self._table: (keys, None, None)})[0]
 
     def extra_repr(self) -> str:
-        """What `print(module)` shows."""
+        """Returns what `print(module)` shows."""
         return f"{self._table!r}, dim={self.dim}"
 
 
 class EmbeddingBag(_Remote):
-    """As `torch.nn.EmbeddingBag`: pools the rows of every bag.
+    """Pools the rows of every bag, as `torch.nn.EmbeddingBag` does.
 
     Attributes:
-        dim, slots: the table's; a result has slots * dim columns.
+        dim, slots: the table's dim and slots; a result has slots * dim columns.
     """
 
     def __init__(self, ps: Client, table: str, *, session: Session | None = None) -> None:
-        """Uses a table that exists.
+        """Uses a table that exists already.
 
         Args:
-            session: names the steps; None: `ps.session`. Data-parallel trainers give one that they
-                share.
+            session: names the steps. None: `ps.session`. Data-parallel trainers pass a session that
+                they share.
 
         Raises:
             slotwise.NotFound: no such table.
@@ -153,23 +153,25 @@ class EmbeddingBag(_Remote):
         offsets: Tensor | None = None,
         per_sample_weights: Tensor | None = None,
     ) -> Tensor:
-        """The pooled rows, float32 [samples, slots * dim], on the keys' device.
+        """Returns the pooled rows, float32 [samples, slots * dim], on the keys' device.
 
         Args:
             keys: int64 [keys], any 64 bits; without offsets also [samples, slots].
-            offsets: integers [samples * slots + 1] from 0 to `len(keys)`; None: one key a bag.
-            per_sample_weights: float32 of the keys' shape: what each key's row is multiplied by.
-                Their own gradient is not computed: weights that require one are refused.
+            offsets: integers [samples * slots + 1] from 0 to `len(keys)`; None: every bag has one
+            key.
+            per_sample_weights: float32 of the keys' shape; each key's row is multiplied by its
+                weight. The weights' own gradient is not computed, so weights that require one are
+                refused.
         """
         return self._forward({self._table: (keys, offsets, per_sample_weights)})[0]
 
     def extra_repr(self) -> str:
-        """What `print(module)` shows."""
+        """Returns what `print(module)` shows."""
         return f"{self._table!r}, slots={self.slots}, dim={self.dim}"
 
 
 class EmbeddingBags(_Remote):
-    """Several tables, of any dims, in one request a `forward()` and one a `backward()`.
+    """Looks up in several tables, of any dims, with one request a `forward()` or `backward()`.
 
     All steps of one `backward()` have one number. A table whose result had no part in the loss
     makes no step.
@@ -178,10 +180,10 @@ class EmbeddingBags(_Remote):
     def __init__(
         self, ps: Client, tables: Iterable[str], *, session: Session | None = None
     ) -> None:
-        """Uses tables that exist.
+        """Uses tables that exist already.
 
         Args:
-            session: as of `EmbeddingBag`.
+            session: as for `EmbeddingBag`.
 
         Raises:
             slotwise.NotFound: no such table.
@@ -189,11 +191,11 @@ class EmbeddingBags(_Remote):
         super().__init__(ps, tables, session)
 
     def forward(self, bags: Mapping[str, Bags]) -> dict[str, Tensor]:
-        """The pooled rows by table, float32 [samples, slots * dim], on their keys' devices.
+        """Returns the pooled rows by table, float32 [samples, slots * dim], on their keys' devices.
 
         Args:
-            bags: by table, keys or a tuple of what `EmbeddingBag.forward` takes: (keys,),
-                (keys, offsets) or (keys, offsets, per_sample_weights). Some of the tables or all.
+            bags: for each table, or for some, keys or a tuple of `EmbeddingBag.forward`'s
+                arguments: (keys,), (keys, offsets) or (keys, offsets, per_sample_weights).
         """
         lookups: dict[str, tuple[Tensor | None, ...]] = {}
         for table, given in bags.items():
@@ -206,7 +208,7 @@ class EmbeddingBags(_Remote):
         return dict(zip(lookups, self._forward(lookups))) if lookups else {}
 
     def extra_repr(self) -> str:
-        """What `print(module)` shows."""
+        """Returns what `print(module)` shows."""
         return ", ".join(
             f"{table!r}: [{options.slots}, {options.dim}]"
             for table, options in self._tables.items()
@@ -220,7 +222,8 @@ class _LookupAndPush(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.module, ctx.tables = module, tables
         ctx.set_materialize_grads(False)
-        # Saved, not kept: autograd then refuses a backward() after the keys were overwritten.
+        # The tensors are saved by autograd, which then refuses a backward() after the keys were
+        # overwritten.
         ctx.save_for_backward(*flat)
         return module._lookup(_by_table(tables, flat))
 

@@ -1,4 +1,4 @@
-"""Channels to every rank, and calls that are tried again until answered or out of time."""
+"""Channels to every rank, and calls that are tried again until an answer or the timeout."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ _LOG = logging.getLogger("slotwise")
 _CHANNEL_OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # A connection of its own for every channel: gRPC gives one connection about one core.
+    # Every channel has a connection of its own, because gRPC gives one connection about one core.
     ("grpc.use_local_subchannel_pool", 1),
-    # A trainer is near its servers; a web proxy that happens to be set is not for it.
+    # A trainer is near its servers, so it ignores a web proxy that happens to be configured.
     ("grpc.enable_http_proxy", 0),
-    # Back soon after a server was restarted: gRPC's own backoff grows to two minutes.
+    # Reconnect soon after a server restarts; gRPC's own backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 3000),  # in truth the time that one connect() may take
+    ("grpc.min_reconnect_backoff_ms", 3000),  # in fact bounds how long one connect() may take
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 
-# Every method is safe to send again: lookups change nothing that a second one would not, a push
-# carries its step, the control calls are idempotent. DEADLINE_EXCEEDED with time left is the
-# server's word that a step was dropped because a part was missing; CANCELLED is a connection that
-# broke.
+# Every method is safe to send again: a second lookup changes nothing that the first did not, a push
+# carries its step, and the control calls are idempotent. With time left, DEADLINE_EXCEEDED says
+# that the server dropped a step because a part was missing; CANCELLED says that a connection broke.
 _TRY_AGAIN = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.CANCELLED,
@@ -45,7 +44,7 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.05, 2.0  # seconds
 
 @dataclass(frozen=True)
 class Call:
-    """One request: `method` is "Service/Method"; `rank` and `channel` say where it goes first."""
+    """One request: `method` is "Service/Method"; the first try goes to `rank` and `channel`."""
 
     method: str
     request: bytes
@@ -54,14 +53,14 @@ class Call:
 
 
 class Transport:
-    """Several channels to each of several ranks. Thread-safe; not usable in a forked child."""
+    """Several channels to each of several ranks. Thread-safe; a forked child cannot use it."""
 
     def __init__(self, addresses: Sequence[str], channels_per_rank: int, timeout: float) -> None:
-        """Connects lazily.
+        """Makes channels, which connect lazily.
 
         Args:
             addresses: host:port of each rank.
-            timeout: seconds that a call may take, tries and waits together.
+            timeout: seconds that a call may take, all tries and waits together.
         """
         self.addresses = tuple(addresses)
         self.channels_per_rank = channels_per_rank
@@ -77,37 +76,37 @@ class Transport:
         self._closed = False
 
     def close(self) -> None:
-        """Ends the calls in flight, which raise, and all connections. Again is harmless."""
+        """Closes all connections; calls in flight raise. Closing again is harmless."""
         self._closed = True
         for channels in self._channels:
             for channel in channels:
                 channel.close()
 
     def call(self, call: Call) -> bytes:
-        """One call's reply."""
+        """Makes one call and returns its reply."""
         replies: list[bytes] = []
         self.run([call], lambda _, reply: replies.append(reply))
         return replies[0]
 
     def run(self, calls: Sequence[Call], on_reply: Callable[[int, bytes], None]) -> None:
-        """Sends all calls at once; hands every reply to `on_reply(index, reply)`, in this thread.
+        """Sends all calls at once; passes every reply to `on_reply(index, reply)`, in this thread.
 
-        A call that finds its rank gone or too busy is sent again, to the next rank, after a
-        growing, random wait. When one fails for good, the others are cancelled and its error is
-        raised.
+        If a call's rank is gone or too busy, the call is sent to the next rank, after a growing,
+        random wait. If a call fails for good, the others are cancelled and its error is raised.
         """
         _Run(self, calls, on_reply).finish()
 
     def stream(self, method: str, requests: Sequence[bytes]) -> Iterator[bytes]:
-        """Sends `requests[rank]` to every rank at once; yields all their replies as they come.
+        """Sends `requests[rank]` to every rank at once; yields all replies as they come.
 
-        Each rank's stream is of that rank alone, so none goes to another. One that cannot begin is
-        tried again; one that breaks later raises. The timeout is for each reply, not for the whole.
+        Each rank's stream is of that rank's rows alone, so a stream never goes to another rank. A
+        stream that cannot begin is tried again; a stream that breaks later raises. The timeout is
+        for each reply, not for the whole.
         """
         return Stream(self, method, requests).replies()
 
     def check_usable(self) -> None:
-        """FailedPrecondition if closed, or in another process than the one that connected."""
+        """Raises FailedPrecondition if closed, or in a process that did not connect."""
         if self._closed:
             raise FailedPrecondition("the client is closed")
         if os.getpid() != self._process:
@@ -116,31 +115,31 @@ class Transport:
             )
 
     def channel(self, call: Call, attempt: int) -> grpc.Channel:
-        """Where a call goes; each attempt goes to the rank after the last one's."""
+        """Returns a call's channel; each attempt goes to the rank after the last attempt's."""
         self.check_usable()
         channels = self._channels[(call.rank + attempt) % len(self._channels)]
         return channels[call.channel % len(channels)]
 
 
 class Stream:
-    """One server-streaming call to each rank, read by a thread each.
+    """Makes one server-streaming call to each rank, which a thread each reads.
 
-    A few replies are read ahead; then a rank waits for whoever takes them.
+    The threads read a few replies ahead; then a rank waits until the caller takes them.
     """
 
-    _AHEAD = 2  # replies a rank
+    _AHEAD = 2  # replies for each rank
 
     def __init__(self, transport: Transport, method: str, requests: Sequence[bytes]) -> None:
         self._transport = transport
         self._method = method
         self._requests = requests
-        # A reply, an error, or None at a stream's end.
+        # Holds replies, errors, and None at a stream's end.
         self._read: queue.Queue[bytes | Error | None] = queue.Queue(self._AHEAD * len(requests))
         self._flights: dict[int, grpc.Call] = {}
         self._stopped = threading.Event()
 
     def replies(self) -> Iterator[bytes]:
-        """In the order in which they come; ends all calls when it is left."""
+        """Yields replies in the order in which they come; ends all calls when the caller leaves."""
         self._transport.check_usable()
         threads = [
             threading.Thread(target=self._read_rank, args=(rank,), daemon=True)
@@ -168,14 +167,14 @@ class Stream:
                 flight.cancel()
 
     def _read_rank(self, rank: int) -> None:
-        """A thread: puts a rank's replies where they are taken from."""
+        """Runs in a thread of its own: puts a rank's replies into the queue."""
         try:
             self._put(self._read_until_broken(rank))
-        except (Error, ValueError) as error:  # ValueError: gRPC's word for a channel just closed
+        except (Error, ValueError) as error:  # gRPC raises ValueError for a channel just closed
             self._put(error if isinstance(error, Error) else FailedPrecondition(str(error)))
 
     def _read_until_broken(self, rank: int) -> Error | None:
-        """Puts a rank's replies; returns None at their end, or what went wrong."""
+        """Puts a rank's replies into the queue; returns an error if one came before their end."""
         deadline = time.monotonic() + self._transport.timeout
         call = Call(self._method, self._requests[rank], rank)
         began, attempts = False, 0
@@ -183,7 +182,7 @@ class Stream:
             channel = self._transport.channel(call, 0)
             flight = channel.unary_stream(f"/slotwise.v1.{self._method}")(call.request)
             self._flights[rank] = flight
-            if self._stopped.is_set():  # before it could see this flight
+            if self._stopped.is_set():  # the stop came before it could see this call
                 flight.cancel()
             try:
                 for reply in flight:
@@ -202,7 +201,7 @@ class Stream:
         return None
 
     def _put(self, item: bytes | Error | None) -> None:
-        """Waits for room, unless nobody takes anything any more."""
+        """Waits for room in the queue, unless nobody takes anything any more."""
         while not self._stopped.is_set():
             try:
                 self._read.put(item, timeout=0.1)
@@ -215,7 +214,7 @@ class Stream:
 
 
 class _Run:
-    """The calls of one `Transport.run`, between their first sending and the last reply."""
+    """The calls of one `Transport.run`, from their first sending to the last reply."""
 
     def __init__(
         self, transport: Transport, calls: Sequence[Call], on_reply: Callable[[int, bytes], None]
@@ -228,8 +227,9 @@ class _Run:
         self._flights: dict[int, grpc.Future] = {}
         self._landed: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._waiting: list[tuple[float, int]] = []  # a heap of (when to send again, call)
-        self._connecting: dict[int, grpc.Channel] = {}  # where the waiting calls will go
-        self._said: dict[int, str] = {}  # what a call's last failure was
+        # The channels that the waiting calls will go to.
+        self._connecting: dict[int, grpc.Channel] = {}
+        self._said: dict[int, str] = {}  # each call's last failure
 
     def finish(self) -> None:
         try:
@@ -241,7 +241,8 @@ class _Run:
             while self._flights or self._waiting:
                 self._step()
         except ValueError:
-            self._transport.check_usable()  # gRPC says so to who calls a channel just closed
+            # Raises FailedPrecondition if the channel was just closed.
+            self._transport.check_usable()
             raise
         finally:
             for flight in self._flights.values():
@@ -250,7 +251,7 @@ class _Run:
                 channel.unsubscribe(_ignore)
 
     def _finish_one(self) -> None:
-        """In this thread: going over gRPC's costs a small request a third of its time."""
+        """Makes one call in this thread; gRPC's threads cost a small call a third of its time."""
         while True:
             method, left = self._next_attempt(0)
             try:
@@ -269,7 +270,7 @@ class _Run:
         flight.add_done_callback(lambda _: self._landed.put(index))
 
     def _step(self) -> None:
-        """Takes the next reply, or sends again what has waited long enough."""
+        """Takes the next reply, or sends calls again that have waited long enough."""
         wait = max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
         try:
             index = self._landed.get(timeout=wait)
@@ -283,7 +284,7 @@ class _Run:
             self._failed(index, flight.code(), flight.details() or "")
 
     def _next_attempt(self, index: int) -> tuple[grpc.UnaryUnaryMultiCallable, float]:
-        """What to call now, and how many seconds it has."""
+        """Returns the method to call now, and how many seconds the call has."""
         if index in self._connecting:
             self._connecting.pop(index).unsubscribe(_ignore)
         channel = self._transport.channel(self._calls[index], self._attempts[index])
@@ -292,7 +293,8 @@ class _Run:
         return channel.unary_unary(f"/slotwise.v1.{self._calls[index].method}"), left
 
     def _failed(self, index: int, code: grpc.StatusCode, details: str) -> None:
-        if details == "Deadline Exceeded":  # by our own clock: the attempt before may have said why
+        # Our own clock ended the call, so an earlier attempt may know the reason.
+        if details == "Deadline Exceeded":
             details = self._said.get(index, details)
         self._said[index] = details
         attempts = self._attempts[index]
@@ -302,19 +304,19 @@ class _Run:
             raise _error(code, details, self._address(index), self._transport.timeout)
         _LOG.info("%s: %s: %s; trying again", self._address(index), code.name, details)
         heapq.heappush(self._waiting, (again, index))
-        # A channel without calls notices only every 5 s that it is connected again; a watched one
-        # notices at once.
+        # A channel without calls notices only every 5 s that it is connected again; a watched
+        # channel notices at once.
         self._connecting[index] = channel
         channel.subscribe(_ignore, try_to_connect=True)
 
     def _address(self, index: int) -> str:
-        """Where a call was last sent."""
+        """Returns the address that a call was last sent to."""
         addresses = self._transport.addresses
         return addresses[(self._calls[index].rank + self._attempts[index] - 1) % len(addresses)]
 
 
 def _error(code: grpc.StatusCode, details: str, address: str, timeout: float) -> Error:
-    """The exception for a call that failed for good."""
+    """Returns the exception for a call that failed for good."""
     if code in _TRY_AGAIN:
         details = f"no answer from {address} within {timeout:g} s: {details}"
     elif code is grpc.StatusCode.UNIMPLEMENTED:
@@ -323,14 +325,15 @@ def _error(code: grpc.StatusCode, details: str, address: str, timeout: float) ->
 
 
 def _backoff(attempts: int) -> float:
-    """Seconds to wait after so many attempts."""
+    """Returns the seconds to wait after `attempts` attempts."""
     backoff = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** min(attempts - 1, 16))
     return float(backoff * _RANDOM.uniform(0.5, 1.0))
 
 
 def _ignore(_: grpc.ChannelConnectivity) -> None:
-    """Watches a channel for the sake of watching."""
+    """Does nothing, because a channel is watched only to make it notice connections."""
 
 
-# Of its own, so that a trainer's seeded random numbers do not depend on the network.
+# The client has random numbers of its own, so that a trainer's seeded ones do not depend on the
+# network.
 _RANDOM = random.Random()

@@ -1,9 +1,9 @@
 """Protobuf on the wire, for messages that are mostly one large array.
 
-protobuf's own `SerializeToString()` needs an array as `bytes` first and copies it again into the
-message. The wire format lets us do with one copy: a message's fields may come in any order, so the
-small ones are serialised by protobuf and each array is put behind them as tag, length, memory.
-Replies are read the same way, without copying.
+protobuf's own `SerializeToString()` needs an array as `bytes` first and copies these bytes again
+into the message. The wire format allows one copy: a message's fields may come in any order, so
+protobuf serialises the small fields, and each array follows them as tag, length, memory. Replies
+are read the same way, without copying.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# A message that lies in several pieces of memory.
+# A message in several pieces of memory.
 Pieces = list[bytes | memoryview]
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
 def varint(number: int) -> bytes:
-    """`number` (0 or more) as a base-128 varint."""
+    """Returns `number` (0 or more) as a base-128 varint."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -31,7 +31,7 @@ def varint(number: int) -> bytes:
 
 
 def frame(header: bytes, arrays: Iterable[tuple[int, NDArray[Any]]]) -> Pieces:
-    """A message of small fields, as protobuf serialised them, and arrays as `bytes` fields.
+    """Returns a message of small fields, which protobuf serialised, and arrays as `bytes` fields.
 
     Args:
         header: the small fields.
@@ -45,7 +45,7 @@ def frame(header: bytes, arrays: Iterable[tuple[int, NDArray[Any]]]) -> Pieces:
 
 
 def nest(field: int, messages: Iterable[Pieces]) -> Pieces:
-    """A message of one repeated field of messages."""
+    """Returns a message of one repeated field of messages."""
     pieces: Pieces = []
     for message in messages:
         pieces.append(_length_delimited(field, sum(map(len, message))))
@@ -54,23 +54,23 @@ def nest(field: int, messages: Iterable[Pieces]) -> Pieces:
 
 
 def join(pieces: Pieces) -> bytes:
-    """The message as gRPC wants it: the one copy."""
+    """Joins the pieces into the one message that gRPC needs; this is the one copy."""
     return b"".join(pieces)
 
 
 def scan(message: bytes | memoryview) -> dict[int, int | memoryview]:
-    """A message's fields by number, as `fields` has them; the last of several wins.
+    """Returns a message's fields by number, as `fields` yields them; the last of several counts.
 
-    ValueError if the message is cut short or not protobuf.
+    Raises ValueError if the message is cut short or is not protobuf.
     """
     return dict(fields(message))
 
 
 def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """(number, value) of a message's fields: integers of varints, views of length-delimited ones.
+    """Yields (number, value) of a message's fields: varints as integers, length-delimited as views.
 
-    They come in any order. Fixed-width fields, which no message read here has, are skipped.
-    ValueError if the message is cut short or not protobuf.
+    Fields come in any order. Fixed-width fields, which no message read here has, are skipped.
+    Raises ValueError if the message is cut short or is not protobuf.
     """
     view = memoryview(message)
     at = 0
@@ -95,9 +95,10 @@ def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]
 
 
 def array(field: int | memoryview | None, dtype: str) -> NDArray[Any]:
-    """A `bytes` field as a read-only array over the message's own memory.
+    """Returns a `bytes` field as a read-only array over the message's own memory.
 
-    Empty if the field was left out. ValueError if it is another field, or no whole numbers.
+    The array is empty if the field was left out. Raises ValueError for another kind of field, or if
+    the bytes are not a whole number of elements.
     """
     if field is None:
         return np.empty(0, dtype=dtype)
@@ -111,7 +112,7 @@ def _length_delimited(field: int, length: int) -> bytes:
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    """The varint at `at`, and the place after it."""
+    """Returns the varint at `at`, and the place after it."""
     number = shift = 0
     while True:
         if at >= len(view) or shift > 63:

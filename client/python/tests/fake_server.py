@@ -159,7 +159,7 @@ class FakeServer:
 
     def _DescribeTable(self, request: Any) -> dict[str, Any]:
         table = self._table(request.table)
-        shards = [admin_pb2.ShardInfo(rows=len(table.rows)), admin_pb2.ShardInfo()]
+        shards = [admin_pb2.ShardInfo(rows=len(table.rows), cells=2048, bytes=65536), admin_pb2.ShardInfo()]
         rate = table.learning_rate(table.steps + 1)
         options, steps = table.options, table.steps
         rounds = admin_pb2.TravelledRounds(owned_bags=steps)

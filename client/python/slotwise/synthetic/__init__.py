@@ -5,12 +5,12 @@
     stream = synthetic.ClickStream(synthetic.PRESETS["quick"], seed=1, batch_size=2048)
     for clicks in stream.batches(0, 200):
         ps.lookup("ads", clicks.keys, clicks.offsets)         # learn clicks.labels
-    test = stream.batch(2**32)                                # one that the loop never reaches
-    print(synthetic.best_auc(test.probabilities))             # what no model can beat
+    test = stream.batch(2**32)                                # a batch that the loop never reaches
+    print(synthetic.best_auc(test.probabilities))             # no model can beat this AUC
 
-Every id of a slot has a hidden effect on the click's log-odds, as the numeric features have. Ids
-follow a power law and look as raw ids do: any 64 bits. Nothing is stored for an id, so a vocabulary
-may have any size. The command `slotwise-synth` writes the same batches to Parquet.
+Every id of a slot has a hidden effect on the click's log-odds, and so have the numeric features.
+Ids follow a power law and look like raw ids: any 64 bits. Nothing is stored for an id, so a
+vocabulary may have any size. The command `slotwise-synth` writes the same batches to Parquet.
 """
 
 from slotwise.synthetic.auc import auc, best_auc, expected_auc

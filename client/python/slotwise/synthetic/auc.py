@@ -1,4 +1,4 @@
-"""The area under the ROC curve: of labels, of probabilities, and the best there can be."""
+"""The area under the ROC curve: over labels, over probabilities, and the best possible."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 
 def auc(labels: NDArray[Any], scores: NDArray[Any]) -> float:
-    """The share of pairs of a positive and a negative in which the positive has the higher score.
+    """Returns the share of pairs of a positive and a negative that the scores order rightly.
 
-    Ties count half (Mann-Whitney). NaN without a positive or without a negative.
+    Ties count half (Mann-Whitney). Returns NaN without a positive or without a negative.
 
     Args:
         labels: [n], 1 for a positive, 0 for a negative.
@@ -21,36 +21,37 @@ def auc(labels: NDArray[Any], scores: NDArray[Any]) -> float:
 
 
 def expected_auc(probabilities: NDArray[Any], scores: NDArray[Any]) -> float:
-    """The AUC of scores over samples whose labels are not drawn but known in probability.
+    """Returns the AUC of scores over samples whose labels' probabilities are known.
 
-    The sum of p_i (1 - p_j) over pairs i != j with s_i > s_j, ties counting half, over its sum
-    over all pairs: the expected pairs in order over the expected pairs. It differs from the mean
-    AUC over all draws of the labels by something of the order 1 / n, and lacks the noise of one
-    draw. One sort and one pass, O(n log n). NaN if no pair can be of a positive and a negative.
+    The result is the sum of p_i (1 - p_j) over pairs i != j with s_i > s_j, ties counting half,
+    divided by the sum over all pairs: the expected pairs in order over the expected pairs. It
+    differs from the mean AUC over all draws of the labels by the order of 1 / n, and lacks the
+    noise of one draw. One sort and one pass take O(n log n). Returns NaN if no pair can have a
+    positive and a negative.
 
     Args:
-        probabilities: [n], of a click.
+        probabilities: [n], each sample's probability of a click.
         scores: [n], any numbers; only their order counts.
     """
     positive = np.asarray(probabilities, dtype=np.float64)
     negative = 1 - positive
     place = np.unique(np.asarray(scores), return_inverse=True)[1].reshape(-1)
-    positives = np.bincount(place, weights=positive)  # a score
+    positives = np.bincount(place, weights=positive)  # for each score
     negatives = np.bincount(place, weights=negative)
     below = np.cumsum(negatives) - negatives
-    own = float(positive @ negative)  # a sample is no pair with itself
+    own = float(positive @ negative)  # a sample makes no pair with itself
     won = float(positives @ (below + negatives / 2)) - own / 2
     pairs = float(positive.sum() * negative.sum()) - own
     return won / pairs if pairs > 0 else float("nan")
 
 
 def best_auc(probabilities: NDArray[Any]) -> float:
-    """The best AUC that any scores can be expected to have over these samples.
+    """Returns the best AUC that any scores can be expected to have over these samples.
 
-    It is that of the true probabilities themselves: in each pair the likelier one comes first, and
-    no other order of the pair has more in expectation (Neyman and Pearson).
+    The true probabilities themselves have this AUC: in each pair the likelier sample comes first,
+    and no other order of the pair is better in expectation (Neyman and Pearson).
 
     Args:
-        probabilities: [n], the true ones.
+        probabilities: [n], the true probabilities.
     """
     return expected_auc(probabilities, probabilities)

@@ -1,4 +1,4 @@
-"""The command slotwise-synth: says what a preset is, and writes its batches to Parquet."""
+"""The command slotwise-synth describes presets, and writes their batches to Parquet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ examples:
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         prog="slotwise-synth",
         description=_DESCRIPTION,
@@ -66,7 +66,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def list_presets() -> None:
-    """A line a preset."""
+    """Prints one line for each preset."""
     print(f"{'preset':<8} {'slots':>5} {'dense':>5} {'possible ids':>13}  alpha")
     for name, model in PRESETS.items():
         alphas = sorted({slot.alpha for slot in model.slots})
@@ -75,7 +75,7 @@ def list_presets() -> None:
 
 
 def describe(name: str, stream: ClickStream) -> None:
-    """A preset's slots."""
+    """Prints a preset's slots."""
     print(f"preset {name}, seed {stream.seed}")
     print("slot          ids  alpha  deviation  ids a bag  share of the 1000 most frequent")
     for number, slot in enumerate(stream.model.slots):
@@ -86,7 +86,7 @@ def describe(name: str, stream: ClickStream) -> None:
 
 
 class Measured:
-    """What batches are like; takes them one by one and keeps labels, probabilities and ids."""
+    """Measures batches one by one, and keeps their labels, probabilities and ids."""
 
     def __init__(self) -> None:
         self._labels: list[NDArray[np.float32]] = []
@@ -96,18 +96,18 @@ class Measured:
         self._new_keys = 0
 
     def each(self, batches: Iterator[Clicks]) -> Iterator[Clicks]:
-        """The same batches, measured as they pass."""
+        """Yields the same batches, and measures each as it passes."""
         for clicks in batches:
             self._labels.append(clicks.labels)
             self._probabilities.append(clicks.probabilities)
             self._new.append(clicks.keys)
             self._new_keys += len(clicks.keys)
-            if self._new_keys > len(self._ids):  # so a key is sorted a few times only
+            if self._new_keys > len(self._ids):  # so that each key is sorted only a few times
                 self._take_ids()
             yield clicks
 
     def report(self, possible: int) -> None:
-        """Prints it; `possible`: ids of the preset."""
+        """Prints the measurements; `possible`: how many ids the preset has."""
         self._take_ids()
         labels, probabilities = np.concatenate(self._labels), np.concatenate(self._probabilities)
         samples = f"{len(labels):,} samples"
@@ -122,7 +122,7 @@ class Measured:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    """Does what the command line says."""
+    """Runs the parsed command."""
     if parsed.preset is None:
         list_presets()
         return
@@ -135,17 +135,18 @@ def run(parsed: argparse.Namespace) -> None:
     if parsed.out:
         for file in write(stream, batches, parsed.out, shards=parsed.shards):
             print(f"wrote {file}, {file.stat().st_size / 2**20:.1f} MiB")
-    collections.deque(batches, maxlen=0)  # those that are not written are measured all the same
+    collections.deque(batches, maxlen=0)  # batches that are not written are measured too
     measured.report(stream.model.ids)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command; what goes wrong ends it with one sentence and status 1."""
+    """Runs the command; an error ends it with one sentence and status 1."""
     parsed = parse_arguments(arguments)
     try:
         run(parsed)
         sys.stdout.flush()
-    except BrokenPipeError:  # who reads the output, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own last flush
+    except BrokenPipeError:  # the reader of the output, for example `head`, has ended
+        # Python flushes once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (Error, OSError) as error:
         sys.exit(f"slotwise-synth: {error}")

@@ -1,4 +1,4 @@
-"""Random numbers that are functions of what they belong to, so that none needs to be kept."""
+"""Random numbers that are functions of what they belong to, so that none is stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _RANK_BITS = 64 - _SLOT_BITS
 def mix(words: Words) -> Words:
     """Scatters 64-bit words one to one: SplitMix64's finaliser (Steele, Lea and Flood 2014).
 
-    Not the server's own (docs/semantics.md), so a key's scatter says nothing of its rank there.
+    The server uses another function (docs/semantics.md), so a key's word does not tell its server
+    rank.
     """
     mixed = words ^ (words >> np.uint64(30))
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
@@ -28,7 +29,7 @@ def mix(words: Words) -> Words:
 
 @functools.lru_cache(maxsize=1024)
 def salt(seed: int, *numbers: int) -> np.uint64:
-    """A word that stands for a seed and for what of it is meant."""
+    """Returns a word that stands for a seed and for the use of the seed that `numbers` name."""
     word = np.zeros(1, dtype=np.uint64)
     for number in (seed, *numbers):
         word = mix((word ^ np.uint64(number)) + np.uint64(0x9E3779B97F4A7C15))
@@ -36,7 +37,7 @@ def salt(seed: int, *numbers: int) -> np.uint64:
 
 
 def scatter(ranks: Words, slot: int, seed: int) -> Words:
-    """Raw ids: slot (below 2^16) and rank (below 2^48) as 64 bits, scattered one to one.
+    """Returns raw ids: slot (below 2^16) and rank (below 2^48), scattered one to one to 64 bits.
 
     Two slots never share an id, and neither do two ranks of a slot.
     """
@@ -45,9 +46,9 @@ def scatter(ranks: Words, slot: int, seed: int) -> Words:
 
 
 def normal(words: Words, of: np.uint64) -> NDArray[np.float64]:
-    """A standard normal number for each word; another one for every `of`.
+    """Returns a standard normal number for each word; other values of `of` give other numbers.
 
-    By Box and Muller (1958), from two halves of a hash; none is beyond 6.7.
+    The numbers follow Box and Muller (1958), from two halves of a hash; none is beyond 6.7.
     """
     hashed = mix(mix(words ^ of) + of)
     radius = np.sqrt(-2 * np.log(((hashed >> np.uint64(32)).astype(np.float64) + 0.5) / 2.0**32))
@@ -56,10 +57,12 @@ def normal(words: Words, of: np.uint64) -> NDArray[np.float64]:
 
 
 def uniform(seed: int, batch: int, purpose: int, count: int) -> NDArray[np.float64]:
-    """`count` numbers in [0, 1): Philox4x64-10 (Salmon et al., SC'11) under the key (seed, batch).
+    """Draws `count` numbers in [0, 1) by Philox4x64-10 (Salmon et al., SC'11).
 
-    The purpose (below 2^63) is the highest word of the counter, so no two overlap. NumPy keeps a
-    bit generator's raw words the same in all versions (NEP 19), and the top 53 bits are the number.
+
+    The key is (seed, batch). The purpose (below 2^63) is the highest word of the counter, so no two
+    purposes overlap. NumPy keeps a bit generator's raw words the same in all versions (NEP 19), and
+    their top 53 bits make the numbers.
     """
     key = np.array([seed, batch], dtype=np.uint64)
     counter = np.array([0, 0, 0, purpose], dtype=np.uint64)

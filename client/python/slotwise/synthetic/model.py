@@ -1,4 +1,4 @@
-"""The planted model: what the clicks depend on, which a trainer is to find out."""
+"""The planted model decides the clicks' probabilities, and a trainer is to learn it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from slotwise.errors import InvalidArgument
 from slotwise.synthetic.hashing import Words, normal, salt
 
-# What a hidden number is for: part of its hash.
+# The purpose of a hidden number is part of its hash.
 _EFFECT, _FACTOR, _WEIGHT = 1, 2, 3
 
 _COMBINERS = ("sum", "mean", "sqrtn")
@@ -23,9 +23,9 @@ class Slot:
 
     Attributes:
         ids: the vocabulary's size, at most 2^48; nothing is stored for an id.
-        alpha: the exponent of the power law that the ids follow; 0: all are as frequent.
+        alpha: the exponent of the power law that the ids follow; 0 makes all ids equally frequent.
         deviation: the standard deviation, over ids, of an id's effect on the log-odds of a click.
-        least, most: ids in a bag, every number from least to most as often; least may be 0.
+        least, most: the bounds of a bag's number of ids, which is uniform; least may be 0.
     """
 
     ids: int
@@ -48,26 +48,26 @@ class Slot:
 
     @property
     def single(self) -> bool:
-        """Whether every bag has one id."""
+        """Returns whether every bag has one id."""
         return self.least == self.most == 1
 
 
 @dataclass(frozen=True)
 class ClickModel:
-    """log-odds = bias + effects of the slots + effects of their pairs + weights · dense features.
+    """Gives log-odds = bias + slots' effects + their pairs' effects + weights · dense features.
 
-    - A slot's effect is its ids' effects, pooled by the combiner; an id's is normal, with the
+    - A slot's effect is its ids' effects, pooled by the combiner; an id's effect is normal, with the
       slot's deviation.
     - Each id also has a factor, standard normal. A pair (a, b) of slots adds
       pair_deviation · (factors of slot a, pooled) · (factors of slot b, pooled): a factorisation
       machine of one factor.
-    - A dense feature is standard normal, and so is its weight, times dense_deviation.
+    - A dense feature is standard normal; its weight is dense_deviation times a standard normal.
 
     All hidden numbers are functions of (seed, slot, id) or (seed, feature).
 
     Attributes:
-        combiner: sum, mean or sqrtn, as a table's (docs/semantics.md).
-        pairs: slots that interact, by number.
+        combiner: sum, mean or sqrtn, as for a table (docs/semantics.md).
+        pairs: the numbers of the slots that interact.
         dense: the number of dense features.
     """
 
@@ -92,7 +92,7 @@ class ClickModel:
 
     @property
     def ids(self) -> int:
-        """The vocabularies' sizes, added up."""
+        """Returns the sum of the vocabularies' sizes."""
         return sum(slot.ids for slot in self.slots)
 
     def log_odds(
@@ -101,12 +101,12 @@ class ClickModel:
         bags: list[tuple[Words, NDArray[np.int64]]],
         dense: NDArray[np.float32],
     ) -> NDArray[np.float64]:
-        """The log-odds of a click, float64 [samples].
+        """Returns the log-odds of a click, float64 [samples].
 
         Args:
-            seed: of the hidden numbers.
-            bags: of each slot, its keys of all samples in order, and int64 [samples] how many of
-                them belong to each sample.
+            seed: the seed of the hidden numbers.
+            bags: for each slot, its keys of all samples in order, and int64 [samples] how many of
+                these keys each sample has.
             dense: float32 [samples, self.dense].
         """
         total = np.full(len(dense), self.bias)
@@ -116,13 +116,14 @@ class ClickModel:
         factors = {n: self._pooled(bags[n], salt(seed, _FACTOR, n)) for n in interacting}
         for first, second in self.pairs:
             total += self.pair_deviation * factors[first] * factors[second]
-        # A column at a time: a matrix product's order of sums depends on the machine.
+        # The columns are added one at a time, because a matrix product's order of sums depends on
+        # the machine.
         for column, weight in enumerate(self.dense_weights(seed)):
             total += weight * dense[:, column]
         return total
 
     def dense_weights(self, seed: int) -> NDArray[np.float64]:
-        """The hidden weights of the dense features, float64 [dense]."""
+        """Returns the hidden weights of the dense features, float64 [dense]."""
         features = np.arange(self.dense, dtype=np.uint64)
         return self.dense_deviation * normal(features, salt(seed, _WEIGHT))
 

@@ -1,4 +1,4 @@
-"""Batches of clicks as Parquet files. Needs pyarrow."""
+"""Writes batches of clicks as Parquet files. Needs pyarrow."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class NoParquet(Error):
 def write(
     stream: ClickStream, batches: Iterable[Clicks], path: Path, *, shards: int = 1
 ) -> list[Path]:
-    """Writes batches, a row group each; the files appear under their names once all are whole.
+    """Writes batches, one row group each; the files get their names once all are whole.
 
-    Columns: label, float32, 0 or 1; slot_0, slot_1, ...: uint64, or list of uint64 where a bag can
-    have another number of ids than one; dense_0, ...: float32. The files' key-value metadata
+    The columns are label: float32, 0 or 1; slot_0, slot_1, ...: uint64, or list of uint64 if a bag
+    can have a number of ids other than one; dense_0, ...: float32. The files' key-value metadata
     "slotwise.synthetic" is JSON with the seed and the batch size. The true probabilities are not
-    written: whoever has model and seed has them, by `ClickStream`.
+    written: `ClickStream` computes them from the model and the seed.
 
     Args:
-        stream: where the batches are from.
-        path: the file; with several shards a folder, for part-00000.parquet and so on, whose file
-            k has every `shards`-th of the batches, from the k-th on. Folders are made.
+        stream: the stream that the batches are from.
+        path: the file. With several shards, a folder for part-00000.parquet and so on, whose file k
+            has every `shards`-th batch, from the k-th on. Missing folders are made.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
         NoParquet: there is no pyarrow.

@@ -1,4 +1,4 @@
-"""A power law over the ranks 1 .. n, drawn from without a table of n entries."""
+"""A power law over the ranks 1 .. n, which needs no table of n entries for a draw."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from slotwise.errors import InvalidArgument
 
-# Ranks up to here have their exact share in a table; beyond, a rank's share is an integral.
+# Ranks up to here have their exact share in a table; beyond them, a rank's share is an integral.
 _HEAD = 4096
 
 
@@ -17,17 +17,17 @@ class PowerLaw:
     """Rank r of 1 .. n comes with probability r^-alpha / (1^-alpha + ... + n^-alpha).
 
     This is Zipf's law, bounded. A draw inverts the cumulative distribution: for ranks up to 4096 by
-    binary search in the exact sums, for those beyond in closed form, with the integral of x^-alpha
-    from r - 1/2 to r + 1/2 in place of r^-alpha (the midpoint rule). By its error term that is
-    larger by about alpha (alpha + 1) / (24 r^2), here less than 10^-8 of it for alpha below 1.5:
-    no sample that fits a computer shows it. One uniform number a draw, none rejected, so the i-th
-    draw never depends on the others.
+    binary search in the exact sums, and for higher ranks in closed form, with the integral of
+    x^-alpha from r - 1/2 to r + 1/2 in place of r^-alpha (the midpoint rule). By the rule's error
+    term the integral is larger by a share of about alpha (alpha + 1) / (24 r^2), here less than
+    10^-8 for alpha below 1.5, which no sample that fits a computer shows. A draw takes one uniform
+    number and rejects none, so the i-th draw never depends on the others.
 
-    Thread-safe: it does not change.
+    Thread-safe: a law does not change.
     """
 
     def __init__(self, ranks: int, alpha: float) -> None:
-        """A law over `ranks` ranks, at least 1 and at most 2^48; `alpha` is at least 0, finite."""
+        """Makes a law over `ranks` ranks, 1 .. 2^48; `alpha` is at least 0 and finite."""
         if not 1 <= ranks <= 1 << 48:
             raise InvalidArgument(f"ranks is {ranks}, not in 1 .. 2^48")
         if not 0 <= alpha < np.inf:
@@ -39,7 +39,7 @@ class PowerLaw:
         self._total = float(self._head[-1] + tail)
 
     def draw(self, uniform: NDArray[np.float64]) -> NDArray[np.uint64]:
-        """Ranks 1 .. n, of numbers in [0, 1): the quantiles, so uniform numbers give the law."""
+        """Returns the ranks 1 .. n at quantiles in [0, 1); uniform numbers give the law."""
         mass = uniform * self._total
         ranks = np.searchsorted(self._head, mass, side="right") + 1.0
         beyond = ranks > _HEAD
@@ -48,11 +48,11 @@ class PowerLaw:
         return np.minimum(ranks, float(self.ranks)).astype(np.uint64)
 
     def probability(self, rank: ArrayLike) -> NDArray[np.float64]:
-        """The probability of each of some ranks, which are in 1 .. n."""
+        """Returns the probability of each of `rank`, which are in 1 .. n."""
         return np.asarray(rank, dtype=np.float64) ** -self.alpha / self._total
 
     def share_up_to(self, rank: int) -> float:
-        """The probability of all ranks 1 .. rank together."""
+        """Returns the probability of all ranks 1 .. rank together."""
         if rank <= len(self._head):
             return float(self._head[rank - 1]) / self._total if rank > 0 else 0.0
         end = self._primitive(np.float64(min(rank, self.ranks) + 0.5))

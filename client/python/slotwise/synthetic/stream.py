@@ -1,4 +1,4 @@
-"""Batches of clicks: batch b of a seed is the same, whoever asks for it and when."""
+"""Batches of clicks: batch b of a seed is the same for every process at any time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from slotwise.synthetic.hashing import Words, normal, salt, scatter, uniform
 from slotwise.synthetic.model import ClickModel, Slot
 from slotwise.synthetic.power_law import PowerLaw
 
-# What random numbers of a batch are for; a slot has two purposes from _SLOTS on. A purpose's
+# The purposes of a batch's random numbers; a slot has two purposes from _SLOTS on. A purpose's
 # numbers do not depend on what else a model has.
 _LABELS, _DENSE, _SLOTS = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Clicks:
-    """A batch as Slotwise takes it, and the truth about it.
+    """A batch as Slotwise takes it, with its labels and their true probabilities.
 
     Attributes:
         keys: uint64 [keys].
@@ -29,8 +29,8 @@ class Clicks:
             keys[offsets[b]:offsets[b + 1]].
         dense: float32 [samples, features].
         labels: float32 [samples], 1 for a click, else 0.
-        probabilities: float64 [samples], each label's true probability of being 1. For measuring;
-            a trainer that looks at them learns nothing.
+        probabilities: float64 [samples], each label's true probability of being 1, for measuring
+            alone: a trainer that uses them shows nothing.
     """
 
     keys: Words
@@ -41,7 +41,7 @@ class Clicks:
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """Returns the number of samples."""
         return len(self.labels)
 
 
@@ -52,11 +52,11 @@ class ClickStream:
     k trainers take `batches(trainer, stop, k)` each and share nothing. The hidden model depends on
     the seed alone.
 
-    Thread-safe: it does not change.
+    Thread-safe: a stream does not change.
     """
 
     def __init__(self, model: ClickModel, *, seed: int, batch_size: int) -> None:
-        """`seed` is any 64 bits; `batch_size` is in samples."""
+        """Makes a stream; `seed` is any 64 bits, `batch_size` is in samples."""
         if not 0 <= seed < 1 << 64:
             raise InvalidArgument(f"seed is {seed}, not a 64-bit number")
         if batch_size < 1:
@@ -67,7 +67,7 @@ class ClickStream:
         self._laws = [PowerLaw(slot.ids, slot.alpha) for slot in model.slots]
 
     def batch(self, number: int) -> Clicks:
-        """Batch `number`, of 0 .. 2^64 - 1."""
+        """Returns batch `number`, 0 .. 2^64 - 1."""
         if not 0 <= number < 1 << 64:
             raise InvalidArgument(f"batch is {number}, not a 64-bit number")
         bags = [self._bags(number, n, slot) for n, slot in enumerate(self.model.slots)]
@@ -79,14 +79,14 @@ class ClickStream:
         return Clicks(keys, offsets, dense, clicked.astype(np.float32), probabilities)
 
     def batches(self, start: int = 0, stop: int | None = None, step: int = 1) -> Iterator[Clicks]:
-        """Batches start, start + step, ... below `stop`; without one, for ever."""
+        """Yields batches start, start + step, ... below `stop`, or for ever if `stop` is None."""
         numbers: Iterable[int] = (
             itertools.count(start, step) if stop is None else range(start, stop, step)
         )
         return map(self.batch, numbers)
 
     def _bags(self, batch: int, number: int, slot: Slot) -> tuple[Words, NDArray[np.int64]]:
-        """A slot's keys of all samples in order, and how many each sample has, int64 [samples]."""
+        """Returns a slot's keys of all samples in order, and int64 [samples] how many each has."""
         purpose = _SLOTS + 2 * number
         counts = np.full(self.batch_size, slot.least, dtype=np.int64)
         if slot.least < slot.most:
@@ -106,13 +106,14 @@ class ClickStream:
 def _interleave(
     bags: list[tuple[Words, NDArray[np.int64]]],
 ) -> tuple[Words, NDArray[np.uint32]]:
-    """The slots' bags, sample by sample: keys and offsets of a whole batch."""
+    """Joins the slots' bags sample by sample; returns keys and offsets of a whole batch."""
     counts = np.stack([counts for _, counts in bags], axis=1)  # [samples, slots]
     offsets = np.concatenate([[0], np.cumsum(counts)])
     keys = np.empty(int(offsets[-1]), dtype=np.uint64)
     starts = offsets[:-1].reshape(counts.shape)
     for slot, (slot_keys, slot_counts) in enumerate(bags):
-        before = np.cumsum(slot_counts) - slot_counts  # this slot's keys of earlier samples
+        # How many keys of this slot earlier samples have.
+        before = np.cumsum(slot_counts) - slot_counts
         keys[np.repeat(starts[:, slot] - before, slot_counts) + np.arange(len(slot_keys))] = (
             slot_keys
         )

@@ -1,0 +1,137 @@
+// The CUDA backend's tile, and the kernels that its launches are: each calls a body of kernels/body for every
+// index.
+#ifndef SLOTWISE_KERNELS_BACKEND_CUDA_LAUNCH_CUH_
+#define SLOTWISE_KERNELS_BACKEND_CUDA_LAUNCH_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/body/portable.h"
+
+namespace slotwise {
+
+// `Lanes` neighbouring lanes of a warp; each holds `N` vectors of a chunk.
+template <std::uint32_t Lanes, class V, std::uint32_t N>
+struct CudaTile {
+  static constexpr std::uint32_t kLanes = Lanes;
+  using Vector = V;
+  static constexpr std::uint32_t kVectors = N;
+  static constexpr std::uint32_t kRowsInFlight = 4;
+  SLOTWISE_HD static std::uint32_t lane() {
+#ifdef __CUDA_ARCH__
+    return threadIdx.x % Lanes;
+#else
+    return 0;
+#endif
+  }
+  SLOTWISE_HD static void Sync() {
+#ifdef __CUDA_ARCH__
+    __syncwarp(Mask());
+#endif
+  }
+  SLOTWISE_HD static std::uint32_t From(std::uint32_t lane, std::uint32_t x) {
+#ifdef __CUDA_ARCH__
+    return __shfl_sync(Mask(), x, static_cast<int>(lane), Lanes);
+#else
+    return (void)lane, x;
+#endif
+  }
+
+ private:
+#ifdef __CUDA_ARCH__
+  // The tile's lanes among the warp's.
+  __device__ static unsigned Mask() {
+    constexpr unsigned kAll = Lanes == 32 ? ~0U : (1U << Lanes % 32) - 1;
+    return kAll << (threadIdx.x % 32 / Lanes * Lanes);
+  }
+#endif
+};
+
+// A block of any launch has so many threads, but for launches that say otherwise.
+inline constexpr std::uint32_t kThreads = 256;
+
+template <class F>
+__global__ void ForEachUpToKernel(const std::uint32_t* n, F f) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < *n) f(i);
+}
+
+template <class Index, class F>
+__global__ void ForEachKernel(Index n, F f) {
+  const auto i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) f(i);
+}
+
+// Writes the count to the host, and sets the counter back to 0. A copy would arrive later: another engine
+// does those.
+__global__ void TakeCountKernel(std::uint32_t* counter, std::uint32_t* on_host) {
+  *on_host = *counter;
+  *counter = 0;
+}
+
+// A warp takes numbers for all its threads that want one.
+template <class F>
+__global__ void ForEachSeldomNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const auto outcome = f(i);
+  if (!outcome) return;
+  const unsigned here = __activemask();
+  const unsigned before = __popc(here & ((1U << threadIdx.x % 32) - 1));
+  std::uint32_t first = 0;
+  if (before == 0) first = atomicAdd(counter, static_cast<unsigned>(__popc(here)));
+  f.Number(i, outcome, __shfl_sync(here, first, __ffs(static_cast<int>(here)) - 1) + before);
+}
+
+// Where most want one, a block takes them for all its threads: warps would wait for each other at the
+// counter. The block is small, because all of it waits for its slowest thread.
+inline constexpr std::uint32_t kNumberingThreads = 64;
+template <class F>
+__global__ void ForEachOftenNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
+  using Outcome = decltype(f(n));
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  Outcome outcome{};
+  bool wanted = false;
+  if (i < n) {
+    outcome = f(i);
+    wanted = static_cast<bool>(outcome);
+  }
+  __shared__ std::uint32_t first[kNumberingThreads / 32];
+  const unsigned warp = threadIdx.x / 32;
+  const unsigned in_warp = __ballot_sync(~0U, wanted);
+  if (threadIdx.x % 32 == 0) first[warp] = static_cast<std::uint32_t>(__popc(in_warp));
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    std::uint32_t total = 0;
+    for (const std::uint32_t count : first) total += count;
+    std::uint32_t at = total == 0 ? 0 : atomicAdd(counter, total);
+    for (std::uint32_t& place : first) {
+      const std::uint32_t count = place;
+      place = at;
+      at += count;
+    }
+  }
+  __syncthreads();
+  if (wanted) f.Number(i, outcome, first[warp] + __popc(in_warp & ((1U << threadIdx.x % 32) - 1)));
+}
+
+template <class Tile, class F>
+__global__ void ForEachTileKernel(std::uint32_t n, F f) {
+  const std::uint64_t i = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;
+  if (i < n) f(Tile{}, static_cast<std::uint32_t>(i));
+}
+
+// A tile goes through `run` indices.
+template <class Tile, class F>
+__global__ void ForEachRunKernel(std::uint32_t n, std::uint32_t run, F f) {
+  const std::uint64_t tile = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;
+  const std::uint64_t first = tile * run;
+  if (first >= n) return;
+  const std::uint64_t last = first + run;
+  f(Tile{}, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last < n ? last : n));
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_BACKEND_CUDA_LAUNCH_CUH_
