@@ -12,6 +12,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -114,6 +115,7 @@ class Referee {
   Journal& journal_;
   std::map<TableId, ModelTable> tables_;
   std::uint32_t next_table_ = 1;
+  std::set<TableId> gone_;                    // tables whose end was answered: no rank knows them
   std::vector<std::vector<Header>> headers_;  // by decision, from 1
   std::vector<std::size_t> gathered_;         // [ranks] how many of them it has
   std::vector<std::uint64_t> decisions_;      // [ranks] how many it has made
