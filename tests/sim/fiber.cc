@@ -20,13 +20,18 @@ constexpr std::size_t kGuardBytes = 4096;
 thread_local Fiber* arriving = nullptr;  // the fiber that is switched to
 thread_local Fiber* leaving = nullptr;   // the fiber that switches
 
-}  // namespace
-
-Fiber::Fiber() {
+// What the thread sanitizer calls the stack that the thread began on.
+void* ThreadsOwn() {
 #if defined(__SANITIZE_THREAD__)
-  fiber_ = __tsan_get_current_fiber();
+  return __tsan_get_current_fiber();
+#else
+  return nullptr;
 #endif
 }
+
+}  // namespace
+
+Fiber::Fiber() : fiber_(ThreadsOwn()) {}
 
 Fiber::Fiber(std::function<void()> body) : body_(std::move(body)) {
   void* const memory =

@@ -39,8 +39,8 @@ class Fiber {
   void* stack_ = nullptr;  // null: the thread's own
   const void* bottom_ = nullptr;
   std::size_t size_ = 0;
-  void* fake_stack_ = nullptr;  // of the address sanitizer
-  void* fiber_ = nullptr;       // of the thread sanitizer
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // of the address sanitizer
+  [[maybe_unused]] void* fiber_ = nullptr;       // of the thread sanitizer
 };
 
 }  // namespace slotwise::sim
