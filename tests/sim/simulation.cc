@@ -231,6 +231,8 @@ bool Simulation::HappenWhileIdle() {
     Act();
     return true;
   }
+  // Idle ranks wait in no collective, so no watchdog sees that another is dead: mpirun does.
+  if (scheduler_.AnyKilled() && random_.OneIn(20)) scheduler_.KillAll();
   if (referee_.open() > 0 || stopped_) return false;
   if (!looked_last_) {
     looked_last_ = true;
