@@ -3,7 +3,7 @@
 // Trainers push steps in parts to any rank, send parts again (also after they were answered, and with other
 // counts of parts), leave parts out, and share sessions; operators make and drop tables, move rows and look
 // at them. All of a step's senders have the same data for it.
-// Thread-safety: whoever holds the scheduler's baton.
+// Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_CLIENTS_H_
 #define SLOTWISE_TESTS_SIM_CLIENTS_H_
 

@@ -1,6 +1,6 @@
 // Journal: every request that a client sent, and what became of it.
 //
-// Thread-safety: whoever holds the scheduler's baton.
+// Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_JOURNAL_H_
 #define SLOTWISE_TESTS_SIM_JOURNAL_H_
 

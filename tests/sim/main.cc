@@ -1,5 +1,4 @@
 // slotwise-sim: runs seeds of the simulation; what `./dev sim` starts.
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,21 +63,6 @@ Flags Parse(int argc, char** argv) {
   return flags;
 }
 
-void StayOnOneProcessor(int place) {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  if (sched_getaffinity(0, sizeof(all), &all) != 0) return;
-  int chosen = place % CPU_COUNT(&all);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &all) || chosen-- > 0) continue;
-    CPU_ZERO(&all);
-    CPU_SET(cpu, &all);
-    sched_setaffinity(0, sizeof(all),
-                      &all);  // only one thread of a seed runs at a time, so passing the baton is quicker
-    return;
-  }
-}
-
 // What a process tells its parent: before a seed, and after it.
 struct Message {
   int job = 0;
@@ -89,7 +73,6 @@ struct Message {
 };
 
 void RunJob(int job, int jobs, const Flags& flags, int to_parent) {
-  StayOnOneProcessor(job);
   for (std::uint64_t i = static_cast<std::uint64_t>(job); i < flags.seeds;
        i += static_cast<std::uint64_t>(jobs)) {
     Message message{.job = job, .seed = flags.first + i};
@@ -183,7 +166,6 @@ int RunMany(const Flags& flags) {
 }
 
 int RunOne(const Flags& flags) {
-  StayOnOneProcessor(0);
   const auto begin = std::chrono::steady_clock::now();
   const SeedResult result = RunSeed(flags.only, flags.trace);
   if (!flags.trace) std::printf("%s\n", result.plan.c_str());

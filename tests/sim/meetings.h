@@ -3,7 +3,7 @@
 //
 // A meeting is one collective call. Each rank comes once, with its bytes, and leaves once; ranks come and
 // leave in any order, and the next meeting may begin before the last rank has left.
-// Thread-safety: whoever holds the scheduler's baton.
+// Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_MEETINGS_H_
 #define SLOTWISE_TESTS_SIM_MEETINGS_H_
 

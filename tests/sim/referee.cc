@@ -273,6 +273,9 @@ void Referee::CheckRound(const Round& round) {
   const bool batch = round.operation == Operation::kLookup || round.operation == Operation::kPush ||
                      round.operation == Operation::kImport || round.operation == Operation::kErase;
   decided_.back().batch_round = batch;
+  if (plan_.short_pause > 0 && random_.OneIn(plan_.short_pause)) {
+    decided_.back().short_ranks = random_.Below(std::uint64_t{1} << plan_.ranks);
+  }
   for (Sent* waiter : waiters)
     waiter->released = std::min<std::uint64_t>(waiter->released, decided_.size() - 1);
   Run(round, waiters);

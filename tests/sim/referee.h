@@ -4,7 +4,7 @@
 // The referee takes in the headers that the ranks gathered and keeps, in plain code that shares nothing with
 // the agenda, what waits for a round and what waits for parts; it replays the decided rounds, in their order,
 // on model tables.
-// Thread-safety: whoever holds the scheduler's baton.
+// Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_REFEREE_H_
 #define SLOTWISE_TESTS_SIM_REFEREE_H_
 
@@ -12,6 +12,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,7 +35,8 @@ class Referee {
   void OnDecision(int rank, const EngineState& state, const Decision& decision);
 
   // A client sent `group` to a rank's engine together; `refused[i]` says how it was refused at once, if it
-  // was. `stopping`: the rank was asked to stop before.
+  // was.
+  // `stopping`: the rank was asked to stop before.
   void OnSubmit(int rank, std::span<Sent* const> group, std::span<const std::optional<Status>> refused,
                 bool stopping);
   // An engine answered.
@@ -113,6 +115,7 @@ class Referee {
   Journal& journal_;
   std::map<TableId, ModelTable> tables_;
   std::uint32_t next_table_ = 1;
+  std::set<TableId> gone_;                    // tables whose end was answered: no rank knows them
   std::vector<std::vector<Header>> headers_;  // by decision, from 1
   std::vector<std::size_t> gathered_;         // [ranks] how many of them it has
   std::vector<std::uint64_t> decisions_;      // [ranks] how many it has made

@@ -41,6 +41,9 @@ void Referee::OnSubmit(int rank, std::span<Sent* const> group, std::span<const s
       CheckRefusal(*group[i], *refused[i]);
       continue;
     }
+    if (group[i]->ask.batch.bags() > 0 && gone_.contains(group[i]->ask.table)) {
+      return Fail(group[i]->Describe() + " is not refused, though the table's end was answered");
+    }
     const auto table = tables_.find(group[i]->ask.table);
     if (group[i]->ask.bytes() > 0 && group[i]->ask.operation != Operation::kReadRows &&
         table != tables_.end() &&

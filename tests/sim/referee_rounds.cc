@@ -211,7 +211,9 @@ void Referee::OnAnswer(Sent& sent, const Reply& reply) {
     return Fail(sent.Describe() + " ends with " + std::string(ToString(reply.status.code())) +
                 " instead of " + std::string(ToString(sent.expected->code)) + ": " + reply.status.message());
   }
-  if (reply.status.ok()) CompareReplies(sent, reply);
+  if (!reply.status.ok()) return;
+  CompareReplies(sent, reply);
+  if (sent.ask.operation == Operation::kDropTable) gone_.insert(sent.ask.table);
 }
 
 void Referee::CompareReplies(const Sent& sent, const Reply& reply) {

@@ -1,57 +1,31 @@
 #include "tests/sim/scheduler.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <utility>
 
 namespace slotwise::sim {
 namespace {
 
-// Keeps the threads that this one starts on its processor while it lives: only one of them runs at a time,
-// and there they pass the baton fastest.
-class OnOneProcessor {
- public:
-  OnOneProcessor() {
-    const int here = sched_getcpu();
-    if (here < 0 || sched_getaffinity(0, sizeof(before_), &before_) != 0) return;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(static_cast<std::size_t>(here), &one);
-    changed_ = sched_setaffinity(0, sizeof(one), &one) == 0;
-  }
-  ~OnOneProcessor() {
-    if (changed_) sched_setaffinity(0, sizeof(before_), &before_);
-  }
-  OnOneProcessor(const OnOneProcessor&) = delete;
-  OnOneProcessor& operator=(const OnOneProcessor&) = delete;
-
- private:
-  cpu_set_t before_{};
-  bool changed_ = false;
-};
+std::uint64_t NanosecondsOfThread() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+}
 
 }  // namespace
 
 Scheduler::Scheduler(std::uint64_t seed, int ranks, World& world, const SchedulerLimits& limits)
     : limits_(limits), world_(world), random_(seed) {
-  for (int r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<RankThread>());
-}
-
-Scheduler::~Scheduler() {
-  for (const auto& rank : ranks_) {
-    if (rank->thread.joinable()) rank->thread.join();
-  }
+  for (int r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<Rank>());
 }
 
 void Scheduler::Run(const std::function<void(int)>& body) {
-  const OnOneProcessor pinned;
   for (int r = 0; r < ranks(); ++r) {
-    RankThread& mine = *ranks_[Index(r)];
-    mine.thread = std::thread([this, &mine, &body, r] {
-      mine.baton.acquire();
+    Rank& mine = *ranks_[Index(r)];
+    mine.fiber = std::make_unique<Fiber>([this, &mine, &body, r] {
       try {
         body(r);
       } catch (const RankEnded&) {
@@ -59,18 +33,29 @@ void Scheduler::Run(const std::function<void(int)>& body) {
         if (!AnyKilled()) Fail("rank " + std::to_string(r) + " threw: " + error.what());
       }
       mine.ended = true;
-      RankThread* const next = Draw();
-      next == nullptr ? all_ended_.release() : next->baton.release();
+      Rank* const next = Draw();
+      EndTurn(mine);
+      mine.fiber->LeaveTo(next == nullptr ? main_ : *next->fiber);
     });
   }
-  Draw()->baton.release();
-  all_ended_.acquire();
+  switched_at_ns_ = NanosecondsOfThread();
+  main_.SwitchTo(*Draw()->fiber);
+}
+
+void Scheduler::EndTurn(Rank& rank) {
+  const std::uint64_t now = NanosecondsOfThread();
+  rank.spent_ns += now - switched_at_ns_;
+  switched_at_ns_ = now;
+}
+
+std::uint64_t Scheduler::SpentNanoseconds(int rank) const {
+  return ranks_[Index(rank)]->spent_ns + NanosecondsOfThread() - switched_at_ns_;
 }
 
 void Scheduler::Yield(int rank, const char* where) { Await(rank, where, {}); }
 
 void Scheduler::Await(int rank, std::string where, std::function<bool()> ready, Time deadline) {
-  RankThread& mine = *ranks_[Index(rank)];
+  Rank& mine = *ranks_[Index(rank)];
   mine.where = std::move(where);
   mine.ready = std::move(ready);
   mine.deadline = deadline;
@@ -96,15 +81,15 @@ bool Scheduler::AwaitQuietly(int rank, std::string where, std::function<bool()> 
   }
 }
 
-void Scheduler::PassOn(RankThread& mine) {
+void Scheduler::PassOn(Rank& mine) {
   if (mine.unwinding) return;  // destructors on the way out wait for nobody
-  RankThread* const next = Draw();
+  Rank* const next = Draw();
   if (next == &mine) return;
-  next->baton.release();
-  mine.baton.acquire();
+  EndTurn(mine);
+  mine.fiber->SwitchTo(*next->fiber);
 }
 
-Scheduler::RankThread* Scheduler::Draw() {
+Scheduler::Rank* Scheduler::Draw() {
   for (;;) {
     if (std::ranges::all_of(ranks_, [](const auto& rank) { return rank->ended; })) return nullptr;
     ++events_;
@@ -116,7 +101,7 @@ Scheduler::RankThread* Scheduler::Draw() {
       for (const auto& rank : ranks_) rank->weight = random_.OneIn(3) ? 1 + random_.Below(30) : 4;
     }
 
-    std::vector<RankThread*> ready;
+    std::vector<Rank*> ready;
     std::uint64_t weights = 0;
     for (const auto& rank : ranks_) {
       if (!CanGoOn(*rank)) continue;
@@ -128,14 +113,14 @@ Scheduler::RankThread* Scheduler::Draw() {
       continue;
     }
     std::uint64_t place = random_.Below(weights);
-    for (RankThread* rank : ready) {
+    for (Rank* rank : ready) {
       if (place < rank->weight) return rank;
       place -= rank->weight;
     }
   }
 }
 
-bool Scheduler::CanGoOn(RankThread& rank) {
+bool Scheduler::CanGoOn(Rank& rank) {
   if (rank.ended) return false;
   if (rank.killed) return true;
   if (rank.frozen_until > now_) return false;
@@ -177,7 +162,7 @@ void Scheduler::LookForStuck() {
 std::string Scheduler::Waiting() const {
   std::string all;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    const RankThread& rank = *ranks_[r];
+    const Rank& rank = *ranks_[r];
     all += (r == 0 ? "rank " : "; rank ") + std::to_string(r) + ": " + (rank.ended ? "ended" : rank.where);
     if (rank.frozen_until > now_) all += ", stopped";
   }

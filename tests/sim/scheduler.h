@@ -1,10 +1,9 @@
-// Scheduler: runs the ranks' threads one at a time, in an order drawn from a seed, in a time that it moves
-// itself.
+// Scheduler: runs the ranks one at a time, in an order drawn from a seed, in a time that it moves itself.
 //
-// Exactly one thread holds the baton. It gives the baton up where it calls Yield or Await; then the scheduler
-// draws what happens next: an event of the world (a client's request, say), or another rank that goes on.
-// Everything follows from the seed, so a seed that failed fails again.
-// Thread-safety: Run by the thread that made it; all else by whoever holds the baton.
+// Each rank has a fiber, all on one thread. A rank gives up its turn where it calls Yield or Await; then the
+// scheduler draws what happens next: an event of the world (a client's request, say), or another rank that
+// goes on. Everything follows from the seed, so a seed that failed fails again.
+// Thread-safety: one thread.
 #ifndef SLOTWISE_TESTS_SIM_SCHEDULER_H_
 #define SLOTWISE_TESTS_SIM_SCHEDULER_H_
 
@@ -14,11 +13,10 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <semaphore>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tests/sim/fiber.h"
 #include "tests/support/batches.h"
 
 namespace slotwise::sim {
@@ -29,7 +27,7 @@ using test::Random;
 using Time = std::uint64_t;
 inline constexpr Time kNever = std::numeric_limits<Time>::max();
 
-// A rank's thread unwinds by this when the rank is killed, or the simulation is over.
+// A rank unwinds by this when the rank is killed, or the simulation is over.
 struct RankEnded {};
 
 // What may happen beside the ranks' own work.
@@ -56,29 +54,29 @@ struct SchedulerLimits {
 class Scheduler {
  public:
   Scheduler(std::uint64_t seed, int ranks, World& world, const SchedulerLimits& limits = {});
-  ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
   // Runs `body(rank)` for each rank until all have returned.
   void Run(const std::function<void(int)>& body);
 
-  // A rank's thread lets others go. Throws RankEnded.
+  // A rank lets others go. Throws RankEnded.
   void Yield(int rank, const char* where);
-  // A rank's thread waits until `ready()` holds or it is `deadline`. Throws RankEnded.
+  // A rank waits until `ready()` holds or it is `deadline`. Throws RankEnded.
   void Await(int rank, std::string where, std::function<bool()> ready, Time deadline = kNever);
   // The same for those who cannot throw: false where Await throws.
   bool AwaitQuietly(int rank, std::string where, std::function<bool()> ready) noexcept;
 
   Time now() const { return now_; }
   std::uint64_t events() const { return events_; }
+  // Of the processor, by the rank and by the events that happened in its turns.
+  std::uint64_t SpentNanoseconds(int rank) const;
   int ranks() const { return static_cast<int>(ranks_.size()); }
   Random& random() { return random_; }
 
   // The rank takes no part until then.
   void Freeze(int rank, Time until) { ranks_[Index(rank)]->frozen_until = until; }
-  // The rank's thread unwinds at its next step. Others that wait for it follow once they have waited for
-  // long.
+  // The rank unwinds at its next step. Others that wait for it follow once they have waited for long.
   void Kill(int rank);
   bool killed(int rank) const { return ranks_[Index(rank)]->killed; }
   bool AnyKilled() const;
@@ -94,9 +92,9 @@ class Scheduler {
   void PrintTrace(bool print) { print_ = print; }
 
  private:
-  struct RankThread {
-    std::thread thread;
-    std::binary_semaphore baton{0};
+  struct Rank {
+    std::unique_ptr<Fiber> fiber;
+    std::uint64_t spent_ns = 0;  // of the processor
     bool ended = false;
     bool killed = false;
     bool unwinding = false;  // it was told that it is over
@@ -110,11 +108,13 @@ class Scheduler {
   };
   static std::size_t Index(int rank) { return static_cast<std::size_t>(rank); }
 
-  // Hands the baton to whoever is drawn, and waits until it comes back.
-  void PassOn(RankThread& mine);
+  // Switches to whoever is drawn, until somebody switches back.
+  void PassOn(Rank& mine);
   // Draws who goes on, letting the world's events happen; null if all ranks have ended.
-  RankThread* Draw();
-  bool CanGoOn(RankThread& rank);
+  Rank* Draw();
+  bool CanGoOn(Rank& rank);
+  // The rank's turn ends: counts what it took.
+  void EndTurn(Rank& rank);
   void AdvanceTime();
   void LookForStuck();
   std::string Waiting() const;
@@ -122,8 +122,9 @@ class Scheduler {
   const SchedulerLimits limits_;
   World& world_;
   Random random_;
-  std::vector<std::unique_ptr<RankThread>> ranks_;
-  std::binary_semaphore all_ended_{0};
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  Fiber main_;
+  std::uint64_t switched_at_ns_ = 0;
   Time now_ = 0;
   std::uint64_t events_ = 0;
   std::uint64_t hash_ = 0xcbf29ce484222325;

@@ -1,7 +1,7 @@
 // SimClock: a rank's clock in the scheduler's time.
 //
 // Each rank's clock began at another time, as processes do.
-// Thread-safety: whoever holds the scheduler's baton.
+// Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_SIM_CLOCK_H_
 #define SLOTWISE_TESTS_SIM_SIM_CLOCK_H_
 

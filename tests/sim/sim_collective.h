@@ -2,7 +2,7 @@
 // them.
 //
 // Wakes arrive late, by a time drawn from the seed.
-// Thread-safety: whoever holds the scheduler's baton.
+// Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_SIM_COLLECTIVE_H_
 #define SLOTWISE_TESTS_SIM_SIM_COLLECTIVE_H_
 

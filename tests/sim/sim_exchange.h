@@ -3,7 +3,7 @@
 // As NCCL's: a call takes its place in its stream and returns at once; the blocks travel when every rank's
 // stream has reached the call. As MPI's: the call fetches its blocks, waits for the other ranks, and leaves
 // what came to its stream.
-// Thread-safety: whoever holds the scheduler's baton.
+// Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_SIM_EXCHANGE_H_
 #define SLOTWISE_TESTS_SIM_SIM_EXCHANGE_H_
 

@@ -11,7 +11,7 @@ namespace slotwise::sim {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSeeds = 80;  // they are many times slower
+constexpr std::uint64_t kSeeds = 200;  // they are several times slower
 #else
 constexpr std::uint64_t kSeeds = 1000;
 #endif

@@ -28,12 +28,6 @@ namespace {
 // Kinds of lines in the trace.
 enum class Line : std::uint64_t { kSend, kAnswer, kDecision, kKill, kStop, kFreeze, kEnd };
 
-std::uint64_t NanosecondsOfThread() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
-}
-
 class Simulation final : public World {
  public:
   Simulation(const Plan& plan, bool print);
@@ -126,7 +120,7 @@ class Simulation::Rank final : public EngineObserver, public test::LateSchedule 
 void Simulation::Rank::OnDecision(const EngineState& state, const Decision& decision) {
   Scheduler& scheduler = simulation_.scheduler_;
   Outcome& outcome = simulation_.outcome_;
-  const std::uint64_t ns = NanosecondsOfThread();
+  const std::uint64_t ns = scheduler.SpentNanoseconds(number);
   if (in_round_) {
     outcome.slowest_round_us = std::max(outcome.slowest_round_us, scheduler.now() - last_us_);
     outcome.slowest_round_ns = std::max(outcome.slowest_round_ns, ns - last_ns_);
