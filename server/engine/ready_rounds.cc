@@ -1,6 +1,8 @@
 #include "server/engine/ready_rounds.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -10,7 +12,7 @@ namespace slotwise {
 void ReadyRounds::Add(Round round) {
   const Turn turn = next_turn_++;
   if (round.operation == Operation::kLookup) {
-    lookups_[KindOf(round)][round.parts[0].ticket.rank].push_back(turn);
+    lookups_[KindOf(round)].emplace(round.parts[0].ticket.rank, turn);
   } else if (round.operation == Operation::kPush) {
     steps_.emplace(KeyOf(round), turn);
   }
@@ -28,9 +30,7 @@ Round ReadyRounds::Take(Rounds::iterator place) {
   Round round = std::move(rounds_.extract(place).mapped());
   if (round.operation == Operation::kLookup) {
     const auto kind = lookups_.find(KindOf(round));
-    const auto rank = kind->second.find(round.parts[0].ticket.rank);
-    rank->second.pop_front();
-    if (rank->second.empty()) kind->second.erase(rank);
+    kind->second.erase({round.parts[0].ticket.rank, turn});
     if (kind->second.empty()) lookups_.erase(kind);
   } else if (round.operation == Operation::kPush) {
     steps_.erase(KeyOf(round));
@@ -55,30 +55,39 @@ std::optional<Round> ReadyRounds::TakeNext(std::uint64_t max_bytes, const BytesO
 void ReadyRounds::GatherLookups(Round& round, std::uint64_t max_bytes, const BytesOfPart& bytes_of) {
   const auto kind = lookups_.find(KindOf(round));
   if (kind == lookups_.end()) return;
-  using Candidate =
-      std::tuple<std::size_t, Turn, Rank>;  // how many of its rank go before it, and when it came
+  const auto& waiting = kind->second;  // by rank, and then by turn
+  struct Candidate {
+    std::size_t before;  // how many of its rank's lookups go before it
+    Turn turn;
+    std::set<std::pair<Rank, Turn>>::const_iterator place;
+    bool operator>(const Candidate& other) const {
+      return std::tie(before, turn) > std::tie(other.before, other.turn);
+    }
+  };
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
-  for (const auto& [rank, turns] : kind->second) {
-    candidates.emplace(rank == round.parts[0].ticket.rank ? 1 : 0, turns.front(), rank);
+  for (auto place = waiting.begin(); place != waiting.end();
+       place = waiting.upper_bound({place->first, std::numeric_limits<Turn>::max()})) {
+    candidates.push({place->first == round.parts[0].ticket.rank ? 1U : 0U, place->second, place});
   }
 
   std::uint64_t bytes = bytes_of(round.table, round.parts[0]);
+  std::vector<Turn> taken;
   while (!candidates.empty()) {
-    const auto [before, turn, rank] = candidates.top();
+    const Candidate candidate = candidates.top();
     candidates.pop();
-    const auto place = rounds_.find(turn);
-    const RoundPart part = place->second.parts[0];
+    const RoundPart& part = rounds_.at(candidate.turn).parts[0];
     const std::uint64_t more = bytes_of(round.table, part);
     if (bytes + more > max_bytes) continue;
     bytes += more;
     round.parts.push_back(part);
     round.waiters.push_back(part.ticket);
-    // Taking the last lookup of a kind takes its queues off: look first whether the rank has another one.
-    const auto& turns = kind->second.at(rank);
-    const std::optional<Turn> next = turns.size() > 1 ? std::optional(turns[1]) : std::nullopt;
-    Take(place);
-    if (next) candidates.emplace(before + 1, *next, rank);
+    taken.push_back(candidate.turn);
+    const auto next = std::next(candidate.place);
+    if (next != waiting.end() && next->first == candidate.place->first) {
+      candidates.push({candidate.before + 1, next->second, next});
+    }
   }
+  for (const Turn turn : taken) Take(rounds_.find(turn));
   std::ranges::stable_sort(round.parts, {}, [](const RoundPart& p) { return p.ticket.rank; });
 }
 

@@ -9,11 +9,11 @@
 
 #include <compare>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "server/engine/fingerprint.h"
@@ -61,13 +61,13 @@ class ReadyRounds {
   static LookupKind KindOf(const Round& round) { return {round.table, round.mode, round.parts[0].weighted}; }
   static StepKey KeyOf(const Round& round) { return {round.table, round.step.session, round.step.number}; }
 
-  // Takes the round off, out of every index. REQUIRES: a lookup is the first of its kind and rank.
+  // Takes the round off, out of every index.
   Round Take(Rounds::iterator place);
   void GatherLookups(Round& round, std::uint64_t max_bytes, const BytesOfPart& bytes_of);
 
   Rounds rounds_;
   Turn next_turn_ = 0;
-  std::map<LookupKind, std::map<Rank, std::deque<Turn>>> lookups_;
+  std::map<LookupKind, std::set<std::pair<Rank, Turn>>> lookups_;
   std::map<StepKey, Turn> steps_;
   std::map<TableId, std::set<Turn>> of_table_;
 };
