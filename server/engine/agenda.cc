@@ -57,16 +57,20 @@ Decision Agenda::Decide(std::span<const Header> headers) {
 
 void Agenda::TakeIn(Rank rank, const Announcement& announcement) {
   const Ticket ticket{rank, announcement.ticket};
+  const RoundPart part{ticket, announcement.samples, announcement.keys, 0, announcement.weighted};
+  const bool creates = announcement.operation == Operation::kCreateTable;
+  const Table* const table = creates ? nullptr : tables_.Get(announcement.table);
+  if (!creates && table == nullptr) return Reply(ticket, Gone());
+  if (announcement.operation == Operation::kPush) return TakeInPart(ticket, announcement, *table);
+  if (announcement.operation == Operation::kLookup) {
+    return ready_.AddLookup({announcement.table, announcement.mode, announcement.weighted}, part);
+  }
   Round round;
   round.operation = announcement.operation;
   round.waiters = {ticket};
-  round.parts = {{ticket, announcement.samples, announcement.keys, 0, announcement.weighted}};
-  if (announcement.operation != Operation::kCreateTable) {
-    const Table* const table = tables_.Get(announcement.table);
-    if (table == nullptr) return Reply(ticket, Gone());
-    if (announcement.operation == Operation::kPush) return TakeInPart(ticket, announcement, *table);
+  round.parts = {part};
+  if (!creates) {
     round.table = announcement.table;
-    round.mode = announcement.mode;
     round.with_digest = announcement.with_digest;
     round.with_state = announcement.with_state;
     round.learning_rate = announcement.learning_rate;

@@ -1,8 +1,8 @@
 // ReadyRounds: the rounds that could begin now, in the order in which they became ready.
 //
-// Waiting lookups stand in queues by what they may share a round with, and by rank, so that a round finds its
-// lookups without a walk past other requests. Taking a round costs time by its own parts and by the ranks,
-// and by the logarithm of how many rounds wait.
+// Waiting lookups stand apart, by what they may share a round with, and by rank, so that a round finds its
+// lookups without a walk past other requests. Taking a round costs time by its own parts and by the ranks, and by
+// the logarithm of how many rounds wait.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
 #define SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
@@ -26,9 +26,18 @@ class ReadyRounds {
   // What a part of a table's batch gathers, in bytes.
   using BytesOfPart = std::function<std::uint64_t(TableId, const RoundPart&)>;
 
-  bool empty() const { return rounds_.empty(); }
+  bool empty() const { return rounds_.empty() && lookup_turns_.empty(); }
 
-  // REQUIRES: a lookup has one part.
+  // Lookups that may share a round.
+  struct LookupKind {
+    TableId table{0};
+    LookupMode mode = LookupMode::kTrain;
+    bool weighted = false;
+    auto operator<=>(const LookupKind&) const = default;
+  };
+
+  // Adds a lookup, or a round of any other operation.
+  void AddLookup(const LookupKind& kind, const RoundPart& part);
   void Add(Round round);
 
   // The complete step that waits for its round; null if there is none. Valid until the next call that is not
@@ -40,36 +49,35 @@ class ReadyRounds {
   // parts' bytes together are at most `max_bytes`. A rank's lookups keep their order.
   std::optional<Round> TakeNext(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
 
-  // Takes off every round of the table.
+  // Takes off every round of the table; each lookup is a round of its own then.
   std::vector<Round> TakeAllOf(TableId table);
 
   // Adds what the rounds are, and their order.
   void AddTo(Fingerprint& fingerprint) const;
 
  private:
-  using Turn = std::uint64_t;  // counts rounds as they become ready
-
-  // Lookups that may share a round.
-  struct LookupKind {
-    TableId table{0};
-    LookupMode mode = LookupMode::kTrain;
-    bool weighted = false;
-    auto operator<=>(const LookupKind&) const = default;
+  using Turn = std::uint64_t;  // counts lookups and rounds as they become ready
+  // Those of one kind. A rank's lookups stand together, in their order.
+  using Lookups = std::map<std::pair<Rank, Turn>, RoundPart>;
+  struct LookupPlace {
+    LookupKind kind;
+    Rank rank{0};
   };
-  using Rounds = std::map<Turn, Round>;
 
-  static LookupKind KindOf(const Round& round) { return {round.table, round.mode, round.parts[0].weighted}; }
   static StepKey KeyOf(const Round& round) { return {round.table, round.step.session, round.step.number}; }
+  static Round RoundOf(const LookupKind& kind, const RoundPart& part);
 
   // Takes the round off, out of every index.
-  Round Take(Rounds::iterator place);
-  void GatherLookups(Round& round, std::uint64_t max_bytes, const BytesOfPart& bytes_of);
+  Round TakeRound(Turn turn);
+  // The round of the lookup that became ready first, with those that it takes along.
+  Round TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
 
-  Rounds rounds_;
-  Turn next_turn_ = 0;
-  std::map<LookupKind, std::set<std::pair<Rank, Turn>>> lookups_;
+  std::map<Turn, Round> rounds_;  // of all operations but lookups
   std::map<StepKey, Turn> steps_;
-  std::map<TableId, std::set<Turn>> of_table_;
+  std::map<TableId, std::set<Turn>> of_table_;  // of rounds_
+  std::map<LookupKind, Lookups> lookups_;
+  std::map<Turn, LookupPlace> lookup_turns_;
+  Turn next_turn_ = 0;
 };
 
 }  // namespace slotwise

@@ -12,18 +12,18 @@ namespace {
 constexpr TableId kAds{1};
 constexpr TableId kUsers{2};
 
-Round LookupOf(TicketNumber ticket, int rank = 0, TableId table = kAds, std::uint32_t keys = 1) {
-  Round round;
-  round.table = table;
-  round.parts = {{{Rank{rank}, ticket}, 1, keys}};
-  round.waiters = {{Rank{rank}, ticket}};
-  return round;
+void AddLookup(ReadyRounds& ready, TicketNumber ticket, int rank = 0, TableId table = kAds,
+               std::uint32_t keys = 1) {
+  ready.AddLookup({table, LookupMode::kTrain, false}, {{Rank{rank}, ticket}, 1, keys});
 }
 
 Round PushOf(TicketNumber ticket, std::uint64_t number, TableId table = kAds) {
-  Round round = LookupOf(ticket, 0, table);
+  Round round;
   round.operation = Operation::kPush;
+  round.table = table;
   round.step = {1, number, 0, 1};
+  round.parts = {{{Rank{0}, ticket}, 1, 1}};
+  round.waiters = {{Rank{0}, ticket}};
   return round;
 }
 
@@ -40,10 +40,10 @@ using Tickets = std::vector<TicketNumber>;
 
 TEST(ReadyRounds, ALookupTakesAlongTheOthersOfItsTable) {
   ReadyRounds ready;
-  ready.Add(LookupOf(1));
+  AddLookup(ready, 1);
   ready.Add(PushOf(2, 1));
-  ready.Add(LookupOf(3, 0, kUsers));
-  ready.Add(LookupOf(4));
+  AddLookup(ready, 3, 0, kUsers);
+  AddLookup(ready, 4);
   EXPECT_EQ(Next(ready, 100), (Tickets{1, 4}));
   EXPECT_EQ(Next(ready, 100), (Tickets{2}));
   EXPECT_EQ(Next(ready, 100), (Tickets{3}));
@@ -53,18 +53,18 @@ TEST(ReadyRounds, ALookupTakesAlongTheOthersOfItsTable) {
 
 TEST(ReadyRounds, RanksTakeTurnsInAFullRound) {
   ReadyRounds ready;
-  for (TicketNumber ticket = 1; ticket <= 4; ++ticket) ready.Add(LookupOf(ticket, 0));
-  for (TicketNumber ticket = 5; ticket <= 8; ++ticket) ready.Add(LookupOf(ticket, 1));
+  for (TicketNumber ticket = 1; ticket <= 4; ++ticket) AddLookup(ready, ticket, 0);
+  for (TicketNumber ticket = 5; ticket <= 8; ++ticket) AddLookup(ready, ticket, 1);
   EXPECT_EQ(Next(ready, 5), (Tickets{1, 2, 3, 5, 6}));
   EXPECT_EQ(Next(ready, 5), (Tickets{4, 7, 8}));
 }
 
 TEST(ReadyRounds, ARanksLookupsKeepTheirOrder) {
   ReadyRounds ready;
-  ready.Add(LookupOf(1, 0, kAds, 3));
-  ready.Add(LookupOf(2, 0, kAds, 5));
-  ready.Add(LookupOf(3, 0, kAds, 1));
-  ready.Add(LookupOf(4, 1, kAds, 1));
+  AddLookup(ready, 1, 0, kAds, 3);
+  AddLookup(ready, 2, 0, kAds, 5);
+  AddLookup(ready, 3, 0, kAds, 1);
+  AddLookup(ready, 4, 1, kAds, 1);
   EXPECT_EQ(Next(ready, 7), (Tickets{1, 4})) << "2 does not fit, and 3 came behind it";
   EXPECT_EQ(Next(ready, 7), (Tickets{2, 3}));
 }
@@ -85,13 +85,15 @@ TEST(ReadyRounds, GivesATablesRoundsAndNoOthers) {
   Round create;
   create.operation = Operation::kCreateTable;
   create.parts = {{{Rank{0}, 9}}};
-  ready.Add(LookupOf(1));
-  ready.Add(LookupOf(2, 0, kUsers));
+  AddLookup(ready, 1);
+  AddLookup(ready, 2, 0, kUsers);
   ready.Add(PushOf(3, 7));
   ready.Add(create);
   const std::vector<Round> gone = ready.TakeAllOf(kAds);
   ASSERT_EQ(gone.size(), 2U);
-  EXPECT_EQ(gone[0].waiters[0].number, 1U);
+  EXPECT_EQ(gone[0].waiters[0].number, 3U);
+  EXPECT_EQ(gone[1].operation, Operation::kLookup);
+  EXPECT_EQ(gone[1].waiters[0].number, 1U);
   EXPECT_EQ(ready.FindStep({kAds, 1, 7}), nullptr);
   EXPECT_EQ(Next(ready, 100), (Tickets{2}));
   EXPECT_EQ(Next(ready, 100), (Tickets{9}));
@@ -111,8 +113,8 @@ TEST(ReadyRounds, ServesEveryLookupOnce) {
   TicketNumber ticket = 0;
   while (served < kLookups) {
     for (std::uint64_t i = random() % 6; i > 0 && ticket < kLookups; --i) {
-      ready.Add(LookupOf(++ticket, static_cast<int>(random() % 3), random() % 2 == 0 ? kAds : kUsers,
-                         1 + static_cast<std::uint32_t>(random() % 9)));
+      AddLookup(ready, ++ticket, static_cast<int>(random() % 3), random() % 2 == 0 ? kAds : kUsers,
+                1 + static_cast<std::uint32_t>(random() % 9));
     }
     const auto round = ready.TakeNext(12, Keys);
     if (!round) continue;
