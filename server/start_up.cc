@@ -30,7 +30,7 @@ struct Place {
 bool NobodyRefuses(Collective& collective, const Status& mine) {
   Reason reason{};
   if (!mine.ok()) Write(mine.message().empty() ? "unknown error" : mine.message(), reason);
-  const std::vector<Reason> reasons = Everyones(collective, reason);
+  const std::vector<Reason> reasons = AllGatherValues(collective, reason);
   // Ranks usually make the same mistake, so only the first rank that made a mistake logs it.
   const auto first = std::ranges::find(reasons, reason);
   if (!mine.ok() && first - reasons.begin() == Value(collective.rank())) spdlog::error("{}", reason.data());
@@ -41,7 +41,7 @@ bool NobodyRefuses(Collective& collective, const Status& mine) {
 
 bool AllReady(Collective& collective, const Result<std::uint64_t>& mine) {
   if (!NobodyRefuses(collective, mine.status())) return false;
-  const std::vector<std::uint64_t> fingerprints = Everyones(collective, *mine);
+  const std::vector<std::uint64_t> fingerprints = AllGatherValues(collective, *mine);
   const auto other = std::ranges::find_if(fingerprints, [&](auto peer) { return peer != fingerprints[0]; });
   if (other == fingerprints.end()) return true;
   if (Value(collective.rank()) == 0) {
@@ -59,7 +59,7 @@ std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, cons
   Write(mine->address, place.address);
   Write(mine->device, place.device);
   std::vector<RankPlace> places;
-  for (const Place& peer : Everyones(collective, place)) {
+  for (const Place& peer : AllGatherValues(collective, place)) {
     places.push_back({peer.address.data(), peer.device.data()});
   }
   return places;

@@ -60,7 +60,7 @@ class Collective {
 // Collective. Returns every rank's `mine`, in rank order. All bytes of a T travel, padding too, so a T must
 // have no padding, or zeros in it.
 template <class T>
-std::vector<T> Everyones(Collective& collective, const T& mine) {
+std::vector<T> AllGatherValues(Collective& collective, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> all(static_cast<std::size_t>(collective.size()));
   collective.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));

@@ -43,7 +43,7 @@ std::string WhyNoNccl(std::span<const Offer> offers) {
 Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Stream& stream, Collective& collective,
                                                const ExchangeOptions& options) {
   if (collective.size() == 1) return MakeSoloExchange(stream);
-  const std::vector<Offer> offers = Everyones(collective, Offer{device.Ordinal(), OfferOf(device)});
+  const std::vector<Offer> offers = AllGatherValues(collective, Offer{device.Ordinal(), OfferOf(device)});
   const auto gpus = std::ranges::count(offers, true, &Offer::has_gpu);
   if (gpus > 0 && gpus < collective.size()) {
     return FailedPrecondition(Named(offers, true) + " has a GPU and " + Named(offers, false) +

@@ -10,7 +10,7 @@ std::optional<std::uint64_t> Ledger::Find(std::uint64_t session, std::uint64_t n
   return applied->second;
 }
 
-bool Ledger::TooOld(std::uint64_t session, std::uint64_t number) const {
+bool Ledger::IsTooOld(std::uint64_t session, std::uint64_t number) const {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return false;
   const std::uint64_t newest = found->second.applied.rbegin()->first;

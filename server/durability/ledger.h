@@ -27,7 +27,7 @@ class Ledger {
   std::optional<std::uint64_t> Find(std::uint64_t session, std::uint64_t number) const;
 
   // Returns whether `number` is so far behind that it must be refused.
-  bool TooOld(std::uint64_t session, std::uint64_t number) const;
+  bool IsTooOld(std::uint64_t session, std::uint64_t number) const;
 
   // Records an applied step. REQUIRES: Find finds nothing, and the step is not too old.
   void Record(std::uint64_t session, std::uint64_t number, std::uint64_t table_step);

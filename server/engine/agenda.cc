@@ -82,7 +82,7 @@ void Agenda::TakeIn(Rank rank, const Announcement& announcement) {
 void Agenda::TakeInPart(const Ticket& ticket, const Announcement& announcement, const Table& table) {
   const StepId& id = announcement.step;
   if (const auto table_step = table.ledger.Find(id.session, id.number)) return Reply(ticket, {}, *table_step);
-  if (table.ledger.TooOld(id.session, id.number)) {
+  if (table.ledger.IsTooOld(id.session, id.number)) {
     return Reply(ticket,
                  FailedPrecondition(Name(id) + " is " + std::to_string(Ledger::kWindow) +
                                     " or more behind the session's newest: it may have been applied before"));

@@ -15,7 +15,8 @@ void Operations::CreateTable(const Round& round) {
   };
   const TableOptions asked =
       IsMine(asker) ? tickets_.Get<CreateTableRequest>(asker.number).options : TableOptions{};
-  const TableOptions options = Everyones(collective_, asked)[static_cast<std::size_t>(Value(asker.rank))];
+  const TableOptions options =
+      AllGatherValues(collective_, asked)[static_cast<std::size_t>(Value(asker.rank))];
 
   if (const auto same_name = tables_.Find(options.name.view())) {
     if (same_name->options == options) return answer(CreatedTable{same_name->id, false});
@@ -49,7 +50,7 @@ void Operations::Summarize(const Round& round, Table& table) {
   TableSummary summary;
   summary.steps = table.steps;
   summary.learning_rate = LearningRateOfStep(table.optimizer(), table.steps + 1);
-  summary.shards = Everyones(collective_, table.shard->Usage());
+  summary.shards = AllGatherValues(collective_, table.shard->Usage());
   summary.rounds = table.rounds;
   if (round.with_digest) {
     const DigestSums mine = table.shard->Digest();

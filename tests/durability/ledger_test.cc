@@ -9,7 +9,7 @@ namespace {
 TEST(Ledger, KnowsNothingOfAStepThatWasNotApplied) {
   const Ledger ledger;
   EXPECT_EQ(ledger.Find(1, 1), std::nullopt);
-  EXPECT_FALSE(ledger.TooOld(1, 1));
+  EXPECT_FALSE(ledger.IsTooOld(1, 1));
 }
 
 TEST(Ledger, GivesTheSameAnswerForAnAppliedStep) {
@@ -23,26 +23,26 @@ TEST(Ledger, GivesTheSameAnswerForAnAppliedStep) {
 TEST(Ledger, TakesNumbersInAnyOrderWithinTheWindow) {
   Ledger ledger;
   ledger.Record(1, Ledger::kWindow, 1);
-  EXPECT_FALSE(ledger.TooOld(1, 1));
+  EXPECT_FALSE(ledger.IsTooOld(1, 1));
   ledger.Record(1, 1, 2);
   EXPECT_EQ(ledger.Find(1, 1), 2);
-  EXPECT_TRUE(ledger.TooOld(1, 0));
+  EXPECT_TRUE(ledger.IsTooOld(1, 0));
 }
 
 TEST(Ledger, RefusesWhatItCanNoLongerTellFromAnAppliedStep) {
   Ledger ledger;
   for (std::uint64_t number = 0; number <= Ledger::kWindow; ++number) ledger.Record(7, number, number + 1);
-  EXPECT_TRUE(ledger.TooOld(7, 0));
+  EXPECT_TRUE(ledger.IsTooOld(7, 0));
   EXPECT_EQ(ledger.Find(7, 0), std::nullopt);
   EXPECT_EQ(ledger.Find(7, 1), 2);  // the oldest step that is still known
-  EXPECT_FALSE(ledger.TooOld(7, 1));
+  EXPECT_FALSE(ledger.IsTooOld(7, 1));
 }
 
 TEST(Ledger, TakesTheLargestNumbers) {
   Ledger ledger;
   ledger.Record(1, ~0ULL, 1);
   EXPECT_EQ(ledger.Find(1, ~0ULL), 1);
-  EXPECT_TRUE(ledger.TooOld(1, 0));
+  EXPECT_TRUE(ledger.IsTooOld(1, 0));
 }
 
 TEST(Ledger, ForgetsTheSessionThatWasSilentLongest) {

@@ -35,7 +35,7 @@ std::optional<std::uint64_t> ModelTable::Applied(std::uint64_t session, std::uin
   return found == applied_.end() ? std::nullopt : std::optional(found->second);
 }
 
-bool ModelTable::TooOld(std::uint64_t session, std::uint64_t number) const {
+bool ModelTable::IsTooOld(std::uint64_t session, std::uint64_t number) const {
   const auto found = newest_.find(session);
   return found != newest_.end() && number + kNumbersRemembered <= found->second;
 }

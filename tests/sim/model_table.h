@@ -31,7 +31,7 @@ class ModelTable {
   // The step of the table that the step of a session became, if it was applied.
   std::optional<std::uint64_t> Applied(std::uint64_t session, std::uint64_t number) const;
   // Whether the number is so far behind the session's newest that it must be refused.
-  bool TooOld(std::uint64_t session, std::uint64_t number) const;
+  bool IsTooOld(std::uint64_t session, std::uint64_t number) const;
   void RecordStep(std::uint64_t session, std::uint64_t number) {
     applied_[{session, number}] = steps();
     std::uint64_t& newest = newest_[session];

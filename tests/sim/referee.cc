@@ -148,7 +148,7 @@ void Referee::TakeIn(Sent& sent) {
 void Referee::TakeInPart(Sent& sent, ModelTable& table) {
   const StepId& id = sent.ask.step;
   const StepKey key{sent.ask.table, id.session, id.number};
-  const bool too_old = table.TooOld(id.session, id.number);
+  const bool too_old = table.IsTooOld(id.session, id.number);
   const auto end = [&](StatusCode code, std::uint64_t step = 0) {
     ended_.push_back(&sent);
     Expect(sent, Expected{code, {.number = step}, {}});
