@@ -27,7 +27,7 @@ template <Backend B>
 std::vector<Key> ExportKeys(typename B::Queue& queue, RowStore<B>& store) {
   // A key a row; rows of erased keys keep kFree, which is put in by hand if it is a key.
   const std::uint32_t used = store.rows_used();
-  const body::TableRef table = store.table();
+  const body::HashTableRef table = store.hash_table();
   typename B::template Scratch<Key> by_row;
   typename B::template Scratch<Key> live;
   typename B::template Scratch<std::uint32_t> live_size;
@@ -53,7 +53,7 @@ RowRecords ExportRows(typename B::Queue& queue, RowStore<B>& store, std::span<co
   typename B::template Scratch<float> records;
   Selection<B> selection;
   B::CopyIn(queue, wanted.Reserve(queue, n), keys.data(), n);
-  B::ForEach(queue, n, body::FindRows{store.table(), wanted.data(), row_of.Reserve(queue, n)});
+  B::ForEach(queue, n, body::FindRows{store.hash_table(), wanted.data(), row_of.Reserve(queue, n)});
   const std::uint32_t count =
       selection.Select(queue, n, found.Reserve(queue, n), body::RowIsThere{row_of.data()});
   const std::size_t floats = std::size_t{count} * rows.floats;
@@ -71,7 +71,7 @@ RowRecords ExportRows(typename B::Queue& queue, RowStore<B>& store, std::span<co
 // The sums of two hashes over all rows.
 template <Backend B>
 DigestSums DigestOf(typename B::Queue& queue, RowStore<B>& store) {
-  return B::Sum(queue, store.table().Cells(), body::HashCell{store.table(), store.values()});
+  return B::Sum(queue, store.hash_table().Cells(), body::HashCell{store.hash_table(), store.values()});
 }
 
 }  // namespace slotwise

@@ -33,7 +33,7 @@ class PreparedBatch {
   PreparedBatch(Queue& queue, RowStore<B>& store) : queue_(queue), store_(store) {}
 
   // Forgets the batch before.
-  void Clear() { stage_ = Stage::kNone; }
+  void Clear() { progress_ = Progress::kNone; }
 
   // The arrays of `kept` stay as they are until the next Begin. Throws std::bad_alloc.
   void Begin(const KeptKeys& kept) {
@@ -43,7 +43,7 @@ class PreparedBatch {
     absent_size_ = 0;
     absent_is_listed_ = false;
     number_ = ++batches;
-    stage_ = Stage::kBegun;
+    progress_ = Progress::kBegun;
   }
 
   // REQUIRES: Begin. Finds the keys' rows; keys without one stay so. Does not wait.
@@ -53,7 +53,7 @@ class PreparedBatch {
     } else {
       B::ForEachUpTo(queue_, kept_.most, kept_.size_on_device, Find());
     }
-    stage_ = Stage::kRowsFound;
+    progress_ = Progress::kRowsFound;
   }
 
   // REQUIRES: Begin. Makes room for the rows that Insert will add, and says how many they are.
@@ -61,7 +61,7 @@ class PreparedBatch {
   // it was then.
   Result<NewRows> MakeRoom() {
     LearnSize();
-    stage_ = Stage::kRoomMade;
+    progress_ = Progress::kRoomMade;
     // Where most keys were new the last time, to search for them first is mostly in vain.
     if (mostly_new_ && kept_.size > 0 && store_.HasRoomFor(kept_.size)) {
       store_.ReserveAdd(queue_, kept_.size);
@@ -87,14 +87,14 @@ class PreparedBatch {
   // REQUIRES: MakeRoom, or FindRows of a batch whose size is known. The number of distinct keys without a
   // row. Waits. Throws std::bad_alloc.
   std::uint64_t ExactNewRows() {
-    Require(stage_ != Stage::kNone, "a prepared batch");
+    Require(progress_ != Progress::kNone, "a prepared batch");
     if (!absent_is_listed_) ListAbsent();
     return absent_size_ == 0 ? 0 : store_.CountDistinct(queue_, kept_.keys, absent_.data(), absent_size_);
   }
 
   // REQUIRES: MakeRoom. Gives every absent key a row.
   void Insert() {
-    Require(stage_ == Stage::kRoomMade, "a batch with room for its new rows");
+    Require(progress_ == Progress::kRoomMade, "a batch with room for its new rows");
     std::uint32_t added = 0;
     if (absent_size_ > 0) {
       const body::Chosen absent{absent_is_listed_ ? absent_.data() : nullptr};
@@ -102,7 +102,7 @@ class PreparedBatch {
     }
     absent_size_ = 0;
     mostly_new_ = 2 * std::uint64_t{added} > kept_.size;
-    stage_ = Stage::kInserted;
+    progress_ = Progress::kInserted;
   }
 
   // The host learns how many keys were kept; waits if it does not know yet. Lookups that insert no keys do
@@ -114,35 +114,51 @@ class PreparedBatch {
 
   // REQUIRES: a prepared batch, spent or not.
   const KeptKeys& kept() const {
-    Require(stage_ != Stage::kNone, "a prepared batch");
+    Require(progress_ != Progress::kNone, "a prepared batch");
     return kept_;
   }
-  // Of all batches of this process this one's, from 1.
+  // Returns the batch's number among all batches of this process, from 1.
   std::uint64_t number() const { return number_; }
 
   // The row of each kept key. REQUIRES: FindRows or Insert, and rows that nobody took.
   const RowIndex* rows() {
-    Require(stage_ == Stage::kRowsFound || stage_ == Stage::kInserted,
+    Require(progress_ == Progress::kRowsFound || progress_ == Progress::kInserted,
             "a batch with rows that are not spent");
     return rows_.data();
   }
   // The same, to be overwritten: the batch is spent. REQUIRES: Insert, and rows that nobody took.
   RowIndex* TakeRows() {
-    Require(stage_ == Stage::kInserted, "an inserted batch with rows that are not spent");
-    stage_ = Stage::kSpent;
+    Require(progress_ == Progress::kInserted, "an inserted batch with rows that are not spent");
+    progress_ = Progress::kSpent;
     return rows_.data();
   }
-  // The rows are no longer the keys': they were erased.
-  void Spend() { stage_ = Stage::kSpent; }
+  // REQUIRES: a prepared batch. There is room to remember the rows of its keys once they are erased.
+  void AllowErase() {
+    Require(progress_ != Progress::kNone, "a prepared batch");
+    progress_ = Progress::kMayBeErased;
+  }
+  // REQUIRES: AllowErase. The rows are no longer the keys'.
+  void Erase() {
+    Require(progress_ == Progress::kMayBeErased, "a batch with room to remember the rows of erased keys");
+    progress_ = Progress::kSpent;
+  }
 
  private:
-  enum class Stage : std::uint8_t { kNone, kBegun, kRowsFound, kRoomMade, kInserted, kSpent };
+  enum class Progress : std::uint8_t {
+    kNone,
+    kBegun,
+    kRowsFound,
+    kRoomMade,
+    kInserted,
+    kMayBeErased,
+    kSpent
+  };
 
   static void Require(bool condition, const char* what) {
     if (!condition) throw std::logic_error(std::string("a shard was asked for what takes ") + what);
   }
 
-  body::FindRows Find() { return {store_.table(), kept_.keys, rows_.data()}; }
+  body::FindRows Find() { return {store_.hash_table(), kept_.keys, rows_.data()}; }
 
   // Finds the keys' rows, and lists the keys without one.
   void ListAbsent() {
@@ -155,7 +171,7 @@ class PreparedBatch {
   Queue& queue_;
   RowStore<B>& store_;
   KeptKeys kept_;
-  Stage stage_ = Stage::kNone;
+  Progress progress_ = Progress::kNone;
   std::uint64_t number_ = 0;
   typename B::template Scratch<RowIndex> rows_;         // [kept keys]
   typename B::template Scratch<std::uint32_t> absent_;  // the places of kept keys without a row

@@ -23,14 +23,14 @@ class RowGroups {
   using Words = typename B::template Scratch<std::uint32_t>;
 
   // Rows to be sorted: `rows` is overwritten. All are below `rows_used`.
-  struct Rows {
+  struct RowsToSort {
     RowIndex* rows;  // [kept keys]
     std::uint32_t rows_used;
   };
 
   // Segments whose items are bags: each occurrence's, or that bag's place in `places` if those are not null.
   // Waits. REQUIRES: the host knows kept.size. Throws std::bad_alloc.
-  body::Segments GroupBags(Queue& queue, const KeptKeys& kept, Rows rows, const std::uint32_t* places,
+  body::Segments GroupBags(Queue& queue, const KeptKeys& kept, RowsToSort rows, const std::uint32_t* places,
                            Words& spare) {
     std::uint32_t* const items = spare.Reserve(queue, kept.size);
     B::ForEach(queue, kept.bags, body::ExpandBags{kept.offsets, places, items});
@@ -39,7 +39,7 @@ class RowGroups {
 
   // Segments whose items are each occurrence's place among the kept keys; bag_of() says which bag a place is
   // in. Waits. REQUIRES: as above. Throws std::bad_alloc.
-  body::Segments GroupPlaces(Queue& queue, const KeptKeys& kept, Rows rows, Words& spare) {
+  body::Segments GroupPlaces(Queue& queue, const KeptKeys& kept, RowsToSort rows, Words& spare) {
     std::uint32_t* const items = spare.Reserve(queue, kept.size);
     std::uint32_t* const bag_of = bag_of_.Reserve(queue, kept.size);
     B::ForEach(queue, kept.bags, body::ExpandBags{kept.offsets, nullptr, bag_of});
@@ -51,7 +51,7 @@ class RowGroups {
   const std::uint32_t* bag_of() { return bag_of_.data(); }
 
  private:
-  body::Segments Sort(Queue& queue, std::uint32_t n, Rows rows, std::uint32_t* items) {
+  body::Segments Sort(Queue& queue, std::uint32_t n, RowsToSort rows, std::uint32_t* items) {
     PairBuffers pairs{{reinterpret_cast<std::uint32_t*>(rows.rows), sorted_rows_.Reserve(queue, n)},
                       {items, sorted_items_.Reserve(queue, n)}};
     std::uint32_t* const begin = segment_begin_.Reserve(queue, n);

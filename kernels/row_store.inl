@@ -47,7 +47,7 @@ class RowStore {
   std::uint32_t rows() const { return rows_used_ - erased_rows_; }
   std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
-  body::TableRef table() { return table_; }
+  body::HashTableRef hash_table() { return table_; }
   body::RowsRef values() const { return {rows_.data(), options_.dim, floats_, stride_}; }
 
   ShardUsage Usage() const {
@@ -119,7 +119,7 @@ class RowStore {
   // Returns how many distinct keys there are among keys[absent[0 .. n)]. Throws std::bad_alloc.
   std::uint32_t CountDistinct(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n) {
     typename B::template Scratch<body::Cell> memory;
-    const body::TableRef scratch = FreeTable(queue, memory, CellsFor(n));
+    const body::HashTableRef scratch = FreeTable(queue, memory, CellsFor(n));
     return B::ForEachNumbered(queue, n, body::CountKeys<Atomics>{scratch, keys, absent});
   }
 
@@ -134,16 +134,16 @@ class RowStore {
   // Returns how many cells `rows` keys need, so that searches stay short, and end: a cache line of cells at
   // least.
   std::uint64_t CellsFor(std::uint64_t rows) const {
-    std::uint64_t cells = std::max(std::bit_ceil(rows), body::TableRef::kLeastCells);
+    std::uint64_t cells = std::max(std::bit_ceil(rows), body::HashTableRef::kLeastCells);
     // The comparison is of floats, so that a load written as 0.9 is what 9 of 10 are.
     while (static_cast<float>(static_cast<double>(rows) / static_cast<double>(cells)) > options_.max_load)
       cells *= 2;
     return cells;
   }
 
-  static body::TableRef FreeTable(Queue& queue, typename B::template Scratch<body::Cell>& memory,
-                                  std::uint64_t cells) {
-    const body::TableRef table{memory.Reserve(queue, cells + 1), cells - 1};
+  static body::HashTableRef FreeTable(Queue& queue, typename B::template Scratch<body::Cell>& memory,
+                                      std::uint64_t cells) {
+    const body::HashTableRef table{memory.Reserve(queue, cells + 1), cells - 1};
     B::ForEach(queue, table.Cells(), body::FreeCells{table});
     return table;
   }
@@ -189,7 +189,7 @@ class RowStore {
     typename B::template Scratch<body::Cell> memory;
     const std::uint64_t now = table_.cells == nullptr ? 0 : table_.Cells();
     if (cells + 1 > now) CheckMemory(queue, (cells + 1 - now) * sizeof(body::Cell));
-    const body::TableRef fresh = FreeTable(queue, memory, cells);
+    const body::HashTableRef fresh = FreeTable(queue, memory, cells);
     if (table_.cells != nullptr) B::ForEach(queue, table_.Cells(), body::Rehash<Atomics>{table_, fresh});
     cell_memory_ = std::move(memory);
     table_ = fresh;
@@ -203,7 +203,7 @@ class RowStore {
   std::uint32_t rows_used_ = 0;
   std::uint32_t erased_rows_ = 0;
   std::uint64_t cells_taken_ = 0;  // at most, dead ones too
-  body::TableRef table_{nullptr, 0};
+  body::HashTableRef table_{nullptr, 0};
   typename B::template Scratch<body::Cell> cell_memory_;
   typename B::template Growing<float> rows_;
   typename B::template Growing<RowIndex> erased_;  // rows to hand out again

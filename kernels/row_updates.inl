@@ -22,7 +22,7 @@
 namespace slotwise {
 
 // Rows of gradients, and which of them is a bag's.
-struct GradientRows {
+struct Gradients {
   const float* rows;            // [rows][dim]
   const std::uint32_t* places;  // [bags], or null: the bag itself
 };
@@ -38,9 +38,9 @@ class RowUpdates {
 
   // See Shard::Update. Spends the batch. Overwrites `spare`, which the queue's work reads until this call's
   // is done.
-  void Update(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const GradientRows& gradients,
+  void Update(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const Gradients& gradients,
               const StepScalars& scalars, Words& spare) {
-    const typename RowGroups<B>::Rows rows{batch.TakeRows(), store.rows_used()};
+    const typename RowGroups<B>::RowsToSort rows{batch.TakeRows(), store.rows_used()};
     const KeptKeys& kept = batch.kept();
     if (kept.size == 0) return;
     if (!pooling_.Divides() && kept.weights == nullptr) {
@@ -59,7 +59,7 @@ class RowUpdates {
   // See Shard::Assign. Spends the batch. Overwrites `spare`, as Update does.
   void Assign(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const float* values,
               std::uint32_t columns, Words& spare) {
-    const typename RowGroups<B>::Rows rows{batch.TakeRows(), store.rows_used()};
+    const typename RowGroups<B>::RowsToSort rows{batch.TakeRows(), store.rows_used()};
     const KeptKeys& kept = batch.kept();
     if (kept.size == 0) return;
     const body::Segments segments = groups_.GroupBags(queue, kept, rows, nullptr, spare);

@@ -18,7 +18,8 @@
 //     PoolToSend(plan, out), then AddReceived(stream, plan, received, mine) of what all ranks sent
 //     GradientsToSend(plan, gradients, out), then UpdateFromReceived(plan, received, scalars)
 //
-// or Prepare(batch), PrepareErase(), Erase(). Keys() and Read(keys) stand alone.
+// A batch of keys to erase goes: Prepare(batch, false), PrepareErase(), Erase(). Keys() and Read(keys) need
+// no batch.
 //
 // Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory
@@ -92,8 +93,12 @@ struct DigestSums {
 
 // How many bags travel between this rank and each rank, itself too.
 struct BagTraffic {
-  std::vector<std::size_t> owned;     // [ranks] that rank's bags of which this rank owns keys
-  std::vector<std::size_t> received;  // [ranks] this rank's bags of which that rank owns keys
+  // [ranks] Of that rank's bags, those with keys on this rank: their partial sums leave, their gradients
+  // come.
+  std::vector<std::size_t> with_keys_here;
+  // [ranks] Of this rank's bags, those with keys on that rank: their partial sums come, their gradients
+  // leave.
+  std::vector<std::size_t> with_keys_there;
 };
 
 // Which bags of one batch travel between the ranks, and where each lies on its ways: see Shard::PlanTraffic.
@@ -175,21 +180,21 @@ class Shard {
   virtual void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) = 0;
 
   // REQUIRES: `plan` is the prepared batch's. Pools, as Pool does, the bags of which this rank owns keys:
-  // [Σ owned][dim], at most all bags.
+  // [Σ with_keys_here][dim], at most all bags.
   virtual void PoolToSend(TrafficPlan& plan, Numbers partial) = 0;
 
   // REQUIRES: `plan` was filled by this shard. `received` is what all ranks' PoolToSend wrote for this rank,
-  // in rank order, [Σ received][dim]. Writes the sums of this rank's bags, float[bags_of[rank]][dim], added
-  // in float32 from +0. Takes its place in the order of `stream`; `plan` must not be filled again before the
-  // stream has done this. Does not touch the prepared batch.
+  // in rank order, [Σ with_keys_there][dim]. Writes the sums of this rank's bags, float[bags_of[rank]][dim],
+  // added in float32 from +0. Takes its place in the order of `stream`; `plan` must not be filled again
+  // before the stream has done this. Does not touch the prepared batch.
   virtual void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) = 0;
 
   // REQUIRES: `plan` is the prepared batch's. Writes each row of `gradients`, float[bags_of[rank]][dim], once
-  // for each rank that owns keys of the bag: float[Σ received][dim], in rank order.
+  // for each rank that owns keys of the bag: float[Σ with_keys_there][dim], in rank order.
   virtual void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) = 0;
 
   // REQUIRES: as Update; `plan` is the prepared batch's. Updates by what all ranks' GradientsToSend wrote for
-  // this rank, in rank order: float[Σ owned][dim]. Spends the batch.
+  // this rank, in rank order: float[Σ with_keys_here][dim]. Spends the batch.
   virtual void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) = 0;
 
   // REQUIRES: a batch of one key a bag that was prepared and inserted. `values` is float[bags][columns] in

@@ -92,6 +92,7 @@ class ShardOn final : public Shard {
     const std::uint32_t keys = batch_.kept().size;
     try {
       store_.ReserveErase(keys);
+      batch_.AllowErase();
       return {};
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("no memory to remember the rows of " + std::to_string(keys) + " erased keys");
@@ -99,7 +100,7 @@ class ShardOn final : public Shard {
   }
   std::uint64_t Erase() override {
     const KeptKeys& kept = batch_.kept();
-    batch_.Spend();
+    batch_.Erase();
     return store_.Erase(queue_, kept.keys, kept.size);
   }
 
@@ -117,6 +118,7 @@ class ShardOn final : public Shard {
 
   TrafficPlanOn<B>& PlanOfThisBatch(TrafficPlan& plan) {
     auto& mine = static_cast<TrafficPlanOn<B>&>(plan);
+    batch_.kept();  // throws if there is no batch
     if (!mine.IsOf(batch_.number())) throw std::logic_error("the traffic plan is not the prepared batch's");
     return mine;
   }
@@ -128,7 +130,7 @@ class ShardOn final : public Shard {
   PreparedBatch<B> batch_;
   Pooling<B> pooling_;
   RowUpdates<B> updates_;
-  // Words that two stages of a batch use one after the other, so that a large batch takes them once: the
+  // Words that two calls of a batch use one after the other, so that a large batch takes them once: the
   // sharder selects weights in them and has done with them then; from an update on they hold the sorted
   // occurrences.
   typename B::template Scratch<std::uint32_t> spare_;

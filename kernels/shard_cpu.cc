@@ -3,15 +3,15 @@
 
 #include "kernels/backend/cpu.h"
 #include "kernels/shard.inl"
-#include "kernels/sum_blocks.inl"
+#include "kernels/sum_over_ranks.inl"
 
 namespace slotwise {
 
-void CpuStream::SumBlocks(const RankBlocks& blocks, float* sum) {
+void CpuStream::SumOverRanks(const RankBlocks& blocks, float* sum) {
   SumBlocksOn<CpuBackend>(queue_, blocks, sum);
 }
 
-void SumBlocksOnHost(const RankBlocks& blocks, float* sum) {
+void SumOverRanksOnHost(const RankBlocks& blocks, float* sum) {
   constexpr std::uint32_t kRow = 1024;
   WithSumOf(blocks, kRow, sum, [](auto sum_row, std::uint32_t rows) {
     for (std::uint32_t row = 0; row < rows; ++row) sum_row(CpuTile{}, row);

@@ -5,11 +5,11 @@
 #include "kernels/backend/cuda.cuh"
 #include "kernels/numa.h"
 #include "kernels/shard.inl"
-#include "kernels/sum_blocks.inl"
+#include "kernels/sum_over_ranks.inl"
 
 namespace slotwise {
 
-void CudaStream::SumBlocks(const RankBlocks& blocks, float* sum) {
+void CudaStream::SumOverRanks(const RankBlocks& blocks, float* sum) {
   SumBlocksOn<CudaBackend>(queue_, blocks, sum);
 }
 

@@ -58,7 +58,7 @@ class Stream {
   // Writes sum[i] = Σ over the ranks of number i of their blocks, added in float32 from +0 in rank order, in
   // one pass over memory. All arrays lie in the memory of the stream's device; `sum` overlaps no block.
   // Throws std::runtime_error.
-  virtual void SumBlocks(const RankBlocks& blocks, float* sum) = 0;
+  virtual void SumOverRanks(const RankBlocks& blocks, float* sum) = 0;
   // Returns when all that was asked of this stream is done.
   virtual void Wait() = 0;
   // Whether Wait would return at once.
@@ -71,8 +71,8 @@ class Stream {
   Stream() = default;
 };
 
-// Does what Stream::SumBlocks does to arrays in host memory, on the calling thread, with the same bytes.
-void SumBlocksOnHost(const RankBlocks& blocks, float* sum);
+// Does what Stream::SumOverRanks does to arrays in host memory, on the calling thread, with the same bytes.
+void SumOverRanksOnHost(const RankBlocks& blocks, float* sum);
 
 }  // namespace slotwise
 

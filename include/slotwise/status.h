@@ -20,9 +20,9 @@ enum class StatusCode {
   kNotFound,            // no such table
   kAlreadyExists,       // a table of that name, with other options
   kFailedPrecondition,  // legal, but not in this state
-  kResourceExhausted,   // a full table, too large a batch, a full inbox
+  kResourceExhausted,   // a full table, no memory, too large a batch
   kDeadlineExceeded,    // something that the request needs did not come in time
-  kUnavailable,         // try again, here or at another rank
+  kUnavailable,         // stopping, or a full inbox: try again, here or at another rank
   kInternal,            // a bug in Slotwise
 };
 

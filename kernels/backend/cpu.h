@@ -48,7 +48,7 @@ class CpuStream final : public Stream {
   void Copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
   }
-  void SumBlocks(const RankBlocks& blocks, float* sum) override;
+  void SumOverRanks(const RankBlocks& blocks, float* sum) override;
   void Wait() override {}
   bool IsDone() override { return true; }
   void* NativeHandle() const override { return nullptr; }

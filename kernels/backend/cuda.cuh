@@ -59,7 +59,7 @@ class CudaStream final : public Stream {
     if (bytes == 0 || to == from) return;
     SLOTWISE_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream()));
   }
-  void SumBlocks(const RankBlocks& blocks, float* sum) override;
+  void SumOverRanks(const RankBlocks& blocks, float* sum) override;
   void Wait() override { queue_.Wait(); }
   bool IsDone() override {
     const cudaError_t done = cudaStreamQuery(queue_.stream());

@@ -16,7 +16,7 @@ namespace slotwise::body {
 
 // Hashes the row of a cell; a cell without a live key counts as zeros.
 struct HashCell {
-  TableRef table;
+  HashTableRef table;
   RowsRef rows;
 
   SLOTWISE_HD DigestSums operator()(std::uint64_t cell) const {

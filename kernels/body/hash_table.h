@@ -47,7 +47,7 @@ inline constexpr std::uint64_t kFreeKeyIsHere = ~kFree;
 inline constexpr std::uint64_t kDead = Value(kNoRow);
 
 // A hash table in device memory, to be passed to launches by value.
-struct TableRef {
+struct HashTableRef {
   static constexpr std::uint64_t kLeastCells = 4;
 
   Cell* cells;         // [mask + 2]: those for searches, then that of the key kFree

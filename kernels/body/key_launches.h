@@ -16,13 +16,13 @@ inline constexpr std::uint32_t kProbesAhead = 20;
 
 // Frees a cell of a new table.
 struct FreeCells {
-  TableRef table;
+  HashTableRef table;
   SLOTWISE_HD void operator()(std::uint64_t cell) const { table.cells[cell] = {kFree, 0}; }
 };
 
 // Writes the row of each key, or kNoRow.
 struct FindRows {
-  TableRef table;
+  HashTableRef table;
   const Key* keys;
   RowIndex* rows;
   SLOTWISE_HD void operator()(std::uint32_t i) const { rows[i] = table.Find(keys[i]); }
@@ -89,7 +89,7 @@ inline constexpr std::uint64_t kNoCell = ~std::uint64_t{0};
 template <class Atomics>
 struct AddKeys {
   static constexpr bool kNumbersMost = true;
-  TableRef table;
+  HashTableRef table;
   const Key* keys;
   Chosen chosen;
   RowSupply supply;
@@ -118,7 +118,7 @@ struct AddKeys {
 
 // Gives the keys that won no cell the rows of those that did.
 struct ReadRowsOfOthers {
-  TableRef table;
+  HashTableRef table;
   Chosen chosen;
   const std::uint64_t* lost;
   RowIndex* rows;
@@ -137,7 +137,7 @@ struct EraseKeys {
     SLOTWISE_HD explicit operator bool() const { return row != kDead; }
   };
 
-  TableRef table;
+  HashTableRef table;
   const Key* keys;
   RowIndex* erased;  // the rows, in the order of the numbers
 
@@ -161,7 +161,7 @@ struct FillKeys {
 };
 
 struct CopyKeyOfRow {
-  TableRef table;
+  HashTableRef table;
   Key* keys;  // [rows]
   SLOTWISE_HD void operator()(std::uint64_t cell) const {
     if (table.Live(cell)) keys[Value(table.RowAt(cell))] = table.KeyAt(cell);
@@ -177,7 +177,7 @@ struct KeyIsNotFree {
 template <class Atomics>
 struct CountKeys {
   static constexpr bool kNumbersMost = true;
-  TableRef scratch;
+  HashTableRef scratch;
   const Key* keys;
   const std::uint32_t* absent;
 
@@ -193,8 +193,8 @@ struct CountKeys {
 // Copies a live cell of one table into another.
 template <class Atomics>
 struct Rehash {
-  TableRef from;
-  TableRef to;
+  HashTableRef from;
+  HashTableRef to;
 
   SLOTWISE_HD void operator()(std::uint64_t cell) const {
     if (!from.Live(cell)) return;

@@ -69,15 +69,15 @@ struct ExchangeOptions {
 Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Stream& stream, Collective& collective,
                                                const ExchangeOptions& options = {});
 
-// Of the only rank there is.
+// Makes the exchange of a server of one rank.
 std::unique_ptr<Exchange> MakeSoloExchange(Stream& stream);
 
-// Collective. Of every process of MPI_COMM_WORLD, whatever its device. `why` it is this one is part of its
-// name.
+// Collective. Makes an exchange over MPI, of every process of MPI_COMM_WORLD, whatever the devices are. `why`
+// says why it is not NCCL, and becomes part of its name.
 std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Stream& stream, Collective& collective,
                                           const std::string& why = {});
 
-// Of sizes.
+// Returns the sum of the sizes.
 inline std::size_t Sum(std::span<const std::size_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }

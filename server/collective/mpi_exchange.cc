@@ -58,7 +58,7 @@ class MpiExchange final : public Exchange {
     if (size == 0) return;
     float* const sum = OnHost(mine_, mine, size);
     // Here, even if the device has memory of its own: it would have to be sent every rank's block.
-    SumBlocksOnHost({{received, partial.type}, static_cast<int>(sizes.size()), size}, sum);
+    SumOverRanksOnHost({{received, partial.type}, static_cast<int>(sizes.size()), size}, sum);
     stream().Copy(mine, sum, size * sizeof(float));
   }
 

@@ -123,12 +123,12 @@ class NcclExchange final : public Exchange {
         Receive(received + r * size * element, size * element, r);
       }
     });
-    stream().SumBlocks({.blocks = {received, partial.type},
-                        .ranks = static_cast<int>(ranks_),
-                        .size = size,
-                        .own = own,
-                        .me = static_cast<int>(me_)},
-                       mine);
+    stream().SumOverRanks({.blocks = {received, partial.type},
+                           .ranks = static_cast<int>(ranks_),
+                           .size = size,
+                           .own = own,
+                           .me = static_cast<int>(me_)},
+                          mine);
   }
 
   void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,

@@ -31,7 +31,7 @@ class SoloExchange final : public Exchange {
   void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) override {
     if (partial.type == DataType::kFloat32)
       return stream().Copy(mine, partial.data, sizes[0] * sizeof(float));
-    stream().SumBlocks({.blocks = partial, .size = sizes[0]}, mine);
+    stream().SumOverRanks({.blocks = partial, .size = sizes[0]}, mine);
   }
   void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
                 std::span<const std::size_t> /*from_sizes*/, Numbers received) override {

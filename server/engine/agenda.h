@@ -32,14 +32,14 @@ namespace slotwise {
 
 // What follows from the headers of all ranks: the same on every rank.
 struct Decision {
-  std::vector<Ticket> repeated;    // parts that came again: each waits with the first, whose arrays are used
-  std::vector<Answer> answers;     // requests that end without a round
-  std::optional<StepKey> awaited;  // of the steps that wait for parts, the one whose first part came first
-  std::optional<Round> round;      // what the ranks do next
-  bool more_is_ready = false;      // behind `round`, another round could begin
-  bool awaits_parts = false;       // some step waits for parts, or for its deadline
-  bool closing = false;            // some rank takes no new requests: the others should close too
-  bool finished = false;           // no rank takes requests, and nothing is left to do behind `round`
+  std::vector<Ticket> repeated;  // parts that came again: each waits with the first, whose arrays are used
+  std::vector<EarlyAnswer> answers;  // requests that end without a round
+  std::optional<StepKey> awaited;    // of the steps that wait for parts, the one whose first part came first
+  std::optional<Round> round;        // what the ranks do next
+  bool more_is_ready = false;        // behind `round`, another round could begin
+  bool awaits_parts = false;         // some step waits for parts, or for its deadline
+  bool closing = false;              // some rank takes no new requests: the others should close too
+  bool finished = false;             // no rank takes requests, and nothing is left to do behind `round`
 };
 
 struct AgendaLimits {

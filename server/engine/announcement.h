@@ -1,5 +1,6 @@
-// Header: what a rank tells the others before a round, which is which requests are new in its inbox. A header
-// has only sizes and names; the arrays travel when the agenda has decided the request's round.
+// Announcement: what a rank tells the others of a request. Header: the announcements that a rank makes before
+// one decision, of the requests that are new in its inbox. Both have only sizes and names; the arrays travel
+// when the agenda has decided the request's round.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_
 #define SLOTWISE_SERVER_ENGINE_ANNOUNCEMENT_H_

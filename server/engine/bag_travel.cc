@@ -61,7 +61,7 @@ BagTravel::BagTravel(Device& device, const Collective& collective, Exchange& exc
 }
 
 Way BagTravel::Choose(const TravellingBags& bags) const {
-  if (options_.way && CanTravelAlone(bags)) return *options_.way;
+  if (options_.way && OwnedBagsCanTravel(bags)) return *options_.way;
   return FasterWay(bags, options_.costs, options_.partials);
 }
 
@@ -81,9 +81,10 @@ void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, TravelAr
   shard.PlanTraffic(bags.bags_of, plan);
   shard.PoolToSend(plan, sent);
   const BagTraffic& traffic = plan.Traffic();  // counted while bags are pooled
-  const Numbers received = Reserve(arrays.received, Sum(traffic.received) * bags.dim);
+  const Numbers received = Reserve(arrays.received, Sum(traffic.with_keys_there) * bags.dim);
   stream.OrderAfter(device_.WorkStream());
-  exchange_.AllToAll(Times(traffic.owned, bags.dim), sent, Times(traffic.received, bags.dim), received);
+  exchange_.AllToAll(Times(traffic.with_keys_here, bags.dim), sent, Times(traffic.with_keys_there, bags.dim),
+                     received);
   shard.AddReceived(stream, plan, received, pooled);
 }
 
@@ -93,11 +94,12 @@ void BagTravel::Update(Shard& shard, const TravellingBags& bags, const float* mi
   TrafficPlan& plan = *arrays.plan;
   shard.PlanTraffic(bags.bags_of, plan);
   const BagTraffic& traffic = plan.Traffic();
-  float* const sent = arrays.sent.Reserve(Sum(traffic.received) * bags.dim);
-  float* const received = arrays.received.Reserve(Sum(traffic.owned) * bags.dim);
+  float* const sent = arrays.sent.Reserve(Sum(traffic.with_keys_there) * bags.dim);
+  float* const received = arrays.received.Reserve(Sum(traffic.with_keys_here) * bags.dim);
   shard.GradientsToSend(plan, mine, sent);
   stream.OrderAfter(device_.WorkStream());
-  exchange_.AllToAll(Times(traffic.received, bags.dim), sent, Times(traffic.owned, bags.dim), received);
+  exchange_.AllToAll(Times(traffic.with_keys_there, bags.dim), sent, Times(traffic.with_keys_here, bags.dim),
+                     received);
   device_.WorkStream().OrderAfter(stream);
   shard.UpdateFromReceived(plan, received, scalars);
 }

@@ -62,12 +62,12 @@ void BatchGather::ForMyParts(const Round& round, const BatchLayout& layout, Uplo
 }
 
 BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout) {
+  UploadMyOffsets(round, layout);  // first: offsets in device memory have to come to the host
   Key* const my_keys = keys_.Mine(layout.keys_of);
   ForMyParts(round, layout,
              [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
                stream_.Copy(my_keys + place.keys, part.keys.data(), part.keys.bytes());
              });
-  UploadMyOffsets(round, layout);
   if (round.weighted()) UploadMyWeights(round, layout);
 
   using Extent = BatchLayout::Extent;
@@ -85,7 +85,7 @@ BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout) {
 }
 
 const std::uint32_t* BatchGather::OffsetsOnHost(const BatchPart& part) {
-  if (part.place != Place::kDevice) return part.offsets.data();
+  if (part.memory != MemoryKind::kDevice) return part.offsets.data();
   std::uint32_t* const fetched = fetched_.Reserve(part.offsets.size());
   stream_.Copy(fetched, part.offsets.data(), part.offsets.bytes());
   stream_.Wait();

@@ -55,14 +55,14 @@ class BatchGather {
   BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
               TicketBook& tickets);
 
-  // The whole batch, in device memory, parts in part order; valid until the next call. Waits for the offsets
-  // of parts that lie in device memory, and for nothing else. REQUIRES: the device is done with what used the
-  // last batch.
+  // Returns the whole batch, in device memory, parts in part order; valid until the next call. Waits for the
+  // offsets of parts that lie in device memory, and for what the exchange and growing arrays wait for.
+  // REQUIRES: the device is done with what used the last batch.
   BatchView Gather(const Round& round, const BatchLayout& layout);
 
-  // The parts' values, of all bags of the batch just gathered: float[bags][columns] in device memory.
+  // Returns the parts' values, of all bags of the batch just gathered: float[bags][columns] in device memory.
   const float* GatherBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
-  // The values of this rank's bags alone: float[bags_of[rank]][columns]. Does not communicate.
+  // Returns the values of this rank's bags alone: float[bags_of[rank]][columns]. Does not communicate.
   const float* MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
 
  private:

@@ -1,9 +1,9 @@
 // BatchPart: one request's share of a batch, wherever its arrays lie.
 //
-// Doors differ in how arrays arrive: off a socket into this process's memory, in memory shared with the
-// client, in a GPU's memory. Past the doors a batch is this one type, which says where the arrays are,
-// whether the client may still write them, and which budget they are charged to. The charge ends with the
-// batch.
+// The rpc room reads a request's arrays into host memory. A request may also come with arrays in memory that
+// is shared with its client, or in a device's memory; today only tests make such requests. Either way a batch
+// is this one type, which says where the arrays lie, whether the client may still write them, and which
+// budget they are charged to. The charge ends with the batch.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_PART_H_
 #define SLOTWISE_SERVER_ENGINE_BATCH_PART_H_
@@ -56,7 +56,7 @@ class BatchArray {
   std::size_t size_ = 0;
 };
 
-enum class Place : std::uint8_t {
+enum class MemoryKind : std::uint8_t {
   kHost,    // this process's own memory
   kShared,  // host memory that the client has too
   kDevice,  // memory of the rank's device
@@ -66,17 +66,17 @@ enum class Place : std::uint8_t {
 struct BatchPart {
   std::uint32_t samples = 0;
   BatchArray<Key> keys;
-  BatchArray<std::uint32_t> offsets;  // bags + 1, from 0
-  BatchArray<float> weights;          // finite; empty: all 1
-  BatchArray<float> values = {};      // gradients of a push, rows of an import, nothing otherwise
-  Place place = Place::kHost;         // of all four arrays
+  BatchArray<std::uint32_t> offsets;      // bags + 1, from 0
+  BatchArray<float> weights;              // finite; empty: all 1
+  BatchArray<float> values = {};          // gradients of a push, rows of an import, nothing otherwise
+  MemoryKind memory = MemoryKind::kHost;  // of all four arrays
   // The client may write the arrays while the server reads them. The engine takes no such batch: what is
-  // checked has to be what is applied, so a door first copies the arrays.
+  // checked has to be what is applied, so whoever submits the batch first copies the arrays.
   bool client_may_write = false;
   Reservation reservation = {};
 
   std::uint64_t bytes() const { return keys.bytes() + offsets.bytes() + weights.bytes() + values.bytes(); }
-  // REQUIRES, of whoever reads through it on the host: the place is not kDevice.
+  // REQUIRES, of whoever reads through it on the host: the memory is not kDevice.
   BatchView view() const { return {keys.span(), offsets.span(), weights.span()}; }
 
   // Lets the arrays go, and with them their reservation.

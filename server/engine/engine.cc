@@ -44,11 +44,11 @@ class Engine::Impl {
     for (bool finished = false; !finished;) {
       // A round would have to wait for room anyway: the requests that come until then can share it.
       stages().FinishOldest();
-      const Header mine = Announce();
+      const Header mine = TakeHeader();
       collective_.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(headers)));
       const Decision decision = agenda_.Decide(headers);
       Report(decision);
-      Answer(decision);
+      AnswerWithoutRound(decision);
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round) : stages().FinishAll();
@@ -127,14 +127,15 @@ class Engine::Impl {
         request);
   }
 
-  Header Announce() {
+  // Takes the oldest requests out of the inbox, and says what other ranks are told of them.
+  Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);
     Inbox::Taken taken = inbox_.Take(Header::kMost);
     header.closed = taken.closed;
     for (Request& request : taken.requests) {
       Announcement& announcement = header.announcements[header.count++];
-      announcement = Describe(request);
+      announcement = AnnouncementOf(request);
       announcement.ticket = tickets_.Add(std::move(request));
     }
     return header;
@@ -159,11 +160,11 @@ class Engine::Impl {
   }
 
   // Answers the requests that need no round, after parts that came again have let go of their arrays.
-  void Answer(const Decision& decision) {
+  void AnswerWithoutRound(const Decision& decision) {
     for (const Ticket& ticket : decision.repeated) {
       if (IsMine(ticket)) tickets_.BatchOf(ticket.number).DropArrays();
     }
-    for (const slotwise::Answer& answer : decision.answers) {
+    for (const EarlyAnswer& answer : decision.answers) {
       if (!IsMine(answer.ticket)) continue;
       Request request = tickets_.Take(answer.ticket.number);
       if (answer.status.ok()) {

@@ -34,11 +34,12 @@ namespace slotwise {
 
 // Equal on every rank.
 struct EngineOptions {
-  // One round gathers at most these bytes: of bags · dim floats, and of keys. No step may be larger.
+  // One round gathers at most these bytes on a rank: keys, weights, offsets, and pooled values or gradients.
+  // No step may be larger.
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
   // The arrays of this rank's requests take at most these bytes, from the inbox until the device is done with
-  // them. One step's parts may come beside them, so that the step can be completed. The engine keeps as much
-  // host memory, and that of two rounds more, for arrays to come.
+  // them. Parts of one step, and the requests that they came with, may come beside them, so that the step can
+  // be completed. The engine keeps as much host memory, and that of two rounds more, for arrays to come.
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
@@ -68,13 +69,15 @@ class Engine {
   // its inbox is full. NOT_FOUND: the table was dropped meanwhile. INVALID_ARGUMENT: the client may still
   // write the batch's arrays.
   void Submit(Request request);
-  // Queues several requests, which the inbox takes together or not at all.
+  // Queues several requests. Those that fit are taken by the inbox together or not at all; the others are
+  // refused each.
   void Submit(std::vector<Request> requests);
 
-  // The memory that the device reads fastest: requests' arrays had better lie there. For any thread.
+  // Returns the pool of the memory that the device reads fastest: requests' arrays had better lie there. For
+  // any thread.
   ArrayPool& arrays();
 
-  // The tables that exist after the last round.
+  // Return the tables that exist after the last round.
   std::optional<TableInfo> FindTable(std::string_view name) const;
   std::vector<TableInfo> ListTables() const;
 

@@ -28,9 +28,9 @@ class Inbox {
   explicit Inbox(std::uint64_t max_bytes, Clock& clock = SystemClock()) : clock_(clock), budget_(max_bytes) {}
 
   // Takes all of `requests`, or none. UNAVAILABLE: the inbox is closed, or has no room for all of them; the
-  // requests are as they were. An empty inbox has room for any requests, and a full one for requests without
-  // arrays, or with a part of the favoured step. Arrays that are charged to no budget yet are charged to the
-  // inbox until they end.
+  // requests are as they were. While no request's arrays are alive, there is room for any requests; a full
+  // inbox has room for requests without arrays, and for a part of the favoured step with what comes together
+  // with it. Arrays that are charged to no budget yet are charged to the inbox until they end.
   Status Add(std::span<Request> requests);
 
   // Returns the bytes of arrays that came here and have not ended: in the inbox, in rounds, on the device.

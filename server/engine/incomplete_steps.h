@@ -31,14 +31,14 @@ class IncompleteSteps {
  public:
   bool empty() const { return steps_.empty(); }
 
-  // Null if no such step waits. References stay valid until the step is taken.
+  // Returns null if no such step waits. References stay valid until the step is taken.
   IncompleteStep* Find(const StepKey& key);
   // REQUIRES: no such step waits; the deadline is no earlier than that of any step that waits.
   IncompleteStep& Add(const StepKey& key, std::uint32_t parts, std::uint64_t deadline_ms);
   // REQUIRES: the step waits. Nobody waits for its parts from now on.
   void MarkTooLarge(const StepKey& key);
 
-  // The step whose first part came first, of those that are not too large.
+  // Returns the step whose first part came first, of those that are not too large.
   std::optional<StepKey> First() const;
 
   // REQUIRES: the step waits.

@@ -38,8 +38,8 @@ void Operations::Lookup(const Round& round, Table& table) {
 
 // Requests that only share a round do not share its failure: a request whose keys fit is served.
 void Operations::LookupOneByOne(const Round& round, Table& table) {
+  Round alone = round;
   for (const RoundPart& part : round.parts) {
-    Round alone = round;
     alone.parts = {part};
     alone.waiters = {part.ticket};
     Lookup(alone, table);
@@ -55,7 +55,7 @@ PooledValues Operations::PoolMine(Stage& stage, Table& table, const BatchLayout&
   float* const pooled = device_.SharesHostMemory() ? mine.get() : stage.pooled().Reserve(size);
 
   const TravellingBags bags{layout.bags_of, layout.size.keys, dim};
-  stage.stream().OrderAfter(work_.Pool(table, bags, stage.travel(), pooled));
+  stage.stream().OrderAfter(work_.Pool(table, bags, stage.travel_arrays(), pooled));
 
   const std::size_t first_bag = std::accumulate(
       layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});

@@ -33,7 +33,7 @@ class Operations {
   // stages.
   void Run(const Round& round);
 
-  // Of the rounds that Run left to the device.
+  // Returns the stages of the rounds that Run left to the device.
   Stages& stages() { return stages_; }
 
  private:
@@ -51,7 +51,8 @@ class Operations {
   void ListKeys(const Round& round, Table& table);
   void ReadRows(const Round& round, Table& table);
 
-  // This rank's samples of the prepared batch, pooled over all ranks: there when the stage's stream is done.
+  // Pools this rank's samples of the prepared batch over all ranks. The values are there when the stage's
+  // stream is done.
   PooledValues PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
@@ -62,6 +63,9 @@ class Operations {
     for (const Ticket& waiter : round.waiters) {
       if (!IsMine(waiter)) continue;
       Request request = tickets_.Take(waiter.number);
+      // Where rounds do not overlap, all is done by now: whoever hears the answer finds the room.
+      if (BatchPart* const batch = BatchOf(request); batch != nullptr && !stages_.overlap())
+        batch->DropArrays();
       reply(std::get<Kind>(request));
       if (stage != nullptr) stage->Keep(std::move(request));
     }

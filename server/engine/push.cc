@@ -16,11 +16,13 @@ void Operations::Push(const Round& round, Table& table) {
         .mine = [&] { return stage.gather().MyBagValues(round, layout, options.dim); },
         .in_part_order = layout.in_part_order};
     work_.Update(table, {layout.bags_of, layout.size.keys, options.dim}, gradients,
-                 ScalarsOfStep(table.optimizer(), table.steps + 1), stage.travel());
+                 ScalarsOfStep(table.optimizer(), table.steps + 1), stage.travel_arrays());
     ++table.steps;
     table.ledger.Record(round.step.session, round.step.number, table.steps);
   }
   stage.Close(device_.WorkStream());
+  // The answer need not wait for the device: whatever any rank reads of the table later is ordered behind the
+  // update, and a device that fails ends the server.
   AnswerMine<PushRequest>(
       round,
       [&](PushRequest& request) {

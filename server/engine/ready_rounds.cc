@@ -55,8 +55,9 @@ std::optional<Round> ReadyRounds::TakeNext(std::uint64_t max_bytes, const BytesO
   return lookup_is_first ? TakeLookups(max_bytes, bytes_of) : TakeRound(rounds_.begin()->first);
 }
 
-// A round that cannot take every lookup takes about as much of every rank, whichever lookups came first: results
-// leave by all ranks, and the slowest rank sets the round's pace. A rank whose next lookup does not fit is done.
+// A round that cannot take every lookup takes about as much of every rank, whichever lookups came first:
+// results leave by all ranks, and the slowest rank sets the round's pace. A rank whose next lookup does not
+// fit is done.
 Round ReadyRounds::TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of) {
   struct Candidate {
     std::size_t before;  // how many of its rank's lookups the round takes before it

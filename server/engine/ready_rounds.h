@@ -1,8 +1,8 @@
 // ReadyRounds: the rounds that could begin now, in the order in which they became ready.
 //
 // Waiting lookups stand apart, by what they may share a round with, and by rank, so that a round finds its
-// lookups without a walk past other requests. Taking a round costs time by its own parts and by the ranks, and by
-// the logarithm of how many rounds wait.
+// lookups without a walk past other requests. Taking a round costs time by its own parts and by the ranks,
+// and by the logarithm of how many rounds wait.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
 #define SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
@@ -40,12 +40,12 @@ class ReadyRounds {
   void AddLookup(const LookupKind& kind, const RoundPart& part);
   void Add(Round round);
 
-  // The complete step that waits for its round; null if there is none. Valid until the next call that is not
-  // const.
+  // Returns the complete step that waits for its round; null if there is none. Valid until the next call that
+  // is not const.
   Round* FindStep(const StepKey& key);
 
-  // The round that became ready first; nothing if none is ready. A lookup takes along the other lookups of
-  // its table and mode that have weights or have none as it does, in turns of all ranks, as long as the
+  // Takes the round that became ready first; nothing if none is ready. A lookup takes along the other lookups
+  // of its table and mode that have weights or have none as it does, in turns of all ranks, as long as the
   // parts' bytes together are at most `max_bytes`. A rank's lookups keep their order.
   std::optional<Round> TakeNext(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
 

@@ -56,7 +56,7 @@ std::uint64_t BytesOf(const Request& request) {
       request);
 }
 
-Announcement Describe(const Request& request) {
+Announcement AnnouncementOf(const Request& request) {
   Announcement a;
   std::visit(Overloaded{
                  [&](const LookupRequest& r) {

@@ -121,7 +121,7 @@ Reservation* ReservationOf(Request& request);
 std::uint64_t BytesOf(const Request& request);
 
 // Returns what other ranks are told of a request, without its ticket.
-Announcement Describe(const Request& request);
+Announcement AnnouncementOf(const Request& request);
 
 // Answers a request of any kind with an error.
 void Refuse(Request& request, const Status& status);

@@ -1,4 +1,4 @@
-// Round: what the ranks do next, together; and Answer: how a request ends without a round.
+// Round: what the ranks do next, together. EarlyAnswer: how a request ends without a round.
 //
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_ROUND_H_
@@ -50,14 +50,14 @@ struct Round {
 };
 
 // The end of a request that gets no round of its own.
-struct Answer {
+struct EarlyAnswer {
   Ticket ticket;
   Status status;                 // OK: an earlier round applied the push's step ...
   std::uint64_t table_step = 0;  // ... as this step of the table
 };
 
-// Bytes that a batch gathers on a rank: keys, their weights, offsets, and one float for each element of each
-// bag.
+// Returns the bytes that a batch gathers on a rank: keys, their weights, offsets, and one float for each
+// element of each bag.
 std::uint64_t RoundBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim,
                          bool weighted);
 

@@ -7,6 +7,19 @@
 #include "server/engine/operations.h"
 
 namespace slotwise {
+namespace {
+
+// Returns what `read` returns, or RESOURCE_EXHAUSTED if it has no memory.
+template <class Read>
+auto OrNoMemory(Read read, const char* message) -> Result<decltype(read())> {
+  try {
+    return read();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted(message);
+  }
+}
+
+}  // namespace
 
 void Operations::Import(const Round& round, Table& table) {
   const TableOptions& options = table.info.options;
@@ -47,21 +60,13 @@ void Operations::Erase(const Round& round, Table& table) {
 
 void Operations::ListKeys(const Round& round, Table& table) {
   AnswerMine<ListKeysRequest>(round, [&](ListKeysRequest& request) {
-    try {
-      request.done(table.shard->Keys());
-    } catch (const std::bad_alloc&) {
-      request.done(ResourceExhausted("no memory for a list of the rank's keys"));
-    }
+    request.done(OrNoMemory([&] { return table.shard->Keys(); }, "no memory for a list of the rank's keys"));
   });
 }
 
 void Operations::ReadRows(const Round& round, Table& table) {
   AnswerMine<ReadRowsRequest>(round, [&](ReadRowsRequest& request) {
-    try {
-      request.done(table.shard->Read(request.keys));
-    } catch (const std::bad_alloc&) {
-      request.done(ResourceExhausted("no memory for the rows"));
-    }
+    request.done(OrNoMemory([&] { return table.shard->Read(request.keys); }, "no memory for the rows"));
   });
 }
 

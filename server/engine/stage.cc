@@ -11,13 +11,13 @@ Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges,
       pooled_(device) {}
 
 void Stage::FinishIfDone() {
-  if (!answers_.empty() && stream_->IsDone()) Finish();
+  if ((!answers_.empty() || !kept_.empty()) && stream_->IsDone()) Finish();
 }
 
 void Stage::Finish() {
   stream_->Wait();
+  kept_.clear();  // whoever hears an answer finds the room that the request had
   for (const std::function<void()>& answer : std::exchange(answers_, {})) answer();
-  kept_.clear();
 }
 
 Stages::Stages(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets) {

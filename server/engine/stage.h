@@ -18,10 +18,11 @@
 //     work                             |find 1, pool 1||find 2, pool 2|
 //     bags                                             |sum 1|         |sum 2|
 //
-// The data of a round passes each border once: up, batches, work, bags, up. Before a stage takes its next
-// round, the host waits for the stage's stream, and with it for all that is ordered before it: then the last
-// round's arrays are free (Stage::Finish). A push ends on "work": Close orders the stage's stream behind it,
-// so that Finish waits for the update too.
+// The data of a lookup passes each border once: up, batches, work, bags, up. A push's gradients take the same
+// way up, and where owned bags travel, from work to bags and back. Before a stage takes its next round, the
+// host waits for the stage's stream, and with it for all that is ordered before it: then the last round's
+// arrays are free (Stage::Finish). A push ends on "work": Close orders the stage's stream behind it, so that
+// Finish waits for the update too.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_STAGE_H_
@@ -59,7 +60,7 @@ class Stage {
   // Carries the round's batch up, and its results down.
   Stream& stream() { return *stream_; }
   BatchGather& gather() { return gather_; }
-  TravelArrays& travel() { return travel_; }
+  TravelArrays& travel_arrays() { return travel_; }
   DeviceArray<float>& pooled() { return pooled_; }
 
   // Keeps a request, with its arrays, until the device is done with the round.
@@ -70,10 +71,10 @@ class Stage {
   // Nothing more is asked for this round: from here on the stream is done when the round is.
   void Close(Stream& work) { stream_->OrderAfter(work); }
 
-  // Finish, if some answer waits for what the device has done.
+  // Finish, if some request or answer waits for what the device has done.
   void FinishIfDone();
-  // Waits until the device is done with the round, gives the answers that waited for it, and lets go of the
-  // round's requests. Does nothing if there is no round.
+  // Waits until the device is done with the round, lets go of the round's requests, and gives the answers
+  // that waited for it. Does nothing if there is no round.
   void Finish();
 
  private:
@@ -93,13 +94,15 @@ class Stages {
   // Whether the device may be at work on one round while the next one begins. The same on every rank.
   bool overlap() const { return stages_.size() > 1; }
 
-  // The stage of a new round, after FinishOldest. Valid as long as the stages.
+  // Waits until the stage whose turn comes next has no round, and returns that stage. The reference stays
+  // valid as long as the stages.
   Stage& Next();
 
   // Waits until the stage whose turn comes next has no round.
   void FinishOldest() { After(1).Finish(); }
-  // Ends every round that the device is done with, or every round; the oldest first.
+  // Finishes the rounds that the device is done with, the oldest first.
   void FinishDone();
+  // Waits until the device is done with every round, the oldest first.
   void FinishAll();
 
  private:

@@ -62,8 +62,9 @@ Stream& TableWork::Pool(Table& table, const TravellingBags& bags, TravelArrays& 
 
 void TableWork::Update(Table& table, const TravellingBags& bags, const Gradients& gradients,
                        const StepScalars& scalars, TravelArrays& arrays) {
-  // Gradients are summed in part order, which bags that travel alone keep only if the parts came in it.
-  const bool alone = gradients.in_part_order && TravelsAlone(bags);
+  // A traffic plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part order:
+  // only if the two orders are one can owned bags travel.
+  const bool alone = gradients.in_part_order && OwnedBagsTravel(bags);
   if (alone) {
     travel_.Update(*table.shard, bags, gradients.mine(), scalars, arrays);
   } else {
@@ -72,7 +73,7 @@ void TableWork::Update(Table& table, const TravellingBags& bags, const Gradients
   if (collective_.size() > 1) ++(alone ? table.rounds.owned_bags : table.rounds.all_bags);
 }
 
-bool TableWork::TravelsAlone(const TravellingBags& bags) const {
+bool TableWork::OwnedBagsTravel(const TravellingBags& bags) const {
   return collective_.size() > 1 && travel_.Choose(bags) == Way::kOwnedBags;
 }
 

@@ -26,7 +26,8 @@ class TableWork {
   // The arguments outlive it. Bags travel by `exchange`.
   TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel);
 
-  // OK if every rank's status is; else this rank's own, or one that says that another rank has no memory.
+  // Returns OK if every rank's status is OK; else this rank's own, or one that says that another rank has no
+  // memory.
   Status Agree(const Status& mine);
 
   // Finds the rows of the batch's keys; keys without a row stay so.
@@ -54,7 +55,7 @@ class TableWork {
   const BagTravel& travel() const { return travel_; }
 
  private:
-  bool TravelsAlone(const TravellingBags& bags) const;
+  bool OwnedBagsTravel(const TravellingBags& bags) const;
 
   Device& device_;
   Collective& collective_;

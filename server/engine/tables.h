@@ -58,7 +58,7 @@ class Tables {
   // For the engine's thread.
   Table* Get(TableId id);  // null if there is none
   const Table* Get(TableId id) const;
-  // An id that no table has had.
+  // Returns an id that no table has had.
   TableId NewId() { return TableId{next_id_++}; }
   void Add(Table table);
   void Remove(TableId id);

@@ -19,19 +19,19 @@ double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks) {
                       static_cast<double>(keys) / static_cast<double>(bags));
 }
 
-bool CanTravelAlone(const TravellingBags& bags) {
+bool OwnedBagsCanTravel(const TravellingBags& bags) {
   const std::size_t ranks = bags.bags_of.size();
   return ranks <= TrafficPlan::kMostRanks &&
          ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
 }
 
 Way FasterWay(const TravellingBags& bags, const TravelCosts& costs, DataType partials) {
-  if (!CanTravelAlone(bags)) return Way::kAllBags;
+  if (!OwnedBagsCanTravel(bags)) return Way::kAllBags;
   // Partial sums have this share of the bytes of the gradients that come back.
-  const double part = static_cast<double>(BytesOf(partials)) / sizeof(float);
-  const double all = part * costs.reduce_scatter + costs.all_gather;
+  const double share = static_cast<double>(BytesOf(partials)) / sizeof(float);
+  const double all = share * costs.reduce_scatter + costs.all_gather;
   const double owned =
-      (part + 1) * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, bags.bags_of.size());
+      (share + 1) * (costs.all_to_all + costs.copy) * ShareOwned(bags.bags(), bags.keys, bags.bags_of.size());
   return owned < all ? Way::kOwnedBags : Way::kAllBags;
 }
 

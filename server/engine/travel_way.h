@@ -49,7 +49,7 @@ struct TravelOptions {
 double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks);
 
 // Returns whether owned bags can travel alone: Shard::PlanTraffic has limits.
-bool CanTravelAlone(const TravellingBags& bags);
+bool OwnedBagsCanTravel(const TravellingBags& bags);
 
 // Returns the way that costs less, for sums of type `partials` and float32 gradients; all bags if owned bags
 // cannot travel alone, or if nothing is known of costs.

@@ -58,8 +58,25 @@ TEST_P(OrderOfCalls, BeginsWithPrepare) {
     EXPECT_THROW(shard->Insert(), std::logic_error);
     EXPECT_THROW(shard->ExactNewRows(), std::logic_error);
     EXPECT_THROW(shard->PrepareErase().ok(), std::logic_error);
-    EXPECT_THROW(shard->PlanTraffic(std::vector<std::size_t>{40, 0}, *device().MakeTrafficPlan()),
-                 std::logic_error);
+    EXPECT_THROW(shard->Erase(), std::logic_error);
+    const auto plan = device().MakeTrafficPlan();
+    EXPECT_THROW(shard->PlanTraffic(std::vector<std::size_t>{40, 0}, *plan), std::logic_error);
+    DeviceArray<float> values = Values();
+    EXPECT_THROW(shard->GradientsToSend(*plan, values.data(), values.data()), std::logic_error);
+  }
+}
+
+TEST_P(OrderOfCalls, ErasesWhatRoomWasMadeFor) {
+  for (const int ranks : {1, 2}) {
+    const auto shard = MakeShard(ranks);
+    DeviceBatch batch(device(), batch_);
+    Prepare(*shard, batch, true);
+    shard->Insert();
+    EXPECT_THROW(shard->Erase(), std::logic_error) << "no room was made";
+    Prepare(*shard, batch, false);
+    ASSERT_TRUE(shard->PrepareErase().ok());
+    EXPECT_GT(shard->Erase(), 0U);
+    EXPECT_THROW(shard->Erase(), std::logic_error) << "they are erased";
   }
 }
 

@@ -96,8 +96,8 @@ TEST_P(ASumOfBlocks, IsInRankOrderFromPlusZero) {
   ForEachKind([&](const Blocks& blocks) {
     auto all = OnDevice(blocks.Bytes(0, blocks.ranks));
     auto sum = Unwritten(blocks.size);
-    device().WorkStream().SumBlocks({{all.data(), blocks.type}, static_cast<int>(blocks.ranks), blocks.size},
-                                    sum.data());
+    device().WorkStream().SumOverRanks(
+        {{all.data(), blocks.type}, static_cast<int>(blocks.ranks), blocks.size}, sum.data());
     EXPECT_TRUE(SameBytes(sum.Download(), blocks.Sum())) << blocks.Name();
     EXPECT_EQ(all.Download(), blocks.Bytes(0, blocks.ranks)) << "it wrote into the blocks";
   });
@@ -112,12 +112,12 @@ TEST_P(ASumOfBlocks, TakesTheOwnBlockFromWhereItLies) {
       auto received = OnDevice(others.Bytes(0, blocks.ranks));
       auto own = OnDevice(blocks.Bytes(me, me + 1));
       auto sum = Unwritten(blocks.size);
-      device().WorkStream().SumBlocks({.blocks = {received.data(), blocks.type},
-                                       .ranks = static_cast<int>(blocks.ranks),
-                                       .size = blocks.size,
-                                       .own = own.data(),
-                                       .me = static_cast<int>(me)},
-                                      sum.data());
+      device().WorkStream().SumOverRanks({.blocks = {received.data(), blocks.type},
+                                          .ranks = static_cast<int>(blocks.ranks),
+                                          .size = blocks.size,
+                                          .own = own.data(),
+                                          .me = static_cast<int>(me)},
+                                         sum.data());
       EXPECT_TRUE(SameBytes(sum.Download(), blocks.Sum())) << blocks.Name() << ", me " << me;
     }
   });
@@ -133,8 +133,8 @@ TEST_P(ASumOfBlocks, MayBeginAtAnyNumber) {
       bytes.insert(bytes.end(), of_blocks.begin(), of_blocks.end());
       auto all = OnDevice(bytes);
       auto sum = Unwritten(blocks.size + skipped);
-      device().WorkStream().SumBlocks({{all.data() + skipped * BytesOf(type), type}, 3, blocks.size},
-                                      sum.data() + skipped);
+      device().WorkStream().SumOverRanks({{all.data() + skipped * BytesOf(type), type}, 3, blocks.size},
+                                         sum.data() + skipped);
       const std::vector<float> written = sum.Download();
       EXPECT_TRUE(
           SameBytes({written.begin() + static_cast<std::ptrdiff_t>(skipped), written.end()}, blocks.Sum()))
@@ -148,7 +148,7 @@ TEST_P(ASumOfBlocks, IsTheSameBytesOnTheHost) {
   ForEachKind([&](const Blocks& blocks) {
     const std::vector<std::byte> all = blocks.Bytes(0, blocks.ranks);
     std::vector<float> sum(blocks.size + 1, -1.0F);
-    SumBlocksOnHost({{all.data(), blocks.type}, static_cast<int>(blocks.ranks), blocks.size}, sum.data());
+    SumOverRanksOnHost({{all.data(), blocks.type}, static_cast<int>(blocks.ranks), blocks.size}, sum.data());
     EXPECT_EQ(sum.back(), -1.0F) << "it wrote past the sum";
     sum.pop_back();
     EXPECT_TRUE(SameBytes(sum, blocks.Sum())) << blocks.Name();

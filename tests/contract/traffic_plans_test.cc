@@ -67,8 +67,8 @@ class Travelling {
   }
 
   void ExpectCounts() {
-    EXPECT_EQ(plan_->Traffic().owned, owned_);
-    EXPECT_EQ(plan_->Traffic().received, received_);
+    EXPECT_EQ(plan_->Traffic().with_keys_here, owned_);
+    EXPECT_EQ(plan_->Traffic().with_keys_there, received_);
   }
 
   // Adds up what `arrived_` says that the ranks have sent.

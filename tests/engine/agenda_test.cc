@@ -230,7 +230,7 @@ TEST_F(AgendaTest, RefusesAStepThatGrowsLargerThanARound) {
   const Decision decision = Hear({Says({Push(1, {9, 1, 0, 2}), Push(2, {9, 1, 1, 2})})});
   EXPECT_FALSE(decision.round);
   ASSERT_EQ(decision.answers.size(), 2U);
-  for (const Answer& answer : decision.answers)
+  for (const EarlyAnswer& answer : decision.answers)
     EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
 }
 
@@ -241,7 +241,8 @@ TEST_F(AgendaTest, AnswersPartsThatComeAfterTheirStepWasTooLarge) {
   EXPECT_EQ(large.awaited, std::nullopt) << "nobody waits for it";
   const Decision more = Hear({Says({Push(3, {9, 1, 2, 4}), Push(4, {9, 1, 0, 4})})});
   ASSERT_EQ(more.answers.size(), 2U) << "at once";
-  for (const Answer& answer : more.answers) EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
+  for (const EarlyAnswer& answer : more.answers)
+    EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(more.awaits_parts);
   const Decision last = Hear({Says({Push(5, {9, 1, 3, 4})})});
   EXPECT_EQ(last.answers.at(0).status.code(), StatusCode::kResourceExhausted);
@@ -283,7 +284,7 @@ TEST_F(AgendaTest, AnswersWhatWaitsForATableThatIsDropped) {
                                     Lookup(4, kUsers), Drop(7, kAds)})});
   ASSERT_EQ(drop.round->operation, Operation::kDropTable);
   ASSERT_EQ(drop.answers.size(), 4U);
-  for (const Answer& answer : drop.answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
+  for (const EarlyAnswer& answer : drop.answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
   EXPECT_EQ(drop.awaited, std::nullopt);
   tables_.Remove(kAds);
   const Decision next = Hear({Says({Lookup(5)})});
@@ -349,7 +350,7 @@ TEST_F(AgendaTest, AnswersEveryRequestOnceWhateverComes) {
     twin.Decide(headers);
     ASSERT_EQ(agenda_->HashState(), twin.HashState());
     finished = decision.finished;
-    for (const Answer& answer : decision.answers) ++answered.at(answer.ticket.number);
+    for (const EarlyAnswer& answer : decision.answers) ++answered.at(answer.ticket.number);
     if (!decision.round) continue;
     for (const Ticket& waiter : decision.round->waiters) ++answered.at(waiter.number);
     if (decision.round->operation == Operation::kPush && random() % 4 != 0)

@@ -42,7 +42,7 @@ class BatchPlaceTest : public testing::TestWithParam<DeviceKind> {
     part.offsets = OnDevice(bags.offsets);
     part.weights = OnDevice(bags.weights);
     part.values = OnDevice(values);
-    part.place = Place::kDevice;
+    part.memory = MemoryKind::kDevice;
     return part;
   }
 
@@ -117,13 +117,13 @@ TEST_P(BatchPlaceTest, ABatchThatItsClientMayWriteIsRefused) {
   const TableId table = StartWithTable();
   BatchPart part = PartOf(UnitBags({7, 8}));
   part.samples = 1;
-  part.place = Place::kShared;
+  part.memory = MemoryKind::kShared;
   part.client_may_write = true;
   EXPECT_EQ(Lookup({table, LookupMode::kTrain, std::move(part), {}}).status().code(),
             StatusCode::kInvalidArgument);
   part = PartOf(UnitBags({7, 8}));
   part.samples = 1;
-  part.place = Place::kShared;
+  part.memory = MemoryKind::kShared;
   EXPECT_TRUE(Lookup({table, LookupMode::kTrain, std::move(part), {}}).ok());
 }
 

@@ -27,10 +27,10 @@ TEST(Inbox, GivesTheOldestFirstAndNoMoreThanAsked) {
   }
   const auto first = inbox.Take(2);
   ASSERT_EQ(first.requests.size(), 2U);
-  EXPECT_EQ(Describe(first.requests[0]).keys, 1U);
-  EXPECT_EQ(Describe(first.requests[1]).keys, 2U);
+  EXPECT_EQ(AnnouncementOf(first.requests[0]).keys, 1U);
+  EXPECT_EQ(AnnouncementOf(first.requests[1]).keys, 2U);
   EXPECT_FALSE(first.closed);
-  EXPECT_EQ(Describe(inbox.Take(2).requests.at(0)).keys, 3U);
+  EXPECT_EQ(AnnouncementOf(inbox.Take(2).requests.at(0)).keys, 3U);
 }
 
 TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
@@ -62,7 +62,7 @@ TEST(Inbox, TakesRequestsTogetherOrNotAtAll) {
   more.push_back(LookupOf(1));
   more.push_back(LookupOf(2));
   EXPECT_EQ(inbox.Add(more).code(), StatusCode::kUnavailable);
-  EXPECT_EQ(Describe(more[0]).keys, 1U) << "refused, and untouched";
+  EXPECT_EQ(AnnouncementOf(more[0]).keys, 1U) << "refused, and untouched";
   EXPECT_EQ(inbox.bytes(), 80U);
   Inbox::Taken taken = inbox.Take(8);
   ASSERT_EQ(taken.requests.size(), 2U);

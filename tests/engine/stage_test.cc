@@ -80,6 +80,31 @@ TEST_F(StagesTest, KeepsARequestsArraysUntilTheDeviceIsDone) {
   EXPECT_EQ(budget_.used(), 0U);
 }
 
+TEST_F(StagesTest, GivesRoomBackAsSoonAsTheDeviceIsDone) {
+  int from = 7;
+  int to = 0;
+  Stage& stage = stages_.Next();
+  stage.stream().Copy(&to, &from, sizeof(to));
+  stage.Keep(PushOf(10));
+  stages_.FinishDone();
+  EXPECT_EQ(budget_.used(), 80U) << "the device may still read the arrays";
+  device_->Wait();
+  stages_.FinishDone();
+  EXPECT_EQ(budget_.used(), 0U) << "though no answer waited";
+}
+
+TEST_F(StagesTest, GivesRoomBackBeforeItAnswers) {
+  Stage& stage = stages_.Next();
+  stage.Keep(PushOf(10));
+  bool answered = false;
+  stage.AnswerLater([&] {
+    EXPECT_EQ(budget_.used(), 0U);
+    answered = true;
+  });
+  stages_.FinishAll();
+  EXPECT_TRUE(answered);
+}
+
 TEST_F(StagesTest, AClosedStageIsDoneWhenTheDevicesWorkIs) {
   int from = 7;
   int to = 0;

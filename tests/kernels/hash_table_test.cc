@@ -17,7 +17,7 @@ namespace {
 using Atomics = CpuBackend::Atomics;
 
 // Erases `keys` one by one: the rows set free, in their order.
-std::vector<RowIndex> Erase(const TableRef& table, const std::vector<Key>& keys) {
+std::vector<RowIndex> Erase(const HashTableRef& table, const std::vector<Key>& keys) {
   std::vector<RowIndex> erased(keys.size());
   const EraseKeys<Atomics> erase{table, keys.data(), erased.data()};
   std::uint32_t count = 0;
@@ -36,7 +36,7 @@ struct SmallTable {
     }
   }
 
-  TableRef::Claimed Add(std::uint64_t key, std::uint32_t row) {
+  HashTableRef::Claimed Add(std::uint64_t key, std::uint32_t row) {
     const auto claimed = ref.Claim<Atomics>(Key{key});
     if (claimed.added) {
       memory[claimed.cell].row = row;
@@ -46,7 +46,7 @@ struct SmallTable {
   RowIndex Find(std::uint64_t key) const { return ref.Find(Key{key}); }
 
   std::vector<Cell> memory;
-  TableRef ref;
+  HashTableRef ref;
 };
 
 TEST(HashTable, FindsWhatWasAddedAndNothingElse) {

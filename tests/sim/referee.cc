@@ -24,7 +24,7 @@ std::uint64_t Content(const Decision& decision) {
   const auto add = [&](auto value) {
     hash = hash * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(value) + 1;
   };
-  for (const Answer& answer : decision.answers) {
+  for (const EarlyAnswer& answer : decision.answers) {
     add(Value(answer.ticket.rank));
     add(answer.ticket.number);
     add(answer.status.code());
@@ -204,7 +204,7 @@ void Referee::Drop(bool (*doomed)(const Step&, std::uint64_t), std::uint64_t val
 // What the decision says of the requests that end without a round is what the referee expects of them.
 void Referee::CheckAnswers(const Decision& decision) {
   const std::uint64_t number = decided_.size() - 1;
-  for (const Answer& answer : decision.answers) {
+  for (const EarlyAnswer& answer : decision.answers) {
     Sent* const sent = Find(answer.ticket);
     if (sent == nullptr) return;
     const auto place = std::ranges::find(ended_, sent);

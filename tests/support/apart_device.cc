@@ -153,8 +153,8 @@ class ApartStream final : public Stream {
     lates_->Call();
     return late_->IsDone();
   }
-  void SumBlocks(const RankBlocks& blocks, float* sum) override {
-    Ask({.run = [blocks, sum] { SumBlocksOnHost(blocks, sum); }});
+  void SumOverRanks(const RankBlocks& blocks, float* sum) override {
+    Ask({.run = [blocks, sum] { SumOverRanksOnHost(blocks, sum); }});
   }
   void* NativeHandle() const override { return nullptr; }
 

@@ -100,14 +100,15 @@ std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
   PlanTraffic(batch);
   std::vector<std::vector<T>> sent;
   for (int rank = 0; rank < ranks(); ++rank) {
-    const std::size_t owned = Sum(plans_[rank]->Traffic().owned);
+    const std::size_t owned = Sum(plans_[rank]->Traffic().with_keys_here);
     DeviceArray<T> out(device(rank), std::vector<T>(owned * options_.dim, kUnwritten<T>));
     shards_[rank]->PoolToSend(*plans_[rank], {out.data(), partials_});
     sent.push_back(out.Download());
   }
   std::vector<float> sums;
   for (int rank = 0; rank < ranks(); ++rank) {
-    const std::vector<T> arrived = Arrived(sent, rank, &BagTraffic::owned, &BagTraffic::received);
+    const std::vector<T> arrived =
+        Arrived(sent, rank, &BagTraffic::with_keys_here, &BagTraffic::with_keys_there);
     DeviceArray<T> received(device(rank), std::span<const T>(arrived));
     DeviceArray<float> mine(device(rank),
                             std::vector<float>(BagsOf(batch)[rank] * options_.dim, kUnwritten<float>));
@@ -181,12 +182,13 @@ void MultiShard::UpdateByGradientsThatTravel(const Batch& batch, const std::vect
     DeviceArray<float> mine(device(rank), std::span(gradients).subspan(first, count));
     first += count;
     DeviceArray<float> out(device(rank),
-                           std::vector<float>(Sum(plans_[rank]->Traffic().received) * options_.dim));
+                           std::vector<float>(Sum(plans_[rank]->Traffic().with_keys_there) * options_.dim));
     shards_[rank]->GradientsToSend(*plans_[rank], mine.data(), out.data());
     sent.push_back(out.Download());
   }
   for (int rank = 0; rank < ranks(); ++rank) {
-    const std::vector<float> arrived = Arrived(sent, rank, &BagTraffic::received, &BagTraffic::owned);
+    const std::vector<float> arrived =
+        Arrived(sent, rank, &BagTraffic::with_keys_there, &BagTraffic::with_keys_here);
     DeviceArray<float> received(device(rank), std::span<const float>(arrived));
     shards_[rank]->UpdateFromReceived(*plans_[rank], received.data(), scalars);
     EXPECT_EQ(received.Download(), arrived) << "UpdateFromReceived wrote into what it was given";

@@ -1,8 +1,8 @@
-// Stream::SumBlocks, for every backend.
+// Stream::SumOverRanks, for every backend.
 //
 // Included by shard_cpu.cc and shard_cuda.cu alone.
-#ifndef SLOTWISE_KERNELS_SUM_BLOCKS_INL_
-#define SLOTWISE_KERNELS_SUM_BLOCKS_INL_
+#ifndef SLOTWISE_KERNELS_SUM_OVER_RANKS_INL_
+#define SLOTWISE_KERNELS_SUM_OVER_RANKS_INL_
 
 #include <cstddef>
 #include <cstdint>
@@ -53,4 +53,4 @@ void SumBlocksOn(typename B::Queue& queue, const RankBlocks& blocks, float* sum)
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_KERNELS_SUM_BLOCKS_INL_
+#endif  // SLOTWISE_KERNELS_SUM_OVER_RANKS_INL_
