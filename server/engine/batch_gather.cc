@@ -62,12 +62,12 @@ void BatchGather::ForMyParts(const Round& round, const BatchLayout& layout, Uplo
 }
 
 BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout) {
-  UploadMyOffsets(round, layout);  // first: offsets in device memory have to come to the host
   Key* const my_keys = keys_.Mine(layout.keys_of);
   ForMyParts(round, layout,
              [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
                stream_.Copy(my_keys + place.keys, part.keys.data(), part.keys.bytes());
              });
+  UploadMyOffsets(round, layout);  // the host counts offsets from the whole batch while the keys go up
   if (round.weighted()) UploadMyWeights(round, layout);
 
   using Extent = BatchLayout::Extent;
