@@ -88,7 +88,7 @@ class Travelling {
     shard.PoolToSend(*plan_, sent.data());
     std::vector<float> expected;
     for (std::size_t bag = 0; bag < owners_of_.size(); ++bag) {
-      if (owners_of_[bag].count(kMe) == 0) continue;
+      if (!owners_of_[bag].contains(kMe)) continue;
       const auto pooled = all_pooled.begin() + static_cast<std::ptrdiff_t>(bag * kDim);
       expected.insert(expected.end(), pooled, pooled + kDim);
     }
@@ -108,7 +108,7 @@ class Travelling {
     std::size_t at = 0;
     for (int rank = 0; rank < kRanks; ++rank) {
       for (std::size_t bag = 0; bag < bags_of_[kMe]; ++bag) {
-        if (owners_of_[bags_of_[0] + bag].count(rank) == 0) continue;
+        if (!owners_of_[bags_of_[0] + bag].contains(rank)) continue;
         for (std::uint32_t j = 0; j < kDim; ++j) sums[bag * kDim + j] += arrived_[at++];
       }
     }
