@@ -55,9 +55,9 @@ class BatchGather {
   BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
               TicketBook& tickets);
 
-  // Returns the whole batch, in device memory, parts in part order; valid until the next call. Waits for parts
-  // in device memory, whose offsets have to come to the host, and for what the exchange and growing arrays wait
-  // for.
+  // Returns the whole batch, in device memory, parts in part order; valid until the next call. Waits for
+  // parts in device memory, whose offsets have to come to the host, and for what the exchange and growing
+  // arrays wait for.
   // REQUIRES: the device is done with what used the last batch.
   BatchView Gather(const Round& round, const BatchLayout& layout);
 
