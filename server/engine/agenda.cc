@@ -96,7 +96,8 @@ void Agenda::TakeInPart(const Ticket& ticket, const Announcement& announcement, 
   }
   step->waiters.push_back(ticket);
   const RoundPart part{ticket, announcement.samples, announcement.keys, id.part, announcement.weighted};
-  if (step->have.emplace(id.part, part).second) {
+  if (step->numbers.Insert(id.part)) {
+    step->have.push_back(part);
     step->bytes += BytesOf(table, part);
   } else {
     decision_.repeated.push_back(ticket);
@@ -111,8 +112,10 @@ void Agenda::TakeInPart(const Ticket& ticket, const Announcement& announcement, 
   round.table = key.table;
   round.step = id;
   round.waiters = std::move(complete.waiters);
-  for (const auto& [number, have] : complete.have) round.parts.push_back(have);
-  std::ranges::stable_sort(round.parts, {}, [](const RoundPart& p) { return p.ticket.rank; });
+  round.parts = std::move(complete.have);
+  // Parts that came with one decision stand in this order already.
+  const auto place = [](const RoundPart& p) { return std::pair(p.ticket.rank, p.part); };
+  if (!std::ranges::is_sorted(round.parts, {}, place)) std::ranges::sort(round.parts, {}, place);
   ready_.Add(std::move(round));
 }
 

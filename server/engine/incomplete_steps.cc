@@ -62,8 +62,9 @@ void IncompleteSteps::AddTo(Fingerprint& fingerprint) const {
   for (const auto& [key, step] : steps_) {
     fingerprint.Add(key.table, key.session, key.number, step.parts, step.deadline_ms, step.arrival,
                     step.bytes, step.too_large);
-    for (const auto& [number, part] : step.have)
-      fingerprint.Add(part.ticket.rank, part.ticket.number, number);
+    for (const RoundPart& part : step.have) {
+      fingerprint.Add(part.ticket.rank, part.ticket.number, part.part);
+    }
     for (const Ticket& waiter : step.waiters) fingerprint.Add(waiter.rank, waiter.number);
   }
 }

@@ -2,18 +2,27 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
-#include <limits>
-#include <queue>
-#include <tuple>
+#include <numeric>
 #include <utility>
 
 namespace slotwise {
 
 void ReadyRounds::AddLookup(const LookupKind& kind, const RoundPart& part) {
-  const Turn turn = next_turn_++;
-  lookups_[kind].emplace(std::pair(part.ticket.rank, turn), part);
-  lookup_turns_.emplace_hint(lookup_turns_.end(), turn, LookupPlace{kind, part.ticket.rank});
+  if (free_ == kNone) {
+    free_ = static_cast<Place>(lookups_.size());
+    lookups_.emplace_back();
+  }
+  const Place place = free_;
+  free_ = lookups_[place].next;
+  lookups_[place] = {next_turn_++, kind, part, kNone};
+  lookup_turns_.emplace_back(lookups_[place].turn, place);
+
+  Queues& queues = queues_[kind];
+  const auto rank = static_cast<std::size_t>(Value(part.ticket.rank));
+  if (queues.size() <= rank) queues.resize(rank + 1);
+  Queue& queue = queues[rank];
+  (queue.first == kNone ? queue.first : lookups_[queue.last].next) = place;
+  queue.last = place;
 }
 
 void ReadyRounds::Add(Round round) {
@@ -55,54 +64,79 @@ std::optional<Round> ReadyRounds::TakeNext(std::uint64_t max_bytes, const BytesO
   return lookup_is_first ? TakeLookups(max_bytes, bytes_of) : TakeRound(rounds_.begin()->first);
 }
 
+RoundPart ReadyRounds::TakeFirst(Queue& queue) {
+  const Place place = queue.first;
+  Lookup& lookup = lookups_[place];
+  queue.first = std::exchange(lookup.next, free_);
+  lookup.turn = Lookup::kNoTurn;
+  free_ = place;
+  return lookup.part;
+}
+
+void ReadyRounds::ForgetTurnsTaken() {
+  const auto taken = [&](const auto& entry) { return lookups_[entry.second].turn != entry.first; };
+  while (!lookup_turns_.empty() && taken(lookup_turns_.front())) lookup_turns_.pop_front();
+}
+
 // A round that cannot take every lookup takes about as much of every rank, whichever lookups came first:
-// results leave by all ranks, and the slowest rank sets the round's pace. A rank whose next lookup does not
+// results leave by all ranks, and the slowest rank sets the round's pace. So it takes the lookup that became
+// ready first, then each rank's first, then each rank's second, and so on; a rank whose next lookup does not
 // fit is done.
 Round ReadyRounds::TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of) {
   struct Candidate {
-    std::size_t before;  // how many of its rank's lookups the round takes before it
     Turn turn;
-    Lookups::iterator place;
-    bool operator>(const Candidate& other) const {
-      return std::tie(before, turn) > std::tie(other.before, other.turn);
-    }
+    Place place;
   };
-  const auto [first_turn, first] = *lookup_turns_.begin();
-  const auto kind = lookups_.find(first.kind);
-  Lookups& waiting = kind->second;
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
+  const Lookup& first = lookups_[lookup_turns_.front().second];
+  const auto kind = queues_.find(first.kind);
+  Queues& queues = kind->second;
+  std::vector<std::uint32_t> taken(queues.size());  // by rank
+  std::vector<Candidate> candidates;                // each rank's next, in order of turns
+  std::vector<Candidate> next;
   std::uint64_t bytes = 0;
+  const auto bytes_of_lookup = [&](const Lookup& lookup) { return bytes_of(first.kind.table, lookup.part); };
+  const auto take = [&](const Lookup& lookup) {
+    bytes += bytes_of_lookup(lookup);
+    ++taken[static_cast<std::size_t>(Value(lookup.part.ticket.rank))];
+    if (lookup.next != kNone) next.push_back({lookups_[lookup.next].turn, lookup.next});
+  };
+
+  for (const Queue& queue : queues) {
+    if (queue.first == kNone) continue;
+    if (lookups_[queue.first].turn == first.turn) {
+      take(first);
+    } else {
+      candidates.push_back({lookups_[queue.first].turn, queue.first});
+    }
+  }
+  while (!candidates.empty() || !next.empty()) {
+    // Requests of one decision came in rank order, and need no sorting.
+    if (!std::ranges::is_sorted(candidates, {}, &Candidate::turn)) {
+      std::ranges::sort(candidates, {}, &Candidate::turn);
+    }
+    for (const Candidate& candidate : candidates) {
+      const Lookup& lookup = lookups_[candidate.place];
+      if (bytes + bytes_of_lookup(lookup) <= max_bytes) take(lookup);
+    }
+    candidates = std::exchange(next, {});
+  }
+
   Round round = RoundOf(first.kind, {});
   round.parts.clear();
   round.waiters.clear();
-  const auto take = [&](const Candidate& candidate) {
-    const auto next = std::next(candidate.place);
-    if (next != waiting.end() && next->first.first == candidate.place->first.first) {
-      candidates.push({candidate.before + 1, next->first.second, next});
+  const auto parts = std::accumulate(taken.begin(), taken.end(), std::size_t{0});
+  round.parts.reserve(parts);
+  round.waiters.reserve(parts);
+  bool some_wait = false;
+  for (std::size_t rank = 0; rank < queues.size(); ++rank) {
+    for (std::uint32_t i = 0; i < taken[rank]; ++i) {
+      round.parts.push_back(TakeFirst(queues[rank]));
+      round.waiters.push_back(round.parts.back().ticket);
     }
-    round.parts.push_back(candidate.place->second);
-    round.waiters.push_back(candidate.place->second.ticket);
-    lookup_turns_.erase(candidate.turn);
-    waiting.erase(candidate.place);
-  };
-
-  const auto head = waiting.find({first.rank, first_turn});
-  bytes += bytes_of(first.kind.table, head->second);
-  for (auto place = waiting.begin(); place != waiting.end();
-       place = waiting.upper_bound({place->first.first, std::numeric_limits<Turn>::max()})) {
-    if (place != head) candidates.push({0, place->first.second, place});
+    some_wait = some_wait || queues[rank].first != kNone;
   }
-  take({0, first_turn, head});
-  while (!candidates.empty()) {
-    const Candidate candidate = candidates.top();
-    candidates.pop();
-    const std::uint64_t more = bytes_of(first.kind.table, candidate.place->second);
-    if (bytes + more > max_bytes) continue;
-    bytes += more;
-    take(candidate);
-  }
-  if (waiting.empty()) lookups_.erase(kind);
-  std::ranges::stable_sort(round.parts, {}, [](const RoundPart& p) { return p.ticket.rank; });
+  if (!some_wait) queues_.erase(kind);
+  ForgetTurnsTaken();
   return round;
 }
 
@@ -111,14 +145,13 @@ std::vector<Round> ReadyRounds::TakeAllOf(TableId table) {
   for (auto turns = of_table_.find(table); turns != of_table_.end(); turns = of_table_.find(table)) {
     rounds.push_back(TakeRound(*turns->second.begin()));
   }
-  auto kind = lookups_.lower_bound({table, {}, false});
-  while (kind != lookups_.end() && kind->first.table == table) {
-    for (const auto& [place, part] : kind->second) {
-      rounds.push_back(RoundOf(kind->first, part));
-      lookup_turns_.erase(place.second);
+  for (auto kind = queues_.lower_bound({table, {}, false});
+       kind != queues_.end() && kind->first.table == table; kind = queues_.erase(kind)) {
+    for (Queue& queue : kind->second) {
+      while (queue.first != kNone) rounds.push_back(RoundOf(kind->first, TakeFirst(queue)));
     }
-    kind = lookups_.erase(kind);
   }
+  ForgetTurnsTaken();
   return rounds;
 }
 
@@ -126,17 +159,19 @@ void ReadyRounds::AddTo(Fingerprint& fingerprint) const {
   const auto add_part = [&](const RoundPart& part) {
     fingerprint.Add(part.ticket.rank, part.ticket.number, part.samples, part.keys, part.part, part.weighted);
   };
-  fingerprint.Add(rounds_.size(), lookup_turns_.size());
+  fingerprint.Add(rounds_.size(), queues_.size());
   for (const auto& [turn, round] : rounds_) {
     fingerprint.Add(turn, round.operation, round.table, round.step.session, round.step.number);
     for (const RoundPart& part : round.parts) add_part(part);
     for (const Ticket& waiter : round.waiters) fingerprint.Add(waiter.rank, waiter.number);
   }
-  for (const auto& [kind, lookups] : lookups_) {
+  for (const auto& [kind, queues] : queues_) {
     fingerprint.Add(kind.table, kind.mode, kind.weighted);
-    for (const auto& [place, part] : lookups) {
-      fingerprint.Add(place.second);
-      add_part(part);
+    for (const Queue& queue : queues) {
+      for (Place place = queue.first; place != kNone; place = lookups_[place].next) {
+        fingerprint.Add(lookups_[place].turn);
+        add_part(lookups_[place].part);
+      }
     }
   }
 }

@@ -1,14 +1,15 @@
 // ReadyRounds: the rounds that could begin now, in the order in which they became ready.
 //
-// Waiting lookups stand apart, by what they may share a round with, and by rank, so that a round finds its
-// lookups without a walk past other requests. Taking a round costs time by its own parts and by the ranks,
-// and by the logarithm of how many rounds wait.
+// Waiting lookups stand apart, by what they may share a round with, and in a queue for each rank, so that a
+// round finds its lookups without a walk past other requests. Taking a round costs time by its own parts and
+// by the ranks, and by the logarithm of how many rounds wait.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
 #define SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
 
 #include <compare>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -56,13 +57,23 @@ class ReadyRounds {
   void AddTo(Fingerprint& fingerprint) const;
 
  private:
-  using Turn = std::uint64_t;  // counts lookups and rounds as they become ready
-  // Those of one kind. A rank's lookups stand together, in their order.
-  using Lookups = std::map<std::pair<Rank, Turn>, RoundPart>;
-  struct LookupPlace {
+  using Turn = std::uint64_t;   // counts lookups and rounds as they become ready
+  using Place = std::uint32_t;  // in lookups_
+  static constexpr Place kNone = ~Place{0};
+
+  struct Lookup {
+    static constexpr Turn kNoTurn = ~Turn{0};
+    Turn turn = kNoTurn;  // kNoTurn: the place is free
     LookupKind kind;
-    Rank rank{0};
+    RoundPart part;
+    Place next = kNone;  // of the rank and kind; of a free place: the next free one
   };
+  struct Queue {
+    Place first = kNone;
+    Place last = kNone;
+  };
+  // By rank; ranks behind the last one have no lookup of the kind.
+  using Queues = std::vector<Queue>;
 
   static StepKey KeyOf(const Round& round) { return {round.table, round.step.session, round.step.number}; }
   static Round RoundOf(const LookupKind& kind, const RoundPart& part);
@@ -71,12 +82,20 @@ class ReadyRounds {
   Round TakeRound(Turn turn);
   // The round of the lookup that became ready first, with those that it takes along.
   Round TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
+  // Takes off the first lookup of the queue, which has one.
+  RoundPart TakeFirst(Queue& queue);
+  // Forgets the turns of lookups that were taken, up to the first that waits.
+  void ForgetTurnsTaken();
 
   std::map<Turn, Round> rounds_;  // of all operations but lookups
   std::map<StepKey, Turn> steps_;
   std::map<TableId, std::set<Turn>> of_table_;  // of rounds_
-  std::map<LookupKind, Lookups> lookups_;
-  std::map<Turn, LookupPlace> lookup_turns_;
+  std::vector<Lookup> lookups_;                 // a place is used again when its lookup was taken
+  Place free_ = kNone;
+  std::map<LookupKind, Queues> queues_;  // of the kinds of which a lookup waits
+  // In order of turns. The first is a lookup that waits; among the others are places whose lookup was taken
+  // (and which may hold another turn's now).
+  std::deque<std::pair<Turn, Place>> lookup_turns_;
   Turn next_turn_ = 0;
 };
 

@@ -10,9 +10,9 @@ namespace {
 TEST(AgendaCost, GrowsNoFasterThanTheRanks) {
   const double of_64 = SecondsOfDecision(64);
   const double of_1024 = SecondsOfDecision(1024);
-  // Maps grow deeper and caches are left: by less than a factor of 2.
-  EXPECT_LE(of_1024, 2 * 16 * of_64) << of_64 * 1e6 << " us with 64 ranks, " << of_1024 * 1e6
-                                     << " us with 1024";
+  // The allowance is for the clock: medians of several runs are at 16.
+  EXPECT_LE(of_1024, 1.3 * 16 * of_64)
+      << of_64 * 1e6 << " us with 64 ranks, " << of_1024 * 1e6 << " us with 1024";
   PrintAgendaCost();
 }
 
