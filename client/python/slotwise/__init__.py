@@ -13,14 +13,17 @@ With torch, `slotwise.torch.EmbeddingBag(ps, "ads")` does both. The logger "slot
 from slotwise.client import Client, connect
 from slotwise.errors import (
     AlreadyExists,
+    Cancelled,
     DeadlineExceeded,
     Error,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
     ResourceExhausted,
+    StatusCode,
     Unavailable,
 )
+from slotwise.futures import Future
 from slotwise.optimizers import (
     FTRL,
     SGD,
@@ -53,11 +56,13 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "AlreadyExists",
+    "Cancelled",
     "Client",
     "Constant",
     "DeadlineExceeded",
     "Error",
     "FailedPrecondition",
+    "Future",
     "InvalidArgument",
     "Momentum",
     "Nesterov",
@@ -71,6 +76,7 @@ __all__ = [
     "Schedule",
     "Session",
     "ShardInfo",
+    "StatusCode",
     "Step",
     "TableDigest",
     "TableInfo",
