@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/embedding_check.h"
-#include "bench/peers/torch.h"
+#include "bench/peers/python.h"
 #include "bench/sharded_table.h"
 #include "bench/subcommand.h"
 #include "bench/timing.h"
@@ -133,25 +133,25 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
 }
 
 // Starts PyTorch in a process of its own, or adds a note to the report that says why not.
-std::unique_ptr<TorchPeer> StartTorch(const EmbeddingOptions& o, const Place& place, int ranks,
-                                      std::span<const std::uint32_t> rows, Report& report) {
+std::unique_ptr<PythonPeer> StartTorch(const EmbeddingOptions& o, const Place& place, int ranks,
+                                       std::span<const std::uint32_t> rows, Report& report) {
   if (!o.peers) return nullptr;
   if (ranks > 1) {
     report.notes.emplace_back("PyTorch's EmbeddingBag is compared with one rank only.");
     return nullptr;
   }
   std::string why_not;
-  auto torch = TorchPeer::Start(o.torch_python,
-                                {{"rows", o.rows},
-                                 {"dim", o.dim},
-                                 {"bags", o.bags()},
-                                 {"hot", o.hot},
-                                 {"optimizer", o.optimizer_name},
-                                 {"threads", place.threads},
-                                 {"device", o.backend},
-                                 {"calls", CallsInARow(*place.device)},
-                                 {"seed", o.seed}},
-                                rows, why_not);
+  auto torch = PythonPeer::Start(o.torch_python, "torch_embedding.py",
+                                 {{"rows", o.rows},
+                                  {"dim", o.dim},
+                                  {"bags", o.bags()},
+                                  {"hot", o.hot},
+                                  {"optimizer", o.optimizer_name},
+                                  {"threads", place.threads},
+                                  {"device", o.backend},
+                                  {"calls", CallsInARow(*place.device)},
+                                  {"seed", o.seed}},
+                                 std::as_bytes(rows), why_not);
   if (torch) {
     report.notes.push_back("Peer: " + torch->description());
   } else {
@@ -238,8 +238,9 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
        {}}};
   const auto torch = StartTorch(o, place, collective.size(), rows, report);
   if (torch) {
-    contenders.push_back({"lookup", [&] { return torch->Lookup(); }, {}});
-    if (torch->has_step()) contenders.push_back({"step", [&] { return torch->Step(); }, {}});
+    contenders.push_back({"lookup", [&] { return torch->Run("lookup"); }, {}});
+    if (torch->ready().at("has_step").get<bool>())
+      contenders.push_back({"step", [&] { return torch->Run("step"); }, {}});
   }
   TakeTurns(o.repeats, contenders);
 

@@ -18,7 +18,7 @@ namespace slotwise::bench {
 namespace {
 
 // The subcommands, in the order of --help.
-constexpr std::array kSubcommands{&AddTable, &AddEmbedding, &AddRounds, &AddRpc};
+constexpr std::array kSubcommands{&AddTable, &AddEmbedding, &AddRounds, &AddRpc, &AddClient};
 
 void RunOn(Collective& collective, const Subcommand& subcommand) {
   const Report report = subcommand.run(collective);

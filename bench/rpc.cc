@@ -4,7 +4,6 @@
 // The server is a rank in this process, unless the command line names a server. Both contenders get the same
 // processors for client and server together: two, unless --threads says otherwise. A fetch is one row a key
 // (256 B at dim 64), unpooled.
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -20,11 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "bench/local_server.h"
 #include "bench/peers/redis.h"
 #include "bench/subcommand.h"
 #include "bench/timing.h"
-#include "server/engine/engine.h"
-#include "server/rpc/rpc_server.h"
 #include "slotwise/client.h"
 
 namespace slotwise::bench {
@@ -38,48 +36,6 @@ struct RpcBenchOptions : CommonOptions {
   std::uint32_t in_flight = 4;
   std::uint32_t requests = 400;
   ClientOptions client{.channels_per_rank = 2, .threads = 2};
-};
-
-// Restricts this process, and those it starts, to the first few processors that it may use.
-int KeepToProcessors(int most) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return most;
-  cpu_set_t kept;
-  CPU_ZERO(&kept);
-  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&kept) < most; ++cpu) {
-    if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &kept);
-  }
-  sched_setaffinity(0, sizeof(kept), &kept);
-  return CPU_COUNT(&kept);
-}
-
-// Runs one rank, at a free port of 127.0.0.1.
-class LocalServer {
- public:
-  explicit LocalServer(int threads) : device_(MakeCpuDevice(threads)) {
-    rpc_ = Must(RpcServer::Start({}, engine_), "no server");
-    address_ = "127.0.0.1:" + std::to_string(rpc_->port());
-    rpc_->Open({.version = "bench", .ranks = {{address_, "cpu"}}, .rank = Rank{0}});
-    run_ = std::thread([this] { engine_.Run(); });
-  }
-  ~LocalServer() {
-    engine_.RequestStop();
-    run_.join();
-    rpc_.reset();
-  }
-  LocalServer(const LocalServer&) = delete;
-  LocalServer& operator=(const LocalServer&) = delete;
-
-  const std::string& address() const { return address_; }
-
- private:
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Collective> collective_ = MakeSoloCollective();
-  Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
-  Engine engine_{*device_, *collective_, exchanges_, {}};
-  std::unique_ptr<RpcServer> rpc_;
-  std::string address_;
-  std::thread run_;
 };
 
 Key KeyOf(std::uint32_t row) { return Key{(row + 1) * 0x9E3779B97F4A7C15ULL}; }

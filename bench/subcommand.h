@@ -26,6 +26,7 @@ Subcommand AddTable(CLI::App& parent);
 Subcommand AddEmbedding(CLI::App& parent);
 Subcommand AddRounds(CLI::App& parent);
 Subcommand AddRpc(CLI::App& parent);
+Subcommand AddClient(CLI::App& parent);
 
 }  // namespace slotwise::bench
 

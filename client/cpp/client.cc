@@ -1,6 +1,8 @@
 // Control calls: each sends one small message and receives one.
 #include "slotwise/client.h"
 
+#include <unistd.h>
+
 #include <numeric>
 #include <utility>
 
@@ -32,6 +34,13 @@ Status CheckOptions(const std::vector<std::string>& addresses, const ClientOptio
   return {};
 }
 
+// Returns the process in which gRPC was first used; in its forked children, gRPC's threads are missing, and
+// calls would wait for ever.
+pid_t ProcessOfGrpc() {
+  static const pid_t process = getpid();
+  return process;
+}
+
 }  // namespace
 
 std::uint64_t TableDescription::rows() const {
@@ -53,6 +62,11 @@ void Client::Close() { impl_->Close(); }
 Result<Client> Client::Connect(const std::vector<std::string>& addresses, const ClientOptions& options,
                                const std::stop_token& stop) {
   if (Status status = CheckOptions(addresses, options); !status.ok()) return status;
+  if (ProcessOfGrpc() != getpid()) {
+    return FailedPrecondition(
+        "this process was forked from one that had connected, which gRPC does not survive: connect after the "
+        "fork, or start processes by \"spawn\"");
+  }
   std::vector<std::string> seeds;
   for (const std::string& address : addresses) {
     seeds.push_back(address.find(':') == std::string::npos ? address + ":" + std::string(kDefaultPort)

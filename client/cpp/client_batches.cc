@@ -106,17 +106,18 @@ std::vector<Share> CutBatches(const Batches& batches, const Call& call, const cl
 
 // Returns a request for each share. `message` returns a table's message for its samples of share `part`.
 template <class MakeMessage>
-std::vector<Request> RequestsFor(const Batches& batches, const MakeMessage& message) {
-  const std::string method = std::string("/slotwise.v1.Embedding/") + (batches.pushes ? "Push" : "Lookup") +
-                             (batches.many ? "Many" : "");
+std::vector<Request> RequestsFor(const std::shared_ptr<Batches>& batches, const MakeMessage& message) {
+  const std::string method = std::string("/slotwise.v1.Embedding/") + (batches->pushes ? "Push" : "Lookup") +
+                             (batches->many ? "Many" : "");
   std::vector<Request> requests;
-  for (std::size_t part = 0; part < batches.shares.size(); ++part) {
-    std::vector<grpc::ByteBuffer> messages;
-    for (std::size_t i = 0; i < batches.tables.size(); ++i) {
-      messages.push_back(message(batches.tables[i], batches.shares[part][i], part));
-    }
-    requests.push_back(
-        {.method = method, .message = batches.many ? JoinMessages(kMany, messages) : messages.front()});
+  for (std::size_t part = 0; part < batches->shares.size(); ++part) {
+    requests.push_back({.method = method, .write = [batches, message, part] {
+                          std::vector<grpc::ByteBuffer> messages;
+                          for (std::size_t i = 0; i < batches->tables.size(); ++i) {
+                            messages.push_back(message(batches->tables[i], batches->shares[part][i], part));
+                          }
+                          return batches->many ? JoinMessages(kMany, messages) : messages.front();
+                        }});
   }
   return requests;
 }
@@ -165,7 +166,8 @@ std::vector<std::string> NamesOf(const TableBatches& tables) {
 class Client::BatchCall {
  public:
   // Called with the batches checked. Sets the shares, and returns the requests.
-  using MakeRequests = std::function<Result<std::vector<Request>>(Impl&, const Call&, Batches&)>;
+  using MakeRequests =
+      std::function<Result<std::vector<Request>>(Impl&, const Call&, const std::shared_ptr<Batches>&)>;
 
   static void Start(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches,
                     MakeRequests make_requests, client::Run::OnReply on_reply, Done done) {
@@ -181,7 +183,7 @@ class Client::BatchCall {
                      on_reply = std::move(on_reply)](const Result<Impl::Tables>& options) {
                       if (!options.ok()) return finish(options.status());
                       if (Status status = Check(*batches, *options); !status.ok()) return finish(status);
-                      auto requests = make_requests(impl, call, *batches);
+                      auto requests = make_requests(impl, call, batches);
                       if (!requests.ok()) return finish(requests.status());
                       impl.Address(*requests);
                       impl.Start(call, std::move(*requests), on_reply, finish);
@@ -191,11 +193,12 @@ class Client::BatchCall {
   static void Lookup(Impl& impl, const Call& call, Batches lookups, LookupMode mode, Done done) {
     const auto batches = std::make_shared<Batches>(std::move(lookups));
     const auto make = [mode](Impl& client, const Call& the_call,
-                             Batches& cut) -> Result<std::vector<Request>> {
-      cut.shares = CutBatches(cut, the_call, client.channels(), client.max_message_bytes());
-      return RequestsFor(cut, [&](const TableBatch& table, SampleRange samples, std::size_t) {
-        return client::LookupMessage(table.table, mode, the_call.data_type, table.checked, samples);
-      });
+                             const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
+      cut->shares = CutBatches(*cut, the_call, client.channels(), client.max_message_bytes());
+      return RequestsFor(
+          cut, [mode, type = the_call.data_type](const TableBatch& table, SampleRange samples, std::size_t) {
+            return client::LookupMessage(table.table, mode, type, table.checked, samples);
+          });
     };
     const auto read = [batches, type = call.data_type](std::size_t part, const grpc::ByteBuffer& reply) {
       return ReadValues(*batches, part, reply, type);
@@ -209,21 +212,23 @@ class Client::BatchCall {
     // Every part gets the same reply; the first is read.
     const auto table_steps = std::make_shared<std::vector<std::uint64_t>>();
     const auto make = [step](Impl& client, const Call& the_call,
-                             Batches& cut) -> Result<std::vector<Request>> {
-      cut.shares = step.parts > 0 ? client::EvenShares(SamplesOf(cut.tables), step.parts)
-                                  : CutBatches(cut, the_call, client.channels(), client.max_message_bytes());
-      const std::uint64_t parts = cut.shares.size() * step.trainers;
+                             const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
+      cut->shares = step.parts > 0
+                        ? client::EvenShares(SamplesOf(cut->tables), step.parts)
+                        : CutBatches(*cut, the_call, client.channels(), client.max_message_bytes());
+      const std::uint64_t own_parts = cut->shares.size();
+      const std::uint64_t parts = own_parts * step.trainers;
       if (parts > StepId::kMaxParts) {
         return ResourceExhausted("the batch would be cut into " + std::to_string(parts) +
                                  " parts: a step has at most " + std::to_string(StepId::kMaxParts));
       }
-      return RequestsFor(cut, [&](const TableBatch& table, SampleRange samples, std::size_t part) {
+      return RequestsFor(cut, [step, own_parts, parts, type = the_call.data_type](
+                                  const TableBatch& table, SampleRange samples, std::size_t part) {
         const StepId id{.session = step.session,
                         .number = step.number,
-                        .part = static_cast<std::uint32_t>(step.trainer * cut.shares.size() + part),
+                        .part = static_cast<std::uint32_t>(step.trainer * own_parts + part),
                         .parts = static_cast<std::uint32_t>(parts)};
-        return client::PushMessage(table.table, id, table.checked, samples, table.gradients,
-                                   the_call.data_type);
+        return client::PushMessage(table.table, id, table.checked, samples, table.gradients, type);
       });
     };
     const auto read = [batches, table_steps](std::size_t part, const grpc::ByteBuffer& reply) -> Status {

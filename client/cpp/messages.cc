@@ -154,6 +154,19 @@ Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& tabl
   return CheckedBatch{.view = batch, .samples = samples, .slots = slots, .width = slots * table.dim};
 }
 
+// Widens the halves that lie in the last half of `out` into all of it. Block by block, a copy of the halves
+// keeps them from being overwritten before they are read.
+void WidenInPlace(DataType type, std::span<float> out) {
+  constexpr std::size_t kBlock = 2048;
+  std::array<std::byte, 2 * kBlock> halves;
+  const std::byte* from = reinterpret_cast<const std::byte*>(out.data()) + out.size_bytes() / 2;
+  for (std::size_t first = 0; first < out.size(); first += kBlock) {
+    const auto block = out.subspan(first, std::min(kBlock, out.size() - first));
+    std::memcpy(halves.data(), from + 2 * first, 2 * block.size());
+    Widen(halves.data(), type, block);
+  }
+}
+
 grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, DataType type,
                                const CheckedBatch& batch, SampleRange samples) {
   v1::LookupRequest fields;
@@ -197,13 +210,11 @@ Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std
                        DataType type, std::span<float> out) {
   const std::size_t expected = out.size() * BytesOf(type);
   std::size_t received = 0;
-  std::unique_ptr<std::byte[]> halves;
+  // Halves come into the last part of the room that their numbers will take.
+  std::byte* const room = reinterpret_cast<std::byte*>(out.data()) + out.size_bytes() - expected;
   const std::array arrays{ArrayField{v1::LookupReply::kValuesFieldNumber, [&](std::size_t size) -> void* {
                                        received = size;
-                                       if (size != expected) return nullptr;
-                                       if (type == DataType::kFloat32) return out.data();
-                                       halves = std::make_unique_for_overwrite<std::byte[]>(size);
-                                       return halves.get();
+                                       return size == expected ? room : nullptr;
                                      }}};
   v1::LookupReply fields;
   if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) return Internal(status);
@@ -219,7 +230,7 @@ Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std
     return {StatusCode::kInternal,
             "the reply's data_type is " + std::to_string(fields.data_type()) + ", which was not asked for"};
   }
-  if (halves) Widen(halves.get(), type, out);
+  if (type != DataType::kFloat32) WidenInPlace(type, out);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "client/cpp/backoff.h"
@@ -90,7 +91,14 @@ Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, On
 
 void Run::Start() {
   const auto self = shared_from_this();  // keeps the run alive if the last reply comes before Start returns
-  for (std::size_t i = 0; i < requests_.size(); ++i) Send(i);
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    try {
+      if (requests_[i].write) requests_[i].message = std::exchange(requests_[i].write, nullptr)();
+    } catch (const std::bad_alloc&) {
+      Cancel(ResourceExhausted("there is no memory for a request"));
+    }
+    Send(i);
+  }
 }
 
 void Run::Refuse(const Status& status) { std::exchange(on_done_, nullptr)(status); }

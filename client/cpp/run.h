@@ -27,7 +27,10 @@ namespace slotwise::client {
 // One request; `rank` and `channel` say where the first try goes.
 struct Request {
   std::string method;  // "/slotwise.v1.Embedding/Lookup"
-  grpc::ByteBuffer message;
+  grpc::ByteBuffer message = {};
+  // Writes the message when the run first sends it, if there is none. So the first parts of a batch travel
+  // while the others are written.
+  std::function<grpc::ByteBuffer()> write = nullptr;
   std::size_t rank = 0;
   std::size_t channel = 0;
 };
@@ -62,7 +65,7 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
 
   Channels& channels_;
   const Call call_;
-  const std::vector<Request> requests_;
+  std::vector<Request> requests_;  // Start writes the messages; then they stay
   const OnReply on_reply_;
   OnDone on_done_;
 

@@ -16,8 +16,9 @@
 // the client is being destroyed or the server has another version, and with INTERNAL. The methods name other
 // errors.
 //
-// Thread-safety: any number of threads may use one Client. A forked child cannot use its parent's Client:
-// every call ends with FAILED_PRECONDITION there.
+// Thread-safety: any number of threads may use one Client. A process that has connected may fork; its child
+// can use neither the parent's Client nor one of its own, because gRPC does not survive a fork: every call ends
+// with FAILED_PRECONDITION there.
 #ifndef SLOTWISE_CLIENT_H_
 #define SLOTWISE_CLIENT_H_
 
@@ -257,7 +258,8 @@ class Client {
   // Erases the rows of `keys`; an erased key that comes again gets a new row. Returns how many keys had a row
   // (fewer if an answer was lost and the call was sent again). An erase is not a step. The timeout holds for
   // some megabytes of keys at a time. NOT_FOUND: there is no such table.
-  Result<std::uint64_t> Erase(std::string_view table, std::span<const Key> keys, const CallOptions& call = {});
+  Result<std::uint64_t> Erase(std::string_view table, std::span<const Key> keys,
+                              const CallOptions& call = {});
 
   // Begins an export of all rows, or of the rows of those `keys` that have one. The timeout holds for each
   // wait for a rank. FAILED_PRECONDITION as for every call; RowStream says the other errors.

@@ -73,10 +73,10 @@ typedef void (*slotwise_done)(void* user, slotwise_call* call);
 
 /* How a call differs from its client's options. All zeros is the same as no options. */
 typedef struct slotwise_call_options {
-  int64_t timeout_ms;  /* 0: the client's */
+  int64_t timeout_ms; /* 0: the client's */
   int32_t has_data_type;
-  int32_t data_type;   /* of lookups and pushes, if has_data_type is not 0; else the client's */
-  slotwise_done done;  /* may be null */
+  int32_t data_type;  /* of lookups and pushes, if has_data_type is not 0; else the client's */
+  slotwise_done done; /* may be null */
   void* user;
 } slotwise_call_options;
 
@@ -146,7 +146,8 @@ SLOTWISE_API slotwise_call* slotwise_describe_table(slotwise_client* client, con
 SLOTWISE_API slotwise_call* slotwise_digest(slotwise_client* client, const char* table,
                                             const slotwise_call_options* call);
 SLOTWISE_API slotwise_call* slotwise_set_learning_rate(slotwise_client* client, const char* table,
-                                                       float learning_rate, const slotwise_call_options* call);
+                                                       float learning_rate,
+                                                       const slotwise_call_options* call);
 SLOTWISE_API slotwise_call* slotwise_topology(slotwise_client* client, const slotwise_call_options* call);
 
 /* --- batches */
@@ -175,8 +176,8 @@ typedef struct slotwise_step {
   uint32_t parts;
 } slotwise_step;
 
-SLOTWISE_API slotwise_call* slotwise_lookup(slotwise_client* client, const slotwise_batch* batch, int32_t mode,
-                                            const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_lookup(slotwise_client* client, const slotwise_batch* batch,
+                                            int32_t mode, const slotwise_call_options* call);
 SLOTWISE_API slotwise_call* slotwise_lookup_many(slotwise_client* client, const slotwise_batch* batches,
                                                  size_t count, int32_t mode,
                                                  const slotwise_call_options* call);

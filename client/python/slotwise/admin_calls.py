@@ -143,7 +143,8 @@ class AdminCalls:
         """Returns the core, or raises FailedPrecondition in a process that did not connect."""
         if os.getpid() != self._process:
             raise FailedPrecondition(
-                "gRPC does not survive a fork: call slotwise.connect() in the child"
+                "gRPC does not survive a fork: call slotwise.connect() in a process of its own, "
+                "started by \"spawn\", or connect after the fork"
             )
         return self._core
 

@@ -51,9 +51,10 @@ def connect(
 class Client(EmbeddingCalls, RowsCalls):
     """A connection to a server's ranks, made by `slotwise.connect`.
 
-    Thread-safe: any number of threads may look up and push at once. A forked process cannot use its
-    parent's client: connect in the child (as in a `DataLoader` worker), or use the "spawn" start
-    method. The client is a context manager that closes itself, as the end of the program does.
+    Thread-safe: any number of threads may look up and push at once. gRPC does not survive a fork: in
+    a process forked from one that had connected, every call and `connect` raise FailedPrecondition.
+    Connect after the fork, or start processes (a `DataLoader`'s workers) by "spawn". The client is a
+    context manager that closes itself, as the end of the program does.
 
     Attributes:
         session: the session that names the steps of pushes that name none.

@@ -43,10 +43,10 @@ def find_binary() -> Path:
 class RealServer:
     """`ranks` ranks with the CPU backend, on free ports of 127.0.0.1; ready once constructed."""
 
-    def __init__(self, ranks: int = 2, config: str = "") -> None:
-        """`config` is in the form of server.pbtxt."""
+    def __init__(self, ranks: int = 2, config: str = "", port: int = 0) -> None:
+        """`config` is in the form of server.pbtxt; `port` 0 finds free ones."""
         binary = find_binary()
-        port = _free_ports(ranks)
+        port = port or _free_ports(ranks)
         self.address = f"127.0.0.1:{port}"
         command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(binary)]
         command += ["--listen", self.address, "--backend", "cpu"]
@@ -88,6 +88,14 @@ class RealServer:
         finally:
             self._output.close()
             self._config.close()
+
+    def kill(self) -> None:
+        """Ends all ranks at once, as a power cut would."""
+        mpirun = self._process.pid
+        ranks = Path(f"/proc/{mpirun}/task/{mpirun}/children").read_text().split()
+        for process in [*map(int, ranks), mpirun]:
+            os.kill(process, signal.SIGKILL)
+        self._process.wait()
 
     def _wait_until_serving(self, address: str) -> None:
         deadline = time.monotonic() + _START_TIMEOUT

@@ -111,45 +111,6 @@ def test_closing_ends_calls_in_other_threads(fake: FakeServer, fake_ps: slotwise
     assert [type(error) for error in errors] == [slotwise.FailedPrecondition]
 
 
-def test_a_forked_child_is_told_to_connect_anew(fake: FakeServer) -> None:
-    """Forked by a process of its own: gRPC servers, one of which this process has, cannot fork."""
-    program = f"""
-import multiprocessing, slotwise
-ps = slotwise.connect("{fake.addresses[0]}")
-ps.list_tables()
-
-def child():
-    try:
-        ps.list_tables()
-    except slotwise.FailedPrecondition as error:
-        print(error.message)
-
-process = multiprocessing.get_context("fork").Process(target=child)
-process.start()
-process.join()
-ps.list_tables()
-print("the parent still can")
-"""
-    forked = subprocess.Popen(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        stdout, stderr = forked.communicate(timeout=20)
-    except subprocess.TimeoutExpired:
-        forked.kill()
-        stderr = forked.communicate()[1]
-        if "Waiting for thread pool to idle before forking" in stderr:
-            pytest.xfail("gRPC of this version waits for itself in fork(): github.com/grpc/grpc/issues/31885")
-        raise
-    assert forked.returncode == 0, stderr
-    assert "call slotwise.connect() in the child" in stdout
-    assert "the parent still can" in stdout
-
-
 def test_a_server_that_starts_late_in_another_process_is_noticed_soon() -> None:
     """In another: gRPC in this one would otherwise be kept awake by the server's own work."""
     address = unused_address()

@@ -1,4 +1,4 @@
-#include "bench/peers/torch.h"
+#include "bench/peers/python.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -18,14 +18,14 @@ namespace slotwise::bench {
 namespace {
 
 // Returns the script's path at build time, or else its path in the checkout that this program starts in.
-std::string Script() {
-  const std::string built_from = SLOTWISE_TORCH_PEER;
-  return std::filesystem::exists(built_from) ? built_from : "bench/peers/torch_embedding.py";
+std::string PathOf(const std::string& script) {
+  const std::string built_from = std::string(SLOTWISE_PEERS) + "/" + script;
+  return std::filesystem::exists(built_from) ? built_from : "bench/peers/" + script;
 }
 
 // Starts a process whose stdin this program writes and whose stdout it reads. Returns -1 if the process could
 // not start.
-pid_t Spawn(const std::string& python, int& to, int& from) {
+pid_t Spawn(const std::string& python, const std::string& script, int& to, int& from) {
   std::array<int, 2> in{};
   std::array<int, 2> out{};
   if (pipe2(in.data(), O_CLOEXEC) != 0 || pipe2(out.data(), O_CLOEXEC) != 0) return -1;
@@ -33,7 +33,7 @@ pid_t Spawn(const std::string& python, int& to, int& from) {
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_adddup2(&files, in[0], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&files, out[1], STDOUT_FILENO);
-  std::vector<std::string> words{python, Script()};
+  std::vector<std::string> words{python, PathOf(script)};
   std::array<char*, 3> arguments{words[0].data(), words[1].data(), nullptr};
   pid_t process = -1;
   if (posix_spawnp(&process, python.c_str(), &files, nullptr, arguments.data(), environ) != 0) process = -1;
@@ -47,13 +47,14 @@ pid_t Spawn(const std::string& python, int& to, int& from) {
 
 }  // namespace
 
-std::unique_ptr<TorchPeer> TorchPeer::Start(const std::string& python, const nlohmann::json& options,
-                                            std::span<const std::uint32_t> rows, std::string& why_not) {
+std::unique_ptr<PythonPeer> PythonPeer::Start(const std::string& python, const std::string& script,
+                                              const nlohmann::json& options, std::span<const std::byte> more,
+                                              std::string& why_not) {
   std::signal(SIGPIPE, SIG_IGN);  // a process that has ended shows as a missing answer
-  std::unique_ptr<TorchPeer> peer(new TorchPeer);
+  std::unique_ptr<PythonPeer> peer(new PythonPeer);
   int to = -1;
   int from = -1;
-  peer->process_ = Spawn(python, to, from);
+  peer->process_ = Spawn(python, script, to, from);
   if (to >= 0) peer->to_ = fdopen(to, "w");
   if (from >= 0) peer->from_ = fdopen(from, "r");
   if (peer->process_ < 0 || peer->to_ == nullptr || peer->from_ == nullptr) {
@@ -61,7 +62,7 @@ std::unique_ptr<TorchPeer> TorchPeer::Start(const std::string& python, const nlo
     return nullptr;
   }
   std::fprintf(peer->to_, "%s\n", options.dump().c_str());
-  std::fwrite(rows.data(), sizeof(rows[0]), rows.size(), peer->to_);
+  std::fwrite(more.data(), 1, more.size(), peer->to_);
   std::fflush(peer->to_);
   peer->ready_ = peer->Answer();
   if (!peer->ready_.contains("error")) return peer;
@@ -69,23 +70,23 @@ std::unique_ptr<TorchPeer> TorchPeer::Start(const std::string& python, const nlo
   return nullptr;
 }
 
-TorchPeer::~TorchPeer() {
+PythonPeer::~PythonPeer() {
   if (to_ != nullptr) std::fclose(to_);  // the process ends when its stdin closes
   if (from_ != nullptr) std::fclose(from_);
   if (process_ > 0) waitpid(process_, nullptr, 0);
 }
 
-double TorchPeer::Ask(const std::string& command) {
-  std::fprintf(to_, "%s\n", command.c_str());
+double PythonPeer::Run(const std::string& name) {
+  std::fprintf(to_, "%s\n", name.c_str());
   std::fflush(to_);
   const nlohmann::json answer = Answer();
   if (answer.contains("error")) {
-    throw std::runtime_error("the PyTorch peer: " + answer["error"].get<std::string>());
+    throw std::runtime_error("the Python peer: " + answer["error"].get<std::string>());
   }
   return answer.at("seconds").get<double>();
 }
 
-nlohmann::json TorchPeer::Answer() {
+nlohmann::json PythonPeer::Answer() {
   std::string line;
   for (int c = std::fgetc(from_); c != EOF && c != '\n'; c = std::fgetc(from_)) {
     line += static_cast<char>(c);

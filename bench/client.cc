@@ -1,0 +1,187 @@
+// slotwise-bench client times the C++ client and the Python client, which is made of it, at large lookups and
+// pushes over a loopback socket.
+//
+// The server is a rank in this process, unless the command line names one. Client and server share two
+// processors, unless --threads says otherwise. A call is one batch, cut into parts of at most 4 MiB by the
+// client; the array that a lookup fills is used again, as a trainer's would be.
+#include "slotwise/client.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/local_server.h"
+#include "bench/peers/python.h"
+#include "bench/subcommand.h"
+#include "bench/timing.h"
+
+namespace slotwise::bench {
+namespace {
+
+struct ClientBenchOptions : CommonOptions {
+  std::string server;
+  std::string python = "/usr/bin/python3";
+  std::uint32_t rows = 100'000;
+  std::uint32_t dim = 64;
+  std::uint32_t slots = 26;
+  std::uint32_t samples = 4096;
+  int channels = 2;
+};
+
+constexpr const char* kTable = "slotwise-bench-client";
+
+struct Batch {
+  std::vector<Key> keys;
+  std::vector<float> values;
+  std::vector<float> gradients;
+};
+
+// A key's row holds the key in every element until the first push, and all pushes are of zeros.
+Batch MakeBatch(const ClientBenchOptions& o) {
+  Batch batch;
+  std::mt19937_64 random(o.seed);
+  batch.keys.resize(std::size_t{o.samples} * o.slots);
+  for (Key& key : batch.keys) key = Key{random() % o.rows};
+  batch.values.resize(batch.keys.size() * o.dim);
+  batch.gradients.resize(batch.values.size());
+  return batch;
+}
+
+void Fill(Client& client, const ClientBenchOptions& o) {
+  static_cast<void>(client.DropTable(kTable));  // left by a run that was broken off
+  TableOptions table;
+  table.name = TableName(kTable);
+  table.dim = o.dim;
+  table.slots = o.slots;
+  table.initial_rows = o.rows;
+  Must(client.CreateTable(table), "cannot make the table");
+  std::vector<Key> keys(o.rows);
+  std::vector<float> values(std::size_t{o.rows} * o.dim);
+  for (std::uint32_t row = 0; row < o.rows; ++row) {
+    keys[row] = Key{row};
+    std::fill_n(values.begin() + std::ptrdiff_t{row} * o.dim, o.dim, static_cast<float>(row));
+  }
+  Must(client.Import(kTable, {keys, values, {}}), "cannot fill the table");
+}
+
+// Checks that every value is its key, to the precision of the type that it travelled as.
+void Check(const Batch& batch, std::uint32_t dim, DataType type) {
+  const float error = type == DataType::kFloat32 ? 0 : 1.0F / 256;
+  for (std::size_t i = 0; i < batch.values.size(); ++i) {
+    const auto wanted = static_cast<float>(Value(batch.keys[i / dim]));
+    Must(std::abs(batch.values[i] - wanted) <= error * wanted,
+         "wrong result: a row is not what was imported");
+  }
+}
+
+Report RunClient(const ClientBenchOptions& o, Collective& collective) {
+  Must(collective.size() == 1,
+       "client runs alone: for several ranks start a server, and name it with --server");
+  const int processors = KeepToProcessors(o.threads > 0 ? o.threads : 2);
+  const Place place = MakePlace(o, collective);
+  std::unique_ptr<LocalServer> local;
+  if (o.server.empty()) local = std::make_unique<LocalServer>(place.threads);
+  const std::string address = local ? local->address() : o.server;
+  Client client = Must(Client::Connect({address}, {.channels_per_rank = o.channels}), "cannot connect");
+  Fill(client, o);
+  Batch batch = MakeBatch(o);
+
+  std::string why_not = "--no-peers";
+  const auto python = o.peers ? PythonPeer::Start(o.python, "python_client.py",
+                                                  {{"address", address},
+                                                   {"table", kTable},
+                                                   {"dim", o.dim},
+                                                   {"samples", o.samples},
+                                                   {"channels", o.channels}},
+                                                  std::as_bytes(std::span(batch.keys)), why_not)
+                              : nullptr;
+
+  Report report;
+  report.benchmark = "client";
+  report.title = "one batch of " + std::to_string(o.samples) + " samples of " + std::to_string(o.slots) +
+                 " slots x dim " + std::to_string(o.dim) + " over loopback gRPC";
+  report.device = place.device->Name();
+  report.threads = processors;
+  report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
+  report.random_lines_per_second = place.memory->LinesPerSecond();
+  report.options = ToJson(static_cast<const CommonOptions&>(o));
+  report.options.update({{"server", o.server},
+                         {"rows", o.rows},
+                         {"dim", o.dim},
+                         {"slots", o.slots},
+                         {"samples", o.samples},
+                         {"channels", o.channels}});
+
+  std::vector<Contender> contenders;
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
+    const std::string name(ToString(type));
+    const CallOptions call{.data_type = type};
+    const auto lookup = [&client, &batch, call] {
+      Must(client.Lookup(kTable, {batch.keys, {}}, LookupMode::kTrain, batch.values, call), "lookup");
+    };
+    lookup();
+    Check(batch, o.dim, type);
+    contenders.push_back({"lookup " + name, [lookup] { return SecondsOf(lookup); }, {}});
+    contenders.push_back({"push " + name,
+                          [&client, &batch, call] {
+                            return SecondsOf([&] {
+                              Must(client.Push(kTable, {batch.keys, {}}, batch.gradients, call), "push");
+                            });
+                          },
+                          {}});
+  }
+  const std::size_t ours = contenders.size();
+  for (std::size_t i = 0; python && i < ours; ++i) {
+    const std::string name = contenders[i].name;
+    contenders.push_back({name, [&python, name] { return python->Run(name); }, {}});
+  }
+  TakeTurns(o.repeats, contenders);
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
+    Must(client.Lookup(kTable, {batch.keys, {}}, LookupMode::kTrain, batch.values, {.data_type = type}),
+         "lookup");
+    Check(batch, o.dim, type);
+  }
+  static_cast<void>(client.DropTable(kTable));
+
+  for (std::size_t i = 0; i < ours; ++i) {
+    const std::size_t element = contenders[i].name.ends_with("bfloat16") ? 2 : sizeof(float);
+    Line line{.name = contenders[i].name,
+              .keys = static_cast<double>(batch.keys.size()),
+              .seconds = contenders[i].seconds,
+              // Every byte on the wire is read and written once.
+              .bytes = 2.0 * static_cast<double>(batch.values.size() * element),
+              .floor_seconds = 0,
+              .peers = {}};
+    line.floor_seconds = line.bytes / report.copy_bytes_per_second;
+    if (python) line.peers.push_back({"the Python client", processors, contenders[ours + i].seconds});
+    report.lines.push_back(std::move(line));
+  }
+  report.notes.push_back("the floor is one copy of what travels; client and server share " +
+                         std::to_string(processors) + " processors");
+  if (python) report.notes.push_back("Peer: " + python->description());
+  if (!python) report.notes.push_back("no Python client beside it: " + why_not);
+  return report;
+}
+
+}  // namespace
+
+Subcommand AddClient(CLI::App& parent) {
+  auto options = std::make_shared<ClientBenchOptions>();
+  CLI::App* app =
+      parent.add_subcommand("client", "large lookups and pushes by the C++ client and the Python client");
+  AddCommonOptions(*app, *options);
+  app->add_option("--server", options->server, "host:port of a rank; empty: one in this process");
+  app->add_option("--python", options->python, "the Python that has NumPy");
+  app->add_option("--rows", options->rows, "rows in the table")->check(CLI::Range(1, 1 << 24));
+  app->add_option("--dim", options->dim, "elements a row")->check(CLI::Range(1, 4096));
+  app->add_option("--slots", options->slots, "keys a sample")->check(CLI::Range(1, 4096));
+  app->add_option("--samples", options->samples, "samples a batch")->check(CLI::PositiveNumber);
+  app->add_option("--channels", options->channels, "connections")->check(CLI::PositiveNumber);
+  return {app, options, [options](Collective& collective) { return RunClient(*options, collective); }};
+}
+
+}  // namespace slotwise::bench

@@ -1,0 +1,44 @@
+// A server for benchmarks of clients, in this process, and the processors that both share.
+#ifndef SLOTWISE_BENCH_LOCAL_SERVER_H_
+#define SLOTWISE_BENCH_LOCAL_SERVER_H_
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/collective/exchange.h"
+#include "server/engine/engine.h"
+#include "server/rpc/rpc_server.h"
+
+namespace slotwise::bench {
+
+// Restricts this process, and those it starts, to the first few processors that it may use. Returns how many
+// those are.
+int KeepToProcessors(int most);
+
+// Runs one rank, at a free port of 127.0.0.1.
+class LocalServer {
+ public:
+  // Throws std::runtime_error if the server cannot start.
+  explicit LocalServer(int threads);
+  ~LocalServer();
+  LocalServer(const LocalServer&) = delete;
+  LocalServer& operator=(const LocalServer&) = delete;
+
+  const std::string& address() const { return address_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Collective> collective_ = MakeSoloCollective();
+  Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
+  Engine engine_{*device_, *collective_, exchanges_, {}};
+  std::unique_ptr<RpcServer> rpc_;
+  std::string address_;
+  std::thread run_;
+};
+
+}  // namespace slotwise::bench
+
+#endif  // SLOTWISE_BENCH_LOCAL_SERVER_H_

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""The Python client at large lookups and pushes, which slotwise-bench drives over stdin and stdout.
+
+In: one line of JSON (address, table, dim, samples, channels), the batch's keys as uint64, then lines "lookup
+float32", "push bfloat16", ..., each of which is a run of one call. Out: a line of JSON that says what this is, then
+{"seconds": of the call} a run. Ends when stdin does. The client is the one of the checkout that this file lies in.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+CLIENT = Path(__file__).resolve().parents[2] / "client" / "python"
+
+
+def answer(**fields: Any) -> None:
+    """Writes one line of JSON."""
+    print(json.dumps(fields), flush=True)
+
+
+def main() -> None:
+    """Serves runs until stdin ends."""
+    options = json.loads(sys.stdin.buffer.readline())
+    sys.path.insert(0, str(CLIENT))
+    try:
+        import numpy as np
+
+        import slotwise
+
+        ps = slotwise.connect(options["address"], channels_per_rank=options["channels"])
+        table, slots = options["table"], ps.describe_table(options["table"]).options.slots
+    except Exception as error:
+        return answer(error=str(error))
+    raw = sys.stdin.buffer.read(8 * options["samples"] * slots)
+    keys = np.frombuffer(raw, np.uint64).reshape(options["samples"], slots)
+    values = np.empty((options["samples"], slots * options["dim"]), np.float32)
+    gradients = np.zeros_like(values)
+    answer(description=f"the Python client of {CLIENT}, NumPy {np.__version__}, Python {sys.version.split()[0]}")
+    for line in sys.stdin.buffer:
+        operation, wire_dtype = line.decode().split()
+        begin = time.perf_counter()
+        if operation == "lookup":
+            ps.lookup(table, keys, wire_dtype=wire_dtype, out=values)
+        else:
+            ps.push(table, keys, None, gradients, wire_dtype=wire_dtype)
+        seconds = time.perf_counter() - begin
+        if operation == "lookup":
+            expected = np.repeat(keys.astype(np.float32), options["dim"], axis=1)
+            if not np.allclose(values, expected, rtol=0 if wire_dtype == "float32" else 1 / 256, atol=0):
+                return answer(error="wrong result: a row is not what was imported")
+        answer(seconds=seconds)
+
+
+if __name__ == "__main__":
+    main()

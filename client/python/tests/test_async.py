@@ -1,0 +1,197 @@
+"""Futures of lookups and pushes: waited for, awaited, cancelled, and refused."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from concurrent.futures import CancelledError, wait
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from fake_server import FakeServer, Refused
+
+import slotwise
+
+ONES = np.ones((1, 2), dtype=np.float32)
+
+
+@pytest.fixture
+def ads(ps: slotwise.Client) -> slotwise.Client:
+    """Of the fake server, and of the real one."""
+    ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    return ps
+
+
+class Gate:
+    """Holds a method's calls at the fake server until it is opened."""
+
+    def __init__(self, fake: FakeServer, held: str) -> None:
+        self.opened = threading.Event()
+        self.reached = threading.Semaphore(0)
+
+        def hold(_: int, method: str, __: Any) -> None:
+            if method == held:
+                self.reached.release()
+                self.opened.wait(20)
+
+        fake.before = hold
+
+
+def test_many_lookups_and_pushes_are_in_flight_at_once(ads: slotwise.Client) -> None:
+    keys = [np.arange(i, i + 3) for i in range(40)]
+    first = ads.lookup("ads", np.arange(43))
+    futures = [ads.lookup_async("ads", some) for some in keys]
+    for i, future in enumerate(futures):
+        np.testing.assert_array_equal(future.result(20), first[i : i + 3])
+    pushes = [ads.push_async("ads", [i], None, ONES) for i in range(20)]
+    assert sorted(push.result(20) for push in pushes) == list(range(1, 21))
+    np.testing.assert_allclose(ads.lookup("ads", np.arange(20)), first[:20] - 0.5, atol=1e-6)
+
+
+def test_futures_can_be_awaited_and_gathered(ads: slotwise.Client) -> None:
+    async def train() -> list[int]:
+        values = await ads.lookup_async("ads", [1, 2])
+        assert values.shape == (2, 2)
+        return await asyncio.gather(*(ads.push_async("ads", [1], None, ONES) for _ in range(5)))
+
+    assert sorted(asyncio.run(train())) == [1, 2, 3, 4, 5]
+
+
+def test_the_first_call_of_a_table_does_not_wait_for_its_shape(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    gate = Gate(fake, "DescribeTable")
+    with slotwise.connect(fake.addresses[0], timeout=20) as other:
+        started = time.monotonic()
+        future = other.lookup_async("ads", [1])
+        assert gate.reached.acquire(timeout=20)
+        assert not future.done() and time.monotonic() - started < 10
+        gate.opened.set()
+        assert future.result(20).shape == (1, 2)
+
+
+def test_a_result_goes_where_the_caller_wants_it(ads: slotwise.Client) -> None:
+    out = np.empty((2, 2), dtype=np.float32)
+    assert ads.lookup_async("ads", [1, 2], out=out).result(20) is out
+    np.testing.assert_array_equal(out, ads.lookup("ads", [1, 2]))
+
+
+def test_an_error_comes_with_the_result(ads: slotwise.Client) -> None:
+    with pytest.raises(slotwise.NotFound):
+        ads.lookup_async("none", [1]).result(20)
+    with pytest.raises(slotwise.InvalidArgument, match="keys: dtype"):
+        ads.lookup_async("ads", [0.5]).result(20)
+    with pytest.raises(slotwise.InvalidArgument, match="gradients: shape"):
+        ads.push_async("ads", [1, 2], None, ONES).result(20)
+    with pytest.raises(slotwise.InvalidArgument, match="wire_dtype"):
+        ads.push_async("ads", [1], None, ONES, wire_dtype="int8")
+
+    async def fail() -> None:
+        await ads.lookup_async("none", [1])
+
+    with pytest.raises(slotwise.NotFound):
+        asyncio.run(fail())
+
+
+def test_a_table_that_was_made_anew_is_noticed_after_one_error(ads: slotwise.Client) -> None:
+    assert ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
+    with slotwise.connect(*[rank.address for rank in ads.topology().ranks]) as other:
+        other.drop_table("ads")
+        other.create_table("ads", dim=3, optimizer=slotwise.SGD(lr=0.5))
+    with pytest.raises(slotwise.Error):
+        ads.lookup_async("ads", [1]).result(20)
+    assert ads.lookup_async("ads", [1]).result(20).shape == (1, 3)
+
+
+def test_a_cancelled_call_ends_while_the_server_is_silent(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    gate = Gate(fake, "Lookup")
+    future = fake_ps.lookup_async("ads", [1])
+    assert gate.reached.acquire(timeout=20)
+    assert future.cancel() and future.cancelled()
+    with pytest.raises(CancelledError):
+        future.result(20)
+    started = time.monotonic()
+    fake_ps.close()  # waits for what is in flight
+    assert time.monotonic() - started < 3
+    gate.opened.set()
+
+
+def test_a_task_that_is_cancelled_cancels_its_call(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    gate = Gate(fake, "Push")
+
+    async def push() -> None:
+        future = fake_ps.push_async("ads", [1], None, ONES)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(future), 0.2)
+        assert future.cancelled()
+
+    asyncio.run(push())
+    gate.opened.set()
+
+
+def test_cancelling_what_is_done_does_nothing(ads: slotwise.Client) -> None:
+    future = ads.lookup_async("ads", [1])
+    values = future.result(20)
+    assert not future.cancel() and not future.cancelled()
+    np.testing.assert_array_equal(future.result(0), values)
+
+
+def test_a_future_that_nobody_holds_is_answered_all_the_same(ads: slotwise.Client) -> None:
+    done = threading.Event()
+    ads.push_async("ads", [1], None, ONES.copy()).add_done_callback(lambda _: done.set())
+    gc.collect()
+    assert done.wait(20)
+    assert ads.describe_table("ads").steps == 1
+
+
+def test_closing_fails_what_is_in_flight(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    gate = Gate(fake, "Lookup")
+    futures = [fake_ps.lookup_async("ads", [i]) for i in range(8)]
+    assert gate.reached.acquire(timeout=20)
+    fake_ps.close()
+    assert not wait(futures, 20).not_done
+    for future in futures:
+        with pytest.raises(slotwise.FailedPrecondition, match="closed"):
+            future.result(0)
+    with pytest.raises(slotwise.FailedPrecondition, match="closed"):
+        fake_ps.lookup_async("ads", [1]).result(20)
+    gate.opened.set()
+
+
+def test_a_call_ends_at_its_timeout(fake: FakeServer) -> None:
+    gate = Gate(fake, "Lookup")
+    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+        started = time.monotonic()
+        with pytest.raises(slotwise.DeadlineExceeded, match="within 0.5 s"):
+            ps.lookup_async("ads", [1]).result(20)
+        assert 0.3 < time.monotonic() - started < 3
+        gate.opened.set()
+
+
+def test_an_async_push_is_sent_again_as_the_same_step(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    left = iter([True, True])
+
+    def refuse(_: int, method: str, __: Any) -> None:
+        if method == "Push" and next(left, False):
+            raise Refused(grpc.StatusCode.UNAVAILABLE)
+
+    fake.before = refuse
+    step = fake_ps.session.next()
+    assert fake_ps.push_async("ads", [1], None, ONES, step=step).result(20) == 1
+    assert [push.step.number for push in fake.requests("Push")] == [step.number] * 3

@@ -1,0 +1,290 @@
+"""The core and the process that it is in: signals, forks, threads, servers and interpreters that end."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_server import FakeServer
+from real_server import RealServer, empty_client
+
+import slotwise
+
+LOOKUPS = int(os.environ.get("SLOTWISE_TEST_LOOKUPS", "20000"))
+
+
+def run(program: str, limit: float = 60) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a fresh interpreter; one that does not end fails the test."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=limit,
+    )
+
+
+def test_ctrl_c_ends_the_call_that_the_main_thread_is_in(fake: FakeServer) -> None:
+    reached = threading.Event()
+
+    def hold(_: int, method: str, __: Any) -> None:
+        if method == "Digest":
+            reached.set()
+            time.sleep(3)
+
+    fake.before = hold
+    with slotwise.connect(fake.addresses[0], timeout=20) as ps:
+        main = threading.main_thread().ident
+        assert main is not None
+        interrupt = threading.Thread(
+            target=lambda: (reached.wait(20), signal.pthread_kill(main, signal.SIGINT))
+        )
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            ps.digest("ads")
+        interrupt.join()
+        assert ps.list_tables() == []
+
+
+def test_ctrl_c_ends_connecting(fake: FakeServer) -> None:
+    program = """
+import os, signal, threading, time, slotwise
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    slotwise.connect("127.0.0.1:1", timeout=50)
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - begin < 10)
+"""
+    ended = run(program)
+    assert (ended.returncode, ended.stdout) == (0, "interrupted True\n"), ended.stderr
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit"])
+def test_an_interpreter_ends_in_the_middle_of_calls(real: RealServer, end: str) -> None:
+    """Of futures that nobody waits for, and of calls in threads that nobody joins."""
+    empty_client(real).close()
+    program = f"""
+import sys, threading
+import numpy as np, slotwise
+ps = slotwise.connect("{real.address}")
+ps.create_table("ads", dim=64, slots=8, optimizer=slotwise.SGD(lr=0.1))
+keys = np.arange(8000).reshape(1000, 8)
+values = ps.lookup("ads", keys)
+futures = [ps.lookup_async("ads", keys) for _ in range(30)]
+futures += [ps.push_async("ads", keys, None, values) for _ in range(10)]
+begun = threading.Barrier(5)
+
+def forever():
+    begun.wait()
+    while True:
+        ps.lookup("ads", keys)
+
+for _ in range(4):
+    threading.Thread(target=forever, daemon=True).start()
+begun.wait()
+print("ending", flush=True)
+{end}
+"""
+    ended = run(program)
+    assert (ended.returncode, ended.stdout) == (0, "ending\n"), ended.stderr
+    # A thread of the program's may see that the client is closed; nothing else may be said.
+    said = [line for line in ended.stderr.splitlines() if line and not line.startswith((" ", "Traceback", "Exc"))]
+    assert all("FailedPrecondition" in line or "closed" in line for line in said), ended.stderr
+
+
+def test_an_interpreter_ends_after_a_call_that_failed(fake: FakeServer) -> None:
+    program = f"""
+import slotwise
+try:
+    slotwise.connect("127.0.0.1:1", timeout=0.5)
+except slotwise.Unavailable:
+    ps = slotwise.connect("{fake.addresses[0]}")
+    try:
+        ps.lookup("none", [1])
+    except slotwise.NotFound:
+        print("not found")
+"""
+    ended = run(program)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "not found\n", "")
+
+
+def test_a_forked_child_is_told_what_to_do_and_the_parent_goes_on(fake: FakeServer) -> None:
+    program = f"""
+import gc, multiprocessing, slotwise
+ps = slotwise.connect("{fake.addresses[0]}")
+pending = ps.lookup_async("none", [1])
+ps.list_tables()
+
+def child():
+    for call in (ps.list_tables, lambda: ps.lookup_async("ads", [1]), lambda: slotwise.connect("127.0.0.1:1")):
+        try:
+            call()
+        except slotwise.FailedPrecondition as error:
+            print(error.message, flush=True)
+    ps.close()
+    gc.collect()
+
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join(20)
+print(process.exitcode, ps.list_tables())
+"""
+    ended = run(program)
+    lines = ended.stdout.splitlines()
+    assert ended.returncode == 0 and len(lines) == 4, ended.stdout + ended.stderr
+    assert all("call slotwise.connect() in a process of its own" in line for line in lines[:2])
+    assert "this process was forked from one that had connected" in lines[2]
+    assert lines[3] == "0 []"
+
+
+def test_a_child_that_was_forked_before_can_connect(fake: FakeServer) -> None:
+    program = f"""
+import multiprocessing, slotwise
+
+def child():
+    with slotwise.connect("{fake.addresses[0]}") as ps:
+        print(ps.list_tables(), flush=True)
+
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join(20)
+slotwise.connect("{fake.addresses[0]}").close()
+process = multiprocessing.get_context("spawn")
+print("ok")
+"""
+    ended = run(program)
+    assert (ended.returncode, ended.stdout) == (0, "[]\nok\n"), ended.stderr
+
+
+def test_a_killed_server_fails_calls_in_time_and_a_new_one_is_found() -> None:
+    server = RealServer(1)
+    port = int(server.address.split(":")[1])
+    with slotwise.connect(server.address, timeout=3) as ps:
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+        ps.lookup("ads", [1])
+        server.kill()
+        started = time.monotonic()
+        futures = [ps.lookup_async("ads", [i]) for i in range(10)]
+        for future in futures:
+            with pytest.raises((slotwise.Unavailable, slotwise.DeadlineExceeded)):
+                future.result(20)
+        assert time.monotonic() - started < 8
+        again = RealServer(1, port=port)
+        try:
+            ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+            assert ps.lookup("ads", [1]).shape == (1, 2)
+        finally:
+            again.stop()
+
+
+def test_64_threads_share_a_client(real: RealServer) -> None:
+    with empty_client(real) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        first = ps.lookup("ads", np.arange(64))
+        errors: list[BaseException] = []
+
+        def train(thread: int) -> None:
+            try:
+                ones = np.ones((1, 4), dtype=np.float32)
+                for _ in range(20):
+                    assert ps.lookup("ads", [thread]).shape == (1, 4)
+                    ps.push("ads", [thread], None, ones)
+                    ps.lookup_async("ads", [thread]).result(30)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=train, args=(i,)) for i in range(64)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert ps.describe_table("ads").steps == 64 * 20
+        np.testing.assert_allclose(ps.lookup("ads", np.arange(64)), first - 20, atol=1e-4)
+
+
+def references(*things: Any) -> list[int]:
+    return [sys.getrefcount(thing) for thing in things]
+
+
+def test_references_and_memory_stay_flat(real: RealServer) -> None:
+    """$SLOTWISE_TEST_LOOKUPS calls, half of them with futures, a tenth of them refused."""
+    keys, wrong = np.arange(64), np.array([0, 2, 1, 64])
+    with empty_client(real) as ps:
+        ps.create_table("ads", dim=16, optimizer=slotwise.SGD(lr=0.5))
+        out = np.empty((64, 16), dtype=np.float32)
+
+        def call(count: int) -> None:
+            for i in range(count):
+                if i % 10 == 9:
+                    with pytest.raises(slotwise.InvalidArgument):
+                        ps.lookup("ads", keys, wrong)
+                elif i % 2:
+                    ps.lookup_async("ads", keys, out=out).result(20)
+                else:
+                    ps.lookup("ads", keys)
+
+        call(2000)
+        before = references(keys, wrong, out, ps)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        call(LOOKUPS)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+        # The thread that ends futures may still hold the last call's arrays for a moment.
+        deadline = time.monotonic() + 10
+        while any(now > then for now, then in zip(references(keys, wrong, out, ps), before)):
+            assert time.monotonic() < deadline, "an array or the client has new references"
+        assert grown < 8 << 10, f"{grown} KiB more after {LOOKUPS} calls"
+
+
+def test_results_are_torchs_without_a_copy(real: RealServer) -> None:
+    import torch
+
+    with empty_client(real) as ps:
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+        values = ps.lookup("ads", [1, 2])
+        tensor = torch.from_dlpack(values)
+        tensor[0, 0] = 7
+        assert values[0, 0] == 7
+        given = torch.zeros((2, 2))
+        ps.lookup("ads", torch.tensor([1, 2]), out=given.numpy())
+        np.testing.assert_array_equal(given.numpy()[1], values[1])
+
+
+def test_importing_is_fast_and_loads_neither_torch_nor_grpc() -> None:
+    program = """
+import sys, numpy, time
+begin = time.process_time()
+import slotwise
+print(time.process_time() - begin < 0.2)
+print([name for name in ("torch", "grpc", "google.protobuf") if name in sys.modules])
+"""
+    ended = run(program)
+    assert ended.stdout.splitlines() == ["True", "[]"], ended.stdout + ended.stderr
+
+
+def test_retries_are_logged(fake: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
+    import grpc
+    from fake_server import Refused
+
+    left = iter([True, True])
+
+    def refuse(_: int, method: str, __: Any) -> None:
+        if method == "ListTables" and next(left, False):
+            raise Refused(grpc.StatusCode.UNAVAILABLE, "as the test wishes")
+
+    fake.before = refuse
+    caplog.set_level("INFO", logger="slotwise")
+    with slotwise.connect(fake.addresses[0], timeout=20) as ps:
+        assert ps.list_tables() == []
+    lines = [record.getMessage() for record in caplog.records if record.name == "slotwise"]
+    assert len(lines) == 2
+    assert all(line.endswith(": UNAVAILABLE: as the test wishes; trying again") for line in lines)
