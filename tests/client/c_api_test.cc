@@ -1,0 +1,271 @@
+// The C interface: calls, their callbacks and ends, and what must be refused, against a server that can fail.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "slotwise/slotwise.h"
+#include "tests/client/c_program.h"
+#include "tests/client/fake_server.h"
+
+namespace slotwise {
+namespace {
+
+// Frees what a test holds.
+struct Free {
+  void operator()(slotwise_call* call) const { slotwise_call_free(call); }
+  void operator()(slotwise_client* client) const { slotwise_client_free(client); }
+  void operator()(slotwise_queue* queue) const { slotwise_queue_free(queue); }
+  void operator()(slotwise_rows* rows) const { slotwise_rows_free(rows); }
+};
+template <class T>
+using Owned = std::unique_ptr<T, Free>;
+
+Owned<slotwise_client> Connect(const FakeServer& server, std::int64_t timeout_ms = 10'000) {
+  const char* address = server.addresses()[0].c_str();
+  slotwise_client_options options{};
+  options.timeout_ms = timeout_ms;
+  const Owned<slotwise_call> call(slotwise_connect(&address, 1, &options, nullptr));
+  EXPECT_EQ(slotwise_call_wait(call.get(), -1), SLOTWISE_OK) << slotwise_call_message(call.get());
+  Owned<slotwise_client> client(slotwise_call_client(call.get()));
+  EXPECT_NE(client, nullptr);
+  EXPECT_EQ(slotwise_call_client(call.get()), nullptr);
+  return client;
+}
+
+// A lookup of the fake server's table, whose rows are (key, -key).
+class Lookup {
+ public:
+  explicit Lookup(std::vector<std::uint64_t> keys) : keys_(std::move(keys)), values_(keys_.size() * 2) {
+    batch_.table = "ads";
+    batch_.keys = keys_.data();
+    batch_.keys_count = keys_.size();
+    batch_.values = values_.data();
+    batch_.values_count = values_.size();
+  }
+
+  slotwise_batch& batch() { return batch_; }
+  const std::vector<float>& values() const { return values_; }
+  Owned<slotwise_call> Start(slotwise_client* client, const slotwise_call_options* options = nullptr) {
+    return Owned<slotwise_call>(slotwise_lookup(client, &batch_, SLOTWISE_TRAIN, options));
+  }
+
+ private:
+  std::vector<std::uint64_t> keys_;
+  std::vector<float> values_;
+  slotwise_batch batch_{};
+};
+
+std::int32_t End(const Owned<slotwise_call>& call) { return slotwise_call_wait(call.get(), -1); }
+std::string MessageOf(const Owned<slotwise_call>& call) { return slotwise_call_message(call.get()); }
+
+TEST(CApi, IsC) {
+  const FakeServer server;
+  const std::array<std::uint64_t, 2> keys{3, 5};
+  std::array<float, 4> values{};
+  std::array<char, 200> message{};
+  EXPECT_EQ(LookUpInC(server.addresses()[0].c_str(), keys.data(), 2, values.data(), 4, message.data(), 200),
+            0)
+      << message.data();
+  EXPECT_EQ(values, (std::array<float, 4>{3, -3, 5, -5}));
+  EXPECT_EQ(LookUpInC(server.addresses()[0].c_str(), keys.data(), 2, values.data(), 3, message.data(), 200),
+            SLOTWISE_INVALID_ARGUMENT);
+  EXPECT_STREQ(message.data(), "out has 3 floats: must have 4 (2 samples of 2)");
+  EXPECT_EQ(slotwise_abi(), SLOTWISE_ABI);
+  EXPECT_STRNE(slotwise_version(), "");
+}
+
+TEST(CApi, ConnectingToNobodyEndsInTimeOrWhenItIsCancelled) {
+  const char* nobody = "127.0.0.1:1";
+  slotwise_client_options options{};
+  options.timeout_ms = 300;
+  const Owned<slotwise_call> late(slotwise_connect(&nobody, 1, &options, nullptr));
+  EXPECT_EQ(End(late), SLOTWISE_UNAVAILABLE);
+  EXPECT_NE(MessageOf(late).find("cannot connect: no answer from 127.0.0.1:1 within 0.3 s"),
+            std::string::npos);
+
+  options.timeout_ms = 60'000;
+  const Owned<slotwise_call> cancelled(slotwise_connect(&nobody, 1, &options, nullptr));
+  EXPECT_EQ(slotwise_call_wait(cancelled.get(), 10), SLOTWISE_RUNNING);
+  slotwise_call_cancel(cancelled.get());
+  EXPECT_EQ(End(cancelled), SLOTWISE_CANCELLED);
+  // Freeing a call that runs ends it.
+  Owned<slotwise_call>(slotwise_connect(&nobody, 1, &options, nullptr)).reset();
+}
+
+TEST(CApi, RefusesOptionsByName) {
+  const FakeServer server;
+  const char* address = server.addresses()[0].c_str();
+  slotwise_client_options too_short{};
+  too_short.timeout_ms = -1;
+  slotwise_client_options no_type{};
+  no_type.data_type = 9;
+  for (const auto& [wrong, word] :
+       {std::pair(too_short, "timeout_ms"), std::pair(no_type, "data_type is 9")}) {
+    const Owned<slotwise_call> call(slotwise_connect(&address, 1, &wrong, nullptr));
+    EXPECT_EQ(End(call), SLOTWISE_INVALID_ARGUMENT);
+    EXPECT_NE(MessageOf(call).find(word), std::string::npos) << MessageOf(call);
+  }
+  const Owned<slotwise_call> nowhere(slotwise_connect(nullptr, 0, nullptr, nullptr));
+  EXPECT_EQ(End(nowhere), SLOTWISE_INVALID_ARGUMENT);
+
+  const auto client = Connect(server);
+  Lookup lookup({1});
+  slotwise_call_options options{};
+  options.timeout_ms = -5;
+  EXPECT_EQ(End(lookup.Start(client.get(), &options)), SLOTWISE_INVALID_ARGUMENT);
+  options = {};
+  options.has_data_type = 1;
+  options.data_type = -1;
+  EXPECT_EQ(End(lookup.Start(client.get(), &options)), SLOTWISE_INVALID_ARGUMENT);
+  const Owned<slotwise_call> mode(slotwise_lookup(client.get(), &lookup.batch(), 7, nullptr));
+  EXPECT_EQ(End(mode), SLOTWISE_INVALID_ARGUMENT);
+  const Owned<slotwise_call> json(slotwise_create_table(client.get(), "{\"dim\": -1}", nullptr));
+  EXPECT_EQ(End(json), SLOTWISE_INVALID_ARGUMENT);
+  EXPECT_NE(MessageOf(json).find("dim"), std::string::npos) << MessageOf(json);
+}
+
+TEST(CApi, NarrowsOffsetsOrSaysWhichOneIsWrong) {
+  FakeServer server;
+  const auto client = Connect(server);
+  Lookup lookup({3, 5});
+  const auto with = [&](std::vector<std::int64_t> offsets) {
+    lookup.batch().offsets = offsets.data();
+    lookup.batch().offsets_count = offsets.size();
+    lookup.batch().offsets_type = SLOTWISE_INT64;
+    const auto call = lookup.Start(client.get());
+    return std::pair(End(call), MessageOf(call));
+  };
+  EXPECT_EQ(with({0, 1, 2}), std::pair(std::int32_t{SLOTWISE_OK}, std::string()));
+  EXPECT_EQ(lookup.values(), (std::vector<float>{3, -3, 5, -5}));
+  EXPECT_EQ(with({0, -1, 2}).second, "offsets[1] is -1: must be 0 to the number of keys, 2");
+  EXPECT_EQ(with({0, std::int64_t{1} << 32, 2}).second,
+            "offsets[1] is 4294967296: must be 0 to the number of keys, 2");
+  EXPECT_EQ(with({0, 2, 1}).first, SLOTWISE_INVALID_ARGUMENT);
+  const std::uint32_t none = 0;
+  lookup.batch().offsets = &none;
+  lookup.batch().offsets_count = 0;
+  lookup.batch().offsets_type = SLOTWISE_UINT32;
+  EXPECT_EQ(End(lookup.Start(client.get())), SLOTWISE_INVALID_ARGUMENT);
+}
+
+TEST(CApi, CallsBackOnceAndTheCallbackMayFreeItsCall) {
+  const FakeServer server;
+  const auto client = Connect(server);
+  struct Ends {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::int32_t> codes;
+  } ends;
+  slotwise_call_options options{};
+  options.user = &ends;
+  options.done = [](void* user, slotwise_call* call) {
+    const std::int32_t code = slotwise_call_wait(call, 0);
+    slotwise_call_free(call);
+    Ends& told = *static_cast<Ends*>(user);
+    const std::lock_guard lock(told.mutex);
+    told.codes.push_back(code);
+    told.changed.notify_all();
+  };
+  Lookup lookup({1});
+  Lookup wrong({1});
+  wrong.batch().values_count = 1;
+  for (int i = 0; i < 50; ++i) {
+    static_cast<void>(lookup.Start(client.get(), &options).release());
+    static_cast<void>(wrong.Start(client.get(), &options).release());
+    static_cast<void>(slotwise_digest(client.get(), "ads", &options));  // in a thread of its own
+  }
+  std::unique_lock lock(ends.mutex);
+  ends.changed.wait(lock, [&] { return ends.codes.size() == 150; });
+  EXPECT_EQ(std::ranges::count(ends.codes, SLOTWISE_INVALID_ARGUMENT), 50);
+}
+
+TEST(CApi, QueuesGiveEachCallOnce) {
+  const FakeServer server;
+  const Owned<slotwise_queue> queue(slotwise_queue_new());
+  const auto client = Connect(server);
+  EXPECT_EQ(slotwise_queue_take(queue.get(), 0), nullptr);
+  slotwise_call_options options{};
+  options.done = slotwise_queue_post;
+  options.user = queue.get();
+  std::vector<Lookup> lookups;
+  for (std::uint64_t i = 0; i < 20; ++i) lookups.emplace_back(std::vector<std::uint64_t>{i});
+  for (Lookup& lookup : lookups) static_cast<void>(lookup.Start(client.get(), &options).release());
+  for (std::size_t i = 0; i < lookups.size(); ++i) {
+    const Owned<slotwise_call> call(slotwise_queue_take(queue.get(), -1));
+    EXPECT_EQ(End(call), SLOTWISE_OK);
+  }
+  EXPECT_EQ(slotwise_queue_take(queue.get(), 0), nullptr);
+  for (std::size_t i = 0; i < lookups.size(); ++i) {
+    EXPECT_EQ(lookups[i].values()[0], static_cast<float>(i));
+  }
+}
+
+TEST(CApi, ACancelledCallLeavesItsArraysAlone) {
+  FakeServer server;
+  server.before = [&](std::size_t, const std::string& method, const google::protobuf::Message&) {
+    if (method == "Lookup") server.Hang();
+    return grpc::Status::OK;
+  };
+  const auto client = Connect(server);
+  auto lookup = std::make_unique<Lookup>(std::vector<std::uint64_t>{1});
+  auto call = lookup->Start(client.get());
+  server.AwaitCalls("Lookup", 1);
+  EXPECT_EQ(slotwise_call_wait(call.get(), 1), SLOTWISE_RUNNING);
+  slotwise_call_cancel(call.get());
+  EXPECT_EQ(End(call), SLOTWISE_CANCELLED);
+  EXPECT_EQ(MessageOf(call), "the caller cancelled the call");
+  lookup.reset();  // the address sanitizer would see a late write
+  server.Release();
+}
+
+TEST(CApi, AClosedClientRefusesAndItsRowsEnd) {
+  FakeServer server;
+  server.before = [&](std::size_t, const std::string& method, const google::protobuf::Message&) {
+    if (method == "Lookup") server.Hang();
+    return grpc::Status::OK;
+  };
+  auto client = Connect(server);
+  Lookup lookup({1});
+  const auto call = lookup.Start(client.get());
+  server.AwaitCalls("Lookup", 1);
+  const Owned<slotwise_rows> rows(slotwise_export(client.get(), "ads", 0, nullptr, 0, nullptr));
+  slotwise_client_close(client.get());
+  slotwise_client_close(client.get());
+  EXPECT_EQ(End(call), SLOTWISE_FAILED_PRECONDITION);
+  EXPECT_EQ(MessageOf(call), "the client is closed");
+  EXPECT_EQ(End(lookup.Start(client.get())), SLOTWISE_FAILED_PRECONDITION);
+  const Owned<slotwise_call> digest(slotwise_digest(client.get(), "ads", nullptr));
+  EXPECT_EQ(End(digest), SLOTWISE_FAILED_PRECONDITION);
+  client.reset();
+  slotwise_rows_view view{};
+  EXPECT_NE(slotwise_rows_next(rows.get(), -1, &view), SLOTWISE_OK);
+  EXPECT_STRNE(slotwise_rows_message(rows.get()), "");
+  server.Release();
+}
+
+TEST(CApi, ACallsTimeoutIsItsOwn) {
+  FakeServer server;
+  server.before = [&](std::size_t, const std::string& method, const google::protobuf::Message&) {
+    if (method == "Lookup") server.Hang();
+    return grpc::Status::OK;
+  };
+  const auto client = Connect(server, 60'000);
+  Lookup lookup({1});
+  slotwise_call_options options{};
+  options.timeout_ms = 200;
+  const auto call = lookup.Start(client.get(), &options);
+  EXPECT_EQ(End(call), SLOTWISE_DEADLINE_EXCEEDED);
+  EXPECT_NE(MessageOf(call).find("within 0.2 s"), std::string::npos) << MessageOf(call);
+  server.Release();
+}
+
+}  // namespace
+}  // namespace slotwise
