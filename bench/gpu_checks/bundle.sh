@@ -30,11 +30,17 @@ copy_programs() {
   install -s -t "$bundle/bin" "${programs[@]}"
 }
 
+# The library that the Python client is made of finds its own in lib/.
+copy_client() {
+  tar -C "$repository/client/python" --exclude __pycache__ -c slotwise | tar -C "$bundle/python" -x
+  install -s -D -t "$bundle/python/slotwise/_native" "$build/client/c/libslotwise.so"
+}
+
 copy_libraries() {
   local library
   while read -r library; do
     [[ $(basename "$library") =~ $host_libraries ]] || install -s -m 644 -t "$bundle/lib" "$library"
-  done < <(ldd "$bundle"/bin/*_test "$bundle"/bin/slotwise-* | sed -n 's/.* => \(\/[^ ]*\) (.*/\1/p' | sort -u)
+  done < <(ldd "$bundle"/bin/*_test "$bundle"/bin/slotwise-* "$bundle"/python/slotwise/_native/*.so | sed -n 's/.* => \(\/[^ ]*\) (.*/\1/p' | sort -u)
 }
 
 # A line a test program: its room, its name, and the numbers of ranks that CTest runs it on.
@@ -56,10 +62,10 @@ copy_sources() { # PATH...: from the repository, to the same place; without what
 rm -rf "$bundle"
 mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/python"
 copy_programs
+copy_client
 copy_libraries
 list_tests >"$bundle/bin/tests.txt"
 copy_sources examples/adult examples/synthetic bench/gpu_checks bench/plot.py \
   bench/peers/torch_embedding.py \
   deploy/entrypoint.sh deploy/ranks.sh deploy/healthy.py
-tar -C "$repository/client/python" --exclude __pycache__ -c slotwise | tar -C "$bundle/python" -x
 mv "$bundle/bench/gpu_checks/run-gpu-checks" "$bundle/"

@@ -19,7 +19,7 @@ from gpu_checks.server import serving
 
 _TOLERANCE = 0.002  # between test AUCs
 _TIMEOUT = 240.0
-_MODULES = ("torch", "numpy", "grpc", "google.protobuf", "matplotlib", "tqdm")
+_MODULES = ("torch", "numpy", "matplotlib", "tqdm")
 
 
 @dataclass
