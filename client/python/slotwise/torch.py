@@ -17,10 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from slotwise._adopt.adopt import adopt, release
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 from slotwise.session import Session
+
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBags", "adopt", "release"]
 
 # keys; (keys, offsets); (keys, offsets, per_sample_weights).
 Bags = (
