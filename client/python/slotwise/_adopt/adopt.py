@@ -40,7 +40,7 @@ class _Adoption:
 
     def end(self) -> None:
         """Gives the model and the optimizers back what the server has."""
-        fetched = [(table.fetch(), table.fetch_state()) for table in self.tables]
+        fetched = [table.fetch_with_state() for table in self.tables]
         for optimizer in self._optimizers:
             optimizer.detach()
         for table, modules, (values, state) in zip(self.tables, self._modules, fetched):

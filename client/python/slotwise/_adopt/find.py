@@ -62,10 +62,10 @@ def find_weights(
     names = _names_in_collections(model)
     found: dict[int, FoundWeight] = {}
     for path, module in model.named_modules():
-        if isinstance(module, nn.parallel.DistributedDataParallel):
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             raise InvalidArgument(
-                f"{path or 'the model'} is a DistributedDataParallel, whose processes would each "
-                f"adopt it: see slotwise.torch.EmbeddingBag for several trainers"
+                f"{path or 'the model'} is a {type(module).__name__}, and an adopted model has one "
+                f"replica: use slotwise.torch.EmbeddingBag with several trainers"
             )
         if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or type(module) in PLAIN:
             continue
@@ -138,7 +138,8 @@ def _check_other_uses(model: nn.Module, found: Mapping[int, FoundWeight]) -> Non
             )
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            weight = found.get(id(parameter)) or found.get(pointers.get(parameter.data_ptr(), 0))
+            same = pointers.get(parameter.data_ptr(), 0) if parameter.numel() else id(parameter)
+            weight = found.get(same)
             if weight is not None and path not in weight.modules:
                 raise InvalidArgument(
                     f"{weight.name}: its weight is {path}.{name} too, which is no embedding, so "

@@ -61,7 +61,7 @@ class _Adopted(nn.Module):
         )
         return result
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], *_: Any) -> nn.Module:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Moves the weight as `to()`, `cuda()` and others ask; only its device can change."""
         moved = fn(torch.empty(0, device=self.weight.device))
         if moved.dtype != torch.float32:

@@ -86,6 +86,16 @@ def wants_sparse_gradients(optimizer: torch.optim.Optimizer) -> bool:
     return isinstance(optimizer, torch.optim.SparseAdam)
 
 
+def counts_steps(optimizer: torch.optim.Optimizer) -> bool:
+    """Returns whether an update depends on how many there were before."""
+    return isinstance(optimizer, torch.optim.SparseAdam)
+
+
+def has_state(optimizer: torch.optim.Optimizer) -> bool:
+    """Returns whether the optimizer keeps tensors beside a weight."""
+    return bool(_KINDS[type(optimizer)].state)
+
+
 def state_tensors(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> list[Tensor]:
     """Returns a weight's state, [rows, dim] each, in a table's order; [] before the first step."""
     return [state[name] for name in _KINDS[type(optimizer)].state if name in state]
@@ -105,8 +115,8 @@ def make_state(
         begun: the state when the weight was adopted.
         tensors: as `state_tensors` gives them.
     """
-    if isinstance(optimizer, torch.optim.SGD) or (not begun and not steps):
-        return dict(begun)
+    if not begun and not steps:
+        return {}
     step = torch.tensor(float(steps)) if isinstance(begun.get("step"), Tensor) else steps
     return {"step": step, **dict(zip(_KINDS[type(optimizer)].state, tensors))}
 

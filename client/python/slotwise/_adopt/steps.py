@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from slotwise._adopt.table import AdoptedTable
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
+from slotwise.session import Step
 
 _METHODS = ("step", "state_dict", "load_state_dict")
 
@@ -22,6 +24,28 @@ class _Replaced(NamedTuple):
 
     method: types.MethodType
     before: Callable[..., Any] | None
+
+
+class _Push(NamedTuple):
+    """A push whose outcome is not known yet; the same gradients go again under the same name.
+
+    Attributes:
+        gradients: the weights' gradients.
+        versions: how often each had been written to.
+    """
+
+    step: Step
+    gradients: list[Tensor]
+    versions: list[int]
+
+    def is_of(self, gradients: list[Tensor]) -> bool:
+        """Returns whether these gradients are those that were pushed, unchanged."""
+        same = [one is other for one, other in zip(gradients, self.gradients)]
+        return (
+            len(gradients) == len(self.gradients)
+            and all(same)
+            and [gradient._version for gradient in gradients] == self.versions
+        )
 
 
 class OptimizerOfTables:
@@ -40,6 +64,7 @@ class OptimizerOfTables:
         """Changes nothing until `attach`."""
         self._ps, self._optimizer, self._tables = ps, optimizer, tables
         self._replaced: dict[str, _Replaced] = {}
+        self._in_doubt: _Push | None = None
 
     def attach(self) -> None:
         """Replaces the optimizer's methods."""
@@ -80,23 +105,32 @@ class OptimizerOfTables:
             return done if loss is None else loss
 
         def state_dict(_: Any, *args: Any, **options: Any) -> Any:
-            for table in self._tables:
-                state = table.fetch_state()
-                if state:
-                    self._optimizer.state[table.weight] = state
+            fetched = [(table.weight, table.fetch_with_state()[1]) for table in self._tables]
+            state = self._optimizer.state
+            state.update({weight: of_weight for weight, of_weight in fetched if of_weight})
             try:
                 return original(*args, **options)
             finally:
-                for table in self._tables:
-                    self._optimizer.state.pop(table.weight, None)
+                for weight, _state in fetched:
+                    state.pop(weight, None)
 
-        def load_state_dict(_: Any, *args: Any, **options: Any) -> None:
-            original(*args, **options)
+        def load_state_dict(_: Any, state_dict: Any, **options: Any) -> None:
+            for table in self._tables:
+                table.check_state(self._saved_state(table, state_dict))
+            original(state_dict, **options)
             for table in self._tables:
                 table.store_state(self._optimizer.state.pop(table.weight, {}))
 
         functions: tuple[Callable[..., Any], ...] = (step, state_dict, load_state_dict)
         return functions[_METHODS.index(name)]
+
+    def _saved_state(self, table: AdoptedTable, state_dict: Any) -> Any:
+        """Returns a weight's state in what the optimizer's state_dict() returned, or {}."""
+        for group, saved in zip(self._optimizer.param_groups, state_dict["param_groups"]):
+            for weight, number in zip(group["params"], saved["params"]):
+                if weight is table.weight:
+                    return state_dict["state"].get(number, {})
+        return {}
 
     def _push(self) -> None:
         """Pushes the weights' gradients as one step of each table that has one."""
@@ -106,9 +140,10 @@ class OptimizerOfTables:
             for weight in group["params"]
         }
         pushes: dict[str, tuple[Any, None, Any]] = {}
+        gradients: list[Tensor] = []
         for table in self._tables:
-            gradient = table.gradient()
-            if gradient is None:
+            touched = table.gradient()
+            if touched is None or table.weight.grad is None:
                 continue
             if id(table.weight) not in groups:
                 raise InvalidArgument(
@@ -116,9 +151,15 @@ class OptimizerOfTables:
                     f"model was adopted"
                 )
             table.follow(groups[id(table.weight)])
-            pushes[table.name] = (gradient[0], None, gradient[1])
-        if pushes:
-            self._ps.push_many(pushes)
+            pushes[table.name] = (touched[0], None, touched[1])
+            gradients.append(table.weight.grad)
+        if not pushes:
+            return
+        if self._in_doubt is None or not self._in_doubt.is_of(gradients):
+            versions = [gradient._version for gradient in gradients]
+            self._in_doubt = _Push(self._ps.session.next(), gradients, versions)
+        self._ps.push_many(pushes, step=self._in_doubt.step)
+        self._in_doubt = None
 
     @contextmanager
     def _without_gradients(self) -> Iterator[None]:

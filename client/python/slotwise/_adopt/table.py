@@ -81,7 +81,7 @@ class AdoptedTable:
             self.optimizer.state.pop(self.weight, None)
 
     def restore(self, values: Tensor, state: dict[str, Any]) -> None:
-        """Gives the weight and the optimizer what `fetch` and `fetch_state` returned."""
+        """Gives the weight and the optimizer what `fetch_with_state` returned."""
         self.weight.data = values.to(self.weight.device)
         if self.optimizer is not None and state:
             self.optimizer.state[self.weight] = state
@@ -95,16 +95,19 @@ class AdoptedTable:
 
     def fetch(self) -> Tensor:
         """Returns the rows, float32 [rows, dim], on the CPU."""
-        (values,) = self._fetch(False)
-        return values
+        return self._fetch(with_state=False)[0]
 
-    def fetch_state(self) -> dict[str, Any]:
-        """Returns the weight's state as the optimizer would have it; {} if there is none."""
-        if self.optimizer is None:
-            return {}
+    def fetch_with_state(self) -> tuple[Tensor, dict[str, Any]]:
+        """Returns the rows, and the weight's state as the optimizer would have it.
+
+        The state is {} if there is none, and lies on the weight's device.
+        """
+        if self.optimizer is None or not optimizers.has_state(self.optimizer):
+            return self.fetch(), dict(self._begun)
         steps = self.ps.describe_table(self.name).steps
-        tensors = [part.to(self.weight.device) for part in self._fetch(True)[1:]]
-        return optimizers.make_state(self.optimizer, self._begun, tensors, steps)
+        values, *state = self._fetch(with_state=True)
+        tensors = [tensor.to(self.weight.device) for tensor in state]
+        return values, optimizers.make_state(self.optimizer, self._begun, tensors, steps)
 
     def store(self, values: Tensor) -> None:
         """Overwrites the rows, and keeps their optimizer's state.
@@ -121,34 +124,43 @@ class AdoptedTable:
             some = _numpy(values[int(keys[0]) : int(keys[-1]) + 1])
             self.ps.import_rows(self.name, keys, some, state)
 
-    def store_state(self, state: dict[str, Any]) -> None:
-        """Overwrites the state of the rows' optimizer, and keeps the rows."""
-        self._store(self.fetch(), state)
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raises FailedPrecondition if `store_state` cannot bring the table to this state."""
+        counts = self.optimizer is not None and optimizers.counts_steps(self.optimizer)
+        new, made = optimizers.state_steps(state), self.ps.describe_table(self.name).steps
+        if counts and new < made:
+            raise FailedPrecondition(
+                f"table {self.name} has made {made} steps and cannot go back to {new}: release() "
+                f"the model, load the state, and adopt() the model again"
+            )
+
+    def store_state(self, state: Mapping[str, Any]) -> None:
+        """Overwrites the state of the rows' optimizer, and keeps the rows.
+
+        Args:
+            state: the weight's state as the optimizer has it; {}: that of new rows.
+        """
+        if self.optimizer is not None and optimizers.has_state(self.optimizer):
+            self._store(self.fetch(), state)
         self._begun = dict(state)
 
     def gradient(self) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
         """Returns the keys and gradients of the rows that the weight's gradient touches.
 
-        None: the weight has no gradient, or one that changes nothing.
+        None: the weight has no gradient. A gradient that touches no row is a step all the same, as
+        it is in torch.
         """
         gradient = self.weight.grad
         if gradient is None:
             return None
         gradient = gradient.detach()
-        if gradient.is_sparse:
-            if gradient._nnz() == 0:
-                # Adam counts a step that touches no row; the others have no count.
-                counts = self.optimizer is not None and optimizers.wants_sparse_gradients(
-                    self.optimizer
-                )
-                empty = np.zeros(0, np.int64), np.zeros((0, self.weight.shape[1]), np.float32)
-                return empty if counts else None
-            gradient = gradient.coalesce()
-            return gradient.indices()[0].cpu().numpy(), _numpy(gradient.values())
-        touched = (gradient != 0).any(dim=1).nonzero()[:, 0]
-        if len(touched) == 0:
-            return None
-        return touched.cpu().numpy(), _numpy(gradient[touched])
+        if not gradient.is_sparse:
+            touched = (gradient != 0).any(dim=1).nonzero()[:, 0]
+            return touched.cpu().numpy(), _numpy(gradient[touched])
+        if gradient._nnz() == 0:  # zero_grad() may have left one of another shape
+            return np.zeros(0, np.int64), np.zeros((0, self.weight.shape[1]), np.float32)
+        gradient = gradient.coalesce()
+        return gradient.indices()[0].cpu().numpy(), _numpy(gradient.values())
 
     def follow(self, group: Mapping[str, Any]) -> None:
         """Sets the table's learning rate if the optimizer's group has another one.
@@ -172,7 +184,8 @@ class AdoptedTable:
 
         The copies of two modules that share the table share that parameter.
         """
-        return nn.Parameter, (self.fetch().to(self.weight.device), self.weight.requires_grad)
+        rows = self.fetch().to(self.weight.device)
+        return nn.Parameter, (rows, self.weight.requires_grad)
 
     def _free_weight(self, device: torch.device) -> None:
         nan = torch.full((1, 1), float("nan"), device=device)
