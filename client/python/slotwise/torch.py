@@ -5,11 +5,12 @@ result is used in a `backward()` is one step of the table, which is applied when
 returns; `backward()` raises the push's errors. In `train()` mode a lookup gives new keys rows; in
 `eval()` mode it inserts nothing, and its result takes no gradient.
 
-So the modules' `state_dict()` is empty: save the rows with `slotwise.rows`. Modules cannot be copied
-or pickled, and do not survive a fork, because they hold connections. Thread-safe as `Client` is.
+So the modules' `state_dict()` is empty: save the rows with `slotwise.rows`. Modules cannot be
+copied or pickled, and do not survive a fork, because they hold connections. Thread-safe as
+`Client` is.
 
-A model that has torch's own embeddings already need not be written anew: `adopt` moves their weights
-to tables, and `release` brings them back.
+A model that has torch's own embeddings already need not be written anew: `adopt` moves their
+weights to tables, and `release` brings them back.
 """
 
 from __future__ import annotations

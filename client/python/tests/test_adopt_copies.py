@@ -1,4 +1,4 @@
-"""Checkpoints, copies and pickles of adopted models have the rows; those of our own modules refuse."""
+"""Checkpoints, copies and pickles of adopted models have the rows; our own modules refuse."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def test_a_state_that_does_not_fit_is_refused_as_torch_does(fake_ps: slotwise.Cl
     model = nn.ModuleDict({"words": nn.Embedding(5, 2)}).requires_grad_(False)
     st.adopt(model, fake_ps)
     before = model.state_dict()
-    with pytest.raises(RuntimeError, match=r"size mismatch for words\.weight: \(4, 2\), not \(5, 2\)"):
+    with pytest.raises(
+        RuntimeError, match=r"size mismatch for words\.weight: \(4, 2\), not \(5, 2\)"
+    ):
         model.load_state_dict({"words.weight": torch.zeros(4, 2)})
     with pytest.raises(RuntimeError, match=r"Missing key.*words\.weight"):
         model.load_state_dict({})

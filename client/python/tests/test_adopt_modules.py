@@ -216,9 +216,7 @@ def test_parts_are_adopted_and_released_one_by_one(
     torch.testing.assert_close(model[1].weight[2], before[1].weight[2])
 
 
-def test_no_grad_looks_up_and_remembers_nothing(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_no_grad_looks_up_and_remembers_nothing(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     _, ours, optimizer = make_twins(fake_ps, nn.Embedding(ROWS, DIM))
     with torch.no_grad():
         assert not ours(torch.tensor([1])).requires_grad

@@ -139,9 +139,7 @@ def test_what_the_server_cannot_hold_is_refused(
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_an_optimizer_that_no_table_equals_is_refused(
-    fake_ps: slotwise.Client, kind: str
-) -> None:
+def test_an_optimizer_that_no_table_equals_is_refused(fake_ps: slotwise.Client, kind: str) -> None:
     make, message = SETTINGS[kind]
     model = with_module(nn.EmbeddingBag(5, 2, sparse=True))
     expect_refused(fake_ps, model, make(model.parameters()), message)

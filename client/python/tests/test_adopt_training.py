@@ -225,6 +225,22 @@ def test_a_step_that_failed_is_pushed_again_under_its_name(
     expect_equal_models(ours.model, theirs.model)
 
 
+def test_gradients_that_are_not_finite_change_nothing(fake_ps: slotwise.Client) -> None:
+    for kind in ("sgd", "sgd-sparse"):
+        _, ours = make_twins(kind)
+        st.adopt(ours.model, fake_ps, ours.optimizers, prefix=f"{kind}.")
+        (batch,) = batches(1)
+        ours.step(batch)
+        before = ours.model.state_dict()
+        with pytest.raises(slotwise.InvalidArgument, match=r"words: the weight's gradient has NaN"):
+            ours.model.zero_grad()
+            (ours.model.words(batch.words) * float("nan")).sum().backward()
+            ours.model(batch).backward()
+            ours.optimizers[0].step()
+        torch.testing.assert_close(ours.model.state_dict(), before, rtol=0, atol=0)
+        ours.step(batch)
+
+
 def test_settings_that_a_table_cannot_follow_are_refused_at_the_step(
     fake_ps: slotwise.Client,
 ) -> None:
@@ -235,6 +251,8 @@ def test_settings_that_a_table_cannot_follow_are_refused_at_the_step(
     with pytest.raises(slotwise.InvalidArgument, match="can follow the learning rate only"):
         ours.step(batch)
     ours.optimizers[0].param_groups[0].update(eps=1e-10, weight_decay=0.1)
-    with pytest.raises(slotwise.InvalidArgument, match="weight_decay of torch.optim.Adagrad is 0.1"):
+    with pytest.raises(
+        slotwise.InvalidArgument, match="weight_decay of torch.optim.Adagrad is 0.1"
+    ):
         ours.step(batch)
     assert fake_ps.describe_table("words").steps == 0

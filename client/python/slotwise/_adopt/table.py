@@ -149,18 +149,18 @@ class AdoptedTable:
 
         None: the weight has no gradient. A gradient that touches no row is a step all the same, as
         it is in torch.
+
+        Raises:
+            InvalidArgument: the gradient is not finite, which the server would refuse.
         """
         gradient = self.weight.grad
         if gradient is None:
             return None
         gradient = gradient.detach()
-        if not gradient.is_sparse:
-            touched = (gradient != 0).any(dim=1).nonzero()[:, 0]
-            return touched.cpu().numpy(), _numpy(gradient[touched])
-        if gradient._nnz() == 0:  # zero_grad() may have left one of another shape
-            return np.zeros(0, np.int64), np.zeros((0, self.weight.shape[1]), np.float32)
-        gradient = gradient.coalesce()
-        return gradient.indices()[0].cpu().numpy(), _numpy(gradient.values())
+        keys, gradients = self._touched(gradient)
+        if not np.isfinite(gradients).all():
+            raise InvalidArgument(f"{self.name}: the weight's gradient has NaN or infinity")
+        return keys, gradients
 
     def follow(self, group: Mapping[str, Any]) -> None:
         """Sets the table's learning rate if the optimizer's group has another one.
@@ -186,6 +186,15 @@ class AdoptedTable:
         """
         rows = self.fetch().to(self.weight.device)
         return nn.Parameter, (rows, self.weight.requires_grad)
+
+    def _touched(self, gradient: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        if not gradient.is_sparse:
+            touched = (gradient != 0).any(dim=1).nonzero()[:, 0]
+            return touched.cpu().numpy(), _numpy(gradient[touched])
+        if gradient._nnz() == 0:  # zero_grad() may have left one of another shape
+            return np.zeros(0, np.int64), np.zeros((0, self.weight.shape[1]), np.float32)
+        gradient = gradient.coalesce()
+        return gradient.indices()[0].cpu().numpy(), _numpy(gradient.values())
 
     def _free_weight(self, device: torch.device) -> None:
         nan = torch.full((1, 1), float("nan"), device=device)
