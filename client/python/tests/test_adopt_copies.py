@@ -88,6 +88,16 @@ def test_checkpoints_are_torchs_own(ps: slotwise.Client, kind: str) -> None:
         expect_equal_states(trained.optimizers[0], theirs.optimizers[0])
 
 
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_an_optimizer_that_has_made_no_step_has_torchs_state(
+    fake_ps: slotwise.Client, kind: str
+) -> None:
+    theirs, ours = make_twins(kind)
+    st.adopt(ours.model, fake_ps, ours.optimizers)
+    expect_equal_states(ours.optimizers[0], theirs.optimizers[0])
+    assert (ours.optimizers[0].state_dict()["state"] == {}) == (not kind.startswith("adagrad"))
+
+
 @pytest.mark.parametrize("kind", ["adagrad", "sparse-adam"])
 def test_loading_weights_alone_keeps_the_optimizers_state(
     fake_ps: slotwise.Client, kind: str

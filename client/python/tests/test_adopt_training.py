@@ -52,14 +52,18 @@ def test_a_model_is_adopted_and_released_in_the_middle_of_training(
 ) -> None:
     theirs, ours = make_twins(kind)
     before = {name: (m, type(m)) for name, m in ours.model.named_modules()}
-    methods = dict(ours.optimizers[0].__dict__)
+    for trained in (theirs, ours):
+        torch.optim.lr_scheduler.StepLR(trained.optimizers[0], 1000)  # replaces step() too
+    methods = dict(vars(ours.optimizers[0]))
     expect_equal_steps(theirs, ours, 30, seed=1)
     st.adopt(ours.model, real_ps, ours.optimizers, prefix="clicks.")
+    assert dict(ours.optimizers[0].state) == {}  # the server has it
     expect_equal_steps(theirs, ours, 30, seed=2)
     st.release(ours.model)
     assert real_ps.list_tables() == []
     assert {name: (m, type(m)) for name, m in ours.model.named_modules()} == before
-    assert ours.optimizers[0].__dict__.keys() == methods.keys()
+    assert vars(ours.optimizers[0]).keys() == methods.keys()
+    assert vars(ours.optimizers[0])["step"] is methods["step"]
     expect_equal_models(ours.model, theirs.model)
     expect_equal_states(ours.optimizers[0], theirs.optimizers[0])
     expect_equal_steps(theirs, ours, 30, seed=3)
@@ -239,6 +243,31 @@ def test_gradients_that_are_not_finite_change_nothing(fake_ps: slotwise.Client) 
             ours.optimizers[0].step()
         torch.testing.assert_close(ours.model.state_dict(), before, rtol=0, atol=0)
         ours.step(batch)
+
+
+def test_a_failed_step_with_a_gradient_that_has_grown_is_another_step(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    theirs, ours = make_twins("sgd")
+    st.adopt(ours.model, fake_ps, ours.optimizers)
+    for number, batch in enumerate(batches(2)):
+        for trained in (theirs, ours):
+            trained.model(batch).backward()
+        if number == 0:  # nothing is applied
+
+            def refuse(_rank: int, method: str, _request: Any) -> None:
+                if method == "PushMany":
+                    raise Refused(grpc.StatusCode.INTERNAL)
+
+            fake.before = refuse
+            with pytest.raises(slotwise.Error):
+                ours.optimizers[0].step()
+            fake.before = lambda *_: None
+    theirs.optimizers[0].step()
+    ours.optimizers[0].step()
+    first, second = fake.requests("PushMany")
+    assert first.pushes[0].step.number != second.pushes[0].step.number
+    expect_equal_models(ours.model, theirs.model)
 
 
 def test_settings_that_a_table_cannot_follow_are_refused_at_the_step(

@@ -142,7 +142,6 @@ class AdoptedTable:
         """
         if self.optimizer is not None and optimizers.has_state(self.optimizer):
             self._store(self.fetch(), state)
-        self._begun = dict(state)
 
     def gradient(self) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
         """Returns the keys and gradients of the rows that the weight's gradient touches.
