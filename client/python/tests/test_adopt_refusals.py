@@ -167,6 +167,23 @@ def test_a_server_that_fails_in_the_middle_is_cleared(
     expect_refused(fake_ps, model, optimizer, "no room", slotwise.ResourceExhausted)
 
 
+def test_a_table_that_somebody_else_makes_meanwhile_is_left_alone(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    def make_it_first(_rank: int, method: str, request: Any) -> None:
+        if method == "CreateTable" and request.options.name == "odd":
+            fake.before = lambda *_: None
+            with slotwise.connect(fake.addresses[1]) as other:
+                other.create_table("odd", dim=7, optimizer=slotwise.SGD(0.1))
+
+    fake.before = make_it_first
+    model = with_module(nn.Embedding(5, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(slotwise.AlreadyExists):
+        st.adopt(model, fake_ps, optimizer)
+    assert [(table.name, table.dim) for table in fake_ps.list_tables()] == [("odd", 7)]
+
+
 def test_a_release_that_fails_leaves_the_model_adopted(fake_ps: slotwise.Client) -> None:
     model = with_module(nn.Embedding(5, 2))
     rows = copy.deepcopy(model["fine"].weight)
@@ -178,6 +195,8 @@ def test_a_release_that_fails_leaves_the_model_adopted(fake_ps: slotwise.Client)
         with pytest.raises(slotwise.FailedPrecondition, match=message):
             use()
     torch.testing.assert_close(model["fine"](torch.arange(5)), rows)
+    with pytest.raises(slotwise.FailedPrecondition, match="1 of the rows that table odd"):
+        model.load_state_dict({"fine.weight": rows, "odd.weight": rows})
     fake_ps.import_rows("odd", kept.keys, kept.values)
     fake_ps.import_rows("odd", [77], kept.values)  # a key that is no index is nobody's
     st.release(model, keep_tables=True)

@@ -99,7 +99,9 @@ def adopt(
         for table in tables:
             created.append(table)
             table.create()
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, AlreadyExists):
+            created.pop()  # somebody else has made this one meanwhile
         for table in created:
             ps.drop_table(table.name, missing_ok=True)
         raise

@@ -117,7 +117,7 @@ class AdoptedTable:
         """
         for keys in self._chunks():
             chunks = list(self.ps.export_rows(self.name, keys, with_state=True))
-            found = np.concatenate([chunk.keys for chunk in chunks])
+            found = np.concatenate([np.zeros(0, np.uint64), *(chunk.keys for chunk in chunks)])
             if len(found) != len(keys):
                 raise self._erased(len(keys) - len(found))
             state = np.concatenate([chunk.state for chunk in chunks])[np.argsort(found)]
