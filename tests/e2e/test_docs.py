@@ -79,12 +79,12 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert (document.parent / target).exists(), target
 
 
-# --- docs/clients.md: its programs run
+# --- docs/clients.md and docs/coming-from.md: their programs run
 
 
-def programs_of(section: str) -> str:
-    """All Python of a section of docs/clients.md, as one program."""
-    text = (ROOT / "docs" / "clients.md").read_text()
+def programs_of(section: str, document: str = "clients.md") -> str:
+    """All Python of a section of a document, as one program."""
+    text = (ROOT / "docs" / document).read_text()
     (body,) = re.findall(rf"^## {section}\n(.+?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return "\n".join(re.findall(r"^```python\n(.+?)^```$", body, re.MULTILINE | re.DOTALL))
 
@@ -110,6 +110,11 @@ def test_programs_of_the_python_client_run(start_cluster: StartCluster) -> None:
     printed = run_program(trainer + programs_of("Python"), start_cluster(2), ROOT / "client" / "python")
     assert printed.startswith("ads 3 2 ")
     assert "offsets" in printed.splitlines()[-1]
+
+
+def test_the_program_for_those_who_know_torch_runs(start_cluster: StartCluster) -> None:
+    program = programs_of("nn.EmbeddingBag and nn.Embedding", "coming-from.md")
+    assert run_program(program, start_cluster(2), ROOT / "client" / "python") == ""
 
 
 def test_program_from_the_protos_runs(start_cluster: StartCluster, tmp_path: Path) -> None:

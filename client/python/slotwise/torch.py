@@ -5,7 +5,12 @@ result is used in a `backward()` is one step of the table, which is applied when
 returns; `backward()` raises the push's errors. In `train()` mode a lookup gives new keys rows; in
 `eval()` mode it inserts nothing, and its result takes no gradient.
 
-Thread-safe as `Client` is. Modules cannot be pickled or forked, because they hold connections.
+So the modules' `state_dict()` is empty: save the rows with `slotwise.rows`. Modules cannot be
+copied or pickled, and do not survive a fork, because they hold connections. Thread-safe as
+`Client` is.
+
+A model that has torch's own embeddings already need not be written anew: `adopt` moves their
+weights to tables, and `release` brings them back.
 """
 
 from __future__ import annotations
@@ -17,10 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from slotwise._adopt.adopt import adopt, release
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 from slotwise.session import Session
+
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBags", "adopt", "release"]
 
 # keys; (keys, offsets); (keys, offsets, per_sample_weights).
 Bags = (
@@ -73,6 +81,14 @@ class _Remote(nn.Module):
         return tuple(
             torch.from_numpy(values).to(device)
             for values, device in zip(results.values(), devices)
+        )
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Refuses copies and pickles, which would be further views of the same rows."""
+        kind, tables = type(self).__name__, ", ".join(self._tables)
+        raise TypeError(
+            f"{kind} of {tables} cannot be copied or pickled, because its rows are on the server: "
+            f"make another {kind} where you need one, and save rows with slotwise.rows.save_npy"
         )
 
     def _push(self, pushes: dict[str, tuple[Any, Any, Any, Any]]) -> None:

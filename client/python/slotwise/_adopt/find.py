@@ -1,0 +1,177 @@
+"""Which weights a model's embeddings have, and what cannot be adopted.
+
+Nothing here changes the model, the optimizers or the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from slotwise._adopt.modules import ADOPTED, PLAIN
+from slotwise._adopt.optimizers import wants_sparse_gradients
+from slotwise.errors import InvalidArgument
+
+# The public names of TorchRec's EmbeddingBagCollection and EmbeddingCollection: the method that
+# lists their tables' configurations, and the nn.ModuleDict that has a torch module for each.
+_COLLECTIONS = (
+    ("embedding_bag_configs", "embedding_bags"),
+    ("embedding_configs", "embeddings"),
+)
+
+
+@dataclass
+class FoundWeight:
+    """One weight, which one or several modules share.
+
+    Attributes:
+        name: the path of its first module, or its name in TorchRec's collection.
+        modules: by path in the model.
+        optimizer: the one of the given that has the weight; None if none has.
+        group: the optimizer's group of the weight; empty without an optimizer.
+    """
+
+    name: str
+    weight: nn.Parameter
+    modules: dict[str, nn.Module] = field(default_factory=dict)
+    optimizer: torch.optim.Optimizer | None = None
+    group: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def combiner(self) -> str:
+        """Returns the combiner that serves all modules: theirs, or "sum" where they differ."""
+        kinds = {
+            "none" if isinstance(module, nn.Embedding) else str(module.mode)
+            for module in self.modules.values()
+        }
+        return kinds.pop() if len(kinds) == 1 else "sum"
+
+
+def find_weights(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> list[FoundWeight]:
+    """Returns the weights of all `nn.Embedding`s and `nn.EmbeddingBag`s of a model.
+
+    Raises:
+        InvalidArgument: one of them cannot be adopted; the message names module and setting.
+    """
+    names = _names_in_collections(model)
+    found: dict[int, FoundWeight] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            raise InvalidArgument(
+                f"{path or 'the model'} is a {type(module).__name__}, and an adopted model has one "
+                f"replica: use slotwise.torch.EmbeddingBag with several trainers"
+            )
+        if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or type(module) in PLAIN:
+            continue
+        name = names.get(id(module), path or "embedding")
+        _check_module(path or "the model", module)
+        parameter: Any = module.weight
+        found.setdefault(id(parameter), FoundWeight(name, parameter)).modules[path] = module
+    if not found:
+        raise InvalidArgument("the model has no nn.Embedding or nn.EmbeddingBag to adopt")
+    _check_other_uses(model, found)
+    for weight in found.values():
+        _find_optimizer(weight, optimizers)
+    return list(found.values())
+
+
+def _names_in_collections(model: nn.Module) -> dict[int, str]:
+    """Returns the names that TorchRec's collections in the model give their modules, by id."""
+    names: dict[int, str] = {}
+    for path, collection in model.named_modules():
+        for configs, modules in _COLLECTIONS:
+            members = getattr(collection, modules, None)
+            if not callable(getattr(collection, configs, None)) or members is None:
+                continue
+            for config in getattr(collection, configs)():
+                member = members[config.name]
+                if type(member) not in (*ADOPTED, *PLAIN):
+                    raise InvalidArgument(
+                        f"{path or 'the model'}: table {config.name} is a {type(member).__name__}, "
+                        f"not an nn.EmbeddingBag: adopt a collection before it is sharded, fused "
+                        f"or quantized"
+                    )
+                names[id(member)] = config.name
+    return names
+
+
+def _check_module(path: str, module: Any) -> None:
+    """Raises unless the module and its weight are what an adopted module can be."""
+
+    def refuse(why: str) -> InvalidArgument:
+        return InvalidArgument(f"{path}: {why}, so the model is not adopted")
+
+    if type(module) not in ADOPTED:
+        raise refuse(
+            f"its class is {type(module).__name__}, not {type(module).__mro__[1].__name__}"
+        )
+    if [name for name, _ in module.named_parameters(recurse=False)] != ["weight"]:
+        raise refuse("its weight is not its one parameter, but computed from others")
+    if getattr(module, "mode", "sum") not in ("sum", "mean"):
+        raise refuse(f"mode is {module.mode!r}, and the server's combiners are sum and mean")
+    if module.max_norm is not None:
+        raise refuse(f"max_norm is {module.max_norm}, and the server does not renormalize rows")
+    if module.scale_grad_by_freq:
+        raise refuse("scale_grad_by_freq is True, and the server does not scale gradients")
+    weight = module.weight
+    if weight.dtype != torch.float32:
+        raise refuse(f"its weight is {weight.dtype}, and the server's rows are float32")
+    if weight.device.type == "meta":
+        raise refuse("its weight is on the device meta and has no values")
+
+
+def _check_other_uses(model: nn.Module, found: Mapping[int, FoundWeight]) -> None:
+    """Raises if anything but embeddings uses the memory of a weight that would be adopted."""
+    pointers: dict[int, int] = {}  # data pointer -> id of the weight
+    for key, one in found.items():
+        other = pointers.setdefault(one.weight.data_ptr(), key)
+        if other != key and one.weight.numel():
+            raise InvalidArgument(
+                f"{one.name}: its weight shares its memory with that of {found[other].name}, but "
+                f"is another nn.Parameter, so the model is not adopted"
+            )
+    for path, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            same = pointers.get(parameter.data_ptr(), 0) if parameter.numel() else id(parameter)
+            weight = found.get(same)
+            if weight is not None and path not in weight.modules:
+                raise InvalidArgument(
+                    f"{weight.name}: its weight is {path}.{name} too, which is no embedding, so "
+                    f"the model is not adopted"
+                )
+
+
+def _find_optimizer(found: FoundWeight, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Fills in the optimizer and group that have the weight, or raises."""
+    holders = list(_groups_with(found.weight, optimizers))
+    if len(holders) > 1:
+        raise InvalidArgument(f"{found.name}: {len(holders)} groups of optimizers have its weight")
+    if not holders:
+        if found.weight.requires_grad:
+            raise InvalidArgument(
+                f"{found.name}: its weight requires a gradient, but no optimizer given to adopt() "
+                f"has it: give the optimizer, or freeze the weight with requires_grad_(False)"
+            )
+        return
+    found.optimizer, found.group = holders[0]
+    dense = [path for path, module in found.modules.items() if not module.sparse]
+    if wants_sparse_gradients(found.optimizer) and dense:
+        raise InvalidArgument(
+            f"{dense[0] or 'the model'}: torch.optim.{type(found.optimizer).__name__} wants "
+            f"sparse=True, and the module has sparse=False"
+        )
+
+
+def _groups_with(
+    weight: nn.Parameter, optimizers: Sequence[torch.optim.Optimizer]
+) -> Iterator[tuple[torch.optim.Optimizer, Mapping[str, Any]]]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            if any(parameter is weight for parameter in group["params"]):
+                yield optimizer, group

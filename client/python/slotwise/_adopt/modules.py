@@ -1,0 +1,284 @@
+"""What `nn.Embedding` and `nn.EmbeddingBag` are while they are adopted.
+
+`adopt` changes the class of the model's own modules to the classes here and `release` changes it
+back. So a module stays the same object: modules that a model uses in several places, hooks, and
+`isinstance(module, nn.EmbeddingBag)` stay as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from slotwise._adopt.table import AdoptedTable
+from slotwise.errors import InvalidArgument
+
+
+class _Bags(NamedTuple):
+    """A lookup's bags, on the CPU.
+
+    Attributes:
+        keys: int64 [keys].
+        offsets: int64 [bags + 1]; None: every bag has one key.
+        weights: float32 [keys], or None.
+        mean: whether a bag's sum is divided by the number of its keys.
+        trained: bool [keys]: whether a key's row takes a gradient. None: all do.
+    """
+
+    keys: Tensor
+    offsets: Tensor | None
+    weights: Tensor | None = None
+    mean: bool = False
+    trained: Tensor | None = None
+
+    def divisors(self) -> Tensor:
+        """Returns how many keys each bag has, at least 1, float32 [bags, 1]."""
+        assert self.offsets is not None
+        return self.offsets.diff().clamp(min=1).float()[:, None]
+
+
+class _Adopted(nn.Module):
+    """The common base of the adopted modules."""
+
+    _slotwise_table: AdoptedTable
+    _slotwise_adoption: object  # what `release` ends
+    weight: Tensor
+    sparse: bool
+
+    def _look_up(self, bags: _Bags, *sources: Tensor | None) -> Tensor:
+        """Returns a row a bag, float32 [bags, dim].
+
+        Args:
+            sources: the tensors that the bags were made from.
+        """
+        _check_range(self._slotwise_table, bags.keys)
+        result: Tensor = _LookUp.apply(
+            self.weight, self._slotwise_table, bags, bool(self.sparse), *sources
+        )
+        return result
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        """Moves the weight as `to()`, `cuda()` and others ask; only its device can change."""
+        moved = fn(torch.empty(0, device=self.weight.device))
+        if moved.dtype != torch.float32:
+            raise TypeError(
+                f"table {self._slotwise_table.name} has float32 rows, so its module cannot become "
+                f"{moved.dtype}: slotwise.torch.release() the model first"
+            )
+        if moved.device != self.weight.device:
+            self._slotwise_table.move(moved.device)
+        return self
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        weight: Any = self._parameters.pop("weight")
+        try:
+            super()._save_to_state_dict(destination, prefix, keep_vars)
+        finally:
+            self._parameters["weight"] = weight
+        destination[prefix + "weight"] = self._slotwise_table.fetch().to(weight.device)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        name = prefix + "weight"
+        weight: Any = self._parameters.pop("weight")
+        try:
+            super()._load_from_state_dict(
+                state_dict,
+                prefix,
+                local_metadata,
+                strict,
+                missing_keys,
+                unexpected_keys,
+                error_msgs,
+            )
+        finally:
+            self._parameters["weight"] = weight
+        if name in unexpected_keys:
+            unexpected_keys.remove(name)
+        if name not in state_dict:
+            if strict:
+                missing_keys.append(name)
+        elif state_dict[name].shape != weight.shape:
+            error_msgs.append(
+                f"size mismatch for {name}: {tuple(state_dict[name].shape)}, not "
+                f"{tuple(weight.shape)}"
+            )
+        else:
+            self._slotwise_table.store(state_dict[name])
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Copies and pickles as the torch module that it was, with the rows as they are now."""
+        plain = self.__dict__.copy()
+        table, _ = plain.pop("_slotwise_table"), plain.pop("_slotwise_adoption")
+        plain["_parameters"] = {**self._parameters, "weight": table}
+        return object.__new__, (PLAIN[type(self)],), plain
+
+    def extra_repr(self) -> str:
+        """Returns what `print(module)` shows."""
+        return f"{super().extra_repr()}, table={self._slotwise_table.name!r}"
+
+
+class AdoptedEmbedding(_Adopted, nn.Embedding):
+    """An `nn.Embedding` whose weight is a table."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Returns the rows, float32 [*input.shape, dim], as `nn.Embedding` does.
+
+        Raises:
+            IndexError: an index is not below `num_embeddings`, or below 0.
+            slotwise.Error: the lookup failed.
+        """
+        keys = _keys(input.reshape(-1))
+        trained = None if self.padding_idx is None else keys != self.padding_idx
+        rows = self._look_up(_Bags(keys, None, trained=trained), input)
+        return rows.reshape(*input.shape, self.embedding_dim)
+
+
+class AdoptedEmbeddingBag(_Adopted, nn.EmbeddingBag):
+    """An `nn.EmbeddingBag` whose weight is a table."""
+
+    def forward(
+        self,
+        input: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the pooled rows, float32 [bags, dim], with the arguments of `nn.EmbeddingBag`.
+
+        Raises:
+            ValueError, NotImplementedError: as `nn.EmbeddingBag` does.
+            IndexError: an index is not below `num_embeddings`, or below 0.
+            slotwise.InvalidArgument: `per_sample_weights` require a gradient.
+            slotwise.Error: the lookup failed.
+        """
+        weights = self._check_weights(input, per_sample_weights)
+        keys, ends = _keys(input.reshape(-1)), self._offsets(input, offsets)
+        if self.padding_idx is not None:
+            kept = keys != self.padding_idx
+            ends = nn.functional.pad(kept.cumsum(0), (1, 0))[ends]
+            keys = keys[kept]
+            weights = None if weights is None else weights[kept]
+        bags = _Bags(keys, ends, weights, mean=self.mode == "mean")
+        return self._look_up(bags, input, offsets, per_sample_weights)
+
+    def _offsets(self, input: Tensor, offsets: Tensor | None) -> Tensor:
+        """Returns int64 [bags + 1], from 0 to the number of indices, on the CPU."""
+        if input.dim() == 2:
+            if offsets is not None:
+                raise ValueError("offsets has to be None if input is 2D: every row is a bag")
+            return torch.arange(input.shape[0] + 1) * input.shape[1]
+        if input.dim() != 1:
+            raise ValueError(f"input has to be 1D or 2D, but has {input.dim()} dimensions")
+        if offsets is None or offsets.dim() != 1:
+            raise ValueError("offsets has to be a 1D Tensor if input is 1D")
+        starts = offsets.detach().cpu().long()
+        end = torch.tensor([input.numel()])
+        ends = starts if self.include_last_offset else torch.cat([starts, end])
+        if len(ends) == 0 or ends[0] != 0 or ends[-1] != end or (ends.diff() < 0).any():
+            raise ValueError(
+                f"offsets has to rise from 0 to at most {int(end)}, the number of indices"
+                f"{', and end with it' if self.include_last_offset else ''}"
+            )
+        return ends
+
+    def _check_weights(self, input: Tensor, weights: Tensor | None) -> Tensor | None:
+        """Returns the weights as float32 [keys], on the CPU."""
+        if weights is None:
+            return None
+        if weights.shape != input.shape:
+            raise ValueError(
+                f"per_sample_weights has the shape {tuple(weights.shape)}, not "
+                f"{tuple(input.shape)} as input"
+            )
+        if self.mode != "sum":
+            raise NotImplementedError(
+                f"per_sample_weights are for mode='sum' only, not for mode={self.mode!r}"
+            )
+        if weights.requires_grad and torch.is_grad_enabled():
+            raise InvalidArgument(
+                f"per_sample_weights of table {self._slotwise_table.name} require a gradient, "
+                f"which is not computed: detach() them"
+            )
+        return weights.detach().reshape(-1).cpu().float()
+
+
+ADOPTED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Embedding: AdoptedEmbedding,
+    nn.EmbeddingBag: AdoptedEmbeddingBag,
+}
+PLAIN = {adopted: plain for plain, adopted in ADOPTED.items()}
+
+
+class _LookUp(torch.autograd.Function):
+    """Looks bags up. Its gradient is the weight's, as torch's own modules compute it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        weight: Tensor,
+        table: AdoptedTable,
+        bags: _Bags,
+        sparse: bool,
+        *sources: Tensor | None,
+    ) -> Tensor:
+        ctx.bags, ctx.sparse, ctx.shape, ctx.device = bags, sparse, weight.shape, weight.device
+        # Autograd refuses a backward() after one of these was overwritten, or a second one without
+        # retain_graph.
+        ctx.save_for_backward(*sources)
+        device = sources[0].device if sources[0] is not None else weight.device
+        if len(bags.keys) == 0:
+            count = 0 if bags.offsets is None else len(bags.offsets) - 1
+            return torch.zeros(count, weight.shape[1], device=device)
+        arrays: list[Any] = [None if part is None else part.numpy() for part in bags[:3]]
+        # All rows are there from the start, so lookups need not insert any.
+        found = table.ps.lookup(table.name, arrays[0], arrays[1], weights=arrays[2], train=False)
+        values = torch.from_numpy(found)
+        if bags.mean and table.combiner != "mean":
+            values = values / bags.divisors()
+        return values.to(device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        sources, bags = ctx.saved_tensors, ctx.bags
+        keys, gradients = bags.keys.to(ctx.device), gradient.to(ctx.device)
+        if bags.mean:
+            gradients = gradients / bags.divisors().to(ctx.device)
+        if bags.offsets is not None:
+            bag_of_key = torch.arange(len(gradients)).repeat_interleave(bags.offsets.diff())
+            gradients = gradients[bag_of_key.to(ctx.device)]
+        if bags.weights is not None:
+            gradients = gradients * bags.weights.to(ctx.device)[:, None]
+        if bags.trained is not None:
+            trained = bags.trained.to(ctx.device)
+            keys, gradients = keys[trained], gradients[trained]
+        if ctx.sparse:
+            of_weight = torch.sparse_coo_tensor(keys[None], gradients, ctx.shape)
+        else:
+            of_weight = gradients.new_zeros(ctx.shape).index_add_(0, keys, gradients)
+        return (of_weight, None, None, None, *[None] * len(sources))
+
+
+def _keys(input: Tensor) -> Tensor:
+    if input.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"indices are {input.dtype}, not int64 or int32")
+    return input.detach().cpu().long()
+
+
+def _check_range(table: AdoptedTable, keys: Tensor) -> None:
+    rows = table.weight.shape[0]
+    if len(keys) and not 0 <= int(keys.min()) <= int(keys.max()) < rows:
+        wrong = int(keys[(keys < 0) | (keys >= rows)][0])
+        raise IndexError(f"index {wrong} is not in 0 .. {rows - 1}, the rows of table {table.name}")

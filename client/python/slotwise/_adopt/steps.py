@@ -1,0 +1,175 @@
+"""A torch optimizer's step(), state_dict() and load_state_dict() while some weights are adopted."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from slotwise._adopt.table import AdoptedTable
+from slotwise.client import Client
+from slotwise.errors import InvalidArgument
+from slotwise.session import Step
+
+_METHODS = ("step", "state_dict", "load_state_dict")
+
+
+class _Replaced(NamedTuple):
+    """A method as it is now, and what the instance had in its place; None: the class's own."""
+
+    method: types.MethodType
+    before: Callable[..., Any] | None
+
+
+class _Push(NamedTuple):
+    """A push whose outcome is not known yet; the same gradients go again under the same name.
+
+    Attributes:
+        gradients: the weights' gradients.
+        versions: how often each had been written to.
+    """
+
+    step: Step
+    gradients: list[Tensor]
+    versions: list[int]
+
+    def is_of(self, gradients: list[Tensor]) -> bool:
+        """Returns whether these gradients are those that were pushed, unchanged."""
+        same = [one is other for one, other in zip(gradients, self.gradients)]
+        return (
+            len(gradients) == len(self.gradients)
+            and all(same)
+            and [gradient._version for gradient in gradients] == self.versions
+        )
+
+
+class OptimizerOfTables:
+    """Makes an optimizer's step() push the gradients of adopted weights.
+
+    The weights stay in the optimizer's groups, so that `zero_grad()`, learning-rate schedulers and
+    whatever else goes through the groups finds them. The methods are replaced on the instance,
+    because torch has had hooks for them since 2.0 only.
+
+    Not thread-safe, as torch's optimizers.
+    """
+
+    def __init__(
+        self, ps: Client, optimizer: torch.optim.Optimizer, tables: list[AdoptedTable]
+    ) -> None:
+        """Changes nothing until `attach`."""
+        self._ps, self._optimizer, self._tables = ps, optimizer, tables
+        self._replaced: dict[str, _Replaced] = {}
+        self._in_doubt: _Push | None = None
+
+    def attach(self) -> None:
+        """Replaces the optimizer's methods."""
+        for name in _METHODS:
+            original = getattr(self._optimizer, name)
+            function = functools.wraps(original)(self._replacement(name, original))
+            # Learning-rate schedulers wrap what has a __func__, as a bound method has.
+            method = types.MethodType(function, self._optimizer)
+            before = self._optimizer.__dict__.get(name)
+            self._replaced[name] = _Replaced(method, before)
+            setattr(self._optimizer, name, method)
+
+    def detach(self) -> None:
+        """Gives the optimizer its methods back.
+
+        Where a learning-rate scheduler has wrapped one meanwhile, ours stays inside and only calls
+        the original.
+        """
+        self._tables = []
+        for name, (method, before) in self._replaced.items():
+            if self._optimizer.__dict__.get(name) is not method:
+                continue
+            delattr(self._optimizer, name)
+            if before is not None:
+                setattr(self._optimizer, name, before)
+        self._replaced = {}
+
+    def _replacement(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(_: Any, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+            loss = None
+            if closure is not None and self._tables:
+                with torch.enable_grad():
+                    loss = closure()
+                closure = None
+            self._push()
+            with self._without_gradients():
+                done = original(**options) if closure is None else original(closure, **options)
+            return done if loss is None else loss
+
+        def state_dict(_: Any, *args: Any, **options: Any) -> Any:
+            fetched = [(table.weight, table.fetch_with_state()[1]) for table in self._tables]
+            state = self._optimizer.state
+            state.update({weight: of_weight for weight, of_weight in fetched if of_weight})
+            try:
+                return original(*args, **options)
+            finally:
+                for weight, _state in fetched:
+                    state.pop(weight, None)
+
+        def load_state_dict(_: Any, state_dict: Any, **options: Any) -> None:
+            for table in self._tables:
+                table.check_state(self._saved_state(table, state_dict))
+            original(state_dict, **options)
+            for table in self._tables:
+                table.store_state(self._optimizer.state.pop(table.weight, {}))
+
+        functions: tuple[Callable[..., Any], ...] = (step, state_dict, load_state_dict)
+        return functions[_METHODS.index(name)]
+
+    def _saved_state(self, table: AdoptedTable, state_dict: Any) -> Any:
+        """Returns a weight's state in what the optimizer's state_dict() returned, or {}."""
+        for group, saved in zip(self._optimizer.param_groups, state_dict["param_groups"]):
+            for weight, number in zip(group["params"], saved["params"]):
+                if weight is table.weight:
+                    return state_dict["state"].get(number, {})
+        return {}
+
+    def _push(self) -> None:
+        """Pushes the weights' gradients as one step of each table that has one."""
+        groups = {
+            id(weight): group
+            for group in self._optimizer.param_groups
+            for weight in group["params"]
+        }
+        pushes: dict[str, tuple[Any, None, Any]] = {}
+        gradients: list[Tensor] = []
+        for table in self._tables:
+            touched = table.gradient()
+            if touched is None or table.weight.grad is None:
+                continue
+            if id(table.weight) not in groups:
+                raise InvalidArgument(
+                    f"{table.name}: the optimizer has no longer the weight that it had when the "
+                    f"model was adopted"
+                )
+            table.follow(groups[id(table.weight)])
+            pushes[table.name] = (touched[0], None, touched[1])
+            gradients.append(table.weight.grad)
+        if not pushes:
+            return
+        if self._in_doubt is None or not self._in_doubt.is_of(gradients):
+            versions = [gradient._version for gradient in gradients]
+            self._in_doubt = _Push(self._ps.session.next(), gradients, versions)
+        self._ps.push_many(pushes, step=self._in_doubt.step)
+        self._in_doubt = None
+
+    @contextmanager
+    def _without_gradients(self) -> Iterator[None]:
+        """Hides the weights' gradients, so that the optimizer leaves the weights alone."""
+        tables = self._tables
+        gradients = [table.weight.grad for table in tables]
+        for table in tables:
+            table.weight.grad = None
+        try:
+            yield
+        finally:
+            for table, gradient in zip(tables, gradients):
+                table.weight.grad = gradient

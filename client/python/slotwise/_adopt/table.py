@@ -1,0 +1,247 @@
+"""One adopted weight: its rows go to the server, and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from slotwise._adopt import optimizers
+from slotwise.client import Client
+from slotwise.errors import FailedPrecondition, InvalidArgument
+from slotwise.optimizers import SGD, Constant, Optimizer
+
+# Rows go to the client in chunks of about this many bytes, which the client cuts into messages.
+_CHUNK_BYTES = 16 << 20
+
+
+class AdoptedTable:
+    """A table that holds a weight [rows, dim]: the key of row i is i.
+
+    While the table holds it, the weight keeps its shape, device and gradient, but has no memory:
+    every element reads as NaN. Thread-safe as torch's modules are: lookups may run in several
+    threads, all else in one.
+
+    Attributes:
+        name: the table's name.
+        weight: the parameter, which stays the same object.
+        combiner: the table's.
+        optimizer: the torch optimizer that has the weight; None if none has.
+    """
+
+    def __init__(
+        self,
+        ps: Client,
+        name: str,
+        weight: nn.Parameter,
+        combiner: str,
+        optimizer: torch.optim.Optimizer | None,
+        group: Mapping[str, Any],
+    ) -> None:
+        """Names a table that `create` makes.
+
+        Raises:
+            InvalidArgument: no table's optimizer equals `optimizer`.
+        """
+        self.ps, self.name, self.weight, self.combiner = ps, name, weight, combiner
+        self.optimizer = optimizer
+        # A weight that no optimizer has is frozen, so its table's optimizer never runs.
+        self._applied: Optimizer = SGD(1.0)
+        self._begun: dict[str, Any] = {}  # the weight's state in the optimizer, when adopted
+        if optimizer is not None:
+            self._applied = optimizers.table_optimizer(name, optimizer, group)
+            self._begun = dict(optimizer.state.get(weight, {}))
+
+    def create(self) -> None:
+        """Makes the table and fills it with the weight's rows and their optimizer's state.
+
+        Raises:
+            slotwise.Error: the server refused the table or the rows. There may be a table then.
+        """
+        rows, dim = self.weight.shape
+        self.ps.create_table(
+            self.name,
+            dim=dim,
+            combiner=self.combiner,
+            optimizer=self._applied,
+            initializer=Constant(0.0),
+            initial_rows=rows,
+        )
+        self._store(self.weight.detach(), self._begun)
+
+    def hold(self) -> None:
+        """Frees the memory of the weight and of its state in the optimizer."""
+        self._free_weight(self.weight.device)
+        if self.optimizer is not None:
+            self.optimizer.state.pop(self.weight, None)
+
+    def restore(self, values: Tensor, state: dict[str, Any]) -> None:
+        """Gives the weight and the optimizer what `fetch_with_state` returned."""
+        self.weight.data = values.to(self.weight.device)
+        if self.optimizer is not None and state:
+            self.optimizer.state[self.weight] = state
+
+    def move(self, device: torch.device) -> None:
+        """Moves the weight, without rows, and its gradient to another device."""
+        gradient, self.weight.grad = self.weight.grad, None
+        self._free_weight(device)
+        if gradient is not None:
+            self.weight.grad = gradient.to(device)
+
+    def fetch(self) -> Tensor:
+        """Returns the rows, float32 [rows, dim], on the CPU."""
+        return self._fetch(with_state=False)[0]
+
+    def fetch_with_state(self) -> tuple[Tensor, dict[str, Any]]:
+        """Returns the rows, and the weight's state as the optimizer would have it.
+
+        The state is {} if there is none, and lies on the weight's device.
+        """
+        if self.optimizer is None or not optimizers.has_state(self.optimizer):
+            return self.fetch(), dict(self._begun)
+        steps = self.ps.describe_table(self.name).steps
+        values, *state = self._fetch(with_state=True)
+        tensors = [tensor.to(self.weight.device) for tensor in state]
+        return values, optimizers.make_state(self.optimizer, self._begun, tensors, steps)
+
+    def store(self, values: Tensor) -> None:
+        """Overwrites the rows, and keeps their optimizer's state.
+
+        Args:
+            values: of the weight's shape.
+        """
+        for keys in self._chunks():
+            chunks = list(self.ps.export_rows(self.name, keys, with_state=True))
+            found = np.concatenate([np.zeros(0, np.uint64), *(chunk.keys for chunk in chunks)])
+            if len(found) != len(keys):
+                raise self._erased(len(keys) - len(found))
+            state = np.concatenate([chunk.state for chunk in chunks])[np.argsort(found)]
+            some = _numpy(values[int(keys[0]) : int(keys[-1]) + 1])
+            self.ps.import_rows(self.name, keys, some, state)
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raises FailedPrecondition if `store_state` cannot bring the table to this state."""
+        counts = self.optimizer is not None and optimizers.counts_steps(self.optimizer)
+        new, made = optimizers.state_steps(state), self.ps.describe_table(self.name).steps
+        if counts and new < made:
+            raise FailedPrecondition(
+                f"table {self.name} has made {made} steps and cannot go back to {new}: release() "
+                f"the model, load the state, and adopt() the model again"
+            )
+
+    def store_state(self, state: Mapping[str, Any]) -> None:
+        """Overwrites the state of the rows' optimizer, and keeps the rows.
+
+        Args:
+            state: the weight's state as the optimizer has it; {}: that of new rows.
+        """
+        if self.optimizer is not None and optimizers.has_state(self.optimizer):
+            self._store(self.fetch(), state)
+
+    def gradient(self) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
+        """Returns the keys and gradients of the rows that the weight's gradient touches.
+
+        None: the weight has no gradient. A gradient that touches no row is a step all the same, as
+        it is in torch.
+
+        Raises:
+            InvalidArgument: the gradient is not finite, which the server would refuse.
+        """
+        gradient = self.weight.grad
+        if gradient is None:
+            return None
+        gradient = gradient.detach()
+        keys, gradients = self._touched(gradient)
+        if not np.isfinite(gradients).all():
+            raise InvalidArgument(f"{self.name}: the weight's gradient has NaN or infinity")
+        return keys, gradients
+
+    def follow(self, group: Mapping[str, Any]) -> None:
+        """Sets the table's learning rate if the optimizer's group has another one.
+
+        Raises:
+            InvalidArgument: another setting has changed, which a table's optimizer cannot follow.
+        """
+        assert self.optimizer is not None
+        wanted = optimizers.table_optimizer(self.name, self.optimizer, group)
+        if replace(wanted, lr=1.0) != replace(self._applied, lr=1.0):
+            raise InvalidArgument(
+                f"{self.name}: the optimizer's settings have changed to {wanted}, and a table can "
+                f"follow the learning rate only: release() the model and adopt() it again"
+            )
+        if wanted.lr != self._applied.lr:
+            self.ps.set_learning_rate(self.name, wanted.lr)
+            self._applied = wanted
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Copies and pickles as a parameter with the rows as they are now.
+
+        The copies of two modules that share the table share that parameter.
+        """
+        rows = self.fetch().to(self.weight.device)
+        return nn.Parameter, (rows, self.weight.requires_grad)
+
+    def _touched(self, gradient: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        if not gradient.is_sparse:
+            touched = (gradient != 0).any(dim=1).nonzero()[:, 0]
+            return touched.cpu().numpy(), _numpy(gradient[touched])
+        if gradient._nnz() == 0:  # zero_grad() may have left one of another shape
+            return np.zeros(0, np.int64), np.zeros((0, self.weight.shape[1]), np.float32)
+        gradient = gradient.coalesce()
+        return gradient.indices()[0].cpu().numpy(), _numpy(gradient.values())
+
+    def _free_weight(self, device: torch.device) -> None:
+        nan = torch.full((1, 1), float("nan"), device=device)
+        self.weight.data = nan.expand(self.weight.shape)
+
+    def _store(self, values: Tensor, state: Mapping[str, Any]) -> None:
+        tensors = optimizers.state_tensors(self.optimizer, state) if self.optimizer else []
+        steps = optimizers.state_steps(state)
+        for keys in self._chunks():
+            some = slice(int(keys[0]), int(keys[-1]) + 1)
+            parts = [_numpy(tensor[some]) for tensor in tensors]
+            rows_state = np.concatenate(parts, axis=1) if parts else None
+            self.ps.import_rows(
+                self.name, keys, _numpy(values[some]), rows_state, table_steps=steps
+            )
+
+    def _chunks(self) -> Iterator[NDArray[np.int64]]:
+        """Yields all keys, some at a time."""
+        rows, dim = self.weight.shape
+        each = max(1, _CHUNK_BYTES // (8 + 12 * dim))  # a key, a row and at most two of state
+        for first in range(0, rows, each):
+            yield np.arange(first, min(first + each, rows))
+
+    def _fetch(self, with_state: bool) -> list[Tensor]:
+        """Returns the rows and, if asked, the tensors of their state, [rows, dim] each."""
+        rows, dim = self.weight.shape
+        values, state, found = np.empty((rows, dim), np.float32), None, 0
+        for chunk in self.ps.export_rows(self.name, with_state=with_state):
+            ours = chunk.keys < rows  # whoever else uses the table may have brought other keys
+            keys = chunk.keys[ours].astype(np.int64)
+            values[keys] = chunk.values[ours]
+            if chunk.state is not None:
+                if state is None:
+                    state = np.empty((rows, chunk.state.shape[1]), np.float32)
+                state[keys] = chunk.state[ours]
+            found += len(keys)
+        if found != rows:
+            raise self._erased(rows - found)
+        parts = [values]
+        if state is not None and state.size:
+            parts += np.split(state, state.shape[1] // dim, axis=1)
+        return [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
+
+    def _erased(self, count: int) -> FailedPrecondition:
+        return FailedPrecondition(
+            f"{count} of the rows that table {self.name} holds for its weight have been erased"
+        )
+
+
+def _numpy(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().float().contiguous().numpy()

@@ -1,0 +1,209 @@
+"""A model is adopted whole or not at all, and what cannot be adopted is named."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+import pytest
+import torch
+from fake_server import FakeServer, Refused
+from torch import Tensor, nn
+
+import slotwise
+import slotwise.torch as st
+
+
+class OwnEmbedding(nn.Embedding):
+    """Somebody's own class."""
+
+
+def with_module(module: nn.Module) -> nn.Module:
+    """A model in which another embedding, that could be adopted, comes first."""
+    return nn.ModuleDict({"fine": nn.Embedding(5, 2), "odd": module})
+
+
+def tied_to_a_layer() -> nn.Module:
+    model = with_module(nn.Linear(2, 5, bias=False))
+    model["odd"].weight = model["fine"].weight
+    return model
+
+
+def sharing_memory() -> nn.Module:
+    model = with_module(nn.Embedding(5, 2))
+    model["odd"].weight = nn.Parameter(model["fine"].weight.detach())
+    return model
+
+
+def sharing_memory_with_a_layer() -> nn.Module:
+    model = with_module(nn.Linear(2, 5, bias=False))
+    model["odd"].weight = nn.Parameter(model["fine"].weight.detach())
+    return model
+
+
+def computed_from_others() -> nn.Module:
+    return with_module(nn.utils.weight_norm(nn.Embedding(5, 2)))
+
+
+def in_parallel() -> nn.Module:
+    return nn.DataParallel(nn.Embedding(5, 2))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "max": (
+        lambda: with_module(nn.EmbeddingBag(5, 2, mode="max")),
+        "odd: mode is 'max', and the server's combiners are sum and mean",
+    ),
+    "max_norm": (lambda: with_module(nn.Embedding(5, 2, max_norm=1.0)), "odd: max_norm is 1.0"),
+    "scale_grad_by_freq": (
+        lambda: with_module(nn.EmbeddingBag(5, 2, scale_grad_by_freq=True)),
+        "odd: scale_grad_by_freq is True",
+    ),
+    "float64": (lambda: with_module(nn.Embedding(5, 2).double()), "odd: its weight is .*float64"),
+    "meta": (lambda: with_module(nn.Embedding(5, 2, device="meta")), "odd: .* device meta"),
+    "derived": (
+        lambda: with_module(OwnEmbedding(5, 2)),
+        "odd: its class is OwnEmbedding, not Embedding, so the model is not adopted",
+    ),
+    "tied": (tied_to_a_layer, r"fine: its weight is odd\.weight too, which is no embedding"),
+    "memory": (sharing_memory, "odd: its weight shares its memory with that of fine"),
+    "memory of a layer": (sharing_memory_with_a_layer, r"fine: its weight is odd\.weight too"),
+    "weight_norm": (computed_from_others, "odd: its weight is not its one parameter"),
+    "parallel": (in_parallel, "the model is a DataParallel"),
+    "none": (lambda: nn.Linear(2, 2), "the model has no nn.Embedding or nn.EmbeddingBag"),
+    "nan": (
+        lambda: with_module(nn.Embedding.from_pretrained(torch.full((5, 2), float("nan")))),
+        "nan|NaN|finite",
+    ),
+    "name": (lambda: nn.ModuleDict({"a b": nn.Embedding(5, 2)}), "name is .*a b"),
+}
+
+Weights = Iterable[Tensor]
+SETTINGS: dict[str, tuple[Callable[[Weights], Any], str]] = {
+    "adam": (
+        torch.optim.Adam,
+        "no table's optimizer equals torch.optim.Adam, .*: train embeddings with SGD without "
+        "momentum, Adagrad or SparseAdam",
+    ),
+    "rmsprop": (torch.optim.RMSprop, "equals torch.optim.RMSprop"),
+    "momentum": (
+        lambda w: torch.optim.SGD(w, lr=0.1, momentum=0.9),
+        "momentum of torch.optim.SGD is 0.9, not 0, and momentum moves rows that a step does not",
+    ),
+    "decay": (lambda w: torch.optim.SGD(w, lr=0.1, weight_decay=0.1), "weight_decay .* is 0.1"),
+    "maximize": (lambda w: torch.optim.SGD(w, lr=0.1, maximize=True), "maximize .* is True"),
+    "adagrad decay": (lambda w: torch.optim.Adagrad(w, weight_decay=0.1), "weight_decay"),
+    "lr_decay": (lambda w: torch.optim.Adagrad(w, lr_decay=0.1), "lr_decay .* is 0.1, not 0"),
+    "eps": (lambda w: torch.optim.Adagrad(w, eps=0.0), "eps of torch.optim.Adagrad is 0"),
+    "dense": (torch.optim.SparseAdam, "fine: torch.optim.SparseAdam wants sparse=True"),
+    "none": (lambda w: None, "fine: its weight requires a gradient, but no optimizer"),
+    "another": (lambda w: torch.optim.SGD([torch.zeros(1)], lr=1.0), "fine: .* but no optimizer"),
+    "twice": (lambda w: [torch.optim.SGD(w, lr=1.0)] * 2, "fine: 2 groups of optimizers have"),
+}
+
+
+def snapshot(model: nn.Module) -> dict[str, Any]:
+    return {
+        "classes": [type(module) for module in model.modules()],
+        "weights": [(id(p), p.data_ptr()) for p in model.parameters()],
+        "attributes": [sorted(vars(module)) for module in model.modules()],
+    }
+
+
+def expect_refused(
+    ps: slotwise.Client, model: nn.Module, optimizer: Any, message: str, error: Any = None
+) -> None:
+    """Expects an error, and that neither model nor optimizer nor server has changed."""
+    model_before, tables_before = snapshot(model), ps.list_tables()
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else optimizer or []
+    attributes = [sorted(vars(one)) for one in optimizers]
+    with pytest.raises(error or slotwise.InvalidArgument, match=message):
+        st.adopt(model, ps, optimizer)
+    assert snapshot(model) == model_before and ps.list_tables() == tables_before
+    assert [sorted(vars(one)) for one in optimizers] == attributes
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_the_server_cannot_hold_is_refused(
+    real: Any, kind: str, request: pytest.FixtureRequest
+) -> None:
+    make, message = MODELS[kind]
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with slotwise.connect(real.address) as ps:
+        for table in ps.list_tables():
+            ps.drop_table(table.name)
+        expect_refused(ps, model, optimizer, message)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_an_optimizer_that_no_table_equals_is_refused(fake_ps: slotwise.Client, kind: str) -> None:
+    make, message = SETTINGS[kind]
+    model = with_module(nn.EmbeddingBag(5, 2, sparse=True))
+    expect_refused(fake_ps, model, make(model.parameters()), message)
+
+
+def test_a_table_that_exists_is_never_written_to(fake_ps: slotwise.Client) -> None:
+    fake_ps.create_table("odd", dim=2, optimizer=slotwise.SGD(0.1))
+    model = with_module(nn.Embedding(5, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    message = "there is a table odd already: drop it, or give adopt.. another prefix"
+    expect_refused(fake_ps, model, optimizer, message, slotwise.AlreadyExists)
+    assert fake_ps.describe_table("odd").rows == 0
+
+
+def test_a_server_that_fails_in_the_middle_is_cleared(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    def refuse(_rank: int, method: str, request: Any) -> None:
+        if method == "Import" and request.table == "odd":
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room")
+
+    fake.before = refuse
+    model = with_module(nn.Embedding(5, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    expect_refused(fake_ps, model, optimizer, "no room", slotwise.ResourceExhausted)
+
+
+def test_a_table_that_somebody_else_makes_meanwhile_is_left_alone(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    def make_it_first(_rank: int, method: str, request: Any) -> None:
+        if method == "CreateTable" and request.options.name == "odd":
+            fake.before = lambda *_: None
+            with slotwise.connect(fake.addresses[1]) as other:
+                other.create_table("odd", dim=7, optimizer=slotwise.SGD(0.1))
+
+    fake.before = make_it_first
+    model = with_module(nn.Embedding(5, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(slotwise.AlreadyExists):
+        st.adopt(model, fake_ps, optimizer)
+    assert [(table.name, table.dim) for table in fake_ps.list_tables()] == [("odd", 7)]
+
+
+def test_a_release_that_fails_leaves_the_model_adopted(fake_ps: slotwise.Client) -> None:
+    model = with_module(nn.Embedding(5, 2))
+    rows = copy.deepcopy(model["fine"].weight)
+    st.adopt(model, fake_ps, torch.optim.SGD(model.parameters(), lr=0.1))
+    kept = next(fake_ps.export_rows("odd", [3]))
+    fake_ps.erase("odd", [3])
+    message = "1 of the rows that table odd holds for its weight have been erased"
+    for use in (lambda: st.release(model), model.state_dict, lambda: copy.deepcopy(model)):
+        with pytest.raises(slotwise.FailedPrecondition, match=message):
+            use()
+    torch.testing.assert_close(model["fine"](torch.arange(5)), rows)
+    with pytest.raises(slotwise.FailedPrecondition, match="1 of the rows that table odd"):
+        model.load_state_dict({"fine.weight": rows, "odd.weight": rows})
+    fake_ps.import_rows("odd", kept.keys, kept.values)
+    fake_ps.import_rows("odd", [77], kept.values)  # a key that is no index is nobody's
+    st.release(model, keep_tables=True)
+    torch.testing.assert_close(model["fine"].weight, rows)
+    assert fake_ps.describe_table("odd").rows == 6
+
+
+def test_what_is_not_adopted_is_not_released(fake_ps: slotwise.Client) -> None:
+    with pytest.raises(slotwise.InvalidArgument, match="nothing in the model is adopted"):
+        st.release(nn.Embedding(5, 2))
