@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slotwise import halves
+from slotwise import halves, local_server
 from slotwise.admin_calls import get_topology
 from slotwise.embedding_calls import EmbeddingCalls
 from slotwise.errors import Error, InvalidArgument, Unavailable
@@ -21,7 +21,8 @@ def connect(
     """Connects to a server through any of its ranks and learns the others from it.
 
     Args:
-        addresses: host:port of one or more ranks; the port is 7070 if absent.
+        addresses: host:port of one or more ranks; the port is 7070 if absent. "local" alone means a
+            server of this process's own, which the first such call starts: `slotwise.serve`.
         timeout: seconds that this and every later call may take, retries included. `connect` waits
             for a server that is still starting.
         channels_per_rank: connections to each rank; large batches are spread over them.
@@ -36,6 +37,8 @@ def connect(
             "connect() takes an address, a timeout above 0 and at least 1 channel a rank"
         )
     halves.number(wire_dtype)  # raises if there is no such type
+    if addresses == ("local",):
+        addresses = (local_server.shared_server().address,)
     seeds = [address if ":" in address else f"{address}:{_DEFAULT_PORT}" for address in addresses]
     transport = Transport(seeds, 1, timeout)
     try:
