@@ -27,6 +27,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "server/rpc": ({"server/engine", "proto", "wire"}, {"grpc", "spdlog"}),
     "server/ops": ({"proto"}, {"grpc", "spdlog"}),
     "client/cpp": ({"proto", "wire"}, {"grpc"}),
+    "client/c": ({"proto", "wire"}, {"grpc"}),
     "client/ctl": ({"proto", "wire"}, {"grpc"}),
 }
 

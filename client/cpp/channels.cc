@@ -29,8 +29,10 @@ grpc::ChannelArguments Arguments() {
 
 }  // namespace
 
-Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, int threads)
-    : addresses_(std::move(addresses)), channels_per_rank_(static_cast<std::size_t>(channels_per_rank)) {
+Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, LogLine log)
+    : addresses_(std::move(addresses)),
+      channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),
+      log_(std::move(log)) {
   for (const std::string& address : addresses_) {
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
       auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments());

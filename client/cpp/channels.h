@@ -7,8 +7,10 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -28,8 +30,11 @@ class Channels {
     std::unique_ptr<grpc::GenericStub> stub;
   };
 
-  // Each channel connects when first used. REQUIRES: an address, numbers above 0.
-  Channels(std::vector<std::string> addresses, int channels_per_rank, int threads);
+  // Called with a line for people, from the threads below.
+  using LogLine = std::function<void(std::string_view)>;
+
+  // Each channel connects when first used. REQUIRES: an address, numbers above 0. `log` may be empty.
+  Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, LogLine log);
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
@@ -42,12 +47,16 @@ class Channels {
     return channels_[rank % ranks() * channels_per_rank_ + channel % channels_per_rank_];
   }
   grpc::CompletionQueue& queue() { return queue_; }
+  void Log(std::string_view line) const {
+    if (log_) log_(line);
+  }
 
  private:
   void ReadArrivals();
 
   const std::vector<std::string> addresses_;
   const std::size_t channels_per_rank_;
+  const LogLine log_;
   std::vector<Channel> channels_;
   grpc::CompletionQueue queue_;
   std::vector<std::jthread> threads_;

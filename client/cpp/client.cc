@@ -40,11 +40,18 @@ std::uint64_t TableDescription::rows() const {
 }
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
 
-Result<Client> Client::Connect(const std::vector<std::string>& addresses, const ClientOptions& options) {
+Client::~Client() {
+  // A forked child does not have the threads that it would wait for.
+  if (impl_ && !impl_->IsOfThisProcess()) static_cast<void>(impl_.release());
+}
+
+void Client::Close() { impl_->Close(); }
+
+Result<Client> Client::Connect(const std::vector<std::string>& addresses, const ClientOptions& options,
+                               const std::stop_token& stop) {
   if (Status status = CheckOptions(addresses, options); !status.ok()) return status;
   std::vector<std::string> seeds;
   for (const std::string& address : addresses) {
@@ -53,7 +60,7 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   }
   ClientOptions one_channel = options;
   one_channel.channels_per_rank = one_channel.threads = 1;
-  auto topology = Client(std::make_unique<Impl>(seeds, one_channel, 0)).Topology();
+  auto topology = Client(std::make_unique<Impl>(seeds, one_channel, 0)).Topology({.stop = stop});
   if (!topology.ok()) {
     return Status(topology.status().code(), "cannot connect: " + topology.status().message());
   }
@@ -63,28 +70,28 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   return Client(std::make_unique<Impl>(std::move(ranks), options, topology->max_message_bytes));
 }
 
-Result<TableCreation> Client::CreateTable(const TableOptions& options) {
+Result<TableCreation> Client::CreateTable(const TableOptions& options, const CallOptions& call) {
   v1::CreateTableRequest request;
   *request.mutable_options() = ToProto(options);
   v1::CreateTableReply reply;
-  if (Status status = impl_->Call("Admin/CreateTable", request, reply); !status.ok()) return status;
+  if (Status status = impl_->Ask(call, "Admin/CreateTable", request, reply); !status.ok()) return status;
   const auto made = FromProto(reply.options());
   if (!made.ok()) return NotOfThisVersion(made.status());
   impl_->Remember(*made);
   return TableCreation{.options = *made, .created = reply.created()};
 }
 
-Status Client::DropTable(std::string_view table) {
+Status Client::DropTable(std::string_view table, const CallOptions& call) {
   impl_->Forget(table);
   v1::DropTableRequest request;
   request.set_table(std::string(table));
   v1::DropTableReply reply;
-  return impl_->Call("Admin/DropTable", request, reply);
+  return impl_->Ask(call, "Admin/DropTable", request, reply);
 }
 
-Result<std::vector<TableOptions>> Client::ListTables() {
+Result<std::vector<TableOptions>> Client::ListTables(const CallOptions& call) {
   v1::ListTablesReply reply;
-  if (Status status = impl_->Call("Admin/ListTables", v1::ListTablesRequest(), reply); !status.ok())
+  if (Status status = impl_->Ask(call, "Admin/ListTables", v1::ListTablesRequest(), reply); !status.ok())
     return status;
   std::vector<TableOptions> tables;
   for (const auto& wire : reply.tables()) {
@@ -95,11 +102,11 @@ Result<std::vector<TableOptions>> Client::ListTables() {
   return tables;
 }
 
-Result<TableDescription> Client::DescribeTable(std::string_view table) {
+Result<TableDescription> Client::DescribeTable(std::string_view table, const CallOptions& call) {
   v1::DescribeTableRequest request;
   request.set_table(std::string(table));
   v1::DescribeTableReply reply;
-  if (Status status = impl_->Call("Admin/DescribeTable", request, reply); !status.ok()) return status;
+  if (Status status = impl_->Ask(call, "Admin/DescribeTable", request, reply); !status.ok()) return status;
   const auto options = FromProto(reply.options());
   if (!options.ok()) return NotOfThisVersion(options.status());
   impl_->Remember(*options);
@@ -115,25 +122,25 @@ Result<TableDescription> Client::DescribeTable(std::string_view table) {
   return description;
 }
 
-Result<TableDigest> Client::Digest(std::string_view table) {
+Result<TableDigest> Client::Digest(std::string_view table, const CallOptions& call) {
   v1::DigestRequest request;
   request.set_table(std::string(table));
   v1::DigestReply reply;
-  if (Status status = impl_->Call("Admin/Digest", request, reply); !status.ok()) return status;
+  if (Status status = impl_->Ask(call, "Admin/Digest", request, reply); !status.ok()) return status;
   return TableDigest{.digest = reply.digest(), .rows = reply.rows(), .steps = reply.steps()};
 }
 
-Status Client::SetLearningRate(std::string_view table, float learning_rate) {
+Status Client::SetLearningRate(std::string_view table, float learning_rate, const CallOptions& call) {
   v1::SetLearningRateRequest request;
   request.set_table(std::string(table));
   request.set_learning_rate(learning_rate);
   v1::SetLearningRateReply reply;
-  return impl_->Call("Admin/SetLearningRate", request, reply);
+  return impl_->Ask(call, "Admin/SetLearningRate", request, reply);
 }
 
-Result<ServerTopology> Client::Topology() {
+Result<ServerTopology> Client::Topology(const CallOptions& call) {
   v1::GetTopologyReply reply;
-  if (Status status = impl_->Call("Admin/GetTopology", v1::GetTopologyRequest(), reply); !status.ok())
+  if (Status status = impl_->Ask(call, "Admin/GetTopology", v1::GetTopologyRequest(), reply); !status.ok())
     return status;
   return TopologyOf(reply);
 }

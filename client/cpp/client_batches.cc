@@ -1,153 +1,348 @@
-// Lookups and pushes: the client checks a batch, cuts it, sends its parts, and answers when every part is
-// answered.
+// Lookups and pushes: the client checks batches, cuts them, sends their parts, and answers when every part is
+// answered. A call of one table and a call of several differ in their methods and in how messages are nested.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "client/cpp/client_impl.h"
+#include "client/cpp/cut.h"
+#include "client/cpp/messages.h"
 #include "slotwise/v1/embedding.pb.h"
+#include "wire/nested.h"
 
 namespace slotwise {
 namespace {
 
+using client::Call;
 using client::CheckedBatch;
 using client::Request;
 using client::SampleRange;
+using client::Share;
 
-constexpr const char* kLookup = "/slotwise.v1.Embedding/Lookup";
-constexpr const char* kPush = "/slotwise.v1.Embedding/Push";
+// The room that a request keeps for its fields that are not arrays, and for those of each table in it.
+constexpr std::uint64_t kHeaderBytes = 768;
+constexpr std::uint64_t kTableHeaderBytes = 256;
 
-Status WrongSize(std::string_view array, std::size_t size, const CheckedBatch& batch) {
+// LookupMany and PushMany, and their replies, have one field.
+constexpr int kMany = v1::LookupManyRequest::kLookupsFieldNumber;
+static_assert(kMany == v1::LookupManyReply::kRepliesFieldNumber &&
+              kMany == v1::PushManyRequest::kPushesFieldNumber);
+
+// A table's part of a call. A lookup has `out`, a push `gradients`.
+struct TableBatch {
+  std::string table;
+  BatchView view;
+  std::span<float> out;
+  std::span<const float> gradients;
+  CheckedBatch checked;  // once the table's options are known
+};
+using TableBatches = std::vector<TableBatch>;
+
+// The state of one call, which its callbacks share.
+struct Batches {
+  TableBatches tables;
+  bool many = false;  // one message of many messages
+  bool pushes = false;
+  std::vector<Share> shares;
+};
+
+Status CheckSize(const TableBatch& batch, std::string_view array, std::size_t size) {
+  const CheckedBatch& checked = batch.checked;
+  if (size == checked.samples * checked.width) return {};
   return InvalidArgument(std::string(array) + " has " + std::to_string(size) + " floats: must have " +
-                         std::to_string(batch.samples * batch.width) + " (" + std::to_string(batch.samples) +
-                         " samples of " + std::to_string(batch.width) + ")");
+                         std::to_string(checked.samples * checked.width) + " (" +
+                         std::to_string(checked.samples) + " samples of " + std::to_string(checked.width) +
+                         ")");
 }
 
-// The state that the parts of one push share.
-struct PushInFlight {
-  std::atomic<std::uint64_t> table_step{0};
+Status Check(Batches& batches, const std::vector<TableOptions>& options) {
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    TableBatch& batch = batches.tables[i];
+    const auto checked = client::CheckBatch(batch.view, options[i]);
+    Status status = checked.status();
+    if (status.ok()) {
+      batch.checked = *checked;
+      status = batches.pushes ? CheckSize(batch, "gradients", batch.gradients.size())
+                              : CheckSize(batch, "out", batch.out.size());
+    }
+    if (status.ok()) continue;
+    return batches.many ? Status(status.code(), "table " + batch.table + ": " + status.message()) : status;
+  }
+  return {};
+}
+
+std::vector<std::uint64_t> SamplesOf(const TableBatches& tables) {
+  std::vector<std::uint64_t> samples;
+  for (const TableBatch& table : tables) samples.push_back(table.checked.samples);
+  return samples;
+}
+
+// Returns the shares of as many requests as the batches need.
+std::vector<Share> CutBatches(const Batches& batches, const Call& call, const client::Channels& channels,
+                              std::uint64_t max_message_bytes) {
+  const auto value_bytes = [&](const TableBatch& table, std::uint64_t samples) {
+    return BytesOf(call.data_type) * std::uint64_t{table.checked.width} * samples;
+  };
+  std::uint64_t all_values = 0;
+  std::uint64_t all_keys = 0;
+  for (const TableBatch& table : batches.tables) {
+    all_values += value_bytes(table, table.checked.samples);
+    all_keys += client::PartBytes(table.view, table.checked.slots, {0, table.checked.samples});
+  }
+  const auto request_bytes = [&](const Share& share) {
+    std::uint64_t bytes = kHeaderBytes + kTableHeaderBytes * share.size();
+    for (std::size_t i = 0; i < share.size(); ++i) {
+      const TableBatch& table = batches.tables[i];
+      bytes += client::PartBytes(table.view, table.checked.slots, share[i]);
+      if (batches.pushes) bytes += value_bytes(table, share[i].size());
+    }
+    return bytes;
+  };
+  const auto shares = client::Cut(SamplesOf(batches.tables), std::max(all_values, all_keys), channels.ranks(),
+                                  channels.channels_per_rank());
+  return client::HalveUntilFit(shares, request_bytes, max_message_bytes);
+}
+
+// Returns a request for each share. `message` returns a table's message for its samples of share `part`.
+template <class MakeMessage>
+std::vector<Request> RequestsFor(const Batches& batches, const MakeMessage& message) {
+  const std::string method = std::string("/slotwise.v1.Embedding/") + (batches.pushes ? "Push" : "Lookup") +
+                             (batches.many ? "Many" : "");
+  std::vector<Request> requests;
+  for (std::size_t part = 0; part < batches.shares.size(); ++part) {
+    std::vector<grpc::ByteBuffer> messages;
+    for (std::size_t i = 0; i < batches.tables.size(); ++i) {
+      messages.push_back(message(batches.tables[i], batches.shares[part][i], part));
+    }
+    requests.push_back(
+        {.method = method, .message = batches.many ? JoinMessages(kMany, messages) : messages.front()});
+  }
+  return requests;
+}
+
+// Returns a reply's message for each table.
+Result<std::vector<grpc::ByteBuffer>> RepliesIn(const Batches& batches, const grpc::ByteBuffer& reply) {
+  if (!batches.many) return std::vector{reply};
+  auto replies = SplitMessages(reply, kMany, "reply");
+  if (!replies.ok()) {
+    return Status(StatusCode::kInternal, "the reply is malformed: " + replies.status().message());
+  }
+  if (replies->size() != batches.tables.size()) {
+    return Status(StatusCode::kInternal, "the reply has " + std::to_string(replies->size()) +
+                                             " messages, not one for each of " +
+                                             std::to_string(batches.tables.size()) + " tables");
+  }
+  return replies;
+}
+
+Status ReadValues(const Batches& batches, std::size_t part, const grpc::ByteBuffer& reply, DataType type) {
+  const auto replies = RepliesIn(batches, reply);
+  if (!replies.ok()) return replies.status();
+  for (std::size_t i = 0; i < batches.tables.size(); ++i) {
+    const TableBatch& table = batches.tables[i];
+    const SampleRange samples = batches.shares[part][i];
+    const std::uint32_t width = table.checked.width;
+    const auto out = table.out.subspan(samples.first * width, samples.size() * width);
+    if (Status status = client::ReadLookupReply((*replies)[i], samples.size(), width, type, out);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> NamesOf(const TableBatches& tables) {
+  std::vector<std::string> names;
+  for (const TableBatch& table : tables) names.push_back(table.table);
+  return names;
+}
+
+}  // namespace
+
+// What lookups and pushes share: gets tables' options, checks and cuts the batches, sends, and forgets the
+// options after an error.
+class Client::BatchCall {
+ public:
+  // Called with the batches checked. Sets the shares, and returns the requests.
+  using MakeRequests = std::function<Result<std::vector<Request>>(Impl&, const Call&, Batches&)>;
+
+  static void Start(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches,
+                    MakeRequests make_requests, client::Run::OnReply on_reply, Done done) {
+    const auto finish = [&impl, batches, done = std::move(done)](const Status& status) {
+      if (!status.ok()) {
+        for (const TableBatch& table : batches->tables) impl.Forget(table.table);
+      }
+      done(status);
+    };
+    if (batches->tables.empty()) return finish({});
+    impl.WithTables(call, NamesOf(batches->tables),
+                    [&impl, call, batches, finish, make_requests = std::move(make_requests),
+                     on_reply = std::move(on_reply)](const Result<Impl::Tables>& options) {
+                      if (!options.ok()) return finish(options.status());
+                      if (Status status = Check(*batches, *options); !status.ok()) return finish(status);
+                      auto requests = make_requests(impl, call, *batches);
+                      if (!requests.ok()) return finish(requests.status());
+                      impl.Address(*requests);
+                      impl.Start(call, std::move(*requests), on_reply, finish);
+                    });
+  }
+
+  static void Lookup(Impl& impl, const Call& call, Batches lookups, LookupMode mode, Done done) {
+    const auto batches = std::make_shared<Batches>(std::move(lookups));
+    const auto make = [mode](Impl& client, const Call& the_call,
+                             Batches& cut) -> Result<std::vector<Request>> {
+      cut.shares = CutBatches(cut, the_call, client.channels(), client.max_message_bytes());
+      return RequestsFor(cut, [&](const TableBatch& table, SampleRange samples, std::size_t) {
+        return client::LookupMessage(table.table, mode, the_call.data_type, table.checked, samples);
+      });
+    };
+    const auto read = [batches, type = call.data_type](std::size_t part, const grpc::ByteBuffer& reply) {
+      return ReadValues(*batches, part, reply, type);
+    };
+    Start(impl, call, batches, make, read, std::move(done));
+  }
+
+  static void Push(Impl& impl, const Call& call, Batches pushes, const Step& step, PushManyDone done) {
+    if (Status status = Validate(step); !status.ok()) return done(status);
+    const auto batches = std::make_shared<Batches>(std::move(pushes));
+    // Every part gets the same reply; the first is read.
+    const auto table_steps = std::make_shared<std::vector<std::uint64_t>>();
+    const auto make = [step](Impl& client, const Call& the_call,
+                             Batches& cut) -> Result<std::vector<Request>> {
+      cut.shares = step.parts > 0 ? client::EvenShares(SamplesOf(cut.tables), step.parts)
+                                  : CutBatches(cut, the_call, client.channels(), client.max_message_bytes());
+      const std::uint64_t parts = cut.shares.size() * step.trainers;
+      if (parts > StepId::kMaxParts) {
+        return ResourceExhausted("the batch would be cut into " + std::to_string(parts) +
+                                 " parts: a step has at most " + std::to_string(StepId::kMaxParts));
+      }
+      return RequestsFor(cut, [&](const TableBatch& table, SampleRange samples, std::size_t part) {
+        const StepId id{.session = step.session,
+                        .number = step.number,
+                        .part = static_cast<std::uint32_t>(step.trainer * cut.shares.size() + part),
+                        .parts = static_cast<std::uint32_t>(parts)};
+        return client::PushMessage(table.table, id, table.checked, samples, table.gradients,
+                                   the_call.data_type);
+      });
+    };
+    const auto read = [batches, table_steps](std::size_t part, const grpc::ByteBuffer& reply) -> Status {
+      const auto replies = RepliesIn(*batches, reply);
+      if (!replies.ok()) return replies.status();
+      for (const grpc::ByteBuffer& bytes : *replies) {
+        v1::PushReply parsed;
+        if (Status status = client::Deserialize(bytes, parsed); !status.ok()) return status;
+        if (part == 0) table_steps->push_back(parsed.table_step());
+      }
+      return {};
+    };
+    Start(impl, call, batches, make, read, [table_steps, done = std::move(done)](const Status& status) {
+      if (!status.ok()) return done(status);
+      done(*table_steps);
+    });
+  }
 };
+
+namespace {
+
+Batches OneLookup(std::string_view table, const BatchView& batch, std::span<float> out) {
+  return {
+      .tables = {{.table = std::string(table), .view = batch, .out = out, .gradients = {}, .checked = {}}},
+      .shares = {}};
+}
+
+Batches OnePush(std::string_view table, const BatchView& batch, std::span<const float> gradients) {
+  return {
+      .tables =
+          {{.table = std::string(table), .view = batch, .out = {}, .gradients = gradients, .checked = {}}},
+      .pushes = true,
+      .shares = {}};
+}
+
+// Returns a callback that keeps its answer for a future.
+template <class Answer>
+auto Promise() {
+  auto promise = std::make_shared<std::promise<Answer>>();
+  auto future = promise->get_future();
+  return std::pair([promise](Answer answer) { promise->set_value(std::move(answer)); }, std::move(future));
+}
 
 }  // namespace
 
 void Client::LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode,
-                         std::span<float> out, Done done) {
-  auto finish = [impl = impl_.get(), name = std::string(table),
-                 done = std::move(done)](const Status& status) {
-    if (!status.ok()) impl->Forget(name);
-    done(status);
-  };
-  impl_->WithTable(table, [impl = impl_.get(), batch, mode, out,
-                           finish = std::move(finish)](const Result<TableOptions>& options) {
-    if (!options.ok()) return finish(options.status());
-    const auto checked = client::CheckBatch(batch, options->slots, options->dim);
-    if (!checked.ok()) return finish(checked.status());
-    if (out.size() != checked->samples * checked->width)
-      return finish(WrongSize("out", out.size(), *checked));
+                         std::span<float> out, Done done, const CallOptions& call) {
+  BatchCall::Lookup(*impl_, impl_->Begin(call), OneLookup(table, batch, out), mode, std::move(done));
+}
 
-    const DataType type = impl->options().data_type;
-    const auto ranges = impl->CutBatch(*checked, [&](SampleRange samples) {
-      return client::PartBytes(checked->view, checked->slots, samples);
-    });
-    std::vector<Request> requests;
-    for (const SampleRange samples : ranges) {
-      requests.push_back(
-          {.method = kLookup,
-           .message = client::LookupMessage(options->name.view(), mode, type, *checked, samples)});
-    }
-    impl->Address(requests);
-    auto read = [ranges, width = checked->width, type, out](std::size_t part, const grpc::ByteBuffer& reply) {
-      const SampleRange samples = ranges[part];
-      return client::ReadLookupReply(reply, samples.size(), width, type,
-                                     out.subspan(samples.first * width, samples.size() * width));
-    };
-    impl->Start(std::move(requests), std::move(read), finish);
-  });
+void Client::LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
+                             const CallOptions& call) {
+  Batches batches{.tables = {}, .many = true, .shares = {}};
+  for (const TableLookup& lookup : lookups) {
+    batches.tables.push_back({std::string(lookup.table), lookup.batch, lookup.out, {}, {}});
+  }
+  BatchCall::Lookup(*impl_, impl_->Begin(call), std::move(batches), mode, std::move(done));
 }
 
 void Client::PushAsync(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                       const Step& step, PushDone done) {
-  auto finish = [impl = impl_.get(), name = std::string(table),
-                 done = std::move(done)](const Result<std::uint64_t>& result) {
-    if (!result.ok()) impl->Forget(name);
-    done(result);
-  };
-  if (Status status = Validate(step); !status.ok()) return finish(status);
-  impl_->WithTable(table, [impl = impl_.get(), batch, gradients, step,
-                           finish = std::move(finish)](const Result<TableOptions>& options) {
-    if (!options.ok()) return finish(options.status());
-    const auto checked = client::CheckBatch(batch, options->slots, options->dim);
-    if (!checked.ok()) return finish(checked.status());
-    const std::uint32_t width = checked->width;
-    if (gradients.size() != checked->samples * width) {
-      return finish(WrongSize("gradients", gradients.size(), *checked));
-    }
-    const DataType type = impl->options().data_type;
-    const auto ranges = step.parts > 0 ? client::EvenRanges(checked->samples, step.parts)
-                                       : impl->CutBatch(*checked, [&](SampleRange samples) {
-                                           return client::PartBytes(checked->view, checked->slots, samples) +
-                                                  samples.size() * width * BytesOf(type);
-                                         });
-    const std::uint64_t parts = ranges.size() * step.trainers;
-    if (parts > StepId::kMaxParts) {
-      return finish(ResourceExhausted("the batch would be cut into " + std::to_string(parts) +
-                                      " parts: a step has at most " + std::to_string(StepId::kMaxParts)));
-    }
-    StepId id{.session = step.session,
-              .number = step.number,
-              .part = static_cast<std::uint32_t>(step.trainer * ranges.size()),
-              .parts = static_cast<std::uint32_t>(parts)};
-    std::vector<Request> requests;
-    for (const SampleRange samples : ranges) {
-      requests.push_back(
-          {.method = kPush,
-           .message = client::PushMessage(options->name.view(), id, *checked, samples, gradients, type)});
-      ++id.part;
-    }
-    impl->Address(requests);
-    auto push = std::make_shared<PushInFlight>();
-    auto read = [push](std::size_t, const grpc::ByteBuffer& bytes) -> Status {
-      v1::PushReply reply;
-      Status status = client::Deserialize(bytes, reply);
-      if (status.ok()) push->table_step = reply.table_step();  // every part gets the same reply
-      return status;
-    };
-    impl->Start(std::move(requests), std::move(read), [push, finish](const Status& status) {
-      if (!status.ok()) return finish(status);
-      finish(push->table_step.load());
-    });
-  });
+                       const Step& step, PushDone done, const CallOptions& call) {
+  BatchCall::Push(*impl_, impl_->Begin(call), OnePush(table, batch, gradients), step,
+                  [done = std::move(done)](const Result<std::vector<std::uint64_t>>& table_steps) {
+                    if (!table_steps.ok()) return done(table_steps.status());
+                    done(table_steps->front());
+                  });
+}
+
+void Client::PushManyAsync(std::span<const TablePush> pushes, const Step& step, PushManyDone done,
+                           const CallOptions& call) {
+  Batches batches{.tables = {}, .many = true, .pushes = true, .shares = {}};
+  for (const TablePush& push : pushes) {
+    batches.tables.push_back({std::string(push.table), push.batch, {}, push.gradients, {}});
+  }
+  BatchCall::Push(*impl_, impl_->Begin(call), std::move(batches), step, std::move(done));
 }
 
 std::future<Status> Client::LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode,
-                                        std::span<float> out) {
-  auto answer = std::make_shared<std::promise<Status>>();
-  auto result = answer->get_future();
-  LookupAsync(table, batch, mode, out, [answer](Status status) { answer->set_value(std::move(status)); });
-  return result;
+                                        std::span<float> out, const CallOptions& call) {
+  auto [done, answer] = Promise<Status>();
+  LookupAsync(table, batch, mode, out, done, call);
+  return std::move(answer);
 }
 
 std::future<Result<std::uint64_t>> Client::PushAsync(std::string_view table, const BatchView& batch,
-                                                     std::span<const float> gradients, const Step& step) {
-  auto answer = std::make_shared<std::promise<Result<std::uint64_t>>>();
-  auto result = answer->get_future();
-  PushAsync(table, batch, gradients, step,
-            [answer](Result<std::uint64_t> step_of_table) { answer->set_value(std::move(step_of_table)); });
-  return result;
+                                                     std::span<const float> gradients, const Step& step,
+                                                     const CallOptions& call) {
+  auto [done, answer] = Promise<Result<std::uint64_t>>();
+  PushAsync(table, batch, gradients, step, done, call);
+  return std::move(answer);
 }
 
-Status Client::Lookup(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out) {
-  return LookupAsync(table, batch, mode, out).get();
+Status Client::Lookup(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
+                      const CallOptions& call) {
+  return LookupAsync(table, batch, mode, out, call).get();
+}
+
+Status Client::LookupMany(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call) {
+  auto [done, answer] = Promise<Status>();
+  LookupManyAsync(lookups, mode, done, call);
+  return answer.get();
 }
 
 Result<std::uint64_t> Client::Push(std::string_view table, const BatchView& batch,
-                                   std::span<const float> gradients) {
-  return Push(table, batch, gradients, session().Next());
+                                   std::span<const float> gradients, const CallOptions& call) {
+  return Push(table, batch, gradients, session().Next(), call);
 }
 
 Result<std::uint64_t> Client::Push(std::string_view table, const BatchView& batch,
-                                   std::span<const float> gradients, const Step& step) {
-  return PushAsync(table, batch, gradients, step).get();
+                                   std::span<const float> gradients, const Step& step,
+                                   const CallOptions& call) {
+  return PushAsync(table, batch, gradients, step, call).get();
+}
+
+Result<std::vector<std::uint64_t>> Client::PushMany(std::span<const TablePush> pushes, const Step& step,
+                                                    const CallOptions& call) {
+  auto [done, answer] = Promise<Result<std::vector<std::uint64_t>>>();
+  PushManyAsync(pushes, step, done, call);
+  return answer.get();
 }
 
 }  // namespace slotwise

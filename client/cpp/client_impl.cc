@@ -4,100 +4,147 @@
 #include <future>
 #include <utility>
 
+#include "client/cpp/messages.h"
 #include "slotwise/v1/admin.pb.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise {
 
+using client::Call;
+using client::Ongoing;
 using client::Request;
 using client::Run;
-using client::SampleRange;
 
 namespace {
 
 constexpr std::uint64_t kDefaultMaxMessage = 4 << 20;  // gRPC's own default
-constexpr std::uint64_t kHeaderBytes = 1024;           // room in a request for the fields that are not arrays
+constexpr std::uint64_t kRowsMessage = 1 << 20;
+constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
+
+Status Closed() { return FailedPrecondition("the client is closed"); }
 
 }  // namespace
 
 Client::Impl::Impl(std::vector<std::string> addresses, const ClientOptions& options,
                    std::uint64_t max_message_bytes)
     : options_(options),
-      largest_request_(
-          std::max(max_message_bytes == 0 ? kDefaultMaxMessage : max_message_bytes, 2 * kHeaderBytes) -
-          kHeaderBytes),
-      channels_(std::move(addresses), options.channels_per_rank, options.threads) {}
+      max_message_bytes_(max_message_bytes == 0 ? kDefaultMaxMessage : max_message_bytes),
+      channels_(std::move(addresses), options.channels_per_rank, options.threads, options.log) {}
 
-Client::Impl::~Impl() {
+void Client::Impl::Close() {
+  if (!IsOfThisProcess()) return;
+  std::vector<std::shared_ptr<Ongoing>> ongoing;
   std::unique_lock lock(mutex_);
   closing_ = true;
-  const auto runs = runs_;
+  for (const auto& [work, stop] : ongoing_) ongoing.push_back(work);
   lock.unlock();
-  for (const auto& run : runs) run->Cancel(FailedPrecondition("the client is closed"));
+  for (const auto& work : ongoing) work->Cancel(Closed());
   lock.lock();
-  changed_.wait(lock, [this] { return runs_.empty(); });
+  changed_.wait(lock, [this] { return ongoing_.empty(); });
 }
 
-void Client::Impl::Start(std::vector<Request> requests, Run::OnReply on_reply, Run::OnDone on_done) {
-  // The run needs its own address to take itself off runs_, which keeps the run alive until then.
-  auto self = std::make_shared<std::weak_ptr<Run>>();
-  auto run = std::make_shared<Run>(channels_, options_.timeout, std::move(requests), std::move(on_reply),
-                                   [this, self, done = std::move(on_done)](const Status& status) {
-                                     done(status);
-                                     const std::lock_guard lock(mutex_);
-                                     runs_.erase(self->lock());
-                                     changed_.notify_all();
-                                   });
-  *self = run;
-  std::unique_lock lock(mutex_);
-  if (closing_) {
-    lock.unlock();
-    return run->Refuse(FailedPrecondition("the client is closed"));
+Call Client::Impl::Begin(const CallOptions& options) const {
+  const auto timeout = options.timeout.value_or(options_.timeout);
+  return {.timeout = timeout,
+          .deadline = std::chrono::steady_clock::now() + timeout,
+          .stop = options.stop,
+          .data_type = options.data_type.value_or(options_.data_type)};
+}
+
+Status Client::Impl::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop) {
+  // Checked first: a thread that the child does not have may have held the mutex.
+  if (!IsOfThisProcess()) {
+    return FailedPrecondition("the client was made before a fork, which gRPC does not survive: connect anew");
   }
-  runs_.insert(run);
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return Closed();
+    ongoing_.emplace(work, nullptr);
+  }
+  if (!stop.stop_possible()) return {};
+  // Made without the lock: it cancels at once if the stop was asked for already.
+  auto callback = std::make_unique<StopCallback>(
+      stop, [work] { work->Cancel(Cancelled("the caller cancelled the call")); });
+  const std::lock_guard lock(mutex_);
+  ongoing_.at(work) = std::move(callback);
+  return {};
+}
+
+void Client::Impl::Leave(const std::shared_ptr<Ongoing>& work) {
+  std::unique_lock lock(mutex_);
+  auto stop = std::move(ongoing_.at(work));
   lock.unlock();
+  stop.reset();  // may wait for a cancellation in another thread
+  lock.lock();
+  ongoing_.erase(work);
+  changed_.notify_all();
+}
+
+void Client::Impl::Start(const Call& call, std::vector<Request> requests, Run::OnReply on_reply,
+                         Run::OnDone on_done) {
+  // The run needs its own address to leave; being ongoing keeps it alive until then.
+  auto self = std::make_shared<std::weak_ptr<Run>>();
+  const auto run = std::make_shared<Run>(channels_, call, std::move(requests), std::move(on_reply),
+                                         [this, self, done = std::move(on_done)](const Status& status) {
+                                           done(status);
+                                           if (const auto entered = self->lock()) Leave(entered);
+                                         });
+  if (Status status = Enter(run, call.stop); !status.ok()) return run->Refuse(status);
+  *self = run;
   run->Start();
 }
 
-Status Client::Impl::Call(std::string_view method, const google::protobuf::MessageLite& request,
-                          google::protobuf::MessageLite& reply) {
+Status Client::Impl::RunToEnd(const Call& call, std::vector<Request> requests, Run::OnReply on_reply) {
   std::promise<Status> answer;
-  std::vector<Request> requests(1);
-  requests[0] = {.method = "/slotwise.v1." + std::string(method), .message = client::Serialize(request)};
-  Start(
-      std::move(requests),
-      [&reply](std::size_t, const grpc::ByteBuffer& bytes) { return client::Deserialize(bytes, reply); },
-      [&answer](const Status& status) { answer.set_value(status); });
+  Start(call, std::move(requests), std::move(on_reply),
+        [&answer](const Status& status) { answer.set_value(status); });
   return answer.get_future().get();
 }
 
-void Client::Impl::WithTable(std::string_view table, std::function<void(const Result<TableOptions>&)> then) {
+Status Client::Impl::Ask(const CallOptions& options, std::string_view method,
+                         const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply) {
+  std::vector<Request> requests(1);
+  requests[0] = {.method = "/slotwise.v1." + std::string(method), .message = client::Serialize(request)};
+  return RunToEnd(Begin(options), std::move(requests), [&reply](std::size_t, const grpc::ByteBuffer& bytes) {
+    return client::Deserialize(bytes, reply);
+  });
+}
+
+void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
+                              std::function<void(const Result<Tables>&)> then) {
+  Tables tables;
+  std::string missing;
   {
-    std::unique_lock lock(mutex_);
-    if (const auto known = tables_.find(table); known != tables_.end()) {
-      const TableOptions options = known->second;
-      lock.unlock();
-      return then(options);
+    const std::lock_guard lock(mutex_);
+    for (const std::string& name : names) {
+      const auto known = tables_.find(name);
+      if (known != tables_.end()) {
+        tables.push_back(known->second);
+      } else if (missing.empty()) {
+        missing = name;
+      }
     }
   }
+  if (tables.size() == names.size()) return then(tables);
   v1::DescribeTableRequest describe;
-  describe.set_table(std::string(table));
+  describe.set_table(missing);
   std::vector<Request> requests(1);
   requests[0] = {.method = "/slotwise.v1.Admin/DescribeTable", .message = client::Serialize(describe)};
   auto options = std::make_shared<TableOptions>();
-  const auto read = [this, options](std::size_t, const grpc::ByteBuffer& bytes) -> Status {
+  const auto read = [options](std::size_t, const grpc::ByteBuffer& bytes) -> Status {
     v1::DescribeTableReply reply;
     if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
     const auto described = FromProto(reply.options());
     if (!described.ok()) return {StatusCode::kInternal, "the reply: " + described.status().message()};
     *options = *described;
-    Remember(*options);
     return {};
   };
-  Start(std::move(requests), read, [options, then = std::move(then)](const Status& status) {
-    if (!status.ok()) return then(status);
-    then(*options);
-  });
+  Start(call, std::move(requests), read,
+        [this, call, options, names = std::move(names), then = std::move(then)](const Status& status) {
+          if (!status.ok()) return then(status);
+          Remember(*options);
+          WithTables(call, names, then);
+        });
 }
 
 void Client::Impl::Remember(const TableOptions& options) {
@@ -110,13 +157,9 @@ void Client::Impl::Forget(std::string_view table) {
   if (const auto known = tables_.find(table); known != tables_.end()) tables_.erase(known);
 }
 
-std::vector<SampleRange> Client::Impl::CutBatch(
-    const client::CheckedBatch& batch, const std::function<std::uint64_t(SampleRange)>& request_bytes) const {
-  const std::uint64_t whole =
-      std::max(BytesOf(options_.data_type) * std::uint64_t{batch.width} * batch.samples,
-               client::PartBytes(batch.view, batch.slots, {0, batch.samples}));
-  const auto ranges = client::Cut(batch.samples, whole, channels_.ranks(), channels_.channels_per_rank());
-  return client::HalveUntilFit(ranges, request_bytes, largest_request_);
+std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {
+  const std::uint64_t room = max_message_bytes_ - std::min(max_message_bytes_, kHeaderBytes);
+  return std::max<std::size_t>(1, std::min(room, kRowsMessage) / row_bytes);
 }
 
 void Client::Impl::Address(std::vector<Request>& parts) {

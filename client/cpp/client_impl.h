@@ -1,9 +1,10 @@
-// Impl keeps a Client's connections, the options of the tables that it has used, and the runs in flight.
+// Impl keeps a Client's connections, the options of the tables that it has used, and what is ongoing.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_CLIENT_IMPL_H_
 #define SLOTWISE_CLIENT_CPP_CLIENT_IMPL_H_
 
 #include <google/protobuf/message_lite.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -11,14 +12,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "client/cpp/call.h"
 #include "client/cpp/channels.h"
-#include "client/cpp/cut.h"
-#include "client/cpp/messages.h"
 #include "client/cpp/run.h"
 #include "slotwise/client.h"
 
@@ -26,46 +26,63 @@ namespace slotwise {
 
 class Client::Impl {
  public:
-  // `max_message_bytes`: the largest request that the server takes.
+  // `max_message_bytes`: the largest request that the server takes, or 0 for gRPC's own default.
   Impl(std::vector<std::string> addresses, const ClientOptions& options, std::uint64_t max_message_bytes);
-  // Cancels the runs in flight and waits for them to end.
-  ~Impl();
+  ~Impl() { Close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Sends `requests`; run.h describes the callbacks. If the client is closing, Start calls `on_done` at once.
-  void Start(std::vector<client::Request> requests, client::Run::OnReply on_reply,
+  // Cancels what is ongoing and waits for its end. Refuses what comes later.
+  void Close();
+
+  // Returns what holds for a call that begins now.
+  client::Call Begin(const CallOptions& options) const;
+
+  // Sends `requests`; run.h describes the callbacks. If the client is closing, or this is a forked child,
+  // Start calls `on_done` at once.
+  void Start(const client::Call& call, std::vector<client::Request> requests, client::Run::OnReply on_reply,
              client::Run::OnDone on_done);
+  // Starts and waits for the end.
+  Status RunToEnd(const client::Call& call, std::vector<client::Request> requests,
+                  client::Run::OnReply on_reply);
 
   // Makes one call of small messages and waits for its answer. `method` is for example "Admin/Digest".
-  Status Call(std::string_view method, const google::protobuf::MessageLite& request,
-              google::protobuf::MessageLite& reply);
+  Status Ask(const CallOptions& options, std::string_view method,
+             const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
 
-  // Gets a table's options, from the server the first time. If they are known, calls `then` in the caller's
-  // thread.
-  void WithTable(std::string_view table, std::function<void(const Result<TableOptions>&)> then);
+  // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
+  // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.
+  Status Enter(const std::shared_ptr<client::Ongoing>& work, const std::stop_token& stop);
+  void Leave(const std::shared_ptr<client::Ongoing>& work);
+
+  // Gets the options of tables, from the server the first time. If all are known, calls `then` in the
+  // caller's thread.
+  using Tables = std::vector<TableOptions>;
+  void WithTables(const client::Call& call, std::vector<std::string> names,
+                  std::function<void(const Result<Tables>&)> then);
   void Remember(const TableOptions& options);
   // Forgets a table's options. Called after an error, because the table may have been made again with other
   // options.
   void Forget(std::string_view table);
-
-  // Returns the samples of each request of a batch. `request_bytes` returns the bytes of a request's arrays.
-  std::vector<client::SampleRange> CutBatch(
-      const client::CheckedBatch& batch,
-      const std::function<std::uint64_t(client::SampleRange)>& request_bytes) const;
 
   // Chooses a rank and a channel for each part of a batch: neighbouring parts go to the same rank, in rank
   // order. Batches of one part go to the ranks in turn.
   void Address(std::vector<client::Request>& parts);
 
   client::Channels& channels() { return channels_; }
-  const ClientOptions& options() const { return options_; }
-  std::uint64_t largest_request() const { return largest_request_; }
+  std::uint64_t max_message_bytes() const { return max_message_bytes_; }
+  // Returns how many rows, or keys, of so many bytes travel in one message: about 1 MiB of them, or as many
+  // as the server takes, but at least 1.
+  std::size_t RowsAMessage(std::size_t row_bytes) const;
   Session& session() { return session_; }
+  bool IsOfThisProcess() const { return process_ == getpid(); }
 
  private:
+  using StopCallback = std::stop_callback<std::function<void()>>;
+
+  const pid_t process_ = getpid();
   const ClientOptions options_;
-  const std::uint64_t largest_request_;
+  const std::uint64_t max_message_bytes_;
   Session session_;
   std::atomic<std::size_t> turns_{0};
 
@@ -73,7 +90,7 @@ class Client::Impl {
   std::condition_variable changed_;
   // Guarded by mutex_:
   bool closing_ = false;
-  std::set<std::shared_ptr<client::Run>> runs_;
+  std::map<std::shared_ptr<client::Ongoing>, std::unique_ptr<StopCallback>> ongoing_;
   std::map<std::string, TableOptions, std::less<>> tables_;
 
   client::Channels channels_;  // last, so that its threads end before the members they use

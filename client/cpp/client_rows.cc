@@ -1,68 +1,23 @@
-// Rows by key. Export and Import are streams, which the caller's thread reads and writes.
-#include <grpc/support/time.h>
-#include <grpcpp/client_context.h>
-
+// Rows by key: erase and import, which are requests of about 1 MiB each, some in flight at a time.
 #include <algorithm>
 #include <atomic>
-#include <thread>
 #include <utility>
 
 #include "client/cpp/client_impl.h"
-#include "client/cpp/from_grpc.h"
-#include "slotwise/v1/rows.grpc.pb.h"
+#include "client/cpp/messages.h"
+#include "slotwise/v1/rows.pb.h"
 
 namespace slotwise {
 namespace {
 
 using client::Request;
-using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
-constexpr std::uint64_t kChunkBytes = 1 << 20;
-constexpr milliseconds kBackoff{200};
+// How many messages to each rank are in flight at once.
+constexpr std::size_t kAtOnce = 4;
 
 template <class T>
 std::string BytesOf(std::span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
-}
-
-// Returns a `bytes` field as an array, or an empty one if the bytes are not a whole number of Ts. Strings of
-// more than a few bytes are aligned for any number.
-template <class T>
-std::span<const T> ArrayOf(const std::string& bytes) {
-  if (bytes.size() % sizeof(T) != 0) return {};
-  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
-}
-
-void SetDeadline(grpc::ClientContext& context, steady_clock::time_point deadline) {
-  const auto left = std::max<steady_clock::duration>(milliseconds(1), deadline - steady_clock::now());
-  context.set_deadline(gpr_time_add(
-      gpr_now(GPR_CLOCK_MONOTONIC),
-      gpr_time_from_nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(left).count(), GPR_TIMESPAN)));
-}
-
-// Returns whether to try a stream that ended with `status` again, after a short wait.
-bool TryAgain(const grpc::Status& status, steady_clock::time_point deadline) {
-  if (!client::IsWorthAnotherTry(status.error_code()) || steady_clock::now() + kBackoff >= deadline)
-    return false;
-  std::this_thread::sleep_for(kBackoff);
-  return true;
-}
-
-Result<RowsView> ViewOf(const v1::ExportReply& reply) {
-  const RowsView rows{.keys = ArrayOf<Key>(reply.keys()),
-                      .values = ArrayOf<float>(reply.values()),
-                      .state = ArrayOf<float>(reply.state())};
-  if (rows.keys.size_bytes() != reply.keys().size() || rows.values.size() != rows.keys.size() * reply.dim() ||
-      rows.values.size_bytes() != reply.values().size() ||
-      rows.state.size() != rows.keys.size() * reply.state_size() ||
-      rows.state.size_bytes() != reply.state().size()) {
-    return Status(StatusCode::kInternal,
-                  "the reply is not a valid ExportReply: " + std::to_string(reply.keys().size()) +
-                      " bytes of keys, " + std::to_string(reply.values().size()) + " of values and " +
-                      std::to_string(reply.state().size()) + " of state");
-  }
-  return rows;
 }
 
 // Returns the floats a row if `rows` rows have `size` floats; INVALID_ARGUMENT if rows would differ in size.
@@ -72,102 +27,107 @@ Result<std::size_t> FloatsARow(std::string_view array, std::size_t size, std::si
                          std::to_string(rows) + " keys: must have as many for each");
 }
 
-}  // namespace
+// Copies of the rows that count, if some key repeats.
+struct OwnRows {
+  std::vector<Key> keys;
+  std::vector<float> values;
+  std::vector<float> state;
+};
 
-Result<std::uint64_t> Client::Erase(std::string_view table, std::span<const Key> keys) {
-  const std::size_t most =
-      std::max<std::size_t>(1, std::min(impl_->largest_request(), kChunkBytes) / sizeof(Key));
-  std::vector<Request> requests;
-  for (std::size_t first = 0; first == 0 || first < keys.size(); first += most) {
-    v1::EraseRequest request;
-    request.set_table(std::string(table));
-    request.set_keys(BytesOf(keys.subspan(first, std::min(most, keys.size() - first))));
-    requests.push_back({.method = "/slotwise.v1.Rows/Erase", .message = client::Serialize(request)});
+// Returns the places at which each key stands last, in order; nothing if no key repeats.
+std::vector<std::size_t> LastPlaces(std::span<const Key> keys) {
+  std::vector<std::pair<Key, std::size_t>> sorted;
+  sorted.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) sorted.emplace_back(keys[i], i);
+  std::ranges::sort(sorted);
+  std::vector<std::size_t> last;
+  last.reserve(keys.size());
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    if (i + 1 == sorted.size() || sorted[i].first != sorted[i + 1].first) last.push_back(sorted[i].second);
   }
-  impl_->Address(requests);
+  if (last.size() == keys.size()) return {};
+  std::ranges::sort(last);
+  return last;
+}
+
+// Sends requests for `count` keys, `most` in each but at least one request, to ranks in turn. Returns the sum
+// of the rows in their replies. `request(first, some)` returns the one for keys [first, first + some).
+template <class Reply, class ClientImpl, class MakeRequest>
+Result<std::uint64_t> SendInPieces(ClientImpl& impl, const CallOptions& call, const char* method,
+                                   std::size_t count, std::size_t most, const MakeRequest& request) {
   std::atomic<std::uint64_t> rows{0};
-  std::promise<Status> answer;
-  impl_->Start(
-      std::move(requests),
-      [&rows](std::size_t, const grpc::ByteBuffer& bytes) {
-        v1::EraseReply reply;
-        Status status = client::Deserialize(bytes, reply);
-        rows += reply.rows();
-        return status;
-      },
-      [&answer](const Status& status) { answer.set_value(status); });
-  if (Status status = answer.get_future().get(); !status.ok()) return status;
+  const auto read = [&rows](std::size_t, const grpc::ByteBuffer& bytes) {
+    Reply reply;
+    Status status = client::Deserialize(bytes, reply);
+    if (status.ok()) rows += reply.rows();
+    return status;
+  };
+  const std::size_t ranks = impl.channels().ranks();
+  std::size_t first = 0;
+  do {
+    std::vector<Request> requests;
+    do {
+      const std::size_t some = std::min(most, count - first);
+      requests.push_back({.method = method,
+                          .message = client::Serialize(request(first, some)),
+                          .rank = requests.size() % ranks,
+                          .channel = requests.size() / ranks});
+      first += some;
+    } while (first < count && requests.size() < kAtOnce * ranks);
+    if (Status status = impl.RunToEnd(impl.Begin(call), std::move(requests), read); !status.ok())
+      return status;
+  } while (first < count);
   return rows.load();
 }
 
-Status Client::Export(std::string_view table, bool with_state,
-                      const std::function<Status(const RowsView&)>& take, std::span<const Key> keys) {
-  v1::ExportRequest request;
-  request.set_table(std::string(table));
-  request.set_with_state(with_state);
-  request.set_keys(BytesOf(keys));
-  client::Channels& channels = impl_->channels();
-  for (std::size_t rank = 0; rank < channels.ranks(); ++rank) {
-    const auto deadline = steady_clock::now() + impl_->options().timeout;
-    for (bool seen = false, over = false; !over;) {
-      const auto stub = v1::Rows::NewStub(channels.at(rank, 0).channel);
-      grpc::ClientContext context;
-      SetDeadline(context, deadline);
-      const auto stream = stub->Export(&context, request);
-      Status refused;
-      v1::ExportReply reply;
-      while (refused.ok() && stream->Read(&reply)) {
-        seen = true;
-        const auto rows = ViewOf(reply);
-        refused = rows.ok() ? take(*rows) : rows.status();
-      }
-      if (!refused.ok()) context.TryCancel();
-      const grpc::Status status = stream->Finish();
-      if (!refused.ok()) return refused;
-      over = status.ok();
-      // The export cannot take back rows that the caller has seen.
-      if (!over && (seen || !TryAgain(status, deadline))) {
-        return client::FromGrpc(status, channels.address(rank), impl_->options().timeout);
-      }
-    }
-  }
-  return {};
+}  // namespace
+
+Result<std::uint64_t> Client::Erase(std::string_view table, std::span<const Key> keys,
+                                    const CallOptions& call) {
+  return SendInPieces<v1::EraseReply>(*impl_, call, "/slotwise.v1.Rows/Erase", keys.size(),
+                                      impl_->RowsAMessage(sizeof(Key)),
+                                      [&](std::size_t first, std::size_t some) {
+                                        v1::EraseRequest request;
+                                        request.set_table(std::string(table));
+                                        request.set_keys(BytesOf(keys.subspan(first, some)));
+                                        return request;
+                                      });
 }
 
-Result<std::uint64_t> Client::Import(std::string_view table, const RowsView& rows,
-                                     std::uint64_t table_steps) {
-  const auto dim = FloatsARow("values", rows.values.size(), rows.keys.size());
+Result<std::uint64_t> Client::Import(std::string_view table, const RowsView& all, std::uint64_t table_steps,
+                                     const CallOptions& call) {
+  const auto dim = FloatsARow("values", all.values.size(), all.keys.size());
   if (!dim.ok()) return dim.status();
-  const auto state_size = FloatsARow("state", rows.state.size(), rows.keys.size());
+  const auto state_size = FloatsARow("state", all.state.size(), all.keys.size());
   if (!state_size.ok()) return state_size.status();
-  const std::size_t row_bytes = sizeof(Key) + sizeof(float) * (*dim + *state_size);
-  const std::size_t most =
-      std::max<std::size_t>(1, std::min(impl_->largest_request(), kChunkBytes) / row_bytes);
-  client::Channels& channels = impl_->channels();
-  const auto deadline = steady_clock::now() + impl_->options().timeout;
-  for (std::size_t attempt = 0;; ++attempt) {
-    const auto stub = v1::Rows::NewStub(channels.at(attempt, 0).channel);
-    grpc::ClientContext context;
-    SetDeadline(context, deadline);
-    v1::ImportReply reply;
-    const auto stream = stub->Import(&context, &reply);
-    v1::ImportRequest request;
-    request.set_table(std::string(table));  // required in the first message, allowed in the others
-    request.set_table_steps(table_steps);
-    for (std::size_t first = 0; first == 0 || first < rows.keys.size(); first += most) {
-      const std::size_t count = std::min(most, rows.keys.size() - first);
-      request.set_keys(BytesOf(rows.keys.subspan(first, count)));
-      request.set_values(BytesOf(rows.values.subspan(first * *dim, count * *dim)));
-      request.set_state(BytesOf(rows.state.subspan(first * *state_size, count * *state_size)));
-      if (!stream->Write(request)) break;  // Finish returns the reason
-    }
-    stream->WritesDone();
-    const grpc::Status status = stream->Finish();
-    if (status.ok()) return reply.rows();
-    if (!TryAgain(status, deadline)) {
-      return client::FromGrpc(status, channels.address(attempt), impl_->options().timeout);
-    }
+
+  // Messages to several ranks are applied in any order, so only one message may have a key.
+  RowsView rows = all;
+  OwnRows own;
+  for (const std::size_t place : LastPlaces(all.keys)) {
+    const auto append = [place](auto from, std::size_t each, auto& to) {
+      const auto row = from.subspan(place * each, each);
+      to.insert(to.end(), row.begin(), row.end());
+    };
+    append(all.keys, 1, own.keys);
+    append(all.values, *dim, own.values);
+    append(all.state, *state_size, own.state);
   }
+  if (!own.keys.empty()) rows = {.keys = own.keys, .values = own.values, .state = own.state};
+
+  const std::size_t row_bytes = sizeof(Key) + sizeof(float) * (*dim + *state_size);
+  // A stream of one message looks like a unary call on the wire, and can be sent again like one.
+  return SendInPieces<v1::ImportReply>(
+      *impl_, call, "/slotwise.v1.Rows/Import", rows.keys.size(), impl_->RowsAMessage(row_bytes),
+      [&](std::size_t first, std::size_t some) {
+        v1::ImportRequest request;
+        request.set_table(std::string(table));
+        request.set_table_steps(table_steps);
+        request.set_keys(BytesOf(rows.keys.subspan(first, some)));
+        request.set_values(BytesOf(rows.values.subspan(first * *dim, some * *dim)));
+        request.set_state(BytesOf(rows.state.subspan(first * *state_size, some * *state_size)));
+        return request;
+      });
 }
 
 }  // namespace slotwise

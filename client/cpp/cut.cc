@@ -1,6 +1,7 @@
 #include "client/cpp/cut.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace slotwise::client {
 namespace {
@@ -23,36 +24,44 @@ std::uint64_t PartBytes(const BatchView& batch, std::uint32_t slots, SampleRange
          sizeof(std::uint32_t) * (last - first + 1);
 }
 
-std::vector<SampleRange> Cut(std::uint64_t samples, std::uint64_t batch_bytes, std::uint64_t ranks,
-                             std::uint64_t channels) {
+std::vector<Share> Cut(std::span<const std::uint64_t> samples, std::uint64_t batch_bytes, std::uint64_t ranks,
+                       std::uint64_t channels) {
   std::uint64_t wanted = batch_bytes >= ranks * channels * kGoodPart ? ranks * channels : ranks;
   wanted = std::max(wanted, DivideUp(batch_bytes, kLargestPart));
   wanted = DivideUp(wanted, ranks) * ranks;  // every rank gets the same number
-  const std::uint64_t most = std::min({wanted, batch_bytes / kLeastPart, samples});
-  return EvenRanges(samples, std::max<std::uint64_t>(1, most));
+  const std::uint64_t most = std::min({wanted, batch_bytes / kLeastPart, std::ranges::max(samples)});
+  return EvenShares(samples, std::max<std::uint64_t>(1, most));
 }
 
-std::vector<SampleRange> EvenRanges(std::uint64_t samples, std::uint64_t parts) {
-  std::vector<SampleRange> ranges(parts);
-  for (std::uint64_t i = 0; i < parts; ++i) ranges[i] = {samples * i / parts, samples * (i + 1) / parts};
-  return ranges;
+std::vector<Share> EvenShares(std::span<const std::uint64_t> samples, std::uint64_t parts) {
+  std::vector<Share> shares(parts);
+  for (std::uint64_t i = 0; i < parts; ++i) {
+    for (const std::uint64_t count : samples) {
+      shares[i].push_back({count * i / parts, count * (i + 1) / parts});
+    }
+  }
+  return shares;
 }
 
-std::vector<SampleRange> HalveUntilFit(const std::vector<SampleRange>& ranges,
-                                       const std::function<std::uint64_t(SampleRange)>& request_bytes,
-                                       std::uint64_t limit) {
-  std::vector<SampleRange> fitting;
-  std::vector<SampleRange> waiting(ranges.rbegin(), ranges.rend());
+std::vector<Share> HalveUntilFit(const std::vector<Share>& shares,
+                                 const std::function<std::uint64_t(const Share&)>& request_bytes,
+                                 std::uint64_t limit) {
+  std::vector<Share> fitting;
+  std::vector<Share> waiting(shares.rbegin(), shares.rend());
   while (!waiting.empty()) {
-    const SampleRange range = waiting.back();
+    Share share = std::move(waiting.back());
     waiting.pop_back();
-    if (range.size() <= 1 || request_bytes(range) <= limit) {
-      fitting.push_back(range);
+    const auto is_one = [](const SampleRange& samples) { return samples.size() <= 1; };
+    if (std::ranges::all_of(share, is_one) || request_bytes(share) <= limit) {
+      fitting.push_back(std::move(share));
       continue;
     }
-    const std::uint64_t middle = (range.first + range.last) / 2;
-    waiting.push_back({middle, range.last});
-    waiting.push_back({range.first, middle});
+    Share second = share;
+    for (std::size_t i = 0; i < share.size(); ++i) {
+      second[i].first = share[i].last = (share[i].first + share[i].last) / 2;
+    }
+    waiting.push_back(std::move(second));
+    waiting.push_back(std::move(share));
   }
   return fitting;
 }

@@ -1,11 +1,12 @@
-// Cuts a batch into the parts of several requests. The part that a gradient is in decides the order in which
-// the server sums it, so these rules equal the Python client's exactly (client/python/slotwise/batch.py).
+// Cuts batches into the parts of several requests. The part that a gradient is in decides the order in which
+// the server sums it, so another rule would make tables of other bytes.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CPP_CUT_H_
 #define SLOTWISE_CLIENT_CPP_CUT_H_
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "slotwise/batch.h"
@@ -25,20 +26,25 @@ struct SampleRange {
 // REQUIRES: a checked batch (CheckBatch).
 std::uint64_t PartBytes(const BatchView& batch, std::uint32_t slots, SampleRange samples);
 
-// Cuts `samples` into ranges, one a request; there is at least one range, even for no samples. Every rank
-// gets a part if the batch is large enough, and every channel (`channels` a rank) gets one if the parts are
-// then still of a good size. Parts have at most 4 MiB on average, unless one sample is larger. `batch_bytes`:
-// the bytes of the whole batch's values, or of its keys, weights and offsets if these are more.
-std::vector<SampleRange> Cut(std::uint64_t samples, std::uint64_t batch_bytes, std::uint64_t ranks,
-                             std::uint64_t channels);
+// The samples that one request has of each of several batches, which are usually of different tables.
+using Share = std::vector<SampleRange>;
 
-// Returns `parts` ranges, as even as possible; some are empty if there are more parts than samples.
-std::vector<SampleRange> EvenRanges(std::uint64_t samples, std::uint64_t parts);
+// Cuts batches of `samples` into shares, one a request; there is at least one share, even for no samples.
+// Every rank gets a request if the batches are large enough, and every channel (`channels` a rank) gets one
+// if the requests are then still of a good size. Requests have at most 4 MiB on average, unless one sample is
+// larger. `batch_bytes`: the bytes of all batches' values, or of their keys, weights and offsets if these are
+// more. REQUIRES: a batch.
+std::vector<Share> Cut(std::span<const std::uint64_t> samples, std::uint64_t batch_bytes, std::uint64_t ranks,
+                       std::uint64_t channels);
 
-// Halves every range whose request is larger than `limit`, until the request fits or the range is one sample.
-std::vector<SampleRange> HalveUntilFit(const std::vector<SampleRange>& ranges,
-                                       const std::function<std::uint64_t(SampleRange)>& request_bytes,
-                                       std::uint64_t limit);
+// Returns `parts` shares, as even as possible; some are empty if there are more parts than samples.
+std::vector<Share> EvenShares(std::span<const std::uint64_t> samples, std::uint64_t parts);
+
+// Halves every share whose request is larger than `limit`, until the request fits or has one sample of each
+// batch.
+std::vector<Share> HalveUntilFit(const std::vector<Share>& shares,
+                                 const std::function<std::uint64_t(const Share&)>& request_bytes,
+                                 std::uint64_t limit);
 
 }  // namespace slotwise::client
 

@@ -41,9 +41,18 @@ Status FromGrpc(const grpc::Status& status, const std::string& address, std::chr
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       return ResourceExhausted(details);
     default:
-      return {StatusCode::kInternal,
-              "code " + std::to_string(status.error_code()) + " from " + address + ": " + details};
+      return {StatusCode::kInternal, NameOf(status.error_code()) + " from " + address + ": " + details};
   }
+}
+
+std::string NameOf(grpc::StatusCode code) {
+  static constexpr std::array<const char*, 17> kNames{
+      "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+      "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+      "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+      "DATA_LOSS", "UNAUTHENTICATED"};
+  const auto number = static_cast<std::size_t>(code);
+  return number < kNames.size() ? kNames[number] : "code " + std::to_string(number);
 }
 
 }  // namespace slotwise::client

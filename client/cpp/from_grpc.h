@@ -22,6 +22,9 @@ bool IsWorthAnotherTry(grpc::StatusCode code);
 // `status` is not OK.
 Status FromGrpc(const grpc::Status& status, const std::string& address, std::chrono::milliseconds timeout);
 
+// Returns the code's name as gRPC writes it, for every code that gRPC has.
+std::string NameOf(grpc::StatusCode code);
+
 }  // namespace slotwise::client
 
 #endif  // SLOTWISE_CLIENT_CPP_FROM_GRPC_H_

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -109,9 +110,21 @@ v1::DataType ToProto(DataType type) {
 
 Status Internal(const Status& status) { return {StatusCode::kInternal, status.message()}; }
 
+Status CheckCombiner(std::span<const std::uint32_t> offsets, Combiner combiner) {
+  if (combiner != Combiner::kNone) return {};
+  for (std::size_t bag = 0; bag < offsets.size(); ++bag) {
+    if (offsets[bag] == bag) continue;
+    return InvalidArgument("offsets[" + std::to_string(bag) + "] is " + std::to_string(offsets[bag]) +
+                           ": must be " + std::to_string(bag) +
+                           ", because in a table without a combiner every bag has one key");
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<CheckedBatch> CheckBatch(const BatchView& batch, std::uint32_t slots, std::uint32_t dim) {
+Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table) {
+  const std::uint32_t slots = table.slots;
   const std::uint64_t bags = batch.offsets.empty() ? batch.keys.size() : batch.offsets.size() - 1;
   const std::uint64_t samples = bags / slots;
   if (samples > std::numeric_limits<std::uint32_t>::max()) {
@@ -128,11 +141,17 @@ Result<CheckedBatch> CheckBatch(const BatchView& batch, std::uint32_t slots, std
                            " elements: must have none, or " + std::to_string(batch.keys.size()) +
                            ", one for each key");
   }
+  const auto strange = std::ranges::find_if_not(batch.weights, [](float w) { return std::isfinite(w); });
+  if (strange != batch.weights.end()) {
+    return InvalidArgument("weights[" + std::to_string(strange - batch.weights.begin()) + "] is " +
+                           std::to_string(*strange) + ": must be finite");
+  }
   if (!batch.offsets.empty()) {
     if (Status status = Validate(batch, static_cast<std::uint32_t>(samples), slots); !status.ok())
       return status;
+    if (Status status = CheckCombiner(batch.offsets, table.combiner); !status.ok()) return status;
   }
-  return CheckedBatch{.view = batch, .samples = samples, .slots = slots, .width = slots * dim};
+  return CheckedBatch{.view = batch, .samples = samples, .slots = slots, .width = slots * table.dim};
 }
 
 grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, DataType type,

@@ -15,6 +15,7 @@
 #include "slotwise/batch.h"
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
+#include "slotwise/table_options.h"
 
 namespace slotwise::client {
 
@@ -26,9 +27,9 @@ struct CheckedBatch {
   std::uint32_t width = 0;  // elements a sample: slots · dim
 };
 
-// Returns INVALID_ARGUMENT, in the server's words, unless `batch` is a whole number of samples of `slots`
-// bags.
-Result<CheckedBatch> CheckBatch(const BatchView& batch, std::uint32_t slots, std::uint32_t dim);
+// Returns INVALID_ARGUMENT, with field, place and value, unless `batch` is a whole number of a table's
+// samples, has finite weights, and, if the table has no combiner, one key in each bag.
+Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table);
 
 // Writes a v1.LookupRequest for `samples` of a batch.
 grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, DataType type,

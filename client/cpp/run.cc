@@ -1,31 +1,21 @@
 #include "client/cpp/run.h"
 
-#include <grpc/support/time.h>
 #include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "client/cpp/backoff.h"
 #include "client/cpp/from_grpc.h"
 
 namespace slotwise::client {
 namespace {
 
-using std::chrono::duration;
-using std::chrono::duration_cast;
-using std::chrono::milliseconds;
-using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr duration<double> kFirstBackoff{0.05};
-constexpr duration<double> kLongestBackoff{2.0};
-
-// Returns a time on the monotonic clock, which nobody sets.
-gpr_timespec FromNow(steady_clock::duration time) {
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                      gpr_time_from_nanos(duration_cast<nanoseconds>(time).count(), GPR_TIMESPAN));
-}
+// What gRPC says when our own clock, not the server, ended a try.
+constexpr std::string_view kOwnDeadline = "Deadline Exceeded";
 
 }  // namespace
 
@@ -35,8 +25,7 @@ class Run::Flight final : public Arrival {
 
   void Start(std::size_t attempt) {
     const Request& request = run_->requests_[index_];
-    context_.set_deadline(
-        FromNow(std::max<steady_clock::duration>(milliseconds(1), run_->deadline_ - steady_clock::now())));
+    context_.set_deadline(Until(run_->call_.deadline));
     Channels& channels = run_->channels_;
     reader_ = channels.at(request.rank + attempt, request.channel)
                   .stub->PrepareUnaryCall(&context_, request.method, request.message, &channels.queue());
@@ -65,7 +54,7 @@ class Run::Wait final : public Arrival {
   Wait(std::shared_ptr<Run> run, std::size_t index) : run_(std::move(run)), index_(index) {}
 
   void Start(steady_clock::duration time) {
-    alarm_.Set(&run_->channels_.queue(), FromNow(time), static_cast<Arrival*>(this));
+    alarm_.Set(&run_->channels_.queue(), Until(steady_clock::now() + time), static_cast<Arrival*>(this));
   }
 
   void Cancel() { alarm_.Cancel(); }
@@ -81,23 +70,23 @@ class Run::Wait final : public Arrival {
   grpc::Alarm alarm_;
 };
 
-Run::Run(Channels& channels, milliseconds timeout, std::vector<Request> requests, OnReply on_reply,
+Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, OnReply on_reply,
          OnDone on_done)
     : channels_(channels),
-      timeout_(timeout),
-      deadline_(steady_clock::now() + timeout),
+      call_(call),
       requests_(std::move(requests)),
       on_reply_(std::move(on_reply)),
       on_done_(std::move(on_done)),
       attempts_(requests_.size()),
       flights_(requests_.size()),
       waits_(requests_.size()),
+      reasons_(requests_.size()),
       pending_(requests_.size()),
       // The seed only decides how long to wait. Seeds differ, so that trainers that failed together do not
       // return together.
-      random_(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(this) >> 4 ^
-                                         static_cast<std::uintptr_t>(deadline_.time_since_epoch().count()))) {
-}
+      random_(static_cast<std::uint32_t>(
+          reinterpret_cast<std::uintptr_t>(this) >> 4 ^
+          static_cast<std::uintptr_t>(call_.deadline.time_since_epoch().count()))) {}
 
 void Run::Start() {
   const auto self = shared_from_this();  // keeps the run alive if the last reply comes before Start returns
@@ -142,14 +131,17 @@ void Run::FlightEnded(std::size_t index, const grpc::Status& status, const grpc:
 // near.
 void Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
   const std::size_t attempts = attempts_[index];
-  const auto longest =
-      std::min(kLongestBackoff, kFirstBackoff * (1 << std::min<std::size_t>(attempts - 1, 16)));
-  const auto backoff = duration_cast<steady_clock::duration>(
-      longest * std::uniform_real_distribution<double>(0.5, 1.0)(random_));
+  // If our own clock ended this try, an earlier try may know the reason.
+  const bool knows_no_reason = status.error_message() == kOwnDeadline && !reasons_[index].empty();
+  const grpc::Status said(status.error_code(), knows_no_reason ? reasons_[index] : status.error_message());
+  reasons_[index] = said.error_message();
+  const auto backoff = Backoff(attempts, random_);
   const Request& request = requests_[index];
-  if (!IsWorthAnotherTry(status.error_code()) || steady_clock::now() + backoff >= deadline_) {
-    return FailLocked(FromGrpc(status, channels_.address(request.rank + attempts - 1), timeout_));
+  const std::string& address = channels_.address(request.rank + attempts - 1);
+  if (!IsWorthAnotherTry(status.error_code()) || steady_clock::now() + backoff >= call_.deadline) {
+    return FailLocked(FromGrpc(said, address, call_.timeout));
   }
+  channels_.Log(address + ": " + NameOf(said.error_code()) + ": " + said.error_message() + "; trying again");
   // Connect to the next rank during the wait.
   channels_.at(request.rank + attempts, request.channel).channel->GetState(true);
   auto wait = std::make_unique<Wait>(shared_from_this(), index);

@@ -11,8 +11,6 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
-#include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -20,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cpp/call.h"
 #include "client/cpp/channels.h"
 #include "slotwise/status.h"
 
@@ -33,7 +32,7 @@ struct Request {
   std::size_t channel = 0;
 };
 
-class Run : public std::enable_shared_from_this<Run> {
+class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
  public:
   // Called from the client's threads, concurrently for different requests; an error ends the run.
   using OnReply = std::function<Status(std::size_t request, const grpc::ByteBuffer& reply)>;
@@ -41,15 +40,13 @@ class Run : public std::enable_shared_from_this<Run> {
   using OnDone = std::function<void(Status)>;
 
   // REQUIRES: at least one request. `channels` outlive the run.
-  Run(Channels& channels, std::chrono::milliseconds timeout, std::vector<Request> requests, OnReply on_reply,
-      OnDone on_done);
+  Run(Channels& channels, const Call& call, std::vector<Request> requests, OnReply on_reply, OnDone on_done);
 
   void Start();
   // Ends the run with `status` before it begins. Called instead of Start.
   void Refuse(const Status& status);
 
-  // Ends the run with `status`, soon, unless the run is over.
-  void Cancel(const Status& status);
+  void Cancel(const Status& status) override;
 
  private:
   class Flight;  // a request on its way
@@ -64,8 +61,7 @@ class Run : public std::enable_shared_from_this<Run> {
   void EndIfOver(std::unique_lock<std::mutex> lock);
 
   Channels& channels_;
-  const std::chrono::milliseconds timeout_;
-  const std::chrono::steady_clock::time_point deadline_;
+  const Call call_;
   const std::vector<Request> requests_;
   const OnReply on_reply_;
   OnDone on_done_;
@@ -75,6 +71,7 @@ class Run : public std::enable_shared_from_this<Run> {
   std::vector<std::size_t> attempts_;  // of each request
   std::vector<Flight*> flights_;       // of each request, null if it is not in flight
   std::vector<Wait*> waits_;           // of each request, null if it does not wait
+  std::vector<std::string> reasons_;   // of each request: why its last try failed
   std::size_t pending_ = 0;            // flights, waits and replies being read
   Status failure_;
   std::minstd_rand random_;

@@ -62,13 +62,17 @@ Status WriteFiles(Client& client, const TableDescription& info, const fs::path& 
   NpyWriter values(folder / kValues, "<f4", options.dim);
   std::optional<NpyWriter> state;
   if (with_state) state.emplace(folder / kState, "<f4", StateFloats(options.optimizer.kind, options.dim));
-  const auto take = [&](const RowsView& some) -> Status {
-    keys.Append(some.keys.size(), std::as_bytes(some.keys));
-    values.Append(some.keys.size(), std::as_bytes(some.values));
-    if (state) state->Append(some.keys.size(), std::as_bytes(some.state));
-    return {};
-  };
-  if (Status status = client.Export(options.name.view(), with_state, take); !status.ok()) return status;
+  auto exported = client.Export(options.name.view(), with_state);
+  if (!exported.ok()) return exported.status();
+  for (;;) {
+    const auto some = exported->Next();
+    if (!some.ok()) return some.status();
+    if (!*some) break;
+    const RowsView& chunk = **some;
+    keys.Append(chunk.keys.size(), std::as_bytes(chunk.keys));
+    values.Append(chunk.keys.size(), std::as_bytes(chunk.values));
+    if (state) state->Append(chunk.keys.size(), std::as_bytes(chunk.state));
+  }
   rows = keys.rows();
   const ordered_json said{{"options", ToJson(options)}, {"steps", info.steps}, {"rows", rows}};
   std::ofstream json(folder / kTable);

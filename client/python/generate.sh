@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes slotwise/_proto/*_pb2.py{,i} from proto/: committed, so that installing the client needs no protoc.
+# Writes tests/slotwise_proto/*_pb2.py{,i} from proto/: committed, so that installing the client needs no protoc.
 #
 #   client/python/generate.sh            write them
 #   client/python/generate.sh --check    change nothing; fail if they are not what proto/ says
@@ -9,7 +9,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 proto="$here/../../proto"
-target="$here/slotwise/_proto"
+target="$here/tests/slotwise_proto"
 
 fail() { echo "generate.sh: $*" >&2; exit 1; }
 
@@ -22,7 +22,7 @@ fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 protoc -I"$proto" --python_out="$fresh" --pyi_out="$fresh" slotwise/v1/{admin,embedding,rows}.proto
 # protoc writes imports by the .proto's own path; inside the package they are neighbours.
-sed -i 's/^from slotwise\.v1 import/from slotwise._proto import/' "$fresh"/slotwise/v1/*_pb2.py*
+sed -i 's/^from slotwise\.v1 import/from slotwise_proto import/' "$fresh"/slotwise/v1/*_pb2.py*
 # Nor are its type stubs what mypy --strict, which reads them for whoever imports us, likes.
 sed -i '1i # mypy: ignore-errors' "$fresh"/slotwise/v1/*_pb2.pyi
 

@@ -8,16 +8,16 @@
 //
 // The client cuts batches by samples into parts of 1 to 4 MiB, which travel side by side to all ranks. If a
 // rank is gone or too busy, the client sends the call again to another rank, until the timeout. A push is
-// applied once, however often the client sends it. The same batches make tables of the same bytes as with the
-// Python client.
+// applied once, however often the client sends it. The Python client is this one (slotwise.h).
 //
 // Every call may end with DEADLINE_EXCEEDED or UNAVAILABLE if no answer came within the timeout (the caller
-// then does not know whether a push was applied; pushing again with the same Step is safe), with
-// FAILED_PRECONDITION if the client is being destroyed or the server has another version, and with INTERNAL.
-// The methods name other errors.
+// then does not know whether a push was applied; pushing again with the same Step is safe), with CANCELLED if
+// the caller asked to stop (which leaves a push as unknown as a timeout does), with FAILED_PRECONDITION if
+// the client is being destroyed or the server has another version, and with INTERNAL. The methods name other
+// errors.
 //
-// Thread-safety: any number of threads may use one Client. A forked child cannot use its parent's Client, and
-// must connect again.
+// Thread-safety: any number of threads may use one Client. A forked child cannot use its parent's Client:
+// every call ends with FAILED_PRECONDITION there.
 #ifndef SLOTWISE_CLIENT_H_
 #define SLOTWISE_CLIENT_H_
 
@@ -26,7 +26,9 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +53,16 @@ struct ClientOptions {
   // The type that values and gradients have on the wire; in the caller's arrays they are always float32. The
   // 16-bit types halve the bytes and round (data_type.h).
   DataType data_type = DataType::kFloat32;
+  // Called with a line for people whenever a request is sent again, from the client's threads. It must not
+  // block, and must not use the client.
+  std::function<void(std::string_view)> log = nullptr;
+};
+
+// How one call differs from the client's options.
+struct CallOptions {
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
+  std::optional<DataType> data_type = std::nullopt;  // for lookups and pushes
+  std::stop_token stop = {};                         // a stop ends the call soon, with CANCELLED
 };
 
 struct ServerRank {
@@ -103,6 +115,18 @@ struct TableCreation {
   bool created = false;  // false: the same table existed already
 };
 
+// One table's part of a call of several tables; what the fields mean is as for Lookup and Push.
+struct TableLookup {
+  std::string_view table;
+  BatchView batch;
+  std::span<float> out;
+};
+struct TablePush {
+  std::string_view table;
+  BatchView batch;
+  std::span<const float> gradients;
+};
+
 // Rows of a table, as Export gives them and Import takes them. Row r is keys[r], values[r · dim .. (r + 1) ·
 // dim) and state[r · state_size ..). `state` is what the optimizer keeps (docs/semantics.md), or is empty.
 struct RowsView {
@@ -111,41 +135,71 @@ struct RowsView {
   std::span<const float> state;
 };
 
+// The rows of an export as they come, in no particular order. Every row is whole, but all rows belong to one
+// step only if nobody pushes meanwhile. Ranks send a little ahead, and wait until the caller takes it. The
+// destructor ends the export.
+// Thread-safety: one thread at a time. It may outlive its Client, and ends with FAILED_PRECONDITION then.
+class RowStream {
+ public:
+  ~RowStream();
+  RowStream(RowStream&&) noexcept;
+  RowStream& operator=(RowStream&&) noexcept;
+
+  // Waits for the next rows; nothing at the end. The views are valid until the next call. An export that
+  // fails does not continue; exporting again shows all rows again. NOT_FOUND: there is no such table, or it
+  // was dropped meanwhile. DEADLINE_EXCEEDED: no rank sent anything within the timeout.
+  Result<std::optional<RowsView>> Next();
+  // Waits at most so long, and returns whether Next would return at once.
+  bool Wait(std::chrono::milliseconds most);
+
+ private:
+  friend class Client;
+  class Impl;
+  explicit RowStream(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
 class Client {
  public:
   using Done = std::function<void(Status)>;
   using PushDone = std::function<void(Result<std::uint64_t>)>;
+  using PushManyDone = std::function<void(Result<std::vector<std::uint64_t>>)>;
 
   // Learns the ranks from any of `addresses`, host:port (the port is 7070 if absent). Waits for a server that
-  // is still starting. INVALID_ARGUMENT: there is no address, or an option is not above 0.
-  static Result<Client> Connect(const std::vector<std::string>& addresses, const ClientOptions& options = {});
+  // is still starting, until the timeout or until a stop is asked for. INVALID_ARGUMENT: there is no address,
+  // or an option is not above 0.
+  static Result<Client> Connect(const std::vector<std::string>& addresses, const ClientOptions& options = {},
+                                const std::stop_token& stop = {});
 
-  // Ends every call in flight with FAILED_PRECONDITION. Every callback has run when the destructor returns.
-  // REQUIRES: not called from a callback.
+  // Closes the client.
   ~Client();
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
+
+  // Ends every call in flight, and every later one, with FAILED_PRECONDITION. Every callback has run when
+  // Close returns. Closing again does nothing. REQUIRES: not called from a callback.
+  void Close();
 
   // --- tables
 
   // Makes a table on every rank. Nothing changes if the same table exists already. ALREADY_EXISTS: the table
   // exists with other options. INVALID_ARGUMENT names the option. RESOURCE_EXHAUSTED: there is no memory for
   // the table.
-  Result<TableCreation> CreateTable(const TableOptions& options);
+  Result<TableCreation> CreateTable(const TableOptions& options, const CallOptions& call = {});
   // Drops a table and its rows. NOT_FOUND: there is no such table.
-  Status DropTable(std::string_view table);
+  Status DropTable(std::string_view table, const CallOptions& call = {});
   // Lists all tables, sorted by name.
-  Result<std::vector<TableOptions>> ListTables();
+  Result<std::vector<TableOptions>> ListTables(const CallOptions& call = {});
   // Describes a table. NOT_FOUND: there is no such table.
-  Result<TableDescription> DescribeTable(std::string_view table);
+  Result<TableDescription> DescribeTable(std::string_view table, const CallOptions& call = {});
   // Computes a table's digest. Equal tables have equal digests, on any number of ranks. NOT_FOUND: there is
   // no such table.
-  Result<TableDigest> Digest(std::string_view table);
+  Result<TableDigest> Digest(std::string_view table, const CallOptions& call = {});
   // Sets the learning rate from the table's next step on. NOT_FOUND: there is no such table. INVALID_ARGUMENT
   // unless the rate is finite and above 0.
-  Status SetLearningRate(std::string_view table, float learning_rate);
+  Status SetLearningRate(std::string_view table, float learning_rate, const CallOptions& call = {});
   // Returns the server's ranks as they are now. The client itself keeps using the ranks that it connected to.
-  Result<ServerTopology> Topology();
+  Result<ServerTopology> Topology(const CallOptions& call = {});
 
   // --- batches
   //
@@ -159,25 +213,41 @@ class Client {
   // of `out` are unspecified. INVALID_ARGUMENT: the batch is malformed or `out` has the wrong size; the
   // message names field and value. NOT_FOUND: there is no such table. RESOURCE_EXHAUSTED: the table is full
   // (kTrain), or one sample is too large; nothing was changed.
-  Status Lookup(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out);
+  Status Lookup(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
+                const CallOptions& call = {});
   std::future<Status> LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode,
-                                  std::span<float> out);
+                                  std::span<float> out, const CallOptions& call = {});
   void LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
-                   Done done);
+                   Done done, const CallOptions& call = {});
+
+  // Looks up in several tables in one request, or in a few large ones, of which each has a share of every
+  // table. Errors as for Lookup; if one table refuses, the call fails, though others may have got new rows.
+  Status LookupMany(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call = {});
+  void LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
+                       const CallOptions& call = {});
 
   // Sums the gradients of every row and runs the table's optimizer on the sums, once. `gradients`: finite
   // float32 [samples][slots · dim], the loss's gradient with respect to each pooled value. The call is
   // answered once the step is applied, with the table's count of steps, 1 for the first step. A push that
   // names no step is the next step of the client's own session. Errors as for Lookup, and
   // FAILED_PRECONDITION: the step is too far behind the newest step of its session.
-  Result<std::uint64_t> Push(std::string_view table, const BatchView& batch,
-                             std::span<const float> gradients);
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                             const Step& step);
+                             const CallOptions& call = {});
+  Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
+                             const Step& step, const CallOptions& call = {});
   std::future<Result<std::uint64_t>> PushAsync(std::string_view table, const BatchView& batch,
-                                               std::span<const float> gradients, const Step& step);
+                                               std::span<const float> gradients, const Step& step,
+                                               const CallOptions& call = {});
   void PushAsync(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                 const Step& step, PushDone done);
+                 const Step& step, PushDone done, const CallOptions& call = {});
+
+  // Pushes to several tables: one step of each, all of one name. Answers with each table's count of steps, in
+  // the order of `pushes`. Errors as for Push; if one table refuses, the call fails, though steps of others
+  // may have been applied, and pushing all again with the same `step` applies none of those twice.
+  Result<std::vector<std::uint64_t>> PushMany(std::span<const TablePush> pushes, const Step& step,
+                                              const CallOptions& call = {});
+  void PushManyAsync(std::span<const TablePush> pushes, const Step& step, PushManyDone done,
+                     const CallOptions& call = {});
 
   // Returns the session that names the steps of pushes that name none.
   Session& session();
@@ -185,30 +255,30 @@ class Client {
   // --- rows by key
 
   // Erases the rows of `keys`; an erased key that comes again gets a new row. Returns how many keys had a row
-  // (fewer if an answer was lost and the call was sent again). An erase is not a step. NOT_FOUND: there is no
-  // such table.
-  Result<std::uint64_t> Erase(std::string_view table, std::span<const Key> keys);
+  // (fewer if an answer was lost and the call was sent again). An erase is not a step. The timeout holds for
+  // some megabytes of keys at a time. NOT_FOUND: there is no such table.
+  Result<std::uint64_t> Erase(std::string_view table, std::span<const Key> keys, const CallOptions& call = {});
 
-  // Calls `take` in the caller's thread with some rows at a time, rank after rank, in no particular order,
-  // until `take` has seen every row, or, if `keys` is not empty, every row of `keys`. The views are valid
-  // during the call of `take` only. If `take` returns an error, the export ends with that error. Every row is
-  // whole, but all rows belong to one step only if nobody pushes meanwhile. The timeout holds for each rank's
-  // stream. An export that fails after `take` saw rows does not continue; exporting again shows them again.
-  // NOT_FOUND: there is no such table.
-  Status Export(std::string_view table, bool with_state, const std::function<Status(const RowsView&)>& take,
-                std::span<const Key> keys = {});
+  // Begins an export of all rows, or of the rows of those `keys` that have one. The timeout holds for each
+  // wait for a rank. FAILED_PRECONDITION as for every call; RowStream says the other errors.
+  Result<RowStream> Export(std::string_view table, bool with_state,
+                           std::optional<std::span<const Key>> keys = std::nullopt,
+                           const CallOptions& call = {});
 
   // Writes the rows of keys: an absent key gets a row, and the row of any other key is overwritten. If a key
   // repeats, the last one counts. An empty `state` gives the rows the state of a new row. A table that has
   // applied fewer than `table_steps` steps counts `table_steps` steps from then on, so Adam and schedules
   // continue there; pass the TableDescription::steps of the imported model. Returns how many rows were given.
-  // Importing the same rows again does no harm. INVALID_ARGUMENT: sizes do not fit the table, or a value is
-  // NaN or infinite. RESOURCE_EXHAUSTED: the table is full; the rows before those that did not fit may be in
-  // the table. NOT_FOUND: there is no such table.
-  Result<std::uint64_t> Import(std::string_view table, const RowsView& rows, std::uint64_t table_steps = 0);
+  // The rows travel in messages of about 1 MiB, spread over the ranks, each of which is applied whole or not
+  // at all; the timeout holds for some messages at a time. After an error some may have been applied, and
+  // importing the same rows again does no harm. INVALID_ARGUMENT: sizes do not fit the table, or a value is
+  // NaN or infinite. RESOURCE_EXHAUSTED: the table is full. NOT_FOUND: there is no such table.
+  Result<std::uint64_t> Import(std::string_view table, const RowsView& rows, std::uint64_t table_steps = 0,
+                               const CallOptions& call = {});
 
  private:
   class Impl;
+  class BatchCall;
   explicit Client(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

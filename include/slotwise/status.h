@@ -23,6 +23,7 @@ enum class StatusCode {
   kResourceExhausted,   // a full table, no memory, too large a batch
   kDeadlineExceeded,    // something that the request needs did not come in time
   kUnavailable,         // stopping, or a full inbox: try again, here or at another rank
+  kCancelled,           // the caller no longer wants the answer
   kInternal,            // a bug in Slotwise
 };
 
@@ -52,6 +53,7 @@ Status FailedPrecondition(std::string message);
 Status ResourceExhausted(std::string message);
 Status DeadlineExceeded(std::string message);
 Status Unavailable(std::string message);
+Status Cancelled(std::string message);
 
 template <class T>
 class [[nodiscard]] Result {

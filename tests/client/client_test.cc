@@ -193,13 +193,18 @@ TEST_F(ClientTest, ExportsImportsAndErasesRows) {
   std::vector<Key> all_keys;
   std::vector<float> all_values;
   std::vector<float> all_state;
-  const auto take = [&](const RowsView& rows) -> Status {
-    all_keys.insert(all_keys.end(), rows.keys.begin(), rows.keys.end());
-    all_values.insert(all_values.end(), rows.values.begin(), rows.values.end());
-    all_state.insert(all_state.end(), rows.state.begin(), rows.state.end());
-    return {};
+  const auto take_all = [&](Result<RowStream> rows) -> Status {
+    if (!rows.ok()) return rows.status();
+    for (;;) {
+      const auto some = rows->Next();
+      if (!some.ok()) return some.status();
+      if (!*some) return {};
+      all_keys.insert(all_keys.end(), (*some)->keys.begin(), (*some)->keys.end());
+      all_values.insert(all_values.end(), (*some)->values.begin(), (*some)->values.end());
+      all_state.insert(all_state.end(), (*some)->state.begin(), (*some)->state.end());
+    }
   };
-  Status status = client_->Export("ads", true, take);
+  Status status = take_all(client_->Export("ads", true));
   ASSERT_TRUE(status.ok()) << status.message();
   ASSERT_EQ(all_keys.size(), keys.size());
   ASSERT_EQ(all_state.size(), keys.size() * 4);
@@ -216,13 +221,19 @@ TEST_F(ClientTest, ExportsImportsAndErasesRows) {
   EXPECT_EQ(*client_->Erase("copy", gone), 2u);
   EXPECT_EQ(client_->Digest("copy")->rows, keys.size() - 2);
   all_keys.clear();
-  const std::vector<Key> asked{keys[3], keys[5]};
-  ASSERT_TRUE(client_->Export("copy", false, take, asked).ok());
+  const std::vector<Key> asked{keys[3], keys[5], keys[5]};
+  ASSERT_TRUE(take_all(client_->Export("copy", false, asked)).ok());
   EXPECT_EQ(all_keys, std::vector<Key>{keys[5]});
+  ASSERT_TRUE(take_all(client_->Export("copy", false, std::span<const Key>())).ok());
+  EXPECT_EQ(all_keys.size(), 1u);
 
-  EXPECT_EQ(client_->Export("copy", false, [](const RowsView&) { return NotFound("enough"); }),
-            NotFound("enough"));
-  EXPECT_EQ(client_->Export("none", false, take).code(), StatusCode::kNotFound);
+  auto left_early = client_->Export("ads", true);
+  ASSERT_TRUE(left_early.ok());
+  ASSERT_TRUE(left_early->Next().ok());
+  while (!left_early->Wait(std::chrono::milliseconds(10))) {
+  }
+  { const RowStream gone_now = std::move(*left_early); }
+  EXPECT_EQ(take_all(client_->Export("none", false)).code(), StatusCode::kNotFound);
   EXPECT_EQ(client_->Erase("none", gone).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(client_->Import("copy", {gone, all_values, {}}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(client_->Import("copy", {gone, std::span(all_values).first(3), {}}).status().code(),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "slotwise/v1/embedding.pb.h"
@@ -15,8 +16,16 @@ const std::vector<Key> kKeys{Key{5}, Key{~std::uint64_t{0}}, Key{5}, Key{0}};
 const std::vector<std::uint32_t> kOffsets{0, 1, 1, 3, 4};
 const std::vector<float> kWeights{1, 2, 3, 4};
 
+TableOptions Shape(std::uint32_t slots, std::uint32_t dim, Combiner combiner = Combiner::kSum) {
+  TableOptions table;
+  table.slots = slots;
+  table.dim = dim;
+  table.combiner = combiner;
+  return table;
+}
+
 CheckedBatch Checked(const BatchView& batch) {
-  auto checked = CheckBatch(batch, 2, 3);
+  auto checked = CheckBatch(batch, Shape(2, 3));
   EXPECT_TRUE(checked.ok()) << checked.status().message();
   return *checked;
 }
@@ -86,7 +95,9 @@ TEST(ReadLookupReply, WidensHalvesAndRefusesATypeThatWasNotAskedFor) {
 }
 
 TEST(CheckBatch, RefusesWhatIsNoBatchByFieldAndValue) {
-  const auto message = [](const BatchView& batch) { return CheckBatch(batch, 2, 3).status().message(); };
+  const auto message = [](const BatchView& batch) {
+    return CheckBatch(batch, Shape(2, 3)).status().message();
+  };
   const std::vector<Key> three(3);
   EXPECT_EQ(message({three, {}}),
             "keys has 3 keys without offsets, which is no whole number of samples of 2 slots");
@@ -96,7 +107,15 @@ TEST(CheckBatch, RefusesWhatIsNoBatchByFieldAndValue) {
             "weights has 1 elements: must have none, or 4, one for each key");
   EXPECT_NE(message({kKeys, std::vector<std::uint32_t>{0, 3, 2}}), "");
   EXPECT_NE(message({kKeys, std::vector<std::uint32_t>{0, 3, 3}}), "");
-  EXPECT_EQ(CheckBatch({}, 2, 3)->samples, 0u);
+  EXPECT_EQ(CheckBatch({}, Shape(2, 3))->samples, 0u);
+  EXPECT_EQ(message({kKeys, {}, std::vector<float>{1, 2, INFINITY, NAN}}),
+            "weights[2] is inf: must be finite");
+  const std::vector<std::uint32_t> two_and_none{0, 2, 2, 3, 4};
+  EXPECT_EQ(message({kKeys, two_and_none}), "");
+  EXPECT_EQ(CheckBatch({kKeys, two_and_none}, Shape(1, 3, Combiner::kNone)).status().message(),
+            "offsets[1] is 2: must be 1, because in a table without a combiner every bag has one key");
+  EXPECT_TRUE(
+      CheckBatch({kKeys, std::vector<std::uint32_t>{0, 1, 2, 3, 4}}, Shape(1, 3, Combiner::kNone)).ok());
 }
 
 TEST(ReadLookupReply, WritesValuesToTheirPlaceHoweverTheBytesAreCut) {

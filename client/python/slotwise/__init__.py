@@ -14,14 +14,17 @@ With torch, `slotwise.torch.EmbeddingBag(ps, "ads")` does both. The logger "slot
 from slotwise.client import Client, connect
 from slotwise.errors import (
     AlreadyExists,
+    Cancelled,
     DeadlineExceeded,
     Error,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
     ResourceExhausted,
+    StatusCode,
     Unavailable,
 )
+from slotwise.futures import Future
 from slotwise.local_server import Server, serve
 from slotwise.optimizers import (
     FTRL,
@@ -55,11 +58,13 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "AlreadyExists",
+    "Cancelled",
     "Client",
     "Constant",
     "DeadlineExceeded",
     "Error",
     "FailedPrecondition",
+    "Future",
     "InvalidArgument",
     "Momentum",
     "Nesterov",
@@ -74,6 +79,7 @@ __all__ = [
     "Server",
     "Session",
     "ShardInfo",
+    "StatusCode",
     "Step",
     "TableDigest",
     "TableInfo",

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any
 
-from google.protobuf.message import DecodeError, Message
-
-from slotwise._proto import admin_pb2
-from slotwise.errors import Error, NotFound
-from slotwise.optimizers import Initializer, Optimizer, Uniform
+from slotwise.core import Core, Handle, text
+from slotwise.errors import Error, FailedPrecondition, InvalidArgument, NotFound
+from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
 from slotwise.options import (
     RankInfo,
     TableDigest,
     TableInfo,
     TableOptions,
     Topology,
-    info_from_proto,
-    options_from_proto,
-    options_to_proto,
+    info_from_json,
+    options_from_json,
+    options_to_json,
 )
-from slotwise.transport import Call, Transport
-
-_Reply = TypeVar("_Reply")
 
 
 class AdminCalls:
     """Makes, describes and drops tables, and remembers the options of tables in use."""
 
-    def __init__(self, transport: Transport, max_message_bytes: int) -> None:
-        self._transport = transport
-        self._max_message_bytes = max_message_bytes or 4 << 20
+    def __init__(self, core: Core, client: Handle) -> None:
+        """Takes a client of the core's."""
+        self._core = core
+        self._client = client
+        self._process = os.getpid()
         self._options: dict[str, TableOptions] = {}  # of the tables in use
 
     def create_table(
@@ -69,31 +68,29 @@ class AdminCalls:
             max_rows=max_rows,
             max_load=max_load,
         )
-        request = admin_pb2.CreateTableRequest(options=options_to_proto(options))
-        reply = self._admin("CreateTable", request, admin_pb2.CreateTableReply.FromString)
-        return self._remember(options_from_proto(reply.options))
+        core = self._usable()
+        reply = self._ask(core.create_table(self._client, _text_of(options), None))
+        return self._remember(options_from_json(reply["options"]))
 
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """Drops a table on every rank. Raises NotFound if there is none, unless `missing_ok`."""
         self._options.pop(name, None)
-        request = admin_pb2.DropTableRequest(table=name)
+        core = self._usable()
         try:
-            self._admin("DropTable", request, admin_pb2.DropTableReply.FromString)
+            core.finish(core.drop_table(self._client, text(name), None))
         except NotFound:
             if not missing_ok:
                 raise
 
     def list_tables(self) -> list[TableOptions]:
         """Returns all tables' options, sorted by name."""
-        request = admin_pb2.ListTablesRequest()
-        reply = self._admin("ListTables", request, admin_pb2.ListTablesReply.FromString)
-        return [options_from_proto(table) for table in reply.tables]
+        reply = self._ask(self._usable().list_tables(self._client, None))
+        return [options_from_json(table) for table in reply.get("tables", [])]
 
     def describe_table(self, name: str) -> TableInfo:
         """Returns a table's options, steps, learning rate, shards and rounds. Raises NotFound."""
-        request = admin_pb2.DescribeTableRequest(table=name)
-        reply = self._admin("DescribeTable", request, admin_pb2.DescribeTableReply.FromString)
-        info = info_from_proto(reply)
+        reply = self._ask(self._usable().describe_table(self._client, text(name), None))
+        info = info_from_json(reply)
         self._remember(info.options)
         return info
 
@@ -108,19 +105,19 @@ class AdminCalls:
             InvalidArgument: `lr` is not finite and above 0.
             NotFound: no such table.
         """
-        request = admin_pb2.SetLearningRateRequest(table=name, learning_rate=lr)
-        parse = admin_pb2.SetLearningRateReply.FromString
-        self._admin("SetLearningRate", request, parse)
+        core = self._usable()
+        core.finish(core.set_learning_rate(self._client, text(name), float(lr), None))
 
     def topology(self) -> Topology:
         """Returns the server's ranks, as they are now."""
-        return get_topology(self._transport)
+        reply = self._ask(self._usable().topology(self._client, None))
+        ranks = (RankInfo(rank["address"], rank["device"]) for rank in reply.get("ranks", []))
+        return Topology(reply["version"], tuple(ranks), int(reply.get("max_message_bytes", 0)))
 
     def digest(self, name: str) -> TableDigest:
         """Returns a hash of a table's contents, wherever they lie, or raises NotFound."""
-        request = admin_pb2.DigestRequest(table=name)
-        reply = self._admin("Digest", request, admin_pb2.DigestReply.FromString)
-        return TableDigest(reply.digest, reply.rows, reply.steps)
+        reply = self._ask(self._usable().digest(self._client, text(name), None))
+        return TableDigest(reply["digest"], int(reply.get("rows", 0)), int(reply.get("steps", 0)))
 
     @contextmanager
     def _tables(self, *names: str) -> Iterator[list[TableOptions]]:
@@ -131,31 +128,43 @@ class AdminCalls:
         try:
             yield [self._options.get(name) or self.describe_table(name).options for name in names]
         except Error:
-            for name in names:
-                self._options.pop(name, None)
+            self._forget(names)
             raise
 
     def _remember(self, options: TableOptions) -> TableOptions:
         self._options[options.name] = options
         return options
 
-    def _admin(self, method: str, request: Message, parse: Callable[[bytes], _Reply]) -> _Reply:
-        return _admin(self._transport, method, request, parse)
+    def _forget(self, names: Any) -> None:
+        for name in names:
+            self._options.pop(name, None)
+
+    def _usable(self) -> Core:
+        """Returns the core, or raises FailedPrecondition in a process that did not connect."""
+        if os.getpid() != self._process:
+            raise FailedPrecondition(
+                "gRPC does not survive a fork: call slotwise.connect() in the child"
+            )
+        return self._core
+
+    def _ask(self, call: Handle) -> Json:
+        """Returns the JSON that a call ends with."""
+        return self._core.json_of(self._core.finish(call))
 
 
-def get_topology(transport: Transport) -> Topology:
-    """Returns the ranks that a server names."""
-    request = admin_pb2.GetTopologyRequest()
-    reply = _admin(transport, "GetTopology", request, admin_pb2.GetTopologyReply.FromString)
-    ranks = tuple(RankInfo(rank.address, rank.device) for rank in reply.ranks)
-    return Topology(reply.version, ranks, reply.max_message_bytes)
-
-
-def _admin(
-    transport: Transport, method: str, request: Message, parse: Callable[[bytes], _Reply]
-) -> _Reply:
-    reply = transport.call(Call(f"Admin/{method}", request.SerializeToString()))
+def _text_of(options: TableOptions) -> bytes:
+    """Returns the options as protobuf's JSON."""
     try:
-        return parse(reply)
-    except DecodeError as error:
-        raise Error(f"the reply to {method} is not of this version: {error}") from error
+        return json.dumps(_plain(options_to_json(options))).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{options}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Returns numbers of NumPy's as Python's, and infinities and NaN as protobuf's JSON has them."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    return value

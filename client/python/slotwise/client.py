@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from slotwise import halves, local_server
-from slotwise.admin_calls import get_topology
-from slotwise.embedding_calls import EmbeddingCalls
-from slotwise.errors import Error, InvalidArgument, Unavailable
+import atexit
+import ctypes
+
+from slotwise import local_server
+from slotwise.core import ClientOptions, Core, Handle, core, core_if_loaded, text
+from slotwise.embedding_calls import EmbeddingCalls, wire_number
+from slotwise.errors import InvalidArgument
 from slotwise.rows_calls import RowsCalls
-from slotwise.transport import Transport
 
 _DEFAULT_PORT = 7070
 
@@ -36,21 +38,18 @@ def connect(
         raise InvalidArgument(
             "connect() takes an address, a timeout above 0 and at least 1 channel a rank"
         )
-    halves.number(wire_dtype)  # raises if there is no such type
     if addresses == ("local",):
         addresses = (local_server.shared_server().address,)
-    seeds = [address if ":" in address else f"{address}:{_DEFAULT_PORT}" for address in addresses]
-    transport = Transport(seeds, 1, timeout)
-    try:
-        topology = get_topology(transport)
-    except Error as error:
-        raise type(error)(f"cannot connect: {error.message}", error.code) from None
-    finally:
-        transport.close()
-    if not topology.ranks:
-        raise Unavailable(f"cannot connect: {', '.join(seeds)} names no ranks")
-    transport = Transport([rank.address for rank in topology.ranks], channels_per_rank, timeout)
-    return Client(transport, topology.max_message_bytes, wire_dtype)
+    native = core()
+    seeds = (ctypes.c_char_p * len(addresses))(*map(text, addresses))
+    options = ClientOptions(
+        timeout_ms=max(1, round(min(timeout, 1e9) * 1000)),
+        channels_per_rank=channels_per_rank,
+        data_type=wire_number(wire_dtype),
+        log=native.log_line,
+    )
+    call = native.finish(native.connect(seeds, len(seeds), ctypes.byref(options), None))
+    return Client(native, native.call_client(call), addresses)
 
 
 class Client(EmbeddingCalls, RowsCalls):
@@ -58,15 +57,22 @@ class Client(EmbeddingCalls, RowsCalls):
 
     Thread-safe: any number of threads may look up and push at once. A forked process cannot use its
     parent's client: connect in the child (as in a `DataLoader` worker), or use the "spawn" start
-    method. The client is a context manager that closes itself.
+    method. The client is a context manager that closes itself, as the end of the program does.
 
     Attributes:
         session: the session that names the steps of pushes that name none.
 
     Every method raises `slotwise.Error` or one of its subclasses: `DeadlineExceeded` or
     `Unavailable` if no answer came within the timeout, `FailedPrecondition` if the client is
-    closed. The methods name other errors.
+    closed. The methods name other errors. A signal's handler that raises, as for Ctrl-C, ends the
+    call that the main thread is in.
     """
+
+    def __init__(self, native: Core, client: Handle, addresses: tuple[str, ...]) -> None:
+        """Is called by `connect`."""
+        super().__init__(native, client)
+        self._addresses = addresses
+        native.clients.add(self)
 
     def __enter__(self) -> Client:
         return self
@@ -75,8 +81,17 @@ class Client(EmbeddingCalls, RowsCalls):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<slotwise.Client of {', '.join(self._transport.addresses)}>"
+        return f"<slotwise.Client of {', '.join(self._addresses)}>"
 
     def close(self) -> None:
-        """Closes the connections; calls in flight in other threads raise."""
-        self._transport.close()
+        """Closes the connections; calls in flight in other threads raise. Closing again is harmless."""
+        if not self._core.inherited:
+            self._core.client_close(self._client)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends what is in flight, so that the core's threads are idle when the interpreter goes."""
+    native = core_if_loaded()
+    for client in list(native.clients) if native is not None else []:
+        client.close()

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from slotwise import halves, messages, wire
 from slotwise.admin_calls import AdminCalls
-from slotwise.batch import Batch, Share, cut, even_shares, halve_until_fit, make_batch
+from slotwise.batch import Batch, check_gradients, make_batch, result_array
+from slotwise.core import EVAL, OK, TRAIN, CallOptions, Core, Handle, NamedStep, text
+from slotwise.core import Batch as NativeBatch
 from slotwise.errors import InvalidArgument
-from slotwise.options import TableOptions
+from slotwise.futures import Future, answer, endings
+from slotwise.options import TableOptions, info_from_json
 from slotwise.session import Session, Step
-from slotwise.transport import Call, Transport
-
-# The room that a request keeps for its fields that are not arrays, and for those of each table in
-# it.
-_HEADER_BYTES, _TABLE_HEADER_BYTES = 768, 256
 
 # `lookup`'s keys, offsets and weights.
 Bags = (
@@ -33,23 +30,28 @@ Gradients = (
     | tuple[ArrayLike, ArrayLike | None, ArrayLike, ArrayLike | None]
 )
 
+T = TypeVar("T")
+# Starts a call with the options given.
+_Begin = Callable[[Any], Handle]
 
-class _TableBatch(NamedTuple):
-    """A table's batch, with its values [samples, slots * dim]: a lookup's result, or gradients."""
+_WIRE_DTYPES = ("float32", "float16", "bfloat16")  # by the core's numbers
 
-    table: str
-    batch: Batch
-    values: NDArray[np.float32]
+
+def wire_number(wire_dtype: str) -> int:
+    """Returns the core's number of a type on the wire; InvalidArgument if there is no such type."""
+    if wire_dtype not in _WIRE_DTYPES:
+        raise InvalidArgument(
+            f"wire_dtype is {wire_dtype!r}, not one of {', '.join(_WIRE_DTYPES)}"
+        )
+    return _WIRE_DTYPES.index(wire_dtype)
 
 
 class EmbeddingCalls(AdminCalls):
     """Looks pooled rows up and pushes their gradients."""
 
-    def __init__(self, transport: Transport, max_message_bytes: int, wire_dtype: str) -> None:
-        super().__init__(transport, max_message_bytes)
+    def __init__(self, core: Core, client: Handle) -> None:
+        super().__init__(core, client)
         self.session = Session()
-        self._wire_dtype = wire_dtype
-        self._turns = itertools.count()
 
     def lookup(
         self,
@@ -80,11 +82,12 @@ class EmbeddingCalls(AdminCalls):
                 as zeros.
             wire_dtype: the type that the values have on the wire: "float32", or "float16" or
                 "bfloat16", which halve the bytes and round. None: the type given to `connect`.
-            out: the array that receives the result, C-contiguous float32 of its shape.
+            out: the array that receives the result, writable C-contiguous float32 of its shape.
 
         Returns:
             float32 [samples, slots * dim], writable; `out` if given. In a table without a combiner
             the shape is [*keys.shape, dim], or [samples, dim] if there are offsets.
+            `torch.from_dlpack` shares its memory.
 
         Raises:
             InvalidArgument: the batch is malformed; the message names the field and value.
@@ -93,11 +96,32 @@ class EmbeddingCalls(AdminCalls):
                 changed.
         """
         with self._tables(table) as (options,):
-            batch = _batch(options, keys, offsets, weights)
-            values = messages.result_array(out, (*batch.shape, options.width))
-            flat = values.reshape(batch.samples, options.width)
-            self._lookup([_TableBatch(table, batch, flat)], train, wire_dtype, many=False)
-        return values
+            batch = _lookup_batch(options, keys, offsets, weights, out)
+            self._run(self._lookup(batch, train), wire_dtype)
+        return _values_of(batch)
+
+    def lookup_async(
+        self,
+        table: str,
+        keys: ArrayLike,
+        offsets: ArrayLike | None = None,
+        *,
+        weights: ArrayLike | None = None,
+        train: bool = True,
+        wire_dtype: str | None = None,
+        out: NDArray[np.float32] | None = None,
+    ) -> Future[NDArray[np.float32]]:
+        """Starts a `lookup` and returns its future; errors come with its result.
+
+        The arrays must not change until the future is done, nor, after `cancel()`, until the client
+        is closed: a cancelled call may go on for a moment.
+        """
+
+        def start(tables: list[TableOptions]) -> tuple[_Begin, Any, Callable[[Handle], Any]]:
+            batch = _lookup_batch(tables[0], keys, offsets, weights, out)
+            return self._lookup(batch, train), batch, lambda _: _values_of(batch)
+
+        return self._start([table], wire_dtype, start)
 
     def lookup_many(
         self,
@@ -121,17 +145,18 @@ class EmbeddingCalls(AdminCalls):
         Raises:
             As `lookup`. If one table refuses, the call fails, though others may have got new rows.
         """
-        results: dict[str, NDArray[np.float32]] = {}
         with self._tables(*lookups) as tables:
-            wanted: list[_TableBatch] = []
-            for options, bags in zip(tables, lookups.values()):
-                batch = _batch(options, *_check_tuple(options.name, bags, 1, 3))
-                values = messages.result_array(None, (*batch.shape, options.width))
-                results[options.name] = values
-                flat = values.reshape(batch.samples, options.width)
-                wanted.append(_TableBatch(options.name, batch, flat))
-            self._lookup(wanted, train, wire_dtype, many=True)
-        return results
+            batches = [
+                _lookup_batch(options, *_check_tuple(options.name, bags, 1, 3), None)
+                for options, bags in zip(tables, lookups.values())
+            ]
+            native, core = _array_of(batches), self._core
+            mode = TRAIN if train else EVAL
+            self._run(
+                lambda call: core.lookup_many(self._client, native, len(native), mode, call),
+                wire_dtype,
+            )
+        return {name: _values_of(batch) for name, batch in zip(lookups, batches)}
 
     def push(
         self,
@@ -170,9 +195,34 @@ class EmbeddingCalls(AdminCalls):
             FailedPrecondition: the step is too far behind the newest of its session.
         """
         with self._tables(table) as (options,):
-            batch = _batch(options, keys, offsets, weights)
-            values = messages.check_gradients(gradients, batch, options.dim)
-            return self._push([_TableBatch(table, batch, values)], step, wire_dtype, many=False)[0]
+            batch = _push_batch(options, keys, offsets, gradients, weights)
+            call = self._run(self._push(batch, step), wire_dtype)
+        return self._core.numbers_of(call)[0]
+
+    def push_async(
+        self,
+        table: str,
+        keys: ArrayLike,
+        offsets: ArrayLike | None,
+        gradients: ArrayLike,
+        *,
+        weights: ArrayLike | None = None,
+        step: Step | None = None,
+        wire_dtype: str | None = None,
+    ) -> Future[int]:
+        """Starts a `push` and returns its future; errors come with its result.
+
+        Without `step`, it is the next step of this client's own session at the time of this call.
+        Pushes that are in flight together may be applied in any order. The arrays must not change
+        until the future is done, as for `lookup_async`.
+        """
+        named = step or self.session.next()
+
+        def start(tables: list[TableOptions]) -> tuple[_Begin, Any, Callable[[Handle], Any]]:
+            batch = _push_batch(tables[0], keys, offsets, gradients, weights)
+            return self._push(batch, named), batch, lambda call: self._core.numbers_of(call)[0]
+
+        return self._start([table], wire_dtype, start)
 
     def push_many(
         self,
@@ -196,112 +246,130 @@ class EmbeddingCalls(AdminCalls):
             applied; pushing all again with the same `step` applies none of those twice.
         """
         with self._tables(*pushes) as tables:
-            wanted: list[_TableBatch] = []
-            for options, push in zip(tables, pushes.values()):
-                keys, offsets, gradients, *weights = _check_tuple(options.name, push, 3, 4)
-                batch = _batch(options, keys, offsets, *weights)
-                values = messages.check_gradients(gradients, batch, options.dim)
-                wanted.append(_TableBatch(options.name, batch, values))
-            steps = self._push(wanted, step, wire_dtype, many=True)
-        return dict(zip(pushes, steps))
-
-    def _lookup(
-        self, tables: Sequence[_TableBatch], train: bool, wire_dtype: str | None, many: bool
-    ) -> None:
-        """Fills in the tables' values."""
-        if not tables:
-            return
-        dtype = wire_dtype or self._wire_dtype
-        shares = self._cut(tables, dtype, pushed=False)
-        requests = [
-            [
-                messages.lookup_request(table, train, batch, samples, dtype)
-                for (table, batch, _), samples in zip(tables, share)
+            batches = [
+                _push_batch(options, *_check_tuple(options.name, push, 3, 4))
+                for options, push in zip(tables, pushes.values())
             ]
-            for share in shares
-        ]
-
-        def on_reply(index: int, reply: bytes) -> None:
-            places = [t.values[slice(*samples)] for t, samples in zip(tables, shares[index])]
-            if many:
-                messages.copy_many_values(reply, places)
-            else:
-                messages.copy_values(reply, places[0])
-
-        self._transport.run(self._calls("Lookup", requests, many), on_reply)
-
-    def _push(
-        self, tables: Sequence[_TableBatch], step: Step | None, wire_dtype: str | None, many: bool
-    ) -> list[int]:
-        """Pushes to all tables; returns every table's count of steps."""
-        if not tables:
-            return []
-        dtype = wire_dtype or self._wire_dtype
-        step = step or self.session.next()
-        if step.parts:
-            shares = even_shares([batch.samples for _, batch, _ in tables], step.parts)
-        else:
-            shares = self._cut(tables, dtype, pushed=True)
-        first_part, parts = step.trainer * len(shares), step.trainers * len(shares)
-        requests = [
-            [
-                messages.push_request(
-                    table, step, (first_part + i, parts), batch, samples, values, dtype
-                )
-                for (table, batch, values), samples in zip(tables, share)
-            ]
-            for i, share in enumerate(shares)
-        ]
-        replies: list[bytes] = []
-        calls = self._calls("Push", requests, many)
-        self._transport.run(calls, lambda _, reply: replies.append(reply))
-        if many:
-            return messages.table_steps(replies[0], len(tables))
-        return [messages.table_step(replies[0])]
-
-    def _cut(self, tables: Sequence[_TableBatch], dtype: str, pushed: bool) -> list[Share]:
-        """Returns the samples of every table in each request."""
-        sizes = [halves.bytes_each(dtype) * values.shape[1] for _, _, values in tables]  # a sample
-
-        def request_bytes(share: Share) -> int:
-            arrays = sum(t.batch.part_bytes(samples) for t, samples in zip(tables, share))
-            if pushed:
-                arrays += sum(size * (last - first) for size, (first, last) in zip(sizes, share))
-            return arrays + _HEADER_BYTES + _TABLE_HEADER_BYTES * len(share)
-
-        samples = [batch.samples for _, batch, _ in tables]
-        keys_bytes = sum(batch.part_bytes((0, batch.samples)) for _, batch, _ in tables)
-        values_bytes = sum(size * count for size, count in zip(sizes, samples))
-        ranks, channels = len(self._transport.addresses), self._transport.channels_per_rank
-        shares = cut(samples, max(values_bytes, keys_bytes), ranks, channels)
-        return halve_until_fit(shares, request_bytes, self._max_message_bytes)
-
-    def _calls(
-        self, method: str, requests: Sequence[Sequence[wire.Pieces]], many: bool
-    ) -> list[Call]:
-        """Gives each part of a batch a rank: neighbouring parts get the same, in rank order."""
-        parts, ranks = len(requests), len(self._transport.addresses)
-        # Batches of one part go to the ranks in turn.
-        turn = next(self._turns) if parts == 1 else 0
-        return [
-            Call(
-                f"Embedding/{method}Many" if many else f"Embedding/{method}",
-                wire.join(messages.many(tables) if many else tables[0]),
-                (i * ranks // parts + turn) % ranks,
-                i + turn // ranks,
+            native, core = _array_of(batches), self._core
+            named = _native_step(step or self.session.next())
+            call = self._run(
+                lambda options: core.push_many(self._client, native, len(native), named, options),
+                wire_dtype,
             )
-            for i, tables in enumerate(requests)
-        ]
+        return dict(zip(pushes, self._core.numbers_of(call)))
+
+    def _lookup(self, batch: Batch, train: bool) -> _Begin:
+        core, mode = self._core, TRAIN if train else EVAL
+        return lambda call: core.lookup(self._client, ctypes.byref(batch.native), mode, call)
+
+    def _push(self, batch: Batch, step: Step | None) -> _Begin:
+        core, named = self._core, _native_step(step or self.session.next())
+        return lambda call: core.push(self._client, ctypes.byref(batch.native), named, call)
+
+    def _run(self, begin: _Begin, wire_dtype: str | None) -> Handle:
+        """Runs a call to its end."""
+        options = None
+        if wire_dtype is not None:
+            options = ctypes.byref(CallOptions(has_data_type=1, data_type=wire_number(wire_dtype)))
+        return self._usable().finish(begin(options))
+
+    def _start(
+        self,
+        names: Sequence[str],
+        wire_dtype: str | None,
+        start: Callable[[list[TableOptions]], tuple[_Begin, Any, Callable[[Handle], Any]]],
+    ) -> Future[Any]:
+        """Starts a call when the tables' options are known, and returns its future.
+
+        Args:
+            start: returns, for those options, what starts the call, what must live until its end,
+                and what makes the result of it.
+        """
+        core = self._usable()
+        data_type = None if wire_dtype is None else wire_number(wire_dtype)
+        future: Future[Any] = Future()
+        ends = endings(core)
+
+        def ended(call: Handle, code: int, make: Callable[[Handle], Any]) -> None:
+            if code != OK:
+                self._forget(names)
+            answer(future, core, call, code, lambda: make(call))
+
+        def described(call: Handle, code: int) -> None:
+            if code != OK:
+                return ended(call, code, lambda _: None)
+            go_on(core.json_of(call))
+
+        def go_on(described_table: Any = None) -> None:
+            try:
+                if described_table is not None:
+                    self._remember(info_from_json(described_table).options)
+                missing = next((name for name in names if name not in self._options), None)
+                if missing is not None:
+                    name = text(missing)
+                    call = ends.start(
+                        lambda options: core.describe_table(self._client, name, options),
+                        self._client,
+                        described,
+                    )
+                else:
+                    begin, keep, make = start([self._options[name] for name in names])
+                    call = ends.start(
+                        begin,
+                        (keep, self._client),
+                        lambda call, code: ended(call, code, make),
+                        data_type,
+                    )
+                future.runs_as(call, core.call_cancel)
+            except BaseException as error:
+                failure = error  # `error` is gone when the lambda runs
+                future.answer(lambda: _raise(failure))
+
+        go_on()
+        return future
 
 
-def _batch(
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _lookup_batch(
     options: TableOptions,
     keys: ArrayLike,
     offsets: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    out: NDArray[np.float32] | None = None,
 ) -> Batch:
-    pooled = options.combiner != "none"
-    return make_batch(keys, offsets, options.slots, weights, pooled=pooled)
+    batch = make_batch(options, keys, offsets, weights)
+    return batch.with_values(result_array(out, (*batch.shape, batch.width)))
+
+
+def _push_batch(
+    options: TableOptions,
+    keys: ArrayLike,
+    offsets: ArrayLike | None,
+    gradients: ArrayLike,
+    weights: ArrayLike | None = None,
+) -> Batch:
+    batch = make_batch(options, keys, offsets, weights)
+    return batch.with_values(check_gradients(gradients, batch, options))
+
+
+def _values_of(batch: Batch) -> NDArray[np.float32]:
+    values: NDArray[np.float32] = batch.keep[-1]
+    return values
+
+
+def _array_of(batches: Sequence[Batch]) -> Any:
+    return (NativeBatch * len(batches))(*(batch.native for batch in batches))
+
+
+def _native_step(step: Step) -> NamedStep:
+    for name, bits in (("session", 64), ("number", 64), ("trainer", 32), ("trainers", 32), ("parts", 32)):
+        value = getattr(step, name)
+        if not 0 <= value < 1 << bits:
+            raise InvalidArgument(f"step.{name} is {value}, not a {bits}-bit number")
+    return NamedStep(step.session, step.number, step.trainer, step.trainers, step.parts)
 
 
 def _check_tuple(table: str, bags: Sequence[Any], least: int, most: int) -> list[Any]:

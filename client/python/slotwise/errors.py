@@ -2,56 +2,68 @@
 
 from __future__ import annotations
 
-import grpc
+import enum
+
+
+class StatusCode(enum.IntEnum):
+    """Why a call failed; gRPC's names and numbers."""
+
+    CANCELLED = 1
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    INTERNAL = 13
+    UNAVAILABLE = 14
 
 
 class Error(Exception):
     """A call failed.
 
     Attributes:
-        code: the gRPC status code.
+        code: the status code.
         message: one sentence; for bad input it names the field and the value.
 
-    Codes without a subclass below (INTERNAL, UNIMPLEMENTED, ...) are raised as `Error` itself.
+    INTERNAL, which has no subclass below, is raised as `Error` itself.
     """
 
-    code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
+    code: StatusCode = StatusCode.INTERNAL
 
-    def __init__(self, message: str, code: grpc.StatusCode | None = None) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
-        if code is not None:
-            self.code = code
 
 
 class InvalidArgument(Error, ValueError):
     """The request is malformed; nothing was changed."""
 
-    code = grpc.StatusCode.INVALID_ARGUMENT
+    code = StatusCode.INVALID_ARGUMENT
 
 
 class NotFound(Error):
     """There is no such table."""
 
-    code = grpc.StatusCode.NOT_FOUND
+    code = StatusCode.NOT_FOUND
 
 
 class AlreadyExists(Error):
     """A table of that name exists with other options."""
 
-    code = grpc.StatusCode.ALREADY_EXISTS
+    code = StatusCode.ALREADY_EXISTS
 
 
 class ResourceExhausted(Error):
     """The table is full, or the batch or table is too large; nothing was changed."""
 
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    code = StatusCode.RESOURCE_EXHAUSTED
 
 
 class FailedPrecondition(Error):
     """The step is too old to be told apart, or the client is closed or of another process."""
 
-    code = grpc.StatusCode.FAILED_PRECONDITION
+    code = StatusCode.FAILED_PRECONDITION
 
 
 class DeadlineExceeded(Error):
@@ -60,16 +72,25 @@ class DeadlineExceeded(Error):
     The caller does not know whether a push was applied; pushing again with the same step is safe.
     """
 
-    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    code = StatusCode.DEADLINE_EXCEEDED
 
 
 class Unavailable(Error):
     """There was no connection until the timeout, or the server stayed too busy."""
 
-    code = grpc.StatusCode.UNAVAILABLE
+    code = StatusCode.UNAVAILABLE
 
 
-_BY_CODE: dict[grpc.StatusCode, type[Error]] = {
+class Cancelled(Error):
+    """The caller cancelled the call.
+
+    The caller does not know whether a push was applied; pushing again with the same step is safe.
+    """
+
+    code = StatusCode.CANCELLED
+
+
+_BY_CODE: dict[int, type[Error]] = {
     kind.code: kind
     for kind in (
         InvalidArgument,
@@ -79,10 +100,11 @@ _BY_CODE: dict[grpc.StatusCode, type[Error]] = {
         FailedPrecondition,
         DeadlineExceeded,
         Unavailable,
+        Cancelled,
     )
 }
 
 
-def from_status(code: grpc.StatusCode, message: str) -> Error:
+def from_code(code: int, message: str) -> Error:
     """Returns the exception for a status code other than OK."""
-    return _BY_CODE.get(code, Error)(message, code)
+    return _BY_CODE.get(code, Error)(message)

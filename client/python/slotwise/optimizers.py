@@ -1,7 +1,8 @@
 """Optimizers and initializers of tables; the formulas are in docs/semantics.md.
 
 Each class is one message of proto/slotwise/v1/admin.proto: the class's fields, except `lr`,
-`weight_decay` and `schedule`, have the names of the message's fields.
+`weight_decay` and `schedule`, have the names of the message's fields. The core takes and gives
+messages as protobuf's JSON, in which a 64-bit integer is a text and a default may be absent.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-
-from slotwise._proto import admin_pb2 as pb
 from slotwise.errors import InvalidArgument
+
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -171,59 +171,58 @@ _INITIALIZERS: dict[str, type[Initializer]] = {
 }
 
 
-def optimizer_to_proto(optimizer: Optimizer) -> pb.Optimizer:
-    """Raises InvalidArgument for another class; TypeError or ValueError if a value does not fit."""
-    message = pb.Optimizer(learning_rate=getattr(optimizer, "lr", 0.0))
-    _write(optimizer, _OPTIMIZERS, "optimizer", message)
-    message.weight_decay = optimizer.weight_decay
+def optimizer_to_json(optimizer: Optimizer) -> Json:
+    """Raises InvalidArgument for another class."""
+    message: Json = {"learning_rate": getattr(optimizer, "lr", 0.0)}
+    message.update(_to_json(optimizer, _OPTIMIZERS, "optimizer"))
+    message["weight_decay"] = optimizer.weight_decay
     if optimizer.schedule != Schedule():
-        message.schedule.CopyFrom(_schedule_to_proto(optimizer.schedule))
+        message["schedule"] = _schedule_to_json(optimizer.schedule)
     return message
 
 
-def initializer_to_proto(initializer: Initializer, seed: int) -> pb.Initializer:
-    """Raises as `optimizer_to_proto`."""
-    message = pb.Initializer(seed=seed)
-    _write(initializer, _INITIALIZERS, "initializer", message)
-    return message
+def initializer_to_json(initializer: Initializer, seed: int) -> Json:
+    """Raises as `optimizer_to_json`."""
+    return {"seed": seed, **_to_json(initializer, _INITIALIZERS, "initializer")}
 
 
-def optimizer_from_proto(message: pb.Optimizer) -> Optimizer:
+def optimizer_from_json(message: Json) -> Optimizer:
     """Returns the optimizer of a server's table, in which the server has filled every default."""
-    optimizer: Optimizer = _read(message, _OPTIMIZERS)(
-        lr=shortest(message.learning_rate),
-        weight_decay=shortest(message.weight_decay),
-        schedule=_schedule_from_proto(message.schedule),
+    optimizer: Optimizer = _from_json(
+        message,
+        _OPTIMIZERS,
+        lr=float(message.get("learning_rate", 0)),
+        weight_decay=float(message.get("weight_decay", 0)),
+        schedule=_schedule_from_json(message.get("schedule", {})),
     )
     return optimizer
 
 
-def initializer_from_proto(message: pb.Initializer) -> Initializer:
+def initializer_from_json(message: Json) -> Initializer:
     """Returns the initializer of a server's table, in which the server has filled every default."""
-    initializer: Initializer = _read(message, _INITIALIZERS)()
+    initializer: Initializer = _from_json(message, _INITIALIZERS)
     return initializer
 
 
-def _schedule_to_proto(schedule: Schedule) -> pb.Schedule:
+def _schedule_to_json(schedule: Schedule) -> Json:
     if not isinstance(schedule, Schedule):
         raise InvalidArgument(f"schedule is {schedule!r}, not a Schedule")
-    return pb.Schedule(
-        warmup_steps=schedule.warmup_steps,
-        decay_start=schedule.decay_start,
-        decay_steps=schedule.decay_steps,
-        decay_power=schedule.decay_power,
-        end_learning_rate=schedule.end_lr,
-    )
+    return {
+        "warmup_steps": schedule.warmup_steps,
+        "decay_start": schedule.decay_start,
+        "decay_steps": schedule.decay_steps,
+        "decay_power": schedule.decay_power,
+        "end_learning_rate": schedule.end_lr,
+    }
 
 
-def _schedule_from_proto(message: pb.Schedule) -> Schedule:
-    power = shortest(message.decay_power) if message.HasField("decay_power") else 2.0
+def _schedule_from_json(message: Json) -> Schedule:
     return Schedule(
-        warmup_steps=message.warmup_steps,
-        decay_start=message.decay_start,
-        decay_steps=message.decay_steps,
-        decay_power=power,
-        end_lr=shortest(message.end_learning_rate),
+        warmup_steps=int(message.get("warmup_steps", 0)),
+        decay_start=int(message.get("decay_start", 0)),
+        decay_steps=int(message.get("decay_steps", 0)),
+        decay_power=float(message.get("decay_power", 2)),
+        end_lr=float(message.get("end_learning_rate", 0)),
     )
 
 
@@ -234,26 +233,19 @@ def _constants(kind: type[Any]) -> list[str]:
     return [field.name for field in fields(kind) if field.name not in _NOT_CONSTANTS]
 
 
-def _write(value: Any, kinds: dict[str, Any], what: str, message: Any) -> None:
-    """Writes a dataclass to its member of `message.kind`."""
+def _to_json(value: Any, kinds: dict[str, Any], what: str) -> Json:
+    """Returns a dataclass as the member of its message's `kind`."""
     name = next((name for name, kind in kinds.items() if type(value) is kind), None)
     if name is None:
         names = ", ".join(kind.__name__ for kind in kinds.values())
         raise InvalidArgument(f"{what} is {value!r}, not one of {names}")
-    inner = getattr(message, name)
-    inner.SetInParent()
-    for constant in _constants(type(value)):
-        setattr(inner, constant, getattr(value, constant))
+    return {name: {constant: getattr(value, constant) for constant in _constants(type(value))}}
 
 
-def _read(message: Any, kinds: dict[str, Any]) -> Any:
-    """Returns a function that takes the remaining constants and makes `message.kind`'s class."""
-    name = message.WhichOneof("kind") or next(iter(kinds))
-    inner, kind = getattr(message, name), kinds[name]
-    constants = {constant: shortest(getattr(inner, constant)) for constant in _constants(kind)}
-    return lambda **more: kind(**constants, **more)
-
-
-def shortest(value: float) -> float:
-    """Returns a float32's shortest decimal: 0.05 comes back as 0.05, not 0.05000000074505806."""
-    return float(str(np.float32(value)))
+def _from_json(message: Json, kinds: dict[str, Any], **more: Any) -> Any:
+    """Returns a message's `kind` as the dataclass of that name."""
+    name = next((name for name in kinds if name in message), next(iter(kinds)))
+    kind, inner = kinds[name], message.get(name, {})
+    # A number of the message may be 0, and then absent, where the class's default is another.
+    constants = {constant: float(inner.get(constant, 0)) for constant in _constants(kind)}
+    return kind(**constants, **more)

@@ -1,21 +1,20 @@
-"""Tables and servers as plain values, translated to and from protobuf messages."""
+"""Tables and servers as plain values, translated to and from protobuf's JSON of the messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from slotwise._proto import admin_pb2 as pb
 from slotwise.errors import InvalidArgument
 from slotwise.optimizers import (
     SGD,
     Initializer,
+    Json,
     Optimizer,
     Uniform,
-    initializer_from_proto,
-    initializer_to_proto,
-    optimizer_from_proto,
-    optimizer_to_proto,
-    shortest,
+    initializer_from_json,
+    initializer_to_json,
+    optimizer_from_json,
+    optimizer_to_json,
 )
 
 
@@ -133,58 +132,65 @@ class TableDigest:
 
 
 _COMBINERS = {
-    "sum": pb.COMBINER_SUM,
-    "mean": pb.COMBINER_MEAN,
-    "sqrtn": pb.COMBINER_SQRTN,
-    "none": pb.COMBINER_NONE,
+    "sum": "COMBINER_SUM",
+    "mean": "COMBINER_MEAN",
+    "sqrtn": "COMBINER_SQRTN",
+    "none": "COMBINER_NONE",
 }
 
 
-def options_to_proto(options: TableOptions) -> pb.TableOptions:
-    """Raises InvalidArgument if a value does not even fit its field; the server checks the rest."""
+def options_to_json(options: TableOptions) -> Json:
+    """Raises InvalidArgument if there is no such combiner, optimizer or initializer.
+
+    The core and the server check the rest.
+    """
     if options.combiner not in _COMBINERS:
         raise InvalidArgument(
             f"combiner is {options.combiner!r}, not one of {', '.join(_COMBINERS)}"
         )
-    try:
-        return pb.TableOptions(
-            name=options.name,
-            dim=options.dim,
-            slots=options.slots,
-            combiner=_COMBINERS[options.combiner],
-            optimizer=optimizer_to_proto(options.optimizer),
-            initializer=initializer_to_proto(options.initializer, options.seed),
-            initial_rows=options.initial_rows,
-            max_rows=options.max_rows,
-            max_load=options.max_load,
-        )
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{options}: {error}") from error
+    return {
+        "name": options.name,
+        "dim": options.dim,
+        "slots": options.slots,
+        "combiner": _COMBINERS[options.combiner],
+        "optimizer": optimizer_to_json(options.optimizer),
+        "initializer": initializer_to_json(options.initializer, options.seed),
+        "initial_rows": options.initial_rows,
+        "max_rows": options.max_rows,
+        "max_load": options.max_load,
+    }
 
 
-def options_from_proto(message: pb.TableOptions) -> TableOptions:
+def options_from_json(message: Json) -> TableOptions:
     """Returns the options of a server's table, in which the server has filled every default."""
     combiners = {number: name for name, number in _COMBINERS.items()}
+    initializer = message.get("initializer", {})
     return TableOptions(
-        name=message.name,
-        dim=message.dim,
-        slots=message.slots,
-        combiner=combiners.get(message.combiner, f"combiner {message.combiner}"),
-        optimizer=optimizer_from_proto(message.optimizer),
-        initializer=initializer_from_proto(message.initializer),
-        seed=message.initializer.seed,
-        initial_rows=message.initial_rows,
-        max_rows=message.max_rows,
-        max_load=shortest(message.max_load),
+        name=message.get("name", ""),
+        dim=message.get("dim", 0),
+        slots=message.get("slots", 1),
+        combiner=combiners[message.get("combiner", "COMBINER_SUM")],
+        optimizer=optimizer_from_json(message.get("optimizer", {})),
+        initializer=initializer_from_json(initializer),
+        seed=int(initializer.get("seed", 0)),
+        initial_rows=int(message.get("initial_rows", 0)),
+        max_rows=int(message.get("max_rows", 0)),
+        max_load=float(message.get("max_load", 0)),
     )
 
 
-def info_from_proto(message: pb.DescribeTableReply) -> TableInfo:
+def info_from_json(message: Json) -> TableInfo:
     """Returns what the server says of a table."""
+    rounds = message.get("rounds", {})
     return TableInfo(
-        options=options_from_proto(message.options),
-        steps=message.steps,
-        shards=tuple(ShardInfo(shard.rows, shard.cells, shard.bytes) for shard in message.shards),
-        learning_rate=shortest(message.learning_rate),
-        rounds=TravelledRounds(message.rounds.all_bags, message.rounds.owned_bags),
+        options=options_from_json(message["options"]),
+        steps=int(message.get("steps", 0)),
+        shards=tuple(
+            ShardInfo(*(int(shard.get(name, 0)) for name in ("rows", "cells", "bytes")))
+            for shard in message.get("shards", [])
+        ),
+        learning_rate=float(message.get("learning_rate", 0)),
+        rounds=TravelledRounds(
+            int(rounds.get("all_bags", 0)), int(rounds.get("owned_bags", 0))
+        ),
     )

@@ -32,13 +32,11 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
-from google.protobuf import json_format
 from numpy.typing import NDArray
 
-from slotwise._proto import admin_pb2
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument, NotFound
-from slotwise.options import TableInfo, TableOptions, options_from_proto, options_to_proto
+from slotwise.options import TableInfo, TableOptions, options_from_json, options_to_json
 from slotwise.rows_calls import Rows
 
 PathLike = str | os.PathLike[str]
@@ -305,10 +303,7 @@ def _is_ours_or_empty(folder: Path) -> bool:
 
 def _to_json(info: TableInfo, rows: int | None) -> str:
     """Returns the text of table.json."""
-    options = json_format.MessageToDict(
-        options_to_proto(info.options), preserving_proto_field_name=True
-    )
-    said: dict[str, Any] = {"options": options, "steps": info.steps}
+    said: dict[str, Any] = {"options": options_to_json(info.options), "steps": info.steps}
     return json.dumps(said if rows is None else said | {"rows": rows}, indent=2)
 
 
@@ -319,12 +314,10 @@ def _make_unless_there(ps: Client, table: str, saved: str | None) -> TableOption
     except NotFound:
         if saved is None:
             raise
-    message = admin_pb2.TableOptions()
     try:
-        json_format.ParseDict(json.loads(saved)["options"], message, ignore_unknown_fields=True)
-    except (ValueError, KeyError, TypeError, json_format.ParseError) as error:
+        o = options_from_json(json.loads(saved)["options"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidArgument(f"the saved options of the table are broken: {error}") from error
-    o = options_from_proto(message)
     return ps.create_table(
         table,
         dim=o.dim,

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import ctypes
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
-from slotwise import wire
-from slotwise._proto import rows_pb2 as pb
 from slotwise.admin_calls import AdminCalls
-from slotwise.batch import as_keys
-from slotwise.errors import Error, InvalidArgument
-from slotwise.transport import Call
-
-_MESSAGE_BYTES = 1 << 20
-# How many messages are in flight to one rank at once.
-_AT_ONCE = 4
-_KEYS, _VALUES, _STATE = 14, 15, 16
-_DIM, _STATE_SIZE = 1, 2
+from slotwise.batch import address_of, as_keys
+from slotwise.core import OK, RUNNING, SLICE_MS, RowsView, text
+from slotwise.errors import InvalidArgument, from_code
 
 
 class Rows(NamedTuple):
@@ -55,16 +48,32 @@ class RowsCalls(AdminCalls):
             NotFound: no such table, or it was dropped meanwhile.
             Unavailable, DeadlineExceeded: a rank is gone, or nothing came within the timeout.
         """
-        header = pb.ExportRequest(table=table, with_state=with_state).SerializeToString()
-        requests = [header]
-        if keys is not None:  # no keys would mean all keys, but then there is no request
-            unique = np.unique(as_keys(keys))
-            parts = _slices(len(unique), self._message_bytes() // 8)
-            requests = [wire.join(wire.frame(header, [(_KEYS, unique[part])])) for part in parts]
-        ranks = len(self._transport.addresses)
-        for request in requests:
-            for reply in self._transport.stream("Rows/Export", [request] * ranks):
-                yield _rows(reply, with_state)
+        core = self._usable()
+        wanted = None if keys is None else as_keys(keys)
+        rows = core.export(
+            self._client,
+            text(table),
+            with_state,
+            None if wanted is None else address_of(wanted),
+            0 if wanted is None else len(wanted),
+            None,
+        )
+        view = RowsView()
+        while True:
+            most = SLICE_MS if threading.current_thread() is threading.main_thread() else -1
+            code = core.rows_next(rows, most, ctypes.byref(view))
+            if code == RUNNING:
+                continue
+            if code != OK:
+                raise from_code(code, core.rows_message(rows).decode(errors="replace"))
+            if view.rows == 0:
+                return
+            state = _copy(view.state, ctypes.c_float, view.rows, view.state_size)
+            yield Rows(
+                _copy(view.keys, ctypes.c_uint64, view.rows),
+                _copy(view.values, ctypes.c_float, view.rows, view.dim),
+                state if with_state else None,
+            )
 
     def import_rows(
         self,
@@ -98,46 +107,21 @@ class RowsCalls(AdminCalls):
             ResourceExhausted: the table is full.
         """
         key_array = as_keys(keys)
-        arrays = [_as_rows("values", values, len(key_array))]
-        if state is not None:
-            arrays.append(_as_rows("state", state, len(key_array)))
-        # Messages to several ranks are applied in any order, so only one message may have a key.
-        _, backwards = np.unique(key_array[::-1], return_index=True)
-        if len(backwards) < len(key_array):
-            chosen = np.sort(len(key_array) - 1 - backwards)
-            key_array, arrays = key_array[chosen], [array[chosen] for array in arrays]
-        row_bytes = 8 + sum(4 * array.shape[1] for array in arrays)
-        parts = _slices(len(key_array), max(1, self._message_bytes() // row_bytes))
-        parts = parts or [slice(0, 0)]
-        header = pb.ImportRequest(table=table, table_steps=table_steps).SerializeToString()
-        written = 0
-
-        def on_reply(_: int, reply: bytes) -> None:
-            nonlocal written
-            written += _count(pb.ImportReply, reply)
-
-        ranks = len(self._transport.addresses)
-        for some in _slices(len(parts), _AT_ONCE * ranks):
-            # A stream of one message looks like a unary call on the wire, and can be sent again.
-            calls = [
-                Call(
-                    "Rows/Import",
-                    wire.join(
-                        wire.frame(
-                            header,
-                            [
-                                (_KEYS, key_array[part]),
-                                *zip((_VALUES, _STATE), [array[part] for array in arrays]),
-                            ],
-                        )
-                    ),
-                    i % ranks,
-                    i // ranks,
-                )
-                for i, part in enumerate(parts[some])
-            ]
-            self._transport.run(calls, on_reply)
-        return written
+        value_array = _as_rows("values", values, len(key_array))
+        state_array = None if state is None else _as_rows("state", state, len(key_array))
+        view = RowsView(
+            keys=address_of(key_array),
+            values=address_of(value_array),
+            state=None if state_array is None else address_of(state_array),
+            rows=len(key_array),
+            dim=value_array.shape[1],
+            state_size=0 if state_array is None else state_array.shape[1],
+        )
+        if not 0 <= table_steps < 1 << 64:
+            raise InvalidArgument(f"table_steps is {table_steps}, not a 64-bit number")
+        core, name = self._usable(), text(table)
+        call = core.import_rows(self._client, name, ctypes.byref(view), table_steps, None)
+        return core.numbers_of(core.finish(call))[0]
 
     def erase(self, table: str, keys: ArrayLike) -> int:
         """Erases the rows of keys. An erase is not a step.
@@ -153,41 +137,17 @@ class RowsCalls(AdminCalls):
         Raises:
             NotFound: no such table.
         """
-        header = pb.EraseRequest(table=table).SerializeToString()
-        unique = np.unique(as_keys(keys))
-        parts = _slices(len(unique), self._message_bytes() // 8) or [slice(0, 0)]
-        requests = [wire.join(wire.frame(header, [(_KEYS, unique[part])])) for part in parts]
-        ranks = len(self._transport.addresses)
-        calls = [Call("Rows/Erase", request, i % ranks) for i, request in enumerate(requests)]
-        counts: list[int] = []
-        self._transport.run(calls, lambda _, reply: counts.append(_count(pb.EraseReply, reply)))
-        return sum(counts)
-
-    def _message_bytes(self) -> int:
-        """Returns the most bytes that the arrays of one message may take."""
-        return min(_MESSAGE_BYTES, self._max_message_bytes - 1024)
+        flat, core = as_keys(keys), self._usable()
+        call = core.erase(self._client, text(table), address_of(flat), len(flat), None)
+        return core.numbers_of(core.finish(call))[0]
 
 
-def _rows(reply: bytes, with_state: bool) -> Rows:
-    """Returns an ExportReply's rows. Copies its arrays, which are views of the message."""
-    try:
-        fields = wire.scan(reply)
-        dim, state_size = fields.get(_DIM, 0), fields.get(_STATE_SIZE, 0)
-        if not isinstance(dim, int) or not isinstance(state_size, int):
-            raise ValueError("dim or state_size is no number")
-        keys = wire.array(fields.get(_KEYS), "<u8").copy()
-        values = wire.array(fields.get(_VALUES), "<f4").reshape(len(keys), dim).copy()
-        state = wire.array(fields.get(_STATE), "<f4").reshape(len(keys), state_size).copy()
-    except ValueError as error:
-        raise Error(f"the reply is not an ExportReply: {error}") from error
-    return Rows(keys, values, state if with_state else None)
-
-
-def _count(kind: type[pb.ImportReply] | type[pb.EraseReply], reply: bytes) -> int:
-    try:
-        return int(kind.FromString(reply).rows)
-    except DecodeError as error:
-        raise Error(f"the reply is not an {kind.__name__}: {error}") from error
+def _copy(address: int | None, element: Any, *shape: int) -> NDArray[Any]:
+    """Returns a copy of the core's memory."""
+    copied = np.empty(shape, dtype=element)
+    if copied.nbytes:
+        ctypes.memmove(address_of(copied), address, copied.nbytes)
+    return copied
 
 
 def _as_rows(name: str, array: ArrayLike, rows: int) -> NDArray[np.float32]:
@@ -198,7 +158,3 @@ def _as_rows(name: str, array: ArrayLike, rows: int) -> NDArray[np.float32]:
     if checked.ndim != 2 or len(checked) != rows:
         raise InvalidArgument(f"{name}: shape is {checked.shape}, not ({rows}, ...)")
     return np.ascontiguousarray(checked, dtype="<f4")
-
-
-def _slices(count: int, each: int) -> Sequence[slice]:
-    return [slice(first, min(first + each, count)) for first in range(0, count, each)]

@@ -14,8 +14,7 @@ from typing import Any
 import grpc
 import numpy as np
 from oracle import OracleTable
-
-from slotwise._proto import admin_pb2, embedding_pb2, rows_pb2
+from slotwise_proto import admin_pb2, embedding_pb2, rows_pb2
 
 METHODS = {
     "Admin": [
@@ -61,6 +60,8 @@ class FakeServer:
         self.log: list[tuple[int, str, Any]] = []  # (rank, method, request) of all calls, in order
         self.before: Fault = lambda rank, method, request: None
         self.after: Fault = lambda rank, method, request: None
+        # Given (method, reply), returns the bytes that are sent instead.
+        self.spoil: Callable[[str, bytes], bytes] = lambda method, reply: reply
         self.step_timeout = 20.0  # seconds
         self.rows_a_chunk = 2  # of an export
         self.tables: dict[str, OracleTable] = {}
@@ -102,7 +103,7 @@ class FakeServer:
                 self.before(rank, method, request)
                 replies = serve(request, rank) if method == "Export" else [serve(request)]
                 for reply in replies:
-                    yield reply_type(**reply).SerializeToString()
+                    yield self.spoil(method, reply_type(**reply).SerializeToString())
                 self.after(rank, method, request)
             except Refused as refused:
                 context.abort(refused.code, refused.message)

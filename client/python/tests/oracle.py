@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
+from google.protobuf import json_format
 from numpy.typing import NDArray
+from slotwise_proto import admin_pb2 as pb
 
-from slotwise._proto import admin_pb2 as pb
+from slotwise.options import TableOptions, options_to_json
 
 Keys = NDArray[np.uint64]
 Offsets = NDArray[np.uint32]
@@ -16,6 +18,12 @@ Floats = NDArray[np.float32]
 
 F = np.float32
 _ODD = 0x9E3779B97F4A7C15
+
+
+def proto_of(options: TableOptions) -> pb.TableOptions:
+    """A table's options as their message."""
+    message: pb.TableOptions = json_format.ParseDict(options_to_json(options), pb.TableOptions())
+    return message
 
 
 class OracleTable:

@@ -1,4 +1,4 @@
-"""Batches are checked, and cutting one and joining its parts gives it back."""
+"""Batches are checked, whole and by value, before anything is sent."""
 
 from __future__ import annotations
 
@@ -6,65 +6,59 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_server import FakeServer
 
-from slotwise.batch import Range, cut, even_shares, halve_until_fit, make_batch
+import slotwise
+from slotwise.batch import make_batch
 from slotwise.errors import InvalidArgument
+from slotwise.options import TableOptions
 
-MIB = 1 << 20
-
-
-def even_ranges(samples: int, parts: int) -> list[Range]:
-    return [share[0] for share in even_shares([samples], parts)]
+POOLED = TableOptions("ads", dim=1, slots=2)
+PLAIN = TableOptions("words", dim=1, combiner="none")
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_parts_of_a_batch_joined_are_the_batch(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    samples, slots = int(random.integers(0, 50)), int(random.integers(1, 6))
-    lengths = random.integers(0, 4, samples * slots)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    keys = random.integers(0, 2**64, int(offsets[-1]), dtype=np.uint64)
-    weights = random.normal(size=len(keys)).astype(np.float32)
-    batch = make_batch(keys, offsets, slots, weights)
-
-    parts = [batch.part(part) for part in even_ranges(samples, int(random.integers(1, 9)))]
-
-    np.testing.assert_array_equal(np.concatenate([part.keys for part in parts]), keys)
-    np.testing.assert_array_equal(np.concatenate([part.weights for part in parts]), weights)
-    part_lengths = []
-    for part_keys, part_offsets, part_weights in parts:
-        assert part_weights is not None and len(part_weights) == len(part_keys)
-        assert part_offsets is not None and part_offsets.dtype == np.uint32
-        assert part_offsets[0] == 0 and part_offsets[-1] == len(part_keys)
-        part_lengths.append(np.diff(part_offsets))
-    np.testing.assert_array_equal(np.concatenate(part_lengths), lengths)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_parts_without_offsets_joined_are_the_batch(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    samples, slots = int(random.integers(0, 50)), int(random.integers(1, 6))
-    keys = random.integers(0, 2**64, (samples, slots), dtype=np.uint64)
-    batch = make_batch(keys, None, slots)
-    parts = [batch.part(part) for part in even_ranges(samples, 4)]
-    np.testing.assert_array_equal(np.concatenate([part.keys for part in parts]), keys.reshape(-1))
-    assert all(part.offsets is None and part.weights is None for part in parts)
-    assert all(len(part.keys) % slots == 0 for part in parts)
+@pytest.fixture
+def ps(fake_ps: slotwise.Client) -> slotwise.Client:
+    fake_ps.create_table("ads", dim=1, slots=2, optimizer=slotwise.SGD(lr=0.5))
+    fake_ps.create_table("words", dim=1, combiner="none", optimizer=slotwise.SGD(lr=0.5))
+    return fake_ps
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint32, np.int64, np.uint64])
-def test_offsets_of_any_integers_are_taken(dtype: Any) -> None:
-    batch = make_batch(np.arange(5), np.array([0, 1, 3, 3, 5], dtype=dtype), slots=2)
-    keys, offsets, _ = batch.part((1, 2))
-    np.testing.assert_array_equal(keys, [3, 4])
-    np.testing.assert_array_equal(offsets, [0, 0, 2])
+def test_offsets_of_any_integers_are_taken(
+    fake: FakeServer, ps: slotwise.Client, dtype: Any
+) -> None:
+    ps.lookup("ads", np.arange(5), np.array([0, 1, 3, 3, 5], dtype=dtype))
+    (request,) = fake.requests("Lookup")
+    assert np.frombuffer(request.keys, "<u8").tolist() == [0, 1, 2, 3, 4]
+    assert np.frombuffer(request.offsets, "<u4").tolist() == [0, 1, 3, 3, 5]
 
 
-def test_int64_keys_are_reinterpreted_without_a_copy() -> None:
-    keys = np.array([-1, -(2**63), 5])
-    batch = make_batch(keys, None, slots=1)
-    assert batch.keys.tolist() == [2**64 - 1, 2**63, 5]
-    assert np.shares_memory(batch.keys, keys)
+def test_int64_keys_are_reinterpreted_without_a_copy(
+    fake: FakeServer, ps: slotwise.Client
+) -> None:
+    keys = np.array([-1, -(2**63)])
+    assert np.shares_memory(make_batch(POOLED, keys).keep[0], keys)
+    ps.lookup("ads", keys)
+    (request,) = fake.requests("Lookup")
+    assert np.frombuffer(request.keys, "<u8").tolist() == [2**64 - 1, 2**63]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_arrays_that_are_not_contiguous_are_read_right(
+    fake: FakeServer, ps: slotwise.Client, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    keys = random.integers(0, 2**64, (3, 8), dtype=np.uint64).astype(">u8" if seed % 2 else "<u8")
+    weights = random.normal(size=(8, 3)).astype(np.float32).T
+    if keys.dtype != np.uint64:
+        with pytest.raises(InvalidArgument, match="keys: dtype is >u8"):
+            ps.lookup("ads", keys[:, ::4], weights=weights[:, ::4])
+        return
+    ps.lookup("ads", keys[:, ::4], weights=weights[:, ::4])
+    (request,) = fake.requests("Lookup")
+    assert np.frombuffer(request.keys, "<u8").tolist() == keys[:, ::4].reshape(-1).tolist()
+    assert np.frombuffer(request.weights, "<f4").tolist() == weights[:, ::4].reshape(-1).tolist()
 
 
 @pytest.mark.parametrize(
@@ -79,78 +73,36 @@ def test_int64_keys_are_reinterpreted_without_a_copy() -> None:
         ([1, 2], [[0, 1, 2]], "offsets: int64 of shape"),
         ([1, 2], np.empty(0, dtype=np.int64), "offsets: length is 0"),
         ([1, 2], [0, 2], "offsets: length is 2"),
-        ([1, 2], [1, 1, 2], r"offsets\[0\] is 1, not 0"),
-        ([1, 2], [0, 1, 1], r"offsets\[-1\] is 1, not the number of keys, 2"),
-        ([1, 2], [0, 3, 2], r"offsets\[2\] is 2, less than 3 before it"),
-        ([1, 2], [0, -1, 2], r"offsets\[1\] is -1, less than 0 before it"),
-        ([1, 2], np.array([0, 3, 2], dtype=np.uint32), r"offsets\[2\] is 2, less than 3"),
+        ([1, 2], [1, 1, 2], r"offsets\[0\] is 1: must be 0"),
+        ([1, 2], [0, 1, 1], r"offsets\[2\] is 1: must be the number of keys, 2"),
+        ([1, 2], [0, 3, 2], r"offsets\[2\] is 2: must not be below offsets\[1\], which is 3"),
+        ([1, 2], [0, -1, 2], r"offsets\[1\] is -1: must be 0 to the number of keys, 2"),
+        ([1, 2], [0, 2**32, 2], r"offsets\[1\] is 4294967296: must be 0 to the number of keys, 2"),
+        ([1, 2], np.array([0, 3, 2], dtype=np.uint32), r"offsets\[2\] is 2: must not be below"),
     ],
 )
 def test_a_malformed_batch_is_refused_by_name_and_value(
-    keys: Any, offsets: Any, message: str
+    fake: FakeServer, ps: slotwise.Client, keys: Any, offsets: Any, message: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        make_batch(keys, offsets, slots=2)
-
-
-@pytest.mark.parametrize("samples", [0, 1, 2, 3, 5, 64, 1000, 65536])
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("size", [0, 1, 100 << 10, MIB, 5 * MIB, 20 * MIB, 700 * MIB])
-def test_ranges_cover_the_samples_once_and_in_order(samples: int, ranks: int, size: int) -> None:
-    ranges = [share[0] for share in cut([samples], size, ranks, channels=2)]
-    assert ranges[0][0] == 0 and ranges[-1][1] == samples
-    for (_, end), (start, _) in zip(ranges[:-1], ranges[1:], strict=True):
-        assert end == start
-    lengths = [last - first for first, last in ranges]
-    assert max(lengths) - min(lengths) <= 1
-    assert min(lengths) > 0 or samples == 0
-
-
-def test_a_small_batch_stays_whole() -> None:
-    assert len(cut([1000], 127 << 10, ranks=4, channels=2)) == 1
-
-
-def test_every_rank_gets_a_part_once_there_is_enough() -> None:
-    assert len(cut([1000], 256 << 10, ranks=4, channels=2)) == 4
-
-
-def test_large_batches_use_all_channels_and_have_parts_of_1_to_4_mib() -> None:
-    for mib in range(8, 200, 7):
-        parts = len(cut([65536], mib * MIB, ranks=4, channels=2))
-        assert parts % 4 == 0 and parts >= 8
-        assert 1 <= mib / parts <= 4
-
-
-def test_requests_past_the_limit_are_halved_down_to_one_sample() -> None:
-    sizes = [10, 10, 70, 10, 10, 10, 10, 10]
-    shares = halve_until_fit([((0, 4),), ((4, 8),)], lambda s: sum(sizes[slice(*s[0])]), limit=40)
-    assert [share[0] for share in shares] == [(0, 2), (2, 3), (3, 4), (4, 8)]
-
-
-@pytest.mark.parametrize("samples", [[7, 0, 100], [1, 1], [3, 1000]])
-def test_several_tables_are_cut_alike_and_each_is_covered_once(samples: list[int]) -> None:
-    shares = halve_until_fit(
-        cut(samples, 9 * MIB, ranks=2, channels=2),
-        lambda share: sum(last - first for first, last in share),
-        limit=20,
-    )
-    for table, count in enumerate(samples):
-        chosen = [list(range(*share[table])) for share in shares]
-        assert sum(chosen, []) == list(range(count))
+        ps.lookup("ads", keys, offsets)
+    with pytest.raises(InvalidArgument, match=message):
+        ps.lookup_async("ads", keys, offsets).result(10)
+    assert fake.requests("Lookup") == []
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 0, 3), (2, 3, 4)])
 def test_keys_of_any_shape_are_taken_without_a_combiner(shape: tuple[int, ...]) -> None:
     keys = np.arange(int(np.prod(shape))).reshape(shape)
-    batch = make_batch(keys, None, slots=1, pooled=False)
-    assert batch.shape == shape and batch.samples == keys.size
-    np.testing.assert_array_equal(batch.keys, keys.reshape(-1))
+    batch = make_batch(PLAIN, keys)
+    assert batch.shape == shape and batch.native.keys_count == keys.size
+    np.testing.assert_array_equal(batch.keep[0], keys.reshape(-1))
 
 
-def test_a_bag_of_other_than_one_key_is_refused_without_a_combiner() -> None:
-    assert make_batch([1, 2], [0, 1, 2], slots=1, pooled=False).samples == 2
-    with pytest.raises(InvalidArgument, match=r"offsets\[1\] is 0, not 1"):
-        make_batch([1, 2], [0, 0, 2], slots=1, pooled=False)
+def test_a_bag_of_other_than_one_key_is_refused_without_a_combiner(ps: slotwise.Client) -> None:
+    assert ps.lookup("words", [1, 2], [0, 1, 2]).shape == (2, 1)
+    with pytest.raises(InvalidArgument, match=r"offsets\[1\] is 0: must be 1"):
+        ps.lookup("words", [1, 2], [0, 0, 2])
 
 
 @pytest.mark.parametrize(
@@ -158,10 +110,40 @@ def test_a_bag_of_other_than_one_key_is_refused_without_a_combiner() -> None:
     [
         ([1.0, 2.0], "weights: dtype is float64"),
         (np.ones(3, np.float32), r"weights: shape is \(3,\), not \(2,\)"),
-        (np.array([1, np.nan], np.float32), r"weights\[1\] is nan"),
-        (np.array([-np.inf, np.nan], np.float32), r"weights\[0\] is -inf"),
+        (np.array([1, np.nan], np.float32), r"weights\[1\] is nan: must be finite"),
+        (np.array([-np.inf, np.nan], np.float32), r"weights\[0\] is -inf: must be finite"),
     ],
 )
-def test_malformed_weights_are_refused_by_name_and_value(weights: Any, message: str) -> None:
+def test_malformed_weights_are_refused_by_name_and_value(
+    ps: slotwise.Client, weights: Any, message: str
+) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        make_batch([1, 2], None, slots=2, weights=weights)
+        ps.lookup("ads", [1, 2], weights=weights)
+
+
+def test_a_result_goes_where_the_caller_wants_it_or_is_refused(ps: slotwise.Client) -> None:
+    out = np.full((1, 2), 7, dtype=np.float32)
+    assert ps.lookup("ads", [1, 2], out=out) is out
+    np.testing.assert_array_equal(out, ps.lookup("ads", [1, 2]))
+    read_only = np.zeros((1, 2), dtype=np.float32)
+    read_only.flags.writeable = False
+    for wrong in (read_only, out.astype(np.float64), out[:, :1], np.zeros((2, 2), np.float32).T[:1]):
+        with pytest.raises(InvalidArgument, match="out: "):
+            ps.lookup("ads", [1, 2], out=wrong)
+    assert read_only.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("session", -1), ("number", 2**64), ("trainer", 2**32), ("parts", -1)]
+)
+def test_a_step_that_is_none_is_refused_by_name_and_value(
+    ps: slotwise.Client, field: str, value: int
+) -> None:
+    step = slotwise.Step(**({"session": 1, "number": 1} | {field: value}))
+    with pytest.raises(InvalidArgument, match=f"step.{field} is {value}"):
+        ps.push("ads", [1, 2], None, np.zeros((1, 2), np.float32), step=step)
+
+
+def test_a_name_with_a_character_0_is_refused(ps: slotwise.Client) -> None:
+    with pytest.raises(InvalidArgument, match="character 0"):
+        ps.lookup("ads\0more", [1, 2])

@@ -6,10 +6,10 @@ import threading
 
 import numpy as np
 import pytest
+from fake_server import FakeServer
+from slotwise_proto import admin_pb2
 
 import slotwise
-import slotwise.options
-from slotwise._proto import admin_pb2
 
 
 def test_a_table_is_made_described_listed_and_dropped(ps: slotwise.Client) -> None:
@@ -48,10 +48,12 @@ def test_a_table_is_made_described_listed_and_dropped(ps: slotwise.Client) -> No
     assert ps.list_tables() == []
 
 
-def test_rounds_of_both_kinds_are_told_apart() -> None:
-    reply = admin_pb2.DescribeTableReply()
+def test_rounds_of_both_kinds_are_told_apart(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    fake_ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.1))
+    reply = admin_pb2.DescribeTableReply(options=fake.tables["ads"].options)
     reply.rounds.all_bags, reply.rounds.owned_bags = 2, 3
-    info = slotwise.options.info_from_proto(reply)
+    fake.spoil = lambda method, _: reply.SerializeToString()
+    info = fake_ps.describe_table("ads")
     assert info.rounds == slotwise.TravelledRounds(all_bags=2, owned_bags=3)
 
 
@@ -91,7 +93,7 @@ def test_bad_options_are_refused(ps: slotwise.Client) -> None:
         ps.create_table("ads", dim=0, optimizer=slotwise.SGD(lr=0.1))
     with pytest.raises(slotwise.InvalidArgument, match="combiner is 'median'"):
         ps.create_table("ads", dim=1, optimizer=slotwise.SGD(lr=0.1), combiner="median")
-    with pytest.raises(slotwise.InvalidArgument, match="seed=-1"):
+    with pytest.raises(slotwise.InvalidArgument, match=r"initializer.seed\): invalid value -1"):
         ps.create_table("ads", dim=1, optimizer=slotwise.SGD(lr=0.1), seed=-1)
     with pytest.raises(slotwise.InvalidArgument, match="optimizer is 'sgd'"):
         ps.create_table("ads", dim=1, optimizer="sgd")  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ def test_a_definite_error_is_not_tried_again_and_cancels_the_other_parts(
     with pytest.raises(slotwise.InvalidArgument, match=r"gradients\[3\] is nan") as caught:
         ps.push("ads", LARGE_KEYS, None, np.ones((17_000, 2), dtype=np.float32))
     assert time.monotonic() - started < 5  # the first part waits for the second, but not for us
-    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.code is slotwise.StatusCode.INVALID_ARGUMENT
     assert [push.step.part for push in fake.requests("Push")].count(1) == 1
     assert fake.tables["ads"].steps == 0
 
@@ -132,7 +132,7 @@ def test_errors_have_their_code_and_message(
     fake.before = fail_first(1, "Lookup", code)
     with pytest.raises(slotwise.Error, match="as the test wishes") as caught:
         ps.lookup("ads", [1])
-    assert type(caught.value) is kind and caught.value.code is code
+    assert type(caught.value) is kind and caught.value.code.name == code.name
 
 
 def test_a_server_that_stays_unavailable_is_given_up_in_time(fake: FakeServer) -> None:

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracle import OracleTable
+from oracle import OracleTable, proto_of
 
 import slotwise
-from slotwise.options import options_to_proto
 
 SEED, DIM, SLOTS, SAMPLES = 20261121, 3, 2, 9
 
@@ -26,7 +25,7 @@ def make_batch(random: np.random.Generator) -> tuple[Any, ...]:
 
 def twin(ps: slotwise.Client, options: slotwise.TableOptions) -> OracleTable:
     """An oracle's table with the server's first rows for the keys below 12."""
-    table = OracleTable(options_to_proto(options))
+    table = OracleTable(proto_of(options))
     keys = np.arange(12, dtype=np.uint64)
     bags = np.minimum(np.arange(len(keys) * options.slots + 1), len(keys))
     rows = ps.lookup(options.name, keys, bags).reshape(-1, options.dim)

@@ -1,4 +1,4 @@
-"""What we write by hand, protobuf reads; what protobuf writes, we read."""
+"""Requests are the ones that protobuf would write; replies that are none are errors."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
+from fake_server import FakeServer
+from slotwise_proto import embedding_pb2 as pb
 
-from slotwise import messages, wire
-from slotwise._proto import embedding_pb2 as pb
-from slotwise.batch import make_batch
-from slotwise.errors import Error, FailedPrecondition
-from slotwise.session import Step
+import slotwise
 
 KEYS = np.array([0, 1, 2**64 - 1, 2**63, 7, 300], dtype=np.uint64)
 OFFSETS = np.array([0, 2, 2, 5, 6])
 WEIGHTS = np.array([1, -0.5, 0, 3e38, 1e-45, 7], dtype=np.float32)
+TORCH = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**21, 2**32 - 1, 2**64 - 1])
-def test_varint_is_what_protobuf_reads(number: int) -> None:
-    message = b"\x08" + wire.varint(number)  # field 1 of PushReply
-    assert pb.PushReply.FromString(message).table_step == number
-    assert wire.scan(message) == {1: number}
+@pytest.fixture
+def ps(fake_ps: slotwise.Client) -> slotwise.Client:
+    fake_ps.create_table("ads", dim=3, slots=2, optimizer=slotwise.SGD(lr=0.5))
+    fake_ps.create_table("one", dim=1, optimizer=slotwise.SGD(lr=0.5))
+    return fake_ps
 
 
-def test_lookup_request_is_the_one_that_protobuf_would_write() -> None:
-    batch = make_batch(KEYS, OFFSETS, 2, WEIGHTS)
-    ours = wire.join(messages.lookup_request("ads", False, batch, (0, 2), "bfloat16"))
+def test_a_lookup_is_the_one_that_protobuf_would_write(
+    fake: FakeServer, ps: slotwise.Client
+) -> None:
     plain = pb.LookupRequest(
         table="ads",
         mode=pb.LOOKUP_MODE_EVAL,
@@ -37,136 +37,143 @@ def test_lookup_request_is_the_one_that_protobuf_would_write() -> None:
         offsets=OFFSETS.astype(np.uint32).tobytes(),
         weights=WEIGHTS.tobytes(),
     )
-    assert pb.LookupRequest.FromString(ours) == plain
-    assert ours == plain.SerializeToString()
+    ps.lookup("ads", KEYS, OFFSETS, weights=WEIGHTS, train=False, wire_dtype="bfloat16")
+    assert fake.requests("Lookup") == [plain]
+    bags = (KEYS, OFFSETS, WEIGHTS)
+    ps.lookup_many({"ads": bags, "one": (KEYS,)}, train=False, wire_dtype="bfloat16")
+    (many,) = fake.requests("LookupMany")
+    assert list(many.lookups) == [
+        plain,
+        pb.LookupRequest(
+            table="one",
+            mode=pb.LOOKUP_MODE_EVAL,
+            samples=6,
+            data_type=pb.DATA_TYPE_BFLOAT16,
+            keys=KEYS.tobytes(),
+        ),
+    ]
 
 
-def test_push_request_is_the_one_that_protobuf_would_write() -> None:
-    batch = make_batch(KEYS, OFFSETS, 2, WEIGHTS)
+def test_a_push_is_the_one_that_protobuf_would_write(
+    fake: FakeServer, ps: slotwise.Client
+) -> None:
     gradients = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
-    step = Step(session=2**64 - 1, number=5)
-    ours = messages.push_request("ads", step, (3, 4), batch, (1, 2), gradients, "float32")
-    assert pb.PushRequest.FromString(wire.join(ours)) == pb.PushRequest(
+    session = slotwise.Session(2**64 - 1, parts=2)
+    for _ in range(4):
+        session.next()
+    weights = np.ones(6, np.float32)
+    step = session.next()
+    ps.push("ads", KEYS, OFFSETS, gradients, weights=weights, step=step)
+    second = next(push for push in fake.requests("Push") if push.step.part == 1)
+    plain = pb.PushRequest(
         table="ads",
-        step=pb.StepId(session=2**64 - 1, number=5, part=3, parts=4),
+        step=pb.StepId(session=2**64 - 1, number=5, part=1, parts=2),
         samples=1,
         data_type=pb.DATA_TYPE_FLOAT32,
         keys=KEYS[2:].tobytes(),
         offsets=np.array([0, 3, 4], dtype=np.uint32).tobytes(),
         gradients=gradients[1:].tobytes(),
-        weights=WEIGHTS[2:].tobytes(),
+        weights=weights[2:].tobytes(),
     )
+    assert second == plain
+    ps.push_many({"ads": (KEYS, OFFSETS, gradients, weights)}, step=session.next())
+    many = next(push for push in fake.requests("PushMany") if push.pushes[0].step.part == 1)
+    plain.step.number = 6
+    assert list(many.pushes) == [plain]
 
 
-def test_half_precision_gradients_are_narrowed() -> None:
-    batch = make_batch(KEYS, OFFSETS, slots=2)
-    gradients = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
-    for name, data_type, size in (
-        ("float16", pb.DATA_TYPE_FLOAT16, 2),
-        ("bfloat16", pb.DATA_TYPE_BFLOAT16, 2),
-    ):
-        ours = messages.push_request("ads", Step(1, 1), (0, 1), batch, (0, 2), gradients, name)
-        parsed = pb.PushRequest.FromString(wire.join(ours))
-        assert parsed.data_type == data_type and len(parsed.gradients) == 12 * size
-        reply = pb.LookupReply(width=6, data_type=data_type, values=parsed.gradients)
-        values = np.empty((2, 6), dtype=np.float32)
-        messages.copy_values(reply.SerializeToString(), values)
-        np.testing.assert_allclose(values, gradients, rtol=2**-8)
+@pytest.mark.parametrize("wire_dtype", TORCH)
+def test_every_number_of_a_half_type_and_its_neighbours_round_as_torchs(
+    fake: FakeServer, ps: slotwise.Client, wire_dtype: str
+) -> None:
+    """All finite ones, and for each the halfway points to its neighbours and what is beside."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    if wire_dtype == "bfloat16":
+        exact = (bits.astype(np.uint32) << 16).view(np.float32)
+        steps = np.array([0, 0x7FFF, 0x8000, 0x8001], dtype=np.uint32)
+    else:
+        exact = bits.view(np.float16).astype(np.float32)
+        steps = np.array([0, 0x0FFF, 0x1000, 0x1001], dtype=np.uint32)
+    values = (exact.view(np.uint32)[None] + steps[:, None]).view(np.float32).reshape(-1)
+    rounded = torch.from_numpy(values).to(TORCH[wire_dtype])
+    finite = torch.isfinite(rounded).numpy()
+    values, rounded = values[finite], rounded[torch.from_numpy(finite)]
+    keys = np.arange(len(values), dtype=np.uint64)
+    ps.push("one", keys, None, values[:, None], wire_dtype=wire_dtype)
+    parts = sorted(fake.requests("Push"), key=lambda push: push.step.part)
+    sent = np.frombuffer(b"".join(part.gradients for part in parts), np.int16)
+    np.testing.assert_array_equal(sent, rounded.view(torch.int16).numpy())
 
 
-def test_many_requests_are_the_one_that_protobuf_would_write() -> None:
-    batch = make_batch(KEYS, OFFSETS, 2, WEIGHTS)
-    lookups = [
-        messages.lookup_request(table, True, batch, (0, 2), "float32") for table in ("ads", "users")
-    ]
-    many = wire.join(messages.many(lookups))
-    plain = [pb.LookupRequest.FromString(wire.join(lookup)) for lookup in lookups]
-    assert many == pb.LookupManyRequest(lookups=plain).SerializeToString()
-    assert wire.join(messages.many([])) == b""
+def test_values_come_back_in_the_half_type_that_was_asked_for(ps: slotwise.Client) -> None:
+    exact = ps.lookup("ads", KEYS, OFFSETS)
+    for wire_dtype, torchs in TORCH.items():
+        values = ps.lookup("ads", KEYS, OFFSETS, wire_dtype=wire_dtype)
+        wanted = torch.from_numpy(exact).to(torchs).float().numpy()
+        np.testing.assert_array_equal(values, wanted)
+    with pytest.raises(slotwise.InvalidArgument, match="wire_dtype is 'int8', not one of float32"):
+        ps.lookup("ads", KEYS, OFFSETS, wire_dtype="int8")
 
 
-def test_replies_to_many_are_read_in_order() -> None:
-    expected = [np.full((2, dim), dim, dtype=np.float32) for dim in (1, 3)]
-    replies = [pb.LookupReply(width=v.shape[1], values=v.tobytes()) for v in expected]
-    message = pb.LookupManyReply(replies=replies).SerializeToString()
-    values = [np.empty_like(v) for v in expected]
-    messages.copy_many_values(message, values)
-    for ours, wanted in zip(values, expected, strict=True):
-        np.testing.assert_array_equal(ours, wanted)
-    with pytest.raises(Error, match="has 2 lookups, not 1"):
-        messages.copy_many_values(message, values[:1])
-    for broken in (b"\x0a\x05a", b"\x08\x01"):
-        with pytest.raises(Error, match="not a LookupManyReply"):
-            messages.copy_many_values(broken, values[:1])
-    assert messages.table_steps(b"\x0a\x02\x08\x07\x0a\x00", 2) == [7, 0]
-    with pytest.raises(Error, match="has 1 steps, not 2"):
-        messages.table_steps(b"\x0a\x00", 2)
-
-
-def test_empty_arrays_can_be_framed() -> None:
-    batch = make_batch(np.empty(0, dtype=np.uint64), [0], slots=3)
+def test_a_batch_without_samples_travels(fake: FakeServer, ps: slotwise.Client) -> None:
     none = np.empty((0, 6), dtype=np.float32)
-    request = messages.push_request("ads", Step(1, 1), (0, 1), batch, (0, 0), none, "float16")
-    parsed = pb.PushRequest.FromString(wire.join(request))
-    assert (parsed.keys, parsed.offsets, parsed.gradients) == (b"", b"\0\0\0\0", b"")
+    ps.push("ads", np.empty(0, dtype=np.uint64), [0], none, wire_dtype="float16")
+    (request,) = fake.requests("Push")
+    assert (request.keys, request.offsets, request.gradients) == (b"", b"\0\0\0\0", b"")
 
 
-def test_reply_is_read_in_any_order_of_fields() -> None:
+def test_a_reply_is_read_in_any_order_of_fields(fake: FakeServer, ps: slotwise.Client) -> None:
+    """Fields of later versions are skipped, and the last of several wins."""
     values = np.arange(6, dtype=np.float32)
+    later = b"\xa1\x06" + b"8" * 8 + b"\xa5\x06" + b"4" * 4 + b"\xa2\x06\x02ab"  # field 100
     fields = [
         pb.LookupReply(samples=2).SerializeToString(),
-        pb.LookupReply(width=3).SerializeToString(),
-        pb.LookupReply(data_type=pb.DATA_TYPE_FLOAT32).SerializeToString(),
+        b"\x10\x05" + later + b"\x10\x06",  # width 5, then 6
         pb.LookupReply(values=values.tobytes()).SerializeToString(),
     ]
     for order in itertools.permutations(fields):
-        result = np.empty((2, 3), dtype=np.float32)
-        messages.copy_values(b"".join(order), result)
-        np.testing.assert_array_equal(result, values.reshape(2, 3))
-
-
-def test_fields_of_later_versions_are_skipped_and_the_last_of_several_wins() -> None:
-    unknown = b"\xa1\x06" + b"8" * 8 + b"\xa5\x06" + b"4" * 4 + b"\xa2\x06\x02ab"  # field 100
-    message = b"\x10\x05" + unknown + b"\x10\x06"
-    fields = wire.scan(message)
-    assert fields == {2: 6, 100: b"ab"}
-
-
-def test_floats_are_a_view_of_the_reply() -> None:
-    message = pb.LookupReply(values=np.ones(4, dtype=np.float32).tobytes()).SerializeToString()
-    values = wire.array(wire.scan(message)[15], "<f4")
-    assert not values.flags.owndata and not values.flags.writeable
-    np.testing.assert_array_equal(values, np.ones(4))
-
-
-@pytest.mark.parametrize(
-    "message", [b"\x7a", b"\x7a\x05abcd", b"\x08", b"\x08\x80", b"\x0b", b"\x08" + b"\xff" * 11]
-)
-def test_a_broken_message_is_an_error(message: bytes) -> None:
-    with pytest.raises(ValueError):
-        wire.scan(message)
-    with pytest.raises(Error, match="not a LookupReply"):
-        messages.copy_values(message, np.empty((1, 1), dtype=np.float32))
+        message = b"".join(order)
+        fake.spoil = lambda method, reply: message if method == "Lookup" else reply
+        np.testing.assert_array_equal(ps.lookup("ads", [1, 2]), values.reshape(1, 6))
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        b"\x78\x01",
-        b"\x18\x09",
-        b"\x1a\x01a",
-        pb.LookupReply(values=b"abc").SerializeToString(),
-        pb.LookupReply(data_type=pb.DATA_TYPE_FLOAT16, values=b"abc").SerializeToString(),
+        b"\x7a",
+        b"\x7a\x05abcd",
+        b"\x08",
+        b"\x08\x80",
+        b"\x0b",
+        b"\x08" + b"\xff" * 11,
+        pb.LookupReply(width=1, data_type=pb.DATA_TYPE_FLOAT16, values=b"abcd").SerializeToString(),
     ],
 )
-def test_values_that_are_not_floats_are_an_error(message: bytes) -> None:
-    with pytest.raises(Error, match="not a LookupReply"):
-        messages.copy_values(message, np.empty((1, 1), dtype=np.float32))
+def test_a_reply_that_is_none_is_an_error(
+    fake: FakeServer, ps: slotwise.Client, message: bytes
+) -> None:
+    fake.spoil = lambda method, reply: message if method == "Lookup" else reply
+    with pytest.raises(slotwise.Error, match="the reply"):
+        ps.lookup("one", [1])
+    fake.spoil = lambda method, reply: reply
+    assert ps.lookup("one", [1]).shape == (1, 1)
 
 
-def test_a_reply_of_another_shape_is_an_error() -> None:
-    values = np.zeros(6, dtype=np.float32).tobytes()
-    reply = pb.LookupReply(samples=2, width=3, values=values).SerializeToString()
-    for shape in [(3, 2), (2, 4), (0, 3)]:
-        with pytest.raises(FailedPrecondition, match="made anew"):
-            messages.copy_values(reply, np.empty(shape, dtype=np.float32))
+def test_a_reply_of_another_shape_is_an_error(fake: FakeServer, ps: slotwise.Client) -> None:
+    for samples, width, floats in [(2, 3, 6), (1, 1, 2), (1, 2, 1), (1, 2, 0)]:
+        reply = pb.LookupReply(samples=samples, width=width, values=b"\0\0\0\0" * floats)
+        fake.spoil = lambda method, _: reply.SerializeToString() if method == "Lookup" else _
+        with pytest.raises(slotwise.FailedPrecondition, match="made anew"):
+            ps.lookup("one", [1])
+
+
+@pytest.mark.parametrize("message", [b"", b"\x0a\x00", b"\x0a\x05a", b"\x0a\x00\x0a\x00\x0a\x00"])
+def test_replies_to_many_are_as_many(
+    fake: FakeServer, ps: slotwise.Client, message: bytes
+) -> None:
+    fake.spoil = lambda method, reply: message if method.endswith("Many") else reply
+    one = np.zeros((1, 1), np.float32)
+    with pytest.raises(slotwise.Error, match="the reply"):
+        ps.lookup_many({"one": ([1],), "ads": ([1, 2],)})
+    with pytest.raises(slotwise.Error, match="the reply"):
+        ps.push_many({"one": ([1], None, one), "ads": ([1, 2], None, np.zeros((1, 6), np.float32))})

@@ -1,0 +1,162 @@
+// Calls: how they start, end and are waited for.
+#include <chrono>
+#include <exception>
+#include <latch>
+#include <new>
+#include <utility>
+
+#include "client/c/handles.h"
+
+namespace slotwise::c {
+
+std::int32_t CodeOf(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk:
+      return SLOTWISE_OK;
+    case StatusCode::kInvalidArgument:
+      return SLOTWISE_INVALID_ARGUMENT;
+    case StatusCode::kNotFound:
+      return SLOTWISE_NOT_FOUND;
+    case StatusCode::kAlreadyExists:
+      return SLOTWISE_ALREADY_EXISTS;
+    case StatusCode::kFailedPrecondition:
+      return SLOTWISE_FAILED_PRECONDITION;
+    case StatusCode::kResourceExhausted:
+      return SLOTWISE_RESOURCE_EXHAUSTED;
+    case StatusCode::kDeadlineExceeded:
+      return SLOTWISE_DEADLINE_EXCEEDED;
+    case StatusCode::kUnavailable:
+      return SLOTWISE_UNAVAILABLE;
+    case StatusCode::kCancelled:
+      return SLOTWISE_CANCELLED;
+    case StatusCode::kInternal:
+      return SLOTWISE_INTERNAL;
+  }
+  return SLOTWISE_INTERNAL;
+}
+
+namespace {
+
+Status Thrown(const std::exception& error) { return {StatusCode::kInternal, error.what()}; }
+
+Status NoMemory() { return ResourceExhausted("this process has no memory left"); }
+
+// Reads a call's options into `call`, or says why they are none.
+Status Read(const slotwise_call_options& options, CallOptions& call) {
+  if (options.timeout_ms < 0) {
+    return InvalidArgument("timeout_ms is " + std::to_string(options.timeout_ms) + ": must not be below 0");
+  }
+  if (options.timeout_ms > 0) call.timeout = std::chrono::milliseconds(options.timeout_ms);
+  if (options.has_data_type == 0) return {};
+  if (options.data_type < SLOTWISE_FLOAT32 || options.data_type > SLOTWISE_BFLOAT16) {
+    return InvalidArgument("data_type is " + std::to_string(options.data_type) + ", which is no type");
+  }
+  call.data_type = static_cast<DataType>(options.data_type);
+  return {};
+}
+
+}  // namespace
+}  // namespace slotwise::c
+
+void slotwise_call::Finish(const std::shared_ptr<State>& state, const slotwise_call_options& options,
+                           slotwise_call* handle, Outcome outcome) {
+  {
+    const std::lock_guard lock(state->mutex);
+    if (state->code != SLOTWISE_RUNNING) return;
+    state->message = outcome.status().message();
+    if (outcome.ok()) state->answer = std::move(*outcome);
+    state->teller = std::this_thread::get_id();
+    state->code = slotwise::c::CodeOf(outcome.status().code());
+    state->changed.notify_all();
+  }
+  if (options.done != nullptr) options.done(options.user, handle);  // it may free the call, not the state
+  const std::lock_guard lock(state->mutex);
+  state->teller = {};
+  state->told = true;
+  state->changed.notify_all();
+}
+
+slotwise_call* slotwise_call::Start(const slotwise_call_options* options, const Begin& begin) {
+  const slotwise_call_options given = options == nullptr ? slotwise_call_options{} : *options;
+  std::unique_ptr<slotwise_call> call(new slotwise_call);
+  slotwise_call* const handle = call.release();  // from here on, the callback may free it
+  const std::shared_ptr<State> state = handle->state_;
+  const End end = [state, given, handle](Outcome outcome) {
+    Finish(state, given, handle, std::move(outcome));
+  };
+  slotwise::CallOptions checked;
+  checked.stop = state->stop.get_token();
+  if (slotwise::Status status = slotwise::c::Read(given, checked); !status.ok()) {
+    end(std::move(status));
+    return handle;
+  }
+  try {
+    begin(checked, end);
+  } catch (const std::bad_alloc&) {
+    end(slotwise::c::NoMemory());
+  } catch (const std::exception& error) {
+    end(slotwise::c::Thrown(error));
+  }
+  return handle;
+}
+
+slotwise_call* slotwise_call::StartThread(const slotwise_call_options* options, const Work& work) {
+  const auto ready = std::make_shared<std::latch>(1);
+  std::thread thread;
+  slotwise_call* const call = Start(options, [&](const slotwise::CallOptions& checked, const End& end) {
+    thread = std::thread([ready, checked, end, work] {
+      ready->wait();
+      try {
+        end(work(checked));
+      } catch (const std::bad_alloc&) {
+        end(slotwise::c::NoMemory());
+      } catch (const std::exception& error) {
+        end(slotwise::c::Thrown(error));
+      }
+    });
+  });
+  // Without a thread, the call has ended, and may be free.
+  if (thread.joinable()) call->thread_ = std::move(thread);
+  ready->count_down();
+  return call;
+}
+
+slotwise_call::~slotwise_call() {
+  Cancel();
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [this] {
+      return state_->told || state_->teller == std::this_thread::get_id();  // the callback may free its call
+    });
+  }
+  if (!thread_.joinable()) return;
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+std::int32_t slotwise_call::Wait(std::int64_t most_ms) const {
+  std::unique_lock lock(state_->mutex);
+  const auto ended = [this] { return state_->code != SLOTWISE_RUNNING; };
+  if (most_ms < 0) {
+    state_->changed.wait(lock, ended);
+  } else {
+    state_->changed.wait_for(lock, std::chrono::milliseconds(most_ms), ended);
+  }
+  return state_->code;
+}
+
+std::int32_t slotwise_call_wait(slotwise_call* call, std::int64_t most_ms) { return call->Wait(most_ms); }
+void slotwise_call_cancel(slotwise_call* call) { call->Cancel(); }
+void slotwise_call_free(slotwise_call* call) { delete call; }
+const char* slotwise_call_message(const slotwise_call* call) { return call->message().c_str(); }
+const char* slotwise_call_json(const slotwise_call* call) { return call->answer().json.c_str(); }
+
+const std::uint64_t* slotwise_call_numbers(const slotwise_call* call, std::size_t* count) {
+  *count = call->answer().numbers.size();
+  return call->answer().numbers.data();
+}
+
+slotwise_client* slotwise_call_client(slotwise_call* call) { return call->answer().client.release(); }

@@ -1,0 +1,59 @@
+// Connecting and closing.
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/c/handles.h"
+
+namespace slotwise::c {
+namespace {
+
+Result<ClientOptions> OptionsOf(const slotwise_client_options& given) {
+  if (given.timeout_ms < 0 || given.channels_per_rank < 0 || given.threads < 0) {
+    return InvalidArgument("timeout_ms, channels_per_rank and threads must not be below 0");
+  }
+  if (given.data_type < SLOTWISE_FLOAT32 || given.data_type > SLOTWISE_BFLOAT16) {
+    return InvalidArgument("data_type is " + std::to_string(given.data_type) + ", which is no type");
+  }
+  ClientOptions options;
+  if (given.timeout_ms > 0) options.timeout = std::chrono::milliseconds(given.timeout_ms);
+  if (given.channels_per_rank > 0) options.channels_per_rank = given.channels_per_rank;
+  if (given.threads > 0) options.threads = given.threads;
+  options.data_type = static_cast<DataType>(given.data_type);
+  if (given.log != nullptr) {
+    options.log = [log = given.log, user = given.log_user](std::string_view line) {
+      log(user, std::string(line).c_str());
+    };
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace slotwise::c
+
+using slotwise::c::OrNull;
+
+std::int32_t slotwise_abi() { return SLOTWISE_ABI; }
+const char* slotwise_version() { return SLOTWISE_VERSION; }
+
+slotwise_call* slotwise_connect(const char* const* addresses, std::size_t count,
+                                const slotwise_client_options* options, const slotwise_call_options* call) {
+  return OrNull([&] {
+    std::vector<std::string> seeds;
+    for (std::size_t i = 0; i < count; ++i) seeds.push_back(slotwise::c::Text(addresses[i]));
+    auto checked = slotwise::c::OptionsOf(options == nullptr ? slotwise_client_options{} : *options);
+    return slotwise_call::StartThread(
+        call, [seeds, checked](const slotwise::CallOptions& now) -> slotwise_call::Outcome {
+          if (!checked.ok()) return checked.status();
+          auto connected = slotwise::Client::Connect(seeds, *checked, now.stop);
+          if (!connected.ok()) return connected.status();
+          slotwise_call::Answer answer;
+          answer.client = std::make_unique<slotwise_client>(std::move(*connected));
+          return answer;
+        });
+  });
+}
+
+void slotwise_client_close(slotwise_client* client) { client->client.Close(); }
+void slotwise_client_free(slotwise_client* client) { delete client; }

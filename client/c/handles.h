@@ -1,0 +1,96 @@
+// What stands behind the handles of slotwise.h.
+#ifndef SLOTWISE_CLIENT_C_HANDLES_H_
+#define SLOTWISE_CLIENT_C_HANDLES_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "slotwise/client.h"
+#include "slotwise/slotwise.h"
+
+struct slotwise_client {
+  slotwise::Client client;
+};
+
+// A call that was started. Its handle and whoever works on it share its state.
+struct slotwise_call {
+ public:
+  // What a call ended with, if it did not fail.
+  struct Answer {
+    std::string json = {};
+    std::vector<std::uint64_t> numbers = {};
+    std::unique_ptr<slotwise_client> client = nullptr;
+  };
+  using Outcome = slotwise::Result<Answer>;
+  using End = std::function<void(Outcome)>;
+
+  // Starts a call: `begin` gets the call's options, and a function that it, or whoever it passes it to, calls
+  // once with the outcome. Returns null if there is no memory.
+  using Begin = std::function<void(const slotwise::CallOptions&, const End&)>;
+  static slotwise_call* Start(const slotwise_call_options* options, const Begin& begin);
+  // Starts a call that does its work in a thread of its own.
+  using Work = std::function<Outcome(const slotwise::CallOptions&)>;
+  static slotwise_call* StartThread(const slotwise_call_options* options, const Work& work);
+
+  ~slotwise_call();
+  slotwise_call(const slotwise_call&) = delete;
+  slotwise_call& operator=(const slotwise_call&) = delete;
+
+  std::int32_t Wait(std::int64_t most_ms) const;
+  void Cancel() { state_->stop.request_stop(); }
+
+  // REQUIRES: the call has ended.
+  const std::string& message() const { return state_->message; }
+  Answer& answer() const { return state_->answer; }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    // Guarded by mutex. What stands below is written before the code changes, and not afterwards.
+    std::int32_t code = SLOTWISE_RUNNING;
+    std::thread::id teller;  // the thread that runs the callback, while it does
+    bool told = false;       // the callback has run
+
+    std::string message;
+    Answer answer;
+    std::stop_source stop;
+  };
+
+  slotwise_call() = default;
+  static void Finish(const std::shared_ptr<State>& state, const slotwise_call_options& options,
+                     slotwise_call* handle, Outcome outcome);
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::thread thread_;  // of StartThread
+};
+
+namespace slotwise::c {
+
+// Returns a text that a caller gave, and that may be null.
+inline std::string Text(const char* text) { return text == nullptr ? std::string() : std::string(text); }
+
+std::int32_t CodeOf(StatusCode code);
+
+// Returns what `make` returns, or null if it throws.
+template <class Make>
+auto OrNull(const Make& make) -> decltype(make()) {
+  try {
+    return make();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+}  // namespace slotwise::c
+
+#endif  // SLOTWISE_CLIENT_C_HANDLES_H_

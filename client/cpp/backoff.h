@@ -1,0 +1,38 @@
+// How long the client waits before it sends a request again, and how gRPC counts time.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_CLIENT_CPP_BACKOFF_H_
+#define SLOTWISE_CLIENT_CPP_BACKOFF_H_
+
+#include <grpc/support/time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <random>
+
+namespace slotwise::client {
+
+// Returns the wait after `attempts` tries, 1 or more: a random time that doubles from 25 .. 50 ms to 1 .. 2 s.
+inline std::chrono::steady_clock::duration Backoff(std::size_t attempts, std::minstd_rand& random) {
+  using Seconds = std::chrono::duration<double>;
+  constexpr Seconds kFirst{0.05};
+  constexpr Seconds kLongest{2.0};
+  const Seconds longest = std::min(kLongest, kFirst * (1 << std::min<std::size_t>(attempts - 1, 16)));
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      longest * std::uniform_real_distribution<double>(0.5, 1.0)(random));
+}
+
+// Returns `time`, but at least a millisecond from now, on gRPC's monotonic clock, which nobody sets.
+inline gpr_timespec Until(std::chrono::steady_clock::time_point time) {
+  using std::chrono::milliseconds;
+  using std::chrono::nanoseconds;
+  using std::chrono::steady_clock;
+  const auto left = std::max<steady_clock::duration>(milliseconds(1), time - steady_clock::now());
+  return gpr_time_add(
+      gpr_now(GPR_CLOCK_MONOTONIC),
+      gpr_time_from_nanos(std::chrono::duration_cast<nanoseconds>(left).count(), GPR_TIMESPAN));
+}
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_CLIENT_CPP_BACKOFF_H_

@@ -1,0 +1,31 @@
+// What holds for one call of the client, however many requests it takes.
+// Thread-safety: plain values; Ongoing is safe from any thread.
+#ifndef SLOTWISE_CLIENT_CPP_CALL_H_
+#define SLOTWISE_CLIENT_CPP_CALL_H_
+
+#include <chrono>
+#include <stop_token>
+
+#include "slotwise/data_type.h"
+#include "slotwise/status.h"
+
+namespace slotwise::client {
+
+struct Call {
+  std::chrono::milliseconds timeout{0};
+  std::chrono::steady_clock::time_point deadline;  // when the timeout is over
+  std::stop_token stop;
+  DataType data_type = DataType::kFloat32;  // of values and gradients on the wire
+};
+
+// Work that the client must end before it is destroyed.
+class Ongoing {
+ public:
+  virtual ~Ongoing() = default;
+  // Ends the work with `status`, soon, unless it is over.
+  virtual void Cancel(const Status& status) = 0;
+};
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_CLIENT_CPP_CALL_H_

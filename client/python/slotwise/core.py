@@ -1,0 +1,283 @@
+"""The client's core: libslotwise.so, by ctypes. include/slotwise/slotwise.h documents its functions.
+
+The core waits, retries, cuts and converts without the interpreter's lock. Every function that talks
+to a server starts a call, which ends once; its arrays must live until then, so a call's handle ends
+the call before it goes, and `keep` holds what the call reads and writes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from slotwise.errors import Error, InvalidArgument, from_code
+
+_LOG = logging.getLogger("slotwise")
+
+_ABI = 1
+RUNNING, OK = -1, 0
+TRAIN, EVAL = 0, 1
+UINT32, INT64 = 0, 1
+# The main thread looks for signals between waits of so many milliseconds.
+SLICE_MS = 50
+
+
+class CallOptions(ctypes.Structure):
+    """slotwise_call_options."""
+
+    _fields_ = (
+        ("timeout_ms", ctypes.c_int64),
+        ("has_data_type", ctypes.c_int32),
+        ("data_type", ctypes.c_int32),
+        ("done", ctypes.c_void_p),
+        ("user", ctypes.c_void_p),
+    )
+
+
+class ClientOptions(ctypes.Structure):
+    """slotwise_client_options."""
+
+    _fields_ = (
+        ("timeout_ms", ctypes.c_int64),
+        ("channels_per_rank", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+        ("data_type", ctypes.c_int32),
+        ("log", ctypes.c_void_p),
+        ("log_user", ctypes.c_void_p),
+    )
+
+
+class Batch(ctypes.Structure):
+    """slotwise_batch."""
+
+    _fields_ = (
+        ("table", ctypes.c_char_p),
+        ("keys", ctypes.c_void_p),
+        ("keys_count", ctypes.c_size_t),
+        ("offsets", ctypes.c_void_p),
+        ("offsets_count", ctypes.c_size_t),
+        ("offsets_type", ctypes.c_int32),
+        ("weights", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("values_count", ctypes.c_size_t),
+    )
+
+
+class NamedStep(ctypes.Structure):
+    """slotwise_step."""
+
+    _fields_ = (
+        ("session", ctypes.c_uint64),
+        ("number", ctypes.c_uint64),
+        ("trainer", ctypes.c_uint32),
+        ("trainers", ctypes.c_uint32),
+        ("parts", ctypes.c_uint32),
+    )
+
+
+class RowsView(ctypes.Structure):
+    """slotwise_rows_view."""
+
+    _fields_ = (
+        ("keys", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("state", ctypes.c_void_p),
+        ("rows", ctypes.c_size_t),
+        ("dim", ctypes.c_size_t),
+        ("state_size", ctypes.c_size_t),
+    )
+
+
+class Handle(ctypes.c_void_p):
+    """Something of the core's, which is freed with the handle."""
+
+    keep: Any = None
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+def _log_line(_: Any, line: bytes) -> None:
+    _LOG.info("%s", line.decode(errors="replace"))
+
+
+class Core:
+    """The core in this process. Thread-safe; a forked child loads its own."""
+
+    def __init__(self, path: Path) -> None:
+        """Loads the library; raises ImportError if it is none, or another version's."""
+        try:
+            self.library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise ImportError(f"slotwise's core does not load: {error}") from None
+        self.inherited = False  # True in a forked child, which must leave its parent's things alone
+        self.Call = self._handle("slotwise_call_free")
+        self.Client = self._handle("slotwise_client_free")
+        self.Rows = self._handle("slotwise_rows_free")
+        self._declare()
+        abi = self.library.slotwise_abi()
+        if abi != _ABI:
+            raise ImportError(f"{path} has the interface {abi}, and this slotwise wants {_ABI}")
+        self.log_line = ctypes.cast(_log_line, ctypes.c_void_p).value
+        self.post = ctypes.cast(self.library.slotwise_queue_post, ctypes.c_void_p).value
+        self.clients: weakref.WeakSet[Any] = weakref.WeakSet()  # to close at the program's end
+        self.endings: Any = None  # slotwise.futures.Endings, once a call is started there
+
+    def _handle(self, free: str) -> type[Handle]:
+        """Returns a class of handles that `free` frees."""
+        core, function = self, self.library[free]
+        function.argtypes, function.restype = [ctypes.c_void_p], None
+
+        class Owned(Handle):
+            def __del__(self) -> None:
+                if self.value and not core.inherited:
+                    function(self)
+
+        return Owned
+
+    def _declare(self) -> None:
+        pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+        i32, i64, u64 = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64
+        options = ctypes.POINTER(CallOptions)
+        batches = ctypes.POINTER(Batch)
+        view = ctypes.POINTER(RowsView)
+        call, step = self.Call, ctypes.POINTER(NamedStep)
+        # For each function, what it returns and takes.
+        functions: dict[str, tuple[Any, list[Any]]] = {
+            "abi": (i32, []),
+            "version": (text, []),
+            "call_wait": (i32, [pointer, i64]),
+            "call_cancel": (None, [pointer]),
+            "call_message": (text, [pointer]),
+            "call_json": (text, [pointer]),
+            "call_numbers": (ctypes.POINTER(u64), [pointer, ctypes.POINTER(size)]),
+            "call_client": (self.Client, [pointer]),
+            "queue_new": (pointer, []),
+            "queue_take": (pointer, [pointer, i64]),
+            "connect": (
+                call,
+                [ctypes.POINTER(text), size, ctypes.POINTER(ClientOptions), options],
+            ),
+            "client_close": (None, [pointer]),
+            "create_table": (call, [pointer, text, options]),
+            "drop_table": (call, [pointer, text, options]),
+            "list_tables": (call, [pointer, options]),
+            "describe_table": (call, [pointer, text, options]),
+            "digest": (call, [pointer, text, options]),
+            "set_learning_rate": (call, [pointer, text, ctypes.c_float, options]),
+            "topology": (call, [pointer, options]),
+            "lookup": (call, [pointer, batches, i32, options]),
+            "lookup_many": (call, [pointer, batches, size, i32, options]),
+            "push": (call, [pointer, batches, step, options]),
+            "push_many": (call, [pointer, batches, size, step, options]),
+            "import": (call, [pointer, text, view, u64, options]),
+            "erase": (call, [pointer, text, pointer, size, options]),
+            "export": (self.Rows, [pointer, text, i32, pointer, size, options]),
+            "rows_next": (i32, [pointer, i64, view]),
+            "rows_message": (text, [pointer]),
+        }
+        for name, (result, arguments) in functions.items():
+            function = self.library[f"slotwise_{name}"]
+            function.restype, function.argtypes = result, arguments
+            setattr(self, {"import": "import_rows"}.get(name, name), function)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Tells mypy that there are functions."""
+        raise AttributeError(f"slotwise_{name} is no function of the core's")
+
+    def finish(self, call: Handle) -> Handle:
+        """Waits until a call has ended, and returns it, or raises the error that ended it.
+
+        If a signal's handler raises meanwhile, as for Ctrl-C, the call is cancelled.
+        """
+        wait = self.call_wait
+        most = SLICE_MS if threading.current_thread() is threading.main_thread() else -1
+        try:
+            code = wait(call, most)
+            while code == RUNNING:
+                code = wait(call, most)
+        except BaseException:
+            self.call_cancel(call)
+            wait(call, -1)
+            raise
+        if code != OK:
+            raise self.error_of(call, code)
+        return call
+
+    def error_of(self, call: Handle, code: int) -> Error:
+        """Returns the exception of a call that has ended with `code`."""
+        return from_code(code, self.call_message(call).decode(errors="replace"))
+
+    def json_of(self, call: Handle) -> dict[str, Any]:
+        """Returns the message that a call has ended with."""
+        message: dict[str, Any] = json.loads(self.call_json(call))
+        return message
+
+    def numbers_of(self, call: Handle) -> list[int]:
+        """Returns the numbers that a call has ended with."""
+        count = ctypes.c_size_t()
+        numbers = self.call_numbers(call, ctypes.byref(count))
+        return [int(numbers[i]) for i in range(count.value)]
+
+
+def text(value: str) -> bytes:
+    """Returns a text as the core takes it; InvalidArgument if it cannot."""
+    if "\0" in value:
+        raise InvalidArgument(f"{value!r} has a character 0")
+    return value.encode()
+
+
+def find_library() -> Path:
+    """Returns where the core is; raises ImportError, with what to do, if it is nowhere."""
+    named = os.environ.get("SLOTWISE_CORE")
+    if named:
+        if not os.path.isfile(named):
+            raise ImportError(f"SLOTWISE_CORE={named} is no file")
+        return Path(named)
+    package = Path(__file__).resolve().parent
+    inside = package / "_native" / "libslotwise.so"
+    if inside.is_file():
+        return inside
+    built = (package.parents[2] / f"build/{preset}/client/c/libslotwise.so" for preset in ("cuda", "cpu"))
+    there = [path for path in built if path.is_file()]
+    if not there:
+        raise ImportError(
+            "slotwise's core, libslotwise.so, is not built: run `./dev build` in the checkout that "
+            f"{package} lies in, or install the wheel"
+        )
+    return max(there, key=lambda path: path.stat().st_mtime)
+
+
+_lock = threading.Lock()
+_core: Core | None = None
+
+
+def core() -> Core:
+    """Returns the core of this process, which the first call loads."""
+    global _core
+    if _core is None:
+        with _lock:
+            if _core is None:
+                _core = Core(find_library())
+    return _core
+
+
+def core_if_loaded() -> Core | None:
+    """Returns the core of this process, or None if nothing has loaded it yet."""
+    return _core
+
+
+def _leave_the_parents_alone() -> None:
+    """In a forked child: the parent's threads are not there, so nothing of its is touched."""
+    global _core, _lock
+    if _core is not None:
+        _core.inherited = True
+    _core, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_leave_the_parents_alone)

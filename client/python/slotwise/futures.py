@@ -1,0 +1,142 @@
+"""Futures of calls, which a thread can wait for and an event loop can await."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import ctypes
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
+
+from slotwise.core import OK, CallOptions, Core, Handle
+
+T = TypeVar("T")
+
+# Called with a call that has ended, and its code.
+OnEnd = Callable[[Handle, int], None]
+
+
+class Future(concurrent.futures.Future[T], Generic[T]):
+    """The answer of a call that was started: `result()` waits for it, `await` does in a coroutine.
+
+    `cancel()` ends the call soon. A cancelled push may have been applied; pushing again with the
+    same step is safe. Leaving the future alone leaves the call alone.
+    """
+
+    def __init__(self) -> None:
+        """Is done by `lookup_async` and `push_async`."""
+        super().__init__()
+        self._call: Handle | None = None
+        self._cancel_call: Callable[[Handle], None] | None = None
+
+    def cancel(self) -> bool:
+        """Returns False if the call has been answered already."""
+        cancelled = super().cancel()
+        call, cancel_call = self._call, self._cancel_call
+        if cancelled and call is not None and cancel_call is not None:
+            cancel_call(call)
+        return cancelled
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Waits in the running event loop; a task that is cancelled cancels the call."""
+        return asyncio.wrap_future(self).__await__()
+
+    def runs_as(self, call: Handle, cancel_call: Callable[[Handle], None]) -> None:
+        """Tells which call to cancel from now on."""
+        self._call, self._cancel_call = call, cancel_call
+        if self.cancelled():  # before it could know
+            cancel_call(call)
+
+    def answer(self, make: Callable[[], T]) -> None:
+        """Sets what `make` returns, or raises, unless the future was cancelled."""
+        self._call = None
+        if not self.set_running_or_notify_cancel():
+            return
+        try:
+            result = make()
+        except BaseException as error:
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+
+class Endings:
+    """Calls that are started here tell a thread of ours when they have ended.
+
+    Callbacks in the core's own threads would make those wait for the interpreter. Thread-safe.
+    """
+
+    def __init__(self, core: Core) -> None:
+        """Starts no thread until a call is started."""
+        self._core = core
+        self._queue = core.queue_new()
+        self._options = CallOptions(done=core.post, user=self._queue)
+        self._lock = threading.Lock()
+        self._running: dict[int, tuple[Handle, OnEnd]] = {}
+        self._early: set[int] = set()  # calls that ended before they were known to run
+        self._thread: threading.Thread | None = None
+
+    def start(
+        self, begin: Callable[[Any], Handle], keep: Any, on_end: OnEnd, data_type: int | None = None
+    ) -> Handle:
+        """Starts a call, and calls `on_end` once it has ended, in a thread of ours.
+
+        Args:
+            begin: starts the call with the options that it is given.
+            keep: what must live until the call has ended.
+        """
+        options = CallOptions(done=self._options.done, user=self._options.user)
+        if data_type is not None:
+            options.has_data_type, options.data_type = 1, data_type
+        call = begin(ctypes.byref(options))
+        call.keep = keep
+        assert call.value is not None
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._take, name="slotwise", daemon=True)
+                self._thread.start()
+            early = call.value in self._early
+            if early:
+                self._early.remove(call.value)
+            else:
+                self._running[call.value] = (call, on_end)
+        if early:
+            on_end(call, self._core.call_wait(call, -1))
+        return call
+
+    def _take(self) -> None:
+        while True:
+            pointer = self._core.queue_take(self._queue, -1)
+            with self._lock:
+                known = self._running.pop(pointer, None)
+                if known is None:
+                    self._early.add(pointer)
+                    continue
+            call, on_end = known
+            on_end(call, self._core.call_wait(call, -1))
+            del known, call, on_end  # or they would live until the next call's end
+
+
+def answer(future: Future[T], core: Core, call: Handle, code: int, make: Callable[[], T]) -> None:
+    """Answers `future` with what `make` returns, or with the error that ended the call."""
+    error = None if code == OK else core.error_of(call, code)
+
+    def made() -> T:
+        if error is not None:
+            raise error
+        return make()
+
+    future.answer(made)
+
+
+_lock = threading.Lock()
+
+
+def endings(core: Core) -> Endings:
+    """Returns the core's endings, which the first call makes."""
+    with _lock:
+        if core.endings is None:
+            core.endings = Endings(core)
+        found: Endings = core.endings
+        return found

@@ -1,0 +1,228 @@
+/* The C interface of Slotwise's client: tables, lookups, pushes, rows by key. client.h is the C++ interface,
+ * and documents what the calls mean; the Python client is made of this one.
+ *
+ *   slotwise_call* call = slotwise_connect(&address, 1, NULL, NULL);
+ *   if (slotwise_call_wait(call, -1) != SLOTWISE_OK) puts(slotwise_call_message(call));
+ *   slotwise_client* client = slotwise_call_client(call);
+ *   slotwise_call_free(call);
+ *
+ *   slotwise_batch batch = {.table = "ads", .keys = keys, .keys_count = 2, .values = out, .values_count = 16};
+ *   call = slotwise_lookup(client, &batch, SLOTWISE_TRAIN, NULL);
+ *
+ * Every function that talks to a server starts a call and returns at once. A call ends once, with a code, and
+ * its results can be read until it is freed. Arrays that a call was given must stay alive, and unchanged,
+ * until the call has ended: after slotwise_call_wait said so, or in its callback. All texts are UTF-8 and end
+ * with 0. Nothing here throws, and no signal handler is installed.
+ *
+ * Thread-safety: any number of threads may use one client and one queue. One thread at a time uses a call or
+ * rows, but any thread may cancel a call. A forked child cannot use its parent's objects, and must not free
+ * them.
+ */
+#ifndef SLOTWISE_SLOTWISE_H_
+#define SLOTWISE_SLOTWISE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define SLOTWISE_API __attribute__((visibility("default")))
+#else
+#define SLOTWISE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised by any change after which a program that was compiled before could misbehave. */
+#define SLOTWISE_ABI 1
+SLOTWISE_API int32_t slotwise_abi(void);
+/* The version of Slotwise, for example "0.1.0". */
+SLOTWISE_API const char* slotwise_version(void);
+
+/* How a call ended: gRPC's numbers. */
+enum {
+  SLOTWISE_RUNNING = -1, /* it has not ended */
+  SLOTWISE_OK = 0,
+  SLOTWISE_CANCELLED = 1,
+  SLOTWISE_INVALID_ARGUMENT = 3,
+  SLOTWISE_DEADLINE_EXCEEDED = 4,
+  SLOTWISE_NOT_FOUND = 5,
+  SLOTWISE_ALREADY_EXISTS = 6,
+  SLOTWISE_RESOURCE_EXHAUSTED = 8,
+  SLOTWISE_FAILED_PRECONDITION = 9,
+  SLOTWISE_INTERNAL = 13,
+  SLOTWISE_UNAVAILABLE = 14
+};
+
+/* The type that values and gradients have on the wire. In callers' arrays they are float32. */
+enum { SLOTWISE_FLOAT32 = 0, SLOTWISE_FLOAT16 = 1, SLOTWISE_BFLOAT16 = 2 };
+
+enum { SLOTWISE_TRAIN = 0, SLOTWISE_EVAL = 1 };
+
+typedef struct slotwise_client slotwise_client;
+typedef struct slotwise_call slotwise_call;
+typedef struct slotwise_rows slotwise_rows;
+typedef struct slotwise_queue slotwise_queue;
+
+/* --- calls */
+
+/* Called once, when a call has ended, from a thread of the client's, or from the thread that started the call,
+ * perhaps before the function that started it has returned. It must not block. It may free the call. */
+typedef void (*slotwise_done)(void* user, slotwise_call* call);
+
+/* How a call differs from its client's options. All zeros is the same as no options. */
+typedef struct slotwise_call_options {
+  int64_t timeout_ms;  /* 0: the client's */
+  int32_t has_data_type;
+  int32_t data_type;   /* of lookups and pushes, if has_data_type is not 0; else the client's */
+  slotwise_done done;  /* may be null */
+  void* user;
+} slotwise_call_options;
+
+/* Waits until the call has ended, at most `most_ms` (below 0: without limit), and returns its code or
+ * SLOTWISE_RUNNING. */
+SLOTWISE_API int32_t slotwise_call_wait(slotwise_call* call, int64_t most_ms);
+/* Makes the call end soon, with SLOTWISE_CANCELLED, unless it has ended. A cancelled push may have been
+ * applied. */
+SLOTWISE_API void slotwise_call_cancel(slotwise_call* call);
+/* Cancels the call if it runs, waits for its end, and frees it. Null is allowed. */
+SLOTWISE_API void slotwise_call_free(slotwise_call* call);
+
+/* Of a call that has ended: one sentence that says why it failed, or "". */
+SLOTWISE_API const char* slotwise_call_message(const slotwise_call* call);
+/* Of a call that has ended with SLOTWISE_OK: the message of proto/slotwise/v1/admin.proto that answers it, in
+ * protobuf's JSON with the fields' own names, or "". */
+SLOTWISE_API const char* slotwise_call_json(const slotwise_call* call);
+/* Of a call that has ended with SLOTWISE_OK: its numbers, or none. */
+SLOTWISE_API const uint64_t* slotwise_call_numbers(const slotwise_call* call, size_t* count);
+/* Takes the client out of a call of slotwise_connect that has ended with SLOTWISE_OK. Null the second time. */
+SLOTWISE_API slotwise_client* slotwise_call_client(slotwise_call* call);
+
+/* --- queues of calls that have ended, for callers whose callbacks cannot run in a thread of the client's */
+
+/* Returns null if there is no memory. */
+SLOTWISE_API slotwise_queue* slotwise_queue_new(void);
+/* REQUIRES: no call that has not ended names the queue. */
+SLOTWISE_API void slotwise_queue_free(slotwise_queue* queue);
+/* Pass this function as a call's `done`, and the queue as its `user`. */
+SLOTWISE_API void slotwise_queue_post(void* queue, slotwise_call* call);
+/* Waits for a call that has ended, at most `most_ms` (below 0: without limit). Null if none came. */
+SLOTWISE_API slotwise_call* slotwise_queue_take(slotwise_queue* queue, int64_t most_ms);
+
+/* --- clients */
+
+typedef struct slotwise_client_options {
+  int64_t timeout_ms;        /* of connecting, and of every call that names none; 0: 30,000 */
+  int32_t channels_per_rank; /* 0: 2 */
+  int32_t threads;           /* the client's own, which read replies; 0: 2 */
+  int32_t data_type;         /* on the wire, of calls that name none */
+  /* Called with one line whenever a request is sent again, from any thread; may be null. It must not block. */
+  void (*log)(void* log_user, const char* line);
+  void* log_user;
+} slotwise_client_options;
+
+/* Connects to the server of which one rank listens at one of `addresses`, host:port. */
+SLOTWISE_API slotwise_call* slotwise_connect(const char* const* addresses, size_t count,
+                                             const slotwise_client_options* options,
+                                             const slotwise_call_options* call);
+/* Ends all calls with SLOTWISE_FAILED_PRECONDITION, and waits until their callbacks have run. Later calls end
+ * so at once. Closing again does nothing. REQUIRES: not called from a callback. */
+SLOTWISE_API void slotwise_client_close(slotwise_client* client);
+/* Closes the client and frees it. Null is allowed. REQUIRES: no other thread uses the client; calls and rows of
+ * it may still be read. */
+SLOTWISE_API void slotwise_client_free(slotwise_client* client);
+
+/* --- tables. The JSON answers are CreateTableReply, ListTablesReply, DescribeTableReply, DigestReply and
+ * GetTopologyReply. `options` is a TableOptions in protobuf's JSON, with either kind of field names. */
+
+SLOTWISE_API slotwise_call* slotwise_create_table(slotwise_client* client, const char* options,
+                                                  const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_drop_table(slotwise_client* client, const char* table,
+                                                const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_list_tables(slotwise_client* client, const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_describe_table(slotwise_client* client, const char* table,
+                                                    const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_digest(slotwise_client* client, const char* table,
+                                            const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_set_learning_rate(slotwise_client* client, const char* table,
+                                                       float learning_rate, const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_topology(slotwise_client* client, const slotwise_call_options* call);
+
+/* --- batches */
+
+enum { SLOTWISE_UINT32 = 0, SLOTWISE_INT64 = 1 };
+
+/* samples * slots bags of keys of one table: bag b owns keys[offsets[b]] up to keys[offsets[b + 1]]. */
+typedef struct slotwise_batch {
+  const char* table;
+  const uint64_t* keys;
+  size_t keys_count;
+  const void* offsets; /* samples * slots + 1 of offsets_type; null: every bag has one key */
+  size_t offsets_count;
+  int32_t offsets_type;
+  const float* weights; /* one a key; null: all are 1 */
+  float* values;        /* [samples][slots * dim]: a lookup writes here, a push reads gradients */
+  size_t values_count;
+} slotwise_batch;
+
+/* One optimizer step, as one trainer sees it (session.h). */
+typedef struct slotwise_step {
+  uint64_t session;
+  uint64_t number;
+  uint32_t trainer;
+  uint32_t trainers;
+  uint32_t parts;
+} slotwise_step;
+
+SLOTWISE_API slotwise_call* slotwise_lookup(slotwise_client* client, const slotwise_batch* batch, int32_t mode,
+                                            const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_lookup_many(slotwise_client* client, const slotwise_batch* batches,
+                                                 size_t count, int32_t mode,
+                                                 const slotwise_call_options* call);
+/* The call's numbers are each table's count of steps. A null step is the next of the client's own session. */
+SLOTWISE_API slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batch,
+                                          const slotwise_step* step, const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_push_many(slotwise_client* client, const slotwise_batch* batches,
+                                               size_t count, const slotwise_step* step,
+                                               const slotwise_call_options* call);
+
+/* --- rows by key */
+
+/* Some rows: keys[rows], values[rows][dim], state[rows][state_size]. */
+typedef struct slotwise_rows_view {
+  const uint64_t* keys;
+  const float* values;
+  const float* state;
+  size_t rows;
+  size_t dim;
+  size_t state_size;
+} slotwise_rows_view;
+
+/* The call's one number is how many rows were written. `rows->state_size` 0 gives the state of new rows. */
+SLOTWISE_API slotwise_call* slotwise_import(slotwise_client* client, const char* table,
+                                            const slotwise_rows_view* rows, uint64_t table_steps,
+                                            const slotwise_call_options* call);
+/* The call's one number is how many keys had a row. */
+SLOTWISE_API slotwise_call* slotwise_erase(slotwise_client* client, const char* table, const uint64_t* keys,
+                                           size_t count, const slotwise_call_options* call);
+
+/* Begins an export of all rows (`keys` null) or of those of `keys`. Of `call`, only the timeout counts: it
+ * holds for each wait for a rank. Returns null if there is no memory. */
+SLOTWISE_API slotwise_rows* slotwise_export(slotwise_client* client, const char* table, int32_t with_state,
+                                            const uint64_t* keys, size_t count,
+                                            const slotwise_call_options* call);
+/* Waits for the next rows at most `most_ms` (below 0: without limit). Returns SLOTWISE_RUNNING if none came;
+ * SLOTWISE_OK with some rows in `view`, valid until the next call, or with 0 rows at the end; or the code of
+ * the error that ends the export. */
+SLOTWISE_API int32_t slotwise_rows_next(slotwise_rows* rows, int64_t most_ms, slotwise_rows_view* view);
+/* One sentence that says why the export failed, or "". */
+SLOTWISE_API const char* slotwise_rows_message(const slotwise_rows* rows);
+/* Ends the export and frees it. Null is allowed. */
+SLOTWISE_API void slotwise_rows_free(slotwise_rows* rows);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SLOTWISE_SLOTWISE_H_ */
