@@ -14,7 +14,6 @@ import atexit
 import logging
 import os
 import select
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -22,10 +21,9 @@ import time
 from pathlib import Path
 
 from slotwise.errors import FailedPrecondition, InvalidArgument, Unavailable
+from slotwise.programs import find_mpirun, find_server
 
 _LOG = logging.getLogger("slotwise")
-
-_PACKAGE = Path(__file__).resolve().parent
 _SERVING = "serving "  # begins the line that `slotwise-server --attached` writes once it serves
 _PATIENCE = 15.0  # seconds that a server may take to finish what runs, before it is killed
 _TAIL = 2000  # characters of the log that an error quotes
@@ -266,12 +264,12 @@ def serve(
         )
     if backend not in ("cpu", "cuda"):
         raise InvalidArgument(f'backend is "{backend}", not "cpu" or "cuda"')
-    command = [str(_find_server(backend, ranks)), "--attached", "--listen", "127.0.0.1:0"]
+    command = [str(find_server(backend, ranks)), "--attached", "--listen", "127.0.0.1:0"]
     command += ["--backend", backend, "--threads", str(threads)]
     if config is not None:
         command += ["--config", os.fspath(config)]
     if ranks > 1:
-        command = [_find_mpirun(ranks), "-n", str(ranks), *command]
+        command = [find_mpirun(ranks), "-n", str(ranks), *command]
     server = Server(command, None if log is None else Path(log).absolute(), timeout)
     _servers.add(server)
     return server
@@ -319,46 +317,6 @@ def _open_log(log: Path | None) -> tuple[Path, int]:
         raise FailedPrecondition(
             f"cannot write the server's log to {where}: {error.strerror}"
         ) from None
-
-
-def _find_server(backend: str, ranks: int) -> Path:
-    named = os.environ.get("SLOTWISE_SERVER")
-    if named:
-        if not os.access(named, os.X_OK):
-            raise FailedPrecondition(f"SLOTWISE_SERVER is {named}, which is not a program")
-        return Path(named).absolute()
-    if backend == "cpu":
-        own = _PACKAGE / "_native" / ("slotwise-server-solo" if ranks == 1 else "slotwise-server")
-        if os.access(own, os.X_OK):
-            return own
-    presets = ["cuda", "cpu"] if backend == "cpu" else ["cuda"]
-    builds = _PACKAGE.parents[2] / "build"
-    built = [builds / preset / "server" / "slotwise-server" for preset in presets]
-    there = [path for path in built if os.access(path, os.X_OK)]
-    if there:
-        return max(there, key=lambda path: path.stat().st_mtime)
-    if backend == "cpu":
-        raise FailedPrecondition(
-            "there is no slotwise-server: install the wheel, run ./dev build in the checkout, or "
-            "set SLOTWISE_SERVER"
-        )
-    on_path = shutil.which("slotwise-server")
-    if on_path is None:
-        raise FailedPrecondition(
-            "there is no slotwise-server with CUDA: the wheel's is for the CPU. Build one where "
-            "nvcc is (./dev build), and have it on PATH or in SLOTWISE_SERVER"
-        )
-    return Path(on_path)
-
-
-def _find_mpirun(ranks: int) -> str:
-    mpirun = shutil.which("mpirun")
-    if mpirun is None:
-        raise FailedPrecondition(
-            f"a server of {ranks} ranks needs Open MPI's mpirun, which is not on PATH (Debian and "
-            "Ubuntu: apt-get install openmpi-bin); a server of one rank does not"
-        )
-    return mpirun
 
 
 def _environment(ours: os._Environ[str]) -> dict[str, str]:

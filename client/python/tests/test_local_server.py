@@ -242,7 +242,7 @@ def test_what_cannot_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(slotwise.FailedPrecondition, match="cannot start .*: Permission denied"):
         slotwise.serve()
     monkeypatch.delenv("SLOTWISE_SERVER")
-    monkeypatch.setattr("slotwise.local_server._PACKAGE", tmp_path / "a/b/c/slotwise")
+    monkeypatch.setattr("slotwise.programs._PACKAGE", tmp_path / "a/b/c/slotwise")
     with pytest.raises(slotwise.FailedPrecondition, match="run ./dev build"):
         slotwise.serve()
     monkeypatch.setenv("PATH", "/nonexistent")
