@@ -14,7 +14,7 @@ _AS_ROOT = [] if os.geteuid() == 0 else ["sudo"]
 # Bare systems, kept from one run to the next, because each takes a minute to make; and a copy of each
 # that the tests use.
 _KEPT = ROOT / "build" / "bare-systems"
-_PYTHON = ["python3", "python3-venv", "python3-numpy"]
+_WITH_PYTHON = ["python3", "python3-venv", "python3-numpy"]
 
 
 def releases() -> list[str]:
@@ -34,7 +34,7 @@ class BareSystem:
             mirror = _mirror_of_apt()
             run(["debootstrap", "--variant=minbase", release, str(kept), mirror], limit=1200)
             self.folder = kept
-            self.install(_PYTHON)
+            self.install(_WITH_PYTHON)
             ready.touch()
         self.folder = _KEPT / f"{release}.used"
         run(["rm", "-rf", str(self.folder)])
@@ -60,7 +60,10 @@ class BareSystem:
             "DEBIAN_FRONTEND": "noninteractive",
         }
         settings = [f"{name}={value}" for name, value in (inside | environment).items()]
-        command = ["chroot", str(self.folder), "env", "-i", *settings, "sh", "-euc", script]
+        inside_command = ["chroot", str(self.folder), "env", "-i", *settings, "sh", "-euc", script]
+        # With /proc, for as long as the command runs: the loader finds libraries beside a program by it.
+        mount = 'mount -t proc proc "$0/proc" && exec "$@"'
+        command = ["unshare", "--mount", "sh", "-euc", mount, str(self.folder), *inside_command]
         return run(command, limit=limit)
 
     def put(self, source: Path, target: str) -> None:

@@ -90,11 +90,7 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
 
 def _compile() -> None:
     """Brings what the wheel carries up to date in build/cpu."""
-    if not (_CHECKOUT / "CMakePresets.json").exists():
-        sys.exit(
-            f"slotwise: {_PACKAGE} lies in no checkout of Slotwise, whose C++ sources the package "
-            "is built from: install from a checkout, or a wheel that ./dev wheel made in one"
-        )
+    _check_checkout()
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         sys.exit(
@@ -108,12 +104,21 @@ def _compile() -> None:
             sys.exit(f"slotwise: {' '.join(command)} failed (above): did ./dev setup build run?")
 
 
+def _check_checkout() -> None:
+    if not (_CHECKOUT / "CMakePresets.json").exists():
+        sys.exit(
+            f"slotwise: {_PACKAGE} lies in no checkout of Slotwise, whose C++ sources the package "
+            "is built from: install from a checkout, or a wheel that ./dev wheel made in one"
+        )
+
+
 @contextlib.contextmanager
 def _staging() -> Iterator[Path]:
     """A copy of the Python sources, as the working directory.
 
     What setuptools leaves behind stays there, and nothing that it left behind earlier is taken.
     """
+    _check_checkout()
     before = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="slotwise-wheel-") as name:
         folder = Path(name)
