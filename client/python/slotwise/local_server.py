@@ -105,7 +105,12 @@ class Server:
         self._closed = False
         self._log_is_ours = log is None
         self.log, output = _open_log(log)
-        reader, self._input = _inputs.make()
+        try:
+            reader, self._input = _inputs.make()
+        except OSError as error:
+            os.close(output)
+            self._remove_log()
+            raise FailedPrecondition(f"cannot start {command[0]}: {error.strerror}") from None
         try:
             # In a session of its own: a terminal's Ctrl-C is for this process, not for the server.
             self._process = subprocess.Popen(

@@ -261,6 +261,23 @@ def test_a_log_that_cannot_be_written_is_named(
         slotwise.serve()
 
 
+def test_a_process_without_file_descriptors_is_told(notebook: Notebook, tmp_path: Path) -> None:
+    notebook.say(f"import slotwise, tempfile, os ;; tempfile.tempdir = '{tmp_path}' ;; print()")
+    notebook.say("import resource ;; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)) ;; print()")
+    fill = "files = [] ;; while True: ;;  try: files.append(os.open('/dev/null', 0)) ;;  except: break"
+    notebook.say(f"{fill} ;; print()")
+    serve = "try: slotwise.serve() ;; except slotwise.FailedPrecondition as error: said = str(error)"
+    said = []
+    for _ in range(8):  # the log, a pipe, the program's output and what tells of its start want some
+        said.append(notebook.say(f"said = 'it serves' ;; {serve} ;; print(said)"))
+        if said[-1] == "it serves":
+            break
+        assert said[-1].endswith("Too many open files") and list(tmp_path.iterdir()) == []
+        notebook.say("os.close(files.pop()) ;; print()")
+    assert said[0].startswith("cannot write the server's log") and said[-1] == "it serves"
+    assert any(sentence.startswith("cannot start ") for sentence in said)
+
+
 def test_a_server_lives_without_a_home_and_with_a_full_disk() -> None:
     notebook = Notebook(HOME="/nonexistent")
     pid, address = notebook.serve("log='/dev/full'")

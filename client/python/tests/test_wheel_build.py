@@ -52,7 +52,8 @@ def test_metadata_wants_numpy_alone_and_leaves_the_checkout_as_it_was(tmp_path: 
 
 def test_packing_gives_the_same_bytes_with_a_record_and_modes(tmp_path: Path) -> None:
     contents = tmp_path / "contents"
-    for name, mode in {"slotwise/_native/program": 0o755, "slotwise/a.py": 0o600, "s.dist-info/RECORD": 0o644}.items():
+    files = {"slotwise/_native/program": 0o755, "slotwise/a.py": 0o600, "s.dist-info/RECORD": 0o644}
+    for name, mode in files.items():
         (contents / name).parent.mkdir(parents=True, exist_ok=True)
         (contents / name).write_text(name)
         (contents / name).chmod(mode)
