@@ -1,8 +1,8 @@
 """Puts compiled programs and libraries into a folder, with every library they need beside them.
 
 As auditwheel does, which neither Debian nor Ubuntu packages, with two differences: libraries keep no
-symbol that the loader would share with another copy in the process (elf.py), and libmpi.so is left to
-the host, because it has to fit the host's mpirun.
+symbol that the loader would share with another copy in the process (elf.py, rename.py), and libmpi.so is
+left to the host, because it has to fit the host's mpirun.
 
 A library in the folder has a name of its own (libre2-slotwise-1a2b3c4d.so.9, the hash being its
 content's), because the loader takes a library that is already in the process for another of its name.
@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from elf import ElfFile
+from rename import rename_symbols
 
 # What every host with that glibc has: libraries that the manylinux policies allow.
 HOST_LIBRARIES = frozenset(
@@ -50,7 +51,10 @@ def bundle(files: Iterable[Path], folder: Path, glibc: tuple[int, int]) -> list[
         _copy(path, folder / path.name, names, soname=None)
     for soname, path in libraries.items():
         _copy(path, folder / names[soname], names, soname=names[soname])
-    for path in sorted(folder.iterdir()):
+    copies = sorted(folder.iterdir())
+    host = {path for file in files for name, path in _loaded_by(file).items() if name in HOST_LIBRARIES}
+    rename_symbols(copies, [folder / name for name in names.values()], host)
+    for path in copies:
         _check(path, glibc)
     return sorted(libraries.values())
 

@@ -16,8 +16,9 @@ import slotwise.core
 _BACKEND = Path(__file__).resolve().parents[1] / "build_backend"
 sys.path.insert(0, str(_BACKEND))
 
-from bundle import BundleError, bundle, licences  # noqa: E402
+from bundle import HOST_LIBRARIES, BundleError, bundle, licences  # noqa: E402
 from elf import ElfFile  # noqa: E402
+from rename import new_name  # noqa: E402
 
 _GLIBC = (99, 0)
 
@@ -101,6 +102,72 @@ def test_a_library_of_no_package_has_no_licence(user: Path, tmp_path: Path) -> N
         licences([user], tmp_path / "licences")
 
 
+def gnu_hash(name: str) -> int:
+    """The loader's hash of a name, from its 5381 on."""
+    value = 5381
+    for character in name.encode():
+        value = (value * 33 + character) % 2**32
+    return value
+
+
+_NAMES = ["grpc_init", "_ZN6google8protobuf5ArenaD1Ev", "RAND_add", "_upb_Map_New", "INT32_it", "_Z1fv"]
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_new_name_has_the_old_ones_length_and_hash(name: str) -> None:
+    new = new_name(name, {name})
+    assert new != name and len(new) == len(name) and new.isprintable()
+    assert gnu_hash(new) == gnu_hash(name)
+    assert new_name(name, set()) == name
+
+
+def test_a_name_that_ends_with_another_changes_as_that_one_does() -> None:
+    assert new_name("_ZN6google8protobuf1fEv", {"_ZN6google8protobuf1fEv"}) == "_ZN6hNogle8protobuf1fEv"
+    both = {"CONF_free", "NCONF_free"}
+    assert new_name("NCONF_free", both) == "N" + new_name("CONF_free", both)
+    assert new_name("NCONF_free", {"NCONF_free"})[1:] != new_name("CONF_free", both)
+    assert new_name("xCONF_free", both) == "x" + new_name("CONF_free", both)  # wherever it is from
+
+
+# The linker stores the first name within the others; the C library's within the last.
+_ENDINGS = """
+#include <cstdlib>
+extern "C" int it() { return 1; }
+extern "C" int a_it() { return it() + 10; }
+extern "C" int aa_it() { return a_it() + 100; }
+extern "C" void my_free(void* memory) { std::free(memory); }
+"""
+_ENDINGS_USER = """
+extern "C" int it(); extern "C" int a_it(); extern "C" int aa_it(); extern "C" void my_free(void*);
+extern "C" int Use() { my_free(nullptr); return it() + a_it() + aa_it(); }
+"""
+
+
+def test_names_that_share_their_ends_are_renamed_or_kept_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    compile_library(tmp_path, "endings", _ENDINGS, "-Wl,-O2")
+    user = compile_library(tmp_path, "user", _ENDINGS_USER, f"-L{tmp_path}", "-lendings")
+    bundle([user], tmp_path / "bundled", _GLIBC)
+    assert uses(tmp_path / "bundled/libuser.so") == "[123]"
+    (endings,) = (tmp_path / "bundled").glob("libendings*")
+    names = {symbol.name for symbol in ElfFile(endings).symbols()}
+    assert "free" in names and not {"it", "a_it", "aa_it", "my_free"} & names
+
+
+def test_nothing_but_what_the_host_has_too_keeps_its_name(bundled_core: Path) -> None:
+    listed = subprocess.run(["ldd", slotwise.core.find_library()], capture_output=True, text=True, check=True)
+    originals = [Path(path) for path in re.findall(r"=> (/\S+)", listed.stdout)]
+    host = [path for path in originals if path.name in HOST_LIBRARIES]
+    before = {s.name for path in {*originals} - {*host} for s in ElfFile(path).symbols() if s.defined}
+    kept = before & {s.name for path in bundled_core.parent.iterdir() for s in ElfFile(path).symbols()}
+    kept -= {s.name for path in host for s in ElfFile(path).symbols()}
+    assert len(before) > 20_000
+    # A version of symbols is a symbol too.
+    assert {name for name in kept if not name.startswith(("OPENSSL_", "__"))} == set()
+
+
 @pytest.fixture(scope="module")
 def bundled_core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client's core as a wheel has it."""
@@ -132,9 +199,17 @@ with grpc.insecure_channel("127.0.0.1:1") as channel:
 """
 
 
-@pytest.mark.parametrize("programs", [(_TRAIN, _OTHERS), (_OTHERS, _TRAIN)], ids=["first", "last"])
+# As TensorFlow opens its own libraries: the loader then looks at them before it looks at ours.
+_FOR_ALL = "import os, sys; sys.setdlopenflags(os.RTLD_GLOBAL | os.RTLD_NOW)\n"
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [(_TRAIN, _OTHERS), (_OTHERS, _TRAIN), (_FOR_ALL, _OTHERS, _TRAIN)],
+    ids=["first", "last", "last, after libraries for all"],
+)
 def test_the_core_shares_no_symbol_with_grpcio_protobuf_and_torch(
-    bundled_core: Path, tmp_path: Path, programs: tuple[str, str]
+    bundled_core: Path, tmp_path: Path, programs: tuple[str, ...]
 ) -> None:
     environment = {
         "SLOTWISE_CORE": str(bundled_core),
