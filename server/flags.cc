@@ -58,6 +58,9 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error. Default info")
       ->check(CLI::IsMember(std::vector<std::string>(kLogLevels.begin(), kLogLevels.end())).description(""))
       ->type_name("LEVEL");
+  app.add_flag("--attached", flags.attached,
+               "For a program that starts the server for itself, with pipes: once all ranks serve, write\n"
+               "\"serving ADDRESS...\" to standard output; stop when standard input ends");
   app.add_flag("--check-config", flags.check_config,
                "Read the configuration, say whether it is right, and exit")
       ->needs(config);

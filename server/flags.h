@@ -18,6 +18,7 @@ namespace slotwise {
 struct Flags {
   std::string config_path;  // empty: no file
   bool check_config = false;
+  bool attached = false;
   std::optional<std::string> listen;
   std::optional<v1::Backend> backend;
   std::optional<std::uint32_t> threads;

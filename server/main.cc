@@ -5,17 +5,22 @@
 // opens the exchange and its port). The engine runs and makes the configuration's tables. The gate opens.
 // After each of the first two parts, either all ranks have succeeded or all exit with 1.
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +31,7 @@
 #include "server/engine/engine.h"
 #include "server/flags.h"
 #include "server/ops/config.h"
+#include "server/ops/end_of_input.h"
 #include "server/ops/logging.h"
 #include "server/ops/stop_signals.h"
 #include "server/rooms.h"
@@ -86,6 +92,17 @@ void LimitCollectives(Collective& collective, std::chrono::milliseconds limit) {
   });
 }
 
+// Tells the program that reads this server's standard output where the ranks serve.
+void WriteAddresses(const std::vector<RankPlace>& ranks) {
+  std::string line = "serving";
+  for (const RankPlace& rank : ranks) line += " " + rank.address;
+  line += "\n";
+  // A program that no longer reads has ended, so standard input ends too.
+  if (std::fputs(line.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    spdlog::error("cannot write the addresses to standard output: {}", std::strerror(errno));
+  }
+}
+
 struct Ending {
   int exit_code = 0;
   bool launcher_is_stopping = false;  // true if it is stopping on any rank; then nobody answers MPI_Finalize
@@ -109,6 +126,15 @@ Ending Serve(const Flags& flags, Collective& collective) {
     launcher_is_stopping = std::ranges::count(kLaunchers, signal.sender);
     rooms.engine->RequestStop();
   });
+  const bool attached = flags.attached && Value(collective.rank()) == 0;  // mpirun gives rank 0 its own input
+  std::optional<EndOfInput> end_of_input;
+  if (attached) {
+    std::signal(SIGPIPE, SIG_IGN);
+    end_of_input.emplace(STDIN_FILENO, [&rooms] {
+      spdlog::info("standard input ended: finishing what runs");
+      rooms.engine->RequestStop();
+    });
+  }
   MakeTables(*rooms.engine, rooms.tables, [&](const Status& status) {
     if (!status.ok()) {
       failed = true;
@@ -120,6 +146,7 @@ Ending Serve(const Flags& flags, Collective& collective) {
     const RankPlace& place = topology.ranks[static_cast<std::size_t>(Value(topology.rank))];
     spdlog::info("ready at {}: rank {} of {} on {}, {} table(s) from the configuration", place.address,
                  Value(topology.rank), topology.ranks.size(), place.device, rooms.tables.size());
+    if (attached) WriteAddresses(topology.ranks);
   });
 
   try {

@@ -8,11 +8,6 @@
 
 namespace slotwise {
 
-bool LaunchedByMpi() {
-  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr ||
-         std::getenv("PMI_RANK") != nullptr;
-}
-
 MpiSession::MpiSession() {
   // One thread at a time calls MPI, but not always this thread.
   int provided = MPI_THREAD_SINGLE;

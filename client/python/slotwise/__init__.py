@@ -8,6 +8,7 @@
     ps.push("ads", keys, offsets, gradients)          # one optimizer step
 
 With torch, `slotwise.torch.EmbeddingBag(ps, "ads")` does both. The logger "slotwise" logs retries.
+`slotwise.serve()`, and `slotwise.connect("local")` by itself, start a server for this process.
 """
 
 from slotwise.client import Client, connect
@@ -24,6 +25,7 @@ from slotwise.errors import (
     Unavailable,
 )
 from slotwise.futures import Future
+from slotwise.local_server import Server, serve
 from slotwise.optimizers import (
     FTRL,
     SGD,
@@ -74,6 +76,7 @@ __all__ = [
     "RowWiseAdaGrad",
     "Rows",
     "Schedule",
+    "Server",
     "Session",
     "ShardInfo",
     "StatusCode",
@@ -86,4 +89,5 @@ __all__ = [
     "Unavailable",
     "Uniform",
     "connect",
+    "serve",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 
+from slotwise import local_server
 from slotwise.core import ClientOptions, Core, Handle, core, core_if_loaded, text
 from slotwise.embedding_calls import EmbeddingCalls, wire_number
 from slotwise.errors import InvalidArgument
@@ -22,7 +23,8 @@ def connect(
     """Connects to a server through any of its ranks and learns the others from it.
 
     Args:
-        addresses: host:port of one or more ranks; the port is 7070 if absent.
+        addresses: host:port of one or more ranks; the port is 7070 if absent. "local" alone means a
+            server of this process's own, which the first such call starts: `slotwise.serve`.
         timeout: seconds that this and every later call may take, retries included. `connect` waits
             for a server that is still starting.
         channels_per_rank: connections to each rank; large batches are spread over them.
@@ -36,6 +38,8 @@ def connect(
         raise InvalidArgument(
             "connect() takes an address, a timeout above 0 and at least 1 channel a rank"
         )
+    if addresses == ("local",):
+        addresses = (local_server.shared_server().address,)
     native = core()
     seeds = (ctypes.c_char_p * len(addresses))(*map(text, addresses))
     options = ClientOptions(

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from slotwise import programs
 from slotwise.errors import Error, InvalidArgument, from_code
 
 _LOG = logging.getLogger("slotwise")
@@ -232,27 +233,6 @@ def text(value: str) -> bytes:
     return value.encode()
 
 
-def find_library() -> Path:
-    """Returns where the core is; raises ImportError, with what to do, if it is nowhere."""
-    named = os.environ.get("SLOTWISE_CORE")
-    if named:
-        if not os.path.isfile(named):
-            raise ImportError(f"SLOTWISE_CORE={named} is no file")
-        return Path(named)
-    package = Path(__file__).resolve().parent
-    inside = package / "_native" / "libslotwise.so"
-    if inside.is_file():
-        return inside
-    built = (package.parents[2] / f"build/{preset}/client/c/libslotwise.so" for preset in ("cuda", "cpu"))
-    there = [path for path in built if path.is_file()]
-    if not there:
-        raise ImportError(
-            "slotwise's core, libslotwise.so, is not built: run `./dev build` in the checkout that "
-            f"{package} lies in, or install the wheel"
-        )
-    return max(there, key=lambda path: path.stat().st_mtime)
-
-
 _lock = threading.Lock()
 _core: Core | None = None
 
@@ -263,7 +243,7 @@ def core() -> Core:
     if _core is None:
         with _lock:
             if _core is None:
-                _core = Core(find_library())
+                _core = Core(programs.find_core())
     return _core
 
 

@@ -1,0 +1,345 @@
+"""A server of this process's own: for notebooks, tests and machines without one.
+
+    server = slotwise.serve()                  # one rank on this machine's processors
+    ps = slotwise.connect(server.address)
+
+    ps = slotwise.connect("local")             # the same in one line; every call gives the same server
+
+The server ends with the process that started it, however that process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import select
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from slotwise.errors import FailedPrecondition, InvalidArgument, Unavailable
+from slotwise.programs import find_mpirun, find_server
+
+_LOG = logging.getLogger("slotwise")
+_SERVING = "serving "  # begins the line that `slotwise-server --attached` writes once it serves
+_PATIENCE = 15.0  # seconds that a server may take to finish what runs, before it is killed
+_TAIL = 2000  # characters of the log that an error quotes
+
+# Ranks may be more than processors, root may start them, and the loopback interface suffices.
+_MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # Open MPI 5's
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+_LAUNCHED_BY_MPI = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")
+_MPI_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
+
+
+class _Inputs:
+    """The ends for writing of the pipes that running servers read.
+
+    A server ends when the last copy of its pipe's end is closed. A forked child gets a copy, and
+    closes it at once; a program that the child or this process starts gets none (close-on-exec).
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[int] = set()
+        os.register_at_fork(
+            before=lambda: self._lock.acquire(),
+            after_in_parent=lambda: self._lock.release(),
+            after_in_child=self._close_all,
+        )
+
+    def make(self) -> tuple[int, int]:
+        """Returns a new pipe's end for reading, and its end for writing."""
+        with self._lock:
+            reader, writer = os.pipe()
+            self._open.add(writer)
+        return reader, writer
+
+    def close(self, writer: int) -> None:
+        with self._lock:
+            if writer in self._open:
+                self._open.remove(writer)
+                os.close(writer)
+
+    def _close_all(self) -> None:
+        """Runs in a forked child, which has inherited the lock as taken."""
+        self._lock = threading.Lock()
+        for writer in self._open:
+            os.close(writer)
+        self._open.clear()
+
+
+_inputs = _Inputs()
+
+
+class Server:
+    """A running server, made by `slotwise.serve`. Thread-safe.
+
+    It runs until `close`, or until the process that made it ends. A forked child may connect to it;
+    `close` in the child does nothing. The server is a context manager that closes itself.
+
+    Attributes:
+        address: host:port of its first rank, for `slotwise.connect`.
+        addresses: those of all ranks.
+        log: the file with what the server says. `serve` makes a temporary one if none is named;
+            it is removed once the server has ended well.
+        pid: the process: of the rank, or of the mpirun that started several.
+    """
+
+    address: str
+    addresses: tuple[str, ...]
+
+    def __init__(self, command: list[str], log: Path | None, timeout: float) -> None:
+        """Use `slotwise.serve`."""
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._log_is_ours = log is None
+        self.log, output = _open_log(log)
+        try:
+            reader, self._input = _inputs.make()
+        except OSError as error:
+            os.close(output)
+            self._remove_log()
+            raise FailedPrecondition(f"cannot start {command[0]}: {error.strerror}") from None
+        try:
+            # In a session of its own: a terminal's Ctrl-C is for this process, not for the server.
+            self._process = subprocess.Popen(
+                command,
+                env=_environment(os.environ),
+                stdin=reader,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+            )
+        except OSError as error:
+            _inputs.close(self._input)
+            self._remove_log()
+            raise FailedPrecondition(f"cannot start {command[0]}: {error.strerror}") from None
+        finally:
+            os.close(reader)
+            os.close(output)
+        self.pid = self._process.pid
+        try:
+            self.addresses = self._await_addresses(time.monotonic() + timeout, timeout)
+        except BaseException:
+            self._end(patience=0.0)
+            raise
+        self.address = self.addresses[0]
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<slotwise.Server of {', '.join(self.addresses)}>"
+
+    def close(self) -> None:
+        """Lets the server finish what it was asked, and returns when it has ended."""
+        if os.getpid() != self._owner:
+            return
+        _servers.discard(self)
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._end(_PATIENCE)
+                self._judge_end()
+
+    def why_ended(self) -> str | None:
+        """Returns one sentence with the log's end if the server has ended by itself, else None."""
+        with self._lock:
+            if os.getpid() != self._owner or self._process.poll() is None:
+                return None
+            return self._with_log(f"the server at {self.address} has ended, {self._status()}")
+
+    def _await_addresses(self, deadline: float, timeout: float) -> tuple[str, ...]:
+        """Reads what the server writes until it names its addresses."""
+        assert self._process.stdout is not None
+        output = self._process.stdout.fileno()
+        poll = select.poll()
+        poll.register(output, select.POLLIN)
+        said = b""
+        while True:
+            for line in said.decode(errors="replace").splitlines(keepends=True):
+                if line.startswith(_SERVING) and line.endswith("\n"):
+                    return tuple(line.split()[1:])
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                reason = f"is not serving after {timeout:g} s"
+                raise Unavailable(self._with_log(f"slotwise-server {reason}"))
+            read = os.read(output, 4096)
+            if not read:
+                self._end(_PATIENCE)
+                reason = f"slotwise-server did not start: it ended {self._status()}"
+                raise Unavailable(self._with_log(reason))
+            said += read
+
+    def _end(self, patience: float) -> None:
+        """Ends the server's input; kills the server if it has not ended `patience` seconds later."""
+        _inputs.close(self._input)
+        try:
+            self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            if patience:
+                _LOG.warning("slotwise-server has not ended within %g s: killing it", patience)
+            for pid in [*_children(self.pid), self.pid]:
+                try:
+                    os.kill(pid, 9)
+                except ProcessLookupError:
+                    pass
+            self._process.wait()
+        finally:
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+
+    def _judge_end(self) -> None:
+        if self._process.returncode == 0:
+            self._remove_log()
+        else:
+            _LOG.warning("slotwise-server ended %s: see %s", self._status(), self.log)
+
+    def _remove_log(self) -> None:
+        if self._log_is_ours:
+            self.log.unlink(missing_ok=True)
+
+    def _status(self) -> str:
+        status = self._process.returncode
+        return f"by signal {-status}" if status < 0 else f"with status {status}"
+
+    def _with_log(self, sentence: str) -> str:
+        try:
+            with open(self.log, "rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL))
+                tail = log.read().decode(errors="replace").strip()
+        except OSError as error:
+            return f"{sentence} (cannot read its log, {self.log}: {error.strerror})"
+        return f"{sentence}; its log, {self.log}, ends with:\n{tail}" if tail else sentence
+
+
+_servers: set[Server] = set()  # those to close when this process ends
+
+
+@atexit.register
+def _close_servers() -> None:
+    for server in list(_servers):
+        server.close()
+
+
+def serve(
+    ranks: int = 1,
+    *,
+    backend: str = "cpu",
+    config: str | os.PathLike[str] | None = None,
+    threads: int = 0,
+    log: str | os.PathLike[str] | None = None,
+    timeout: float = 60.0,
+) -> Server:
+    """Starts a server on this machine, on free ports of 127.0.0.1, for the life of this process.
+
+    The program is $SLOTWISE_SERVER if that is set; else, for the CPU, the one in the installed
+    package, or the newest that was built in the checkout that the package lies in; for CUDA, the
+    checkout's, or the `slotwise-server` on PATH.
+
+    Args:
+        ranks: processes that share the tables. More than one need Open MPI's mpirun on PATH.
+        backend: "cpu" or "cuda".
+        config: a configuration file (docs/config.md); its `listen` and `backend` do not count.
+        threads: CPU threads of a rank; 0 means all processors, divided by the ranks.
+        log: the file that the server's log goes to, made anew; None means a temporary one.
+        timeout: seconds that the start may take.
+
+    Raises:
+        FailedPrecondition: there is no such program, no mpirun, or no place for the log.
+        Unavailable: the server did not start; the message quotes the end of its log.
+    """
+    if ranks < 1 or threads < 0 or not timeout > 0:
+        raise InvalidArgument(
+            f"serve() takes at least 1 rank, 0 threads or more and a timeout above 0: "
+            f"ranks is {ranks}, threads {threads}, timeout {timeout}"
+        )
+    if backend not in ("cpu", "cuda"):
+        raise InvalidArgument(f'backend is "{backend}", not "cpu" or "cuda"')
+    command = [str(find_server(backend, ranks)), "--attached", "--listen", "127.0.0.1:0"]
+    command += ["--backend", backend, "--threads", str(threads)]
+    if config is not None:
+        command += ["--config", os.fspath(config)]
+    if ranks > 1:
+        command = [find_mpirun(ranks), "-n", str(ranks), *command]
+    server = Server(command, None if log is None else Path(log).absolute(), timeout)
+    _servers.add(server)
+    return server
+
+
+_shared: Server | None = None
+_shared_lock = threading.Lock()
+
+
+def _renew_shared_lock() -> None:
+    """Runs in a forked child: the thread that had the lock, if any had it, is not there."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_shared_lock)
+
+
+def shared_server() -> Server:
+    """Returns the server of `slotwise.connect("local")`, which the first call starts.
+
+    Raises FailedPrecondition once if that server has ended by itself; the call after that starts
+    another one, without the tables.
+    """
+    global _shared
+    with _shared_lock:
+        if _shared is None:
+            _shared = serve()
+        elif why := _shared.why_ended():
+            _shared.close()
+            _shared = None
+            raise FailedPrecondition(f"{why}\nIts tables are gone.")
+        return _shared
+
+
+def _open_log(log: Path | None) -> tuple[Path, int]:
+    """Returns the log's path and its file descriptor for writing."""
+    try:
+        if log is None:
+            descriptor, name = tempfile.mkstemp(prefix="slotwise-server-", suffix=".log")
+            return Path(name), descriptor
+        return log, os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    except OSError as error:
+        where = "a temporary file" if log is None else str(log)
+        raise FailedPrecondition(
+            f"cannot write the server's log to {where}: {error.strerror}"
+        ) from None
+
+
+def _environment(ours: os._Environ[str]) -> dict[str, str]:
+    """Returns the server's environment.
+
+    A trainer that mpirun started has variables by which the server would take itself for one of
+    the trainers, so they are left out.
+    """
+    environment = dict(ours)
+    if any(name in environment for name in _LAUNCHED_BY_MPI):
+        for name in list(environment):
+            if name.startswith(_MPI_PREFIXES):
+                del environment[name]
+    return environment | _MPI_ENVIRONMENT
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
