@@ -49,7 +49,8 @@ def test_the_wheel_trains_within_a_minute_of_pip_install(system: BareSystem) -> 
 
 
 def test_importing_takes_less_than_a_fifth_of_a_second(system: BareSystem) -> None:
-    timed = "import time; t = time.perf_counter(); import slotwise; print(time.perf_counter() - t)"
+    # Processor time, because others may keep the processors busy; an import waits for nothing else.
+    timed = "import time; t = time.process_time(); import slotwise; print(time.process_time() - t)"
     seconds = [float(system.run(f"{_PYTHON} -c '{timed}'")) for _ in range(5)]
     print(f"import slotwise: {min(seconds):.3f} s")
     assert min(seconds) < 0.2
