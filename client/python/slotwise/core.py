@@ -102,9 +102,11 @@ class Handle(ctypes.c_void_p):
     keep: Any = None
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
-def _log_line(_: Any, line: bytes) -> None:
+def _log(_: Any, line: bytes) -> None:
     _LOG.info("%s", line.decode(errors="replace"))
+
+
+_log_line = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)(_log)  # lives as long as the core
 
 
 class Core:

@@ -31,8 +31,8 @@ Gradients = (
 )
 
 T = TypeVar("T")
-# Starts a call with the options given.
-_Begin = Callable[[Any], Handle]
+# Starts a call with the options given, and returns its handle.
+_Begin = Callable[[Any], Any]
 
 _WIRE_DTYPES = ("float32", "float16", "bfloat16")  # by the core's numbers
 
@@ -147,7 +147,7 @@ class EmbeddingCalls(AdminCalls):
         """
         with self._tables(*lookups) as tables:
             batches = [
-                _lookup_batch(options, *_check_tuple(options.name, bags, 1, 3), None)
+                _lookup_batch(options, *_check_tuple(options.name, bags, 1, 3))
                 for options, bags in zip(tables, lookups.values())
             ]
             native, core = _array_of(batches), self._core
@@ -271,7 +271,8 @@ class EmbeddingCalls(AdminCalls):
         options = None
         if wire_dtype is not None:
             options = ctypes.byref(CallOptions(has_data_type=1, data_type=wire_number(wire_dtype)))
-        return self._usable().finish(begin(options))
+        call: Handle = begin(options)
+        return self._usable().finish(call)
 
     def _start(
         self,

@@ -78,7 +78,7 @@ class Endings:
         self._thread: threading.Thread | None = None
 
     def start(
-        self, begin: Callable[[Any], Handle], keep: Any, on_end: OnEnd, data_type: int | None = None
+        self, begin: Callable[[Any], Any], keep: Any, on_end: OnEnd, data_type: int | None = None
     ) -> Handle:
         """Starts a call, and calls `on_end` once it has ended, in a thread of ours.
 
@@ -89,7 +89,7 @@ class Endings:
         options = CallOptions(done=self._options.done, user=self._options.user)
         if data_type is not None:
             options.has_data_type, options.data_type = 1, data_type
-        call = begin(ctypes.byref(options))
+        call: Handle = begin(ctypes.byref(options))
         call.keep = keep
         assert call.value is not None
         with self._lock:

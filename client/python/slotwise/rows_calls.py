@@ -145,7 +145,7 @@ class RowsCalls(AdminCalls):
 def _copy(address: int | None, element: Any, *shape: int) -> NDArray[Any]:
     """Returns a copy of the core's memory."""
     copied = np.empty(shape, dtype=element)
-    if copied.nbytes:
+    if address is not None and copied.nbytes:
         ctypes.memmove(address_of(copied), address, copied.nbytes)
     return copied
 
