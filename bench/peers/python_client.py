@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The Python client at large lookups and pushes, which slotwise-bench drives over stdin and stdout.
 
-In: one line of JSON (address, table, dim, samples, channels), the batch's keys as uint64, then lines "lookup
-float32", "push bfloat16", ..., each of which is a run of one call. Out: a line of JSON that says what this is, then
-{"seconds": of the call} a run. Ends when stdin does. The client is the one of the checkout that this file lies in.
+In: one line of JSON (address, table, dim, samples, channels), the batch's keys as uint64, then lines
+"lookup float32", "push bfloat16", ..., each of which is a run of one call. Out: a line of JSON that says
+what this is, then {"seconds": of the call} a run. Ends when stdin does. The client is the one of the checkout
+that this file lies in.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def main() -> None:
     keys = np.frombuffer(raw, np.uint64).reshape(options["samples"], slots)
     values = np.empty((options["samples"], slots * options["dim"]), np.float32)
     gradients = np.zeros_like(values)
-    answer(description=f"the Python client of {CLIENT}, NumPy {np.__version__}, Python {sys.version.split()[0]}")
+    python = sys.version.split()[0]
+    answer(description=f"the Python client of {CLIENT}, NumPy {np.__version__}, Python {python}")
     for line in sys.stdin.buffer:
         operation, wire_dtype = line.decode().split()
         begin = time.perf_counter()

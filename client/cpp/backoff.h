@@ -12,7 +12,8 @@
 
 namespace slotwise::client {
 
-// Returns the wait after `attempts` tries, 1 or more: a random time that doubles from 25 .. 50 ms to 1 .. 2 s.
+// Returns the wait after `attempts` tries, 1 or more: a random time, which doubles from 25 .. 50 ms to
+// 1 .. 2 s.
 inline std::chrono::steady_clock::duration Backoff(std::size_t attempts, std::minstd_rand& random) {
   using Seconds = std::chrono::duration<double>;
   constexpr Seconds kFirst{0.05};

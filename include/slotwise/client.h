@@ -17,8 +17,8 @@
 // errors.
 //
 // Thread-safety: any number of threads may use one Client. A process that has connected may fork; its child
-// can use neither the parent's Client nor one of its own, because gRPC does not survive a fork: every call ends
-// with FAILED_PRECONDITION there.
+// can use neither the parent's Client nor one of its own, because gRPC does not survive a fork: every call
+// ends with FAILED_PRECONDITION there.
 #ifndef SLOTWISE_CLIENT_H_
 #define SLOTWISE_CLIENT_H_
 

@@ -6,7 +6,7 @@
  *   slotwise_client* client = slotwise_call_client(call);
  *   slotwise_call_free(call);
  *
- *   slotwise_batch batch = {.table = "ads", .keys = keys, .keys_count = 2, .values = out, .values_count = 16};
+ *   slotwise_batch batch = {.table = "ads", .keys = keys, .keys_count = 2, .values = out, .values_count = 8};
  *   call = slotwise_lookup(client, &batch, SLOTWISE_TRAIN, NULL);
  *
  * Every function that talks to a server starts a call and returns at once. A call ends once, with a code, and
@@ -67,8 +67,8 @@ typedef struct slotwise_queue slotwise_queue;
 
 /* --- calls */
 
-/* Called once, when a call has ended, from a thread of the client's, or from the thread that started the call,
- * perhaps before the function that started it has returned. It must not block. It may free the call. */
+/* Called once, when a call has ended, from a thread of the client's, or from the thread that started the
+ * call, perhaps before the function that started it has returned. It must not block. It may free the call. */
 typedef void (*slotwise_done)(void* user, slotwise_call* call);
 
 /* How a call differs from its client's options. All zeros is the same as no options. */
@@ -96,7 +96,8 @@ SLOTWISE_API const char* slotwise_call_message(const slotwise_call* call);
 SLOTWISE_API const char* slotwise_call_json(const slotwise_call* call);
 /* Of a call that has ended with SLOTWISE_OK: its numbers, or none. */
 SLOTWISE_API const uint64_t* slotwise_call_numbers(const slotwise_call* call, size_t* count);
-/* Takes the client out of a call of slotwise_connect that has ended with SLOTWISE_OK. Null the second time. */
+/* Takes the client out of a call of slotwise_connect that has ended with SLOTWISE_OK. Null the second
+ * time. */
 SLOTWISE_API slotwise_client* slotwise_call_client(slotwise_call* call);
 
 /* --- queues of calls that have ended, for callers whose callbacks cannot run in a thread of the client's */
@@ -117,7 +118,7 @@ typedef struct slotwise_client_options {
   int32_t channels_per_rank; /* 0: 2 */
   int32_t threads;           /* the client's own, which read replies; 0: 2 */
   int32_t data_type;         /* on the wire, of calls that name none */
-  /* Called with one line whenever a request is sent again, from any thread; may be null. It must not block. */
+  /* Called with a line whenever a request is sent again, from any thread; may be null. It must not block. */
   void (*log)(void* log_user, const char* line);
   void* log_user;
 } slotwise_client_options;
@@ -129,8 +130,8 @@ SLOTWISE_API slotwise_call* slotwise_connect(const char* const* addresses, size_
 /* Ends all calls with SLOTWISE_FAILED_PRECONDITION, and waits until their callbacks have run. Later calls end
  * so at once. Closing again does nothing. REQUIRES: not called from a callback. */
 SLOTWISE_API void slotwise_client_close(slotwise_client* client);
-/* Closes the client and frees it. Null is allowed. REQUIRES: no other thread uses the client; calls and rows of
- * it may still be read. */
+/* Closes the client and frees it. Null is allowed. REQUIRES: no other thread uses the client; calls and rows
+ * of it may still be read. */
 SLOTWISE_API void slotwise_client_free(slotwise_client* client);
 
 /* --- tables. The JSON answers are CreateTableReply, ListTablesReply, DescribeTableReply, DigestReply and

@@ -37,7 +37,7 @@ TEST(Cut, CoversTheSamplesOnceAndInOrder) {
   }
 }
 
-// Other numbers would change the sums' order, and so the bytes of tables that were trained with older clients.
+// Other numbers would change the sums' order, and so the bytes of tables that older clients trained.
 TEST(Cut, MakesAsManyPartsAsItAlwaysDid) {
   EXPECT_EQ(CutOne(1000, 127 << 10, 4, 2).size(), 1u);
   EXPECT_EQ(CutOne(1000, 256 << 10, 4, 2).size(), 4u);

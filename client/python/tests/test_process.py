@@ -97,7 +97,8 @@ print("ending", flush=True)
     ended = run(program)
     assert (ended.returncode, ended.stdout) == (0, "ending\n"), ended.stderr
     # A thread of the program's may see that the client is closed; nothing else may be said.
-    said = [line for line in ended.stderr.splitlines() if line and not line.startswith((" ", "Traceback", "Exc"))]
+    traces = (" ", "Traceback", "Exc")
+    said = [line for line in ended.stderr.splitlines() if line and not line.startswith(traces)]
     assert all("FailedPrecondition" in line or "closed" in line for line in said), ended.stderr
 
 
@@ -125,7 +126,8 @@ pending = ps.lookup_async("none", [1])
 ps.list_tables()
 
 def child():
-    for call in (ps.list_tables, lambda: ps.lookup_async("ads", [1]), lambda: slotwise.connect("127.0.0.1:1")):
+    look_up = lambda: ps.lookup_async("ads", [1])
+    for call in (ps.list_tables, look_up, lambda: slotwise.connect("127.0.0.1:1")):
         try:
             call()
         except slotwise.FailedPrecondition as error:
