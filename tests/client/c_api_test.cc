@@ -174,13 +174,12 @@ TEST(CApi, CallsBackOnceAndTheCallbackMayFreeItsCall) {
     told.codes.push_back(code);
     told.changed.notify_all();
   };
-  Lookup lookup({1});
-  Lookup wrong({1});
-  wrong.batch().values_count = 1;
-  for (int i = 0; i < 50; ++i) {
-    static_cast<void>(lookup.Start(client.get(), &options).release());
-    static_cast<void>(wrong.Start(client.get(), &options).release());
-    static_cast<void>(slotwise_digest(client.get(), "ads", &options));  // in a thread of its own
+  std::vector<Lookup> lookups;
+  for (std::uint64_t i = 0; i < 100; ++i) lookups.emplace_back(std::vector<std::uint64_t>{i});
+  for (std::size_t i = 0; i < lookups.size(); ++i) {
+    if (i % 2 == 1) lookups[i].batch().values_count = 1;
+    static_cast<void>(lookups[i].Start(client.get(), &options).release());
+    if (i % 2 == 1) static_cast<void>(slotwise_digest(client.get(), "ads", &options));  // in its own thread
   }
   std::unique_lock lock(ends.mutex);
   ends.changed.wait(lock, [&] { return ends.codes.size() == 150; });
