@@ -3,6 +3,7 @@
 #include <grpc/slice.h>
 #include <grpcpp/support/slice.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -55,10 +56,18 @@ std::pair<grpc::Slice, std::byte*> NewSlice(std::size_t size) {
   return {grpc::Slice(slice, grpc::Slice::STEAL_REF), bytes};
 }
 
-grpc::Slice Narrowed(const PooledValues& values, DataType type) {
-  auto [slice, bytes] = NewSlice(values.size * BytesOf(type));
-  Narrow({values.values.get(), values.size}, type, bytes);
-  return slice;
+// Writes the values as halves over themselves, from the beginning on, and returns the halves' bytes. New memory
+// would cost more than the conversion: the system hands it out page by page.
+std::size_t NarrowInPlace(const PooledValues& values, DataType type) {
+  constexpr std::size_t kBlock = 2048;
+  std::array<std::byte, 2 * kBlock> halves;
+  auto* const bytes = reinterpret_cast<std::byte*>(values.values.get());
+  for (std::size_t first = 0; first < values.size; first += kBlock) {
+    const std::size_t count = std::min(kBlock, values.size - first);
+    Narrow({values.values.get() + first, count}, type, halves.data());
+    std::memcpy(bytes + first * BytesOf(type), halves.data(), count * BytesOf(type));
+  }
+  return values.size * BytesOf(type);
 }
 
 // Copies columns [first, first + count) of the records, row by row.
@@ -71,15 +80,13 @@ grpc::Slice Columns(const RowRecords& rows, std::size_t stride, std::size_t firs
   return slice;
 }
 
-// Returns a slice over the values' own memory. The slice's last reference frees the values.
-grpc::Slice Share(PooledValues values) {
-  const std::size_t bytes = values.size * sizeof(float);
-  auto owner = std::make_unique<std::shared_ptr<const float[]>>(std::move(values.values));
-  // gRPC's slices are read-only, though their constructor takes a mutable pointer.
-  void* memory = const_cast<float*>(owner->get());
+// Returns a slice over the first `bytes` of the values' own memory. The slice's last reference frees the values.
+grpc::Slice Share(PooledValues values, std::size_t bytes) {
+  auto owner = std::make_unique<std::shared_ptr<float[]>>(std::move(values.values));
+  void* memory = owner->get();
   const auto release = [](void* held) {
     TakeOver(held);
-    delete static_cast<std::shared_ptr<const float[]>*>(held);
+    delete static_cast<std::shared_ptr<float[]>*>(held);
   };
   HandOver(owner.get());
   return {memory, bytes, release, owner.release()};
@@ -91,8 +98,9 @@ grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, D
                                    PooledValues values) {
   const grpc::Slice header(HeaderOf(samples, width, type, values.size));
   if (values.size == 0) return {&header, 1};
-  const std::array slices{header,
-                          type == DataType::kFloat32 ? Share(std::move(values)) : Narrowed(values, type)};
+  const std::size_t bytes =
+      type == DataType::kFloat32 ? values.size * sizeof(float) : NarrowInPlace(values, type);
+  const std::array slices{header, Share(std::move(values), bytes)};
   return {slices.data(), slices.size()};
 }
 

@@ -13,8 +13,8 @@
 
 namespace slotwise {
 
-// Encodes a v1.LookupReply. For float32 the buffer shares `values`, and keeps them alive until gRPC has sent
-// them; 16-bit types are written into memory of the buffer's own.
+// Encodes a v1.LookupReply. The buffer shares `values`, and keeps them alive until gRPC has sent them; 16-bit
+// types are written over them.
 // REQUIRES: values.size = samples · width.
 grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, DataType type,
                                    PooledValues values);

@@ -61,6 +61,25 @@ TEST(EncodeLookupReply, SendsTheValuesFromWhereTheyLieAndThenLetsThemGo) {
   EXPECT_TRUE(watch.expired());
 }
 
+TEST(EncodeLookupReply, WritesHalvesOverTheValues) {
+  for (const std::uint32_t size : {1U, 2047U, 2048U, 2049U, 10'000U}) {
+    std::vector<float> values(size);
+    for (std::uint32_t i = 0; i < size; ++i) values[i] = static_cast<float>(i) * 0.37F - 100;
+    std::vector<std::byte> halves(size * sizeof(std::uint16_t));
+    Narrow(values, DataType::kBFloat16, halves.data());
+    PooledValues pooled = Values(values);
+    const void* memory = pooled.values.get();
+    const auto buffer = EncodeLookupReply(size, 1, DataType::kBFloat16, std::move(pooled));
+    v1::LookupReply reply;
+    ASSERT_TRUE(reply.ParseFromString(StringOf(buffer)));
+    EXPECT_EQ(reply.values(), std::string(reinterpret_cast<const char*>(halves.data()), halves.size()))
+        << size;
+    std::vector<grpc::Slice> slices;
+    ASSERT_TRUE(buffer.Dump(&slices).ok());
+    EXPECT_EQ(slices.at(1).begin(), memory);
+  }
+}
+
 TEST(EncodeLookupReply, WritesHalvesWhereTheyAreAskedFor) {
   const std::vector<float> values{1.5F, -2.0F, 1e-9F, 70'000.0F};
   v1::LookupReply reply;

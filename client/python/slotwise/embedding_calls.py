@@ -14,7 +14,7 @@ from slotwise.batch import Batch, check_gradients, make_batch, result_array
 from slotwise.core import EVAL, OK, TRAIN, CallOptions, Core, Handle, NamedStep, text
 from slotwise.core import Batch as NativeBatch
 from slotwise.errors import InvalidArgument
-from slotwise.futures import Future, answer, endings
+from slotwise.futures import Future, endings
 from slotwise.options import TableOptions, info_from_json
 from slotwise.session import Session, Step
 
@@ -288,50 +288,66 @@ class EmbeddingCalls(AdminCalls):
         """
         core = self._usable()
         data_type = None if wire_dtype is None else wire_number(wire_dtype)
-        future: Future[Any] = Future()
-        ends = endings(core)
-
-        def ended(call: Handle, code: int, make: Callable[[Handle], Any]) -> None:
-            if code != OK:
-                self._forget(names)
-            answer(future, core, call, code, lambda: make(call))
-
-        def described(call: Handle, code: int) -> None:
-            if code != OK:
-                return ended(call, code, lambda _: None)
-            go_on(core.json_of(call))
-
-        def go_on(described_table: Any = None) -> None:
-            try:
-                if described_table is not None:
-                    self._remember(info_from_json(described_table).options)
-                missing = next((name for name in names if name not in self._options), None)
-                if missing is not None:
-                    name = text(missing)
-                    call = ends.start(
-                        lambda options: core.describe_table(self._client, name, options),
-                        self._client,
-                        described,
-                    )
-                else:
-                    begin, keep, make = start([self._options[name] for name in names])
-                    call = ends.start(
-                        begin,
-                        (keep, self._client),
-                        lambda call, code: ended(call, code, make),
-                        data_type,
-                    )
-                future.runs_as(call, core.call_cancel)
-            except BaseException as error:
-                failure = error  # `error` is gone when the lambda runs
-                future.answer(lambda: _raise(failure))
-
-        go_on()
-        return future
+        begun = _Begun(self, core, names, data_type, start)
+        begun.go_on()
+        return begun.future
 
 
-def _raise(error: BaseException) -> None:
-    raise error
+class _Begun:
+    """A call on its way to being started, and then to its end.
+
+    Nothing that lives as long as the call's arrays refers to itself here, so that they go when the
+    last reference goes, and not when Python next looks for cycles.
+    """
+
+    def __init__(
+        self,
+        calls: EmbeddingCalls,
+        core: Core,
+        names: Sequence[str],
+        data_type: int | None,
+        start: Callable[[list[TableOptions]], tuple[_Begin, Any, Callable[[Handle], Any]]],
+    ) -> None:
+        self.future: Future[Any] = Future()
+        self._calls, self._core, self._names = calls, core, names
+        self._data_type, self._start = data_type, start
+        self._make: Callable[[Handle], Any] = lambda _: None
+
+    def go_on(self) -> None:
+        """Starts the call, or asks for the options of a table first."""
+        calls, core = self._calls, self._core
+        try:
+            missing = next((name for name in self._names if name not in calls._options), None)
+            if missing is not None:
+                name = text(missing)
+                call = endings(core).start(
+                    lambda options: core.describe_table(calls._client, name, options),
+                    calls._client,
+                    self._described,
+                )
+            else:
+                tables = [calls._options[name] for name in self._names]
+                begin, keep, self._make = self._start(tables)
+                call = endings(core).start(begin, (keep, calls._client), self._ended, self._data_type)
+            self.future.runs_as(call, core.call_cancel)
+        except BaseException as error:
+            self.future.fail(error)
+
+    def _described(self, call: Handle, code: int) -> None:
+        if code != OK:
+            return self._ended(call, code)
+        try:
+            self._calls._remember(info_from_json(self._core.json_of(call)).options)
+        except BaseException as error:
+            return self.future.fail(error)
+        self.go_on()
+
+    def _ended(self, call: Handle, code: int) -> None:
+        if code == OK:
+            return self.future.answer(lambda: self._make(call))
+        self._calls._forget(self._names)
+        self.future.fail(self._core.error_of(call, code))
+
 
 
 def _lookup_batch(

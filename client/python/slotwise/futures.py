@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
-from slotwise.core import OK, CallOptions, Core, Handle
+from slotwise.core import CallOptions, Core, Handle
 
 T = TypeVar("T")
 
@@ -27,15 +27,14 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     def __init__(self) -> None:
         """Is done by `lookup_async` and `push_async`."""
         super().__init__()
-        self._call: Handle | None = None
-        self._cancel_call: Callable[[Handle], None] | None = None
+        self._calls: list[tuple[Handle, Callable[[Handle], None]]] = []  # of the core's, for this
 
     def cancel(self) -> bool:
         """Returns False if the call has been answered already."""
         cancelled = super().cancel()
-        call, cancel_call = self._call, self._cancel_call
-        if cancelled and call is not None and cancel_call is not None:
-            cancel_call(call)
+        if cancelled:
+            for call, cancel_call in self._calls:
+                cancel_call(call)
         return cancelled
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -43,14 +42,16 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         return asyncio.wrap_future(self).__await__()
 
     def runs_as(self, call: Handle, cancel_call: Callable[[Handle], None]) -> None:
-        """Tells which call to cancel from now on."""
-        self._call, self._cancel_call = call, cancel_call
+        """Tells of a call that `cancel` shall cancel; cancelling one that has ended does nothing."""
+        self._calls.append((call, cancel_call))
         if self.cancelled():  # before it could know
             cancel_call(call)
+        if self.done():
+            self._calls.clear()
 
     def answer(self, make: Callable[[], T]) -> None:
         """Sets what `make` returns, or raises, unless the future was cancelled."""
-        self._call = None
+        self._calls.clear()
         if not self.set_running_or_notify_cancel():
             return
         try:
@@ -59,6 +60,12 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             self.set_exception(error)
         else:
             self.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Sets an exception, unless the future was cancelled."""
+        self._calls.clear()
+        if self.set_running_or_notify_cancel():
+            self.set_exception(error)
 
 
 class Endings:
@@ -116,18 +123,6 @@ class Endings:
             call, on_end = known
             on_end(call, self._core.call_wait(call, -1))
             del known, call, on_end  # or they would live until the next call's end
-
-
-def answer(future: Future[T], core: Core, call: Handle, code: int, make: Callable[[], T]) -> None:
-    """Answers `future` with what `make` returns, or with the error that ended the call."""
-    error = None if code == OK else core.error_of(call, code)
-
-    def made() -> T:
-        if error is not None:
-            raise error
-        return make()
-
-    future.answer(made)
 
 
 _lock = threading.Lock()
