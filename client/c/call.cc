@@ -143,7 +143,7 @@ std::int32_t slotwise_call::Wait(std::int64_t most_ms) const {
   if (most_ms < 0) {
     state_->changed.wait(lock, ended);
   } else {
-    state_->changed.wait_for(lock, std::chrono::milliseconds(most_ms), ended);
+    state_->changed.wait_for(lock, slotwise::c::Bounded(most_ms), ended);
   }
   return state_->code;
 }

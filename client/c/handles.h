@@ -2,6 +2,8 @@
 #ifndef SLOTWISE_CLIENT_C_HANDLES_H_
 #define SLOTWISE_CLIENT_C_HANDLES_H_
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -80,6 +82,12 @@ namespace slotwise::c {
 inline std::string Text(const char* text) { return text == nullptr ? std::string() : std::string(text); }
 
 std::int32_t CodeOf(StatusCode code);
+
+// Returns a wait that can be added to the clock.
+inline std::chrono::milliseconds Bounded(std::int64_t most_ms) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 10);
+  return std::min(kLongest, std::chrono::milliseconds(most_ms));
+}
 
 // Returns what `make` returns, or null if it throws.
 template <class Make>

@@ -31,7 +31,7 @@ slotwise_call* slotwise_queue_take(slotwise_queue* queue, std::int64_t most_ms) 
   if (most_ms < 0) {
     queue->changed.wait(lock, there);
   } else {
-    queue->changed.wait_for(lock, std::chrono::milliseconds(most_ms), there);
+    queue->changed.wait_for(lock, slotwise::c::Bounded(most_ms), there);
   }
   if (queue->calls.empty()) return nullptr;
   slotwise_call* const call = queue->calls.front();

@@ -38,7 +38,7 @@ std::int32_t Next(slotwise_rows& rows, std::int64_t most_ms, slotwise_rows_view&
   view = {};
   if (!rows.failure.ok()) return CodeOf(rows.failure.code());
   for (;;) {
-    if (most_ms >= 0 && !rows.stream->Wait(std::chrono::milliseconds(most_ms))) return SLOTWISE_RUNNING;
+    if (most_ms >= 0 && !rows.stream->Wait(Bounded(most_ms))) return SLOTWISE_RUNNING;
     const auto next = rows.stream->Next();
     if (!next.ok()) {
       rows.failure = next.status();

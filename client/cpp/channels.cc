@@ -39,7 +39,12 @@ Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, in
       channels_.push_back({channel, std::make_unique<grpc::GenericStub>(channel)});
     }
   }
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { ReadArrivals(); });
+  try {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { ReadArrivals(); });
+  } catch (...) {
+    queue_.Shutdown();  // or the threads that have begun would wait for ever, and we for them
+    throw;
+  }
 }
 
 Channels::~Channels() { queue_.Shutdown(); }

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <numeric>
 #include <utility>
 
@@ -13,7 +15,8 @@
 namespace slotwise {
 namespace {
 
-constexpr std::string_view kDefaultPort = "7070";
+constexpr int kDefaultPort = 7070;
+constexpr int kMost = 1024;  // channels to a rank, and threads
 
 Status NotOfThisVersion(const Status& status) {
   return {StatusCode::kInternal, "the reply is not of this version: " + status.message()};
@@ -28,10 +31,38 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
 
 Status CheckOptions(const std::vector<std::string>& addresses, const ClientOptions& options) {
   if (addresses.empty()) return InvalidArgument("addresses is empty: name at least one rank");
-  if (options.timeout.count() <= 0 || options.channels_per_rank < 1 || options.threads < 1) {
-    return InvalidArgument("timeout, channels_per_rank and threads must be above 0");
+  if (options.timeout.count() <= 0) {
+    return InvalidArgument("timeout is " + std::to_string(options.timeout.count()) + " ms: must be above 0");
+  }
+  for (const auto& [name, value] :
+       {std::pair("channels_per_rank", options.channels_per_rank), std::pair("threads", options.threads)}) {
+    if (value < 1 || value > kMost) {
+      return InvalidArgument(std::string(name) + " is " + std::to_string(value) + ": must be 1 to " +
+                             std::to_string(kMost));
+    }
   }
   return {};
+}
+
+// Returns host:port, with the default port if there is none; INVALID_ARGUMENT if it is not that. An IPv6
+// address with a port is in brackets: [::1]:7070.
+Result<std::string> CheckAddress(const std::string& address) {
+  const bool bracketed = address.starts_with('[') && address.find(']') != std::string::npos;
+  const std::size_t end_of_host = bracketed ? address.find(']') + 1 : address.find(':');
+  const bool is_bare_ipv6 = !address.starts_with('[') && std::ranges::count(address, ':') > 1 &&
+                            address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string::npos;
+  if (is_bare_ipv6) return CheckAddress("[" + address + "]");
+  const std::string host = address.substr(0, end_of_host);
+  const std::string rest = end_of_host >= address.size() ? "" : address.substr(end_of_host);
+  int port = kDefaultPort;
+  bool valid = !host.empty() && (rest.empty() || rest.front() == ':');
+  if (valid && !rest.empty()) {
+    const auto [read, error] = std::from_chars(rest.data() + 1, rest.data() + rest.size(), port);
+    valid = error == std::errc() && read == rest.data() + rest.size() && port >= 1 && port <= 65535;
+  }
+  if (!valid)
+    return InvalidArgument("address is \"" + address + "\": must be host:port, with a port 1 to 65535");
+  return host + ":" + std::to_string(port);
 }
 
 // Returns the process in which gRPC was first used; in its forked children, gRPC's threads are missing, and
@@ -69,8 +100,9 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   }
   std::vector<std::string> seeds;
   for (const std::string& address : addresses) {
-    seeds.push_back(address.find(':') == std::string::npos ? address + ":" + std::string(kDefaultPort)
-                                                           : address);
+    const auto checked = CheckAddress(address);
+    if (!checked.ok()) return checked.status();
+    seeds.push_back(*checked);
   }
   ClientOptions one_channel = options;
   one_channel.channels_per_rank = one_channel.threads = 1;

@@ -44,7 +44,9 @@ void Client::Impl::Close() {
 }
 
 Call Client::Impl::Begin(const CallOptions& options) const {
-  const auto timeout = options.timeout.value_or(options_.timeout);
+  // A longer one could not be added to the clock.
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 10);
+  const auto timeout = std::min(kLongest, options.timeout.value_or(options_.timeout));
   return {.timeout = timeout,
           .deadline = std::chrono::steady_clock::now() + timeout,
           .stop = options.stop,
@@ -54,7 +56,7 @@ Call Client::Impl::Begin(const CallOptions& options) const {
 Status Client::Impl::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop) {
   // Checked first: a thread that the child does not have may have held the mutex.
   if (!IsOfThisProcess()) {
-    return FailedPrecondition("the client was made before a fork, which gRPC does not survive: connect anew");
+    return FailedPrecondition("the client was made before a fork, which gRPC does not survive");
   }
   {
     const std::lock_guard lock(mutex_);

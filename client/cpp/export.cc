@@ -125,11 +125,11 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
       const std::string& address = owner_->channels_.address(rank_);
       const auto backoff = Backoff(attempts_, random_);
       if (!began_ && IsWorthAnotherTry(status.error_code()) && steady_clock::now() + backoff < deadline_) {
-        owner_->channels_.Log(address + ": " + NameOf(status.error_code()) + ": " + status.error_message() +
-                              "; trying again");
         state_ = State::kWaiting;
         alarm_.Set(&owner_->channels_.queue(), Until(steady_clock::now() + backoff), NewEvent());
-        return;
+        lock.unlock();
+        return owner_->channels_.Log(address + ": " + NameOf(status.error_code()) + ": " +
+                                     status.error_message() + "; trying again");
       }
       owner_->FailLocked(FromGrpc(status, address, owner_->call_.timeout));
     }

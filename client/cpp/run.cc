@@ -123,8 +123,11 @@ void Run::FlightEnded(std::size_t index, const grpc::Status& status, const grpc:
   std::unique_lock lock(mutex_);
   flights_[index] = nullptr;
   if (!status.ok() && failure_.ok()) {
-    SendAgainLater(index, status);
-    if (failure_.ok()) return;
+    const std::string line = SendAgainLater(index, status);
+    if (failure_.ok()) {
+      lock.unlock();
+      return channels_.Log(line);
+    }
   } else if (failure_.ok()) {
     lock.unlock();
     Status read = on_reply_(index, reply);
@@ -137,7 +140,7 @@ void Run::FlightEnded(std::size_t index, const grpc::Status& status, const grpc:
 
 // Sends a request again after a wait, or fails the run if another try cannot help or the deadline is too
 // near.
-void Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
+std::string Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
   const std::size_t attempts = attempts_[index];
   // If our own clock ended this try, an earlier try may know the reason.
   const bool knows_no_reason = status.error_message() == kOwnDeadline && !reasons_[index].empty();
@@ -147,14 +150,15 @@ void Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
   const Request& request = requests_[index];
   const std::string& address = channels_.address(request.rank + attempts - 1);
   if (!IsWorthAnotherTry(status.error_code()) || steady_clock::now() + backoff >= call_.deadline) {
-    return FailLocked(FromGrpc(said, address, call_.timeout));
+    FailLocked(FromGrpc(said, address, call_.timeout));
+    return {};
   }
-  channels_.Log(address + ": " + NameOf(said.error_code()) + ": " + said.error_message() + "; trying again");
   // Connect to the next rank during the wait.
   channels_.at(request.rank + attempts, request.channel).channel->GetState(true);
   auto wait = std::make_unique<Wait>(shared_from_this(), index);
   wait->Start(backoff);
   waits_[index] = wait.release();
+  return address + ": " + NameOf(said.error_code()) + ": " + said.error_message() + "; trying again";
 }
 
 void Run::Cancel(const Status& status) {

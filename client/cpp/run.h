@@ -57,7 +57,8 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
 
   void Send(std::size_t index);
   void FlightEnded(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply);
-  void SendAgainLater(std::size_t index, const grpc::Status& status);
+  // Returns a line for people, to be logged without the lock; none if the run has failed.
+  std::string SendAgainLater(std::size_t index, const grpc::Status& status);
   void FailLocked(Status status);
   // Called when a request's event has arrived and nothing was sent again for it. The caller must not use the
   // run's callbacks afterwards.

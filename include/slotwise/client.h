@@ -47,9 +47,9 @@ struct ClientOptions {
   // The longest that one call may take, all tries and waits together.
   std::chrono::milliseconds timeout{30'000};
   // Connections to each rank. Large batches are spread over them, because gRPC gives one connection about one
-  // core.
+  // core. 1 to 1024.
   int channels_per_rank = 2;
-  // The client's own threads, which read replies and run callbacks.
+  // The client's own threads, which read replies and run callbacks. 1 to 1024.
   int threads = 2;
   // The type that values and gradients have on the wire; in the caller's arrays they are always float32. The
   // 16-bit types halve the bytes and round (data_type.h).
@@ -168,7 +168,7 @@ class Client {
 
   // Learns the ranks from any of `addresses`, host:port (the port is 7070 if absent). Waits for a server that
   // is still starting, until the timeout or until a stop is asked for. INVALID_ARGUMENT: there is no address,
-  // or an option is not above 0.
+  // or one is not host:port, or an option is out of its bounds.
   static Result<Client> Connect(const std::vector<std::string>& addresses, const ClientOptions& options = {},
                                 const std::stop_token& stop = {});
 

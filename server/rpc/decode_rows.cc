@@ -15,6 +15,8 @@
 namespace slotwise {
 namespace {
 
+constexpr std::uint64_t kMostTableSteps = std::uint64_t{1} << 62;
+
 // Makes a part of bags of one key each.
 Result<BatchPart> PartOf(WireArray<Key> keys) {
   if (Status status = CheckWhole("keys", keys); !status.ok()) return status;
@@ -122,6 +124,11 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   if (Status status = CheckSize("values", values, rows, options.dim); !status.ok()) return status;
   if (Status status = CheckFinite("values", values.values.span()); !status.ok()) return status;
 
+  // A larger count would run over, and the powers of Adam's decay rates are 0 long before.
+  if (message.table_steps() > kMostTableSteps) {
+    return InvalidArgument("table_steps is " + std::to_string(message.table_steps()) + ": must be at most " +
+                           std::to_string(kMostTableSteps));
+  }
   ImportRequest request{.table = table->id,
                         .batch = std::move(*batch),
                         .with_state = state.bytes > 0,

@@ -50,14 +50,14 @@ def make_batch(
             `len(keys)`.
         weights: None for all 1, or float32 of the keys' shape, finite.
     """
-    array = np.asarray(keys)
+    array = _as_array("keys", keys)
     flat = as_keys(array)
     weight_array = None if weights is None else _as_weights(weights, array.shape)
     offset_array = None
     if offsets is not None:
         if array.ndim != 1:
             raise InvalidArgument(f"keys: shape is {array.shape}, not [keys], though with offsets")
-        offset_array = _as_offsets(np.asarray(offsets), table.slots)
+        offset_array = _as_offsets(_as_array("offsets", offsets), table.slots)
         shape: tuple[int, ...] = ((len(offset_array) - 1) // table.slots,)
     elif table.combiner == "none":
         shape = array.shape
@@ -77,7 +77,7 @@ def make_batch(
 
 def as_keys(keys: ArrayLike) -> NDArray[np.uint64]:
     """Returns uint64 or int64 of any shape as uint64 [keys], without a copy if contiguous."""
-    array = np.asarray(keys)
+    array = _as_array("keys", keys)
     if array.dtype not in (np.uint64, np.int64):
         raise InvalidArgument(f"keys: dtype is {array.dtype}, not uint64 or int64")
     flat = np.ascontiguousarray(array).reshape(-1)
@@ -106,7 +106,7 @@ def check_gradients(
 
     The gradients have the shape of a lookup's result, or [samples, slots, dim].
     """
-    array = np.asarray(gradients)
+    array = _as_array("gradients", gradients)
     if array.dtype != np.float32:
         raise InvalidArgument(f"gradients: dtype is {array.dtype}, not float32")
     if array.shape not in ((*batch.shape, batch.width), (*batch.shape, table.slots, table.dim)):
@@ -116,6 +116,17 @@ def check_gradients(
     return np.ascontiguousarray(array, dtype="<f4")
 
 
+def _as_array(name: str, given: ArrayLike) -> NDArray[Any]:
+    """Returns what was given as an array; an empty list, which has no type, as one of keys."""
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise InvalidArgument(f"{name}: {error}") from None
+    if isinstance(given, (list, tuple)) and array.size == 0:
+        return array.astype(np.uint64)
+    return array
+
+
 def address_of(array: NDArray[Any]) -> int:
     """Returns where an array's elements begin."""
     address: int = array.__array_interface__["data"][0]
@@ -123,7 +134,7 @@ def address_of(array: NDArray[Any]) -> int:
 
 
 def _as_weights(weights: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    array = np.asarray(weights)
+    array = _as_array("weights", weights)
     if array.dtype != np.float32:
         raise InvalidArgument(f"weights: dtype is {array.dtype}, not float32")
     if array.shape != shape:
@@ -141,6 +152,9 @@ def _as_offsets(offsets: NDArray[Any], slots: int) -> NDArray[Any]:
         raise InvalidArgument(
             f"offsets: length is {len(offsets)}, not samples * slots + 1 with {slots} slots"
         )
+    if offsets.dtype == np.uint64 and (offsets >> 63).any():  # as int64 they would look negative
+        place = int(np.argmax(offsets >> 63))
+        raise InvalidArgument(f"offsets[{place}] is {offsets[place]}, more than there can be keys")
     return np.ascontiguousarray(offsets, "<u4" if offsets.dtype == np.uint32 else "<i8")
 
 

@@ -11,7 +11,7 @@ from slotwise.embedding_calls import EmbeddingCalls, wire_number
 from slotwise.errors import InvalidArgument
 from slotwise.rows_calls import RowsCalls
 
-_DEFAULT_PORT = 7070
+_MOST_CHANNELS = 1024
 
 
 def connect(
@@ -34,10 +34,12 @@ def connect(
     Raises:
         Unavailable, DeadlineExceeded: nobody answered at any address within `timeout`.
     """
-    if not addresses or not timeout > 0 or channels_per_rank < 1:
-        raise InvalidArgument(
-            "connect() takes an address, a timeout above 0 and at least 1 channel a rank"
-        )
+    if not addresses:
+        raise InvalidArgument("connect() takes an address, host:port")
+    if not timeout > 0:
+        raise InvalidArgument(f"timeout is {timeout}, not above 0")
+    if not 1 <= channels_per_rank <= _MOST_CHANNELS:
+        raise InvalidArgument(f"channels_per_rank is {channels_per_rank}, not 1 to {_MOST_CHANNELS}")
     if addresses == ("local",):
         addresses = (local_server.shared_server().address,)
     native = core()

@@ -11,6 +11,7 @@ import ctypes
 import json
 import logging
 import os
+import queue
 import threading
 import weakref
 from collections.abc import Callable
@@ -102,11 +103,35 @@ class Handle(ctypes.c_void_p):
     keep: Any = None
 
 
-def _log(_: Any, line: bytes) -> None:
-    _LOG.info("%s", line.decode(errors="replace"))
+class _Log:
+    """Lines of the core's, which a thread of ours gives to the logger.
+
+    A handler of the user's may take its time, and may use the client: the core's threads must do
+    neither.
+    """
+
+    def __init__(self) -> None:
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, _: Any, line: bytes) -> None:
+        """Is called in the core's threads."""
+        if not _LOG.isEnabledFor(logging.INFO):
+            return
+        self._lines.put(line.decode(errors="replace"))
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._tell, name="slotwise-log", daemon=True)
+                self._thread.start()
+
+    def _tell(self) -> None:
+        while True:
+            _LOG.info("%s", self._lines.get())
 
 
-_log_line = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)(_log)  # lives as long as the core
+_log = _Log()
+_log_line = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)(_log.add)  # as long as the core
 
 
 class Core:
@@ -193,24 +218,31 @@ class Core:
         """Tells mypy that there are functions."""
         raise AttributeError(f"slotwise_{name} is no function of the core's")
 
-    def finish(self, call: Handle) -> Handle:
+    def finish(self, call: Handle, keep: Any = None) -> Handle:
         """Waits until a call has ended, and returns it, or raises the error that ended it.
 
         If a signal's handler raises meanwhile, as for Ctrl-C, the call is cancelled.
+
+        Args:
+            keep: what must live until the call has ended.
         """
-        wait = self.call_wait
-        most = SLICE_MS if threading.current_thread() is threading.main_thread() else -1
         try:
-            code = wait(call, most)
+            call.keep = keep
+            most = SLICE_MS if threading.current_thread() is threading.main_thread() else -1
+            code = self.call_wait(call, most)
             while code == RUNNING:
-                code = wait(call, most)
+                code = self.call_wait(call, most)
         except BaseException:
-            self.call_cancel(call)
-            wait(call, -1)
+            self.end(call)
             raise
         if code != OK:
             raise self.error_of(call, code)
         return call
+
+    def end(self, call: Handle) -> None:
+        """Cancels a call and waits for its end, which is soon."""
+        self.call_cancel(call)
+        self.call_wait(call, -1)
 
     def error_of(self, call: Handle, code: int) -> Error:
         """Returns the exception of a call that has ended with `code`."""
@@ -230,9 +262,14 @@ class Core:
 
 def text(value: str) -> bytes:
     """Returns a text as the core takes it; InvalidArgument if it cannot."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{value!r} is no text")
     if "\0" in value:
         raise InvalidArgument(f"{value!r} has a character 0")
-    return value.encode()
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{value!r} is no text that UTF-8 can write") from None
 
 
 _lock = threading.Lock()
@@ -260,6 +297,7 @@ def _leave_the_parents_alone() -> None:
     if _core is not None:
         _core.inherited = True
     _core, _lock = None, threading.Lock()
+    _log.__init__()  # type: ignore[misc]
 
 
 os.register_at_fork(after_in_child=_leave_the_parents_alone)

@@ -97,7 +97,7 @@ class EmbeddingCalls(AdminCalls):
         """
         with self._tables(table) as (options,):
             batch = _lookup_batch(options, keys, offsets, weights, out)
-            self._run(self._lookup(batch, train), wire_dtype)
+            self._run(self._lookup(batch, train), wire_dtype, batch)
         return _values_of(batch)
 
     def lookup_async(
@@ -155,6 +155,7 @@ class EmbeddingCalls(AdminCalls):
             self._run(
                 lambda call: core.lookup_many(self._client, native, len(native), mode, call),
                 wire_dtype,
+                batches,
             )
         return {name: _values_of(batch) for name, batch in zip(lookups, batches)}
 
@@ -196,7 +197,7 @@ class EmbeddingCalls(AdminCalls):
         """
         with self._tables(table) as (options,):
             batch = _push_batch(options, keys, offsets, gradients, weights)
-            call = self._run(self._push(batch, step), wire_dtype)
+            call = self._run(self._push(batch, step), wire_dtype, batch)
         return self._core.numbers_of(call)[0]
 
     def push_async(
@@ -216,7 +217,7 @@ class EmbeddingCalls(AdminCalls):
         Pushes that are in flight together may be applied in any order. The arrays must not change
         until the future is done, as for `lookup_async`.
         """
-        named = step or self.session.next()
+        named = self.session.next() if step is None else step
 
         def start(tables: list[TableOptions]) -> tuple[_Begin, Any, Callable[[Handle], Any]]:
             batch = _push_batch(tables[0], keys, offsets, gradients, weights)
@@ -251,10 +252,11 @@ class EmbeddingCalls(AdminCalls):
                 for options, push in zip(tables, pushes.values())
             ]
             native, core = _array_of(batches), self._core
-            named = _native_step(step or self.session.next())
+            named = _native_step(self.session.next() if step is None else step)
             call = self._run(
                 lambda options: core.push_many(self._client, native, len(native), named, options),
                 wire_dtype,
+                batches,
             )
         return dict(zip(pushes, self._core.numbers_of(call)))
 
@@ -263,16 +265,15 @@ class EmbeddingCalls(AdminCalls):
         return lambda call: core.lookup(self._client, ctypes.byref(batch.native), mode, call)
 
     def _push(self, batch: Batch, step: Step | None) -> _Begin:
-        core, named = self._core, _native_step(step or self.session.next())
+        core, named = self._core, _native_step(self.session.next() if step is None else step)
         return lambda call: core.push(self._client, ctypes.byref(batch.native), named, call)
 
-    def _run(self, begin: _Begin, wire_dtype: str | None) -> Handle:
-        """Runs a call to its end."""
-        options = None
+    def _run(self, begin: _Begin, wire_dtype: str | None, keep: Any) -> Handle:
+        """Runs a call to its end; `keep` must live until then."""
+        core, options = self._usable(), None
         if wire_dtype is not None:
             options = ctypes.byref(CallOptions(has_data_type=1, data_type=wire_number(wire_dtype)))
-        call: Handle = begin(options)
-        return self._usable().finish(call)
+        return core.finish(begin(options), keep)
 
     def _start(
         self,
@@ -330,15 +331,18 @@ class _Begun:
                 begin, keep, self._make = self._start(tables)
                 call = endings(core).start(begin, (keep, calls._client), self._ended, self._data_type)
             self.future.runs_as(call, core.call_cancel)
-        except BaseException as error:
+        except Exception as error:
             self.future.fail(error)
+        except BaseException:  # a signal's handler raised, so nobody gets the future
+            self.future.cancel()
+            raise
 
     def _described(self, call: Handle, code: int) -> None:
         if code != OK:
             return self._ended(call, code)
         try:
             self._calls._remember(info_from_json(self._core.json_of(call)).options)
-        except BaseException as error:
+        except Exception as error:
             return self.future.fail(error)
         self.go_on()
 
@@ -347,7 +351,6 @@ class _Begun:
             return self.future.answer(lambda: self._make(call))
         self._calls._forget(self._names)
         self.future.fail(self._core.error_of(call, code))
-
 
 
 def _lookup_batch(
@@ -382,10 +385,12 @@ def _array_of(batches: Sequence[Batch]) -> Any:
 
 
 def _native_step(step: Step) -> NamedStep:
+    if not isinstance(step, Step):
+        raise InvalidArgument(f"step is {step!r}, not a Step")
     for name, bits in (("session", 64), ("number", 64), ("trainer", 32), ("trainers", 32), ("parts", 32)):
         value = getattr(step, name)
-        if not 0 <= value < 1 << bits:
-            raise InvalidArgument(f"step.{name} is {value}, not a {bits}-bit number")
+        if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
+            raise InvalidArgument(f"step.{name} is {value!r}, not a {bits}-bit number")
     return NamedStep(step.session, step.number, step.trainer, step.trainers, step.parts)
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import ctypes
+import logging
+import os
 import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from slotwise.core import CallOptions, Core, Handle
+
+_LOG = logging.getLogger("slotwise")
+_THREAD = "slotwise-futures"
 
 T = TypeVar("T")
 
@@ -21,13 +26,15 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     """The answer of a call that was started: `result()` waits for it, `await` does in a coroutine.
 
     `cancel()` ends the call soon. A cancelled push may have been applied; pushing again with the
-    same step is safe. Leaving the future alone leaves the call alone.
+    same step is safe. Leaving the future alone leaves the call alone. Callbacks run in one thread
+    of Slotwise's, so they should be short; they may not wait for another future.
     """
 
     def __init__(self) -> None:
         """Is done by `lookup_async` and `push_async`."""
         super().__init__()
         self._calls: list[tuple[Handle, Callable[[Handle], None]]] = []  # of the core's, for this
+        self._process = os.getpid()
 
     def cancel(self) -> bool:
         """Returns False if the call has been answered already."""
@@ -49,23 +56,54 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         if self.done():
             self._calls.clear()
 
+    def result(self, timeout: float | None = None) -> T:
+        """Waits for the answer, and returns or raises it.
+
+        Raises:
+            RuntimeError: the future is not done, and this is a callback of a future's, or a
+                process that was forked since: nobody could ever answer.
+        """
+        self._check_that_somebody_answers()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits for the answer, and returns its error, or None; raises as `result`."""
+        self._check_that_somebody_answers()
+        return super().exception(timeout)
+
     def answer(self, make: Callable[[], T]) -> None:
         """Sets what `make` returns, or raises, unless the future was cancelled."""
         self._calls.clear()
-        if not self.set_running_or_notify_cancel():
+        if self.cancelled():
             return
         try:
             result = make()
-        except BaseException as error:
-            self.set_exception(error)
+        except Exception as error:
+            self._end(self.set_exception, error)
         else:
-            self.set_result(result)
+            self._end(self.set_result, result)
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: Exception) -> None:
         """Sets an exception, unless the future was cancelled."""
         self._calls.clear()
-        if self.set_running_or_notify_cancel():
-            self.set_exception(error)
+        self._end(self.set_exception, error)
+
+    def _end(self, end: Callable[[Any], None], answer: Any) -> None:
+        try:
+            end(answer)
+        except concurrent.futures.InvalidStateError:
+            pass  # it was cancelled, or its user has ended it
+
+    def _check_that_somebody_answers(self) -> None:
+        if self.done():
+            return
+        if threading.current_thread().name == _THREAD:
+            raise RuntimeError(
+                "a future's callback may not wait for another future: it runs in the thread that "
+                "answers them all. Use add_done_callback there too"
+            )
+        if os.getpid() != self._process:
+            raise RuntimeError("the future was made before a fork, so it is never answered here")
 
 
 class Endings:
@@ -100,8 +138,8 @@ class Endings:
         call.keep = keep
         assert call.value is not None
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._take, name="slotwise", daemon=True)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._take, name=_THREAD, daemon=True)
                 self._thread.start()
             early = call.value in self._early
             if early:
@@ -121,7 +159,10 @@ class Endings:
                     self._early.add(pointer)
                     continue
             call, on_end = known
-            on_end(call, self._core.call_wait(call, -1))
+            try:
+                on_end(call, self._core.call_wait(call, -1))
+            except BaseException:  # of a callback of the user's, which must not stop the others
+                _LOG.exception("a future's callback raised")
             del known, call, on_end  # or they would live until the next call's end
 
 

@@ -53,13 +53,14 @@ class RowsCalls(AdminCalls):
         rows = core.export(
             self._client,
             text(table),
-            with_state,
+            bool(with_state),
             None if wanted is None else address_of(wanted),
             0 if wanted is None else len(wanted),
             None,
         )
         view = RowsView()
         while True:
+            self._usable()  # the caller may have forked since the last rows
             most = SLICE_MS if threading.current_thread() is threading.main_thread() else -1
             code = core.rows_next(rows, most, ctypes.byref(view))
             if code == RUNNING:
@@ -68,10 +69,10 @@ class RowsCalls(AdminCalls):
                 raise from_code(code, core.rows_message(rows).decode(errors="replace"))
             if view.rows == 0:
                 return
-            state = _copy(view.state, ctypes.c_float, view.rows, view.state_size)
+            state = _copy(view.state, np.float32, view.rows, view.state_size)
             yield Rows(
-                _copy(view.keys, ctypes.c_uint64, view.rows),
-                _copy(view.values, ctypes.c_float, view.rows, view.dim),
+                _copy(view.keys, np.uint64, view.rows),
+                _copy(view.values, np.float32, view.rows, view.dim),
                 state if with_state else None,
             )
 
@@ -117,10 +118,10 @@ class RowsCalls(AdminCalls):
             dim=value_array.shape[1],
             state_size=0 if state_array is None else state_array.shape[1],
         )
-        if not 0 <= table_steps < 1 << 64:
-            raise InvalidArgument(f"table_steps is {table_steps}, not a 64-bit number")
+        if not isinstance(table_steps, (int, np.integer)) or not 0 <= table_steps < 1 << 64:
+            raise InvalidArgument(f"table_steps is {table_steps!r}, not a 64-bit number")
         core, name = self._usable(), text(table)
-        call = core.import_rows(self._client, name, ctypes.byref(view), table_steps, None)
+        call = core.import_rows(self._client, name, ctypes.byref(view), int(table_steps), None)
         return core.numbers_of(core.finish(call))[0]
 
     def erase(self, table: str, keys: ArrayLike) -> int:
@@ -142,8 +143,12 @@ class RowsCalls(AdminCalls):
         return core.numbers_of(core.finish(call))[0]
 
 
-def _copy(address: int | None, element: Any, *shape: int) -> NDArray[Any]:
-    """Returns a copy of the core's memory."""
+def _copy(address: int | None, element: type[np.generic], *shape: int) -> NDArray[Any]:
+    """Returns a copy of the core's memory.
+
+    The element's type is NumPy's own: NumPy asks Python what a type of ctypes is, and goes on with
+    `object` if a signal's handler raises meanwhile.
+    """
     copied = np.empty(shape, dtype=element)
     if address is not None and copied.nbytes:
         ctypes.memmove(address_of(copied), address, copied.nbytes)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import time
+import weakref
 from concurrent.futures import CancelledError, wait
 from typing import Any
 
@@ -195,3 +196,74 @@ def test_an_async_push_is_sent_again_as_the_same_step(
     step = fake_ps.session.next()
     assert fake_ps.push_async("ads", [1], None, ONES, step=step).result(20) == 1
     assert [push.step.number for push in fake.requests("Push")] == [step.number] * 3
+
+
+def test_a_callback_that_raises_stops_nobody_else(ads: slotwise.Client) -> None:
+    def leave(_: Any) -> None:
+        raise SystemExit(3)
+
+    future = ads.lookup_async("ads", [1])
+    future.add_done_callback(leave)
+    future.result(20)
+    for _ in range(3):
+        assert ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
+
+
+def test_a_future_that_its_user_has_ended_stops_nobody_else(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    gate = Gate(fake, "Lookup")
+    mine = fake_ps.lookup_async("ads", [1])
+    assert gate.reached.acquire(timeout=20)
+    mine.set_result(np.zeros((1, 2), np.float32))
+    gate.opened.set()
+    fake.before = lambda rank, method, request: None
+    assert fake_ps.lookup_async("ads", [1]).result(20).shape == (1, 2)
+
+
+def test_a_callback_that_would_wait_for_ever_is_told_so(ads: slotwise.Client) -> None:
+    said: list[BaseException | None] = []
+    told = threading.Event()
+
+    def wait_for_another(_: Any) -> None:
+        try:
+            ads.lookup_async("ads", [2]).result()
+        except RuntimeError as error:
+            said.append(error)
+        told.set()
+
+    ads.lookup_async("ads", [1]).add_done_callback(wait_for_another)
+    assert told.wait(20) and "may not wait" in str(said[0])
+    assert ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
+
+
+def test_ctrl_c_while_a_call_is_being_started_is_raised(
+    ads: slotwise.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ads.lookup("ads", [1])
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slotwise.Future, "runs_as", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            ads.lookup_async("ads", [1])
+    assert ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
+
+
+def test_an_array_goes_when_its_future_goes(ads: slotwise.Client) -> None:
+    """And not when Python next looks for cycles."""
+    gc.disable()
+    try:
+        out = np.empty((1, 2), dtype=np.float32)
+        alive = weakref.ref(out)
+        future = ads.lookup_async("ads", [1], out=out)
+        future.result(20)
+        del out, future
+        deadline = time.monotonic() + 10  # the thread that answered may hold it for a moment
+        while alive() is not None:
+            assert time.monotonic() < deadline, "somebody still holds the array"
+    finally:
+        gc.enable()

@@ -79,6 +79,8 @@ def test_arrays_that_are_not_contiguous_are_read_right(
         ([1, 2], [0, -1, 2], r"offsets\[1\] is -1: must be 0 to the number of keys, 2"),
         ([1, 2], [0, 2**32, 2], r"offsets\[1\] is 4294967296: must be 0 to the number of keys, 2"),
         ([1, 2], np.array([0, 3, 2], dtype=np.uint32), r"offsets\[2\] is 2: must not be below"),
+        ([1, 2], np.array([0, 1, 2**64 - 1], dtype=np.uint64), r"offsets\[2\] is 18446744073709551615"),
+        ([[1], [2, 3]], None, "keys: "),
     ],
 )
 def test_a_malformed_batch_is_refused_by_name_and_value(
@@ -121,6 +123,12 @@ def test_malformed_weights_are_refused_by_name_and_value(
         ps.lookup("ads", [1, 2], weights=weights)
 
 
+def test_an_empty_list_is_no_keys(ps: slotwise.Client) -> None:
+    assert ps.lookup("ads", []).shape == (0, 2)
+    assert list(ps.export_rows("ads", [])) == []
+    assert ps.erase("ads", []) == 0
+
+
 def test_a_result_goes_where_the_caller_wants_it_or_is_refused(ps: slotwise.Client) -> None:
     out = np.full((1, 2), 7, dtype=np.float32)
     assert ps.lookup("ads", [1, 2], out=out) is out
@@ -134,7 +142,8 @@ def test_a_result_goes_where_the_caller_wants_it_or_is_refused(ps: slotwise.Clie
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("session", -1), ("number", 2**64), ("trainer", 2**32), ("parts", -1)]
+    ("field", "value"),
+    [("session", -1), ("number", 2**64), ("trainer", 2**32), ("parts", -1), ("number", 1.5)],
 )
 def test_a_step_that_is_none_is_refused_by_name_and_value(
     ps: slotwise.Client, field: str, value: int
@@ -142,6 +151,8 @@ def test_a_step_that_is_none_is_refused_by_name_and_value(
     step = slotwise.Step(**({"session": 1, "number": 1} | {field: value}))
     with pytest.raises(InvalidArgument, match=f"step.{field} is {value}"):
         ps.push("ads", [1, 2], None, np.zeros((1, 2), np.float32), step=step)
+    with pytest.raises(InvalidArgument, match="step is 0, not a Step"):
+        ps.push("ads", [1, 2], None, np.zeros((1, 2), np.float32), step=0)  # type: ignore[arg-type]
 
 
 def test_a_name_with_a_character_0_is_refused(ps: slotwise.Client) -> None:

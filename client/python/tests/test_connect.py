@@ -75,13 +75,30 @@ def test_another_kind_of_server_is_told() -> None:
     server.stop(None)
 
 
-def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(slotwise.InvalidArgument):
+def test_bad_arguments_are_refused_by_name_and_value() -> None:
+    with pytest.raises(slotwise.InvalidArgument, match="an address"):
         slotwise.connect()
-    with pytest.raises(slotwise.InvalidArgument):
-        slotwise.connect("127.0.0.1:1", timeout=0)
-    with pytest.raises(slotwise.InvalidArgument):
-        slotwise.connect("127.0.0.1:1", channels_per_rank=0)
+    for timeout in (0, -1, float("nan")):
+        with pytest.raises(slotwise.InvalidArgument, match=f"timeout is {timeout}, not above 0"):
+            slotwise.connect("127.0.0.1:1", timeout=timeout)
+    for channels in (0, 1025, 2**32):
+        with pytest.raises(slotwise.InvalidArgument, match=f"channels_per_rank is {channels}, not"):
+            slotwise.connect("127.0.0.1:1", channels_per_rank=channels)
+    for address in ("", ":", "host:", "host:0", "host:65536", "host:-1", "host:abc", "[::1", "\udcff"):
+        with pytest.raises(slotwise.InvalidArgument):
+            slotwise.connect(address)
+
+
+def test_a_port_is_not_taken_modulo_65536(fake: FakeServer) -> None:
+    host, port = fake.addresses[0].split(":")
+    with pytest.raises(slotwise.InvalidArgument, match="a port 1 to 65535"):
+        slotwise.connect(f"{host}:{int(port) + 65536}")
+
+
+def test_any_long_timeout_is_as_good_as_none(fake: FakeServer) -> None:
+    for timeout in (1e10, float("inf")):
+        with slotwise.connect(fake.addresses[0], timeout=timeout) as ps:
+            assert ps.list_tables() == []
 
 
 def test_a_closed_client_says_so(fake_ps: slotwise.Client) -> None:

@@ -110,6 +110,10 @@ def test_schedules_come_back_as_they_were_given(any_ps: slotwise.Client) -> None
 def test_bad_schedules_are_refused(any_ps: slotwise.Client) -> None:
     with pytest.raises(slotwise.InvalidArgument, match="schedule is 3, not a Schedule"):
         any_ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.1, schedule=3))  # type: ignore
+    for end in (float("nan"), float("inf"), -1.0):  # of a rate that never falls, too
+        with pytest.raises(slotwise.InvalidArgument, match="end_learning_rate is"):
+            never = slotwise.Schedule(end_lr=end)
+            any_ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.1, schedule=never))
     with pytest.raises(slotwise.InvalidArgument, match=r"warmup_steps\): invalid value -1"):
         schedule = slotwise.Schedule(warmup_steps=-1)
         any_ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.1, schedule=schedule))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import signal
@@ -11,9 +12,10 @@ import threading
 import time
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
-from fake_server import FakeServer
+from fake_server import FakeServer, Refused
 from real_server import RealServer, empty_client
 
 import slotwise
@@ -114,6 +116,23 @@ except slotwise.Unavailable:
 """
     ended = run(program)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "not found\n", "")
+
+
+def test_exported_rows_have_types_that_no_signal_can_change(
+    real: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy asks Python about types of ctypes, and takes them for objects if that raises."""
+    internal = pytest.importorskip("numpy.core._internal")
+
+    def interrupted(_: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with empty_client(real) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.5))
+        ps.lookup("ads", np.arange(10))
+        monkeypatch.setattr(internal, "npy_ctypes_check", interrupted)
+        for rows in ps.export_rows("ads", with_state=True):
+            assert (rows.keys.dtype, rows.values.dtype) == (np.uint64, np.float32)
 
 
 def test_a_forked_child_is_told_what_to_do_and_the_parent_goes_on(fake: FakeServer) -> None:
@@ -271,10 +290,43 @@ print([name for name in ("torch", "grpc", "google.protobuf") if name in sys.modu
     assert ended.stdout.splitlines() == ["True", "[]"], ended.stdout + ended.stderr
 
 
-def test_retries_are_logged(fake: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
-    import grpc
-    from fake_server import Refused
+@pytest.mark.parametrize("what", ["waits", "calls"])
+def test_a_handler_of_the_logger_may_wait_and_call(fake: FakeServer, what: str) -> None:
+    """The call ends at its deadline all the same, and the line comes."""
+    handled, opened = threading.Event(), threading.Event()
 
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if what == "waits":
+                opened.wait(20)
+            else:
+                other.list_tables()
+            handled.set()
+
+    def refuse(_: int, method: str, __: Any) -> None:
+        if method == "Digest":
+            raise Refused(grpc.StatusCode.UNAVAILABLE)
+
+    fake.before = refuse
+    logger, handler = logging.getLogger("slotwise"), Handler()
+    logger.addHandler(handler)
+    logger.setLevel("INFO")
+    try:
+        with slotwise.connect(fake.addresses[0], timeout=1.0) as ps:
+            with slotwise.connect(fake.addresses[0], timeout=20) as other:
+                started = time.monotonic()
+                with pytest.raises(slotwise.Unavailable):
+                    ps.digest("ads")
+                assert time.monotonic() - started < 5
+                opened.set()
+                assert handled.wait(20)
+    finally:
+        opened.set()
+        logger.removeHandler(handler)
+        logger.setLevel("NOTSET")
+
+
+def test_retries_are_logged(fake: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
     left = iter([True, True])
 
     def refuse(_: int, method: str, __: Any) -> None:
@@ -285,6 +337,9 @@ def test_retries_are_logged(fake: FakeServer, caplog: pytest.LogCaptureFixture) 
     caplog.set_level("INFO", logger="slotwise")
     with slotwise.connect(fake.addresses[0], timeout=20) as ps:
         assert ps.list_tables() == []
-    lines = [record.getMessage() for record in caplog.records if record.name == "slotwise"]
+    deadline = time.monotonic() + 20
+    lines: list[str] = []
+    while len(lines) < 2 and time.monotonic() < deadline:  # they are told by a thread of their own
+        lines = [record.getMessage() for record in caplog.records if record.name == "slotwise"]
     assert len(lines) == 2
     assert all(line.endswith(": UNAVAILABLE: as the test wishes; trying again") for line in lines)
