@@ -3,6 +3,7 @@
 #include <exception>
 #include <latch>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "client/c/handles.h"
@@ -37,9 +38,18 @@ std::int32_t CodeOf(StatusCode code) {
 
 namespace {
 
-Status Thrown(const std::exception& error) { return {StatusCode::kInternal, error.what()}; }
-
-Status NoMemory() { return ResourceExhausted("this process has no memory left"); }
+// Returns what the exception that is being handled means for the caller.
+Status Thrown() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("this process has no memory left");
+  } catch (const std::system_error& error) {
+    return ResourceExhausted(std::string("this process cannot start a thread: ") + error.what());
+  } catch (const std::exception& error) {
+    return {StatusCode::kInternal, error.what()};
+  }
+}
 
 // Reads a call's options into `call`, or says why they are none.
 Status Read(const slotwise_call_options& options, CallOptions& call) {
@@ -92,10 +102,8 @@ slotwise_call* slotwise_call::Start(const slotwise_call_options* options, const 
   }
   try {
     begin(checked, end);
-  } catch (const std::bad_alloc&) {
-    end(slotwise::c::NoMemory());
-  } catch (const std::exception& error) {
-    end(slotwise::c::Thrown(error));
+  } catch (...) {
+    end(slotwise::c::Thrown());
   }
   return handle;
 }
@@ -108,10 +116,8 @@ slotwise_call* slotwise_call::StartThread(const slotwise_call_options* options, 
       ready->wait();
       try {
         end(work(checked));
-      } catch (const std::bad_alloc&) {
-        end(slotwise::c::NoMemory());
-      } catch (const std::exception& error) {
-        end(slotwise::c::Thrown(error));
+      } catch (...) {
+        end(slotwise::c::Thrown());
       }
     });
   });

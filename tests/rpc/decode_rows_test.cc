@@ -67,6 +67,7 @@ TEST(DecodeImport, NamesWhatIsWrong) {
   message = SmallImport();
   message.set_table_steps((std::uint64_t{1} << 62) + 1);
   expect(message, "table_steps is 4611686018427387905: must be at most 4611686018427387904");
+  message = SmallImport();
   message.set_state(BytesOf<float>({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -2, 0}));
   expect(message, "state[10] is -2.000000 (row 1): a sum or mean of squares must not be negative");
   message = SmallImport();
