@@ -195,10 +195,10 @@ class Client::BatchCall {
     const auto make = [mode](Impl& client, const Call& the_call,
                              const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
       cut->shares = CutBatches(*cut, the_call, client.channels(), client.max_message_bytes());
-      return RequestsFor(
-          cut, [mode, type = the_call.data_type](const TableBatch& table, SampleRange samples, std::size_t) {
-            return client::LookupMessage(table.table, mode, type, table.checked, samples);
-          });
+      return RequestsFor(cut, [mode, type = the_call.data_type, memory = client.message_memory()](
+                                  const TableBatch& table, SampleRange samples, std::size_t) {
+        return client::LookupMessage(*memory, table.table, mode, type, table.checked, samples);
+      });
     };
     const auto read = [batches, type = call.data_type](std::size_t part, const grpc::ByteBuffer& reply) {
       return ReadValues(*batches, part, reply, type);
@@ -222,13 +222,14 @@ class Client::BatchCall {
         return ResourceExhausted("the batch would be cut into " + std::to_string(parts) +
                                  " parts: a step has at most " + std::to_string(StepId::kMaxParts));
       }
-      return RequestsFor(cut, [step, own_parts, parts, type = the_call.data_type](
-                                  const TableBatch& table, SampleRange samples, std::size_t part) {
+      return RequestsFor(cut, [step, own_parts, parts, type = the_call.data_type,
+                               memory = client.message_memory()](const TableBatch& table, SampleRange samples,
+                                                                 std::size_t part) {
         const StepId id{.session = step.session,
                         .number = step.number,
                         .part = static_cast<std::uint32_t>(step.trainer * own_parts + part),
                         .parts = static_cast<std::uint32_t>(parts)};
-        return client::PushMessage(table.table, id, table.checked, samples, table.gradients, type);
+        return client::PushMessage(*memory, table.table, id, table.checked, samples, table.gradients, type);
       });
     };
     const auto read = [batches, table_steps](std::size_t part, const grpc::ByteBuffer& reply) -> Status {

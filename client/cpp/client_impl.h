@@ -19,6 +19,7 @@
 
 #include "client/cpp/call.h"
 #include "client/cpp/channels.h"
+#include "client/cpp/message_memory.h"
 #include "client/cpp/run.h"
 #include "slotwise/client.h"
 
@@ -75,6 +76,7 @@ class Client::Impl {
   // as the server takes, but at least 1.
   std::size_t RowsAMessage(std::size_t row_bytes) const;
   Session& session() { return session_; }
+  const std::shared_ptr<client::MessageMemory>& message_memory() const { return message_memory_; }
   bool IsOfThisProcess() const { return process_ == getpid(); }
 
  private:
@@ -84,6 +86,7 @@ class Client::Impl {
   const ClientOptions options_;
   const std::uint64_t max_message_bytes_;
   Session session_;
+  const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::atomic<std::size_t> turns_{0};
 
   std::mutex mutex_;

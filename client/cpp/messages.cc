@@ -42,16 +42,15 @@ class MessageWriter {
         [values](char* to) { std::memcpy(to, values.data(), values.size_bytes()); });
   }
 
-  grpc::ByteBuffer Write() const {
+  grpc::ByteBuffer Write(MessageMemory& memory) const {
     std::vector<std::string> headers(arrays_.size());
     std::size_t size = header_.size();
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       AppendArrayHeader(arrays_[i].field, arrays_[i].size, headers[i]);
       size += headers[i].size() + arrays_[i].size;
     }
-    const grpc::Slice slice(size);
-    // The slice is new, and nobody else has it.
-    char* to = reinterpret_cast<char*>(const_cast<std::uint8_t*>(slice.begin()));
+    const auto [slice, bytes] = memory.Take(size);
+    char* to = reinterpret_cast<char*>(bytes);
     to = std::ranges::copy(header_, to).out;
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       to = std::ranges::copy(headers[i], to).out;
@@ -167,7 +166,7 @@ void WidenInPlace(DataType type, std::span<float> out) {
   }
 }
 
-grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, DataType type,
+grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
                                const CheckedBatch& batch, SampleRange samples) {
   v1::LookupRequest fields;
   fields.set_table(std::string(table));
@@ -176,11 +175,12 @@ grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, DataType
   fields.set_data_type(ToProto(type));
   MessageWriter message(fields);
   AddBags(batch, samples, message);
-  return message.Write();
+  return message.Write(memory);
 }
 
-grpc::ByteBuffer PushMessage(std::string_view table, const StepId& step, const CheckedBatch& batch,
-                             SampleRange samples, std::span<const float> gradients, DataType type) {
+grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
+                             const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
+                             DataType type) {
   v1::PushRequest fields;
   fields.set_table(std::string(table));
   fields.mutable_step()->set_session(step.session);
@@ -198,7 +198,7 @@ grpc::ByteBuffer PushMessage(std::string_view table, const StepId& step, const C
     message.Add(v1::PushRequest::kGradientsFieldNumber, part.size() * BytesOf(type),
                 [part, type](char* to) { Narrow(part, type, reinterpret_cast<std::byte*>(to)); });
   }
-  return message.Write();
+  return message.Write(memory);
 }
 
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {

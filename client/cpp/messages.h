@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "client/cpp/cut.h"
+#include "client/cpp/message_memory.h"
 #include "slotwise/batch.h"
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
@@ -32,13 +33,14 @@ struct CheckedBatch {
 Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table);
 
 // Writes a v1.LookupRequest for `samples` of a batch.
-grpc::ByteBuffer LookupMessage(std::string_view table, LookupMode mode, DataType type,
+grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
                                const CheckedBatch& batch, SampleRange samples);
 
 // Writes a v1.PushRequest for `samples` of a batch. `gradients` are the whole batch's; the message holds them
 // as `type`.
-grpc::ByteBuffer PushMessage(std::string_view table, const StepId& step, const CheckedBatch& batch,
-                             SampleRange samples, std::span<const float> gradients, DataType type);
+grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
+                             const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
+                             DataType type);
 
 // Serialises any message of small fields.
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/rpc/hand_over.h"
+#include "wire/hand_over.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "slotwise/v1/rows.pb.h"
 #include "wire/wire_writer.h"

@@ -5,7 +5,7 @@
 
 #include "server/rpc/encode.h"
 #include "server/rpc/grpc_status.h"
-#include "server/rpc/hand_over.h"
+#include "wire/hand_over.h"
 
 namespace slotwise {
 namespace {

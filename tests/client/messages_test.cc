@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "slotwise/v1/embedding.pb.h"
@@ -24,6 +26,8 @@ TableOptions Shape(std::uint32_t slots, std::uint32_t dim, Combiner combiner = C
   return table;
 }
 
+std::shared_ptr<MessageMemory> Memory() { return std::make_shared<MessageMemory>(); }
+
 CheckedBatch Checked(const BatchView& batch) {
   auto checked = CheckBatch(batch, Shape(2, 3));
   EXPECT_TRUE(checked.ok()) << checked.status().message();
@@ -40,8 +44,8 @@ Message Parsed(const grpc::ByteBuffer& bytes) {
 TEST(LookupMessage, HoldsAPartOfTheBatchWithOffsetsFromZero) {
   const auto batch = Checked({kKeys, kOffsets, kWeights});
   EXPECT_EQ(batch.samples, 2u);
-  const auto part =
-      Parsed<v1::LookupRequest>(LookupMessage("ads", LookupMode::kEval, DataType::kFloat32, batch, {1, 2}));
+  const auto part = Parsed<v1::LookupRequest>(
+      LookupMessage(*Memory(), "ads", LookupMode::kEval, DataType::kFloat32, batch, {1, 2}));
   EXPECT_EQ(part.table(), "ads");
   EXPECT_EQ(part.mode(), v1::LOOKUP_MODE_EVAL);
   EXPECT_EQ(part.samples(), 1u);
@@ -52,7 +56,7 @@ TEST(LookupMessage, HoldsAPartOfTheBatchWithOffsetsFromZero) {
 
 TEST(LookupMessage, LeavesOffsetsOutWhereThereAreNone) {
   const auto part = Parsed<v1::LookupRequest>(
-      LookupMessage("ads", LookupMode::kTrain, DataType::kBFloat16, Checked({kKeys, {}}), {1, 2}));
+      LookupMessage(*Memory(), "ads", LookupMode::kTrain, DataType::kBFloat16, Checked({kKeys, {}}), {1, 2}));
   EXPECT_EQ(part.mode(), v1::LOOKUP_MODE_TRAIN);
   EXPECT_EQ(part.data_type(), v1::DATA_TYPE_BFLOAT16);
   EXPECT_EQ(part.keys(), BytesOf<std::uint64_t>({5, 0}));
@@ -65,7 +69,7 @@ TEST(PushMessage, NamesItsPartAndCarriesItsGradients) {
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(i);
   const StepId step{.session = 9, .number = 8, .part = 3, .parts = 4};
   const auto part = Parsed<v1::PushRequest>(
-      PushMessage("ads", step, Checked({kKeys, kOffsets}), {1, 2}, gradients, DataType::kFloat32));
+      PushMessage(*Memory(), "ads", step, Checked({kKeys, kOffsets}), {1, 2}, gradients, DataType::kFloat32));
   EXPECT_EQ(part.step().session(), 9u);
   EXPECT_EQ(part.step().number(), 8u);
   EXPECT_EQ(part.step().part(), 3u);
@@ -75,10 +79,55 @@ TEST(PushMessage, NamesItsPartAndCarriesItsGradients) {
 
 TEST(PushMessage, NarrowsGradients) {
   const std::vector<float> gradients{1, 2, 3, 4, 5, 6};
-  const auto part = Parsed<v1::PushRequest>(PushMessage("ads", {}, Checked({std::span(kKeys).first(2), {}}),
-                                                        {0, 1}, gradients, DataType::kFloat16));
+  const auto part = Parsed<v1::PushRequest>(PushMessage(
+      *Memory(), "ads", {}, Checked({std::span(kKeys).first(2), {}}), {0, 1}, gradients, DataType::kFloat16));
   EXPECT_EQ(part.data_type(), v1::DATA_TYPE_FLOAT16);
   EXPECT_EQ(part.gradients(), BytesOf<std::uint16_t>({0x3C00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600}));
+}
+
+TEST(MessageMemory, IsUsedAgainOnceItsSliceIsGone) {
+  const auto memory = Memory();
+  constexpr std::size_t kSize = 3 << 20;
+  const std::byte* first = nullptr;
+  {
+    const auto [slice, bytes] = memory->Take(kSize);
+    EXPECT_EQ(slice.size(), kSize);
+    EXPECT_EQ(reinterpret_cast<const std::byte*>(slice.begin()), bytes);
+    const auto [other, others_bytes] = memory->Take(kSize);
+    EXPECT_NE(bytes, others_bytes);
+    first = others_bytes;  // goes first
+    EXPECT_EQ(memory->kept(), 0u);
+  }
+  EXPECT_EQ(memory->kept(), 2 * kSize);
+  {
+    const auto [smaller, bytes] = memory->Take(kSize - 1000);
+    EXPECT_TRUE(bytes == first || memory->kept() == kSize);
+    EXPECT_EQ(smaller.size(), kSize - 1000);
+    EXPECT_EQ(memory->kept(), kSize);
+    const auto [much_smaller, own] = memory->Take(kSize / 3);
+    EXPECT_EQ(memory->kept(), kSize);  // a third of a block would waste the rest
+    const auto [small, malloced] = memory->Take(100);
+    EXPECT_EQ(small.size(), 100u);
+  }
+  EXPECT_EQ(memory->kept(), 2 * kSize + (1 << 20));
+}
+
+TEST(MessageMemory, KeepsNoMoreThanItMay) {
+  const auto memory = Memory();
+  std::vector<grpc::Slice> slices;
+  for (int i = 0; i < 20; ++i) slices.push_back(memory->Take(4 << 20).first);
+  slices.clear();
+  EXPECT_EQ(memory->kept(), MessageMemory::kMostKept);
+}
+
+TEST(MessageMemory, MayGoBeforeItsSlices) {
+  auto memory = Memory();
+  std::optional<grpc::Slice> slice = memory->Take(1 << 20).first;
+  const std::weak_ptr<MessageMemory> watch = memory;
+  memory.reset();
+  EXPECT_FALSE(watch.expired());
+  slice.reset();
+  EXPECT_TRUE(watch.expired());
 }
 
 TEST(ReadLookupReply, WidensHalvesAndRefusesATypeThatWasNotAskedFor) {

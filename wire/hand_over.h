@@ -1,16 +1,16 @@
 // Tells ThreadSanitizer where data that one of our threads wrote passes through gRPC to another thread.
 //
 // gRPC orders its threads by means that the sanitizer does not see. In builds with the sanitizer,
-// cmake/tsan_grpc.cc and tsan_calls.cc report most of that order: OnDone comes after Finish, OnWriteDone
-// after StartWrite. They cannot report what only gRPC's library counts: the cancellation of a call, or the
-// last use of a slice. For those, our code calls HandOver(x) before it gives something to gRPC, and
+// cmake/tsan_grpc.cc and server/rpc/tsan_calls.cc report most of that order: OnDone comes after Finish,
+// OnWriteDone after StartWrite. They cannot report what only gRPC's library counts: the cancellation of a
+// call, or the last use of a slice. For those, our code calls HandOver(x) before it gives something to gRPC, and
 // TakeOver(x) where gRPC calls our code because of it. HandOver orders only TakeOver calls with the same
 // address, so the sanitizer still reports races between two calls, and races of a thread that goes around
 // gRPC.
 //
 // In other builds both functions do nothing. Thread-safety: safe from any thread.
-#ifndef SLOTWISE_SERVER_RPC_HAND_OVER_H_
-#define SLOTWISE_SERVER_RPC_HAND_OVER_H_
+#ifndef SLOTWISE_WIRE_HAND_OVER_H_
+#define SLOTWISE_WIRE_HAND_OVER_H_
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
@@ -28,4 +28,4 @@ inline void TakeOver(void* /*what*/) {}
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_RPC_HAND_OVER_H_
+#endif  // SLOTWISE_WIRE_HAND_OVER_H_
