@@ -39,7 +39,7 @@ def connect(
             "connect() takes an address, a timeout above 0 and at least 1 channel a rank"
         )
     if addresses == ("local",):
-        addresses = (local_server.shared_server().address,)
+        addresses = (local_server.shared_address(timeout, connect),)
     native = core()
     seeds = (ctypes.c_char_p * len(addresses))(*map(text, addresses))
     options = ClientOptions(
