@@ -6,6 +6,7 @@ optimizers that do so too, and no others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -69,7 +70,10 @@ def table_optimizer(
                 f"{weight_name}: {setting} of {_name(optimizer)} is {group[setting]}, not "
                 f"{neutral}, and {setting} {_WHY[setting]}"
             )
-    lr = max(float(group["lr"]), _LEAST_RATE)
+    lr = float(group["lr"])
+    if not 0 <= lr < math.inf:
+        raise InvalidArgument(f"{weight_name}: lr of {_name(optimizer)} is {lr}, not 0 or above")
+    lr = max(lr, _LEAST_RATE)
     if isinstance(optimizer, torch.optim.SGD):
         return ours.SGD(lr)
     if not group["eps"] > 0:
