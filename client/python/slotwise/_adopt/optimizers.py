@@ -125,6 +125,17 @@ def make_state(
     return {"step": step, **dict(zip(_KINDS[type(optimizer)].state, tensors))}
 
 
+def new_state(optimizer: torch.optim.Optimizer, weight: Tensor, begin: float) -> dict[str, Any]:
+    """Returns the state of a weight for which `optimizer` has made no step.
+
+    Args:
+        begin: what Adagrad's sums begin at.
+    """
+    if not isinstance(optimizer, torch.optim.Adagrad):
+        return {}  # the first step makes it
+    return {"step": torch.tensor(0.0), "sum": torch.full_like(weight, begin)}
+
+
 def _name(optimizer: torch.optim.Optimizer) -> str:
     kind = type(optimizer)
     return f"torch.optim.{kind.__name__}" if kind.__module__.startswith("torch.") else kind.__name__
