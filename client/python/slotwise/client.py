@@ -41,7 +41,7 @@ def connect(
     if not 1 <= channels_per_rank <= _MOST_CHANNELS:
         raise InvalidArgument(f"channels_per_rank is {channels_per_rank}, not 1 to {_MOST_CHANNELS}")
     if addresses == ("local",):
-        addresses = (local_server.shared_server().address,)
+        addresses = (local_server.shared_address(timeout, connect),)
     native = core()
     seeds = (ctypes.c_char_p * len(addresses))(*map(text, addresses))
     options = ClientOptions(

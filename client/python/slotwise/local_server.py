@@ -18,14 +18,18 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from slotwise.errors import FailedPrecondition, InvalidArgument, Unavailable
+from slotwise.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
 from slotwise.programs import find_mpirun, find_server
 
 _LOG = logging.getLogger("slotwise")
 _SERVING = "serving "  # begins the line that `slotwise-server --attached` writes once it serves
 _PATIENCE = 15.0  # seconds that a server may take to finish what runs, before it is killed
+_LONGEST_POLL = 1e6  # seconds; poll() takes up to 2^31 ms
+_LEAST_TIMEOUT = 0.001  # seconds: what is done when all the time is used up must be given some
 _TAIL = 2000  # characters of the log that an error quotes
 
 # Ranks may be more than processors, root may start them, and the loopback interface suffices.
@@ -49,7 +53,8 @@ class _Inputs:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # A signal's handler may close a server while its thread is in here.
+        self._lock = threading.RLock()
         self._open: set[int] = set()
         os.register_at_fork(
             before=lambda: self._lock.acquire(),
@@ -72,7 +77,7 @@ class _Inputs:
 
     def _close_all(self) -> None:
         """Runs in a forked child, which has inherited the lock as taken."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         for writer in self._open:
             os.close(writer)
         self._open.clear()
@@ -84,7 +89,8 @@ _inputs = _Inputs()
 class Server:
     """A running server, made by `slotwise.serve`. Thread-safe.
 
-    It runs until `close`, or until the process that made it ends. A forked child may connect to it;
+    It runs until `close`, or until the process that made it ends. A forked child may connect to it
+    if the process that forked it had not connected to any server (gRPC does not survive a fork);
     `close` in the child does nothing. The server is a context manager that closes itself.
 
     Attributes:
@@ -101,38 +107,32 @@ class Server:
     def __init__(self, command: list[str], log: Path | None, timeout: float) -> None:
         """Use `slotwise.serve`."""
         self._owner = os.getpid()
-        self._lock = threading.Lock()
-        self._closed = False
+        # A signal's handler may call `close` while its thread is in `close`.
+        self._lock = threading.RLock()
+        self._closing = self._closed = False
+        self._told_to_end = False
+        self._why_ended: str | None = None
         self._log_is_ours = log is None
         self.log, output = _open_log(log)
         try:
-            reader, self._input = _inputs.make()
+            self._process = self._start(command, output)
         except OSError as error:
-            os.close(output)
             self._remove_log()
             raise FailedPrecondition(f"cannot start {command[0]}: {error.strerror}") from None
-        try:
-            # In a session of its own: a terminal's Ctrl-C is for this process, not for the server.
-            self._process = subprocess.Popen(
-                command,
-                env=_environment(os.environ),
-                stdin=reader,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                start_new_session=True,
-            )
-        except OSError as error:
-            _inputs.close(self._input)
+        except BaseException:
             self._remove_log()
-            raise FailedPrecondition(f"cannot start {command[0]}: {error.strerror}") from None
+            raise
         finally:
-            os.close(reader)
             os.close(output)
         self.pid = self._process.pid
         try:
             self.addresses = self._await_addresses(time.monotonic() + timeout, timeout)
+        except Unavailable:  # which names the log
+            self._end(patience=0.0)
+            raise
         except BaseException:
             self._end(patience=0.0)
+            self._remove_log()
             raise
         self.address = self.addresses[0]
 
@@ -146,22 +146,56 @@ class Server:
         return f"<slotwise.Server of {', '.join(self.addresses)}>"
 
     def close(self) -> None:
-        """Lets the server finish what it was asked, and returns when it has ended."""
+        """Lets the server finish what it was asked, and returns when it has ended.
+
+        A signal's handler that interrupts `close` may call it, and the call returns at once: the
+        interrupted one goes on after the handler. If the handler raises, `close` may be called again.
+        """
         if os.getpid() != self._owner:
             return
-        _servers.discard(self)
         with self._lock:
-            if not self._closed:
-                self._closed = True
+            if self._closing or self._closed:
+                return
+            self._closing = True
+            try:
+                self.why_ended()  # nobody can tell once the server is told to end
+                self._told_to_end = True
                 self._end(_PATIENCE)
                 self._judge_end()
+                self._closed = True
+            finally:
+                self._closing = False
+        _servers.discard(self)
 
     def why_ended(self) -> str | None:
         """Returns one sentence with the log's end if the server has ended by itself, else None."""
+        if os.getpid() != self._owner:
+            return None
         with self._lock:
-            if os.getpid() != self._owner or self._process.poll() is None:
-                return None
-            return self._with_log(f"the server at {self.address} has ended, {self._status()}")
+            told = self._told_to_end or self._why_ended is not None
+            if not told and self._process.poll() is not None:
+                sentence = f"the server at {self.address} has ended, {self._status()}"
+                self._why_ended = self._with_log(sentence)
+            return self._why_ended
+
+    def _start(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
+        """Starts the program, which says what it says to the file descriptor `output`."""
+        reader, self._input = _inputs.make()
+        try:
+            # In a session of its own: a terminal's Ctrl-C is for this process, not for the server.
+            return subprocess.Popen(
+                command,
+                env=_environment(os.environ),
+                stdin=reader,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+            )
+        except BaseException:
+            _inputs.close(self._input)
+            raise
+        finally:
+            os.close(reader)
 
     def _await_addresses(self, deadline: float, timeout: float) -> tuple[str, ...]:
         """Reads what the server writes until it names its addresses."""
@@ -174,12 +208,15 @@ class Server:
             for line in said.decode(errors="replace").splitlines(keepends=True):
                 if line.startswith(_SERVING) and line.endswith("\n"):
                     return tuple(line.split()[1:])
-            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            left = max(0.0, deadline - time.monotonic())
+            if not poll.poll(min(left, _LONGEST_POLL) * 1000):
+                if left > _LONGEST_POLL:
+                    continue
                 reason = f"is not serving after {timeout:g} s"
                 raise Unavailable(self._with_log(f"slotwise-server {reason}"))
             read = os.read(output, 4096)
             if not read:
-                self._end(_PATIENCE)
+                self._end(min(_PATIENCE, max(0.0, deadline - time.monotonic())))
                 reason = f"slotwise-server did not start: it ended {self._status()}"
                 raise Unavailable(self._with_log(reason))
             said += read
@@ -259,6 +296,7 @@ def serve(
         timeout: seconds that the start may take.
 
     Raises:
+        InvalidArgument: an argument is none of these.
         FailedPrecondition: there is no such program, no mpirun, or no place for the log.
         Unavailable: the server did not start; the message quotes the end of its log.
     """
@@ -269,6 +307,9 @@ def serve(
         )
     if backend not in ("cpu", "cuda"):
         raise InvalidArgument(f'backend is "{backend}", not "cpu" or "cuda"')
+    for name, path in (("config", config), ("log", log)):
+        if path is not None and "\0" in os.fsdecode(path):
+            raise InvalidArgument(f"{name} is {path!r}, and no path has a null character")
     command = [str(find_server(backend, ranks)), "--attached", "--listen", "127.0.0.1:0"]
     command += ["--backend", backend, "--threads", str(threads)]
     if config is not None:
@@ -293,21 +334,55 @@ def _renew_shared_lock() -> None:
 os.register_at_fork(after_in_child=_renew_shared_lock)
 
 
-def shared_server() -> Server:
+def shared_server(timeout: float = 60.0) -> Server:
     """Returns the server of `slotwise.connect("local")`, which the first call starts.
 
-    Raises FailedPrecondition once if that server has ended by itself; the call after that starts
-    another one, without the tables.
+    Args:
+        timeout: seconds that this may take, a start by this thread or by another included.
+
+    Raises:
+        FailedPrecondition: once, if that server has ended by itself; the call after that starts
+            another one, without the tables.
+        DeadlineExceeded: another thread has been starting the server for so long.
+        Unavailable, FailedPrecondition: the server did not start: see `serve`.
     """
     global _shared
-    with _shared_lock:
-        if _shared is None:
-            _shared = serve()
-        elif why := _shared.why_ended():
+    deadline = time.monotonic() + timeout
+    if not _shared_lock.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+        raise DeadlineExceeded(
+            f"another thread has been starting the server of this process for {timeout:g} s"
+        )
+    try:
+        if _shared is not None and (why := _shared.why_ended()):
             _shared.close()
             _shared = None
             raise FailedPrecondition(f"{why}\nIts tables are gone.")
+        if _shared is None or _shared._closed:
+            _shared = serve(timeout=max(_LEAST_TIMEOUT, deadline - time.monotonic()))
         return _shared
+    finally:
+        _shared_lock.release()
+
+
+def shared_address(timeout: float, connect: Callable[..., Any]) -> str:
+    """Returns the address of `shared_server()`, where a client can be had in little time.
+
+    Args:
+        timeout: seconds that this may take.
+        connect: `slotwise.connect`. A client that it makes has one timeout for being made and for
+            its calls. So that a start of the server takes nothing from the calls, a first client,
+            for what is left of the time, only sees that the server answers.
+
+    Raises:
+        As `shared_server`; Unavailable, DeadlineExceeded: the server has not answered.
+    """
+    begin = time.monotonic()
+    was_there = _shared is not None
+    server = shared_server(timeout)
+    if not was_there:
+        left = max(_LEAST_TIMEOUT, timeout - (time.monotonic() - begin))
+        connect(server.address, timeout=left).close()
+    return server.address
 
 
 def _open_log(log: Path | None) -> tuple[Path, int]:

@@ -81,6 +81,14 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 Weights = Iterable[Tensor]
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> torch.optim.Optimizer:
+    """A rate that torch's constructor would refuse, as a loop can write it."""
+    optimizer.param_groups[0]["lr"] = rate
+    return optimizer
+
+
 SETTINGS: dict[str, tuple[Callable[[Weights], Any], str]] = {
     "adam": (
         torch.optim.Adam,
@@ -98,6 +106,12 @@ SETTINGS: dict[str, tuple[Callable[[Weights], Any], str]] = {
     "lr_decay": (lambda w: torch.optim.Adagrad(w, lr_decay=0.1), "lr_decay .* is 0.1, not 0"),
     "eps": (lambda w: torch.optim.Adagrad(w, eps=0.0), "eps of torch.optim.Adagrad is 0"),
     "dense": (torch.optim.SparseAdam, "fine: torch.optim.SparseAdam wants sparse=True"),
+    "negative": (
+        lambda w: set_rate(torch.optim.SGD(w, lr=1.0), -0.5),
+        "lr of torch.optim.SGD is -0.5, not 0 or above",
+    ),
+    "nan": (lambda w: set_rate(torch.optim.Adagrad(w), float("nan")), "lr of .* is nan"),
+    "infinity": (lambda w: torch.optim.Adagrad(w, lr=float("inf")), "lr of .* is inf"),
     "none": (lambda w: None, "fine: its weight requires a gradient, but no optimizer"),
     "another": (lambda w: torch.optim.SGD([torch.zeros(1)], lr=1.0), "fine: .* but no optimizer"),
     "twice": (lambda w: [torch.optim.SGD(w, lr=1.0)] * 2, "fine: 2 groups of optimizers have"),

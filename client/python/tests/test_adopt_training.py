@@ -291,6 +291,20 @@ def test_a_failed_step_with_a_gradient_that_has_grown_is_another_step(
     expect_equal_models(ours.model, theirs.model)
 
 
+@pytest.mark.parametrize("rate", [-0.1, float("inf"), float("nan")])
+def test_a_rate_that_no_table_has_is_refused_at_the_step(
+    fake_ps: slotwise.Client, rate: float
+) -> None:
+    _, ours = make_twins("sgd")
+    st.adopt(ours.model, fake_ps, ours.optimizers)
+    (batch,) = batches(1)
+    ours.optimizers[0].param_groups[0]["lr"] = rate
+    with pytest.raises(slotwise.InvalidArgument, match=f"lr of torch.optim.SGD is {rate}, not 0"):
+        ours.step(batch)
+    assert fake_ps.describe_table("words").steps == 0
+    assert fake_ps.describe_table("words").learning_rate == pytest.approx(0.2)
+
+
 def test_settings_that_a_table_cannot_follow_are_refused_at_the_step(
     fake_ps: slotwise.Client,
 ) -> None:

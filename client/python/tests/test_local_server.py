@@ -17,6 +17,7 @@ import pytest
 from real_server import find_binary
 
 import slotwise
+from slotwise import local_server
 
 _PACKAGE = Path(slotwise.__file__).resolve().parents[1]
 _LIMIT = 60.0  # seconds; a busy machine of two cores
@@ -206,6 +207,126 @@ def test_connect_local_tells_once_that_its_server_died(notebook: Notebook) -> No
     assert int(notebook.say("print(shared_server().pid)")) != int(first)
 
 
+def stand_in(path: Path, then: str) -> str:
+    """A program in a server's place, which says that it serves at a port where nobody listens.
+
+    Args:
+        then: what it does when its input has ended.
+    """
+    program = path / "stand_in"
+    program.write_text(f"#!/bin/sh\necho serving 127.0.0.1:1\ncat >/dev/null\n{then}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize("close", ["s.close()", "local_server._close_servers()"])
+def test_a_signals_handler_may_close_a_server_that_is_closing(tmp_path: Path, close: str) -> None:
+    wait = f"until [ -e {tmp_path}/handled ]; do sleep 0.01; done"
+    program = stand_in(tmp_path, f"kill -USR1 $PPID\n{wait}")
+    notebook = Notebook(SLOTWISE_SERVER=program, TMPDIR=str(tmp_path))
+    try:
+        pid, _ = notebook.serve()
+        handled = f"open('{tmp_path}/handled', 'w').close()"
+        handle = f"def handle(*_): ;;  s.close() ;;  s.why_ended() ;;  {handled}"
+        notebook.say(f"{handle} ;; import signal ;; signal.signal(signal.SIGUSR1, handle) ;; print()")
+        late = f"faulthandler.dump_traceback_later({_LIMIT}, exit=True)"
+        notebook.say(f"import faulthandler ;; {late} ;; print()")
+        closing = f"from slotwise import local_server ;; {close}"
+        assert notebook.say(f"{closing} ;; print(s._process.returncode, s.why_ended())") == "0 None"
+        assert not is_running(pid) and not list(tmp_path.glob("*.log"))
+        assert notebook.end() == 0
+    finally:
+        notebook.process.kill()
+        notebook.process.wait()
+
+
+def test_a_close_that_a_handler_has_broken_off_can_be_called_again(tmp_path: Path) -> None:
+    wait = f"until [ -e {tmp_path}/handled ]; do sleep 0.01; done"
+    program = stand_in(tmp_path, f"kill -INT $PPID\n{wait}")
+    notebook = Notebook(SLOTWISE_SERVER=program, TMPDIR=str(tmp_path))
+    try:
+        pid, _ = notebook.serve()
+        catch = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+        notebook.say(f"import signal ;; {catch} ;; print()")
+        said = "try: s.close() ;; except KeyboardInterrupt: print('interrupted')"
+        assert notebook.say(said) == "interrupted"
+        (tmp_path / "handled").touch()
+        assert notebook.say("s.close() ;; print(s._process.returncode, s.why_ended())") == "0 None"
+        assert not is_running(pid) and not list(tmp_path.glob("*.log"))
+        assert notebook.end() == 0
+    finally:
+        notebook.process.kill()
+        notebook.process.wait()
+
+
+def test_a_server_tells_why_it_ended_unless_it_was_closed() -> None:
+    closed, killed = slotwise.serve(), slotwise.serve()
+    assert closed.why_ended() is None and killed.why_ended() is None
+    closed.close()
+    assert closed.why_ended() is None
+    os.kill(killed.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    killed.close()
+    assert "has ended, by signal 9" in str(killed.why_ended())
+
+
+@pytest.fixture
+def no_shared_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has no server of connect("local") yet."""
+    monkeypatch.setattr(local_server, "_shared", None)
+    yield
+    if local_server._shared is not None:
+        local_server._shared.close()
+
+
+def test_connect_local_bounds_the_start_of_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_shared_server: None
+) -> None:
+    stuck = tmp_path / "stuck"
+    stuck.write_text("#!/bin/sh\nexec sleep 600\n")
+    stuck.chmod(0o755)
+    monkeypatch.setenv("SLOTWISE_SERVER", str(stuck))
+    with pytest.raises(slotwise.Unavailable, match=r"server is not serving after 0\.[0-4]"):
+        slotwise.connect("local", timeout=0.4)
+
+
+def test_connect_local_does_not_wait_longer_for_another_threads_start(
+    no_shared_server: None,
+) -> None:
+    message = "another thread has been starting the server of this process for 0.1 s"
+    with local_server._shared_lock, pytest.raises(slotwise.DeadlineExceeded, match=message):
+        slotwise.connect("local", timeout=0.1)
+
+
+def test_connect_local_connects_in_what_its_server_left_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_shared_server: None
+) -> None:
+    monkeypatch.setenv("SLOTWISE_SERVER", stand_in(tmp_path, ""))
+    given: list[float] = []
+
+    class Answer:
+        def close(self) -> None:
+            given.append(0.0)
+
+    def connect(address: str, timeout: float) -> Answer:
+        assert address == "127.0.0.1:1"
+        given.append(timeout)
+        return Answer()
+
+    for _ in range(2):  # the server is there at the second
+        assert local_server.shared_address(_LIMIT, connect) == "127.0.0.1:1"
+        assert len(given) == 2 and 0 < given[0] < _LIMIT
+    with pytest.raises(slotwise.Error, match="127.0.0.1:1"):
+        slotwise.connect("local", timeout=0.1)
+
+
+def test_connect_local_replaces_a_server_that_was_closed(no_shared_server: None) -> None:
+    first = local_server.shared_server()
+    assert local_server.shared_server(float("inf")) is first
+    first.close()
+    assert trains(local_server.shared_server().address)
+
+
 def test_a_trainer_that_mpirun_started_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "OMPI_MCA_ess"):
         monkeypatch.setenv(name, "2")
@@ -284,6 +405,34 @@ def test_a_server_lives_without_a_home_and_with_a_full_disk() -> None:
     assert trains(address)
     assert notebook.end() == 0
     assert not is_running(pid)
+
+
+@pytest.mark.parametrize("timeout", [3e6, 1e30, float("inf")])
+def test_a_start_may_take_any_time(timeout: float) -> None:
+    with slotwise.serve(timeout=timeout) as server:
+        assert trains(server.address)
+
+
+@pytest.mark.parametrize("name", ["config", "log"])
+def test_a_path_with_a_null_character_is_refused(name: str) -> None:
+    with pytest.raises(slotwise.InvalidArgument, match=rf"{name} is 'a\\x00b', and no path has a null"):
+        slotwise.serve(**{name: "a\0b"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_start_that_raises_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error("no")
+
+    before = os.listdir("/proc/self/fd")
+    for broken in ("slotwise.local_server.subprocess.Popen", "slotwise.local_server.select.poll"):
+        with monkeypatch.context() as patched:
+            patched.setattr(broken, refuse)
+            with pytest.raises(error, match="no"):
+                slotwise.serve()
+        assert os.listdir("/proc/self/fd") == before and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("wrong", [{"ranks": 0}, {"threads": -1}, {"timeout": 0}, {"backend": "tpu"}])

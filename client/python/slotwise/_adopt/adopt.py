@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from slotwise._adopt.find import FoundWeight, find_weights
 from slotwise._adopt.modules import ADOPTED, PLAIN
@@ -34,20 +34,34 @@ class _Adoption:
             for module in modules:
                 module.__class__ = ADOPTED[type(module)]
                 module.__dict__.update(_slotwise_table=table, _slotwise_adoption=self)
-            table.hold()
+            table.hold(modules)
         for optimizer in self._optimizers:
             optimizer.attach()
 
-    def end(self) -> None:
-        """Gives the model and the optimizers back what the server has."""
-        fetched = [table.fetch_with_state() for table in self.tables]
+    def fetch(self) -> list[tuple[Tensor, dict[str, Any]]]:
+        """Returns rows and state of all tables, and changes nothing.
+
+        Raises:
+            slotwise.FailedPrecondition: rows are erased, or somebody has written to a weight.
+            slotwise.Error: the rows could not be fetched.
+        """
+        for table in self.tables:
+            table.check_weight()
+        return [table.fetch_with_state() for table in self.tables]
+
+    def end(self, fetched: list[tuple[Tensor, dict[str, Any]]] | None) -> None:
+        """Gives the model and the optimizers back what `fetch` returned; None: zeros."""
         for optimizer in self._optimizers:
             optimizer.detach()
-        for table, modules, (values, state) in zip(self.tables, self._modules, fetched):
+        for number, (table, modules) in enumerate(zip(self.tables, self._modules)):
             for module in modules:
                 module.__class__ = PLAIN[type(module)]
                 del module._slotwise_table, module._slotwise_adoption
-            table.restore(values, state)
+                module._parameters["weight"] = table.weight
+            if fetched is None:
+                table.restore_without_rows()
+            else:
+                table.restore(*fetched[number])
 
 
 def adopt(
@@ -109,7 +123,7 @@ def adopt(
     return {path: t.name for t, weight in zip(tables, found) for path in weight.modules}
 
 
-def release(model: nn.Module, *, keep_tables: bool = False) -> None:
+def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = False) -> None:
     """Brings the embeddings of an adopted model back, with their optimizer's state.
 
     Training goes on as if it had been torch's from the start. Whatever the same call of `adopt`
@@ -118,11 +132,16 @@ def release(model: nn.Module, *, keep_tables: bool = False) -> None:
     Args:
         model: what was adopted, or something that contains it.
         keep_tables: leaves the tables on the server; otherwise they are dropped.
+        discard: for a server or tables that are gone: gives the rows up, and sends the server
+            nothing. The weights become zeros, because nobody has kept what they were when they
+            were adopted, and their optimizer's state is that of new weights; `load_state_dict()`
+            of a checkpoint follows. Tables that are there stay.
 
     Raises:
         slotwise.InvalidArgument: nothing in the model is adopted.
-        slotwise.FailedPrecondition: somebody has erased rows of a table.
-        slotwise.Error: the rows could not be fetched.
+        slotwise.FailedPrecondition: somebody has erased rows of a table, or written to a weight.
+        slotwise.Error: the rows could not be fetched; or, when the model has them, a table could
+            not be dropped.
     """
     adopted = [module for module in model.modules() if type(module) in PLAIN]
     adoptions: dict[int, Any] = {
@@ -130,11 +149,14 @@ def release(model: nn.Module, *, keep_tables: bool = False) -> None:
     }
     if not adoptions:
         raise InvalidArgument("nothing in the model is adopted")
+    fetched = {key: None if discard else one.fetch() for key, one in adoptions.items()}
+    for key, adoption in adoptions.items():
+        adoption.end(fetched[key])
+    if keep_tables or discard:
+        return
     for adoption in adoptions.values():
-        adoption.end()
-        if not keep_tables:
-            for table in adoption.tables:
-                table.ps.drop_table(table.name, missing_ok=True)
+        for table in adoption.tables:
+            table.ps.drop_table(table.name, missing_ok=True)
 
 
 def _check_names(ps: Client, tables: list[AdoptedTable]) -> None:

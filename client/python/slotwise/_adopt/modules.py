@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from slotwise._adopt.table import AdoptedTable
-from slotwise.errors import InvalidArgument
+from slotwise.errors import FailedPrecondition, InvalidArgument
 
 
 class _Bags(NamedTuple):
@@ -49,12 +49,32 @@ class _Adopted(nn.Module):
     weight: Tensor
     sparse: bool
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuses another weight: the table would not have its rows."""
+        if name == "weight" and value is not self._slotwise_table.weight:
+            raise self._refuse_change()
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Refuses to be without the weight, as parametrizations of it would make the module."""
+        if name == "weight":
+            raise self._refuse_change()
+        super().__delattr__(name)
+
+    def _refuse_change(self) -> FailedPrecondition:
+        return FailedPrecondition(
+            f"the weight of table {self._slotwise_table.name} cannot be replaced: "
+            f"load_state_dict() writes its rows, or slotwise.torch.release() the model first"
+        )
+
     def _look_up(self, bags: _Bags, *sources: Tensor | None) -> Tensor:
         """Returns a row a bag, float32 [bags, dim].
 
         Args:
             sources: the tensors that the bags were made from.
         """
+        # Many lookups need not wait for a GPU; step() and release() read its placeholder too.
+        self._slotwise_table.check_weight(values=self.weight.device.type == "cpu")
         _check_range(self._slotwise_table, bags.keys)
         result: Tensor = _LookUp.apply(
             self.weight, self._slotwise_table, bags, bool(self.sparse), *sources
@@ -63,6 +83,7 @@ class _Adopted(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Moves the weight as `to()`, `cuda()` and others ask; only its device can change."""
+        self._slotwise_table.check_weight()
         moved = fn(torch.empty(0, device=self.weight.device))
         if moved.dtype != torch.float32:
             raise TypeError(
@@ -110,10 +131,10 @@ class _Adopted(nn.Module):
         if name not in state_dict:
             if strict:
                 missing_keys.append(name)
-        elif state_dict[name].shape != weight.shape:
+        elif state_dict[name].shape != self._slotwise_table.weight.shape:
             error_msgs.append(
                 f"size mismatch for {name}: {tuple(state_dict[name].shape)}, not "
-                f"{tuple(weight.shape)}"
+                f"{tuple(self._slotwise_table.weight.shape)}"
             )
         else:
             self._slotwise_table.store(state_dict[name])

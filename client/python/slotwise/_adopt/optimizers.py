@@ -6,6 +6,7 @@ optimizers that do so too, and no others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -69,7 +70,10 @@ def table_optimizer(
                 f"{weight_name}: {setting} of {_name(optimizer)} is {group[setting]}, not "
                 f"{neutral}, and {setting} {_WHY[setting]}"
             )
-    lr = max(float(group["lr"]), _LEAST_RATE)
+    lr = float(group["lr"])
+    if not 0 <= lr < math.inf:
+        raise InvalidArgument(f"{weight_name}: lr of {_name(optimizer)} is {lr}, not 0 or above")
+    lr = max(lr, _LEAST_RATE)
     if isinstance(optimizer, torch.optim.SGD):
         return ours.SGD(lr)
     if not group["eps"] > 0:
@@ -119,6 +123,17 @@ def make_state(
         return {}
     step = torch.tensor(float(steps)) if isinstance(begun.get("step"), Tensor) else steps
     return {"step": step, **dict(zip(_KINDS[type(optimizer)].state, tensors))}
+
+
+def new_state(optimizer: torch.optim.Optimizer, weight: Tensor, begin: float) -> dict[str, Any]:
+    """Returns the state of a weight for which `optimizer` has made no step.
+
+    Args:
+        begin: what Adagrad's sums begin at.
+    """
+    if not isinstance(optimizer, torch.optim.Adagrad):
+        return {}  # the first step makes it
+    return {"step": torch.tensor(0.0), "sum": torch.full_like(weight, begin)}
 
 
 def _name(optimizer: torch.optim.Optimizer) -> str:

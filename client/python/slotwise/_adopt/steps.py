@@ -139,6 +139,8 @@ class OptimizerOfTables:
             for group in self._optimizer.param_groups
             for weight in group["params"]
         }
+        for table in self._tables:
+            table.check_weight()
         pushes: dict[str, tuple[Any, None, Any]] = {}
         gradients: list[Tensor] = []
         for table in self._tables:

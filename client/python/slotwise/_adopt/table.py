@@ -18,13 +18,18 @@ from slotwise.optimizers import SGD, Constant, Optimizer
 
 # Rows go to the client in chunks of about this many bytes, which the client cuts into messages.
 _CHUNK_BYTES = 16 << 20
+_UNTOUCHED = (
+    "the rows on the server are as they were: load_state_dict() overwrites them, and "
+    "model.load_state_dict(model.state_dict()) takes them as they are"
+)
 
 
 class AdoptedTable:
     """A table that holds a weight [rows, dim]: the key of row i is i.
 
     While the table holds it, the weight keeps its shape, device and gradient, but has no memory:
-    every element reads as NaN. Thread-safe as torch's modules are: lookups may run in several
+    all its elements are one NaN. By these the table notices that somebody has written to the
+    weight, which cannot reach the rows. Thread-safe as torch's modules are: lookups may run in several
     threads, all else in one.
 
     Attributes:
@@ -50,6 +55,8 @@ class AdoptedTable:
         """
         self.ps, self.name, self.weight, self.combiner = ps, name, weight, combiner
         self.optimizer = optimizer
+        self._modules: list[nn.Module] = []  # those that have the weight
+        self._placeholder = weight.detach()  # what the weight's data is while the table holds it
         # A weight that no optimizer has is frozen, so its table's optimizer never runs.
         self._applied: Optimizer = SGD(1.0)
         self._begun: dict[str, Any] = {}  # the weight's state in the optimizer, when adopted
@@ -74,8 +81,13 @@ class AdoptedTable:
         )
         self._store(self.weight.detach(), self._begun)
 
-    def hold(self) -> None:
-        """Frees the memory of the weight and of its state in the optimizer."""
+    def hold(self, modules: list[nn.Module]) -> None:
+        """Frees the memory of the weight and of its state in the optimizer.
+
+        Args:
+            modules: those that have the weight.
+        """
+        self._modules = modules
         self._free_weight(self.weight.device)
         if self.optimizer is not None:
             self.optimizer.state.pop(self.weight, None)
@@ -85,6 +97,30 @@ class AdoptedTable:
         self.weight.data = values.to(self.weight.device)
         if self.optimizer is not None and state:
             self.optimizer.state[self.weight] = state
+
+    def restore_without_rows(self) -> None:
+        """Gives the weight zeros, and the optimizer the state of a new weight."""
+        values = torch.zeros(self.weight.shape, device=self.weight.device)
+        begin = getattr(self._applied, "initial_accumulator", 0.0)
+        state = optimizers.new_state(self.optimizer, values, begin) if self.optimizer else {}
+        self.restore(values, state)
+
+    def check_weight(self, *, values: bool = True) -> None:
+        """Raises FailedPrecondition if the weight is not as the table left it.
+
+        Args:
+            values: whether to read an element, for which the host waits for a weight on a GPU.
+        """
+        if any(module._parameters.get("weight") is not self.weight for module in self._modules):
+            raise FailedPrecondition(
+                f"a module of table {self.name} has got another weight, but {_UNTOUCHED}"
+            )
+        data, ours = self.weight.data, self._placeholder
+        same = data.data_ptr() == ours.data_ptr() and data.stride() == ours.stride()
+        if not same or (values and data.numel() and not data[0, 0].isnan()):
+            raise FailedPrecondition(
+                f"the weight of table {self.name} has been written to, but {_UNTOUCHED}"
+            )
 
     def move(self, device: torch.device) -> None:
         """Moves the weight, without rows, and its gradient to another device."""
@@ -112,6 +148,8 @@ class AdoptedTable:
     def store(self, values: Tensor) -> None:
         """Overwrites the rows, and keeps their optimizer's state.
 
+        The weight and its modules are then as the table left them, whoever has written to them.
+
         Args:
             values: of the weight's shape.
         """
@@ -123,6 +161,9 @@ class AdoptedTable:
             state = np.concatenate([chunk.state for chunk in chunks])[np.argsort(found)]
             some = _numpy(values[int(keys[0]) : int(keys[-1]) + 1])
             self.ps.import_rows(self.name, keys, some, state)
+        self._free_weight(self.weight.device)
+        for module in self._modules:
+            module._parameters["weight"] = self.weight
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raises FailedPrecondition if `store_state` cannot bring the table to this state."""
@@ -197,7 +238,8 @@ class AdoptedTable:
 
     def _free_weight(self, device: torch.device) -> None:
         nan = torch.full((1, 1), float("nan"), device=device)
-        self.weight.data = nan.expand(self.weight.shape)
+        self._placeholder = nan.expand(self.weight.shape)
+        self.weight.data = self._placeholder
 
     def _store(self, values: Tensor, state: Mapping[str, Any]) -> None:
         tensors = optimizers.state_tensors(self.optimizer, state) if self.optimizer else []

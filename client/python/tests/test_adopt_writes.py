@@ -1,0 +1,213 @@
+"""Nobody writes to an adopted weight unnoticed, and no trained row is lost by it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from fake_server import FakeServer
+from torch import Tensor, nn
+
+import slotwise
+import slotwise.torch as st
+
+ROWS, DIM = 12, 3
+
+
+def make_adopted(ps: slotwise.Client) -> tuple[nn.ModuleDict, torch.optim.Optimizer, Tensor]:
+    """A model after a step, whose gradient is there still; its optimizer; the table's rows."""
+    torch.manual_seed(5)
+    model = nn.ModuleDict({"words": nn.Embedding(ROWS, DIM)})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    st.adopt(model, ps, optimizer)
+    model["words"](torch.arange(5)).sum().backward()
+    optimizer.step()
+    return model, optimizer, model.state_dict()["words.weight"]
+
+
+def write_data(weight: Tensor, how: Callable[[Tensor], Any]) -> None:
+    how(weight.data)
+
+
+def write_without_gradient(weight: Tensor) -> None:
+    with torch.no_grad():
+        weight[1] = 3
+
+
+def exchange_data(weight: Tensor) -> None:
+    weight.data = torch.ones(ROWS, DIM)
+
+
+def exchange_and_initialize(weight: Tensor) -> None:
+    weight.data = torch.ones(ROWS, DIM)
+    nn.init.uniform_(weight)
+
+
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "a row of data": lambda weight: write_data(weight, lambda data: data[0].fill_(1)),
+    "a row set": lambda weight: write_data(weight, lambda data: data.__setitem__(0, 1)),
+    "zeros in a row": lambda weight: write_data(weight, lambda data: data[0].zero_()),
+    "all of data": lambda weight: write_data(weight, lambda data: data.fill_(3)),
+    "zeros": lambda weight: write_data(weight, lambda data: data.zero_()),
+    "initialized": nn.init.zeros_,
+    "without a gradient": write_without_gradient,
+    "other data": exchange_data,
+    "other data, initialized": exchange_and_initialize,
+}
+
+
+def expect_noticed(
+    ps: slotwise.Client, model: nn.ModuleDict, optimizer: torch.optim.Optimizer, message: str
+) -> None:
+    """Expects that whatever would use the rows raises, and that the table stays as it is."""
+    uses: list[Callable[[], Any]] = [
+        lambda: model["words"](torch.arange(2)),
+        optimizer.step,
+        lambda: st.release(model),
+        lambda: st.release(model, keep_tables=True),
+        lambda: model.to("cpu"),
+    ]
+    for use in uses:
+        with pytest.raises(slotwise.FailedPrecondition, match=message):
+            use()
+    table = ps.describe_table("words")
+    assert (table.rows, table.steps) == (ROWS, 1)
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_a_write_to_the_weight_is_noticed_and_loses_no_row(
+    fake_ps: slotwise.Client, kind: str
+) -> None:
+    model, optimizer, rows = make_adopted(fake_ps)
+    WRITES[kind](model["words"].weight)
+    expect_noticed(fake_ps, model, optimizer, "the weight of table words has been written to, but")
+    model.load_state_dict(model.state_dict())  # as the message says
+    assert model["words"].weight.isnan().all()
+    torch.testing.assert_close(model["words"](torch.arange(ROWS)), rows)
+    st.release(model)
+    torch.testing.assert_close(model["words"].weight.detach(), rows)
+
+
+def test_a_gradient_that_is_there_is_not_pushed_for_another_weight(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    model, optimizer, rows = make_adopted(fake_ps)
+    pushes = len(fake.requests("PushMany"))
+    weight = nn.Parameter(torch.ones(ROWS, DIM))
+    model["words"]._parameters["weight"] = weight
+    with pytest.raises(slotwise.FailedPrecondition, match="has got another weight"):
+        optimizer.step()
+    assert len(fake.requests("PushMany")) == pushes == 1
+    torch.testing.assert_close(model.state_dict()["words.weight"], rows)
+
+
+def test_another_weight_is_refused(fake_ps: slotwise.Client) -> None:
+    model, _, rows = make_adopted(fake_ps)
+    module = model["words"]
+    message = r"table words cannot be replaced: load_state_dict.*release\(\) the model first"
+    with pytest.raises(slotwise.FailedPrecondition, match=message):
+        module.weight = nn.Parameter(torch.ones(ROWS, DIM))
+    with pytest.raises(slotwise.FailedPrecondition, match=message):
+        del module.weight
+    with pytest.raises(slotwise.FailedPrecondition, match=message):
+        nn.utils.parametrize.register_parametrization(module, "weight", nn.Identity())
+    module.weight = module.weight  # the same one is none other
+    st.release(model)
+    torch.testing.assert_close(module.weight.detach(), rows)
+    module.weight = nn.Parameter(torch.ones(ROWS, DIM))
+
+
+def test_another_weight_that_got_in_is_noticed_and_loses_no_row(fake_ps: slotwise.Client) -> None:
+    model, optimizer, rows = make_adopted(fake_ps)
+    weight = model["words"].weight
+    model["words"].register_parameter("weight", nn.Parameter(torch.ones(ROWS, DIM)))
+    expect_noticed(fake_ps, model, optimizer, "a module of table words has got another weight, but")
+    model.load_state_dict(model.state_dict())
+    assert model["words"].weight is weight
+    st.release(model)
+    torch.testing.assert_close(model["words"].weight.detach(), rows)
+
+
+def test_a_release_of_several_drops_no_table_before_all_rows_are_there(
+    fake_ps: slotwise.Client,
+) -> None:
+    model = nn.ModuleList([nn.Embedding(ROWS, DIM), nn.Embedding(ROWS, DIM)]).requires_grad_(False)
+    before = copy.deepcopy(model)
+    for number, part in enumerate(model):
+        st.adopt(part, fake_ps, prefix=f"part{number}.")
+    model[1].weight.data.fill_(3)
+    with pytest.raises(slotwise.FailedPrecondition, match="part1.embedding has been written to"):
+        st.release(model)
+    assert len(fake_ps.list_tables()) == 2
+    torch.testing.assert_close(model.state_dict(), before.state_dict())
+
+
+def test_a_module_without_rows_takes_part(fake_ps: slotwise.Client) -> None:
+    model = nn.Embedding(0, DIM).requires_grad_(False)
+    st.adopt(model, fake_ps)
+    assert model(torch.zeros(0, dtype=torch.long)).shape == (0, DIM)
+    st.release(model)
+    assert model.weight.shape == (0, DIM)
+
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda weights: torch.optim.SGD(weights, lr=0.5),
+    "adagrad": lambda weights: torch.optim.Adagrad(weights, lr=0.5, initial_accumulator_value=0.3),
+    "sparse-adam": lambda weights: torch.optim.SparseAdam(list(weights), lr=0.5),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_model_whose_table_is_gone_can_be_discarded(
+    fake: FakeServer, fake_ps: slotwise.Client, kind: str
+) -> None:
+    theirs = nn.Embedding(ROWS, DIM, sparse=True, _weight=torch.zeros(ROWS, DIM))
+    ours = nn.Embedding(ROWS, DIM, sparse=True)
+    optimizers = [OPTIMIZERS[kind](module.parameters()) for module in (theirs, ours)]
+
+    def step(module: nn.Embedding, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        module(torch.tensor([1, 4])).cos().add(module(torch.tensor([1, 2]))).sum().backward()
+        optimizer.step()
+
+    st.adopt(ours, fake_ps, optimizers[1])
+    step(ours, optimizers[1])
+    fake_ps.drop_table("embedding")
+    with pytest.raises(slotwise.NotFound):
+        st.release(ours)
+    requests = len(fake.log)
+    st.release(ours, discard=True)
+    assert len(fake.log) == requests
+    assert type(ours) is nn.Embedding and not ours.weight.any()
+    copy.deepcopy(ours)
+    for module, optimizer in zip((theirs, ours), optimizers):  # as a new model is trained
+        step(module, optimizer)
+    torch.testing.assert_close(ours.weight, theirs.weight)
+    st.adopt(ours, fake_ps, optimizers[1])
+    torch.testing.assert_close(ours(torch.arange(ROWS)), theirs.weight.detach())
+
+
+def test_a_model_whose_server_is_gone_can_be_discarded_whatever_was_written(
+    fake: FakeServer,
+) -> None:
+    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
+        model, _, _ = make_adopted(ps)
+        model["words"].weight.data.fill_(3)
+        model["words"].register_parameter("weight", nn.Parameter(torch.ones(ROWS, DIM)))
+        fake.stop()
+        with pytest.raises(slotwise.Error):
+            model.state_dict()
+        st.release(model, discard=True)
+    assert type(model["words"]) is nn.Embedding and not model["words"].weight.any()
+    with pytest.raises(slotwise.InvalidArgument, match="nothing in the model is adopted"):
+        st.release(model, discard=True)
+
+
+def test_a_discarded_table_stays(fake_ps: slotwise.Client) -> None:
+    model, _, rows = make_adopted(fake_ps)
+    st.release(model, discard=True)
+    kept = fake_ps.lookup("words", range(ROWS), train=False)
+    torch.testing.assert_close(torch.from_numpy(kept), rows)
