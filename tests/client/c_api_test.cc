@@ -3,8 +3,10 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <future>
 #include <limits>
 #include <mutex>
 #include <string>
@@ -14,6 +16,7 @@
 #include "slotwise/slotwise.h"
 #include "tests/client/c_program.h"
 #include "tests/client/fake_server.h"
+#include "tests/rpc/messages.h"
 
 namespace slotwise {
 namespace {
@@ -186,6 +189,33 @@ TEST(CApi, CallsBackOnceAndTheCallbackMayFreeItsCall) {
   EXPECT_EQ(std::ranges::count(ends.codes, SLOTWISE_INVALID_ARGUMENT), 50);
 }
 
+TEST(CApi, FreeingACallWaitsForItsCallback) {
+  const FakeServer server;
+  const auto client = Connect(server);
+  struct Told {
+    std::promise<void> began;
+    std::atomic<bool> freed = false;
+    std::atomic<bool> ended = false;
+  } told;
+  slotwise_call_options options{};
+  options.user = &told;
+  options.done = [](void* user, slotwise_call*) {
+    Told& here = *static_cast<Told*>(user);
+    here.began.set_value();
+    const auto enough = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    while (!here.freed && std::chrono::steady_clock::now() < enough) std::this_thread::yield();
+    here.ended = true;
+    here.ended.notify_all();
+  };
+  Lookup lookup({1});
+  auto call = lookup.Start(client.get(), &options);
+  told.began.get_future().wait();
+  call.reset();
+  EXPECT_TRUE(told.ended);
+  told.freed = true;
+  told.ended.wait(false);
+}
+
 TEST(CApi, QueuesGiveEachCallOnce) {
   const FakeServer server;
   const Owned<slotwise_queue> queue(slotwise_queue_new());
@@ -264,6 +294,68 @@ TEST(CApi, ACallsTimeoutIsItsOwn) {
   EXPECT_EQ(End(call), SLOTWISE_DEADLINE_EXCEEDED);
   EXPECT_NE(MessageOf(call).find("within 0.2 s"), std::string::npos) << MessageOf(call);
   server.Release();
+}
+
+TEST(CApi, AnExportsTimeoutIsItsOwn) {
+  FakeServer server(1);
+  const auto client = Connect(server, 60'000);
+  server.StopRank(0);
+  slotwise_call_options options{};
+  options.timeout_ms = 300;
+  const Owned<slotwise_rows> rows(slotwise_export(client.get(), "ads", 0, nullptr, 0, &options));
+  slotwise_rows_view view{};
+  EXPECT_NE(slotwise_rows_next(rows.get(), -1, &view), SLOTWISE_OK);
+  const std::string message = slotwise_rows_message(rows.get());
+  EXPECT_NE(message.find("within 0.3 s"), std::string::npos) << message;
+}
+
+TEST(CApi, CancellingACallThatHasEndedDoesNothing) {
+  const FakeServer server;
+  const auto client = Connect(server);
+  Lookup lookup({3});
+  const auto call = lookup.Start(client.get());
+  EXPECT_EQ(End(call), SLOTWISE_OK);
+  slotwise_call_cancel(call.get());
+  EXPECT_EQ(End(call), SLOTWISE_OK);
+  EXPECT_EQ(MessageOf(call), "");
+}
+
+TEST(CApi, SendsWeightsAndTheClientsDataTypeUnlessACallHasItsOwn) {
+  FakeServer server;
+  const char* address = server.addresses()[0].c_str();
+  slotwise_client_options half{};
+  half.data_type = SLOTWISE_FLOAT16;
+  const Owned<slotwise_call> connecting(slotwise_connect(&address, 1, &half, nullptr));
+  ASSERT_EQ(End(connecting), SLOTWISE_OK);
+  const Owned<slotwise_client> client(slotwise_call_client(connecting.get()));
+  const std::array<float, 2> weights{2, 0.5F};
+  Lookup lookup({3, 5});
+  lookup.batch().weights = weights.data();
+  slotwise_call_options options{};
+  options.timeout_ms = 5000;
+  End(lookup.Start(client.get(), &options));  // this server answers float32 alone
+  options.has_data_type = 1;
+  options.data_type = SLOTWISE_FLOAT32;
+  EXPECT_EQ(End(lookup.Start(client.get(), &options)), SLOTWISE_OK);
+  const auto lookups = server.lookups();
+  ASSERT_EQ(lookups.size(), 2u);
+  EXPECT_EQ(lookups[0].request.data_type(), v1::DATA_TYPE_FLOAT16);
+  EXPECT_EQ(lookups[1].request.data_type(), v1::DATA_TYPE_FLOAT32);
+  EXPECT_EQ(lookups[0].request.weights(), BytesOf<float>({2, 0.5F}));
+}
+
+TEST(CApi, APushWithoutAStepIsTheNextOfTheClientsSession) {
+  FakeServer server;
+  const auto client = Connect(server);
+  Lookup push({3});
+  for (int i = 0; i < 2; ++i) {
+    const Owned<slotwise_call> call(slotwise_push(client.get(), &push.batch(), nullptr, nullptr));
+    EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
+  }
+  const auto pushes = server.pushes();
+  ASSERT_EQ(pushes.size(), 2u);
+  EXPECT_EQ(pushes[0].request.step().number(), 1u);
+  EXPECT_EQ(pushes[1].request.step().number(), 2u);
 }
 
 }  // namespace

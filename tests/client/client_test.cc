@@ -5,6 +5,7 @@
 
 #include <future>
 #include <memory>
+#include <numeric>
 #include <thread>
 
 #include "kernels/shard.h"
@@ -168,6 +169,32 @@ TEST_F(ClientTest, LetsValuesTravelInHalfTheBytes) {
                                                        : FromBFloat16(ToBFloat16(exact[i])));
     }
   }
+}
+
+TEST_F(ClientTest, ServesSeveralTablesInOneCallOfSeveralParts) {
+  TableOptions words = Ads();
+  words.name = TableName("words");
+  words.dim = 3;
+  words.slots = 1;
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  ASSERT_TRUE(client_->CreateTable(words).ok());
+  const std::vector<Key> word_keys{Key{1}, Key{2}, Key{3}};
+  std::vector<float> gradients(8);
+  std::vector<float> word_gradients(9);
+  std::iota(gradients.begin(), gradients.end(), 1.0F);
+  std::iota(word_gradients.begin(), word_gradients.end(), 1.0F);
+  const std::vector<TablePush> pushes{{"ads", batch_, gradients}, {"words", {word_keys, {}}, word_gradients}};
+  const auto steps = client_->PushMany(pushes, Step{.session = 1, .number = 1, .parts = 2});
+  ASSERT_TRUE(steps.ok()) << steps.status().message();
+  EXPECT_EQ(*steps, (std::vector<std::uint64_t>{1, 1})) << "one for each table";
+
+  std::vector<float> out(8);
+  std::vector<float> word_out(9);
+  const std::vector<TableLookup> lookups{{"ads", batch_, out}, {"words", {word_keys, {}}, word_out}};
+  ASSERT_TRUE(client_->LookupMany(lookups, LookupMode::kEval).ok());
+  // Row 5 got (1, 2) and (5, 6), row 7 (5, 6), and row 0 (7, 8).
+  EXPECT_EQ(out, (std::vector<float>{-2, -3, 0, 0, -3.5F, -5, -2.5F, -3}));
+  for (std::size_t i = 0; i < word_out.size(); ++i) EXPECT_EQ(word_out[i], 1 - 0.5F * word_gradients[i]);
 }
 
 TEST_F(ClientTest, SetsTheLearningRate) {

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <numeric>
+#include <thread>
 
 #include "slotwise/client.h"
 #include "tests/client/fake_server.h"
@@ -103,6 +106,20 @@ TEST_F(RetryTest, PartsGoToTheRanksInOrder) {
   EXPECT_EQ(lookups[0].request.keys() + lookups[1].request.keys(), BytesOf(large_));
 }
 
+TEST_F(RetryTest, NeighbouringPartsGoToTheSameRank) {
+  FakeServer fake(2, 20'000);
+  Client client = Connect(fake);
+  ASSERT_TRUE(LookUp(client, large_).ok());
+  auto lookups = fake.lookups();
+  ASSERT_GT(lookups.size(), 4u);
+  std::ranges::sort(lookups, {}, [](const auto& lookup) {
+    std::uint64_t first_key = 0;
+    std::memcpy(&first_key, lookup.request.keys().data(), sizeof(first_key));
+    return first_key;
+  });
+  EXPECT_TRUE(std::ranges::is_sorted(lookups, {}, [](const auto& lookup) { return lookup.rank; }));
+}
+
 TEST_F(RetryTest, BatchesOfOnePartTakeTurns) {
   FakeServer fake;
   Client client = Connect(fake);
@@ -130,6 +147,17 @@ TEST_F(RetryTest, RequestsStayBelowWhatTheServerTakes) {
   std::vector<std::uint32_t> expected(parts.size());
   std::iota(expected.begin(), expected.end(), 0u);
   EXPECT_EQ(parts, expected);
+}
+
+TEST_F(RetryTest, APushOfMorePartsThanAStepMayHaveIsRefusedBeforeItIsSent) {
+  FakeServer fake(1, 64);  // room for no more than a sample a request
+  Client client = Connect(fake, seconds(10));
+  const std::vector<Key> keys(70'000);
+  const auto step = client.Push("ads", {keys, {}}, std::vector<float>(140'000));
+  EXPECT_EQ(step.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(step.status().message().find("cut into 70000 parts"), std::string::npos)
+      << step.status().message();
+  EXPECT_EQ(fake.calls("Push"), 0);
 }
 
 TEST_F(RetryTest, ARankThatIsGoneIsReplacedByAnother) {
@@ -205,6 +233,36 @@ TEST_F(RetryTest, AServerThatNeverAnswersIsGivenUpInTime) {
   EXPECT_NE(status.message().find("within 0.5 s"), std::string::npos) << status.message();
 }
 
+TEST_F(RetryTest, ATryThatTheDeadlineEndsTellsWhyTheTryBeforeFailed) {
+  FakeServer fake;
+  std::atomic<bool> failed = false;
+  fake.before = [&](std::size_t, const std::string& method, const auto&) {
+    if (method != "Lookup") return grpc::Status::OK;
+    if (!failed.exchange(true)) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "as the test wishes");
+    fake.Hang();
+    return grpc::Status::OK;
+  };
+  Client client = Connect(fake, milliseconds(1500));
+  const Status status = LookUp(client, one_);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find(" within 1.5 s: as the test wishes"), std::string::npos)
+      << status.message();
+  EXPECT_EQ(fake.calls("Lookup"), 2);
+}
+
+TEST_F(RetryTest, AskingForATablesOptionsTakesFromTheCallsTimeout) {
+  FakeServer fake;
+  const auto begin = steady_clock::now();
+  fake.before = [&](std::size_t, const std::string& method, const auto&) {
+    if (method == "DescribeTable") std::this_thread::sleep_until(begin + milliseconds(1600));
+    if (method == "Lookup") fake.Hang();
+    return grpc::Status::OK;
+  };
+  Client client = Connect(fake, milliseconds(2000));
+  EXPECT_EQ(LookUp(client, one_).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_LT(steady_clock::now() - begin, milliseconds(3200));
+}
+
 TEST_F(RetryTest, AMalformedReplyIsAnErrorThatSaysSo) {
   FakeServer fake;
   Client client = Connect(fake);
@@ -231,6 +289,24 @@ TEST_F(RetryTest, AClientThatIsDestroyedAnswersWhatIsInFlight) {
     fake.AwaitCalls("Lookup", 1);
   }
   EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed"));
+}
+
+TEST_F(RetryTest, WhatIsInFlightHasBeenAnsweredWhenCloseReturns) {
+  FakeServer fake;
+  fake.before = [&fake](std::size_t, const std::string& method, const auto&) {
+    if (method == "Lookup") fake.Hang();
+    return grpc::Status::OK;
+  };
+  Client client = Connect(fake, seconds(600));
+  std::vector<std::vector<float>> outs(50, std::vector<float>(2));
+  std::vector<std::future<Status>> answers;
+  for (auto& out : outs) answers.push_back(client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out));
+  fake.AwaitCalls("Lookup", 1);
+  client.Close();
+  for (auto& answer : answers) {
+    ASSERT_EQ(answer.wait_for(seconds(0)), std::future_status::ready);
+    EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed"));
+  }
 }
 
 TEST_F(RetryTest, AClientIsDestroyedInTheMiddleOfAWait) {

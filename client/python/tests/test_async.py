@@ -125,6 +125,25 @@ def test_a_cancelled_call_ends_while_the_server_is_silent(
     gate.opened.set()
 
 
+def test_a_cancelled_call_lets_its_arrays_go_while_the_server_is_silent(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    gate = Gate(fake, "Lookup")
+    keys = np.arange(3)
+    alive = weakref.ref(keys)
+    future = fake_ps.lookup_async("ads", keys)
+    assert gate.reached.acquire(timeout=20)
+    assert future.cancel()
+    del keys, future
+    deadline = time.monotonic() + 5  # the call's own timeout is 10 s
+    while alive() is not None:
+        assert time.monotonic() < deadline, "the call goes on"
+        gc.collect()
+        time.sleep(0.01)
+    gate.opened.set()
+
+
 def test_a_task_that_is_cancelled_cancels_its_call(
     fake: FakeServer, fake_ps: slotwise.Client
 ) -> None:
@@ -267,3 +286,17 @@ def test_an_array_goes_when_its_future_goes(ads: slotwise.Client) -> None:
             assert time.monotonic() < deadline, "somebody still holds the array"
     finally:
         gc.enable()
+
+
+def test_a_push_has_the_step_that_was_the_next_when_it_was_called(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    gate = Gate(fake, "DescribeTable")
+    with slotwise.connect(fake.addresses[0], timeout=20) as other:
+        future = other.push_async("ads", [1], None, ONES)
+        assert gate.reached.acquire(timeout=20)
+        assert other.session.next().number == 2
+        gate.opened.set()
+        assert future.result(20) == 1
+    assert [push.step.number for push in fake.requests("Push")] == [1]

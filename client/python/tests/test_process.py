@@ -56,6 +56,32 @@ def test_ctrl_c_ends_the_call_that_the_main_thread_is_in(fake: FakeServer) -> No
         assert ps.list_tables() == []
 
 
+@pytest.mark.parametrize("method", ["Digest", "Export"])
+def test_ctrl_c_does_not_wait_for_the_server(fake: FakeServer, method: str) -> None:
+    reached, released = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    def hold(_: int, name: str, __: Any) -> None:
+        if name == method:
+            reached.set()
+            released.wait(10)
+            ended.append(name)
+
+    fake.before = hold
+    main = threading.main_thread().ident
+    assert main is not None
+    interrupt = threading.Thread(
+        target=lambda: (reached.wait(10), signal.pthread_kill(main, signal.SIGINT))
+    )
+    with slotwise.connect(fake.addresses[0], timeout=20) as ps:
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            ps.digest("ads") if method == "Digest" else list(ps.export_rows("ads"))
+        assert not ended
+        released.set()
+        interrupt.join()
+
+
 def test_ctrl_c_ends_connecting(fake: FakeServer) -> None:
     program = """
 import os, signal, threading, time, slotwise

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 from fake_server import FakeServer, Refused
+from slotwise_proto import rows_pb2
 
 import slotwise
 
@@ -244,3 +246,186 @@ def test_a_closed_client_says_so(fake_ps: slotwise.Client) -> None:
     fake_ps.close()
     with pytest.raises(slotwise.FailedPrecondition, match="closed"):
         list(fake_ps.export_rows("ads"))
+
+
+def test_requests_of_rows_go_to_all_ranks_and_stay_below_what_the_server_takes() -> None:
+    fake = FakeServer(ranks=2, max_message_bytes=20_000)
+    fake.rows_a_chunk = 1000
+    keys = np.arange(5000, dtype=np.uint64)
+    with slotwise.connect(fake.addresses[0]) as ps:
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+        assert ps.import_rows("ads", keys, np.zeros((5000, 2), np.float32)) == 5000
+        assert everything(ps, "ads", keys=keys[::-1]).keys.tolist() == keys.tolist()
+        assert ps.erase("ads", keys) == 5000
+    for method in ("Import", "Export", "Erase"):
+        sent = [(rank, request) for rank, name, request in fake.log if name == method]
+        assert len(sent) > 2 and {rank for rank, _ in sent} == {0, 1}
+        assert max(request.ByteSize() for _, request in sent) <= 20_000
+    fake.stop()
+
+
+def test_some_messages_of_an_import_are_in_flight_at_once_and_the_others_wait() -> None:
+    fake = FakeServer(ranks=1, max_message_bytes=20_000)
+    most, reached, released = 4, threading.Semaphore(0), threading.Event()
+    early: list[int] = []  # messages that came beside `most` others
+
+    def hold(_: int, method: str, __: Any) -> None:
+        if method == "Import":
+            if len(fake.requests("Import")) > most and not released.is_set():
+                early.append(len(fake.requests("Import")))
+            reached.release()
+            released.wait(20)
+
+    fake.before = hold
+    keys = np.arange(10_000, dtype=np.uint64)
+    with slotwise.connect(fake.addresses[0]) as ps:
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+        written: list[int] = []
+        values = np.zeros((10_000, 2), np.float32)
+        thread = threading.Thread(target=lambda: written.append(ps.import_rows("ads", keys, values)))
+        thread.start()
+        for _ in range(most):
+            assert reached.acquire(timeout=10)
+        assert not reached.acquire(timeout=0.2) and not early
+        released.set()
+        thread.join()
+    assert written == [10_000] and len(fake.requests("Import")) > 2 * most
+    fake.stop()
+
+
+def test_an_export_is_not_begun_again_once_rows_were_seen(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    fake_ps.lookup("ads", list(range(10)))
+    left = [True]
+
+    def break_once(rank: int, method: str, _: Any) -> None:
+        if method == "Export" and rank == 1 and left and left.pop():
+            raise Refused(grpc.StatusCode.UNAVAILABLE, "the rank is gone")
+
+    fake.after = break_once
+    with pytest.raises(slotwise.Unavailable, match="the rank is gone"):
+        list(fake_ps.export_rows("ads"))
+    assert len(fake.requests("Export")) == 2
+
+
+def test_a_rank_that_refuses_an_export_ends_it_at_the_others(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    reached, released = threading.Event(), threading.Event()
+    ended: list[int] = []
+
+    def refuse_at_one(rank: int, method: str, _: Any) -> None:
+        if method != "Export":
+            return
+        if rank == 1:
+            reached.wait(20)
+            raise Refused(grpc.StatusCode.NOT_FOUND, "the table was dropped")
+        reached.set()
+        released.wait(20)
+        ended.append(rank)
+
+    fake.before = refuse_at_one
+    with pytest.raises(slotwise.NotFound, match="the table was dropped"):
+        list(fake_ps.export_rows("ads"))
+    fake_ps.close()  # waits for what is in flight
+    assert not ended
+    released.set()
+
+
+def test_the_time_that_the_caller_takes_between_rows_does_not_count(fake: FakeServer) -> None:
+    released, sent = threading.Event(), iter([True])
+
+    def hold_the_second(method: str, reply: bytes) -> bytes:
+        if method == "Export" and not next(sent, False):
+            released.wait(20)
+        return reply
+
+    fake.spoil = hold_the_second
+    timeout = 1.5
+    with slotwise.connect(fake.addresses[0], timeout=timeout) as ps:
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+        ps.lookup("ads", [0, 2, 4, 6])  # two chunks, of one rank
+        rows = ps.export_rows("ads")
+        assert len(next(rows).keys) == 2
+        taken = time.monotonic()
+        while time.monotonic() < taken + timeout:
+            time.sleep(0.05)
+        threading.Timer(0.2, released.set).start()
+        assert len(next(rows).keys) == 2
+
+
+def test_a_rank_waits_until_the_caller_takes_its_rows(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.5))
+    fake_ps.lookup("ads", np.arange(0, 400, 2))
+    large = rows_pb2.ExportReply(
+        dim=1, keys=bytes(8 * 80_000), values=bytes(4 * 80_000)
+    ).SerializeToString()  # 100 of them: 96 MB, of which gRPC itself takes some
+    fake.spoil = lambda method, reply: large if method == "Export" else reply
+    whole = threading.Event()
+    fake.after = lambda rank, method, _: whole.set() if (rank, method) == (0, "Export") else None
+    rows = fake_ps.export_rows("ads")
+    assert len(next(rows).keys) == 80_000
+    assert not whole.wait(1)
+    assert sum(len(some.keys) for some in rows) == 99 * 80_000
+    assert whole.wait(20)
+    whole.clear()
+    left_early = fake_ps.export_rows("ads")
+    next(left_early)
+    assert not whole.wait(0.5)
+    left_early.close()  # type: ignore[attr-defined]
+    fake_ps.close()  # waits for what is in flight
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        rows_pb2.ExportReply(dim=3),
+        rows_pb2.ExportReply(state_size=1),
+        rows_pb2.ExportReply(state=b"abcd"),
+    ],
+)
+def test_a_reply_of_rows_whose_sizes_differ_is_an_error(
+    fake: FakeServer, fake_ps: slotwise.Client, wrong: rows_pb2.ExportReply
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    fake_ps.lookup("ads", list(range(10)))
+    later = wrong.SerializeToString()  # the last of several fields wins
+    fake.spoil = lambda method, reply: reply + later if method == "Export" else reply
+    with pytest.raises(slotwise.Error, match="the reply is not a valid ExportReply"):
+        list(fake_ps.export_rows("ads"))
+
+
+def test_a_reply_without_rows_is_not_the_end(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    fake_ps.lookup("ads", [0, 2, 4, 6])
+    first = iter([True])
+    empty = rows_pb2.ExportReply(dim=2).SerializeToString()
+    fake.spoil = lambda method, reply: (
+        empty if method == "Export" and next(first, False) else reply
+    )
+    assert sum(len(some.keys) for some in fake_ps.export_rows("ads")) == 2
+
+
+def test_rows_may_be_imported_from_arrays_that_are_not_contiguous(
+    fake_ps: slotwise.Client,
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.AdaGrad(0.5))
+    values = np.arange(8, dtype=np.float32).reshape(2, 4).T
+    assert fake_ps.import_rows("ads", np.arange(8)[::2], values, values + 1) == 4
+    rows = everything(fake_ps, "ads", with_state=True)
+    assert rows.keys.tolist() == [0, 2, 4, 6]
+    np.testing.assert_array_equal(rows.values, values)
+    np.testing.assert_array_equal(rows.state, values + 1)
+
+
+def test_an_import_raises_the_tables_steps(any_ps: slotwise.Client) -> None:
+    any_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    any_ps.import_rows("ads", [1], np.zeros((1, 2), np.float32), table_steps=7)
+    assert any_ps.digest("ads").steps == 7
+    any_ps.import_rows("ads", [1], np.zeros((1, 2), np.float32), table_steps=3)
+    assert any_ps.digest("ads").steps == 7

@@ -177,3 +177,27 @@ def test_replies_to_many_are_as_many(
         ps.lookup_many({"one": ([1],), "ads": ([1, 2],)})
     with pytest.raises(slotwise.Error, match="the reply"):
         ps.push_many({"one": ([1], None, one), "ads": ([1, 2], None, np.zeros((1, 6), np.float32))})
+
+
+def test_futures_ask_for_what_calls_ask_for(fake: FakeServer, ps: slotwise.Client) -> None:
+    lookup = {"weights": WEIGHTS, "train": False, "wire_dtype": "bfloat16"}
+    ps.lookup("ads", KEYS, OFFSETS, **lookup)  # type: ignore[arg-type]
+    ps.lookup_async("ads", KEYS, OFFSETS, **lookup).result(20)  # type: ignore[arg-type]
+    first, second = fake.requests("Lookup")
+    assert second == first
+    gradients = np.arange(12, dtype=np.float32).reshape(6, 2).T  # not contiguous
+    push = {"weights": np.ones(6, np.float32), "step": ps.session.next(), "wire_dtype": "float16"}
+    ps.push("ads", KEYS, OFFSETS, gradients, **push)  # type: ignore[arg-type]
+    ps.push_async("ads", KEYS, OFFSETS, gradients, **push).result(20)  # type: ignore[arg-type]
+    one, other = fake.requests("Push")
+    assert other == one
+    assert np.frombuffer(one.gradients, "<f2").tolist() == gradients.reshape(-1).tolist()
+
+
+def test_half_the_bytes_make_half_the_parts(fake: FakeServer, ps: slotwise.Client) -> None:
+    ps.create_table("wide", dim=64, optimizer=slotwise.SGD(lr=0.5))
+    keys = np.arange(600)  # 150 KiB of float32
+    ps.lookup("wide", keys)
+    assert len(fake.requests("Lookup")) == 2
+    ps.lookup("wide", keys, wire_dtype="float16")
+    assert len(fake.requests("Lookup")) == 3
