@@ -3,12 +3,14 @@
 //
 // The server is a rank in this process, unless the command line names one. Client and server share two
 // processors, unless --threads says otherwise. A call is one batch, cut into parts of at most 4 MiB by the
-// client; the array that a lookup fills is used again, as a trainer's would be.
+// client; some calls are in flight at once, as of a trainer that fetches ahead. The arrays that lookups fill
+// are used again.
 #include "slotwise/client.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
@@ -29,6 +31,7 @@ struct ClientBenchOptions : CommonOptions {
   std::uint32_t dim = 64;
   std::uint32_t slots = 26;
   std::uint32_t samples = 4096;
+  std::uint32_t in_flight = 4;
   int channels = 2;
 };
 
@@ -36,7 +39,7 @@ constexpr const char* kTable = "slotwise-bench-client";
 
 struct Batch {
   std::vector<Key> keys;
-  std::vector<float> values;
+  std::vector<std::vector<float>> values;  // of each lookup in flight
   std::vector<float> gradients;
 };
 
@@ -46,8 +49,8 @@ Batch MakeBatch(const ClientBenchOptions& o) {
   std::mt19937_64 random(o.seed);
   batch.keys.resize(std::size_t{o.samples} * o.slots);
   for (Key& key : batch.keys) key = Key{random() % o.rows};
-  batch.values.resize(batch.keys.size() * o.dim);
-  batch.gradients.resize(batch.values.size());
+  batch.gradients.resize(batch.keys.size() * o.dim);
+  batch.values.assign(o.in_flight, batch.gradients);
   return batch;
 }
 
@@ -71,11 +74,31 @@ void Fill(Client& client, const ClientBenchOptions& o) {
 // Checks that every value is its key, to the precision of the type that it travelled as.
 void Check(const Batch& batch, std::uint32_t dim, DataType type) {
   const float error = type == DataType::kFloat32 ? 0 : 1.0F / 256;
-  for (std::size_t i = 0; i < batch.values.size(); ++i) {
-    const auto wanted = static_cast<float>(Value(batch.keys[i / dim]));
-    Must(std::abs(batch.values[i] - wanted) <= error * wanted,
-         "wrong result: a row is not what was imported");
+  for (const std::vector<float>& values : batch.values) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto wanted = static_cast<float>(Value(batch.keys[i / dim]));
+      Must(std::abs(values[i] - wanted) <= error * wanted, "wrong result: a row is not what was imported");
+    }
   }
+}
+
+// Looks the batch up as often as results are wanted, all at once.
+void LookUp(Client& client, Batch& batch, const CallOptions& call) {
+  std::vector<std::future<Status>> answers;
+  for (std::vector<float>& values : batch.values) {
+    answers.push_back(client.LookupAsync(kTable, {batch.keys, {}}, LookupMode::kTrain, values, call));
+  }
+  for (auto& answer : answers) Must(answer.get(), "lookup");
+}
+
+// Pushes the batch as often, all at once.
+void Push(Client& client, const Batch& batch, const CallOptions& call) {
+  std::vector<std::future<Result<std::uint64_t>>> answers;
+  for (std::size_t i = 0; i < batch.values.size(); ++i) {
+    answers.push_back(
+        client.PushAsync(kTable, {batch.keys, {}}, batch.gradients, client.session().Next(), call));
+  }
+  for (auto& answer : answers) Must(answer.get(), "push");
 }
 
 Report RunClient(const ClientBenchOptions& o, Collective& collective) {
@@ -96,14 +119,16 @@ Report RunClient(const ClientBenchOptions& o, Collective& collective) {
                                                    {"table", kTable},
                                                    {"dim", o.dim},
                                                    {"samples", o.samples},
+                                                   {"in_flight", o.in_flight},
                                                    {"channels", o.channels}},
                                                   std::as_bytes(std::span(batch.keys)), why_not)
                               : nullptr;
 
   Report report;
   report.benchmark = "client";
-  report.title = "one batch of " + std::to_string(o.samples) + " samples of " + std::to_string(o.slots) +
-                 " slots x dim " + std::to_string(o.dim) + " over loopback gRPC";
+  report.title = "batches of " + std::to_string(o.samples) + " samples of " + std::to_string(o.slots) +
+                 " slots x dim " + std::to_string(o.dim) + " over loopback gRPC, " +
+                 std::to_string(o.in_flight) + " in flight";
   report.device = place.device->Name();
   report.threads = processors;
   report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
@@ -114,24 +139,20 @@ Report RunClient(const ClientBenchOptions& o, Collective& collective) {
                          {"dim", o.dim},
                          {"slots", o.slots},
                          {"samples", o.samples},
+                         {"in_flight", o.in_flight},
                          {"channels", o.channels}});
 
   std::vector<Contender> contenders;
   for (const DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
     const std::string name(ToString(type));
     const CallOptions call{.data_type = type};
-    const auto lookup = [&client, &batch, call] {
-      Must(client.Lookup(kTable, {batch.keys, {}}, LookupMode::kTrain, batch.values, call), "lookup");
-    };
-    lookup();
+    LookUp(client, batch, call);
     Check(batch, o.dim, type);
-    contenders.push_back({"lookup " + name, [lookup] { return SecondsOf(lookup); }, {}});
+    contenders.push_back({"lookup " + name,
+                          [&client, &batch, call] { return SecondsOf([&] { LookUp(client, batch, call); }); },
+                          {}});
     contenders.push_back({"push " + name,
-                          [&client, &batch, call] {
-                            return SecondsOf([&] {
-                              Must(client.Push(kTable, {batch.keys, {}}, batch.gradients, call), "push");
-                            });
-                          },
+                          [&client, &batch, call] { return SecondsOf([&] { Push(client, batch, call); }); },
                           {}});
   }
   const std::size_t ours = contenders.size();
@@ -141,8 +162,7 @@ Report RunClient(const ClientBenchOptions& o, Collective& collective) {
   }
   TakeTurns(o.repeats, contenders);
   for (const DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
-    Must(client.Lookup(kTable, {batch.keys, {}}, LookupMode::kTrain, batch.values, {.data_type = type}),
-         "lookup");
+    LookUp(client, batch, {.data_type = type});
     Check(batch, o.dim, type);
   }
   static_cast<void>(client.DropTable(kTable));
@@ -150,10 +170,10 @@ Report RunClient(const ClientBenchOptions& o, Collective& collective) {
   for (std::size_t i = 0; i < ours; ++i) {
     const std::size_t element = contenders[i].name.ends_with("bfloat16") ? 2 : sizeof(float);
     Line line{.name = contenders[i].name,
-              .keys = static_cast<double>(batch.keys.size()),
+              .keys = static_cast<double>(batch.keys.size()) * o.in_flight,
               .seconds = contenders[i].seconds,
               // Every byte on the wire is read and written once.
-              .bytes = 2.0 * static_cast<double>(batch.values.size() * element),
+              .bytes = 2.0 * static_cast<double>(batch.gradients.size() * element) * o.in_flight,
               .floor_seconds = 0,
               .peers = {}};
     line.floor_seconds = line.bytes / report.copy_bytes_per_second;
@@ -180,6 +200,7 @@ Subcommand AddClient(CLI::App& parent) {
   app->add_option("--dim", options->dim, "elements a row")->check(CLI::Range(1, 4096));
   app->add_option("--slots", options->slots, "keys a sample")->check(CLI::Range(1, 4096));
   app->add_option("--samples", options->samples, "samples a batch")->check(CLI::PositiveNumber);
+  app->add_option("--in-flight", options->in_flight, "calls at once")->check(CLI::Range(1, 64));
   app->add_option("--channels", options->channels, "connections")->check(CLI::PositiveNumber);
   return {app, options, [options](Collective& collective) { return RunClient(*options, collective); }};
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The Python client at large lookups and pushes, which slotwise-bench drives over stdin and stdout.
 
-In: one line of JSON (address, table, dim, samples, channels), the batch's keys as uint64, then lines
-"lookup float32", "push bfloat16", ..., each of which is a run of one call. Out: a line of JSON that says
-what this is, then {"seconds": of the call} a run. Ends when stdin does. The client is the one of the checkout
-that this file lies in.
+In: one line of JSON (address, table, dim, samples, in_flight, channels), the keys as uint64, then lines
+"lookup float32", "push bfloat16", ..., each of which is a run of in_flight calls at once. Out: a line of JSON
+that says what this is, then {"seconds": of all calls} a run. Ends when stdin does. The client is the one of
+the checkout that this file lies in.
 """
 
 from __future__ import annotations
@@ -38,21 +38,27 @@ def main() -> None:
         return answer(error=str(error))
     raw = sys.stdin.buffer.read(8 * options["samples"] * slots)
     keys = np.frombuffer(raw, np.uint64).reshape(options["samples"], slots)
-    values = np.empty((options["samples"], slots * options["dim"]), np.float32)
-    gradients = np.zeros_like(values)
+    shape = (options["samples"], slots * options["dim"])
+    results = [np.empty(shape, np.float32) for _ in range(options["in_flight"])]
+    gradients = np.zeros(shape, np.float32)
     python = sys.version.split()[0]
     answer(description=f"the Python client of {CLIENT}, NumPy {np.__version__}, Python {python}")
     for line in sys.stdin.buffer:
         operation, wire_dtype = line.decode().split()
         begin = time.perf_counter()
-        if operation == "lookup":
-            ps.lookup(table, keys, wire_dtype=wire_dtype, out=values)
-        else:
-            ps.push(table, keys, None, gradients, wire_dtype=wire_dtype)
+        futures: list[slotwise.Future[Any]] = []
+        for out in results:
+            if operation == "lookup":
+                futures.append(ps.lookup_async(table, keys, wire_dtype=wire_dtype, out=out))
+            else:
+                futures.append(ps.push_async(table, keys, None, gradients, wire_dtype=wire_dtype))
+        for future in futures:
+            future.result()
         seconds = time.perf_counter() - begin
         if operation == "lookup":
             expected = np.repeat(keys.astype(np.float32), options["dim"], axis=1)
-            if not np.allclose(values, expected, rtol=0 if wire_dtype == "float32" else 1 / 256, atol=0):
+            rtol = 0 if wire_dtype == "float32" else 1 / 256
+            if not all(np.allclose(values, expected, rtol=rtol, atol=0) for values in results):
                 return answer(error="wrong result: a row is not what was imported")
         answer(seconds=seconds)
 

@@ -21,6 +21,8 @@
 #ifndef SLOTWISE_SLOTWISE_H_
 #define SLOTWISE_SLOTWISE_H_
 
+/* Names are written as C's are. NOLINTBEGIN(readability-identifier-naming) */
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -226,5 +228,7 @@ SLOTWISE_API void slotwise_rows_free(slotwise_rows* rows);
 #ifdef __cplusplus
 }
 #endif
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #endif /* SLOTWISE_SLOTWISE_H_ */
