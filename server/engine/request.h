@@ -23,8 +23,8 @@
 
 namespace slotwise {
 
-// float[samples · slots · dim]: a part of the round's output, which it keeps alive. It is its owner's alone, who
-// may write there too.
+// float[samples · slots · dim]: a part of the round's output, which it keeps alive. It is its owner's alone,
+// who may write there too.
 struct PooledValues {
   std::shared_ptr<float[]> values;
   std::size_t size = 0;

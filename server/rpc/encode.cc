@@ -56,8 +56,8 @@ std::pair<grpc::Slice, std::byte*> NewSlice(std::size_t size) {
   return {grpc::Slice(slice, grpc::Slice::STEAL_REF), bytes};
 }
 
-// Writes the values as halves over themselves, from the beginning on, and returns the halves' bytes. New memory
-// would cost more than the conversion: the system hands it out page by page.
+// Writes the values as halves over themselves, from the beginning on, and returns the halves' bytes. New
+// memory would cost more than the conversion: the system hands it out page by page.
 std::size_t NarrowInPlace(const PooledValues& values, DataType type) {
   constexpr std::size_t kBlock = 2048;
   std::array<std::byte, 2 * kBlock> halves;
@@ -80,7 +80,8 @@ grpc::Slice Columns(const RowRecords& rows, std::size_t stride, std::size_t firs
   return slice;
 }
 
-// Returns a slice over the first `bytes` of the values' own memory. The slice's last reference frees the values.
+// Returns a slice over the first `bytes` of the values' own memory. The slice's last reference frees the
+// values.
 grpc::Slice Share(PooledValues values, std::size_t bytes) {
   auto owner = std::make_unique<std::shared_ptr<float[]>>(std::move(values.values));
   void* memory = owner->get();

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from conftest import StartReal
-from real_server import empty_client
+from real_server import StartReal, empty_client
 from torch import Tensor, nn
 
 import slotwise
