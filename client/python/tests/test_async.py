@@ -217,15 +217,21 @@ def test_an_async_push_is_sent_again_as_the_same_step(
     assert [push.step.number for push in fake.requests("Push")] == [step.number] * 3
 
 
-def test_a_callback_that_raises_stops_nobody_else(ads: slotwise.Client) -> None:
+def test_a_callback_that_raises_stops_nobody_else(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    gate = Gate(fake, "Lookup")
+
     def leave(_: Any) -> None:
         raise SystemExit(3)
 
-    future = ads.lookup_async("ads", [1])
-    future.add_done_callback(leave)
+    future = fake_ps.lookup_async("ads", [1])
+    future.add_done_callback(leave)  # before it is done, or it would be called here
+    gate.opened.set()
     future.result(20)
     for _ in range(3):
-        assert ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
+        assert fake_ps.lookup_async("ads", [1]).result(20).shape == (1, 2)
 
 
 def test_a_future_that_its_user_has_ended_stops_nobody_else(
@@ -241,7 +247,11 @@ def test_a_future_that_its_user_has_ended_stops_nobody_else(
     assert fake_ps.lookup_async("ads", [1]).result(20).shape == (1, 2)
 
 
-def test_a_callback_that_would_wait_for_ever_is_told_so(ads: slotwise.Client) -> None:
+def test_a_callback_that_would_wait_for_ever_is_told_so(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    ads = fake_ps
+    ads.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     said: list[BaseException | None] = []
     told = threading.Event()
 
@@ -252,7 +262,10 @@ def test_a_callback_that_would_wait_for_ever_is_told_so(ads: slotwise.Client) ->
             said.append(error)
         told.set()
 
-    ads.lookup_async("ads", [1]).add_done_callback(wait_for_another)
+    gate = Gate(fake, "Lookup")
+    first = ads.lookup_async("ads", [1])
+    first.add_done_callback(wait_for_another)  # before it is done, or it would be called here
+    gate.opened.set()
     assert told.wait(20) and "may not wait" in str(said[0])
     assert ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import slotwise.core
+import slotwise.programs
 
 _BACKEND = Path(__file__).resolve().parents[1] / "build_backend"
 sys.path.insert(0, str(_BACKEND))
@@ -157,7 +157,7 @@ def test_names_that_share_their_ends_are_renamed_or_kept_together(
 
 
 def test_nothing_but_what_the_host_has_too_keeps_its_name(bundled_core: Path) -> None:
-    listed = subprocess.run(["ldd", slotwise.core.find_library()], capture_output=True, text=True, check=True)
+    listed = subprocess.run(["ldd", slotwise.programs.find_core()], capture_output=True, text=True, check=True)
     originals = [Path(path) for path in re.findall(r"=> (/\S+)", listed.stdout)]
     host = [path for path in originals if path.name in HOST_LIBRARIES]
     before = {s.name for path in {*originals} - {*host} for s in ElfFile(path).symbols() if s.defined}
@@ -172,7 +172,7 @@ def test_nothing_but_what_the_host_has_too_keeps_its_name(bundled_core: Path) ->
 def bundled_core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client's core as a wheel has it."""
     folder = tmp_path_factory.mktemp("bundled")
-    libraries = bundle([slotwise.core.find_library()], folder, _GLIBC)
+    libraries = bundle([slotwise.programs.find_core()], folder, _GLIBC)
     assert any(path.name.startswith("libgrpc.so") for path in libraries)
     return folder / "libslotwise.so"
 
