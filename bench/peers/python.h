@@ -31,7 +31,7 @@ class PythonPeer {
   // std::runtime_error if the process does not answer.
   double Run(const std::string& name);
 
-  // What the script said of itself when it was ready.
+  // Returns what the script said of itself when it was ready.
   const nlohmann::json& ready() const { return ready_; }
   std::string description() const { return ready_.at("description").get<std::string>(); }
 

@@ -1,4 +1,4 @@
-// What stands behind the handles of slotwise.h.
+// The structs here stand behind the handles of slotwise.h.
 #ifndef SLOTWISE_CLIENT_C_HANDLES_H_
 #define SLOTWISE_CLIENT_C_HANDLES_H_
 
@@ -26,7 +26,7 @@ struct slotwise_client {
 // A call that was started. Its handle and whoever works on it share its state.
 struct slotwise_call {
  public:
-  // What a call ended with, if it did not fail.
+  // A call that did not fail has ended with an Answer.
   struct Answer {
     std::string json = {};
     std::vector<std::uint64_t> numbers = {};

@@ -1,4 +1,4 @@
-// How long the client waits before it sends a request again, and how gRPC counts time.
+// These functions say how long the client waits before it sends a request again, and when, on gRPC's clock.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CPP_BACKOFF_H_
 #define SLOTWISE_CLIENT_CPP_BACKOFF_H_

@@ -1,4 +1,4 @@
-// What holds for one call of the client, however many requests it takes.
+// A Call says what holds for one call of the client, however many requests it takes.
 // Thread-safety: plain values; Ongoing is safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_CALL_H_
 #define SLOTWISE_CLIENT_CPP_CALL_H_

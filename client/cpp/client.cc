@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "client/cpp/client_impl.h"
+#include "client/cpp/messages.h"
 #include "slotwise/v1/admin.pb.h"
 #include "wire/table_options_proto.h"
 
@@ -153,8 +154,8 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
   request.set_table(std::string(table));
   v1::DescribeTableReply reply;
   if (Status status = impl_->Ask(call, "Admin/DescribeTable", request, reply); !status.ok()) return status;
-  const auto options = FromProto(reply.options());
-  if (!options.ok()) return NotOfThisVersion(options.status());
+  const auto options = client::DescribedOptions(reply, table);
+  if (!options.ok()) return options.status();
   impl_->Remember(*options);
   TableDescription description{
       .options = *options,

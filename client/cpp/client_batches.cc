@@ -161,8 +161,8 @@ std::vector<std::string> NamesOf(const TableBatches& tables) {
 
 }  // namespace
 
-// What lookups and pushes share: gets tables' options, checks and cuts the batches, sends, and forgets the
-// options after an error.
+// BatchCall does what lookups and pushes share: it gets tables' options, checks and cuts the batches, sends
+// them, and forgets the options after an error.
 class Client::BatchCall {
  public:
   // Called with the batches checked. Sets the shares, and returns the requests.

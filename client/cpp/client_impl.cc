@@ -22,6 +22,10 @@ constexpr std::uint64_t kRowsMessage = 1 << 20;
 constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
 
 Status Closed() { return FailedPrecondition("the client is closed"); }
+// Checked before any lock: a thread that a forked child does not have may have held the mutex.
+Status OfAnotherProcess() {
+  return FailedPrecondition("the client was made before a fork, which gRPC does not survive");
+}
 
 }  // namespace
 
@@ -54,10 +58,7 @@ Call Client::Impl::Begin(const CallOptions& options) const {
 }
 
 Status Client::Impl::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop) {
-  // Checked first: a thread that the child does not have may have held the mutex.
-  if (!IsOfThisProcess()) {
-    return FailedPrecondition("the client was made before a fork, which gRPC does not survive");
-  }
+  if (!IsOfThisProcess()) return OfAnotherProcess();
   {
     const std::lock_guard lock(mutex_);
     if (closing_) return Closed();
@@ -114,6 +115,7 @@ Status Client::Impl::Ask(const CallOptions& options, std::string_view method,
 
 void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
                               std::function<void(const Result<Tables>&)> then) {
+  if (!IsOfThisProcess()) return then(OfAnotherProcess());
   Tables tables;
   std::string missing;
   {
@@ -133,11 +135,11 @@ void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
   std::vector<Request> requests(1);
   requests[0] = {.method = "/slotwise.v1.Admin/DescribeTable", .message = client::Serialize(describe)};
   auto options = std::make_shared<TableOptions>();
-  const auto read = [options](std::size_t, const grpc::ByteBuffer& bytes) -> Status {
+  const auto read = [options, missing](std::size_t, const grpc::ByteBuffer& bytes) -> Status {
     v1::DescribeTableReply reply;
     if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
-    const auto described = FromProto(reply.options());
-    if (!described.ok()) return {StatusCode::kInternal, "the reply: " + described.status().message()};
+    const auto described = client::DescribedOptions(reply, missing);
+    if (!described.ok()) return described.status();
     *options = *described;
     return {};
   };

@@ -12,7 +12,7 @@ namespace {
 
 using client::Request;
 
-// How many messages to each rank are in flight at once.
+// So many messages to each rank are in flight at once.
 constexpr std::size_t kAtOnce = 4;
 
 template <class T>

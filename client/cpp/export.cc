@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// How many replies of a rank wait for the caller before the rank waits.
+// A rank waits once so many of its replies wait for the caller.
 constexpr std::size_t kAhead = 2;
 
 }  // namespace
@@ -111,11 +111,12 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
   }
 
   void TakeInLocked() {
+    // Nobody would take the reply any more, and it would keep this stream, and so the export, for ever.
+    if (!owner_->failure_.ok()) return FinishLocked();
     began_ = true;
     owner_->replies_.push_back({shared_from_this(), std::exchange(attempt_->reply, {})});
     owner_->changed_.notify_all();
     state_ = State::kPaused;
-    if (!owner_->failure_.ok()) return FinishLocked();
     if (++ahead_ < kAhead) ReadLocked();
   }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "slotwise/v1/embedding.pb.h"
+#include "wire/table_options_proto.h"
 #include "wire/wire_reader.h"
 #include "wire/wire_writer.h"
 
@@ -199,6 +200,18 @@ grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, cons
                 [part, type](char* to) { Narrow(part, type, reinterpret_cast<std::byte*>(to)); });
   }
   return message.Write(memory);
+}
+
+Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table) {
+  auto options = FromProto(reply.options());
+  if (!options.ok()) {
+    return Status(StatusCode::kInternal, "the reply is not of this version: " + options.status().message());
+  }
+  if (options->name.view() != table) {
+    return Status(StatusCode::kInternal, "the reply describes the table \"" + options->name.str() +
+                                             "\", not \"" + std::string(table) + "\"");
+  }
+  return options;
 }
 
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {

@@ -17,6 +17,7 @@
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
+#include "slotwise/v1/admin.pb.h"
 
 namespace slotwise::client {
 
@@ -41,6 +42,9 @@ grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, Lo
 grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
                              const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
                              DataType type);
+
+// Returns the options of a described table. INTERNAL: they are none, or another table's.
+Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table);
 
 // Serialises any message of small fields.
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);

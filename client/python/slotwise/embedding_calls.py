@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slotwise.admin_calls import AdminCalls
 from slotwise.batch import Batch, check_gradients, make_batch, result_array
-from slotwise.core import EVAL, OK, TRAIN, CallOptions, Core, Handle, NamedStep, text
+from slotwise.core import EVAL, TRAIN, CallOptions, Core, Handle, NamedStep
 from slotwise.core import Batch as NativeBatch
 from slotwise.errors import InvalidArgument
-from slotwise.futures import Future, endings
-from slotwise.options import TableOptions, info_from_json
+from slotwise.futures import Future
+from slotwise.options import TableOptions
 from slotwise.session import Session, Step
+from slotwise.started_call import Begin, StartedCall
 
 # `lookup`'s keys, offsets and weights.
 Bags = (
@@ -29,10 +30,6 @@ Gradients = (
     tuple[ArrayLike, ArrayLike | None, ArrayLike]
     | tuple[ArrayLike, ArrayLike | None, ArrayLike, ArrayLike | None]
 )
-
-T = TypeVar("T")
-# Starts a call with the options given, and returns its handle.
-_Begin = Callable[[Any], Any]
 
 _WIRE_DTYPES = ("float32", "float16", "bfloat16")  # by the core's numbers
 
@@ -117,7 +114,7 @@ class EmbeddingCalls(AdminCalls):
         is closed: a cancelled call may go on for a moment.
         """
 
-        def start(tables: list[TableOptions]) -> tuple[_Begin, Any, Callable[[Handle], Any]]:
+        def start(tables: list[TableOptions]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
             batch = _lookup_batch(tables[0], keys, offsets, weights, out)
             return self._lookup(batch, train), batch, lambda _: _values_of(batch)
 
@@ -219,7 +216,7 @@ class EmbeddingCalls(AdminCalls):
         """
         named = self.session.next() if step is None else step
 
-        def start(tables: list[TableOptions]) -> tuple[_Begin, Any, Callable[[Handle], Any]]:
+        def start(tables: list[TableOptions]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
             batch = _push_batch(tables[0], keys, offsets, gradients, weights)
             return self._push(batch, named), batch, lambda call: self._core.numbers_of(call)[0]
 
@@ -260,15 +257,15 @@ class EmbeddingCalls(AdminCalls):
             )
         return dict(zip(pushes, self._core.numbers_of(call)))
 
-    def _lookup(self, batch: Batch, train: bool) -> _Begin:
+    def _lookup(self, batch: Batch, train: bool) -> Begin:
         core, mode = self._core, TRAIN if train else EVAL
         return lambda call: core.lookup(self._client, ctypes.byref(batch.native), mode, call)
 
-    def _push(self, batch: Batch, step: Step | None) -> _Begin:
+    def _push(self, batch: Batch, step: Step | None) -> Begin:
         core, named = self._core, _native_step(self.session.next() if step is None else step)
         return lambda call: core.push(self._client, ctypes.byref(batch.native), named, call)
 
-    def _run(self, begin: _Begin, wire_dtype: str | None, keep: Any) -> Handle:
+    def _run(self, begin: Begin, wire_dtype: str | None, keep: Any) -> Handle:
         """Runs a call to its end; `keep` must live until then."""
         core, options = self._usable(), None
         if wire_dtype is not None:
@@ -279,7 +276,7 @@ class EmbeddingCalls(AdminCalls):
         self,
         names: Sequence[str],
         wire_dtype: str | None,
-        start: Callable[[list[TableOptions]], tuple[_Begin, Any, Callable[[Handle], Any]]],
+        start: Callable[[list[TableOptions]], tuple[Begin, Any, Callable[[Handle], Any]]],
     ) -> Future[Any]:
         """Starts a call when the tables' options are known, and returns its future.
 
@@ -289,68 +286,9 @@ class EmbeddingCalls(AdminCalls):
         """
         core = self._usable()
         data_type = None if wire_dtype is None else wire_number(wire_dtype)
-        begun = _Begun(self, core, names, data_type, start)
-        begun.go_on()
-        return begun.future
-
-
-class _Begun:
-    """A call on its way to being started, and then to its end.
-
-    Nothing that lives as long as the call's arrays refers to itself here, so that they go when the
-    last reference goes, and not when Python next looks for cycles.
-    """
-
-    def __init__(
-        self,
-        calls: EmbeddingCalls,
-        core: Core,
-        names: Sequence[str],
-        data_type: int | None,
-        start: Callable[[list[TableOptions]], tuple[_Begin, Any, Callable[[Handle], Any]]],
-    ) -> None:
-        self.future: Future[Any] = Future()
-        self._calls, self._core, self._names = calls, core, names
-        self._data_type, self._start = data_type, start
-        self._make: Callable[[Handle], Any] = lambda _: None
-
-    def go_on(self) -> None:
-        """Starts the call, or asks for the options of a table first."""
-        calls, core = self._calls, self._core
-        try:
-            missing = next((name for name in self._names if name not in calls._options), None)
-            if missing is not None:
-                name = text(missing)
-                call = endings(core).start(
-                    lambda options: core.describe_table(calls._client, name, options),
-                    calls._client,
-                    self._described,
-                )
-            else:
-                tables = [calls._options[name] for name in self._names]
-                begin, keep, self._make = self._start(tables)
-                call = endings(core).start(begin, (keep, calls._client), self._ended, self._data_type)
-            self.future.runs_as(call, core.call_cancel)
-        except Exception as error:
-            self.future.fail(error)
-        except BaseException:  # a signal's handler raised, so nobody gets the future
-            self.future.cancel()
-            raise
-
-    def _described(self, call: Handle, code: int) -> None:
-        if code != OK:
-            return self._ended(call, code)
-        try:
-            self._calls._remember(info_from_json(self._core.json_of(call)).options)
-        except Exception as error:
-            return self.future.fail(error)
-        self.go_on()
-
-    def _ended(self, call: Handle, code: int) -> None:
-        if code == OK:
-            return self.future.answer(lambda: self._make(call))
-        self._calls._forget(self._names)
-        self.future.fail(self._core.error_of(call, code))
+        started = StartedCall(self, core, names, data_type, start)
+        started.go_on()
+        return started.future
 
 
 def _lookup_batch(

@@ -74,10 +74,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     def answer(self, make: Callable[[], T]) -> None:
         """Sets what `make` returns, or raises, unless the future was cancelled."""
         self._calls.clear()
-        if self.cancelled():
-            return
         try:
-            result = make()
+            result = make() if not self.cancelled() else None
         except Exception as error:
             self._end(self.set_exception, error)
         else:
@@ -90,9 +88,11 @@ class Future(concurrent.futures.Future[T], Generic[T]):
 
     def _end(self, end: Callable[[Any], None], answer: Any) -> None:
         try:
-            end(answer)
-        except concurrent.futures.InvalidStateError:
-            pass  # it was cancelled, or its user has ended it
+            # Of a cancelled future, tells those who wait for several futures.
+            if not self.cancelled() or self.set_running_or_notify_cancel():
+                end(answer)
+        except (concurrent.futures.InvalidStateError, RuntimeError):
+            pass  # it was cancelled meanwhile, or its user has ended it
 
     def _check_that_somebody_answers(self) -> None:
         if self.done():

@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import pytest
 from fake_server import FakeServer, Refused
+from slotwise_proto import admin_pb2
 
 import slotwise
 
@@ -313,3 +314,29 @@ def test_a_push_has_the_step_that_was_the_next_when_it_was_called(
         gate.opened.set()
         assert future.result(20) == 1
     assert [push.step.number for push in fake.requests("Push")] == [1]
+
+
+def test_a_cancelled_future_is_done_for_whoever_waits(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    gate = Gate(fake, "Lookup")
+    future = fake_ps.lookup_async("ads", [1])
+    assert gate.reached.acquire(timeout=20)
+    assert future.cancel() and future.cancel()
+    assert wait([future], 10).done == {future}
+    gate.opened.set()
+
+
+def test_a_server_that_describes_another_table_is_an_error(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    reply = admin_pb2.DescribeTableReply(options=fake.tables["ads"].options)
+    reply.options.name = "other"
+    fake.spoil = lambda method, said: reply.SerializeToString() if method == "DescribeTable" else said
+    with slotwise.connect(fake.addresses[0], timeout=10) as ps:
+        with pytest.raises(slotwise.Error, match='describes the table "other", not "ads"'):
+            ps.lookup_async("ads", [1]).result(20)
+        with pytest.raises(slotwise.Error, match='describes the table "other", not "ads"'):
+            ps.lookup("ads", [1])

@@ -157,7 +157,8 @@ def test_names_that_share_their_ends_are_renamed_or_kept_together(
 
 
 def test_nothing_but_what_the_host_has_too_keeps_its_name(bundled_core: Path) -> None:
-    listed = subprocess.run(["ldd", slotwise.programs.find_core()], capture_output=True, text=True, check=True)
+    command = ["ldd", slotwise.programs.find_core()]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
     originals = [Path(path) for path in re.findall(r"=> (/\S+)", listed.stdout)]
     host = [path for path in originals if path.name in HOST_LIBRARIES]
     before = {s.name for path in {*originals} - {*host} for s in ElfFile(path).symbols() if s.defined}
