@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "wire/hand_over.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "slotwise/v1/rows.pb.h"
+#include "wire/hand_over.h"
 #include "wire/wire_writer.h"
 
 namespace slotwise {
