@@ -3,8 +3,8 @@
 //
 // The server is a rank in this process, unless the command line names one. Client and server share two
 // processors, unless --threads says otherwise. A call is one batch, cut into parts of at most 4 MiB by the
-// client; some calls are in flight at once, as of a trainer that fetches ahead. The arrays that lookups fill
-// are used again.
+// client. Some calls are in flight at once, as of a trainer that fetches ahead: whenever the oldest has ended, the
+// next begins. The arrays that lookups fill are used again.
 #include "slotwise/client.h"
 
 #include <algorithm>
@@ -36,6 +36,8 @@ struct ClientBenchOptions : CommonOptions {
 };
 
 constexpr const char* kTable = "slotwise-bench-client";
+// Calls of a timed run, for each that is in flight at once: enough for the beginning and the end not to count.
+constexpr std::size_t kTurns = 4;
 
 struct Batch {
   std::vector<Key> keys;
@@ -82,23 +84,28 @@ void Check(const Batch& batch, std::uint32_t dim, DataType type) {
   }
 }
 
-// Looks the batch up as often as results are wanted, all at once.
-void LookUp(Client& client, Batch& batch, const CallOptions& call) {
-  std::vector<std::future<Status>> answers;
-  for (std::vector<float>& values : batch.values) {
-    answers.push_back(client.LookupAsync(kTable, {batch.keys, {}}, LookupMode::kTrain, values, call));
+// Makes the run's calls: start(i) begins one, which may use what the i-th in flight before it used.
+template <class Start>
+void KeepInFlight(std::size_t in_flight, const char* what, Start start) {
+  std::vector<decltype(start(0))> answers;
+  for (std::size_t i = 0; i < in_flight; ++i) answers.push_back(start(i));
+  for (std::size_t call = 0; call < kTurns * in_flight; ++call) {
+    const std::size_t i = call % in_flight;
+    Must(answers[i].get(), what);
+    if (call + in_flight < kTurns * in_flight) answers[i] = start(i);
   }
-  for (auto& answer : answers) Must(answer.get(), "lookup");
 }
 
-// Pushes the batch as often, all at once.
+void LookUp(Client& client, Batch& batch, const CallOptions& call) {
+  KeepInFlight(batch.values.size(), "lookup", [&](std::size_t i) {
+    return client.LookupAsync(kTable, {batch.keys, {}}, LookupMode::kTrain, batch.values[i], call);
+  });
+}
+
 void Push(Client& client, const Batch& batch, const CallOptions& call) {
-  std::vector<std::future<Result<std::uint64_t>>> answers;
-  for (std::size_t i = 0; i < batch.values.size(); ++i) {
-    answers.push_back(
-        client.PushAsync(kTable, {batch.keys, {}}, batch.gradients, client.session().Next(), call));
-  }
-  for (auto& answer : answers) Must(answer.get(), "push");
+  KeepInFlight(batch.values.size(), "push", [&](std::size_t) {
+    return client.PushAsync(kTable, {batch.keys, {}}, batch.gradients, client.session().Next(), call);
+  });
 }
 
 Report RunClient(const ClientBenchOptions& o, Collective& collective) {
@@ -120,6 +127,7 @@ Report RunClient(const ClientBenchOptions& o, Collective& collective) {
                                                    {"dim", o.dim},
                                                    {"samples", o.samples},
                                                    {"in_flight", o.in_flight},
+                                                   {"turns", kTurns},
                                                    {"channels", o.channels}},
                                                   std::as_bytes(std::span(batch.keys)), why_not)
                               : nullptr;
@@ -128,7 +136,7 @@ Report RunClient(const ClientBenchOptions& o, Collective& collective) {
   report.benchmark = "client";
   report.title = "batches of " + std::to_string(o.samples) + " samples of " + std::to_string(o.slots) +
                  " slots x dim " + std::to_string(o.dim) + " over loopback gRPC, " +
-                 std::to_string(o.in_flight) + " in flight";
+                 std::to_string(kTurns * o.in_flight) + " calls, " + std::to_string(o.in_flight) + " in flight";
   report.device = place.device->Name();
   report.threads = processors;
   report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
@@ -167,13 +175,14 @@ Report RunClient(const ClientBenchOptions& o, Collective& collective) {
   }
   static_cast<void>(client.DropTable(kTable));
 
+  const double calls = static_cast<double>(kTurns) * o.in_flight;
   for (std::size_t i = 0; i < ours; ++i) {
     const std::size_t element = contenders[i].name.ends_with("bfloat16") ? 2 : sizeof(float);
     Line line{.name = contenders[i].name,
-              .keys = static_cast<double>(batch.keys.size()) * o.in_flight,
+              .keys = static_cast<double>(batch.keys.size()) * calls,
               .seconds = contenders[i].seconds,
               // Every byte on the wire is read and written once.
-              .bytes = 2.0 * static_cast<double>(batch.gradients.size() * element) * o.in_flight,
+              .bytes = 2.0 * static_cast<double>(batch.gradients.size() * element) * calls,
               .floor_seconds = 0,
               .peers = {}};
     line.floor_seconds = line.bytes / report.copy_bytes_per_second;

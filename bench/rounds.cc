@@ -194,9 +194,9 @@ class Asker {
   // Whether a bag is what it was the first time, but for the order in which ranks' sums were added.
   bool IsRight(const PooledValues& pooled, std::size_t request, std::size_t bag) const {
     if (pooled.size != sums_.size) return false;
-    const std::span values(pooled.values.get() + bag * o_.dim, o_.dim);
-    const float* const sums = sums_.values.get() + BagOfAll(request, bag) * o_.dim;
-    return std::ranges::equal(values, std::span(sums, o_.dim), IsClose);
+    const auto values = pooled.floats().subspan(bag * o_.dim, o_.dim);
+    const auto sums = sums_.floats().subspan(BagOfAll(request, bag) * o_.dim, o_.dim);
+    return std::ranges::equal(values, sums, IsClose);
   }
   static bool IsClose(float value, double wanted) {
     return std::abs(static_cast<double>(value) - wanted) <= 1e-5 * (1 + std::abs(wanted));
@@ -212,7 +212,7 @@ class Asker {
         for (const std::uint32_t row : rows_.subspan(bag * o_.hot, o_.hot)) {
           sum += static_cast<double>(body::FirstValue(first_values, KeyOf(row), j));
         }
-        Must(IsClose(sums_.values[bag * o_.dim + j], sum), kWrong);
+        Must(IsClose(sums_.floats()[bag * o_.dim + j], sum), kWrong);
       }
     }
   }

@@ -5,6 +5,8 @@
 #ifndef SLOTWISE_KERNELS_DISPATCH_H_
 #define SLOTWISE_KERNELS_DISPATCH_H_
 
+#include <cstdint>
+
 #include "kernels/body/optimizer.h"
 #include "kernels/body/portable.h"
 #include "kernels/shard.h"
@@ -24,6 +26,12 @@ void WithElements(ConstNumbers numbers, Use use) {
     case DataType::kBFloat16:
       return use(static_cast<const body::BFloat16*>(numbers.data));
   }
+}
+
+// Whether four neighbouring numbers can be loaded and stored at once, wherever in the array they begin at a
+// multiple of four.
+inline bool LiesByFours(ConstNumbers numbers) {
+  return reinterpret_cast<std::uintptr_t>(numbers.data) % (4 * BytesOf(numbers.type)) == 0;
 }
 
 // Calls use(optimizer): the functor of body/optimizer.h that `options` name, with the numbers of the step.

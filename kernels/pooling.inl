@@ -23,8 +23,7 @@ class Pooling {
 
   explicit Pooling(const TableOptions& options) : combiner_(options.combiner), dim_(options.dim) {}
 
-  // Whether the combiner divides a bag's sum.
-  bool Divides() const { return combiner_ == Combiner::kMean || combiner_ == Combiner::kSqrtn; }
+  bool Divides() const { return slotwise::Divides(combiner_); }
 
   // What the combiner divides a bag by. `weights` are those of the keys that `offsets` count, or null: all 1.
   // REQUIRES: Divides().

@@ -2,10 +2,15 @@
 #include <tbb/info.h>
 
 #include "kernels/backend/cpu.h"
+#include "kernels/convert.inl"
 #include "kernels/shard.inl"
 #include "kernels/sum_over_ranks.inl"
 
 namespace slotwise {
+
+void CpuStream::Convert(ConstNumbers from, std::size_t size, Numbers to) {
+  ConvertOn<CpuBackend>(queue_, from, size, to);
+}
 
 void CpuStream::SumOverRanks(const RankBlocks& blocks, float* sum) {
   SumBlocksOn<CpuBackend>(queue_, blocks, sum);

@@ -3,11 +3,16 @@
 #include <array>
 
 #include "kernels/backend/cuda.cuh"
+#include "kernels/convert.inl"
 #include "kernels/numa.h"
 #include "kernels/shard.inl"
 #include "kernels/sum_over_ranks.inl"
 
 namespace slotwise {
+
+void CudaStream::Convert(ConstNumbers from, std::size_t size, Numbers to) {
+  ConvertOn<CudaBackend>(queue_, from, size, to);
+}
 
 void CudaStream::SumOverRanks(const RankBlocks& blocks, float* sum) {
   SumBlocksOn<CudaBackend>(queue_, blocks, sum);

@@ -11,8 +11,8 @@
 
 namespace slotwise {
 
-// An array in device memory whose numbers are of the type in which they travel between ranks; floats are
-// float32.
+// An array in device memory whose numbers are of the type in which they travel, between ranks or to a client;
+// floats are float32.
 struct Numbers {
   Numbers(float* floats) : data(floats) {}  // NOLINT(google-explicit-constructor)
   Numbers(void* numbers, DataType of_type) : data(numbers), type(of_type) {}
@@ -55,6 +55,10 @@ class Stream {
   // Copies between any of this device's memory and the host's. Does not wait if the host memory is of the
   // device's AllocateHost; that memory stays in use until Wait. `to` may be `from`.
   virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
+  // Writes numbers [0, size) of `from` to `to`, each rounded once if the type of `to` has fewer bits. One of
+  // the types is float32. Both arrays lie in the memory of the stream's device, and do not overlap.
+  // Throws std::invalid_argument for two types of 16 bits.
+  virtual void Convert(ConstNumbers from, std::size_t size, Numbers to) = 0;
   // Writes sum[i] = Σ over the ranks of number i of their blocks, added in float32 from +0 in rank order, in
   // one pass over memory. All arrays lie in the memory of the stream's device; `sum` overlaps no block.
   // Throws std::runtime_error.

@@ -32,19 +32,13 @@ void WithSumOf(const RankBlocks& blocks, std::uint32_t row, float* sum, Use use)
 
 // Whether four neighbouring numbers of every block, and of the sum, can be loaded and stored at once.
 inline bool LieByFours(const RankBlocks& blocks, const float* sum) {
-  const auto is_aligned = [](const void* array, std::size_t bytes) {
-    return reinterpret_cast<std::uintptr_t>(array) % bytes == 0;
-  };
-  const std::size_t four = 4 * BytesOf(blocks.blocks.type);
-  return blocks.size % 4 == 0 && is_aligned(blocks.blocks.data, four) && is_aligned(blocks.own, four) &&
-         is_aligned(sum, 4 * sizeof(float));
+  return blocks.size % 4 == 0 && LiesByFours(blocks.blocks) &&
+         LiesByFours({blocks.own, blocks.blocks.type}) && LiesByFours(sum);
 }
 
 template <Backend B>
 void SumBlocksOn(typename B::Queue& queue, const RankBlocks& blocks, float* sum) {
-  // On CUDA each lane then has one vector of a row, and lanes that are neighbours across rows read memory
-  // that is: with more vectors a lane, an H200 took up to a sixth longer.
-  constexpr std::uint32_t kRow = 32;
+  constexpr std::uint32_t kRow = B::kRowOfNumbers;
   // Tiles for rows of an odd length load number by number.
   const std::uint32_t tiles_for = LieByFours(blocks, sum) ? kRow : kRow - 1;
   WithSumOf(blocks, kRow, sum,

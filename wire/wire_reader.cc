@@ -5,6 +5,7 @@
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
+#include <algorithm>
 #include <string>
 
 namespace slotwise {
@@ -24,13 +25,28 @@ const ArrayField* FindArray(std::span<const ArrayField> arrays, std::uint32_t ta
   return nullptr;
 }
 
+bool ReadPieces(CodedInputStream& in, int size,
+                const std::function<void(std::span<const std::byte>)>& take_piece) {
+  while (size > 0) {
+    const void* data = nullptr;
+    int there = 0;
+    if (!in.GetDirectBufferPointer(&data, &there)) return false;
+    const int taken = std::min(there, size);
+    take_piece({static_cast<const std::byte*>(data), static_cast<std::size_t>(taken)});
+    if (!in.Skip(taken)) return false;
+    size -= taken;
+  }
+  return true;
+}
+
 bool ReadArray(CodedInputStream& in, std::size_t message_size, const ArrayField& array) {
   int size = 0;
   if (!in.ReadVarintSizeAsInt(&size)) return false;
   const auto position = static_cast<std::size_t>(in.CurrentPosition());
   if (static_cast<std::size_t>(size) > message_size - position) return false;
   void* room = array.make_room(static_cast<std::size_t>(size));
-  return room != nullptr ? in.ReadRaw(room, size) : in.Skip(size);
+  if (room == nullptr) return in.Skip(size);
+  return array.take_piece ? ReadPieces(in, size, array.take_piece) : in.ReadRaw(room, size);
 }
 
 // Splits the message: array fields go to their destinations, and all other fields, unchanged, to `others`.

@@ -27,6 +27,9 @@ struct ArrayField {
   // Returns where that many bytes go, or null to skip them. Called again if the message holds the field
   // again.
   std::function<void*(std::size_t)> make_room;
+  // If set, make_room returns only whether the bytes are wanted. They are read where gRPC has them, in pieces
+  // of any size that follow each other.
+  std::function<void(std::span<const std::byte>)> take_piece = {};
 };
 
 // Reads `bytes` into `message` and `arrays`. Never asks for more room than `bytes` hold.

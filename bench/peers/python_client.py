@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The Python client at large lookups and pushes, which slotwise-bench drives over stdin and stdout.
 
-In: one line of JSON (address, table, dim, samples, in_flight, channels), the keys as uint64, then lines
-"lookup float32", "push bfloat16", ..., each of which is a run of in_flight calls at once. Out: a line of JSON
+In: one line of JSON (address, table, dim, samples, in_flight, turns, channels), the keys as uint64, then lines
+"lookup float32", "push bfloat16", ..., each of which is a run of in_flight x turns calls, of which in_flight are
+under way at a time. Out: a line of JSON
 that says what this is, then {"seconds": of all calls} a run. Ends when stdin does. The client is the one of
 the checkout that this file lies in.
 """
@@ -45,15 +46,19 @@ def main() -> None:
     answer(description=f"the Python client of {CLIENT}, NumPy {np.__version__}, Python {python}")
     for line in sys.stdin.buffer:
         operation, wire_dtype = line.decode().split()
-        begin = time.perf_counter()
-        futures: list[slotwise.Future[Any]] = []
-        for out in results:
+
+        def start(out: Any) -> slotwise.Future[Any]:
             if operation == "lookup":
-                futures.append(ps.lookup_async(table, keys, wire_dtype=wire_dtype, out=out))
-            else:
-                futures.append(ps.push_async(table, keys, None, gradients, wire_dtype=wire_dtype))
-        for future in futures:
-            future.result()
+                return ps.lookup_async(table, keys, wire_dtype=wire_dtype, out=out)
+            return ps.push_async(table, keys, None, gradients, wire_dtype=wire_dtype)
+
+        begin = time.perf_counter()
+        futures = [start(out) for out in results]
+        for call in range(len(results) * options["turns"]):
+            which = call % len(results)
+            futures[which].result()
+            if call + len(results) < len(results) * options["turns"]:
+                futures[which] = start(results[which])
         seconds = time.perf_counter() - begin
         if operation == "lookup":
             expected = np.repeat(keys.astype(np.float32), options["dim"], axis=1)

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "wire/freed_memory.h"
+
 namespace slotwise::client {
 namespace {
 
@@ -33,6 +35,7 @@ Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, in
     : addresses_(std::move(addresses)),
       channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),
       log_(std::move(log)) {
+  KeepFreedMemory();
   for (const std::string& address : addresses_) {
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
       auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments());

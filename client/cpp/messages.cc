@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -154,18 +155,38 @@ Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& tabl
   return CheckedBatch{.view = batch, .samples = samples, .slots = slots, .width = slots * table.dim};
 }
 
-// Widens the halves that lie in the last half of `out` into all of it. Block by block, a copy of the halves
-// keeps them from being overwritten before they are read.
-void WidenInPlace(DataType type, std::span<float> out) {
-  constexpr std::size_t kBlock = 2048;
-  std::array<std::byte, 2 * kBlock> halves;
-  const std::byte* from = reinterpret_cast<const std::byte*>(out.data()) + out.size_bytes() / 2;
-  for (std::size_t first = 0; first < out.size(); first += kBlock) {
-    const auto block = out.subspan(first, std::min(kBlock, out.size() - first));
-    std::memcpy(halves.data(), from + 2 * first, 2 * block.size());
-    Widen(halves.data(), type, block);
+// Widens halves, which come in pieces of any size, into `out`. REQUIRES: the pieces are together as many as
+// `out` holds.
+class PiecewiseWidening {
+ public:
+  PiecewiseWidening(DataType type, std::span<float> out) : type_(type), out_(out) {}
+
+  void Add(std::span<const std::byte> piece) {
+    if (split_ && !piece.empty()) {
+      const std::array half{first_byte_, piece.front()};
+      piece = piece.subspan(1);
+      split_ = false;
+      Write(half.data(), 1);
+    }
+    Write(piece.data(), piece.size() / kHalf);
+    if (piece.size() % kHalf == 0) return;
+    split_ = true;
+    first_byte_ = piece.back();
   }
-}
+
+ private:
+  static constexpr std::size_t kHalf = 2;
+
+  void Write(const std::byte* halves, std::size_t count) {
+    Widen(halves, type_, out_.first(count));
+    out_ = out_.subspan(count);
+  }
+
+  const DataType type_;
+  std::span<float> out_;  // what is still to be written
+  bool split_ = false;    // the last piece ended in the middle of a number, with this byte
+  std::byte first_byte_{};
+};
 
 grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
                                const CheckedBatch& batch, SampleRange samples) {
@@ -223,12 +244,16 @@ Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std
                        DataType type, std::span<float> out) {
   const std::size_t expected = out.size() * BytesOf(type);
   std::size_t received = 0;
-  // Halves come into the last part of the room that their numbers will take.
-  std::byte* const room = reinterpret_cast<std::byte*>(out.data()) + out.size_bytes() - expected;
-  const std::array arrays{ArrayField{v1::LookupReply::kValuesFieldNumber, [&](std::size_t size) -> void* {
-                                       received = size;
-                                       return size == expected ? room : nullptr;
-                                     }}};
+  std::optional<PiecewiseWidening> widening;
+  ArrayField values{v1::LookupReply::kValuesFieldNumber, [&](std::size_t size) -> void* {
+                      received = size;
+                      widening.emplace(type, out);  // of the last such field alone
+                      return size == expected ? out.data() : nullptr;
+                    }};
+  if (type != DataType::kFloat32) {
+    values.take_piece = [&](std::span<const std::byte> piece) { widening->Add(piece); };
+  }
+  const std::array arrays{std::move(values)};
   v1::LookupReply fields;
   if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) return Internal(status);
   if (received != expected || (!out.empty() && fields.width() != width)) {
@@ -243,7 +268,6 @@ Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std
     return {StatusCode::kInternal,
             "the reply's data_type is " + std::to_string(fields.data_type()) + ", which was not asked for"};
   }
-  if (type != DataType::kFloat32) WidenInPlace(type, out);
   return {};
 }
 

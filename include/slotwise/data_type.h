@@ -38,51 +38,76 @@ void Narrow(std::span<const float> values, DataType type, std::byte* bytes);
 // Reads values.size() numbers of `type`, little-endian, from `bytes` (any alignment).
 void Widen(const std::byte* bytes, DataType type, std::span<float> values);
 
+// The conversions, of one number or of a vector of them. F is float or a vector of floats (the compilers' own
+// vector types), U is uint32_t or as many of those; the results' upper halves are 0.
 namespace internal {
-constexpr std::uint32_t Choose(bool condition, std::uint32_t yes, std::uint32_t no) {
+
+template <class U, class Condition>
+constexpr U Choose(Condition condition, U yes, U no) {
   return condition ? yes : no;
 }
+
+template <class F, class U>
+constexpr U Float16BitsOf(F value) {
+  const U bits = std::bit_cast<U>(value);
+  const U sign = bits >> 16 & 0x8000U;
+  const U magnitude = bits & 0x7FFF'FFFFU;
+  // For a normal result, the exponent's bias goes from 127 to 15, and 13 bits of the mantissa are rounded
+  // away. A mantissa that rounds up into the exponent gives the right number, up to infinity.
+  const U odd = magnitude >> 13 & 1U;
+  const U normal = (magnitude - (112U << 23) + 0xFFFU + odd) >> 13;
+  // Below 2^-14, adding ½ as a float lets the hardware round at the last place of a subnormal, 2^-24.
+  const U subnormal =
+      std::bit_cast<U>(std::bit_cast<F>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
+  const U finite = Choose<U>(magnitude < (113U << 23), subnormal, normal);
+  // Magnitudes of 65520 and above become infinity. A NaN becomes a quiet NaN.
+  const U large = Choose<U>(magnitude > 0x7F80'0000U, U{} + 0x7E00U, U{} + 0x7C00U);
+  return sign | Choose<U>(magnitude >= 0x477F'F000U, large, finite);
+}
+
+template <class F, class U>
+constexpr U BFloat16BitsOf(F value) {
+  const U bits = std::bit_cast<U>(value);
+  const U rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;
+  // A NaN gets a bit set, because rounding might turn the NaN into infinity.
+  return Choose<U>((bits & 0x7FFF'FFFFU) > 0x7F80'0000U, bits >> 16 | 0x40U, rounded);
+}
+
+template <class F, class U>
+constexpr F FloatOfFloat16(U bits) {
+  const U sign = (bits & 0x8000U) << 16;
+  const U magnitude = bits & 0x7FFFU;
+  const U normal = (magnitude << 13) + (112U << 23);
+  const U special = magnitude << 13 | 0x7F80'0000U;
+  // A subnormal's bits count units of 2^-24. As the lowest bits of 2^23 they become a float exactly.
+  const U subnormal = std::bit_cast<U>((std::bit_cast<F>(magnitude | 0x4B00'0000U) - 0x1p23F) * 0x1p-24F);
+  return std::bit_cast<F>(sign |
+                          Choose<U>(magnitude < 0x400U, subnormal,
+                                    Choose<U>(magnitude >= 0x7C00U, special, normal)));
+}
+
+template <class F, class U>
+constexpr F FloatOfBFloat16(U bits) {
+  return std::bit_cast<F>(bits << 16);
+}
+
 }  // namespace internal
 
 constexpr std::uint16_t ToFloat16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = bits >> 16 & 0x8000U;
-  const std::uint32_t magnitude = bits & 0x7FFF'FFFFU;
-  // For a normal result, the exponent's bias goes from 127 to 15, and 13 bits of the mantissa are rounded
-  // away. A mantissa that rounds up into the exponent gives the right number, up to infinity.
-  const std::uint32_t odd = magnitude >> 13 & 1U;
-  const std::uint32_t normal = (magnitude - (112U << 23) + 0xFFFU + odd) >> 13;
-  // Below 2^-14, adding ½ as a float lets the hardware round at the last place of a subnormal, 2^-24.
-  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) -
-                                  std::bit_cast<std::uint32_t>(0.5F);
-  const std::uint32_t finite = internal::Choose(magnitude < (113U << 23), subnormal, normal);
-  // Magnitudes of 65520 and above become infinity. A NaN becomes a quiet NaN.
-  const std::uint32_t large = internal::Choose(magnitude > 0x7F80'0000U, 0x7E00U, 0x7C00U);
-  return static_cast<std::uint16_t>(sign | internal::Choose(magnitude >= 0x477F'F000U, large, finite));
+  return static_cast<std::uint16_t>(internal::Float16BitsOf<float, std::uint32_t>(value));
 }
 
 constexpr std::uint16_t ToBFloat16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;
-  const bool nan = (bits & 0x7FFF'FFFFU) > 0x7F80'0000U;
-  // A NaN gets a bit set, because rounding might turn the NaN into infinity.
-  return static_cast<std::uint16_t>(internal::Choose(nan, bits >> 16 | 0x40U, rounded));
+  return static_cast<std::uint16_t>(internal::BFloat16BitsOf<float, std::uint32_t>(value));
 }
 
 constexpr float FromFloat16(std::uint16_t bits) {
-  const std::uint32_t sign = (bits & 0x8000U) << 16;
-  const std::uint32_t magnitude = bits & 0x7FFFU;
-  const std::uint32_t normal = (magnitude << 13) + (112U << 23);
-  const std::uint32_t special = magnitude << 13 | 0x7F80'0000U;
-  // A subnormal's bits count units of 2^-24.
-  const auto subnormal =
-      std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24F);
-  return std::bit_cast<float>(sign |
-                              internal::Choose(magnitude < 0x400U, subnormal,
-                                               internal::Choose(magnitude >= 0x7C00U, special, normal)));
+  return internal::FloatOfFloat16<float, std::uint32_t>(bits);
 }
 
-constexpr float FromBFloat16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+constexpr float FromBFloat16(std::uint16_t bits) {
+  return internal::FloatOfBFloat16<float, std::uint32_t>(bits);
+}
 
 }  // namespace slotwise
 

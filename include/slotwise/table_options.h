@@ -44,6 +44,11 @@ enum class Combiner : std::uint8_t {
   kNone,   // bags have exactly one key, and its row is the result; `slots` must be 1
 };
 
+// Whether the combiner divides a bag's sum.
+constexpr bool Divides(Combiner combiner) {
+  return combiner == Combiner::kMean || combiner == Combiner::kSqrtn;
+}
+
 enum class OptimizerKind : std::uint8_t {
   kSgd,
   kAdaGrad,

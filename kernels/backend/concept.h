@@ -92,6 +92,8 @@ concept Backend = requires(
   { B::ForEachNumbered(queue, n32, backend_probe::Numbered{}) } -> std::same_as<std::uint32_t>;
   // Calls f(tile, i) for every i, with tiles that suit rows of `dim` elements.
   B::ForEachTile(queue, n32, n32, backend_probe::EachTile{});
+  // The length of the rows that arrays of numbers are cut into, for ForEachTile. Divisible by 4.
+  { std::integral_constant<std::uint32_t, B::kRowOfNumbers>{} };
   // Calls f(tile, begin, end) for short runs that together are [0, n). On the CPU runs are single indices. A
   // body that holds more than one row in registers says how many: kRowsHeld.
   B::ForEachRun(queue, n32, n32, backend_probe::EachRun{});

@@ -48,6 +48,7 @@ class CpuStream final : public Stream {
   void Copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
   }
+  void Convert(ConstNumbers from, std::size_t size, Numbers to) override;
   void SumOverRanks(const RankBlocks& blocks, float* sum) override;
   void Wait() override {}
   bool IsDone() override { return true; }
@@ -64,6 +65,8 @@ struct CpuBackend {
   using Scratch = CpuScratch<T>;
   template <class T>
   using Growing = CpuGrowing<T>;
+
+  static constexpr std::uint32_t kRowOfNumbers = 1024;
 
   struct Atomics {
     static std::uint64_t Load(const std::uint64_t* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }

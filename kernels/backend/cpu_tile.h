@@ -5,6 +5,7 @@
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,6 +19,20 @@ using CpuVector [[gnu::vector_size(32)]] = float;
 #else
 using CpuVector [[gnu::vector_size(16)]] = float;
 #endif
+
+// As many 16-bit numbers as a vector V has floats, in the low halves of 32 bits each.
+template <class V>
+struct HalvesIn {
+  using Bits [[gnu::vector_size(sizeof(V))]] = std::uint32_t;
+  using Narrow [[gnu::vector_size(sizeof(V) / 2)]] = std::uint16_t;
+
+  static Bits Of(V floats, body::Float16 /*type*/) { return internal::Float16BitsOf<V, Bits>(floats); }
+  static Bits Of(V floats, body::BFloat16 /*type*/) { return internal::BFloat16BitsOf<V, Bits>(floats); }
+  static V Widen(Bits bits, body::Float16 /*type*/) {
+    return internal::FloatOfFloat16<V>(bits);
+  }
+  static V Widen(Bits bits, body::BFloat16 /*type*/) { return internal::FloatOfBFloat16<V>(bits); }
+};
 
 // The vector is part of the types' names, because files that are compiled for other processors have others.
 template <class Vector>
@@ -52,17 +67,16 @@ struct VectorChunk {
   // Half is body::Float16 or body::BFloat16.
   template <class Half>
   Vector Load(const Half* row, std::uint32_t vector) const {
-    Half halves[kVectorFloats];
-    std::memcpy(halves, row + Element(vector), sizeof(halves));
-    Vector value;
-    for (std::uint32_t k = 0; k < kVectorFloats; ++k) value[k] = halves[k].Wide();
-    return value;
+    using Halves = HalvesIn<Vector>;
+    typename Halves::Narrow halves;
+    std::memcpy(&halves, row + Element(vector), sizeof(halves));
+    return Halves::Widen(__builtin_convertvector(halves, typename Halves::Bits), Half{});
   }
   template <class Half>
   void Store(Half* row, std::uint32_t vector, Vector value) const {
-    Half halves[kVectorFloats];
-    for (std::uint32_t k = 0; k < kVectorFloats; ++k) halves[k] = Half::Of(value[k]);
-    std::memcpy(row + Element(vector), halves, sizeof(halves));
+    using Halves = HalvesIn<Vector>;
+    const auto halves = __builtin_convertvector(Halves::Of(value, Half{}), typename Halves::Narrow);
+    std::memcpy(row + Element(vector), &halves, sizeof(halves));
   }
   template <class Visit>
   void ForEachElement(const Vector (&values)[kVectors], Visit visit) const {

@@ -44,6 +44,7 @@ BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective,
       ordered_offsets_(device),
       ordered_weights_(device),
       ordered_values_(device),
+      narrow_values_(device),
       my_offsets_(device),
       fetched_(device),
       ones_(device) {}
@@ -128,9 +129,28 @@ void BatchGather::UploadMyWeights(const Round& round, const BatchLayout& layout)
 const float* BatchGather::UploadMyBagValues(const Round& round, const BatchLayout& layout,
                                             std::uint32_t columns) {
   float* const mine = values_.Mine(layout.bags_of, columns);
+  // A device with memory of its own converts what is there.
+  std::size_t narrow = 0;  // bytes of the parts that come as 16 bits, from where lanes load by fours
+  const auto bytes_of = [](const BatchPart& part) { return (part.values.bytes() + 15) / 16 * 16; };
+  const auto is_narrow = [](const BatchPart& part) { return part.value_type != DataType::kFloat32; };
+  const auto comes_up = [this](const BatchPart& part) {
+    return part.memory != MemoryKind::kDevice && !device_.SharesHostMemory();
+  };
+  ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
+    if (is_narrow(part) && comes_up(part)) narrow += bytes_of(part);
+  });
+  std::byte* room = narrow > 0 ? narrow_values_.Reserve(narrow) : nullptr;
   ForMyParts(round, layout,
-             [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
-               stream_.Copy(mine + place.bags * columns, part.values.data(), part.values.bytes());
+             [&](const BatchLayout::Part& in_batch, const BatchLayout::Extent& place, const BatchPart& part) {
+               float* const to = mine + place.bags * columns;
+               if (!is_narrow(part)) return stream_.Copy(to, part.values.data(), part.values.bytes());
+               ConstNumbers from = part.numbers();
+               if (comes_up(part)) {
+                 stream_.Copy(room, from.data, part.values.bytes());
+                 from.data = room;
+                 room += bytes_of(part);
+               }
+               stream_.Convert(from, in_batch.size.bags * columns, to);
              });
   return mine;
 }

@@ -93,6 +93,7 @@ class BatchGather {
   DeviceArray<Key> ordered_keys_;
   DeviceArray<std::uint32_t> ordered_offsets_;
   DeviceArray<float> ordered_weights_, ordered_values_;
+  DeviceArray<std::byte> narrow_values_;   // of 16 bits, on a device with memory of its own
   HostScratch<std::uint32_t> my_offsets_;  // on their way to a device with memory of its own
   HostScratch<std::uint32_t> fetched_;     // a part's offsets, from device memory
   HostScratch<float> ones_;                // weights of parts that have none

@@ -14,9 +14,11 @@
 #include <span>
 #include <utility>
 
+#include "kernels/stream.h"
 #include "server/engine/array_pool.h"
 #include "server/engine/budget.h"
 #include "slotwise/batch.h"
+#include "slotwise/data_type.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
@@ -69,6 +71,7 @@ struct BatchPart {
   BatchArray<std::uint32_t> offsets;      // bags + 1, from 0
   BatchArray<float> weights;              // finite; empty: all 1
   BatchArray<float> values = {};          // gradients of a push, rows of an import, nothing otherwise
+  DataType value_type = DataType::kFloat32;  // of gradients; two numbers of 16 bits lie in one of `values`
   MemoryKind memory = MemoryKind::kHost;  // of all four arrays
   // The client may write the arrays while the server reads them. The engine takes no such batch: what is
   // checked has to be what is applied, so whoever submits the batch first copies the arrays.
@@ -76,6 +79,7 @@ struct BatchPart {
   Reservation reservation = {};
 
   std::uint64_t bytes() const { return keys.bytes() + offsets.bytes() + weights.bytes() + values.bytes(); }
+  ConstNumbers numbers() const { return {values.data(), value_type}; }
   // REQUIRES, of whoever reads through it on the host: the memory is not kDevice.
   BatchView view() const { return {keys.span(), offsets.span(), weights.span()}; }
 

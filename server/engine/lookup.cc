@@ -1,11 +1,24 @@
 // Lookup: gather the bags of all ranks, pool this rank's keys of each, and add the ranks' partial sums up on
 // the rank that a bag came from.
+#include <cstddef>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "server/engine/operations.h"
 
 namespace slotwise {
+namespace {
+
+// Numbers of a sample of a lookup.
+std::size_t WidthOf(const Table& table) {
+  return std::size_t{table.info.options.slots} * table.info.options.dim;
+}
+
+// Bytes that leave the next array where a device loads several numbers at once.
+std::size_t RoundUp(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
 
 void Operations::Lookup(const Round& round, Table& table) {
   Stage& stage = stages_.Next();
@@ -21,16 +34,22 @@ void Operations::Lookup(const Round& round, Table& table) {
   }
   // The ranks that insert have waited for each other, and for their devices.
   if (round.mode == LookupMode::kTrain) stages_.FinishDone();
-  const PooledValues mine = PoolMine(stage, table, layout, batch);
-  const std::size_t width = std::size_t{table.info.options.slots} * table.info.options.dim;
-  std::size_t first = 0;
+  std::vector<LookupRun> runs = MyRuns(round, table);
+  PoolMine(stage, table, layout, batch, runs);
+  auto run = runs.begin();
+  std::size_t first = 0;  // number of the run
   for (const RoundPart& part : round.parts) {
     if (!IsMine(part.ticket)) continue;
     Request request = tickets_.Take(part.ticket.number);
-    const std::size_t size = part.samples * width;
-    stage.AnswerLater(
-        [done = std::move(std::get<LookupRequest>(request).done),
-         values = PooledValues{{mine.values, mine.values.get() + first}, size}] { done(values); });
+    LookupRequest& lookup = std::get<LookupRequest>(request);
+    const std::size_t size = part.samples * WidthOf(table);
+    if (lookup.type != run->type) {
+      ++run;
+      first = 0;
+    }
+    const std::byte* const values = run->values.get() + first * BytesOf(run->type);
+    stage.AnswerLater([done = std::move(lookup.done),
+                       answer = PooledValues{{run->values, values}, size, run->type}] { done(answer); });
     stage.Keep(std::move(request));
     first += size;
   }
@@ -46,24 +65,63 @@ void Operations::LookupOneByOne(const Round& round, Table& table) {
   }
 }
 
-PooledValues Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout,
-                                  const BatchView& batch) {
+std::vector<Operations::LookupRun> Operations::MyRuns(const Round& round, const Table& table) {
+  std::vector<LookupRun> runs;
+  for (const RoundPart& part : round.parts) {
+    if (!IsMine(part.ticket)) continue;
+    const DataType type = tickets_.Get<LookupRequest>(part.ticket.number).type;
+    if (runs.empty() || runs.back().type != type) runs.push_back({.type = type});
+    runs.back().size += part.samples * WidthOf(table);
+  }
+  return runs;
+}
+
+void Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch,
+                          std::vector<LookupRun>& runs) {
+  for (LookupRun& run : runs) run.values = arrays_.TakeOfDevice<std::byte>(run.bytes());  // written whole below
+  // A single run is pooled as what it is to become, if it can be, and where it is to lie.
+  const bool single = runs.size() == 1;
+  const DataType type = single ? work_.TypeOfPooled(table, runs.front().type) : DataType::kFloat32;
+  const bool in_place = single && type == runs.front().type && device_.SharesHostMemory();
   const std::uint32_t dim = table.info.options.dim;
   const auto me = static_cast<std::size_t>(Value(collective_.rank()));
-  const std::size_t size = layout.bags_of[me] * dim;
-  const std::shared_ptr<float[]> mine = arrays_.TakeOfDevice<float>(size);  // written whole below
-  float* const pooled = device_.SharesHostMemory() ? mine.get() : stage.pooled().Reserve(size);
+  void* where = nullptr;
+  if (in_place) {
+    where = runs.front().values.get();
+  } else {
+    where = stage.pooled().Reserve(layout.bags_of[me] * dim);
+  }
+  const Numbers pooled{where, type};
 
   const TravellingBags bags{layout.bags_of, layout.size.keys, dim};
   stage.stream().OrderAfter(work_.Pool(table, bags, stage.travel_arrays(), pooled));
+  if (type == DataType::kFloat32) {
+    const std::size_t first_bag = std::accumulate(
+        layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
+    const float* weights = batch.weights.empty() ? nullptr : batch.weights.data();
+    table.shard->DivideBags(stage.stream(), batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights,
+                            static_cast<float*>(pooled.data));
+  }
+  BringToHost(stage, pooled, runs);
+}
 
-  const std::size_t first_bag = std::accumulate(
-      layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
-  const float* weights = batch.weights.empty() ? nullptr : batch.weights.data();
-  table.shard->DivideBags(stage.stream(), batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights,
-                          pooled);
-  stage.stream().Copy(mine.get(), pooled, size * sizeof(float));
-  return {mine, size};
+void Operations::BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs) {
+  // A device with memory of its own converts there, so that fewer bytes travel.
+  std::size_t narrow_bytes = 0;
+  for (const LookupRun& run : runs) narrow_bytes += run.type == pooled.type ? 0 : RoundUp(run.bytes());
+  std::byte* narrow = device_.SharesHostMemory() ? nullptr : stage.narrow().Reserve(narrow_bytes);
+  auto* from = static_cast<std::byte*>(pooled.data);
+  for (const LookupRun& run : runs) {
+    const std::byte* result = from;
+    from += run.size * BytesOf(pooled.type);
+    if (run.type != pooled.type) {
+      std::byte* const to = device_.SharesHostMemory() ? run.values.get() : narrow;
+      stage.stream().Convert({result, pooled.type}, run.size, {to, run.type});
+      result = to;
+      if (narrow != nullptr) narrow += RoundUp(run.bytes());
+    }
+    stage.stream().Copy(run.values.get(), result, run.bytes());
+  }
 }
 
 }  // namespace slotwise

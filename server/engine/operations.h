@@ -7,8 +7,10 @@
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
 
+#include <cstddef>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
@@ -51,9 +53,21 @@ class Operations {
   void ListKeys(const Round& round, Table& table);
   void ReadRows(const Round& round, Table& table);
 
-  // Pools this rank's samples of the prepared batch over all ranks. The values are there when the stage's
-  // stream is done.
-  PooledValues PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch);
+  // Lookups of this rank that follow each other in a round, and whose answers are of one type.
+  struct LookupRun {
+    DataType type = DataType::kFloat32;
+    std::size_t size = 0;  // numbers
+    std::shared_ptr<std::byte[]> values = {};
+
+    std::size_t bytes() const { return size * BytesOf(type); }
+  };
+  std::vector<LookupRun> MyRuns(const Round& round, const Table& table);
+  // Pools this rank's samples of the prepared batch over all ranks, into arrays that become the runs' values.
+  // They are there when the stage's stream is done.
+  void PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch,
+                std::vector<LookupRun>& runs);
+  // Writes the runs' values: `pooled`, in device memory, has their bags, in their order.
+  void BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
   // Answers the round's waiters on this rank: answer(request). Their arrays stay with the stage that uses

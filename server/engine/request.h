@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -17,17 +18,22 @@
 #include "server/engine/batch_part.h"
 #include "server/engine/tables.h"
 #include "slotwise/batch.h"
+#include "slotwise/data_type.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
 
-// float[samples · slots · dim]: a part of the round's output, which it keeps alive. It is its owner's alone,
-// who may write there too.
+// Numbers[samples · slots · dim] in host memory: a part of the round's output, which it keeps alive.
 struct PooledValues {
-  std::shared_ptr<float[]> values;
-  std::size_t size = 0;
+  std::shared_ptr<const void> values;
+  std::size_t size = 0;  // numbers
+  DataType type = DataType::kFloat32;
+
+  std::size_t bytes() const { return size * BytesOf(type); }
+  // REQUIRES: `type` is float32.
+  std::span<const float> floats() const { return {static_cast<const float*>(values.get()), size}; }
 };
 
 struct LookupRequest {
@@ -35,6 +41,7 @@ struct LookupRequest {
   LookupMode mode = LookupMode::kTrain;
   BatchPart batch;
   std::function<void(Result<PooledValues>)> done;
+  DataType type = DataType::kFloat32;  // of the answer's numbers, each rounded once
 };
 
 struct PushRequest {

@@ -8,7 +8,8 @@ Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges,
     : stream_(device.MakeStream()),
       gather_(device, *stream_, collective, exchanges.batches(), tickets),
       travel_(device),
-      pooled_(device) {}
+      pooled_(device),
+      narrow_(device) {}
 
 void Stage::FinishIfDone() {
   if ((!answers_.empty() || !kept_.empty()) && stream_->IsDone()) Finish();

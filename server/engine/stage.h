@@ -62,6 +62,7 @@ class Stage {
   BatchGather& gather() { return gather_; }
   TravelArrays& travel_arrays() { return travel_; }
   DeviceArray<float>& pooled() { return pooled_; }
+  DeviceArray<std::byte>& narrow() { return narrow_; }
 
   // Keeps a request, with its arrays, until the device is done with the round.
   void Keep(Request request) { kept_.push_back(std::move(request)); }
@@ -81,7 +82,8 @@ class Stage {
   std::unique_ptr<Stream> stream_;
   BatchGather gather_;
   TravelArrays travel_;
-  DeviceArray<float> pooled_;  // of a device with memory of its own
+  DeviceArray<float> pooled_;      // bags that are not pooled where their numbers are to lie
+  DeviceArray<std::byte> narrow_;  // 16-bit numbers on a device with memory of its own
   std::vector<Request> kept_;
   std::vector<std::function<void()>> answers_;
 };

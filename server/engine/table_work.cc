@@ -49,13 +49,18 @@ Status TableWork::PrepareAndInsert(Table& table, const BatchView& batch) {
   return {};
 }
 
-Stream& TableWork::Pool(Table& table, const TravellingBags& bags, TravelArrays& arrays, float* pooled) {
+DataType TableWork::TypeOfPooled(const Table& table, DataType wanted) const {
+  const bool all = collective_.size() == 1 && !Divides(table.info.options.combiner);
+  return all ? wanted : DataType::kFloat32;
+}
+
+Stream& TableWork::Pool(Table& table, const TravellingBags& bags, TravelArrays& arrays, Numbers pooled) {
   if (collective_.size() == 1) {  // all of a bag is here: there are no partial sums
     table.shard->Pool(pooled);
     return device_.WorkStream();
   }
   const Way way = travel_.Choose(bags);
-  travel_.Pool(*table.shard, bags, way, arrays, pooled);
+  travel_.Pool(*table.shard, bags, way, arrays, static_cast<float*>(pooled.data));
   ++(way == Way::kOwnedBags ? table.rounds.owned_bags : table.rounds.all_bags);
   return travel_.stream();
 }

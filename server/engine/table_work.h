@@ -35,9 +35,12 @@ class TableWork {
   // Also gives the batch's new keys rows, on all ranks or, with a reason, on none.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
 
-  // REQUIRES: a prepared batch. `pooled` becomes this rank's bags over all ranks, before the combiner's
-  // division: float[bags_of[rank]][dim] in device memory. Returns the stream in whose order that happens.
-  Stream& Pool(Table& table, const TravellingBags& bags, TravelArrays& arrays, float* pooled);
+  // The type that Pool can write the table's bags in: `wanted`, if no rank or division comes after the sums.
+  DataType TypeOfPooled(const Table& table, DataType wanted) const;
+  // REQUIRES: a prepared batch; `pooled` is of a TypeOfPooled. `pooled` becomes this rank's bags over all
+  // ranks, before the combiner's division: [bags_of[rank]][dim] in device memory. Returns the stream in whose
+  // order that happens.
+  Stream& Pool(Table& table, const TravellingBags& bags, TravelArrays& arrays, Numbers pooled);
 
   // Gradients of bags in device memory, ordered before the device's work: `all` of the batch's bags, in the
   // batch's order, from every rank (a collective call), or of `mine`, this rank's, alone. One of the two is

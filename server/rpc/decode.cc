@@ -113,9 +113,8 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
   return step;
 }
 
-// Returns the gradients as float32, whatever type they were sent as.
-Result<BatchArray<float>> TakeGradients(WireNumbers wire, DataType type, std::uint32_t samples,
-                                        const TableOptions& table) {
+Status CheckGradients(const WireNumbers& wire, DataType type, std::uint32_t samples,
+                      const TableOptions& table) {
   // The product is at most 2^32 · 2^12 · 2^12 · 2^2, which fits.
   const std::uint64_t count = std::uint64_t{samples} * table.slots * table.dim;
   if (wire.bytes != count * BytesOf(type)) {
@@ -124,20 +123,15 @@ Result<BatchArray<float>> TakeGradients(WireNumbers wire, DataType type, std::ui
                            std::to_string(table.dim) + " " + std::string(ToString(type)) + " values are " +
                            std::to_string(count * BytesOf(type)));
   }
-  BatchArray<float> gradients = std::move(wire.words);
-  if (type != DataType::kFloat32) {
-    BatchArray<float> wide(count, wire.pool);
-    Widen(reinterpret_cast<const std::byte*>(gradients.data()), type, wide.span());
-    gradients = std::move(wide);
-  }
-  if (const auto place = FirstNonFinite(gradients.span())) {
-    const std::uint64_t bag = *place / table.dim;
-    return InvalidArgument("gradients[" + std::to_string(*place) + "] is " +
-                           std::to_string(gradients.data()[*place]) + " (sample " +
-                           std::to_string(bag / table.slots) + ", slot " + std::to_string(bag % table.slots) +
-                           ", element " + std::to_string(*place % table.dim) + "); gradients must be finite");
-  }
-  return gradients;
+  const auto place = FirstNonFinite({wire.words.data(), type}, count);
+  if (!place) return {};
+  float value = 0;
+  Widen(reinterpret_cast<const std::byte*>(wire.words.data()) + *place * BytesOf(type), type, {&value, 1});
+  const std::uint64_t bag = *place / table.dim;
+  return InvalidArgument("gradients[" + std::to_string(*place) + "] is " + std::to_string(value) +
+                         " (sample " + std::to_string(bag / table.slots) + ", slot " +
+                         std::to_string(bag % table.slots) + ", element " +
+                         std::to_string(*place % table.dim) + "); gradients must be finite");
 }
 
 }  // namespace
@@ -166,8 +160,8 @@ Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTabl
   decoded.request.table = table->id;
   decoded.request.mode = *mode;
   decoded.request.batch = std::move(*batch);
+  decoded.request.type = *type;
   decoded.width = width;
-  decoded.data_type = *type;
   return decoded;
 }
 
@@ -190,14 +184,15 @@ Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& f
   if (!type.ok()) return type.status();
   auto batch = CheckBatch(std::move(wire), message.samples(), table->options);
   if (!batch.ok()) return batch.status();
-  auto gradients = TakeGradients(std::move(wire_gradients), *type, message.samples(), table->options);
-  if (!gradients.ok()) return gradients.status();
+  if (Status status = CheckGradients(wire_gradients, *type, message.samples(), table->options); !status.ok())
+    return status;
 
   PushRequest request;
   request.table = table->id;
   request.step = *step;
   request.batch = std::move(*batch);
-  request.batch.values = std::move(*gradients);
+  request.batch.values = std::move(wire_gradients.words);
+  request.batch.value_type = *type;
   return request;
 }
 

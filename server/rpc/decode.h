@@ -13,15 +13,13 @@
 
 #include "server/engine/request.h"
 #include "server/rpc/decode_fields.h"
-#include "slotwise/data_type.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
 
 struct DecodedLookup {
-  LookupRequest request;                    // every field but `done`
-  std::uint32_t width = 0;                  // elements a sample: slots · dim
-  DataType data_type = DataType::kFloat32;  // of the reply
+  LookupRequest request;    // every field but `done`
+  std::uint32_t width = 0;  // elements a sample: slots · dim
 };
 
 // Reads keys, weights and gradients into memory of `arrays`, if given: straight from gRPC's memory to where

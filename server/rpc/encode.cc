@@ -3,7 +3,6 @@
 #include <grpc/slice.h>
 #include <grpcpp/support/slice.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -33,13 +32,13 @@ v1::DataType ToProto(DataType type) {
 }
 
 // Returns the reply's small fields, then the tag and the length of `values`, whose bytes follow.
-std::string HeaderOf(std::uint32_t samples, std::uint32_t width, DataType type, std::size_t values) {
+std::string HeaderOf(std::uint32_t samples, std::uint32_t width, const PooledValues& values) {
   v1::LookupReply reply;
   reply.set_samples(samples);
   reply.set_width(width);
-  reply.set_data_type(ToProto(type));
+  reply.set_data_type(ToProto(values.type));
   std::string header = reply.SerializeAsString();
-  AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, values * BytesOf(type), header);
+  AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, values.bytes(), header);
   return header;
 }
 
@@ -56,20 +55,6 @@ std::pair<grpc::Slice, std::byte*> NewSlice(std::size_t size) {
   return {grpc::Slice(slice, grpc::Slice::STEAL_REF), bytes};
 }
 
-// Writes the values as halves over themselves, from the beginning on, and returns the halves' bytes. New
-// memory would cost more than the conversion: the system hands it out page by page.
-std::size_t NarrowInPlace(const PooledValues& values, DataType type) {
-  constexpr std::size_t kBlock = 2048;
-  std::array<std::byte, 2 * kBlock> halves;
-  auto* const bytes = reinterpret_cast<std::byte*>(values.values.get());
-  for (std::size_t first = 0; first < values.size; first += kBlock) {
-    const std::size_t count = std::min(kBlock, values.size - first);
-    Narrow({values.values.get() + first, count}, type, halves.data());
-    std::memcpy(bytes + first * BytesOf(type), halves.data(), count * BytesOf(type));
-  }
-  return values.size * BytesOf(type);
-}
-
 // Copies columns [first, first + count) of the records, row by row.
 grpc::Slice Columns(const RowRecords& rows, std::size_t stride, std::size_t first, std::size_t count) {
   auto [slice, bytes] = NewSlice(rows.keys.size() * count * sizeof(float));
@@ -80,28 +65,24 @@ grpc::Slice Columns(const RowRecords& rows, std::size_t stride, std::size_t firs
   return slice;
 }
 
-// Returns a slice over the first `bytes` of the values' own memory. The slice's last reference frees the
-// values.
-grpc::Slice Share(PooledValues values, std::size_t bytes) {
-  auto owner = std::make_unique<std::shared_ptr<float[]>>(std::move(values.values));
-  void* memory = owner->get();
+// Returns a slice over the values' own memory, whose last reference frees the values.
+grpc::Slice Share(PooledValues values) {
+  auto owner = std::make_unique<std::shared_ptr<const void>>(std::move(values.values));
+  void* memory = const_cast<void*>(owner->get());  // gRPC only reads it
   const auto release = [](void* held) {
     TakeOver(held);
-    delete static_cast<std::shared_ptr<float[]>*>(held);
+    delete static_cast<std::shared_ptr<const void>*>(held);
   };
   HandOver(owner.get());
-  return {memory, bytes, release, owner.release()};
+  return {memory, values.bytes(), release, owner.release()};
 }
 
 }  // namespace
 
-grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, DataType type,
-                                   PooledValues values) {
-  const grpc::Slice header(HeaderOf(samples, width, type, values.size));
+grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values) {
+  const grpc::Slice header(HeaderOf(samples, width, values));
   if (values.size == 0) return {&header, 1};
-  const std::size_t bytes =
-      type == DataType::kFloat32 ? values.size * sizeof(float) : NarrowInPlace(values, type);
-  const std::array slices{header, Share(std::move(values), bytes)};
+  const std::array slices{header, Share(std::move(values))};
   return {slices.data(), slices.size()};
 }
 

@@ -1,5 +1,5 @@
-// Encodes replies. A lookup's float32 values are not copied: gRPC sends them from the memory that the round
-// wrote them to.
+// Encodes replies. A lookup's values are not copied: gRPC sends them from the memory that the round wrote them
+// to.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_RPC_ENCODE_H_
 #define SLOTWISE_SERVER_RPC_ENCODE_H_
@@ -9,15 +9,12 @@
 #include <cstdint>
 
 #include "server/engine/request.h"
-#include "slotwise/data_type.h"
 
 namespace slotwise {
 
-// Encodes a v1.LookupReply. The buffer shares `values`, and keeps them alive until gRPC has sent them; 16-bit
-// types are written over them.
+// Encodes a v1.LookupReply. The buffer shares `values`, and keeps them alive until gRPC has sent them.
 // REQUIRES: values.size = samples · width.
-grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, DataType type,
-                                   PooledValues values);
+grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values);
 
 // Encodes a v1.PushReply.
 grpc::ByteBuffer EncodePushReply(std::uint64_t table_step);

@@ -1,33 +1,51 @@
 #include "server/rpc/finite.h"
 
 #include <algorithm>
-#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace slotwise {
 namespace {
 
-// NaN and infinity are the floats whose exponent bits are all ones.
-constexpr std::uint32_t kExponent = 0x7f80'0000u;
+// NaN and infinity are the numbers whose exponent bits are all ones. `Bits` is an unsigned integer of the
+// numbers' size; there may be no such integer where the numbers lie, so each is copied.
+template <class Bits, Bits kExponent>
+bool NonFinite(const std::byte* number) {
+  Bits bits;
+  std::memcpy(&bits, number, sizeof(bits));
+  return (bits & kExponent) == kExponent;
+}
 
-bool NonFinite(float value) { return (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent; }
-
-// There is no early exit inside a block, so that the compiler can vectorise the loop.
-bool AnyNonFinite(std::span<const float> block) {
-  std::uint32_t any = 0;
-  for (const float value : block) any |= static_cast<std::uint32_t>(NonFinite(value));
-  return any != 0;
+template <class Bits, Bits kExponent>
+std::optional<std::size_t> Find(const void* numbers, std::size_t size) {
+  constexpr std::size_t kBlock = 4096;
+  const auto* const bytes = static_cast<const std::byte*>(numbers);
+  for (std::size_t begin = 0; begin < size; begin += kBlock) {
+    const std::size_t end = std::min(begin + kBlock, size);
+    // There is no early exit inside a block, so that the compiler can vectorise the loop.
+    Bits any = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      any |= static_cast<Bits>(NonFinite<Bits, kExponent>(bytes + i * sizeof(Bits)));
+    }
+    if (any == 0) continue;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (NonFinite<Bits, kExponent>(bytes + i * sizeof(Bits))) return i;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<std::size_t> FirstNonFinite(std::span<const float> values) {
-  constexpr std::size_t kBlock = 4096;
-  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
-    const auto block = values.subspan(begin, std::min(kBlock, values.size() - begin));
-    if (AnyNonFinite(block)) {
-      return begin + static_cast<std::size_t>(std::ranges::find_if(block, NonFinite) - block.begin());
-    }
+std::optional<std::size_t> FirstNonFinite(ConstNumbers numbers, std::size_t size) {
+  switch (numbers.type) {
+    case DataType::kFloat32:
+      return Find<std::uint32_t, 0x7F80'0000U>(numbers.data, size);
+    case DataType::kFloat16:
+      return Find<std::uint16_t, 0x7C00U>(numbers.data, size);
+    case DataType::kBFloat16:
+      return Find<std::uint16_t, 0x7F80U>(numbers.data, size);
   }
   return std::nullopt;
 }

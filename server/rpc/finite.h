@@ -7,10 +7,16 @@
 #include <optional>
 #include <span>
 
+#include "kernels/stream.h"
+
 namespace slotwise {
 
-// Returns the index of the first value that is NaN or infinite, if there is one.
-std::optional<std::size_t> FirstNonFinite(std::span<const float> values);
+// Returns the index of the first of `size` numbers in host memory that is NaN or infinite, if there is one.
+std::optional<std::size_t> FirstNonFinite(ConstNumbers numbers, std::size_t size);
+
+inline std::optional<std::size_t> FirstNonFinite(std::span<const float> values) {
+  return FirstNonFinite(values.data(), values.size());
+}
 
 }  // namespace slotwise
 

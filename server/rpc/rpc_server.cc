@@ -11,6 +11,7 @@
 #include "server/rpc/embedding_service.h"
 #include "server/rpc/library_logs.h"
 #include "server/rpc/rows_service.h"
+#include "wire/freed_memory.h"
 
 namespace slotwise {
 namespace {
@@ -21,6 +22,7 @@ constexpr std::chrono::milliseconds kLeaveTaking{100};
 void SetUpGrpcOnce() {
   static const bool once = [] {
     SendLibraryLogsToOurs();
+    KeepFreedMemory();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;

@@ -143,6 +143,35 @@ TEST(ReadLookupReply, WidensHalvesAndRefusesATypeThatWasNotAskedFor) {
   EXPECT_EQ(ReadLookupReply(bytes, 1, 2, DataType::kBFloat16, out).code(), StatusCode::kInternal);
 }
 
+// Pieces may end in the middle of a number. Of a field that comes twice, the last one counts.
+TEST(ReadLookupReply, WidensHalvesThatComeInAnyPieces) {
+  constexpr std::uint32_t kWidth = 1000;
+  std::vector<std::uint16_t> halves(kWidth);
+  // All of them finite, as either type.
+  for (std::uint32_t i = 0; i < kWidth; ++i) halves[i] = static_cast<std::uint16_t>(1000 + 30 * i);
+  v1::LookupReply reply;
+  reply.set_samples(1);
+  reply.set_width(kWidth);
+  reply.set_values("seven b");
+  const std::string first = reply.SerializeAsString();
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    reply.set_data_type(type == DataType::kFloat16 ? v1::DATA_TYPE_FLOAT16 : v1::DATA_TYPE_BFLOAT16);
+    reply.set_values(BytesOf(halves));
+    std::vector<float> expected(kWidth);
+    Widen(reinterpret_cast<const std::byte*>(halves.data()), type, expected);
+    for (const std::size_t slice : {1U, 2U, 3U, 7U, 64U, 501U, 4096U}) {
+      std::vector<float> out(kWidth);
+      const auto bytes = BufferOf(first + reply.SerializeAsString(), slice);
+      ASSERT_TRUE(ReadLookupReply(bytes, 1, kWidth, type, out).ok());
+      EXPECT_EQ(out, expected) << ToString(type) << " in slices of " << slice;
+    }
+    // There is room for one number too few.
+    std::vector<float> out(kWidth - 1);
+    EXPECT_EQ(ReadLookupReply(BufferOf(reply.SerializeAsString()), 1, kWidth, type, out).code(),
+              StatusCode::kFailedPrecondition);
+  }
+}
+
 TEST(CheckBatch, RefusesWhatIsNoBatchByFieldAndValue) {
   const auto message = [](const BatchView& batch) {
     return CheckBatch(batch, Shape(2, 3)).status().message();

@@ -1,8 +1,11 @@
 // A batch means the same wherever its arrays lie; an engine takes none that its client may still write.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,16 +49,17 @@ class BatchPlaceTest : public testing::TestWithParam<DeviceKind> {
     return part;
   }
 
-  TableId StartWithTable() {
+  TableId StartWithTable(Combiner combiner = Combiner::kMean) {
     engine_ = std::make_unique<RunningEngine>(*place_, MakeSoloCollective());
-    return MakeTable();
+    return MakeTable(combiner);
   }
-  TableId MakeTable() {
+  TableId MakeTable(Combiner combiner = Combiner::kMean) {
     TableOptions options;
     options.name = TableName("ads");
     options.dim = 4;
     options.slots = 2;
-    options.combiner = Combiner::kMean;
+    options.combiner = combiner;
+    options.initializer = {.low = -1, .high = 1};
     options.optimizer.learning_rate = 0.5F;
     return engine_->Create(options);
   }
@@ -69,7 +73,7 @@ class BatchPlaceTest : public testing::TestWithParam<DeviceKind> {
     std::promise<Result<std::vector<float>>> answer;
     request.done = [&](const Result<PooledValues>& pooled) {
       if (!pooled.ok()) return answer.set_value(pooled.status());
-      answer.set_value(std::vector<float>(pooled->values.get(), pooled->values.get() + pooled->size));
+      answer.set_value(std::vector<float>(pooled->floats().begin(), pooled->floats().end()));
     };
     engine_->engine().Submit(std::move(request));
     return answer.get_future().get();
@@ -111,6 +115,82 @@ TEST_P(BatchPlaceTest, ABatchInDeviceMemoryMeansWhatItMeansInTheHosts) {
   ASSERT_TRUE(first.get().ok());
   EXPECT_EQ(*mixed, *engine_->Lookup(again, bags));
   EXPECT_EQ(digest, engine_->Summarize(again).digest);
+}
+
+// Lookups that share a round are each answered as they asked, whatever the others asked.
+TEST_P(BatchPlaceTest, EveryLookupOfARoundHasNumbersOfItsOwnType) {
+  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn}) {
+    const TableId table = StartWithTable(combiner);
+    const Bags bags{2, {7, 8, 7, 9, 1, 8}, {0, 2, 3, 5, 6}, {1, 2, 0.5F, 3, 1, 1}};
+    const std::vector<float> exact = *engine_->Lookup(table, bags);
+    using enum DataType;
+    const std::vector<std::vector<DataType>> rounds{
+        {kBFloat16}, {kFloat16}, {kBFloat16, kBFloat16},
+        {kFloat32, kBFloat16, kBFloat16, kFloat16, kFloat32, kFloat32, kBFloat16}};
+    for (const auto& types : rounds) {
+      std::vector<Request> requests;
+      std::vector<std::promise<Result<PooledValues>>> answers(types.size());
+      for (std::size_t i = 0; i < types.size(); ++i) {
+        requests.push_back(LookupRequest{table, LookupMode::kTrain, PartOf(bags),
+                                         [&answers, i](const Result<PooledValues>& pooled) {
+                                           answers[i].set_value(pooled);
+                                         },
+                                         types[i]});
+      }
+      engine_->engine().Submit(std::move(requests));
+      for (std::size_t i = 0; i < types.size(); ++i) {
+        const auto answer = answers[i].get_future().get();
+        ASSERT_TRUE(answer.ok()) << answer.status().message();
+        ASSERT_EQ(answer->type, types[i]);
+        ASSERT_EQ(answer->size, exact.size());
+        std::vector<std::byte> expected(exact.size() * BytesOf(types[i]));
+        Narrow(exact, types[i], expected.data());
+        const std::span found(static_cast<const std::byte*>(answer->values.get()), answer->bytes());
+        EXPECT_TRUE(std::ranges::equal(found, expected))
+            << ToString(combiner) << ", lookup " << i << " of " << types.size() << ", " << ToString(types[i]);
+      }
+    }
+    engine_.reset();
+  }
+}
+
+// A step's parts may be of several types, in the host's memory and in the device's.
+TEST_P(BatchPlaceTest, GradientsOf16BitsMeanWhatTheyMeanWidened) {
+  const Bags bags{2, {7, 8, 7, 9, 1, 8}, {0, 2, 3, 5, 6}};
+  std::vector<float> gradients(16);
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(i) * 0.37F - 2.5F;
+  using enum DataType;
+  const std::vector<DataType> types{kBFloat16, kFloat32, kFloat16, kBFloat16};
+  std::vector<BatchPart> narrow;
+  std::vector<std::vector<float>> wide;
+  for (std::size_t p = 0; p < types.size(); ++p) {
+    std::vector<float> words(types[p] == kFloat32 ? 16 : 8);
+    Narrow(gradients, types[p], reinterpret_cast<std::byte*>(words.data()));
+    narrow.push_back(p == 3 ? PartOnDevice(bags, words) : PartOf(bags, words));
+    narrow.back().value_type = types[p];
+    wide.emplace_back(16);
+    Widen(reinterpret_cast<const std::byte*>(words.data()), types[p], wide.back());
+  }
+  const auto parts = static_cast<std::uint32_t>(types.size());
+  const auto push = [&](TableId table, auto part_of) {
+    std::vector<Request> requests;
+    std::vector<std::promise<Result<std::uint64_t>>> answers(parts);
+    for (std::uint32_t p = 0; p < parts; ++p) {
+      requests.push_back(PushRequest{table, {1, 1, p, parts}, part_of(p),
+                                     [&answers, p](const Result<std::uint64_t>& step) {
+                                       answers[p].set_value(step);
+                                     }});
+    }
+    engine_->engine().Submit(std::move(requests));
+    for (auto& answer : answers) ASSERT_TRUE(answer.get_future().get().ok());
+  };
+  const TableId first = StartWithTable();
+  push(first, [&](std::uint32_t p) { return std::move(narrow[p]); });
+  const auto digest = engine_->Summarize(first).digest;
+  ASSERT_TRUE(engine_->Drop(first).ok());
+  const TableId second = MakeTable();
+  push(second, [&](std::uint32_t p) { return PartOf(bags, wide[p]); });
+  EXPECT_EQ(digest, engine_->Summarize(second).digest);
 }
 
 TEST_P(BatchPlaceTest, ABatchThatItsClientMayWriteIsRefused) {

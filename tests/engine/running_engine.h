@@ -99,7 +99,7 @@ class RunningEngine {
       engine_.Submit(
           LookupRequest{table, mode, PartOf(bags), [done](const Result<PooledValues>& pooled) {
                           if (!pooled.ok()) return done(pooled.status());
-                          done(std::vector<float>(pooled->values.get(), pooled->values.get() + pooled->size));
+                          done(std::vector<float>(pooled->floats().begin(), pooled->floats().end()));
                         }});
     });
   }

@@ -328,23 +328,28 @@ TEST(Decode, TakesOneKeyABagWhereThereIsNoCombiner) {
 
 // Half precision.
 
-TEST(DecodePush, WidensHalves) {
+TEST(DecodePush, KeepsHalvesAsTheyCome) {
   v1::PushRequest message = SmallPush();
   const std::string wide = message.gradients();
-  message.set_data_type(v1::DATA_TYPE_FLOAT16);
+  const auto expect = [&](v1::DataType wire_type, DataType type, const std::vector<std::uint16_t>& halves) {
+    message.set_data_type(wire_type);
+    message.set_gradients(BytesOf(halves));
+    const auto push = Push(message);
+    ASSERT_TRUE(push.ok()) << push.status().message();
+    EXPECT_EQ(push->batch.value_type, type);
+    EXPECT_EQ(push->batch.values.size(), 6U);
+    EXPECT_EQ(BytesOf(push->batch.values.span()), message.gradients());
+  };
   std::vector<std::uint16_t> halves(12);
   for (std::size_t i = 0; i < 12; ++i) halves[i] = ToFloat16(static_cast<float>(i));
-  message.set_gradients(BytesOf(halves));
-  EXPECT_EQ(BytesOf(Push(message)->batch.values.span()), wide);
-  message.set_data_type(v1::DATA_TYPE_BFLOAT16);
+  expect(v1::DATA_TYPE_FLOAT16, DataType::kFloat16, halves);
   for (std::size_t i = 0; i < 12; ++i) halves[i] = ToBFloat16(static_cast<float>(i));
-  message.set_gradients(BytesOf(halves));
-  EXPECT_EQ(BytesOf(Push(message)->batch.values.span()), wide);
+  expect(v1::DATA_TYPE_BFLOAT16, DataType::kBFloat16, halves);
 
-  halves[7] = 0x7F80;  // infinity
+  halves[7] = 0xFF80;  // minus infinity
   message.set_gradients(BytesOf(halves));
   EXPECT_EQ(Push(message).status().message(),
-            "gradients[7] is inf (sample 1, slot 0, element 1); gradients must be finite");
+            "gradients[7] is -inf (sample 1, slot 0, element 1); gradients must be finite");
   message.set_gradients(wide);
   EXPECT_EQ(Push(message).status().message(),
             "gradients has 48 bytes, but samples 2 x slots 2 x dim 3 bfloat16 values are 24");
@@ -352,11 +357,11 @@ TEST(DecodePush, WidensHalves) {
 
 TEST(DecodeLookup, ReadsHowTheReplyShallBeWritten) {
   v1::LookupRequest message = SmallLookup();
-  EXPECT_EQ(Lookup(message.SerializeAsString())->data_type, DataType::kFloat32);
+  EXPECT_EQ(Lookup(message.SerializeAsString())->request.type, DataType::kFloat32);
   message.set_data_type(v1::DATA_TYPE_FLOAT16);
-  EXPECT_EQ(Lookup(message.SerializeAsString())->data_type, DataType::kFloat16);
+  EXPECT_EQ(Lookup(message.SerializeAsString())->request.type, DataType::kFloat16);
   message.set_data_type(v1::DATA_TYPE_BFLOAT16);
-  EXPECT_EQ(Lookup(message.SerializeAsString())->data_type, DataType::kBFloat16);
+  EXPECT_EQ(Lookup(message.SerializeAsString())->request.type, DataType::kBFloat16);
   message.set_data_type(static_cast<v1::DataType>(9));
   EXPECT_EQ(Lookup(message.SerializeAsString()).status(),
             InvalidArgument("data_type is 9, which is no DataType"));

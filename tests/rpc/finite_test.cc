@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
 #include <limits>
+#include <optional>
+#include <span>
 #include <vector>
 
 namespace slotwise {
@@ -10,7 +14,7 @@ namespace {
 
 TEST(FirstNonFinite, FindsNothingAmongFiniteValues) {
   using Limits = std::numeric_limits<float>;
-  EXPECT_EQ(FirstNonFinite({}), std::nullopt);
+  EXPECT_EQ(FirstNonFinite(std::span<const float>()), std::nullopt);
   const std::vector<float> values{0.0F,         -0.0F, Limits::max(), Limits::lowest(), Limits::denorm_min(),
                                   Limits::min()};
   EXPECT_EQ(FirstNonFinite(values), std::nullopt);
@@ -25,6 +29,26 @@ TEST(FirstNonFinite, FindsTheFirstWhereverItIs) {
       values[place] = bad;
       values.back() = bad;
       EXPECT_EQ(FirstNonFinite(values), place);
+    }
+  }
+}
+
+// Of all 16-bit numbers, those are found that are not finite floats.
+TEST(FirstNonFinite, FindsTheHalvesThatAreNoFiniteFloats) {
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    for (std::uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
+      std::vector<std::uint16_t> halves(5, static_cast<std::uint16_t>(0x0001));
+      halves[3] = static_cast<std::uint16_t>(bits);
+      float value = 0;
+      Widen(reinterpret_cast<const std::byte*>(&halves[3]), type, {&value, 1});
+      const auto expected = std::isfinite(value) ? std::nullopt : std::optional<std::size_t>(3);
+      ASSERT_EQ(FirstNonFinite({halves.data(), type}, 5), expected) << ToString(type) << " " << bits;
+      ASSERT_EQ(FirstNonFinite({halves.data(), type}, 3), std::nullopt);
+    }
+    for (const std::size_t place : {0u, 1u, 4095u, 4096u, 9999u}) {
+      std::vector<std::uint16_t> halves(10'000, 0x3C00);
+      halves[place] = halves.back() = 0x7F80;
+      EXPECT_EQ(FirstNonFinite({halves.data(), type}, halves.size()), place);
     }
   }
 }

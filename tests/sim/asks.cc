@@ -13,13 +13,18 @@ auto ArrayOf(const std::vector<T>& values) {
   return array;
 }
 
+// Floats that the ask's values lie in: two numbers of 16 bits in each.
+std::size_t WordsOf(const Ask& ask) { return (ask.values.size() * BytesOf(ask.type) + 3) / 4; }
+
 BatchPart PartOf(const Ask& ask) {
   BatchPart part;
   part.samples = ask.samples;
   part.keys = ArrayOf(ask.batch.keys);
   part.offsets = ArrayOf(ask.batch.offsets);
   part.weights = ArrayOf(ask.batch.weights);
-  part.values = ArrayOf(ask.values);
+  part.values = BatchArray<float>(WordsOf(ask));
+  part.value_type = ask.type;
+  Narrow(ask.values, ask.type, reinterpret_cast<std::byte*>(part.values.data()));
   return part;
 }
 
@@ -45,7 +50,7 @@ std::uint64_t Ask::bytes() const {
   const bool has_batch = operation == Operation::kLookup || operation == Operation::kPush ||
                          operation == Operation::kImport || operation == Operation::kErase;
   if (!has_batch) return 0;
-  return batch.keys.size() * 8 + batch.offsets.size() * 4 + batch.weights.size() * 4 + values.size() * 4;
+  return batch.keys.size() * 8 + batch.offsets.size() * 4 + batch.weights.size() * 4 + WordsOf(*this) * 4;
 }
 
 std::string NameOf(Operation operation) {
@@ -69,7 +74,7 @@ std::string Ask::Describe() const {
 Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
   switch (ask.operation) {
     case Operation::kLookup:
-      return LookupRequest{ask.table, ask.mode, PartOf(ask), Fill(&Reply::pooled, std::move(done))};
+      return LookupRequest{ask.table, ask.mode, PartOf(ask), Fill(&Reply::pooled, std::move(done)), ask.type};
     case Operation::kPush:
       return PushRequest{ask.table, ask.step, PartOf(ask), Fill(&Reply::number, std::move(done))};
     case Operation::kCreateTable:
@@ -95,6 +100,13 @@ Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
   read.keys = ask.keys;
   read.done = Fill(&Reply::rows, std::move(done));
   return read;
+}
+
+bool IsAnswerOf(const Ask& ask, std::span<const float> numbers, const PooledValues& pooled) {
+  std::vector<std::byte> bytes(numbers.size() * BytesOf(ask.type));
+  Narrow(numbers, ask.type, bytes.data());
+  const std::span found(static_cast<const std::byte*>(pooled.values.get()), pooled.bytes());
+  return pooled.type == ask.type && std::ranges::equal(found, bytes);
 }
 
 bool IsOf(const Announcement& announcement, const Ask& ask) {

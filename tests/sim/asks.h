@@ -24,7 +24,8 @@ struct Ask {
   LookupMode mode = LookupMode::kTrain;
   std::uint32_t samples = 0;
   test::Batch batch = {};
-  std::vector<float> values = {};  // gradients, or rows
+  std::vector<float> values = {};  // gradients, or rows: numbers that `type` has
+  DataType type = DataType::kFloat32;  // of a lookup's answer, or of a push's gradients on their way
   StepId step = {};
   TableOptions options = {};
   bool with_digest = false;
@@ -50,6 +51,9 @@ struct Reply {
 
 // The request, whose `done` calls `done`.
 Request RequestOf(const Ask& ask, std::function<void(Reply)> done);
+
+// Whether `pooled` is what the lookup asked for: these numbers, each rounded to its type.
+bool IsAnswerOf(const Ask& ask, std::span<const float> numbers, const PooledValues& pooled);
 
 // Of a header's announcement and an ask, whether the one is of the other.
 bool IsOf(const Announcement& announcement, const Ask& ask);

@@ -1,7 +1,9 @@
 #include "tests/sim/clients.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
+#include <vector>
 
 namespace slotwise::sim {
 
@@ -43,6 +45,10 @@ std::vector<float> Clients::DrawValues(std::size_t count) {
   return values;
 }
 
+DataType Clients::DrawType() {
+  return random_.OneOf(std::vector{DataType::kFloat32, DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16});
+}
+
 Ask Clients::DrawAsk() {
   if (random_.Below(100) < plan_.other_percent) return random_.OneIn(2) ? DrawRows() : DrawOperator();
   return random_.Below(100) < 45 ? DrawLookup() : DrawPart();
@@ -65,6 +71,7 @@ Ask Clients::DrawLookup() {
   ask.mode = random_.Below(100) < plan_.eval_percent ? LookupMode::kEval : LookupMode::kTrain;
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(30) ? 100 : random_.Below(4));
   ask.batch = DrawBatch(options, ask.samples, random_.Below(100) < plan_.weighted_percent);
+  ask.type = DrawType();
   return ask;
 }
 
@@ -119,6 +126,10 @@ Clients::Push Clients::DrawPush() {
     ask.samples = static_cast<std::uint32_t>(random_.OneIn(40) ? 60 : random_.Below(4));
     ask.batch = DrawBatch(options, ask.samples, weighted && random_.OneIn(2));
     ask.values = DrawValues(std::size_t{ask.samples} * options.slots * options.dim);
+    ask.type = DrawType();
+    std::vector<std::byte> narrow(ask.values.size() * BytesOf(ask.type));
+    Narrow(ask.values, ask.type, narrow.data());
+    Widen(narrow.data(), ask.type, ask.values);
     push.parts.push_back(std::move(ask));
     if (!random_.OneIn(15)) push.to_come.push_back(p);  // else it never comes
   }

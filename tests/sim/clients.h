@@ -42,6 +42,7 @@ class Clients {
   Table& DrawTable();
   test::Batch DrawBatch(const TableOptions& options, std::uint32_t samples, bool weighted);
   std::vector<float> DrawValues(std::size_t count);
+  DataType DrawType();
   Ask DrawAsk();
   Ask DrawLookup();
   Ask DrawPart();

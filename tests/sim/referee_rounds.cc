@@ -223,8 +223,7 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
   };
   switch (sent.ask.operation) {
     case Operation::kLookup:
-      return compare(SameBits({reply.pooled.values.get(), reply.pooled.size}, sent.expected->pooled),
-                     "value");
+      return compare(IsAnswerOf(sent.ask, sent.expected->pooled, reply.pooled), "value");
     case Operation::kPush:
     case Operation::kErase:
       return compare(reply.number == expected.number, "number");

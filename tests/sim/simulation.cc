@@ -301,10 +301,7 @@ void Simulation::OnReply(Sent& sent, Reply reply) {
 void Simulation::LookAtHeld(bool all) {
   std::erase_if(held_, [&](const Held& held) {
     if (!all && held.until > scheduler_.events()) return false;
-    const std::span<const float> values(held.pooled.values.get(), held.pooled.size);
-    const bool same = std::ranges::equal(values, held.sent->expected->pooled, [](float a, float b) {
-      return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
-    });
+    const bool same = IsAnswerOf(held.sent->ask, held.sent->expected->pooled, held.pooled);
     if (!same && !scheduler_.failure())
       scheduler_.Fail("the answer changed under the client of " + held.sent->Describe());
     return true;

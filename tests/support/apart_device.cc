@@ -153,6 +153,15 @@ class ApartStream final : public Stream {
     lates_->Call();
     return late_->IsDone();
   }
+  void Convert(ConstNumbers from, std::size_t size, Numbers to) override {
+    Ask({.run = [=] {
+      if (to.type == DataType::kFloat32) {
+        Widen(static_cast<const std::byte*>(from.data), from.type, {static_cast<float*>(to.data), size});
+      } else {
+        Narrow({static_cast<const float*>(from.data), size}, to.type, static_cast<std::byte*>(to.data));
+      }
+    }});
+  }
   void SumOverRanks(const RankBlocks& blocks, float* sum) override {
     Ask({.run = [blocks, sum] { SumOverRanksOnHost(blocks, sum); }});
   }
