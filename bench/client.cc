@@ -3,8 +3,8 @@
 //
 // The server is a rank in this process, unless the command line names one. Client and server share two
 // processors, unless --threads says otherwise. A call is one batch, cut into parts of at most 4 MiB by the
-// client. Some calls are in flight at once, as of a trainer that fetches ahead: whenever the oldest has ended, the
-// next begins. The arrays that lookups fill are used again.
+// client. Some calls are in flight at once, as of a trainer that fetches ahead: when the oldest has ended,
+// the next begins. The arrays that lookups fill are used again.
 #include "slotwise/client.h"
 
 #include <algorithm>
@@ -36,7 +36,8 @@ struct ClientBenchOptions : CommonOptions {
 };
 
 constexpr const char* kTable = "slotwise-bench-client";
-// Calls of a timed run, for each that is in flight at once: enough for the beginning and the end not to count.
+// Calls of a timed run, for each that is in flight at once: enough for the beginning and the end not to
+// count.
 constexpr std::size_t kTurns = 4;
 
 struct Batch {
@@ -136,7 +137,8 @@ Report RunClient(const ClientBenchOptions& o, Collective& collective) {
   report.benchmark = "client";
   report.title = "batches of " + std::to_string(o.samples) + " samples of " + std::to_string(o.slots) +
                  " slots x dim " + std::to_string(o.dim) + " over loopback gRPC, " +
-                 std::to_string(kTurns * o.in_flight) + " calls, " + std::to_string(o.in_flight) + " in flight";
+                 std::to_string(kTurns * o.in_flight) + " calls, " + std::to_string(o.in_flight) +
+                 " in flight";
   report.device = place.device->Name();
   report.threads = processors;
   report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();

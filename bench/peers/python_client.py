@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """The Python client at large lookups and pushes, which slotwise-bench drives over stdin and stdout.
 
-In: one line of JSON (address, table, dim, samples, in_flight, turns, channels), the keys as uint64, then lines
-"lookup float32", "push bfloat16", ..., each of which is a run of in_flight x turns calls, of which in_flight are
-under way at a time. Out: a line of JSON
-that says what this is, then {"seconds": of all calls} a run. Ends when stdin does. The client is the one of
-the checkout that this file lies in.
+In: one line of JSON (address, table, dim, samples, in_flight, turns, channels), the keys as uint64, then
+lines "lookup float32", "push bfloat16", ..., each of which is a run of in_flight x turns calls, of which
+in_flight are under way at a time. Out: a line of JSON that says what this is, then {"seconds": of all calls}
+a run. Ends when stdin does. The client is the one of the checkout that this file lies in.
 """
 
 from __future__ import annotations

@@ -81,9 +81,8 @@ constexpr F FloatOfFloat16(U bits) {
   const U special = magnitude << 13 | 0x7F80'0000U;
   // A subnormal's bits count units of 2^-24. As the lowest bits of 2^23 they become a float exactly.
   const U subnormal = std::bit_cast<U>((std::bit_cast<F>(magnitude | 0x4B00'0000U) - 0x1p23F) * 0x1p-24F);
-  return std::bit_cast<F>(sign |
-                          Choose<U>(magnitude < 0x400U, subnormal,
-                                    Choose<U>(magnitude >= 0x7C00U, special, normal)));
+  return std::bit_cast<F>(
+      sign | Choose<U>(magnitude < 0x400U, subnormal, Choose<U>(magnitude >= 0x7C00U, special, normal)));
 }
 
 template <class F, class U>

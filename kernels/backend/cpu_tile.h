@@ -28,9 +28,7 @@ struct HalvesIn {
 
   static Bits Of(V floats, body::Float16 /*type*/) { return internal::Float16BitsOf<V, Bits>(floats); }
   static Bits Of(V floats, body::BFloat16 /*type*/) { return internal::BFloat16BitsOf<V, Bits>(floats); }
-  static V Widen(Bits bits, body::Float16 /*type*/) {
-    return internal::FloatOfFloat16<V>(bits);
-  }
+  static V Widen(Bits bits, body::Float16 /*type*/) { return internal::FloatOfFloat16<V>(bits); }
   static V Widen(Bits bits, body::BFloat16 /*type*/) { return internal::FloatOfBFloat16<V>(bits); }
 };
 

@@ -14,7 +14,7 @@
 #include <span>
 #include <utility>
 
-#include "kernels/stream.h"
+#include "kernels/shard.h"
 #include "server/engine/array_pool.h"
 #include "server/engine/budget.h"
 #include "slotwise/batch.h"
@@ -68,11 +68,11 @@ enum class MemoryKind : std::uint8_t {
 struct BatchPart {
   std::uint32_t samples = 0;
   BatchArray<Key> keys;
-  BatchArray<std::uint32_t> offsets;      // bags + 1, from 0
-  BatchArray<float> weights;              // finite; empty: all 1
-  BatchArray<float> values = {};          // gradients of a push, rows of an import, nothing otherwise
+  BatchArray<std::uint32_t> offsets;         // bags + 1, from 0
+  BatchArray<float> weights;                 // finite; empty: all 1
+  BatchArray<float> values = {};             // gradients of a push, rows of an import, nothing otherwise
   DataType value_type = DataType::kFloat32;  // of gradients; two numbers of 16 bits lie in one of `values`
-  MemoryKind memory = MemoryKind::kHost;  // of all four arrays
+  MemoryKind memory = MemoryKind::kHost;     // of all four arrays
   // The client may write the arrays while the server reads them. The engine takes no such batch: what is
   // checked has to be what is applied, so whoever submits the batch first copies the arrays.
   bool client_may_write = false;

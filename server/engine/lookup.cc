@@ -78,7 +78,8 @@ std::vector<Operations::LookupRun> Operations::MyRuns(const Round& round, const 
 
 void Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch,
                           std::vector<LookupRun>& runs) {
-  for (LookupRun& run : runs) run.values = arrays_.TakeOfDevice<std::byte>(run.bytes());  // written whole below
+  for (LookupRun& run : runs)
+    run.values = arrays_.TakeOfDevice<std::byte>(run.bytes());  // written whole below
   // A single run is pooled as what it is to become, if it can be, and where it is to lie.
   const bool single = runs.size() == 1;
   const DataType type = single ? work_.TypeOfPooled(table, runs.front().type) : DataType::kFloat32;

@@ -123,7 +123,7 @@ Status CheckGradients(const WireNumbers& wire, DataType type, std::uint32_t samp
                            std::to_string(table.dim) + " " + std::string(ToString(type)) + " values are " +
                            std::to_string(count * BytesOf(type)));
   }
-  const auto place = FirstNonFinite({wire.words.data(), type}, count);
+  const auto place = FirstNonFinite(wire.words.data(), type, count);
   if (!place) return {};
   float value = 0;
   Widen(reinterpret_cast<const std::byte*>(wire.words.data()) + *place * BytesOf(type), type, {&value, 1});

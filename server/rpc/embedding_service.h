@@ -1,7 +1,7 @@
 // Serves the data path: decodes requests, submits them to the engine, and encodes the results.
 //
-// All methods take and return raw byte buffers, so that arrays are copied once on the way in, and float32
-// arrays are not copied on the way out. On the wire they are the plain messages of embedding.proto.
+// All methods take and return raw byte buffers, so that arrays are copied once on the way in, and not at all
+// on the way out. On the wire they are the plain messages of embedding.proto.
 // Thread-safety: safe; gRPC calls it from many threads.
 #ifndef SLOTWISE_SERVER_RPC_EMBEDDING_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_EMBEDDING_SERVICE_H_

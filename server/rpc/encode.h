@@ -1,5 +1,5 @@
-// Encodes replies. A lookup's values are not copied: gRPC sends them from the memory that the round wrote them
-// to.
+// Encodes replies. A lookup's values are not copied: gRPC sends them from the memory that the round wrote
+// them to.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_RPC_ENCODE_H_
 #define SLOTWISE_SERVER_RPC_ENCODE_H_

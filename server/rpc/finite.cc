@@ -38,14 +38,14 @@ std::optional<std::size_t> Find(const void* numbers, std::size_t size) {
 
 }  // namespace
 
-std::optional<std::size_t> FirstNonFinite(ConstNumbers numbers, std::size_t size) {
-  switch (numbers.type) {
+std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size) {
+  switch (type) {
     case DataType::kFloat32:
-      return Find<std::uint32_t, 0x7F80'0000U>(numbers.data, size);
+      return Find<std::uint32_t, 0x7F80'0000U>(numbers, size);
     case DataType::kFloat16:
-      return Find<std::uint16_t, 0x7C00U>(numbers.data, size);
+      return Find<std::uint16_t, 0x7C00U>(numbers, size);
     case DataType::kBFloat16:
-      return Find<std::uint16_t, 0x7F80U>(numbers.data, size);
+      return Find<std::uint16_t, 0x7F80U>(numbers, size);
   }
   return std::nullopt;
 }

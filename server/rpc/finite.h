@@ -7,15 +7,15 @@
 #include <optional>
 #include <span>
 
-#include "kernels/stream.h"
+#include "slotwise/data_type.h"
 
 namespace slotwise {
 
-// Returns the index of the first of `size` numbers in host memory that is NaN or infinite, if there is one.
-std::optional<std::size_t> FirstNonFinite(ConstNumbers numbers, std::size_t size);
+// Returns the index of the first of `size` numbers of that type that is NaN or infinite, if there is one.
+std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size);
 
 inline std::optional<std::size_t> FirstNonFinite(std::span<const float> values) {
-  return FirstNonFinite(values.data(), values.size());
+  return FirstNonFinite(values.data(), DataType::kFloat32, values.size());
 }
 
 }  // namespace slotwise

@@ -1,7 +1,8 @@
 // ReplySender hands large replies to gRPC in threads of its own.
 //
-// gRPC writes a reply to the socket in the thread that hands it over, which copies the reply into the kernel's
-// buffers. The engine's thread, which calls most `done`s, would take as long for that as for a round.
+// gRPC writes a reply to the socket in the thread that hands it over, which copies the reply into the
+// kernel's buffers. The engine's thread, which calls most `done`s, would take as long for that as for a
+// round.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_REPLY_SENDER_H_
 #define SLOTWISE_SERVER_RPC_REPLY_SENDER_H_

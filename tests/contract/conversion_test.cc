@@ -1,5 +1,5 @@
-// Conversion between float32 and 16 bits on the device gives the bits that the host's functions give, wherever
-// the arrays begin and however long they are.
+// Conversion between float32 and 16 bits on the device gives the bits that the host's functions give,
+// wherever the arrays begin and however long they are.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

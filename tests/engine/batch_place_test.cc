@@ -125,17 +125,17 @@ TEST_P(BatchPlaceTest, EveryLookupOfARoundHasNumbersOfItsOwnType) {
     const std::vector<float> exact = *engine_->Lookup(table, bags);
     using enum DataType;
     const std::vector<std::vector<DataType>> rounds{
-        {kBFloat16}, {kFloat16}, {kBFloat16, kBFloat16},
+        {kBFloat16},
+        {kFloat16},
+        {kBFloat16, kBFloat16},
         {kFloat32, kBFloat16, kBFloat16, kFloat16, kFloat32, kFloat32, kBFloat16}};
     for (const auto& types : rounds) {
       std::vector<Request> requests;
       std::vector<std::promise<Result<PooledValues>>> answers(types.size());
       for (std::size_t i = 0; i < types.size(); ++i) {
-        requests.push_back(LookupRequest{table, LookupMode::kTrain, PartOf(bags),
-                                         [&answers, i](const Result<PooledValues>& pooled) {
-                                           answers[i].set_value(pooled);
-                                         },
-                                         types[i]});
+        requests.push_back(LookupRequest{
+            table, LookupMode::kTrain, PartOf(bags),
+            [&answers, i](const Result<PooledValues>& pooled) { answers[i].set_value(pooled); }, types[i]});
       }
       engine_->engine().Submit(std::move(requests));
       for (std::size_t i = 0; i < types.size(); ++i) {
@@ -176,10 +176,10 @@ TEST_P(BatchPlaceTest, GradientsOf16BitsMeanWhatTheyMeanWidened) {
     std::vector<Request> requests;
     std::vector<std::promise<Result<std::uint64_t>>> answers(parts);
     for (std::uint32_t p = 0; p < parts; ++p) {
-      requests.push_back(PushRequest{table, {1, 1, p, parts}, part_of(p),
-                                     [&answers, p](const Result<std::uint64_t>& step) {
-                                       answers[p].set_value(step);
-                                     }});
+      requests.push_back(
+          PushRequest{table, {1, 1, p, parts}, part_of(p), [&answers, p](const Result<std::uint64_t>& step) {
+                        answers[p].set_value(step);
+                      }});
     }
     engine_->engine().Submit(std::move(requests));
     for (auto& answer : answers) ASSERT_TRUE(answer.get_future().get().ok());

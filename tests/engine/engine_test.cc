@@ -322,7 +322,8 @@ TEST_P(EngineTest, ARoundTakesAlongWhatComesWhileItWaitsForRoom) {
     all_answered.get_future().get();
     for (const PooledValues& answer : answers) ASSERT_EQ(answer.size, 8U) << "a lookup failed";
     // What a rank gets of a round lies in one array.
-    EXPECT_EQ(answers[6].floats().data(), answers[5].floats().data() + answers[5].size) << "they had two rounds";
+    EXPECT_EQ(answers[6].floats().data(), answers[5].floats().data() + answers[5].size)
+        << "they had two rounds";
   }
   Meet();
 }

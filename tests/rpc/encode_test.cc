@@ -38,8 +38,7 @@ TEST(EncodeLookupReply, IsAsProtobufWouldWriteItForEveryLengthOfLength) {
     expected.set_data_type(v1::DATA_TYPE_FLOAT32);
     const std::vector<float> values(samples, 0.25F);
     expected.set_values(BytesOf(values));
-    EXPECT_EQ(StringOf(EncodeLookupReply(samples, 1, Values(values))),
-              expected.SerializeAsString())
+    EXPECT_EQ(StringOf(EncodeLookupReply(samples, 1, Values(values))), expected.SerializeAsString())
         << samples;
   }
 }

@@ -42,13 +42,13 @@ TEST(FirstNonFinite, FindsTheHalvesThatAreNoFiniteFloats) {
       float value = 0;
       Widen(reinterpret_cast<const std::byte*>(&halves[3]), type, {&value, 1});
       const auto expected = std::isfinite(value) ? std::nullopt : std::optional<std::size_t>(3);
-      ASSERT_EQ(FirstNonFinite({halves.data(), type}, 5), expected) << ToString(type) << " " << bits;
-      ASSERT_EQ(FirstNonFinite({halves.data(), type}, 3), std::nullopt);
+      ASSERT_EQ(FirstNonFinite(halves.data(), type, 5), expected) << ToString(type) << " " << bits;
+      ASSERT_EQ(FirstNonFinite(halves.data(), type, 3), std::nullopt);
     }
     for (const std::size_t place : {0u, 1u, 4095u, 4096u, 9999u}) {
       std::vector<std::uint16_t> halves(10'000, 0x3C00);
       halves[place] = halves.back() = 0x7F80;
-      EXPECT_EQ(FirstNonFinite({halves.data(), type}, halves.size()), place);
+      EXPECT_EQ(FirstNonFinite(halves.data(), type, halves.size()), place);
     }
   }
 }

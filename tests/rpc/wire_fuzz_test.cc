@@ -74,7 +74,8 @@ TEST(WireReader, AgreesWithProtobufOnDamagedMessages) {
                                          return gradients.MakeRoom(size);
                                        },
                                        [&](std::span<const std::byte> piece) {
-                                         in_pieces.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+                                         in_pieces.append(reinterpret_cast<const char*>(piece.data()),
+                                                          piece.size());
                                        }}};
     const Status status = ReadMessage(BufferOf(bytes, 1 + damage.Below(40)), arrays, fields);
     ASSERT_EQ(status.ok(), ok) << "round " << round << ": " << status.message();

@@ -24,7 +24,7 @@ struct Ask {
   LookupMode mode = LookupMode::kTrain;
   std::uint32_t samples = 0;
   test::Batch batch = {};
-  std::vector<float> values = {};  // gradients, or rows: numbers that `type` has
+  std::vector<float> values = {};      // gradients, or rows: numbers that `type` has
   DataType type = DataType::kFloat32;  // of a lookup's answer, or of a push's gradients on their way
   StepId step = {};
   TableOptions options = {};

@@ -46,7 +46,8 @@ std::vector<float> Clients::DrawValues(std::size_t count) {
 }
 
 DataType Clients::DrawType() {
-  return random_.OneOf(std::vector{DataType::kFloat32, DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16});
+  return random_.OneOf(
+      std::vector{DataType::kFloat32, DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16});
 }
 
 Ask Clients::DrawAsk() {
