@@ -129,7 +129,6 @@ Ending Serve(const Flags& flags, Collective& collective) {
   const bool attached = flags.attached && Value(collective.rank()) == 0;  // mpirun gives rank 0 its own input
   std::optional<EndOfInput> end_of_input;
   if (attached) {
-    std::signal(SIGPIPE, SIG_IGN);
     end_of_input.emplace(STDIN_FILENO, [&rooms] {
       spdlog::info("standard input ended: finishing what runs");
       rooms.engine->RequestStop();
@@ -179,7 +178,8 @@ int Main(int argc, char** argv) {
   const Flags& flags = std::get<Flags>(parsed);
   if (flags.check_config) return CheckConfig(flags);
 
-  HoldStopSignals();  // before MPI and gRPC start threads
+  std::signal(SIGPIPE, SIG_IGN);  // whoever read the log may go, and the server lives on
+  HoldStopSignals();              // before MPI and gRPC start threads
   if (!LaunchedByMpi()) return Serve(flags, *MakeSoloCollective()).exit_code;
   const MpiSession mpi;
   try {

@@ -19,6 +19,8 @@ namespace {
 
 using google::protobuf::TextFormat;
 
+constexpr std::size_t kLargestFile = std::size_t{16} << 20;
+
 // Keeps the first error. Its line and column are counted from 1, as editors count them.
 class FirstError final : public google::protobuf::io::ErrorCollector {
  public:
@@ -49,6 +51,7 @@ void FillDefaults(v1::ServerConfig& config) {
   if (limits.max_message_mib() == 0) limits.set_max_message_mib(64);
   if (limits.max_round_mib() == 0) limits.set_max_round_mib(512);
   if (limits.max_inbox_mib() == 0) limits.set_max_inbox_mib(1024);
+  if (limits.max_connections() == 0) limits.set_max_connections(4096);
   if (limits.step_timeout_ms() == 0) limits.set_step_timeout_ms(60'000);
   if (limits.collective_timeout_ms() == 0) limits.set_collective_timeout_ms(60'000);
 }
@@ -82,6 +85,10 @@ Result<Config> ReadConfig(const std::string& path) {
     std::array<char, 4096> block;
     while (const std::size_t size = std::fread(block.data(), 1, block.size(), file.get())) {
       text.append(block.data(), size);
+      if (text.size() > kLargestFile) {
+        return InvalidArgument("the configuration " + path + " is longer than " + std::to_string(kLargestFile) +
+                               " bytes");
+      }
     }
   }
   if (!file || std::ferror(file.get())) {

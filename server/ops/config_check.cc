@@ -29,23 +29,27 @@ Status CheckRange(const std::string& place, std::string_view field, std::uint32_
 }
 
 Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
-  // Protobuf's and gRPC's sizes have 31 bits.
-  Status status = CheckRange(where.Limit(Limits::kMaxMessageMibFieldNumber), "limits.max_message_mib",
-                             limits.max_message_mib(), 1, 2047);
-  if (!status.ok()) return status;
-  status = CheckRange(where.Limit(Limits::kMaxRoundMibFieldNumber), "limits.max_round_mib",
-                      limits.max_round_mib(), 1, 4096);
-  if (!status.ok()) return status;
-  status = CheckRange(where.Limit(Limits::kMaxInboxMibFieldNumber), "limits.max_inbox_mib",
-                      limits.max_inbox_mib(), 1, 1 << 24);
-  if (!status.ok()) return status;
-  status = CheckRange(where.Limit(Limits::kStepTimeoutMsFieldNumber), "limits.step_timeout_ms",
-                      limits.step_timeout_ms(), 1, 24u * 3600 * 1000);
-  if (!status.ok()) return status;
-  // A limit below a second would end healthy ranks when a busy machine pauses.
-  status = CheckRange(where.Limit(Limits::kCollectiveTimeoutMsFieldNumber), "limits.collective_timeout_ms",
-                      limits.collective_timeout_ms(), 1000, 24u * 3600 * 1000);
-  if (!status.ok()) return status;
+  struct Range {
+    int field;
+    std::string_view name;
+    std::uint32_t value, low, high;
+  };
+  constexpr std::uint32_t kDay = 24U * 3600 * 1000;
+  const std::array ranges{
+      // Protobuf's and gRPC's sizes have 31 bits.
+      Range{Limits::kMaxMessageMibFieldNumber, "limits.max_message_mib", limits.max_message_mib(), 1, 2047},
+      Range{Limits::kMaxRoundMibFieldNumber, "limits.max_round_mib", limits.max_round_mib(), 1, 4096},
+      Range{Limits::kMaxInboxMibFieldNumber, "limits.max_inbox_mib", limits.max_inbox_mib(), 1, 1 << 24},
+      Range{Limits::kMaxConnectionsFieldNumber, "limits.max_connections", limits.max_connections(), 16,
+            1'000'000},
+      Range{Limits::kStepTimeoutMsFieldNumber, "limits.step_timeout_ms", limits.step_timeout_ms(), 1, kDay},
+      // A limit below a second would end healthy ranks when a busy machine pauses.
+      Range{Limits::kCollectiveTimeoutMsFieldNumber, "limits.collective_timeout_ms",
+            limits.collective_timeout_ms(), 1000, kDay}};
+  for (const Range& range : ranges) {
+    Status status = CheckRange(where.Limit(range.field), range.name, range.value, range.low, range.high);
+    if (!status.ok()) return status;
+  }
   if (limits.max_inbox_mib() < limits.max_message_mib()) {
     return Refuse(
         where.Limit(Limits::kMaxInboxMibFieldNumber), "limits.max_inbox_mib",

@@ -1,5 +1,7 @@
 #include "server/rpc/admin_service.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <array>
 #include <cinttypes>
@@ -56,8 +58,10 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
     call->Fail(options.status());
     return reactor;
   }
-  auto done = [call = std::move(call), reply, options = *options](const Result<CreatedTable>& table) {
+  auto done = [call = std::move(call), reply, options = *options,
+               who = context->peer()](const Result<CreatedTable>& table) {
     if (!table.ok()) return call->Fail(table.status());
+    if (table->created) spdlog::info("table {} is made, as {} asked", options.name.str(), who);
     call->Succeed([&] {
       *reply->mutable_options() = ToProto(options);
       reply->set_created(table->created);
@@ -77,8 +81,10 @@ grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* c
     call->Fail(table.status());
     return reactor;
   }
-  auto done = [call = std::move(call)](const Status& status) {
+  auto done = [call = std::move(call), name = table->options.name,
+               who = context->peer()](const Status& status) {
     if (!status.ok()) return call->Fail(status);
+    spdlog::info("table {} is dropped, as {} asked", name.str(), who);
     call->Succeed([] {});
   };
   engine_.Submit(DropTableRequest{.table = table->id, .done = std::move(done)});

@@ -4,7 +4,10 @@
 #include <grpc/support/log.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <string>
+
+#include "server/rpc/rare_log.h"
 
 #if GOOGLE_PROTOBUF_VERSION < 4022000  // later versions log through Abseil
 #include <google/protobuf/stubs/logging.h>
@@ -13,7 +16,17 @@
 namespace slotwise {
 namespace {
 
+// gRPC's errors are mostly about clients, who could fill a disk with them.
+constexpr std::chrono::seconds kBetweenErrors{10};
+
 void LogOfGrpc(gpr_log_func_args* line) {
+  if (line->severity == GPR_LOG_SEVERITY_ERROR) {
+    static RareLog errors(kBetweenErrors);
+    if (const auto held_back = errors.Pass()) {
+      return spdlog::error("gRPC: {} ({}:{}; {} more since the last such line)", line->message, line->file,
+                           line->line, *held_back);
+    }
+  }
   const auto level = line->severity == GPR_LOG_SEVERITY_DEBUG ? spdlog::level::trace : spdlog::level::debug;
   spdlog::log(level, "gRPC: {} ({}:{})", line->message, line->file, line->line);
 }

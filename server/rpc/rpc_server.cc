@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "server/rpc/admin_service.h"
-#include "server/rpc/bind_error.h"
 #include "server/rpc/embedding_service.h"
 #include "server/rpc/library_logs.h"
+#include "server/rpc/listener.h"
 #include "server/rpc/rows_service.h"
 #include "wire/freed_memory.h"
 
@@ -31,9 +31,12 @@ void SetUpGrpcOnce() {
 }
 
 void SetChannelArguments(grpc::ServerBuilder& builder) {
-  // Linux lets two processes share a port if both ask for it. We do not ask, so that a second server on a
-  // taken port fails.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A few kilobytes may unpack to gigabytes, which gRPC would do before it looks at the size. Requests are
+  // arrays of ids and numbers, which hardly pack at all.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  // Who connects and says nothing is let go.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
   // Keepalive notices peers that vanished without closing their connections, and lets clients probe us too.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
@@ -51,24 +54,30 @@ class RpcServer::Impl {
         admin_(engine, gate_, options.max_message_bytes, options.default_deadline) {}
 
   Status Listen(const RpcOptions& options) {
-    const std::string address = options.host + ":" + std::to_string(options.port);
+    auto listener = Listener::Bind(options.host, options.port, options.max_connections);
+    if (!listener.ok()) return listener.status();
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD,
+                                                                        grpc::InsecureServerCredentials());
     builder.RegisterService(&embedding_);
     builder.RegisterService(&rows_);
     builder.RegisterService(&admin_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
     SetChannelArguments(builder);
     server_ = builder.BuildAndStart();
-    if (!server_ || port_ == 0) {
-      server_.reset();
-      return FailedPrecondition("cannot listen at " + address + ": " + BindError(options.host, options.port));
-    }
+    if (!server_) return FailedPrecondition("gRPC cannot make a server");
     SetServing(false);  // gRPC's own default is SERVING
+    listener_ = std::move(*listener);
+    listener_->Start([this](int socket) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = socket;
+      connections_->HandleNewConnection(&connection);
+    });
     return {};
   }
 
-  std::uint16_t port() const { return static_cast<std::uint16_t>(port_); }
+  std::uint16_t port() const { return listener_->port(); }
 
   void Open(Topology topology) {
     admin_.SetTopology(std::move(topology));
@@ -80,6 +89,7 @@ class RpcServer::Impl {
     if (!server_) return;
     SetServing(false);
     gate_.AwaitEmpty(grace);
+    listener_->Stop();
     // Only idle callers are still connected. gRPC asks them to leave and waits for them, but an idle caller
     // may not look at its connection for minutes.
     server_->Shutdown(std::chrono::system_clock::now() + kLeaveTaking);
@@ -101,9 +111,10 @@ class RpcServer::Impl {
   EmbeddingService embedding_;
   RowsService rows_;
   AdminService admin_;
-  int port_ = 0;
-  // Declared last, so that it is destroyed before the services it calls.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  // Destroyed before the services that it calls.
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Listener> listener_;
 };
 
 Result<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Engine& engine) {

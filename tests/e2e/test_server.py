@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
+import resource
+import select
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import grpc
 import pytest
 from conftest import StartCluster
-from slotwise_cluster import STOP_TIMEOUT, Cluster, free_ports, run_server
+from slotwise_cluster import (
+    STOP_TIMEOUT,
+    Cluster,
+    RankClient,
+    free_ports,
+    run_server,
+    server_binary,
+    wait_until,
+)
 from slotwise_wire import CALL_TIMEOUT, SERVING, Protocol, health
 
 
@@ -147,6 +158,56 @@ def test_taken_port_is_one_sentence(ranks: int | None) -> None:
     assert error.endswith(
         f"rank={(ranks or 1) - 1} cannot listen at 127.0.0.1:{port}: Address already in use"
     )
+
+
+def start_alone(*arguments: str, file_limit: int | None = None) -> tuple[subprocess.Popen[str], str]:
+    """Starts a server of one rank that is ready, and returns it and its address."""
+
+    def limit_files() -> None:
+        if file_limit is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (file_limit // 2, file_limit))
+
+    address = f"127.0.0.1:{free_ports(1)}"
+    command = [str(server_binary()), "--listen", address, "--backend", "cpu", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=limit_files)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if " ready at " in line:
+            return process, address
+    raise AssertionError("the server ended before it was ready")
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=STOP_TIMEOUT) == 0
+
+
+def test_the_server_outlives_whoever_reads_its_log(protocol: Protocol) -> None:
+    process, address = start_alone()
+    assert process.stderr is not None
+    process.stderr.close()
+    rank = RankClient(address, protocol)
+    for name in ("first", "second"):  # each is a line of the log
+        options = protocol.TableOptions(name=name, dim=4)
+        options.optimizer.learning_rate = 0.1
+        request = protocol.CreateTableRequest(options=options)
+        assert rank.admin.CreateTable(request, timeout=CALL_TIMEOUT).created
+    end(process)
+
+
+def test_a_flood_of_connections_is_closed_and_leaves_the_server_hearing(protocol: Protocol) -> None:
+    """Connections beyond the limit are closed at once, and there is room again when the others go."""
+    process, address = start_alone(file_limit=600)  # 600 files are 344 connections
+    where = ("127.0.0.1", int(address.rpartition(":")[2]))
+    flood = [socket.create_connection(where) for _ in range(400)]
+    reader = select.poll()
+    for connection in flood:
+        reader.register(connection, select.POLLRDHUP | select.POLLHUP)
+    wait_until(lambda: len(reader.poll(0)) >= 40, "the connections beyond the limit are closed")
+    for connection in flood:
+        connection.close()
+    assert health(RankClient(address, protocol).channel, "") == SERVING
+    end(process)
 
 
 BAD_CONFIGS = [

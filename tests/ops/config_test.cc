@@ -30,6 +30,7 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.limits().max_message_mib(), 64u);
     EXPECT_EQ(values.limits().max_round_mib(), 512u);
     EXPECT_EQ(values.limits().max_inbox_mib(), 1024u);
+    EXPECT_EQ(values.limits().max_connections(), 4096u);
     EXPECT_EQ(values.limits().step_timeout_ms(), 60'000u);
     EXPECT_EQ(values.limits().collective_timeout_ms(), 60'000u);
     EXPECT_FALSE(values.deterministic());
@@ -109,6 +110,8 @@ TEST(Config, IsReadFromAFileOrTheReasonSaid) {
   ASSERT_FALSE(gone.ok());
   EXPECT_EQ(gone.status(),
             NotFound(std::string("cannot read the configuration ") + path + ": No such file or directory"));
+  EXPECT_EQ(ReadConfig("/dev/zero").status(),
+            InvalidArgument("the configuration /dev/zero is longer than 16777216 bytes"));
   const auto folder = ReadConfig("/tmp");
   ASSERT_FALSE(folder.ok());
   EXPECT_EQ(folder.status().message(), "cannot read the configuration /tmp: Is a directory");

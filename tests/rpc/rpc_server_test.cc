@@ -113,6 +113,21 @@ TEST_F(RpcServerTest, RefusesARequestAboveItsLimit) {
   EXPECT_EQ(embedding_->Lookup(&context, request, &reply).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
+// A few kilobytes of gzip may be gigabytes of keys.
+TEST_F(RpcServerTest, RefusesCompressedRequestsWithoutUnpackingThem) {
+  OpenWithAds();
+  v1::LookupRequest request = SmallLookup();
+  request.set_keys(std::string(1 << 20, '\0'));
+  for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    v1::LookupReply reply;
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    const grpc::Status status = embedding_->Lookup(&context, request, &reply);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
+    EXPECT_NE(status.error_message().find("ompression"), std::string::npos) << status.error_message();
+  }
+}
+
 TEST_F(RpcServerTest, SaysInOneSentenceWhyItCannotListen) {
   Start();
   const std::string port = std::to_string(server_->port());

@@ -1,0 +1,22 @@
+#include "server/rpc/rare_log.h"
+
+#include <gtest/gtest.h>
+
+namespace slotwise {
+namespace {
+
+TEST(RareLog, LetsOneLineThroughInAnIntervalAndCountsTheOthers) {
+  using std::chrono::seconds;
+  const RareLog::Clock::time_point start{};
+  RareLog log(seconds(10));
+  EXPECT_EQ(log.Pass(start), 0U);
+  EXPECT_EQ(log.Pass(start), std::nullopt);
+  EXPECT_EQ(log.Pass(start + seconds(9)), std::nullopt);
+  EXPECT_EQ(log.Pass(start + seconds(10)), 2U);
+  EXPECT_EQ(log.Pass(start + seconds(19)), std::nullopt);
+  EXPECT_EQ(log.Pass(start + seconds(40)), 1U);
+  EXPECT_EQ(log.Pass(start + seconds(50)), 0U);
+}
+
+}  // namespace
+}  // namespace slotwise
