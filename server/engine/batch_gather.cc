@@ -129,26 +129,21 @@ void BatchGather::UploadMyWeights(const Round& round, const BatchLayout& layout)
 const float* BatchGather::UploadMyBagValues(const Round& round, const BatchLayout& layout,
                                             std::uint32_t columns) {
   float* const mine = values_.Mine(layout.bags_of, columns);
-  // A device with memory of its own converts what is there.
-  std::size_t narrow = 0;  // bytes of the parts that come as 16 bits, from where lanes load by fours
-  const auto bytes_of = [](const BatchPart& part) { return (part.values.bytes() + 15) / 16 * 16; };
+  std::size_t narrow = 0;  // the most bytes of a part that comes as 16 bits
   const auto is_narrow = [](const BatchPart& part) { return part.value_type != DataType::kFloat32; };
-  const auto comes_up = [this](const BatchPart& part) {
-    return part.memory != MemoryKind::kDevice && !device_.SharesHostMemory();
-  };
   ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
-    if (is_narrow(part) && comes_up(part)) narrow += bytes_of(part);
+    if (is_narrow(part)) narrow = std::max<std::size_t>(narrow, part.values.bytes());
   });
-  std::byte* room = narrow > 0 ? narrow_values_.Reserve(narrow) : nullptr;
+  // A device with memory of its own converts what has come there, one part after the other.
+  std::byte* const there = device_.SharesHostMemory() ? nullptr : narrow_values_.Reserve(narrow);
   ForMyParts(round, layout,
              [&](const BatchLayout::Part& in_batch, const BatchLayout::Extent& place, const BatchPart& part) {
                float* const to = mine + place.bags * columns;
                if (!is_narrow(part)) return stream_.Copy(to, part.values.data(), part.values.bytes());
                ConstNumbers from = part.numbers();
-               if (comes_up(part)) {
-                 stream_.Copy(room, from.data, part.values.bytes());
-                 from.data = room;
-                 room += bytes_of(part);
+               if (there != nullptr) {
+                 stream_.Copy(there, from.data, part.values.bytes());
+                 from.data = there;
                }
                stream_.Convert(from, in_batch.size.bags * columns, to);
              });

@@ -1,5 +1,6 @@
 // Lookup: gather the bags of all ranks, pool this rank's keys of each, and add the ranks' partial sums up on
 // the rank that a bag came from.
+#include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <utility>
@@ -14,9 +15,6 @@ namespace {
 std::size_t WidthOf(const Table& table) {
   return std::size_t{table.info.options.slots} * table.info.options.dim;
 }
-
-// Bytes that leave the next array where a device loads several numbers at once.
-std::size_t RoundUp(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
@@ -107,19 +105,20 @@ void Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout,
 }
 
 void Operations::BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs) {
-  // A device with memory of its own converts there, so that fewer bytes travel.
-  std::size_t narrow_bytes = 0;
-  for (const LookupRun& run : runs) narrow_bytes += run.type == pooled.type ? 0 : RoundUp(run.bytes());
-  std::byte* narrow = device_.SharesHostMemory() ? nullptr : stage.narrow().Reserve(narrow_bytes);
+  std::size_t narrow_bytes = 0;  // the most of a run that is to be converted
+  for (const LookupRun& run : runs) {
+    if (run.type != pooled.type) narrow_bytes = std::max(narrow_bytes, run.bytes());
+  }
+  // A device with memory of its own converts there, one run after the other, so that fewer bytes travel.
+  std::byte* const there = device_.SharesHostMemory() ? nullptr : stage.narrow().Reserve(narrow_bytes);
   auto* from = static_cast<std::byte*>(pooled.data);
   for (const LookupRun& run : runs) {
     const std::byte* result = from;
     from += run.size * BytesOf(pooled.type);
     if (run.type != pooled.type) {
-      std::byte* const to = device_.SharesHostMemory() ? run.values.get() : narrow;
+      std::byte* const to = there != nullptr ? there : run.values.get();
       stage.stream().Convert({result, pooled.type}, run.size, {to, run.type});
       result = to;
-      if (narrow != nullptr) narrow += RoundUp(run.bytes());
     }
     stage.stream().Copy(run.values.get(), result, run.bytes());
   }

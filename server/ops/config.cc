@@ -86,8 +86,8 @@ Result<Config> ReadConfig(const std::string& path) {
     while (const std::size_t size = std::fread(block.data(), 1, block.size(), file.get())) {
       text.append(block.data(), size);
       if (text.size() > kLargestFile) {
-        return InvalidArgument("the configuration " + path + " is longer than " + std::to_string(kLargestFile) +
-                               " bytes");
+        return InvalidArgument("the configuration " + path + " is longer than " +
+                               std::to_string(kLargestFile) + " bytes");
       }
     }
   }

@@ -1,8 +1,9 @@
 // Listener: the sockets that a rank listens at, and the thread that accepts connections there.
 //
 // gRPC can accept connections itself, but version 1.51 stops for good once an accept fails for want of file
-// descriptors, and it takes as many connections as it is offered. Here a connection beyond the limit is closed
-// at once, and the next is waited for: a rank is never deaf, and always has descriptors for its own work.
+// descriptors, and it takes as many connections as it is offered. Here a connection beyond the limit is
+// closed at once, and the next is waited for: a rank is never deaf, and always has descriptors for its own
+// work.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_RPC_LISTENER_H_
 #define SLOTWISE_SERVER_RPC_LISTENER_H_
@@ -24,8 +25,8 @@ class Listener {
   // Takes over a connected socket, which does not block.
   using Take = std::function<void(int socket)>;
 
-  // Binds to the addresses of `host` (an IPv6 address has brackets; 0.0.0.0 and [::] are all of the machine's,
-  // of IPv4 and IPv6) at one port; port 0 is any free one. Connections are refused while about
+  // Binds to the addresses of `host` (an IPv6 address has brackets; 0.0.0.0 and [::] are all of the
+  // machine's, of IPv4 and IPv6) at one port; port 0 is any free one. Connections are refused while about
   // `max_connections` are open, or fewer if the process may not open so many files.
   // FAILED_PRECONDITION, in one sentence with the address and the reason, if it cannot listen there.
   static Result<std::unique_ptr<Listener>> Bind(const std::string& host, std::uint16_t port,
