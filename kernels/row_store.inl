@@ -36,9 +36,10 @@ class RowStore {
         rows_(queue, max_rows_ * stride_),
         erased_(queue, max_rows_) {
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
-    Rehash(queue, CellsFor(rows));
     const std::uint64_t floats = std::min(rows, max_rows_) * stride_;
-    CheckMemory(queue, floats * sizeof(float));
+    // Both are asked for before either is taken: to take gigabytes is slow.
+    CheckMemory(queue, CellsFor(rows) * sizeof(body::Cell) + floats * sizeof(float));
+    Rehash(queue, CellsFor(rows));
     rows_.Grow(floats);
   }
 

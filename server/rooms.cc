@@ -52,6 +52,7 @@ EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
   options.travel.partials = TypeOf(config.partial_sums());
   options.max_round_bytes = std::uint64_t{limits.max_round_mib()} << 20;
   options.max_inbox_bytes = std::uint64_t{limits.max_inbox_mib()} << 20;
+  options.max_tables = limits.max_tables();
   options.step_timeout = std::chrono::milliseconds(limits.step_timeout_ms());
   return options;
 }

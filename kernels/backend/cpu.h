@@ -79,8 +79,7 @@ struct CpuBackend {
     }
   };
 
-  // The operating system says who gets the host's memory.
-  static std::size_t MemoryForTables(Queue& /*queue*/) { return SIZE_MAX; }
+  static std::size_t MemoryForTables(Queue& /*queue*/) { return HostMemoryForTables(); }
 
   template <class Index, class F>
   static void ForEach(Queue& queue, Index n, F f) {

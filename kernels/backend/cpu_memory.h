@@ -28,6 +28,11 @@ inline void* AllocateAligned(std::size_t bytes) {
 }
 inline void FreeAligned(void* memory) noexcept { ::operator delete(memory, std::align_val_t{kCacheLine}); }
 
+// Returns how many bytes of the host's memory tables may still take: what is available, less what address
+// ranges have as memory but have not touched yet, less a sixteenth of all. That part is for requests, batches
+// and whoever else is on the machine.
+std::size_t HostMemoryForTables();
+
 template <class T>
 class CpuScratch {
  public:
@@ -51,10 +56,14 @@ class CpuScratch {
   std::size_t size_ = 0;
 };
 
-// Address space for `bytes` bytes, of which a growing front part is memory. Pages that were never touched
-// cost nothing, so growing early is cheap, and nothing ever moves.
+// Address space for `bytes` bytes, or all that the host has if that is less, of which a growing front part is
+// memory. Pages that were never touched cost nothing, so growing early is cheap, and nothing ever moves.
 class AddressRange {
  public:
+  // All ranges of a process together have at most this much, half of what x86-64 gives a process, so that
+  // there is always address space for everything else.
+  static constexpr std::size_t kMostAddresses = std::size_t{1} << 46;
+
   AddressRange() = default;
   // Throws std::bad_alloc if the address space cannot be had.
   explicit AddressRange(std::size_t bytes);

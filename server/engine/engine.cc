@@ -33,6 +33,7 @@ class Engine::Impl {
         options_(options),
         clock_(clock),
         observer_(observer),
+        tables_(options.max_tables),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}, tables_),
         inbox_(options.max_inbox_bytes, clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),

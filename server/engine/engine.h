@@ -41,6 +41,7 @@ struct EngineOptions {
   // them. Parts of one step, and the requests that they came with, may come beside them, so that the step can
   // be completed. The engine keeps as much host memory, and that of two rounds more, for arrays to come.
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
+  std::size_t max_tables = 1024;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
   // How bags travel between ranks.

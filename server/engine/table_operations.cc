@@ -23,6 +23,11 @@ void Operations::CreateTable(const Round& round) {
     return answer(AlreadyExists("table " + options.name.str() + " exists with other options"));
   }
 
+  if (tables_.full()) {
+    return answer(ResourceExhausted("the server has " + std::to_string(tables_.most()) +
+                                    " tables, the most that limits.max_tables allows"));
+  }
+
   ShardPlace place{collective_.rank(), collective_.size(), EvenBucketMap(collective_.size())};
   Result<std::unique_ptr<Shard>> shard = device_.MakeShard(options, place);
   std::array<std::uint64_t, 1> failed{shard.ok() ? 0U : 1U};

@@ -1,6 +1,5 @@
 #include "server/engine/tables.h"
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -8,10 +7,8 @@ namespace slotwise {
 
 std::optional<TableInfo> Tables::Find(std::string_view name) const {
   const std::shared_lock lock(mutex_);
-  for (const auto& [id, table] : tables_) {
-    if (table.info.options.name.view() == name) return table.info;
-  }
-  return std::nullopt;
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? std::nullopt : std::optional(tables_.at(found->second).info);
 }
 
 std::optional<TableInfo> Tables::Find(TableId id) const {
@@ -21,12 +18,10 @@ std::optional<TableInfo> Tables::Find(TableId id) const {
 }
 
 std::vector<TableInfo> Tables::All() const {
+  const std::shared_lock lock(mutex_);
   std::vector<TableInfo> all;
-  {
-    const std::shared_lock lock(mutex_);
-    for (const auto& [id, table] : tables_) all.push_back(table.info);
-  }
-  std::ranges::sort(all, {}, [](const TableInfo& info) { return info.options.name.view(); });
+  all.reserve(by_name_.size());
+  for (const auto& [name, id] : by_name_) all.push_back(tables_.at(id).info);
   return all;
 }
 
@@ -43,12 +38,16 @@ const Table* Tables::Get(TableId id) const {
 void Tables::Add(Table table) {
   const std::scoped_lock lock(mutex_);
   const TableId id = table.info.id;
+  by_name_.insert_or_assign(table.info.options.name.str(), id);
   tables_.insert_or_assign(id, std::move(table));
 }
 
 void Tables::Remove(TableId id) {
   const std::scoped_lock lock(mutex_);
-  tables_.erase(id);
+  const auto found = tables_.find(id);
+  if (found == tables_.end()) return;
+  by_name_.erase(found->second.info.options.name.str());
+  tables_.erase(found);
 }
 
 }  // namespace slotwise

@@ -5,11 +5,14 @@
 #ifndef SLOTWISE_SERVER_ENGINE_TABLES_H_
 #define SLOTWISE_SERVER_ENGINE_TABLES_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <shared_mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -50,6 +53,8 @@ struct Table {
 
 class Tables {
  public:
+  explicit Tables(std::size_t most) : most_(most) {}
+
   // For any thread.
   std::optional<TableInfo> Find(std::string_view name) const;
   std::optional<TableInfo> Find(TableId id) const;
@@ -58,14 +63,18 @@ class Tables {
   // For the engine's thread.
   Table* Get(TableId id);  // null if there is none
   const Table* Get(TableId id) const;
-  // Returns an id that no table has had.
+  std::size_t most() const { return most_; }
+  bool full() const { return tables_.size() >= most_; }
+  // Returns an id that no table has had. REQUIRES, of Add: not full().
   TableId NewId() { return TableId{next_id_++}; }
   void Add(Table table);
   void Remove(TableId id);
 
  private:
   mutable std::shared_mutex mutex_;
+  const std::size_t most_;
   std::map<TableId, Table> tables_;
+  std::map<std::string, TableId, std::less<>> by_name_;
   std::uint32_t next_id_ = 1;
 };
 

@@ -153,7 +153,9 @@ TEST(ReadLookupReply, WidensHalvesThatComeInAnyPieces) {
   reply.set_samples(1);
   reply.set_width(kWidth);
   reply.set_values("seven b");
-  const std::string first = reply.SerializeAsString();
+  std::string first = reply.SerializeAsString();
+  reply.set_values(std::string(2 * kWidth, '\1'));
+  first += reply.SerializeAsString();
   for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
     reply.set_data_type(type == DataType::kFloat16 ? v1::DATA_TYPE_FLOAT16 : v1::DATA_TYPE_BFLOAT16);
     reply.set_values(BytesOf(halves));

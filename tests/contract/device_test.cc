@@ -139,7 +139,7 @@ class Ballast {
 
 // A batch that ended midway for want of memory would end its server, and with that all tables.
 TEST_P(ADevice, KeepsMemoryForBatchesWhenRowsHaveTakenTheRest) {
-  if (device().SharesHostMemory()) GTEST_SKIP() << "who gets the host's memory is for its system to say";
+  if (device().SharesHostMemory()) GTEST_SKIP() << "kernels_test looks at the host's memory";
   constexpr std::uint32_t kDim = 1024;
   constexpr std::uint64_t kKeys = 1 << 16;  // whose rows are 256 MiB
   TableOptions options = MakeOptions(kDim);

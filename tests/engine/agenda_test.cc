@@ -76,7 +76,7 @@ class AgendaTest : public testing::Test {
     tables_.Get(round.table)->ledger.Record(round.step.session, round.step.number, table_step);
   }
 
-  Tables tables_;
+  Tables tables_{100};
   std::optional<Agenda> agenda_{std::in_place, AgendaLimits{1 << 20, kTimeout}, tables_};
 };
 

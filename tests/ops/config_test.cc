@@ -30,6 +30,7 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.limits().max_message_mib(), 64u);
     EXPECT_EQ(values.limits().max_round_mib(), 512u);
     EXPECT_EQ(values.limits().max_inbox_mib(), 1024u);
+    EXPECT_EQ(values.limits().max_tables(), 1024u);
     EXPECT_EQ(values.limits().max_connections(), 4096u);
     EXPECT_EQ(values.limits().step_timeout_ms(), 60'000u);
     EXPECT_EQ(values.limits().collective_timeout_ms(), 60'000u);

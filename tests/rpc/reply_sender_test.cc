@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <latch>
 #include <memory>
@@ -39,6 +40,16 @@ TEST(ReplySender, SendsLargeRepliesInTheirOrderAndAllBeforeItEnds) {
   }
   ASSERT_EQ(sent.size(), 100U);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(sent[static_cast<std::size_t>(i)], i);
+}
+
+// Whatever its thread is about as a reply comes, the reply is sent.
+TEST(ReplySender, MissesNone) {
+  ReplySender sender(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::promise<void> sent;
+    sender.Send(kLarge, [&] { sent.set_value(); });
+    ASSERT_EQ(sent.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready) << i;
+  }
 }
 
 // Each of the threads waits for the others: so they all work at once.

@@ -69,7 +69,7 @@ class Ranks {
   }
 
  private:
-  Tables tables_;
+  Tables tables_{100};
   Agenda agenda_{{std::uint64_t{1} << 30, 1'000'000}, tables_};
   std::vector<Header> headers_;
   TicketNumber ticket_ = 0;

@@ -1,0 +1,29 @@
+// How much of the host's memory this process may have: what the machine has, within the limits of its control
+// groups (a container's, a service's).
+//
+// Whoever takes more is ended by the kernel, without a word. So tables ask first.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_KERNELS_BACKEND_HOST_MEMORY_H_
+#define SLOTWISE_KERNELS_BACKEND_HOST_MEMORY_H_
+
+#include <cstddef>
+#include <string>
+
+namespace slotwise {
+
+struct HostMemoryBytes {
+  std::size_t total = 0;  // that this process could have if nobody else had any
+  std::size_t available =
+      0;  // that can still be taken: free, or in use for what files can be read from again
+};
+
+// Reads what Linux says in /proc and /sys/fs/cgroup (both versions of control groups), below `root`, which
+// tests set. What cannot be read sets no limit.
+HostMemoryBytes ReadHostMemory(const std::string& root = "");
+
+// Returns the bytes of anonymous memory that this process has touched.
+std::size_t ResidentBytes();
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_BACKEND_HOST_MEMORY_H_

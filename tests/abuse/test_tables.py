@@ -1,0 +1,68 @@
+"""Small requests for tables that want everything: each is served or refused by name, and others are served.
+
+No Slotwise package is used: requests are made from the .proto files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import grpc
+import numpy as np
+import pytest
+from conftest import StartCluster
+from slotwise_cluster import Cluster
+
+TOTAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def refusal(cluster: Cluster, table: str, **options: object) -> str:
+    """What the server says as it refuses the table."""
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.create(table, **options)
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, refused.value
+    return str(refused.value.details())
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_tables_take_neither_all_addresses_nor_all_memory(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks)
+    ordinary = cluster.create("ordinary", dim=4)
+    adam = cluster.protocol.Optimizer(adam=cluster.protocol.Adam(), learning_rate=0.1)
+    refused = 0
+    for number in range(200):
+        try:
+            cluster.create(f"wide_{number}", dim=4096, max_rows=1 << 40, optimizer=adam)
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert f"wide_{number}" in error.details()
+            refused += 1
+    # Whatever was made, there are addresses for a large ordinary batch, at every rank.
+    keys = np.arange(300_000, dtype=np.uint64)
+    for rank in range(ranks):
+        assert cluster.lookup(ordinary, keys, len(keys), rank=rank).shape == (len(keys), 4)
+    print(f"{refused} of 200 were refused")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_rows_that_no_memory_could_hold_are_refused_at_once(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks)
+    began = time.monotonic()
+    for dim, what in ((64, "rows"), (1, "cells")):
+        rows = 4 * TOTAL // (dim * 4 if what == "rows" else 32)
+        said = refusal(cluster, "large", dim=dim, initial_rows=rows, max_rows=1 << 40)
+        assert "no memory for table large" in said
+    assert time.monotonic() - began < 20
+    cluster.create("large", dim=64)
+    assert cluster.lookup("large", [1, 2], 2).shape == (2, 64)
+
+
+def test_there_are_at_most_so_many_tables(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(2, "limits { max_tables: 3 }")
+    names = [cluster.create() for _ in range(3)]
+    said = refusal(cluster, "one_more")
+    assert said == "the server has 3 tables, the most that limits.max_tables allows"
+    request = cluster.protocol.DropTableRequest(table=names[0])
+    cluster.ranks[1].admin.DropTable(request, timeout=60)
+    cluster.create("one_more")

@@ -1,0 +1,123 @@
+// What a process may have of the host's memory: the machine's, within the limits of its control groups.
+#include "kernels/backend/host_memory.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend/cpu_memory.h"
+
+namespace slotwise {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+// A folder with the files of a machine of 1000 MiB, of which 600 are available.
+class AHost : public ::testing::Test {
+ protected:
+  AHost() {
+    std::string name = ::testing::TempDir() + "/slotwise-host-XXXXXX";
+    root_ = mkdtemp(name.data());
+    Write("/proc/meminfo", "MemTotal:        1024000 kB\nMemFree: 1 kB\nMemAvailable:    614400 kB\n");
+  }
+  ~AHost() override { std::filesystem::remove_all(root_); }
+
+  void Write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
+    std::ofstream(root_ + path) << text;
+  }
+  void Group2(const std::string& path, const std::string& limit, std::size_t used_mib,
+              std::size_t inactive_mib) {
+    Write("/sys/fs/cgroup" + path + "/memory.max", limit + "\n");
+    Write("/sys/fs/cgroup" + path + "/memory.current", std::to_string(used_mib * kMiB) + "\n");
+    Write("/sys/fs/cgroup" + path + "/memory.stat",
+          "anon 17\nfile 4\ninactive_file " + std::to_string(inactive_mib * kMiB) + "\nactive_file 3\n");
+  }
+  void Expect(std::size_t total_mib, std::size_t available_mib) {
+    const HostMemoryBytes memory = ReadHostMemory(root_);
+    EXPECT_EQ(memory.total / kMiB, total_mib);
+    EXPECT_EQ(memory.available / kMiB, available_mib);
+  }
+
+  std::string root_;
+};
+
+TEST_F(AHost, WithoutControlGroupsHasWhatTheMachineHas) {
+  Expect(1000, 600);
+  Write("/proc/self/cgroup", "nonsense\n0::\n");
+  Expect(1000, 600);
+}
+
+TEST_F(AHost, WithVersion2HasWhatEveryGroupAroundTheProcessLeaves) {
+  Write("/proc/self/cgroup", "0::/service/rank\n");
+  Group2("/service/rank", "max", 300, 0);
+  Expect(1000, 600);
+  Group2("/service/rank", std::to_string(400 * kMiB), 300, 50);
+  Expect(400, 150);
+  Group2("/service", std::to_string(350 * kMiB), 340, 0);
+  Expect(350, 10);
+  Group2("/service", std::to_string(350 * kMiB), 400, 0);  // it was lowered
+  Expect(350, 0);
+}
+
+TEST_F(AHost, InAContainerHasWhatItsOwnGroupLeaves) {
+  Write("/proc/self/cgroup", "0::/docker/1234\n");  // no such folder inside
+  Group2("", std::to_string(200 * kMiB), 100, 20);
+  Expect(200, 120);
+  Write("/proc/self/cgroup", "0::/\n");
+  Expect(200, 120);
+}
+
+TEST_F(AHost, WithVersion1HasWhatItsGroupLeaves) {
+  Write("/proc/self/cgroup", "11:cpu,cpuacct:/elsewhere\n5:hugetlb,memory:/docker/1\n1:name=systemd:/\n");
+  const std::string group = "/sys/fs/cgroup/memory/docker/1";
+  Write(group + "/memory.limit_in_bytes", std::to_string(500 * kMiB));
+  Write(group + "/memory.usage_in_bytes", std::to_string(100 * kMiB));
+  Write(group + "/memory.stat", "inactive_file 1\ntotal_inactive_file " + std::to_string(40 * kMiB) + "\n");
+  Expect(500, 440);
+  Write(group + "/memory.limit_in_bytes", "9223372036854771712");  // none
+  Expect(1000, 600);
+}
+
+TEST(HostMemory, OfThisMachineIsSomething) {
+  const HostMemoryBytes memory = ReadHostMemory();
+  EXPECT_GT(memory.total, 64 * kMiB);
+  EXPECT_GT(memory.available, 0U);
+  EXPECT_LE(memory.available, memory.total);
+  EXPECT_LT(memory.total, std::size_t{1} << 50);
+}
+
+TEST(HostMemory, ThatATableHasButHasNotTouchedIsNotForOthers) {
+  const std::size_t before = HostMemoryForTables();
+  ASSERT_GT(before, 512 * kMiB) << "this test wants a machine with more memory";
+  {
+    AddressRange range(before);
+    range.Commit(before / 2);
+    EXPECT_LT(HostMemoryForTables(), before / 2 + before / 8);
+  }
+  EXPECT_GT(HostMemoryForTables(), before / 2 + before / 4);
+}
+
+TEST(AddressRanges, AreAsLargeAsTheHostAndLeaveAddressesForTheRest) {
+  const std::size_t total = ReadHostMemory().total;
+  AddressRange one(std::size_t{1} << 50);
+  EXPECT_THROW(one.Commit(2 * total), std::bad_alloc);
+  one.Commit(1);
+  std::vector<AddressRange> others;
+  const auto fill = [&] {
+    for (;;) others.emplace_back(AddressRange::kMostAddresses);
+  };
+  EXPECT_THROW(fill(), std::bad_alloc);
+  EXPECT_GE((others.size() + 2) * total, AddressRange::kMostAddresses);
+  EXPECT_LE(others.size() * total, AddressRange::kMostAddresses);
+  EXPECT_NO_THROW(std::make_unique<char[]>(64 * kMiB));
+  others.clear();
+  EXPECT_NO_THROW(others.emplace_back(AddressRange::kMostAddresses));
+}
+
+}  // namespace
+}  // namespace slotwise
