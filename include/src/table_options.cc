@@ -144,6 +144,18 @@ Status ValidateUniform(const InitializerOptions& initializer) {
 }
 
 Status ValidateInitializer(const InitializerOptions& initializer) {
+// A row's first values are rows like others, so all of them must be finite.
+Status ValidateNormal(const InitializerOptions& initializer) {
+  constexpr std::string_view kDeviation = "initializer.deviation";
+  constexpr float kFarthest = 5.295F;  // no first value is more than 5.2947 deviations away from the mean
+  if (Status status = NotNegative(kDeviation, initializer.deviation); !status.ok()) return status;
+  if (std::isfinite(std::fabs(initializer.mean) + kFarthest * initializer.deviation)) return {};
+  return Refuse(kDeviation, Text(initializer.deviation),
+                "first values, up to " + Text(kFarthest) +
+                    " deviations away from initializer.mean, must be " + "finite, and the mean is " +
+                    Text(initializer.mean));
+}
+
   switch (initializer.kind) {
     case InitializerKind::kUniform:
       return ValidateUniform(initializer);
@@ -152,7 +164,7 @@ Status ValidateInitializer(const InitializerOptions& initializer) {
       if (!std::isfinite(initializer.mean)) {
         return Refuse("initializer.mean", Text(initializer.mean), "must be finite");
       }
-      return NotNegative("initializer.deviation", initializer.deviation);
+      return ValidateNormal(initializer);
   }
   return Refuse("initializer.kind", std::to_string(static_cast<int>(initializer.kind)),
                 "must be 0 (uniform), 1 (normal) or 2 (constant)");

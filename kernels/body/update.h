@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/body/optimizer.h"
 #include "kernels/body/portable.h"
 #include "kernels/body/rows.h"
 #include "slotwise/types.h"
@@ -149,7 +150,8 @@ SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, co
   for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) g[v] = g[v] + weight_decay * chunk.Load(record, v);
 }
 
-// Applies the optimizer to one row, by the sum of `count` <= kSumBlock items.
+// Applies the optimizer to one row, by the sum of `count` <= kSumBlock items. What the step would make
+// infinite or NaN stays as it was: an element, or the whole row where its elements share a state.
 template <class Tile, class Optimizer, class Source>
 SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, float* record,
                                      std::uint32_t dim, std::uint32_t count, Source source) {
@@ -161,12 +163,12 @@ SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& 
       RowGradient(chunk, count, source, record, rule.weight_decay, g);
       chunk.ForEachElement(g, [&](std::size_t, float element) { squares += element * element; });
     });
-    optimizer.SeeRow(record, dim, squares);
+    if (!optimizer.SeeRow(record, dim, squares)) return;  // every lane computes the same
     tile.Sync();  // every lane has read the row before one writes to it
     if (tile.lane() == 0) optimizer.SaveRow(record, dim);
   }
   ForEachChunk(tile, dim, [=, decay = rule.weight_decay](auto chunk) {
-    chunk.ApplyOptimizer(optimizer, record, [&](Vectors<decltype(chunk)>& g) {
+    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{optimizer}, record, [&](Vectors<decltype(chunk)>& g) {
       RowGradient(chunk, count, source, record, decay, g);
     });
   });

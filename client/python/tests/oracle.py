@@ -67,7 +67,10 @@ class OracleTable:
                 terms.setdefault(int(keys[at]), []).append(term)
         for key, some in terms.items():
             self.insert(key)
-            self._update(key, _tree_sum(some))
+            before = self.rows[key].copy(), self.state[key].copy()
+            with np.errstate(all="ignore"):
+                self._update(key, _tree_sum(some))
+            self._keep_finite(key, *before)
         return self.steps
 
     def learning_rate(self, step: int) -> float:
@@ -131,6 +134,19 @@ class OracleTable:
 
     def _update(self, key: int, g: Floats) -> None:
         optimizer = self.options.optimizer
+    def _keep_finite(self, key: int, row: Floats, state: Floats) -> None:
+        """Elements that the step has made infinite or NaN become what they were."""
+        if self.options.optimizer.WhichOneof("kind") == "rowwise_adagrad":
+            if not np.isfinite(self.state[key]).all():
+                self.rows[key], self.state[key] = row, state
+            keep = ~np.isfinite(self.rows[key])
+            self.rows[key][keep] = row[keep]
+            return
+        after = np.concatenate([self.rows[key], self.state[key]]).reshape(-1, len(row))
+        keep = ~np.isfinite(after).all(axis=0)
+        self.rows[key][keep] = row[keep]
+        self.state[key].reshape(-1, len(row))[:, keep] = state.reshape(-1, len(row))[:, keep]
+
         w, s, lr = self.rows[key], self.state[key], F(self.learning_rate(self.steps))
         kind = optimizer.WhichOneof("kind") or "sgd"
         constants = getattr(optimizer, kind)

@@ -17,6 +17,16 @@ import slotwise
 import slotwise.rows
 
 KEYS = np.array([0, 3, 2**63, 2**64 - 1, *range(50, 90)], dtype=np.uint64)
+EVERY_OPTIMIZER = [
+    slotwise.SGD(1.0),
+    slotwise.Momentum(1.0),
+    slotwise.Nesterov(1.0),
+    slotwise.AdaGrad(1.0),
+    slotwise.RowWiseAdaGrad(1.0),
+    slotwise.RMSProp(1.0),
+    slotwise.Adam(1.0),
+    slotwise.FTRL(1.0),
+]
 OPTIMIZER = slotwise.Adam(0.1, schedule=slotwise.Schedule(warmup_steps=5))
 
 
@@ -98,6 +108,23 @@ def test_a_table_without_rows_is_saved_too(
     assert save(any_ps, kind, tmp_path / "ads", with_state=with_state) == 0
     assert load(any_ps, kind, "copy", tmp_path / "ads") == 0
     assert any_ps.describe_table("copy").options.dim == 4
+
+
+@pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER, ids=lambda o: type(o).__name__)
+def test_what_overflowing_steps_leave_can_be_loaded(
+    any_ps: slotwise.Client, tmp_path: Path, optimizer: slotwise.Optimizer
+) -> None:
+    any_ps.create_table("ads", dim=4, optimizer=optimizer)
+    huge = np.full((44, 4), 3e38, np.float32) * np.array([1, -1, 1e-38, 0], np.float32)
+    for sign in (1, -1, 1):
+        any_ps.push("ads", KEYS, None, np.float32(sign) * huge)
+        any_ps.push("ads", np.tile(KEYS, 2), None, np.tile(huge, (2, 1)))  # the sum overflows
+    for rows in any_ps.export_rows("ads", with_state=True):
+        assert rows.state is not None
+        assert np.isfinite(rows.values).all() and np.isfinite(rows.state).all()
+    save(any_ps, "npy", tmp_path / "ads", with_state=True)
+    assert load(any_ps, "npy", "copy", tmp_path / "ads") == len(KEYS)
+    assert any_ps.digest("copy") == any_ps.digest("ads")
 
 
 def test_the_files_are_plain_npy(fake_ps: slotwise.Client, tmp_path: Path) -> None:
