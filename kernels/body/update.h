@@ -88,8 +88,8 @@ struct BagGradients {
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i), dim * sizeof(float)); }
 };
 
-// The source of other occurrences, whose gradient is (the bag's · weight) / divisor, and 0 where the divisor
-// is 0.
+// The source of other occurrences, whose gradient is (the bag's · weight) / divisor. Bags whose divisor is 0
+// have no occurrences (cancelled_bags.h).
 struct ScaledGradients {
   const float* gradients;
   const std::uint32_t* occurrences;  // [occurrences] their places in the batch
@@ -115,10 +115,8 @@ struct ScaledGradients {
     const std::uint32_t bag = bag_of[place];
     const float weight = weights == nullptr ? 1.0F : weights[place];
     const float divisor = divisors == nullptr ? 1.0F : divisors[bag];
-    const bool cancelled = divisor == 0.0F;
     const std::uint32_t row = places == nullptr ? bag : places[bag];
-    return {gradients + static_cast<std::size_t>(row) * dim, cancelled ? 0.0F : weight,
-            cancelled ? 1.0F : divisor};
+    return {gradients + static_cast<std::size_t>(row) * dim, weight, divisor};
   }
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i).gradient, dim * sizeof(float)); }
 };

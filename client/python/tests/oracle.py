@@ -61,9 +61,11 @@ class OracleTable:
         terms: dict[int, list[Floats]] = {}
         for bag, (first, last) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
             divisor = self._divisor(int(last - first), weights, slice(first, last))
+            if not divisor:
+                continue  # nothing comes of the bag, not even rows
             for at in range(first, last):
                 weighted = gradients[bag] if weights is None else gradients[bag] * weights[at]
-                term = weighted / divisor if divisor else np.zeros_like(weighted)
+                term = weighted / divisor
                 terms.setdefault(int(keys[at]), []).append(term)
         for key, some in terms.items():
             self.insert(key)
@@ -132,8 +134,6 @@ class OracleTable:
             total += weight if mean else weight * weight
         return total if mean else np.sqrt(total)
 
-    def _update(self, key: int, g: Floats) -> None:
-        optimizer = self.options.optimizer
     def _keep_finite(self, key: int, row: Floats, state: Floats) -> None:
         """Elements that the step has made infinite or NaN become what they were."""
         if self.options.optimizer.WhichOneof("kind") == "rowwise_adagrad":
@@ -147,6 +147,8 @@ class OracleTable:
         self.rows[key][keep] = row[keep]
         self.state[key].reshape(-1, len(row))[:, keep] = state.reshape(-1, len(row))[:, keep]
 
+    def _update(self, key: int, g: Floats) -> None:
+        optimizer = self.options.optimizer
         w, s, lr = self.rows[key], self.state[key], F(self.learning_rate(self.steps))
         kind = optimizer.WhichOneof("kind") or "sgd"
         constants = getattr(optimizer, kind)
