@@ -94,8 +94,9 @@ Status ValidateSchedule(const OptimizerOptions& o) {
     return Refuse("optimizer.schedule.decay_start", std::to_string(schedule.decay_start),
                   "must not be below warmup_steps, which is " + std::to_string(schedule.warmup_steps));
   }
-  // FTRL divides by the rate, so the rate must stay above 0.
-  return o.kind == OptimizerKind::kFtrl ? Above0(kEnd, schedule.end_learning_rate) : Status();
+  if (o.kind != OptimizerKind::kFtrl || schedule.end_learning_rate > 0) return {};
+  return Refuse(kEnd, Text(schedule.end_learning_rate),
+                "must be above 0 in a table of ftrl with decay_steps, because ftrl divides by the rate");
 }
 
 Status ValidateOptimizer(const OptimizerOptions& o) {
@@ -143,7 +144,6 @@ Status ValidateUniform(const InitializerOptions& initializer) {
   return {};
 }
 
-Status ValidateInitializer(const InitializerOptions& initializer) {
 // A row's first values are rows like others, so all of them must be finite.
 Status ValidateNormal(const InitializerOptions& initializer) {
   constexpr std::string_view kDeviation = "initializer.deviation";
@@ -156,6 +156,7 @@ Status ValidateNormal(const InitializerOptions& initializer) {
                     Text(initializer.mean));
 }
 
+Status ValidateInitializer(const InitializerOptions& initializer) {
   switch (initializer.kind) {
     case InitializerKind::kUniform:
       return ValidateUniform(initializer);
