@@ -12,6 +12,8 @@
 //     Insert()        gives absent keys rows (TRAIN, push and import)
 //     Pool(out)       any number of times, then Update(gradients, scalars) or Assign(values) at most once
 //
+// A push begins with PreparePush(batch) instead.
+//
 // With several ranks, PlanTraffic(bags_of, plan) behind Prepare lets only those bags travel that a rank has
 // keys of:
 //
@@ -148,12 +150,17 @@ class Shard {
   // as it was.
   virtual Result<NewRows> Prepare(const BatchView& batch, bool insert) = 0;
 
+  // Prepares a push: works as Prepare with `insert`, but that the keys of a bag whose divisor is 0
+  // (docs/semantics.md) do not count as occurrences. Such a bag is empty for all calls that follow; what is
+  // pooled is pooled without it. Waits.
+  virtual Result<NewRows> PreparePush(const BatchView& batch) = 0;
+
   // REQUIRES: a prepared batch. Returns the exact number of rows that Insert would add. Throws
   // std::bad_alloc.
   virtual std::uint64_t ExactNewRows() = 0;
 
-  // REQUIRES: a batch prepared with `insert`, not inserted yet. Gives every absent key of it a row with its
-  // first values. Cannot fail: Prepare made the room.
+  // REQUIRES: a batch of PreparePush, or of Prepare with `insert`; not inserted yet. Gives its absent keys
+  // rows with their first values. Cannot fail: the batch was prepared with room for them.
   virtual void Insert() = 0;
 
   // REQUIRES: a prepared batch, inserted if it was prepared with `insert`. Writes, for every bag of it, the
@@ -168,7 +175,8 @@ class Shard {
   virtual void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                           float* values) = 0;
 
-  // REQUIRES: a batch that was prepared and inserted. `gradients`, float[bags][dim] in device memory, are
+  // REQUIRES: a batch that was prepared and inserted; by PreparePush, unless no bag that has keys has the
+  // divisor 0. `gradients`, float[bags][dim] in device memory, are
   // those of the loss by the pooled values. Weighs and divides gradients as the combiner did, sums each row's
   // over its occurrences, in blocks of 32, and applies the optimizer once a row. Spends the batch.
   // Throws std::bad_alloc for want of scratch, before any row has moved.

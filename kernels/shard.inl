@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/backend/concept.h"
+#include "kernels/cancelled_bags.inl"
 #include "kernels/export.inl"
 #include "kernels/pooling.inl"
 #include "kernels/prepared_batch.inl"
@@ -40,17 +41,18 @@ class ShardOn final : public Shard {
         updates_(options) {}
 
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
-    batch_.Clear();
-    try {
+    return OrNoMemoryFor(batch, [&]() -> Result<NewRows> {
       batch_.Begin(sharder_.Keep(queue_, batch, spare_));
       if (insert) return batch_.MakeRoom();
       batch_.FindRows();
       return NewRows{0, true};
-    } catch (const std::bad_alloc&) {
-      batch_.Clear();
-      return ResourceExhausted("no memory for a batch of " + std::to_string(batch.keys.size()) +
-                               " keys beside the " + std::to_string(store_.rows()) + " rows of this rank");
-    }
+    });
+  }
+  Result<NewRows> PreparePush(const BatchView& batch) override {
+    return OrNoMemoryFor(batch, [&] {
+      batch_.Begin(sharder_.Keep(queue_, WithoutCancelledBags(batch), spare_));
+      return batch_.MakeRoom();
+    });
   }
   std::uint64_t ExactNewRows() override { return batch_.ExactNewRows(); }
   void Insert() override { batch_.Insert(); }
@@ -110,6 +112,26 @@ class ShardOn final : public Shard {
   RowRecords Read(std::span<const Key> keys) override { return ExportRows<B>(queue_, store_, keys); }
 
  private:
+  // Returns what `prepare` does, or RESOURCE_EXHAUSTED, with no batch, if it throws std::bad_alloc.
+  template <class PrepareBatch>
+  Result<NewRows> OrNoMemoryFor(const BatchView& batch, PrepareBatch prepare) {
+    batch_.Clear();
+    try {
+      return prepare();
+    } catch (const std::bad_alloc&) {
+      batch_.Clear();
+      return ResourceExhausted("no memory for a batch of " + std::to_string(batch.keys.size()) +
+                               " keys beside the " + std::to_string(store_.rows()) + " rows of this rank");
+    }
+  }
+
+  // Only weights can make the divisor of a bag with keys 0, so other batches cost nothing here.
+  BatchView WithoutCancelledBags(const BatchView& batch) {
+    if (!pooling_.Divides() || batch.weights.empty()) return batch;
+    return cancelled_bags_.LeaveOut(queue_, batch,
+                                    pooling_.DivisorOf(batch.offsets.data(), batch.weights.data()));
+  }
+
   static Queue& QueueOf(Stream& stream) { return static_cast<typename B::Stream&>(stream).queue(); }
 
   void PoolTo(Numbers out, const std::uint32_t* places) {
@@ -126,6 +148,7 @@ class ShardOn final : public Shard {
   Queue& queue_;
   const std::uint32_t dim_;
   RowStore<B> store_;
+  CancelledBags<B> cancelled_bags_;
   Sharder<B> sharder_;
   PreparedBatch<B> batch_;
   Pooling<B> pooling_;

@@ -46,6 +46,7 @@ std::string ToJson(const TableDescription& table) {
   *reply.mutable_options() = ToProto(table.options);
   reply.set_steps(table.steps);
   reply.set_learning_rate(table.learning_rate);
+  reply.set_base_learning_rate(table.base_learning_rate);
   reply.mutable_rounds()->set_all_bags(table.rounds.all_bags);
   reply.mutable_rounds()->set_owned_bags(table.rounds.owned_bags);
   for (const ShardDescription& shard : table.shards) {

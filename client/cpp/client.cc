@@ -162,7 +162,8 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
       .steps = reply.steps(),
       .learning_rate = reply.learning_rate(),
       .shards = {},
-      .rounds = {.all_bags = reply.rounds().all_bags(), .owned_bags = reply.rounds().owned_bags()}};
+      .rounds = {.all_bags = reply.rounds().all_bags(), .owned_bags = reply.rounds().owned_bags()},
+      .base_learning_rate = reply.base_learning_rate()};
   for (const auto& shard : reply.shards()) {
     description.shards.push_back({.rows = shard.rows(), .cells = shard.cells(), .bytes = shard.bytes()});
   }

@@ -99,6 +99,7 @@ Result<Answer> Describe(Client& client, const std::string& table) {
       .json = {{"options", ToJson(info->options)},
                {"steps", info->steps},
                {"learning_rate", FloatJson(info->learning_rate)},
+               {"base_learning_rate", FloatJson(info->base_learning_rate)},
                {"rows", info->rows()},
                {"rounds", {{"all_bags", info->rounds.all_bags}, {"owned_bags", info->rounds.owned_bags}}},
                {"shards", ordered_json::array()}},

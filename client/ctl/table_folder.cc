@@ -74,7 +74,12 @@ Status WriteFiles(Client& client, const TableDescription& info, const fs::path& 
     if (state) state->Append(chunk.keys.size(), std::as_bytes(chunk.state));
   }
   rows = keys.rows();
-  const ordered_json said{{"options", ToJson(options)}, {"steps", info.steps}, {"rows", rows}};
+  ordered_json said{{"options", ToJson(options)}, {"steps", info.steps}};
+  // 0 comes from a server that does not say.
+  const float base = info.base_learning_rate;
+  if (base != 0 && base != options.optimizer.learning_rate) said["learning_rate"] = base;
+  said["with_state"] = with_state;
+  said["rows"] = rows;
   std::ofstream json(folder / kTable);
   json << said.dump(2) << "\n";
   json.close();
@@ -92,18 +97,24 @@ nlohmann::json ParseTableJson(const fs::path& path) {
 }
 
 // Returns the count of steps that the saved state belongs to, or 0 if there is none.
-std::uint64_t SavedSteps(const fs::path& path) {
-  const auto said = ParseTableJson(path);
+std::uint64_t SavedSteps(const nlohmann::json& said) {
   return said.is_object() && said.contains("steps") && said["steps"].is_number_unsigned()
              ? said["steps"].get<std::uint64_t>()
              : 0;
 }
 
-Result<TableOptions> SavedOptions(const fs::path& path, const std::string& table) {
-  const auto said = ParseTableJson(path);
-  if (!said.is_object() || !said.contains("options")) {
-    return NotFound("there is no table \"" + table + "\", and no " + path.string() + " to make it by");
-  }
+// Returns the learning rate that the saved table had been set to, or 0 if there is none.
+float SavedRate(const nlohmann::json& said) {
+  return said.is_object() && said.contains("learning_rate") && said["learning_rate"].is_number()
+             ? said["learning_rate"].get<float>()
+             : 0.0F;
+}
+
+bool HasOptions(const nlohmann::json& said) { return said.is_object() && said.contains("options"); }
+
+// REQUIRES: HasOptions(said).
+Result<TableOptions> SavedOptions(const nlohmann::json& said, const fs::path& path,
+                                  const std::string& table) {
   v1::TableOptions wire;
   const auto parsed = google::protobuf::util::JsonStringToMessage(said["options"].dump(), &wire);
   if (!parsed.ok()) return InvalidArgument(path.string() + ": " + std::string(parsed.message()));
@@ -111,12 +122,37 @@ Result<TableOptions> SavedOptions(const fs::path& path, const std::string& table
   return FromProto(wire);
 }
 
-Status MakeUnlessThere(Client& client, const std::string& table, const fs::path& saved) {
-  Status described = client.DescribeTable(table).status();
-  if (described.code() != StatusCode::kNotFound) return described;
-  const auto options = SavedOptions(saved, table);
+struct Target {
+  TableOptions options;
+  bool made = false;
+};
+
+// Finds the table, or makes it as it was saved.
+Result<Target> FindOrMake(Client& client, const std::string& table, const nlohmann::json& said,
+                          const fs::path& path) {
+  const auto described = client.DescribeTable(table);
+  if (described.ok()) return Target{described->options, false};
+  if (described.status().code() != StatusCode::kNotFound) return described.status();
+  if (!HasOptions(said)) {
+    return NotFound("there is no table \"" + table + "\", and no " + path.string() + " to make it by");
+  }
+  const auto options = SavedOptions(said, path, table);
   if (!options.ok()) return options.status();
-  return client.CreateTable(*options).status();
+  const auto created = client.CreateTable(*options);
+  if (!created.ok()) return created.status();
+  return Target{created->options, true};
+}
+
+// State means something to the optimizer alone that has made it.
+Status CheckOptimizer(const TableOptions& ours, const nlohmann::json& said, const fs::path& path) {
+  if (!HasOptions(said)) return {};  // another program's files
+  const auto theirs = SavedOptions(said, path, ours.name.str());
+  if (!theirs.ok()) return theirs.status();
+  if (theirs->optimizer.kind == ours.optimizer.kind) return {};
+  return InvalidArgument("the state was saved from a table of " +
+                         std::string(ToString(theirs->optimizer.kind)) + ", and \"" + ours.name.str() +
+                         "\" has " + std::string(ToString(ours.optimizer.kind)) +
+                         ": import --without-state, and rows get the state of new rows");
 }
 
 template <class T>
@@ -174,18 +210,24 @@ Result<std::uint64_t> ImportTable(Client& client, const std::string& table, cons
     if (Status status = SameRows(kState, *opened, *keys); !status.ok()) return status;
     state.emplace(std::move(*opened));
   }
-  if (Status status = MakeUnlessThere(client, table, folder / kTable); !status.ok()) return status;
+  const auto said = ParseTableJson(folder / kTable);
+  const auto target = FindOrMake(client, table, said, folder / kTable);
+  if (!target.ok()) return target.status();
+  if (state) {
+    if (Status status = CheckOptimizer(target->options, said, folder / kTable); !status.ok()) return status;
+  }
 
   const std::uint64_t dim = *values->shape().width;
   const std::uint64_t state_size = state ? *state->shape().width : 0;
   const std::uint64_t each =
       std::max<std::uint64_t>(1, kPieceBytes / (sizeof(Key) + sizeof(float) * (dim + state_size)));
-  const std::uint64_t steps = state ? SavedSteps(folder / kTable) : 0;
+  const std::uint64_t steps = state ? SavedSteps(said) : 0;
   std::vector<Key> some_keys;
   std::vector<float> some_values;
   std::vector<float> some_state;
   std::uint64_t given = 0;
-  for (std::uint64_t first = 0; first < keys->shape().rows; first += each) {
+  std::uint64_t first = 0;
+  do {  // once without rows too, for the count of steps
     const std::uint64_t count = std::min(each, keys->shape().rows - first);
     if (Status status = Read(*keys, some_keys, count); !status.ok()) return status;
     if (Status status = Read(*values, some_values, count * dim); !status.ok()) return status;
@@ -196,6 +238,11 @@ Result<std::uint64_t> ImportTable(Client& client, const std::string& table, cons
         client.Import(table, {.keys = some_keys, .values = some_values, .state = some_state}, steps);
     if (!imported.ok()) return imported.status();
     given += *imported;
+    first += each;
+  } while (first < keys->shape().rows);
+  const float rate = state || target->made ? SavedRate(said) : 0.0F;
+  if (rate != 0) {
+    if (Status status = client.SetLearningRate(table, rate); !status.ok()) return status;
   }
   return given;
 }

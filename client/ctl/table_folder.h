@@ -2,7 +2,8 @@
 //   keys.npy    uint64 [rows]
 //   values.npy  float32 [rows, dim]
 //   state.npy   float32 [rows, state size], if the export was made with state
-//   table.json  {"options": TableOptions as protobuf's JSON, "steps": ..., "rows": ...}
+//   table.json  {"options": TableOptions as protobuf's JSON, "steps": ..., "with_state": ..., "rows": ...},
+//               and "learning_rate" if one has been set that is not the options'
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CTL_TABLE_FOLDER_H_
 #define SLOTWISE_CLIENT_CTL_TABLE_FOLDER_H_
@@ -25,8 +26,9 @@ Result<std::uint64_t> ExportTable(Client& client, const std::string& table,
                                   const std::filesystem::path& folder, bool with_state);
 
 // Imports the rows of `folder` into `table`. If the table does not exist, ImportTable makes it with the
-// options of table.json. With state, the count of steps in table.json is restored too. Returns how many rows
-// were imported. INVALID_ARGUMENT: the files do not fit each other or the table.
+// options of table.json. With state, the count of steps in table.json and the learning rate are restored too;
+// the learning rate also if the table is made. Returns how many rows were imported. INVALID_ARGUMENT: the
+// files do not fit each other or the table, or the state is another optimizer's.
 Result<std::uint64_t> ImportTable(Client& client, const std::string& table,
                                   const std::filesystem::path& folder, bool with_state);
 

@@ -98,6 +98,9 @@ struct TableDescription {
   float learning_rate = 0;                    // the rate that the next step will use
   std::vector<ShardDescription> shards = {};  // in rank order
   RoundsDescription rounds = {};
+  // The rate that the schedule starts from: the options' learning rate, or the rate last set. 0 if the server
+  // is older than this member.
+  float base_learning_rate = 0;
 
   std::uint64_t rows() const;
 };

@@ -94,8 +94,9 @@ Status ValidateSchedule(const OptimizerOptions& o) {
     return Refuse("optimizer.schedule.decay_start", std::to_string(schedule.decay_start),
                   "must not be below warmup_steps, which is " + std::to_string(schedule.warmup_steps));
   }
-  // FTRL divides by the rate, so the rate must stay above 0.
-  return o.kind == OptimizerKind::kFtrl ? Above0(kEnd, schedule.end_learning_rate) : Status();
+  if (o.kind != OptimizerKind::kFtrl || schedule.end_learning_rate > 0) return {};
+  return Refuse(kEnd, Text(schedule.end_learning_rate),
+                "must be above 0 in a table of ftrl with decay_steps, because ftrl divides by the rate");
 }
 
 Status ValidateOptimizer(const OptimizerOptions& o) {
@@ -143,6 +144,18 @@ Status ValidateUniform(const InitializerOptions& initializer) {
   return {};
 }
 
+// A row's first values are rows like others, so all of them must be finite.
+Status ValidateNormal(const InitializerOptions& initializer) {
+  constexpr std::string_view kDeviation = "initializer.deviation";
+  constexpr float kFarthest = 5.295F;  // no first value is more than 5.2947 deviations away from the mean
+  if (Status status = NotNegative(kDeviation, initializer.deviation); !status.ok()) return status;
+  if (std::isfinite(std::fabs(initializer.mean) + kFarthest * initializer.deviation)) return {};
+  return Refuse(kDeviation, Text(initializer.deviation),
+                "first values, up to " + Text(kFarthest) +
+                    " deviations away from initializer.mean, must be " + "finite, and the mean is " +
+                    Text(initializer.mean));
+}
+
 Status ValidateInitializer(const InitializerOptions& initializer) {
   switch (initializer.kind) {
     case InitializerKind::kUniform:
@@ -152,7 +165,7 @@ Status ValidateInitializer(const InitializerOptions& initializer) {
       if (!std::isfinite(initializer.mean)) {
         return Refuse("initializer.mean", Text(initializer.mean), "must be finite");
       }
-      return NotNegative("initializer.deviation", initializer.deviation);
+      return ValidateNormal(initializer);
   }
   return Refuse("initializer.kind", std::to_string(static_cast<int>(initializer.kind)),
                 "must be 0 (uniform), 1 (normal) or 2 (constant)");

@@ -3,17 +3,33 @@
 // docs/semantics.md has the formulas, and every expression here is written in the order that is agreed there.
 //
 // An optimizer whose kWholeRow is true first sees the sum of its row's squared gradients: SeeRow reads the
-// row's state, and SaveRow writes that state.
+// row's state and says whether the row may move, and SaveRow writes that state.
+//
+// Rows are to stay finite: callers use an optimizer through FiniteSteps, which is below.
 #ifndef SLOTWISE_KERNELS_BODY_OPTIMIZER_H_
 #define SLOTWISE_KERNELS_BODY_OPTIMIZER_H_
 
+#include <bit>
+#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/body/portable.h"
 
 namespace slotwise::body {
+
+// Returns false for infinity and NaN.
+SLOTWISE_HD inline bool IsFinite(float x) { return fabsf(x) <= FLT_MAX; }
+
+// Returns `condition ? one : other`, made of bits: of `?:` GCC makes branches where it knows what becomes of
+// one of the two, or stores under a mask, and then the CPU's loop over elements takes several times as long.
+SLOTWISE_HD inline float Choose(bool condition, float one, float other) {
+  const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(one) & mask) |
+                              (std::bit_cast<std::uint32_t>(other) & ~mask));
+}
 
 struct Sgd {
   static constexpr bool kWholeRow = false;
@@ -74,8 +90,10 @@ struct RowWiseAdaGrad {
   float epsilon;
   float s = 0;
 
-  SLOTWISE_HD void SeeRow(const float* record, std::uint32_t dim, float squares) {
+  // Returns false if the row's new state would not be finite.
+  SLOTWISE_HD bool SeeRow(const float* record, std::uint32_t dim, float squares) {
     s = record[dim] + squares / static_cast<float>(dim);
+    return IsFinite(s);
   }
   SLOTWISE_HD void SaveRow(float* record, std::uint32_t dim) const { record[dim] = s; }
   SLOTWISE_HD void operator()(float* w, std::uint32_t /*dim*/, float g) const {
@@ -134,7 +152,32 @@ struct Ftrl {
     n = next;
     const float towards_zero = z > 0 ? lambda1 : -lambda1;
     const float moved = (towards_zero - z) / ((beta + sqrtf(next)) / learning_rate + lambda2);
-    *w = fabsf(z) <= lambda1 ? 0.0F : moved;
+    *w = Choose(fabsf(z) <= lambda1, 0.0F, moved);
+  }
+};
+
+// Lets an optimizer update an element, unless a weight or state that is infinite or NaN would come of it:
+// then the element keeps its weight and its state.
+//
+// The CPU's loop over elements has to vectorise, so there is no loop over the states.
+template <class Optimizer>
+struct FiniteSteps {
+  static constexpr std::uint32_t kStates = Optimizer::kStates;
+  Optimizer optimizer;
+
+  SLOTWISE_HD void operator()(float* w, std::uint32_t dim, float g) const {
+    Step(w, dim, g, std::make_index_sequence<1 + kStates>());
+  }
+
+ private:
+  // Each A is one of the element's floats: the weight, and each state.
+  template <std::size_t... A>
+  SLOTWISE_HD void Step(float* w, std::size_t dim, float g, std::index_sequence<A...> /*floats*/) const {
+    const float before[] = {w[A * dim]...};
+    float after[] = {before[A]...};
+    optimizer(after, 1, g);
+    const bool finite = (IsFinite(after[A]) & ...);
+    ((w[A * dim] = Choose(finite, after[A], before[A])), ...);
   }
 };
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/body/optimizer.h"
 #include "kernels/body/portable.h"
 #include "kernels/body/rows.h"
 #include "slotwise/types.h"
@@ -87,8 +88,8 @@ struct BagGradients {
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i), dim * sizeof(float)); }
 };
 
-// The source of other occurrences, whose gradient is (the bag's · weight) / divisor, and 0 where the divisor
-// is 0.
+// The source of other occurrences, whose gradient is (the bag's · weight) / divisor. Bags whose divisor is 0
+// have no occurrences (cancelled_bags.h).
 struct ScaledGradients {
   const float* gradients;
   const std::uint32_t* occurrences;  // [occurrences] their places in the batch
@@ -114,10 +115,8 @@ struct ScaledGradients {
     const std::uint32_t bag = bag_of[place];
     const float weight = weights == nullptr ? 1.0F : weights[place];
     const float divisor = divisors == nullptr ? 1.0F : divisors[bag];
-    const bool cancelled = divisor == 0.0F;
     const std::uint32_t row = places == nullptr ? bag : places[bag];
-    return {gradients + static_cast<std::size_t>(row) * dim, cancelled ? 0.0F : weight,
-            cancelled ? 1.0F : divisor};
+    return {gradients + static_cast<std::size_t>(row) * dim, weight, divisor};
   }
   void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i).gradient, dim * sizeof(float)); }
 };
@@ -149,7 +148,8 @@ SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, co
   for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) g[v] = g[v] + weight_decay * chunk.Load(record, v);
 }
 
-// Applies the optimizer to one row, by the sum of `count` <= kSumBlock items.
+// Applies the optimizer to one row, by the sum of `count` <= kSumBlock items. What the step would make
+// infinite or NaN stays as it was: an element, or the whole row where its elements share a state.
 template <class Tile, class Optimizer, class Source>
 SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, float* record,
                                      std::uint32_t dim, std::uint32_t count, Source source) {
@@ -161,12 +161,12 @@ SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& 
       RowGradient(chunk, count, source, record, rule.weight_decay, g);
       chunk.ForEachElement(g, [&](std::size_t, float element) { squares += element * element; });
     });
-    optimizer.SeeRow(record, dim, squares);
+    if (!optimizer.SeeRow(record, dim, squares)) return;  // every lane computes the same
     tile.Sync();  // every lane has read the row before one writes to it
     if (tile.lane() == 0) optimizer.SaveRow(record, dim);
   }
   ForEachChunk(tile, dim, [=, decay = rule.weight_decay](auto chunk) {
-    chunk.ApplyOptimizer(optimizer, record, [&](Vectors<decltype(chunk)>& g) {
+    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{optimizer}, record, [&](Vectors<decltype(chunk)>& g) {
       RowGradient(chunk, count, source, record, decay, g);
     });
   });

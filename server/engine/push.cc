@@ -8,7 +8,7 @@ void Operations::Push(const Round& round, Table& table) {
   const BatchLayout layout(round, options.slots, collective_.size());
   Stage& stage = stages_.Next();
   const BatchView batch = stage.gather().Gather(round, layout);
-  const Status prepared = work_.PrepareAndInsert(table, batch);
+  const Status prepared = work_.PreparePushAndInsert(table, batch);
   if (prepared.ok()) {
     stages_.FinishDone();  // the ranks have waited for each other, and for their devices
     const TableWork::Gradients gradients{

@@ -106,6 +106,7 @@ struct ReadRowsRequest {
 struct TableSummary {
   std::uint64_t steps = 0;
   float learning_rate = 0;         // of the next step
+  float base_learning_rate = 0;    // what the schedule starts from
   DigestSums digest;               // zeros unless asked for
   std::vector<ShardUsage> shards;  // in rank order
   TravelledRounds rounds;

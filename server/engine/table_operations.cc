@@ -55,6 +55,7 @@ void Operations::Summarize(const Round& round, Table& table) {
   TableSummary summary;
   summary.steps = table.steps;
   summary.learning_rate = LearningRateOfStep(table.optimizer(), table.steps + 1);
+  summary.base_learning_rate = table.learning_rate;
   summary.shards = AllGatherValues(collective_, table.shard->Usage());
   summary.rounds = table.rounds;
   if (round.with_digest) {

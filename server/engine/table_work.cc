@@ -21,8 +21,15 @@ Status TableWork::Prepare(Table& table, const BatchView& batch) {
 }
 
 Status TableWork::PrepareAndInsert(Table& table, const BatchView& batch) {
+  return Insert(table, table.shard->Prepare(batch, true));
+}
+
+Status TableWork::PreparePushAndInsert(Table& table, const BatchView& batch) {
+  return Insert(table, table.shard->PreparePush(batch));
+}
+
+Status TableWork::Insert(Table& table, const Result<NewRows>& prepared) {
   const TableOptions& options = table.info.options;
-  const Result<NewRows> prepared = table.shard->Prepare(batch, true);
   NewRows added = prepared.ok() ? *prepared : NewRows{};
 
   const auto agree = [&] {

@@ -35,6 +35,9 @@ class TableWork {
   // Also gives the batch's new keys rows, on all ranks or, with a reason, on none.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
 
+  // The same for a push, in which the keys of bags whose divisor is 0 do not count (Shard::PreparePush).
+  Status PreparePushAndInsert(Table& table, const BatchView& batch);
+
   // The type that Pool can write the table's bags in: `wanted`, if no rank or division comes after the sums.
   DataType TypeOfPooled(const Table& table, DataType wanted) const;
   // REQUIRES: a prepared batch; `pooled` is of a TypeOfPooled. `pooled` becomes this rank's bags over all
@@ -50,14 +53,15 @@ class TableWork {
     std::function<const float*()> mine;
     bool in_part_order = true;  // the ranks' bags lie in the batch in rank order
   };
-  // REQUIRES: a batch that was prepared and inserted. One optimizer step for each row that occurs in the
-  // batch.
+  // REQUIRES: as Shard::Update. One optimizer step for each row that occurs in the batch.
   void Update(Table& table, const TravellingBags& bags, const Gradients& gradients,
               const StepScalars& scalars, TravelArrays& arrays);
 
   const BagTravel& travel() const { return travel_; }
 
  private:
+  // Gives the keys that are new by what this rank has prepared rows, on all ranks or on none.
+  Status Insert(Table& table, const Result<NewRows>& prepared);
   bool OwnedBagsTravel(const TravellingBags& bags) const;
 
   Device& device_;

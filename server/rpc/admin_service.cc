@@ -119,6 +119,7 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
       *reply->mutable_options() = ToProto(options);
       reply->set_steps(summary->steps);
       reply->set_learning_rate(summary->learning_rate);
+      reply->set_base_learning_rate(summary->base_learning_rate);
       for (const ShardUsage& shard : summary->shards) {
         v1::ShardInfo& info = *reply->add_shards();
         info.set_rows(shard.rows);

@@ -147,3 +147,40 @@ def test_rows_saved_and_loaded_are_the_same(
         assert ps.digest("loaded").digest == ps.digest("saved").digest
         assert ctl(cluster, "export", "saved", str(tmp_path), code=1)["error"]["code"] == "ALREADY_EXISTS"
         assert ctl(cluster, "import", "loaded", str(tmp_path), code=1)["error"]["code"] == "NOT_FOUND"
+
+
+def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_path: Path) -> None:
+    folder = str(tmp_path / "rows")
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        for name in ("saved", "loaded", "other", "by_python"):
+            ps.drop_table(name, missing_ok=True)
+        falls = slotwise.Schedule(decay_steps=10)
+        ps.create_table("saved", dim=4, optimizer=slotwise.Momentum(0.5, schedule=falls))
+        for _ in range(3):
+            ps.push("saved", [1, 2], None, np.ones((2, 4), np.float32))
+        ctl(cluster, "set-learning-rate", "saved", "0.3")
+        ps.erase("saved", [1, 2])
+        ctl(cluster, "export", "saved", folder, "--with-state")
+        assert ctl(cluster, "import", "loaded", folder)["rows"] == 0
+        saved, loaded = (ctl(cluster, "describe", name) for name in ("saved", "loaded"))
+        assert loaded["steps"] == saved["steps"] == 3
+        assert loaded["base_learning_rate"] == saved["base_learning_rate"] == 0.3
+        assert loaded["learning_rate"] == saved["learning_rate"]
+        slotwise.rows.load_npy(ps, "by_python", folder)
+        by_python = ps.describe_table("by_python")
+        assert (by_python.steps, by_python.base_learning_rate) == (3, pytest.approx(0.3))
+
+        ps.create_table("other", dim=4, optimizer=slotwise.AdaGrad(0.5))  # with as much state
+        error = ctl(cluster, "import", "other", folder, code=1)["error"]
+        assert error["code"] == "INVALID_ARGUMENT"
+        assert 'a table of momentum, and "other" has adagrad' in error["message"]
+        assert ps.describe_table("other").steps == 0
+        assert ctl(cluster, "import", "other", folder, "--without-state")["rows"] == 0
+        other = ps.describe_table("other")
+        assert (other.steps, other.base_learning_rate) == (0, 0.5)
+
+        slotwise.rows.save_npy(ps, "saved", tmp_path / "by_python", with_state=True)
+        ps.drop_table("loaded")
+        ctl(cluster, "import", "loaded", str(tmp_path / "by_python"))
+        loaded = ctl(cluster, "describe", "loaded")
+        assert (loaded["steps"], loaded["base_learning_rate"]) == (3, 0.3)

@@ -2,6 +2,7 @@
 // belong to another kind.
 #include <initializer_list>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -160,6 +161,17 @@ TEST(InitializerOptions, RefuseAMeanOrDeviationThatMakesNoFirstValues) {
       options.initializer = {.kind = InitializerKind::kNormal, .deviation = deviation};
     });
   }
+  // The largest first value is mean + 5.2947 · deviation, and the smallest is as far below the mean.
+  for (const auto& [mean, deviation, text] :
+       {std::tuple{0.0F, 6.5e37F, "6.5e+37"}, {3e38F, 1e37F, "1e+37"}, {-3e38F, 1e37F, "1e+37"}}) {
+    ExpectRefused(
+        "initializer.deviation", text, [&, mean = mean, deviation = deviation](TableOptions& options) {
+          options.initializer = {.kind = InitializerKind::kNormal, .mean = mean, .deviation = deviation};
+        });
+  }
+  ExpectLegal([](TableOptions& options) {
+    options.initializer = {.kind = InitializerKind::kNormal, .mean = -3e38F, .deviation = 7e36F};
+  });
   ExpectLegal([](TableOptions& options) { options.initializer.mean = options.initializer.deviation = kNan; });
   ExpectRefused("initializer.kind", "3",
                 [](TableOptions& options) { options.initializer.kind = InitializerKind{3}; });

@@ -1,4 +1,5 @@
 // The small functions that every backend is made of, against published vectors and the oracle.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -180,6 +181,47 @@ TEST(Ftrl, ShrinksTowardsZeroByLambda1) {
   float small[3] = {7.0F, 0.0F, 0.0F};
   ftrl(&small[0], 1, 0.0F);
   EXPECT_EQ(small[0], 0.0F) << "|z| is not above λ₁";
+}
+
+TEST(RowWiseAdaGrad, SaysWhetherTheRowMayMove) {
+  RowWiseAdaGrad optimizer{1.0F, 0.0F};
+  const float record[2] = {1.0F, 3e38F};
+  EXPECT_TRUE(optimizer.SeeRow(record, 1, 1e37F));
+  EXPECT_FALSE(optimizer.SeeRow(record, 1, 1e38F));
+  EXPECT_FALSE(optimizer.SeeRow(record, 1, NAN));
+}
+
+TEST(FiniteSteps, AreTheOptimizersOwn) {
+  float record[6] = {1.0F, 2.0F, 0.0F, 8.0F, 0.0F, 9.0F};
+  float expected[6] = {1.0F, 2.0F, 0.0F, 8.0F, 0.0F, 9.0F};
+  const Adam adam{1.0F, 0.5F, 0.75F, 0.0F};
+  FiniteSteps<Adam>{adam}(&record[0], 2, 4.0F);
+  adam(&expected[0], 2, 4.0F);
+  EXPECT_TRUE(std::equal(record, record + 6, expected));
+  EXPECT_NE(record[0], 1.0F);
+}
+
+// What overflows is in turn the weight, the first state and the second one.
+TEST(FiniteSteps, ChangeNothingOfAnElementThatWouldOverflow) {
+  const auto expect_unchanged = [](auto optimizer, std::vector<float> record, float g) {
+    std::vector<float> after = record;
+    FiniteSteps<decltype(optimizer)>{optimizer}(after.data(), 1, g);
+    EXPECT_EQ(after, record) << "gradient " << g;
+  };
+  for (const float g : {INFINITY, -INFINITY, NAN}) {
+    expect_unchanged(Sgd{0.5F}, {1}, g);
+    expect_unchanged(Momentum{0.5F, 0.0F}, {1, 2}, g);
+    expect_unchanged(Nesterov{0.5F, 0.0F}, {1, 2}, g);
+    expect_unchanged(AdaGrad{0.5F, 1.0F}, {1, 2}, g);
+    expect_unchanged(RmsProp{0.5F, 0.0F, 1.0F}, {1, 2}, g);
+    expect_unchanged(Adam{0.5F, 0.0F, 0.0F, 1.0F}, {1, 2, 3}, g);
+    expect_unchanged(Ftrl{0.5F, 0.0F, 0.0F, 1.0F}, {1, 2, 3}, g);
+  }
+  expect_unchanged(Sgd{1.0F}, {3e38F}, -3e38F);
+  expect_unchanged(Momentum{1.0F, 0.5F}, {3e38F, 2}, -3e38F);
+  expect_unchanged(AdaGrad{1.0F, 1.0F}, {1, 2}, 2e19F);
+  expect_unchanged(Adam{1.0F, 0.5F, 0.5F, 1.0F}, {1, 2, 3}, 1e20F);  // v alone
+  expect_unchanged(Ftrl{0.0F, 0.0F, 0.0F, 1.0F}, {1, 2, 3}, 1.0F);   // a rate of 0: z
 }
 
 TEST(NormalQuantile, IsThatOfTables) {

@@ -166,6 +166,7 @@ Expected Referee::Summary(const ModelTable& table, bool with_digest) const {
   TableSummary summary;
   summary.steps = table.steps();
   summary.learning_rate = table.NextLearningRate();
+  summary.base_learning_rate = table.options().optimizer.learning_rate;
   if (with_digest) summary.digest = table.Digest();
   for (int r = 0; r < plan_.ranks; ++r) {
     ShardUsage usage;
@@ -234,6 +235,7 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
     case Operation::kSummarize: {
       compare(reply.summary.steps == expected.summary.steps, "count of steps");
       compare(reply.summary.learning_rate == expected.summary.learning_rate, "learning rate");
+      compare(reply.summary.base_learning_rate == expected.summary.base_learning_rate, "base learning rate");
       compare(reply.summary.digest == expected.summary.digest, "digest");
       return compare(std::ranges::equal(reply.summary.shards, expected.summary.shards, {}, &ShardUsage::rows,
                                         &ShardUsage::rows),

@@ -20,6 +20,10 @@ class ShortShard final : public Shard {
     if (is_short_()) return NoMemory();
     return shard_->Prepare(batch, insert);
   }
+  Result<NewRows> PreparePush(const BatchView& batch) override {
+    if (is_short_()) return NoMemory();
+    return shard_->PreparePush(batch);
+  }
   Status PrepareErase() override { return is_short_() ? NoMemory() : shard_->PrepareErase(); }
 
   std::uint64_t ExactNewRows() override { return shard_->ExactNewRows(); }

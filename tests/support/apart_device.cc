@@ -200,6 +200,7 @@ class ApartShard final : public Shard {
     });
     return NewRows{};
   }
+  Result<NewRows> PreparePush(const BatchView& batch) override { return Now().PreparePush(batch); }
   std::uint64_t ExactNewRows() override { return Now().ExactNewRows(); }
   void Insert() override {
     Later([this] { shard_->Insert(); });

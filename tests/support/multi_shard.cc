@@ -28,6 +28,11 @@ std::vector<float> Widened(const std::vector<T>& values, DataType type) {
 
 }  // namespace
 
+Result<NewRows> PrepareFor(Purpose purpose, Shard& shard, const BatchView& batch) {
+  return purpose == Purpose::kPush ? shard.PreparePush(batch)
+                                   : shard.Prepare(batch, purpose == Purpose::kInsert);
+}
+
 std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options) {
   const std::vector<Key> keys = shard.Keys();
   const RowRecords rows = shard.Read(keys);
@@ -57,7 +62,7 @@ MultiShard::MultiShard(std::vector<Device*> devices, const TableOptions& options
 
 Result<std::vector<float>> MultiShard::Lookup(const Batch& batch, LookupMode mode) {
   const bool insert = mode == LookupMode::kTrain;
-  Status status = Prepare(batch, insert);
+  Status status = Prepare(batch, insert ? Purpose::kInsert : Purpose::kFind);
   if (status.ok() && insert) {
     status = AgreeAndInsert();
   }
@@ -150,7 +155,7 @@ std::vector<T> MultiShard::Arrived(const std::vector<std::vector<T>>& sent, int 
 }
 
 Status MultiShard::Push(const Batch& batch, const std::vector<float>& gradients) {
-  Status status = Prepare(batch, /*insert=*/true);
+  Status status = Prepare(batch, Purpose::kPush);
   if (status.ok()) {
     status = AgreeAndInsert();
   }
@@ -197,7 +202,7 @@ void MultiShard::UpdateByGradientsThatTravel(const Batch& batch, const std::vect
 
 Status MultiShard::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) {
   const Batch batch = OneKeyABag(keys);
-  Status status = Prepare(batch, /*insert=*/true);
+  Status status = Prepare(batch, Purpose::kInsert);
   if (status.ok()) status = AgreeAndInsert();
   if (!status.ok() || keys.empty()) return status;
   const auto columns = static_cast<std::uint32_t>(records.size() / keys.size());
@@ -212,7 +217,7 @@ Status MultiShard::Import(const std::vector<std::uint64_t>& keys, const std::vec
 
 std::uint64_t MultiShard::Erase(const std::vector<std::uint64_t>& keys) {
   const Batch batch = OneKeyABag(keys);
-  EXPECT_TRUE(Prepare(batch, /*insert=*/false).ok());
+  EXPECT_TRUE(Prepare(batch, Purpose::kFind).ok());
   std::uint64_t erased = 0;
   for (int rank = 0; rank < ranks(); ++rank) {
     EXPECT_TRUE(shards_[rank]->PrepareErase().ok());
@@ -225,12 +230,12 @@ std::uint64_t MultiShard::Erase(const std::vector<std::uint64_t>& keys) {
   return erased;
 }
 
-Status MultiShard::Prepare(const Batch& batch, bool insert) {
+Status MultiShard::Prepare(const Batch& batch, Purpose purpose) {
   batches_.clear();
   new_rows_.clear();
   for (int rank = 0; rank < ranks(); ++rank) {
     batches_.push_back(std::make_unique<DeviceBatch>(device(rank), batch));
-    const Result<NewRows> prepared = shards_[rank]->Prepare(batches_.back()->View(), insert);
+    const Result<NewRows> prepared = PrepareFor(purpose, *shards_[rank], batches_.back()->View());
     if (!prepared.ok()) {
       return prepared.status();
     }

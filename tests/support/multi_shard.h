@@ -39,7 +39,7 @@ class MultiShard final : public TableShards {
  private:
   using Way = std::vector<std::size_t> BagTraffic::*;
 
-  Status Prepare(const Batch& batch, bool insert);
+  Status Prepare(const Batch& batch, Purpose purpose);
   Status AgreeAndInsert();
   // T: what a partial sum is in memory.
   template <class T>

@@ -177,7 +177,15 @@ std::optional<std::vector<float>> Oracle::Lookup(const Batch& batch, LookupMode 
 }
 
 bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
-  if (!InsertAbsentKeys(batch)) {
+  Batch counted;
+  std::vector<float> divisors;
+  for (std::uint32_t b = 0; b < batch.bags(); ++b) {
+    divisors.push_back(Divisor(batch, b));
+    for (std::uint32_t i = batch.offsets[b]; divisors[b] != 0.0F && i < batch.offsets[b + 1]; ++i) {
+      counted.keys.push_back(batch.keys[i]);
+    }
+  }
+  if (!InsertAbsentKeys(counted)) {
     return false;
   }
   ++step_;
@@ -186,9 +194,10 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
     float weight;
   };
   std::map<std::uint64_t, std::vector<Occurrence>> occurrences;  // in batch order
-  std::vector<float> divisors;
   for (std::uint32_t b = 0; b < batch.bags(); ++b) {
-    divisors.push_back(Divisor(batch, b));
+    if (divisors[b] == 0.0F) {
+      continue;  // nothing comes of such a bag, not even a row
+    }
     for (std::uint32_t i = batch.offsets[b]; i < batch.offsets[b + 1]; ++i) {
       occurrences[Value(batch.keys[i])].push_back({b, batch.weight(i)});
     }
@@ -199,7 +208,7 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
       std::vector<float> terms;
       for (const auto& [b, weight] : of_key) {
         const float gradient_of_bag = gradients[std::size_t{b} * options_.dim + j];
-        terms.push_back(divisors[b] == 0.0F ? 0.0F : gradient_of_bag * weight / divisors[b]);
+        terms.push_back(gradient_of_bag * weight / divisors[b]);
       }
       gradient[j] = OracleBlockedSum(std::move(terms));
     }

@@ -33,9 +33,16 @@ void RowWiseAdaGrad(const OptimizerOptions& o, const std::vector<float>& g, std:
   for (const float element : g) {
     squares = squares + element * element;
   }
-  s = s + squares / static_cast<float>(g.size());
+  const float next = s + squares / static_cast<float>(g.size());
+  if (!std::isfinite(next)) {
+    return;
+  }
+  s = next;
   for (std::size_t j = 0; j < g.size(); ++j) {
-    w[j] = w[j] - (o.learning_rate * g[j]) / (std::sqrt(s) + o.epsilon);
+    const float moved = w[j] - (o.learning_rate * g[j]) / (std::sqrt(s) + o.epsilon);
+    if (std::isfinite(moved)) {
+      w[j] = moved;
+    }
   }
 }
 
@@ -61,6 +68,25 @@ void Ftrl(const OptimizerOptions& o, float g, float& w, float& z, float& n) {
   }
   const float signed_lambda1 = z > 0.0F ? o.lambda1 : -o.lambda1;
   w = (signed_lambda1 - z) / ((o.ftrl_beta + std::sqrt(n)) / o.learning_rate + o.lambda2);
+}
+
+// Takes back what the step did to the elements that it made infinite or NaN. State vectors are as long as the
+// row.
+void TakeBackOverflows(const OracleRow& before, OracleRow& row) {
+  const std::size_t dim = row.values.size();
+  for (std::size_t j = 0; j < dim; ++j) {
+    bool finite = std::isfinite(row.values[j]);
+    for (std::size_t i = j; i < row.state.size(); i += dim) {
+      finite = finite && std::isfinite(row.state[i]);
+    }
+    if (finite) {
+      continue;
+    }
+    row.values[j] = before.values[j];
+    for (std::size_t i = j; i < row.state.size(); i += dim) {
+      row.state[i] = before.state[i];
+    }
+  }
 }
 
 }  // namespace
@@ -99,6 +125,7 @@ void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::ve
   if (o.kind == OptimizerKind::kRowWiseAdaGrad) {
     return RowWiseAdaGrad(o, gradient, w, state[0]);
   }
+  const OracleRow before = row;
   const float adam_rate = o.kind == OptimizerKind::kAdam ? CorrectedRate(o, step) : 0.0F;
   for (std::size_t j = 0; j < dim; ++j) {
     const float g = gradient[j];
@@ -128,6 +155,7 @@ void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::ve
         break;
     }
   }
+  TakeBackOverflows(before, row);
 }
 
 }  // namespace slotwise::test

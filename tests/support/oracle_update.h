@@ -23,7 +23,8 @@ struct OracleRow {
 // Returns the state of a row that no step has touched.
 std::vector<float> OracleFirstState(const OptimizerOptions& optimizer, std::uint32_t dim);
 
-// Applies the table's step `step`, counted from 1, to a row whose summed gradient is `gradient`.
+// Applies the table's step `step`, counted from 1, to a row whose summed gradient is `gradient`. An element
+// that the step would make infinite or NaN, in its weight or its state, stays as it was.
 void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::vector<float> gradient,
                   OracleRow& row);
 

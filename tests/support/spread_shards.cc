@@ -138,9 +138,9 @@ void SpreadShards::Gather(const Batch& batch) {
   if (!batch.weights.empty()) Exchanged(keys_of, batch_->weights);
 }
 
-Status SpreadShards::Prepare(const Batch& batch, bool insert) {
+Status SpreadShards::Prepare(const Batch& batch, Purpose purpose) {
   Gather(batch);
-  const Result<NewRows> prepared = shard_->Prepare(batch_->View(), insert);
+  const Result<NewRows> prepared = PrepareFor(purpose, *shard_, batch_->View());
   new_rows_ = prepared.ok() ? *prepared : NewRows{};
   const auto [failed] = Sums<1>({prepared.ok() ? 0U : 1U});
   if (failed > 0) return prepared.ok() ? ResourceExhausted("another rank has no memory") : prepared.status();
@@ -202,7 +202,7 @@ std::vector<float> SpreadShards::Pooled(const Batch& batch, Way way) {
 
 Result<std::vector<float>> SpreadShards::Lookup(const Batch& batch, LookupMode mode) {
   const bool insert = mode == LookupMode::kTrain;
-  Status status = Prepare(batch, insert);
+  Status status = Prepare(batch, insert ? Purpose::kInsert : Purpose::kFind);
   if (status.ok() && insert) status = AgreeAndInsert();
   if (!status.ok()) return status;
   const std::vector<float> mine = Pooled(batch, Way::kAllBags);
@@ -213,7 +213,7 @@ Result<std::vector<float>> SpreadShards::Lookup(const Batch& batch, LookupMode m
 }
 
 Status SpreadShards::Push(const Batch& batch, const std::vector<float>& gradients) {
-  Status status = Prepare(batch, /*insert=*/true);
+  Status status = Prepare(batch, Purpose::kPush);
   if (status.ok()) status = AgreeAndInsert();
   if (!status.ok()) return status;
   const StepScalars scalars = ScalarsOfStep(options_.optimizer, ++step_);
@@ -236,7 +236,7 @@ Status SpreadShards::Push(const Batch& batch, const std::vector<float>& gradient
 
 Status SpreadShards::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) {
   const Batch batch = OneKeyABag(keys);
-  Status status = Prepare(batch, /*insert=*/true);
+  Status status = Prepare(batch, Purpose::kInsert);
   if (status.ok()) status = AgreeAndInsert();
   if (!status.ok() || keys.empty()) return status;
   const std::size_t columns = records.size() / keys.size();
@@ -251,7 +251,7 @@ Status SpreadShards::Import(const std::vector<std::uint64_t>& keys, const std::v
 
 std::uint64_t SpreadShards::Erase(const std::vector<std::uint64_t>& keys) {
   const Batch batch = OneKeyABag(keys);
-  EXPECT_TRUE(Prepare(batch, /*insert=*/false).ok());
+  EXPECT_TRUE(Prepare(batch, Purpose::kFind).ok());
   EXPECT_TRUE(shard_->PrepareErase().ok());
   const std::uint64_t before = shard_->Usage().rows;
   const std::uint64_t mine = shard_->Erase();

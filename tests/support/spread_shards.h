@@ -52,7 +52,7 @@ class SpreadShards final : public TableShards {
   Counts SharesOf(std::size_t bags);
   // The batch as it is when every rank has brought its bags, in device memory.
   void Gather(const Batch& batch);
-  Status Prepare(const Batch& batch, bool insert);
+  Status Prepare(const Batch& batch, Purpose purpose);
   Status AgreeAndInsert();
   void CheckExactNewRows();
   TravellingBags Bags(const Batch& batch) const;

@@ -20,6 +20,12 @@ struct ExportedRow {
   std::vector<float> values;
 };
 
+// What a batch is prepared for.
+enum class Purpose : std::uint8_t { kFind, kInsert, kPush };
+
+// Calls the shard's Prepare, or PreparePush.
+Result<NewRows> PrepareFor(Purpose purpose, Shard& shard, const BatchView& batch);
+
 // Returns every row of a shard, in no particular order.
 std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options);
 

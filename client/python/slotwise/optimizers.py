@@ -29,7 +29,8 @@ class Schedule:
         decay_start: at least warmup_steps.
         decay_steps: how many steps the decay takes; 0 means no decay.
         decay_power: finite and above 0; 1: a straight line.
-        end_lr: the rate after the decay, finite, at least 0.
+        end_lr: the rate after the decay, finite, at least 0. A table of FTRL, which divides by the
+            rate, has to name one above 0 if there is a decay.
     """
 
     warmup_steps: int = 0

@@ -90,6 +90,8 @@ class TableInfo:
         steps: optimizer steps applied.
         shards: in rank order.
         learning_rate: the rate that the next step will use: the rate last set, after the schedule.
+        base_learning_rate: the rate that the schedule starts from: the optimizer's `lr`, or the rate
+            last set by `set_learning_rate`. 0 if the server is older than this field.
         rounds: rounds of lookups and steps, since the table was made.
     """
 
@@ -97,6 +99,7 @@ class TableInfo:
     steps: int
     shards: tuple[ShardInfo, ...]
     learning_rate: float
+    base_learning_rate: float
     rounds: TravelledRounds
 
     @property
@@ -190,6 +193,7 @@ def info_from_json(message: Json) -> TableInfo:
             for shard in message.get("shards", [])
         ),
         learning_rate=float(message.get("learning_rate", 0)),
+        base_learning_rate=float(message.get("base_learning_rate", 0)),
         rounds=TravelledRounds(
             int(rounds.get("all_bags", 0)), int(rounds.get("owned_bags", 0))
         ),

@@ -15,8 +15,10 @@ and the table's options, as protobuf's JSON of `TableOptions`, in table.json or 
 schema's metadata under "slotwise.table". `slotwise-ctl export` and `import` use the same folders.
 
 Rows are saved in no particular order. They all belong to one step only if nobody pushes meanwhile.
-Rows that are loaded with their state bring the table's count of steps with them, so Adam and the
-schedule continue where they were.
+A table that is saved with its state and loaded with it, even a table without rows, brings its count
+of steps with it, and its learning rate if `set_learning_rate` has set one; so Adam and the schedule
+continue where they were. A table that is made by loading has such a rate in any case. State is
+loaded only into a table of the optimizer that it was saved from; its constants may be others.
 """
 
 from __future__ import annotations
@@ -25,21 +27,23 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument, NotFound
+from slotwise.optimizers import Json
 from slotwise.options import TableInfo, TableOptions, options_from_json, options_to_json
 from slotwise.rows_calls import Rows
 
 PathLike = str | os.PathLike[str]
+Number = TypeVar("Number", int, float)
 
 _KEYS, _VALUES, _STATE, _TABLE = "keys.npy", "values.npy", "state.npy", "table.json"
 _METADATA = b"slotwise.table"
@@ -77,7 +81,7 @@ def save_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Fal
                         values.append(chunk.values)
                 else:
                     _save_with_state(ps, table, fresh, keys, values)
-        (fresh / _TABLE).write_text(_to_json(info, keys.rows) + "\n")
+        (fresh / _TABLE).write_text(_to_json(info, keys.rows, with_state) + "\n")
         if target.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
             os.rename(target, old / "table")
@@ -95,13 +99,15 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
     that are not in the folder stay. Loading again does no harm.
 
     Args:
-        with_state: False gives loaded rows the state of new rows, even if there is a state.npy.
+        with_state: False gives loaded rows the state of new rows, even if there is a state.npy, and
+            leaves the table's count of steps as it is.
 
     Returns:
         How many rows were written.
 
     Raises:
-        slotwise.InvalidArgument: the files do not fit each other or the table.
+        slotwise.InvalidArgument: the files do not fit each other or the table, or the state is that
+            of another optimizer than the table's.
         slotwise.NotFound: there is neither a table nor a table.json.
     """
     source = Path(folder)
@@ -115,17 +121,16 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
                 f"{source / name} has {len(array)} rows, {_KEYS} has {len(keys)}"
             )
     path = source / _TABLE
-    saved = path.read_text() if path.exists() else None
-    _make_unless_there(ps, table, saved)
-    steps = 0 if state is None else _saved_steps(saved)
+    target = _Target(ps, table, path.read_text() if path.exists() else None, state is not None)
     row_bytes = 8 + 4 * values.shape[1] + (0 if state is None else 4 * state.shape[1])
     each, written = max(1, _CHUNK_BYTES // row_bytes), 0
-    for first in range(0, len(keys), each):
+    for first in range(0, max(1, len(keys)), each):  # once without rows, for the count of steps
         some = slice(first, first + each)
         chunk_state = None if state is None else state[some]
         written += ps.import_rows(
-            table, keys[some], values[some], chunk_state, table_steps=steps
+            table, keys[some], values[some], chunk_state, table_steps=target.steps
         )
+    target.finish()
     return written
 
 
@@ -149,7 +154,8 @@ def save_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = F
         first = next(chunks, None)
         if first is not None and first.state is not None and first.state.shape[1]:
             fields.append(("state", _list_of(pyarrow, first.state.shape[1])))
-        schema = pyarrow.schema(fields, metadata={_METADATA: _to_json(info, None).encode()})
+        said = _to_json(info, None, with_state)
+        schema = pyarrow.schema(fields, metadata={_METADATA: said.encode()})
         with parquet.ParquetWriter(fresh, schema) as writer:
             for group in _groups(_and_then(first, chunks)):
                 columns = [pyarrow.array(np.concatenate([chunk.keys for chunk in group]))]
@@ -183,16 +189,23 @@ def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = T
                 raise InvalidArgument(f"{path} has no column {name!r}")
         metadata = (schema.metadata or {}).get(_METADATA)
         saved = None if metadata is None else metadata.decode()
-        dim = _make_unless_there(ps, table, saved).dim
         columns = ["key", "values"]
         if with_state and "state" in schema.names:
             columns.append("state")
+        # There is no column for the state of SGD, nor of a table without rows.
+        target = _Target(
+            ps, table, saved, len(columns) == 3 or (with_state and _was_saved_with_state(saved))
+        )
+        dim = target.options.dim
         each, written = max(1, _CHUNK_BYTES // (8 + 4 * dim * (2 * len(columns) - 3))), 0
         for batch in file.iter_batches(each, columns=columns):
             keys = batch.column(0).to_numpy(zero_copy_only=False)
             lists = [_rows_of(batch.column(i), path) for i in range(1, len(columns))]
-            steps = _saved_steps(saved) if len(lists) > 1 else 0
-            written += ps.import_rows(table, keys, *lists, table_steps=steps)
+            written += ps.import_rows(table, keys, *lists, table_steps=target.steps)
+        if file.metadata.num_rows == 0:
+            none = np.zeros((0, dim), np.float32)
+            ps.import_rows(table, np.zeros(0, np.uint64), none, table_steps=target.steps)
+    target.finish()
     return written
 
 
@@ -301,23 +314,63 @@ def _is_ours_or_empty(folder: Path) -> bool:
     return not names or (_KEYS in names and names <= {_KEYS, _VALUES, _STATE, _TABLE})
 
 
-def _to_json(info: TableInfo, rows: int | None) -> str:
-    """Returns the text of table.json."""
+def _to_json(info: TableInfo, rows: int | None, with_state: bool) -> str:
+    """Returns the text of table.json.
+
+    It has a "learning_rate" if `set_learning_rate` has set another one than the options'. Files of
+    earlier versions have neither that nor "with_state".
+    """
     said: dict[str, Any] = {"options": options_to_json(info.options), "steps": info.steps}
+    if info.base_learning_rate not in (0, info.options.optimizer.lr):  # 0: an older server
+        said["learning_rate"] = info.base_learning_rate
+    said["with_state"] = with_state
     return json.dumps(said if rows is None else said | {"rows": rows}, indent=2)
 
 
-def _make_unless_there(ps: Client, table: str, saved: str | None) -> TableOptions:
-    """Returns the options of `table`, and makes the table as it was saved if it does not exist."""
+class _Target:
+    """The table that saved rows go to; it is made as it was saved if it does not exist.
+
+    Attributes:
+        options: the table's.
+        steps: the count of steps that the rows bring, 0 if they bring none.
+    """
+
+    def __init__(self, ps: Client, table: str, saved: str | None, brings_state: bool) -> None:
+        """Raises InvalidArgument if the state is that of another optimizer than the table's."""
+        self._ps, self._table = ps, table
+        made = False
+        try:
+            self.options = ps.describe_table(table).options
+        except NotFound:
+            if saved is None:
+                raise
+            self.options, made = _make(ps, table, _saved_options(saved)), True
+        if brings_state and saved is not None and "options" in _parsed(saved):
+            theirs = type(_saved_options(saved).optimizer).__name__
+            ours = type(self.options.optimizer).__name__
+            if theirs != ours:
+                raise InvalidArgument(
+                    f"the state was saved from a table of {theirs}, and {table!r} has {ours}: "
+                    "load with with_state=False, and rows get the state of new rows"
+                )
+        self.steps = _saved_number(saved, "steps", int) if brings_state else 0
+        # Read before a row is written, so that a broken file changes nothing.
+        self._rate = _saved_number(saved, "learning_rate", float) if brings_state or made else 0
+
+    def finish(self) -> None:
+        """Sets the learning rate that the saved table had been set to, if any."""
+        if self._rate:
+            self._ps.set_learning_rate(self._table, self._rate)
+
+
+def _saved_options(saved: str) -> TableOptions:
     try:
-        return ps.describe_table(table).options
-    except NotFound:
-        if saved is None:
-            raise
-    try:
-        o = options_from_json(json.loads(saved)["options"])
+        return options_from_json(json.loads(saved)["options"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidArgument(f"the saved options of the table are broken: {error}") from error
+
+
+def _make(ps: Client, table: str, o: TableOptions) -> TableOptions:
     return ps.create_table(
         table,
         dim=o.dim,
@@ -332,12 +385,27 @@ def _make_unless_there(ps: Client, table: str, saved: str | None) -> TableOption
     )
 
 
-def _saved_steps(saved: str | None) -> int:
-    """Returns the count of applied steps in `_to_json`'s text; 0 if there is none."""
+def _parsed(saved: str | None) -> Json:
+    """Returns what `_to_json` wrote, or nothing if nothing is there."""
     try:
-        return 0 if saved is None else int(json.loads(saved).get("steps", 0))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InvalidArgument(f"the saved count of steps is broken: {error}") from error
+        said = {} if saved is None else json.loads(saved)
+    except ValueError as error:
+        raise InvalidArgument(f"what is saved of the table is broken: {error}") from error
+    if not isinstance(said, dict):
+        raise InvalidArgument("what is saved of the table is broken: it is no JSON object")
+    return said
+
+
+def _was_saved_with_state(saved: str | None) -> bool:
+    return _parsed(saved).get("with_state") is True
+
+
+def _saved_number(saved: str | None, name: str, number: Callable[[Any], Number]) -> Number:
+    """Returns a number in `_to_json`'s text; 0 if there is none."""
+    try:
+        return number(_parsed(saved).get(name, 0))
+    except (ValueError, TypeError) as error:
+        raise InvalidArgument(f"the saved {name!r} is broken: {error}") from error
 
 
 def _map(path: Path, dtype: type[Any], dimensions: int) -> NDArray[Any]:

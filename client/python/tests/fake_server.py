@@ -169,6 +169,7 @@ class FakeServer:
             "steps": steps,
             "shards": shards,
             "learning_rate": rate,
+            "base_learning_rate": table.rate,
             "rounds": rounds,
         }
 

@@ -61,13 +61,18 @@ class OracleTable:
         terms: dict[int, list[Floats]] = {}
         for bag, (first, last) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
             divisor = self._divisor(int(last - first), weights, slice(first, last))
+            if not divisor:
+                continue  # nothing comes of the bag, not even rows
             for at in range(first, last):
                 weighted = gradients[bag] if weights is None else gradients[bag] * weights[at]
-                term = weighted / divisor if divisor else np.zeros_like(weighted)
+                term = weighted / divisor
                 terms.setdefault(int(keys[at]), []).append(term)
         for key, some in terms.items():
             self.insert(key)
-            self._update(key, _tree_sum(some))
+            before = self.rows[key].copy(), self.state[key].copy()
+            with np.errstate(all="ignore"):
+                self._update(key, _tree_sum(some))
+            self._keep_finite(key, *before)
         return self.steps
 
     def learning_rate(self, step: int) -> float:
@@ -128,6 +133,19 @@ class OracleTable:
         for weight in weights[bag]:
             total += weight if mean else weight * weight
         return total if mean else np.sqrt(total)
+
+    def _keep_finite(self, key: int, row: Floats, state: Floats) -> None:
+        """Elements that the step has made infinite or NaN become what they were."""
+        if self.options.optimizer.WhichOneof("kind") == "rowwise_adagrad":
+            if not np.isfinite(self.state[key]).all():
+                self.rows[key], self.state[key] = row, state
+            keep = ~np.isfinite(self.rows[key])
+            self.rows[key][keep] = row[keep]
+            return
+        after = np.concatenate([self.rows[key], self.state[key]]).reshape(-1, len(row))
+        keep = ~np.isfinite(after).all(axis=0)
+        self.rows[key][keep] = row[keep]
+        self.state[key].reshape(-1, len(row))[:, keep] = state.reshape(-1, len(row))[:, keep]
 
     def _update(self, key: int, g: Floats) -> None:
         optimizer = self.options.optimizer

@@ -17,6 +17,16 @@ import slotwise
 import slotwise.rows
 
 KEYS = np.array([0, 3, 2**63, 2**64 - 1, *range(50, 90)], dtype=np.uint64)
+EVERY_OPTIMIZER = [
+    slotwise.SGD(1.0),
+    slotwise.Momentum(1.0),
+    slotwise.Nesterov(1.0),
+    slotwise.AdaGrad(1.0),
+    slotwise.RowWiseAdaGrad(1.0),
+    slotwise.RMSProp(1.0),
+    slotwise.Adam(1.0),
+    slotwise.FTRL(1.0),
+]
 OPTIMIZER = slotwise.Adam(0.1, schedule=slotwise.Schedule(warmup_steps=5))
 
 
@@ -98,6 +108,135 @@ def test_a_table_without_rows_is_saved_too(
     assert save(any_ps, kind, tmp_path / "ads", with_state=with_state) == 0
     assert load(any_ps, kind, "copy", tmp_path / "ads") == 0
     assert any_ps.describe_table("copy").options.dim == 4
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_a_learning_rate_that_was_set_is_kept(
+    any_ps: slotwise.Client, tmp_path: Path, kind: str
+) -> None:
+    train(any_ps)
+    any_ps.set_learning_rate("ads", 0.25)
+    for with_state in (False, True):
+        save(any_ps, kind, tmp_path / "ads", with_state=with_state)
+        load(any_ps, kind, f"made{with_state}", tmp_path / "ads")
+        assert any_ps.describe_table(f"made{with_state}").base_learning_rate == 0.25
+    ads, made = (any_ps.describe_table(name) for name in ("ads", "madeTrue"))
+    assert made.learning_rate == ads.learning_rate == pytest.approx(0.25 * 2 / 5)  # warm-up goes on
+    assert made.options.optimizer == OPTIMIZER  # so creating it as it was made finds it
+    for table in ("ads", "madeTrue"):
+        any_ps.push(table, KEYS, None, np.ones((22, 8), dtype=np.float32))
+    assert any_ps.digest("madeTrue") == any_ps.digest("ads")
+
+    any_ps.create_table("other", dim=4, optimizer=slotwise.Adam(0.5))
+    load(any_ps, kind, "other", tmp_path / "ads", with_state=False)
+    assert any_ps.describe_table("other").base_learning_rate == 0.5  # a table of its own
+    load(any_ps, kind, "other", tmp_path / "ads")
+    assert any_ps.describe_table("other").base_learning_rate == 0.25  # it goes on
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_a_learning_rate_that_was_never_set_is_no_other_tables(
+    any_ps: slotwise.Client, tmp_path: Path, kind: str
+) -> None:
+    train(any_ps)
+    save(any_ps, kind, tmp_path / "ads", with_state=True)
+    any_ps.create_table("other", dim=4, optimizer=slotwise.Adam(0.5))
+    any_ps.set_learning_rate("other", 0.75)
+    load(any_ps, kind, "other", tmp_path / "ads")
+    assert any_ps.describe_table("other").base_learning_rate == 0.75
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_state_of_another_optimizer_is_refused_by_name(
+    any_ps: slotwise.Client, tmp_path: Path, kind: str
+) -> None:
+    any_ps.create_table("ads", dim=4, optimizer=slotwise.Momentum(0.5))
+    any_ps.push("ads", KEYS, None, np.ones((len(KEYS), 4), np.float32))
+    any_ps.set_learning_rate("ads", 0.25)
+    save(any_ps, kind, tmp_path / "ads", with_state=True)
+    any_ps.create_table("other", dim=4, optimizer=slotwise.AdaGrad(0.5))  # with as much state
+    before = any_ps.digest("other")
+    with pytest.raises(slotwise.InvalidArgument, match="table of Momentum, and 'other' has AdaGrad"):
+        load(any_ps, kind, "other", tmp_path / "ads")
+    assert any_ps.digest("other") == before
+    assert any_ps.describe_table("other").base_learning_rate == 0.5
+    assert load(any_ps, kind, "other", tmp_path / "ads", with_state=False) == len(KEYS)
+    any_ps.create_table("same", dim=4, optimizer=slotwise.Momentum(0.1, momentum=0.5))
+    assert load(any_ps, kind, "same", tmp_path / "ads") == len(KEYS)  # its constants may differ
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+@pytest.mark.parametrize("optimizer", [slotwise.SGD(0.5), slotwise.Adam(0.5)])
+def test_a_table_without_rows_keeps_its_count_of_steps(
+    any_ps: slotwise.Client, tmp_path: Path, kind: str, optimizer: slotwise.Optimizer
+) -> None:
+    any_ps.create_table("ads", dim=4, optimizer=optimizer)
+    for _ in range(3):
+        any_ps.push("ads", KEYS, None, np.ones((len(KEYS), 4), np.float32))
+    any_ps.erase("ads", KEYS)
+    save(any_ps, kind, tmp_path / "ads", with_state=True)
+    assert load(any_ps, kind, "copy", tmp_path / "ads") == 0
+    assert any_ps.digest("copy") == any_ps.digest("ads")
+    assert any_ps.digest("copy").steps == 3
+    load(any_ps, kind, "anew", tmp_path / "ads", with_state=False)
+    save(any_ps, kind, tmp_path / "without")
+    load(any_ps, kind, "without", tmp_path / "without")
+    assert any_ps.digest("anew").steps == any_ps.digest("without").steps == 0
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_a_table_of_an_optimizer_without_state_keeps_its_count_of_steps(
+    any_ps: slotwise.Client, tmp_path: Path, kind: str
+) -> None:
+    any_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(0.5))
+    any_ps.push("ads", KEYS, None, np.ones((len(KEYS), 4), np.float32))
+    save(any_ps, kind, tmp_path / "ads", with_state=True)
+    load(any_ps, kind, "copy", tmp_path / "ads")
+    assert any_ps.digest("copy") == any_ps.digest("ads")
+
+
+@pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER, ids=lambda o: type(o).__name__)
+def test_what_overflowing_steps_leave_can_be_loaded(
+    any_ps: slotwise.Client, tmp_path: Path, optimizer: slotwise.Optimizer
+) -> None:
+    any_ps.create_table("ads", dim=4, optimizer=optimizer)
+    huge = np.full((44, 4), 3e38, np.float32) * np.array([1, -1, 1e-38, 0], np.float32)
+    for sign in (1, -1, 1):
+        any_ps.push("ads", KEYS, None, np.float32(sign) * huge)
+        any_ps.push("ads", np.tile(KEYS, 2), None, np.tile(huge, (2, 1)))  # the sum overflows
+    for rows in any_ps.export_rows("ads", with_state=True):
+        assert rows.state is not None
+        assert np.isfinite(rows.values).all() and np.isfinite(rows.state).all()
+    save(any_ps, "npy", tmp_path / "ads", with_state=True)
+    assert load(any_ps, "npy", "copy", tmp_path / "ads") == len(KEYS)
+    assert any_ps.digest("copy") == any_ps.digest("ads")
+
+
+def test_a_folder_of_an_earlier_version_is_loaded(any_ps: slotwise.Client, tmp_path: Path) -> None:
+    digest = train(any_ps)
+    save(any_ps, "npy", tmp_path / "ads", with_state=True)
+    path = tmp_path / "ads" / "table.json"
+    said = json.loads(path.read_text())
+    assert said.pop("with_state") is True
+    assert sorted(said) == ["options", "rows", "steps"]  # all that earlier versions wrote
+    path.write_text(json.dumps(said))
+    load(any_ps, "npy", "copy", tmp_path / "ads")
+    assert any_ps.digest("copy") == digest
+    assert any_ps.describe_table("copy").base_learning_rate == 0.1
+
+
+@pytest.mark.parametrize("name", ["steps", "learning_rate"])
+def test_a_broken_number_is_refused_before_a_row_is_written(
+    fake_ps: slotwise.Client, tmp_path: Path, name: str
+) -> None:
+    train(fake_ps)
+    save(fake_ps, "npy", tmp_path / "ads", with_state=True)
+    path = tmp_path / "ads" / "table.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: "three"}))
+    fake_ps.create_table("copy", dim=4, optimizer=slotwise.Adam(0.5))
+    with pytest.raises(slotwise.InvalidArgument, match=f"the saved '{name}' is broken"):
+        load(fake_ps, "npy", "copy", tmp_path / "ads")
+    assert fake_ps.digest("copy").rows == 0
 
 
 def test_the_files_are_plain_npy(fake_ps: slotwise.Client, tmp_path: Path) -> None:

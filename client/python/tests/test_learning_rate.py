@@ -107,6 +107,15 @@ def test_schedules_come_back_as_they_were_given(any_ps: slotwise.Client) -> None
         assert any_ps.describe_table(f"ads{i}").options == made
 
 
+def test_ftrl_wants_an_end_of_its_decay(any_ps: slotwise.Client) -> None:
+    falls = slotwise.Schedule(decay_steps=5)  # to 0
+    with pytest.raises(slotwise.InvalidArgument, match="ftrl divides by the rate"):
+        any_ps.create_table("ads", dim=1, optimizer=slotwise.FTRL(0.1, schedule=falls))
+    for schedule in (slotwise.Schedule(warmup_steps=5), slotwise.Schedule(decay_steps=5, end_lr=1e-3)):
+        any_ps.create_table("ads", dim=1, optimizer=slotwise.FTRL(0.1, schedule=schedule))
+        any_ps.drop_table("ads")
+
+
 def test_bad_schedules_are_refused(any_ps: slotwise.Client) -> None:
     with pytest.raises(slotwise.InvalidArgument, match="schedule is 3, not a Schedule"):
         any_ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.1, schedule=3))  # type: ignore

@@ -59,6 +59,25 @@ def test_weighted_bags_train_as_the_oracle_says(any_ps: slotwise.Client, combine
     assert not oracle.rows
 
 
+@pytest.mark.parametrize("combiner", ["mean", "sqrtn"])
+def test_nothing_comes_of_a_pushed_bag_whose_divisor_is_0(
+    any_ps: slotwise.Client, combiner: str
+) -> None:
+    any_ps.create_table(
+        "ads", dim=2, combiner=combiner, optimizer=slotwise.FTRL(0.1, weight_decay=0.5)
+    )
+    any_ps.lookup("ads", [1, 2])
+    before = any_ps.digest("ads")
+    weights = np.array([0.5, -0.5] if combiner == "mean" else [0, 0], np.float32)
+    gradients = np.ones((1, 2), np.float32)
+    any_ps.push("ads", [1, 2], [0, 2], gradients, weights=weights)
+    any_ps.push("ads", [1, 3], [0, 2], gradients, weights=weights)
+    after = any_ps.digest("ads")
+    assert (after.digest, after.rows, after.steps) == (before.digest, 2, 2)
+    any_ps.lookup("ads", [1, 3], [0, 2], weights=weights)
+    assert any_ps.digest("ads").rows == 3  # a lookup that trains gives every key a row
+
+
 def test_weights_of_one_change_nothing(any_ps: slotwise.Client) -> None:
     keys, offsets, _, gradients = make_batch(np.random.default_rng(SEED))
     for table, weights in (("plain", None), ("ones", np.ones(len(keys), np.float32))):

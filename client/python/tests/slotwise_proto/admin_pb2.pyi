@@ -51,18 +51,20 @@ class CreateTableRequest(_message.Message):
     def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ...) -> None: ...
 
 class DescribeTableReply(_message.Message):
-    __slots__ = ["learning_rate", "options", "rounds", "shards", "steps"]
+    __slots__ = ["base_learning_rate", "learning_rate", "options", "rounds", "shards", "steps"]
+    BASE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    base_learning_rate: float
     learning_rate: float
     options: TableOptions
     rounds: TravelledRounds
     shards: _containers.RepeatedCompositeFieldContainer[ShardInfo]
     steps: int
-    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., learning_rate: _Optional[float] = ..., rounds: _Optional[_Union[TravelledRounds, _Mapping]] = ...) -> None: ...
+    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., learning_rate: _Optional[float] = ..., rounds: _Optional[_Union[TravelledRounds, _Mapping]] = ..., base_learning_rate: _Optional[float] = ...) -> None: ...
 
 class DescribeTableRequest(_message.Message):
     __slots__ = ["table"]
