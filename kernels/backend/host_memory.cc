@@ -21,7 +21,7 @@ std::optional<std::size_t> NumberIn(const std::string& path) {
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-// Returns the number behind a word that begins a line, as in "MemAvailable:   123 kB" and "inactive_file 123".
+// Returns the number behind a word that begins a line, as in "MemAvailable: 123 kB" and "inactive_file 123".
 std::optional<std::size_t> NumberBehind(const std::string& path, std::string_view word) {
   std::ifstream file(path);
   std::string found;

@@ -27,7 +27,8 @@ using Answer = std::function<void(Result<grpc::ByteBuffer>)>;
 Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply, ReplySender& sender) {
   return [call = std::move(call), reply, &sender](Result<grpc::ByteBuffer> encoded) {
     if (!encoded.ok()) return call->Fail(encoded.status());
-    sender.Send(encoded->Length(), [call, reply, bytes = *std::move(encoded)]() mutable {
+    const std::size_t size = encoded->Length();
+    sender.Send(size, [call, reply, bytes = *std::move(encoded)]() mutable {
       call->Succeed([&] { bytes.Swap(reply); });
     });
   };

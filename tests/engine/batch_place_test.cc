@@ -133,7 +133,7 @@ TEST_P(BatchPlaceTest, EveryLookupOfARoundHasNumbersOfItsOwnType) {
       std::vector<Request> requests;
       std::vector<std::promise<Result<PooledValues>>> answers(types.size());
       for (std::size_t i = 0; i < types.size(); ++i) {
-        requests.push_back(LookupRequest{
+        requests.emplace_back(LookupRequest{
             table, LookupMode::kTrain, PartOf(bags),
             [&answers, i](const Result<PooledValues>& pooled) { answers[i].set_value(pooled); }, types[i]});
       }
@@ -176,7 +176,7 @@ TEST_P(BatchPlaceTest, GradientsOf16BitsMeanWhatTheyMeanWidened) {
     std::vector<Request> requests;
     std::vector<std::promise<Result<std::uint64_t>>> answers(parts);
     for (std::uint32_t p = 0; p < parts; ++p) {
-      requests.push_back(
+      requests.emplace_back(
           PushRequest{table, {1, 1, p, parts}, part_of(p), [&answers, p](const Result<std::uint64_t>& step) {
                         answers[p].set_value(step);
                       }});
