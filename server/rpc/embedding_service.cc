@@ -1,6 +1,5 @@
 #include "server/rpc/embedding_service.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -8,7 +7,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -24,20 +22,11 @@ namespace {
 // Receives one request's encoded reply, or the reason why there is none.
 using Answer = std::function<void(Result<grpc::ByteBuffer>)>;
 
-Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply, ReplySender& sender) {
-  return [call = std::move(call), reply, &sender](Result<grpc::ByteBuffer> encoded) {
+Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply) {
+  return [call = std::move(call), reply](Result<grpc::ByteBuffer> encoded) {
     if (!encoded.ok()) return call->Fail(encoded.status());
-    const std::size_t size = encoded->Length();
-    sender.Send(size, [call, reply, bytes = *std::move(encoded)]() mutable {
-      call->Succeed([&] { bytes.Swap(reply); });
-    });
+    call->Succeed([&] { encoded->Swap(reply); });
   };
-}
-
-// Sending is copying, which a rank does with a few of its processors.
-int SenderThreads() {
-  const unsigned processors = std::thread::hardware_concurrency();
-  return static_cast<int>(std::clamp(processors / 4, 1U, 4U));
 }
 
 // Makes the engine's request of a decoded one; the engine's result goes to `answer`.
@@ -132,8 +121,7 @@ EmbeddingService::EmbeddingService(Engine& engine, Gate& gate, std::chrono::mill
     : engine_(engine),
       gate_(gate),
       find_table_([&engine](std::string_view name) { return engine.FindTable(name); }),
-      default_deadline_(default_deadline),
-      sender_(SenderThreads()) {}
+      default_deadline_(default_deadline) {}
 
 grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
@@ -141,7 +129,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   auto decoded = DecodeLookup(*request, find_table_, &engine_.arrays());
-  const Answer answer = AnswerTo(std::move(call), reply, sender_);
+  const Answer answer = AnswerTo(std::move(call), reply);
   decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), answer)) : answer(decoded.status());
   return reactor;
 }
@@ -152,7 +140,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* co
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   auto decoded = DecodePush(*request, find_table_, &engine_.arrays());
-  const Answer answer = AnswerTo(std::move(call), reply, sender_);
+  const Answer answer = AnswerTo(std::move(call), reply);
   decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), answer)) : answer(decoded.status());
   return reactor;
 }
@@ -169,7 +157,7 @@ grpc::ServerUnaryReactor* EmbeddingService::LookupMany(grpc::CallbackServerConte
       [this](const grpc::ByteBuffer& message) {
         return DecodeLookup(message, find_table_, &engine_.arrays());
       },
-      AnswerTo(std::move(call), reply, sender_));
+      AnswerTo(std::move(call), reply));
   return reactor;
 }
 
@@ -182,7 +170,7 @@ grpc::ServerUnaryReactor* EmbeddingService::PushMany(grpc::CallbackServerContext
   SubmitMany(
       engine_, *request, v1::PushManyRequest::kPushesFieldNumber, "pushes", "slotwise.v1.PushManyRequest",
       [this](const grpc::ByteBuffer& message) { return DecodePush(message, find_table_, &engine_.arrays()); },
-      AnswerTo(std::move(call), reply, sender_));
+      AnswerTo(std::move(call), reply));
   return reactor;
 }
 

@@ -11,7 +11,6 @@
 #include "server/engine/engine.h"
 #include "server/rpc/decode.h"
 #include "server/rpc/gate.h"
-#include "server/rpc/reply_sender.h"
 #include "slotwise/v1/embedding.grpc.pb.h"
 
 namespace slotwise {
@@ -38,7 +37,6 @@ class EmbeddingService final
   Gate& gate_;
   const FindTable find_table_;
   const std::chrono::milliseconds default_deadline_;
-  ReplySender sender_;
 };
 
 }  // namespace slotwise

@@ -124,6 +124,11 @@ class Slice {
     ASSERT_TRUE(shard_->Prepare(batch_->View(), insert).ok());
     if (insert) shard_->Insert();
   }
+  void TakeToPush(const Batch& batch) {
+    batch_ = std::make_unique<DeviceBatch>(device_, batch);
+    ASSERT_TRUE(shard_->PreparePush(batch_->View()).ok());
+    shard_->Insert();
+  }
 
   // REQUIRES: a batch was taken.
   BatchView batch() { return batch_->View(); }
@@ -215,12 +220,12 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
                  const Batch& batch, const Counts& bags_of, const std::vector<float>& gradients) {
     ASSERT_TRUE(oracle.Push(batch, gradients));
     const StepScalars scalars = ScalarsOfStep(options.optimizer, oracle.step());
-    by_travel.Take(batch, LookupMode::kTrain);
+    by_travel.TakeToPush(batch);
     DeviceArray<float> mine(*device_, Mine(bags_of, std::span(gradients), options.dim));
     TravelArrays arrays(*device_);
     travel_->Update(by_travel.shard(), {bags_of, batch.keys.size(), options.dim}, mine.data(), scalars,
                     arrays);
-    by_all.Take(batch, LookupMode::kTrain);
+    by_all.TakeToPush(batch);
     DeviceArray<float> all(*device_, std::span(gradients));
     by_all.shard().Update(all.data(), scalars);
     EXPECT_EQ(by_travel.shard().Digest(), by_all.shard().Digest());
