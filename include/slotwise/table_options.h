@@ -141,9 +141,13 @@ Status Validate(const TableOptions& options);
 // Returns INVALID_ARGUMENT unless `learning_rate` is finite and above 0.
 Status ValidateLearningRate(float learning_rate);
 
+// Returns the first option, other than the name, that differs, as "dim is 16, not 8"; empty if none does.
+std::string FirstDifference(const TableOptions& there, const TableOptions& asked);
+
 // Returns "sum", "mean", "sqrtn" or "none"; "sgd", "adagrad", "rowwise_adagrad", ...
 std::string_view ToString(Combiner combiner);
 std::string_view ToString(OptimizerKind kind);
+std::string_view ToString(InitializerKind kind);  // "uniform", "normal" or "constant"
 
 // Returns how many floats an optimizer keeps beside each row of `dim` values: vectors of `dim`, but one float
 // for RowWiseAdaGrad.

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "slotwise/status.h"
 
@@ -213,6 +214,69 @@ Status Validate(const TableOptions& options) {
     return Refuse("max_load", Text(options.max_load), "must be 0.0625 to 0.9375");
   }
   return {};
+}
+
+std::string FirstDifference(const TableOptions& there, const TableOptions& asked) {
+  std::string difference;
+  const auto compare = [&](std::string_view option, auto is, auto wanted) {
+    if (is == wanted || !difference.empty()) return;
+    const auto text = [](auto value) {
+      if constexpr (std::is_floating_point_v<decltype(value)>) {
+        return Text(value);
+      } else if constexpr (std::is_integral_v<decltype(value)>) {
+        return std::to_string(value);
+      } else {
+        return std::string(ToString(value));
+      }
+    };
+    difference = std::string(option) + " is " + text(is) + ", not " + text(wanted);
+  };
+  compare("dim", there.dim, asked.dim);
+  compare("slots", there.slots, asked.slots);
+  compare("combiner", there.combiner, asked.combiner);
+  const OptimizerOptions& is = there.optimizer;
+  const OptimizerOptions& o = asked.optimizer;
+  compare("optimizer", is.kind, o.kind);
+  compare("optimizer.learning_rate", is.learning_rate, o.learning_rate);
+  compare("optimizer.weight_decay", is.weight_decay, o.weight_decay);
+  compare("optimizer.epsilon", is.epsilon, o.epsilon);
+  compare("optimizer.initial_accumulator", is.initial_accumulator, o.initial_accumulator);
+  compare("optimizer.momentum", is.momentum, o.momentum);
+  compare("optimizer.beta1", is.beta1, o.beta1);
+  compare(o.kind == OptimizerKind::kRmsProp ? "optimizer.beta" : "optimizer.beta2", is.beta2, o.beta2);
+  compare("optimizer.beta", is.ftrl_beta, o.ftrl_beta);
+  compare("optimizer.lambda1", is.lambda1, o.lambda1);
+  compare("optimizer.lambda2", is.lambda2, o.lambda2);
+  const ScheduleOptions& schedule = is.schedule;
+  compare("optimizer.schedule.warmup_steps", schedule.warmup_steps, o.schedule.warmup_steps);
+  compare("optimizer.schedule.decay_start", schedule.decay_start, o.schedule.decay_start);
+  compare("optimizer.schedule.decay_steps", schedule.decay_steps, o.schedule.decay_steps);
+  compare("optimizer.schedule.decay_power", schedule.decay_power, o.schedule.decay_power);
+  compare("optimizer.schedule.end_learning_rate", schedule.end_learning_rate, o.schedule.end_learning_rate);
+  const InitializerOptions& first = there.initializer;
+  compare("initializer", first.kind, asked.initializer.kind);
+  compare("initializer.seed", first.seed, asked.initializer.seed);
+  compare("initializer.low", first.low, asked.initializer.low);
+  compare("initializer.high", first.high, asked.initializer.high);
+  const bool normal = first.kind == InitializerKind::kNormal;
+  compare(normal ? "initializer.mean" : "initializer.value", first.mean, asked.initializer.mean);
+  compare("initializer.deviation", first.deviation, asked.initializer.deviation);
+  compare("initial_rows", there.initial_rows, asked.initial_rows);
+  compare("max_rows", there.max_rows, asked.max_rows);
+  compare("max_load", there.max_load, asked.max_load);
+  return difference;
+}
+
+std::string_view ToString(InitializerKind kind) {
+  switch (kind) {
+    case InitializerKind::kUniform:
+      return "uniform";
+    case InitializerKind::kNormal:
+      return "normal";
+    case InitializerKind::kConstant:
+      return "constant";
+  }
+  return "unknown";
 }
 
 std::string_view ToString(Combiner combiner) {

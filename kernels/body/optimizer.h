@@ -176,8 +176,8 @@ struct FiniteSteps {
     const float before[] = {w[A * dim]...};
     float after[] = {before[A]...};
     optimizer(after, 1, g);
-    const bool finite = (IsFinite(after[A]) & ...);
-    ((w[A * dim] = Choose(finite, after[A], before[A])), ...);
+    const std::uint32_t finite = (static_cast<std::uint32_t>(IsFinite(after[A])) & ...);
+    ((w[A * dim] = Choose(finite != 0, after[A], before[A])), ...);
   }
 };
 

@@ -20,7 +20,8 @@ void Operations::CreateTable(const Round& round) {
 
   if (const auto same_name = tables_.Find(options.name.view())) {
     if (same_name->options == options) return answer(CreatedTable{same_name->id, false});
-    return answer(AlreadyExists("table " + options.name.str() + " exists with other options"));
+    return answer(AlreadyExists("table " + options.name.str() + " exists with other options: " +
+                                FirstDifference(same_name->options, options)));
   }
 
   if (tables_.full()) {

@@ -2,7 +2,9 @@
 #include "slotwise/table_options.h"
 
 #include <cmath>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -119,6 +121,64 @@ TEST(TableOptions, SpellTheirEnums) {
   EXPECT_EQ(ToString(OptimizerKind::kRowWiseAdaGrad), "rowwise_adagrad");
   EXPECT_EQ(ToString(OptimizerKind::kRmsProp), "rmsprop");
   EXPECT_EQ(ToString(OptimizerKind::kFtrl), "ftrl");
+}
+
+TEST(FirstDifference, NamesTheOptionAndBothValues) {
+  const auto expect = [](const std::function<void(TableOptions&)>& change, std::string_view difference) {
+    const TableOptions there;
+    TableOptions asked;
+    change(asked);
+    ASSERT_NE(there, asked) << difference;
+    EXPECT_EQ(FirstDifference(there, asked), difference);
+  };
+  expect([](TableOptions& o) { o.dim = 8; }, "dim is 0, not 8");
+  expect([](TableOptions& o) { o.slots = 2; }, "slots is 1, not 2");
+  expect([](TableOptions& o) { o.combiner = Combiner::kMean; }, "combiner is sum, not mean");
+  expect([](TableOptions& o) { o.initial_rows = 5; }, "initial_rows is 0, not 5");
+  expect([](TableOptions& o) { o.max_rows = 5; }, "max_rows is 1073741824, not 5");
+  expect([](TableOptions& o) { o.max_load = 0.25F; }, "max_load is 0.5, not 0.25");
+
+  const auto optimizer = [&](auto OptimizerOptions::*option, auto value, std::string_view difference) {
+    expect([&](TableOptions& o) { o.optimizer.*option = value; }, "optimizer" + std::string(difference));
+  };
+  using O = OptimizerOptions;
+  optimizer(&O::kind, OptimizerKind::kAdam, " is sgd, not adam");
+  optimizer(&O::learning_rate, 0.5F, ".learning_rate is 0.01, not 0.5");
+  optimizer(&O::weight_decay, 0.5F, ".weight_decay is 0, not 0.5");
+  optimizer(&O::epsilon, 0.5F, ".epsilon is 1e-10, not 0.5");
+  optimizer(&O::initial_accumulator, 0.5F, ".initial_accumulator is 0, not 0.5");
+  optimizer(&O::momentum, 0.5F, ".momentum is 0.9, not 0.5");
+  optimizer(&O::beta1, 0.5F, ".beta1 is 0.9, not 0.5");
+  optimizer(&O::beta2, 0.5F, ".beta2 is 0.999, not 0.5");
+  optimizer(&O::ftrl_beta, 0.5F, ".beta is 1, not 0.5");
+  optimizer(&O::lambda1, 0.5F, ".lambda1 is 0, not 0.5");
+  optimizer(&O::lambda2, 0.5F, ".lambda2 is 0, not 0.5");
+
+  const auto schedule = [&](auto ScheduleOptions::*option, auto value, std::string_view difference) {
+    expect([&](TableOptions& o) { o.optimizer.schedule.*option = value; },
+           "optimizer.schedule." + std::string(difference));
+  };
+  using S = ScheduleOptions;
+  schedule(&S::warmup_steps, 3U, "warmup_steps is 0, not 3");
+  schedule(&S::decay_start, 3U, "decay_start is 0, not 3");
+  schedule(&S::decay_steps, 3U, "decay_steps is 0, not 3");
+  schedule(&S::decay_power, 1.0F, "decay_power is 2, not 1");
+  schedule(&S::end_learning_rate, 0.5F, "end_learning_rate is 0, not 0.5");
+
+  const auto initializer = [&](auto InitializerOptions::*option, auto value, std::string_view difference) {
+    expect([&](TableOptions& o) { o.initializer.*option = value; }, "initializer" + std::string(difference));
+  };
+  using I = InitializerOptions;
+  initializer(&I::kind, InitializerKind::kNormal, " is uniform, not normal");
+  initializer(&I::seed, 7U, ".seed is 0, not 7");
+  initializer(&I::low, -1.0F, ".low is -0.05, not -1");
+  initializer(&I::high, 1.0F, ".high is 0.05, not 1");
+  initializer(&I::mean, 1.0F, ".value is 0, not 1");
+  initializer(&I::deviation, 1.0F, ".deviation is 0, not 1");
+
+  EXPECT_EQ(FirstDifference({}, {}), "");
+  // The first of several.
+  expect([](TableOptions& o) { o.dim = 9, o.slots = 9; }, "dim is 0, not 9");
 }
 
 }  // namespace
