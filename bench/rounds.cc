@@ -65,11 +65,11 @@ class Meeting {
     BatchPart nothing;
     nothing.offsets = BatchArray<std::uint32_t>(1);
     nothing.offsets.data()[0] = 0;
-    std::promise<Result<std::uint64_t>> met;
+    std::promise<Result<AppliedStep>> met;
     engine_.Submit(PushRequest{.table = table_,
                                .step = {.session = 1, .number = ++meetings_, .part = me_, .parts = ranks_},
                                .batch = std::move(nothing),
-                               .done = [&](const Result<std::uint64_t>& step) {
+                               .done = [&](const Result<AppliedStep>& step) {
                                  then();
                                  met.set_value(step);
                                }});

@@ -15,6 +15,7 @@
 #include "server/engine/bag_travel.h"
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
+#include "server/start_up.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise {
@@ -54,6 +55,7 @@ EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
   options.max_inbox_bytes = std::uint64_t{limits.max_inbox_mib()} << 20;
   options.max_tables = limits.max_tables();
   options.step_timeout = std::chrono::milliseconds(limits.step_timeout_ms());
+  options.ledger.max_bytes = std::uint64_t{limits.max_ledger_mib()} << 20;
   return options;
 }
 
@@ -141,6 +143,9 @@ Result<RankPlace> Connect(Collective& collective, Rooms& rooms) {
   if (collective.size() > 1 && Value(collective.rank()) == 0) {
     LogTravel(rooms.exchanges->bags().Name(), engine.travel);
   }
+  const Incarnation incarnation = DrawIncarnation(collective);
+  engine.incarnation = incarnation.id;
+  engine.ledger.first_epoch = incarnation.first_epoch;
   rooms.engine = std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges, engine);
 
   const auto options = RpcOptionsOf(rooms.config, collective.local_rank());

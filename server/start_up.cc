@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <random>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -63,6 +65,17 @@ std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, cons
     places.push_back({peer.address.data(), peer.device.data()});
   }
   return places;
+}
+
+Incarnation DrawIncarnation(Collective& collective) {
+  // A server begins fewer than 2^10 epochs a second.
+  constexpr int kEpochBits = 10;
+  std::random_device random;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  const Incarnation mine{.id = std::uint64_t{random()} << 32 | random() | 1,
+                         .first_epoch = static_cast<std::uint64_t>(seconds) << kEpochBits};
+  return AllGatherValues(collective, mine).front();
 }
 
 }  // namespace slotwise

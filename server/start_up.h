@@ -21,6 +21,17 @@ bool AllReady(Collective& collective, const Result<std::uint64_t>& mine);
 // Returns every rank's place, in rank order, or nothing if a rank has no place.
 std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, const Result<RankPlace>& mine);
 
+// What tells one start of a server from all others.
+struct Incarnation {
+  std::uint64_t id = 0;
+  // The first epoch of sessions (ledger.h): later than any that an earlier start of this server came to, if
+  // the clock was not set back.
+  std::uint64_t first_epoch = 0;
+};
+
+// Returns what rank 0 drew, on every rank. Throws std::exception if the system gives no random numbers.
+Incarnation DrawIncarnation(Collective& collective);
+
 }  // namespace slotwise
 
 #endif  // SLOTWISE_SERVER_START_UP_H_

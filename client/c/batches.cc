@@ -100,7 +100,8 @@ slotwise_call* Push(slotwise_client* client, std::span<const slotwise_batch> giv
                                               .number = step->number,
                                               .trainer = step->trainer,
                                               .trainers = step->trainers,
-                                              .parts = step->parts};
+                                              .parts = step->parts,
+                                              .epoch = step->epoch};
     const auto done = [end, keep = *read](const Result<std::vector<std::uint64_t>>& steps) {
       end(steps.ok() ? Outcome(slotwise_call::Answer{.numbers = *steps}) : Outcome(steps.status()));
     };

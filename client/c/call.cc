@@ -28,6 +28,8 @@ std::int32_t CodeOf(StatusCode code) {
       return SLOTWISE_DEADLINE_EXCEEDED;
     case StatusCode::kUnavailable:
       return SLOTWISE_UNAVAILABLE;
+    case StatusCode::kDataLoss:
+      return SLOTWISE_DATA_LOSS;
     case StatusCode::kCancelled:
       return SLOTWISE_CANCELLED;
     case StatusCode::kInternal:

@@ -56,4 +56,5 @@ slotwise_call* slotwise_connect(const char* const* addresses, std::size_t count,
 }
 
 void slotwise_client_close(slotwise_client* client) { client->client.Close(); }
+std::uint64_t slotwise_client_epoch(slotwise_client* client) { return client->client.session().epoch(); }
 void slotwise_client_free(slotwise_client* client) { delete client; }

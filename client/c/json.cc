@@ -47,6 +47,7 @@ std::string ToJson(const TableDescription& table) {
   reply.set_steps(table.steps);
   reply.set_learning_rate(table.learning_rate);
   reply.set_base_learning_rate(table.base_learning_rate);
+  reply.set_lineage(table.lineage);
   reply.mutable_rounds()->set_all_bags(table.rounds.all_bags);
   reply.mutable_rounds()->set_owned_bags(table.rounds.owned_bags);
   for (const ShardDescription& shard : table.shards) {
@@ -70,6 +71,8 @@ std::string ToJson(const ServerTopology& topology) {
   v1::GetTopologyReply reply;
   reply.set_version(topology.version);
   reply.set_max_message_bytes(topology.max_message_bytes);
+  reply.set_incarnation(topology.incarnation);
+  reply.set_epoch(topology.epoch);
   for (const ServerRank& rank : topology.ranks) {
     v1::RankInfo& info = *reply.add_ranks();
     info.set_address(rank.address);

@@ -24,8 +24,11 @@ Status NotOfThisVersion(const Status& status) {
 }
 
 ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
-  ServerTopology topology{
-      .version = reply.version(), .ranks = {}, .max_message_bytes = reply.max_message_bytes()};
+  ServerTopology topology{.version = reply.version(),
+                          .ranks = {},
+                          .max_message_bytes = reply.max_message_bytes(),
+                          .incarnation = reply.incarnation(),
+                          .epoch = reply.epoch()};
   for (const auto& rank : reply.ranks()) topology.ranks.push_back({rank.address(), rank.device()});
   return topology;
 }
@@ -107,14 +110,15 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   }
   ClientOptions one_channel = options;
   one_channel.channels_per_rank = one_channel.threads = 1;
-  auto topology = Client(std::make_unique<Impl>(seeds, one_channel, 0)).Topology({.stop = stop});
+  auto topology =
+      Client(std::make_unique<Impl>(seeds, one_channel, ServerTopology())).Topology({.stop = stop});
   if (!topology.ok()) {
     return Status(topology.status().code(), "cannot connect: " + topology.status().message());
   }
   if (topology->ranks.empty()) return Unavailable("cannot connect: " + seeds.front() + " names no ranks");
   std::vector<std::string> ranks;
   for (const ServerRank& rank : topology->ranks) ranks.push_back(rank.address);
-  return Client(std::make_unique<Impl>(std::move(ranks), options, topology->max_message_bytes));
+  return Client(std::make_unique<Impl>(std::move(ranks), options, *topology));
 }
 
 Result<TableCreation> Client::CreateTable(const TableOptions& options, const CallOptions& call) {
@@ -130,6 +134,7 @@ Result<TableCreation> Client::CreateTable(const TableOptions& options, const Cal
 
 Status Client::DropTable(std::string_view table, const CallOptions& call) {
   impl_->Forget(table);
+  impl_->acknowledged().Forget(table);
   v1::DropTableRequest request;
   request.set_table(std::string(table));
   v1::DropTableReply reply;
@@ -163,7 +168,8 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
       .learning_rate = reply.learning_rate(),
       .shards = {},
       .rounds = {.all_bags = reply.rounds().all_bags(), .owned_bags = reply.rounds().owned_bags()},
-      .base_learning_rate = reply.base_learning_rate()};
+      .base_learning_rate = reply.base_learning_rate(),
+      .lineage = reply.lineage()};
   for (const auto& shard : reply.shards()) {
     description.shards.push_back({.rows = shard.rows(), .cells = shard.cells(), .bytes = shard.bytes()});
   }

@@ -19,6 +19,7 @@ using client::CheckedBatch;
 using client::Request;
 using client::SampleRange;
 using client::Share;
+using client::TableState;
 
 // The room that a request keeps for its fields that are not arrays, and for those of each table in it.
 constexpr std::uint64_t kHeaderBytes = 768;
@@ -36,6 +37,7 @@ struct TableBatch {
   std::span<float> out;
   std::span<const float> gradients;
   CheckedBatch checked;  // once the table's options are known
+  TableState before;     // what was acknowledged when the call began
 };
 using TableBatches = std::vector<TableBatch>;
 
@@ -137,7 +139,8 @@ Result<std::vector<grpc::ByteBuffer>> RepliesIn(const Batches& batches, const gr
   return replies;
 }
 
-Status ReadValues(const Batches& batches, std::size_t part, const grpc::ByteBuffer& reply, DataType type) {
+Status ReadValues(const Batches& batches, std::size_t part, const grpc::ByteBuffer& reply, DataType type,
+                  client::AcknowledgedSteps& acknowledged) {
   const auto replies = RepliesIn(batches, reply);
   if (!replies.ok()) return replies.status();
   for (std::size_t i = 0; i < batches.tables.size(); ++i) {
@@ -145,12 +148,33 @@ Status ReadValues(const Batches& batches, std::size_t part, const grpc::ByteBuff
     const SampleRange samples = batches.shares[part][i];
     const std::uint32_t width = table.checked.width;
     const auto out = table.out.subspan(samples.first * width, samples.size() * width);
-    if (Status status = client::ReadLookupReply((*replies)[i], samples.size(), width, type, out);
-        !status.ok()) {
-      return status;
-    }
+    const auto met = client::ReadLookupReply((*replies)[i], samples.size(), width, type, out);
+    if (!met.ok()) return met.status();
+    if (Status status = acknowledged.Check(table.table, table.before, *met); !status.ok()) return status;
   }
   return {};
+}
+
+// Reads the answers to a part of a push, one for each table: which steps of the tables it became.
+Result<std::vector<std::uint64_t>> ReadSteps(const Batches& batches, const grpc::ByteBuffer& reply,
+                                             client::AcknowledgedSteps& acknowledged) {
+  const auto replies = RepliesIn(batches, reply);
+  if (!replies.ok()) return replies.status();
+  std::vector<std::uint64_t> steps;
+  for (std::size_t i = 0; i < replies->size(); ++i) {
+    const TableBatch& table = batches.tables[i];
+    v1::PushReply parsed;
+    if (Status status = client::Deserialize((*replies)[i], parsed); !status.ok()) return status;
+    const TableState now{parsed.lineage(), parsed.newest_step()};
+    const Status lost = acknowledged.Check(table.table, table.before, now);
+    acknowledged.Acknowledge(table.table, {parsed.lineage(), parsed.table_step()});
+    if (!lost.ok()) {
+      return Status(lost.code(), lost.message() + "; this push was applied as the table's step " +
+                                     std::to_string(parsed.table_step()));
+    }
+    steps.push_back(parsed.table_step());
+  }
+  return steps;
 }
 
 std::vector<std::string> NamesOf(const TableBatches& tables) {
@@ -178,6 +202,7 @@ class Client::BatchCall {
       done(status);
     };
     if (batches->tables.empty()) return finish({});
+    for (TableBatch& table : batches->tables) table.before = impl.acknowledged().Of(table.table);
     impl.WithTables(call, NamesOf(batches->tables),
                     [&impl, call, batches, finish, make_requests = std::move(make_requests),
                      on_reply = std::move(on_reply)](const Result<Impl::Tables>& options) {
@@ -200,8 +225,9 @@ class Client::BatchCall {
         return client::LookupMessage(*memory, table.table, mode, type, table.checked, samples);
       });
     };
-    const auto read = [batches, type = call.data_type](std::size_t part, const grpc::ByteBuffer& reply) {
-      return ReadValues(*batches, part, reply, type);
+    const auto read = [&impl, batches, type = call.data_type](std::size_t part,
+                                                              const grpc::ByteBuffer& reply) {
+      return ReadValues(*batches, part, reply, type, impl.acknowledged());
     };
     Start(impl, call, batches, make, read, std::move(done));
   }
@@ -228,19 +254,15 @@ class Client::BatchCall {
         const StepId id{.session = step.session,
                         .number = step.number,
                         .part = static_cast<std::uint32_t>(step.trainer * own_parts + part),
-                        .parts = static_cast<std::uint32_t>(parts)};
+                        .parts = static_cast<std::uint32_t>(parts),
+                        .epoch = step.epoch};
         return client::PushMessage(*memory, table.table, id, table.checked, samples, table.gradients, type);
       });
     };
-    const auto read = [batches, table_steps](std::size_t part, const grpc::ByteBuffer& reply) -> Status {
-      const auto replies = RepliesIn(*batches, reply);
-      if (!replies.ok()) return replies.status();
-      for (const grpc::ByteBuffer& bytes : *replies) {
-        v1::PushReply parsed;
-        if (Status status = client::Deserialize(bytes, parsed); !status.ok()) return status;
-        if (part == 0) table_steps->push_back(parsed.table_step());
-      }
-      return {};
+    const auto read = [&impl, batches, table_steps](std::size_t part, const grpc::ByteBuffer& reply) {
+      auto steps = ReadSteps(*batches, reply, impl.acknowledged());
+      if (steps.ok() && part == 0) *table_steps = std::move(*steps);
+      return steps.status();
     };
     Start(impl, call, batches, make, read, [table_steps, done = std::move(done)](const Status& status) {
       if (!status.ok()) return done(status);
@@ -252,17 +274,24 @@ class Client::BatchCall {
 namespace {
 
 Batches OneLookup(std::string_view table, const BatchView& batch, std::span<float> out) {
-  return {
-      .tables = {{.table = std::string(table), .view = batch, .out = out, .gradients = {}, .checked = {}}},
-      .shares = {}};
+  return {.tables = {{.table = std::string(table),
+                      .view = batch,
+                      .out = out,
+                      .gradients = {},
+                      .checked = {},
+                      .before = {}}},
+          .shares = {}};
 }
 
 Batches OnePush(std::string_view table, const BatchView& batch, std::span<const float> gradients) {
-  return {
-      .tables =
-          {{.table = std::string(table), .view = batch, .out = {}, .gradients = gradients, .checked = {}}},
-      .pushes = true,
-      .shares = {}};
+  return {.tables = {{.table = std::string(table),
+                      .view = batch,
+                      .out = {},
+                      .gradients = gradients,
+                      .checked = {},
+                      .before = {}}},
+          .pushes = true,
+          .shares = {}};
 }
 
 // Returns a callback that keeps its answer for a future.
@@ -284,7 +313,7 @@ void Client::LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mo
                              const CallOptions& call) {
   Batches batches{.tables = {}, .many = true, .shares = {}};
   for (const TableLookup& lookup : lookups) {
-    batches.tables.push_back({std::string(lookup.table), lookup.batch, lookup.out, {}, {}});
+    batches.tables.push_back({std::string(lookup.table), lookup.batch, lookup.out, {}, {}, {}});
   }
   BatchCall::Lookup(*impl_, impl_->Begin(call), std::move(batches), mode, std::move(done));
 }
@@ -302,7 +331,7 @@ void Client::PushManyAsync(std::span<const TablePush> pushes, const Step& step, 
                            const CallOptions& call) {
   Batches batches{.tables = {}, .many = true, .pushes = true, .shares = {}};
   for (const TablePush& push : pushes) {
-    batches.tables.push_back({std::string(push.table), push.batch, {}, push.gradients, {}});
+    batches.tables.push_back({std::string(push.table), push.batch, {}, push.gradients, {}, {}});
   }
   BatchCall::Push(*impl_, impl_->Begin(call), std::move(batches), step, std::move(done));
 }

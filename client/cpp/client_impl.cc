@@ -30,9 +30,10 @@ Status OfAnotherProcess() {
 }  // namespace
 
 Client::Impl::Impl(std::vector<std::string> addresses, const ClientOptions& options,
-                   std::uint64_t max_message_bytes)
+                   const ServerTopology& server)
     : options_(options),
-      max_message_bytes_(max_message_bytes == 0 ? kDefaultMaxMessage : max_message_bytes),
+      max_message_bytes_(server.max_message_bytes == 0 ? kDefaultMaxMessage : server.max_message_bytes),
+      session_({.id = Session::NewId(), .epoch = server.epoch}),
       channels_(std::move(addresses), options.channels_per_rank, options.threads, options.log) {}
 
 void Client::Impl::Close() {

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "client/cpp/acknowledged_steps.h"
 #include "client/cpp/call.h"
 #include "client/cpp/channels.h"
 #include "client/cpp/message_memory.h"
@@ -27,8 +28,8 @@ namespace slotwise {
 
 class Client::Impl {
  public:
-  // `max_message_bytes`: the largest request that the server takes, or 0 for gRPC's own default.
-  Impl(std::vector<std::string> addresses, const ClientOptions& options, std::uint64_t max_message_bytes);
+  // Of `server`, the limits and the epoch count; a `max_message_bytes` of 0 means gRPC's own default.
+  Impl(std::vector<std::string> addresses, const ClientOptions& options, const ServerTopology& server);
   ~Impl() { Close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -76,6 +77,7 @@ class Client::Impl {
   // as the server takes, but at least 1.
   std::size_t RowsAMessage(std::size_t row_bytes) const;
   Session& session() { return session_; }
+  client::AcknowledgedSteps& acknowledged() { return acknowledged_; }
   const std::shared_ptr<client::MessageMemory>& message_memory() const { return message_memory_; }
   bool IsOfThisProcess() const { return process_ == getpid(); }
 
@@ -86,6 +88,7 @@ class Client::Impl {
   const ClientOptions options_;
   const std::uint64_t max_message_bytes_;
   Session session_;
+  client::AcknowledgedSteps acknowledged_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::atomic<std::size_t> turns_{0};
 

@@ -209,6 +209,7 @@ grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, cons
   fields.mutable_step()->set_number(step.number);
   fields.mutable_step()->set_part(step.part);
   fields.mutable_step()->set_parts(step.parts);
+  fields.mutable_step()->set_epoch(step.epoch);
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
   fields.set_data_type(ToProto(type));
   MessageWriter message(fields);
@@ -240,8 +241,8 @@ grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {
   return {&slice, 1};
 }
 
-Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
-                       DataType type, std::span<float> out) {
+Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
+                                   DataType type, std::span<float> out) {
   const std::size_t expected = out.size() * BytesOf(type);
   std::size_t received = 0;
   std::optional<PiecewiseWidening> widening;
@@ -265,10 +266,10 @@ Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std
   }
   const bool plain = fields.data_type() == v1::DATA_TYPE_UNSPECIFIED && type == DataType::kFloat32;
   if (!out.empty() && !plain && fields.data_type() != ToProto(type)) {
-    return {StatusCode::kInternal,
-            "the reply's data_type is " + std::to_string(fields.data_type()) + ", which was not asked for"};
+    return Status(StatusCode::kInternal, "the reply's data_type is " + std::to_string(fields.data_type()) +
+                                             ", which was not asked for");
   }
-  return {};
+  return TableState{fields.lineage(), fields.table_step()};
 }
 
 Status Deserialize(const grpc::ByteBuffer& reply, google::protobuf::MessageLite& message) {

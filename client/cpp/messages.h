@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "client/cpp/acknowledged_steps.h"
 #include "client/cpp/cut.h"
 #include "client/cpp/message_memory.h"
 #include "slotwise/batch.h"
@@ -52,9 +53,9 @@ grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
 // Reads the values of a v1.LookupReply, which travelled as `type`, to `out`, float[samples · width]. float32
 // values are copied once. INTERNAL: the reply is not such a message, or has values of another type.
 // FAILED_PRECONDITION: the reply has another shape, because the table was made again since the client asked
-// for its options.
-Status ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
-                       DataType type, std::span<float> out);
+// for its options. Returns the state of the table that the values were read of.
+Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
+                                   DataType type, std::span<float> out);
 
 // Parses any reply of small fields. INTERNAL: `reply` is not such a message.
 Status Deserialize(const grpc::ByteBuffer& reply, google::protobuf::MessageLite& message);

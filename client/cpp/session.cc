@@ -6,14 +6,6 @@
 #include "slotwise/batch.h"
 
 namespace slotwise {
-namespace {
-
-std::uint64_t RandomId() {
-  std::random_device system;
-  return std::uint64_t{system()} << 32 | system();
-}
-
-}  // namespace
 
 Status Validate(const Step& step) {
   if (step.trainer >= step.trainers) {
@@ -31,7 +23,12 @@ Status Validate(const Step& step) {
   return {};
 }
 
-Session::Session() : Session(Options{.id = RandomId()}) {}
+std::uint64_t Session::NewId() {
+  std::random_device system;
+  return std::uint64_t{system()} << 32 | system();
+}
+
+Session::Session() : Session(Options{.id = NewId()}) {}
 
 Session::Session(const Options& options) : options_(options) {}
 
@@ -40,7 +37,8 @@ Step Session::Next() {
           .number = last_.fetch_add(1, std::memory_order_relaxed) + 1,
           .trainer = options_.trainer,
           .trainers = options_.trainers,
-          .parts = options_.parts == 0 && options_.trainers > 1 ? 1 : options_.parts};
+          .parts = options_.parts == 0 && options_.trainers > 1 ? 1 : options_.parts,
+          .epoch = options_.epoch};
 }
 
 }  // namespace slotwise

@@ -57,11 +57,14 @@ class Trainer:
         if number == 0:
             create_table(ps, arguments.table, arguments.seed)
         # What all share: also the sign that the table is there.
-        session_id = broadcast(int.from_bytes(os.urandom(7), "little"))
+        drawn = ps.new_session()
+        session_id, epoch = broadcast(drawn.id >> 1), broadcast(drawn.epoch)
         session = None  # a step of each trainer's own
         if arguments.mode == "sync":
             trainers = arguments.trainers
-            session = slotwise.Session(session_id, trainer=number, trainers=trainers)
+            session = slotwise.Session(
+                session_id, epoch=epoch, trainer=number, trainers=trainers
+            )
         self.model = DeepFM(ps, arguments.table, session)
         self.optimizer = torch.optim.Adagrad(self.model.parameters(), lr=0.02)
 

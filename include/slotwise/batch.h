@@ -35,7 +35,9 @@ Status Validate(const BatchView& batch, std::uint32_t samples, std::uint32_t slo
 
 // One optimizer step is the sum of the parts 0 .. parts - 1 that carry the same (session, number), whichever
 // ranks the parts reach. A trainer draws `session` at random; data-parallel trainers share one. `number` is
-// the session's own count, and is never reused for other data.
+// the session's own count, and is never reused for other data. `epoch` is the server's when the session was
+// drawn: a server that has forgotten sessions refuses one that it does not know if the epoch does not show
+// that the session is younger than those.
 struct StepId {
   static constexpr std::uint32_t kMaxParts = 65536;
 
@@ -43,6 +45,7 @@ struct StepId {
   std::uint64_t number = 0;
   std::uint32_t part = 0;
   std::uint32_t parts = 1;
+  std::uint64_t epoch = 0;  // 0: unknown
 
   friend bool operator==(const StepId&, const StepId&) = default;
 };

@@ -13,7 +13,9 @@
 // Every call may end with DEADLINE_EXCEEDED or UNAVAILABLE if no answer came within the timeout (the caller
 // then does not know whether a push was applied; pushing again with the same Step is safe), with CANCELLED if
 // the caller asked to stop (which leaves a push as unknown as a timeout does), with FAILED_PRECONDITION if
-// the client is being destroyed or the server has another version, and with INTERNAL. The methods name other
+// the client is being destroyed or the server has another version, and with INTERNAL. Lookups and pushes end
+// with DATA_LOSS if the table no longer has a step that this client saw acknowledged, because the server or
+// the table was made anew; calls that begin later go on with the table as it is. The methods name other
 // errors.
 //
 // Thread-safety: any number of threads may use one Client. A process that has connected may fork; its child
@@ -75,6 +77,8 @@ struct ServerTopology {
   std::string version;
   std::vector<ServerRank> ranks = {};  // in rank order
   std::uint64_t max_message_bytes = 0;
+  std::uint64_t incarnation = 0;  // drawn when the server started
+  std::uint64_t epoch = 0;        // what the steps of a session that is drawn now carry (Session::Options)
 };
 
 struct ShardDescription {
@@ -101,6 +105,8 @@ struct TableDescription {
   // The rate that the schedule starts from: the options' learning rate, or the rate last set. 0 if the server
   // is older than this member.
   float base_learning_rate = 0;
+  // Names the table's state from when it was made; 0 if the server is older than this member.
+  std::uint64_t lineage = 0;
 
   std::uint64_t rows() const;
 };
@@ -234,7 +240,8 @@ class Client {
   // float32 [samples][slots · dim], the loss's gradient with respect to each pooled value. The call is
   // answered once the step is applied, with the table's count of steps, 1 for the first step. A push that
   // names no step is the next step of the client's own session. Errors as for Lookup, and
-  // FAILED_PRECONDITION: the step is too far behind the newest step of its session.
+  // FAILED_PRECONDITION: the step may have been applied before, but the server does not remember (Session), or
+  // came before with other keys, weights or gradients.
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
                              const CallOptions& call = {});
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,

@@ -25,6 +25,9 @@ struct Step {
   // How many parts every trainer's share is cut into. 0 means as many as the batch needs, which only a lone
   // trainer may choose, because several trainers must agree on the step's number of parts.
   std::uint32_t parts = 0;
+  // The server's epoch when the session was drawn (ServerTopology::epoch); 0 if that is not known. A server that has
+  // forgotten sessions refuses those that it does not know and whose epoch does not show that they are new.
+  std::uint64_t epoch = 0;
 
   friend bool operator==(const Step&, const Step&) = default;
 };
@@ -43,14 +46,21 @@ class Session {
     // lone trainer, 1 for several trainers. Raise `parts` if one trainer's batch exceeds the server's largest
     // request.
     std::uint32_t parts = 0;
+    // ServerTopology::epoch when the id was drawn; all trainers that share the session give the same. Without
+    // it, a server that has forgotten sessions refuses the session's first step.
+    std::uint64_t epoch = 0;
   };
 
-  // Makes a lone trainer's session; its id is 64 random bits from the operating system.
+  // Returns an id for a session: 64 random bits from the operating system.
+  static std::uint64_t NewId();
+
+  // Makes a lone trainer's session with a new id and no epoch.
   Session();
   // Does not check the options: a push with a step of wrong options ends with INVALID_ARGUMENT.
   explicit Session(const Options& options);
 
   std::uint64_t id() const { return options_.id; }
+  std::uint64_t epoch() const { return options_.epoch; }
 
   // Returns the next step; the first step has number 1.
   Step Next();

@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised by any change after which a program that was compiled before could misbehave. */
-#define SLOTWISE_ABI 1
+#define SLOTWISE_ABI 2
 SLOTWISE_API int32_t slotwise_abi(void);
 /* The version of Slotwise, for example "0.1.0". */
 SLOTWISE_API const char* slotwise_version(void);
@@ -54,7 +54,8 @@ enum {
   SLOTWISE_RESOURCE_EXHAUSTED = 8,
   SLOTWISE_FAILED_PRECONDITION = 9,
   SLOTWISE_INTERNAL = 13,
-  SLOTWISE_UNAVAILABLE = 14
+  SLOTWISE_UNAVAILABLE = 14,
+  SLOTWISE_DATA_LOSS = 15 /* steps that the client saw acknowledged are gone */
 };
 
 /* The type that values and gradients have on the wire. In callers' arrays they are float32. */
@@ -132,6 +133,9 @@ SLOTWISE_API slotwise_call* slotwise_connect(const char* const* addresses, size_
 /* Ends all calls with SLOTWISE_FAILED_PRECONDITION, and waits until their callbacks have run. Later calls end
  * so at once. Closing again does nothing. REQUIRES: not called from a callback. */
 SLOTWISE_API void slotwise_client_close(slotwise_client* client);
+/* Returns the server's epoch when the client connected, which the steps of sessions that are drawn soon after
+ * carry. */
+SLOTWISE_API uint64_t slotwise_client_epoch(slotwise_client* client);
 /* Closes the client and frees it. Null is allowed. REQUIRES: no other thread uses the client; calls and rows
  * of it may still be read. */
 SLOTWISE_API void slotwise_client_free(slotwise_client* client);
@@ -177,6 +181,7 @@ typedef struct slotwise_step {
   uint32_t trainer;
   uint32_t trainers;
   uint32_t parts;
+  uint64_t epoch; /* GetTopologyReply's when the session was drawn; 0: unknown */
 } slotwise_step;
 
 SLOTWISE_API slotwise_call* slotwise_lookup(slotwise_client* client, const slotwise_batch* batch,

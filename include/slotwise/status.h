@@ -24,6 +24,7 @@ enum class StatusCode {
   kDeadlineExceeded,    // something that the request needs did not come in time
   kUnavailable,         // stopping, or a full inbox: try again, here or at another rank
   kCancelled,           // the caller no longer wants the answer
+  kDataLoss,            // steps that this client saw acknowledged are gone (clients only)
   kInternal,            // a bug in Slotwise
 };
 
@@ -54,6 +55,7 @@ Status ResourceExhausted(std::string message);
 Status DeadlineExceeded(std::string message);
 Status Unavailable(std::string message);
 Status Cancelled(std::string message);
+Status DataLoss(std::string message);
 
 template <class T>
 class [[nodiscard]] Result {

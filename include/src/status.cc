@@ -24,6 +24,8 @@ std::string_view ToString(StatusCode code) {
       return "DEADLINE_EXCEEDED";
     case StatusCode::kUnavailable:
       return "UNAVAILABLE";
+    case StatusCode::kDataLoss:
+      return "DATA_LOSS";
     case StatusCode::kCancelled:
       return "CANCELLED";
     case StatusCode::kInternal:
@@ -41,6 +43,7 @@ Status FailedPrecondition(std::string message) {
 Status ResourceExhausted(std::string message) { return {StatusCode::kResourceExhausted, std::move(message)}; }
 Status DeadlineExceeded(std::string message) { return {StatusCode::kDeadlineExceeded, std::move(message)}; }
 Status Unavailable(std::string message) { return {StatusCode::kUnavailable, std::move(message)}; }
+Status DataLoss(std::string message) { return {StatusCode::kDataLoss, std::move(message)}; }
 Status Cancelled(std::string message) { return {StatusCode::kCancelled, std::move(message)}; }
 
 }  // namespace slotwise

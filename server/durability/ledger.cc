@@ -1,37 +1,103 @@
 #include "server/durability/ledger.h"
 
-namespace slotwise {
+#include <algorithm>
+#include <cstddef>
 
-std::optional<std::uint64_t> Ledger::Find(std::uint64_t session, std::uint64_t number) const {
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end()) return std::nullopt;
-  const auto applied = found->second.applied.find(number);
-  if (applied == found->second.applied.end()) return std::nullopt;
-  return applied->second;
+namespace slotwise {
+namespace {
+
+// What a session takes before its first step: nodes of the map and the list, two deques' first blocks.
+constexpr std::uint64_t kSessionBytes = 1536;
+
+template <class Steps>
+auto PlaceOf(Steps& steps, std::uint64_t number) {
+  return std::ranges::lower_bound(steps, number, {}, &Ledger::Applied::number);
 }
 
-bool Ledger::IsTooOld(std::uint64_t session, std::uint64_t number) const {
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end()) return false;
-  const std::uint64_t newest = found->second.applied.rbegin()->first;
+}  // namespace
+
+std::uint64_t Ledger::Session::bytes() const {
+  return kSessionBytes + applied.size() * sizeof(Applied) + bodies.size() * sizeof(std::uint32_t);
+}
+
+const Ledger::Applied* Ledger::Find(const Sequence& sequence, std::uint64_t number) const {
+  const auto session = sessions_.find(sequence);
+  if (session == sessions_.end()) return nullptr;
+  const auto step = PlaceOf(session->second.applied, number);
+  return step == session->second.applied.end() || step->number != number ? nullptr : &*step;
+}
+
+bool Ledger::HadOtherBody(const Sequence& sequence, const Applied& step, std::uint32_t part,
+                          std::uint32_t parts, std::uint32_t body) const {
+  const Session& session = sessions_.at(sequence);
+  if (parts != step.parts || step.first_body < session.bodies_before) return false;
+  return session.bodies[step.first_body - session.bodies_before + part] != body;
+}
+
+bool Ledger::IsTooOld(const Sequence& sequence, std::uint64_t number) const {
+  const auto session = sessions_.find(sequence);
+  if (session == sessions_.end()) return false;
+  const std::uint64_t newest = session->second.applied.back().number;
   return newest >= kWindow && number <= newest - kWindow;
 }
 
-void Ledger::Record(std::uint64_t session, std::uint64_t number, std::uint64_t table_step) {
-  auto [entry, is_new] = sessions_.try_emplace(session);
-  Session& heard = entry->second;
+bool Ledger::MayHaveForgotten(const Sequence& sequence, std::uint64_t epoch) const {
+  return forgotten_epoch_ && epoch <= *forgotten_epoch_ && !sessions_.contains(sequence);
+}
+
+std::uint64_t Ledger::epoch() const {
+  const std::uint64_t by_count = limits_.first_epoch + begun_ / kSessionsAnEpoch;
+  return forgotten_epoch_ ? std::max(by_count, *forgotten_epoch_ + 1) : by_count;
+}
+
+void Ledger::Record(const Sequence& sequence, std::uint64_t number, std::uint64_t epoch,
+                    std::uint64_t table_step, std::span<const std::uint32_t> bodies) {
+  const auto [entry, is_new] = sessions_.try_emplace(sequence);
+  Session& session = entry->second;
   if (is_new) {
-    heard.age = ages_.insert(ages_.end(), session);
-    if (ages_.size() > kMaxSessions) {
-      sessions_.erase(ages_.front());
-      ages_.pop_front();
-    }
+    ++begun_;
+    session.age = ages_.insert(ages_.end(), sequence);
   } else {
-    ages_.splice(ages_.end(), ages_, heard.age);
+    ages_.splice(ages_.end(), ages_, session.age);
+    bytes_ -= session.bytes();
   }
-  heard.applied.emplace(number, table_step);
-  const std::uint64_t newest = heard.applied.rbegin()->first;
-  while (newest - heard.applied.begin()->first >= kWindow) heard.applied.erase(heard.applied.begin());
+  session.epoch = std::max(session.epoch, epoch);
+  session.applied.insert(PlaceOf(session.applied, number),
+                         {.number = number,
+                          .table_step = table_step,
+                          .first_body = session.bodies_before + session.bodies.size(),
+                          .parts = static_cast<std::uint32_t>(bodies.size())});
+  while (session.applied.back().number - session.applied.front().number >= kWindow) {
+    session.applied.pop_front();
+  }
+  session.bodies.insert(session.bodies.end(), bodies.begin(), bodies.end());
+  while (session.bodies.size() > kBodiesASession) {
+    session.bodies.pop_front();
+    ++session.bodies_before;
+  }
+  bytes_ += session.bytes();
+  while (sessions_.size() > limits_.max_sessions || (bytes_ > limits_.max_bytes && sessions_.size() > 1)) {
+    ForgetOldest();
+  }
+}
+
+void Ledger::ForgetTable(TableId table) {
+  for (auto session = sessions_.lower_bound({table, 0});
+       session != sessions_.end() && session->first.table == table;) {
+    Erase(session++);
+  }
+}
+
+void Ledger::ForgetOldest() {
+  const auto oldest = sessions_.find(ages_.front());
+  forgotten_epoch_ = std::max(forgotten_epoch_.value_or(0), oldest->second.epoch);
+  Erase(oldest);
+}
+
+void Ledger::Erase(Sessions::iterator session) {
+  bytes_ -= session->second.bytes();
+  ages_.erase(session->second.age);
+  sessions_.erase(session);
 }
 
 }  // namespace slotwise

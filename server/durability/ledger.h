@@ -1,45 +1,114 @@
-// The Ledger remembers which steps of one table were applied, so that no step is applied twice.
+// Ledger: the steps that were applied, by their names, so that no step is applied twice.
 //
-// Every rank keeps the same ledger, because every rank sees the same rounds. Memory is bounded: the ledger
-// keeps the last kWindow numbers of each session, and the kMaxSessions sessions that recorded a step last.
+// Every rank keeps the same ledger, because every rank sees the same rounds. Memory is bounded: of a session
+// the ledger keeps the last kWindow numbers, and of all sessions those that recorded a step last, within
+// LedgerLimits. A session that was forgotten looks like a new one. Epochs tell them apart: the server's epoch
+// rises as sessions come, a session carries the epoch at which its id was drawn, and an unknown session whose
+// epoch is no later than that of some forgotten session is not taken for new.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_LEDGER_H_
 #define SLOTWISE_SERVER_DURABILITY_LEDGER_H_
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <map>
 #include <optional>
-#include <unordered_map>
+#include <span>
+
+#include "slotwise/types.h"
 
 namespace slotwise {
+
+// Equal on every rank.
+struct LedgerLimits {
+  std::size_t max_sessions = 65536;
+  std::uint64_t max_bytes = std::uint64_t{256} << 20;
+  // The first epoch, above 0. A server begins with a later epoch than its predecessors ended with.
+  std::uint64_t first_epoch = 1;
+};
 
 class Ledger {
  public:
   // A number this far or further behind the newest applied number of its session can no longer be told from
   // an applied one.
   static constexpr std::uint64_t kWindow = 4096;
-  static constexpr std::size_t kMaxSessions = 65536;
+  // The epoch rises by one each time that so many sessions have begun.
+  static constexpr std::uint64_t kSessionsAnEpoch = 1024;
+  // Of a session's newest steps, together at most so many parts, the ledger also knows the parts' bodies.
+  static constexpr std::size_t kBodiesASession = 65536;
 
-  // Returns the table's step count when this step was applied, or nothing if the step was not applied or is
-  // too old to know.
-  std::optional<std::uint64_t> Find(std::uint64_t session, std::uint64_t number) const;
+  // A session's steps of one table.
+  struct Sequence {
+    TableId table{0};
+    std::uint64_t session = 0;
+    auto operator<=>(const Sequence&) const = default;
+  };
+
+  struct Applied {
+    std::uint64_t number = 0;
+    std::uint64_t table_step = 0;  // the table's count of steps after this step
+    std::uint64_t first_body = 0;  // counted from the session's first body
+    std::uint32_t parts = 0;
+  };
+
+  explicit Ledger(const LedgerLimits& limits = {}) : limits_(limits) {}
+
+  // Returns the step if it was applied; null if it was not, or is too old to know. Valid until Record or
+  // Forget.
+  const Applied* Find(const Sequence& sequence, std::uint64_t number) const;
+
+  // Returns whether the part of an applied step is known to have had another body: a hash of what it held. A
+  // step that was cut into another number of parts cannot be compared, nor can one whose bodies are no longer
+  // known.
+  bool HadOtherBody(const Sequence& sequence, const Applied& step, std::uint32_t part, std::uint32_t parts,
+                    std::uint32_t body) const;
 
   // Returns whether `number` is so far behind that it must be refused.
-  bool IsTooOld(std::uint64_t session, std::uint64_t number) const;
+  bool IsTooOld(const Sequence& sequence, std::uint64_t number) const;
 
-  // Records an applied step. REQUIRES: Find finds nothing, and the step is not too old.
-  void Record(std::uint64_t session, std::uint64_t number, std::uint64_t table_step);
+  // Returns whether the ledger may have forgotten the session, whose steps must then be refused.
+  bool MayHaveForgotten(const Sequence& sequence, std::uint64_t epoch) const;
+
+  // Returns the epoch that a session drawn now carries. It never falls.
+  std::uint64_t epoch() const;
+
+  // Records an applied step of a session of that epoch, with the bodies of its parts in part order; forgets
+  // the sessions that recorded a step longest ago, as the limits ask.
+  // REQUIRES: Find finds nothing, the step is not too old, and the epoch is at most epoch().
+  void Record(const Sequence& sequence, std::uint64_t number, std::uint64_t epoch, std::uint64_t table_step,
+              std::span<const std::uint32_t> bodies);
+
+  // Forgets the steps of a table that was dropped; no table has its id again.
+  void ForgetTable(TableId table);
+
+  std::size_t sessions() const { return sessions_.size(); }
+  // An estimate of the memory in use.
+  std::uint64_t bytes() const { return bytes_; }
 
  private:
   struct Session {
-    std::map<std::uint64_t, std::uint64_t> applied;  // from number to table_step, the newest kWindow
-    std::list<std::uint64_t>::iterator age;          // the session's place in ages_
-  };
+    std::deque<Applied> applied;       // by number, the newest kWindow
+    std::deque<std::uint32_t> bodies;  // the newest kBodiesASession
+    std::uint64_t bodies_before = 0;   // how many were let go
+    std::uint64_t epoch = 0;           // the latest that its steps carried
+    std::list<Sequence>::iterator age;
 
-  std::unordered_map<std::uint64_t, Session> sessions_;
-  std::list<std::uint64_t> ages_;  // sessions; the one that recorded a step last is at the back
+    std::uint64_t bytes() const;
+  };
+  using Sessions = std::map<Sequence, Session>;
+
+  void ForgetOldest();
+  void Erase(Sessions::iterator session);
+
+  LedgerLimits limits_;
+  Sessions sessions_;
+  std::list<Sequence> ages_;  // the session that recorded a step last is at the back
+  std::uint64_t bytes_ = 0;
+  std::uint64_t begun_ = 0;                       // sessions
+  std::optional<std::uint64_t> forgotten_epoch_;  // the latest of a forgotten session
 };
 
 }  // namespace slotwise

@@ -73,15 +73,12 @@ void Agenda::TakeIn(Rank rank, const Announcement& announcement) {
 }
 
 void Agenda::TakeInPart(const Ticket& ticket, const Announcement& announcement, const Table& table) {
+  if (AnswerFromLedger(ticket, announcement, table)) return;
   const StepId& id = announcement.step;
-  if (const auto table_step = table.ledger.Find(id.session, id.number)) return Reply(ticket, {}, *table_step);
-  if (table.ledger.IsTooOld(id.session, id.number)) {
-    return Reply(ticket,
-                 FailedPrecondition(Name(id) + " is " + std::to_string(Ledger::kWindow) +
-                                    " or more behind the session's newest: it may have been applied before"));
-  }
   const StepKey key{announcement.table, id.session, id.number};
   if (Round* const complete = ready_.FindStep(key)) {
+    const bool same_cut = complete->bodies.size() == id.parts;
+    if (same_cut && complete->bodies[id.part] != announcement.body) return RefuseOtherBody(ticket, id);
     complete->waiters.push_back(ticket);
     decision_.repeated.push_back(ticket);
     return;
@@ -94,23 +91,73 @@ void Agenda::TakeInPart(const Ticket& ticket, const Announcement& announcement, 
     return Reply(ticket, InvalidArgument("step.parts is " + std::to_string(id.parts) + ", but " + Name(id) +
                                          " has " + std::to_string(step->parts) + " parts"));
   }
+  const auto [first, is_new] = step->bodies.emplace(id.part, announcement.body);
+  if (first->second != announcement.body && !step->too_large) return RefuseOtherBody(ticket, id);
   step->waiters.push_back(ticket);
-  const RoundPart part{ticket, announcement.samples, announcement.keys, id.part, announcement.weighted};
-  if (step->numbers.Insert(id.part)) {
+  const RoundPart part{ticket,  announcement.samples,  announcement.keys,
+                       id.part, announcement.weighted, announcement.body};
+  if (is_new) {
     step->have.push_back(part);
     step->bytes += BytesOf(table, part);
+    step->epoch = std::max(step->epoch, id.epoch);
   } else {
     decision_.repeated.push_back(ticket);
   }
   if (step->bytes > limits_.max_round_bytes) RefuseTooLarge(key, *step);
   if (step->have.size() < step->parts) return;
   IncompleteStep complete = incomplete_.Take(key);
-  if (complete.too_large) return;
+  if (!complete.too_large) MakeReady(key, std::move(complete));
+}
 
+bool Agenda::AnswerFromLedger(const Ticket& ticket, const Announcement& announcement, const Table& table) {
+  const StepId& id = announcement.step;
+  const Ledger& ledger = tables_.ledger();
+  const Ledger::Sequence sequence{announcement.table, id.session};
+  if (const Ledger::Applied* const applied = ledger.Find(sequence, id.number)) {
+    if (ledger.HadOtherBody(sequence, *applied, id.part, id.parts, announcement.body)) {
+      RefuseOtherBody(ticket, id);
+    } else {
+      Reply(ticket, {}, {applied->table_step, table.version()});
+    }
+    return true;
+  }
+  if (ledger.IsTooOld(sequence, id.number)) {
+    Reply(ticket,
+          FailedPrecondition(Name(id) + " is " + std::to_string(Ledger::kWindow) +
+                             " or more behind the session's newest: it may have been applied before"));
+    return true;
+  }
+  if (ledger.MayHaveForgotten(sequence, id.epoch)) {
+    Reply(ticket,
+          FailedPrecondition(Name(id) +
+                             " may have been applied before: the server does not know the session, "
+                             "and has forgotten sessions of its epoch, " +
+                             std::to_string(id.epoch) + "; begin a session of the server's epoch, which is " +
+                             std::to_string(ledger.epoch())));
+    return true;
+  }
+  if (id.epoch > ledger.epoch()) {
+    Reply(ticket, InvalidArgument("step.epoch is " + std::to_string(id.epoch) + ", but the server's is " +
+                                  std::to_string(ledger.epoch()) + ": another server said so"));
+    return true;
+  }
+  return false;
+}
+
+void Agenda::RefuseOtherBody(const Ticket& ticket, const StepId& step) {
+  Reply(ticket, FailedPrecondition("part " + std::to_string(step.part) + " of " + Name(step) +
+                                   " came before with other keys, weights or gradients: a new step needs a "
+                                   "new number"));
+}
+
+void Agenda::MakeReady(const StepKey& key, IncompleteStep complete) {
   Round round;
   round.operation = Operation::kPush;
   round.table = key.table;
-  round.step = id;
+  round.step = {
+      .session = key.session, .number = key.number, .parts = complete.parts, .epoch = complete.epoch};
+  round.bodies.reserve(complete.bodies.size());
+  for (const auto& [part, body] : complete.bodies) round.bodies.push_back(body);
   round.waiters = std::move(complete.waiters);
   round.parts = std::move(complete.have);
   // Parts that came with one decision stand in this order already.
@@ -154,8 +201,8 @@ std::uint64_t Agenda::BytesOf(const Table& table, const RoundPart& part) {
   return RoundBytes(part.samples, part.keys, table.info.options.slots, table.info.options.dim, part.weighted);
 }
 
-void Agenda::Reply(const Ticket& ticket, Status status, std::uint64_t table_step) {
-  decision_.answers.push_back({ticket, std::move(status), table_step});
+void Agenda::Reply(const Ticket& ticket, Status status, const AppliedStep& applied) {
+  decision_.answers.push_back({ticket, std::move(status), applied});
 }
 
 void Agenda::ReplyToAll(const std::vector<Ticket>& tickets, const Status& status) {

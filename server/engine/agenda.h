@@ -63,12 +63,18 @@ class Agenda {
  private:
   void TakeIn(Rank rank, const Announcement& announcement);
   void TakeInPart(const Ticket& ticket, const Announcement& announcement, const Table& table);
+  // Answers a part of a step that was applied, or whose step the ledger cannot tell from an applied one.
+  // Returns false if the step is new.
+  bool AnswerFromLedger(const Ticket& ticket, const Announcement& announcement, const Table& table);
+  // Answers a part that came before with another body.
+  void RefuseOtherBody(const Ticket& ticket, const StepId& step);
+  void MakeReady(const StepKey& key, IncompleteStep complete);
   void RefuseTooLarge(const StepKey& key, IncompleteStep& step);
   void DropDueSteps();
   std::optional<Round> NextRound();
   void AnswerAllOf(TableId table);
   static std::uint64_t BytesOf(const Table& table, const RoundPart& part);
-  void Reply(const Ticket& ticket, Status status, std::uint64_t table_step = 0);
+  void Reply(const Ticket& ticket, Status status, const AppliedStep& applied = {});
   void ReplyToAll(const std::vector<Ticket>& tickets, const Status& status);
 
   const AgendaLimits limits_;

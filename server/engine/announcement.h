@@ -51,6 +51,7 @@ struct Announcement {
   float learning_rate = 0;        // kSetLearningRate
   std::uint64_t table_steps = 0;  // imports
   StepId step;                    // pushes
+  std::uint32_t body = 0;         // pushes: a hash of the batch and its gradients
   TicketNumber ticket = 0;
 };
 

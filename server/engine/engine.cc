@@ -33,7 +33,7 @@ class Engine::Impl {
         options_(options),
         clock_(clock),
         observer_(observer),
-        tables_(options.max_tables),
+        tables_(options.max_tables, options.incarnation, options.ledger),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}, tables_),
         inbox_(options.max_inbox_bytes, clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
@@ -80,6 +80,7 @@ class Engine::Impl {
 
   void RequestStop() { inbox_.Close(); }
   const Tables& tables() const { return tables_; }
+  std::uint64_t incarnation() const { return options_.incarnation; }
   ArrayPool& arrays() { return arrays_; }
 
  private:
@@ -169,7 +170,7 @@ class Engine::Impl {
       if (!IsMine(answer.ticket)) continue;
       Request request = tickets_.Take(answer.ticket.number);
       if (answer.status.ok()) {
-        std::get<PushRequest>(request).done(answer.table_step);  // only pushes end well without a round
+        std::get<PushRequest>(request).done(answer.applied);  // only pushes end well without a round
       } else {
         Refuse(request, answer.status);
       }
@@ -223,6 +224,8 @@ void Engine::RequestStop() { impl_->RequestStop(); }
 void Engine::Submit(Request request) { impl_->Submit(std::span(&request, 1)); }
 void Engine::Submit(std::vector<Request> requests) { impl_->Submit(requests); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }
+std::uint64_t Engine::incarnation() const { return impl_->incarnation(); }
+std::uint64_t Engine::epoch() const { return impl_->tables().epoch(); }
 std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }
 std::vector<TableInfo> Engine::ListTables() const { return impl_->tables().All(); }
 

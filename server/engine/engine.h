@@ -23,6 +23,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
+#include "server/durability/ledger.h"
 #include "server/engine/array_pool.h"
 #include "server/engine/clock.h"
 #include "server/engine/observer.h"
@@ -42,6 +43,10 @@ struct EngineOptions {
   // be completed. The engine keeps as much host memory, and that of two rounds more, for arrays to come.
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   std::size_t max_tables = 1024;
+  // Of the applied steps that the ranks remember.
+  LedgerLimits ledger = {};
+  // No other start of a server has the same; the lineages of tables come from it.
+  std::uint64_t incarnation = 1;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
   // How bags travel between ranks.
@@ -77,6 +82,11 @@ class Engine {
   // Returns the pool of the memory that the device reads fastest: requests' arrays had better lie there. For
   // any thread.
   ArrayPool& arrays();
+
+  // Returns what was given: the start of the server.
+  std::uint64_t incarnation() const;
+  // Returns the epoch that a session drawn now carries (ledger.h). For any thread.
+  std::uint64_t epoch() const;
 
   // Return the tables that exist after the last round.
   std::optional<TableInfo> FindTable(std::string_view name) const;

@@ -61,9 +61,9 @@ void IncompleteSteps::AddTo(Fingerprint& fingerprint) const {
   fingerprint.Add(steps_.size());
   for (const auto& [key, step] : steps_) {
     fingerprint.Add(key.table, key.session, key.number, step.parts, step.deadline_ms, step.arrival,
-                    step.bytes, step.too_large);
+                    step.bytes, step.too_large, step.epoch);
     for (const RoundPart& part : step.have) {
-      fingerprint.Add(part.ticket.rank, part.ticket.number, part.part);
+      fingerprint.Add(part.ticket.rank, part.ticket.number, part.part, part.body);
     }
     for (const Ticket& waiter : step.waiters) fingerprint.Add(waiter.rank, waiter.number);
   }

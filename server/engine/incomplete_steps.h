@@ -16,20 +16,6 @@
 
 namespace slotwise {
 
-// A set of part numbers, which takes a bit for each number where they lie close together.
-class PartNumbers {
- public:
-  // Returns whether the number is new.
-  bool Insert(std::uint32_t number) {
-    std::uint64_t& bits = blocks_[number / 64];
-    const std::uint64_t bit = std::uint64_t{1} << number % 64;
-    return (std::exchange(bits, bits | bit) & bit) == 0;
-  }
-
- private:
-  std::map<std::uint32_t, std::uint64_t> blocks_;
-};
-
 struct IncompleteStep {
   std::uint32_t parts = 0;
   std::uint64_t deadline_ms = 0;
@@ -37,9 +23,10 @@ struct IncompleteStep {
   std::uint64_t bytes = 0;    // what the parts that came would gather
   bool too_large =
       false;  // its parts were refused; the step stays so that parts still to come are refused too
-  std::vector<RoundPart> have;  // in the order in which they came
-  PartNumbers numbers;          // of `have`
-  std::vector<Ticket> waiters;  // the requests of `have`, and those whose parts came again
+  std::vector<RoundPart> have;                    // in the order in which they came
+  std::map<std::uint32_t, std::uint32_t> bodies;  // of `have`, by part number
+  std::uint64_t epoch = 0;                        // the latest of the parts'
+  std::vector<Ticket> waiters;                    // the requests of `have`, and those whose parts came again
 };
 
 class IncompleteSteps {

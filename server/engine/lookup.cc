@@ -46,8 +46,9 @@ void Operations::Lookup(const Round& round, Table& table) {
       first = 0;
     }
     const std::byte* const values = run->values.get() + first * BytesOf(run->type);
-    stage.AnswerLater([done = std::move(lookup.done),
-                       answer = PooledValues{{run->values, values}, size, run->type}] { done(answer); });
+    stage.AnswerLater(
+        [done = std::move(lookup.done),
+         answer = PooledValues{{run->values, values}, size, run->type, table.version()}] { done(answer); });
     stage.Keep(std::move(request));
     first += size;
   }

@@ -18,7 +18,7 @@ void Operations::Push(const Round& round, Table& table) {
     work_.Update(table, {layout.bags_of, layout.size.keys, options.dim}, gradients,
                  ScalarsOfStep(table.optimizer(), table.steps + 1), stage.travel_arrays());
     ++table.steps;
-    table.ledger.Record(round.step.session, round.step.number, table.steps);
+    tables_.Record({round.table, round.step.session}, round.step, table.steps, round.bodies);
   }
   stage.Close(device_.WorkStream());
   // The answer need not wait for the device: whatever any rank reads of the table later is ordered behind the
@@ -26,7 +26,8 @@ void Operations::Push(const Round& round, Table& table) {
   AnswerMine<PushRequest>(
       round,
       [&](PushRequest& request) {
-        request.done(prepared.ok() ? Result<std::uint64_t>(table.steps) : Result<std::uint64_t>(prepared));
+        if (!prepared.ok()) return request.done(prepared);
+        request.done(AppliedStep{table.steps, table.version()});
       },
       &stage);
 }

@@ -157,7 +157,8 @@ std::vector<Round> ReadyRounds::TakeAllOf(TableId table) {
 
 void ReadyRounds::AddTo(Fingerprint& fingerprint) const {
   const auto add_part = [&](const RoundPart& part) {
-    fingerprint.Add(part.ticket.rank, part.ticket.number, part.samples, part.keys, part.part, part.weighted);
+    fingerprint.Add(part.ticket.rank, part.ticket.number, part.samples, part.keys, part.part, part.weighted,
+                    part.body);
   };
   fingerprint.Add(rounds_.size(), queues_.size());
   for (const auto& [turn, round] : rounds_) {

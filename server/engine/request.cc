@@ -66,6 +66,7 @@ Announcement AnnouncementOf(const Request& request) {
                  [&](const PushRequest& r) {
                    Announce(a, Operation::kPush, r.table, r.batch);
                    a.step = r.step;
+                   a.body = r.body;
                  },
                  [&](const CreateTableRequest&) { a.operation = Operation::kCreateTable; },
                  [&](const DropTableRequest& r) { Announce(a, Operation::kDropTable, r.table); },

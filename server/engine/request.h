@@ -30,6 +30,7 @@ struct PooledValues {
   std::shared_ptr<const void> values;
   std::size_t size = 0;  // numbers
   DataType type = DataType::kFloat32;
+  TableVersion version = {};  // of the table that the rows are of
 
   std::size_t bytes() const { return size * BytesOf(type); }
   // REQUIRES: `type` is float32.
@@ -48,8 +49,9 @@ struct PushRequest {
   TableId table{0};
   StepId step;
   BatchPart batch;  // its values are the gradients: finite, float[samples · slots · dim]
-  // The answer is the table's count of applied steps when this step was applied.
-  std::function<void(Result<std::uint64_t>)> done;
+  std::function<void(Result<AppliedStep>)> done;
+  std::uint32_t body =
+      0;  // a hash of the batch and its values (semantics.md): of other bodies, mostly others
 };
 
 struct CreatedTable {
@@ -110,6 +112,7 @@ struct TableSummary {
   DigestSums digest;               // zeros unless asked for
   std::vector<ShardUsage> shards;  // in rank order
   TravelledRounds rounds;
+  std::uint64_t lineage = 0;
 };
 
 struct SummarizeRequest {

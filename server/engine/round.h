@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/engine/announcement.h"
+#include "server/engine/tables.h"
 #include "slotwise/batch.h"
 #include "slotwise/status.h"
 #include "slotwise/types.h"
@@ -29,6 +30,7 @@ struct RoundPart {
   std::uint32_t keys = 0;
   std::uint32_t part = 0;  // its place among the parts of its step
   bool weighted = false;
+  std::uint32_t body = 0;  // of a push: a hash of the batch and its gradients
 };
 
 struct Round {
@@ -40,7 +42,8 @@ struct Round {
   float learning_rate = 0;
   std::uint64_t table_steps = 0;
   TableId table{0};  // of every operation but kCreateTable
-  StepId step;       // of a push; its `part` means nothing here
+  StepId step;       // of a push; its `part` means nothing here, and its epoch is the latest of its parts'
+  std::vector<std::uint32_t> bodies;  // of a push, of its parts in part order
   std::vector<RoundPart>
       parts;  // in rank order; one rank's parts in the order they came, those of a push by part
   std::vector<Ticket> waiters;  // the requests that the round answers
@@ -52,8 +55,8 @@ struct Round {
 // The end of a request that gets no round of its own.
 struct EarlyAnswer {
   Ticket ticket;
-  Status status;                 // OK: an earlier round applied the push's step ...
-  std::uint64_t table_step = 0;  // ... as this step of the table
+  Status status;             // OK: an earlier round applied the push's step ...
+  AppliedStep applied = {};  // ... so
 };
 
 // Returns the bytes that a batch gathers on a rank: keys, their weights, offsets, and one float for each

@@ -39,7 +39,10 @@ void Operations::CreateTable(const Round& round) {
   }
 
   const TableId id = tables_.NewId();
-  tables_.Add(Table{{id, options}, std::move(*shard), 0, options.optimizer.learning_rate});
+  tables_.Add(Table{.info = {id, options},
+                    .shard = std::move(*shard),
+                    .lineage = tables_.LineageOf(id),
+                    .learning_rate = options.optimizer.learning_rate});
   // A client that hears of the table may use it at any rank: so every rank must know the table first.
   collective_.AllReduceSum(failed);
   answer(CreatedTable{id, true});
@@ -55,6 +58,7 @@ void Operations::DropTable(const Round& round) {
 void Operations::Summarize(const Round& round, Table& table) {
   TableSummary summary;
   summary.steps = table.steps;
+  summary.lineage = table.lineage;
   summary.learning_rate = LearningRateOfStep(table.optimizer(), table.steps + 1);
   summary.base_learning_rate = table.learning_rate;
   summary.shards = AllGatherValues(collective_, table.shard->Usage());

@@ -4,6 +4,27 @@
 #include <utility>
 
 namespace slotwise {
+namespace {
+
+// SplitMix64's output function (Steele, Lea and Flood, OOPSLA 2014).
+std::uint64_t Mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+std::uint64_t Tables::LineageOf(TableId id) const {
+  const std::uint64_t lineage = Mix(incarnation_ + Mix(Value(id)));
+  return lineage == 0 ? 1 : lineage;  // 0 means that there is none
+}
+
+void Tables::Record(const Ledger::Sequence& sequence, const StepId& step, std::uint64_t table_step,
+                    std::span<const std::uint32_t> bodies) {
+  ledger_.Record(sequence, step.number, step.epoch, table_step, bodies);
+  epoch_.store(ledger_.epoch(), std::memory_order_relaxed);
+}
 
 std::optional<TableInfo> Tables::Find(std::string_view name) const {
   const std::shared_lock lock(mutex_);
@@ -48,6 +69,7 @@ void Tables::Remove(TableId id) {
   if (found == tables_.end()) return;
   by_name_.erase(found->second.info.options.name.str());
   tables_.erase(found);
+  ledger_.ForgetTable(id);
 }
 
 }  // namespace slotwise

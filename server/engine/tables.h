@@ -5,6 +5,7 @@
 #ifndef SLOTWISE_SERVER_ENGINE_TABLES_H_
 #define SLOTWISE_SERVER_ENGINE_TABLES_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,12 +13,14 @@
 #include <memory>
 #include <optional>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/shard.h"
 #include "server/durability/ledger.h"
+#include "slotwise/batch.h"
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
 
@@ -28,20 +31,37 @@ struct TableInfo {
   TableOptions options;
 };
 
+// What a table's rows are of. `lineage` is drawn when the table is made, and names its state from then on: a
+// state with the same lineage and no fewer steps has all that an earlier one had. The same on every rank.
+struct TableVersion {
+  std::uint64_t lineage = 0;
+  std::uint64_t step = 0;  // optimizer steps applied
+  friend bool operator==(const TableVersion&, const TableVersion&) = default;
+};
+
+// How a push ends well: as which step of the table its step was applied, and what the table is by now, which is
+// more if the step came again later.
+struct AppliedStep {
+  std::uint64_t table_step = 0;
+  TableVersion now = {};
+};
+
 // Rounds of lookups, and steps, by how their bags travelled (travel_way.h). A server of one rank counts none.
 struct TravelledRounds {
   std::uint64_t all_bags = 0;
   std::uint64_t owned_bags = 0;
 };
 
-// All that a table is on this rank. Everything but the shard is alike on every rank.
+// All that a table is on this rank, but for its steps' names. Everything but the shard is alike on every rank.
 struct Table {
   TableInfo info;
   std::unique_ptr<Shard> shard;
+  std::uint64_t lineage = 0;
   std::uint64_t steps = 0;  // optimizer steps applied
   float learning_rate = 0;  // the options' rate, or the one that was set since
   TravelledRounds rounds = {};
-  Ledger ledger = {};  // the steps that were applied, by their names
+
+  TableVersion version() const { return {lineage, steps}; }
 
   // The options of the optimizer, with the learning rate that holds now.
   OptimizerOptions optimizer() const {
@@ -53,12 +73,16 @@ struct Table {
 
 class Tables {
  public:
-  explicit Tables(std::size_t most) : most_(most) {}
+  // At most `most` tables; their lineages come from `incarnation`, which no other start of a server has.
+  explicit Tables(std::size_t most, std::uint64_t incarnation = 1, const LedgerLimits& ledger = {})
+      : most_(most), incarnation_(incarnation), ledger_(ledger) {}
 
   // For any thread.
   std::optional<TableInfo> Find(std::string_view name) const;
   std::optional<TableInfo> Find(TableId id) const;
   std::vector<TableInfo> All() const;  // by name
+  // Returns the epoch that a session drawn now carries (ledger.h).
+  std::uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
 
   // For the engine's thread.
   Table* Get(TableId id);  // null if there is none
@@ -67,15 +91,24 @@ class Tables {
   bool full() const { return tables_.size() >= most_; }
   // Returns an id that no table has had. REQUIRES, of Add: not full().
   TableId NewId() { return TableId{next_id_++}; }
+  // Returns the lineage of a new table of that id.
+  std::uint64_t LineageOf(TableId id) const;
   void Add(Table table);
   void Remove(TableId id);
+  // The steps that were applied to any table, by their names.
+  const Ledger& ledger() const { return ledger_; }
+  void Record(const Ledger::Sequence& sequence, const StepId& step, std::uint64_t table_step,
+              std::span<const std::uint32_t> bodies);
 
  private:
   mutable std::shared_mutex mutex_;
   const std::size_t most_;
+  const std::uint64_t incarnation_;
   std::map<TableId, Table> tables_;
   std::map<std::string, TableId, std::less<>> by_name_;
   std::uint32_t next_id_ = 1;
+  Ledger ledger_;
+  std::atomic<std::uint64_t> epoch_ = ledger_.epoch();
 };
 
 }  // namespace slotwise

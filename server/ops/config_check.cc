@@ -43,6 +43,7 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
       Range{Limits::kMaxConnectionsFieldNumber, "limits.max_connections", limits.max_connections(), 16,
             1'000'000},
       Range{Limits::kMaxTablesFieldNumber, "limits.max_tables", limits.max_tables(), 1, 100'000},
+      Range{Limits::kMaxLedgerMibFieldNumber, "limits.max_ledger_mib", limits.max_ledger_mib(), 1, 1 << 20},
       Range{Limits::kStepTimeoutMsFieldNumber, "limits.step_timeout_ms", limits.step_timeout_ms(), 1, kDay},
       // A limit below a second would end healthy ranks when a busy machine pauses.
       Range{Limits::kCollectiveTimeoutMsFieldNumber, "limits.collective_timeout_ms",

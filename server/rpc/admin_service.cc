@@ -118,6 +118,7 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
     call->Succeed([&] {
       *reply->mutable_options() = ToProto(options);
       reply->set_steps(summary->steps);
+      reply->set_lineage(summary->lineage);
       reply->set_learning_rate(summary->learning_rate);
       reply->set_base_learning_rate(summary->base_learning_rate);
       for (const ShardUsage& shard : summary->shards) {
@@ -169,6 +170,8 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
     }
     reply->set_rank(static_cast<std::uint32_t>(Value(topology_.rank)));
     reply->set_max_message_bytes(max_message_bytes_);
+    reply->set_incarnation(engine_.incarnation());
+    reply->set_epoch(engine_.epoch());
   });
   return call.get();
 }

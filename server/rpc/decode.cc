@@ -108,13 +108,15 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
   const StepId step{.session = wire.session(),
                     .number = wire.number(),
                     .part = wire.part(),
-                    .parts = wire.parts() == 0 ? 1 : wire.parts()};
+                    .parts = wire.parts() == 0 ? 1 : wire.parts(),
+                    .epoch = wire.epoch()};
   if (Status status = Validate(step); !status.ok()) return status;
   return step;
 }
 
+// Also adds the gradients to `hash`.
 Status CheckGradients(const WireNumbers& wire, DataType type, std::uint32_t samples,
-                      const TableOptions& table) {
+                      const TableOptions& table, ArrayHash& hash) {
   // The product is at most 2^32 · 2^12 · 2^12 · 2^2, which fits.
   const std::uint64_t count = std::uint64_t{samples} * table.slots * table.dim;
   if (wire.bytes != count * BytesOf(type)) {
@@ -123,7 +125,7 @@ Status CheckGradients(const WireNumbers& wire, DataType type, std::uint32_t samp
                            std::to_string(table.dim) + " " + std::string(ToString(type)) + " values are " +
                            std::to_string(count * BytesOf(type)));
   }
-  const auto place = FirstNonFinite(wire.words.data(), type, count);
+  const auto place = FirstNonFinite(wire.words.data(), type, count, &hash);
   if (!place) return {};
   float value = 0;
   Widen(reinterpret_cast<const std::byte*>(wire.words.data()) + *place * BytesOf(type), type, {&value, 1});
@@ -132,6 +134,14 @@ Status CheckGradients(const WireNumbers& wire, DataType type, std::uint32_t samp
                          " (sample " + std::to_string(bag / table.slots) + ", slot " +
                          std::to_string(bag % table.slots) + ", element " +
                          std::to_string(*place % table.dim) + "); gradients must be finite");
+}
+
+template <class T>
+std::uint64_t HashOf(std::span<const T> array) {
+  static_assert(sizeof(T) % sizeof(std::uint32_t) == 0);
+  ArrayHash hash;
+  hash.AddWords(array.data(), array.size_bytes() / sizeof(std::uint32_t));
+  return hash.value();
 }
 
 }  // namespace
@@ -184,12 +194,18 @@ Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& f
   if (!type.ok()) return type.status();
   auto batch = CheckBatch(std::move(wire), message.samples(), table->options);
   if (!batch.ok()) return batch.status();
-  if (Status status = CheckGradients(wire_gradients, *type, message.samples(), table->options); !status.ok())
+  ArrayHash gradients;
+  if (Status status = CheckGradients(wire_gradients, *type, message.samples(), table->options, gradients);
+      !status.ok()) {
     return status;
+  }
 
   PushRequest request;
   request.table = table->id;
   request.step = *step;
+  const BatchView view = batch->view();
+  request.body = BodyHash(message.samples(), std::array{HashOf(view.keys), HashOf(view.offsets),
+                                                        HashOf(view.weights), gradients.value()});
   request.batch = std::move(*batch);
   request.batch.values = std::move(wire_gradients.words);
   request.batch.value_type = *type;

@@ -30,20 +30,21 @@ Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply) {
 }
 
 // Makes the engine's request of a decoded one; the engine's result goes to `answer`.
-LookupRequest RequestOf(DecodedLookup decoded, Answer answer) {
+LookupRequest RequestOf(DecodedLookup decoded, const Engine& engine, Answer answer) {
   LookupRequest request = std::move(decoded.request);
-  request.done = [answer = std::move(answer), samples = request.batch.samples,
-                  width = decoded.width](Result<PooledValues> values) {
+  request.done = [answer = std::move(answer), samples = request.batch.samples, width = decoded.width,
+                  incarnation = engine.incarnation()](Result<PooledValues> values) {
     if (!values.ok()) return answer(values.status());
-    answer(EncodeLookupReply(samples, width, std::move(*values)));
+    answer(EncodeLookupReply(samples, width, std::move(*values), incarnation));
   };
   return request;
 }
 
-PushRequest RequestOf(PushRequest request, Answer answer) {
-  request.done = [answer = std::move(answer)](const Result<std::uint64_t>& table_step) {
-    if (!table_step.ok()) return answer(table_step.status());
-    answer(EncodePushReply(*table_step));
+PushRequest RequestOf(PushRequest request, const Engine& engine, Answer answer) {
+  request.done = [answer = std::move(answer),
+                  incarnation = engine.incarnation()](const Result<AppliedStep>& applied) {
+    if (!applied.ok()) return answer(applied.status());
+    answer(EncodePushReply(*applied, incarnation));
   };
   return request;
 }
@@ -108,7 +109,7 @@ void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std
   const auto together = std::make_shared<JointAnswer>(field, all.size(), answer);
   std::vector<Request> requests;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    requests.push_back(RequestOf(std::move(all[i]), [together, i](Result<grpc::ByteBuffer> reply) {
+    requests.push_back(RequestOf(std::move(all[i]), engine, [together, i](Result<grpc::ByteBuffer> reply) {
       together->End(i, std::move(reply));
     }));
   }
@@ -130,7 +131,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
   if (call->answered()) return reactor;
   auto decoded = DecodeLookup(*request, find_table_, &engine_.arrays());
   const Answer answer = AnswerTo(std::move(call), reply);
-  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), answer)) : answer(decoded.status());
+  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), engine_, answer)) : answer(decoded.status());
   return reactor;
 }
 
@@ -141,7 +142,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* co
   if (call->answered()) return reactor;
   auto decoded = DecodePush(*request, find_table_, &engine_.arrays());
   const Answer answer = AnswerTo(std::move(call), reply);
-  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), answer)) : answer(decoded.status());
+  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), engine_, answer)) : answer(decoded.status());
   return reactor;
 }
 

@@ -32,11 +32,15 @@ v1::DataType ToProto(DataType type) {
 }
 
 // Returns the reply's small fields, then the tag and the length of `values`, whose bytes follow.
-std::string HeaderOf(std::uint32_t samples, std::uint32_t width, const PooledValues& values) {
+std::string HeaderOf(std::uint32_t samples, std::uint32_t width, const PooledValues& values,
+                     std::uint64_t incarnation) {
   v1::LookupReply reply;
   reply.set_samples(samples);
   reply.set_width(width);
   reply.set_data_type(ToProto(values.type));
+  reply.set_incarnation(incarnation);
+  reply.set_lineage(values.version.lineage);
+  reply.set_table_step(values.version.step);
   std::string header = reply.SerializeAsString();
   AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, values.bytes(), header);
   return header;
@@ -79,16 +83,20 @@ grpc::Slice Share(PooledValues values) {
 
 }  // namespace
 
-grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values) {
-  const grpc::Slice header(HeaderOf(samples, width, values));
+grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values,
+                                   std::uint64_t incarnation) {
+  const grpc::Slice header(HeaderOf(samples, width, values, incarnation));
   if (values.size == 0) return {&header, 1};
   const std::array slices{header, Share(std::move(values))};
   return {slices.data(), slices.size()};
 }
 
-grpc::ByteBuffer EncodePushReply(std::uint64_t table_step) {
+grpc::ByteBuffer EncodePushReply(const AppliedStep& applied, std::uint64_t incarnation) {
   v1::PushReply reply;
-  reply.set_table_step(table_step);
+  reply.set_table_step(applied.table_step);
+  reply.set_lineage(applied.now.lineage);
+  reply.set_newest_step(applied.now.step);
+  reply.set_incarnation(incarnation);
   return Serialized(reply);
 }
 

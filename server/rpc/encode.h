@@ -13,11 +13,12 @@
 namespace slotwise {
 
 // Encodes a v1.LookupReply. The buffer shares `values`, and keeps them alive until gRPC has sent them.
-// REQUIRES: values.size = samples · width.
-grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values);
+// `incarnation` is the engine's. REQUIRES: values.size = samples · width.
+grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values,
+                                   std::uint64_t incarnation);
 
 // Encodes a v1.PushReply.
-grpc::ByteBuffer EncodePushReply(std::uint64_t table_step);
+grpc::ByteBuffer EncodePushReply(const AppliedStep& applied, std::uint64_t incarnation);
 
 // Encode a v1.ImportReply and a v1.EraseReply.
 grpc::ByteBuffer EncodeImportReply(std::uint64_t rows);

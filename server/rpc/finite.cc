@@ -18,7 +18,7 @@ bool NonFinite(const std::byte* number) {
 }
 
 template <class Bits, Bits kExponent>
-std::optional<std::size_t> Find(const void* numbers, std::size_t size) {
+std::optional<std::size_t> Find(const void* numbers, DataType type, std::size_t size, ArrayHash* hash) {
   constexpr std::size_t kBlock = 4096;
   const auto* const bytes = static_cast<const std::byte*>(numbers);
   for (std::size_t begin = 0; begin < size; begin += kBlock) {
@@ -28,7 +28,10 @@ std::optional<std::size_t> Find(const void* numbers, std::size_t size) {
     for (std::size_t i = begin; i < end; ++i) {
       any |= static_cast<Bits>(NonFinite<Bits, kExponent>(bytes + i * sizeof(Bits)));
     }
-    if (any == 0) continue;
+    if (any == 0) {
+      if (hash != nullptr) hash->AddNumbers(bytes + begin * sizeof(Bits), type, end - begin);
+      continue;
+    }
     for (std::size_t i = begin; i < end; ++i) {
       if (NonFinite<Bits, kExponent>(bytes + i * sizeof(Bits))) return i;
     }
@@ -38,14 +41,15 @@ std::optional<std::size_t> Find(const void* numbers, std::size_t size) {
 
 }  // namespace
 
-std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size) {
+std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size,
+                                          ArrayHash* hash) {
   switch (type) {
     case DataType::kFloat32:
-      return Find<std::uint32_t, 0x7F80'0000U>(numbers, size);
+      return Find<std::uint32_t, 0x7F80'0000U>(numbers, type, size, hash);
     case DataType::kFloat16:
-      return Find<std::uint16_t, 0x7C00U>(numbers, size);
+      return Find<std::uint16_t, 0x7C00U>(numbers, type, size, hash);
     case DataType::kBFloat16:
-      return Find<std::uint16_t, 0x7F80U>(numbers, size);
+      return Find<std::uint16_t, 0x7F80U>(numbers, type, size, hash);
   }
   return std::nullopt;
 }

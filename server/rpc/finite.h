@@ -7,12 +7,15 @@
 #include <optional>
 #include <span>
 
+#include "server/rpc/body_hash.h"
 #include "slotwise/data_type.h"
 
 namespace slotwise {
 
-// Returns the index of the first of `size` numbers of that type that is NaN or infinite, if there is one.
-std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size);
+// Returns the index of the first of `size` numbers of that type that is NaN or infinite, if there is one. Else
+// adds all of them to `hash`, if given, while they are in the processor's cache.
+std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size,
+                                          ArrayHash* hash = nullptr);
 
 inline std::optional<std::size_t> FirstNonFinite(std::span<const float> values) {
   return FirstNonFinite(values.data(), DataType::kFloat32, values.size());

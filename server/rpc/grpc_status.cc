@@ -24,6 +24,8 @@ grpc::StatusCode ToGrpc(StatusCode code) {
       return grpc::StatusCode::DEADLINE_EXCEEDED;
     case StatusCode::kUnavailable:
       return grpc::StatusCode::UNAVAILABLE;
+    case StatusCode::kDataLoss:
+      return grpc::StatusCode::DATA_LOSS;
     case StatusCode::kCancelled:
       return grpc::StatusCode::CANCELLED;
     case StatusCode::kInternal:

@@ -140,7 +140,7 @@ TEST(ReadLookupReply, WidensHalvesAndRefusesATypeThatWasNotAskedFor) {
   const auto bytes = BufferOf(reply.SerializeAsString());
   ASSERT_TRUE(ReadLookupReply(bytes, 1, 2, DataType::kFloat16, out).ok());
   EXPECT_EQ(out, (std::vector<float>{1, -2}));
-  EXPECT_EQ(ReadLookupReply(bytes, 1, 2, DataType::kBFloat16, out).code(), StatusCode::kInternal);
+  EXPECT_EQ(ReadLookupReply(bytes, 1, 2, DataType::kBFloat16, out).status().code(), StatusCode::kInternal);
 }
 
 // Pieces may end in the middle of a number. Of a field that comes twice, the last one counts.
@@ -169,7 +169,7 @@ TEST(ReadLookupReply, WidensHalvesThatComeInAnyPieces) {
     }
     // There is room for one number too few.
     std::vector<float> out(kWidth - 1);
-    EXPECT_EQ(ReadLookupReply(BufferOf(reply.SerializeAsString()), 1, kWidth, type, out).code(),
+    EXPECT_EQ(ReadLookupReply(BufferOf(reply.SerializeAsString()), 1, kWidth, type, out).status().code(),
               StatusCode::kFailedPrecondition);
   }
 }
@@ -218,18 +218,19 @@ TEST(ReadLookupReply, RefusesAnotherShapeAndWhatIsNoReply) {
   reply.set_values(BytesOf<float>({1, 2, 3, 4, 5, 6}));
   const std::string bytes = reply.SerializeAsString();
   std::vector<float> out(6);
-  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 3, 2, DataType::kFloat32, out).code(),
+  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 3, 2, DataType::kFloat32, out).status().code(),
             StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 1, 3, DataType::kFloat32, std::span(out).first(3)).code(),
-            StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ReadLookupReply(BufferOf(""), 2, 3, DataType::kFloat32, out).code(),
+  EXPECT_EQ(
+      ReadLookupReply(BufferOf(bytes), 1, 3, DataType::kFloat32, std::span(out).first(3)).status().code(),
+      StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReadLookupReply(BufferOf(""), 2, 3, DataType::kFloat32, out).status().code(),
             StatusCode::kFailedPrecondition);
   for (std::size_t size = 1; size < bytes.size(); ++size) {
     EXPECT_FALSE(ReadLookupReply(BufferOf(bytes.substr(0, size)), 2, 3, DataType::kFloat32, out).ok())
         << size;
   }
   const Status cut =
-      ReadLookupReply(BufferOf(bytes.substr(0, bytes.size() - 1)), 2, 3, DataType::kFloat32, out);
+      ReadLookupReply(BufferOf(bytes.substr(0, bytes.size() - 1)), 2, 3, DataType::kFloat32, out).status();
   EXPECT_EQ(cut.code(), StatusCode::kInternal);
   EXPECT_NE(cut.message().find("the reply is not a valid slotwise.v1.LookupReply"), std::string::npos)
       << cut.message();

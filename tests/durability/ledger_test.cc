@@ -1,58 +1,175 @@
-// The ledger remembers which steps were applied, within bounds.
+// The ledger remembers which steps were applied, within bounds, and knows what it may have forgotten.
 #include "server/durability/ledger.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
 namespace slotwise {
 namespace {
 
+constexpr TableId kTable{1};
+constexpr std::array<std::uint32_t, 1> kBody{7};
+
+Ledger::Sequence Of(std::uint64_t session, TableId table = kTable) { return {table, session}; }
+
+std::uint64_t StepOf(const Ledger& ledger, std::uint64_t session, std::uint64_t number) {
+  const Ledger::Applied* const found = ledger.Find(Of(session), number);
+  return found == nullptr ? 0 : found->table_step;
+}
+
 TEST(Ledger, KnowsNothingOfAStepThatWasNotApplied) {
   const Ledger ledger;
-  EXPECT_EQ(ledger.Find(1, 1), std::nullopt);
-  EXPECT_FALSE(ledger.IsTooOld(1, 1));
+  EXPECT_EQ(ledger.Find(Of(1), 1), nullptr);
+  EXPECT_FALSE(ledger.IsTooOld(Of(1), 1));
+  EXPECT_FALSE(ledger.MayHaveForgotten(Of(1), 0));
 }
 
 TEST(Ledger, GivesTheSameAnswerForAnAppliedStep) {
   Ledger ledger;
-  ledger.Record(1, 5, 17);
-  EXPECT_EQ(ledger.Find(1, 5), 17);
-  EXPECT_EQ(ledger.Find(1, 4), std::nullopt);
-  EXPECT_EQ(ledger.Find(2, 5), std::nullopt);
+  ledger.Record(Of(1), 5, 1, 17, kBody);
+  EXPECT_EQ(StepOf(ledger, 1, 5), 17U);
+  EXPECT_EQ(ledger.Find(Of(1), 4), nullptr);
+  EXPECT_EQ(ledger.Find(Of(2), 5), nullptr);
+  EXPECT_EQ(ledger.Find(Of(1, TableId{2}), 5), nullptr);
 }
 
 TEST(Ledger, TakesNumbersInAnyOrderWithinTheWindow) {
   Ledger ledger;
-  ledger.Record(1, Ledger::kWindow, 1);
-  EXPECT_FALSE(ledger.IsTooOld(1, 1));
-  ledger.Record(1, 1, 2);
-  EXPECT_EQ(ledger.Find(1, 1), 2);
-  EXPECT_TRUE(ledger.IsTooOld(1, 0));
+  ledger.Record(Of(1), Ledger::kWindow, 1, 1, kBody);
+  EXPECT_FALSE(ledger.IsTooOld(Of(1), 1));
+  ledger.Record(Of(1), 1, 1, 2, kBody);
+  ledger.Record(Of(1), 9, 1, 3, kBody);
+  EXPECT_EQ(StepOf(ledger, 1, 1), 2U);
+  EXPECT_EQ(StepOf(ledger, 1, 9), 3U);
+  EXPECT_TRUE(ledger.IsTooOld(Of(1), 0));
 }
 
 TEST(Ledger, RefusesWhatItCanNoLongerTellFromAnAppliedStep) {
   Ledger ledger;
-  for (std::uint64_t number = 0; number <= Ledger::kWindow; ++number) ledger.Record(7, number, number + 1);
-  EXPECT_TRUE(ledger.IsTooOld(7, 0));
-  EXPECT_EQ(ledger.Find(7, 0), std::nullopt);
-  EXPECT_EQ(ledger.Find(7, 1), 2);  // the oldest step that is still known
-  EXPECT_FALSE(ledger.IsTooOld(7, 1));
+  for (std::uint64_t number = 0; number <= Ledger::kWindow; ++number) {
+    ledger.Record(Of(7), number, 1, number + 1, kBody);
+  }
+  EXPECT_TRUE(ledger.IsTooOld(Of(7), 0));
+  EXPECT_EQ(ledger.Find(Of(7), 0), nullptr);
+  EXPECT_EQ(StepOf(ledger, 7, 1), 2U);  // the oldest step that is still known
+  EXPECT_FALSE(ledger.IsTooOld(Of(7), 1));
 }
 
 TEST(Ledger, TakesTheLargestNumbers) {
   Ledger ledger;
-  ledger.Record(1, ~0ULL, 1);
-  EXPECT_EQ(ledger.Find(1, ~0ULL), 1);
-  EXPECT_TRUE(ledger.IsTooOld(1, 0));
+  ledger.Record(Of(1), ~0ULL, 1, 1, kBody);
+  EXPECT_EQ(StepOf(ledger, 1, ~0ULL), 1U);
+  EXPECT_TRUE(ledger.IsTooOld(Of(1), 0));
 }
 
 TEST(Ledger, ForgetsTheSessionThatWasSilentLongest) {
+  Ledger ledger({.max_sessions = 3});
+  for (std::uint64_t session = 0; session < 3; ++session) ledger.Record(Of(session), 1, 1, 1, kBody);
+  ledger.Record(Of(0), 2, 1, 2, kBody);  // makes session 0 the newest again
+  EXPECT_FALSE(ledger.MayHaveForgotten(Of(1), 1));
+  ledger.Record(Of(3), 1, 1, 1, kBody);  // exceeds the bound by one session
+  EXPECT_EQ(StepOf(ledger, 0, 1), 1U);
+  EXPECT_EQ(ledger.Find(Of(1), 1), nullptr);
+  EXPECT_EQ(StepOf(ledger, 2, 1), 1U);
+  EXPECT_EQ(ledger.sessions(), 3U);
+}
+
+TEST(Ledger, TakesNoSessionForNewThatItMayHaveForgotten) {
+  Ledger ledger({.max_sessions = 2, .first_epoch = 40});
+  EXPECT_EQ(ledger.epoch(), 40U);
+  ledger.Record(Of(1), 1, 41, 1, kBody);
+  ledger.Record(Of(1), 2, 40, 2, kBody);  // the session's epoch stays the latest
+  ledger.Record(Of(2), 1, 40, 3, kBody);
+  ledger.Record(Of(3), 1, 40, 4, kBody);  // forgets session 1
+  EXPECT_TRUE(ledger.MayHaveForgotten(Of(1), 41));
+  EXPECT_TRUE(ledger.MayHaveForgotten(Of(9), 0));  // no epoch shows nothing
+  EXPECT_TRUE(ledger.MayHaveForgotten(Of(9), 41));
+  EXPECT_FALSE(ledger.MayHaveForgotten(Of(9), 42));
+  EXPECT_FALSE(ledger.MayHaveForgotten(Of(2), 0));  // a known session is known
+  EXPECT_EQ(ledger.epoch(), 42U);                   // a session that is drawn now can show that it is new
+  ledger.Record(Of(4), 1, 0, 5, kBody);             // forgets session 2, of an earlier epoch
+  EXPECT_TRUE(ledger.MayHaveForgotten(Of(9), 41));
+  EXPECT_EQ(ledger.epoch(), 42U);
+}
+
+TEST(Ledger, HasAnEpochForEveryThousandSessions) {
+  Ledger ledger({.max_sessions = 2 * Ledger::kSessionsAnEpoch});
+  for (std::uint64_t session = 0; session < 2 * Ledger::kSessionsAnEpoch; ++session) {
+    EXPECT_EQ(ledger.epoch(), 1 + session / Ledger::kSessionsAnEpoch);
+    ledger.Record(Of(session), 1, ledger.epoch(), 1, kBody);
+    ledger.Record(Of(session), 2, ledger.epoch(), 1, kBody);
+  }
+  // One session too many takes the oldest along, and leaves the epochs after it alone.
+  ledger.Record(Of(~0ULL), 1, ledger.epoch(), 1, kBody);
+  EXPECT_TRUE(ledger.MayHaveForgotten(Of(0), 1));
+  EXPECT_FALSE(ledger.MayHaveForgotten(Of(1ULL << 40), 2));
+}
+
+TEST(Ledger, TellsBodiesApartPartByPart) {
   Ledger ledger;
-  for (std::uint64_t session = 0; session < Ledger::kMaxSessions; ++session) ledger.Record(session, 1, 1);
-  ledger.Record(0, 2, 2);                     // makes session 0 the newest again
-  ledger.Record(Ledger::kMaxSessions, 1, 1);  // exceeds the bound by one session
-  EXPECT_EQ(ledger.Find(0, 1), 1);
-  EXPECT_EQ(ledger.Find(1, 1), std::nullopt);
-  EXPECT_EQ(ledger.Find(2, 1), 1);
+  const std::array<std::uint32_t, 3> bodies{4, 5, 6};
+  ledger.Record(Of(1), 1, 1, 1, kBody);
+  ledger.Record(Of(1), 2, 1, 2, bodies);
+  const Ledger::Applied& step = *ledger.Find(Of(1), 2);
+  for (std::uint32_t part = 0; part < 3; ++part) {
+    EXPECT_FALSE(ledger.HadOtherBody(Of(1), step, part, 3, bodies[part]));
+    EXPECT_TRUE(ledger.HadOtherBody(Of(1), step, part, 3, 9));
+  }
+  EXPECT_FALSE(ledger.HadOtherBody(Of(1), step, 0, 1, 9));  // cut otherwise: it cannot be compared
+  EXPECT_TRUE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 1), 0, 1, 8));
+}
+
+TEST(Ledger, KnowsTheBodiesOfASessionsNewestSteps) {
+  Ledger ledger;
+  std::vector<std::uint32_t> bodies(Ledger::kBodiesASession - 1);
+  std::iota(bodies.begin(), bodies.end(), 0U);
+  ledger.Record(Of(1), 1, 1, 1, kBody);
+  ledger.Record(Of(1), 2, 1, 2, bodies);
+  EXPECT_TRUE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 1), 0, 1, 8));
+  ledger.Record(Of(1), 3, 1, 3, kBody);
+  EXPECT_FALSE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 1), 0, 1, 8));  // not known any more
+  const auto parts = static_cast<std::uint32_t>(bodies.size());
+  EXPECT_TRUE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 2), parts - 1, parts, 1));
+  EXPECT_FALSE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 2), parts - 1, parts, parts - 1));
+  EXPECT_TRUE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 3), 0, 1, 8));
+}
+
+TEST(Ledger, StaysWithinItsBytes) {
+  constexpr std::uint64_t kMost = 1 << 20;
+  Ledger ledger({.max_bytes = kMost});
+  for (std::uint64_t session = 0; session < 10; ++session) {
+    for (std::uint64_t number = 1; number <= Ledger::kWindow; ++number) {
+      ledger.Record(Of(session), number, 1, number, kBody);
+      ASSERT_LE(ledger.bytes(), kMost);
+    }
+    EXPECT_EQ(StepOf(ledger, session, 1), 1U);  // the session that records is never the one forgotten
+  }
+  EXPECT_GT(ledger.sessions(), 3U);
+  EXPECT_LT(ledger.sessions(), 10U);
+  EXPECT_TRUE(ledger.MayHaveForgotten(Of(0), 1));
+}
+
+TEST(Ledger, ForgetsATableThatWasDropped) {
+  Ledger ledger;
+  const std::uint64_t empty = ledger.bytes();
+  for (const TableId table : {TableId{1}, TableId{2}, TableId{3}}) {
+    ledger.Record(Of(0, table), 1, 1, 1, kBody);
+    ledger.Record(Of(~0ULL, table), 1, 1, 1, kBody);
+  }
+  ledger.ForgetTable(TableId{2});
+  EXPECT_NE(ledger.Find(Of(~0ULL, TableId{1}), 1), nullptr);
+  EXPECT_EQ(ledger.Find(Of(0, TableId{2}), 1), nullptr);
+  EXPECT_EQ(ledger.Find(Of(~0ULL, TableId{2}), 1), nullptr);
+  EXPECT_NE(ledger.Find(Of(0, TableId{3}), 1), nullptr);
+  EXPECT_FALSE(ledger.MayHaveForgotten(Of(0, TableId{4}), 1));  // nobody's step could be applied again
+  ledger.ForgetTable(TableId{1});
+  ledger.ForgetTable(TableId{3});
+  EXPECT_EQ(ledger.bytes(), empty);
+  EXPECT_EQ(ledger.sessions(), 0U);
 }
 
 }  // namespace

@@ -210,6 +210,16 @@ class Cluster:
         reply = self.rank(rank).admin.Digest(request, timeout=CALL_TIMEOUT)
         return reply.digest, reply.rows, reply.steps
 
+    def topology(self, rank: int = 0) -> Any:
+        """A message GetTopologyReply."""
+        request = self.protocol.GetTopologyRequest()
+        return self.rank(rank).admin.GetTopology(request, timeout=CALL_TIMEOUT)
+
+    def describe(self, table: str, rank: int = 0) -> Any:
+        """A message DescribeTableReply."""
+        request = self.protocol.DescribeTableRequest(table=table)
+        return self.rank(rank).admin.DescribeTable(request, timeout=CALL_TIMEOUT)
+
     def lookup_request(self, table: str, keys: Keys, samples: int, **fields: Any) -> Any:
         """A message LookupRequest; `offsets` are numbers, left out if not given."""
         if "offsets" in fields:

@@ -73,7 +73,8 @@ class AgendaTest : public testing::Test {
 
   // What the engine does in the round of a push that succeeds.
   void Apply(const Round& round, std::uint64_t table_step) {
-    tables_.Get(round.table)->ledger.Record(round.step.session, round.step.number, table_step);
+    tables_.Get(round.table)->steps = table_step;
+    tables_.Record({round.table, round.step.session}, round.step, table_step, round.bodies);
   }
 
   Tables tables_{100};
@@ -180,7 +181,63 @@ TEST_F(AgendaTest, AnswersAStepThatWasAppliedAsBefore) {
   ASSERT_EQ(again.answers.size(), 1U);
   EXPECT_EQ(again.answers[0].ticket, (Ticket{Rank{0}, 2}));
   EXPECT_TRUE(again.answers[0].status.ok());
-  EXPECT_EQ(again.answers[0].table_step, 41U);
+  EXPECT_EQ(again.answers[0].applied.table_step, 41U);
+  EXPECT_EQ(again.answers[0].applied.now.step, 41U);
+}
+
+TEST_F(AgendaTest, RefusesAStepThatComesAgainWithAnotherBody) {
+  const auto with_body = [](Announcement push, std::uint32_t body) {
+    push.body = body;
+    return push;
+  };
+  const auto first = [&](TicketNumber ticket, std::uint32_t body) {
+    return with_body(Push(ticket, {9, 1, 0, 2}), body);
+  };
+  const Announcement second = with_body(Push(4, {9, 1, 1, 2}), 8);
+  // While the step waits for its other part, while it waits for its round, and when it was applied.
+  const Decision waiting = Hear({Says({first(1, 7), first(2, 6), first(3, 7)})});
+  ASSERT_EQ(waiting.answers.size(), 1U);
+  EXPECT_EQ(waiting.answers[0].ticket, (Ticket{Rank{0}, 2}));
+  EXPECT_EQ(waiting.answers[0].status.code(), StatusCode::kFailedPrecondition);
+  const Decision complete = Hear({Says({Lookup(10), second, first(5, 6), first(6, 7)})});
+  ASSERT_EQ(complete.answers.size(), 1U);
+  EXPECT_EQ(complete.answers[0].ticket, (Ticket{Rank{0}, 5}));
+  const std::optional<Round> round = HearNothing().round;
+  ASSERT_TRUE(round);
+  EXPECT_EQ(round->bodies, (std::vector<std::uint32_t>{7, 8}));
+  EXPECT_EQ(round->waiters.size(), 4U);
+  Apply(*round, 1);
+  const Decision applied = Hear({Says({first(7, 6), first(8, 7), with_body(Push(9, {9, 1, 0, 1}), 1)})});
+  ASSERT_EQ(applied.answers.size(), 3U);
+  EXPECT_EQ(applied.answers[0].status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(applied.answers[1].status.ok());
+  EXPECT_TRUE(applied.answers[2].status.ok()) << "it was cut otherwise, and cannot be compared";
+}
+
+TEST_F(AgendaTest, RefusesASessionThatMayHaveBeenForgotten) {
+  Tables few(100, 1, {.max_sessions = 1, .first_epoch = 5});
+  TableOptions options;
+  options.slots = 2;
+  options.dim = 8;
+  few.Add(Table{.info = {few.NewId(), options}, .shard = nullptr});
+  agenda_.emplace(AgendaLimits{1 << 20, kTimeout}, few);
+  const auto push = [&](std::uint64_t session, std::uint64_t epoch) {
+    const Decision decision = Hear({Says({Push(1, {session, 1, 0, 1, epoch}, TableId{1})})});
+    if (decision.round) {
+      const Round& round = *decision.round;
+      few.Record({round.table, session}, round.step, 1, round.bodies);
+      return StatusCode::kOk;
+    }
+    return decision.answers.at(0).status.code();
+  };
+  EXPECT_EQ(few.epoch(), 5U);
+  EXPECT_EQ(push(1, 5), StatusCode::kOk);
+  EXPECT_EQ(push(2, 0), StatusCode::kOk);                  // and session 1 is forgotten
+  EXPECT_EQ(push(1, 5), StatusCode::kFailedPrecondition);  // it would be applied a second time
+  EXPECT_EQ(push(3, 0), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(few.epoch(), 6U);
+  EXPECT_EQ(push(3, 7), StatusCode::kInvalidArgument);  // nobody said so
+  EXPECT_EQ(push(3, 6), StatusCode::kOk);
 }
 
 TEST_F(AgendaTest, RefusesAStepThatIsTooFarBehind) {

@@ -63,9 +63,9 @@ class BatchPlaceTest : public testing::TestWithParam<DeviceKind> {
     options.optimizer.learning_rate = 0.5F;
     return engine_->Create(options);
   }
-  Result<std::uint64_t> Push(PushRequest request) {
-    std::promise<Result<std::uint64_t>> answer;
-    request.done = [&](const Result<std::uint64_t>& result) { answer.set_value(result); };
+  Result<AppliedStep> Push(PushRequest request) {
+    std::promise<Result<AppliedStep>> answer;
+    request.done = [&](const Result<AppliedStep>& result) { answer.set_value(result); };
     engine_->engine().Submit(std::move(request));
     return answer.get_future().get();
   }
@@ -174,10 +174,10 @@ TEST_P(BatchPlaceTest, GradientsOf16BitsMeanWhatTheyMeanWidened) {
   const auto parts = static_cast<std::uint32_t>(types.size());
   const auto push = [&](TableId table, auto part_of) {
     std::vector<Request> requests;
-    std::vector<std::promise<Result<std::uint64_t>>> answers(parts);
+    std::vector<std::promise<Result<AppliedStep>>> answers(parts);
     for (std::uint32_t p = 0; p < parts; ++p) {
       requests.emplace_back(
-          PushRequest{table, {1, 1, p, parts}, part_of(p), [&answers, p](const Result<std::uint64_t>& step) {
+          PushRequest{table, {1, 1, p, parts}, part_of(p), [&answers, p](const Result<AppliedStep>& step) {
                         answers[p].set_value(step);
                       }});
     }

@@ -106,7 +106,11 @@ class RunningEngine {
   std::future<Result<std::uint64_t>> StartPush(TableId table, StepId step, const Bags& bags,
                                                const std::vector<float>& gradients) {
     return Start<std::uint64_t>([&](auto done) {
-      engine_.Submit(PushRequest{table, step, PartOf(bags, gradients), done});
+      engine_.Submit(
+          PushRequest{table, step, PartOf(bags, gradients), [done](const Result<AppliedStep>& applied) {
+                        if (!applied.ok()) return done(applied.status());
+                        done(applied->table_step);
+                      }});
     });
   }
   Result<std::uint64_t> Push(TableId table, StepId step, const Bags& bags,

@@ -61,8 +61,8 @@ TEST_F(StagesTest, APushCanBeAnsweredLaterToo) {
   std::uint64_t step = 0;
   Stage& stage = stages_.Next();
   Request request = PushOf(10);
-  std::get<PushRequest>(request).done = [&](const Result<std::uint64_t>& answer) { step = *answer; };
-  stage.AnswerLater([done = std::get<PushRequest>(request).done] { done(std::uint64_t{41}); });
+  std::get<PushRequest>(request).done = [&](const Result<AppliedStep>& answer) { step = answer->table_step; };
+  stage.AnswerLater([done = std::get<PushRequest>(request).done] { done(AppliedStep{41, {}}); });
   stage.Keep(std::move(request));
   EXPECT_EQ(step, 0U);
   stages_.FinishAll();

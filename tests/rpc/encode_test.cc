@@ -17,15 +17,18 @@ template <class T>
 PooledValues Values(const std::vector<T>& from, DataType type = DataType::kFloat32) {
   std::shared_ptr<T[]> values(new T[from.size()]);
   std::copy(from.begin(), from.end(), values.get());
-  return {values, from.size(), type};
+  return {values, from.size(), type, {44, 55}};
 }
 
 TEST(EncodeLookupReply, IsAPlainMessage) {
   const std::vector<float> values{1.5F, -2.0F, 0.0F, 4.0F, 5.0F, 6.0F};
   v1::LookupReply reply;
-  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply(2, 3, Values(values)))));
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply(2, 3, Values(values), 33))));
   EXPECT_EQ(reply.samples(), 2u);
   EXPECT_EQ(reply.width(), 3u);
+  EXPECT_EQ(reply.incarnation(), 33u);
+  EXPECT_EQ(reply.lineage(), 44u);
+  EXPECT_EQ(reply.table_step(), 55u);
   EXPECT_EQ(reply.data_type(), v1::DATA_TYPE_FLOAT32);
   EXPECT_EQ(reply.values(), BytesOf(values));
 }
@@ -36,9 +39,12 @@ TEST(EncodeLookupReply, IsAsProtobufWouldWriteItForEveryLengthOfLength) {
     expected.set_samples(samples);
     expected.set_width(1);
     expected.set_data_type(v1::DATA_TYPE_FLOAT32);
+    expected.set_incarnation(33);
+    expected.set_lineage(44);
+    expected.set_table_step(55);
     const std::vector<float> values(samples, 0.25F);
     expected.set_values(BytesOf(values));
-    EXPECT_EQ(StringOf(EncodeLookupReply(samples, 1, Values(values))), expected.SerializeAsString())
+    EXPECT_EQ(StringOf(EncodeLookupReply(samples, 1, Values(values), 33)), expected.SerializeAsString())
         << samples;
   }
 }
@@ -48,7 +54,7 @@ TEST(EncodeLookupReply, SendsTheValuesFromWhereTheyLieAndThenLetsThemGo) {
   const std::weak_ptr<const void> watch = values.values;
   const void* memory = values.values.get();
 
-  std::optional<grpc::ByteBuffer> buffer = EncodeLookupReply(10, 100, std::move(values));
+  std::optional<grpc::ByteBuffer> buffer = EncodeLookupReply(10, 100, std::move(values), 33);
   EXPECT_FALSE(watch.expired());
   std::vector<grpc::Slice> slices;
   ASSERT_TRUE(buffer->Dump(&slices).ok());
@@ -67,7 +73,7 @@ TEST(EncodeLookupReply, SaysWhichTypeTheNumbersAre) {
                                         std::pair(DataType::kBFloat16, v1::DATA_TYPE_BFLOAT16)}) {
     PooledValues values = Values(halves, type);
     const void* memory = values.values.get();
-    const auto buffer = EncodeLookupReply(2, 3, std::move(values));
+    const auto buffer = EncodeLookupReply(2, 3, std::move(values), 33);
     v1::LookupReply reply;
     ASSERT_TRUE(reply.ParseFromString(StringOf(buffer)));
     EXPECT_EQ(reply.data_type(), wire_type);
@@ -95,8 +101,11 @@ TEST(EncodeExportReply, PartsValuesFromState) {
 
 TEST(EncodePushReply, IsAPlainMessage) {
   v1::PushReply reply;
-  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodePushReply(0x1'0000'0001u))));
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodePushReply({0x1'0000'0001u, {22, 0x1'0000'0002u}}, 33))));
   EXPECT_EQ(reply.table_step(), 0x1'0000'0001u);
+  EXPECT_EQ(reply.newest_step(), 0x1'0000'0002u);
+  EXPECT_EQ(reply.lineage(), 22u);
+  EXPECT_EQ(reply.incarnation(), 33u);
 }
 
 }  // namespace

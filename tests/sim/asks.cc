@@ -65,7 +65,8 @@ std::string Ask::Describe() const {
   if (operation == Operation::kLookup) text += mode == LookupMode::kTrain ? " TRAIN" : " EVAL";
   if (operation == Operation::kPush) {
     text += " session " + std::to_string(step.session) + " step " + std::to_string(step.number) + " part " +
-            std::to_string(step.part) + " of " + std::to_string(step.parts);
+            std::to_string(step.part) + " of " + std::to_string(step.parts) + ", epoch " +
+            std::to_string(step.epoch) + ", body " + std::to_string(body);
   }
   if (bytes() > 0) text += ", " + std::to_string(bytes()) + " bytes";
   return text;
@@ -76,7 +77,7 @@ Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
     case Operation::kLookup:
       return LookupRequest{ask.table, ask.mode, PartOf(ask), Fill(&Reply::pooled, std::move(done)), ask.type};
     case Operation::kPush:
-      return PushRequest{ask.table, ask.step, PartOf(ask), Fill(&Reply::number, std::move(done))};
+      return PushRequest{ask.table, ask.step, PartOf(ask), Fill(&Reply::applied, std::move(done)), ask.body};
     case Operation::kCreateTable:
       return CreateTableRequest{ask.options, Fill(&Reply::created, std::move(done))};
     case Operation::kDropTable:
@@ -113,7 +114,9 @@ bool IsOf(const Announcement& announcement, const Ask& ask) {
   if (announcement.operation != ask.operation) return false;
   if (ask.operation == Operation::kCreateTable) return true;
   if (announcement.table != ask.table) return false;
-  if (ask.operation == Operation::kPush && announcement.step != ask.step) return false;
+  if (ask.operation == Operation::kPush && (announcement.step != ask.step || announcement.body != ask.body)) {
+    return false;
+  }
   const bool is_batch = ask.operation == Operation::kLookup || ask.operation == Operation::kPush ||
                         ask.operation == Operation::kImport || ask.operation == Operation::kErase;
   return !is_batch || (announcement.samples == ask.samples && announcement.keys == ask.batch.keys.size() &&

@@ -27,6 +27,7 @@ struct Ask {
   std::vector<float> values = {};      // gradients, or rows: numbers that `type` has
   DataType type = DataType::kFloat32;  // of a lookup's answer, or of a push's gradients on their way
   StepId step = {};
+  std::uint32_t body = 0;  // of a push
   TableOptions options = {};
   bool with_digest = false;
   bool with_state = false;
@@ -42,7 +43,8 @@ struct Ask {
 struct Reply {
   Status status = {};
   PooledValues pooled = {};
-  std::uint64_t number = 0;  // a push's table step, or how many rows were erased
+  std::uint64_t number = 0;  // how many rows were erased
+  AppliedStep applied = {};
   CreatedTable created = {};
   TableSummary summary = {};
   std::vector<Key> keys = {};

@@ -85,6 +85,7 @@ Ask Clients::DrawPart() {
     if (random_.OneIn(30)) {
       ++again.step.parts;
     }
+    if (random_.OneIn(20)) again.body ^= 1;
     return again;
   }
   std::vector<Push*> unsent;
@@ -105,6 +106,9 @@ Clients::Push Clients::DrawPush() {
   const auto& [id, options] = DrawTable();
   Push push;
   const std::uint64_t session = 1 + random_.Below(3);
+  // Mostly the first epoch's; sometimes none, a later one that is there once sessions were forgotten, or one
+  // that no server has said.
+  const std::uint64_t epoch = random_.OneIn(3) ? random_.Below(random_.OneIn(10) ? 100 : 4) : 1;
   std::uint64_t& newest = newest_[{id, session}];
   // Mostly the next number; sometimes far ahead, or at the edge of the numbers that are remembered.
   std::uint64_t number = newest + 1;
@@ -123,7 +127,8 @@ Clients::Push Clients::DrawPush() {
     Ask ask;
     ask.operation = Operation::kPush;
     ask.table = id;
-    ask.step = {session, number, p, parts};
+    ask.step = {session, number, p, parts, epoch};
+    ask.body = static_cast<std::uint32_t>(random_.Below(1000));
     ask.samples = static_cast<std::uint32_t>(random_.OneIn(40) ? 60 : random_.Below(4));
     ask.batch = DrawBatch(options, ask.samples, weighted && random_.OneIn(2));
     ask.values = DrawValues(std::size_t{ask.samples} * options.slots * options.dim);

@@ -14,8 +14,6 @@ std::vector<int> Owners(int ranks) {
   return owners;
 }
 
-constexpr std::uint64_t kNumbersRemembered = 4096;  // docs/semantics.md
-
 }  // namespace
 
 ModelTable::ModelTable(const TableOptions& options, int ranks, DataType partials)
@@ -29,16 +27,6 @@ void ModelTable::SetLearningRate(float rate) {
 }
 
 float ModelTable::NextLearningRate() const { return LearningRateOfStep(options_.optimizer, steps() + 1); }
-
-std::optional<std::uint64_t> ModelTable::Applied(std::uint64_t session, std::uint64_t number) const {
-  const auto found = applied_.find({session, number});
-  return found == applied_.end() ? std::nullopt : std::optional(found->second);
-}
-
-bool ModelTable::IsTooOld(std::uint64_t session, std::uint64_t number) const {
-  const auto found = newest_.find(session);
-  return found != newest_.end() && number + kNumbersRemembered <= found->second;
-}
 
 int ModelTable::OwnerOf(std::uint64_t key) const {
   return static_cast<int>(test::OracleBucket(key) * static_cast<std::uint32_t>(ranks_) / kBuckets);

@@ -1,14 +1,10 @@
-// ModelTable: what a table holds after each round, by the oracle, and which steps were applied to it.
+// ModelTable: what a table holds after each round, by the oracle.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SIM_MODEL_TABLE_H_
 #define SLOTWISE_TESTS_SIM_MODEL_TABLE_H_
 
-#include <algorithm>
 #include <cstdint>
-#include <map>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "kernels/shard.h"
@@ -28,16 +24,6 @@ class ModelTable {
   void SetLearningRate(float rate);
   float NextLearningRate() const;
 
-  // The step of the table that the step of a session became, if it was applied.
-  std::optional<std::uint64_t> Applied(std::uint64_t session, std::uint64_t number) const;
-  // Whether the number is so far behind the session's newest that it must be refused.
-  bool IsTooOld(std::uint64_t session, std::uint64_t number) const;
-  void RecordStep(std::uint64_t session, std::uint64_t number) {
-    applied_[{session, number}] = steps();
-    std::uint64_t& newest = newest_[session];
-    newest = std::max(newest, number);
-  }
-
   int OwnerOf(std::uint64_t key) const;
   DigestSums Digest() const;
   std::vector<std::uint64_t> KeysOf(int rank) const;
@@ -48,8 +34,6 @@ class ModelTable {
   TableOptions options_;
   int ranks_;
   test::Oracle oracle_;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> applied_;
-  std::map<std::uint64_t, std::uint64_t> newest_;
 };
 
 }  // namespace slotwise::sim

@@ -28,7 +28,8 @@ std::uint64_t Content(const Decision& decision) {
     add(Value(answer.ticket.rank));
     add(answer.ticket.number);
     add(answer.status.code());
-    add(answer.table_step);
+    add(answer.applied.table_step);
+    add(answer.applied.now.step);
   }
   for (const Ticket& ticket : decision.repeated)
     add(ticket.number * 64 + static_cast<std::uint64_t>(Value(ticket.rank)));
@@ -53,6 +54,7 @@ Referee::Referee(const Plan& plan, Scheduler& scheduler, Journal& journal)
     : plan_(plan),
       scheduler_(scheduler),
       journal_(journal),
+      names_(plan.engine.ledger.max_sessions, plan.engine.ledger.first_epoch),
       headers_(1),
       gathered_(static_cast<std::size_t>(plan.ranks)),
       decisions_(static_cast<std::size_t>(plan.ranks)),
@@ -148,17 +150,28 @@ void Referee::TakeIn(Sent& sent) {
 void Referee::TakeInPart(Sent& sent, ModelTable& table) {
   const StepId& id = sent.ask.step;
   const StepKey key{sent.ask.table, id.session, id.number};
-  const bool too_old = table.IsTooOld(id.session, id.number);
-  const auto end = [&](StatusCode code, std::uint64_t step = 0) {
+  const auto end = [&](StatusCode code, const AppliedStep& step = {}) {
     ended_.push_back(&sent);
-    Expect(sent, Expected{code, {.number = step}, {}});
+    Expect(sent, Expected{code, {.applied = step}, {}});
   };
-  if (const auto applied = table.Applied(id.session, id.number); applied && !too_old) {
-    return end(StatusCode::kOk, *applied);
+  std::uint64_t applied = 0;
+  switch (names_.Judge(key.table, id, sent.ask.body, &applied)) {
+    case ModelNames::Verdict::kNew:
+      break;
+    case ModelNames::Verdict::kApplied:
+      return end(StatusCode::kOk, {applied, {0, table.steps()}});
+    case ModelNames::Verdict::kAhead:
+      return end(StatusCode::kInvalidArgument);
+    case ModelNames::Verdict::kOtherBody:
+    case ModelNames::Verdict::kTooOld:
+    case ModelNames::Verdict::kForgotten:
+      return end(StatusCode::kFailedPrecondition);
   }
-  if (too_old) return end(StatusCode::kFailedPrecondition);
   for (Ready& ready : ready_) {
     if (ready.step != key) continue;
+    if (ready.parts.size() == id.parts && ready.parts.at(id.part)->ask.body != sent.ask.body) {
+      return end(StatusCode::kFailedPrecondition);
+    }
     ready.waiters.push_back(&sent);
     return repeated_.push_back(&sent);
   }
@@ -172,9 +185,14 @@ void Referee::TakeInPart(Sent& sent, ModelTable& table) {
   } else if (step.parts != id.parts && !step.too_large) {
     return end(StatusCode::kInvalidArgument);
   }
+  const auto before = step.have.find(id.part);
+  if (before != step.have.end() && before->second->ask.body != sent.ask.body && !step.too_large) {
+    return end(StatusCode::kFailedPrecondition);
+  }
   step.waiters.push_back(&sent);
   if (step.have.emplace(id.part, &sent).second) {
     step.bytes += GatheredBytes(sent.ask);
+    step.epoch = std::max(step.epoch, id.epoch);
   } else {
     repeated_.push_back(&sent);
   }
@@ -216,9 +234,11 @@ void Referee::CheckAnswers(const Decision& decision) {
       return Fail(sent->Describe() + " is answered " + Text(answer.status.code()) + " instead of " +
                   Text(sent->expected->code) + ": " + answer.status.message());
     }
-    if (answer.status.ok() && answer.table_step != sent->expected->reply.number) {
-      return Fail(sent->Describe() + " is said to be the table's step " + std::to_string(answer.table_step) +
-                  ", but it was " + std::to_string(sent->expected->reply.number));
+    const AppliedStep& applied = sent->expected->reply.applied;
+    if (answer.status.ok() && answer.applied.table_step != applied.table_step) {
+      return Fail(sent->Describe() + " is said to be the table's step " +
+                  std::to_string(answer.applied.table_step) + ", but it was " +
+                  std::to_string(applied.table_step));
     }
     sent->released = std::min(sent->released, number);
   }

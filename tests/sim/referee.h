@@ -20,6 +20,7 @@
 #include "server/engine/agenda.h"
 #include "server/engine/observer.h"
 #include "tests/sim/journal.h"
+#include "tests/sim/model_names.h"
 #include "tests/sim/model_table.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/scheduler.h"
@@ -59,6 +60,7 @@ class Referee {
     std::uint64_t deadline_ms = 0;
     std::uint64_t arrival = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t epoch = 0;
     bool too_large = false;
     std::map<std::uint32_t, Sent*> have = {};
     std::vector<Sent*> waiters = {};
@@ -97,6 +99,8 @@ class Referee {
   void RunRows(Sent& sent, ModelTable& table);
   Expected Summary(const ModelTable& table, bool with_digest) const;
   void CompareReplies(const Sent& sent, const Reply& reply);
+  // A table has one lineage, and no other table has it.
+  void CheckLineage(const Sent& sent, std::uint64_t lineage);
   std::uint64_t GatheredBytes(const Ask& ask) const;
   std::uint64_t GatheredBytes(const Ask& ask, const TableOptions& options) const;
 
@@ -114,6 +118,8 @@ class Referee {
   Scheduler& scheduler_;
   Journal& journal_;
   std::map<TableId, ModelTable> tables_;
+  ModelNames names_;
+  std::map<std::uint64_t, TableId> lineages_;  // as answers said
   std::uint32_t next_table_ = 1;
   std::set<TableId> gone_;                    // tables whose end was answered: no rank knows them
   std::vector<std::vector<Header>> headers_;  // by decision, from 1

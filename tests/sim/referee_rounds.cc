@@ -100,7 +100,9 @@ void Referee::RunLookup(const std::vector<Sent*>& parts, ModelTable& table) {
   for (Sent* sent : parts) {
     auto pooled = table.oracle().Lookup(sent->ask.batch, sent->ask.mode);
     if (pooled) {
-      Expect(*sent, Expected{StatusCode::kOk, {}, *std::move(pooled)});
+      Reply reply;
+      reply.pooled.version.step = table.steps();
+      Expect(*sent, Expected{StatusCode::kOk, std::move(reply), *std::move(pooled)});
     } else {
       Expect(*sent, StatusCode::kResourceExhausted);
     }
@@ -110,17 +112,32 @@ void Referee::RunLookup(const std::vector<Sent*>& parts, ModelTable& table) {
 void Referee::RunPush(const Round& round, const std::vector<Sent*>& waiters, ModelTable& table) {
   std::map<std::uint32_t, Sent*> parts;
   for (const RoundPart& part : round.parts) parts[part.part] = Find(part.ticket);
-  if (table.Applied(round.step.session, round.step.number)) return Fail("a step is applied twice");
+  ModelNames::Applied names;
+  StepId step = round.step;
+  step.epoch = 0;
+  for (const auto& [number, sent] : parts) {
+    names.bodies[number] = sent->ask.body;
+    step.epoch = std::max(step.epoch, sent->ask.step.epoch);
+  }
+  step.part = 0;
+  step.parts = static_cast<std::uint32_t>(parts.size());
+  std::uint64_t before = 0;
+  if (names_.Judge(round.table, step, names.bodies.at(0), &before) == ModelNames::Verdict::kApplied) {
+    return Fail("a step is applied twice");
+  }
   std::vector<float> gradients;
   const Batch batch = Joined(parts, gradients);
   const float base = table.options().optimizer.learning_rate;
   table.oracle().SetLearningRate(table.NextLearningRate());
   const bool applied = table.oracle().Push(batch, gradients);
   table.SetLearningRate(base);
-  if (applied) table.RecordStep(round.step.session, round.step.number);
+  if (applied) {
+    names.table_step = table.steps();
+    names_.Record(round.table, step, names);
+  }
   for (Sent* waiter : waiters) {
     if (applied) {
-      Expect(*waiter, Expected{StatusCode::kOk, {.number = table.steps()}, {}});
+      Expect(*waiter, Expected{StatusCode::kOk, {.applied = {table.steps(), {0, table.steps()}}}, {}});
     } else {
       Expect(*waiter, StatusCode::kResourceExhausted);
     }
@@ -144,6 +161,7 @@ void Referee::RunCreate(Sent& sent) {
 
 void Referee::RunDrop(TableId table, Sent& sent) {
   tables_.erase(table);
+  names_.Forget(table);
   Expect(sent, StatusCode::kOk);
   const auto end = [&](Sent* waiter) {
     ended_.push_back(waiter);
@@ -224,8 +242,13 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
   };
   switch (sent.ask.operation) {
     case Operation::kLookup:
+      CheckLineage(sent, reply.pooled.version.lineage);
+      compare(reply.pooled.version.step == expected.pooled.version.step, "version");
       return compare(IsAnswerOf(sent.ask, sent.expected->pooled, reply.pooled), "value");
     case Operation::kPush:
+      CheckLineage(sent, reply.applied.now.lineage);
+      compare(reply.applied.now.step == expected.applied.now.step, "version");
+      return compare(reply.applied.table_step == expected.applied.table_step, "step");
     case Operation::kErase:
       return compare(reply.number == expected.number, "number");
     case Operation::kCreateTable:
@@ -233,6 +256,7 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
           reply.created.id == expected.created.id && reply.created.created == expected.created.created,
           "table");
     case Operation::kSummarize: {
+      CheckLineage(sent, reply.summary.lineage);
       compare(reply.summary.steps == expected.summary.steps, "count of steps");
       compare(reply.summary.learning_rate == expected.summary.learning_rate, "learning rate");
       compare(reply.summary.base_learning_rate == expected.summary.base_learning_rate, "base learning rate");
@@ -252,6 +276,16 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
           "row");
     default:
       return;
+  }
+}
+
+void Referee::CheckLineage(const Sent& sent, std::uint64_t lineage) {
+  const auto [known, is_new] = lineages_.try_emplace(lineage, sent.ask.table);
+  if (lineage == 0 || known->second != sent.ask.table)
+    return Fail(sent.Describe() + " has another's lineage");
+  if (!is_new) return;
+  for (const auto& [other, table] : lineages_) {
+    if (other != lineage && table == sent.ask.table) Fail(sent.Describe() + " has a new lineage");
   }
 }
 

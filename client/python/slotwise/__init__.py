@@ -15,6 +15,7 @@ from slotwise.client import Client, connect
 from slotwise.errors import (
     AlreadyExists,
     Cancelled,
+    DataLoss,
     DeadlineExceeded,
     Error,
     FailedPrecondition,
@@ -61,6 +62,7 @@ __all__ = [
     "Cancelled",
     "Client",
     "Constant",
+    "DataLoss",
     "DeadlineExceeded",
     "Error",
     "FailedPrecondition",

@@ -21,6 +21,7 @@ from slotwise.options import (
     options_from_json,
     options_to_json,
 )
+from slotwise.session import Session
 
 
 class AdminCalls:
@@ -112,7 +113,21 @@ class AdminCalls:
         """Returns the server's ranks, as they are now."""
         reply = self._ask(self._usable().topology(self._client, None))
         ranks = (RankInfo(rank["address"], rank["device"]) for rank in reply.get("ranks", []))
-        return Topology(reply["version"], tuple(ranks), int(reply.get("max_message_bytes", 0)))
+        return Topology(
+            reply["version"],
+            tuple(ranks),
+            int(reply.get("max_message_bytes", 0)),
+            incarnation=int(reply.get("incarnation", 0)),
+            epoch=int(reply.get("epoch", 0)),
+        )
+
+    def new_session(
+        self, *, trainer: int = 0, trainers: int = 1, parts: int | None = None
+    ) -> Session:
+        """Draws a session of the server's epoch. The arguments are those of `Session`."""
+        return Session(
+            Session.new_id(), trainer=trainer, trainers=trainers, parts=parts, epoch=self.topology().epoch
+        )
 
     def digest(self, name: str) -> TableDigest:
         """Returns a hash of a table's contents, wherever they lie, or raises NotFound."""

@@ -23,7 +23,7 @@ from slotwise.errors import Error, InvalidArgument, from_code
 
 _LOG = logging.getLogger("slotwise")
 
-_ABI = 1
+_ABI = 2
 RUNNING, OK = -1, 0
 TRAIN, EVAL = 0, 1
 UINT32, INT64 = 0, 1
@@ -81,6 +81,7 @@ class NamedStep(ctypes.Structure):
         ("trainer", ctypes.c_uint32),
         ("trainers", ctypes.c_uint32),
         ("parts", ctypes.c_uint32),
+        ("epoch", ctypes.c_uint64),
     )
 
 
@@ -192,6 +193,7 @@ class Core:
                 [ctypes.POINTER(text), size, ctypes.POINTER(ClientOptions), options],
             ),
             "client_close": (None, [pointer]),
+            "client_epoch": (u64, [pointer]),
             "create_table": (call, [pointer, text, options]),
             "drop_table": (call, [pointer, text, options]),
             "list_tables": (call, [pointer, options]),

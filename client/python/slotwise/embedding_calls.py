@@ -48,7 +48,7 @@ class EmbeddingCalls(AdminCalls):
 
     def __init__(self, core: Core, client: Handle) -> None:
         super().__init__(core, client)
-        self.session = Session()
+        self.session = Session(epoch=core.client_epoch(client))
 
     def lookup(
         self,
@@ -190,7 +190,9 @@ class EmbeddingCalls(AdminCalls):
             InvalidArgument, NotFound, ResourceExhausted: as `lookup`; nothing was changed.
             DeadlineExceeded: another trainer's part of the step did not come; nothing of the step
                 was applied.
-            FailedPrecondition: the step is too far behind the newest of its session.
+            FailedPrecondition: the step may have been applied before, but the server does not remember
+                (`Session`); or it came before with other keys, weights or gradients.
+            DataLoss: the table no longer has a step that this client saw acknowledged; see there.
         """
         with self._tables(table) as (options,):
             batch = _push_batch(options, keys, offsets, gradients, weights)
@@ -322,14 +324,24 @@ def _array_of(batches: Sequence[Batch]) -> Any:
     return (NativeBatch * len(batches))(*(batch.native for batch in batches))
 
 
+_STEP_FIELDS = (
+    ("session", 64),
+    ("number", 64),
+    ("trainer", 32),
+    ("trainers", 32),
+    ("parts", 32),
+    ("epoch", 64),
+)
+
+
 def _native_step(step: Step) -> NamedStep:
     if not isinstance(step, Step):
         raise InvalidArgument(f"step is {step!r}, not a Step")
-    for name, bits in (("session", 64), ("number", 64), ("trainer", 32), ("trainers", 32), ("parts", 32)):
+    for name, bits in _STEP_FIELDS:
         value = getattr(step, name)
         if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
             raise InvalidArgument(f"step.{name} is {value!r}, not a {bits}-bit number")
-    return NamedStep(step.session, step.number, step.trainer, step.trainers, step.parts)
+    return NamedStep(step.session, step.number, step.trainer, step.trainers, step.parts, step.epoch)
 
 
 def _check_tuple(table: str, bags: Sequence[Any], least: int, most: int) -> list[Any]:

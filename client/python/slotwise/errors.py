@@ -17,6 +17,7 @@ class StatusCode(enum.IntEnum):
     FAILED_PRECONDITION = 9
     INTERNAL = 13
     UNAVAILABLE = 14
+    DATA_LOSS = 15
 
 
 class Error(Exception):
@@ -61,7 +62,10 @@ class ResourceExhausted(Error):
 
 
 class FailedPrecondition(Error):
-    """The step is too old to be told apart, or the client is closed or of another process."""
+    """The step cannot be told from an applied one, or came before with other data.
+
+    Or the client is closed, or of another process.
+    """
 
     code = StatusCode.FAILED_PRECONDITION
 
@@ -79,6 +83,17 @@ class Unavailable(Error):
     """There was no connection until the timeout, or the server stayed too busy."""
 
     code = StatusCode.UNAVAILABLE
+
+
+class DataLoss(Error):
+    """The table no longer has a step that this client saw acknowledged.
+
+    The server, or the table, was made anew since, without those steps. The message says which steps
+    are gone, and of a push, as which step of the table as it is now it was applied. Every call that
+    had begun before raises; later calls go on with the table as it is.
+    """
+
+    code = StatusCode.DATA_LOSS
 
 
 class Cancelled(Error):
@@ -100,6 +115,7 @@ _BY_CODE: dict[int, type[Error]] = {
         FailedPrecondition,
         DeadlineExceeded,
         Unavailable,
+        DataLoss,
         Cancelled,
     )
 }

@@ -93,6 +93,8 @@ class TableInfo:
         base_learning_rate: the rate that the schedule starts from: the optimizer's `lr`, or the rate
             last set by `set_learning_rate`. 0 if the server is older than this field.
         rounds: rounds of lookups and steps, since the table was made.
+        lineage: names the table's state from when it was made. 0 if the server is older than this
+            field.
     """
 
     options: TableOptions
@@ -101,6 +103,7 @@ class TableInfo:
     learning_rate: float
     base_learning_rate: float
     rounds: TravelledRounds
+    lineage: int = 0
 
     @property
     def rows(self) -> int:
@@ -118,11 +121,18 @@ class RankInfo:
 
 @dataclass(frozen=True)
 class Topology:
-    """The server's version, its ranks in order, and the largest request that it takes."""
+    """The server's version, its ranks in order, and the largest request that it takes.
+
+    Attributes:
+        incarnation: drawn when the server started; 0 if the server is older than this field.
+        epoch: what the steps of a session that is drawn now carry (`Session`).
+    """
 
     version: str
     ranks: tuple[RankInfo, ...]
     max_message_bytes: int
+    incarnation: int = 0
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -197,4 +207,5 @@ def info_from_json(message: Json) -> TableInfo:
         rounds=TravelledRounds(
             int(rounds.get("all_bags", 0)), int(rounds.get("owned_bags", 0))
         ),
+        lineage=int(message.get("lineage", 0)),
     )

@@ -20,6 +20,7 @@ class Step:
         parts: how many parts every trainer's share is cut into. 0 means as many as the batch needs,
             which only a lone trainer may choose, because several trainers must agree on the step's
             number of parts.
+        epoch: the server's when the session was drawn; 0 if that is not known.
     """
 
     session: int
@@ -27,16 +28,26 @@ class Step:
     trainer: int = 0
     trainers: int = 1
     parts: int = 0
+    epoch: int = 0
 
 
 class Session:
     """Counts the steps of one trainer, or of one of several that train in step.
 
-    A lone trainer needs no arguments. Data-parallel trainers share `id` (draw it once and send it
-    to all trainers), and each trainer pushes the same number of times, in the same order. The
-    server then sums one push of every trainer into one optimizer step::
+    Every client has a session of its own, which a lone trainer needs no other than. Data-parallel
+    trainers share `id` and `epoch` (one trainer draws them and sends them to all), and each trainer
+    pushes the same number of times, in the same order. The server then sums one push of every
+    trainer into one optimizer step::
 
-        session = slotwise.Session(shared_id, trainer=rank, trainers=world_size)
+        drawn = ps.new_session()  # by one trainer
+        session = slotwise.Session(drawn.id, epoch=drawn.epoch, trainer=rank, trainers=world_size)
+
+    The epoch says how old the session is. A server remembers the sessions that pushed last, tens of
+    thousands of them; once it has forgotten some, it refuses a session that it does not know and
+    whose epoch does not show that it is new, because its steps may have been applied before.
+
+    Attributes:
+        id, epoch: what all trainers share.
 
     Thread-safe.
     """
@@ -48,6 +59,7 @@ class Session:
         trainer: int = 0,
         trainers: int = 1,
         parts: int | None = None,
+        epoch: int = 0,
     ) -> None:
         """Starts at step number 1.
 
@@ -58,6 +70,7 @@ class Session:
             parts: how many requests a push is cut into, the same for all trainers. None means:
                 chosen batch by batch for a lone trainer, 1 for several trainers. Raise `parts` if
                 one trainer's batch exceeds the server's largest request.
+            epoch: `Topology.epoch` when the id was drawn; 0 if that is not known.
         """
         if not 0 <= trainer < trainers:
             raise InvalidArgument(
@@ -67,18 +80,26 @@ class Session:
             raise InvalidArgument(f"parts is {parts}, not at least 1")
         if id is None and trainers > 1:
             raise InvalidArgument("id: several trainers need one session id that they share")
-        self.id = int.from_bytes(os.urandom(8), "little") if id is None else id
+        self.id = self.new_id() if id is None else id
         if not 0 <= self.id < 1 << 64:
             raise InvalidArgument(f"id is {id}, not a 64-bit number")
+        if not 0 <= epoch < 1 << 64:
+            raise InvalidArgument(f"epoch is {epoch}, not a 64-bit number")
+        self.epoch = epoch
         self._trainer = trainer
         self._trainers = trainers
         self._parts = parts if parts is not None else int(trainers > 1)
         self._lock = threading.Lock()
         self._next = 1
 
+    @staticmethod
+    def new_id() -> int:
+        """Returns 64 random bits."""
+        return int.from_bytes(os.urandom(8), "little")
+
     def next(self) -> Step:
         """Returns the next step."""
         with self._lock:
             number = self._next
             self._next += 1
-        return Step(self.id, number, self._trainer, self._trainers, self._parts)
+        return Step(self.id, number, self._trainer, self._trainers, self._parts, self.epoch)

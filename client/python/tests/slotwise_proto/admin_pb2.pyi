@@ -51,20 +51,22 @@ class CreateTableRequest(_message.Message):
     def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ...) -> None: ...
 
 class DescribeTableReply(_message.Message):
-    __slots__ = ["base_learning_rate", "learning_rate", "options", "rounds", "shards", "steps"]
+    __slots__ = ["base_learning_rate", "learning_rate", "lineage", "options", "rounds", "shards", "steps"]
     BASE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     base_learning_rate: float
     learning_rate: float
+    lineage: int
     options: TableOptions
     rounds: TravelledRounds
     shards: _containers.RepeatedCompositeFieldContainer[ShardInfo]
     steps: int
-    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., learning_rate: _Optional[float] = ..., rounds: _Optional[_Union[TravelledRounds, _Mapping]] = ..., base_learning_rate: _Optional[float] = ...) -> None: ...
+    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., learning_rate: _Optional[float] = ..., rounds: _Optional[_Union[TravelledRounds, _Mapping]] = ..., base_learning_rate: _Optional[float] = ..., lineage: _Optional[int] = ...) -> None: ...
 
 class DescribeTableRequest(_message.Message):
     __slots__ = ["table"]
@@ -109,16 +111,20 @@ class Ftrl(_message.Message):
     def __init__(self, lambda1: _Optional[float] = ..., lambda2: _Optional[float] = ..., beta: _Optional[float] = ...) -> None: ...
 
 class GetTopologyReply(_message.Message):
-    __slots__ = ["max_message_bytes", "rank", "ranks", "version"]
+    __slots__ = ["epoch", "incarnation", "max_message_bytes", "rank", "ranks", "version"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    incarnation: int
     max_message_bytes: int
     rank: int
     ranks: _containers.RepeatedCompositeFieldContainer[RankInfo]
     version: str
-    def __init__(self, version: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., rank: _Optional[int] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., rank: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class GetTopologyRequest(_message.Message):
     __slots__ = []

@@ -27,16 +27,22 @@ class LookupManyRequest(_message.Message):
     def __init__(self, lookups: _Optional[_Iterable[_Union[LookupRequest, _Mapping]]] = ...) -> None: ...
 
 class LookupReply(_message.Message):
-    __slots__ = ["data_type", "samples", "values", "width"]
+    __slots__ = ["data_type", "incarnation", "lineage", "samples", "table_step", "values", "width"]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_STEP_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
     data_type: DataType
+    incarnation: int
+    lineage: int
     samples: int
+    table_step: int
     values: bytes
     width: int
-    def __init__(self, samples: _Optional[int] = ..., width: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., values: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, samples: _Optional[int] = ..., width: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., incarnation: _Optional[int] = ..., lineage: _Optional[int] = ..., table_step: _Optional[int] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
     __slots__ = ["data_type", "keys", "mode", "offsets", "samples", "table", "weights"]
@@ -69,10 +75,16 @@ class PushManyRequest(_message.Message):
     def __init__(self, pushes: _Optional[_Iterable[_Union[PushRequest, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
-    __slots__ = ["table_step"]
+    __slots__ = ["incarnation", "lineage", "newest_step", "table_step"]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_STEP_FIELD_NUMBER: _ClassVar[int]
     TABLE_STEP_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    lineage: int
+    newest_step: int
     table_step: int
-    def __init__(self, table_step: _Optional[int] = ...) -> None: ...
+    def __init__(self, table_step: _Optional[int] = ..., lineage: _Optional[int] = ..., incarnation: _Optional[int] = ..., newest_step: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
     __slots__ = ["data_type", "gradients", "keys", "offsets", "samples", "step", "table", "weights"]
@@ -95,16 +107,18 @@ class PushRequest(_message.Message):
     def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class StepId(_message.Message):
-    __slots__ = ["number", "part", "parts", "session"]
+    __slots__ = ["epoch", "number", "part", "parts", "session"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
     number: int
     part: int
     parts: int
     session: int
-    def __init__(self, session: _Optional[int] = ..., number: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ...) -> None: ...
+    def __init__(self, session: _Optional[int] = ..., number: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -1,0 +1,49 @@
+// AcknowledgedSteps: what this client knows to be in each table, so that it notices when a server has lost it.
+//
+// Every reply names the state that it is of: the table's lineage and count of steps. A call remembers what was
+// acknowledged when it began, and compares: a later state of the same lineage has everything; another lineage,
+// or a smaller count, has not.
+// Thread-safety: safe from any thread.
+#ifndef SLOTWISE_CLIENT_CPP_ACKNOWLEDGED_STEPS_H_
+#define SLOTWISE_CLIENT_CPP_ACKNOWLEDGED_STEPS_H_
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "slotwise/status.h"
+
+namespace slotwise::client {
+
+// A table's state, as a reply names it. Lineage 0: the server does not say.
+struct TableState {
+  std::uint64_t lineage = 0;
+  std::uint64_t step = 0;
+};
+
+class AcknowledgedSteps {
+ public:
+  // Returns the newest state of the table in which a step of this client was acknowledged; step 0 if none was.
+  TableState Of(std::string_view table) const;
+
+  // Compares the state that a call met with what had been acknowledged when the call began. DATA_LOSS, with
+  // what was lost: not everything is there. From then on the table counts as met; calls that begin later hear
+  // nothing of it.
+  Status Check(std::string_view table, const TableState& before, const TableState& met);
+
+  // A push was acknowledged, which made the table `state`.
+  void Acknowledge(std::string_view table, const TableState& state);
+
+  // The caller drops the table: nothing of it is expected any more.
+  void Forget(std::string_view table);
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, TableState, std::less<>> newest_;
+};
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_CLIENT_CPP_ACKNOWLEDGED_STEPS_H_

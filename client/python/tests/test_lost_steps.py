@@ -1,0 +1,125 @@
+"""A trainer hears of it when a server has lost a step that the trainer saw acknowledged, and only then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import slotwise
+
+KEYS = np.arange(4, dtype=np.uint64)
+ONES = np.ones((4, 4), np.float32)
+TABLE = """
+tables { name: "ads" dim: 4 optimizer { learning_rate: 0.5 } }
+tables { name: "other" dim: 4 optimizer { learning_rate: 0.5 } }
+"""
+
+Restart = Callable[[], None]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, Restart]]:
+    """A server with two tables at a fixed address, and how to kill it and to start it again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    config = tmp_path / "server.pbtxt"
+    config.write_text(TABLE)
+    process: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        if process:
+            process[-1].send_signal(signal.SIGKILL)
+            process[-1].wait()
+        process.append(
+            subprocess.Popen(
+                [os.environ["SLOTWISE_SERVER"], "--config", str(config), "--listen", address],
+                stdin=subprocess.DEVNULL,
+                stderr=sys.stderr,
+            )
+        )
+
+    start()
+    yield address, start
+    process[-1].kill()
+    process[-1].wait()
+
+
+def push(ps: slotwise.Client, table: str = "ads") -> int:
+    return ps.push(table, KEYS, None, ONES)
+
+
+def test_a_push_after_a_crash_says_what_was_lost(server: tuple[str, Restart]) -> None:
+    address, restart = server
+    with slotwise.connect(address) as ps, slotwise.connect(address) as reader:
+        for number in (1, 2, 3):
+            assert push(ps) == number
+        assert reader.lookup("ads", KEYS).shape == (4, 4)
+        restart()
+        with pytest.raises(slotwise.DataLoss) as lost:
+            push(ps)
+        assert lost.value.code == slotwise.StatusCode.DATA_LOSS
+        assert "step 3 acknowledged" in lost.value.message
+        assert "applied as the table's step 1" in lost.value.message
+        # It is said once; training goes on with the table as it is.
+        assert push(ps) == 2
+        ps.lookup("ads", KEYS)
+        # Nobody lost anything of the other table, nor a client that only looked up.
+        assert push(ps, "other") == 1
+        reader.lookup("ads", KEYS)
+
+
+def test_a_lookup_after_a_crash_says_it_too(server: tuple[str, Restart]) -> None:
+    address, restart = server
+    with slotwise.connect(address) as ps:
+        push(ps)
+        ps.lookup("ads", KEYS)
+        restart()
+        with pytest.raises(slotwise.DataLoss, match="lost all its steps"):
+            ps.lookup("ads", KEYS, train=False)
+        ps.lookup("ads", KEYS, train=False)
+
+
+def test_a_table_that_its_client_drops_loses_nothing(server: tuple[str, Restart]) -> None:
+    address, _ = server
+    with slotwise.connect(address) as ps, slotwise.connect(address) as other:
+        push(ps)
+        push(other)
+        ps.drop_table("ads")
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.5))
+        assert push(ps) == 1
+        with pytest.raises(slotwise.DataLoss):  # the other client was not asked
+            push(other)
+
+
+def test_an_old_answer_is_no_loss(server: tuple[str, Restart]) -> None:
+    """A step that is pushed again has its old number, whatever came after it."""
+    address, _ = server
+    with slotwise.connect(address) as ps:
+        session = ps.new_session()
+        first = session.next()
+        assert ps.push("ads", KEYS, None, ONES, step=first) == 1
+        assert ps.push("ads", KEYS, None, ONES, step=session.next()) == 2
+        assert ps.push("ads", KEYS, None, ONES, step=first) == 1
+        with pytest.raises(slotwise.FailedPrecondition, match="a new step needs a new number"):
+            ps.push("ads", KEYS, None, 2 * ONES, step=first)
+
+
+def test_a_new_session_has_the_servers_epoch(server: tuple[str, Restart]) -> None:
+    address, _ = server
+    with slotwise.connect(address) as ps:
+        epoch = ps.topology().epoch
+        assert epoch > 0 and ps.topology().incarnation > 0
+        assert ps.session.epoch == ps.new_session().epoch == ps.new_session().next().epoch == epoch
+        shared = slotwise.Session(7, trainer=1, trainers=2, epoch=epoch)
+        assert shared.next().epoch == epoch
+    with pytest.raises(slotwise.InvalidArgument, match="epoch is -1"):
+        slotwise.Session(7, epoch=-1)

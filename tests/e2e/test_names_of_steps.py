@@ -1,0 +1,113 @@
+"""A name stands for one step: never for a second body, and never again once it was forgotten."""
+
+from __future__ import annotations
+
+import grpc
+import numpy as np
+import pytest
+from conftest import StartCluster
+from slotwise_cluster import Cluster
+from slotwise_wire import CALL_TIMEOUT
+
+ONE = np.ones((1, 4), "<f4")
+
+
+def code_of(cluster: Cluster, request: object, rank: int = 0) -> tuple[grpc.StatusCode, str]:
+    call = cluster.rank(rank).embedding.Push.future(request, timeout=CALL_TIMEOUT)
+    return call.code(), call.details()
+
+
+def test_a_step_that_comes_again_with_another_body_is_refused(cluster: Cluster) -> None:
+    table = cluster.create()
+    step = {"session": cluster.session(), "number": 1}
+    assert cluster.push(cluster.push_request(table, [1], ONE, step)) == 1
+    before = cluster.digest(table)
+    for others in (
+        cluster.push_request(table, [2], ONE, step),
+        cluster.push_request(table, [1], 2 * ONE, step),
+        cluster.push_request(table, [1, 1], np.ones((2, 4), "<f4"), step),
+    ):
+        for rank in range(len(cluster.ranks)):
+            code, details = code_of(cluster, others, rank)
+            assert code == grpc.StatusCode.FAILED_PRECONDITION
+            assert "a new step needs a new number" in details
+    assert cluster.digest(table) == before
+    assert cluster.push(cluster.push_request(table, [1], ONE, step), 1) == 1
+
+
+def test_a_body_is_the_same_however_its_numbers_travelled(cluster: Cluster) -> None:
+    table = cluster.create()
+    step = {"session": cluster.session(), "number": 1}
+    request = cluster.push_request(table, [1], ONE, step)
+    assert cluster.push(request) == 1
+    half = cluster.protocol.PushRequest()
+    half.CopyFrom(request)
+    half.data_type = 2
+    half.gradients = ONE.astype("<f2").tobytes()
+    assert cluster.push(half, 1) == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_session_that_was_forgotten_is_not_taken_for_a_new_one(
+    start_cluster: StartCluster, ranks: int
+) -> None:
+    """A ledger of one MiB remembers some hundreds of sessions."""
+    cluster = start_cluster(ranks, "limits { max_ledger_mib: 1 }")
+    table = cluster.create()
+    epoch = cluster.topology().epoch
+    old = cluster.push_request(table, [1], ONE, {"session": 5, "number": 1, "epoch": epoch})
+    assert cluster.push(old) == 1
+    codes = []
+    for first in range(100, 1100, 20):
+        requests = [
+            cluster.push_request(table, [2], ONE, {"session": session, "number": 1, "epoch": epoch})
+            for session in range(first, first + 20)
+        ]
+        calls = [cluster.rank(i).embedding.Push.future(r, timeout=CALL_TIMEOUT) for i, r in enumerate(requests)]
+        codes += [call.code() for call in calls]
+    refused = [code for code in codes if code != grpc.StatusCode.OK]
+    # Those that come after the first was forgotten have an epoch that does not show that they are new.
+    assert 0 < len(refused) < 1000
+    assert set(refused) == {grpc.StatusCode.FAILED_PRECONDITION}
+
+    before = cluster.digest(table)
+    for rank in range(ranks):
+        code, details = code_of(cluster, old, rank)
+        assert code == grpc.StatusCode.FAILED_PRECONDITION
+        assert "may have been applied before" in details
+    assert cluster.digest(table) == before
+
+    later = cluster.topology().epoch
+    assert later > epoch
+    assert f"which is {later}" in code_of(cluster, old)[1]
+    for session, said in ((6, 0), (6, epoch)):
+        request = cluster.push_request(table, [1], ONE, {"session": session, "number": 1, "epoch": said})
+        assert code_of(cluster, request)[0] == grpc.StatusCode.FAILED_PRECONDITION
+    young = cluster.push_request(table, [1], ONE, {"session": 6, "number": 1, "epoch": later})
+    assert cluster.push(young) == before[2] + 1
+    ahead = cluster.push_request(table, [1], ONE, {"session": 7, "number": 1, "epoch": later + 1})
+    assert code_of(cluster, ahead)[0] == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_replies_name_the_state_that_they_are_of(cluster: Cluster) -> None:
+    table, other = cluster.create(), cluster.create()
+    session = cluster.session()
+    incarnations = {cluster.topology(rank).incarnation for rank in range(len(cluster.ranks))}
+    assert len(incarnations) == 1 and incarnations != {0}
+
+    def push(name: str, number: int) -> tuple[int, int, int, int]:
+        request = cluster.push_request(name, [1], ONE, {"session": session, "number": number})
+        reply = cluster.rank(number).embedding.Push(request, timeout=CALL_TIMEOUT)
+        return reply.incarnation, reply.lineage, reply.table_step, reply.newest_step
+
+    incarnation, lineage, *steps = push(table, 1)
+    assert {incarnation} == incarnations
+    assert steps == [1, 1]
+    assert push(table, 2) == (incarnation, lineage, 2, 2)
+    assert push(table, 1) == (incarnation, lineage, 1, 2)
+    assert push(other, 1)[1] not in (0, lineage)
+    for rank in range(len(cluster.ranks)):
+        request = cluster.lookup_request(table, [1], 1)
+        reply = cluster.rank(rank).embedding.Lookup(request, timeout=CALL_TIMEOUT)
+        assert (reply.incarnation, reply.lineage, reply.table_step) == (incarnation, lineage, 2)
+    assert cluster.describe(table).lineage == lineage
