@@ -32,7 +32,8 @@ class TableWork {
 
   // Finds the rows of the batch's keys; keys without a row stay so.
   Status Prepare(Table& table, const BatchView& batch);
-  // Also gives the batch's new keys rows, on all ranks or, with a reason, on none.
+  // Also gives the batch's new keys rows, on all ranks or, with a reason, on none. All ranks have the same
+  // reason if the table or a rank would have too many rows.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
 
   // The type that Pool can write the table's bags in: `wanted`, if no rank or division comes after the sums.
@@ -58,6 +59,8 @@ class TableWork {
   const BagTravel& travel() const { return travel_; }
 
  private:
+  // Returns why a batch is refused that would take one rank or several past the table's max_rows_of_rank.
+  Status TooManyForARank(const Table& table, std::uint64_t new_rows);
   bool OwnedBagsTravel(const TravellingBags& bags) const;
 
   Device& device_;

@@ -46,6 +46,10 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
   status = CheckRange(where.Limit(Limits::kCollectiveTimeoutMsFieldNumber), "limits.collective_timeout_ms",
                       limits.collective_timeout_ms(), 1000, 24u * 3600 * 1000);
   if (!status.ok()) return status;
+  // With less than 110 percent, keys that nobody chose could reach the limit (server/engine/rank_limit.h).
+  status = CheckRange(where.Limit(Limits::kMaxRankPercentFieldNumber), "limits.max_rank_percent",
+                      limits.max_rank_percent(), 110, 1'000'000);
+  if (!status.ok()) return status;
   if (limits.max_inbox_mib() < limits.max_message_mib()) {
     return Refuse(
         where.Limit(Limits::kMaxInboxMibFieldNumber), "limits.max_inbox_mib",
