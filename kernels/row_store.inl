@@ -14,6 +14,8 @@
 #include "kernels/body/hash_table.h"
 #include "kernels/body/key_launches.h"
 #include "kernels/body/rows.h"
+#include "kernels/body/siphash.h"
+#include "kernels/hash_secret.h"
 #include "kernels/shard.h"
 
 namespace slotwise {
@@ -27,10 +29,13 @@ class RowStore {
   using Queue = typename B::Queue;
   using Atomics = typename B::Atomics;
 
-  // REQUIRES: Validate(options) is OK. Throws std::bad_alloc.
-  RowStore(Queue& queue, const TableOptions& options, std::uint64_t initial_rows)
-      : max_rows_(std::min(options.max_rows, kMaxRowsPerShard)),
+  // The store begins with room for `initial_rows` rows and holds at most `max_rows`. REQUIRES:
+  // Validate(options) is OK. Throws std::bad_alloc.
+  RowStore(Queue& queue, const TableOptions& options, const HashSecret& secret, std::uint64_t initial_rows,
+           std::uint64_t max_rows = kMaxRowsPerShard)
+      : max_rows_(std::min({options.max_rows, max_rows, kMaxRowsPerShard})),
         options_(options),
+        hash_of_(secret.low(), secret.high()),
         floats_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
         stride_(options.dim % 4 == 0 ? (floats_ + 3) / 4 * 4 : floats_),
         rows_(queue, max_rows_ * stride_),
@@ -142,9 +147,9 @@ class RowStore {
     return cells;
   }
 
-  static body::HashTableRef FreeTable(Queue& queue, typename B::template Scratch<body::Cell>& memory,
-                                      std::uint64_t cells) {
-    const body::HashTableRef table{memory.Reserve(queue, cells + 1), cells - 1};
+  body::HashTableRef FreeTable(Queue& queue, typename B::template Scratch<body::Cell>& memory,
+                               std::uint64_t cells) const {
+    const body::HashTableRef table{memory.Reserve(queue, cells + 1), cells - 1, hash_of_};
     B::ForEach(queue, table.Cells(), body::FreeCells{table});
     return table;
   }
@@ -199,12 +204,13 @@ class RowStore {
 
   std::uint64_t max_rows_;
   TableOptions options_;
+  body::PlaceHash hash_of_;  // of all tables that the store makes
   std::uint32_t floats_;
   std::uint32_t stride_;  // rows that can be loaded four floats at once, if they are of such length
   std::uint32_t rows_used_ = 0;
   std::uint32_t erased_rows_ = 0;
   std::uint64_t cells_taken_ = 0;  // at most, dead ones too
-  body::HashTableRef table_{nullptr, 0};
+  body::HashTableRef table_{nullptr, 0, hash_of_};
   typename B::template Scratch<body::Cell> cell_memory_;
   typename B::template Growing<float> rows_;
   typename B::template Growing<RowIndex> erased_;  // rows to hand out again

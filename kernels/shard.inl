@@ -34,7 +34,8 @@ class ShardOn final : public Shard {
   ShardOn(Queue& queue, const TableOptions& options, const ShardPlace& place)
       : queue_(queue),
         dim_(options.dim),
-        store_(queue, options, options.initial_rows / static_cast<std::uint64_t>(place.ranks)),
+        store_(queue, options, place.secret, options.initial_rows / static_cast<std::uint64_t>(place.ranks),
+               place.max_rows),
         sharder_(queue, place),
         batch_(queue, store_),
         pooling_(options),

@@ -105,8 +105,8 @@ struct CpuBackend {
         for (std::uint32_t w = 0; w < count; ++w) f.Number(wanted[w].first, wanted[w].second, first + w);
         count = 0;
       };
-      InOrder(begin, end, f, [&](std::uint32_t i) {
-        const Outcome outcome = f(i);
+      InOrder(begin, end, f, [&](std::uint32_t i, auto... hash) {
+        const Outcome outcome = f(i, hash...);
         if (!outcome) return;
         wanted[count++] = {i, outcome};
         if (count == kMost) number();
@@ -211,7 +211,9 @@ struct CpuBackend {
   // Calls visit(i) for i in [begin, end). A body that prefetches is told of each index kAhead indices before.
   template <class Index, class Body, class Visit>
   static void InOrder(Index begin, Index end, const Body& body, const Visit& visit) {
-    if constexpr (requires { body.Prefetch(begin); }) {
+    if constexpr (requires { body.Hash(begin); }) {
+      return InOrderWithHashes(begin, end, body, visit);
+    } else if constexpr (requires { body.Prefetch(begin); }) {
       const Index ahead = std::min<Index>(Body::kAhead, end - begin);
       for (Index i = begin; i < begin + ahead; ++i) body.Prefetch(i);
       for (; begin < end - ahead; ++begin) {
@@ -220,6 +222,44 @@ struct CpuBackend {
       }
     }
     for (; begin < end; ++begin) visit(begin);
+  }
+
+  // The same for a body that hashes: Prefetch(i, hash) and visit(i, hash) get what Hash(i) was. Hashes are
+  // computed kAhead at a time, by the processor's vectors.
+  template <class Index, class Body, class Visit>
+  static void InOrderWithHashes(Index begin, Index end, const Body& body, const Visit& visit) {
+    constexpr Index kBlock = Body::kAhead;
+    std::uint64_t blocks[2][kBlock];
+    // Writes the hashes of the indices from `first` on, and returns how many they are.
+    const auto hash = [&](Index first, std::uint64_t* hashes) {
+      const Index count = std::min<Index>(kBlock, end - first);
+      if (count < kBlock) {
+        for (Index j = 0; j < count; ++j) hashes[j] = body.Hash(first + j);
+      } else {
+        for (Index j = 0; j < kBlock; ++j) hashes[j] = body.Hash(first + j);
+      }
+      return count;
+    };
+    std::uint64_t* now = blocks[0];
+    std::uint64_t* next = blocks[1];
+    Index count = hash(begin, now);
+    for (Index j = 0; j < count; ++j) body.Prefetch(begin + j, now[j]);
+    while (count > 0) {
+      const Index after = begin + count;
+      const Index more = hash(after, next);
+      if (more == kBlock) {
+        for (Index j = 0; j < kBlock; ++j) {
+          body.Prefetch(after + j, next[j]);
+          visit(begin + j, now[j]);
+        }
+      } else {
+        for (Index j = 0; j < more; ++j) body.Prefetch(after + j, next[j]);
+        for (Index j = 0; j < count; ++j) visit(begin + j, now[j]);
+      }
+      begin = after;
+      count = more;
+      std::swap(now, next);
+    }
   }
 
   // Small work stays on this thread: waking another takes longer than doing it.

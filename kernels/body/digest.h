@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/body/hash.h"
 #include "kernels/body/hash_table.h"
 #include "kernels/body/rows.h"
 #include "kernels/shard.h"

@@ -133,8 +133,9 @@ struct SerialTile {
 
 // Asks for the cache lines of data that will be read soon, on the CPU alone. A body of a launch may have a
 // `Prefetch(i)` and a `kAhead`: the CPU backend calls Prefetch(i) kAhead indices before it calls the body
-// with i, so that memory is under way while the body works on others. On CUDA other warps fill that time, and
-// Prefetch is never called.
+// with i, so that memory is under way while the body works on others. A body that has a `Hash(i)` too is
+// given what that is, which the CPU backend computes for many indices at once: Prefetch(i, hash) and
+// body(i, hash). On CUDA other warps fill the time, and the backend calls nothing but the body with i.
 inline void PrefetchBytes(const void* data, std::size_t bytes) {
   constexpr std::size_t kCacheLineBytes = 64;
   const char* begin = static_cast<const char*>(data);

@@ -1,7 +1,10 @@
 // The small functions that every backend is made of, against published vectors and the oracle.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -11,6 +14,7 @@
 #include "kernels/body/optimizer.h"
 #include "kernels/body/philox.h"
 #include "kernels/body/rows.h"
+#include "kernels/body/siphash.h"
 #include "kernels/body/update.h"
 #include "tests/support/oracle.h"
 
@@ -56,6 +60,40 @@ TEST(Philox, IsTheOraclesForAnyCounterAndKey) {
     for (int w = 0; w < 4; ++w) {
       ASSERT_EQ(words.word[w], expected[w]);
     }
+  }
+}
+
+// The eight bytes of a word, the first one its lowest.
+template <std::size_t kSize>
+void Write(std::uint64_t word, std::span<std::uint8_t, kSize> bytes) {
+  for (std::size_t i = 0; i < kSize; ++i) bytes[i] = static_cast<std::uint8_t>(word >> (8 * i));
+}
+
+std::uint64_t OracleSipHashOfWord(int compression_rounds, int finalization_rounds, std::uint64_t low,
+                                  std::uint64_t high, std::uint64_t word) {
+  std::array<std::uint8_t, 16> key;
+  std::array<std::uint8_t, 8> message;
+  Write(low, std::span(key).first<8>());
+  Write(high, std::span(key).last<8>());
+  Write(word, std::span(message));
+  return test::OracleSipHash(compression_rounds, finalization_rounds, key, message);
+}
+
+TEST(SipHash, AnswersItsAuthorsVectorOfEightBytes) {
+  constexpr SipHashOfWord<2, 4> kHash(0x0706'0504'0302'0100, 0x0F0E'0D0C'0B0A'0908);
+  static_assert(kHash(0x0706'0504'0302'0100) == 0x93F5'F579'9A93'2462);
+}
+
+TEST(SipHash, IsTheOraclesForAnyKeyWordAndNumberOfRounds) {
+  test::Random random(123);
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t low = random.OneIn(10) ? 0 : random.Bits();
+    const std::uint64_t high = random.OneIn(10) ? 0 : random.Bits();
+    const std::uint64_t word = random.OneIn(10) ? i : random.Bits();
+    ASSERT_EQ(PlaceHash(low, high)(word), OracleSipHashOfWord(1, 3, low, high, word));
+    ASSERT_EQ((SipHashOfWord<2, 4>(low, high)(word)), OracleSipHashOfWord(2, 4, low, high, word));
+    ASSERT_EQ((SipHashOfWord<4, 8>(low, high)(word)), OracleSipHashOfWord(4, 8, low, high, word));
+    ASSERT_EQ((SipHashOfWord<1, 1>(low, high)(word)), OracleSipHashOfWord(1, 1, low, high, word));
   }
 }
 
