@@ -1,6 +1,6 @@
 // The shard, once for every backend: which class of kernels/ does each call of shard.h, and what they share.
 //
-// Included by shard_cpu.cc and shard_cuda.cu alone.
+// Included by shard_cpu.cc, shard_cuda.cu and a test alone.
 #ifndef SLOTWISE_KERNELS_SHARD_INL_
 #define SLOTWISE_KERNELS_SHARD_INL_
 
