@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/backend/concept.h"
+#include "kernels/backend/cpu_hash.h"
 #include "kernels/backend/cpu_memory.h"
 #include "kernels/backend/cpu_threads.h"
 #include "kernels/backend/cpu_tile.h"
@@ -211,7 +212,7 @@ struct CpuBackend {
   // Calls visit(i) for i in [begin, end). A body that prefetches is told of each index kAhead indices before.
   template <class Index, class Body, class Visit>
   static void InOrder(Index begin, Index end, const Body& body, const Visit& visit) {
-    if constexpr (requires { body.Hash(begin); }) {
+    if constexpr (requires { body.KeyOf(begin); }) {
       return InOrderWithHashes(begin, end, body, visit);
     } else if constexpr (requires { body.Prefetch(begin); }) {
       const Index ahead = std::min<Index>(Body::kAhead, end - begin);
@@ -224,20 +225,18 @@ struct CpuBackend {
     for (; begin < end; ++begin) visit(begin);
   }
 
-  // The same for a body that hashes: Prefetch(i, hash) and visit(i, hash) get what Hash(i) was. Hashes are
-  // computed kAhead at a time, by the processor's vectors.
+  // The same for a body that searches a hash table: Prefetch(i, hash) and visit(i, hash) get the hash of
+  // KeyOf(i). Keys are hashed kAhead at a time.
   template <class Index, class Body, class Visit>
   static void InOrderWithHashes(Index begin, Index end, const Body& body, const Visit& visit) {
     constexpr Index kBlock = Body::kAhead;
+    Key keys[kBlock] = {};
     std::uint64_t blocks[2][kBlock];
     // Writes the hashes of the indices from `first` on, and returns how many they are.
     const auto hash = [&](Index first, std::uint64_t* hashes) {
       const Index count = std::min<Index>(kBlock, end - first);
-      if (count < kBlock) {
-        for (Index j = 0; j < count; ++j) hashes[j] = body.Hash(first + j);
-      } else {
-        for (Index j = 0; j < kBlock; ++j) hashes[j] = body.Hash(first + j);
-      }
+      for (Index j = 0; j < count; ++j) keys[j] = body.KeyOf(first + j);
+      HashKeys(body.searched().hash_of, keys, static_cast<std::size_t>(count), hashes);
       return count;
     };
     std::uint64_t* now = blocks[0];

@@ -1,6 +1,6 @@
 // The launches over the keys of a batch and the cells of a hash table: find, add, list, erase, count, and
-// rehash. Each body works on one index. Bodies that search have the hash of an index's key by itself too, for
-// the CPU backend (portable.h).
+// rehash. Each body works on one index. A body that searches a table says which key it searches for, because
+// the CPU backend hashes many keys at once (portable.h).
 #ifndef SLOTWISE_KERNELS_BODY_KEY_LAUNCHES_H_
 #define SLOTWISE_KERNELS_BODY_KEY_LAUNCHES_H_
 
@@ -13,7 +13,7 @@
 namespace slotwise::body {
 
 // So many searches are under way at once on the CPU: some more than the processor's caches can wait for.
-inline constexpr std::uint32_t kProbesAhead = 20;
+inline constexpr std::uint32_t kProbesAhead = 24;
 
 // Frees a cell of a new table.
 struct FreeCells {
@@ -26,8 +26,9 @@ struct FindRows {
   HashTableRef table;
   const Key* keys;
   RowIndex* rows;
-  SLOTWISE_HD std::uint64_t Hash(std::uint32_t i) const { return table.HashOf(keys[i]); }
-  SLOTWISE_HD void operator()(std::uint32_t i) const { (*this)(i, Hash(i)); }
+  SLOTWISE_HD const HashTableRef& searched() const { return table; }
+  SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return keys[i]; }
+  SLOTWISE_HD void operator()(std::uint32_t i) const { (*this)(i, table.HashOf(KeyOf(i))); }
   SLOTWISE_HD void operator()(std::uint32_t i, std::uint64_t hash) const {
     rows[i] = table.Find(keys[i], hash);
   }
@@ -42,8 +43,9 @@ struct FindRowsAndAbsent {
   FindRows find;
   std::uint32_t* absent;
 
-  SLOTWISE_HD std::uint64_t Hash(std::uint32_t i) const { return find.Hash(i); }
-  SLOTWISE_HD bool operator()(std::uint32_t i) const { return (*this)(i, Hash(i)); }
+  SLOTWISE_HD const HashTableRef& searched() const { return find.table; }
+  SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return find.keys[i]; }
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return (*this)(i, find.table.HashOf(KeyOf(i))); }
   SLOTWISE_HD bool operator()(std::uint32_t i, std::uint64_t hash) const {
     find(i, hash);
     return find.rows[i] == kNoRow;
@@ -105,10 +107,11 @@ struct AddKeys {
   Key* new_keys;        // [new rows]
   RowIndex* new_rows;   // [new rows]
 
-  SLOTWISE_HD std::uint64_t Hash(std::uint32_t i) const { return table.HashOf(keys[chosen[i]]); }
-  SLOTWISE_HD ClaimedCell operator()(std::uint32_t i) const { return (*this)(i, Hash(i)); }
+  SLOTWISE_HD const HashTableRef& searched() const { return table; }
+  SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return keys[chosen[i]]; }
+  SLOTWISE_HD ClaimedCell operator()(std::uint32_t i) const { return (*this)(i, table.HashOf(KeyOf(i))); }
   SLOTWISE_HD ClaimedCell operator()(std::uint32_t i, std::uint64_t hash) const {
-    const auto claimed = table.template Claim<Atomics>(keys[chosen[i]], hash);
+    const auto claimed = table.template Claim<Atomics>(KeyOf(i), hash);
     const bool won = claimed.added || table.template Revive<Atomics>(claimed.cell);
     lost[i] = won ? kNoCell : claimed.cell;
     return {claimed.cell, won};
@@ -190,10 +193,11 @@ struct CountKeys {
   const Key* keys;
   const std::uint32_t* absent;
 
-  SLOTWISE_HD std::uint64_t Hash(std::uint32_t i) const { return scratch.HashOf(keys[absent[i]]); }
-  SLOTWISE_HD bool operator()(std::uint32_t i) const { return (*this)(i, Hash(i)); }
+  SLOTWISE_HD const HashTableRef& searched() const { return scratch; }
+  SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return keys[absent[i]]; }
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return (*this)(i, scratch.HashOf(KeyOf(i))); }
   SLOTWISE_HD bool operator()(std::uint32_t i, std::uint64_t hash) const {
-    return scratch.template Claim<Atomics>(keys[absent[i]], hash).added;
+    return scratch.template Claim<Atomics>(KeyOf(i), hash).added;
   }
   SLOTWISE_HD void Number(std::uint32_t /*i*/, bool /*is_first*/, std::uint32_t /*number*/) const {}
 
@@ -207,13 +211,14 @@ struct Rehash {
   HashTableRef from;
   HashTableRef to;
 
-  SLOTWISE_HD std::uint64_t Hash(std::uint64_t cell) const { return to.HashOf(Key{from.cells[cell].key}); }
+  // No search needs the hash of the key kFree, whose cell, the last one, does not hold it as such.
+  SLOTWISE_HD const HashTableRef& searched() const { return to; }
+  SLOTWISE_HD Key KeyOf(std::uint64_t cell) const { return Key{from.cells[cell].key}; }
   SLOTWISE_HD void operator()(std::uint64_t cell) const {
-    if (from.Live(cell)) (*this)(cell, Hash(cell));
+    if (from.Live(cell)) (*this)(cell, to.HashOf(KeyOf(cell)));
   }
   SLOTWISE_HD void operator()(std::uint64_t cell, std::uint64_t hash) const {
     if (!from.Live(cell)) return;
-    // No search needs the hash of the key kFree, which the last cell does not hold as such.
     to.cells[to.template Claim<Atomics>(from.KeyAt(cell), hash).cell].row = from.cells[cell].row;
   }
 

@@ -133,10 +133,11 @@ struct SerialTile {
 
 // Asks for the cache lines of data that will be read soon, on the CPU alone. A body of a launch may have a
 // `Prefetch(i)` and a `kAhead`: the CPU backend calls Prefetch(i) kAhead indices before it calls the body
-// with i, so that memory is under way while the body works on others. A body that has a `Hash(i)` too is
-// given what that is, which the CPU backend computes for many indices at once: Prefetch(i, hash) and
-// body(i, hash). On CUDA other warps fill the time, and the backend calls nothing but the body with i.
-inline void PrefetchBytes(const void* data, std::size_t bytes) {
+// with i, so that memory is under way while the body works on others. A body that has a `KeyOf(i)` too
+// searches the hash table `searched()` for that key: the CPU backend hashes many keys at once, and calls
+// Prefetch(i, hash) and body(i, hash). On CUDA other warps fill the time, and only body(i) is called.
+template <int kLocality = 3>
+void PrefetchBytes(const void* data, std::size_t bytes) {
   constexpr std::size_t kCacheLineBytes = 64;
   const char* begin = static_cast<const char*>(data);
   for (std::size_t at = 0; at < bytes; at += kCacheLineBytes) {
