@@ -141,10 +141,22 @@ void PrefetchBytes(const void* data, std::size_t bytes) {
   constexpr std::size_t kCacheLineBytes = 64;
   const char* begin = static_cast<const char*>(data);
   for (std::size_t at = 0; at < bytes; at += kCacheLineBytes) {
-    __builtin_prefetch(begin + at);
+    __builtin_prefetch(begin + at, 0, kLocality);
     asm volatile(
         "");  // a function that only prefetches has no effect in GCC's eyes, which would drop calls to it
   }
+}
+
+// The same for a row. A row of several lines is fetched as far as the second-level cache: a core has room for
+// few lines on their way to the first level, and waits when it asks for more. Of a long row the processor
+// itself sees the end coming.
+inline void PrefetchRow(const float* row, std::size_t floats) {
+  constexpr int kFirstLevel = 3;
+  constexpr int kSecondLevel = 2;
+  constexpr std::size_t kFloatsOfLine = 16;
+  constexpr std::size_t kMostFloats = 512;
+  if (floats < kFloatsOfLine) return PrefetchBytes<kFirstLevel>(row, floats * sizeof(float));
+  PrefetchBytes<kSecondLevel>(row, (floats < kMostFloats ? floats : kMostFloats) * sizeof(float));
 }
 
 // This lane's vectors of a chunk. A chunk that is not kWhole is longer than what is left of the row: elements

@@ -85,7 +85,7 @@ struct BagGradients {
   SLOTWISE_HD const float* operator()(std::uint32_t i) const {
     return gradients + static_cast<std::size_t>(bags[i]) * dim;
   }
-  void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i), dim * sizeof(float)); }
+  void Prefetch(std::uint32_t i) const { PrefetchRow((*this)(i), dim); }
 };
 
 // The source of other occurrences, whose gradient is (the bag's · weight) / divisor. Bags whose divisor is 0
@@ -118,7 +118,7 @@ struct ScaledGradients {
     const std::uint32_t row = places == nullptr ? bag : places[bag];
     return {gradients + static_cast<std::size_t>(row) * dim, weight, divisor};
   }
-  void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i).gradient, dim * sizeof(float)); }
+  void Prefetch(std::uint32_t i) const { PrefetchRow((*this)(i).gradient, dim); }
 };
 
 // Computes sum = source(0) + source(1) + ... + source(count - 1), from left to right. REQUIRES: count >= 1.
