@@ -151,24 +151,41 @@ SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, co
 // Applies the optimizer to one row, by the sum of `count` <= kSumBlock items. What the step would make
 // infinite or NaN stays as it was: an element, or the whole row where its elements share a state.
 template <class Tile, class Optimizer, class Source>
-SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, float* record,
-                                     std::uint32_t dim, std::uint32_t count, Source source) {
-  Optimizer optimizer = rule.optimizer;
-  if constexpr (Optimizer::kWholeRow) {
-    float squares = 0.0F;  // in element order, by every lane for itself
-    ForEachChunk(SerialTile{}, dim, [&](auto chunk) {
-      Vectors<decltype(chunk)> g;
-      RowGradient(chunk, count, source, record, rule.weight_decay, g);
-      chunk.ForEachElement(g, [&](std::size_t, float element) { squares += element * element; });
-    });
-    if (!optimizer.SeeRow(record, dim, squares)) return;  // every lane computes the same
-    tile.Sync();  // every lane has read the row before one writes to it
-    if (tile.lane() == 0) optimizer.SaveRow(record, dim);
-  }
-  ForEachChunk(tile, dim, [=, decay = rule.weight_decay](auto chunk) {
-    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{optimizer}, record, [&](Vectors<decltype(chunk)>& g) {
-      RowGradient(chunk, count, source, record, decay, g);
-    });
+SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, const RowsRef& rows,
+                                     RowIndex row, std::uint32_t count, Source source) {
+  ForEachChunk(tile, rows.dim, [=, record = rows.Record(row), decay = rule.weight_decay](auto chunk) {
+    const auto before = chunk.template LoadRecord<1 + Optimizer::kStates>(record);
+    Vectors<decltype(chunk)> g;
+    RowGradient(chunk, count, source, record, decay, g);
+    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{rule.optimizer}, record, before, g);
+  });
+}
+
+// The same for an optimizer that shares a state among the row's elements. A row of one chunk stays in
+// registers while the lanes add up its squares; of a longer row the gradient is summed twice.
+template <class Tile, class Optimizer, class Source>
+  requires Optimizer::kSharesState
+SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, const RowsRef& rows,
+                                     RowIndex row, std::uint32_t count, Source source) {
+  float* const record = rows.Record(row);
+  float* const shared = rows.Shared(row);
+  const float state = *shared;  // every lane has read it when AddSquares returns to one of them
+  float squares = 0.0F;
+  ForEachChunk(tile, rows.dim, [&](auto chunk) {
+    if (chunk.IsWholeRow()) return;
+    Vectors<decltype(chunk)> g;
+    RowGradient(chunk, count, source, record, rule.weight_decay, g);
+    squares = chunk.AddSquares(g, squares);
+  });
+  ForEachChunk(tile, rows.dim, [=, dim = rows.dim](auto chunk) {
+    const auto before = chunk.template LoadRecord<1 + Optimizer::kStates>(record);
+    Vectors<decltype(chunk)> g;
+    RowGradient(chunk, count, source, record, rule.weight_decay, g);
+    Optimizer optimizer = rule.optimizer;
+    // Every lane computes the same.
+    if (!optimizer.SeeRow(state, dim, chunk.IsWholeRow() ? chunk.AddSquares(g, squares) : squares)) return;
+    if (chunk.first == 0) *shared = optimizer.shared_state();
+    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{optimizer}, record, before, g);
   });
 }
 
@@ -197,19 +214,21 @@ struct ApplyOptimizerToShort {
         const std::uint32_t length = tile.From(lane, my_length);
         const RowIndex row{tile.From(lane, my_row)};
         if (length > kSumBlock) continue;
-        ApplyOptimizerToRow(tile, rule, rows.Record(row), rows.dim, length,
+        ApplyOptimizerToRow(tile, rule, rows, row, length,
                             [begin, items = source](std::uint32_t i) { return items(begin + i); });
       }
     }
   }
 
   // Asks for the beginning of a segment only, as in pooling.
-  static constexpr std::uint32_t kAhead = 6;
+  static constexpr std::uint32_t kAhead = 12;
   void Prefetch(std::uint32_t segment) const {
     constexpr std::uint32_t kMost = 8;
     const std::uint32_t length = segments.Length(segment);
     if (length > kSumBlock) return;
-    PrefetchBytes(rows.Record(segments.Row(segment)), rows.stride * sizeof(float));
+    const RowIndex row = segments.Row(segment);
+    PrefetchRow(rows.Record(row), rows.stride);
+    if constexpr (Optimizer::kSharesState) PrefetchRow(rows.Shared(row), 1);
     const std::uint32_t begin = segments.begin[segment];
     for (std::uint32_t i = 0; i < (length < kMost ? length : kMost); ++i) source.Prefetch(begin + i);
   }
@@ -300,7 +319,7 @@ struct ApplyOptimizerToLong {
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t s) const {
-    ApplyOptimizerToRow(tile, rule, rows.Record(segments.Row(long_segments[s])), rows.dim, 1,
+    ApplyOptimizerToRow(tile, rule, rows, segments.Row(long_segments[s]), 1,
                         [&](std::uint32_t) { return source(s); });
   }
 };
@@ -318,9 +337,9 @@ struct AssignRows {
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t segment) const {
     const std::uint32_t last = segments.begin[segment] + segments.Length(segment) - 1;
     const float* value = values + static_cast<std::size_t>(segments.items[last]) * columns;
-    float* record = rows.Record(segments.Row(segment));
-    for (std::uint32_t j = tile.lane(); j < columns; j += Tile::kLanes) record[j] = value[j];
-    for (std::uint32_t j = columns + tile.lane(); j < rows.floats; j += Tile::kLanes) record[j] = state;
+    const FloatsOfRow floats = rows.Floats(segments.Row(segment));
+    for (std::uint32_t j = tile.lane(); j < columns; j += Tile::kLanes) floats[j] = value[j];
+    for (std::uint32_t j = columns + tile.lane(); j < rows.floats; j += Tile::kLanes) floats[j] = state;
   }
 };
 

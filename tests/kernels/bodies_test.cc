@@ -1,6 +1,7 @@
 // The small functions that every backend is made of, against published vectors and the oracle.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -195,13 +196,11 @@ TEST(RmsProp, DividesByTheRootOfTheRunningMean) {
 }
 
 TEST(RowWiseAdaGrad, KeepsTheMeanOfTheRowsSquares) {
-  float record[3] = {1.0F, 5.0F, 3.0F};  // w0 w1 s
+  float record[2] = {1.0F, 5.0F};
   RowWiseAdaGrad optimizer{1.0F, 0.0F};
-  optimizer.SeeRow(record, 2, 26.0F);  // of 1 and 5
-  EXPECT_EQ(record[2], 3.0F) << "before SaveRow";
-  optimizer.SaveRow(record, 2);
+  optimizer.SeeRow(3.0F, 2, 26.0F);  // of 1 and 5
+  EXPECT_EQ(optimizer.shared_state(), 16.0F);
   optimizer(&record[1], 2, 5.0F);
-  EXPECT_EQ(record[2], 16.0F);
   EXPECT_EQ(record[0], 1.0F);
   EXPECT_EQ(record[1], 5.0F - 5.0F / 4.0F);
 }
@@ -223,10 +222,9 @@ TEST(Ftrl, ShrinksTowardsZeroByLambda1) {
 
 TEST(RowWiseAdaGrad, SaysWhetherTheRowMayMove) {
   RowWiseAdaGrad optimizer{1.0F, 0.0F};
-  const float record[2] = {1.0F, 3e38F};
-  EXPECT_TRUE(optimizer.SeeRow(record, 1, 1e37F));
-  EXPECT_FALSE(optimizer.SeeRow(record, 1, 1e38F));
-  EXPECT_FALSE(optimizer.SeeRow(record, 1, NAN));
+  EXPECT_TRUE(optimizer.SeeRow(3e38F, 1, 1e37F));
+  EXPECT_FALSE(optimizer.SeeRow(3e38F, 1, 1e38F));
+  EXPECT_FALSE(optimizer.SeeRow(3e38F, 1, NAN));
 }
 
 TEST(FiniteSteps, AreTheOptimizersOwn) {
@@ -365,6 +363,65 @@ TEST(Chunks, CoverEachElementOnceForEveryTile) {
   ExpectEachElementVisitedOnce<TileOf<1, Float4, 1>>();
   ExpectEachElementVisitedOnce<TileOf<4, Float4, 1>>();
   ExpectEachElementVisitedOnce<TileOf<8, Float4, 4>>();
+}
+
+// A tile whose lanes run one after the other.
+template <std::uint32_t Lanes, class V, std::uint32_t N>
+struct LaneByLane {
+  static constexpr std::uint32_t kLanes = Lanes;
+  using Vector = V;
+  static constexpr std::uint32_t kVectors = N;
+  static inline std::uint32_t lane_number = 0;
+  static std::uint32_t lane() { return lane_number; }
+  static void Sync() {}
+  template <std::uint32_t kFloats>
+  static float* Memory() {
+    alignas(16) static float memory[kFloats];
+    return memory;
+  }
+};
+
+template <class Tile>
+void ExpectSquaresInOrder() {
+  for (const std::uint32_t dim : {4, 8, 12, 28, 32, 36, 64, 100, 128, 132, 4096}) {
+    // The order shows: each element is of another magnitude.
+    std::vector<float> row(dim);
+    test::Random random(dim);
+    for (float& element : row) element = std::ldexp(1.5F, static_cast<int>(random.Below(24)) - 12);
+    float expected = 0.25F;
+    for (const float element : row) expected += element * element;
+
+    // In the second pass over the lanes each of them finds what all have handed over in the first.
+    std::vector<float> sums(Tile::kLanes, 0.25F);
+    ForEachChunk(Tile(), dim, [&](auto chunk) {
+      const std::uint32_t base = chunk.first;
+      std::vector<float> after(Tile::kLanes);
+      for (const int pass : {1, 2}) {
+        for (std::uint32_t lane = 0; lane < Tile::kLanes; ++lane) {
+          Tile::lane_number = lane;
+          auto mine = chunk;
+          mine.first = base + lane * kFloatsOf<typename Tile::Vector>;
+          Vectors<decltype(chunk)> values;
+          for (std::uint32_t v = 0; v < chunk.kVectors; ++v) values[v] = mine.Load(row.data(), v);
+          after[lane] = mine.AddSquares(values, sums[lane]);
+          if (pass == 1) after[lane] = 0;
+        }
+      }
+      Tile::lane_number = 0;
+      sums = after;
+      EXPECT_EQ(chunk.IsWholeRow(), dim <= chunk.kFloats);
+    });
+    EXPECT_EQ(sums, std::vector<float>(Tile::kLanes, expected)) << Tile::kLanes << " lanes, dim " << dim;
+  }
+}
+
+TEST(Chunks, AddSquaresInTheOrderOfTheRowForEveryTile) {
+  ExpectSquaresInOrder<LaneByLane<1, float, 16>>();
+  ExpectSquaresInOrder<LaneByLane<1, Float4, 1>>();
+  ExpectSquaresInOrder<LaneByLane<32, float, 4>>();
+  ExpectSquaresInOrder<LaneByLane<4, Float4, 1>>();
+  ExpectSquaresInOrder<LaneByLane<8, Float4, 1>>();
+  ExpectSquaresInOrder<LaneByLane<8, Float4, 4>>();
 }
 
 }  // namespace

@@ -85,6 +85,43 @@ TEST_F(ARowStore, GrowsIntoNoMemoryThatBatchesNeed) {
   Add(store, 10, kMore);
 }
 
+// Behind the values it would make a record begin where a GPU does not load four floats at once.
+TEST_F(ARowStore, KeepsTheStateThatARowSharesBesideItsRecord) {
+  for (const std::uint32_t dim : {1, 5, 32, 128}) {
+    SmallStore store(queue_, MakeOptions(dim, Combiner::kSum, OptimizerKind::kRowWiseAdaGrad), kTestSecret,
+                     0);
+    Add(store, 0, 2000);
+    const body::RowsRef rows = store.values();
+    EXPECT_EQ(rows.stride, dim);
+    EXPECT_EQ(rows.floats, dim + 1);
+    for (const std::uint32_t row : {0, 1, 1999}) {
+      EXPECT_EQ(rows.Record(RowIndex{row}), rows.records + std::size_t{row} * dim);
+      EXPECT_EQ(&rows.Floats(RowIndex{row})[dim - 1], rows.Record(RowIndex{row}) + dim - 1);
+      EXPECT_EQ(&rows.Floats(RowIndex{row})[dim], rows.Shared(RowIndex{row}));
+      EXPECT_EQ(rows.Shared(RowIndex{row}), rows.shared + row);
+      EXPECT_EQ(*rows.Shared(RowIndex{row}), 0.1F) << "initial_accumulator";
+    }
+  }
+}
+
+TEST_F(ARowStore, KeepsOtherStateInTheRecord) {
+  SmallStore store(queue_, MakeOptions(1, Combiner::kSum, OptimizerKind::kAdaGrad), kTestSecret, 0);
+  EXPECT_EQ(store.values().shared, nullptr);
+  EXPECT_EQ(store.values().stride, 2u);
+}
+
+TEST_F(ARowStore, CountsWhatRowsShareAmongItsMemory) {
+  constexpr std::uint32_t kRows = 4'000'000;
+  TableOptions options = MakeOptions(1, Combiner::kSum, OptimizerKind::kRowWiseAdaGrad);
+  options.max_rows = 4 * kRows;
+  SmallStore store(queue_, options, kTestSecret, kRows);
+  const std::size_t cells = store.Usage().cells * sizeof(body::Cell);
+  EXPECT_GE(store.Usage().bytes, cells + std::size_t{kRows} * 2 * sizeof(float));
+  MeasuredBackend::memory = std::size_t{kRows} * 2 * sizeof(float) - 1;
+  EXPECT_THROW(store.MakeRoomFor(queue_, 2 * kRows + 1'000'000), std::bad_alloc);
+  EXPECT_TRUE(store.HasRoomFor(kRows));
+}
+
 TEST_F(ARowStore, RehashesIntoNoMemoryThatBatchesNeed) {
   SmallStore store(queue_, MakeOptions(1), kTestSecret, 0);
   constexpr std::uint32_t kMore = 1'000'000;
