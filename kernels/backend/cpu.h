@@ -167,6 +167,10 @@ struct CpuBackend {
     return {low, high};
   }
 
+  template <class F>
+  static auto Ask(Queue& /*queue*/, F f) {
+    return f();
+  }
   static std::uint32_t Get(Queue& /*queue*/, const std::uint32_t* value) { return *value; }
 
   class HostCopy {

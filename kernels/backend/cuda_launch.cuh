@@ -75,8 +75,13 @@ __global__ void ForEachKernel(Index n, F f) {
   if (i < n) f(i);
 }
 
-// Writes the count to the host, and sets the counter back to 0. A copy would arrive later: another engine
-// does those.
+// Writes what f returns to the host. A copy would arrive later: another engine does those.
+template <class F, class Answer>
+__global__ void AskKernel(F f, Answer* on_host) {
+  *on_host = f();
+}
+
+// Writes the count to the host likewise, and sets the counter back to 0.
 __global__ void TakeCountKernel(std::uint32_t* counter, std::uint32_t* on_host) {
   *on_host = *counter;
   *counter = 0;

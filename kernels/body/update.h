@@ -5,8 +5,7 @@
 // kSumBlock block sums, and so on until one sum is left. The tree is the same on every machine.
 //
 // Most segments are one block: ApplyOptimizerToShort sums such a segment and applies the optimizer in one go.
-// SumBlocks sums longer segments level by level, a tile a block, so that one key with a tenth of the batch
-// keeps every processor busy; then ApplyOptimizerToLong applies the optimizer.
+// Longer segments are summed level by level (long_sums.h); then ApplyOptimizerToLong applies the optimizer.
 #ifndef SLOTWISE_KERNELS_BODY_UPDATE_H_
 #define SLOTWISE_KERNELS_BODY_UPDATE_H_
 
@@ -23,7 +22,7 @@ namespace slotwise::body {
 inline constexpr std::uint32_t kSumBlock = 32;
 
 SLOTWISE_HD constexpr std::uint32_t BlocksOf(std::uint32_t items) {
-  return (items + kSumBlock - 1) / kSumBlock;
+  return items / kSumBlock + (items % kSumBlock == 0 ? 0 : 1);
 }
 
 // Writes for every key its bag, or the place of that bag's gradient.
@@ -62,12 +61,9 @@ struct Segments {
     return (segment + 1 < segments ? begin[segment + 1] : occurrences) - begin[segment];
   }
   SLOTWISE_HD RowIndex Row(std::uint32_t segment) const { return RowIndex{rows[begin[segment]]}; }
-};
 
-// Whether a segment is longer than a block.
-struct IsLong {
-  Segments segments;
-  SLOTWISE_HD bool operator()(std::uint32_t segment) const { return segments.Length(segment) > kSumBlock; }
+  // The same, of which there are `size`.
+  SLOTWISE_HD Segments Of(std::uint32_t size) const { return {rows, items, begin, size, occurrences}; }
 };
 
 // A source returns the i-th item that is to be summed. An item is a row of floats, or a type with a LoadItem
@@ -129,6 +125,29 @@ SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Vec
   for (std::uint32_t i = 1; i < count; ++i) {
     const auto item = source(i);
     for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += LoadItem(chunk, item, v);
+  }
+}
+
+// The same sum, of which kItems items are loaded before the first of them is added.
+template <std::uint32_t kItems, class Chunk, class Source>
+SLOTWISE_HD void SumInOrderByMany(Chunk chunk, std::uint32_t count, Source source, Vectors<Chunk>& sum) {
+  for (std::uint32_t i = 0; i < count; i += kItems) {
+    typename Chunk::Vector loaded[kItems][Chunk::kVectors];
+    SLOTWISE_UNROLL
+    for (std::uint32_t k = 0; k < kItems; ++k) {
+      if (i + k >= count) continue;
+      const auto item = source(i + k);
+      SLOTWISE_UNROLL
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) loaded[k][v] = LoadItem(chunk, item, v);
+    }
+    SLOTWISE_UNROLL
+    for (std::uint32_t k = 0; k < kItems; ++k) {
+      if (i + k >= count) continue;
+      SLOTWISE_UNROLL
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) {
+        sum[v] = i + k == 0 ? loaded[k][v] : sum[v] + loaded[k][v];
+      }
+    }
   }
 }
 
@@ -234,71 +253,7 @@ struct ApplyOptimizerToShort {
   }
 };
 
-// The items of one level of the tree: long segment s has the items first[s] .. first[s] + length[s] - 1.
-struct Level {
-  const std::uint32_t* first;   // [long segments]
-  const std::uint32_t* length;  // [long segments]
-};
-
-// Writes level 0, whose items are the occurrences themselves.
-struct BeginLevels {
-  Segments segments;
-  const std::uint32_t* long_segments;
-  std::uint32_t* first;
-  std::uint32_t* length;
-  SLOTWISE_HD void operator()(std::uint32_t s) const {
-    first[s] = segments.begin[long_segments[s]];
-    length[s] = segments.Length(long_segments[s]);
-  }
-};
-
-// Counts the blocks of a long segment on one level.
-struct CountBlocks {
-  const std::uint32_t* length;
-  std::uint32_t* blocks;
-  SLOTWISE_HD void operator()(std::uint32_t s) const { blocks[s] = BlocksOf(length[s]); }
-};
-
-// Sums a block of one level's items, which one tile works on, to an item of the next level.
-template <class Source>
-struct SumBlocks {
-  Level level;
-  Source source;                      // item -> float[dim]
-  const std::uint32_t* block_offset;  // [long segments + 1] the first block of each
-  std::uint32_t long_segments;
-  std::uint32_t dim;
-  float* sums;  // [blocks][dim]
-
-  template <class Tile>
-  SLOTWISE_HD void operator()(Tile tile, std::uint32_t block) const {
-    const std::uint32_t s = SegmentOf(block);
-    const std::uint32_t skipped = (block - block_offset[s]) * kSumBlock;
-    const std::uint32_t left = level.length[s] - skipped;
-    const std::uint32_t begin = level.first[s] + skipped;
-    float* out = sums + static_cast<std::size_t>(block) * dim;
-    ForEachChunk(tile, dim, [&](auto chunk) {
-      Vectors<decltype(chunk)> sum;
-      SumInOrder(
-          chunk, left < kSumBlock ? left : kSumBlock, [&](std::uint32_t i) { return source(begin + i); },
-          sum);
-      for (std::uint32_t v = 0; v < decltype(chunk)::kVectors; ++v) chunk.Store(out, v, sum[v]);
-    });
-  }
-
- private:
-  // Returns the last s with block_offset[s] <= block.
-  SLOTWISE_HD std::uint32_t SegmentOf(std::uint32_t block) const {
-    std::uint32_t low = 0;
-    std::uint32_t high = long_segments;
-    while (high - low > 1) {
-      const std::uint32_t middle = low + (high - low) / 2;
-      (block_offset[middle] <= block ? low : high) = middle;
-    }
-    return low;
-  }
-};
-
-// The source of the levels above 0, whose items are block sums, one behind the other.
+// The source of block sums, one behind the other.
 struct BlockSums {
   const float* sums;
   std::uint32_t dim;

@@ -12,6 +12,7 @@
 #include "kernels/backend/cpu_tile.h"
 #include "kernels/body/digest.h"
 #include "kernels/body/hash.h"
+#include "kernels/body/long_sums.h"
 #include "kernels/body/optimizer.h"
 #include "kernels/body/philox.h"
 #include "kernels/body/rows.h"
@@ -203,6 +204,16 @@ TEST(RowWiseAdaGrad, KeepsTheMeanOfTheRowsSquares) {
   optimizer(&record[1], 2, 5.0F);
   EXPECT_EQ(record[0], 1.0F);
   EXPECT_EQ(record[1], 5.0F - 5.0F / 4.0F);
+}
+
+TEST(LongSums, HaveAsManyLevelsAsMakeOneItem) {
+  EXPECT_EQ(LevelsOf(1), 0u);
+  EXPECT_EQ(LevelsOf(2), 1u);
+  EXPECT_EQ(LevelsOf(32), 1u);
+  EXPECT_EQ(LevelsOf(33), 2u);
+  EXPECT_EQ(LevelsOf(1024), 2u);
+  EXPECT_EQ(LevelsOf(1025), 3u);
+  EXPECT_EQ(BlocksOf(~0U), 1U << 27);
 }
 
 TEST(Ftrl, ShrinksTowardsZeroByLambda1) {
@@ -422,6 +433,29 @@ TEST(Chunks, AddSquaresInTheOrderOfTheRowForEveryTile) {
   ExpectSquaresInOrder<LaneByLane<4, Float4, 1>>();
   ExpectSquaresInOrder<LaneByLane<8, Float4, 1>>();
   ExpectSquaresInOrder<LaneByLane<8, Float4, 4>>();
+}
+
+TEST(Sums, OfManyItemsAtOnceAreThoseOfOneAfterTheOther) {
+  constexpr std::uint32_t kDim = 5;
+  test::Random random(9);
+  std::vector<float> items(std::size_t{kSumBlock} * kDim);
+  for (float& item : items) item = std::ldexp(1.5F, static_cast<int>(random.Below(24)) - 12);
+  items[0] = -0.0F;  // alone it stays so
+  const BlockSums source{items.data(), kDim};
+  for (std::uint32_t count = 1; count <= kSumBlock; ++count) {
+    ForEachChunk(SerialTile(), kDim, [&](auto chunk) {
+      Vectors<decltype(chunk)> one_by_one;
+      Vectors<decltype(chunk)> by_three;
+      Vectors<decltype(chunk)> by_eight;
+      SumInOrder(chunk, count, source, one_by_one);
+      SumInOrderByMany<3>(chunk, count, source, by_three);
+      SumInOrderByMany<8>(chunk, count, source, by_eight);
+      for (std::uint32_t j = 0; j < kDim; ++j) {
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(by_three[j]), std::bit_cast<std::uint32_t>(one_by_one[j]));
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(by_eight[j]), std::bit_cast<std::uint32_t>(one_by_one[j]));
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -181,6 +181,10 @@ TEST_P(CpuAlgorithms, SearchesAreGivenTheHashesOfTheirKeys) {
   }
 }
 
+TEST_P(CpuAlgorithms, AskReturnsWhatTheFunctionDoes) {
+  EXPECT_EQ(CpuBackend::Ask(queue_, [] { return 5u; }), 5u);
+}
+
 TEST(HashKeys, IsTheHashOfEachKey) {
   test::Random random(131);
   const body::PlaceHash hash_of(random.Bits(), random.Bits());
