@@ -19,7 +19,7 @@ namespace slotwise::bench {
 class BenchTable {
  public:
   BenchTable(Device& device, const TableOptions& options)
-      : device_(device), shard_(Must(device.MakeShard(options, {}), "no shard")) {}
+      : device_(device), shard_(Must(device.MakeShard(options, {.secret = kBenchSecret}), "no shard")) {}
 
   using Keys = OnDevice<Key>;
   using Offsets = OnDevice<std::uint32_t>;

@@ -23,6 +23,9 @@ struct CommonOptions {
   std::string json;  // the file to write; empty: no file
 };
 
+// The secret of benchmarks' hash tables, which is fixed so that runs compare.
+inline constexpr HashSecret kBenchSecret{0x7365'6372'6574'206F, 0x6620'6120'6265'6E63};
+
 void AddCommonOptions(CLI::App& app, CommonOptions& options);
 nlohmann::ordered_json ToJson(const CommonOptions& options);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "bench/common_options.h"
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
@@ -33,7 +34,7 @@ class LocalServer {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Collective> collective_ = MakeSoloCollective();
   Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
-  Engine engine_{*device_, *collective_, exchanges_, {}};
+  Engine engine_{*device_, *collective_, exchanges_, kBenchSecret, {}};
   std::unique_ptr<RpcServer> rpc_;
   std::string address_;
   std::thread run_;

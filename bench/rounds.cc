@@ -304,7 +304,7 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
   limits.max_round_bytes = static_cast<std::uint64_t>(
       1.25 * (o.keys() * sizeof(Key) + o.keys() / o.hot * (o.dim + 1) * sizeof(float)));
   limits.max_inbox_bytes = std::uint64_t{16} << 30;
-  Engine engine(*place.device, collective, exchanges, limits);
+  Engine engine(*place.device, collective, exchanges, kBenchSecret, limits);
   Contestants times;
   std::exception_ptr failure;
   std::thread asking([&] {

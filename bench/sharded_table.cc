@@ -26,7 +26,7 @@ ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exc
       me_(static_cast<std::size_t>(Value(collective.rank()))),
       table_{.info = {TableId{1}, options},
              .shard = Must(device.MakeShard(options, {collective.rank(), collective.size(),
-                                                      EvenBucketMap(collective.size())}),
+                                                      EvenBucketMap(collective.size()), kBenchSecret}),
                            "no shard"),
              .learning_rate = options.optimizer.learning_rate},
       keys_(device),

@@ -9,8 +9,9 @@
 #include <cstdint>
 
 #include "kernels/backend/concept.h"
+#include "kernels/body/long_sums.h"
 #include "kernels/body/update.h"
-#include "kernels/selection.inl"
+#include "kernels/row_groups.inl"
 
 namespace slotwise {
 
@@ -21,62 +22,63 @@ class LongSums {
   using Words = typename B::template Scratch<std::uint32_t>;
 
   struct Sums {
-    const std::uint32_t* segments;  // [count] the long segments, in order
+    body::Segments segments;             // all
+    const std::uint32_t* long_segments;  // [count] those that are longer than body::kSumBlock, in order
     std::uint32_t count;
     body::BlockSums sums;  // of each long segment, one item
   };
 
-  // The sums of those of `segments` that are longer than body::kSumBlock, of what `source` gives for an
-  // occurrence. Waits. Throws std::bad_alloc.
+  // The sums of those of `groups` that are longer than body::kSumBlock, of what `source` gives for an
+  // occurrence. Waits, and once more if there are any. Throws std::bad_alloc.
   template <class Source>
-  Sums SumLongSegments(Queue& queue, const body::Segments& segments, Source source, std::uint32_t dim) {
-    std::uint32_t* const list = long_segments_.Reserve(queue, segments.segments);
-    const std::uint32_t count = selection_.Select(queue, segments.segments, list, body::IsLong{segments});
+  Sums SumLongSegments(Queue& queue, const Groups& groups, Source source, std::uint32_t dim) {
+    const std::uint32_t n = groups.segments.occurrences;
+    std::uint32_t* const list = long_segments_.Reserve(queue, n);
+    std::uint32_t* const list_size = long_segments_size_.Reserve(queue, 1);
+    B::SelectIndices(queue, n, list, list_size, body::IsLong{groups.segments, groups.size});
+    const auto counts = B::Ask(queue, body::CountSegments{groups.size, list_size});
+    const body::Segments segments = groups.segments.Of(counts.all);
+    const body::Occurrences occurrences{segments, list};
     body::BlockSums sums{nullptr, dim};
-    if (count > 0) sums = SumLevels(queue, segments, source, count, dim);
-    return {list, count, sums};
+    if (counts.are_long > 0) sums = SumLevels(queue, occurrences, counts.are_long, source, dim);
+    return {segments, list, counts.are_long, sums};
   }
 
  private:
   // Level by level, until every long segment is one item.
   template <class Source>
-  body::BlockSums SumLevels(Queue& queue, const body::Segments& segments, Source source, std::uint32_t count,
-                            std::uint32_t dim) {
-    std::uint32_t* first = level_first_.Reserve(queue, count + std::size_t{1});
-    std::uint32_t* length = level_length_.Reserve(queue, count);
-    B::ForEach(queue, count, body::BeginLevels{segments, long_segments_.data(), first, length});
-    body::BlockSums sums{nullptr, dim};
-    int level = 0;
-    for (std::uint32_t blocks = 0; blocks != count; ++level) {
-      // This level's first and length become the next one's once its blocks are summed, hence two of each.
-      std::uint32_t* const block_offset = block_offset_[level % 2].Reserve(queue, count + std::size_t{1});
-      std::uint32_t* const block_count = block_count_[level % 2].Reserve(queue, count + std::size_t{1});
-      B::ForEach(queue, count, body::CountBlocks{length, block_count});
-      B::ExclusiveScan(queue, block_count, count, block_offset);
-      blocks = B::Get(queue, block_offset + count);
-      float* const out = sums_[level % 2].Reserve(queue, std::size_t{blocks} * dim);
-      const body::Level items{first, length};
-      if (level == 0) {
-        B::ForEachTile(queue, blocks, dim,
-                       body::SumBlocks<Source>{items, source, block_offset, count, dim, out});
-      } else {
-        B::ForEachTile(queue, blocks, dim,
-                       body::SumBlocks<body::BlockSums>{items, sums, block_offset, count, dim, out});
-      }
-      sums.sums = out;
-      first = block_offset;
-      length = block_count;
+  body::BlockSums SumLevels(Queue& queue, const body::Occurrences& occurrences, std::uint32_t count,
+                            Source source, std::uint32_t dim) {
+    const std::uint32_t most_levels = body::LevelsOf(occurrences.segments.occurrences);
+    const std::uint32_t all = most_levels * count;
+    std::uint32_t* const offsets = block_offsets_.Reserve(queue, all + std::size_t{1});
+    B::ForEach(queue, all, body::CountBlocks{occurrences, count, offsets});
+    B::ExclusiveScan(queue, offsets, all, offsets);
+    const auto levels = B::Ask(queue, body::FindLevels{offsets, count, most_levels});
+    const auto blocks_of = [&](std::uint32_t level) { return levels.first[level + 1] - levels.first[level]; };
+    std::uint32_t last = 0;  // the level on which each segment is one block
+    while (blocks_of(last) != count) ++last;
+
+    float* const sums = sums_.Reserve(queue, std::size_t{levels.first[last + 1]} * dim);
+    const auto blocks = [&](std::uint32_t level) {
+      return body::Blocks{offsets + std::size_t{level} * count};
+    };
+    B::ForEachTile(
+        queue, blocks_of(0), dim,
+        body::SumBlocks<body::Occurrences, Source>{occurrences, source, blocks(0), 0, count, dim, sums});
+    for (std::uint32_t level = 1; level <= last; ++level) {
+      B::ForEachTile(
+          queue, blocks_of(level), dim,
+          body::SumBlocks<body::Blocks, body::BlockSums>{
+              blocks(level - 1), {sums, dim}, blocks(level), levels.first[level], count, dim, sums});
     }
-    return sums;
+    return {sums + std::size_t{levels.first[last]} * dim, dim};
   }
 
   Words long_segments_;
-  Words level_first_;   // [long segments + 1]
-  Words level_length_;  // [long segments]
-  Words block_offset_[2];
-  Words block_count_[2];
-  typename B::template Scratch<float> sums_[2];  // [blocks of the level][dim]
-  Selection<B> selection_;
+  Words long_segments_size_;                  // one
+  Words block_offsets_;                       // [levels * long segments + 1]
+  typename B::template Scratch<float> sums_;  // [blocks of all levels][dim]
 };
 
 }  // namespace slotwise

@@ -79,7 +79,8 @@ class PreparedBatch {
                                std::to_string(kMaxRowsPerShard) + " rows, and the batch brings it " +
                                std::to_string(exact) + " new keys");
     }
-    // Past max_rows no room is made: the ranks, who add their rows up, will refuse the batch.
+    // Past max_rows, the table's or this rank's, no room is made: the ranks, who tell each other their rows,
+    // will refuse the batch.
     if (store_.rows() + exact <= store_.max_rows()) store_.MakeRoomFor(queue_, exact);
     return NewRows{exact, true};
   }

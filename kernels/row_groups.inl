@@ -11,10 +11,15 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/update.h"
-#include "kernels/selection.inl"
 #include "kernels/sharder.inl"
 
 namespace slotwise {
+
+// Segments whose number the host has not asked for yet: segments.segments is not set.
+struct Groups {
+  body::Segments segments;
+  const std::uint32_t* size;  // one: how many segments there are
+};
 
 template <Backend B>
 class RowGroups {
@@ -29,17 +34,17 @@ class RowGroups {
   };
 
   // Segments whose items are bags: each occurrence's, or that bag's place in `places` if those are not null.
-  // Waits. REQUIRES: the host knows kept.size. Throws std::bad_alloc.
-  body::Segments GroupBags(Queue& queue, const KeptKeys& kept, RowsToSort rows, const std::uint32_t* places,
-                           Words& spare) {
+  // REQUIRES: the host knows kept.size. Throws std::bad_alloc.
+  Groups GroupBags(Queue& queue, const KeptKeys& kept, RowsToSort rows, const std::uint32_t* places,
+                   Words& spare) {
     std::uint32_t* const items = spare.Reserve(queue, kept.size);
     B::ForEach(queue, kept.bags, body::ExpandBags{kept.offsets, places, items});
     return Sort(queue, kept.size, rows, items);
   }
 
   // Segments whose items are each occurrence's place among the kept keys; bag_of() says which bag a place is
-  // in. Waits. REQUIRES: as above. Throws std::bad_alloc.
-  body::Segments GroupPlaces(Queue& queue, const KeptKeys& kept, RowsToSort rows, Words& spare) {
+  // in. REQUIRES: as above. Throws std::bad_alloc.
+  Groups GroupPlaces(Queue& queue, const KeptKeys& kept, RowsToSort rows, Words& spare) {
     std::uint32_t* const items = spare.Reserve(queue, kept.size);
     std::uint32_t* const bag_of = bag_of_.Reserve(queue, kept.size);
     B::ForEach(queue, kept.bags, body::ExpandBags{kept.offsets, nullptr, bag_of});
@@ -51,21 +56,22 @@ class RowGroups {
   const std::uint32_t* bag_of() { return bag_of_.data(); }
 
  private:
-  body::Segments Sort(Queue& queue, std::uint32_t n, RowsToSort rows, std::uint32_t* items) {
+  Groups Sort(Queue& queue, std::uint32_t n, RowsToSort rows, std::uint32_t* items) {
     PairBuffers pairs{{reinterpret_cast<std::uint32_t*>(rows.rows), sorted_rows_.Reserve(queue, n)},
                       {items, sorted_items_.Reserve(queue, n)}};
     std::uint32_t* const begin = segment_begin_.Reserve(queue, n);
     B::SortPairs(queue, pairs, n, static_cast<std::uint32_t>(std::bit_width(rows.rows_used)));
-    body::Segments segments{pairs.keys[pairs.current], pairs.values[pairs.current], begin, 0, n};
-    segments.segments = selection_.Select(queue, n, begin, body::BeginsSegment{segments.rows});
-    return segments;
+    const body::Segments segments{pairs.keys[pairs.current], pairs.values[pairs.current], begin, 0, n};
+    std::uint32_t* const size = size_.Reserve(queue, 1);
+    B::SelectIndices(queue, n, begin, size, body::BeginsSegment{segments.rows});
+    return {segments, size};
   }
 
   Words sorted_rows_;
   Words sorted_items_;
   Words segment_begin_;
   Words bag_of_;
-  Selection<B> selection_;
+  Words size_;  // one
 };
 
 }  // namespace slotwise

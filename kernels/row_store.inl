@@ -14,6 +14,9 @@
 #include "kernels/body/hash_table.h"
 #include "kernels/body/key_launches.h"
 #include "kernels/body/rows.h"
+#include "kernels/body/siphash.h"
+#include "kernels/hash_secret.h"
+#include "kernels/row_memory.inl"
 #include "kernels/shard.h"
 
 namespace slotwise {
@@ -27,20 +30,21 @@ class RowStore {
   using Queue = typename B::Queue;
   using Atomics = typename B::Atomics;
 
-  // REQUIRES: Validate(options) is OK. Throws std::bad_alloc.
-  RowStore(Queue& queue, const TableOptions& options, std::uint64_t initial_rows)
-      : max_rows_(std::min(options.max_rows, kMaxRowsPerShard)),
+  // The store begins with room for `initial_rows` rows and holds at most `max_rows`. REQUIRES:
+  // Validate(options) is OK. Throws std::bad_alloc.
+  RowStore(Queue& queue, const TableOptions& options, const HashSecret& secret, std::uint64_t initial_rows,
+           std::uint64_t max_rows = kMaxRowsPerShard)
+      : max_rows_(std::min({options.max_rows, max_rows, kMaxRowsPerShard})),
         options_(options),
-        floats_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
-        stride_(options.dim % 4 == 0 ? (floats_ + 3) / 4 * 4 : floats_),
-        rows_(queue, max_rows_ * stride_),
+        hash_of_(secret.low(), secret.high()),
+        rows_(queue, options, max_rows_),
         erased_(queue, max_rows_) {
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
-    const std::uint64_t floats = std::min(rows, max_rows_) * stride_;
+    const std::uint64_t first_rows = std::min(rows, max_rows_);
     // Both are asked for before either is taken: to take gigabytes is slow.
-    CheckMemory(queue, CellsFor(rows) * sizeof(body::Cell) + floats * sizeof(float));
+    CheckMemory(queue, CellsFor(rows) * sizeof(body::Cell) + rows_.BytesOf(first_rows));
     Rehash(queue, CellsFor(rows));
-    rows_.Grow(floats);
+    rows_.Grow(first_rows);
   }
 
   // rows() counts the rows that keys have, rows_used() the rows handed out so far: erased keys' rows are the
@@ -49,16 +53,16 @@ class RowStore {
   std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
   body::HashTableRef hash_table() { return table_; }
-  body::RowsRef values() const { return {rows_.data(), options_.dim, floats_, stride_}; }
+  body::RowsRef values() const { return rows_.Ref(); }
 
   ShardUsage Usage() const {
-    return {rows(), table_.mask + 1, table_.Cells() * sizeof(body::Cell) + rows_.size() * sizeof(float)};
+    return {rows(), table_.mask + 1, table_.Cells() * sizeof(body::Cell) + rows_.bytes()};
   }
 
   // Whether `more` keys can get rows. Memory comes in pieces of its own size, and may be there for more rows
   // than the table may have.
   bool HasRoomFor(std::uint64_t more) const {
-    return rows() + more <= max_rows_ && RowsUsedWith(more) * stride_ <= rows_.size() &&
+    return rows() + more <= max_rows_ && RowsUsedWith(more) <= rows_.rows() &&
            CellsFor(cells_taken_ + more) <= table_.mask + 1;
   }
 
@@ -66,8 +70,8 @@ class RowStore {
   // REQUIRES: rows() + more <= max_rows().
   void MakeRoomFor(Queue& queue, std::uint64_t more) {
     if (CellsFor(cells_taken_ + more) > table_.mask + 1) Rehash(queue, CellsWith(more));
-    const std::uint64_t floats = RowsUsedWith(more) * stride_;
-    if (floats > rows_.size()) GrowRows(queue, floats);
+    const std::uint64_t rows = RowsUsedWith(more);
+    if (rows > rows_.rows()) rows_.GrowAheadTo(queue, rows);
   }
 
   // Reserves scratch for Add of n keys. Throws std::bad_alloc.
@@ -142,9 +146,9 @@ class RowStore {
     return cells;
   }
 
-  static body::HashTableRef FreeTable(Queue& queue, typename B::template Scratch<body::Cell>& memory,
-                                      std::uint64_t cells) {
-    const body::HashTableRef table{memory.Reserve(queue, cells + 1), cells - 1};
+  body::HashTableRef FreeTable(Queue& queue, typename B::template Scratch<body::Cell>& memory,
+                               std::uint64_t cells) const {
+    const body::HashTableRef table{memory.Reserve(queue, cells + 1), cells - 1, hash_of_};
     B::ForEach(queue, table.Cells(), body::FreeCells{table});
     return table;
   }
@@ -152,27 +156,6 @@ class RowStore {
   // Throws std::bad_alloc if the table may not take so many bytes more.
   static void CheckMemory(Queue& queue, std::uint64_t bytes) {
     if (bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
-  }
-
-  // Grows the rows to `floats` floats, and ahead by half of the memory that is left: the other half is for
-  // other tables. REQUIRES: floats is above rows_.size(), and no more than max_rows_ rows have. Throws
-  // std::bad_alloc.
-  void GrowRows(Queue& queue, std::uint64_t floats) {
-    const std::uint64_t more = floats - rows_.size();
-    const std::uint64_t free = B::MemoryForTables(queue) / sizeof(float);
-    if (more > free) throw std::bad_alloc();
-    GrowAhead(rows_, floats, floats + std::min((free - more) / 2, max_rows_ * stride_ - floats));
-  }
-
-  // Grows `array` to n elements, and more if there is memory for them. REQUIRES: n <= most. Throws
-  // std::bad_alloc.
-  template <class T>
-  static void GrowAhead(typename B::template Growing<T>& array, std::uint64_t n, std::uint64_t most) {
-    try {
-      array.Grow(std::min<std::uint64_t>(most, array.Ahead(n)));
-    } catch (const std::bad_alloc&) {
-      array.Grow(n);
-    }
   }
 
   // Returns how many cells to rehash to for `more` keys. If dead cells alone are in the way, leaving those
@@ -199,14 +182,13 @@ class RowStore {
 
   std::uint64_t max_rows_;
   TableOptions options_;
-  std::uint32_t floats_;
-  std::uint32_t stride_;  // rows that can be loaded four floats at once, if they are of such length
+  body::PlaceHash hash_of_;  // of all tables that the store makes
   std::uint32_t rows_used_ = 0;
   std::uint32_t erased_rows_ = 0;
   std::uint64_t cells_taken_ = 0;  // at most, dead ones too
-  body::HashTableRef table_{nullptr, 0};
+  body::HashTableRef table_{nullptr, 0, hash_of_};
   typename B::template Scratch<body::Cell> cell_memory_;
-  typename B::template Growing<float> rows_;
+  RowMemory<B> rows_;
   typename B::template Growing<RowIndex> erased_;  // rows to hand out again
   typename B::template Scratch<std::uint64_t> lost_;
   typename B::template Scratch<Key> new_keys_;

@@ -44,16 +44,17 @@ class RowUpdates {
     const KeptKeys& kept = batch.kept();
     if (kept.size == 0) return;
     if (!pooling_.Divides() && kept.weights == nullptr) {
-      const body::Segments segments = groups_.GroupBags(queue, kept, rows, gradients.places, spare);
-      return ApplyOptimizer(queue, segments, body::BagGradients{gradients.rows, segments.items, dim_},
+      const Groups groups = groups_.GroupBags(queue, kept, rows, gradients.places, spare);
+      return ApplyOptimizer(queue, groups, body::BagGradients{gradients.rows, groups.segments.items, dim_},
                             scalars, store.values());
     }
-    const body::Segments segments = groups_.GroupPlaces(queue, kept, rows, spare);
-    ApplyOptimizer(queue, segments,
-                   body::ScaledGradients{gradients.rows, segments.items, groups_.bag_of(), kept.weights,
-                                         pooling_.Divides() ? WriteDivisors(queue, kept.batch) : nullptr,
-                                         gradients.places, dim_},
-                   scalars, store.values());
+    const Groups groups = groups_.GroupPlaces(queue, kept, rows, spare);
+    ApplyOptimizer(
+        queue, groups,
+        body::ScaledGradients{gradients.rows, groups.segments.items, groups_.bag_of(), kept.weights,
+                              pooling_.Divides() ? WriteDivisors(queue, kept.batch) : nullptr,
+                              gradients.places, dim_},
+        scalars, store.values());
   }
 
   // See Shard::Assign. Spends the batch. Overwrites `spare`, as Update does.
@@ -62,7 +63,8 @@ class RowUpdates {
     const typename RowGroups<B>::RowsToSort rows{batch.TakeRows(), store.rows_used()};
     const KeptKeys& kept = batch.kept();
     if (kept.size == 0) return;
-    const body::Segments segments = groups_.GroupBags(queue, kept, rows, nullptr, spare);
+    const Groups groups = groups_.GroupBags(queue, kept, rows, nullptr, spare);
+    const body::Segments segments = groups.segments.Of(B::Get(queue, groups.size));
     B::ForEachTile(queue, segments.segments, dim_,
                    body::AssignRows{segments, values, columns, store.initial_state(), store.values()});
   }
@@ -79,15 +81,17 @@ class RowUpdates {
 
   // Long segments are summed first: that takes memory, and no row may have moved if it cannot be had.
   template <class Source>
-  void ApplyOptimizer(Queue& queue, const body::Segments& segments, Source source, const StepScalars& scalars,
+  void ApplyOptimizer(Queue& queue, const Groups& groups, Source source, const StepScalars& scalars,
                       const body::RowsRef& rows) {
-    const auto longs = long_sums_.SumLongSegments(queue, segments, source, dim_);
+    const auto sums = long_sums_.SumLongSegments(queue, groups, source, dim_);
+    const body::Segments& segments = sums.segments;
     WithOptimizer(optimizer_, scalars, [&]<class Optimizer>(Optimizer optimizer) {
       const body::OptimizerRule<Optimizer> rule{optimizer, optimizer_.weight_decay};
       B::ForEachRun(queue, segments.segments, dim_,
                     body::ApplyOptimizerToShort<Optimizer, Source>{segments, source, rows, rule});
-      B::ForEachTile(queue, longs.count, dim_,
-                     body::ApplyOptimizerToLong<Optimizer>{segments, longs.segments, longs.sums, rows, rule});
+      B::ForEachTile(
+          queue, sums.count, dim_,
+          body::ApplyOptimizerToLong<Optimizer>{segments, sums.long_segments, sums.sums, rows, rule});
     });
   }
 

@@ -44,6 +44,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/hash_secret.h"
 #include "kernels/stream.h"
 #include "slotwise/batch.h"
 #include "slotwise/status.h"
@@ -64,6 +65,8 @@ struct ShardPlace {
   Rank rank{0};
   int ranks = 1;
   BucketMap bucket_map = EvenBucketMap(1);
+  HashSecret secret;                          // of this rank's hash tables; never shows in an answer
+  std::uint64_t max_rows = kMaxRowsPerShard;  // the most that the rank may hold, beside the table's max_rows
 };
 
 // The numbers of one optimizer step that the optimizer's options alone do not give.
@@ -147,7 +150,8 @@ class Shard {
   // the rows that Insert would add and says how many they are; without, keys without a row stay so and count
   // as zeros. The batch's arrays lie in device memory and must stay there until Pool or Update.
   // RESOURCE_EXHAUSTED: no memory for the batch or its new rows, or more than kMaxRowsPerShard; the table is
-  // as it was.
+  // as it was. There may be no room for rows that would take the slice past its place's or the table's
+  // max_rows: their number is exact then, and the ranks have to refuse the batch.
   virtual Result<NewRows> Prepare(const BatchView& batch, bool insert) = 0;
 
   // Prepares a push: works as Prepare with `insert`, but that the keys of a bag whose divisor is 0

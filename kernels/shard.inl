@@ -1,6 +1,6 @@
 // The shard, once for every backend: which class of kernels/ does each call of shard.h, and what they share.
 //
-// Included by shard_cpu.cc and shard_cuda.cu alone.
+// Included by shard_cpu.cc, shard_cuda.cu and a test alone.
 #ifndef SLOTWISE_KERNELS_SHARD_INL_
 #define SLOTWISE_KERNELS_SHARD_INL_
 
@@ -34,7 +34,8 @@ class ShardOn final : public Shard {
   ShardOn(Queue& queue, const TableOptions& options, const ShardPlace& place)
       : queue_(queue),
         dim_(options.dim),
-        store_(queue, options, options.initial_rows / static_cast<std::uint64_t>(place.ranks)),
+        store_(queue, options, place.secret, options.initial_rows / static_cast<std::uint64_t>(place.ranks),
+               place.max_rows),
         sharder_(queue, place),
         batch_(queue, store_),
         pooling_(options),

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "server/draw_hash_secret.h"
 #include "server/engine/bag_travel.h"
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
@@ -56,6 +57,7 @@ EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
   options.max_tables = limits.max_tables();
   options.step_timeout = std::chrono::milliseconds(limits.step_timeout_ms());
   options.ledger.max_bytes = std::uint64_t{limits.max_ledger_mib()} << 20;
+  options.rank_limit.percent = limits.max_rank_percent();
   return options;
 }
 
@@ -129,6 +131,9 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
   auto device = MakeDevice(rooms.config, collective);
   if (!device.ok()) return device.status();
   rooms.device = std::move(*device);
+  const Result<HashSecret> secret = DrawHashSecret();
+  if (!secret.ok()) return secret.status();
+  rooms.secret.emplace(*secret);
   return Fingerprint(*config) ^ std::hash<std::string>{}(SLOTWISE_VERSION);
 }
 
@@ -146,7 +151,8 @@ Result<RankPlace> Connect(Collective& collective, Rooms& rooms) {
   const Incarnation incarnation = DrawIncarnation(collective);
   engine.incarnation = incarnation.id;
   engine.ledger.first_epoch = incarnation.first_epoch;
-  rooms.engine = std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges, engine);
+  rooms.engine =
+      std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges, rooms.secret.value(), engine);
 
   const auto options = RpcOptionsOf(rooms.config, collective.local_rank());
   if (!options.ok()) return options.status();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/hash_secret.h"
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
@@ -26,6 +27,7 @@ struct Rooms {
   v1::ServerConfig config;
   std::vector<TableOptions> tables;  // the configuration's tables, not made yet
   std::unique_ptr<Device> device;
+  std::optional<HashSecret> secret;  // drawn by this process for itself
   std::optional<Exchanges> exchanges;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<RpcServer> rpc;
@@ -35,8 +37,9 @@ struct Rooms {
 // options are wrong.
 Result<std::vector<TableOptions>> TablesOf(const Config& config);
 
-// Does what a rank does alone: reads the configuration, sets up the log, makes the device. Returns the
-// fingerprint of the settings that all ranks must share. An error is one sentence for the operator.
+// Does what a rank does alone: reads the configuration, sets up the log, makes the device, draws the secret
+// of its hash tables. Returns the fingerprint of the settings that all ranks must share. An error is one
+// sentence for the operator.
 Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective, Rooms& rooms);
 
 // Collective; call it once all ranks are ready. Makes the rest of `rooms`, and listens. An error is one

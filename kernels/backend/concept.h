@@ -50,6 +50,9 @@ struct Keep {
 struct KeepKey {
   SLOTWISE_HD bool operator()(Key) const { return true; }
 };
+struct Ask {
+  SLOTWISE_HD std::uint32_t operator()() const { return 0; }
+};
 struct Measure {
   SLOTWISE_HD DigestSums operator()(std::uint64_t) const { return {}; }
 };
@@ -111,6 +114,8 @@ concept Backend = requires(
   // Returns Σ f(i) over [0, n). Waits.
   { B::Sum(queue, n, backend_probe::Measure{}) } -> std::same_as<DigestSums>;
 
+  // Returns f(), of at most 64 bytes, which one thread of the device computes. Waits.
+  { B::Ask(queue, backend_probe::Ask{}) } -> std::same_as<std::uint32_t>;
   // Returns one value of device memory. Waits.
   { B::Get(queue, counts) } -> std::same_as<std::uint32_t>;
   // A HostCopy brings values to the host. Start(queue, from, n) begins to bring n of them, Wait() waits for

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/backend/concept.h"
+#include "kernels/backend/cpu_hash.h"
 #include "kernels/backend/cpu_memory.h"
 #include "kernels/backend/cpu_threads.h"
 #include "kernels/backend/cpu_tile.h"
@@ -105,8 +106,8 @@ struct CpuBackend {
         for (std::uint32_t w = 0; w < count; ++w) f.Number(wanted[w].first, wanted[w].second, first + w);
         count = 0;
       };
-      InOrder(begin, end, f, [&](std::uint32_t i) {
-        const Outcome outcome = f(i);
+      InOrder(begin, end, f, [&](std::uint32_t i, auto... hash) {
+        const Outcome outcome = f(i, hash...);
         if (!outcome) return;
         wanted[count++] = {i, outcome};
         if (count == kMost) number();
@@ -166,6 +167,10 @@ struct CpuBackend {
     return {low, high};
   }
 
+  template <class F>
+  static auto Ask(Queue& /*queue*/, F f) {
+    return f();
+  }
   static std::uint32_t Get(Queue& /*queue*/, const std::uint32_t* value) { return *value; }
 
   class HostCopy {
@@ -211,7 +216,9 @@ struct CpuBackend {
   // Calls visit(i) for i in [begin, end). A body that prefetches is told of each index kAhead indices before.
   template <class Index, class Body, class Visit>
   static void InOrder(Index begin, Index end, const Body& body, const Visit& visit) {
-    if constexpr (requires { body.Prefetch(begin); }) {
+    if constexpr (requires { body.KeyOf(begin); }) {
+      return InOrderWithHashes(begin, end, body, visit);
+    } else if constexpr (requires { body.Prefetch(begin); }) {
       const Index ahead = std::min<Index>(Body::kAhead, end - begin);
       for (Index i = begin; i < begin + ahead; ++i) body.Prefetch(i);
       for (; begin < end - ahead; ++begin) {
@@ -220,6 +227,42 @@ struct CpuBackend {
       }
     }
     for (; begin < end; ++begin) visit(begin);
+  }
+
+  // The same for a body that searches a hash table: Prefetch(i, hash) and visit(i, hash) get the hash of
+  // KeyOf(i). Keys are hashed kAhead at a time.
+  template <class Index, class Body, class Visit>
+  static void InOrderWithHashes(Index begin, Index end, const Body& body, const Visit& visit) {
+    constexpr Index kBlock = Body::kAhead;
+    Key keys[kBlock] = {};
+    std::uint64_t blocks[2][kBlock];
+    // Writes the hashes of the indices from `first` on, and returns how many they are.
+    const auto hash = [&](Index first, std::uint64_t* hashes) {
+      const Index count = std::min<Index>(kBlock, end - first);
+      for (Index j = 0; j < count; ++j) keys[j] = body.KeyOf(first + j);
+      HashKeys(body.searched().hash_of, keys, static_cast<std::size_t>(count), hashes);
+      return count;
+    };
+    std::uint64_t* now = blocks[0];
+    std::uint64_t* next = blocks[1];
+    Index count = hash(begin, now);
+    for (Index j = 0; j < count; ++j) body.Prefetch(begin + j, now[j]);
+    while (count > 0) {
+      const Index after = begin + count;
+      const Index more = hash(after, next);
+      if (more == kBlock) {
+        for (Index j = 0; j < kBlock; ++j) {
+          body.Prefetch(after + j, next[j]);
+          visit(begin + j, now[j]);
+        }
+      } else {
+        for (Index j = 0; j < more; ++j) body.Prefetch(after + j, next[j]);
+        for (Index j = 0; j < count; ++j) visit(begin + j, now[j]);
+      }
+      begin = after;
+      count = more;
+      std::swap(now, next);
+    }
   }
 
   // Small work stays on this thread: waking another takes longer than doing it.

@@ -84,10 +84,22 @@ struct VectorChunk {
     // Indices that cannot wrap around, so that the compiler sees that elements are neighbours.
     for (std::size_t k = 0; k < kFloats; ++k) visit(first + k, elements[k]);
   }
-  template <class Optimizer, class Compute>
-  void ApplyOptimizer(const Optimizer& optimizer, float* record, Compute compute) const {
-    Vector gradients[kVectors];
-    compute(gradients);
+  bool IsWholeRow() const { return kFloats == dim; }
+  float AddSquares(const Vector (&values)[kVectors], float sum) const {
+    ForEachElement(values, [&sum](std::size_t /*element*/, float value) { sum += value * value; });
+    return sum;
+  }
+  // The processor itself has the record's loads under way with those of the gradients.
+  template <std::uint32_t kArrays>
+  struct Record {};
+  template <std::uint32_t kArrays>
+  Record<kArrays> LoadRecord(const float* /*record*/) const {
+    return {};
+  }
+  template <class Optimizer>
+  void ApplyOptimizer(const Optimizer& optimizer, float* record,
+                      const Record<1 + Optimizer::kStates>& /*before*/,
+                      const Vector (&gradients)[kVectors]) const {
     // By value: what is reached by reference might be what a row's new elements overwrite, for all the
     // compiler knows.
     ForEachElement(gradients,

@@ -19,6 +19,7 @@
 #include <cub/device/device_select.cuh>
 #include <cub/version.cuh>
 #include <stdexcept>
+#include <type_traits>
 
 #include "kernels/backend/concept.h"
 #include "kernels/backend/cuda_growing.cuh"
@@ -31,6 +32,12 @@ struct ItemOrZero {
   const std::uint32_t* items;
   std::uint32_t n;
   SLOTWISE_HD std::uint32_t operator()(std::uint32_t i) const { return i < n ? items[i] : 0; }
+};
+
+template <class T>
+struct ReadValue {
+  const T* value;
+  SLOTWISE_HD T operator()() const { return *value; }
 };
 
 struct AddDigestSums {
@@ -143,7 +150,7 @@ struct CudaBackend {
   template <class F>
   static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
     if (n == 0) return;
-    WithTile<1>(dim, [&]<class Tile>(Tile) {
+    WithTile<RowsHeld<F>()>(dim, [&]<class Tile>(Tile) {
       ForEachTileKernel<Tile><<<Blocks(std::uint64_t{n} * Tile::kLanes), kThreads, 0, queue.stream()>>>(n, f);
     });
     SLOTWISE_CUDA_TRY(cudaGetLastError());
@@ -208,13 +215,19 @@ struct CudaBackend {
     return Get(queue, static_cast<const DigestSums*>(result.data()));
   }
 
+  template <class F>
+  static auto Ask(Queue& queue, F f) {
+    using Answer = decltype(f());
+    static_assert(sizeof(Answer) <= CudaQueue::kPinnedBytes && std::is_trivially_copyable_v<Answer>);
+    auto* const answer = static_cast<Answer*>(queue.pinned());
+    AskKernel<<<1, 1, 0, queue.stream()>>>(f, answer);
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
+    queue.Wait();
+    return *answer;
+  }
   template <class T>
   static T Get(Queue& queue, const T* value) {
-    static_assert(sizeof(T) <= CudaQueue::kPinnedBytes);
-    Copy(queue, queue.pinned(), value, sizeof(T), cudaMemcpyDeviceToHost);
-    T host;
-    std::memcpy(&host, queue.pinned(), sizeof(T));
-    return host;
+    return Ask(queue, ReadValue<T>{value});
   }
 
   template <class T>

@@ -11,6 +11,9 @@
 
 namespace slotwise {
 
+// A block of any launch has so many threads, but for launches that say otherwise.
+inline constexpr std::uint32_t kThreads = 256;
+
 // `Lanes` neighbouring lanes of a warp; each holds `N` vectors of a chunk.
 template <std::uint32_t Lanes, class V, std::uint32_t N>
 struct CudaTile {
@@ -37,6 +40,18 @@ struct CudaTile {
     return (void)lane, x;
 #endif
   }
+  // REQUIRES: blocks of at most kThreads threads.
+  template <std::uint32_t kFloats>
+  SLOTWISE_HD static float* Memory() {
+#ifdef __CUDA_ARCH__
+    // Four floats more, so that the tiles of a warp read from different banks.
+    constexpr std::uint32_t kPadded = (kFloats + 3) / 4 * 4 + 4;
+    __shared__ alignas(16) float memory[kThreads / Lanes * kPadded];
+    return memory + threadIdx.x / Lanes * kPadded;
+#else
+    return nullptr;
+#endif
+  }
 
  private:
 #ifdef __CUDA_ARCH__
@@ -47,9 +62,6 @@ struct CudaTile {
   }
 #endif
 };
-
-// A block of any launch has so many threads, but for launches that say otherwise.
-inline constexpr std::uint32_t kThreads = 256;
 
 template <class F>
 __global__ void ForEachUpToKernel(const std::uint32_t* n, F f) {
@@ -63,8 +75,13 @@ __global__ void ForEachKernel(Index n, F f) {
   if (i < n) f(i);
 }
 
-// Writes the count to the host, and sets the counter back to 0. A copy would arrive later: another engine
-// does those.
+// Writes what f returns to the host. A copy would arrive later: another engine does those.
+template <class F, class Answer>
+__global__ void AskKernel(F f, Answer* on_host) {
+  *on_host = f();
+}
+
+// Writes the count to the host likewise, and sets the counter back to 0.
 __global__ void TakeCountKernel(std::uint32_t* counter, std::uint32_t* on_host) {
   *on_host = *counter;
   *counter = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/body/hash.h"
 #include "kernels/body/hash_table.h"
 #include "kernels/body/rows.h"
 #include "kernels/shard.h"
@@ -22,12 +23,12 @@ struct HashCell {
   SLOTWISE_HD DigestSums operator()(std::uint64_t cell) const {
     if (!table.Live(cell)) return {0, 0};
     const std::uint64_t key = Value(table.KeyAt(cell));
-    const float* record = rows.Record(table.RowAt(cell));
+    const FloatsOfRow floats = rows.Floats(table.RowAt(cell));
     std::uint64_t low = Mix64(key ^ 0x9E3779B97F4A7C15ULL);
     std::uint64_t high = Mix64(key ^ 0xC2B2AE3D27D4EB4FULL);
     for (std::uint32_t j = 0; j < rows.floats; ++j) {
       std::uint32_t word = 0;
-      memcpy(&word, record + j, sizeof(word));
+      memcpy(&word, &floats[j], sizeof(word));
       low = Mix64(low + word + 1);
       high = Mix64(high ^ (word + 1ULL));
     }

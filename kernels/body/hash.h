@@ -1,8 +1,8 @@
-// The one hash of keys: who owns a key, and where its search begins.
+// The public hash of keys: the top bits of a key's hash say which of kBuckets buckets the key falls into, and
+// so who owns it.
 //
-// The top bits choose the owner (kBuckets buckets), the bottom bits the place in the owner's table, so the
-// keys of one rank still spread over all of its table. Bits from the 32nd on choose the step from cache line
-// to cache line.
+// This hash is part of docs/semantics.md, and anybody can invert it. A key's place in its owner's hash table
+// comes from a keyed hash instead (siphash.h).
 #ifndef SLOTWISE_KERNELS_BODY_HASH_H_
 #define SLOTWISE_KERNELS_BODY_HASH_H_
 

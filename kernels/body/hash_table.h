@@ -7,6 +7,10 @@
 // for a row: a thread that finds its key in a cell already remembers the cell, and the next launch reads the
 // row.
 //
+// Where a key's search begins and how it goes on comes from a keyed hash, SipHash-1-3 under the table's
+// secret, so that nobody can choose keys whose searches meet. Who owns a key is another function of it
+// (hash.h), so the keys of one rank spread over all of its table.
+//
 // A search looks at cells by pairs, because a GPU reads 32 bytes from memory at once. The search looks at
 // both pairs of one cache line of four cells, then at lines that are an odd number of lines apart; that
 // number differs from key to key, and the steps lead to every line in the end. Where 3 cells of 4 are taken,
@@ -27,8 +31,8 @@
 
 #include <cstdint>
 
-#include "kernels/body/hash.h"
 #include "kernels/body/portable.h"
+#include "kernels/body/siphash.h"
 #include "slotwise/types.h"
 
 namespace slotwise::body {
@@ -52,6 +56,7 @@ struct HashTableRef {
 
   Cell* cells;         // [mask + 2]: those for searches, then that of the key kFree
   std::uint64_t mask;  // cells for searches - 1; their number is a power of two, and at least kLeastCells
+  PlaceHash hash_of;   // under the table's secret
 
   SLOTWISE_HD std::uint64_t Cells() const { return mask + 2; }
 
@@ -68,12 +73,17 @@ struct HashTableRef {
       if (line_is_done) cell = (cell + step) & mask;
     }
   };
-  SLOTWISE_HD Search SearchFor(std::uint64_t key) const {
+  // Of a table of up to 2^33 cells the first cell takes bits 1 to 32 of the hash at most, and the step, which
+  // is odd, bits 33 to 63. So the two are independent of each other; of a larger table they share the few
+  // bits from the 33rd on.
+  SLOTWISE_HD Search SearchFor(std::uint64_t hash) const {
     constexpr std::uint64_t kCellsOfLine = 4;
-    const std::uint64_t hash = Mix64(key);
     const std::uint64_t begin = hash & mask & ~std::uint64_t{1};
     return {begin, mask, begin, kCellsOfLine * (hash >> 32 | 1)};
   }
+
+  // The functions below that take a key and its hash are for callers that know the hash already.
+  SLOTWISE_HD std::uint64_t HashOf(Key key) const { return hash_of(Value(key)); }
 
   // Whether the cell is taken, and its key was not erased.
   SLOTWISE_HD bool Live(std::uint64_t cell) const {
@@ -85,14 +95,15 @@ struct HashTableRef {
     return RowIndex{static_cast<std::uint32_t>(cells[cell].row)};
   }
 
-  // Asks for the cache line in which the key's search begins: most searches end there.
-  void Prefetch(Key key) const { PrefetchBytes(&cells[SearchFor(Value(key)).cell], sizeof(Cell)); }
+  // Asks for the cache line in which the search for a key of that hash begins: most searches end there.
+  void Prefetch(std::uint64_t hash) const { PrefetchBytes(&cells[SearchFor(hash).cell], sizeof(Cell)); }
 
   // Returns the key's row, or kNoRow. REQUIRES: no thread adds keys during the launch.
-  SLOTWISE_HD RowIndex Find(Key key) const {
+  SLOTWISE_HD RowIndex Find(Key key) const { return Find(key, HashOf(key)); }
+  SLOTWISE_HD RowIndex Find(Key key, std::uint64_t hash) const {
     const std::uint64_t wanted = Value(key);
     if (wanted == kFree) return Live(mask + 1) ? RowAt(mask + 1) : kNoRow;
-    for (Search at = SearchFor(wanted);; at.Next()) {
+    for (Search at = SearchFor(hash);; at.Next()) {
       const Cell first = cells[at.cell];
       const Cell second = cells[at.cell + 1];
       if (first.key == wanted) return RowIndex{static_cast<std::uint32_t>(first.row)};
@@ -107,7 +118,7 @@ struct HashTableRef {
   SLOTWISE_HD std::uint64_t CellOf(Key key) const {
     const std::uint64_t wanted = Value(key);
     if (wanted == kFree) return cells[mask + 1].key == kFree ? Cells() : mask + 1;
-    for (Search at = SearchFor(wanted);; at.Next()) {
+    for (Search at = SearchFor(HashOf(key));; at.Next()) {
       for (std::uint64_t cell = at.cell; cell < at.cell + 2; ++cell) {
         if (cells[cell].key == wanted) return cell;
         if (cells[cell].key == kFree) return Cells();
@@ -130,9 +141,13 @@ struct HashTableRef {
   // Returns the key's cell, after taking one if the key had none.
   template <class Atomics>
   SLOTWISE_HD Claimed Claim(Key key) const {
+    return Claim<Atomics>(key, HashOf(key));
+  }
+  template <class Atomics>
+  SLOTWISE_HD Claimed Claim(Key key, std::uint64_t hash) const {
     const std::uint64_t wanted = Value(key);
     if (wanted == kFree) return ClaimCell<Atomics>(mask + 1, kFreeKeyIsHere);
-    for (Search at = SearchFor(wanted);; at.Next()) {
+    for (Search at = SearchFor(hash);; at.Next()) {
       const std::uint64_t cell = at.cell;
       const std::uint64_t first = Atomics::Load(&cells[cell].key);
       const std::uint64_t second = Atomics::Load(&cells[cell + 1].key);

@@ -1,5 +1,6 @@
 // The launches over the keys of a batch and the cells of a hash table: find, add, list, erase, count, and
-// rehash. Each body works on one index.
+// rehash. Each body works on one index. A body that searches a table says which key it searches for, because
+// the CPU backend hashes many keys at once (portable.h).
 #ifndef SLOTWISE_KERNELS_BODY_KEY_LAUNCHES_H_
 #define SLOTWISE_KERNELS_BODY_KEY_LAUNCHES_H_
 
@@ -12,7 +13,7 @@
 namespace slotwise::body {
 
 // So many searches are under way at once on the CPU: some more than the processor's caches can wait for.
-inline constexpr std::uint32_t kProbesAhead = 20;
+inline constexpr std::uint32_t kProbesAhead = 24;
 
 // Frees a cell of a new table.
 struct FreeCells {
@@ -25,10 +26,15 @@ struct FindRows {
   HashTableRef table;
   const Key* keys;
   RowIndex* rows;
-  SLOTWISE_HD void operator()(std::uint32_t i) const { rows[i] = table.Find(keys[i]); }
+  SLOTWISE_HD const HashTableRef& searched() const { return table; }
+  SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return keys[i]; }
+  SLOTWISE_HD void operator()(std::uint32_t i) const { (*this)(i, table.HashOf(KeyOf(i))); }
+  SLOTWISE_HD void operator()(std::uint32_t i, std::uint64_t hash) const {
+    rows[i] = table.Find(keys[i], hash);
+  }
 
   static constexpr std::uint32_t kAhead = kProbesAhead;
-  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[i]); }
+  void Prefetch(std::uint32_t /*i*/, std::uint64_t hash) const { table.Prefetch(hash); }
 };
 
 // Finds rows, and lists the keys without one, in no order. The absent keys are numbered (backend/concept.h).
@@ -37,8 +43,11 @@ struct FindRowsAndAbsent {
   FindRows find;
   std::uint32_t* absent;
 
-  SLOTWISE_HD bool operator()(std::uint32_t i) const {
-    find(i);
+  SLOTWISE_HD const HashTableRef& searched() const { return find.table; }
+  SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return find.keys[i]; }
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return (*this)(i, find.table.HashOf(KeyOf(i))); }
+  SLOTWISE_HD bool operator()(std::uint32_t i, std::uint64_t hash) const {
+    find(i, hash);
     return find.rows[i] == kNoRow;
   }
   SLOTWISE_HD void Number(std::uint32_t i, bool /*is_absent*/, std::uint32_t number) const {
@@ -46,7 +55,7 @@ struct FindRowsAndAbsent {
   }
 
   static constexpr std::uint32_t kAhead = FindRows::kAhead;
-  void Prefetch(std::uint32_t i) const { find.Prefetch(i); }
+  void Prefetch(std::uint32_t i, std::uint64_t hash) const { find.Prefetch(i, hash); }
 };
 
 // Whether a key has a row.
@@ -98,8 +107,11 @@ struct AddKeys {
   Key* new_keys;        // [new rows]
   RowIndex* new_rows;   // [new rows]
 
-  SLOTWISE_HD ClaimedCell operator()(std::uint32_t i) const {
-    const auto claimed = table.template Claim<Atomics>(keys[chosen[i]]);
+  SLOTWISE_HD const HashTableRef& searched() const { return table; }
+  SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return keys[chosen[i]]; }
+  SLOTWISE_HD ClaimedCell operator()(std::uint32_t i) const { return (*this)(i, table.HashOf(KeyOf(i))); }
+  SLOTWISE_HD ClaimedCell operator()(std::uint32_t i, std::uint64_t hash) const {
+    const auto claimed = table.template Claim<Atomics>(KeyOf(i), hash);
     const bool won = claimed.added || table.template Revive<Atomics>(claimed.cell);
     lost[i] = won ? kNoCell : claimed.cell;
     return {claimed.cell, won};
@@ -113,7 +125,7 @@ struct AddKeys {
   }
 
   static constexpr std::uint32_t kAhead = kProbesAhead;
-  void Prefetch(std::uint32_t i) const { table.Prefetch(keys[chosen[i]]); }
+  void Prefetch(std::uint32_t /*i*/, std::uint64_t hash) const { table.Prefetch(hash); }
 };
 
 // Gives the keys that won no cell the rows of those that did.
@@ -181,13 +193,16 @@ struct CountKeys {
   const Key* keys;
   const std::uint32_t* absent;
 
-  SLOTWISE_HD bool operator()(std::uint32_t i) const {
-    return scratch.template Claim<Atomics>(keys[absent[i]]).added;
+  SLOTWISE_HD const HashTableRef& searched() const { return scratch; }
+  SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return keys[absent[i]]; }
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return (*this)(i, scratch.HashOf(KeyOf(i))); }
+  SLOTWISE_HD bool operator()(std::uint32_t i, std::uint64_t hash) const {
+    return scratch.template Claim<Atomics>(KeyOf(i), hash).added;
   }
   SLOTWISE_HD void Number(std::uint32_t /*i*/, bool /*is_first*/, std::uint32_t /*number*/) const {}
 
   static constexpr std::uint32_t kAhead = kProbesAhead;
-  void Prefetch(std::uint32_t i) const { scratch.Prefetch(keys[absent[i]]); }
+  void Prefetch(std::uint32_t /*i*/, std::uint64_t hash) const { scratch.Prefetch(hash); }
 };
 
 // Copies a live cell of one table into another.
@@ -196,14 +211,20 @@ struct Rehash {
   HashTableRef from;
   HashTableRef to;
 
+  // No search needs the hash of the key kFree, whose cell, the last one, does not hold it as such.
+  SLOTWISE_HD const HashTableRef& searched() const { return to; }
+  SLOTWISE_HD Key KeyOf(std::uint64_t cell) const { return Key{from.cells[cell].key}; }
   SLOTWISE_HD void operator()(std::uint64_t cell) const {
+    if (from.Live(cell)) (*this)(cell, to.HashOf(KeyOf(cell)));
+  }
+  SLOTWISE_HD void operator()(std::uint64_t cell, std::uint64_t hash) const {
     if (!from.Live(cell)) return;
-    to.cells[to.template Claim<Atomics>(from.KeyAt(cell)).cell].row = from.cells[cell].row;
+    to.cells[to.template Claim<Atomics>(from.KeyAt(cell), hash).cell].row = from.cells[cell].row;
   }
 
   static constexpr std::uint64_t kAhead = kProbesAhead;
-  void Prefetch(std::uint64_t cell) const {
-    if (from.Live(cell)) to.Prefetch(from.KeyAt(cell));
+  void Prefetch(std::uint64_t cell, std::uint64_t hash) const {
+    if (from.Live(cell)) to.Prefetch(hash);
   }
 };
 

@@ -2,8 +2,9 @@
 // state lies `dim` floats behind the weight, the next one `dim` floats behind that: kStates of them.
 // docs/semantics.md has the formulas, and every expression here is written in the order that is agreed there.
 //
-// An optimizer whose kWholeRow is true first sees the sum of its row's squared gradients: SeeRow reads the
-// row's state and says whether the row may move, and SaveRow writes that state.
+// An optimizer whose kSharesState is true has one state a row, which lies elsewhere (rows.h). Before it
+// updates the row's elements it sees that state and the sum of the row's squared gradients: SeeRow says
+// whether the row may move, and shared_state() is the new state then.
 //
 // Rows are to stay finite: callers use an optimizer through FiniteSteps, which is below.
 #ifndef SLOTWISE_KERNELS_BODY_OPTIMIZER_H_
@@ -32,7 +33,7 @@ SLOTWISE_HD inline float Choose(bool condition, float one, float other) {
 }
 
 struct Sgd {
-  static constexpr bool kWholeRow = false;
+  static constexpr bool kSharesState = false;
   static constexpr std::uint32_t kStates = 0;
   float learning_rate;
 
@@ -41,7 +42,7 @@ struct Sgd {
 
 // Polyak 1964. State: v, the velocity.
 struct Momentum {
-  static constexpr bool kWholeRow = false;
+  static constexpr bool kSharesState = false;
   static constexpr std::uint32_t kStates = 1;
   float learning_rate;
   float momentum;
@@ -55,7 +56,7 @@ struct Momentum {
 
 // Nesterov 1983, in HugeCTR's form. State: a, the accumulated step.
 struct Nesterov {
-  static constexpr bool kWholeRow = false;
+  static constexpr bool kSharesState = false;
   static constexpr std::uint32_t kStates = 1;
   float learning_rate;
   float momentum;
@@ -70,7 +71,7 @@ struct Nesterov {
 
 // Duchi, Hazan, Singer 2011. State: s, the sum of squared gradients.
 struct AdaGrad {
-  static constexpr bool kWholeRow = false;
+  static constexpr bool kSharesState = false;
   static constexpr std::uint32_t kStates = 1;
   float learning_rate;
   float epsilon;
@@ -84,18 +85,18 @@ struct AdaGrad {
 
 // AdaGrad with one s a row, of the mean of the row's squares (FBGEMM).
 struct RowWiseAdaGrad {
-  static constexpr bool kWholeRow = true;
+  static constexpr bool kSharesState = true;
   static constexpr std::uint32_t kStates = 0;
   float learning_rate;
   float epsilon;
   float s = 0;
 
   // Returns false if the row's new state would not be finite.
-  SLOTWISE_HD bool SeeRow(const float* record, std::uint32_t dim, float squares) {
-    s = record[dim] + squares / static_cast<float>(dim);
+  SLOTWISE_HD bool SeeRow(float state, std::uint32_t dim, float squares) {
+    s = state + squares / static_cast<float>(dim);
     return IsFinite(s);
   }
-  SLOTWISE_HD void SaveRow(float* record, std::uint32_t dim) const { record[dim] = s; }
+  SLOTWISE_HD float shared_state() const { return s; }
   SLOTWISE_HD void operator()(float* w, std::uint32_t /*dim*/, float g) const {
     *w -= learning_rate * g / (sqrtf(s) + epsilon);
   }
@@ -103,7 +104,7 @@ struct RowWiseAdaGrad {
 
 // Tieleman, Hinton 2012. State: v, the running mean of squared gradients.
 struct RmsProp {
-  static constexpr bool kWholeRow = false;
+  static constexpr bool kSharesState = false;
   static constexpr std::uint32_t kStates = 1;
   float learning_rate;
   float beta;
@@ -118,7 +119,7 @@ struct RmsProp {
 
 // Kingma, Ba 2015, lazy: only touched rows move. State: m, v. `rate` carries the step's bias corrections.
 struct Adam {
-  static constexpr bool kWholeRow = false;
+  static constexpr bool kSharesState = false;
   static constexpr std::uint32_t kStates = 2;
   float rate;
   float beta1;
@@ -136,7 +137,7 @@ struct Adam {
 
 // FTRL-proximal, McMahan et al. 2013. State: z, n. The first update replaces the first value.
 struct Ftrl {
-  static constexpr bool kWholeRow = false;
+  static constexpr bool kSharesState = false;
   static constexpr std::uint32_t kStates = 2;
   float learning_rate;
   float lambda1;

@@ -36,13 +36,13 @@ struct PoolBags {
   }
 
   // Asks for the beginning of a long bag only: the processor itself sees far enough ahead from there.
-  static constexpr std::uint32_t kAhead = 3;
+  static constexpr std::uint32_t kAhead = 8;
   void Prefetch(std::uint32_t bag) const {
     constexpr std::uint32_t kMost = 8;
     const std::uint32_t begin = offsets[bag];
     const std::uint32_t keys = offsets[bag + 1] - begin;
     for (std::uint32_t i = begin; i < begin + (keys < kMost ? keys : kMost); ++i) {
-      if (row_of[i] != kNoRow) PrefetchBytes(rows.Record(row_of[i]), rows.dim * sizeof(float));
+      if (row_of[i] != kNoRow) PrefetchRow(rows.Record(row_of[i]), rows.dim);
     }
   }
 

@@ -23,8 +23,11 @@
 // indices.
 #ifdef __CUDA_ARCH__
 #define SLOTWISE_UNROLL _Pragma("unroll")
+#define SLOTWISE_PRAGMA(text) _Pragma(#text)
+#define SLOTWISE_UNROLL_BY(n) SLOTWISE_PRAGMA(unroll n)
 #else
 #define SLOTWISE_UNROLL
+#define SLOTWISE_UNROLL_BY(n)
 #endif
 
 namespace slotwise::body {
@@ -41,6 +44,9 @@ struct alignas(16) Float4 {
   SLOTWISE_HD friend Float4 operator/(Float4 a, float b) { return {a.x / b, a.y / b, a.z / b, a.w / b}; }
   SLOTWISE_HD Float4& operator+=(Float4 b) { return *this = *this + b; }
 };
+
+SLOTWISE_HD inline float Squared(float x) { return x * x; }
+SLOTWISE_HD inline Float4 Squared(Float4 a) { return {a.x * a.x, a.y * a.y, a.z * a.z, a.w * a.w}; }
 
 template <class Vector>
 inline constexpr std::uint32_t kFloatsOf = 1;
@@ -120,7 +126,8 @@ SLOTWISE_HD void StoreVector(Half* to, Vector vector) {
 }
 
 // The tile of one lane, which takes 16 floats at a time. Of any tile, Sync() waits for the tile's other lanes
-// and makes what they wrote visible; From(lane, x) returns that lane's x, and all lanes call From together.
+// and makes what they wrote visible; From(lane, x) returns that lane's x, and all lanes call From together. A
+// tile of more lanes than one has Memory<n>(), n floats that all of its lanes see.
 struct SerialTile {
   static constexpr std::uint32_t kLanes = 1;
   using Vector = float;
@@ -133,16 +140,30 @@ struct SerialTile {
 
 // Asks for the cache lines of data that will be read soon, on the CPU alone. A body of a launch may have a
 // `Prefetch(i)` and a `kAhead`: the CPU backend calls Prefetch(i) kAhead indices before it calls the body
-// with i, so that memory is under way while the body works on others. On CUDA other warps fill that time, and
-// Prefetch is never called.
-inline void PrefetchBytes(const void* data, std::size_t bytes) {
+// with i, so that memory is under way while the body works on others. A body that has a `KeyOf(i)` too
+// searches the hash table `searched()` for that key: the CPU backend hashes many keys at once, and calls
+// Prefetch(i, hash) and body(i, hash). On CUDA other warps fill the time, and only body(i) is called.
+template <int kLocality = 3>
+void PrefetchBytes(const void* data, std::size_t bytes) {
   constexpr std::size_t kCacheLineBytes = 64;
   const char* begin = static_cast<const char*>(data);
   for (std::size_t at = 0; at < bytes; at += kCacheLineBytes) {
-    __builtin_prefetch(begin + at);
+    __builtin_prefetch(begin + at, 0, kLocality);
     asm volatile(
         "");  // a function that only prefetches has no effect in GCC's eyes, which would drop calls to it
   }
+}
+
+// The same for a row. A row of several lines is fetched as far as the second-level cache: a core has room for
+// few lines on their way to the first level, and waits when it asks for more. Of a long row the processor
+// itself sees the end coming.
+inline void PrefetchRow(const float* row, std::size_t floats) {
+  constexpr int kFirstLevel = 3;
+  constexpr int kSecondLevel = 2;
+  constexpr std::size_t kFloatsOfLine = 16;
+  constexpr std::size_t kMostFloats = 512;
+  if (floats < kFloatsOfLine) return PrefetchBytes<kFirstLevel>(row, floats * sizeof(float));
+  PrefetchBytes<kSecondLevel>(row, (floats < kMostFloats ? floats : kMostFloats) * sizeof(float));
 }
 
 // This lane's vectors of a chunk. A chunk that is not kWhole is longer than what is left of the row: elements
@@ -154,6 +175,7 @@ struct TileChunk {
   using Vector = typename Tile::Vector;
   static constexpr std::uint32_t kVectors = Tile::kVectors;
   static constexpr std::uint32_t kVectorFloats = kFloatsOf<Vector>;
+  static constexpr std::uint32_t kFloats = Tile::kLanes * kVectors * kVectorFloats;  // of all lanes
   std::uint32_t first;
   std::uint32_t dim;
 
@@ -177,24 +199,70 @@ struct TileChunk {
     }
   }
 
-  // Lets the optimizer (body/optimizer.h) update this lane's elements of a record by gradients, which
-  // compute(gradients) writes. The record's loads come first, so that they are under way together with those
-  // of the gradients.
-  template <class Optimizer, class Compute>
-  SLOTWISE_HD void ApplyOptimizer(const Optimizer& optimizer, float* record, Compute compute) const {
-    constexpr std::uint32_t kArrays = 1 + Optimizer::kStates;
-    Vector before[kArrays][kVectors];
-    for (std::size_t a = 0; a < kArrays; ++a) {
-      for (std::uint32_t v = 0; v < kVectors; ++v) before[a][v] = Load(record + a * dim, v);
+  // Returns whether the row has no other chunk.
+  SLOTWISE_HD bool IsWholeRow() const { return kFloats >= dim; }
+
+  // Returns `sum` and the squares of the chunk's elements, added one by one in the order of the row. The
+  // lanes call the function together, each with its own vectors, and all get the result.
+  SLOTWISE_HD float AddSquares(const Vector (&values)[kVectors], float sum) const {
+    if constexpr (Tile::kLanes == 1) {
+      ForEachElement(values, [&](std::size_t /*element*/, float value) { sum += value * value; });
+    } else {
+      // A lane hands its squares to all, and each lane adds all of them up: a sum that went from lane to lane
+      // would take longer.
+      float* const squares = Tile::template Memory<kFloats>();
+      Tile::Sync();  // the lanes have read what lay there before
+      SLOTWISE_UNROLL
+      for (std::uint32_t v = 0; v < kVectors; ++v) {
+        StoreVector(squares + (v * Tile::kLanes + Tile::lane()) * kVectorFloats, Squared(values[v]));
+      }
+      Tile::Sync();
+      const std::uint32_t base = first - Tile::lane() * kVectorFloats;
+      const std::uint32_t count = kWhole ? kFloats : dim - base;
+      if (kWhole || count % 4 == 0) {
+        SLOTWISE_UNROLL_BY(4)
+        for (std::uint32_t j = 0; j < count; j += 4) {
+          const auto four = LoadVector<Float4>(squares + j);
+          sum += four.x;
+          sum += four.y;
+          sum += four.z;
+          sum += four.w;
+        }
+      } else {
+        for (std::uint32_t j = 0; j < count; ++j) sum += squares[j];
+      }
     }
-    Vector gradients[kVectors];
-    compute(gradients);
+    return sum;
+  }
+
+  // This lane's elements of a record that has `kArrays` arrays of the row's length.
+  template <std::uint32_t kArrays>
+  struct Record {
+    Vector arrays[kArrays][kVectors];
+  };
+  template <std::uint32_t kArrays>
+  SLOTWISE_HD Record<kArrays> LoadRecord(const float* record) const {
+    Record<kArrays> loaded;
+    for (std::size_t a = 0; a < kArrays; ++a) {
+      for (std::uint32_t v = 0; v < kVectors; ++v) loaded.arrays[a][v] = Load(record + a * dim, v);
+    }
+    return loaded;
+  }
+
+  // Lets the optimizer (body/optimizer.h) update this lane's elements of a record by their gradients.
+  // `before` is what LoadRecord returned: a caller loads the record before the gradients, so that all are
+  // under way together.
+  template <class Optimizer>
+  SLOTWISE_HD void ApplyOptimizer(const Optimizer& optimizer, float* record,
+                                  const Record<1 + Optimizer::kStates>& before,
+                                  const Vector (&gradients)[kVectors]) const {
+    constexpr std::uint32_t kArrays = 1 + Optimizer::kStates;
     for (std::uint32_t v = 0; v < kVectors; ++v) {
       if (!Has(v)) continue;
       float g[kVectorFloats];
       float elements[kArrays * kVectorFloats];  // a record of one vector
       Unpack(gradients[v], g);
-      for (std::size_t a = 0; a < kArrays; ++a) Unpack(before[a][v], elements + a * kVectorFloats);
+      for (std::size_t a = 0; a < kArrays; ++a) Unpack(before.arrays[a][v], elements + a * kVectorFloats);
       for (std::uint32_t k = 0; k < kVectorFloats; ++k) optimizer(elements + k, kVectorFloats, g[k]);
       for (std::size_t a = 0; a < kArrays; ++a) {
         Vector after;

@@ -1,7 +1,9 @@
 // Where rows lie in memory, and what a new row holds.
 //
-// A row's record is its `dim` values and then the optimizer's state, in one piece, so that an update touches
-// one place in memory.
+// A row's record is its `dim` values and then the optimizer's vectors of `dim` floats, in one piece, so that
+// an update touches one place in memory. An optimizer that keeps one float a row keeps it in an array of its
+// own, in the order of the rows. To everybody outside, who exports or imports a row, that float follows the
+// values.
 #ifndef SLOTWISE_KERNELS_BODY_ROWS_H_
 #define SLOTWISE_KERNELS_BODY_ROWS_H_
 
@@ -14,14 +16,29 @@
 
 namespace slotwise::body {
 
+// All floats of a row, in the order in which it is exported.
+struct FloatsOfRow {
+  float* record;
+  float* shared;
+  std::uint32_t in_record;
+
+  SLOTWISE_HD float& operator[](std::uint32_t j) const { return j < in_record ? record[j] : *shared; }
+};
+
 struct RowsRef {
-  float* data;
+  float* records;
+  float* shared;  // [rows] what the optimizer keeps once a row; null if it keeps no such float
   std::uint32_t dim;
-  std::uint32_t floats;  // a record: dim, and its state's
-  std::uint32_t stride;  // from one record to the next: as many, or a few more for alignment
+  std::uint32_t floats;  // all of a row's: dim, and its state's
+  std::uint32_t stride;  // from one record to the next
 
   SLOTWISE_HD float* Record(RowIndex row) const {
-    return data + static_cast<std::size_t>(Value(row)) * stride;
+    return records + static_cast<std::size_t>(Value(row)) * stride;
+  }
+  // REQUIRES: the optimizer keeps a float a row.
+  SLOTWISE_HD float* Shared(RowIndex row) const { return shared + Value(row); }
+  SLOTWISE_HD FloatsOfRow Floats(RowIndex row) const {
+    return {Record(row), shared == nullptr ? nullptr : Shared(row), stride};
   }
 };
 
@@ -39,11 +56,12 @@ struct WriteNewRows {
     float* record = rows.Record(new_rows[i]);
     for (std::uint32_t j = tile.lane(); j < rows.dim; j += Tile::kLanes)
       record[j] = FirstValue(first, key, j);
-    for (std::uint32_t j = rows.dim + tile.lane(); j < rows.floats; j += Tile::kLanes) record[j] = state;
+    const FloatsOfRow floats = rows.Floats(new_rows[i]);
+    for (std::uint32_t j = rows.dim + tile.lane(); j < rows.floats; j += Tile::kLanes) floats[j] = state;
   }
 };
 
-// Copies the record of a row, which one tile works on, to where the host can fetch it.
+// Copies the floats of a row, which one tile works on, to where the host can fetch it.
 struct CopyRecords {
   RowsRef rows;
   const RowIndex* from;        // by `which`
@@ -52,9 +70,9 @@ struct CopyRecords {
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
-    const float* record = rows.Record(from[which[i]]);
+    const FloatsOfRow floats = rows.Floats(from[which[i]]);
     float* out = to + static_cast<std::size_t>(i) * rows.floats;
-    for (std::uint32_t j = tile.lane(); j < rows.floats; j += Tile::kLanes) out[j] = record[j];
+    for (std::uint32_t j = tile.lane(); j < rows.floats; j += Tile::kLanes) out[j] = floats[j];
   }
 };
 

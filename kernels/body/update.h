@@ -5,8 +5,7 @@
 // kSumBlock block sums, and so on until one sum is left. The tree is the same on every machine.
 //
 // Most segments are one block: ApplyOptimizerToShort sums such a segment and applies the optimizer in one go.
-// SumBlocks sums longer segments level by level, a tile a block, so that one key with a tenth of the batch
-// keeps every processor busy; then ApplyOptimizerToLong applies the optimizer.
+// Longer segments are summed level by level (long_sums.h); then ApplyOptimizerToLong applies the optimizer.
 #ifndef SLOTWISE_KERNELS_BODY_UPDATE_H_
 #define SLOTWISE_KERNELS_BODY_UPDATE_H_
 
@@ -23,7 +22,7 @@ namespace slotwise::body {
 inline constexpr std::uint32_t kSumBlock = 32;
 
 SLOTWISE_HD constexpr std::uint32_t BlocksOf(std::uint32_t items) {
-  return (items + kSumBlock - 1) / kSumBlock;
+  return items / kSumBlock + (items % kSumBlock == 0 ? 0 : 1);
 }
 
 // Writes for every key its bag, or the place of that bag's gradient.
@@ -62,12 +61,9 @@ struct Segments {
     return (segment + 1 < segments ? begin[segment + 1] : occurrences) - begin[segment];
   }
   SLOTWISE_HD RowIndex Row(std::uint32_t segment) const { return RowIndex{rows[begin[segment]]}; }
-};
 
-// Whether a segment is longer than a block.
-struct IsLong {
-  Segments segments;
-  SLOTWISE_HD bool operator()(std::uint32_t segment) const { return segments.Length(segment) > kSumBlock; }
+  // The same, of which there are `size`.
+  SLOTWISE_HD Segments Of(std::uint32_t size) const { return {rows, items, begin, size, occurrences}; }
 };
 
 // A source returns the i-th item that is to be summed. An item is a row of floats, or a type with a LoadItem
@@ -85,7 +81,7 @@ struct BagGradients {
   SLOTWISE_HD const float* operator()(std::uint32_t i) const {
     return gradients + static_cast<std::size_t>(bags[i]) * dim;
   }
-  void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i), dim * sizeof(float)); }
+  void Prefetch(std::uint32_t i) const { PrefetchRow((*this)(i), dim); }
 };
 
 // The source of other occurrences, whose gradient is (the bag's · weight) / divisor. Bags whose divisor is 0
@@ -118,7 +114,7 @@ struct ScaledGradients {
     const std::uint32_t row = places == nullptr ? bag : places[bag];
     return {gradients + static_cast<std::size_t>(row) * dim, weight, divisor};
   }
-  void Prefetch(std::uint32_t i) const { PrefetchBytes((*this)(i).gradient, dim * sizeof(float)); }
+  void Prefetch(std::uint32_t i) const { PrefetchRow((*this)(i).gradient, dim); }
 };
 
 // Computes sum = source(0) + source(1) + ... + source(count - 1), from left to right. REQUIRES: count >= 1.
@@ -129,6 +125,29 @@ SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Vec
   for (std::uint32_t i = 1; i < count; ++i) {
     const auto item = source(i);
     for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += LoadItem(chunk, item, v);
+  }
+}
+
+// The same sum, of which kItems items are loaded before the first of them is added.
+template <std::uint32_t kItems, class Chunk, class Source>
+SLOTWISE_HD void SumInOrderByMany(Chunk chunk, std::uint32_t count, Source source, Vectors<Chunk>& sum) {
+  for (std::uint32_t i = 0; i < count; i += kItems) {
+    typename Chunk::Vector loaded[kItems][Chunk::kVectors];
+    SLOTWISE_UNROLL
+    for (std::uint32_t k = 0; k < kItems; ++k) {
+      if (i + k >= count) continue;
+      const auto item = source(i + k);
+      SLOTWISE_UNROLL
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) loaded[k][v] = LoadItem(chunk, item, v);
+    }
+    SLOTWISE_UNROLL
+    for (std::uint32_t k = 0; k < kItems; ++k) {
+      if (i + k >= count) continue;
+      SLOTWISE_UNROLL
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) {
+        sum[v] = i + k == 0 ? loaded[k][v] : sum[v] + loaded[k][v];
+      }
+    }
   }
 }
 
@@ -151,24 +170,41 @@ SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, co
 // Applies the optimizer to one row, by the sum of `count` <= kSumBlock items. What the step would make
 // infinite or NaN stays as it was: an element, or the whole row where its elements share a state.
 template <class Tile, class Optimizer, class Source>
-SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, float* record,
-                                     std::uint32_t dim, std::uint32_t count, Source source) {
-  Optimizer optimizer = rule.optimizer;
-  if constexpr (Optimizer::kWholeRow) {
-    float squares = 0.0F;  // in element order, by every lane for itself
-    ForEachChunk(SerialTile{}, dim, [&](auto chunk) {
-      Vectors<decltype(chunk)> g;
-      RowGradient(chunk, count, source, record, rule.weight_decay, g);
-      chunk.ForEachElement(g, [&](std::size_t, float element) { squares += element * element; });
-    });
-    if (!optimizer.SeeRow(record, dim, squares)) return;  // every lane computes the same
-    tile.Sync();  // every lane has read the row before one writes to it
-    if (tile.lane() == 0) optimizer.SaveRow(record, dim);
-  }
-  ForEachChunk(tile, dim, [=, decay = rule.weight_decay](auto chunk) {
-    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{optimizer}, record, [&](Vectors<decltype(chunk)>& g) {
-      RowGradient(chunk, count, source, record, decay, g);
-    });
+SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, const RowsRef& rows,
+                                     RowIndex row, std::uint32_t count, Source source) {
+  ForEachChunk(tile, rows.dim, [=, record = rows.Record(row), decay = rule.weight_decay](auto chunk) {
+    const auto before = chunk.template LoadRecord<1 + Optimizer::kStates>(record);
+    Vectors<decltype(chunk)> g;
+    RowGradient(chunk, count, source, record, decay, g);
+    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{rule.optimizer}, record, before, g);
+  });
+}
+
+// The same for an optimizer that shares a state among the row's elements. A row of one chunk stays in
+// registers while the lanes add up its squares; of a longer row the gradient is summed twice.
+template <class Tile, class Optimizer, class Source>
+  requires Optimizer::kSharesState
+SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, const RowsRef& rows,
+                                     RowIndex row, std::uint32_t count, Source source) {
+  float* const record = rows.Record(row);
+  float* const shared = rows.Shared(row);
+  const float state = *shared;  // every lane has read it when AddSquares returns to one of them
+  float squares = 0.0F;
+  ForEachChunk(tile, rows.dim, [&](auto chunk) {
+    if (chunk.IsWholeRow()) return;
+    Vectors<decltype(chunk)> g;
+    RowGradient(chunk, count, source, record, rule.weight_decay, g);
+    squares = chunk.AddSquares(g, squares);
+  });
+  ForEachChunk(tile, rows.dim, [=, dim = rows.dim](auto chunk) {
+    const auto before = chunk.template LoadRecord<1 + Optimizer::kStates>(record);
+    Vectors<decltype(chunk)> g;
+    RowGradient(chunk, count, source, record, rule.weight_decay, g);
+    Optimizer optimizer = rule.optimizer;
+    // Every lane computes the same.
+    if (!optimizer.SeeRow(state, dim, chunk.IsWholeRow() ? chunk.AddSquares(g, squares) : squares)) return;
+    if (chunk.first == 0) *shared = optimizer.shared_state();
+    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{optimizer}, record, before, g);
   });
 }
 
@@ -197,89 +233,27 @@ struct ApplyOptimizerToShort {
         const std::uint32_t length = tile.From(lane, my_length);
         const RowIndex row{tile.From(lane, my_row)};
         if (length > kSumBlock) continue;
-        ApplyOptimizerToRow(tile, rule, rows.Record(row), rows.dim, length,
+        ApplyOptimizerToRow(tile, rule, rows, row, length,
                             [begin, items = source](std::uint32_t i) { return items(begin + i); });
       }
     }
   }
 
   // Asks for the beginning of a segment only, as in pooling.
-  static constexpr std::uint32_t kAhead = 6;
+  static constexpr std::uint32_t kAhead = 12;
   void Prefetch(std::uint32_t segment) const {
     constexpr std::uint32_t kMost = 8;
     const std::uint32_t length = segments.Length(segment);
     if (length > kSumBlock) return;
-    PrefetchBytes(rows.Record(segments.Row(segment)), rows.stride * sizeof(float));
+    const RowIndex row = segments.Row(segment);
+    PrefetchRow(rows.Record(row), rows.stride);
+    if constexpr (Optimizer::kSharesState) PrefetchRow(rows.Shared(row), 1);
     const std::uint32_t begin = segments.begin[segment];
     for (std::uint32_t i = 0; i < (length < kMost ? length : kMost); ++i) source.Prefetch(begin + i);
   }
 };
 
-// The items of one level of the tree: long segment s has the items first[s] .. first[s] + length[s] - 1.
-struct Level {
-  const std::uint32_t* first;   // [long segments]
-  const std::uint32_t* length;  // [long segments]
-};
-
-// Writes level 0, whose items are the occurrences themselves.
-struct BeginLevels {
-  Segments segments;
-  const std::uint32_t* long_segments;
-  std::uint32_t* first;
-  std::uint32_t* length;
-  SLOTWISE_HD void operator()(std::uint32_t s) const {
-    first[s] = segments.begin[long_segments[s]];
-    length[s] = segments.Length(long_segments[s]);
-  }
-};
-
-// Counts the blocks of a long segment on one level.
-struct CountBlocks {
-  const std::uint32_t* length;
-  std::uint32_t* blocks;
-  SLOTWISE_HD void operator()(std::uint32_t s) const { blocks[s] = BlocksOf(length[s]); }
-};
-
-// Sums a block of one level's items, which one tile works on, to an item of the next level.
-template <class Source>
-struct SumBlocks {
-  Level level;
-  Source source;                      // item -> float[dim]
-  const std::uint32_t* block_offset;  // [long segments + 1] the first block of each
-  std::uint32_t long_segments;
-  std::uint32_t dim;
-  float* sums;  // [blocks][dim]
-
-  template <class Tile>
-  SLOTWISE_HD void operator()(Tile tile, std::uint32_t block) const {
-    const std::uint32_t s = SegmentOf(block);
-    const std::uint32_t skipped = (block - block_offset[s]) * kSumBlock;
-    const std::uint32_t left = level.length[s] - skipped;
-    const std::uint32_t begin = level.first[s] + skipped;
-    float* out = sums + static_cast<std::size_t>(block) * dim;
-    ForEachChunk(tile, dim, [&](auto chunk) {
-      Vectors<decltype(chunk)> sum;
-      SumInOrder(
-          chunk, left < kSumBlock ? left : kSumBlock, [&](std::uint32_t i) { return source(begin + i); },
-          sum);
-      for (std::uint32_t v = 0; v < decltype(chunk)::kVectors; ++v) chunk.Store(out, v, sum[v]);
-    });
-  }
-
- private:
-  // Returns the last s with block_offset[s] <= block.
-  SLOTWISE_HD std::uint32_t SegmentOf(std::uint32_t block) const {
-    std::uint32_t low = 0;
-    std::uint32_t high = long_segments;
-    while (high - low > 1) {
-      const std::uint32_t middle = low + (high - low) / 2;
-      (block_offset[middle] <= block ? low : high) = middle;
-    }
-    return low;
-  }
-};
-
-// The source of the levels above 0, whose items are block sums, one behind the other.
+// The source of block sums, one behind the other.
 struct BlockSums {
   const float* sums;
   std::uint32_t dim;
@@ -300,7 +274,7 @@ struct ApplyOptimizerToLong {
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t s) const {
-    ApplyOptimizerToRow(tile, rule, rows.Record(segments.Row(long_segments[s])), rows.dim, 1,
+    ApplyOptimizerToRow(tile, rule, rows, segments.Row(long_segments[s]), 1,
                         [&](std::uint32_t) { return source(s); });
   }
 };
@@ -318,9 +292,9 @@ struct AssignRows {
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t segment) const {
     const std::uint32_t last = segments.begin[segment] + segments.Length(segment) - 1;
     const float* value = values + static_cast<std::size_t>(segments.items[last]) * columns;
-    float* record = rows.Record(segments.Row(segment));
-    for (std::uint32_t j = tile.lane(); j < columns; j += Tile::kLanes) record[j] = value[j];
-    for (std::uint32_t j = columns + tile.lane(); j < rows.floats; j += Tile::kLanes) record[j] = state;
+    const FloatsOfRow floats = rows.Floats(segments.Row(segment));
+    for (std::uint32_t j = tile.lane(); j < columns; j += Tile::kLanes) floats[j] = value[j];
+    for (std::uint32_t j = columns + tile.lane(); j < rows.floats; j += Tile::kLanes) floats[j] = state;
   }
 };
 

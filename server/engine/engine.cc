@@ -26,8 +26,8 @@ std::uint64_t Milliseconds(Clock::TimePoint::duration time) {
 
 class Engine::Impl {
  public:
-  Impl(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options,
-       Clock& clock, EngineObserver* observer)
+  Impl(Device& device, Collective& collective, const Exchanges& exchanges, const HashSecret& secret,
+       const EngineOptions& options, Clock& clock, EngineObserver* observer)
       : device_(device),
         collective_(collective),
         options_(options),
@@ -37,7 +37,8 @@ class Engine::Impl {
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}, tables_),
         inbox_(options.max_inbox_bytes, clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
-        operations_(device, collective, exchanges, options.travel, arrays_, tables_, tickets_) {}
+        operations_(device, collective, exchanges, secret, options.rank_limit, options.travel, arrays_,
+                    tables_, tickets_) {}
 
   void Run() {
     device_.UseOnThisThread();
@@ -214,9 +215,9 @@ class Engine::Impl {
   std::uint64_t waits_ = 0;
 };
 
-Engine::Engine(Device& device, Collective& collective, const Exchanges& exchanges,
+Engine::Engine(Device& device, Collective& collective, const Exchanges& exchanges, const HashSecret& secret,
                const EngineOptions& options, Clock& clock, EngineObserver* observer)
-    : impl_(std::make_unique<Impl>(device, collective, exchanges, options, clock, observer)) {}
+    : impl_(std::make_unique<Impl>(device, collective, exchanges, secret, options, clock, observer)) {}
 Engine::~Engine() = default;
 
 void Engine::Run() { impl_->Run(); }

@@ -27,6 +27,7 @@
 #include "server/engine/array_pool.h"
 #include "server/engine/clock.h"
 #include "server/engine/observer.h"
+#include "server/engine/rank_limit.h"
 #include "server/engine/request.h"
 #include "server/engine/tables.h"
 #include "server/engine/travel_way.h"
@@ -49,6 +50,8 @@ struct EngineOptions {
   std::uint64_t incarnation = 1;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
+  // What one rank may hold of a table.
+  RankLimit rank_limit = {};
   // How bags travel between ranks.
   TravelOptions travel = {};
 };
@@ -56,9 +59,10 @@ struct EngineOptions {
 class Engine {
  public:
   // Collective. Every argument outlives the engine. `device`, `collective` and `exchanges` are used by the
-  // thread of Run only until the engine is gone, but for what arrays() asks of the device.
-  Engine(Device& device, Collective& collective, const Exchanges& exchanges, const EngineOptions& options,
-         Clock& clock = SystemClock(), EngineObserver* observer = nullptr);
+  // thread of Run only until the engine is gone, but for what arrays() asks of the device. Places in this
+  // rank's hash tables come from `secret`; other ranks have others.
+  Engine(Device& device, Collective& collective, const Exchanges& exchanges, const HashSecret& secret,
+         const EngineOptions& options, Clock& clock = SystemClock(), EngineObserver* observer = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

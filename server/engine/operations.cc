@@ -23,9 +23,12 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 }  // namespace
 
 Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
-                       const TravelOptions& travel, ArrayPool& arrays, Tables& tables, TicketBook& tickets)
+                       const HashSecret& secret, const RankLimit& rank_limit, const TravelOptions& travel,
+                       ArrayPool& arrays, Tables& tables, TicketBook& tickets)
     : device_(device),
       collective_(collective),
+      secret_(secret),
+      rank_limit_(rank_limit),
       arrays_(arrays),
       tables_(tables),
       tickets_(tickets),

@@ -17,6 +17,7 @@
 #include "server/collective/exchange.h"
 #include "server/engine/array_pool.h"
 #include "server/engine/batch_gather.h"
+#include "server/engine/rank_limit.h"
 #include "server/engine/round.h"
 #include "server/engine/stage.h"
 #include "server/engine/table_work.h"
@@ -27,9 +28,11 @@ namespace slotwise {
 
 class Operations {
  public:
-  // The arguments outlive it. `tickets` has every request of this rank that a round names.
-  Operations(Device& device, Collective& collective, const Exchanges& exchanges, const TravelOptions& travel,
-             ArrayPool& arrays, Tables& tables, TicketBook& tickets);
+  // The arguments outlive it. `tickets` has every request of this rank that a round names. Tables have
+  // `secret`, which is this rank's alone, and `rank_limit`.
+  Operations(Device& device, Collective& collective, const Exchanges& exchanges, const HashSecret& secret,
+             const RankLimit& rank_limit, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
+             TicketBook& tickets);
 
   // Runs the round's operation. It may leave work to the device, and answers to a later call of Run or of the
   // stages.
@@ -87,6 +90,8 @@ class Operations {
 
   Device& device_;
   Collective& collective_;
+  const HashSecret secret_;
+  const RankLimit rank_limit_;
   ArrayPool& arrays_;
   Tables& tables_;
   TicketBook& tickets_;

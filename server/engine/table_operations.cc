@@ -29,7 +29,9 @@ void Operations::CreateTable(const Round& round) {
                                     " tables, the most that limits.max_tables allows"));
   }
 
-  ShardPlace place{collective_.rank(), collective_.size(), EvenBucketMap(collective_.size())};
+  const std::uint64_t max_rows_of_rank = rank_limit_.RowsOf(options.max_rows, collective_.size());
+  const ShardPlace place{collective_.rank(), collective_.size(), EvenBucketMap(collective_.size()), secret_,
+                         max_rows_of_rank};
   Result<std::unique_ptr<Shard>> shard = device_.MakeShard(options, place);
   std::array<std::uint64_t, 1> failed{shard.ok() ? 0U : 1U};
   collective_.AllReduceSum(failed);
@@ -42,7 +44,8 @@ void Operations::CreateTable(const Round& round) {
   tables_.Add(Table{.info = {id, options},
                     .shard = std::move(*shard),
                     .lineage = tables_.LineageOf(id),
-                    .learning_rate = options.optimizer.learning_rate});
+                    .learning_rate = options.optimizer.learning_rate,
+                    .max_rows_of_rank = max_rows_of_rank});
   // A client that hears of the table may use it at any rank: so every rank must know the table first.
   collective_.AllReduceSum(failed);
   answer(CreatedTable{id, true});

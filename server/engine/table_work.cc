@@ -1,8 +1,10 @@
 #include "server/engine/table_work.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace slotwise {
 
@@ -33,12 +35,15 @@ Status TableWork::Insert(Table& table, const Result<NewRows>& prepared) {
   NewRows added = prepared.ok() ? *prepared : NewRows{};
 
   const auto agree = [&] {
-    std::array<std::uint64_t, 4> sums{table.shard->Usage().rows, added.count, added.exact ? 0U : 1U,
-                                      prepared.ok() ? 0U : 1U};
+    const std::uint64_t mine = table.shard->Usage().rows;
+    // A shard has room for new rows whose number is only a bound, and so they are within the rank's limit.
+    const bool too_many_here = mine + added.count > table.max_rows_of_rank;
+    std::array<std::uint64_t, 5> sums{mine, added.count, added.exact ? 0U : 1U, prepared.ok() ? 0U : 1U,
+                                      too_many_here ? 1U : 0U};
     collective_.AllReduceSum(sums);
     return sums;
   };
-  auto [rows, new_rows, inexact, failed] = agree();
+  auto [rows, new_rows, inexact, failed, crowded_ranks] = agree();
   if (failed > 0) {
     return prepared.ok() ? ResourceExhausted("another rank has no memory for the batch's new keys")
                          : prepared.status();
@@ -52,8 +57,25 @@ Status TableWork::Insert(Table& table, const Result<NewRows>& prepared) {
                              " of at most " + std::to_string(options.max_rows) +
                              " rows, and the batch brings " + std::to_string(new_rows) + " new keys");
   }
+  if (crowded_ranks > 0) return TooManyForARank(table, added.count);
   table.shard->Insert();
   return {};
+}
+
+Status TableWork::TooManyForARank(const Table& table, std::uint64_t new_rows) {
+  struct Rows {
+    std::uint64_t now;
+    std::uint64_t wanted;
+  };
+  const std::uint64_t now = table.shard->Usage().rows;
+  const std::vector<Rows> ranks = AllGatherValues(collective_, Rows{now, now + new_rows});
+  const auto first =
+      std::ranges::find_if(ranks, [&](const Rows& rows) { return rows.wanted > table.max_rows_of_rank; });
+  return ResourceExhausted("table " + table.info.options.name.str() + ": rank " +
+                           std::to_string(first - ranks.begin()) + " would hold " +
+                           std::to_string(first->wanted) + " rows, of which it has " +
+                           std::to_string(first->now) + ", and limits.max_rank_percent allows a rank " +
+                           std::to_string(table.max_rows_of_rank));
 }
 
 DataType TableWork::TypeOfPooled(const Table& table, DataType wanted) const {

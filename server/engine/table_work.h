@@ -32,7 +32,8 @@ class TableWork {
 
   // Finds the rows of the batch's keys; keys without a row stay so.
   Status Prepare(Table& table, const BatchView& batch);
-  // Also gives the batch's new keys rows, on all ranks or, with a reason, on none.
+  // Also gives the batch's new keys rows, on all ranks or, with a reason, on none. All ranks have the same
+  // reason if the table or a rank would have too many rows.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
 
   // The same for a push, in which the keys of bags whose divisor is 0 do not count (Shard::PreparePush).
@@ -62,6 +63,8 @@ class TableWork {
  private:
   // Gives the keys that are new by what this rank has prepared rows, on all ranks or on none.
   Status Insert(Table& table, const Result<NewRows>& prepared);
+  // Returns why a batch is refused that would take one rank or several past the table's max_rows_of_rank.
+  Status TooManyForARank(const Table& table, std::uint64_t new_rows);
   bool OwnedBagsTravel(const TravellingBags& bags) const;
 
   Device& device_;

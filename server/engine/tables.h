@@ -57,8 +57,9 @@ struct Table {
   TableInfo info;
   std::unique_ptr<Shard> shard;
   std::uint64_t lineage = 0;
-  std::uint64_t steps = 0;  // optimizer steps applied
-  float learning_rate = 0;  // the options' rate, or the one that was set since
+  std::uint64_t steps = 0;                            // optimizer steps applied
+  float learning_rate = 0;                            // the options' rate, or the one that was set since
+  std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // what a rank may hold (rank_limit.h)
   TravelledRounds rounds = {};
 
   TableVersion version() const { return {lineage, steps}; }

@@ -56,6 +56,7 @@ void FillDefaults(v1::ServerConfig& config) {
   if (limits.max_ledger_mib() == 0) limits.set_max_ledger_mib(256);
   if (limits.step_timeout_ms() == 0) limits.set_step_timeout_ms(60'000);
   if (limits.collective_timeout_ms() == 0) limits.set_collective_timeout_ms(60'000);
+  if (limits.max_rank_percent() == 0) limits.set_max_rank_percent(150);
 }
 
 }  // namespace

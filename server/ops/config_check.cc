@@ -47,7 +47,10 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
       Range{Limits::kStepTimeoutMsFieldNumber, "limits.step_timeout_ms", limits.step_timeout_ms(), 1, kDay},
       // A limit below a second would end healthy ranks when a busy machine pauses.
       Range{Limits::kCollectiveTimeoutMsFieldNumber, "limits.collective_timeout_ms",
-            limits.collective_timeout_ms(), 1000, kDay}};
+            limits.collective_timeout_ms(), 1000, kDay},
+      // With less than 110 percent, keys that nobody chose could reach the limit (server/engine/rank_limit.h).
+      Range{Limits::kMaxRankPercentFieldNumber, "limits.max_rank_percent", limits.max_rank_percent(), 110,
+            1'000'000}};
   for (const Range& range : ranges) {
     Status status = CheckRange(where.Limit(range.field), range.name, range.value, range.low, range.high);
     if (!status.ok()) return status;

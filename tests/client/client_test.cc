@@ -11,6 +11,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/rpc/rpc_server.h"
+#include "tests/support/test_secret.h"
 
 namespace slotwise {
 namespace {
@@ -50,7 +51,7 @@ class ClientTest : public testing::Test {
   std::unique_ptr<Device> device_ = MakeCpuDevice(1);
   Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
   std::unique_ptr<Engine> engine_ =
-      std::make_unique<Engine>(*device_, *collective_, exchanges_, EngineOptions{});
+      std::make_unique<Engine>(*device_, *collective_, exchanges_, test::kTestSecret, EngineOptions{});
   std::unique_ptr<RpcServer> server_;
   std::thread run_;
   std::unique_ptr<Client> client_;

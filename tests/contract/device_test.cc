@@ -75,14 +75,14 @@ TEST_P(ADevice, HasStreamsThatAreOrderedAfterEachOther) {
 TEST_P(ADevice, RefusesOptionsThatMakeNoTable) {
   TableOptions options = MakeOptions(8);
   options.dim = 0;
-  const auto shard = device().MakeShard(options, ShardPlace{});
+  const auto shard = device().MakeShard(options, ShardPlace{.secret = kTestSecret});
   ASSERT_FALSE(shard.ok());
   EXPECT_EQ(shard.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(shard.status().message().find("dim"), std::string::npos) << shard.status().message();
 }
 
 TEST_P(ADevice, MakesShardsThatBeginEmpty) {
-  auto made = device().MakeShard(MakeOptions(8), ShardPlace{});
+  auto made = device().MakeShard(MakeOptions(8), ShardPlace{.secret = kTestSecret});
   ASSERT_TRUE(made.ok()) << made.status().message();
   Shard& shard = **made;
   EXPECT_EQ(shard.Usage().rows, 0u);
@@ -103,7 +103,7 @@ TEST_P(ADevice, TakesTheOptionsThatATableHasUnlessToldOtherwise) {
 TEST_P(ADevice, MakesRoomForInitialRowsAtOnce) {
   TableOptions options = MakeOptions(8);
   options.initial_rows = 50'000;
-  auto made = device().MakeShard(options, ShardPlace{});
+  auto made = device().MakeShard(options, ShardPlace{.secret = kTestSecret});
   ASSERT_TRUE(made.ok()) << made.status().message();
   EXPECT_EQ((*made)->Usage().rows, 0u);
   EXPECT_GE((*made)->Usage().cells, 50'000u);
@@ -144,7 +144,7 @@ TEST_P(ADevice, KeepsMemoryForBatchesWhenRowsHaveTakenTheRest) {
   constexpr std::uint64_t kKeys = 1 << 16;  // whose rows are 256 MiB
   TableOptions options = MakeOptions(kDim);
   options.max_rows = 1 << 24;
-  auto made = device().MakeShard(options, ShardPlace{});
+  auto made = device().MakeShard(options, ShardPlace{.secret = kTestSecret});
   ASSERT_TRUE(made.ok()) << made.status().message();
   Shard& shard = **made;
 

@@ -158,19 +158,28 @@ TEST_P(Growth, ShowsInUsage) {
   }
 }
 
-// Keys that a hash table would like to put into the same place. mix64 can be inverted, so an attacker can
-// send them.
+// Keys that a hash table wants to put into the same place, or whose owners' hashes are alike.
 class CollidingKeys : public ContractTest {
  protected:
+  // mix64 can be inverted, so anybody can send keys of such hashes.
   void ExpectServed(const std::vector<std::uint64_t>& hashes) {
-    for (const std::uint64_t initial_rows : {std::uint64_t{0}, std::uint64_t{2 * hashes.size()}}) {
+    std::vector<std::uint64_t> keys;
+    for (const std::uint64_t hash : hashes) {
+      keys.push_back(KeyOfHash(hash));
+    }
+    ExpectKeysServed(keys);
+  }
+
+  // For keys whose hashes under the secret have these bits.
+  void ExpectServedInPlace(std::uint64_t mask, std::uint64_t wanted, std::size_t count = 1500) {
+    ExpectKeysServed(KeysOfPlace(kTestSecret, mask, wanted, count));
+  }
+
+  void ExpectKeysServed(const std::vector<std::uint64_t>& keys) {
+    for (const std::uint64_t initial_rows : {std::uint64_t{0}, std::uint64_t{2 * keys.size()}}) {
       TableOptions options = MakeOptions(3, Combiner::kSum, OptimizerKind::kAdaGrad);
       options.initial_rows = initial_rows;
       CheckedTable table(cluster(), options);
-      std::vector<std::uint64_t> keys;
-      for (const std::uint64_t hash : hashes) {
-        keys.push_back(KeyOfHash(hash));
-      }
       std::vector<std::uint64_t> half(keys.begin(),
                                       keys.begin() + static_cast<std::ptrdiff_t>(keys.size() / 2));
       Random random(67);
@@ -186,6 +195,19 @@ SLOTWISE_ON_EVERY_BACKEND(CollidingKeys);
 
 constexpr std::uint64_t kMany = 1500;  // more than a table begins with room for
 
+TEST_P(CollidingKeys, WhoseSearchesBeginInOnePlace) {
+  ExpectServedInPlace(0xFFF, 0x000);
+  ExpectServedInPlace(0xFFF, 0x345);
+}
+
+// The searches begin at the last places of the table and go on at the first.
+TEST_P(CollidingKeys, WhoseSearchesBeginAtTheTablesEnd) { ExpectServedInPlace(0xFFC, 0xFFC); }
+
+TEST_P(CollidingKeys, WhoseSearchesGoTheSameWay) {
+  ExpectServedInPlace(0x1FE'0000'07FE, 0x0A4'0000'0356, 120);  // all of it, in 2048 cells
+  ExpectServedInPlace(0xFFE'0000'0000, 0x000'0000'0000);       // from each line to the next one
+}
+
 TEST_P(CollidingKeys, WhoseHashesEndAlike) {
   for (const std::uint64_t end : {0x00000ull, 0x12345ull}) {
     std::vector<std::uint64_t> hashes;
@@ -196,14 +218,13 @@ TEST_P(CollidingKeys, WhoseHashesEndAlike) {
   }
 }
 
-// The search begins at the last places of the table and goes on at the first.
-TEST_P(CollidingKeys, WhoseHashesFallOnTheTablesEnd) {
+TEST_P(CollidingKeys, WhoseHashesFallOnAFewEnds) {
   std::vector<std::uint64_t> hashes;
   for (std::uint64_t i = 0; i < kMany; ++i) {
     hashes.push_back(i << 20 | (0xFFFFF - i % 3));
   }
   for (std::uint64_t i = 0; i < 50; ++i) {
-    hashes.push_back(i << 40 | i % 4);  // and these wanted the first places themselves
+    hashes.push_back(i << 40 | i % 4);
   }
   ExpectServed(hashes);
 }

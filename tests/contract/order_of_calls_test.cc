@@ -20,7 +20,8 @@ class OrderOfCalls : public ContractTest {
   }
 
   std::unique_ptr<Shard> MakeShard(int ranks) {
-    return std::move(*device().MakeShard(MakeOptions(kDim), {Rank{0}, ranks, EvenBucketMap(ranks)}));
+    return std::move(
+        *device().MakeShard(MakeOptions(kDim), {Rank{0}, ranks, EvenBucketMap(ranks), kTestSecret}));
   }
 
   DeviceArray<float> Values() {

@@ -187,7 +187,8 @@ TEST_P(PartialSums, ThatAreNoNumbersStaySo) {
   for (const DataType type : kHalves) {
     for (const std::uint32_t dim : {3, 4, 64}) {
       const auto made = [&](int rank) {
-        return std::move(*device().MakeShard(MakeOptions(dim), {Rank{rank}, kRanks, EvenBucketMap(kRanks)}));
+        return std::move(
+            *device().MakeShard(MakeOptions(dim), {Rank{rank}, kRanks, EvenBucketMap(kRanks), kTestSecret}));
       };
       const std::unique_ptr<Shard> shard = made(0);
       std::vector<float> records(dim, infinity);

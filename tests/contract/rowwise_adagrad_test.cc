@@ -42,7 +42,7 @@ TEST_P(RowWiseAdaGrad, DividesEveryElementByTheRootOfTheRowsMeanSquare) {
 
 // 2^24 swallows each 1 that is added to it later, and none that was added before.
 TEST_P(RowWiseAdaGrad, AddsSquaresInElementOrder) {
-  for (const std::uint32_t dim : {33, 65, 129}) {
+  for (const std::uint32_t dim : {4, 16, 33, 64, 65, 100, 128, 129, 132, 256}) {
     SCOPED_TRACE("dim " + std::to_string(dim));
     TableOptions options = Options(dim);
     options.optimizer.initial_accumulator = 0.0F;
@@ -61,7 +61,7 @@ TEST_P(RowWiseAdaGrad, AddsSquaresInElementOrder) {
 
 TEST_P(RowWiseAdaGrad, UpdatesRowsOfEveryNumberOfOccurrences) {
   for (const float weight_decay : {0.0F, 0.01F}) {
-    for (const std::uint32_t dim : {1, 5, 16, 17, 64, 130}) {
+    for (const std::uint32_t dim : {1, 4, 5, 12, 16, 17, 32, 36, 64, 100, 128, 130, 132}) {
       SCOPED_TRACE("dim " + std::to_string(dim) + ", weight decay " + std::to_string(weight_decay));
       // One block, two, a level more, two levels more; all of them in one batch.
       std::vector<std::uint64_t> keys;

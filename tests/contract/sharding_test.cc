@@ -1,5 +1,7 @@
 // The law of sharding: a table cut into any number of shards and merged again is the same table.
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "tests/contract/contract_test.h"
 
@@ -121,6 +123,42 @@ TEST_P(Shards, OfDevicesOfTheirOwnMergeIntoTheSameTable) {
                           *together.shards().Lookup(batch, LookupMode::kEval), 5));
   }
   ExpectSameRows(apart.Export(), together.shards().Export());
+}
+
+// Places in hash tables show in no answer, so ranks need not have one secret, nor a server that starts again
+// the one it had.
+TEST_P(Shards, AnswerTheSameWhateverTheirSecrets) {
+  const HashSecret secrets[] = {kTestSecret, HashSecret(0, 0), HashSecret(~std::uint64_t{0}, 0x1234'5678)};
+  for (const int ranks : {1, 4}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    TableOptions options = MakeOptions(5, Combiner::kMean, OptimizerKind::kAdam);
+    options.max_rows = 5000;
+    std::vector<std::unique_ptr<MultiShard>> tables;
+    for (const HashSecret& secret : secrets) {
+      tables.push_back(std::make_unique<MultiShard>(std::vector<Device*>{&device()}, options, ranks,
+                                                    EvenBucketMap(ranks), DataType::kFloat32, secret));
+    }
+    Random random(75);
+    for (int step = 0; step < 12; ++step) {
+      const Batch batch = RandomBatch(random, {.bags = 400, .max_bag = 6, .distinct_keys = 6000});
+      const std::vector<float> gradients = RandomGradients(random, std::size_t{batch.bags()} * options.dim);
+      std::vector<std::uint64_t> erased(100);
+      for (std::uint64_t& key : erased) key = random.Below(6000);
+      const Status pushed = tables[0]->Push(batch, gradients);
+      const auto pooled = tables[0]->Lookup(batch, LookupMode::kEval);
+      const std::uint64_t gone = tables[0]->Erase(erased);
+      for (std::size_t t = 1; t < tables.size(); ++t) {
+        ASSERT_EQ(tables[t]->Push(batch, gradients), pushed);
+        EXPECT_TRUE(SameBytes(*tables[t]->Lookup(batch, LookupMode::kEval), *pooled));
+        EXPECT_EQ(tables[t]->Erase(erased), gone);
+        ASSERT_EQ(tables[t]->Digest(), tables[0]->Digest());
+      }
+    }
+    EXPECT_GT(tables[0]->rows(), 3000u);
+    for (std::size_t t = 1; t < tables.size(); ++t) {
+      ExpectSameRows(tables[t]->Export(), tables[0]->Export());
+    }
+  }
 }
 
 }  // namespace

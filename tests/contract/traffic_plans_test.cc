@@ -24,7 +24,8 @@ class TrafficPlans : public ContractTest {
   }
 
   std::unique_ptr<Shard> MakeShard(int rank) {
-    return std::move(*device().MakeShard(MakeOptions(kDim), {Rank{rank}, kRanks, EvenBucketMap(kRanks)}));
+    return std::move(
+        *device().MakeShard(MakeOptions(kDim), {Rank{rank}, kRanks, EvenBucketMap(kRanks), kTestSecret}));
   }
 };
 SLOTWISE_ON_EVERY_BACKEND(TrafficPlans);

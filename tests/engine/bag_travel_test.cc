@@ -23,6 +23,7 @@
 #include "tests/support/device_kinds.h"
 #include "tests/support/oracle.h"
 #include "tests/support/same_bytes.h"
+#include "tests/support/test_secret.h"
 
 namespace slotwise::test {
 namespace {
@@ -162,7 +163,7 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
   std::size_t ranks() const { return static_cast<std::size_t>(collective_->size()); }
 
   BucketMap Owners() const { return EvenBucketMap(collective_->size()); }
-  ShardPlace MyPlace() const { return {collective_->rank(), collective_->size(), Owners()}; }
+  ShardPlace MyPlace() const { return {collective_->rank(), collective_->size(), Owners(), kTestSecret}; }
   Oracle OracleOf(const TableOptions& options) const {
     const BucketMap owners = Owners();
     Oracle oracle(options, std::vector<int>(owners.begin(), owners.end()));

@@ -16,6 +16,7 @@
 
 #include "server/engine/agenda.h"
 #include "tests/engine/running_engine.h"
+#include "tests/support/batches.h"
 #include "tests/support/device_kinds.h"
 
 namespace slotwise::test {
@@ -631,6 +632,110 @@ TEST_P(EngineTest, TheScheduleMovesTheLearningRate) {
       row -= rates[i];
       EXPECT_EQ((*ranks().Lookup(table, {1, {7}, {0, 1, 1}}))[0], row) << "step " << i + 1;
     }
+  }
+  Meet();
+}
+
+// --- what a rank may hold
+
+class ARankThatIsSentTooMuch : public EngineTest {
+ protected:
+  static constexpr std::uint64_t kMaxRows = 1000;
+
+  void SetUp() override {
+    EngineTest::SetUp();
+    if (IsSkipped()) return;
+    Restart({.rank_limit = {.percent = 150, .slack = 10}});
+  }
+
+  // Keys of one rank, which anybody can find.
+  std::vector<std::uint64_t> KeysOfRank(int rank, std::uint64_t first, std::uint64_t count) {
+    std::vector<std::uint64_t> keys(count);
+    const std::uint64_t bucket = 4096 / static_cast<std::uint64_t>(size()) * static_cast<std::uint64_t>(rank);
+    for (std::uint64_t i = 0; i < count; ++i) keys[i] = KeyOfHash(bucket << 52 | (first + i));
+    return keys;
+  }
+  TableId CreateNarrow() {
+    TableOptions options = Ones(kMaxRows);
+    options.slots = 1;
+    return ranks().Create(options);
+  }
+  // Rows that a rank may hold: 1.5 times its share of 1000, and 10.
+  std::uint64_t Limit() const { return size_ == 1 ? kMaxRows : kMaxRows * 3 / 2 / size_ + 10; }
+  void ExpectRefused(const Status& status, int rank, std::uint64_t wanted, std::uint64_t has) {
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(status.message(), "table ones: rank " + std::to_string(rank) + " would hold " +
+                                    std::to_string(wanted) + " rows, of which it has " + std::to_string(has) +
+                                    ", and limits.max_rank_percent allows a rank " + std::to_string(Limit()));
+  }
+  std::uint64_t size_ = 1;
+};
+
+INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, ARankThatIsSentTooMuch,
+                         testing::Values(kCpu, kApart, kApartDrawn, kCuda),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(ARankThatIsSentTooMuch, RefusesByNameAndStaysAsItWas) {
+  size_ = static_cast<std::uint64_t>(size());
+  const TableId table = CreateNarrow();
+  const int last = size() - 1;
+  if (me() == 0 && size() > 1) {
+    const std::uint64_t limit = Limit();
+    const std::uint64_t half = limit / 2;
+    ASSERT_TRUE(ranks().Lookup(table, UnitBags(KeysOfRank(last, 0, half))).ok());
+    const TableSummary before = ranks().Summarize(table);
+
+    const Bags more = UnitBags(KeysOfRank(last, half, limit - half + 1));
+    const std::vector<float> ones(more.samples * std::size_t{4}, 1);
+    ExpectRefused(ranks().Lookup(table, more).status(), last, limit + 1, half);
+    ExpectRefused(ranks().Push(table, {1, 1, 0, 1}, more, ones).status(), last, limit + 1, half);
+    ExpectRefused(ranks().Import(table, more.keys, ones), last, limit + 1, half);
+    const TableSummary after = ranks().Summarize(table);
+    EXPECT_EQ(after.digest, before.digest);
+    EXPECT_EQ(after.steps, before.steps);
+    for (int r = 0; r < size(); ++r) EXPECT_EQ(after.shards[r].rows, before.shards[r].rows);
+
+    // Repeated keys count once, and keys of other ranks are not refused.
+    Bags repeated = UnitBags(KeysOfRank(last, half, limit - half));
+    const Bags again = repeated;
+    repeated.keys.insert(repeated.keys.end(), again.keys.begin(), again.keys.end());
+    repeated = UnitBags(repeated.keys);
+    EXPECT_TRUE(ranks().Lookup(table, repeated).ok()) << "up to the limit";
+    EXPECT_EQ(ranks().Summarize(table).shards[last].rows, limit);
+    ExpectRefused(ranks().Lookup(table, UnitBags(KeysOfRank(last, 5000, 1))).status(), last, limit + 1,
+                  limit);
+    EXPECT_TRUE(ranks().Lookup(table, UnitBags(KeysOfRank(0, 0, 50))).ok());
+    EXPECT_TRUE(ranks().Lookup(table, UnitBags(KeysOfRank(last, 0, limit))).ok()) << "keys that are there";
+    EXPECT_EQ(ranks().Erase(table, KeysOfRank(last, 0, 7)), 7u);
+    EXPECT_TRUE(ranks().Lookup(table, UnitBags(KeysOfRank(last, 5000, 7))).ok());
+  }
+  Meet();
+}
+
+TEST_P(ARankThatIsSentTooMuch, IsAllowedAllRowsIfItIsAlone) {
+  const TableId table = CreateNarrow();
+  if (me() == 0 && size() == 1) {
+    EXPECT_TRUE(ranks().Lookup(table, UnitBags(KeysOfRank(0, 0, kMaxRows))).ok());
+  }
+  Meet();
+}
+
+// Lookups that share a round with one that is refused are served.
+TEST_P(ARankThatIsSentTooMuch, RefusesNobodyElse) {
+  size_ = static_cast<std::uint64_t>(size());
+  const TableId table = CreateNarrow();
+  if (size() > 1) {
+    const auto mine = static_cast<std::uint64_t>(me());
+    std::vector<std::future<Result<std::vector<float>>>> served;
+    std::vector<std::future<Result<std::vector<float>>>> refused;
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      served.push_back(ranks().StartLookup(table, UnitBags(KeysOfRank(me(), 10 * i, 10))));
+      refused.push_back(
+          ranks().StartLookup(table, UnitBags(KeysOfRank(0, 10'000 * (mine + 1), Limit() + 1))));
+    }
+    for (auto& answer : served) EXPECT_TRUE(answer.get().ok());
+    for (auto& answer : refused) EXPECT_EQ(answer.get().status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(ranks().Summarize(table).shards[me()].rows, 200u);
   }
   Meet();
 }

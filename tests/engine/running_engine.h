@@ -18,6 +18,7 @@
 #include "server/collective/exchange.h"
 #include "server/engine/bag_travel.h"
 #include "server/engine/engine.h"
+#include "tests/support/test_secret.h"
 
 namespace slotwise::test {
 
@@ -72,7 +73,7 @@ class RunningEngine {
   // `collective`: the engine's own, of the place's ranks.
   RunningEngine(const EnginePlace& place, std::unique_ptr<Collective> collective, EngineOptions options = {})
       : collective_(std::move(collective)),
-        engine_(*place.device, *collective_, place.exchanges, With(place.costs, options)),
+        engine_(*place.device, *collective_, place.exchanges, kTestSecret, With(place.costs, options)),
         thread_([this] { engine_.Run(); }) {}
   ~RunningEngine() {
     engine_.RequestStop();

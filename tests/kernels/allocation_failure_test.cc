@@ -10,6 +10,7 @@
 
 #include "kernels/shard.h"
 #include "tests/support/batches.h"
+#include "tests/support/test_secret.h"
 
 namespace {
 std::atomic<bool> failing = false;
@@ -49,7 +50,7 @@ TableOptions Options() {
 // Returns whether Prepare succeeded.
 bool InsertWith(int allocations, int ranks) {
   const auto device = MakeCpuDevice(1);
-  auto shard = device->MakeShard(Options(), {Rank{0}, ranks, EvenBucketMap(ranks)});
+  auto shard = device->MakeShard(Options(), {Rank{0}, ranks, EvenBucketMap(ranks), test::kTestSecret});
   const Batch few = OneKeyABag(KeyRange(1, 100));
   EXPECT_TRUE((*shard)->Prepare(few.View(), true).ok());
   (*shard)->Insert();
@@ -92,7 +93,7 @@ TEST(AShardWithoutMemory, UpdatesAllRowsOrNone) {
   for (bool updated = false; !updated; ++allocations) {
     ASSERT_LT(allocations, 100);
     const auto device = MakeCpuDevice(1);
-    auto shard = device->MakeShard(Options(), {});
+    auto shard = device->MakeShard(Options(), {.secret = test::kTestSecret});
     ASSERT_TRUE((*shard)->Prepare(batch.View(), true).ok());
     (*shard)->Insert();
     const DigestSums before = (*shard)->Digest();
@@ -110,7 +111,8 @@ TEST(AShardWithoutMemory, UpdatesAllRowsOrNone) {
 TEST(AShardWithoutMemory, IsNotMade) {
   const auto device = MakeCpuDevice(1);
   const NoMemoryAfter none(0);
-  EXPECT_EQ(device->MakeShard(Options(), {}).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(device->MakeShard(Options(), {.secret = test::kTestSecret}).status().code(),
+            StatusCode::kResourceExhausted);
 }
 
 }  // namespace

@@ -1,16 +1,22 @@
 // The small functions that every backend is made of, against published vectors and the oracle.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/backend/cpu_tile.h"
 #include "kernels/body/digest.h"
 #include "kernels/body/hash.h"
+#include "kernels/body/long_sums.h"
 #include "kernels/body/optimizer.h"
 #include "kernels/body/philox.h"
 #include "kernels/body/rows.h"
+#include "kernels/body/siphash.h"
 #include "kernels/body/update.h"
 #include "tests/support/oracle.h"
 
@@ -56,6 +62,40 @@ TEST(Philox, IsTheOraclesForAnyCounterAndKey) {
     for (int w = 0; w < 4; ++w) {
       ASSERT_EQ(words.word[w], expected[w]);
     }
+  }
+}
+
+// The eight bytes of a word, the first one its lowest.
+template <std::size_t kSize>
+void Write(std::uint64_t word, std::span<std::uint8_t, kSize> bytes) {
+  for (std::size_t i = 0; i < kSize; ++i) bytes[i] = static_cast<std::uint8_t>(word >> (8 * i));
+}
+
+std::uint64_t OracleSipHashOfWord(int compression_rounds, int finalization_rounds, std::uint64_t low,
+                                  std::uint64_t high, std::uint64_t word) {
+  std::array<std::uint8_t, 16> key;
+  std::array<std::uint8_t, 8> message;
+  Write(low, std::span(key).first<8>());
+  Write(high, std::span(key).last<8>());
+  Write(word, std::span(message));
+  return test::OracleSipHash(compression_rounds, finalization_rounds, key, message);
+}
+
+TEST(SipHash, AnswersItsAuthorsVectorOfEightBytes) {
+  constexpr SipHashOfWord<2, 4> kHash(0x0706'0504'0302'0100, 0x0F0E'0D0C'0B0A'0908);
+  static_assert(kHash(0x0706'0504'0302'0100) == 0x93F5'F579'9A93'2462);
+}
+
+TEST(SipHash, IsTheOraclesForAnyKeyWordAndNumberOfRounds) {
+  test::Random random(123);
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t low = random.OneIn(10) ? 0 : random.Bits();
+    const std::uint64_t high = random.OneIn(10) ? 0 : random.Bits();
+    const std::uint64_t word = random.OneIn(10) ? i : random.Bits();
+    ASSERT_EQ(PlaceHash(low, high)(word), OracleSipHashOfWord(1, 3, low, high, word));
+    ASSERT_EQ((SipHashOfWord<2, 4>(low, high)(word)), OracleSipHashOfWord(2, 4, low, high, word));
+    ASSERT_EQ((SipHashOfWord<4, 8>(low, high)(word)), OracleSipHashOfWord(4, 8, low, high, word));
+    ASSERT_EQ((SipHashOfWord<1, 1>(low, high)(word)), OracleSipHashOfWord(1, 1, low, high, word));
   }
 }
 
@@ -157,15 +197,23 @@ TEST(RmsProp, DividesByTheRootOfTheRunningMean) {
 }
 
 TEST(RowWiseAdaGrad, KeepsTheMeanOfTheRowsSquares) {
-  float record[3] = {1.0F, 5.0F, 3.0F};  // w0 w1 s
+  float record[2] = {1.0F, 5.0F};
   RowWiseAdaGrad optimizer{1.0F, 0.0F};
-  optimizer.SeeRow(record, 2, 26.0F);  // of 1 and 5
-  EXPECT_EQ(record[2], 3.0F) << "before SaveRow";
-  optimizer.SaveRow(record, 2);
+  optimizer.SeeRow(3.0F, 2, 26.0F);  // of 1 and 5
+  EXPECT_EQ(optimizer.shared_state(), 16.0F);
   optimizer(&record[1], 2, 5.0F);
-  EXPECT_EQ(record[2], 16.0F);
   EXPECT_EQ(record[0], 1.0F);
   EXPECT_EQ(record[1], 5.0F - 5.0F / 4.0F);
+}
+
+TEST(LongSums, HaveAsManyLevelsAsMakeOneItem) {
+  EXPECT_EQ(LevelsOf(1), 0u);
+  EXPECT_EQ(LevelsOf(2), 1u);
+  EXPECT_EQ(LevelsOf(32), 1u);
+  EXPECT_EQ(LevelsOf(33), 2u);
+  EXPECT_EQ(LevelsOf(1024), 2u);
+  EXPECT_EQ(LevelsOf(1025), 3u);
+  EXPECT_EQ(BlocksOf(~0U), 1U << 27);
 }
 
 TEST(Ftrl, ShrinksTowardsZeroByLambda1) {
@@ -185,10 +233,9 @@ TEST(Ftrl, ShrinksTowardsZeroByLambda1) {
 
 TEST(RowWiseAdaGrad, SaysWhetherTheRowMayMove) {
   RowWiseAdaGrad optimizer{1.0F, 0.0F};
-  const float record[2] = {1.0F, 3e38F};
-  EXPECT_TRUE(optimizer.SeeRow(record, 1, 1e37F));
-  EXPECT_FALSE(optimizer.SeeRow(record, 1, 1e38F));
-  EXPECT_FALSE(optimizer.SeeRow(record, 1, NAN));
+  EXPECT_TRUE(optimizer.SeeRow(3e38F, 1, 1e37F));
+  EXPECT_FALSE(optimizer.SeeRow(3e38F, 1, 1e38F));
+  EXPECT_FALSE(optimizer.SeeRow(3e38F, 1, NAN));
 }
 
 TEST(FiniteSteps, AreTheOptimizersOwn) {
@@ -327,6 +374,88 @@ TEST(Chunks, CoverEachElementOnceForEveryTile) {
   ExpectEachElementVisitedOnce<TileOf<1, Float4, 1>>();
   ExpectEachElementVisitedOnce<TileOf<4, Float4, 1>>();
   ExpectEachElementVisitedOnce<TileOf<8, Float4, 4>>();
+}
+
+// A tile whose lanes run one after the other.
+template <std::uint32_t Lanes, class V, std::uint32_t N>
+struct LaneByLane {
+  static constexpr std::uint32_t kLanes = Lanes;
+  using Vector = V;
+  static constexpr std::uint32_t kVectors = N;
+  static inline std::uint32_t lane_number = 0;
+  static std::uint32_t lane() { return lane_number; }
+  static void Sync() {}
+  template <std::uint32_t kFloats>
+  static float* Memory() {
+    alignas(16) static float memory[kFloats];
+    return memory;
+  }
+};
+
+template <class Tile>
+void ExpectSquaresInOrder() {
+  for (const std::uint32_t dim : {4, 8, 12, 28, 32, 36, 64, 100, 128, 132, 4096}) {
+    // The order shows: each element is of another magnitude.
+    std::vector<float> row(dim);
+    test::Random random(dim);
+    for (float& element : row) element = std::ldexp(1.5F, static_cast<int>(random.Below(24)) - 12);
+    float expected = 0.25F;
+    for (const float element : row) expected += element * element;
+
+    // In the second pass over the lanes each of them finds what all have handed over in the first.
+    std::vector<float> sums(Tile::kLanes, 0.25F);
+    ForEachChunk(Tile(), dim, [&](auto chunk) {
+      const std::uint32_t base = chunk.first;
+      std::vector<float> after(Tile::kLanes);
+      for (const int pass : {1, 2}) {
+        for (std::uint32_t lane = 0; lane < Tile::kLanes; ++lane) {
+          Tile::lane_number = lane;
+          auto mine = chunk;
+          mine.first = base + lane * kFloatsOf<typename Tile::Vector>;
+          Vectors<decltype(chunk)> values;
+          for (std::uint32_t v = 0; v < chunk.kVectors; ++v) values[v] = mine.Load(row.data(), v);
+          after[lane] = mine.AddSquares(values, sums[lane]);
+          if (pass == 1) after[lane] = 0;
+        }
+      }
+      Tile::lane_number = 0;
+      sums = after;
+      EXPECT_EQ(chunk.IsWholeRow(), dim <= chunk.kFloats);
+    });
+    EXPECT_EQ(sums, std::vector<float>(Tile::kLanes, expected)) << Tile::kLanes << " lanes, dim " << dim;
+  }
+}
+
+TEST(Chunks, AddSquaresInTheOrderOfTheRowForEveryTile) {
+  ExpectSquaresInOrder<LaneByLane<1, float, 16>>();
+  ExpectSquaresInOrder<LaneByLane<1, Float4, 1>>();
+  ExpectSquaresInOrder<LaneByLane<32, float, 4>>();
+  ExpectSquaresInOrder<LaneByLane<4, Float4, 1>>();
+  ExpectSquaresInOrder<LaneByLane<8, Float4, 1>>();
+  ExpectSquaresInOrder<LaneByLane<8, Float4, 4>>();
+}
+
+TEST(Sums, OfManyItemsAtOnceAreThoseOfOneAfterTheOther) {
+  constexpr std::uint32_t kDim = 5;
+  test::Random random(9);
+  std::vector<float> items(std::size_t{kSumBlock} * kDim);
+  for (float& item : items) item = std::ldexp(1.5F, static_cast<int>(random.Below(24)) - 12);
+  items[0] = -0.0F;  // alone it stays so
+  const BlockSums source{items.data(), kDim};
+  for (std::uint32_t count = 1; count <= kSumBlock; ++count) {
+    ForEachChunk(SerialTile(), kDim, [&](auto chunk) {
+      Vectors<decltype(chunk)> one_by_one;
+      Vectors<decltype(chunk)> by_three;
+      Vectors<decltype(chunk)> by_eight;
+      SumInOrder(chunk, count, source, one_by_one);
+      SumInOrderByMany<3>(chunk, count, source, by_three);
+      SumInOrderByMany<8>(chunk, count, source, by_eight);
+      for (std::uint32_t j = 0; j < kDim; ++j) {
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(by_three[j]), std::bit_cast<std::uint32_t>(one_by_one[j]));
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(by_eight[j]), std::bit_cast<std::uint32_t>(one_by_one[j]));
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend/cpu.h"
+#include "kernels/backend/cpu_hash.h"
+#include "kernels/body/hash_table.h"
 #include "tests/support/batches.h"
 
 namespace slotwise {
@@ -145,6 +147,53 @@ TEST_P(CpuAlgorithms, SumAddsModulo2To64) {
     });
     EXPECT_EQ(sums.low, low);
     EXPECT_EQ(sums.high, std::uint64_t{0} - n);
+  }
+}
+
+// Remembers how often each index was visited, and checks the hashes that it is given.
+struct CheckHashes {
+  body::HashTableRef table;
+  const Key* keys;
+  std::atomic<int>* prefetched;  // [keys]
+  std::atomic<int>* visits;      // [keys]
+
+  static constexpr std::uint32_t kAhead = 24;
+  const body::HashTableRef& searched() const { return table; }
+  Key KeyOf(std::uint32_t i) const { return keys[i]; }
+  void Prefetch(std::uint32_t i, std::uint64_t hash) const {
+    if (visits[i] == 0 && hash == table.HashOf(keys[i])) ++prefetched[i];
+  }
+  void operator()(std::uint32_t i, std::uint64_t hash) const {
+    if (prefetched[i] == 1 && hash == table.HashOf(keys[i])) ++visits[i];
+  }
+  void operator()(std::uint32_t) const {}
+};
+
+TEST_P(CpuAlgorithms, SearchesAreGivenTheHashesOfTheirKeys) {
+  const body::HashTableRef table{nullptr, 0, body::PlaceHash(1, 2)};
+  for (const std::uint32_t n : {0, 1, 7, 8, 23, 24, 25, 47, 48, 49, 4096, 4097, 50'000}) {
+    std::vector<Key> keys(n);
+    for (Key& key : keys) key = Key{random_.Bits()};
+    std::vector<std::atomic<int>> prefetched(n);
+    std::vector<std::atomic<int>> visits(n);
+    CpuBackend::ForEach(queue_, n, CheckHashes{table, keys.data(), prefetched.data(), visits.data()});
+    EXPECT_TRUE(std::ranges::all_of(visits, [](const auto& count) { return count == 1; })) << n;
+  }
+}
+
+TEST_P(CpuAlgorithms, AskReturnsWhatTheFunctionDoes) {
+  EXPECT_EQ(CpuBackend::Ask(queue_, [] { return 5u; }), 5u);
+}
+
+TEST(HashKeys, IsTheHashOfEachKey) {
+  test::Random random(131);
+  const body::PlaceHash hash_of(random.Bits(), random.Bits());
+  for (std::size_t n = 0; n < 70; ++n) {
+    std::vector<Key> keys(n);
+    for (Key& key : keys) key = Key{random.Bits()};
+    std::vector<std::uint64_t> hashes(n);
+    HashKeys(hash_of, keys.data(), n, hashes.data());
+    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(hashes[i], hash_of(Value(keys[i])));
   }
 }
 

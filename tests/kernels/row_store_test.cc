@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend/cpu.h"
 #include "tests/support/checked_table.h"
+#include "tests/support/test_secret.h"
 
 namespace slotwise::test {
 namespace {
@@ -39,7 +40,7 @@ class ARowStore : public ::testing::Test {
 TEST_F(ARowStore, HasNoRoomForMoreRowsThanItMayHave) {
   TableOptions options = MakeOptions(1);
   options.max_rows = 10;
-  SmallStore store(queue_, options, 0);
+  SmallStore store(queue_, options, kTestSecret, 0);
   EXPECT_GT(store.Usage().bytes, 100 * sizeof(float)) << "its memory comes in pieces, and is there for more";
   EXPECT_TRUE(store.HasRoomFor(10));
   EXPECT_FALSE(store.HasRoomFor(11));
@@ -48,8 +49,23 @@ TEST_F(ARowStore, HasNoRoomForMoreRowsThanItMayHave) {
   EXPECT_FALSE(store.HasRoomFor(7));
 }
 
+TEST_F(ARowStore, HasNoRoomForMoreRowsThanItsRankMayHave) {
+  SmallStore store(queue_, MakeOptions(1), kTestSecret, 0, /*max_rows=*/10);
+  EXPECT_EQ(store.max_rows(), 10u);
+  EXPECT_TRUE(store.HasRoomFor(10));
+  EXPECT_FALSE(store.HasRoomFor(11));
+}
+
+TEST_F(ARowStore, PutsKeysWhereItsSecretSays) {
+  SmallStore store(queue_, MakeOptions(1), kTestSecret, 0);
+  const body::PlaceHash hash_of(kTestSecret.low(), kTestSecret.high());
+  EXPECT_EQ(store.hash_table().HashOf(Key{5}), hash_of(5));
+  store.MakeRoomFor(queue_, 100'000);
+  EXPECT_EQ(store.hash_table().HashOf(Key{5}), hash_of(5)) << "the table that it has grown to";
+}
+
 TEST_F(ARowStore, GrowsIntoNoMemoryThatBatchesNeed) {
-  SmallStore store(queue_, MakeOptions(64), 0);
+  SmallStore store(queue_, MakeOptions(64), kTestSecret, 0);
   constexpr std::uint32_t kMore = 100'000;
   constexpr std::size_t kBytesOfRows = std::size_t{kMore} * 64 * sizeof(float);
   Add(store, 0, 10);
@@ -69,8 +85,45 @@ TEST_F(ARowStore, GrowsIntoNoMemoryThatBatchesNeed) {
   Add(store, 10, kMore);
 }
 
+// Behind the values it would make a record begin where a GPU does not load four floats at once.
+TEST_F(ARowStore, KeepsTheStateThatARowSharesBesideItsRecord) {
+  for (const std::uint32_t dim : {1, 5, 32, 128}) {
+    SmallStore store(queue_, MakeOptions(dim, Combiner::kSum, OptimizerKind::kRowWiseAdaGrad), kTestSecret,
+                     0);
+    Add(store, 0, 2000);
+    const body::RowsRef rows = store.values();
+    EXPECT_EQ(rows.stride, dim);
+    EXPECT_EQ(rows.floats, dim + 1);
+    for (const std::uint32_t row : {0, 1, 1999}) {
+      EXPECT_EQ(rows.Record(RowIndex{row}), rows.records + std::size_t{row} * dim);
+      EXPECT_EQ(&rows.Floats(RowIndex{row})[dim - 1], rows.Record(RowIndex{row}) + dim - 1);
+      EXPECT_EQ(&rows.Floats(RowIndex{row})[dim], rows.Shared(RowIndex{row}));
+      EXPECT_EQ(rows.Shared(RowIndex{row}), rows.shared + row);
+      EXPECT_EQ(*rows.Shared(RowIndex{row}), 0.1F) << "initial_accumulator";
+    }
+  }
+}
+
+TEST_F(ARowStore, KeepsOtherStateInTheRecord) {
+  SmallStore store(queue_, MakeOptions(1, Combiner::kSum, OptimizerKind::kAdaGrad), kTestSecret, 0);
+  EXPECT_EQ(store.values().shared, nullptr);
+  EXPECT_EQ(store.values().stride, 2u);
+}
+
+TEST_F(ARowStore, CountsWhatRowsShareAmongItsMemory) {
+  constexpr std::uint32_t kRows = 4'000'000;
+  TableOptions options = MakeOptions(1, Combiner::kSum, OptimizerKind::kRowWiseAdaGrad);
+  options.max_rows = 4 * kRows;
+  SmallStore store(queue_, options, kTestSecret, kRows);
+  const std::size_t cells = store.Usage().cells * sizeof(body::Cell);
+  EXPECT_GE(store.Usage().bytes, cells + std::size_t{kRows} * 2 * sizeof(float));
+  MeasuredBackend::memory = std::size_t{kRows} * 2 * sizeof(float) - 1;
+  EXPECT_THROW(store.MakeRoomFor(queue_, 2 * kRows + 1'000'000), std::bad_alloc);
+  EXPECT_TRUE(store.HasRoomFor(kRows));
+}
+
 TEST_F(ARowStore, RehashesIntoNoMemoryThatBatchesNeed) {
-  SmallStore store(queue_, MakeOptions(1), 0);
+  SmallStore store(queue_, MakeOptions(1), kTestSecret, 0);
   constexpr std::uint32_t kMore = 1'000'000;
   MeasuredBackend::memory = kMore * sizeof(body::Cell);  // at most a load of 1
   EXPECT_THROW(store.MakeRoomFor(queue_, kMore), std::bad_alloc);
@@ -78,15 +131,15 @@ TEST_F(ARowStore, RehashesIntoNoMemoryThatBatchesNeed) {
 
 TEST_F(ARowStore, BeginsInNoMemoryThatBatchesNeed) {
   MeasuredBackend::memory = std::size_t{1} << 20;
-  EXPECT_THROW(SmallStore(queue_, MakeOptions(64), 100'000), std::bad_alloc);
-  EXPECT_EQ(SmallStore(queue_, MakeOptions(64), 1'000).rows(), 0u);
+  EXPECT_THROW(SmallStore(queue_, MakeOptions(64), kTestSecret, 100'000), std::bad_alloc);
+  EXPECT_EQ(SmallStore(queue_, MakeOptions(64), kTestSecret, 1'000).rows(), 0u);
 }
 
 TEST_F(ARowStore, LeavesMemoryToOtherTables) {
   constexpr std::uint32_t kRows = 100'000;
   constexpr std::size_t kBytesOfRows = std::size_t{kRows} * 64 * sizeof(float);
   constexpr std::size_t kPiece = std::size_t{2} << 20;  // in which memory comes
-  SmallStore store(queue_, MakeOptions(64), kRows);
+  SmallStore store(queue_, MakeOptions(64), kTestSecret, kRows);
   const std::size_t cells = store.Usage().cells * sizeof(body::Cell);
   EXPECT_LT(store.Usage().bytes, cells + kBytesOfRows + kPiece) << "initial_rows, and no more";
 
@@ -98,7 +151,7 @@ TEST_F(ARowStore, LeavesMemoryToOtherTables) {
 }
 
 TEST_F(ARowStore, RemembersErasedRowsWhereThereIsNoMemoryForMore) {
-  SmallStore store(queue_, MakeOptions(4), 0);
+  SmallStore store(queue_, MakeOptions(4), kTestSecret, 0);
   Add(store, 0, 1000);
   MeasuredBackend::memory = 0;
   const std::vector<Key> erased{Key{1}, Key{7}, Key{1'000'000}};

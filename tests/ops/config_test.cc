@@ -34,6 +34,7 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.limits().max_connections(), 4096u);
     EXPECT_EQ(values.limits().step_timeout_ms(), 60'000u);
     EXPECT_EQ(values.limits().collective_timeout_ms(), 60'000u);
+    EXPECT_EQ(values.limits().max_rank_percent(), 150u);
     EXPECT_FALSE(values.deterministic());
     EXPECT_EQ(values.partial_sums(), v1::DATA_TYPE_FLOAT32);
     EXPECT_EQ(values.tables_size(), 0);
@@ -79,6 +80,8 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
             "server.pbtxt:1:10: limits.step_timeout_ms is 86400001: must be 1 to 86400000");
   EXPECT_EQ(ErrorOf("limits { collective_timeout_ms: 999 }"),
             "server.pbtxt:1:10: limits.collective_timeout_ms is 999: must be 1000 to 86400000");
+  EXPECT_EQ(ErrorOf("limits { max_rank_percent: 109 }"),
+            "server.pbtxt:1:10: limits.max_rank_percent is 109: must be 110 to 1000000");
   EXPECT_EQ(
       ErrorOf("limits { max_inbox_mib: 10 }"),
       "server.pbtxt:1:10: limits.max_inbox_mib is 10: must not be below limits.max_message_mib, which is 64");
@@ -130,6 +133,7 @@ TEST(Config, FingerprintsAreEqualIfWhatRanksMustShareIs) {
   EXPECT_EQ(plain, fingerprint("limits { max_round_mib: 512 } tables { dim: 4 name: \"a\" }"));
   EXPECT_NE(plain, fingerprint("tables { name: \"a\" dim: 5 }"));
   EXPECT_NE(plain, fingerprint("limits { max_round_mib: 511 } tables { dim: 4 name: \"a\" }"));
+  EXPECT_NE(plain, fingerprint("limits { max_rank_percent: 151 } tables { name: \"a\" dim: 4 }"));
   EXPECT_NE(plain, fingerprint("deterministic: true tables { name: \"a\" dim: 4 }"));
   EXPECT_EQ(plain, fingerprint("partial_sums: DATA_TYPE_FLOAT32 tables { name: \"a\" dim: 4 }"));
   EXPECT_NE(plain, fingerprint("partial_sums: DATA_TYPE_FLOAT16 tables { name: \"a\" dim: 4 }"));

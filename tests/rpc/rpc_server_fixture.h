@@ -18,6 +18,7 @@
 #include "slotwise/v1/embedding.grpc.pb.h"
 #include "slotwise/v1/rows.grpc.pb.h"
 #include "tests/rpc/messages.h"
+#include "tests/support/test_secret.h"
 
 namespace slotwise {
 
@@ -59,7 +60,7 @@ class RpcServerTest : public testing::Test {
   std::unique_ptr<Device> device_ = MakeCpuDevice(1);
   Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
   std::unique_ptr<Engine> engine_ =
-      std::make_unique<Engine>(*device_, *collective_, exchanges_, EngineOptions{});
+      std::make_unique<Engine>(*device_, *collective_, exchanges_, test::kTestSecret, EngineOptions{});
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Embedding::Stub> embedding_;

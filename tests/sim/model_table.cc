@@ -16,9 +16,14 @@ std::vector<int> Owners(int ranks) {
 
 }  // namespace
 
-ModelTable::ModelTable(const TableOptions& options, int ranks, DataType partials)
+ModelTable::ModelTable(const TableOptions& options, int ranks, DataType partials, const RankLimit& limit)
     : options_(options), ranks_(ranks), oracle_(options, Owners(ranks)) {
-  if (ranks > 1) oracle_.RoundPartialSums(partials);
+  if (ranks == 1) return;
+  oracle_.RoundPartialSums(partials);
+  // A share is that of the rank with the most buckets. Both divisions round up.
+  const std::uint64_t buckets = (kBuckets - 1) / static_cast<std::uint64_t>(ranks) + 1;
+  const std::uint64_t share = (options.max_rows * buckets - 1) / kBuckets + 1;
+  oracle_.LimitRanks((share * limit.percent - 1) / 100 + 1 + limit.slack);
 }
 
 void ModelTable::SetLearningRate(float rate) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/shard.h"
+#include "server/engine/rank_limit.h"
 #include "slotwise/table_options.h"
 #include "tests/support/oracle.h"
 
@@ -15,7 +16,8 @@ namespace slotwise::sim {
 
 class ModelTable {
  public:
-  ModelTable(const TableOptions& options, int ranks, DataType partials);
+  // `limit`: what one of several ranks may hold.
+  ModelTable(const TableOptions& options, int ranks, DataType partials, const RankLimit& limit);
 
   const TableOptions& options() const { return options_; }
   test::Oracle& oracle() { return oracle_; }

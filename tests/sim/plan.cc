@@ -72,6 +72,12 @@ Plan MakePlan(std::uint64_t seed) {
   plan.short_pause = random.OneIn(3) ? 12 : 0;
   plan.longest_jump = random.OneOf(std::vector<Time>{100, 1000, 30'000, 200'000});
   plan.slowest_wake = random.OneOf(std::vector<Time>{1, 2000, 100'000});
+  // A server's limit leaves a table as small as these without one. Shares of less than 100 percent see to it
+  // that ranks come to theirs before the table is full.
+  if (random.OneIn(2)) {
+    plan.engine.rank_limit = {.percent = 50 + static_cast<std::uint32_t>(random.Below(100)),
+                              .slack = random.Below(3)};
+  }
   return plan;
 }
 

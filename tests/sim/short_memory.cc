@@ -63,10 +63,12 @@ class ShortShard final : public Shard {
 
 class ShortDevice final : public Device {
  public:
-  ShortDevice(Device& device, IsShort is_short) : device_(device), is_short_(std::move(is_short)) {}
+  ShortDevice(Device& device, IsShort is_short, std::function<void(const ShardPlace&)> on_make)
+      : device_(device), is_short_(std::move(is_short)), on_make_(std::move(on_make)) {}
 
   std::string Name() const override { return device_.Name(); }
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
+    on_make_(place);
     if (is_short_()) return NoMemory();
     auto shard = device_.MakeShard(options, place);
     if (!shard.ok()) return shard;
@@ -86,12 +88,14 @@ class ShortDevice final : public Device {
  private:
   Device& device_;
   const IsShort is_short_;
+  const std::function<void(const ShardPlace&)> on_make_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeShortDevice(Device& device, std::function<bool()> is_short) {
-  return std::make_unique<ShortDevice>(device, std::move(is_short));
+std::unique_ptr<Device> MakeShortDevice(Device& device, std::function<bool()> is_short,
+                                        std::function<void(const ShardPlace&)> on_make) {
+  return std::make_unique<ShortDevice>(device, std::move(is_short), std::move(on_make));
 }
 
 }  // namespace slotwise::sim

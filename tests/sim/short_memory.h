@@ -12,8 +12,10 @@
 
 namespace slotwise::sim {
 
-// `is_short()`: whether the round that goes on now is one without memory.
-std::unique_ptr<Device> MakeShortDevice(Device& device, std::function<bool()> is_short);
+// `is_short()`: whether the round that goes on now is one without memory. `on_make` sees the place of each
+// shard that is asked for.
+std::unique_ptr<Device> MakeShortDevice(Device& device, std::function<bool()> is_short,
+                                        std::function<void(const ShardPlace&)> on_make);
 
 }  // namespace slotwise::sim
 

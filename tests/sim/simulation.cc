@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -180,8 +181,14 @@ SeedResult Simulation::Run() {
 void Simulation::RunRank(int rank) {
   Rank& me = *ranks_[static_cast<std::size_t>(rank)];
   const std::unique_ptr<Device> device = plan_.apart ? test::MakeApartDevice(me) : MakeCpuDevice(1);
-  const std::unique_ptr<Device> short_device =
-      MakeShortDevice(*device, [this, rank] { return referee_.IsShort(rank); });
+  // Each rank has a secret of its own, as the processes of a server do.
+  const HashSecret secret(plan_.seed, static_cast<std::uint64_t>(rank));
+  const std::unique_ptr<Device> short_device = MakeShortDevice(
+      *device, [this, rank] { return referee_.IsShort(rank); },
+      [&](const ShardPlace& place) {
+        const bool mine = place.secret.low() == secret.low() && place.secret.high() == secret.high();
+        if (!mine) scheduler_.Fail("rank " + std::to_string(rank) + " makes a table under another secret");
+      });
   SimCollective collective(wires_, rank);
   auto batches_stream = device->MakeStream();
   auto bags_stream = device->MakeStream();
@@ -190,7 +197,7 @@ void Simulation::RunRank(int rank) {
   auto bags = std::make_unique<SimExchange>(plan_.exchange, *bags_stream, wires_.bags, scheduler_, rank);
   const Exchanges exchanges =
       Exchanges::Of(std::move(batches_stream), std::move(batches), std::move(bags_stream), std::move(bags));
-  Engine engine(*short_device, collective, exchanges, plan_.engine, me.clock, &me);
+  Engine engine(*short_device, collective, exchanges, secret, plan_.engine, me.clock, &me);
   struct Unreachable {
     Rank& rank;
     ~Unreachable() {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "kernels/body/hash_table.h"
+#include "kernels/body/siphash.h"
 
 namespace slotwise::test {
 
@@ -140,6 +141,16 @@ std::uint64_t KeyOfHash(std::uint64_t hash) {
   hash *= kInverseOfFirst;
   hash ^= hash >> 33;
   return hash;
+}
+
+std::vector<std::uint64_t> KeysOfPlace(const HashSecret& secret, std::uint64_t mask, std::uint64_t wanted,
+                                       std::size_t count) {
+  const body::PlaceHash hash_of(secret.low(), secret.high());
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t key = 1; keys.size() < count; ++key) {
+    if ((hash_of(key) & mask) == wanted) keys.push_back(key);
+  }
+  return keys;
 }
 
 }  // namespace slotwise::test

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/hash_secret.h"
 #include "slotwise/batch.h"
 
 namespace slotwise::test {
@@ -99,8 +100,13 @@ std::vector<float> IntegerGradients(Random& random, std::size_t count);
 // Returns keys that a hash table might reserve for itself, and keys at an integer's limits.
 const std::vector<std::uint64_t>& SpecialKeys();
 
-// Returns the key whose mix64 is `hash`, so that a test can choose where in a hash table its keys fall.
+// Returns the key whose mix64 is `hash`. Everybody can do that, so a test can choose who owns its keys.
 std::uint64_t KeyOfHash(std::uint64_t hash);
+
+// Returns `count` keys whose hash under `secret` has the bits `wanted` where `mask` has ones, so that a test
+// who knows the secret can choose where in a hash table its keys fall. Tries 2^(ones of mask) keys for each.
+std::vector<std::uint64_t> KeysOfPlace(const HashSecret& secret, std::uint64_t mask, std::uint64_t wanted,
+                                       std::size_t count);
 
 }  // namespace slotwise::test
 

@@ -48,10 +48,11 @@ std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options) {
 }
 
 MultiShard::MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks,
-                       const BucketMap& owners, DataType partials)
+                       const BucketMap& owners, DataType partials, const HashSecret& secret)
     : options_(options), partials_(partials), devices_(std::move(devices)) {
   for (int rank = 0; rank < ranks; ++rank) {
-    auto made = device(rank).MakeShard(options, {Rank{rank}, ranks, owners});
+    const HashSecret of_rank(secret.low() + static_cast<std::uint64_t>(rank), secret.high());
+    auto made = device(rank).MakeShard(options, {Rank{rank}, ranks, owners, of_rank});
     if (!made.ok()) {
       throw std::runtime_error("MakeShard: " + made.status().message());
     }

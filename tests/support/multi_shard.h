@@ -20,8 +20,9 @@ namespace slotwise::test {
 class MultiShard final : public TableShards {
  public:
   // `owners` has a rank for each bucket, all below `ranks`. Shard r lives on devices[r mod devices.size()].
+  // Rank 0 has `secret`, and the other ranks have others.
   MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks, const BucketMap& owners,
-             DataType partials = DataType::kFloat32);
+             DataType partials = DataType::kFloat32, const HashSecret& secret = kTestSecret);
 
   Result<std::vector<float>> Lookup(const Batch& batch, LookupMode mode) override;
   Status Push(const Batch& batch, const std::vector<float>& gradients) override;

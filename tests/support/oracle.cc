@@ -1,6 +1,7 @@
 #include "tests/support/oracle.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -14,6 +15,51 @@ std::uint64_t OracleMix64(std::uint64_t x) {
   x *= 0xc4ceb9fe1a85ec53;
   x ^= x >> 33;
   return x;
+}
+
+std::uint64_t OracleSipHash(int compression_rounds, int finalization_rounds,
+                            const std::array<std::uint8_t, 16>& key, std::span<const std::uint8_t> message) {
+  const auto little_endian = [](std::span<const std::uint8_t> bytes) {
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) word |= std::uint64_t{bytes[i]} << (8 * i);
+    return word;
+  };
+  const std::uint64_t k0 = little_endian(std::span(key).first(8));
+  const std::uint64_t k1 = little_endian(std::span(key).last(8));
+  std::uint64_t v[4];
+  // The constants are the letters of "somepseudorandomlygeneratedbytes".
+  const std::uint64_t letters[4] = {0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261,
+                                    0x7465646279746573};
+  for (int i = 0; i < 4; ++i) v[i] = letters[i] ^ (i % 2 == 0 ? k0 : k1);
+
+  // One SipRound, step by step in the order of the paper's figure.
+  const auto round = [&v] {
+    v[0] += v[1];
+    v[2] += v[3];
+    v[1] = std::rotl(v[1], 13);
+    v[3] = std::rotl(v[3], 16);
+    v[1] ^= v[0];
+    v[3] ^= v[2];
+    v[0] = std::rotl(v[0], 32);
+    v[2] += v[1];
+    v[0] += v[3];
+    v[1] = std::rotl(v[1], 17);
+    v[3] = std::rotl(v[3], 21);
+    v[1] ^= v[2];
+    v[3] ^= v[0];
+    v[2] = std::rotl(v[2], 32);
+  };
+  const auto take_in = [&](std::uint64_t word) {
+    v[3] ^= word;
+    for (int i = 0; i < compression_rounds; ++i) round();
+    v[0] ^= word;
+  };
+  const std::size_t length = message.size();
+  for (; message.size() >= 8; message = message.subspan(8)) take_in(little_endian(message.first(8)));
+  take_in(little_endian(message) | std::uint64_t{length % 256} << 56);
+  v[2] ^= 0xFF;
+  for (int i = 0; i < finalization_rounds; ++i) round();
+  return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
 std::uint32_t OracleBucket(std::uint64_t key) { return static_cast<std::uint32_t>(OracleMix64(key) >> 52); }
@@ -133,6 +179,14 @@ bool Oracle::InsertAbsentKeys(const Batch& batch) {
   }
   if (rows_.size() + absent.size() > options_.max_rows) {
     return false;
+  }
+  if (most_rows_of_rank_) {
+    std::map<int, std::uint64_t> rows_of_rank;
+    for (const auto& [key, row] : rows_) ++rows_of_rank[OwnerOf(key)];
+    for (const std::uint64_t key : absent) ++rows_of_rank[OwnerOf(key)];
+    for (const auto& [rank, rows] : rows_of_rank) {
+      if (rows > *most_rows_of_rank_) return false;
+    }
   }
   for (const std::uint64_t key : absent) {
     rows_[key] = {FirstValuesOf(key), OracleFirstState(options_.optimizer, options_.dim)};

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "slotwise/data_type.h"
@@ -26,6 +27,10 @@ std::uint64_t OracleMix64(std::uint64_t x);
 
 // Returns the key's bucket, 0 .. 4095.
 std::uint32_t OracleBucket(std::uint64_t key);
+
+// Computes SipHash-c-d of a message of any length (Aumasson and Bernstein 2012).
+std::uint64_t OracleSipHash(int compression_rounds, int finalization_rounds,
+                            const std::array<std::uint8_t, 16>& key, std::span<const std::uint8_t> message);
 
 // Computes Philox4x32-10 of Salmon et al., SC'11.
 std::array<std::uint32_t, 4> OraclePhilox(std::array<std::uint32_t, 4> counter,
@@ -55,6 +60,10 @@ class Oracle {
 
   // From now on, rounds each rank's partial sum of a bag to `type` before it adds the ranks' sums.
   void RoundPartialSums(DataType type) { partials_ = type; }
+
+  // From now on, no rank may hold more than `most` rows: the calls below refuse what would pass that as they
+  // refuse what would pass max_rows.
+  void LimitRanks(std::uint64_t most) { most_rows_of_rank_ = most; }
 
   // Returns the pooled bags, float[bags][dim], or nothing if TRAIN would take the table past max_rows.
   std::optional<std::vector<float>> Lookup(const Batch& batch, LookupMode mode);
@@ -91,6 +100,7 @@ class Oracle {
   std::vector<int> owner_of_bucket_;
   int ranks_ = 1;
   DataType partials_ = DataType::kFloat32;
+  std::optional<std::uint64_t> most_rows_of_rank_;
   std::map<std::uint64_t, Row> rows_;
   std::map<std::uint64_t, std::vector<float>> given_first_values_;
   std::uint64_t step_ = 0;

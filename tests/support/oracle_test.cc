@@ -1,7 +1,11 @@
 // Checks the oracle itself against published vectors, and against sums small enough for pencil and paper.
 #include "tests/support/oracle.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
+#include <span>
 
 #include "gtest/gtest.h"
 #include "tests/support/checked_table.h"
@@ -14,6 +18,21 @@ TEST(Oracle, Mix64IsMurmurHash3sFinaliser) {
   EXPECT_EQ(OracleMix64(0), 0u);
   EXPECT_EQ(OracleMix64(1), 0xB456BCFC34C2CB2C);
   EXPECT_EQ(OracleMix64(2), 0x3ABF2A20650683E7);
+}
+
+// The vectors that SipHash-2-4 was published with: key 00 01 .. 0f, messages of no bytes, 00, 00 01, ...
+TEST(Oracle, SipHashAnswersItsAuthorsVectors) {
+  std::array<std::uint8_t, 16> key;
+  std::iota(key.begin(), key.end(), std::uint8_t{0});
+  std::array<std::uint8_t, 15> message;
+  std::iota(message.begin(), message.end(), std::uint8_t{0});
+  const std::uint64_t vectors[] = {0x726FDB47DD0E0E31, 0x74F839C593DC67FD, 0x0D6C8009D9A94F5A,
+                                   0x85676696D7FB7E2D, 0xCF2794E0277187B7, 0x18765564CD99A68D,
+                                   0xCBC9466E58FEE3CE, 0xAB0200F58B01D137, 0x93F5F5799A932462};
+  for (std::size_t length = 0; length < std::size(vectors); ++length) {
+    EXPECT_EQ(OracleSipHash(2, 4, key, std::span(message).first(length)), vectors[length]) << length;
+  }
+  EXPECT_EQ(OracleSipHash(2, 4, key, message), 0xA129CA6149BE45E5) << "the example in the paper's appendix";
 }
 
 TEST(Oracle, KeyOfHashInvertsMix64) {
@@ -147,6 +166,21 @@ TEST(Oracle, SqrtnDividesByTheRootOfAllKeysOfTheBag) {
   ASSERT_TRUE(table.Push(Batch({{1, 3, 3, 3}}), {2}));
   EXPECT_EQ(table.rows().at(1).values[0], 2.0F);
   EXPECT_EQ(table.rows().at(3).values[0], 0.0F);
+}
+
+TEST(Oracle, RefusesAWholeBatchThatIsTooMuchForARank) {
+  std::vector<int> owners(4096, 0);
+  std::fill(owners.begin() + 2048, owners.end(), 1);
+  Oracle table(MakeIntegerOptions(1), owners);
+  table.LimitRanks(2);
+  const std::uint64_t low[] = {KeyOfHash(1), KeyOfHash(2), KeyOfHash(3)};
+  const std::uint64_t high = KeyOfHash(~std::uint64_t{0});
+  EXPECT_FALSE(table.Push(OneBag({high, low[0], low[1], low[2]}), {1}));
+  EXPECT_TRUE(table.rows().empty());
+  EXPECT_TRUE(table.Push(OneBag({low[0], low[1], low[1], high}), {1}));
+  EXPECT_FALSE(table.Push(OneBag({low[2]}), {1}));
+  EXPECT_EQ(table.Erase({low[0]}), 1u);
+  EXPECT_TRUE(table.Push(OneBag({low[2]}), {1}));
 }
 
 TEST(Oracle, RefusesAWholeBatchThatDoesNotFit) {

@@ -9,6 +9,7 @@
 
 #include "tests/support/oracle.h"
 #include "tests/support/same_bytes.h"
+#include "tests/support/test_secret.h"
 
 namespace slotwise::test {
 namespace {
@@ -69,7 +70,7 @@ SpreadShards::SpreadShards(Device& device, Collective& collective, Exchange& exc
       arrays_(device),
       options_(options),
       owners_(owners) {
-  auto made = device.MakeShard(options, {collective.rank(), collective.size(), owners});
+  auto made = device.MakeShard(options, {collective.rank(), collective.size(), owners, kTestSecret});
   if (!made.ok()) throw std::runtime_error("MakeShard: " + made.status().message());
   shard_ = std::move(*made);
 }

@@ -11,6 +11,7 @@
 
 #include "kernels/shard.h"
 #include "tests/support/batches.h"
+#include "tests/support/test_secret.h"
 
 namespace slotwise::test {
 

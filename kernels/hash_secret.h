@@ -1,0 +1,38 @@
+// HashSecret: the 128 bits under which a rank hashes keys to places of its hash tables.
+//
+// Who knows the secret can choose keys that all want one place of a table, so that every search for them is
+// as long as the table is full. A server draws its secret as it starts and tells nobody: the type has no
+// default that could be taken by accident, and is not trivially copyable, so that the functions that send
+// values to other ranks do not compile with it. Ranks may have different secrets, because places show in no
+// answer.
+// Thread-safety: a plain value.
+#ifndef SLOTWISE_KERNELS_HASH_SECRET_H_
+#define SLOTWISE_KERNELS_HASH_SECRET_H_
+
+#include <cstdint>
+#include <type_traits>
+
+namespace slotwise {
+
+class HashSecret {
+ public:
+  HashSecret() = delete;
+  constexpr HashSecret(std::uint64_t low, std::uint64_t high) : low_(low), high_(high) {}
+  // NOLINTNEXTLINE(modernize-use-equals-default): a default would make the type trivially copyable.
+  constexpr HashSecret(const HashSecret& other) : low_(other.low_), high_(other.high_) {}
+  HashSecret& operator=(const HashSecret&) = delete;
+
+  constexpr std::uint64_t low() const { return low_; }
+  constexpr std::uint64_t high() const { return high_; }
+
+ private:
+  std::uint64_t low_;
+  std::uint64_t high_;
+};
+
+static_assert(!std::is_default_constructible_v<HashSecret>, "nobody may forget to choose a secret");
+static_assert(!std::is_trivially_copyable_v<HashSecret>, "nobody may send a secret as plain bytes");
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_HASH_SECRET_H_

@@ -1,0 +1,98 @@
+// RowMemory: the memory of a shard's rows, for every backend.
+//
+// A row's record has its values and the optimizer's vectors, aligned so that a GPU reads it in as few pieces
+// as it has. What an optimizer keeps once a row lies in an array of its own: behind the values it would push
+// the next record out of place.
+//
+// Included by row_store.inl.
+#ifndef SLOTWISE_KERNELS_ROW_MEMORY_INL_
+#define SLOTWISE_KERNELS_ROW_MEMORY_INL_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <optional>
+
+#include "kernels/backend/concept.h"
+#include "kernels/body/rows.h"
+#include "kernels/dispatch.h"
+#include "kernels/shard.h"
+
+namespace slotwise {
+
+// Grows `array` to n elements, and up to `most` if there is memory for them. REQUIRES: n <= most. Throws
+// std::bad_alloc, and then the array is as it was.
+template <class Growing>
+void GrowAhead(Growing& array, std::uint64_t n, std::uint64_t most) {
+  try {
+    array.Grow(std::min<std::uint64_t>(most, array.Ahead(n)));
+  } catch (const std::bad_alloc&) {
+    array.Grow(n);
+  }
+}
+
+// Memory for rows 0, 1, ..., which grows in place: rows never move.
+// Thread-safety: one thread at a time.
+template <Backend B>
+class RowMemory {
+ public:
+  using Queue = typename B::Queue;
+
+  // Reserves addresses for max_rows rows. REQUIRES: Validate(options) is OK. Throws std::bad_alloc.
+  RowMemory(Queue& queue, const TableOptions& options, std::uint64_t max_rows)
+      : max_rows_(max_rows),
+        dim_(options.dim),
+        floats_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
+        stride_(HasSharedState(options) ? options.dim : floats_),
+        records_(queue, max_rows * stride_) {
+    if (HasSharedState(options)) shared_.emplace(queue, max_rows);
+  }
+
+  body::RowsRef Ref() const {
+    return {records_.data(), shared_ ? shared_->data() : nullptr, dim_, floats_, stride_};
+  }
+  // For how many rows there is memory: it comes in pieces, and that may be more than max_rows.
+  std::uint64_t rows() const {
+    const std::uint64_t records = records_.size() / stride_;
+    return shared_ ? std::min<std::uint64_t>(records, shared_->size()) : records;
+  }
+  std::uint64_t bytes() const { return (records_.size() + (shared_ ? shared_->size() : 0)) * sizeof(float); }
+  std::uint64_t BytesOf(std::uint64_t rows) const { return rows * floats_ * sizeof(float); }
+
+  // Makes room for `rows` rows. Throws std::bad_alloc; rows() is as it was then.
+  void Grow(std::uint64_t rows) {
+    if (shared_) shared_->Grow(rows);
+    records_.Grow(rows * stride_);
+  }
+
+  // Makes room for `rows` rows, and ahead by half of the memory that is left: the other half is for other
+  // tables. REQUIRES: this->rows() < rows <= max_rows. Throws std::bad_alloc; this->rows() is as it was then.
+  void GrowAheadTo(Queue& queue, std::uint64_t rows) {
+    const std::uint64_t more = BytesOf(rows) - std::min(BytesOf(rows), bytes());
+    const std::uint64_t free = B::MemoryForTables(queue);
+    if (more > free) throw std::bad_alloc();
+    const std::uint64_t most = rows + std::min((free - more) / 2 / BytesOf(1), max_rows_ - rows);
+    if (shared_) GrowAhead(*shared_, rows, most);
+    GrowAhead(records_, rows * stride_, most * stride_);
+  }
+
+ private:
+  static bool HasSharedState(const TableOptions& options) {
+    bool shares = false;
+    WithOptimizer(options.optimizer, {},
+                  [&]<class Optimizer>(const Optimizer&) { shares = Optimizer::kSharesState; });
+    return shares;
+  }
+
+  std::uint64_t max_rows_;
+  std::uint32_t dim_;
+  std::uint32_t floats_;
+  std::uint32_t stride_;
+  typename B::template Growing<float> records_;
+  std::optional<typename B::template Growing<float>> shared_;  // what an optimizer keeps once a row
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_ROW_MEMORY_INL_

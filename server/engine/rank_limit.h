@@ -1,0 +1,44 @@
+// RankLimit: how many rows of a table one rank may hold.
+//
+// Who owns a key is public (docs/semantics.md), so a client can send keys of one rank alone, and without a
+// limit fill that rank's memory with all of a table's max_rows. The limit bounds such keys, and leaves all
+// others alone. It is a multiple c of the rank's even share of max_rows, and `slack` rows more.
+//
+// Keys that nobody chose fall on a rank with probability p, its share of the buckets, as independent draws
+// or closer to their mean. Of n <= max_rows keys the rank gets µ = n·p on average, which is at most its
+// share. By Chernoff's bound, it gets r·µ or more with a probability of at most exp(-µ·(r·ln r - r + 1)), for
+// r > 1. The limit is at least c·µ + slack. The bound is largest for the µ at which r = 1 + c·ln r, and is
+// exp(-slack·ln r) there. With c = 1.5, r is 2.14, and 1024 rows of slack make that 10^-339; with c = 1.1,
+// the least that a configuration may say, r is 1.206, and they make it 10^-83. The many batches of a server's
+// life change nothing about that. A table of few rows has no limit but max_rows, because of the slack.
+//
+// Thread-safety: plain values.
+#ifndef SLOTWISE_SERVER_ENGINE_RANK_LIMIT_H_
+#define SLOTWISE_SERVER_ENGINE_RANK_LIMIT_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/shard.h"
+
+namespace slotwise {
+
+// Equal on every rank.
+struct RankLimit {
+  std::uint32_t percent = 150;  // c, in percent
+  std::uint64_t slack = 1024;
+
+  // Returns how many rows one of `ranks` ranks may hold of a table of max_rows rows. REQUIRES: 1 <= ranks <=
+  // kBuckets, max_rows <= TableOptions::kMaxMaxRows, percent <= 1,000,000.
+  constexpr std::uint64_t RowsOf(std::uint64_t max_rows, int ranks) const {
+    if (ranks == 1) return max_rows;
+    const auto all = static_cast<std::uint64_t>(ranks);
+    const std::uint64_t most_buckets = (kBuckets + all - 1) / all;  // that any rank has
+    const std::uint64_t share = (max_rows * most_buckets + kBuckets - 1) / kBuckets;
+    return std::min(max_rows, (share * percent + 99) / 100 + slack);
+  }
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_RANK_LIMIT_H_
