@@ -42,6 +42,10 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
       Range{Limits::kMaxInboxMibFieldNumber, "limits.max_inbox_mib", limits.max_inbox_mib(), 1, 1 << 24},
       Range{Limits::kMaxConnectionsFieldNumber, "limits.max_connections", limits.max_connections(), 16,
             1'000'000},
+      Range{Limits::kMaxCallsPerConnectionFieldNumber, "limits.max_calls_per_connection",
+            limits.max_calls_per_connection(), 1, 100'000},
+      Range{Limits::kReplyTimeoutMsFieldNumber, "limits.reply_timeout_ms", limits.reply_timeout_ms(), 100,
+            kDay},
       Range{Limits::kMaxTablesFieldNumber, "limits.max_tables", limits.max_tables(), 1, 100'000},
       Range{Limits::kStepTimeoutMsFieldNumber, "limits.step_timeout_ms", limits.step_timeout_ms(), 1, kDay},
       // A limit below a second would end healthy ranks when a busy machine pauses.
