@@ -76,6 +76,9 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   options.port = static_cast<std::uint16_t>(port);
   options.max_message_bytes = std::uint64_t{config.limits().max_message_mib()} << 20;
   options.max_connections = config.limits().max_connections();
+  options.max_calls_per_connection = config.limits().max_calls_per_connection();
+  options.max_inbox_bytes = std::uint64_t{config.limits().max_inbox_mib()} << 20;
+  options.reply_timeout = std::chrono::milliseconds(config.limits().reply_timeout_ms());
   options.default_deadline =
       std::chrono::milliseconds(config.limits().step_timeout_ms()) + kDefaultDeadlineMargin;
   return options;

@@ -34,25 +34,47 @@ class ArrayPool::Kept {
       return array.bytes >= bytes && array.bytes <= 2 * RoundUp(bytes);
     });
     if (found == arrays_.rend()) return std::nullopt;
-    return Remove(std::next(found).base());
+    Array array = Remove(std::next(found).base());
+    in_use_ += array.bytes;
+    return array;
   }
 
-  // Frees the arrays that are too many outside the lock.
-  void Put(Array array) noexcept {
-    if (array.bytes > most_bytes_) return;
+  // Makes room for an array that is new.
+  void TakeNew(std::size_t bytes) {
     {
       const std::scoped_lock lock(mutex_);
+      in_use_ += bytes;
+    }
+    FreeTooMany();
+  }
+
+  // The array of TakeNew does not exist: there was no memory.
+  void NotTaken(std::size_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    in_use_ -= bytes;
+  }
+
+  void Put(Array array) noexcept {
+    {
+      const std::scoped_lock lock(mutex_);
+      in_use_ -= array.bytes;
+      if (array.bytes > most_bytes_) return;
       bytes_ += array.bytes;
       arrays_.push_back(std::move(array));
     }
-    while (const std::optional<Array> dropped = RemoveOneTooMany()) {
-    }
+    FreeTooMany();
   }
 
  private:
+  // Arrays are freed outside the lock, because that may take long.
+  void FreeTooMany() noexcept {
+    while (const std::optional<Array> dropped = RemoveOneTooMany()) {
+    }
+  }
   std::optional<Array> RemoveOneTooMany() {
     const std::scoped_lock lock(mutex_);
-    if (arrays_.size() <= kMostKept && bytes_ <= most_bytes_) return std::nullopt;
+    if (arrays_.empty() || (arrays_.size() <= kMostKept && bytes_ + in_use_ <= most_bytes_))
+      return std::nullopt;
     return Remove(arrays_.begin());
   }
   // REQUIRES: mutex_ is held.
@@ -66,17 +88,24 @@ class ArrayPool::Kept {
   const std::size_t most_bytes_;
   std::mutex mutex_;
   std::vector<Array> arrays_;  // those that came back first, first
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0;      // of `arrays_`
+  std::size_t in_use_ = 0;     // bytes of arrays that somebody reads or writes
 };
 
-ArrayPool::ArrayPool(Device& device, std::size_t most_kept_bytes)
-    : device_(device), kept_(std::make_shared<Kept>(most_kept_bytes)) {}
+ArrayPool::ArrayPool(Device& device, std::size_t most_bytes)
+    : device_(device), kept_(std::make_shared<Kept>(most_bytes)) {}
 
 std::shared_ptr<void> ArrayPool::TakeBytes(std::size_t bytes) {
   std::optional<Array> array = kept_->Take(bytes);
   if (!array) {
     const std::size_t size = RoundUp(bytes);
-    array = Array{device_.AllocateHost(size), size};
+    kept_->TakeNew(size);
+    try {
+      array = Array{device_.AllocateHost(size), size};
+    } catch (const std::bad_alloc&) {
+      kept_->NotTaken(size);
+      throw;
+    }
   }
   void* const memory = array->memory.get();
   // Shared, because std::shared_ptr copies its deleter.

@@ -21,11 +21,11 @@ class ArrayPool {
   // A smaller array on its way to the device lies in ordinary memory: better memory would cost more than it
   // saves.
   static constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
-  // The pool keeps at most this many arrays for later, and at most the bytes that it may keep: those that
-  // came back last.
+  // The pool keeps at most this many arrays for later: those that came back last.
   static constexpr std::size_t kMostKept = 1024;
 
-  ArrayPool(Device& device, std::size_t most_kept_bytes);
+  // Arrays are kept for later only while they and those in use have at most `most_bytes`.
+  ArrayPool(Device& device, std::size_t most_bytes);
 
   // Returns n elements of any content, for a batch on its way in: in ordinary memory if they are few, or if
   // the device has none to give. Throws std::bad_alloc.

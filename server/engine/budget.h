@@ -53,20 +53,15 @@ class Budget {
   std::uint64_t limit() const { return limit_; }
   std::uint64_t used() const { return *used_; }
 
-  // Nothing if the bytes do not fit beside what is in use. They always fit if nothing is, or if they are
-  // none.
-  std::optional<Reservation> Reserve(std::uint64_t bytes) {
+  // Nothing if the bytes do not fit beside what is in use, into the limit and `beyond` bytes more. They
+  // always fit if nothing is in use, or if they are none.
+  std::optional<Reservation> Reserve(std::uint64_t bytes, std::uint64_t beyond = 0) {
+    const std::uint64_t limit = limit_ + beyond;
     std::uint64_t used = *used_;
     do {
-      if (bytes > 0 && used > 0 && (bytes > limit_ || used > limit_ - bytes)) return std::nullopt;
+      if (bytes > 0 && used > 0 && (bytes > limit || used > limit - bytes)) return std::nullopt;
     } while (!used_->compare_exchange_weak(used, used + bytes));
     return Reservation(used_, bytes);
-  }
-
-  // The bytes are reserved whether they fit or not.
-  Reservation ReserveBeyond(std::uint64_t bytes) {
-    *used_ += bytes;
-    return {used_, bytes};
   }
 
  private:

@@ -35,7 +35,10 @@ class Engine::Impl {
         observer_(observer),
         tables_(options.max_tables, options.incarnation, options.ledger),
         agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}, tables_),
-        inbox_(options.max_inbox_bytes, clock),
+        inbox_({.max_bytes = options.max_inbox_bytes,
+                .beyond_bytes = options.max_inbox_bytes + options.max_round_bytes,
+                .request_bytes = options.request_bytes},
+               clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
         operations_(device, collective, exchanges, secret, options.rank_limit, options.travel, arrays_,
                     tables_, tickets_) {}
@@ -67,7 +70,7 @@ class Engine::Impl {
   void Submit(std::span<Request> requests) {
     std::vector<Request> fitting;
     for (Request& request : requests) {
-      if (const Status fits = CheckFits(request); !fits.ok()) {
+      if (const Status fits = CheckAndSize(request); !fits.ok()) {
         Refuse(request, fits);
       } else {
         fitting.push_back(std::move(request));
@@ -109,9 +112,10 @@ class Engine::Impl {
     return RoundBytes(batch.samples, batch.keys.size(), slots, columns, batch.weights.size() > 0);
   }
 
-  Status CheckFits(const Request& request) const {
+  // Returns whether the engine may take the request, and fills in the size of its answer.
+  Status CheckAndSize(Request& request) const {
     return std::visit(
-        [this]<class Kind>(const Kind& r) -> Status {
+        [this]<class Kind>(Kind& r) -> Status {
           if constexpr (requires { r.batch; }) {
             if (r.batch.client_may_write) {
               return InvalidArgument("the client may still write the batch's arrays");
@@ -123,6 +127,10 @@ class Engine::Impl {
               return ResourceExhausted("the batch gathers " + std::to_string(bytes) +
                                        " bytes, more than the " + std::to_string(options_.max_round_bytes) +
                                        " of a round: send it in smaller parts");
+            }
+            if constexpr (std::is_same_v<Kind, LookupRequest>) {
+              r.answer_bytes = std::uint64_t{r.batch.samples} * table->options.slots * table->options.dim *
+                               BytesOf(r.type);
             }
           }
           return {};

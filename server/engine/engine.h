@@ -40,9 +40,13 @@ struct EngineOptions {
   // No step may be larger.
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
   // The arrays of this rank's requests take at most these bytes, from the inbox until the device is done with
-  // them. Parts of one step, and the requests that they came with, may come beside them, so that the step can
-  // be completed. The engine keeps as much host memory, and that of two rounds more, for arrays to come.
+  // them, and so do the answers, until whoever asked lets them go. Parts of the step that has waited longest,
+  // and the requests that they came with, may take as much again and a round, so that the step can be
+  // completed. The engine keeps host memory for arrays to come, as long as that and the arrays in use are no
+  // more than these bytes and two rounds.
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
+  // What a waiting lookup or push is charged beside its arrays: about what it takes in this process.
+  std::uint64_t request_bytes = 2048;
   std::size_t max_tables = 1024;
   // Of the applied steps that the ranks remember.
   LedgerLimits ledger = {};

@@ -6,34 +6,40 @@
 #include <utility>
 
 namespace slotwise {
-namespace {
 
-// What the request is charged: nothing if its arrays are charged to some budget already.
-std::uint64_t Charge(Request& request) {
-  const Reservation* const reservation = ReservationOf(request);
-  return reservation == nullptr || reservation->bytes() > 0 ? 0 : BytesOf(request);
+// Arrays that are charged to some budget already are not charged again.
+Inbox::Charge Inbox::ChargeOf(Request& request) const {
+  Charge charge;
+  const Reservation* const arrays = ReservationOf(request);
+  if (arrays != nullptr && arrays->bytes() == 0) charge.arrays = BytesOf(request);
+  if (AnswerReservationOf(request) != nullptr)
+    charge.answer = options_.request_bytes + AnswerBytesOf(request);
+  return charge;
 }
-
-}  // namespace
 
 Status Inbox::Add(std::span<Request> requests) {
   std::uint64_t bytes = 0;
-  for (Request& request : requests) bytes += Charge(request);
+  for (Request& request : requests) {
+    const Charge charge = ChargeOf(request);
+    bytes += charge.arrays + charge.answer;
+  }
   {
     const std::scoped_lock lock(mutex_);
     if (closed_) return Unavailable("the server is stopping");
     // A request fits alone, however large it is: the engine has checked each against the round's limit.
     std::optional<Reservation> room = budget_.Reserve(bytes);
     if (!room && std::ranges::any_of(requests, [&](const Request& request) { return IsFavoured(request); })) {
-      room = budget_.ReserveBeyond(bytes);
+      room = budget_.Reserve(bytes, options_.beyond_bytes);
     }
     if (!room) {
-      return Unavailable("the server is busy: " + std::to_string(budget_.used()) + " bytes of requests wait");
+      return Unavailable("the server is busy: " + std::to_string(budget_.used()) +
+                         " bytes of requests and replies wait, and limits.max_inbox_mib leaves no room for " +
+                         std::to_string(bytes) + " more");
     }
     for (Request& request : requests) {
-      if (const std::uint64_t charge = Charge(request); charge > 0) {
-        *ReservationOf(request) = room->Split(charge);
-      }
+      const Charge charge = ChargeOf(request);
+      if (charge.arrays > 0) *ReservationOf(request) = room->Split(charge.arrays);
+      if (charge.answer > 0) *AnswerReservationOf(request) = room->Split(charge.answer);
     }
     std::ranges::move(requests, std::back_inserter(requests_));
   }

@@ -1,5 +1,5 @@
-// Inbox: where requests wait until their rank announces them, and the bound on the bytes of a rank's
-// requests.
+// Inbox: where requests wait until their rank announces them, and the bound on the bytes of a rank's requests
+// and of their answers.
 //
 // Thread-safety: any number of threads add; one thread takes.
 #ifndef SLOTWISE_SERVER_ENGINE_INBOX_H_
@@ -22,18 +22,29 @@
 
 namespace slotwise {
 
+struct InboxOptions {
+  std::uint64_t max_bytes = 0;
+  // A part of the favoured step, with what comes together with it, may go this far beyond `max_bytes`.
+  std::uint64_t beyond_bytes = 0;
+  // What a lookup or push is charged beside its arrays and its answer.
+  std::uint64_t request_bytes = 0;
+};
+
 class Inbox {
  public:
   // `clock` outlives the inbox.
-  explicit Inbox(std::uint64_t max_bytes, Clock& clock = SystemClock()) : clock_(clock), budget_(max_bytes) {}
+  explicit Inbox(const InboxOptions& options, Clock& clock = SystemClock())
+      : clock_(clock), options_(options), budget_(options.max_bytes) {}
 
   // Takes all of `requests`, or none. UNAVAILABLE: the inbox is closed, or has no room for all of them; the
-  // requests are as they were. While no request's arrays are alive, there is room for any requests; a full
-  // inbox has room for requests without arrays, and for a part of the favoured step with what comes together
-  // with it. Arrays that are charged to no budget yet are charged to the inbox until they end.
+  // requests are as they were. While nothing is charged, there is room for any requests; a full inbox has
+  // room for requests that are charged nothing, and, within `beyond_bytes`, for a part of the favoured step
+  // with what comes together with it. Arrays that are charged to no budget yet are charged to the inbox until
+  // they end, and answers until they end.
   Status Add(std::span<Request> requests);
 
-  // Returns the bytes of arrays that came here and have not ended: in the inbox, in rounds, on the device.
+  // Returns the bytes of arrays that came here and have not ended (in the inbox, in rounds, on the device),
+  // and of the answers to those requests.
   std::uint64_t bytes() const { return budget_.used(); }
 
   // From now on a full inbox has room for parts of this step, or of none. The step should be one that waits
@@ -56,9 +67,16 @@ class Inbox {
   void Close();
 
  private:
+  // What the arrays of a request are charged, and what its answer is.
+  struct Charge {
+    std::uint64_t arrays = 0;
+    std::uint64_t answer = 0;
+  };
+  Charge ChargeOf(Request& request) const;
   bool IsFavoured(const Request& request) const;
 
   Clock& clock_;
+  const InboxOptions options_;
   std::mutex mutex_;
   std::condition_variable news_;
   std::deque<Request> requests_;

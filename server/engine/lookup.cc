@@ -45,10 +45,12 @@ void Operations::Lookup(const Round& round, Table& table) {
       ++run;
       first = 0;
     }
-    const std::byte* const values = run->values.get() + first * BytesOf(run->type);
-    stage.AnswerLater(
-        [done = std::move(lookup.done),
-         answer = PooledValues{{run->values, values}, size, run->type, table.version()}] { done(answer); });
+    const std::byte* const values = run->values() + first * BytesOf(run->type);
+    run->memory->reservations.push_back(std::move(lookup.answer_reservation));
+    stage.AnswerLater([done = std::move(lookup.done),
+                       answer = PooledValues{{run->memory, values}, size, run->type, table.version()}]() mutable {
+      done(std::move(answer));
+    });
     stage.Keep(std::move(request));
     first += size;
   }
@@ -78,7 +80,7 @@ std::vector<Operations::LookupRun> Operations::MyRuns(const Round& round, const 
 void Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch,
                           std::vector<LookupRun>& runs) {
   for (LookupRun& run : runs)
-    run.values = arrays_.TakeOfDevice<std::byte>(run.bytes());  // written whole below
+    run.memory->values = arrays_.TakeOfDevice<std::byte>(run.bytes());  // written whole below
   // A single run is pooled as what it is to become, if it can be, and where it is to lie.
   const bool single = runs.size() == 1;
   const DataType type = single ? work_.TypeOfPooled(table, runs.front().type) : DataType::kFloat32;
@@ -87,7 +89,7 @@ void Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout,
   const auto me = static_cast<std::size_t>(Value(collective_.rank()));
   void* where = nullptr;
   if (in_place) {
-    where = runs.front().values.get();
+    where = runs.front().values();
   } else {
     where = stage.pooled().Reserve(layout.bags_of[me] * dim);
   }
@@ -117,11 +119,11 @@ void Operations::BringToHost(Stage& stage, Numbers pooled, const std::vector<Loo
     const std::byte* result = from;
     from += run.size * BytesOf(pooled.type);
     if (run.type != pooled.type) {
-      std::byte* const to = there != nullptr ? there : run.values.get();
+      std::byte* const to = there != nullptr ? there : run.values();
       stage.stream().Convert({result, pooled.type}, run.size, {to, run.type});
       result = to;
     }
-    stage.stream().Copy(run.values.get(), result, run.bytes());
+    stage.stream().Copy(run.values(), result, run.bytes());
   }
 }
 

@@ -56,11 +56,18 @@ class Operations {
   void ListKeys(const Round& round, Table& table);
   void ReadRows(const Round& round, Table& table);
 
+  // Memory of answers, and the reservations that it is charged to: they end with the last of the answers.
+  struct AnswerMemory {
+    std::vector<Reservation> reservations;
+    std::shared_ptr<std::byte[]> values;
+  };
   // Lookups of this rank that follow each other in a round, and whose answers are of one type.
   struct LookupRun {
     DataType type = DataType::kFloat32;
     std::size_t size = 0;  // numbers
-    std::shared_ptr<std::byte[]> values = {};
+    std::shared_ptr<AnswerMemory> memory = std::make_shared<AnswerMemory>();
+
+    std::byte* values() const { return memory->values.get(); }
 
     std::size_t bytes() const { return size * BytesOf(type); }
   };

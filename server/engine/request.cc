@@ -42,6 +42,23 @@ Reservation* ReservationOf(Request& request) {
   return batch == nullptr ? nullptr : &batch->reservation;
 }
 
+Reservation* AnswerReservationOf(Request& request) {
+  return std::visit(
+      []<class Kind>(Kind& r) -> Reservation* {
+        if constexpr (requires { r.answer_reservation; }) {
+          return &r.answer_reservation;
+        } else {
+          return nullptr;
+        }
+      },
+      request);
+}
+
+std::uint64_t AnswerBytesOf(const Request& request) {
+  const auto* const lookup = std::get_if<LookupRequest>(&request);
+  return lookup == nullptr ? 0 : lookup->answer_bytes;
+}
+
 std::uint64_t BytesOf(const Request& request) {
   return std::visit(
       []<class Kind>(const Kind& r) -> std::uint64_t {

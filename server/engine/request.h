@@ -43,6 +43,9 @@ struct LookupRequest {
   BatchPart batch;
   std::function<void(Result<PooledValues>)> done;
   DataType type = DataType::kFloat32;  // of the answer's numbers, each rounded once
+  std::uint64_t answer_bytes = 0;      // of the answer's numbers; the engine fills it in
+  // What the answer is charged to; it ends when the memory of the answer's numbers ends.
+  Reservation answer_reservation = {};
 };
 
 struct PushRequest {
@@ -50,8 +53,9 @@ struct PushRequest {
   StepId step;
   BatchPart batch;  // its values are the gradients: finite, float[samples · slots · dim]
   std::function<void(Result<AppliedStep>)> done;
-  std::uint32_t body =
-      0;  // a hash of the batch and its values (semantics.md): of other bodies, mostly others
+  // A hash of the batch and its values (semantics.md): other bodies have other hashes, but for rare accidents.
+  std::uint32_t body = 0;
+  Reservation answer_reservation = {};
 };
 
 struct CreatedTable {
@@ -129,8 +133,12 @@ using Request =
 BatchPart* BatchOf(Request& request);
 Reservation* ReservationOf(Request& request);
 
-// Returns the bytes of the arrays that a request holds.
+// Returns the reservation of a request's answer; null if answers of its kind are charged nothing.
+Reservation* AnswerReservationOf(Request& request);
+
+// Return the bytes of the arrays that a request holds, and of those that its answer will have.
 std::uint64_t BytesOf(const Request& request);
+std::uint64_t AnswerBytesOf(const Request& request);
 
 // Returns what other ranks are told of a request, without its ticket.
 Announcement AnnouncementOf(const Request& request);

@@ -18,7 +18,8 @@ void Stage::FinishIfDone() {
 void Stage::Finish() {
   stream_->Wait();
   kept_.clear();  // whoever hears an answer finds the room that the request had
-  for (const std::function<void()>& answer : std::exchange(answers_, {})) answer();
+  // Whoever asked owns the answer from then on, so that its memory ends when they let it go.
+  for (std::function<void()>& answer : std::exchange(answers_, {})) std::exchange(answer, nullptr)();
 }
 
 Stages::Stages(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets) {

@@ -7,9 +7,9 @@
 
 namespace slotwise {
 
-std::shared_ptr<Call> Call::Begin(const grpc::CallbackServerContext& context, Gate& gate,
+std::shared_ptr<Call> Call::Begin(grpc::CallbackServerContext& context, Gate& gate,
                                   std::chrono::milliseconds default_deadline) {
-  std::shared_ptr<Call> call(new Call(gate));
+  std::shared_ptr<Call> call(new Call(gate, context));
   call->self_ = call;
   if (Status status = gate.Enter(); !status.ok()) {
     call->Fail(status);
@@ -18,6 +18,11 @@ std::shared_ptr<Call> Call::Begin(const grpc::CallbackServerContext& context, Ga
   const gpr_timespec deadline = context.raw_deadline();
   if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) call->AnswerAfter(default_deadline);
   return call;
+}
+
+void Call::End(const grpc::Status& status) {
+  reply_.Begin();
+  Finish(status);
 }
 
 void Call::AnswerAfter(std::chrono::milliseconds default_deadline) {
@@ -33,6 +38,7 @@ void Call::AnswerAfter(std::chrono::milliseconds default_deadline) {
 }
 
 void Call::OnDone() {
+  reply_.End();
   gate_.Leave();
   // `last` may be the last reference, and then destroys this object.
   const std::shared_ptr<Call> last = std::move(self_);

@@ -4,7 +4,8 @@
 // deadline would wait for ever if a rank hung, so its call gets a default deadline. Past the default deadline
 // the call is answered DEADLINE_EXCEEDED, and the engine's later answer is dropped. As with a caller's own
 // deadline, a push may still be applied; the caller finds out by pushing again with the same step id. A
-// cancelled call is answered like any other, and gRPC throws the answer away.
+// cancelled call is answered like any other, and gRPC throws the answer away. A caller that does not take the
+// reply is cut off (reply_watch.h).
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_CALL_H_
 #define SLOTWISE_SERVER_RPC_CALL_H_
@@ -19,6 +20,7 @@
 
 #include "server/rpc/gate.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/reply_watch.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -28,7 +30,7 @@ class Call final : public grpc::ServerUnaryReactor {
   // Enters `gate`, and leaves it when gRPC is done with the call. If the gate is closed, answers the call
   // with the gate's status. `gate` outlives the server. A service's method returns `get()` of the result to
   // gRPC, and must take it before another thread can answer.
-  static std::shared_ptr<Call> Begin(const grpc::CallbackServerContext& context, Gate& gate,
+  static std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, Gate& gate,
                                      std::chrono::milliseconds default_deadline);
 
   // Returns true once the call is answered or is just being answered, so that nothing is left to do for it.
@@ -39,23 +41,25 @@ class Call final : public grpc::ServerUnaryReactor {
   void Succeed(WriteReply&& write_reply) {
     if (!Claim()) return;
     write_reply();
-    Finish(grpc::Status::OK);
+    End(grpc::Status::OK);
   }
 
   void Fail(const Status& status) {
-    if (Claim()) Finish(ToGrpc(status));
+    if (Claim()) End(ToGrpc(status));
   }
 
  private:
-  explicit Call(Gate& gate) : gate_(gate) {}
+  Call(Gate& gate, grpc::CallbackServerContext& context) : gate_(gate), reply_(gate.replies(), context) {}
 
   // Returns true for the first caller only. gRPC keeps the reply alive until that caller calls Finish.
   bool Claim() { return !answered_.exchange(true, std::memory_order_acq_rel); }
 
+  void End(const grpc::Status& status);
   void AnswerAfter(std::chrono::milliseconds default_deadline);
   void OnDone() override;
 
   Gate& gate_;
+  ReplyWatch::Reply reply_;
   std::atomic<bool> answered_{false};
   grpc::Alarm alarm_;           // its destructor cancels it
   std::shared_ptr<Call> self_;  // keeps the call alive until gRPC is done with it

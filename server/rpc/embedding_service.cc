@@ -13,6 +13,7 @@
 
 #include "server/rpc/call.h"
 #include "server/rpc/encode.h"
+#include "server/rpc/take_request.h"
 #include "wire/nested.h"
 
 namespace slotwise {
@@ -129,7 +130,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  auto decoded = DecodeLookup(*request, find_table_, &engine_.arrays());
+  auto decoded = DecodeLookup(TakeRequest(request), find_table_, &engine_.arrays());
   const Answer answer = AnswerTo(std::move(call), reply);
   decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), engine_, answer)) : answer(decoded.status());
   return reactor;
@@ -140,7 +141,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* co
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  auto decoded = DecodePush(*request, find_table_, &engine_.arrays());
+  auto decoded = DecodePush(TakeRequest(request), find_table_, &engine_.arrays());
   const Answer answer = AnswerTo(std::move(call), reply);
   decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), engine_, answer)) : answer(decoded.status());
   return reactor;
@@ -153,7 +154,7 @@ grpc::ServerUnaryReactor* EmbeddingService::LookupMany(grpc::CallbackServerConte
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   SubmitMany(
-      engine_, *request, v1::LookupManyRequest::kLookupsFieldNumber, "lookups",
+      engine_, TakeRequest(request), v1::LookupManyRequest::kLookupsFieldNumber, "lookups",
       "slotwise.v1.LookupManyRequest",
       [this](const grpc::ByteBuffer& message) {
         return DecodeLookup(message, find_table_, &engine_.arrays());
@@ -169,7 +170,8 @@ grpc::ServerUnaryReactor* EmbeddingService::PushMany(grpc::CallbackServerContext
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   SubmitMany(
-      engine_, *request, v1::PushManyRequest::kPushesFieldNumber, "pushes", "slotwise.v1.PushManyRequest",
+      engine_, TakeRequest(request), v1::PushManyRequest::kPushesFieldNumber, "pushes",
+      "slotwise.v1.PushManyRequest",
       [this](const grpc::ByteBuffer& message) { return DecodePush(message, find_table_, &engine_.arrays()); },
       AnswerTo(std::move(call), reply));
   return reactor;

@@ -1,5 +1,5 @@
-// Every call passes the Gate, which is closed while the server starts, and which counts the calls inside.
-// Thread-safety: safe from any thread.
+// Every call passes the Gate, which is closed while the server starts, which counts the calls inside, and
+// which watches that their callers take what they asked for. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_GATE_H_
 #define SLOTWISE_SERVER_RPC_GATE_H_
 
@@ -8,12 +8,17 @@
 #include <cstdint>
 #include <mutex>
 
+#include "server/rpc/reply_watch.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
 
 class Gate {
  public:
+  explicit Gate(std::chrono::milliseconds reply_timeout) : replies_(reply_timeout) {}
+
+  ReplyWatch& replies() { return replies_; }
+
   void Open() {
     const std::lock_guard lock(mutex_);
     open_ = true;
@@ -40,6 +45,7 @@ class Gate {
   }
 
  private:
+  ReplyWatch replies_;
   std::mutex mutex_;
   std::condition_variable empty_;
   bool open_ = false;

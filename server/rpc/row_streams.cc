@@ -1,6 +1,7 @@
 #include "server/rpc/row_streams.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "server/rpc/encode.h"
@@ -15,38 +16,51 @@ constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
 
 }  // namespace
 
-ExportStream* ExportStream::Begin(const grpc::ByteBuffer& request, const FindTable& find_table,
-                                  Engine& engine, Gate& gate) {
-  const std::shared_ptr<ExportStream> stream(new ExportStream(engine, gate));
+ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
+                                  const FindTable& find_table, Engine& engine, Gate& gate, Budget& exports) {
+  const std::shared_ptr<ExportStream> stream(new ExportStream(context, engine, gate, exports));
   stream->self_ = stream;
   HandOver(stream.get());
   if (Status status = gate.Enter(); !status.ok()) {
-    stream->Finish(ToGrpc(status));
+    stream->End(ToGrpc(status));
     return stream.get();
   }
   auto decoded = DecodeExport(request, find_table);
   if (!decoded.ok()) {
-    stream->Finish(ToGrpc(decoded.status()));
+    stream->End(ToGrpc(decoded.status()));
     return stream.get();
   }
   stream->request_ = std::move(*decoded);
   if (stream->request_.keys) {
-    stream->keys_ = std::move(*stream->request_.keys);
-    stream->ReadOn();
+    stream->StreamRowsOf(std::move(*stream->request_.keys));
     return stream.get();
   }
   engine.Submit(
       ListKeysRequest{.table = stream->request_.table.id, .done = [stream](Result<std::vector<Key>> keys) {
-                        if (!keys.ok()) return stream->Finish(ToGrpc(keys.status()));
-                        stream->keys_ = std::move(*keys);
-                        stream->ReadOn();
+                        if (!keys.ok()) return stream->End(ToGrpc(keys.status()));
+                        stream->StreamRowsOf(std::move(*keys));
                       }});
   return stream.get();
 }
 
+void ExportStream::StreamRowsOf(std::vector<Key> keys) {
+  // A message exists twice while it is encoded.
+  const std::size_t bytes = keys.size() * sizeof(Key) + 2 * kMessageBytes;
+  std::optional<Reservation> reservation = exports_.Reserve(bytes);
+  if (!reservation) {
+    return End(ToGrpc(
+        Unavailable("the server is busy: " + std::to_string(exports_.used()) +
+                    " bytes of exports wait, and a quarter of limits.max_inbox_mib leaves no room for " +
+                    std::to_string(bytes) + " more")));
+  }
+  reservation_ = std::move(*reservation);
+  keys_ = std::move(keys);
+  ReadOn();
+}
+
 void ExportStream::ReadOn() {
-  if (cancelled_) return Finish(grpc::Status::CANCELLED);
-  if (next_ == keys_.size()) return Finish(grpc::Status::OK);
+  if (cancelled_) return End(grpc::Status::CANCELLED);
+  if (next_ == keys_.size()) return End(grpc::Status::OK);
   const TableOptions& table = request_.table.options;
   const std::size_t row =
       sizeof(Key) + sizeof(float) * (std::size_t{table.dim} + StateFloats(table.optimizer.kind, table.dim));
@@ -56,7 +70,7 @@ void ExportStream::ReadOn() {
   engine_.Submit(ReadRowsRequest{.table = request_.table.id,
                                  .keys = {first, first + static_cast<std::ptrdiff_t>(count)},
                                  .done = [stream = self_](const Result<RowRecords>& rows) {
-                                   if (!rows.ok()) return stream->Finish(ToGrpc(rows.status()));
+                                   if (!rows.ok()) return stream->End(ToGrpc(rows.status()));
                                    stream->Write(*rows);
                                  }});
 }
@@ -66,12 +80,19 @@ void ExportStream::Write(const RowRecords& rows) {
   const TableOptions& table = request_.table.options;
   message_ =
       EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim), request_.with_state);
+  reply_.Begin();
   StartWrite(&message_);
 }
 
 void ExportStream::OnWriteDone(bool ok) {
-  if (!ok) return Finish(grpc::Status::CANCELLED);
+  reply_.End();
+  if (!ok) return End(grpc::Status::CANCELLED);
   ReadOn();
+}
+
+void ExportStream::End(const grpc::Status& status) {
+  reply_.Begin();
+  Finish(status);
 }
 
 void ExportStream::OnCancel() {
@@ -81,18 +102,19 @@ void ExportStream::OnCancel() {
 }
 
 void ExportStream::OnDone() {
+  reply_.End();
   TakeOver(this);
   gate_.Leave();
   // `last` may be the last reference, and then destroys this object.
   const std::shared_ptr<ExportStream> last = std::move(self_);
 }
 
-ImportStream* ImportStream::Begin(grpc::ByteBuffer* reply, const FindTable& find_table, Engine& engine,
-                                  Gate& gate) {
-  const std::shared_ptr<ImportStream> stream(new ImportStream(reply, find_table, engine, gate));
+ImportStream* ImportStream::Begin(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply,
+                                  const FindTable& find_table, Engine& engine, Gate& gate) {
+  const std::shared_ptr<ImportStream> stream(new ImportStream(context, reply, find_table, engine, gate));
   stream->self_ = stream;
   if (Status status = gate.Enter(); !status.ok()) {
-    stream->Finish(ToGrpc(status));
+    stream->End(ToGrpc(status));
   } else {
     stream->StartRead(&stream->message_);
   }
@@ -102,20 +124,27 @@ ImportStream* ImportStream::Begin(grpc::ByteBuffer* reply, const FindTable& find
 void ImportStream::OnReadDone(bool ok) {
   if (!ok) {  // the caller has sent everything, or is gone and gets no reply
     *reply_ = EncodeImportReply(rows_);
-    return Finish(grpc::Status::OK);
+    return End(grpc::Status::OK);
   }
   auto request = DecodeImport(message_, find_table_, table_);
-  if (!request.ok()) return Finish(ToGrpc(request.status()));
+  message_.Clear();
+  if (!request.ok()) return End(ToGrpc(request.status()));
   const std::uint64_t rows = request->batch.samples;
   request->done = [stream = self_, rows](const Status& status) {
-    if (!status.ok()) return stream->Finish(ToGrpc(status));
+    if (!status.ok()) return stream->End(ToGrpc(status));
     stream->rows_ += rows;
     stream->StartRead(&stream->message_);
   };
   engine_.Submit(std::move(*request));
 }
 
+void ImportStream::End(const grpc::Status& status) {
+  reply_watch_.Begin();
+  Finish(status);
+}
+
 void ImportStream::OnDone() {
+  reply_watch_.End();
   gate_.Leave();
   const std::shared_ptr<ImportStream> last = std::move(self_);
 }

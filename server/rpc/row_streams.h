@@ -1,9 +1,9 @@
 // The two streams of the Rows service move rows out of this rank, and rows into the table.
 //
 // Each stream does one thing at a time: a step of the engine, or a message on the wire. So a message or two
-// bound its memory, and a slow caller slows only its own stream. A stream takes as long as its caller takes,
-// and ends with the caller, with the server, or with the first refusal.
-// Thread-safety: gRPC's threads and the engine's drive a stream by turns; nobody else touches it.
+// bound its memory, beside an export's list of keys, and a slow caller slows only its own stream. A stream
+// ends with its caller, with the server, with the first refusal, or when the caller does not take a message
+// in time. Thread-safety: gRPC's threads and the engine's drive a stream by turns; nobody else touches it.
 #ifndef SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
 #define SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
 
@@ -16,9 +16,11 @@
 #include <optional>
 #include <vector>
 
+#include "server/engine/budget.h"
 #include "server/engine/engine.h"
 #include "server/rpc/decode_rows.h"
 #include "server/rpc/gate.h"
+#include "server/rpc/reply_watch.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -26,14 +28,17 @@ namespace slotwise {
 class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   // Enters `gate` and begins to stream. The stream keeps itself alive until gRPC is done with it. `engine`
-  // and `gate` outlive the server.
-  static ExportStream* Begin(const grpc::ByteBuffer& request, const FindTable& find_table, Engine& engine,
-                             Gate& gate);
+  // and `gate` outlive the server. The stream's keys and messages are charged to `exports`.
+  static ExportStream* Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
+                             const FindTable& find_table, Engine& engine, Gate& gate, Budget& exports);
 
  private:
-  ExportStream(Engine& engine, Gate& gate) : engine_(engine), gate_(gate) {}
+  ExportStream(grpc::CallbackServerContext& context, Engine& engine, Gate& gate, Budget& exports)
+      : engine_(engine), gate_(gate), exports_(exports), reply_(gate.replies(), context) {}
 
+  void StreamRowsOf(std::vector<Key> keys);
   void ReadOn();
+  void End(const grpc::Status& status);
   void Write(const RowRecords& rows);
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -41,6 +46,9 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   Engine& engine_;
   Gate& gate_;
+  Budget& exports_;
+  ReplyWatch::Reply reply_;
+  Reservation reservation_;
   DecodedExport request_;
   std::vector<Key> keys_;
   std::size_t next_ = 0;  // index of the first key that is not read yet
@@ -52,12 +60,19 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   // As ExportStream::Begin. The stream writes a v1.ImportReply to `reply`.
-  static ImportStream* Begin(grpc::ByteBuffer* reply, const FindTable& find_table, Engine& engine,
-                             Gate& gate);
+  static ImportStream* Begin(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply,
+                             const FindTable& find_table, Engine& engine, Gate& gate);
 
  private:
-  ImportStream(grpc::ByteBuffer* reply, const FindTable& find_table, Engine& engine, Gate& gate)
-      : reply_(reply), find_table_(find_table), engine_(engine), gate_(gate) {}
+  ImportStream(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply, const FindTable& find_table,
+               Engine& engine, Gate& gate)
+      : reply_(reply),
+        find_table_(find_table),
+        engine_(engine),
+        gate_(gate),
+        reply_watch_(gate.replies(), context) {}
+
+  void End(const grpc::Status& status);
 
   void OnReadDone(bool ok) override;
   void OnDone() override;
@@ -66,6 +81,7 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   const FindTable& find_table_;
   Engine& engine_;
   Gate& gate_;
+  ReplyWatch::Reply reply_watch_;
   std::optional<TableInfo> table_;
   std::uint64_t rows_ = 0;
   grpc::ByteBuffer message_;

@@ -7,23 +7,26 @@
 #include "server/rpc/call.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/row_streams.h"
+#include "server/rpc/take_request.h"
 
 namespace slotwise {
 
-RowsService::RowsService(Engine& engine, Gate& gate, std::chrono::milliseconds default_deadline)
+RowsService::RowsService(Engine& engine, Gate& gate, std::uint64_t max_export_bytes,
+                         std::chrono::milliseconds default_deadline)
     : engine_(engine),
       gate_(gate),
+      exports_(max_export_bytes),
       find_table_([&engine](std::string_view name) { return engine.FindTable(name); }),
       default_deadline_(default_deadline) {}
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* RowsService::Export(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<grpc::ByteBuffer>* RowsService::Export(grpc::CallbackServerContext* context,
                                                                 const grpc::ByteBuffer* request) {
-  return ExportStream::Begin(*request, find_table_, engine_, gate_);
+  return ExportStream::Begin(*context, TakeRequest(request), find_table_, engine_, gate_, exports_);
 }
 
-grpc::ServerReadReactor<grpc::ByteBuffer>* RowsService::Import(grpc::CallbackServerContext*,
+grpc::ServerReadReactor<grpc::ByteBuffer>* RowsService::Import(grpc::CallbackServerContext* context,
                                                                grpc::ByteBuffer* reply) {
-  return ImportStream::Begin(reply, find_table_, engine_, gate_);
+  return ImportStream::Begin(*context, reply, find_table_, engine_, gate_);
 }
 
 grpc::ServerUnaryReactor* RowsService::Erase(grpc::CallbackServerContext* context,
@@ -31,7 +34,7 @@ grpc::ServerUnaryReactor* RowsService::Erase(grpc::CallbackServerContext* contex
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  auto decoded = DecodeErase(*request, find_table_);
+  auto decoded = DecodeErase(TakeRequest(request), find_table_);
   if (!decoded.ok()) {
     call->Fail(decoded.status());
     return reactor;

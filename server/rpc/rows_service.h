@@ -4,7 +4,9 @@
 #define SLOTWISE_SERVER_RPC_ROWS_SERVICE_H_
 
 #include <chrono>
+#include <cstdint>
 
+#include "server/engine/budget.h"
 #include "server/engine/engine.h"
 #include "server/rpc/decode_rows.h"
 #include "server/rpc/gate.h"
@@ -16,8 +18,10 @@ class RowsService final
     : public v1::Rows::WithRawCallbackMethod_Export<
           v1::Rows::WithRawCallbackMethod_Import<v1::Rows::WithRawCallbackMethod_Erase<v1::Rows::Service>>> {
  public:
-  // `engine` and `gate` outlive the service.
-  RowsService(Engine& engine, Gate& gate, std::chrono::milliseconds default_deadline);
+  // `engine` and `gate` outlive the service. Exports that are under way take `max_export_bytes` together, or
+  // there is one that takes more.
+  RowsService(Engine& engine, Gate& gate, std::uint64_t max_export_bytes,
+              std::chrono::milliseconds default_deadline);
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Export(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request) override;
@@ -29,6 +33,7 @@ class RowsService final
  private:
   Engine& engine_;
   Gate& gate_;
+  Budget exports_;
   const FindTable find_table_;
   const std::chrono::milliseconds default_deadline_;
 };

@@ -3,7 +3,11 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "server/rpc/admin_service.h"
@@ -17,6 +21,7 @@ namespace slotwise {
 namespace {
 
 constexpr std::chrono::milliseconds kLeaveTaking{100};
+constexpr std::uint64_t kExportShare = 4;
 
 // Must run before the process builds its first server.
 void SetUpGrpcOnce() {
@@ -30,7 +35,15 @@ void SetUpGrpcOnce() {
   static_cast<void>(once);
 }
 
-void SetChannelArguments(grpc::ServerBuilder& builder) {
+// The system ends a connection whose peer has taken nothing for this long.
+void EndIfStalled(int socket, std::chrono::milliseconds limit) {
+  const auto ms = static_cast<unsigned>(limit.count());
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+}
+
+void SetChannelArguments(const RpcOptions& options, grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(options.max_calls_per_connection));
   // A few kilobytes may unpack to gigabytes, which gRPC would do before it looks at the size. Requests are
   // arrays of ids and numbers, which hardly pack at all.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
@@ -49,8 +62,10 @@ void SetChannelArguments(grpc::ServerBuilder& builder) {
 class RpcServer::Impl {
  public:
   Impl(const RpcOptions& options, Engine& engine)
-      : embedding_(engine, gate_, options.default_deadline),
-        rows_(engine, gate_, options.default_deadline),
+      : reply_timeout_(options.reply_timeout),
+        gate_(options.reply_timeout),
+        embedding_(engine, gate_, options.default_deadline),
+        rows_(engine, gate_, options.max_inbox_bytes / kExportShare, options.default_deadline),
         admin_(engine, gate_, options.max_message_bytes, options.default_deadline) {}
 
   Status Listen(const RpcOptions& options) {
@@ -64,12 +79,16 @@ class RpcServer::Impl {
     builder.RegisterService(&rows_);
     builder.RegisterService(&admin_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-    SetChannelArguments(builder);
+    // A call whose message is incomplete when too much is received is ended by gRPC.
+    builder.SetResourceQuota(grpc::ResourceQuota("received")
+                                 .Resize(std::max(options.max_inbox_bytes, 4 * options.max_message_bytes)));
+    SetChannelArguments(options, builder);
     server_ = builder.BuildAndStart();
     if (!server_) return FailedPrecondition("gRPC cannot make a server");
     SetServing(false);  // gRPC's own default is SERVING
     listener_ = std::move(*listener);
     listener_->Start([this](int socket) {
+      EndIfStalled(socket, reply_timeout_);
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = socket;
       connections_->HandleNewConnection(&connection);
@@ -107,6 +126,7 @@ class RpcServer::Impl {
     health->SetServingStatus(v1::Admin::service_full_name(), serving);
   }
 
+  const std::chrono::milliseconds reply_timeout_;
   Gate gate_;
   EmbeddingService embedding_;
   RowsService rows_;

@@ -19,6 +19,11 @@ struct RpcOptions {
   std::uint16_t port = 0;          // 0: any free port
   std::uint64_t max_message_bytes = std::uint64_t{64} << 20;  // larger requests are RESOURCE_EXHAUSTED
   std::uint32_t max_connections = 4096;                       // more are closed at once
+  std::uint32_t max_calls_per_connection = 256;               // gRPC's clients hold further calls back
+  // What is received and not decoded yet takes about as much, and exports take a quarter of it.
+  std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
+  // A caller that has not taken its reply after this time is cut off.
+  std::chrono::milliseconds reply_timeout{30'000};
   // Applies to calls without a deadline of their own. It is longer than a step may wait for its parts, so
   // that the caller of such a push hears the step's outcome.
   std::chrono::milliseconds default_deadline{90'000};

@@ -2,6 +2,7 @@
 #include "server/engine/array_pool.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <string>
@@ -68,12 +69,6 @@ TEST_F(ArrayPoolTest, NoMoreThanItMayIsKeptAndOfThatTheLatest) {
   }
 }
 
-TEST_F(ArrayPoolTest, AnArrayThatIsMoreThanIsKeptDrivesNoOtherOut) {
-  const float* small = TakeAndRelease(kSize);
-  TakeAndRelease(11 * kSize);
-  EXPECT_EQ(TakeAndRelease(kSize), small);
-}
-
 TEST_F(ArrayPoolTest, ResultsAreOfTheDeviceHoweverSmall) {
   for (const std::size_t n : {0, 1, 100}) {
     const float* first = pool_.TakeOfDevice<float>(n).get();
@@ -81,16 +76,29 @@ TEST_F(ArrayPoolTest, ResultsAreOfTheDeviceHoweverSmall) {
   }
 }
 
-// A device that has no memory for the host.
+// A device that counts its memory for the host, of which it has no more than `most` bytes.
 class PoorDevice final : public Device {
  public:
+  explicit PoorDevice(std::size_t most) : most_(most) { in_use_ = 0; }
+
+  std::size_t in_use() const { return in_use_; }
+
   std::string Name() const override { return "poor"; }
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions&, const ShardPlace&) override {
     return ResourceExhausted("poor");
   }
   void* Allocate(std::size_t) override { throw std::bad_alloc(); }
   void Free(void*) noexcept override {}
-  HostMemory AllocateHost(std::size_t) override { throw std::bad_alloc(); }
+  HostMemory AllocateHost(std::size_t bytes) override {
+    if (in_use_ + bytes > most_) throw std::bad_alloc();
+    in_use_ += bytes;
+    auto* const memory = static_cast<std::size_t*>(std::malloc(bytes));
+    *memory = bytes;
+    return {memory, {.free = [](void* array, int) noexcept {
+              in_use_ -= *static_cast<std::size_t*>(array);
+              std::free(array);
+            }}};
+  }
   bool SharesHostMemory() const override { return false; }
   Stream& WorkStream() override { return cpu_->WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return cpu_->MakeStream(); }
@@ -100,16 +108,51 @@ class PoorDevice final : public Device {
   int Ordinal() const override { return 0; }
 
  private:
+  inline static std::size_t in_use_ = 0;  // static, because memory may outlive its device
+  const std::size_t most_;
   std::unique_ptr<Device> cpu_ = MakeCpuDevice(1);
 };
 
 TEST(AnArrayPool, OfADeviceWithoutHostMemoryTakesBatchesInOrdinaryMemory) {
-  PoorDevice device;
+  PoorDevice device(0);
   ArrayPool pool(device, 1 << 20);
   const auto array = pool.Take<float>(kSize);
   std::fill_n(array.get(), kSize, 1.0F);
   EXPECT_EQ(std::count(array.get(), array.get() + kSize, 1.0F), static_cast<std::ptrdiff_t>(kSize));
   EXPECT_THROW(pool.TakeOfDevice<float>(kSize), std::bad_alloc);
+}
+
+// Of sizes that do not serve each other's purpose.
+TEST(AnArrayPool, KeepsArraysOnlyBesideThoseInUse) {
+  PoorDevice device(std::size_t{1} << 30);
+  ArrayPool pool(device, 1 << 20);
+  auto first = pool.Take<std::byte>(128 << 10);
+  auto second = pool.Take<std::byte>(512 << 10);
+  first.reset();
+  second.reset();
+  EXPECT_EQ(device.in_use(), 640U << 10) << "both are kept";
+  auto third = pool.Take<std::byte>(192 << 10);
+  EXPECT_EQ(device.in_use(), 832U << 10) << "beside one in use, too";
+  auto fourth = pool.Take<std::byte>(768 << 10);
+  EXPECT_EQ(device.in_use(), 960U << 10)
+      << "they made room: there is none for 512 KiB beside, and what came first goes first";
+  auto fifth = pool.Take<std::byte>(1 << 20);
+  EXPECT_EQ(device.in_use(), 1984U << 10);
+  fifth.reset();
+  EXPECT_EQ(device.in_use(), 960U << 10) << "it is not kept beside those in use";
+  fourth.reset();
+  third.reset();
+  EXPECT_EQ(device.in_use(), 960U << 10) << "these are";
+}
+
+TEST(AnArrayPool, DoesNotCountArraysThatThereWasNoMemoryFor) {
+  PoorDevice device(512 << 10);
+  ArrayPool pool(device, 1 << 20);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THROW(pool.TakeOfDevice<std::byte>(768 << 10), std::bad_alloc);
+  }
+  pool.Take<std::byte>(512 << 10).reset();
+  EXPECT_EQ(device.in_use(), 512U << 10) << "it is kept";
 }
 
 TEST_F(ArrayPoolTest, ThreadsShareIt) {

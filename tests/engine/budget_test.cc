@@ -21,13 +21,15 @@ TEST(Budget, RefusesWhatDoesNotFitBesideTheRest) {
   EXPECT_TRUE(budget.Reserve(0));
 }
 
-TEST(Budget, HoldsAnythingAloneAndWhatMustBeHeldBesideAll) {
+TEST(Budget, HoldsAnythingAloneAndMoreBeyondTheLimitForWhoMayGoThere) {
   Budget budget(100);
   {
     const auto large = budget.Reserve(1'000);
     ASSERT_TRUE(large);
     EXPECT_FALSE(budget.Reserve(1));
-    const Reservation more = budget.ReserveBeyond(50);
+    EXPECT_FALSE(budget.Reserve(51, 950));
+    const auto more = budget.Reserve(50, 950);
+    ASSERT_TRUE(more);
     EXPECT_EQ(budget.used(), 1'050U);
   }
   EXPECT_EQ(budget.used(), 0U);

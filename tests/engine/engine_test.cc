@@ -392,7 +392,7 @@ TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
   const Bags bags = {1, {7, 8, 9}, {0, 2, 3}};
   const std::vector<float> gradients(8, 1);
   const std::uint64_t bytes = 3 * sizeof(Key) + 3 * sizeof(std::uint32_t) + 8 * sizeof(float);
-  Restart({.max_inbox_bytes = 2 * bytes, .step_timeout = std::chrono::seconds(20)});
+  Restart({.max_inbox_bytes = 2 * bytes, .request_bytes = 0, .step_timeout = std::chrono::seconds(20)});
   const TableId table = ranks().Create(Ones());
   const auto push = [&](std::uint64_t trainer, std::uint32_t part) {
     const StepId step{100 * static_cast<std::uint64_t>(me() + 1) + trainer, 1, part, 2};
@@ -424,7 +424,7 @@ TEST_P(EngineTest, PartsThatComeAgainHoldNoRoomInTheInbox) {
   const Bags bags = {1, {7, 8, 9}, {0, 2, 3}};
   const std::vector<float> gradients(8, 1);
   const std::uint64_t bytes = 3 * sizeof(Key) + 3 * sizeof(std::uint32_t) + 8 * sizeof(float);
-  Restart({.max_inbox_bytes = 3 * bytes});
+  Restart({.max_inbox_bytes = 4 * bytes, .request_bytes = 0});
   const TableId table = ranks().Create(Ones());
   const auto push = [&](std::uint32_t part) {
     return ranks().StartPush(table, {100 + static_cast<std::uint64_t>(me()), 1, part, 2}, bags, gradients);

@@ -20,7 +20,7 @@ Request LookupOf(std::size_t keys, Status* outcome = nullptr) {
 }
 
 TEST(Inbox, GivesTheOldestFirstAndNoMoreThanAsked) {
-  Inbox inbox(1 << 20);
+  Inbox inbox({.max_bytes = 1 << 20});
   for (std::size_t keys = 1; keys <= 3; ++keys) {
     Request request = LookupOf(keys);
     ASSERT_TRUE(inbox.Add({&request, 1}).ok());
@@ -34,7 +34,7 @@ TEST(Inbox, GivesTheOldestFirstAndNoMoreThanAsked) {
 }
 
 TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
-  Inbox inbox(100);
+  Inbox inbox({.max_bytes = 100});
   Request large = LookupOf(100);  // alone, any request fits
   ASSERT_TRUE(inbox.Add({&large, 1}).ok());
   Request next = LookupOf(1);
@@ -53,7 +53,7 @@ TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
 }
 
 TEST(Inbox, TakesRequestsTogetherOrNotAtAll) {
-  Inbox inbox(100);
+  Inbox inbox({.max_bytes = 100});
   std::vector<Request> two;
   two.push_back(LookupOf(5));
   two.push_back(LookupOf(5));
@@ -81,7 +81,7 @@ TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
     return request;
   };
   constexpr TableId kTable{3};
-  Inbox inbox(100);
+  Inbox inbox({.max_bytes = 100, .beyond_bytes = 160});
   Request full = LookupOf(12);
   ASSERT_TRUE(inbox.Add({&full, 1}).ok());
   Request part = push_of(kTable, {9, 4, 1, 2});
@@ -98,15 +98,41 @@ TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
   together.emplace_back(push_of(TableId{4}, {9, 4, 1, 2}));
   together.push_back(std::move(part));
   EXPECT_TRUE(inbox.Add(together).ok()) << "one of them is of the favoured step";
+  EXPECT_EQ(inbox.bytes(), 256U);
+  Request once_more = push_of(kTable, {9, 4, 1, 2});
+  EXPECT_EQ(inbox.Add({&once_more, 1}).code(), StatusCode::kUnavailable) << "beyond what may go beyond";
 
   inbox.Favour(std::nullopt);
   Request another = push_of(kTable, {9, 4, 0, 2});
   EXPECT_EQ(inbox.Add({&another, 1}).code(), StatusCode::kUnavailable);
 }
 
+TEST(Inbox, ChargesAnswersUntilTheyEndAndWhatARequestTakesBesideItsArrays) {
+  Inbox inbox({.max_bytes = 1000, .request_bytes = 50});
+  std::vector<Request> two;
+  two.push_back(LookupOf(10));
+  std::get<LookupRequest>(two[0]).answer_bytes = 400;
+  two.emplace_back(PushRequest{});
+  ASSERT_TRUE(inbox.Add(two).ok());
+  EXPECT_EQ(inbox.bytes(), 80U + 400 + 50 + 50);
+  Request more = LookupOf(1);
+  std::get<LookupRequest>(more).answer_bytes = 400;
+  const Status refused = inbox.Add({&more, 1});
+  EXPECT_EQ(
+      refused.message(),
+      "the server is busy: 580 bytes of requests and replies wait, and limits.max_inbox_mib leaves no room "
+      "for 458 more");
+  Inbox::Taken taken = inbox.Take(2);
+  BatchOf(taken.requests[0])->DropArrays();
+  EXPECT_EQ(inbox.bytes(), 500U) << "the answer is to come";
+  const Reservation answer = std::move(std::get<LookupRequest>(taken.requests[0]).answer_reservation);
+  taken.requests.clear();
+  EXPECT_EQ(inbox.bytes(), 450U) << "somebody holds the answer";
+}
+
 TEST(Inbox, ChargesNoBatchThatIsChargedElsewhere) {
   Budget arena(1000);
-  Inbox inbox(100);
+  Inbox inbox({.max_bytes = 100});
   Request charged = LookupOf(20);
   BatchOf(charged)->reservation = *arena.Reserve(160);
   ASSERT_TRUE(inbox.Add({&charged, 1}).ok());
@@ -117,7 +143,7 @@ TEST(Inbox, ChargesNoBatchThatIsChargedElsewhere) {
 }
 
 TEST(Inbox, ChargesTheKeysOfRowsToRead) {
-  Inbox inbox(100);
+  Inbox inbox({.max_bytes = 100});
   Request read = ReadRowsRequest{.table = TableId{1}, .keys = std::vector<Key>(10), .done = {}};
   ASSERT_TRUE(inbox.Add({&read, 1}).ok());
   EXPECT_EQ(inbox.bytes(), 80U);
@@ -126,7 +152,7 @@ TEST(Inbox, ChargesTheKeysOfRowsToRead) {
 }
 
 TEST(Inbox, TakesNothingOnceClosedButGivesWhatItHas) {
-  Inbox inbox(1 << 20);
+  Inbox inbox({.max_bytes = 1 << 20});
   Request before = LookupOf(1);
   ASSERT_TRUE(inbox.Add({&before, 1}).ok());
   inbox.Close();
@@ -142,7 +168,7 @@ TEST(Inbox, TakesNothingOnceClosedButGivesWhatItHas) {
 }
 
 TEST(Inbox, WaitsForNewsAndClosingIsNewsOnce) {
-  Inbox inbox(1 << 20);
+  Inbox inbox({.max_bytes = 1 << 20});
   EXPECT_FALSE(inbox.AwaitNews(microseconds(0)));
   std::thread other([&] {
     Request request = LookupOf(1);

@@ -35,6 +35,8 @@ struct Ask {
   float learning_rate = 0;
   std::vector<Key> keys = {};  // kReadRows
 
+  std::uint64_t answer_bytes = 0;  // kLookup
+
   // Bytes of arrays, which the inbox is charged for.
   std::uint64_t bytes() const;
   std::string Describe() const;

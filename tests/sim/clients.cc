@@ -73,6 +73,7 @@ Ask Clients::DrawLookup() {
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(30) ? 100 : random_.Below(4));
   ask.batch = DrawBatch(options, ask.samples, random_.Below(100) < plan_.weighted_percent);
   ask.type = DrawType();
+  ask.answer_bytes = std::uint64_t{ask.samples} * options.slots * options.dim * BytesOf(ask.type);
   return ask;
 }
 

@@ -59,6 +59,7 @@ Referee::Referee(const Plan& plan, Scheduler& scheduler, Journal& journal)
       gathered_(static_cast<std::size_t>(plan.ranks)),
       decisions_(static_cast<std::size_t>(plan.ranks)),
       announced_(static_cast<std::size_t>(plan.ranks)),
+      held_(static_cast<std::size_t>(plan.ranks)),
       first_charged_(static_cast<std::size_t>(plan.ranks)),
       decided_(1),
       random_(plan.seed * 19 + 11) {}

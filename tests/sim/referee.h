@@ -38,6 +38,10 @@ class Referee {
   // A client sent `group` to a rank's engine together; `refused[i]` says how it was refused at once, if it
   // was.
   // `stopping`: the rank was asked to stop before.
+  // A client has a lookup's answer, and lets go of it. Answers of one round may end together.
+  void OnHeld(const Sent& lookup);
+  void OnLetGo(const Sent& lookup);
+
   void OnSubmit(int rank, std::span<Sent* const> group, std::span<const std::optional<Status>> refused,
                 bool stopping);
   // An engine answered.
@@ -126,9 +130,11 @@ class Referee {
   std::vector<std::size_t> gathered_;         // [ranks] how many of them it has
   std::vector<std::uint64_t> decisions_;      // [ranks] how many it has made
   std::vector<TicketNumber> announced_;       // [ranks] the last ticket
-  std::vector<std::size_t> first_charged_;    // [ranks] requests accepted before it are not charged any more
-  std::vector<Decided> decided_;              // by decision, from 1
-  std::list<Ready> ready_;                    // the first one first
+  std::vector<std::multiset<std::uint64_t>>
+      held_;                                // [ranks] when the lookups were released whose answers are held
+  std::vector<std::size_t> first_charged_;  // [ranks] requests accepted before it are not charged any more
+  std::vector<Decided> decided_;            // by decision, from 1
+  std::list<Ready> ready_;                  // the first one first
   std::map<StepKey, Step> incomplete_;
   std::vector<Sent*> ended_;     // in this decision, without a round
   std::vector<Sent*> repeated_;  // in this decision

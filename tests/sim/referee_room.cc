@@ -1,4 +1,5 @@
 // The referee's inboxes: what is charged to each, and whether a request had to be let in or refused.
+#include <algorithm>
 #include <string>
 
 #include "tests/sim/referee.h"
@@ -10,12 +11,22 @@ std::uint64_t Referee::ChargedAtLeast(int rank, std::uint64_t decisions) const {
   const auto& accepted = journal_.accepted(rank);
   for (std::size_t i = first_charged_[static_cast<std::size_t>(rank)]; i < accepted.size(); ++i) {
     const Sent& sent = journal_.At(accepted[i]);
-    if (sent.released > decisions) bytes += sent.ask.bytes();
+    if (sent.released > decisions) bytes += sent.ask.bytes() + sent.ask.answer_bytes;
   }
   return bytes;
 }
 
-// Arrays of the last `rounds_kept` rounds on batches may still be in use by the device.
+void Referee::OnHeld(const Sent& lookup) {
+  held_[static_cast<std::size_t>(lookup.rank)].insert(lookup.released);
+}
+
+void Referee::OnLetGo(const Sent& lookup) {
+  auto& held = held_[static_cast<std::size_t>(lookup.rank)];
+  held.erase(held.find(lookup.released));
+}
+
+// Arrays of the last `rounds_kept` rounds on batches may still be in use by the device, and answers of the
+// rounds from the first on of which a client holds an answer.
 std::uint64_t Referee::ChargedAtMost(int rank, std::uint64_t decisions, std::size_t rounds_kept) const {
   std::uint64_t kept_from = decisions;
   for (std::uint64_t d = decisions - 1; d > 0 && rounds_kept > 0 && decisions > 0; --d) {
@@ -23,11 +34,13 @@ std::uint64_t Referee::ChargedAtMost(int rank, std::uint64_t decisions, std::siz
     kept_from = d;
     --rounds_kept;
   }
+  const auto& held = held_[static_cast<std::size_t>(rank)];
+  const std::uint64_t answers_from = held.empty() ? kept_from : std::min(kept_from, *held.begin());
   std::uint64_t bytes = 0;
-  const auto& accepted = journal_.accepted(rank);
-  for (std::size_t i = first_charged_[static_cast<std::size_t>(rank)]; i < accepted.size(); ++i) {
-    const Sent& sent = journal_.At(accepted[i]);
+  for (const std::size_t id : journal_.accepted(rank)) {
+    const Sent& sent = journal_.At(id);
     if (sent.released >= kept_from) bytes += sent.ask.bytes();
+    if (sent.released >= answers_from) bytes += sent.ask.answer_bytes;
   }
   return bytes;
 }
@@ -89,7 +102,7 @@ void Referee::CheckRoom(int rank, std::span<Sent* const> group, bool accepted, b
   bool favoured_now = false;
   bool favoured_before = false;
   for (const Sent* sent : group) {
-    bytes += sent->ask.bytes();
+    bytes += sent->ask.bytes() + sent->ask.answer_bytes;
     if (sent->ask.operation != Operation::kPush) continue;
     const StepKey key{sent->ask.table, sent->ask.step.session, sent->ask.step.number};
     favoured_now = favoured_now || (decisions > 0 && decided_[decisions].awaited == key);
@@ -98,8 +111,11 @@ void Referee::CheckRoom(int rank, std::span<Sent* const> group, bool accepted, b
   const std::uint64_t limit = plan_.engine.max_inbox_bytes;
   const std::uint64_t least = ChargedAtLeast(rank, decisions);
   const std::uint64_t most = ChargedAtMost(rank, decisions, plan_.apart ? 2 : 0);
-  const bool fits = bytes == 0 || most == 0 || most + bytes <= limit || (favoured_now && favoured_before);
-  const bool may_fit = bytes == 0 || least == 0 || least + bytes <= limit || favoured_now || favoured_before;
+  const std::uint64_t beyond = 2 * limit + plan_.engine.max_round_bytes;
+  const bool fits = bytes == 0 || most == 0 || most + bytes <= limit ||
+                    (favoured_now && favoured_before && most + bytes <= beyond);
+  const bool may_fit = bytes == 0 || least == 0 || least + bytes <= limit ||
+                       ((favoured_now || favoured_before) && least + bytes <= beyond);
   if (accepted && !may_fit) {
     return Fail(what + " is accepted beside " + std::to_string(least) + " bytes, though an inbox has " +
                 std::to_string(limit));

@@ -301,6 +301,7 @@ void Simulation::OnReply(Sent& sent, Reply reply) {
   if (sent.ask.operation == Operation::kCreateTable) clients_.Know(reply.created.id, sent.ask.options);
   if (sent.ask.operation == Operation::kLookup) {
     held_.push_back({std::move(reply.pooled), &sent, scheduler_.events() + random_.Below(500)});
+    referee_.OnHeld(sent);
   }
 }
 
@@ -311,6 +312,7 @@ void Simulation::LookAtHeld(bool all) {
     const bool same = IsAnswerOf(held.sent->ask, held.sent->expected->pooled, held.pooled);
     if (!same && !scheduler_.failure())
       scheduler_.Fail("the answer changed under the client of " + held.sent->Describe());
+    referee_.OnLetGo(*held.sent);
     return true;
   });
 }

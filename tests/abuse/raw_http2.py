@@ -1,0 +1,139 @@
+"""An HTTP/2 client that does only what attacks need: it reads no replies, and leaves messages unfinished.
+
+gRPC's own clients read what comes and send whole messages, so none of them can play a client written to hurt.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+_ACK = _END_STREAM = 1
+_END_HEADERS = 4
+_MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE = 3, 4
+_MAX_FRAME = 16_384
+_LARGEST_WINDOW = 2**31 - 1
+
+
+class RawConnection:
+    """One connection, on which the server may send nothing of a reply.
+
+    If `reads` is false it may send all, but nothing is read once the connection is made: the system's buffers
+    fill up.
+    """
+
+    def __init__(self, address: str, reads: bool = True) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.socket()
+        if not reads:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.connect((host, int(port)))
+        self.closed = False
+        self.ended: set[int] = set()  # streams that the server has ended or reset
+        self.most_streams: int | None = None
+        self._authority = address
+        self._unread = b""
+        self._next_stream = 1
+        self._window = 65_535  # bytes that the server lets the connection send
+        self._first_window = 65_535
+        self._windows: dict[int, int] = {}
+        self._reads = True
+        settings = struct.pack(">HI", _INITIAL_WINDOW_SIZE, 0 if reads else _LARGEST_WINDOW)
+        more = struct.pack(">I", _LARGEST_WINDOW - self._window)
+        self.socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, settings))
+        self.socket.sendall(_frame(_WINDOW_UPDATE, 0, 0, more))
+        while self.most_streams is None and not self.closed:
+            self.pump(1)
+        self._reads = reads
+
+    def call(self, method: str, *messages: bytes, length: int | None = None, end: bool = True) -> int:
+        """Calls slotwise.v1.`method`; the stream's number. A message says that it has `length` bytes."""
+        stream = self._next_stream
+        self._next_stream += 2
+        self._windows[stream] = self._first_window
+        headers = {":method": "POST", ":scheme": "http", ":path": f"/slotwise.v1.{method}"}
+        headers |= {":authority": self._authority, "content-type": "application/grpc", "te": "trailers"}
+        block = b"".join(_literal(name) + _literal(value, b"") for name, value in headers.items())
+        self._send(_frame(_HEADERS, _END_HEADERS, stream, block))
+        body = b"".join(b"\0" + struct.pack(">I", length or len(m)) + m for m in messages)
+        self._send_data(stream, body, end)
+        return stream
+
+    def pump(self, seconds: float = 0) -> None:
+        """Reads the frames that are there, waiting so long for the first."""
+        while self._reads and not self.closed and select.select([self.socket], [], [], seconds)[0]:
+            seconds = 0
+            try:
+                received = self.socket.recv(1 << 20)
+            except ConnectionError:
+                received = b""
+            self.closed = not received
+            self._unread += received
+            while len(self._unread) >= 9:
+                size = int.from_bytes(self._unread[:3], "big")
+                if len(self._unread) < 9 + size:
+                    break
+                kind, flags, stream = struct.unpack(">BBI", self._unread[3:9])
+                self._take(kind, flags, stream, self._unread[9 : 9 + size])
+                self._unread = self._unread[9 + size :]
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self.socket.close()
+        self.closed = True
+
+    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == _SETTINGS and not flags & _ACK:
+            settings: dict[int, int] = {name: value for name, value in struct.iter_unpack(">HI", payload)}
+            self.most_streams = settings.get(_MAX_CONCURRENT_STREAMS, self.most_streams or 0)
+            first = settings.get(_INITIAL_WINDOW_SIZE, self._first_window)
+            for open_stream in self._windows:
+                self._windows[open_stream] += first - self._first_window
+            self._first_window = first
+            self._send(_frame(_SETTINGS, _ACK, 0, b""))
+        elif kind == _PING and not flags & _ACK:
+            self._send(_frame(_PING, _ACK, 0, payload))
+        elif kind == _WINDOW_UPDATE:
+            (more,) = struct.unpack(">I", payload)
+            if stream == 0:
+                self._window += more
+            elif stream in self._windows:
+                self._windows[stream] += more
+        elif kind == _RST_STREAM or (kind in (_HEADERS, _DATA) and flags & _END_STREAM):
+            self.ended.add(stream)
+        elif kind == _GOAWAY:
+            self.closed = True
+
+    def _send_data(self, stream: int, body: bytes, end: bool) -> None:
+        """Sends as the server's windows open, until the body, the stream or the server's patience ends."""
+        sent = 0
+        while not self.closed and stream not in self.ended and sent < len(body):
+            size = min(len(body) - sent, _MAX_FRAME, self._window, self._windows[stream])
+            if size <= 0:
+                self.pump(1)
+                if min(self._window, self._windows[stream]) <= 0:
+                    return  # the server takes no more
+                continue
+            self._window -= size
+            self._windows[stream] -= size
+            sent += size
+            last = end and sent == len(body)
+            self._send(_frame(_DATA, _END_STREAM if last else 0, stream, body[sent - size : sent]))
+        self.pump()
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self.socket.sendall(data)
+        except ConnectionError:
+            self.closed = True
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def _literal(text: str, before: bytes = b"\0") -> bytes:
+    return before + bytes([len(text)]) + text.encode()  # a literal of HPACK; none here has 127 bytes

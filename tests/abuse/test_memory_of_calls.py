@@ -1,0 +1,259 @@
+"""Calls that would have a server hold much memory for long: it stays within its budget, and serves others.
+
+No Slotwise package is used, and for replies that nobody reads not even gRPC (raw_http2.py).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+import numpy as np
+import pytest
+from conftest import StartCluster
+from raw_http2 import RawConnection
+from slotwise_cluster import Cluster, wait_until
+
+INBOX = 64  # MiB
+ROUND = 16
+REPLY_TIMEOUT = 2000  # milliseconds
+LIMITS = (
+    f"limits {{ max_message_mib: 16 max_round_mib: {ROUND} max_inbox_mib: {INBOX}"
+    f" reply_timeout_ms: {REPLY_TIMEOUT} }}"
+)
+# What a rank may take beside its tables, in MiB: docs/config.md, "Memory". The last is what malloc keeps.
+RECEIVED = INBOX
+EXPORTS = INBOX // 4
+SPARE = 48
+DIM = 4096
+WAITING = 300.0  # seconds; these calls are not answered before the test ends
+
+
+def status(pid: int, field: str) -> int:
+    """A size of /proc/PID/status, in MiB."""
+    with open(f"/proc/{pid}/status") as lines:
+        return next(int(line.split()[1]) // 1024 for line in lines if line.startswith(field))
+
+
+@contextmanager
+def at_most(cluster: Cluster, mib: int, rank: int = 0) -> Iterator[None]:
+    """Guards a rank's memory: it grows by no more than `mib`, not even for a moment."""
+    pid = cluster.pid(rank)
+    before = status(pid, "VmRSS")
+    yield
+    grown = status(pid, "VmHWM") - before
+    print(f"grew by {grown} MiB of {mib}")
+    assert grown <= mib
+
+
+def large_lookup(cluster: Cluster, table: str) -> bytes:
+    """A request of 1 KiB, whose reply has 2 MiB."""
+    keys = np.zeros(128, "<u8").tobytes()
+    return bytes(cluster.protocol.LookupRequest(table=table, keys=keys, samples=128).SerializeToString())
+
+
+def others_are_served(cluster: Cluster, table: str, rank: int = 0) -> None:
+    """Returns once a lookup of somebody else's has an answer."""
+
+    def served() -> bool:
+        try:
+            return cluster.lookup(table, np.zeros(128, np.uint64), 128, rank=rank).size == 128 * DIM
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+            assert "limits.max_inbox_mib" in error.details()
+            return False
+
+    wait_until(served, "an answer for others")
+
+
+def part_of(cluster: Cluster, table: str, samples: int, number: int) -> bytes:
+    """The first of the two parts of a step; a sample has 16 KiB."""
+    step = {"session": 1, "number": number, "part": 0, "parts": 2}
+    keys = np.arange(samples, dtype=np.uint64)
+    request = cluster.push_request(table, keys, np.ones((samples, DIM), np.float32), step)
+    return bytes(request.SerializeToString())
+
+
+def waits_or_is_refused(calls: list[grpc.Future], limit: str) -> int:
+    """How many of the calls were refused, each with the limit's name."""
+    refused = [call for call in calls if call.done()]
+    for call in refused:
+        assert call.code() == grpc.StatusCode.UNAVAILABLE, call.details()
+        assert limit in call.details()
+    return len(refused)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_replies_that_nobody_reads(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, LIMITS)
+    table = cluster.create(dim=DIM)
+    request = large_lookup(cluster, table)
+    with at_most(cluster, INBOX + 2 * ROUND + SPARE):
+        connections = [RawConnection(cluster.ranks[0].address) for _ in range(8)]
+        for connection in connections:
+            for _ in range(100):
+                connection.call("Embedding/Lookup", request)
+        cut_off = f"which did not take a reply within limits.reply_timeout_ms, {REPLY_TIMEOUT} ms"
+        wait_until(lambda: any(cut_off in line for line in cluster.messages(0)), "the log's line")
+        others_are_served(cluster, table)
+
+        def all_ended() -> bool:
+            for connection in connections:
+                connection.pump()
+            return all(len(connection.ended) == 100 for connection in connections)
+
+        wait_until(all_ended, "the end of every call")
+    for connection in connections:
+        connection.close()
+
+
+def test_connections_that_nobody_reads(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1, LIMITS)
+    table = cluster.create(dim=DIM)
+    request = large_lookup(cluster, table)
+    files = f"/proc/{cluster.pid(0)}/fd"
+    others_are_served(cluster, table)
+    with at_most(cluster, INBOX + 2 * ROUND + SPARE):
+        connections = [RawConnection(cluster.ranks[0].address, reads=False) for _ in range(40)]
+        for connection in connections:
+            for _ in range(20):
+                connection.call("Embedding/Lookup", request)
+        most = len(os.listdir(files))
+        others_are_served(cluster, table)
+        # Few replies fill the inbox. The other connections got refusals, which lie in the system's buffers.
+        wait_until(lambda: len(os.listdir(files)) < most, "the end of a connection that is full")
+        others_are_served(cluster, table)
+    for connection in connections:
+        connection.close()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_messages_that_are_not_finished(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, LIMITS)
+    table = cluster.create(dim=DIM)
+    connections = []
+
+    def stall() -> None:
+        connection = RawConnection(cluster.ranks[0].address)
+        connections.append(connection)
+        for _ in range(10):
+            connection.call("Embedding/Push", bytes(15 << 20), length=16 << 20, end=False)
+
+    with at_most(cluster, RECEIVED + SPARE):
+        attackers = [threading.Thread(target=stall) for _ in range(6)]
+        for attacker in attackers:
+            attacker.start()
+        for attacker in attackers:
+            attacker.join()
+        others_are_served(cluster, table)
+    for connection in connections:
+        connection.close()
+
+
+def test_a_message_of_the_largest_size_is_served(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1, "limits { max_message_mib: 16 max_inbox_mib: 16 }")
+    table = cluster.create(dim=DIM)
+    gradients = np.ones((1023, DIM), np.float32)
+    keys = np.arange(1023, dtype=np.uint64)
+    for number in range(1, 20):
+        step = {"session": 1, "number": number, "parts": 1}
+        assert cluster.push(cluster.push_request(table, keys, gradients, step)) == number
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_waiting_part_that_comes_again_and_again(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, LIMITS)
+    table = cluster.create(dim=DIM)
+    part = part_of(cluster, table, 700, number=1)  # 11 MiB
+    with at_most(cluster, 2 * INBOX + ROUND + SPARE):
+        calls = [cluster.ranks[0].embedding.Push.future(part, timeout=WAITING) for _ in range(60)]
+        others_are_served(cluster, table)
+        waits_or_is_refused(calls, "limits.max_inbox_mib")
+    for call in calls:
+        call.cancel()
+    assert cluster.digest(table)[1:] == (1, 0)
+
+
+def test_waiting_parts_lie_in_memory_once(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1, LIMITS)
+    table = cluster.create(dim=DIM)
+    parts = [part_of(cluster, table, 160, number) for number in range(1, 41)]  # 2.5 MiB each
+    with at_most(cluster, INBOX + SPARE):
+        calls = [cluster.ranks[0].embedding.Push.future(part, timeout=WAITING) for part in parts]
+        least = 40 - INBOX // 2.5
+        wait_until(lambda: waits_or_is_refused(calls, "limits.max_inbox_mib") >= least, "refusals")
+    for call in calls:
+        call.cancel()
+    assert cluster.digest(table)[1:] == (0, 0)
+
+
+def test_what_comes_with_a_part_of_the_step_that_waits_longest(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1, LIMITS)
+    table = cluster.create(dim=DIM)
+    embedding = cluster.ranks[0].embedding
+    push_request = cluster.protocol.PushRequest.FromString
+    first = part_of(cluster, table, 1, number=1)
+    calls = [embedding.Push.future(first, timeout=WAITING)]
+    with at_most(cluster, 2 * INBOX + ROUND + RECEIVED + SPARE):
+        for number in range(2, 42):
+            more = part_of(cluster, table, 480, number)  # 7.5 MiB
+            pushes = [push_request(first), push_request(more)]
+            both = cluster.protocol.PushManyRequest(pushes=pushes).SerializeToString()
+            calls.append(embedding.PushMany.future(both, timeout=WAITING))
+        wait_until(lambda: waits_or_is_refused(calls, "limits.max_inbox_mib") > 0, "refusals")
+        cluster.digest(table)
+    for call in calls:
+        call.cancel()
+
+
+def test_a_message_of_very_many_requests(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1, LIMITS)
+    table = cluster.create(dim=4)
+    message = cluster.protocol.PushManyRequest
+
+    def steps(session: int) -> bytes:
+        pushes = message()
+        for number in range(1, 65_537):
+            push = pushes.pushes.add(table=table)
+            push.step.session, push.step.number, push.step.parts = session, number, 2
+        return bytes(pushes.SerializeToString())
+
+    requests = [steps(session) for session in range(1, 6)]  # 1.4 MB each
+    # The first is more than the inbox has room for, and comes in while that is empty.
+    with at_most(cluster, 6 * INBOX):
+        calls = [cluster.ranks[0].embedding.PushMany.future(r, timeout=WAITING) for r in requests]
+        wait_until(lambda: waits_or_is_refused(calls, "limits.max_inbox_mib") == len(calls) - 1, "refusals")
+    for call in calls:
+        call.cancel()
+
+
+def test_exports_that_nobody_reads(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1, LIMITS)
+    table = cluster.create(dim=1)
+    for first in range(0, 400_000, 100_000):  # 3 MiB of keys
+        cluster.lookup(table, np.arange(first, first + 100_000, dtype=np.uint64), 100_000)
+    request = b"\x0a" + bytes([len(table)]) + table.encode()
+    with at_most(cluster, EXPORTS + SPARE):
+        connections = [RawConnection(cluster.ranks[0].address) for _ in range(4)]
+        for connection in connections:
+            for _ in range(25):
+                connection.call("Rows/Export", request)
+
+        def all_ended() -> bool:
+            for connection in connections:
+                connection.pump()
+            return all(len(connection.ended) == 25 for connection in connections)
+
+        wait_until(all_ended, "the end of every call")
+    for connection in connections:
+        connection.close()
+
+
+def test_a_connection_has_so_many_calls(start_cluster: StartCluster) -> None:
+    for config, calls in (("", 256), ("limits { max_calls_per_connection: 7 }", 7)):
+        connection = RawConnection(start_cluster(1, config).ranks[0].address)
+        assert connection.most_streams == calls
+        connection.close()
