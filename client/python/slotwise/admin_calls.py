@@ -38,7 +38,7 @@ class AdminCalls:
         name: str,
         *,
         dim: int,
-        optimizer: Optimizer,
+        optimizer: Optimizer | None = None,
         slots: int = 1,
         combiner: str = "sum",
         initializer: Initializer = Uniform(),
@@ -50,12 +50,19 @@ class AdminCalls:
         """Makes a table on every rank; nothing changes if the same table exists already.
 
         The arguments are those of `TableOptions`. Returns them with the server's defaults in place.
+        `optimizer` must be given, because no learning rate is right for all models: for example
+        `slotwise.AdaGrad(lr=0.05)`.
 
         Raises:
-            AlreadyExists: a table of that name has other options.
-            InvalidArgument: names the option and its value.
+            AlreadyExists: a table of that name has other options; names the first that differs.
+            InvalidArgument: names the option and its value, and what is allowed.
             ResourceExhausted: there is no memory for the table.
         """
+        if optimizer is None:
+            raise InvalidArgument(
+                "optimizer is missing: give one with its learning rate, for example "
+                "slotwise.AdaGrad(lr=0.05)"
+            )
         options = TableOptions(
             name=name,
             dim=dim,

@@ -65,12 +65,15 @@ class EmbeddingCalls(AdminCalls):
 
         Args:
             table: the table's name.
-            keys: uint64 [keys], any value is legal; int64 is reinterpreted bit by bit. Without
-                offsets also [samples, slots]; in a table without a combiner, of any shape.
+            keys: uint64 [keys], any value is legal; int64 is reinterpreted bit by bit, and narrower
+                integers of 0 and up keep their values. A list of Python's integers may have both
+                kinds. Without offsets also [samples, slots]; in a table without a combiner, of any
+                shape.
             offsets: integers [samples * slots + 1], rising from 0 to `len(keys)`: bag b = sample *
-                slots + slot owns `keys[offsets[b]:offsets[b + 1]]`. Unlike torch's default, the
-                array always has the end. None: every bag has one key; a table without a combiner
-                takes no other batch.
+                slots + slot owns `keys[offsets[b]:offsets[b + 1]]`. The end may be left out, as
+                torch does by default, if there are several slots; with one slot an array without
+                it is refused. None: every bag has one key; a table without a combiner takes no
+                other batch.
             weights: float32 of the keys' shape, finite; each key's row is multiplied by its weight.
                 The combiner "mean" then divides by a bag's sum of weights, and "sqrtn" by the root
                 of the sum of their squares; if that is 0 the result is zeros. None: all weights are

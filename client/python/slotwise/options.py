@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from slotwise.errors import InvalidArgument
 from slotwise.optimizers import (
     SGD,
@@ -143,10 +145,14 @@ _COMBINERS = {
 
 
 def options_to_json(options: TableOptions) -> Json:
-    """Raises InvalidArgument if there is no such combiner, optimizer or initializer.
+    """Raises InvalidArgument if there is no such combiner, optimizer, initializer or integer.
 
     The core and the server check the rest.
     """
+    for name, bits in (("dim", 32), ("slots", 32), ("seed", 64), ("initial_rows", 64), ("max_rows", 64)):
+        value = getattr(options, name)
+        if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
+            raise InvalidArgument(f"{name} is {value!r}: must be an integer of 0 to 2**{bits} - 1")
     if options.combiner not in _COMBINERS:
         raise InvalidArgument(
             f"combiner is {options.combiner!r}, not one of {', '.join(_COMBINERS)}"
