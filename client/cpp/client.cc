@@ -24,8 +24,10 @@ Status NotOfThisVersion(const Status& status) {
 }
 
 ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
-  ServerTopology topology{
-      .version = reply.version(), .ranks = {}, .max_message_bytes = reply.max_message_bytes()};
+  ServerTopology topology{.version = reply.version(),
+                          .ranks = {},
+                          .max_message_bytes = reply.max_message_bytes(),
+                          .max_round_bytes = reply.max_round_bytes()};
   for (const auto& rank : reply.ranks()) topology.ranks.push_back({rank.address(), rank.device()});
   return topology;
 }
@@ -107,14 +109,16 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   }
   ClientOptions one_channel = options;
   one_channel.channels_per_rank = one_channel.threads = 1;
-  auto topology = Client(std::make_unique<Impl>(seeds, one_channel, 0)).Topology({.stop = stop});
+  auto topology =
+      Client(std::make_unique<Impl>(seeds, one_channel, client::ServerLimits())).Topology({.stop = stop});
   if (!topology.ok()) {
     return Status(topology.status().code(), "cannot connect: " + topology.status().message());
   }
   if (topology->ranks.empty()) return Unavailable("cannot connect: " + seeds.front() + " names no ranks");
   std::vector<std::string> ranks;
   for (const ServerRank& rank : topology->ranks) ranks.push_back(rank.address);
-  return Client(std::make_unique<Impl>(std::move(ranks), options, topology->max_message_bytes));
+  const client::ServerLimits limits(*topology);
+  return Client(std::make_unique<Impl>(std::move(ranks), options, limits));
 }
 
 Result<TableCreation> Client::CreateTable(const TableOptions& options, const CallOptions& call) {

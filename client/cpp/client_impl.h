@@ -21,14 +21,14 @@
 #include "client/cpp/channels.h"
 #include "client/cpp/message_memory.h"
 #include "client/cpp/run.h"
+#include "client/cpp/server_limits.h"
 #include "slotwise/client.h"
 
 namespace slotwise {
 
 class Client::Impl {
  public:
-  // `max_message_bytes`: the largest request that the server takes, or 0 for gRPC's own default.
-  Impl(std::vector<std::string> addresses, const ClientOptions& options, std::uint64_t max_message_bytes);
+  Impl(std::vector<std::string> addresses, const ClientOptions& options, const client::ServerLimits& limits);
   ~Impl() { Close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -71,9 +71,9 @@ class Client::Impl {
   void Address(std::vector<client::Request>& parts);
 
   client::Channels& channels() { return channels_; }
-  std::uint64_t max_message_bytes() const { return max_message_bytes_; }
+  const client::ServerLimits& limits() const { return limits_; }
   // Returns how many rows, or keys, of so many bytes travel in one message: about 1 MiB of them, or as many
-  // as the server takes, but at least 1.
+  // as the server takes in a message and in a round, but at least 1.
   std::size_t RowsAMessage(std::size_t row_bytes) const;
   Session& session() { return session_; }
   const std::shared_ptr<client::MessageMemory>& message_memory() const { return message_memory_; }
@@ -84,7 +84,7 @@ class Client::Impl {
 
   const pid_t process_ = getpid();
   const ClientOptions options_;
-  const std::uint64_t max_message_bytes_;
+  const client::ServerLimits limits_;
   Session session_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::atomic<std::size_t> turns_{0};

@@ -55,7 +55,8 @@ Status NoSuch(std::string_view flag, std::string_view word, const std::vector<st
 Status SetKind(std::string_view flag, const std::string& text, google::protobuf::Message& message) {
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   const google::protobuf::OneofDescriptor& kind = *type.FindOneofByName("kind");
-  const auto end = std::ranges::find_if_not(text, [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+  const auto end =
+      std::ranges::find_if_not(text, [](unsigned char c) { return std::isalnum(c) || c == '_'; });
   const std::string word(text.begin(), end);
   if (type.FindFieldByName(word) == nullptr) {
     std::vector<std::string> names;

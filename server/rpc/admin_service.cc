@@ -30,12 +30,9 @@ std::uint64_t RowsOf(const TableSummary& summary) {
 
 }  // namespace
 
-AdminService::AdminService(Engine& engine, Gate& gate, std::uint64_t max_message_bytes,
+AdminService::AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
                            std::chrono::milliseconds default_deadline)
-    : engine_(engine),
-      gate_(gate),
-      max_message_bytes_(max_message_bytes),
-      default_deadline_(default_deadline) {}
+    : engine_(engine), gate_(gate), limits_(limits), default_deadline_(default_deadline) {}
 
 void AdminService::SetTopology(Topology topology) {
   const std::lock_guard lock(mutex_);
@@ -168,7 +165,8 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
       info.set_device(place.device);
     }
     reply->set_rank(static_cast<std::uint32_t>(Value(topology_.rank)));
-    reply->set_max_message_bytes(max_message_bytes_);
+    reply->set_max_message_bytes(limits_.max_message_bytes);
+    reply->set_max_round_bytes(limits_.max_round_bytes);
   });
   return call.get();
 }

@@ -18,7 +18,7 @@ namespace slotwise {
 class AdminService final : public v1::Admin::CallbackService {
  public:
   // `engine` and `gate` outlive the service.
-  AdminService(Engine& engine, Gate& gate, std::uint64_t max_message_bytes,
+  AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
                std::chrono::milliseconds default_deadline);
 
   // Sets what GetTopology answers. A rank listens before it knows its peers, so SetTopology is called later,
@@ -52,7 +52,7 @@ class AdminService final : public v1::Admin::CallbackService {
 
   Engine& engine_;
   Gate& gate_;
-  const std::uint64_t max_message_bytes_;
+  const RequestLimits limits_;
   const std::chrono::milliseconds default_deadline_;
 
   std::mutex mutex_;

@@ -51,7 +51,9 @@ class RpcServer::Impl {
   Impl(const RpcOptions& options, Engine& engine)
       : embedding_(engine, gate_, options.default_deadline),
         rows_(engine, gate_, options.default_deadline),
-        admin_(engine, gate_, options.max_message_bytes, options.default_deadline) {}
+        admin_(engine, gate_,
+               {.max_message_bytes = options.max_message_bytes, .max_round_bytes = options.max_round_bytes},
+               options.default_deadline) {}
 
   Status Listen(const RpcOptions& options) {
     auto listener = Listener::Bind(options.host, options.port, options.max_connections);

@@ -58,7 +58,8 @@ TEST(OptionsOf, RefusesByTheFlagsName) {
             "--combiner: there is no \"max\": must be sum, mean, sqrtn or none");
   const std::string optimizers =
       "must be sgd, adagrad, adam, momentum, nesterov, rowwise_adagrad, rmsprop or ftrl";
-  EXPECT_EQ(message({.name = "ads", .optimizer = "lamb"}), "--optimizer: there is no \"lamb\": " + optimizers);
+  EXPECT_EQ(message({.name = "ads", .optimizer = "lamb"}),
+            "--optimizer: there is no \"lamb\": " + optimizers);
   EXPECT_EQ(message({.name = "ads", .optimizer = "lamb { beta: 1 }"}),
             "--optimizer: there is no \"lamb\": " + optimizers);
   EXPECT_EQ(message({.name = "ads", .optimizer = "{}"}), "--optimizer: there is no \"{}\": " + optimizers);

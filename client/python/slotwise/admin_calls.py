@@ -119,7 +119,12 @@ class AdminCalls:
         """Returns the server's ranks, as they are now."""
         reply = self._ask(self._usable().topology(self._client, None))
         ranks = (RankInfo(rank["address"], rank["device"]) for rank in reply.get("ranks", []))
-        return Topology(reply["version"], tuple(ranks), int(reply.get("max_message_bytes", 0)))
+        return Topology(
+            reply["version"],
+            tuple(ranks),
+            int(reply.get("max_message_bytes", 0)),
+            int(reply.get("max_round_bytes", 0)),
+        )
 
     def digest(self, name: str) -> TableDigest:
         """Returns a hash of a table's contents, wherever they lie, or raises NotFound."""

@@ -92,8 +92,10 @@ class EmbeddingCalls(AdminCalls):
         Raises:
             InvalidArgument: the batch is malformed; the message names the field and value.
             NotFound: no such table.
-            ResourceExhausted: the table is full (`train`), or one sample is too large; nothing was
-                changed.
+            ResourceExhausted: the table is full (`train`), or one sample is too large. The server
+                refuses a request whole, with nothing changed. A lookup of many MiB is cut into
+                several requests, of which others may have been served: their new keys have rows,
+                which hold first values. The message then says how many samples were answered.
         """
         with self._tables(table) as (options,):
             batch = _lookup_batch(options, keys, offsets, weights, out)
@@ -143,7 +145,8 @@ class EmbeddingCalls(AdminCalls):
             For each table, what `lookup` returns.
 
         Raises:
-            As `lookup`. If one table refuses, the call fails, though others may have got new rows.
+            As `lookup`. If one table refuses, the call fails, though others may have got new rows,
+            which hold first values; the message says so.
         """
         with self._tables(*lookups) as tables:
             batches = [
@@ -190,7 +193,9 @@ class EmbeddingCalls(AdminCalls):
             The table's count of applied steps after this step; 1 for the first step.
 
         Raises:
-            InvalidArgument, NotFound, ResourceExhausted: as `lookup`; nothing was changed.
+            InvalidArgument, NotFound: as `lookup`; nothing was changed.
+            ResourceExhausted: the table is full, or the step is larger than a round may be
+                (`limits.max_round_mib`); nothing was changed, because a step is never cut.
             DeadlineExceeded: another trainer's part of the step did not come; nothing of the step
                 was applied.
             FailedPrecondition: the step is too far behind the newest of its session.

@@ -120,11 +120,18 @@ class RankInfo:
 
 @dataclass(frozen=True)
 class Topology:
-    """The server's version, its ranks in order, and the largest request that it takes."""
+    """The server's version, its ranks in order, and the limits that requests keep.
+
+    Attributes:
+        max_message_bytes: the largest request.
+        max_round_bytes: the most that one round gathers on a rank; 0 if the server is older than
+            this field.
+    """
 
     version: str
     ranks: tuple[RankInfo, ...]
     max_message_bytes: int
+    max_round_bytes: int = 0
 
 
 @dataclass(frozen=True)
