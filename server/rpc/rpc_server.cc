@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "grpc/health/v1/health.pb.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/embedding_service.h"
 #include "server/rpc/library_logs.h"
@@ -25,6 +26,8 @@ void SetUpGrpcOnce() {
     KeepFreedMemory();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    // Reflection describes what is linked, and the linker takes what is named.
+    static_cast<void>(grpc::health::v1::HealthCheckRequest::descriptor());
     return true;
   }();
   static_cast<void>(once);
