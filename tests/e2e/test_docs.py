@@ -108,7 +108,7 @@ def test_no_two_documents_make_one_table_with_other_options() -> None:
 
 
 def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_path: Path) -> None:
-    """README's ten lines, the Python of clients.md, slotwise-ctl's line and config.md's table, on one server."""
+    """README's ten lines, the Python of clients.md, slotwise-ctl's line and config.md's table."""
     (example,) = re.findall(r"^```\n.*?(^tables .+?)^```$", CONFIG_DOC, re.MULTILINE | re.DOTALL)
     assert 'name: "clicks"' not in example, "README makes clicks itself"
     cluster = start_cluster(2, example)
@@ -117,7 +117,8 @@ def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_pa
     trainer = "shared_id, rank, world_size = 42, 0, 1\n"
     run_program(trainer + programs_of("Python"), cluster, ROOT / "client" / "python")
     (line,) = re.findall(r"^    slotwise-ctl (create ads --dim .+)$", CLIENTS_DOC, re.MULTILINE)
-    command = [server_binary().parents[1] / "client/ctl/slotwise-ctl", "--server", cluster.ranks[0].address, *line.split()]
+    program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
+    command = [program, "--server", cluster.ranks[0].address, *line.split()]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 

@@ -59,11 +59,12 @@ def describe(rank: RankClient, symbol: str) -> descriptor_pb2.FileDescriptorProt
 
 
 def test_reflection_describes_every_service_that_it_lists(cluster: Cluster) -> None:
-    for service in ("slotwise.v1.Embedding", "slotwise.v1.Admin", "slotwise.v1.Rows", "grpc.health.v1.Health"):
+    health_service = "grpc.health.v1.Health"
+    for service in ("slotwise.v1.Embedding", "slotwise.v1.Admin", "slotwise.v1.Rows", health_service):
         package, _, name = service.rpartition(".")
         file = describe(cluster.ranks[-1], service)
         assert file.package == package and name in [described.name for described in file.service]
-    health_file = describe(cluster.ranks[0], "grpc.health.v1.Health")
+    health_file = describe(cluster.ranks[0], health_service)
     assert [method.name for method in health_file.service[0].method] == ["Check", "Watch"]
 
 
