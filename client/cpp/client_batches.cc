@@ -140,11 +140,12 @@ class Client::BatchCall {
       if (status.ok()) answered->Add(batches->shares[part]);
       return status;
     };
-    Start(impl, call, batches, make, read, [batches, answered, mode, done = std::move(done)](Status status) {
-      const bool may_have_inserted =
-          mode == LookupMode::kTrain && status.code() == StatusCode::kResourceExhausted;
-      done(may_have_inserted ? client::WithAnsweredParts(status, *batches, *answered) : status);
-    });
+    Start(impl, call, batches, make, read,
+          [batches, answered, mode, done = std::move(done)](const Status& status) {
+            const bool may_have_inserted =
+                mode == LookupMode::kTrain && status.code() == StatusCode::kResourceExhausted;
+            done(may_have_inserted ? client::WithAnsweredParts(status, *batches, *answered) : status);
+          });
   }
 
   static void Push(Impl& impl, const Call& call, Batches pushes, const Step& step, PushManyDone done) {
