@@ -46,7 +46,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
 def room_of(path: str) -> str:
     """The room that a file of the repository, or an #include "...", lies in; "" if in none."""
-    if path.startswith("slotwise/v1/"):
+    if path.startswith(("slotwise/v1/", "grpc/health/")):
         return "proto"
     if path.startswith("slotwise/"):
         return "include"

@@ -75,6 +75,7 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   options.host = listen->host;
   options.port = static_cast<std::uint16_t>(port);
   options.max_message_bytes = std::uint64_t{config.limits().max_message_mib()} << 20;
+  options.max_round_bytes = std::uint64_t{config.limits().max_round_mib()} << 20;
   options.max_connections = config.limits().max_connections();
   options.max_calls_per_connection = config.limits().max_calls_per_connection();
   options.max_inbox_bytes = std::uint64_t{config.limits().max_inbox_mib()} << 20;

@@ -73,6 +73,7 @@ std::string ToJson(const ServerTopology& topology) {
   reply.set_max_message_bytes(topology.max_message_bytes);
   reply.set_incarnation(topology.incarnation);
   reply.set_epoch(topology.epoch);
+  reply.set_max_round_bytes(topology.max_round_bytes);
   for (const ServerRank& rank : topology.ranks) {
     v1::RankInfo& info = *reply.add_ranks();
     info.set_address(rank.address);

@@ -27,6 +27,7 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
   ServerTopology topology{.version = reply.version(),
                           .ranks = {},
                           .max_message_bytes = reply.max_message_bytes(),
+                          .max_round_bytes = reply.max_round_bytes(),
                           .incarnation = reply.incarnation(),
                           .epoch = reply.epoch()};
   for (const auto& rank : reply.ranks()) topology.ranks.push_back({rank.address(), rank.device()});
@@ -111,14 +112,15 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   ClientOptions one_channel = options;
   one_channel.channels_per_rank = one_channel.threads = 1;
   auto topology =
-      Client(std::make_unique<Impl>(seeds, one_channel, ServerTopology())).Topology({.stop = stop});
+      Client(std::make_unique<Impl>(seeds, one_channel, client::ServerLimits(), 0)).Topology({.stop = stop});
   if (!topology.ok()) {
     return Status(topology.status().code(), "cannot connect: " + topology.status().message());
   }
   if (topology->ranks.empty()) return Unavailable("cannot connect: " + seeds.front() + " names no ranks");
   std::vector<std::string> ranks;
   for (const ServerRank& rank : topology->ranks) ranks.push_back(rank.address);
-  return Client(std::make_unique<Impl>(std::move(ranks), options, *topology));
+  const client::ServerLimits limits(*topology);
+  return Client(std::make_unique<Impl>(std::move(ranks), options, limits, topology->epoch));
 }
 
 Result<TableCreation> Client::CreateTable(const TableOptions& options, const CallOptions& call) {

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "client/cpp/batches.h"
 #include "client/cpp/client_impl.h"
-#include "client/cpp/cut.h"
 #include "client/cpp/messages.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "wire/nested.h"
@@ -14,97 +14,18 @@
 namespace slotwise {
 namespace {
 
+using client::Batches;
 using client::Call;
-using client::CheckedBatch;
 using client::Request;
 using client::SampleRange;
-using client::Share;
+using client::TableBatch;
+using client::TableBatches;
 using client::TableState;
-
-// The room that a request keeps for its fields that are not arrays, and for those of each table in it.
-constexpr std::uint64_t kHeaderBytes = 768;
-constexpr std::uint64_t kTableHeaderBytes = 256;
 
 // LookupMany and PushMany, and their replies, have one field.
 constexpr int kMany = v1::LookupManyRequest::kLookupsFieldNumber;
 static_assert(kMany == v1::LookupManyReply::kRepliesFieldNumber &&
               kMany == v1::PushManyRequest::kPushesFieldNumber);
-
-// A table's part of a call. A lookup has `out`, a push `gradients`.
-struct TableBatch {
-  std::string table;
-  BatchView view;
-  std::span<float> out;
-  std::span<const float> gradients;
-  CheckedBatch checked;  // once the table's options are known
-  TableState before;     // what was acknowledged when the call began
-};
-using TableBatches = std::vector<TableBatch>;
-
-// The state of one call, which its callbacks share.
-struct Batches {
-  TableBatches tables;
-  bool many = false;  // one message of many messages
-  bool pushes = false;
-  std::vector<Share> shares;
-};
-
-Status CheckSize(const TableBatch& batch, std::string_view array, std::size_t size) {
-  const CheckedBatch& checked = batch.checked;
-  if (size == checked.samples * checked.width) return {};
-  return InvalidArgument(std::string(array) + " has " + std::to_string(size) + " floats: must have " +
-                         std::to_string(checked.samples * checked.width) + " (" +
-                         std::to_string(checked.samples) + " samples of " + std::to_string(checked.width) +
-                         ")");
-}
-
-Status Check(Batches& batches, const std::vector<TableOptions>& options) {
-  for (std::size_t i = 0; i < options.size(); ++i) {
-    TableBatch& batch = batches.tables[i];
-    const auto checked = client::CheckBatch(batch.view, options[i]);
-    Status status = checked.status();
-    if (status.ok()) {
-      batch.checked = *checked;
-      status = batches.pushes ? CheckSize(batch, "gradients", batch.gradients.size())
-                              : CheckSize(batch, "out", batch.out.size());
-    }
-    if (status.ok()) continue;
-    return batches.many ? Status(status.code(), "table " + batch.table + ": " + status.message()) : status;
-  }
-  return {};
-}
-
-std::vector<std::uint64_t> SamplesOf(const TableBatches& tables) {
-  std::vector<std::uint64_t> samples;
-  for (const TableBatch& table : tables) samples.push_back(table.checked.samples);
-  return samples;
-}
-
-// Returns the shares of as many requests as the batches need.
-std::vector<Share> CutBatches(const Batches& batches, const Call& call, const client::Channels& channels,
-                              std::uint64_t max_message_bytes) {
-  const auto value_bytes = [&](const TableBatch& table, std::uint64_t samples) {
-    return BytesOf(call.data_type) * std::uint64_t{table.checked.width} * samples;
-  };
-  std::uint64_t all_values = 0;
-  std::uint64_t all_keys = 0;
-  for (const TableBatch& table : batches.tables) {
-    all_values += value_bytes(table, table.checked.samples);
-    all_keys += client::PartBytes(table.view, table.checked.slots, {0, table.checked.samples});
-  }
-  const auto request_bytes = [&](const Share& share) {
-    std::uint64_t bytes = kHeaderBytes + kTableHeaderBytes * share.size();
-    for (std::size_t i = 0; i < share.size(); ++i) {
-      const TableBatch& table = batches.tables[i];
-      bytes += client::PartBytes(table.view, table.checked.slots, share[i]);
-      if (batches.pushes) bytes += value_bytes(table, share[i].size());
-    }
-    return bytes;
-  };
-  const auto shares = client::Cut(SamplesOf(batches.tables), std::max(all_values, all_keys), channels.ranks(),
-                                  channels.channels_per_rank());
-  return client::HalveUntilFit(shares, request_bytes, max_message_bytes);
-}
 
 // Returns a request for each share. `message` returns a table's message for its samples of share `part`.
 template <class MakeMessage>
@@ -207,7 +128,9 @@ class Client::BatchCall {
                     [&impl, call, batches, finish, make_requests = std::move(make_requests),
                      on_reply = std::move(on_reply)](const Result<Impl::Tables>& options) {
                       if (!options.ok()) return finish(options.status());
-                      if (Status status = Check(*batches, *options); !status.ok()) return finish(status);
+                      if (Status status = client::Check(*batches, *options); !status.ok()) {
+                        return finish(status);
+                      }
                       auto requests = make_requests(impl, call, batches);
                       if (!requests.ok()) return finish(requests.status());
                       impl.Address(*requests);
@@ -215,21 +138,38 @@ class Client::BatchCall {
                     });
   }
 
+  static Status CutFor(Impl& impl, const Call& call, Batches& batches, std::uint32_t parts = 0) {
+    const client::Channels& channels = impl.channels();
+    return client::Cut(batches, {.type = call.data_type,
+                                 .ranks = channels.ranks(),
+                                 .channels = channels.channels_per_rank(),
+                                 .parts = parts,
+                                 .limits = impl.limits()});
+  }
+
   static void Lookup(Impl& impl, const Call& call, Batches lookups, LookupMode mode, Done done) {
     const auto batches = std::make_shared<Batches>(std::move(lookups));
+    const auto answered = std::make_shared<client::AnsweredParts>();
     const auto make = [mode](Impl& client, const Call& the_call,
                              const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
-      cut->shares = CutBatches(*cut, the_call, client.channels(), client.max_message_bytes());
+      if (Status status = CutFor(client, the_call, *cut); !status.ok()) return status;
       return RequestsFor(cut, [mode, type = the_call.data_type, memory = client.message_memory()](
                                   const TableBatch& table, SampleRange samples, std::size_t) {
         return client::LookupMessage(*memory, table.table, mode, type, table.checked, samples);
       });
     };
-    const auto read = [&impl, batches, type = call.data_type](std::size_t part,
-                                                              const grpc::ByteBuffer& reply) {
-      return ReadValues(*batches, part, reply, type, impl.acknowledged());
+    const auto read = [&impl, batches, answered, type = call.data_type](std::size_t part,
+                                                                        const grpc::ByteBuffer& reply) {
+      Status status = ReadValues(*batches, part, reply, type, impl.acknowledged());
+      if (status.ok()) answered->Add(batches->shares[part]);
+      return status;
     };
-    Start(impl, call, batches, make, read, std::move(done));
+    Start(impl, call, batches, make, read,
+          [batches, answered, mode, done = std::move(done)](const Status& status) {
+            const bool may_have_inserted =
+                mode == LookupMode::kTrain && status.code() == StatusCode::kResourceExhausted;
+            done(may_have_inserted ? client::WithAnsweredParts(status, *batches, *answered) : status);
+          });
   }
 
   static void Push(Impl& impl, const Call& call, Batches pushes, const Step& step, PushManyDone done) {
@@ -239,9 +179,7 @@ class Client::BatchCall {
     const auto table_steps = std::make_shared<std::vector<std::uint64_t>>();
     const auto make = [step](Impl& client, const Call& the_call,
                              const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
-      cut->shares = step.parts > 0
-                        ? client::EvenShares(SamplesOf(cut->tables), step.parts)
-                        : CutBatches(*cut, the_call, client.channels(), client.max_message_bytes());
+      if (Status status = CutFor(client, the_call, *cut, step.parts); !status.ok()) return status;
       const std::uint64_t own_parts = cut->shares.size();
       const std::uint64_t parts = own_parts * step.trainers;
       if (parts > StepId::kMaxParts) {

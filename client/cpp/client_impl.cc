@@ -17,7 +17,6 @@ using client::Run;
 
 namespace {
 
-constexpr std::uint64_t kDefaultMaxMessage = 4 << 20;  // gRPC's own default
 constexpr std::uint64_t kRowsMessage = 1 << 20;
 constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
 
@@ -30,10 +29,10 @@ Status OfAnotherProcess() {
 }  // namespace
 
 Client::Impl::Impl(std::vector<std::string> addresses, const ClientOptions& options,
-                   const ServerTopology& server)
+                   const client::ServerLimits& limits, std::uint64_t epoch)
     : options_(options),
-      max_message_bytes_(server.max_message_bytes == 0 ? kDefaultMaxMessage : server.max_message_bytes),
-      session_({.id = Session::NewId(), .epoch = server.epoch}),
+      limits_(limits),
+      session_({.id = Session::NewId(), .epoch = epoch}),
       channels_(std::move(addresses), options.channels_per_rank, options.threads, options.log) {}
 
 void Client::Impl::Close() {
@@ -163,8 +162,12 @@ void Client::Impl::Forget(std::string_view table) {
 }
 
 std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {
-  const std::uint64_t room = max_message_bytes_ - std::min(max_message_bytes_, kHeaderBytes);
-  return std::max<std::size_t>(1, std::min(room, kRowsMessage) / row_bytes);
+  const std::uint64_t room = limits_.message - std::min(limits_.message, kHeaderBytes);
+  const std::uint64_t fit = std::min(room, kRowsMessage) / row_bytes;
+  // Each row is a bag, which has an offset, and there is one more.
+  const std::uint64_t gathered =
+      (limits_.round - sizeof(std::uint32_t)) / (row_bytes + sizeof(std::uint32_t));
+  return std::max<std::uint64_t>(1, std::min(fit, gathered));
 }
 
 void Client::Impl::Address(std::vector<Request>& parts) {

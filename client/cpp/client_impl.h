@@ -22,14 +22,16 @@
 #include "client/cpp/channels.h"
 #include "client/cpp/message_memory.h"
 #include "client/cpp/run.h"
+#include "client/cpp/server_limits.h"
 #include "slotwise/client.h"
 
 namespace slotwise {
 
 class Client::Impl {
  public:
-  // Of `server`, the limits and the epoch count; a `max_message_bytes` of 0 means gRPC's own default.
-  Impl(std::vector<std::string> addresses, const ClientOptions& options, const ServerTopology& server);
+  // `epoch`: what the steps of the client's own session carry.
+  Impl(std::vector<std::string> addresses, const ClientOptions& options, const client::ServerLimits& limits,
+       std::uint64_t epoch);
   ~Impl() { Close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -72,9 +74,9 @@ class Client::Impl {
   void Address(std::vector<client::Request>& parts);
 
   client::Channels& channels() { return channels_; }
-  std::uint64_t max_message_bytes() const { return max_message_bytes_; }
+  const client::ServerLimits& limits() const { return limits_; }
   // Returns how many rows, or keys, of so many bytes travel in one message: about 1 MiB of them, or as many
-  // as the server takes, but at least 1.
+  // as the server takes in a message and in a round, but at least 1.
   std::size_t RowsAMessage(std::size_t row_bytes) const;
   Session& session() { return session_; }
   client::AcknowledgedSteps& acknowledged() { return acknowledged_; }
@@ -86,7 +88,7 @@ class Client::Impl {
 
   const pid_t process_ = getpid();
   const ClientOptions options_;
-  const std::uint64_t max_message_bytes_;
+  const client::ServerLimits limits_;
   Session session_;
   client::AcknowledgedSteps acknowledged_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();

@@ -50,11 +50,20 @@ std::vector<std::size_t> LastPlaces(std::span<const Key> keys) {
   return last;
 }
 
+// Adds to an error how much was done before it, if the call took several messages.
+Status WithRowsDone(const Status& error, std::uint64_t rows, std::size_t count, const char* done) {
+  return {error.code(), error.message() + "; of the " + std::to_string(count) + " rows, which took several " +
+                            "messages, " + std::to_string(rows) + " were " + done +
+                            " before, and more may have been"};
+}
+
 // Sends requests for `count` keys, `most` in each but at least one request, to ranks in turn. Returns the sum
-// of the rows in their replies. `request(first, some)` returns the one for keys [first, first + some).
+// of the rows in their replies. `request(first, some)` returns the one for keys [first, first + some). `done`
+// says in an error what became of rows: "written".
 template <class Reply, class ClientImpl, class MakeRequest>
 Result<std::uint64_t> SendInPieces(ClientImpl& impl, const CallOptions& call, const char* method,
-                                   std::size_t count, std::size_t most, const MakeRequest& request) {
+                                   std::size_t count, std::size_t most, const char* done,
+                                   const MakeRequest& request) {
   std::atomic<std::uint64_t> rows{0};
   const auto read = [&rows](std::size_t, const grpc::ByteBuffer& bytes) {
     Reply reply;
@@ -74,8 +83,8 @@ Result<std::uint64_t> SendInPieces(ClientImpl& impl, const CallOptions& call, co
                           .channel = requests.size() / ranks});
       first += some;
     } while (first < count && requests.size() < kAtOnce * ranks);
-    if (Status status = impl.RunToEnd(impl.Begin(call), std::move(requests), read); !status.ok())
-      return status;
+    const Status status = impl.RunToEnd(impl.Begin(call), std::move(requests), read);
+    if (!status.ok()) return count <= most ? status : WithRowsDone(status, rows, count, done);
   } while (first < count);
   return rows.load();
 }
@@ -85,7 +94,7 @@ Result<std::uint64_t> SendInPieces(ClientImpl& impl, const CallOptions& call, co
 Result<std::uint64_t> Client::Erase(std::string_view table, std::span<const Key> keys,
                                     const CallOptions& call) {
   return SendInPieces<v1::EraseReply>(*impl_, call, "/slotwise.v1.Rows/Erase", keys.size(),
-                                      impl_->RowsAMessage(sizeof(Key)),
+                                      impl_->RowsAMessage(sizeof(Key)), "erased",
                                       [&](std::size_t first, std::size_t some) {
                                         v1::EraseRequest request;
                                         request.set_table(std::string(table));
@@ -118,7 +127,7 @@ Result<std::uint64_t> Client::Import(std::string_view table, const RowsView& all
   const std::size_t row_bytes = sizeof(Key) + sizeof(float) * (*dim + *state_size);
   // A stream of one message looks like a unary call on the wire, and can be sent again like one.
   return SendInPieces<v1::ImportReply>(
-      *impl_, call, "/slotwise.v1.Rows/Import", rows.keys.size(), impl_->RowsAMessage(row_bytes),
+      *impl_, call, "/slotwise.v1.Rows/Import", rows.keys.size(), impl_->RowsAMessage(row_bytes), "written",
       [&](std::size_t first, std::size_t some) {
         v1::ImportRequest request;
         request.set_table(std::string(table));

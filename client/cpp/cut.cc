@@ -44,15 +44,14 @@ std::vector<Share> EvenShares(std::span<const std::uint64_t> samples, std::uint6
 }
 
 std::vector<Share> HalveUntilFit(const std::vector<Share>& shares,
-                                 const std::function<std::uint64_t(const Share&)>& request_bytes,
-                                 std::uint64_t limit) {
+                                 const std::function<bool(const Share&)>& fits) {
   std::vector<Share> fitting;
   std::vector<Share> waiting(shares.rbegin(), shares.rend());
   while (!waiting.empty()) {
     Share share = std::move(waiting.back());
     waiting.pop_back();
     const auto is_one = [](const SampleRange& samples) { return samples.size() <= 1; };
-    if (std::ranges::all_of(share, is_one) || request_bytes(share) <= limit) {
+    if (std::ranges::all_of(share, is_one) || fits(share)) {
       fitting.push_back(std::move(share));
       continue;
     }

@@ -40,11 +40,9 @@ std::vector<Share> Cut(std::span<const std::uint64_t> samples, std::uint64_t bat
 // Returns `parts` shares, as even as possible; some are empty if there are more parts than samples.
 std::vector<Share> EvenShares(std::span<const std::uint64_t> samples, std::uint64_t parts);
 
-// Halves every share whose request is larger than `limit`, until the request fits or has one sample of each
-// batch.
+// Halves every share that does not fit, until it fits or has one sample of each batch.
 std::vector<Share> HalveUntilFit(const std::vector<Share>& shares,
-                                 const std::function<std::uint64_t(const Share&)>& request_bytes,
-                                 std::uint64_t limit);
+                                 const std::function<bool(const Share&)>& fits);
 
 }  // namespace slotwise::client
 

@@ -51,6 +51,7 @@ Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait)
   if (!topology.ok()) return topology.status();
   answer.json["version"] = topology->version;
   answer.json["max_message_bytes"] = topology->max_message_bytes;
+  answer.json["max_round_bytes"] = topology->max_round_bytes;
   answer.json["ranks"] = ordered_json::array();
   TextTable ranks({">RANK", "ADDRESS", "DEVICE"});
   for (const ServerRank& rank : topology->ranks) {

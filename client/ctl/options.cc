@@ -7,6 +7,8 @@
 #include <cctype>
 #include <fstream>
 #include <iterator>
+#include <string_view>
+#include <vector>
 
 #include "wire/table_options_proto.h"
 
@@ -39,13 +41,40 @@ std::string AsMessage(const std::string& text) {
   return text.find('{') == std::string::npos ? text + " {}" : text;
 }
 
+// Refuses a word that is none of `allowed`.
+Status NoSuch(std::string_view flag, std::string_view word, const std::vector<std::string>& allowed) {
+  std::string message = std::string(flag) + ": there is no \"" + std::string(word) + "\": must be ";
+  for (std::size_t i = 0; i < allowed.size(); ++i) {
+    if (i > 0) message += i + 1 < allowed.size() ? ", " : " or ";
+    message += allowed[i];
+  }
+  return InvalidArgument(message);
+}
+
+// Replaces the member of the oneof `kind`, which `text` names: "adam", or "adam { beta1: 0.8 }".
+Status SetKind(std::string_view flag, const std::string& text, google::protobuf::Message& message) {
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  const google::protobuf::OneofDescriptor& kind = *type.FindOneofByName("kind");
+  const auto end =
+      std::ranges::find_if_not(text, [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+  const std::string word(text.begin(), end);
+  if (type.FindFieldByName(word) == nullptr) {
+    std::vector<std::string> names;
+    for (int i = 0; i < kind.field_count(); ++i) names.push_back(kind.field(i)->name());
+    return NoSuch(flag, word.empty() ? text : word, names);
+  }
+  message.GetReflection()->ClearOneof(&message, &kind);
+  return Merge(AsMessage(text), std::string(flag), message);
+}
+
 Status SetCombiner(const std::string& name, v1::TableOptions& options) {
   std::string value = "COMBINER_" + name;
   std::ranges::transform(value, value.begin(),
                          [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   v1::Combiner combiner = v1::COMBINER_UNSPECIFIED;
-  if (!v1::Combiner_Parse(value, &combiner))
-    return InvalidArgument("--combiner: there is no \"" + name + "\"");
+  if (!v1::Combiner_Parse(value, &combiner)) {
+    return NoSuch("--combiner", name, {"sum", "mean", "sqrtn", "none"});
+  }
   options.set_combiner(combiner);
   return {};
 }
@@ -63,12 +92,10 @@ Result<TableOptions> OptionsOf(const CreateFlags& flags) {
   }
   if (status.ok() && !flags.combiner.empty()) status = SetCombiner(flags.combiner, options);
   if (status.ok() && !flags.optimizer.empty()) {
-    options.mutable_optimizer()->clear_kind();
-    status = Merge(AsMessage(flags.optimizer), "--optimizer", *options.mutable_optimizer());
+    status = SetKind("--optimizer", flags.optimizer, *options.mutable_optimizer());
   }
   if (status.ok() && !flags.initializer.empty()) {
-    options.mutable_initializer()->clear_kind();
-    status = Merge(AsMessage(flags.initializer), "--initializer", *options.mutable_initializer());
+    status = SetKind("--initializer", flags.initializer, *options.mutable_initializer());
   }
   if (!status.ok()) return status;
   if (!flags.name.empty()) options.set_name(flags.name);

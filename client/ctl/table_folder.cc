@@ -236,7 +236,12 @@ Result<std::uint64_t> ImportTable(Client& client, const std::string& table, cons
     }
     const auto imported =
         client.Import(table, {.keys = some_keys, .values = some_values, .state = some_state}, steps);
-    if (!imported.ok()) return imported.status();
+    if (!imported.ok()) {
+      const Status& why = imported.status();
+      if (given == 0) return why;
+      return Status(why.code(), why.message() + "; " + std::to_string(given) + " earlier rows of " +
+                                    folder.string() + " were written before");
+    }
     given += *imported;
     first += each;
   } while (first < keys->shape().rows);

@@ -77,6 +77,8 @@ struct ServerTopology {
   std::string version;
   std::vector<ServerRank> ranks = {};  // in rank order
   std::uint64_t max_message_bytes = 0;
+  // The most that one round gathers on a rank; 0 if the server is older than this member.
+  std::uint64_t max_round_bytes = 0;
   std::uint64_t incarnation = 0;  // drawn when the server started
   std::uint64_t epoch = 0;        // what the steps of a session that is drawn now carry (Session::Options)
 };
@@ -222,7 +224,9 @@ class Client {
   // Writes the pooled rows of every bag to `out`, float32 [samples][slots · dim]; after an error the contents
   // of `out` are unspecified. INVALID_ARGUMENT: the batch is malformed or `out` has the wrong size; the
   // message names field and value. NOT_FOUND: there is no such table. RESOURCE_EXHAUSTED: the table is full
-  // (kTrain), or one sample is too large; nothing was changed.
+  // (kTrain), or one sample is too large. The server refuses a request whole. A large lookup is cut into
+  // several requests, of which others may have been served: their new keys have rows, which hold first
+  // values, and the message says how many samples were answered.
   Status Lookup(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
                 const CallOptions& call = {});
   std::future<Status> LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode,
@@ -239,9 +243,11 @@ class Client {
   // Sums the gradients of every row and runs the table's optimizer on the sums, once. `gradients`: finite
   // float32 [samples][slots · dim], the loss's gradient with respect to each pooled value. The call is
   // answered once the step is applied, with the table's count of steps, 1 for the first step. A push that
-  // names no step is the next step of the client's own session. Errors as for Lookup, and
-  // FAILED_PRECONDITION: the step may have been applied before, but the server does not remember (Session), or
-  // came before with other keys, weights or gradients.
+  // names no step is the next step of the client's own session. Errors as for Lookup, but a push that is
+  // refused has changed nothing, because a step is applied whole, in one round. RESOURCE_EXHAUSTED: also a
+  // step larger than a round (limits.max_round_mib). FAILED_PRECONDITION: the step may have been
+  // applied before, but the server does not remember (Session), or came before with other keys, weights or
+  // gradients.
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
                              const CallOptions& call = {});
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
@@ -282,8 +288,8 @@ class Client {
   // applied fewer than `table_steps` steps counts `table_steps` steps from then on, so Adam and schedules
   // continue there; pass the TableDescription::steps of the imported model. Returns how many rows were given.
   // The rows travel in messages of about 1 MiB, spread over the ranks, each of which is applied whole or not
-  // at all; the timeout holds for some messages at a time. After an error some may have been applied, and
-  // importing the same rows again does no harm. INVALID_ARGUMENT: sizes do not fit the table, or a value is
+  // at all; the timeout holds for some messages at a time. After an error some may have been applied, of which
+  // the message says how many rows were written, and importing the same rows again does no harm. INVALID_ARGUMENT: sizes do not fit the table, or a value is
   // NaN or infinite. RESOURCE_EXHAUSTED: the table is full. NOT_FOUND: there is no such table.
   Result<std::uint64_t> Import(std::string_view table, const RowsView& rows, std::uint64_t table_steps = 0,
                                const CallOptions& call = {});

@@ -1,17 +1,21 @@
 #include "server/rpc/admin_service.h"
 
+#include <google/protobuf/message_lite.h>
+#include <grpcpp/support/slice.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <cinttypes>
 #include <cstdio>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "server/rpc/call.h"
 #include "server/rpc/grpc_status.h"
 #include "wire/table_options_proto.h"
+#include "wire/wire_reader.h"
 
 namespace slotwise {
 namespace {
@@ -28,14 +32,27 @@ std::uint64_t RowsOf(const TableSummary& summary) {
   return rows;
 }
 
+// Parses a request, or answers the call INVALID_ARGUMENT and returns nothing.
+template <class Message>
+std::optional<Message> Parse(const grpc::ByteBuffer& bytes, Call& call) {
+  Message message;
+  if (const Status status = ReadMessage(bytes, {}, message); !status.ok()) {
+    call.Fail(status);
+    return std::nullopt;
+  }
+  return message;
+}
+
+void Answer(Call& call, const google::protobuf::MessageLite& message, grpc::ByteBuffer* reply) {
+  const grpc::Slice slice(message.SerializeAsString());
+  call.Succeed([&] { *reply = grpc::ByteBuffer(&slice, 1); });
+}
+
 }  // namespace
 
-AdminService::AdminService(Engine& engine, Gate& gate, std::uint64_t max_message_bytes,
+AdminService::AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
                            std::chrono::milliseconds default_deadline)
-    : engine_(engine),
-      gate_(gate),
-      max_message_bytes_(max_message_bytes),
-      default_deadline_(default_deadline) {}
+    : engine_(engine), gate_(gate), limits_(limits), default_deadline_(default_deadline) {}
 
 void AdminService::SetTopology(Topology topology) {
   const std::lock_guard lock(mutex_);
@@ -48,12 +65,14 @@ Result<TableInfo> AdminService::Find(const std::string& name) const {
 }
 
 grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext* context,
-                                                    const v1::CreateTableRequest* request,
-                                                    v1::CreateTableReply* reply) {
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* reply) {
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  const auto options = FromProto(request->options());
+  const auto message = Parse<v1::CreateTableRequest>(*request, *call);
+  if (!message) return reactor;
+  const auto options = FromProto(message->options());
   if (!options.ok()) {
     call->Fail(options.status());
     return reactor;
@@ -62,137 +81,150 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
                who = context->peer()](const Result<CreatedTable>& table) {
     if (!table.ok()) return call->Fail(table.status());
     if (table->created) spdlog::info("table {} is made, as {} asked", options.name.str(), who);
-    call->Succeed([&] {
-      *reply->mutable_options() = ToProto(options);
-      reply->set_created(table->created);
-    });
+    v1::CreateTableReply answer;
+    *answer.mutable_options() = ToProto(options);
+    answer.set_created(table->created);
+    Answer(*call, answer, reply);
   };
   engine_.Submit(CreateTableRequest{.options = *options, .done = std::move(done)});
   return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* context,
-                                                  const v1::DropTableRequest* request, v1::DropTableReply*) {
+                                                  const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  const auto table = Find(request->table());
+  const auto message = Parse<v1::DropTableRequest>(*request, *call);
+  if (!message) return reactor;
+  const auto table = Find(message->table());
   if (!table.ok()) {
     call->Fail(table.status());
     return reactor;
   }
-  auto done = [call = std::move(call), name = table->options.name,
+  auto done = [call = std::move(call), reply, name = table->options.name,
                who = context->peer()](const Status& status) {
     if (!status.ok()) return call->Fail(status);
     spdlog::info("table {} is dropped, as {} asked", name.str(), who);
-    call->Succeed([] {});
+    Answer(*call, v1::DropTableReply(), reply);
   };
   engine_.Submit(DropTableRequest{.table = table->id, .done = std::move(done)});
   return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::ListTables(grpc::CallbackServerContext* context,
-                                                   const v1::ListTablesRequest*, v1::ListTablesReply* reply) {
+                                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
   auto call = Call::Begin(*context, gate_, default_deadline_);
-  call->Succeed([&] {
-    auto tables = engine_.ListTables();
-    std::ranges::sort(tables, {}, [](const TableInfo& table) { return table.options.name.view(); });
-    for (const TableInfo& table : tables) *reply->add_tables() = ToProto(table.options);
-  });
+  if (call->answered() || !Parse<v1::ListTablesRequest>(*request, *call)) return call.get();
+  auto tables = engine_.ListTables();
+  std::ranges::sort(tables, {}, [](const TableInfo& table) { return table.options.name.view(); });
+  v1::ListTablesReply answer;
+  for (const TableInfo& table : tables) *answer.add_tables() = ToProto(table.options);
+  Answer(*call, answer, reply);
   return call.get();
 }
 
 grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContext* context,
-                                                      const v1::DescribeTableRequest* request,
-                                                      v1::DescribeTableReply* reply) {
+                                                      const grpc::ByteBuffer* request,
+                                                      grpc::ByteBuffer* reply) {
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  const auto table = Find(request->table());
+  const auto message = Parse<v1::DescribeTableRequest>(*request, *call);
+  if (!message) return reactor;
+  const auto table = Find(message->table());
   if (!table.ok()) {
     call->Fail(table.status());
     return reactor;
   }
   auto done = [call = std::move(call), reply, options = table->options](const Result<TableSummary>& summary) {
     if (!summary.ok()) return call->Fail(summary.status());
-    call->Succeed([&] {
-      *reply->mutable_options() = ToProto(options);
-      reply->set_steps(summary->steps);
-      reply->set_lineage(summary->lineage);
-      reply->set_learning_rate(summary->learning_rate);
-      reply->set_base_learning_rate(summary->base_learning_rate);
-      for (const ShardUsage& shard : summary->shards) {
-        v1::ShardInfo& info = *reply->add_shards();
-        info.set_rows(shard.rows);
-        info.set_cells(shard.cells);
-        info.set_bytes(shard.bytes);
-      }
-      reply->mutable_rounds()->set_all_bags(summary->rounds.all_bags);
-      reply->mutable_rounds()->set_owned_bags(summary->rounds.owned_bags);
-    });
+    v1::DescribeTableReply answer;
+    *answer.mutable_options() = ToProto(options);
+    answer.set_steps(summary->steps);
+    answer.set_lineage(summary->lineage);
+    answer.set_learning_rate(summary->learning_rate);
+    answer.set_base_learning_rate(summary->base_learning_rate);
+    for (const ShardUsage& shard : summary->shards) {
+      v1::ShardInfo& info = *answer.add_shards();
+      info.set_rows(shard.rows);
+      info.set_cells(shard.cells);
+      info.set_bytes(shard.bytes);
+    }
+    answer.mutable_rounds()->set_all_bags(summary->rounds.all_bags);
+    answer.mutable_rounds()->set_owned_bags(summary->rounds.owned_bags);
+    Answer(*call, answer, reply);
   };
   engine_.Submit(SummarizeRequest{.table = table->id, .with_digest = false, .done = std::move(done)});
   return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerContext* context,
-                                                        const v1::SetLearningRateRequest* request,
-                                                        v1::SetLearningRateReply*) {
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* reply) {
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  const auto table = Find(request->table());
-  const Status legal = table.ok() ? ValidateLearningRate(request->learning_rate()) : table.status();
+  const auto message = Parse<v1::SetLearningRateRequest>(*request, *call);
+  if (!message) return reactor;
+  const auto table = Find(message->table());
+  const Status legal = table.ok() ? ValidateLearningRate(message->learning_rate()) : table.status();
   if (!legal.ok()) {
     call->Fail(legal);
     return reactor;
   }
-  auto done = [call = std::move(call)](const Status& status) {
+  auto done = [call = std::move(call), reply](const Status& status) {
     if (!status.ok()) return call->Fail(status);
-    call->Succeed([] {});
+    Answer(*call, v1::SetLearningRateReply(), reply);
   };
   engine_.Submit(SetLearningRateRequest{
-      .table = table->id, .learning_rate = request->learning_rate(), .done = std::move(done)});
+      .table = table->id, .learning_rate = message->learning_rate(), .done = std::move(done)});
   return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext* context,
-                                                    const v1::GetTopologyRequest*,
-                                                    v1::GetTopologyReply* reply) {
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* reply) {
   auto call = Call::Begin(*context, gate_, default_deadline_);
-  call->Succeed([&] {
+  if (call->answered() || !Parse<v1::GetTopologyRequest>(*request, *call)) return call.get();
+  v1::GetTopologyReply answer;
+  {
     const std::lock_guard lock(mutex_);
-    reply->set_version(topology_.version);
+    answer.set_version(topology_.version);
     for (const RankPlace& place : topology_.ranks) {
-      v1::RankInfo& info = *reply->add_ranks();
+      v1::RankInfo& info = *answer.add_ranks();
       info.set_address(place.address);
       info.set_device(place.device);
     }
-    reply->set_rank(static_cast<std::uint32_t>(Value(topology_.rank)));
-    reply->set_max_message_bytes(max_message_bytes_);
-    reply->set_incarnation(engine_.incarnation());
-    reply->set_epoch(engine_.epoch());
-  });
+    answer.set_rank(static_cast<std::uint32_t>(Value(topology_.rank)));
+  }
+  answer.set_max_message_bytes(limits_.max_message_bytes);
+  answer.set_max_round_bytes(limits_.max_round_bytes);
+  answer.set_incarnation(engine_.incarnation());
+  answer.set_epoch(engine_.epoch());
+  Answer(*call, answer, reply);
   return call.get();
 }
 
 grpc::ServerUnaryReactor* AdminService::Digest(grpc::CallbackServerContext* context,
-                                               const v1::DigestRequest* request, v1::DigestReply* reply) {
+                                               const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  const auto table = Find(request->table());
+  const auto message = Parse<v1::DigestRequest>(*request, *call);
+  if (!message) return reactor;
+  const auto table = Find(message->table());
   if (!table.ok()) {
     call->Fail(table.status());
     return reactor;
   }
   auto done = [call = std::move(call), reply](const Result<TableSummary>& summary) {
     if (!summary.ok()) return call->Fail(summary.status());
-    call->Succeed([&] {
-      reply->set_digest(Hex(summary->digest));
-      reply->set_rows(RowsOf(*summary));
-      reply->set_steps(summary->steps);
-    });
+    v1::DigestReply answer;
+    answer.set_digest(Hex(summary->digest));
+    answer.set_rows(RowsOf(*summary));
+    answer.set_steps(summary->steps);
+    Answer(*call, answer, reply);
   };
   engine_.Submit(SummarizeRequest{.table = table->id, .with_digest = true, .done = std::move(done)});
   return reactor;

@@ -1,4 +1,5 @@
-// Serves the control path: tables, the server's topology, digests.
+// Serves the control path: tables, the server's topology, digests. Parses requests itself, because gRPC would
+// answer UNIMPLEMENTED, without a word, to one that is not a valid message.
 // Thread-safety: safe; gRPC calls it from many threads.
 #ifndef SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
@@ -15,36 +16,35 @@
 
 namespace slotwise {
 
-class AdminService final : public v1::Admin::CallbackService {
+class AdminService final
+    : public v1::Admin::WithRawCallbackMethod_CreateTable<v1::Admin::WithRawCallbackMethod_DropTable<
+          v1::Admin::WithRawCallbackMethod_ListTables<v1::Admin::WithRawCallbackMethod_DescribeTable<
+              v1::Admin::WithRawCallbackMethod_SetLearningRate<v1::Admin::WithRawCallbackMethod_GetTopology<
+                  v1::Admin::WithRawCallbackMethod_Digest<v1::Admin::Service>>>>>>> {
  public:
   // `engine` and `gate` outlive the service.
-  AdminService(Engine& engine, Gate& gate, std::uint64_t max_message_bytes,
+  AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
                std::chrono::milliseconds default_deadline);
 
   // Sets what GetTopology answers. A rank listens before it knows its peers, so SetTopology is called later,
   // but before the gate opens.
   void SetTopology(Topology topology);
 
-  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context,
-                                        const v1::CreateTableRequest* request,
-                                        v1::CreateTableReply* reply) override;
-  grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* context,
-                                      const v1::DropTableRequest* request,
-                                      v1::DropTableReply* reply) override;
-  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context,
-                                       const v1::ListTablesRequest* request,
-                                       v1::ListTablesReply* reply) override;
+  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* DescribeTable(grpc::CallbackServerContext* context,
-                                          const v1::DescribeTableRequest* request,
-                                          v1::DescribeTableReply* reply) override;
+                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* SetLearningRate(grpc::CallbackServerContext* context,
-                                            const v1::SetLearningRateRequest* request,
-                                            v1::SetLearningRateReply* reply) override;
-  grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context,
-                                        const v1::GetTopologyRequest* request,
-                                        v1::GetTopologyReply* reply) override;
-  grpc::ServerUnaryReactor* Digest(grpc::CallbackServerContext* context, const v1::DigestRequest* request,
-                                   v1::DigestReply* reply) override;
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* Digest(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* reply) override;
 
  private:
   // Returns NOT_FOUND, naming the table, if there is no such table.
@@ -52,7 +52,7 @@ class AdminService final : public v1::Admin::CallbackService {
 
   Engine& engine_;
   Gate& gate_;
-  const std::uint64_t max_message_bytes_;
+  const RequestLimits limits_;
   const std::chrono::milliseconds default_deadline_;
 
   std::mutex mutex_;

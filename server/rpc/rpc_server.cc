@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "grpc/health/v1/health.pb.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/embedding_service.h"
 #include "server/rpc/library_logs.h"
@@ -30,6 +31,8 @@ void SetUpGrpcOnce() {
     KeepFreedMemory();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    // Reflection describes what is linked, and the linker takes what is named.
+    static_cast<void>(grpc::health::v1::HealthCheckRequest::descriptor());
     return true;
   }();
   static_cast<void>(once);
@@ -66,7 +69,9 @@ class RpcServer::Impl {
         gate_(options.reply_timeout),
         embedding_(engine, gate_, options.default_deadline),
         rows_(engine, gate_, options.max_inbox_bytes / kExportShare, options.default_deadline),
-        admin_(engine, gate_, options.max_message_bytes, options.default_deadline) {}
+        admin_(engine, gate_,
+               {.max_message_bytes = options.max_message_bytes, .max_round_bytes = options.max_round_bytes},
+               options.default_deadline) {}
 
   Status Listen(const RpcOptions& options) {
     auto listener = Listener::Bind(options.host, options.port, options.max_connections);

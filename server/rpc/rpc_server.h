@@ -18,6 +18,7 @@ struct RpcOptions {
   std::string host = "127.0.0.1";  // as gRPC writes it: an IPv6 address has brackets
   std::uint16_t port = 0;          // 0: any free port
   std::uint64_t max_message_bytes = std::uint64_t{64} << 20;  // larger requests are RESOURCE_EXHAUSTED
+  std::uint64_t max_round_bytes = std::uint64_t{512} << 20;   // the engine's, for clients to know
   std::uint32_t max_connections = 4096;                       // more are closed at once
   std::uint32_t max_calls_per_connection = 256;               // gRPC's clients hold further calls back
   // What is received and not decoded yet takes about as much, and exports take a quarter of it.

@@ -16,6 +16,12 @@ struct RankPlace {
   std::string device;   // "cpu", or "cuda" and the device's name
 };
 
+// What a client must keep to, in bytes; admin.proto says how a request's are counted.
+struct RequestLimits {
+  std::uint64_t max_message_bytes = 0;
+  std::uint64_t max_round_bytes = 0;
+};
+
 struct Topology {
   std::string version;
   std::vector<RankPlace> ranks;  // in rank order

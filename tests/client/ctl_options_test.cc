@@ -54,8 +54,18 @@ TEST(OptionsOf, LetsFlagsChangeWhatAFileSays) {
 
 TEST(OptionsOf, RefusesByTheFlagsName) {
   const auto message = [](const CreateFlags& flags) { return OptionsOf(flags).status().message(); };
-  EXPECT_EQ(message({.name = "ads", .combiner = "max"}), "--combiner: there is no \"max\"");
-  EXPECT_EQ(message({.name = "ads", .optimizer = "adamw"}).find("--optimizer:1:"), 0u);
+  EXPECT_EQ(message({.name = "ads", .combiner = "max"}),
+            "--combiner: there is no \"max\": must be sum, mean, sqrtn or none");
+  const std::string optimizers =
+      "must be sgd, adagrad, adam, momentum, nesterov, rowwise_adagrad, rmsprop or ftrl";
+  EXPECT_EQ(message({.name = "ads", .optimizer = "lamb"}),
+            "--optimizer: there is no \"lamb\": " + optimizers);
+  EXPECT_EQ(message({.name = "ads", .optimizer = "lamb { beta: 1 }"}),
+            "--optimizer: there is no \"lamb\": " + optimizers);
+  EXPECT_EQ(message({.name = "ads", .optimizer = "{}"}), "--optimizer: there is no \"{}\": " + optimizers);
+  EXPECT_EQ(message({.name = "ads", .initializer = "zeros"}),
+            "--initializer: there is no \"zeros\": must be uniform, normal or constant");
+  EXPECT_EQ(message({.name = "ads", .optimizer = "adam { beta3: 1 }"}).find("--optimizer:1:"), 0u);
   EXPECT_EQ(message({.name = "ads", .dim = 0, .learning_rate = 1.0F}).find("dim is 0"), 0u);
 }
 

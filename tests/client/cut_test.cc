@@ -61,18 +61,18 @@ TEST(EvenShares, GivesEmptyOnesIfThereAreMorePartsThanSamples) {
 
 TEST(HalveUntilFit, HalvesDownToOneSample) {
   const std::vector<std::uint64_t> sizes{10, 10, 70, 10, 10, 10, 10, 10};
-  const auto bytes = [&](const Share& share) {
+  const auto fits = [&](const Share& share) {
     std::uint64_t sum = 0;
     for (std::uint64_t i = share[0].first; i < share[0].last; ++i) sum += sizes[i];
-    return sum;
+    return sum <= 40;
   };
-  EXPECT_EQ(HalveUntilFit({{{0, 4}}, {{4, 8}}}, bytes, 40),
+  EXPECT_EQ(HalveUntilFit({{{0, 4}}, {{4, 8}}}, fits),
             (std::vector<Share>{{{0, 2}}, {{2, 3}}, {{3, 4}}, {{4, 8}}}));
 }
 
 TEST(HalveUntilFit, HalvesEveryBatchOfAShare) {
-  const auto bytes = [](const Share& share) { return share[0].size() + share[1].size(); };
-  EXPECT_EQ(HalveUntilFit({{{0, 1}, {0, 6}}}, bytes, 3),
+  const auto fits = [](const Share& share) { return share[0].size() + share[1].size() <= 3; };
+  EXPECT_EQ(HalveUntilFit({{{0, 1}, {0, 6}}}, fits),
             (std::vector<Share>{{{0, 0}, {0, 3}}, {{0, 0}, {3, 4}}, {{0, 1}, {4, 6}}}));
 }
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from conftest import StartCluster
 from google.protobuf import descriptor_pb2, descriptor_pool
-from slotwise_cluster import Cluster, run_server
+from slotwise_cluster import Cluster, run_server, server_binary
 from slotwise_wire import PROTO, ROOT
 from test_plain_client import generate
 
+CLIENTS_DOC = (ROOT / "docs" / "clients.md").read_text()
 CONFIG_DOC = (ROOT / "docs" / "config.md").read_text()
 QUOTED_ERRORS = re.findall(r"^\| `(.+)` \| `(server\.pbtxt:.+)` \|$", CONFIG_DOC, re.MULTILINE)
 
@@ -87,6 +88,39 @@ def programs_of(section: str, document: str = "clients.md") -> str:
     text = (ROOT / "docs" / document).read_text()
     (body,) = re.findall(rf"^## {section}\n(.+?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return "\n".join(re.findall(r"^```python\n(.+?)^```$", body, re.MULTILINE | re.DOTALL))
+
+
+def all_creations() -> list[tuple[str, str]]:
+    """Every table that a document makes, with its options' words, in Python or by slotwise-ctl."""
+    found: list[tuple[str, str]] = []
+    for document in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("client/*/README.md")]:
+        text = document.read_text()
+        found += re.findall(r'ps\.create_table\("([^"]+)", (.+)\)', text)
+    return found
+
+
+def test_no_two_documents_make_one_table_with_other_options() -> None:
+    creations = all_creations()
+    assert {"clicks", "ads"} <= {name for name, _ in creations}
+    options: dict[str, str] = {}
+    for name, given in creations:
+        assert options.setdefault(name, given) == given, name
+
+
+def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_path: Path) -> None:
+    """README's ten lines, the Python of clients.md, slotwise-ctl's line and config.md's table."""
+    (example,) = re.findall(r"^```\n.*?(^tables .+?)^```$", CONFIG_DOC, re.MULTILINE | re.DOTALL)
+    assert 'name: "clicks"' not in example, "README makes clicks itself"
+    cluster = start_cluster(2, example)
+    (ten_lines,) = re.findall(r"^```python\n(.+?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    run_program(ten_lines, cluster, ROOT / "client" / "python")
+    trainer = "shared_id, rank, world_size = 42, 0, 1\n"
+    run_program(trainer + programs_of("Python"), cluster, ROOT / "client" / "python")
+    (line,) = re.findall(r"^    slotwise-ctl (create ads --dim .+)$", CLIENTS_DOC, re.MULTILINE)
+    program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
+    command = [program, "--server", cluster.ranks[0].address, *line.split()]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def run_program(program: str, cluster: Cluster, path: Path) -> str:

@@ -214,6 +214,19 @@ def test_malformed_push_is_refused_and_changes_nothing(cluster: Cluster, table: 
     expect_unchanged(cluster, table, lambda r: cluster.push(request, r), case)
 
 
+@pytest.mark.parametrize(
+    "method",
+    ["CreateTable", "DropTable", "ListTables", "DescribeTable", "SetLearningRate", "GetTopology", "Digest"],
+)
+def test_bytes_that_are_no_admin_request_are_refused_in_words(cluster: Cluster, method: str) -> None:
+    for garbage in (b"\xff" * 100, b"GET / HTTP/1.1\r\n\r\n", b"\x0a\x05ab", b"\xa3\x06" * 100_000):
+        with pytest.raises(grpc.RpcError) as refused:
+            getattr(cluster.ranks[0].admin, method)(garbage, timeout=CALL_TIMEOUT)
+        assert refused.value.code() == INVALID, refused.value
+        said = f"the request is not a valid slotwise.v1.{method}Request: cut short or malformed near byte"
+        assert said in str(refused.value.details())
+
+
 @by_name(TABLE_CASES)
 def test_malformed_table_is_refused_and_not_made(cluster: Cluster, table: str, case: Case) -> None:
     options = cluster.options("never_made")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pb2, empty_pb2, unknown_fields
 from conftest import StartCluster
 from slotwise_cluster import (
     STOP_TIMEOUT,
@@ -41,6 +42,32 @@ def test_reflection_lists_the_services(cluster: Cluster) -> None:
             assert service in reply
 
 
+def fields(message: bytes, number: int) -> list[bytes]:
+    """The bytes of a message's fields of a number, without the message's type."""
+    unknown = unknown_fields.UnknownFieldSet(empty_pb2.Empty.FromString(message))
+    return [field.data for field in unknown if field.field_number == number]
+
+
+def describe(rank: RankClient, symbol: str) -> descriptor_pb2.FileDescriptorProto:
+    """The file that has a service, as the server's reflection gives it."""
+    method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    file_containing_symbol = bytes([0x22, len(symbol)]) + symbol.encode()
+    (reply,) = rank.channel.stream_stream(method)(iter([file_containing_symbol]), timeout=CALL_TIMEOUT)
+    answers = fields(reply, 4)  # ServerReflectionResponse.file_descriptor_response
+    assert answers, reply
+    return descriptor_pb2.FileDescriptorProto.FromString(fields(answers[0], 1)[0])
+
+
+def test_reflection_describes_every_service_that_it_lists(cluster: Cluster) -> None:
+    health_service = "grpc.health.v1.Health"
+    for service in ("slotwise.v1.Embedding", "slotwise.v1.Admin", "slotwise.v1.Rows", health_service):
+        package, _, name = service.rpartition(".")
+        file = describe(cluster.ranks[-1], service)
+        assert file.package == package and name in [described.name for described in file.service]
+    health_file = describe(cluster.ranks[0], health_service)
+    assert [method.name for method in health_file.service[0].method] == ["Check", "Watch"]
+
+
 def test_topology_names_every_rank_on_every_rank(cluster: Cluster) -> None:
     for number, rank in enumerate(cluster.ranks):
         reply = rank.admin.GetTopology(cluster.protocol.GetTopologyRequest(), timeout=CALL_TIMEOUT)
@@ -48,6 +75,7 @@ def test_topology_names_every_rank_on_every_rank(cluster: Cluster) -> None:
         assert {info.device for info in reply.ranks} == {"cpu"}
         assert reply.rank == number
         assert reply.max_message_bytes == 4 << 20
+        assert reply.max_round_bytes == 8 << 20
         assert reply.version == run_server("--version").stdout.split()[-1]
 
 

@@ -60,6 +60,7 @@ TEST_F(RpcServerTest, AnswersUnavailableUntilItIsOpened) {
   EXPECT_EQ(topology.ranks(1).device(), "cuda H200");
   EXPECT_EQ(topology.rank(), 1u);
   EXPECT_EQ(topology.max_message_bytes(), std::uint64_t{64} << 20);
+  EXPECT_EQ(topology.max_round_bytes(), std::uint64_t{512} << 20);
 }
 
 TEST_F(RpcServerTest, LooksUpThroughAGeneratedStub) {

@@ -3,7 +3,7 @@
     import slotwise
 
     ps = slotwise.connect("host:7070")
-    ps.create_table("ads", dim=16, slots=26, optimizer=slotwise.AdaGrad(lr=0.05))
+    ps.create_table("ads", dim=16, slots=2, optimizer=slotwise.AdaGrad(lr=0.05))
     values = ps.lookup("ads", keys, offsets)          # float32 [samples, slots * dim]
     ps.push("ads", keys, offsets, gradients)          # one optimizer step
 
@@ -52,6 +52,7 @@ from slotwise.options import (
 )
 from slotwise.rows_calls import Rows
 from slotwise.session import Session, Step
+from slotwise.version import __version__
 
 __all__ = [
     "FTRL",
@@ -90,6 +91,7 @@ __all__ = [
     "TravelledRounds",
     "Unavailable",
     "Uniform",
+    "__version__",
     "connect",
     "serve",
 ]

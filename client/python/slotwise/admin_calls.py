@@ -39,7 +39,7 @@ class AdminCalls:
         name: str,
         *,
         dim: int,
-        optimizer: Optimizer,
+        optimizer: Optimizer | None = None,
         slots: int = 1,
         combiner: str = "sum",
         initializer: Initializer = Uniform(),
@@ -51,12 +51,19 @@ class AdminCalls:
         """Makes a table on every rank; nothing changes if the same table exists already.
 
         The arguments are those of `TableOptions`. Returns them with the server's defaults in place.
+        `optimizer` must be given, because no learning rate is right for all models: for example
+        `slotwise.AdaGrad(lr=0.05)`.
 
         Raises:
-            AlreadyExists: a table of that name has other options.
-            InvalidArgument: names the option and its value.
+            AlreadyExists: a table of that name has other options; names the first that differs.
+            InvalidArgument: names the option and its value, and what is allowed.
             ResourceExhausted: there is no memory for the table.
         """
+        if optimizer is None:
+            raise InvalidArgument(
+                "optimizer is missing: give one with its learning rate, for example "
+                "slotwise.AdaGrad(lr=0.05)"
+            )
         options = TableOptions(
             name=name,
             dim=dim,
@@ -117,6 +124,7 @@ class AdminCalls:
             reply["version"],
             tuple(ranks),
             int(reply.get("max_message_bytes", 0)),
+            int(reply.get("max_round_bytes", 0)),
             incarnation=int(reply.get("incarnation", 0)),
             epoch=int(reply.get("epoch", 0)),
         )

@@ -44,20 +44,20 @@ def make_batch(
 
     Args:
         table: the table's options.
-        keys: uint64 or int64 (reinterpreted bit by bit), 1-D; without offsets also [samples,
-            slots], or of any shape in a table without a combiner.
+        keys: integers as `as_keys` takes them, 1-D; without offsets also [samples, slots], or of
+            any shape in a table without a combiner.
         offsets: None for one key a bag, or integers [samples * slots + 1] rising from 0 to
-            `len(keys)`.
+            `len(keys)`. With several slots the end may be left out.
         weights: None for all 1, or float32 of the keys' shape, finite.
     """
-    array = _as_array("keys", keys)
+    array = _as_integers("keys", keys)
     flat = as_keys(array)
     weight_array = None if weights is None else _as_weights(weights, array.shape)
     offset_array = None
     if offsets is not None:
         if array.ndim != 1:
             raise InvalidArgument(f"keys: shape is {array.shape}, not [keys], though with offsets")
-        offset_array = _as_offsets(_as_array("offsets", offsets), table.slots)
+        offset_array = _as_offsets(_as_array("offsets", offsets), table.slots, len(flat))
         shape: tuple[int, ...] = ((len(offset_array) - 1) // table.slots,)
     elif table.combiner == "none":
         shape = array.shape
@@ -76,12 +76,28 @@ def make_batch(
 
 
 def as_keys(keys: ArrayLike) -> NDArray[np.uint64]:
-    """Returns uint64 or int64 of any shape as uint64 [keys], without a copy if contiguous."""
-    array = _as_array("keys", keys)
-    if array.dtype not in (np.uint64, np.int64):
-        raise InvalidArgument(f"keys: dtype is {array.dtype}, not uint64 or int64")
+    """Returns integers of any shape as uint64 [keys]; without a copy if contiguous uint64 or int64.
+
+    int64 is reinterpreted bit by bit. Narrower integers keep their values; below 0 they are
+    refused, because nobody can tell which of the upper bits they had. A list may have any integers
+    that fit into uint64 or int64.
+    """
+    array = _as_integers("keys", keys)
+    if array.dtype.kind not in "iu":
+        raise InvalidArgument(
+            f"keys: dtype is {array.dtype}: must be integers. Ids from 2**63 on need "
+            "np.array(ids, dtype=np.uint64), because NumPy by itself makes other numbers of them"
+        )
     flat = np.ascontiguousarray(array).reshape(-1)
-    return flat.view(np.uint64).astype("<u8", copy=False)
+    if flat.dtype in (np.uint64, np.int64):
+        return flat.view(np.uint64).astype("<u8", copy=False)
+    if flat.dtype.itemsize < 8 and (flat < 0).any():
+        place = int(np.argmax(flat < 0))
+        raise InvalidArgument(
+            f"keys[{place}] is {flat[place]}, of {flat.dtype}: only int64 may be below 0, which is "
+            "reinterpreted bit by bit"
+        )
+    return flat.astype("<i8" if flat.dtype.kind == "i" else "<u8").view("<u8")
 
 
 def result_array(
@@ -127,6 +143,23 @@ def _as_array(name: str, given: ArrayLike) -> NDArray[Any]:
     return array
 
 
+def _as_integers(name: str, given: ArrayLike) -> NDArray[Any]:
+    """Returns what was given as an array, of uint64 if a list has integers that need it.
+
+    NumPy makes float64, or objects, of a list in which some integers fit into int64 alone and
+    others into uint64 alone.
+    """
+    array = _as_array(name, given)
+    if not isinstance(given, (list, tuple)) or array.dtype.kind not in "fO":
+        return array
+    objects = np.array(given, dtype=object)
+    integers = [each for each in objects.flat if type(each) is int or isinstance(each, np.integer)]
+    if len(integers) < objects.size or not all(-(1 << 63) <= each < 1 << 64 for each in integers):
+        return array
+    bits = [int(each) % (1 << 64) for each in integers]
+    return np.array(bits, dtype=np.uint64).reshape(objects.shape)
+
+
 def address_of(array: NDArray[Any]) -> int:
     """Returns where an array's elements begin."""
     address: int = array.__array_interface__["data"][0]
@@ -142,19 +175,31 @@ def _as_weights(weights: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float3
     return np.ascontiguousarray(array, dtype="<f4").reshape(-1)
 
 
-def _as_offsets(offsets: NDArray[Any], slots: int) -> NDArray[Any]:
-    """Returns uint32 as it is, and other integers as int64; both are what the core reads."""
+def _as_offsets(offsets: NDArray[Any], slots: int, keys: int) -> NDArray[Any]:
+    """Returns uint32 as it is, and other integers as int64; both are what the core reads.
+
+    torch's offsets have no end unless asked to. With several slots their number tells that, and
+    the end is added. With one slot it does not, and the core refuses those that do not end at the
+    number of keys.
+    """
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1:
         raise InvalidArgument(
             f"offsets: {offsets.dtype} of shape {offsets.shape} is not a 1-D array of integers"
         )
-    if len(offsets) == 0 or (len(offsets) - 1) % slots:
+    if len(offsets) == 0 or len(offsets) % slots > 1:
         raise InvalidArgument(
             f"offsets: length is {len(offsets)}, not samples * slots + 1 with {slots} slots"
         )
     if offsets.dtype == np.uint64 and (offsets >> 63).any():  # as int64 they would look negative
         place = int(np.argmax(offsets >> 63))
         raise InvalidArgument(f"offsets[{place}] is {offsets[place]}, more than there can be keys")
+    if slots == 1 and 0 <= offsets[-1] < keys:
+        raise InvalidArgument(
+            f"offsets[{len(offsets) - 1}] is {offsets[-1]}: must be the number of keys, {keys}. "
+            "Offsets as torch makes them, without the end, need np.append(offsets, len(keys))"
+        )
+    if len(offsets) % slots == 0 and slots > 1:
+        offsets = np.append(offsets.astype(np.int64), keys)
     return np.ascontiguousarray(offsets, "<u4" if offsets.dtype == np.uint32 else "<i8")
 
 

@@ -65,12 +65,15 @@ class EmbeddingCalls(AdminCalls):
 
         Args:
             table: the table's name.
-            keys: uint64 [keys], any value is legal; int64 is reinterpreted bit by bit. Without
-                offsets also [samples, slots]; in a table without a combiner, of any shape.
+            keys: uint64 [keys], any value is legal; int64 is reinterpreted bit by bit, and narrower
+                integers of 0 and up keep their values. A list of Python's integers may have both
+                kinds. Without offsets also [samples, slots]; in a table without a combiner, of any
+                shape.
             offsets: integers [samples * slots + 1], rising from 0 to `len(keys)`: bag b = sample *
-                slots + slot owns `keys[offsets[b]:offsets[b + 1]]`. Unlike torch's default, the
-                array always has the end. None: every bag has one key; a table without a combiner
-                takes no other batch.
+                slots + slot owns `keys[offsets[b]:offsets[b + 1]]`. The end may be left out, as
+                torch does by default, if there are several slots; with one slot an array without
+                it is refused. None: every bag has one key; a table without a combiner takes no
+                other batch.
             weights: float32 of the keys' shape, finite; each key's row is multiplied by its weight.
                 The combiner "mean" then divides by a bag's sum of weights, and "sqrtn" by the root
                 of the sum of their squares; if that is 0 the result is zeros. None: all weights are
@@ -89,8 +92,10 @@ class EmbeddingCalls(AdminCalls):
         Raises:
             InvalidArgument: the batch is malformed; the message names the field and value.
             NotFound: no such table.
-            ResourceExhausted: the table is full (`train`), or one sample is too large; nothing was
-                changed.
+            ResourceExhausted: the table is full (`train`), or one sample is too large. The server
+                refuses a request whole, with nothing changed. A lookup of many MiB is cut into
+                several requests, of which others may have been served: their new keys have rows,
+                which hold first values. The message then says how many samples were answered.
         """
         with self._tables(table) as (options,):
             batch = _lookup_batch(options, keys, offsets, weights, out)
@@ -140,7 +145,8 @@ class EmbeddingCalls(AdminCalls):
             For each table, what `lookup` returns.
 
         Raises:
-            As `lookup`. If one table refuses, the call fails, though others may have got new rows.
+            As `lookup`. If one table refuses, the call fails, though others may have got new rows,
+            which hold first values; the message says so.
         """
         with self._tables(*lookups) as tables:
             batches = [
@@ -187,7 +193,9 @@ class EmbeddingCalls(AdminCalls):
             The table's count of applied steps after this step; 1 for the first step.
 
         Raises:
-            InvalidArgument, NotFound, ResourceExhausted: as `lookup`; nothing was changed.
+            InvalidArgument, NotFound: as `lookup`; nothing was changed.
+            ResourceExhausted: the table is full, or the step is larger than a round may be
+                (`limits.max_round_mib`); nothing was changed, because a step is never cut.
             DeadlineExceeded: another trainer's part of the step did not come; nothing of the step
                 was applied.
             FailedPrecondition: the step may have been applied before, but the server does not remember

@@ -56,7 +56,11 @@ class AlreadyExists(Error):
 
 
 class ResourceExhausted(Error):
-    """The table is full, or the batch or table is too large; nothing was changed."""
+    """The table is full, or the batch or table is too large.
+
+    A request that is refused has changed nothing. If the client had cut a lookup or an import into
+    several, the message says how much was done.
+    """
 
     code = StatusCode.RESOURCE_EXHAUSTED
 

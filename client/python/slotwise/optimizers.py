@@ -239,7 +239,10 @@ def _to_json(value: Any, kinds: dict[str, Any], what: str) -> Json:
     name = next((name for name, kind in kinds.items() if type(value) is kind), None)
     if name is None:
         names = ", ".join(kind.__name__ for kind in kinds.values())
-        raise InvalidArgument(f"{what} is {value!r}, not one of {names}")
+        given = value.__name__ if isinstance(value, type) else repr(value)
+        raise InvalidArgument(
+            f"{what} is {given}: must be an object of slotwise's classes {names}"
+        )
     return {name: {constant: getattr(value, constant) for constant in _constants(type(value))}}
 
 

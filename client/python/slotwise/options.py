@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from slotwise.errors import InvalidArgument
 from slotwise.optimizers import (
     SGD,
@@ -121,9 +123,12 @@ class RankInfo:
 
 @dataclass(frozen=True)
 class Topology:
-    """The server's version, its ranks in order, and the largest request that it takes.
+    """The server's version, its ranks in order, and the limits that requests keep.
 
     Attributes:
+        max_message_bytes: the largest request.
+        max_round_bytes: the most that one round gathers on a rank; 0 if the server is older than
+            this field.
         incarnation: drawn when the server started; 0 if the server is older than this field.
         epoch: what the steps of a session that is drawn now carry (`Session`).
     """
@@ -131,6 +136,7 @@ class Topology:
     version: str
     ranks: tuple[RankInfo, ...]
     max_message_bytes: int
+    max_round_bytes: int = 0
     incarnation: int = 0
     epoch: int = 0
 
@@ -153,10 +159,14 @@ _COMBINERS = {
 
 
 def options_to_json(options: TableOptions) -> Json:
-    """Raises InvalidArgument if there is no such combiner, optimizer or initializer.
+    """Raises InvalidArgument if there is no such combiner, optimizer, initializer or integer.
 
     The core and the server check the rest.
     """
+    for name, bits in (("dim", 32), ("slots", 32), ("seed", 64), ("initial_rows", 64), ("max_rows", 64)):
+        value = getattr(options, name)
+        if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
+            raise InvalidArgument(f"{name} is {value!r}: must be an integer of 0 to 2**{bits} - 1")
     if options.combiner not in _COMBINERS:
         raise InvalidArgument(
             f"combiner is {options.combiner!r}, not one of {', '.join(_COMBINERS)}"

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotwise.client import Client
-from slotwise.errors import InvalidArgument, NotFound
+from slotwise.errors import Error, InvalidArgument, NotFound
 from slotwise.optimizers import Json
 from slotwise.options import TableInfo, TableOptions, options_from_json, options_to_json
 from slotwise.rows_calls import Rows
@@ -127,9 +127,10 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
     for first in range(0, max(1, len(keys)), each):  # once without rows, for the count of steps
         some = slice(first, first + each)
         chunk_state = None if state is None else state[some]
-        written += ps.import_rows(
-            table, keys[some], values[some], chunk_state, table_steps=target.steps
-        )
+        with _telling(written, source):
+            written += ps.import_rows(
+                table, keys[some], values[some], chunk_state, table_steps=target.steps
+            )
     target.finish()
     return written
 
@@ -201,7 +202,8 @@ def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = T
         for batch in file.iter_batches(each, columns=columns):
             keys = batch.column(0).to_numpy(zero_copy_only=False)
             lists = [_rows_of(batch.column(i), path) for i in range(1, len(columns))]
-            written += ps.import_rows(table, keys, *lists, table_steps=target.steps)
+            with _telling(written, path):
+                written += ps.import_rows(table, keys, *lists, table_steps=target.steps)
         if file.metadata.num_rows == 0:
             none = np.zeros((0, dim), np.float32)
             ps.import_rows(table, np.zeros(0, np.uint64), none, table_steps=target.steps)
@@ -325,6 +327,18 @@ def _to_json(info: TableInfo, rows: int | None, with_state: bool) -> str:
         said["learning_rate"] = info.base_learning_rate
     said["with_state"] = with_state
     return json.dumps(said if rows is None else said | {"rows": rows}, indent=2)
+
+
+@contextmanager
+def _telling(written: int, source: PathLike) -> Iterator[None]:
+    """Adds to an error how many rows of earlier chunks were written before this one."""
+    try:
+        yield
+    except Error as error:
+        if not written:
+            raise
+        more = f"; {written} earlier rows of {source} were written before"
+        raise type(error)(error.message + more) from None
 
 
 class _Target:

@@ -89,7 +89,8 @@ class RowsCalls(AdminCalls):
 
         An import is not a step. The rows are sent in messages of about 1 MiB, spread over the
         ranks; each message is applied whole or not at all. After an exception some messages may
-        have been applied; importing all rows again does no harm.
+        have been applied, and the error's message says how many rows were written for sure;
+        importing all rows again does no harm.
 
         Args:
             keys: uint64 or int64 [rows]. If a key repeats, the last one counts.
@@ -105,7 +106,7 @@ class RowsCalls(AdminCalls):
         Raises:
             InvalidArgument: arrays of a wrong shape, dtype or size; NaN or infinity.
             NotFound: no such table.
-            ResourceExhausted: the table is full.
+            ResourceExhausted: the table is full. An import of one message has changed nothing.
         """
         key_array = as_keys(keys)
         value_array = _as_rows("values", values, len(key_array))

@@ -132,7 +132,7 @@ class Embedding(_Remote):
         """Returns the keys' rows, float32 [*keys.shape, dim], on the keys' device.
 
         Args:
-            keys: int64 of any shape, any 64 bits.
+            keys: int64 of any shape, any 64 bits, or narrower integers.
         """
         return self._forward({self._table: (keys, None, None)})[0]
 
@@ -148,12 +148,21 @@ class EmbeddingBag(_Remote):
         dim, slots: the table's dim and slots; a result has slots * dim columns.
     """
 
-    def __init__(self, ps: Client, table: str, *, session: Session | None = None) -> None:
+    def __init__(
+        self,
+        ps: Client,
+        table: str,
+        *,
+        session: Session | None = None,
+        include_last_offset: bool = True,
+    ) -> None:
         """Uses a table that exists already.
 
         Args:
             session: names the steps. None: `ps.session`. Data-parallel trainers pass a session that
                 they share.
+            include_last_offset: as in `torch.nn.EmbeddingBag`, whose default is False: whether
+                `forward`'s offsets end with the number of keys.
 
         Raises:
             slotwise.NotFound: no such table.
@@ -162,6 +171,7 @@ class EmbeddingBag(_Remote):
         (options,) = self._tables.values()
         self.dim, self.slots = options.dim, options.slots
         self._table = table
+        self._include_last_offset = include_last_offset
 
     def forward(
         self,
@@ -172,13 +182,16 @@ class EmbeddingBag(_Remote):
         """Returns the pooled rows, float32 [samples, slots * dim], on the keys' device.
 
         Args:
-            keys: int64 [keys], any 64 bits; without offsets also [samples, slots].
-            offsets: integers [samples * slots + 1] from 0 to `len(keys)`; None: every bag has one
-            key.
+            keys: int64 [keys], any 64 bits, or narrower integers; without offsets also [samples,
+                slots].
+            offsets: integers [samples * slots + 1] from 0 to `len(keys)`, which is left out if
+                `include_last_offset` is False. None: every bag has one key.
             per_sample_weights: float32 of the keys' shape; each key's row is multiplied by its
                 weight. The weights' own gradient is not computed, so weights that require one are
                 refused.
         """
+        if offsets is not None and not self._include_last_offset:
+            offsets = torch.cat([offsets, offsets.new_tensor([keys.numel()])])
         return self._forward({self._table: (keys, offsets, per_sample_weights)})[0]
 
     def extra_repr(self) -> str:

@@ -44,6 +44,53 @@ def test_int64_keys_are_reinterpreted_without_a_copy(
     assert np.frombuffer(request.keys, "<u8").tolist() == [2**64 - 1, 2**63]
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32, ">i4", ">i8"])
+def test_narrower_keys_keep_their_values(fake: FakeServer, ps: slotwise.Client, dtype: Any) -> None:
+    ps.lookup("ads", np.array([0, 7, 100, 127], dtype=dtype))
+    (request,) = fake.requests("Lookup")
+    assert np.frombuffer(request.keys, "<u8").tolist() == [0, 7, 100, 127]
+
+
+def test_unsigned_keys_keep_their_upper_bit() -> None:
+    assert make_batch(POOLED, np.array([2**31, 2**32 - 1], np.uint32)).keep[0].tolist() == [
+        2**31,
+        2**32 - 1,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "values"),
+    [
+        ([2**63, 1], [2**63, 1]),
+        ([2**64 - 1, -1], [2**64 - 1, 2**64 - 1]),
+        ([[2**63, 1], [5, -2]], [2**63, 1, 5, 2**64 - 2]),
+        ((np.uint64(2**63), np.int64(-1)), [2**63, 2**64 - 1]),
+        ([1, 2], [1, 2]),
+    ],
+)
+def test_a_list_may_have_any_64_bit_integers(
+    fake: FakeServer, ps: slotwise.Client, keys: Any, values: list[int]
+) -> None:
+    ps.lookup("ads", keys)
+    (request,) = fake.requests("Lookup")
+    assert np.frombuffer(request.keys, "<u8").tolist() == values
+
+
+def test_with_several_slots_offsets_may_leave_the_end_out(
+    fake: FakeServer, ps: slotwise.Client
+) -> None:
+    """As torch.nn.EmbeddingBag takes them; how many there are tells which they are."""
+    for dtype in (np.int32, np.int64, np.uint32, np.uint64):
+        values = ps.lookup("ads", np.arange(5), np.array([0, 1, 3, 3], dtype=dtype))
+        assert values.shape == (2, 2)
+    ps.lookup("ads", [4, 5], [0, 2])  # the last bag is empty
+    *requests, last = fake.requests("Lookup")
+    assert len(requests) == 4
+    for request in requests:
+        assert np.frombuffer(request.offsets, "<u4").tolist() == [0, 1, 3, 3, 5]
+    assert np.frombuffer(last.offsets, "<u4").tolist() == [0, 2, 2]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_arrays_that_are_not_contiguous_are_read_right(
     fake: FakeServer, ps: slotwise.Client, seed: int
@@ -51,10 +98,6 @@ def test_arrays_that_are_not_contiguous_are_read_right(
     random = np.random.default_rng(seed)
     keys = random.integers(0, 2**64, (3, 8), dtype=np.uint64).astype(">u8" if seed % 2 else "<u8")
     weights = random.normal(size=(8, 3)).astype(np.float32).T
-    if keys.dtype != np.uint64:
-        with pytest.raises(InvalidArgument, match="keys: dtype is >u8"):
-            ps.lookup("ads", keys[:, ::4], weights=weights[:, ::4])
-        return
     ps.lookup("ads", keys[:, ::4], weights=weights[:, ::4])
     (request,) = fake.requests("Lookup")
     assert np.frombuffer(request.keys, "<u8").tolist() == keys[:, ::4].reshape(-1).tolist()
@@ -64,15 +107,17 @@ def test_arrays_that_are_not_contiguous_are_read_right(
 @pytest.mark.parametrize(
     ("keys", "offsets", "message"),
     [
-        (np.zeros(4, dtype=np.int32), None, "keys: dtype is int32"),
-        ([0.5, 1.5], None, "keys: dtype is float64"),
+        (np.array([1, -2], np.int32), None, r"keys\[1\] is -2, of int32: only int64 may be below 0"),
+        ([0.5, 1.5], None, "keys: dtype is float64: must be integers"),
+        ([2**64, 1], None, "keys: dtype is .*: must be integers"),
+        (np.array([2.0**63, 1.0]), None, r"Ids from 2\*\*63 on need np.array\(ids, dtype=np.uint64\)"),
+        ([True, False], None, "keys: dtype is bool"),
         (np.zeros((2, 3), dtype=np.int64), None, r"keys: shape is \(2, 3\)"),
         (np.zeros((2, 2), dtype=np.int64), [0, 1, 2, 3, 4], r"keys: shape is \(2, 2\)"),
         ([1, 2, 3], None, "3 keys without offsets"),
         ([1, 2], [0.0, 1.0, 2.0], "offsets: float64"),
         ([1, 2], [[0, 1, 2]], "offsets: int64 of shape"),
         ([1, 2], np.empty(0, dtype=np.int64), "offsets: length is 0"),
-        ([1, 2], [0, 2], "offsets: length is 2"),
         ([1, 2], [1, 1, 2], r"offsets\[0\] is 1: must be 0"),
         ([1, 2], [0, 1, 1], r"offsets\[2\] is 1: must be the number of keys, 2"),
         ([1, 2], [0, 3, 2], r"offsets\[2\] is 2: must not be below offsets\[1\], which is 3"),
@@ -91,6 +136,22 @@ def test_a_malformed_batch_is_refused_by_name_and_value(
     with pytest.raises(InvalidArgument, match=message):
         ps.lookup_async("ads", keys, offsets).result(10)
     assert fake.requests("Lookup") == []
+
+
+@pytest.mark.parametrize(
+    ("table", "keys", "offsets", "message"),
+    [
+        (TableOptions("t", dim=1), [1, 2, 3], [0, 2], r"offsets\[1\] is 2: must be the number of keys, 3"),
+        (TableOptions("t", dim=1), [1, 2, 3], [0, 2], r"need np.append\(offsets, len\(keys\)\)"),
+        (TableOptions("t", dim=1, slots=3), [1, 2], [0, 2], "offsets: length is 2, not samples"),
+        (TableOptions("t", dim=1, slots=3), [1, 2], [0, 1, 1, 1, 2], "offsets: length is 5, not samples"),
+    ],
+)
+def test_offsets_that_may_be_either_are_refused(
+    table: TableOptions, keys: Any, offsets: Any, message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        make_batch(table, keys, offsets)
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 0, 3), (2, 3, 4)])

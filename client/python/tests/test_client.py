@@ -10,6 +10,7 @@ from fake_server import FakeServer
 from slotwise_proto import admin_pb2
 
 import slotwise
+from slotwise import core
 
 
 def test_a_table_is_made_described_listed_and_dropped(ps: slotwise.Client) -> None:
@@ -93,10 +94,31 @@ def test_bad_options_are_refused(ps: slotwise.Client) -> None:
         ps.create_table("ads", dim=0, optimizer=slotwise.SGD(lr=0.1))
     with pytest.raises(slotwise.InvalidArgument, match="combiner is 'median'"):
         ps.create_table("ads", dim=1, optimizer=slotwise.SGD(lr=0.1), combiner="median")
-    with pytest.raises(slotwise.InvalidArgument, match=r"initializer.seed\): invalid value -1"):
+    with pytest.raises(slotwise.InvalidArgument, match=r"seed is -1: must be an integer of 0 to 2\*\*64"):
         ps.create_table("ads", dim=1, optimizer=slotwise.SGD(lr=0.1), seed=-1)
-    with pytest.raises(slotwise.InvalidArgument, match="optimizer is 'sgd'"):
-        ps.create_table("ads", dim=1, optimizer="sgd")  # type: ignore[arg-type]
+    for name, value in {"dim": 2.5, "slots": -1, "max_rows": 2**64, "initial_rows": "many"}.items():
+        with pytest.raises(slotwise.InvalidArgument, match=f"{name} is {value!r}: must be an integer"):
+            options = {"dim": 1, name: value}
+            ps.create_table("ads", optimizer=slotwise.SGD(lr=0.1), **options)  # type: ignore[arg-type]
+
+
+def test_what_is_no_optimizer_is_told_what_is_one(fake_ps: slotwise.Client) -> None:
+    for given, said in {"lamb": "'lamb'", slotwise.AdaGrad: "AdaGrad", 0.1: "0.1"}.items():
+        with pytest.raises(
+            slotwise.InvalidArgument, match=f"optimizer is {said}: must be an object .* SGD, .*, FTRL$"
+        ):
+            fake_ps.create_table("ads", dim=1, optimizer=given)  # type: ignore[arg-type]
+    with pytest.raises(slotwise.InvalidArgument, match=r"optimizer is missing: .*slotwise.AdaGrad\(lr="):
+        fake_ps.create_table("ads", dim=1)
+    with pytest.raises(slotwise.InvalidArgument, match="initializer is 'zeros': must be .* Uniform, Normal"):
+        fake_ps.create_table(
+            "ads", dim=1, optimizer=slotwise.SGD(0.1), initializer="zeros"  # type: ignore[arg-type]
+        )
+
+
+def test_the_version_is_one() -> None:
+    """Of the package, and of its core, which CMake compiled."""
+    assert slotwise.__version__ == core.core().version().decode()
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean"])

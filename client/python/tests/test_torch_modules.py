@@ -53,6 +53,20 @@ def test_embedding_wants_a_table_without_a_combiner(fake_ps: slotwise.Client) ->
         st.Embedding(fake_ps, "ads")
 
 
+def test_offsets_may_be_as_torchs_own_are_by_default(any_ps: slotwise.Client) -> None:
+    """int32 ids and offsets, and offsets without an end, whatever the last bag has."""
+    any_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(0.1))
+    ours = st.EmbeddingBag(any_ps, "ads", include_last_offset=False)
+    keys = torch.tensor([3, 5, 3, 9], dtype=torch.int32)
+    rows, numbers = twin(any_ps, "ads", keys.long())
+    theirs = nn.EmbeddingBag.from_pretrained(rows, mode="sum")
+    for last in (3, 4):  # the last bag has a key, or none
+        offsets = torch.tensor([0, 2, last], dtype=torch.int32)
+        torch.testing.assert_close(ours(keys, offsets), theirs(numbers.int(), offsets))
+    with pytest.raises(slotwise.InvalidArgument, match=r"np.append\(offsets, len\(keys\)\)"):
+        st.EmbeddingBag(any_ps, "ads")(keys, torch.tensor([0, 2, 3]))
+
+
 def test_weighted_bags_train_as_torchs_own(any_ps: slotwise.Client) -> None:
     any_ps.create_table("ads", dim=4, slots=2, optimizer=slotwise.AdaGrad(0.1))
     ours = st.EmbeddingBag(any_ps, "ads")

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import slotwise
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_PACKAGE / "build_backend"))
 
@@ -47,6 +49,7 @@ def test_metadata_wants_numpy_alone_and_leaves_the_checkout_as_it_was(tmp_path: 
     metadata = (tmp_path / name / "METADATA").read_text().splitlines()
     needed = [line for line in metadata if line.startswith("Requires-Dist") and "extra" not in line]
     assert [line.split()[1].partition(">")[0] for line in needed] == ["numpy"]
+    assert f"Version: {slotwise.__version__}" in metadata
     assert sorted(os.listdir(_PACKAGE)) == before
 
 

@@ -111,20 +111,22 @@ class Ftrl(_message.Message):
     def __init__(self, lambda1: _Optional[float] = ..., lambda2: _Optional[float] = ..., beta: _Optional[float] = ...) -> None: ...
 
 class GetTopologyReply(_message.Message):
-    __slots__ = ["epoch", "incarnation", "max_message_bytes", "rank", "ranks", "version"]
+    __slots__ = ["epoch", "incarnation", "max_message_bytes", "max_round_bytes", "rank", "ranks", "version"]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_ROUND_BYTES_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     incarnation: int
     max_message_bytes: int
+    max_round_bytes: int
     rank: int
     ranks: _containers.RepeatedCompositeFieldContainer[RankInfo]
     version: str
-    def __init__(self, version: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., rank: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., rank: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., max_round_bytes: _Optional[int] = ...) -> None: ...
 
 class GetTopologyRequest(_message.Message):
     __slots__ = []

@@ -1,0 +1,76 @@
+// The batches of one call: checks them against their tables, cuts them into requests, and counts which
+// requests were answered.
+// Thread-safety: plain values and free functions; AnsweredParts is safe from any thread.
+#ifndef SLOTWISE_CLIENT_CPP_BATCHES_H_
+#define SLOTWISE_CLIENT_CPP_BATCHES_H_
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/cpp/cut.h"
+#include "client/cpp/messages.h"
+#include "client/cpp/server_limits.h"
+
+namespace slotwise::client {
+
+// A table's part of a call. A lookup has `out`, a push `gradients`.
+struct TableBatch {
+  std::string table;
+  BatchView view;
+  std::span<float> out;
+  std::span<const float> gradients;
+  CheckedBatch checked;  // once the table's options are known
+  TableState before;     // what was acknowledged when the call began
+};
+using TableBatches = std::vector<TableBatch>;
+
+// The state of one call, which its callbacks share.
+struct Batches {
+  TableBatches tables;
+  bool many = false;  // one message of many messages
+  bool pushes = false;
+  std::vector<Share> shares;  // one a request, once the batches are cut
+};
+
+// Checks every batch against its table's options. INVALID_ARGUMENT names field and value.
+Status Check(Batches& batches, const std::vector<TableOptions>& options);
+
+struct CutOptions {
+  DataType type = DataType::kFloat32;  // of values and gradients on the wire
+  std::uint64_t ranks = 1;
+  std::uint64_t channels = 1;  // to a rank
+  std::uint64_t parts = 0;     // so many shares, as even as possible; 0: as many as the batches need
+  ServerLimits limits = {};
+};
+
+// Cuts checked batches into `batches.shares`, of which each fits into a message and a round. A step is applied
+// in one round, so all shares of a push must fit into a round together. RESOURCE_EXHAUSTED names the limit if
+// a sample, a part or a step cannot fit; nothing has been sent then.
+Status Cut(Batches& batches, const CutOptions& options);
+
+// Counts the parts of a lookup that were answered.
+class AnsweredParts {
+ public:
+  void Add(const Share& share) {
+    for (const SampleRange& samples : share) samples_ += samples.size();
+    ++parts_;
+  }
+  std::uint64_t parts() const { return parts_; }
+  std::uint64_t samples() const { return samples_; }
+
+ private:
+  std::atomic<std::uint64_t> parts_{0};
+  std::atomic<std::uint64_t> samples_{0};
+};
+
+// Adds to a TRAIN lookup's refusal how much of the lookup was answered all the same, if the client had cut it
+// or it was for several tables. A lookup of one table that was one request, or was not sent, has changed
+// nothing.
+Status WithAnsweredParts(const Status& refusal, const Batches& batches, const AnsweredParts& answered);
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_CLIENT_CPP_BATCHES_H_

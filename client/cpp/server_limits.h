@@ -1,0 +1,34 @@
+// ServerLimits: what the server says that a request may take, and the bytes by which it counts.
+// Thread-safety: plain values.
+#ifndef SLOTWISE_CLIENT_CPP_SERVER_LIMITS_H_
+#define SLOTWISE_CLIENT_CPP_SERVER_LIMITS_H_
+
+#include <cstdint>
+#include <limits>
+
+#include "slotwise/client.h"
+
+namespace slotwise::client {
+
+struct ServerLimits {
+  std::uint64_t message = 4 << 20;  // the bytes of a request; gRPC's own default
+  // The bytes that a round gathers; an older server does not say them.
+  std::uint64_t round = std::numeric_limits<std::uint64_t>::max();
+
+  ServerLimits() = default;
+  explicit ServerLimits(const ServerTopology& topology) {
+    if (topology.max_message_bytes > 0) message = topology.max_message_bytes;
+    if (topology.max_round_bytes > 0) round = topology.max_round_bytes;
+  }
+};
+
+// Returns the bytes that a round gathers for so many keys in so many bags of `columns` floats each.
+constexpr std::uint64_t GatheredBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t columns,
+                                      bool weighted) {
+  return keys * (sizeof(Key) + (weighted ? sizeof(float) : 0)) + (bags + 1) * sizeof(std::uint32_t) +
+         bags * columns * sizeof(float);
+}
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_CLIENT_CPP_SERVER_LIMITS_H_

@@ -1,0 +1,156 @@
+"""What must hold while somebody attacks a server: it lives, others are served, its memory has a bound.
+
+`Guard` surrounds an attack. Its limits are small, so that an attack that takes memory beyond the budget does
+so with megabytes, and a machine that is too small for an unbounded server runs the test all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from slotwise_cluster import Cluster, wait_until
+
+ROUND_MIB, INBOX_MIB = 8, 32
+SMALL = f"max_message_mib: 4 max_round_mib: {ROUND_MIB} max_inbox_mib: {INBOX_MIB}"  # of limits
+# What a rank may hold beside its tables (docs/config.md): the inbox; as much again and two rounds for
+# requests and replies to come; the arrays of two rounds. gRPC, threads' stacks and malloc need some more.
+BUDGET_MIB = INBOX_MIB + (INBOX_MIB + 2 * ROUND_MIB) + 2 * ROUND_MIB + 128
+# Others' 99th percentile stays within so many times its quiet value. A machine of two busy cores may take so
+# many seconds more, for the attack takes processors from the bystander and the server alike.
+SLOWER, BUSY_MACHINE = 5.0, 0.3
+ENOUGH = 200  # lookups, for a 99th percentile
+STEP = 0.004  # seconds, about as often as the bystander asks
+
+
+class Guard:
+    """`with Guard(cluster):` around an attack. Raises AssertionError at its end if something did not hold."""
+
+    def __init__(self, cluster: Cluster, busy: float = BUSY_MACHINE) -> None:
+        """`busy`: the seconds that others' 99th percentile may be slower beyond SLOWER times."""
+        self._cluster = cluster
+        self._busy = busy
+        self._table = cluster.create(dim=8)
+        keys = np.arange(1000, dtype=np.uint64)
+        cluster.lookup(self._table, keys, len(keys))
+
+    def __enter__(self) -> Guard:
+        self._digest = self._cluster.digest(self._table)
+        self._bystander = _Bystander(self._cluster.ranks[-1].address, self._table)
+        self._bystander.p99("as it began")  # not counted: it connects
+        self._quiet = self._bystander.p99("before the attack")
+        self._memory = _Memory([self._cluster.pid(rank) for rank in range(len(self._cluster.ranks))])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._check()
+        finally:
+            self._memory.stop()
+            self._bystander.stop()
+
+    def _check(self) -> None:
+        assert self._cluster.process.poll() is None, f"the server ended:\n{self._cluster.logs()}"
+        during = self._bystander.p99("during the attack")
+        bound = SLOWER * self._quiet + self._busy
+        print(f"others' p99: quiet {1000 * self._quiet:.1f} ms, attacked {1000 * during:.1f} ms")
+        print(f"memory beyond what was there: {[round(mib) for mib in self._memory.peaks()]} MiB")
+        assert during <= bound, f"others' p99 is {during:.3f} s, more than {bound:.3f}"
+        for rank, peak in enumerate(self._memory.peaks()):
+            assert peak <= BUDGET_MIB, f"rank {rank} took {peak:.0f} MiB, more than {BUDGET_MIB}"
+        assert self._cluster.digest(self._table) == self._digest
+
+
+class _Bystander:
+    """Another client, in a process of its own."""
+
+    def __init__(self, address: str, table: str) -> None:
+        program = Path(__file__).with_name("bystander.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(program), address, table],
+            env=os.environ | {"PYTHONPATH": str(program.parents[1] / "e2e")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def p99(self, when: str) -> float:
+        """The 99th percentile in seconds since it was asked last, as many clients would see it.
+
+        The bystander waits for each answer, so a server that freezes for a second delays one lookup of its
+        own. Others would have asked meanwhile: each long lookup counts as one that was asked every STEP.
+        """
+        seconds = self._take(when)
+        before = len(seconds)
+
+        def has_enough() -> bool:  # that ended from now on, when whatever the attack began goes on
+            seconds.extend(self._take(when))
+            return len(seconds) - before >= ENOUGH
+
+        wait_until(has_enough, f"{ENOUGH} lookups of others {when}")
+        print(f"the longest of {len(seconds)} lookups of others {when}: {1000 * max(seconds):.1f} ms")
+        return float(np.percentile(np.concatenate([np.arange(each, 0, -STEP) for each in seconds]), 99))
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _take(self, when: str) -> list[float]:
+        """The lookups' seconds since it was asked last; none of them failed."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write("take\n")
+        self._process.stdin.flush()
+        said = json.loads(self._process.stdout.readline())
+        assert not said["failures"], f"{when}: {said['failures'][:3]}"
+        return list(said["seconds"])
+
+
+class _Memory:
+    """Looks, again and again, how much memory of their own processes have."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._pids = pids
+        self._before = [_own_mib(pid) for pid in pids]
+        self._most = list(self._before)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def peaks(self) -> list[float]:
+        """The most MiB that each process had beyond what it had at first."""
+        return [most - before for most, before in zip(self._most, self._before)]
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.01):
+            self._most = [max(most, _own_mib(pid)) for most, pid in zip(self._most, self._pids)]
+
+
+def _own_mib(pid: int) -> float:
+    """What a process has in memory that is no file's; 0 if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:")) / 1024
+
+
+def seconds_of(action: Any) -> float:
+    """How long a call takes."""
+    began = time.monotonic()
+    action()
+    return time.monotonic() - began

@@ -1,0 +1,285 @@
+"""Attacks by small requests: the server lives, others are served as before, and memory has a bound.
+
+No Slotwise package is used. Attacks that a server does not withstand yet are marked with what they need; with
+SLOTWISE_ABUSE=all in the environment they run all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from abuse_guard import SMALL, Guard, seconds_of
+from conftest import StartCluster
+from raw_requests import RawConnection, prefixed
+from slotwise_cluster import Cluster, RankClient
+
+SEED = 20261122
+MIB = 1 << 20
+
+
+def needs(what: str) -> pytest.MarkDecorator:
+    """Marks an attack that a server does not withstand before it has something."""
+    return pytest.mark.skipif(os.environ.get("SLOTWISE_ABUSE") != "all", reason=f"needs {what}")
+
+
+@pytest.fixture(params=[1, 2], ids=lambda ranks: f"{ranks}_ranks")
+def attacked(request: pytest.FixtureRequest, start_cluster: StartCluster) -> Iterator[Cluster]:
+    """A server of small limits, which must stop in good order after the attack, and soon."""
+    cluster = start_cluster(request.param, f"limits {{ {SMALL} }}")
+    yield cluster
+    seconds = seconds_of(cluster.stop)
+    assert seconds < 15, f"it took {seconds:.0f} s to stop"
+
+
+def refusals(calls: list[Any]) -> set[grpc.StatusCode]:
+    """Waits for calls' ends; the codes of those that were refused."""
+    return {call.code() for call in calls} - {grpc.StatusCode.OK}
+
+
+# --- messages that are small on the wire, or lie about what they are
+
+
+def test_a_compressed_message_is_not_unpacked(attacked: Cluster) -> None:
+    request = attacked.protocol.LookupRequest(table=attacked.create(), keys=bytes(400 * MIB))
+    lookup = request.SerializeToString()
+    with Guard(attacked):
+        for algorithm in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+            with pytest.raises(grpc.RpcError) as refused:
+                attacked.ranks[0].embedding.Lookup(lookup, timeout=60, compression=algorithm)
+            assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def mutate(message: bytes, draw: random.Random) -> bytes:
+    """Some bytes other than they were, left out, or there twice."""
+    data = bytearray(message)
+    for _ in range(draw.randint(1, 4)):
+        first, last = sorted((draw.randrange(len(data) + 1), draw.randrange(len(data) + 1)))
+        if draw.random() < 0.5 and data:
+            data[draw.randrange(len(data))] = draw.choice((0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)))
+        elif draw.random() < 0.5:
+            del data[first : min(last, first + 20)]
+        else:
+            data[first:first] = data[first : min(last, first + 20)]
+    return bytes(data)
+
+
+def test_mutated_messages_are_served_or_refused(attacked: Cluster) -> None:
+    table, draw = attacked.create(dim=2, slots=2, max_rows=10_000), random.Random(SEED)
+    lookup = attacked.lookup_request(table, [1, 2, 3], 1, offsets=[0, 1, 3], weights=bytes(12))
+    step = {"session": 1, "number": 1, "parts": 2}
+    push = attacked.push_request(table, [1, 2, 3], np.ones((1, 4)), step, offsets=[0, 1, 3])
+    many = attacked.protocol.LookupManyRequest(lookups=[lookup] * 3)
+    pushes = attacked.protocol.PushManyRequest(pushes=[push] * 3)
+    seeds = {"Lookup": lookup, "Push": push, "LookupMany": many, "PushMany": pushes}
+    allowed = {
+        grpc.StatusCode.OK,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.DEADLINE_EXCEEDED,  # a part of a step whose other part never comes
+    }
+    with Guard(attacked):
+        for _ in range(20):
+            calls = []
+            for method, seed in seeds.items():
+                for _ in range(25):
+                    send = getattr(attacked.rank(draw.randrange(2)).embedding, method).future
+                    calls.append(send(mutate(seed.SerializeToString(), draw), timeout=0.3))
+            codes = {call.code() for call in calls}
+            assert codes <= allowed, codes
+
+
+def test_offsets_and_counts_that_lie_are_refused(attacked: Cluster) -> None:
+    table = attacked.create(dim=4096, slots=1)
+    with Guard(attacked):
+        for samples in (1, 1000, 2**31, 2**32 - 1):
+            for offsets in (b"", np.array([0, 2**32 - 1], "<u4").tobytes(), bytes(4 * 1000)):
+                request = attacked.protocol.LookupRequest(table=table, samples=samples, offsets=offsets)
+                with pytest.raises(grpc.RpcError) as refused:
+                    attacked.ranks[0].embedding.Lookup(request, timeout=60)
+                assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+# --- steps that nobody completes
+
+
+def incomplete_steps(cluster: Cluster, table: str, session: int) -> Any:
+    """A PushMany of as many steps as it may have, of each of which a part is missing."""
+    step, push = cluster.protocol.StepId, cluster.protocol.PushRequest
+    numbers = range(1, 65_537)
+    parts = [push(table=table, step=step(session=session, number=n, parts=2)) for n in numbers]
+    return cluster.protocol.PushManyRequest(pushes=parts)
+
+
+def test_steps_that_nobody_completes_stop_nobody(attacked: Cluster) -> None:
+    """65,536 requests in one message take others' turn once, and no round is slower for them afterwards."""
+    table = attacked.create(dim=1)
+    message = incomplete_steps(attacked, table, attacked.session()).SerializeToString()
+    with Guard(attacked, busy=2.0):
+        call = attacked.ranks[0].embedding.PushMany.future(message, timeout=5)
+        assert refusals([call]) == {grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+@needs("turns among callers: 8 requests a round of 65,536 delay others by 0.3 s a message")
+def test_steps_that_nobody_completes_slow_nobody_down(attacked: Cluster) -> None:
+    table = attacked.create(dim=1)
+    messages = [incomplete_steps(attacked, table, attacked.session()).SerializeToString() for _ in range(2)]
+    with Guard(attacked):
+        calls = [attacked.rank(n).embedding.PushMany.future(m, timeout=5) for n, m in enumerate(messages)]
+        assert refusals(calls) == {grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+@needs("a charge for what a waiting request takes beside its arrays: about 1.7 KiB, of 65,536 110 MiB")
+def test_steps_that_nobody_completes_are_bounded_in_memory(attacked: Cluster) -> None:
+    table = attacked.create(dim=1)
+    messages = [incomplete_steps(attacked, table, attacked.session()).SerializeToString() for _ in range(10)]
+    with Guard(attacked):
+        calls = [attacked.rank(n).embedding.PushMany.future(m, timeout=20) for n, m in enumerate(messages)]
+        assert refusals(calls) <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
+
+
+@needs("requests' buffers that go once they are decoded")
+def test_copies_of_a_waiting_part_take_no_memory(attacked: Cluster) -> None:
+    """The part waits once; its copies let go of their arrays, and wait for the same answer."""
+    table, ranks = attacked.create(dim=64), len(attacked.ranks)
+    keys = np.arange(10_000)
+    step = {"session": 3, "number": 1, "parts": 2}
+    part = attacked.push_request(table, keys, np.ones((len(keys), 64)), step).SerializeToString()
+    assert 2 * MIB < len(part) < 4 * MIB
+    with Guard(attacked):
+        pending = [attacked.rank(n).embedding.Push.future(part, timeout=10) for n in range(120 * ranks)]
+        assert refusals(pending) <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
+
+
+# --- tables
+
+
+def test_tables_without_number_slow_nobody_down(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(2, f"limits {{ {SMALL} max_tables: 500 }}")
+    made = [cluster.create()]
+    with Guard(cluster):
+        with pytest.raises(grpc.RpcError) as refused:
+            while True:
+                made.append(cluster.create())
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert len(made) == 499, "the guard has one"
+        assert "limits.max_tables" in refused.value.details()
+        for name in made:
+            cluster.ranks[0].admin.DropTable(cluster.protocol.DropTableRequest(table=name), timeout=60)
+
+
+def test_wide_tables_take_no_memory_before_they_have_rows(attacked: Cluster) -> None:
+    adam = attacked.protocol.Optimizer(adam=attacked.protocol.Adam(), learning_rate=0.1)
+    with Guard(attacked):
+        for number in range(60):
+            try:
+                attacked.create(f"wide_{number}", dim=4096, max_rows=1 << 40, optimizer=adam)
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+# --- connections
+
+
+def test_connections_that_say_nothing_or_nonsense_leave_room(start_cluster: StartCluster) -> None:
+    limit = 64
+    cluster = start_cluster(1, f"limits {{ {SMALL} max_connections: {limit} }}")
+    host, _, port = cluster.ranks[0].address.rpartition(":")
+    beginnings = [b"", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + bytes(512)]
+    with Guard(cluster):
+        for wave in range(5):
+            with ExitStack() as stack:
+                for number in range(2 * limit):
+                    try:
+                        flood = stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+                        flood.sendall(beginnings[(wave + number) % len(beginnings)])
+                    except OSError:
+                        pass  # closed as it came, as it should be
+            newcomer = RankClient(cluster.ranks[0].address, cluster.protocol)
+            request = cluster.protocol.ListTablesRequest()
+            reply = newcomer.admin.ListTables(request, timeout=60, wait_for_ready=True)
+            assert len(reply.tables) == 1
+            newcomer.channel.close()
+
+
+# --- what is being mended
+
+
+@needs("requests that are charged from their first byte")
+def test_messages_that_stall_half_way_are_bounded(attacked: Cluster) -> None:
+    message = prefixed(bytes(100), length=4 * MIB - 1000) + bytes(4 * MIB - 2000)
+    with ExitStack() as stack, Guard(attacked):
+        for number in range(120 * len(attacked.ranks)):
+            connection = stack.enter_context(RawConnection(attacked.rank(number).address))
+            try:
+                connection.send(connection.begin("/slotwise.v1.Embedding/Lookup"), message)
+            except OSError:
+                pass  # cut off, as it should be
+
+
+@needs("replies that are charged until they are read")
+@pytest.mark.parametrize("method", ["Lookup", "LookupMany"])
+def test_replies_that_nobody_reads_are_bounded(attacked: Cluster, method: str) -> None:
+    table = attacked.create(dim=4096)
+    lookup = attacked.lookup_request(table, np.zeros(200), 200, mode=2)  # a reply of 3 MiB
+    many = attacked.protocol.LookupManyRequest(lookups=[lookup] * 4)
+    message = (lookup if method == "Lookup" else many).SerializeToString()
+    with ExitStack() as stack, Guard(attacked):
+        for number in range(10 * len(attacked.ranks)):
+            connection = stack.enter_context(RawConnection(attacked.rank(number).address, window=0))
+            try:
+                for _ in range(20 if method == "Lookup" else 5):  # 600 MiB of replies to a rank
+                    connection.call(f"/slotwise.v1.Embedding/{method}", message)
+            except OSError:
+                pass  # cut off, as it should be
+
+
+@needs("exports that are charged until they are read")
+def test_exports_that_nobody_reads_are_bounded(attacked: Cluster) -> None:
+    table = attacked.create(dim=1)
+    for first in range(0, 1_000_000, 250_000):
+        attacked.lookup(table, np.arange(first, first + 250_000), 250_000)
+    # ExportRequest{table}
+    message = b"\x0a" + bytes([len(table)]) + table.encode()
+    with ExitStack() as stack, Guard(attacked):
+        for number in range(100):
+            connection = stack.enter_context(RawConnection(attacked.rank(number).address, window=0))
+            try:
+                connection.call("/slotwise.v1.Rows/Export", message)
+            except OSError:
+                pass
+
+
+@needs("places of the hash table that nobody can foretell")
+def test_keys_that_are_crafted_for_one_place_are_as_fast_as_others(attacked: Cluster) -> None:
+    table = attacked.create(dim=1)
+    keys = colliding_keys(60_000)
+    with Guard(attacked):
+        assert attacked.lookup(table, keys, len(keys)).shape == (60_000, 1)
+
+
+def colliding_keys(count: int) -> np.ndarray:
+    """Keys whose searches begin at one cell and go one way, in a table of up to 2^20 cells (hash_table.h)."""
+    numbers = np.arange(count, dtype=np.uint64)
+    low, high = numbers & np.uint64(0xFFF), numbers >> np.uint64(12)
+    keys = unmixed(low << np.uint64(20) | high << np.uint64(50))
+    assert len(np.unique(keys)) == count
+    return keys
+
+
+def unmixed(hashes: np.ndarray) -> np.ndarray:
+    """The keys that mix64 (docs/semantics.md) makes these of: its steps, backwards."""
+    with np.errstate(over="ignore"):
+        for factor in (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):
+            hashes = hashes ^ hashes >> np.uint64(33)
+            hashes = hashes * np.uint64(pow(factor, -1, 2**64))
+        return hashes ^ hashes >> np.uint64(33)
