@@ -6,7 +6,6 @@ SLOTWISE_ABUSE=all in the environment they run all the same.
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 from collections.abc import Iterator
@@ -16,18 +15,13 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import SMALL, Guard, seconds_of
+from abuse_guard import SMALL, Guard, needs, seconds_of
 from conftest import StartCluster
 from raw_http2 import RawConnection, prefixed
 from slotwise_cluster import Cluster, RankClient
 
 SEED = 20261122
 MIB = 1 << 20
-
-
-def needs(what: str) -> pytest.MarkDecorator:
-    """Marks an attack that a server does not withstand before it has something."""
-    return pytest.mark.skipif(os.environ.get("SLOTWISE_ABUSE") != "all", reason=f"needs {what}")
 
 
 @pytest.fixture(params=[1, 2], ids=lambda ranks: f"{ranks}_ranks")
