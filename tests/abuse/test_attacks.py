@@ -220,6 +220,23 @@ def test_messages_that_stall_half_way_are_bounded(attacked: Cluster) -> None:
                 pass  # cut off, as it should be
 
 
+@needs("a bound on the streams of a connection: one takes 12 to 17 KiB")
+@pytest.mark.parametrize("method", ["slotwise.v1.Embedding/Lookup", "grpc.health.v1.Health/Watch"])
+def test_streams_without_number_are_bounded(attacked: Cluster, method: str) -> None:
+    """Calls that are begun and not made, and watches of the health that nobody reads."""
+    with ExitStack() as stack, Guard(attacked):
+        for number in range(4 * len(attacked.ranks)):
+            connection = stack.enter_context(RawConnection(attacked.rank(number).address, window=0))
+            try:
+                for _ in range(10_000):
+                    if method.endswith("Watch"):
+                        connection.call(f"/{method}", b"")
+                    else:
+                        connection.begin(f"/{method}")
+            except OSError:
+                pass  # cut off, as it should be
+
+
 @needs("replies that are charged until they are read")
 @pytest.mark.parametrize("method", ["Lookup", "LookupMany"])
 def test_replies_that_nobody_reads_are_bounded(attacked: Cluster, method: str) -> None:
