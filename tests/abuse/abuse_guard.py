@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import pytest
 from slotwise_cluster import Cluster, wait_until
 
 ROUND_MIB, INBOX_MIB = 8, 32
@@ -29,6 +30,11 @@ BUDGET_MIB = INBOX_MIB + (INBOX_MIB + 2 * ROUND_MIB) + 2 * ROUND_MIB + 128
 SLOWER, BUSY_MACHINE = 5.0, 0.3
 ENOUGH = 200  # lookups, for a 99th percentile
 STEP = 0.004  # seconds, about as often as the bystander asks
+
+
+def needs(what: str) -> pytest.MarkDecorator:
+    """Marks an attack that a server does not withstand before it has something."""
+    return pytest.mark.skipif(os.environ.get("SLOTWISE_ABUSE") != "all", reason=f"needs {what}")
 
 
 class Guard:

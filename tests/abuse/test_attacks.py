@@ -6,7 +6,6 @@ SLOTWISE_ABUSE=all in the environment they run all the same.
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 from collections.abc import Iterator
@@ -16,18 +15,13 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import SMALL, Guard, seconds_of
+from abuse_guard import SMALL, Guard, needs, seconds_of
 from conftest import StartCluster
 from raw_requests import RawConnection, prefixed
 from slotwise_cluster import Cluster, RankClient
 
 SEED = 20261122
 MIB = 1 << 20
-
-
-def needs(what: str) -> pytest.MarkDecorator:
-    """Marks an attack that a server does not withstand before it has something."""
-    return pytest.mark.skipif(os.environ.get("SLOTWISE_ABUSE") != "all", reason=f"needs {what}")
 
 
 @pytest.fixture(params=[1, 2], ids=lambda ranks: f"{ranks}_ranks")
@@ -222,6 +216,23 @@ def test_messages_that_stall_half_way_are_bounded(attacked: Cluster) -> None:
             connection = stack.enter_context(RawConnection(attacked.rank(number).address))
             try:
                 connection.send(connection.begin("/slotwise.v1.Embedding/Lookup"), message)
+            except OSError:
+                pass  # cut off, as it should be
+
+
+@needs("a bound on the streams of a connection: one takes 12 to 17 KiB")
+@pytest.mark.parametrize("method", ["slotwise.v1.Embedding/Lookup", "grpc.health.v1.Health/Watch"])
+def test_streams_without_number_are_bounded(attacked: Cluster, method: str) -> None:
+    """Calls that are begun and not made, and watches of the health that nobody reads."""
+    with ExitStack() as stack, Guard(attacked):
+        for number in range(4 * len(attacked.ranks)):
+            connection = stack.enter_context(RawConnection(attacked.rank(number).address, window=0))
+            try:
+                for _ in range(10_000):
+                    if method.endswith("Watch"):
+                        connection.call(f"/{method}", b"")
+                    else:
+                        connection.begin(f"/{method}")
             except OSError:
                 pass  # cut off, as it should be
 
