@@ -22,9 +22,11 @@
 
 namespace slotwise {
 
+inline constexpr std::size_t kMaxSessions = 65536;
+
 // Equal on every rank.
 struct LedgerLimits {
-  std::size_t max_sessions = 65536;
+  std::size_t max_sessions = kMaxSessions;
   std::uint64_t max_bytes = std::uint64_t{256} << 20;
   // The first epoch, above 0. A server begins with a later epoch than its predecessors ended with.
   std::uint64_t first_epoch = 1;
