@@ -22,7 +22,8 @@ class BatchesTest : public testing::Test {
                         .view = view,
                         .out = {},
                         .gradients = {},
-                        .checked = {view, samples, slots, slots * kDim}}},
+                        .checked = {view, samples, slots, slots * kDim},
+                        .before = {}}},
             .pushes = pushes,
             .shares = {}};
   }
