@@ -83,13 +83,17 @@ void MakeTables(Engine& engine, const std::vector<TableOptions>& tables,
   std::_Exit(1);  // skips destructors, which would wait for requests that nobody answers any more
 }
 
+// Ends this process, because the ranks cannot go on together; the launcher then ends the others.
+[[noreturn]] void EndThisRank(const std::string& why) {
+  alarm(1);  // ends the process if nobody takes the log any more
+  spdlog::critical("{}: this rank ends", why);
+  std::_Exit(1);
+}
+
 // Limits from now on how long this rank waits for the others. A rank that waits longer ends at once, without
-// waiting for anything, and the launcher then ends the others.
+// waiting for anything.
 void LimitCollectives(Collective& collective, std::chrono::milliseconds limit) {
-  collective.watchdog().Start(limit, [](const std::string& why) {
-    spdlog::critical("{}: this rank ends", why);
-    std::_Exit(1);
-  });
+  collective.watchdog().Start(limit, EndThisRank);
 }
 
 // Tells the program that reads this server's standard output where the ranks serve.
@@ -113,7 +117,7 @@ Ending Serve(const Flags& flags, Collective& collective) {
   LimitCollectives(collective, kStartLimit);
   Rooms rooms;
   if (!AllReady(collective, GetReady(flags, collective, rooms))) return {.exit_code = 1};
-  const auto places = AgreeOnPlaces(collective, Connect(collective, rooms));
+  const auto places = AgreeOnPlaces(collective, Connect(collective, EndThisRank, rooms));
   if (!places) return {.exit_code = 1};
   const std::chrono::milliseconds limit(rooms.config.limits().collective_timeout_ms());
   LimitCollectives(collective, limit);
@@ -153,6 +157,7 @@ Ending Serve(const Flags& flags, Collective& collective) {
   } catch (const std::exception& error) {
     EndAllRanks(error);
   }
+  rooms.heartbeat.reset();  // the ranks part, each when it has finished
   LimitCollectives(collective, limit + kShutdownGrace);
   rooms.rpc->Shutdown(kShutdownGrace);
   spdlog::info("stopped");

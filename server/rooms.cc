@@ -79,6 +79,7 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   options.max_connections = config.limits().max_connections();
   options.max_calls_per_connection = config.limits().max_calls_per_connection();
   options.max_inbox_bytes = std::uint64_t{config.limits().max_inbox_mib()} << 20;
+  options.engine_timeout = std::chrono::milliseconds(config.limits().rank_timeout_ms());
   options.reply_timeout = std::chrono::milliseconds(config.limits().reply_timeout_ms());
   options.default_deadline =
       std::chrono::milliseconds(config.limits().step_timeout_ms()) + kDefaultDeadlineMargin;
@@ -141,7 +142,7 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
   return Fingerprint(*config) ^ std::hash<std::string>{}(SLOTWISE_VERSION);
 }
 
-Result<RankPlace> Connect(Collective& collective, Rooms& rooms) {
+Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& rooms) {
   auto exchanges =
       Exchanges::Make(*rooms.device, collective, {.deterministic = rooms.config.deterministic()});
   if (!exchanges.ok()) return exchanges.status();
@@ -155,6 +156,11 @@ Result<RankPlace> Connect(Collective& collective, Rooms& rooms) {
   const Incarnation incarnation = DrawIncarnation(collective);
   engine.incarnation = incarnation.id;
   engine.ledger.first_epoch = incarnation.first_epoch;
+  // From here on no rank waits for another, so a rank that has found its neighbours may go on.
+  auto heartbeat =
+      StartHeartbeat(collective, std::chrono::milliseconds(rooms.config.limits().rank_timeout_ms()), lost);
+  if (!heartbeat.ok()) return heartbeat.status();
+  rooms.heartbeat = std::move(*heartbeat);
   rooms.engine =
       std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges, rooms.secret.value(), engine);
 

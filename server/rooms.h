@@ -4,14 +4,17 @@
 #define SLOTWISE_SERVER_ROOMS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/hash_secret.h"
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
+#include "server/collective/heartbeat.h"
 #include "server/engine/engine.h"
 #include "server/flags.h"
 #include "server/ops/config.h"
@@ -28,6 +31,7 @@ struct Rooms {
   std::vector<TableOptions> tables;  // the configuration's tables, not made yet
   std::unique_ptr<Device> device;
   std::optional<HashSecret> secret;  // drawn by this process for itself
+  std::unique_ptr<Heartbeat> heartbeat;  // null on a single rank
   std::optional<Exchanges> exchanges;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<RpcServer> rpc;
@@ -42,9 +46,12 @@ Result<std::vector<TableOptions>> TablesOf(const Config& config);
 // sentence for the operator.
 Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective, Rooms& rooms);
 
-// Collective; call it once all ranks are ready. Makes the rest of `rooms`, and listens. An error is one
-// sentence for the operator. `collective` outlives `rooms`.
-Result<RankPlace> Connect(Collective& collective, Rooms& rooms);
+// Is told, from another thread, which rank is gone.
+using LostRank = std::function<void(const std::string& why)>;
+
+// Collective; call it once all ranks are ready. Makes the rest of `rooms`, and listens; `lost` may be called
+// from then on. An error is one sentence for the operator. `collective` outlives `rooms`.
+Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& rooms);
 
 }  // namespace slotwise
 

@@ -125,7 +125,7 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
     if (!status.ok() && owner_->failure_.ok()) {
       const std::string& address = owner_->channels_.address(rank_);
       const auto backoff = Backoff(attempts_, random_);
-      if (!began_ && IsWorthAnotherTry(status.error_code()) && steady_clock::now() + backoff < deadline_) {
+      if (!began_ && IsWorthAnotherTry(status) && steady_clock::now() + backoff < deadline_) {
         state_ = State::kWaiting;
         alarm_.Set(&owner_->channels_.queue(), Until(steady_clock::now() + backoff), NewEvent());
         lock.unlock();

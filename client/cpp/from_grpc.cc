@@ -12,11 +12,18 @@ std::string Seconds(std::chrono::milliseconds time) {
   return text.data();
 }
 
+// HTTP/2's ENHANCE_YOUR_CALM, in the words of this side's gRPC: no server writes them.
+bool ServerReceivesTooMuch(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+         status.error_message().find("RST_STREAM with error code 11") != std::string::npos;
+}
+
 }  // namespace
 
-bool IsWorthAnotherTry(grpc::StatusCode code) {
+bool IsWorthAnotherTry(const grpc::Status& status) {
+  const grpc::StatusCode code = status.error_code();
   return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED ||
-         code == grpc::StatusCode::DEADLINE_EXCEEDED;
+         code == grpc::StatusCode::DEADLINE_EXCEEDED || ServerReceivesTooMuch(status);
 }
 
 Status FromGrpc(const grpc::Status& status, const std::string& address, std::chrono::milliseconds timeout) {
@@ -39,6 +46,7 @@ Status FromGrpc(const grpc::Status& status, const std::string& address, std::chr
     case grpc::StatusCode::FAILED_PRECONDITION:
       return FailedPrecondition(details);
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      if (ServerReceivesTooMuch(status)) return Unavailable(no_answer);
       return ResourceExhausted(details);
     default:
       return {StatusCode::kInternal, NameOf(status.error_code()) + " from " + address + ": " + details};

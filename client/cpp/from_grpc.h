@@ -12,11 +12,12 @@
 
 namespace slotwise::client {
 
-// Returns true for codes after which the same call may succeed. Every method is safe to send again: a second
-// lookup changes nothing that the first did not, a push carries its step, and the control calls are
+// Returns true for answers after which the same call may succeed. Every method is safe to send again: a
+// second lookup changes nothing that the first did not, a push carries its step, and the control calls are
 // idempotent. With time left, DEADLINE_EXCEEDED says that the server dropped a step because a part was
-// missing; CANCELLED says that a connection broke.
-bool IsWorthAnotherTry(grpc::StatusCode code);
+// missing; CANCELLED says that a connection broke. RESOURCE_EXHAUSTED is worth another try if the server's
+// gRPC says it, which has ended a call because the server was receiving too much at once.
+bool IsWorthAnotherTry(const grpc::Status& status);
 
 // Translates the last answer from `address` (or gRPC's word that there was none) for the caller. REQUIRES:
 // `status` is not OK.

@@ -149,7 +149,7 @@ std::string Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
   const auto backoff = Backoff(attempts, random_);
   const Request& request = requests_[index];
   const std::string& address = channels_.address(request.rank + attempts - 1);
-  if (!IsWorthAnotherTry(status.error_code()) || steady_clock::now() + backoff >= call_.deadline) {
+  if (!IsWorthAnotherTry(status) || steady_clock::now() + backoff >= call_.deadline) {
     FailLocked(FromGrpc(said, address, call_.timeout));
     return {};
   }

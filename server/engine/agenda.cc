@@ -43,6 +43,7 @@ Decision Agenda::Decide(std::span<const Header> headers) {
   decision_.awaited = incomplete_.First();
   decision_.more_is_ready = !ready_.empty();
   decision_.awaits_parts = !incomplete_.empty();
+  if (decision_.awaits_parts) decision_.due_in_ms = incomplete_.FirstDeadline() - now_ms_;
   decision_.closing = closing_;
   decision_.finished = drained && ready_.empty();
   return std::move(decision_);

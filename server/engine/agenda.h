@@ -38,6 +38,7 @@ struct Decision {
   std::optional<Round> round;        // what the ranks do next
   bool more_is_ready = false;        // behind `round`, another round could begin
   bool awaits_parts = false;         // some step waits for parts, or for its deadline
+  std::uint64_t due_in_ms = 0;       // from the time of the headers until the first deadline, if awaits_parts
   bool closing = false;              // some rank takes no new requests: the others should close too
   bool finished = false;             // no rank takes requests, and nothing is left to do behind `round`
 };

@@ -1,6 +1,8 @@
 #include "server/engine/engine.h"
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -47,6 +49,7 @@ class Engine::Impl {
     device_.UseOnThisThread();
     std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
     for (bool finished = false; !finished;) {
+      busy_since_ = Now();
       // A round would have to wait for room anyway: the requests that come until then can share it.
       stages().FinishOldest();
       const Header mine = TakeHeader();
@@ -62,9 +65,15 @@ class Engine::Impl {
       if (news || decision.more_is_ready || decision.closing) continue;
       // A request that has come meanwhile can begin beside the round that the device has not finished.
       if (decision.round && stages().overlap()) continue;
-      AwaitWork(decision.awaits_parts);
+      AwaitWork(decision);
     }
     stages().FinishAll();
+    busy_since_ = kIdle;
+  }
+
+  Clock::TimePoint::duration BusyFor() const {
+    const Clock::TimePoint::rep since = busy_since_;
+    return since == kIdle ? Clock::TimePoint::duration(0) : Clock::TimePoint::duration(Now() - since);
   }
 
   void Submit(std::span<Request> requests) {
@@ -88,13 +97,14 @@ class Engine::Impl {
   ArrayPool& arrays() { return arrays_; }
 
  private:
-  // An engine that only waits for missing parts of steps looks at the clock this often.
-  static constexpr std::chrono::milliseconds kTick{20};
   // An idle rank looks this often whether another rank woke it: often at first, then seldom, to leave the
-  // core alone.
+  // core alone. A rank that is alone is woken by its inbox.
   static constexpr std::chrono::microseconds kFirstPause{50};
   static constexpr std::chrono::microseconds kLastPause{2000};
+  static constexpr std::chrono::microseconds kLongPause{4000};
   static constexpr std::chrono::milliseconds kRecently{20};
+  static constexpr std::chrono::milliseconds kLongAgo{1000};
+  static constexpr std::chrono::milliseconds kAlone{1000};
 
   // Returns the bytes that the round of a request gathers.
   template <class Kind>
@@ -189,22 +199,35 @@ class Engine::Impl {
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
   Stages& stages() { return operations_.stages(); }
 
-  // All ranks come here after the same decision. The first rank that gets work wakes the others.
-  void AwaitWork(bool awaits_parts) {
+  // All ranks come here after the same decision. The first rank that gets work, or finds that the first
+  // step's deadline has come, wakes the others.
+  void AwaitWork(const Decision& decision) {
     ++waits_;
+    busy_since_ = kIdle;
+    AwaitWorkOrDeadline(decision);
+    busy_since_ = Now();
+  }
+
+  void AwaitWorkOrDeadline(const Decision& decision) {
     const Clock::TimePoint begin = clock_.Now();
+    const std::chrono::milliseconds due(decision.due_in_ms);
     for (;;) {
       const Clock::TimePoint::duration waited = clock_.Now() - begin;
-      const bool alone = collective_.size() == 1;
-      const auto pause = alone                ? std::chrono::microseconds(kTick)
-                         : waited < kRecently ? kFirstPause
-                                              : kLastPause;
-      const bool tick = awaits_parts && waited >= kTick;
-      if (inbox_.AwaitNews(tick ? std::chrono::microseconds(0) : pause) || tick)
-        return collective_.Wake(waits_);
+      std::chrono::microseconds pause = waited < kRecently  ? kFirstPause
+                                        : waited < kLongAgo ? kLastPause
+                                                            : kLongPause;
+      if (collective_.size() == 1) pause = kAlone;
+      if (decision.awaits_parts) {
+        const auto left = std::chrono::ceil<std::chrono::microseconds>(due - waited);
+        pause = std::clamp(left, std::chrono::microseconds(0), pause);
+      }
+      const bool is_due = decision.awaits_parts && waited >= due;
+      if (inbox_.AwaitNews(pause) || is_due) return collective_.Wake(waits_);
       if (collective_.PollWake(waits_)) return;
     }
   }
+
+  Clock::TimePoint::rep Now() const { return clock_.Now().time_since_epoch().count(); }
 
   Device& device_;
   Collective& collective_;
@@ -221,6 +244,8 @@ class Engine::Impl {
   std::uint64_t decisions_ = 0;
   std::uint64_t last_round_ = 0;
   std::uint64_t waits_ = 0;
+  static constexpr Clock::TimePoint::rep kIdle = std::numeric_limits<Clock::TimePoint::rep>::min();
+  std::atomic<Clock::TimePoint::rep> busy_since_ = kIdle;
 };
 
 Engine::Engine(Device& device, Collective& collective, const Exchanges& exchanges, const HashSecret& secret,
@@ -232,6 +257,7 @@ void Engine::Run() { impl_->Run(); }
 void Engine::RequestStop() { impl_->RequestStop(); }
 void Engine::Submit(Request request) { impl_->Submit(std::span(&request, 1)); }
 void Engine::Submit(std::vector<Request> requests) { impl_->Submit(requests); }
+Clock::TimePoint::duration Engine::BusyFor() const { return impl_->BusyFor(); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }
 std::uint64_t Engine::incarnation() const { return impl_->incarnation(); }
 std::uint64_t Engine::epoch() const { return impl_->tables().epoch(); }

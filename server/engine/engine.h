@@ -75,6 +75,10 @@ class Engine {
   // steps, and returns on every rank. Collective: every rank calls it once.
   void Run();
 
+  // Returns for how long Run has been at the same decision and its round; 0 while there is nothing to do. For
+  // any thread.
+  Clock::TimePoint::duration BusyFor() const;
+
   // Asks all ranks to stop. From now on Submit refuses requests as UNAVAILABLE.
   void RequestStop();
 

@@ -27,6 +27,10 @@ std::optional<StepKey> IncompleteSteps::First() const {
   return awaited_.empty() ? std::nullopt : std::optional(awaited_.begin()->second);
 }
 
+std::uint64_t IncompleteSteps::FirstDeadline() const {
+  return steps_.at(by_arrival_.begin()->second).deadline_ms;
+}
+
 IncompleteStep IncompleteSteps::Take(const StepKey& key) {
   IncompleteStep step = std::move(steps_.extract(key).mapped());
   by_arrival_.erase(step.arrival);

@@ -43,6 +43,9 @@ class IncompleteSteps {
   // Returns the step whose first part came first, of those that are not too large.
   std::optional<StepKey> First() const;
 
+  // Returns the first deadline of a step. REQUIRES: there is one.
+  std::uint64_t FirstDeadline() const;
+
   // REQUIRES: the step waits.
   IncompleteStep Take(const StepKey& key);
   // Each takes off the steps that it returns, those of earlier first parts first.

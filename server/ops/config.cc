@@ -54,6 +54,7 @@ void FillDefaults(v1::ServerConfig& config) {
   if (limits.max_connections() == 0) limits.set_max_connections(4096);
   if (limits.max_calls_per_connection() == 0) limits.set_max_calls_per_connection(256);
   if (limits.reply_timeout_ms() == 0) limits.set_reply_timeout_ms(30'000);
+  if (limits.rank_timeout_ms() == 0) limits.set_rank_timeout_ms(10'000);
   if (limits.max_tables() == 0) limits.set_max_tables(1024);
   if (limits.max_ledger_mib() == 0) limits.set_max_ledger_mib(256);
   if (limits.step_timeout_ms() == 0) limits.set_step_timeout_ms(60'000);

@@ -46,10 +46,12 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
             limits.max_calls_per_connection(), 1, 100'000},
       Range{Limits::kReplyTimeoutMsFieldNumber, "limits.reply_timeout_ms", limits.reply_timeout_ms(), 100,
             kDay},
+      // A limit below a second would end healthy ranks when a busy machine pauses.
+      Range{Limits::kRankTimeoutMsFieldNumber, "limits.rank_timeout_ms", limits.rank_timeout_ms(), 1000,
+            kDay},
       Range{Limits::kMaxTablesFieldNumber, "limits.max_tables", limits.max_tables(), 1, 100'000},
       Range{Limits::kMaxLedgerMibFieldNumber, "limits.max_ledger_mib", limits.max_ledger_mib(), 1, 1 << 20},
       Range{Limits::kStepTimeoutMsFieldNumber, "limits.step_timeout_ms", limits.step_timeout_ms(), 1, kDay},
-      // A limit below a second would end healthy ranks when a busy machine pauses.
       Range{Limits::kCollectiveTimeoutMsFieldNumber, "limits.collective_timeout_ms",
             limits.collective_timeout_ms(), 1000, kDay},
       // With less than 110 percent, keys that nobody chose could reach the limit (server/engine/rank_limit.h).

@@ -8,11 +8,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "grpc/health/v1/health.pb.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/embedding_service.h"
+#include "server/rpc/health_watch.h"
 #include "server/rpc/library_logs.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/rows_service.h"
@@ -23,6 +25,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLeaveTaking{100};
 constexpr std::uint64_t kExportShare = 4;
+// Clients that wait for their turn have most of a message on its way, too.
+constexpr std::uint64_t kReceivedShare = 2;
 
 // Must run before the process builds its first server.
 void SetUpGrpcOnce() {
@@ -65,7 +69,9 @@ void SetChannelArguments(const RpcOptions& options, grpc::ServerBuilder& builder
 class RpcServer::Impl {
  public:
   Impl(const RpcOptions& options, Engine& engine)
-      : reply_timeout_(options.reply_timeout),
+      : engine_(engine),
+        reply_timeout_(options.reply_timeout),
+        engine_timeout_(options.engine_timeout),
         gate_(options.reply_timeout),
         embedding_(engine, gate_, options.default_deadline),
         rows_(engine, gate_, options.max_inbox_bytes / kExportShare, options.default_deadline),
@@ -85,8 +91,9 @@ class RpcServer::Impl {
     builder.RegisterService(&admin_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
     // A call whose message is incomplete when too much is received is ended by gRPC.
-    builder.SetResourceQuota(grpc::ResourceQuota("received")
-                                 .Resize(std::max(options.max_inbox_bytes, 4 * options.max_message_bytes)));
+    builder.SetResourceQuota(
+        grpc::ResourceQuota("received")
+            .Resize(std::max(kReceivedShare * options.max_inbox_bytes, 4 * options.max_message_bytes)));
     SetChannelArguments(options, builder);
     server_ = builder.BuildAndStart();
     if (!server_) return FailedPrecondition("gRPC cannot make a server");
@@ -107,10 +114,13 @@ class RpcServer::Impl {
     admin_.SetTopology(std::move(topology));
     gate_.Open();
     SetServing(true);
+    health_.emplace(
+        engine_timeout_, [this] { return engine_.BusyFor(); }, [this](bool serving) { SetServing(serving); });
   }
 
   void Shutdown(std::chrono::milliseconds grace) {
     if (!server_) return;
+    health_.reset();
     SetServing(false);
     gate_.AwaitEmpty(grace);
     listener_->Stop();
@@ -131,7 +141,9 @@ class RpcServer::Impl {
     health->SetServingStatus(v1::Admin::service_full_name(), serving);
   }
 
+  const Engine& engine_;
   const std::chrono::milliseconds reply_timeout_;
+  const std::chrono::milliseconds engine_timeout_;
   Gate gate_;
   EmbeddingService embedding_;
   RowsService rows_;
@@ -140,6 +152,7 @@ class RpcServer::Impl {
   // Destroyed before the services that it calls.
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
+  std::optional<HealthWatch> health_;
 };
 
 Result<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Engine& engine) {

@@ -21,10 +21,12 @@ struct RpcOptions {
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;   // the engine's, for clients to know
   std::uint32_t max_connections = 4096;                       // more are closed at once
   std::uint32_t max_calls_per_connection = 256;               // gRPC's clients hold further calls back
-  // What is received and not decoded yet takes about as much, and exports take a quarter of it.
+  // What is received and not decoded yet takes about twice as much, and exports take a quarter of it.
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A caller that has not taken its reply after this time is cut off.
   std::chrono::milliseconds reply_timeout{30'000};
+  // Health checks are answered NOT_SERVING while the engine has been at one round for this long.
+  std::chrono::milliseconds engine_timeout{10'000};
   // Applies to calls without a deadline of their own. It is longer than a step may wait for its parts, so
   // that the caller of such a push hears the step's outcome.
   std::chrono::milliseconds default_deadline{90'000};
@@ -45,7 +47,7 @@ class RpcServer {
   // Returns the port that the server listens at.
   std::uint16_t port() const;
 
-  // Serves calls from now on, and reports SERVING.
+  // Serves calls from now on, and reports SERVING, but while the engine is stuck.
   void Open(Topology topology);
 
   // Reports NOT_SERVING, waits at most `grace` until the calls inside are answered, and then takes no more

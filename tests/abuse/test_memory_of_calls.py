@@ -25,9 +25,9 @@ LIMITS = (
     f" reply_timeout_ms: {REPLY_TIMEOUT} }}"
 )
 # What a rank may take beside its tables, in MiB: docs/config.md, "Memory". The last is what malloc keeps.
-RECEIVED = INBOX
+RECEIVED = 2 * INBOX
 EXPORTS = INBOX // 4
-SPARE = 48
+SPARE = 96
 DIM = 4096
 WAITING = 300.0  # seconds; these calls are not answered before the test ends
 
@@ -168,25 +168,30 @@ def test_a_waiting_part_that_comes_again_and_again(start_cluster: StartCluster, 
     cluster = start_cluster(ranks, LIMITS)
     table = cluster.create(dim=DIM)
     part = part_of(cluster, table, 700, number=1)  # 11 MiB
-    with at_most(cluster, 2 * INBOX + ROUND + SPARE):
-        calls = [cluster.ranks[0].embedding.Push.future(part, timeout=WAITING) for _ in range(60)]
+    connection = RawConnection(cluster.ranks[0].address)
+    with at_most(cluster, INBOX + SPARE):
+        for _ in range(40):
+            connection.call("Embedding/Push", part)
         others_are_served(cluster, table)
-        waits_or_is_refused(calls, "limits.max_inbox_mib")
-    for call in calls:
-        call.cancel()
+    connection.close()
     assert cluster.digest(table)[1:] == (1, 0)
 
 
 def test_waiting_parts_lie_in_memory_once(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(1, LIMITS)
+    inbox = 256
+    cluster = start_cluster(1, f"limits {{ max_inbox_mib: {inbox} }}")
     table = cluster.create(dim=DIM)
-    parts = [part_of(cluster, table, 160, number) for number in range(1, 41)]  # 2.5 MiB each
-    with at_most(cluster, INBOX + SPARE):
-        calls = [cluster.ranks[0].embedding.Push.future(part, timeout=WAITING) for part in parts]
-        least = 40 - INBOX // 2.5
-        wait_until(lambda: waits_or_is_refused(calls, "limits.max_inbox_mib") >= least, "refusals")
-    for call in calls:
-        call.cancel()
+    connection = RawConnection(cluster.ranks[0].address)
+    with at_most(cluster, inbox + SPARE):
+        for number in range(1, 37):
+            connection.call("Embedding/Push", part_of(cluster, table, 512, number))  # 8 MiB
+
+        def refused() -> int:
+            connection.pump()
+            return len(connection.ended)
+
+        wait_until(lambda: refused() >= 36 - inbox // 8, "refusals")
+    connection.close()
     assert cluster.digest(table)[1:] == (0, 0)
 
 

@@ -160,6 +160,19 @@ TEST_F(RetryTest, APushOfMorePartsThanAStepMayHaveIsRefusedBeforeItIsSent) {
   EXPECT_EQ(fake.calls("Push"), 0);
 }
 
+TEST_F(RetryTest, AServerThatReceivesTooMuchIsTriedAgain) {
+  FakeServer fake;
+  const auto left = std::make_shared<std::atomic<int>>(2);
+  fake.before = [left](std::size_t, const std::string& called, const google::protobuf::Message&) {
+    if (called != "Push" || left->fetch_sub(1) <= 0) return grpc::Status::OK;
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "Received RST_STREAM with error code 11");
+  };
+  Client client = Connect(fake);
+  const auto step = PushOne(client);
+  EXPECT_TRUE(step.ok()) << step.status().message();
+  EXPECT_EQ(fake.pushes().size(), 3u);
+}
+
 TEST_F(RetryTest, ARankThatIsGoneIsReplacedByAnother) {
   FakeServer fake;
   Client client = Connect(fake);

@@ -10,11 +10,15 @@ import time
 from pathlib import Path
 
 import grpc
+import numpy as np
+import pytest
 from conftest import StartCluster
 from slotwise_cluster import STOP_TIMEOUT, Cluster, wait_until
 
 LIMIT = 2.0
-CONFIG = f"limits {{ collective_timeout_ms: {int(1000 * LIMIT)} }}"
+# The heartbeat would be faster.
+CONFIG = f"limits {{ collective_timeout_ms: {int(1000 * LIMIT)} rank_timeout_ms: 600000 }}"
+HEARTBEAT = f"limits {{ rank_timeout_ms: {int(1000 * LIMIT)} }}"
 OPERATIONS = "AllGather|AllGatherBlocks|AllReduceSum|AllToAll|ReduceScatter|Wake"
 REPORT = re.compile(rf"({OPERATIONS}) of \d+ bytes has not ended after (\S+) s: this rank ends")
 
@@ -97,8 +101,60 @@ def test_a_killed_rank_ends_all(start_cluster: StartCluster) -> None:
     traffic.join()
 
 
+@pytest.mark.parametrize("stopped", [0, 2])
+def test_a_stopped_rank_ends_all_that_are_idle(start_cluster: StartCluster, stopped: int) -> None:
+    cluster = start_cluster(4, HEARTBEAT)
+    pids = [cluster.pid(rank) for rank in range(4)]
+    os.kill(pids[stopped], signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        assert cluster.process.wait(timeout=STOP_TIMEOUT) != 0
+        assert time.monotonic() - began > LIMIT / 2
+        wait_until(lambda: all(map(is_gone, pids)), "every rank's end")
+    finally:
+        if not is_gone(pids[stopped]):
+            os.kill(pids[stopped], signal.SIGKILL)
+    named = re.compile(rf"nothing was heard of rank {stopped} on \S+ for 1\.\d s: this rank ends")
+    said = [line["message"] for rank in range(4) for line in cluster.log(rank) if line["level"] == "critical"]
+    assert any(map(named.fullmatch, said)), cluster.logs()
+    # A rank may hear of its neighbour's end first.
+    for message in said:
+        assert named.fullmatch(message) or re.fullmatch(r"rank \d on \S+ is gone.*: this rank ends", message)
+
+
+def test_a_rank_that_dies_ends_all_that_are_idle(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(4)
+    pids = [cluster.pid(rank) for rank in range(4)]
+    os.kill(pids[1], signal.SIGKILL)
+    wait_until(lambda: all(map(is_gone, pids)), "every rank's end", 5.0)
+    assert cluster.process.wait(timeout=STOP_TIMEOUT) != 0
+    said = [line["message"] for rank in (0, 2) for line in cluster.log(rank) if line["level"] == "critical"]
+    assert any(message.startswith("rank 1 on ") for message in said), cluster.logs()
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that a process has used."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def test_ranks_that_wait_for_parts_leave_their_core_alone(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(2)
+    table = cluster.create()
+    step = {"session": 1, "number": 1, "part": 0, "parts": 2}
+    part = cluster.push_request(table, [1], np.ones((1, 4), np.float32), step)
+    call = cluster.ranks[0].embedding.Push.future(part, timeout=60)
+    time.sleep(1.5)  # until the ranks are idle: there is nothing to see of it
+    before = [cpu_seconds(cluster.pid(rank)) for rank in range(2)]
+    time.sleep(4)
+    used = [cpu_seconds(cluster.pid(rank)) - had for rank, had in enumerate(before)]
+    assert max(used) < 0.03 * 4, used
+    assert not call.done()
+    call.cancel()
+
+
 def test_idle_ranks_are_not_stuck(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(2, "limits { collective_timeout_ms: 1000 }")
+    cluster = start_cluster(2, "limits { collective_timeout_ms: 1000 rank_timeout_ms: 1000 }")
     table = cluster.create()
     time.sleep(2.5)  # what must not happen is the time itself passing, so this is no wait for a condition
     assert cluster.lookup(table, [1, 2], 2).shape == (2, 4)
