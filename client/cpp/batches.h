@@ -22,8 +22,9 @@ struct TableBatch {
   BatchView view;
   std::span<float> out;
   std::span<const float> gradients;
-  CheckedBatch checked;  // once the table's options are known
-  TableState before;     // what was acknowledged when the call began
+  CheckedBatch checked;     // once the table's options are known
+  TableState before = {};   // what was acknowledged when the call began
+  std::uint32_t place = 0;  // among the call's tables
 };
 using TableBatches = std::vector<TableBatch>;
 

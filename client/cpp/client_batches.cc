@@ -182,18 +182,21 @@ class Client::BatchCall {
       if (Status status = CutFor(client, the_call, *cut, step.parts); !status.ok()) return status;
       const std::uint64_t own_parts = cut->shares.size();
       const std::uint64_t parts = own_parts * step.trainers;
-      if (parts > StepId::kMaxParts) {
-        return ResourceExhausted("the batch would be cut into " + std::to_string(parts) +
+      const std::uint64_t tables = cut->tables.size();
+      if (parts * tables > StepId::kMaxParts) {
+        return ResourceExhausted("the batch would be cut into " + std::to_string(parts * tables) +
                                  " parts: a step has at most " + std::to_string(StepId::kMaxParts));
       }
-      return RequestsFor(cut, [step, own_parts, parts, type = the_call.data_type,
+      return RequestsFor(cut, [step, own_parts, parts, tables, type = the_call.data_type,
                                memory = client.message_memory()](const TableBatch& table, SampleRange samples,
                                                                  std::size_t part) {
         const StepId id{.session = step.session,
                         .number = step.number,
                         .part = static_cast<std::uint32_t>(step.trainer * own_parts + part),
                         .parts = static_cast<std::uint32_t>(parts),
-                        .epoch = step.epoch};
+                        .epoch = step.epoch,
+                        .place = table.place,
+                        .tables = static_cast<std::uint32_t>(tables)};
         return client::PushMessage(*memory, table.table, id, table.checked, samples, table.gradients, type);
       });
     };
@@ -269,7 +272,12 @@ void Client::PushManyAsync(std::span<const TablePush> pushes, const Step& step, 
                            const CallOptions& call) {
   Batches batches{.tables = {}, .many = true, .pushes = true, .shares = {}};
   for (const TablePush& push : pushes) {
-    batches.tables.push_back({std::string(push.table), push.batch, {}, push.gradients, {}, {}});
+    batches.tables.push_back({.table = std::string(push.table),
+                              .view = push.batch,
+                              .out = {},
+                              .gradients = push.gradients,
+                              .checked = {},
+                              .place = static_cast<std::uint32_t>(batches.tables.size())});
   }
   BatchCall::Push(*impl_, impl_->Begin(call), std::move(batches), step, std::move(done));
 }

@@ -210,6 +210,10 @@ grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, cons
   fields.mutable_step()->set_part(step.part);
   fields.mutable_step()->set_parts(step.parts);
   fields.mutable_step()->set_epoch(step.epoch);
+  if (step.tables > 1) {
+    fields.mutable_step()->set_place(step.place);
+    fields.mutable_step()->set_tables(step.tables);
+  }
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
   fields.set_data_type(ToProto(type));
   MessageWriter message(fields);

@@ -38,6 +38,9 @@ Status Validate(const BatchView& batch, std::uint32_t samples, std::uint32_t slo
 // the session's own count, and is never reused for other data. `epoch` is the server's when the session was
 // drawn: a server that has forgotten sessions refuses one that it does not know if the epoch does not show
 // that the session is younger than those.
+//
+// A step may be of several tables: its parts 0 .. parts - 1 of each of `tables` tables, of which `place` says
+// which. The step is applied to all of them, or to none.
 struct StepId {
   static constexpr std::uint32_t kMaxParts = 65536;
 
@@ -46,11 +49,14 @@ struct StepId {
   std::uint32_t part = 0;
   std::uint32_t parts = 1;
   std::uint64_t epoch = 0;  // 0: unknown
+  std::uint32_t place = 0;
+  std::uint32_t tables = 1;
 
   friend bool operator==(const StepId&, const StepId&) = default;
 };
 
-// Returns INVALID_ARGUMENT unless 1 <= parts <= kMaxParts and part < parts.
+// Returns INVALID_ARGUMENT unless part < parts, place < tables, and a step has 1 to kMaxParts parts of all its
+// tables together.
 Status Validate(const StepId& step);
 
 }  // namespace slotwise

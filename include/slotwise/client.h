@@ -235,7 +235,7 @@ class Client {
                    Done done, const CallOptions& call = {});
 
   // Looks up in several tables in one request, or in a few large ones, of which each has a share of every
-  // table. Errors as for Lookup; if one table refuses, the call fails, though others may have got new rows.
+  // table; a round serves all of them. Errors as for Lookup; if one table refuses, the call fails, though others may have got new rows.
   Status LookupMany(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call = {});
   void LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
                        const CallOptions& call = {});
@@ -258,9 +258,9 @@ class Client {
   void PushAsync(std::string_view table, const BatchView& batch, std::span<const float> gradients,
                  const Step& step, PushDone done, const CallOptions& call = {});
 
-  // Pushes to several tables: one step of each, all of one name. Answers with each table's count of steps, in
-  // the order of `pushes`. Errors as for Push; if one table refuses, the call fails, though steps of others
-  // may have been applied, and pushing all again with the same `step` applies none of those twice.
+  // Pushes to several tables in one step, which is applied to all of them or to none. Answers with each
+  // table's count of steps, in the order of `pushes`. Errors as for Push, and FAILED_PRECONDITION if a table
+  // comes twice.
   Result<std::vector<std::uint64_t>> PushMany(std::span<const TablePush> pushes, const Step& step,
                                               const CallOptions& call = {});
   void PushManyAsync(std::span<const TablePush> pushes, const Step& step, PushManyDone done,

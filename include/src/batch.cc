@@ -55,6 +55,15 @@ Status Validate(const StepId& step) {
     return InvalidArgument("step.part is " + std::to_string(step.part) +
                            ": must be below step.parts, which is " + std::to_string(step.parts));
   }
+  if (step.tables < 1 || std::uint64_t{step.tables} * step.parts > StepId::kMaxParts) {
+    return InvalidArgument("step.tables is " + std::to_string(step.tables) + ", and step.parts " +
+                           std::to_string(step.parts) + ": their product must be 1 to " +
+                           std::to_string(StepId::kMaxParts));
+  }
+  if (step.place >= step.tables) {
+    return InvalidArgument("step.place is " + std::to_string(step.place) +
+                           ": must be below step.tables, which is " + std::to_string(step.tables));
+  }
   return {};
 }
 

@@ -39,6 +39,7 @@ class DeviceArray {
     return data_;
   }
   T* data() { return data_; }
+  std::size_t bytes() const { return size_ * sizeof(T); }
 
  private:
   void Allocate(std::size_t size) {

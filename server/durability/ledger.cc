@@ -17,7 +17,8 @@ auto PlaceOf(Steps& steps, std::uint64_t number) {
 }  // namespace
 
 std::uint64_t Ledger::Session::bytes() const {
-  return kSessionBytes + applied.size() * sizeof(Applied) + bodies.size() * sizeof(std::uint32_t);
+  return kSessionBytes + applied.size() * sizeof(Applied) + others * sizeof(TableStep) +
+         bodies.size() * sizeof(std::uint32_t);
 }
 
 const Ledger::Applied* Ledger::Find(const Sequence& sequence, std::uint64_t number) const {
@@ -51,7 +52,7 @@ std::uint64_t Ledger::epoch() const {
 }
 
 void Ledger::Record(const Sequence& sequence, std::uint64_t number, std::uint64_t epoch,
-                    std::uint64_t table_step, std::span<const std::uint32_t> bodies) {
+                    std::span<const TableStep> tables, std::span<const std::uint32_t> bodies) {
   const auto [entry, is_new] = sessions_.try_emplace(sequence);
   Session& session = entry->second;
   if (is_new) {
@@ -62,12 +63,15 @@ void Ledger::Record(const Sequence& sequence, std::uint64_t number, std::uint64_
     bytes_ -= session.bytes();
   }
   session.epoch = std::max(session.epoch, epoch);
+  session.others += tables.size() - 1;
   session.applied.insert(PlaceOf(session.applied, number),
                          {.number = number,
-                          .table_step = table_step,
+                          .first = tables.front(),
+                          .others = {tables.begin() + 1, tables.end()},
                           .first_body = session.bodies_before + session.bodies.size(),
                           .parts = static_cast<std::uint32_t>(bodies.size())});
   while (session.applied.back().number - session.applied.front().number >= kWindow) {
+    session.others -= session.applied.front().others.size();
     session.applied.pop_front();
   }
   session.bodies.insert(session.bodies.end(), bodies.begin(), bodies.end());

@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "slotwise/types.h"
 
@@ -42,18 +43,29 @@ class Ledger {
   // Of a session's newest steps, together at most so many parts, the ledger also knows the parts' bodies.
   static constexpr std::size_t kBodiesASession = 65536;
 
-  // A session's steps of one table.
+  // A session's steps of one table, or, with table 0, those of several tables.
   struct Sequence {
     TableId table{0};
     std::uint64_t session = 0;
     auto operator<=>(const Sequence&) const = default;
   };
 
+  // A table's count of steps after a step.
+  struct TableStep {
+    TableId table{0};
+    std::uint64_t step = 0;
+  };
+
   struct Applied {
     std::uint64_t number = 0;
-    std::uint64_t table_step = 0;  // the table's count of steps after this step
-    std::uint64_t first_body = 0;  // counted from the session's first body
-    std::uint32_t parts = 0;
+    TableStep first;                // of the step's first table, or its only one
+    std::vector<TableStep> others;  // of its further tables
+    std::uint64_t first_body = 0;   // counted from the session's first body
+    std::uint32_t parts = 0;        // of all its tables together
+
+    std::uint32_t tables() const { return static_cast<std::uint32_t>(1 + others.size()); }
+    // REQUIRES: place < tables().
+    const TableStep& At(std::uint32_t place) const { return place == 0 ? first : others[place - 1]; }
   };
 
   explicit Ledger(const LedgerLimits& limits = {}) : limits_(limits) {}
@@ -62,9 +74,9 @@ class Ledger {
   // Forget.
   const Applied* Find(const Sequence& sequence, std::uint64_t number) const;
 
-  // Returns whether the part of an applied step is known to have had another body: a hash of what it held. A
-  // step that was cut into another number of parts cannot be compared, nor can one whose bodies are no longer
-  // known.
+  // Returns whether a part of an applied step is known to have had another body: a hash of what it held.
+  // `parts` counts the parts of all the step's tables, and `part` says which of them, table by table. A step
+  // that was cut into another number of parts cannot be compared, nor can one whose bodies are no longer known.
   bool HadOtherBody(const Sequence& sequence, const Applied& step, std::uint32_t part, std::uint32_t parts,
                     std::uint32_t body) const;
 
@@ -77,13 +89,13 @@ class Ledger {
   // Returns the epoch that a session drawn now carries. It never falls.
   std::uint64_t epoch() const;
 
-  // Records an applied step of a session of that epoch, with the bodies of its parts in part order; forgets
-  // the sessions that recorded a step longest ago, as the limits ask.
+  // Records an applied step of a session of that epoch, with its tables in order of place, and the bodies of
+  // its parts, table by table; forgets the sessions that recorded a step longest ago, as the limits ask.
   // REQUIRES: Find finds nothing, the step is not too old, and the epoch is at most epoch().
-  void Record(const Sequence& sequence, std::uint64_t number, std::uint64_t epoch, std::uint64_t table_step,
-              std::span<const std::uint32_t> bodies);
+  void Record(const Sequence& sequence, std::uint64_t number, std::uint64_t epoch,
+              std::span<const TableStep> tables, std::span<const std::uint32_t> bodies);
 
-  // Forgets the steps of a table that was dropped; no table has its id again.
+  // Forgets the steps of a table alone that was dropped; no table has its id again.
   void ForgetTable(TableId table);
 
   std::size_t sessions() const { return sessions_.size(); }
@@ -95,6 +107,7 @@ class Ledger {
     std::deque<Applied> applied;       // by number, the newest kWindow
     std::deque<std::uint32_t> bodies;  // the newest kBodiesASession
     std::uint64_t bodies_before = 0;   // how many were let go
+    std::uint64_t others = 0;          // further tables of all steps together
     std::uint64_t epoch = 0;           // the latest that its steps carried
     std::list<Sequence>::iterator age;
 

@@ -34,7 +34,7 @@ Decision Agenda::Decide(std::span<const Header> headers) {
   const bool drained = all_closed && all_empty;
   if (drained) {
     for (const IncompleteStep& step : incomplete_.TakeAll()) {
-      ReplyToAll(step.waiters,
+      ReplyToAll(step,
                  Unavailable("the server is stopping, and parts of the step are missing; nothing of it was "
                              "applied"));
     }
@@ -51,7 +51,13 @@ Decision Agenda::Decide(std::span<const Header> headers) {
 
 void Agenda::TakeIn(Rank rank, const Announcement& announcement) {
   const Ticket ticket{rank, announcement.ticket};
-  const RoundPart part{ticket, announcement.samples, announcement.keys, 0, announcement.weighted};
+  const RoundPart part{ticket,
+                       announcement.samples,
+                       announcement.keys,
+                       0,
+                       announcement.weighted,
+                       announcement.body,
+                       announcement.joined};
   const bool creates = announcement.operation == Operation::kCreateTable;
   const Table* const table = creates ? nullptr : tables_.Get(announcement.table);
   if (!creates && table == nullptr) return Reply(ticket, Gone());
@@ -76,49 +82,66 @@ void Agenda::TakeIn(Rank rank, const Announcement& announcement) {
 void Agenda::TakeInPart(const Ticket& ticket, const Announcement& announcement, const Table& table) {
   if (AnswerFromLedger(ticket, announcement, table)) return;
   const StepId& id = announcement.step;
-  const StepKey key{announcement.table, id.session, id.number};
-  if (Round* const complete = ready_.FindStep(key)) {
-    const bool same_cut = complete->bodies.size() == id.parts;
-    if (same_cut && complete->bodies[id.part] != announcement.body) return RefuseOtherBody(ticket, id);
-    complete->waiters.push_back(ticket);
-    decision_.repeated.push_back(ticket);
-    return;
-  }
+  const StepKey key = KeyOf(announcement.table, id);
+  if (Round* const ready = ready_.FindStep(key)) return TakeInAgain(ticket, announcement, *ready);
 
   IncompleteStep* step = incomplete_.Find(key);
   if (step == nullptr) {
-    step = &incomplete_.Add(key, id.parts, now_ms_ + limits_.step_timeout_ms);
+    step = &incomplete_.Add(key, id.parts, now_ms_ + limits_.step_timeout_ms, id.tables);
   } else if (step->parts != id.parts && !step->too_large) {
     return Reply(ticket, InvalidArgument("step.parts is " + std::to_string(id.parts) + ", but " + Name(id) +
                                          " has " + std::to_string(step->parts) + " parts"));
+  } else if (step->tables != id.tables) {
+    return RefuseOtherTables(ticket, id);
   }
-  const auto [first, is_new] = step->bodies.emplace(id.part, announcement.body);
+  IncompleteStep::Share* const share = incomplete_.ShareOf(key, *step, id.place, announcement.table);
+  if (share == nullptr) return RefuseOtherTables(ticket, id);
+  const auto [first, is_new] = share->bodies.emplace(id.part, announcement.body);
   if (first->second != announcement.body && !step->too_large) return RefuseOtherBody(ticket, id);
-  step->waiters.push_back(ticket);
   const RoundPart part{ticket,  announcement.samples,  announcement.keys,
                        id.part, announcement.weighted, announcement.body};
   if (is_new) {
-    step->have.push_back(part);
+    share->have.push_back(part);
+    ++step->came;
     step->bytes += BytesOf(table, part);
     step->epoch = std::max(step->epoch, id.epoch);
   } else {
     decision_.repeated.push_back(ticket);
   }
-  if (step->bytes > limits_.max_round_bytes) RefuseTooLarge(key, *step);
-  if (step->have.size() < step->parts) return;
+  if (step->too_large) {
+    Reply(ticket, TooLarge(key));
+  } else {
+    share->waiters.push_back(ticket);
+    if (step->bytes > limits_.max_round_bytes) RefuseTooLarge(key, *step);
+  }
+  if (!step->complete()) return;
   IncompleteStep complete = incomplete_.Take(key);
   if (!complete.too_large) MakeReady(key, std::move(complete));
+}
+
+void Agenda::TakeInAgain(const Ticket& ticket, const Announcement& announcement, Round& ready) {
+  const StepId& id = announcement.step;
+  const bool same_tables = ready.others.size() + 1 == id.tables;
+  Round* const share = !same_tables ? nullptr : id.place == 0 ? &ready : &ready.others[id.place - 1];
+  if (share == nullptr || share->table != announcement.table) return RefuseOtherTables(ticket, id);
+  const bool same_cut = share->bodies.size() == id.parts;
+  if (same_cut && share->bodies[id.part] != announcement.body) return RefuseOtherBody(ticket, id);
+  share->waiters.push_back(ticket);
+  decision_.repeated.push_back(ticket);
 }
 
 bool Agenda::AnswerFromLedger(const Ticket& ticket, const Announcement& announcement, const Table& table) {
   const StepId& id = announcement.step;
   const Ledger& ledger = tables_.ledger();
-  const Ledger::Sequence sequence{announcement.table, id.session};
+  const Ledger::Sequence sequence{KeyOf(announcement.table, id).table, id.session};
   if (const Ledger::Applied* const applied = ledger.Find(sequence, id.number)) {
-    if (ledger.HadOtherBody(sequence, *applied, id.part, id.parts, announcement.body)) {
+    if (applied->tables() != id.tables || applied->At(id.place).table != announcement.table) {
+      RefuseOtherTables(ticket, id);
+    } else if (ledger.HadOtherBody(sequence, *applied, id.place * id.parts + id.part, id.tables * id.parts,
+                                   announcement.body)) {
       RefuseOtherBody(ticket, id);
     } else {
-      Reply(ticket, {}, {applied->table_step, table.version()});
+      Reply(ticket, {}, {applied->At(id.place).step, table.version()});
     }
     return true;
   }
@@ -151,33 +174,54 @@ void Agenda::RefuseOtherBody(const Ticket& ticket, const StepId& step) {
                                    "new number"));
 }
 
+void Agenda::RefuseOtherTables(const Ticket& ticket, const StepId& step) {
+  Reply(ticket,
+        FailedPrecondition(Name(step) + " came before with other tables, or in another order: place " +
+                           std::to_string(step.place) + " of " + std::to_string(step.tables) +
+                           " is not what it was; a new step needs a new number"));
+}
+
 void Agenda::MakeReady(const StepKey& key, IncompleteStep complete) {
-  Round round;
-  round.operation = Operation::kPush;
-  round.table = key.table;
-  round.step = {
-      .session = key.session, .number = key.number, .parts = complete.parts, .epoch = complete.epoch};
-  round.bodies.reserve(complete.bodies.size());
-  for (const auto& [part, body] : complete.bodies) round.bodies.push_back(body);
-  round.waiters = std::move(complete.waiters);
-  round.parts = std::move(complete.have);
-  // Parts that came with one decision stand in this order already.
-  const auto place = [](const RoundPart& p) { return std::pair(p.ticket.rank, p.part); };
-  if (!std::ranges::is_sorted(round.parts, {}, place)) std::ranges::sort(round.parts, {}, place);
+  const auto round_of = [&](IncompleteStep::Share& share) {
+    Round round;
+    round.operation = Operation::kPush;
+    round.table = share.table;
+    round.step = {.session = key.session,
+                  .number = key.number,
+                  .parts = complete.parts,
+                  .epoch = complete.epoch,
+                  .tables = complete.tables};
+    round.bodies.reserve(share.bodies.size());
+    for (const auto& [part, body] : share.bodies) round.bodies.push_back(body);
+    round.waiters = std::move(share.waiters);
+    round.parts = std::move(share.have);
+    // Parts that came with one decision stand in this order already.
+    const auto place = [](const RoundPart& p) { return std::pair(p.ticket.rank, p.part); };
+    if (!std::ranges::is_sorted(round.parts, {}, place)) std::ranges::sort(round.parts, {}, place);
+    return round;
+  };
+  auto share = complete.shares.begin();
+  Round round = round_of(share->second);
+  for (++share; share != complete.shares.end(); ++share) round.others.push_back(round_of(share->second));
   ready_.Add(std::move(round));
 }
 
 void Agenda::RefuseTooLarge(const StepKey& key, IncompleteStep& step) {
   incomplete_.MarkTooLarge(key);
-  ReplyToAll(std::exchange(step.waiters, {}),
-             ResourceExhausted("step " + std::to_string(key.number) + " of session " +
-                               std::to_string(key.session) + " is larger than the " +
-                               std::to_string(limits_.max_round_bytes) + " bytes that one round may gather"));
+  ReplyToAll(step, TooLarge(key));
+  for (auto& [place, share] : step.shares) share.waiters.clear();
+}
+
+Status Agenda::TooLarge(const StepKey& key) const {
+  return ResourceExhausted("step " + std::to_string(key.number) + " of session " +
+                           std::to_string(key.session) + " is larger than the " +
+                           std::to_string(limits_.max_round_bytes) +
+                           " bytes that one round may gather (limits.max_round_mib)");
 }
 
 void Agenda::DropDueSteps() {
   for (const IncompleteStep& step : incomplete_.TakeDue(now_ms_)) {
-    ReplyToAll(step.waiters,
+    ReplyToAll(step,
                DeadlineExceeded("not all parts of the step came within " +
                                 std::to_string(limits_.step_timeout_ms) + " ms; nothing of it was applied"));
   }
@@ -194,8 +238,10 @@ std::optional<Round> Agenda::NextRound() {
 }
 
 void Agenda::AnswerAllOf(TableId table) {
-  for (const Round& round : ready_.TakeAllOf(table)) ReplyToAll(round.waiters, Gone());
-  for (const IncompleteStep& step : incomplete_.TakeAllOf(table)) ReplyToAll(step.waiters, Gone());
+  for (const Round& round : ready_.TakeAllOf(table)) {
+    round.ForEachTable([&](const Round& share) { ReplyToAll(share.waiters, Gone()); });
+  }
+  for (const IncompleteStep& step : incomplete_.TakeAllOf(table)) ReplyToAll(step, Gone());
 }
 
 std::uint64_t Agenda::BytesOf(const Table& table, const RoundPart& part) {
@@ -208,6 +254,10 @@ void Agenda::Reply(const Ticket& ticket, Status status, const AppliedStep& appli
 
 void Agenda::ReplyToAll(const std::vector<Ticket>& tickets, const Status& status) {
   for (const Ticket& ticket : tickets) Reply(ticket, status);
+}
+
+void Agenda::ReplyToAll(const IncompleteStep& step, const Status& status) {
+  for (const auto& [place, share] : step.shares) ReplyToAll(share.waiters, status);
 }
 
 std::uint64_t Agenda::HashState() const {

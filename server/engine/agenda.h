@@ -69,14 +69,20 @@ class Agenda {
   bool AnswerFromLedger(const Ticket& ticket, const Announcement& announcement, const Table& table);
   // Answers a part that came before with another body.
   void RefuseOtherBody(const Ticket& ticket, const StepId& step);
+  // Answers a part of a step of which another table came before.
+  void RefuseOtherTables(const Ticket& ticket, const StepId& step);
+  // Takes in a part of a step that waits for its round.
+  void TakeInAgain(const Ticket& ticket, const Announcement& announcement, Round& ready);
   void MakeReady(const StepKey& key, IncompleteStep complete);
   void RefuseTooLarge(const StepKey& key, IncompleteStep& step);
+  Status TooLarge(const StepKey& key) const;
   void DropDueSteps();
   std::optional<Round> NextRound();
   void AnswerAllOf(TableId table);
   static std::uint64_t BytesOf(const Table& table, const RoundPart& part);
   void Reply(const Ticket& ticket, Status status, const AppliedStep& applied = {});
   void ReplyToAll(const std::vector<Ticket>& tickets, const Status& status);
+  void ReplyToAll(const IncompleteStep& step, const Status& status);
 
   const AgendaLimits limits_;
   const Tables& tables_;

@@ -31,7 +31,8 @@ enum class Operation : std::uint8_t {
 // A request's number on the rank it came to.
 using TicketNumber = std::uint64_t;
 
-// The name of a step of a table: the same on whichever ranks its parts came.
+// The name of a step: the same on whichever ranks its parts came. A step of several tables has table 0, which
+// no table is.
 struct StepKey {
   TableId table{0};
   std::uint64_t session = 0;
@@ -39,12 +40,17 @@ struct StepKey {
   auto operator<=>(const StepKey&) const = default;
 };
 
+inline StepKey KeyOf(TableId table, const StepId& step) {
+  return {step.tables > 1 ? TableId{0} : table, step.session, step.number};
+}
+
 struct Announcement {
   Operation operation = Operation::kLookup;
   LookupMode mode = LookupMode::kTrain;  // lookups
   bool with_digest = false;              // summaries
   bool with_state = false;               // imports
   bool weighted = false;                 // lookups and pushes
+  bool joined = false;                   // lookups: one of several of one call, which may share a round
   TableId table{0};                      // all but kCreateTable
   std::uint32_t samples = 0;             // of what has a batch
   std::uint32_t keys = 0;
@@ -58,7 +64,7 @@ struct Announcement {
 // Headers have the same size on every rank and in every round, so that one all-gather of known size carries
 // them.
 struct Header {
-  static constexpr std::size_t kMost = 8;  // a longer inbox goes on in the next round
+  static constexpr std::size_t kMost = 32;  // a longer inbox goes on in the next round
 
   std::uint64_t now_ms = 0;  // the rank's clock; only rank 0's counts
   std::uint32_t count = 0;   // of `announcements`

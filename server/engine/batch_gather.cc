@@ -166,6 +166,12 @@ const float* BatchGather::MyBagValues(const Round& round, const BatchLayout& lay
   return mine;
 }
 
+std::size_t BatchGather::bytes() const {
+  return keys_.bytes() + offsets_.bytes() + weights_.bytes() + values_.bytes() + ordered_keys_.bytes() +
+         ordered_offsets_.bytes() + ordered_weights_.bytes() + ordered_values_.bytes() +
+         narrow_values_.bytes();
+}
+
 template <class T>
 const T* BatchGather::InPartOrder(const BatchLayout& layout, std::size_t BatchLayout::Extent::*unit,
                                   std::size_t width, const T* arrived, DeviceArray<T>& ordered,

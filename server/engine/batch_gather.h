@@ -66,6 +66,9 @@ class BatchGather {
   // Returns the values of this rank's bags alone: float[bags_of[rank]][columns]. Does not communicate.
   const float* MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
 
+  // The device's memory that its arrays take.
+  std::size_t bytes() const;
+
  private:
   // upload(place in the batch, place in this rank's blocks, the part), for each part that came to this rank.
   template <class Upload>

@@ -39,6 +39,8 @@ class GatheredArray {
     return array_.data();
   }
 
+  std::size_t bytes() const { return array_.bytes(); }
+
  private:
   Exchange& exchange_;
   const std::size_t me_;

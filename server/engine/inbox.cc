@@ -49,7 +49,7 @@ Status Inbox::Add(std::span<Request> requests) {
 
 bool Inbox::IsFavoured(const Request& request) const {
   const auto* push = std::get_if<PushRequest>(&request);
-  return push != nullptr && favoured_ == StepKey{push->table, push->step.session, push->step.number};
+  return push != nullptr && favoured_ == KeyOf(push->table, push->step);
 }
 
 void Inbox::Favour(const std::optional<StepKey>& step) {

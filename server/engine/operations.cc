@@ -49,9 +49,9 @@ void Operations::Dispatch(const Round& round) {
   Table& table = *tables_.Get(round.table);  // the agenda decides no round of a table that was dropped
   switch (round.operation) {
     case Operation::kLookup:
-      return Lookup(round, table);
+      return round.ForEachTable([&](const Round& share) { Lookup(share, *tables_.Get(share.table)); });
     case Operation::kPush:
-      return Push(round, table);
+      return Push(round);
     case Operation::kSummarize:
       return Summarize(round, table);
     case Operation::kDropTable:

@@ -45,8 +45,11 @@ class Operations {
   void Dispatch(const Round& round);
   void Lookup(const Round& round, Table& table);  // lookup.cc
   void LookupOneByOne(const Round& round, Table& table);
-  void Push(const Round& round, Table& table);  // push.cc
-  void CreateTable(const Round& round);         // table_operations.cc
+  void Push(const Round& round);  // push.cc
+  // Updates a table's rows by a step that was prepared and inserted.
+  void Update(const Round& round, const BatchLayout& layout, Table& table, BatchGather& gather,
+              TravelArrays& arrays);
+  void CreateTable(const Round& round);  // table_operations.cc
   void DropTable(const Round& round);
   void Summarize(const Round& round, Table& table);
   void SetLearningRate(const Round& round, Table& table);

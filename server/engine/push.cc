@@ -1,35 +1,62 @@
-// Push: gather every part of a step, with its gradients; each rank updates the rows it owns, once.
+// Push: gather every part of a step, with its gradients; each rank updates the rows it owns, once. A step of
+// several tables is prepared on all of them before anything changes on one.
+#include <vector>
+
 #include "server/engine/operations.h"
 
 namespace slotwise {
 
-void Operations::Push(const Round& round, Table& table) {
-  const TableOptions& options = table.info.options;
-  const BatchLayout layout(round, options.slots, collective_.size());
+void Operations::Push(const Round& round) {
+  struct Share {
+    const Round& round;
+    Table& table;
+    BatchLayout layout;
+  };
+  std::vector<Share> shares;
+  round.ForEachTable([&](const Round& share) {
+    Table& table = *tables_.Get(share.table);
+    shares.push_back({share, table, BatchLayout(share, table.info.options.slots, collective_.size())});
+  });
   Stage& stage = stages_.Next();
-  const BatchView batch = stage.gather().Gather(round, layout);
-  const Status prepared = work_.PreparePushAndInsert(table, batch);
+  std::vector<TableWork::Share> batches;
+  for (const Share& share : shares) {
+    batches.push_back({&share.table, stage.gather(batches.size()).Gather(share.round, share.layout)});
+  }
+  const Status prepared = work_.PreparePushAndInsert(batches);
   if (prepared.ok()) {
     stages_.FinishDone();  // the ranks have waited for each other, and for their devices
-    const TableWork::Gradients gradients{
-        .all = [&] { return stage.gather().GatherBagValues(round, layout, options.dim); },
-        .mine = [&] { return stage.gather().MyBagValues(round, layout, options.dim); },
-        .in_part_order = layout.in_part_order};
-    work_.Update(table, {layout.bags_of, layout.size.keys, options.dim}, gradients,
-                 ScalarsOfStep(table.optimizer(), table.steps + 1), stage.travel_arrays());
-    ++table.steps;
-    tables_.Record({round.table, round.step.session}, round.step, table.steps, round.bodies);
+    std::vector<Ledger::TableStep> steps;
+    std::vector<std::uint32_t> bodies;
+    for (const Share& share : shares) {
+      const std::size_t place = steps.size();
+      Update(share.round, share.layout, share.table, stage.gather(place), stage.travel_arrays(place));
+      steps.push_back({share.table.info.id, ++share.table.steps});
+      bodies.insert(bodies.end(), share.round.bodies.begin(), share.round.bodies.end());
+    }
+    tables_.Record({KeyOf(round.table, round.step).table, round.step.session}, round.step, steps, bodies);
   }
   stage.Close(device_.WorkStream());
-  // The answer need not wait for the device: whatever any rank reads of the table later is ordered behind the
-  // update, and a device that fails ends the server.
-  AnswerMine<PushRequest>(
-      round,
-      [&](PushRequest& request) {
-        if (!prepared.ok()) return request.done(prepared);
-        request.done(AppliedStep{table.steps, table.version()});
-      },
-      &stage);
+  // The answer need not wait for the device: whatever any rank reads of the tables later is ordered behind the
+  // updates, and a device that fails ends the server.
+  for (const Share& share : shares) {
+    AnswerMine<PushRequest>(
+        share.round,
+        [&](PushRequest& request) {
+          if (!prepared.ok()) return request.done(prepared);
+          request.done(AppliedStep{share.table.steps, share.table.version()});
+        },
+        &stage);
+  }
+}
+
+void Operations::Update(const Round& round, const BatchLayout& layout, Table& table, BatchGather& gather,
+                        TravelArrays& arrays) {
+  const std::uint32_t dim = table.info.options.dim;
+  const TableWork::Gradients gradients{.all = [&] { return gather.GatherBagValues(round, layout, dim); },
+                                       .mine = [&] { return gather.MyBagValues(round, layout, dim); },
+                                       .in_part_order = layout.in_part_order};
+  work_.Update(table, {layout.bags_of, layout.size.keys, dim}, gradients,
+               ScalarsOfStep(table.optimizer(), table.steps + 1), arrays);
 }
 
 }  // namespace slotwise

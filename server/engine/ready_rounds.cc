@@ -27,8 +27,10 @@ void ReadyRounds::AddLookup(const LookupKind& kind, const RoundPart& part) {
 
 void ReadyRounds::Add(Round round) {
   const Turn turn = next_turn_++;
-  if (round.operation == Operation::kPush) steps_.emplace(KeyOf(round), turn);
-  if (round.operation != Operation::kCreateTable) of_table_[round.table].insert(turn);
+  if (round.operation == Operation::kPush) steps_.emplace(NameOf(round), turn);
+  if (round.operation != Operation::kCreateTable) {
+    round.ForEachTable([&](const Round& share) { of_table_[share.table].insert(turn); });
+  }
   rounds_.emplace_hint(rounds_.end(), turn, std::move(round));
 }
 
@@ -49,11 +51,13 @@ Round ReadyRounds::RoundOf(const LookupKind& kind, const RoundPart& part) {
 
 Round ReadyRounds::TakeRound(Turn turn) {
   Round round = std::move(rounds_.extract(turn).mapped());
-  if (round.operation == Operation::kPush) steps_.erase(KeyOf(round));
-  if (const auto table = of_table_.find(round.table); table != of_table_.end()) {
+  if (round.operation == Operation::kPush) steps_.erase(NameOf(round));
+  round.ForEachTable([&](const Round& share) {
+    const auto table = of_table_.find(share.table);
+    if (table == of_table_.end()) return;
     table->second.erase(turn);
     if (table->second.empty()) of_table_.erase(table);
-  }
+  });
   return round;
 }
 
@@ -61,7 +65,7 @@ std::optional<Round> ReadyRounds::TakeNext(std::uint64_t max_bytes, const BytesO
   if (empty()) return std::nullopt;
   const bool lookup_is_first =
       rounds_.empty() || (!lookup_turns_.empty() && lookup_turns_.begin()->first < rounds_.begin()->first);
-  return lookup_is_first ? TakeLookups(max_bytes, bytes_of) : TakeRound(rounds_.begin()->first);
+  return lookup_is_first ? TakeJoinedLookups(max_bytes, bytes_of) : TakeRound(rounds_.begin()->first);
 }
 
 RoundPart ReadyRounds::TakeFirst(Queue& queue) {
@@ -78,11 +82,23 @@ void ReadyRounds::ForgetTurnsTaken() {
   while (!lookup_turns_.empty() && taken(lookup_turns_.front())) lookup_turns_.pop_front();
 }
 
+Round ReadyRounds::TakeJoinedLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of) {
+  const auto next = [&]() -> const Lookup& { return lookups_[lookup_turns_.front().second]; };
+  std::uint64_t bytes = 0;
+  const bool joined = next().part.joined;
+  Round round = TakeLookups(max_bytes, bytes_of, bytes);
+  while (joined && !lookup_turns_.empty() && next().part.joined &&
+         bytes + bytes_of(next().kind.table, next().part) <= max_bytes) {
+    round.others.push_back(TakeLookups(max_bytes, bytes_of, bytes));
+  }
+  return round;
+}
+
 // A round that cannot take every lookup takes about as much of every rank, whichever lookups came first:
 // results leave by all ranks, and the slowest rank sets the round's pace. So it takes the lookup that became
 // ready first, then each rank's first, then each rank's second, and so on; a rank whose next lookup does not
 // fit is done.
-Round ReadyRounds::TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of) {
+Round ReadyRounds::TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of, std::uint64_t& bytes) {
   struct Candidate {
     Turn turn;
     Place place;
@@ -93,7 +109,6 @@ Round ReadyRounds::TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes
   std::vector<std::uint32_t> taken(queues.size());  // by rank
   std::vector<Candidate> candidates;                // each rank's next, in order of turns
   std::vector<Candidate> next;
-  std::uint64_t bytes = 0;
   const auto bytes_of_lookup = [&](const Lookup& lookup) { return bytes_of(first.kind.table, lookup.part); };
   const auto take = [&](const Lookup& lookup) {
     bytes += bytes_of_lookup(lookup);
@@ -158,13 +173,16 @@ std::vector<Round> ReadyRounds::TakeAllOf(TableId table) {
 void ReadyRounds::AddTo(Fingerprint& fingerprint) const {
   const auto add_part = [&](const RoundPart& part) {
     fingerprint.Add(part.ticket.rank, part.ticket.number, part.samples, part.keys, part.part, part.weighted,
-                    part.body);
+                    part.body, part.joined);
   };
   fingerprint.Add(rounds_.size(), queues_.size());
   for (const auto& [turn, round] : rounds_) {
-    fingerprint.Add(turn, round.operation, round.table, round.step.session, round.step.number);
-    for (const RoundPart& part : round.parts) add_part(part);
-    for (const Ticket& waiter : round.waiters) fingerprint.Add(waiter.rank, waiter.number);
+    fingerprint.Add(turn, round.operation, round.step.session, round.step.number);
+    round.ForEachTable([&](const Round& share) {
+      fingerprint.Add(share.table);
+      for (const RoundPart& part : share.parts) add_part(part);
+      for (const Ticket& waiter : share.waiters) fingerprint.Add(waiter.rank, waiter.number);
+    });
   }
   for (const auto& [kind, queues] : queues_) {
     fingerprint.Add(kind.table, kind.mode, kind.weighted);

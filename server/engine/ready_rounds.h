@@ -47,7 +47,9 @@ class ReadyRounds {
 
   // Takes the round that became ready first; nothing if none is ready. A lookup takes along the other lookups
   // of its table and mode that have weights or have none as it does, in turns of all ranks, as long as the
-  // parts' bytes together are at most `max_bytes`. A rank's lookups keep their order.
+  // parts' bytes together are at most `max_bytes`. A rank's lookups keep their order. A joined lookup also takes
+  // along, as the round's `others`, the lookups of further tables, as long as the one that became ready first
+  // is a joined one and fits.
   std::optional<Round> TakeNext(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
 
   // Takes off every round of the table; each lookup is a round of its own then.
@@ -75,13 +77,16 @@ class ReadyRounds {
   // By rank; ranks behind the last one have no lookup of the kind.
   using Queues = std::vector<Queue>;
 
-  static StepKey KeyOf(const Round& round) { return {round.table, round.step.session, round.step.number}; }
+  static StepKey NameOf(const Round& round) { return KeyOf(round.table, round.step); }
   static Round RoundOf(const LookupKind& kind, const RoundPart& part);
 
   // Takes the round off, out of every index.
   Round TakeRound(Turn turn);
-  // The round of the lookup that became ready first, with those that it takes along.
-  Round TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
+  // The round of the lookup that became ready first, with those of its kind that it takes along. Adds the
+  // parts' bytes to `bytes`, which stay at most `max_bytes` but for the first lookup.
+  Round TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of, std::uint64_t& bytes);
+  // Such a round, and, if its first lookup is a joined one, further tables'.
+  Round TakeJoinedLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
   // Takes off the first lookup of the queue, which has one.
   RoundPart TakeFirst(Queue& queue);
   // Forgets the turns of lookups that were taken, up to the first that waits.

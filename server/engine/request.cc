@@ -79,6 +79,7 @@ Announcement AnnouncementOf(const Request& request) {
                  [&](const LookupRequest& r) {
                    Announce(a, Operation::kLookup, r.table, r.batch);
                    a.mode = r.mode;
+                   a.joined = r.joined;
                  },
                  [&](const PushRequest& r) {
                    Announce(a, Operation::kPush, r.table, r.batch);

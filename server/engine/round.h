@@ -31,6 +31,7 @@ struct RoundPart {
   std::uint32_t part = 0;  // its place among the parts of its step
   bool weighted = false;
   std::uint32_t body = 0;  // of a push: a hash of the batch and its gradients
+  bool joined = false;     // of a lookup: it was one of several of one call
 };
 
 struct Round {
@@ -47,6 +48,16 @@ struct Round {
   std::vector<RoundPart>
       parts;  // in rank order; one rank's parts in the order they came, those of a push by part
   std::vector<Ticket> waiters;  // the requests that the round answers
+  // What the round does on further tables: lookups, or the step's shares of them, in order of place. Of each,
+  // the table, the parts, bodies and waiters count, and a lookup's mode.
+  std::vector<Round> others;
+
+  // Calls f(Round&) for the round and then for each of `others`.
+  template <class F>
+  void ForEachTable(const F& f) const {
+    f(*this);
+    for (const Round& other : others) f(other);
+  }
 
   // Whether some part has weights: the weights of the other parts are then all 1.
   bool weighted() const { return std::ranges::any_of(parts, &RoundPart::weighted); }

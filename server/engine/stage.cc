@@ -5,11 +5,27 @@
 namespace slotwise {
 
 Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets)
-    : stream_(device.MakeStream()),
-      gather_(device, *stream_, collective, exchanges.batches(), tickets),
-      travel_(device),
+    : device_(device),
+      collective_(collective),
+      exchanges_(exchanges),
+      tickets_(tickets),
+      stream_(device.MakeStream()),
       pooled_(device),
       narrow_(device) {}
+
+Stage::Batch& Stage::BatchOf(std::size_t table) {
+  while (batches_.size() <= table) {
+    batches_.push_back(std::unique_ptr<Batch>(new Batch{
+        BatchGather(device_, *stream_, collective_, exchanges_.batches(), tickets_), TravelArrays(device_)}));
+  }
+  return *batches_[table];
+}
+
+void Stage::LetGoOfLargeBatches() {
+  std::size_t bytes = 0;
+  for (std::size_t table = 1; table < batches_.size(); ++table) bytes += batches_[table]->gather.bytes();
+  if (bytes > kMostKept) batches_.resize(1);
+}
 
 void Stage::FinishIfDone() {
   if ((!answers_.empty() || !kept_.empty()) && stream_->IsDone()) Finish();
@@ -17,6 +33,7 @@ void Stage::FinishIfDone() {
 
 void Stage::Finish() {
   stream_->Wait();
+  LetGoOfLargeBatches();
   kept_.clear();  // whoever hears an answer finds the room that the request had
   // Whoever asked owns the answer from then on, so that its memory ends when they let it go.
   for (std::function<void()>& answer : std::exchange(answers_, {})) std::exchange(answer, nullptr)();

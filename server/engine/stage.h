@@ -59,8 +59,10 @@ class Stage {
 
   // Carries the round's batch up, and its results down.
   Stream& stream() { return *stream_; }
-  BatchGather& gather() { return gather_; }
-  TravelArrays& travel_arrays() { return travel_; }
+  // The batch of the round's table, or of one of its tables, which all last until the device is done with the
+  // round.
+  BatchGather& gather(std::size_t table = 0) { return BatchOf(table).gather; }
+  TravelArrays& travel_arrays(std::size_t table = 0) { return BatchOf(table).travel; }
   DeviceArray<float>& pooled() { return pooled_; }
   DeviceArray<std::byte>& narrow() { return narrow_; }
 
@@ -78,12 +80,25 @@ class Stage {
   // that waited for it. Does nothing if there is no round.
   void Finish();
 
+  // The arrays of further tables are kept for the next round as long as they take no more.
+  static constexpr std::size_t kMostKept = std::size_t{256} << 20;
+
  private:
+  struct Batch {
+    BatchGather gather;
+    TravelArrays travel;
+  };
+  Batch& BatchOf(std::size_t table);
+  void LetGoOfLargeBatches();
+
+  Device& device_;
+  Collective& collective_;
+  const Exchanges& exchanges_;
+  TicketBook& tickets_;
   std::unique_ptr<Stream> stream_;
-  BatchGather gather_;
-  TravelArrays travel_;
-  DeviceArray<float> pooled_;      // bags that are not pooled where their numbers are to lie
-  DeviceArray<std::byte> narrow_;  // 16-bit numbers on a device with memory of its own
+  std::vector<std::unique_ptr<Batch>> batches_;  // by table of the round
+  DeviceArray<float> pooled_;                    // bags that are not pooled where their numbers are to lie
+  DeviceArray<std::byte> narrow_;                // 16-bit numbers on a device with memory of its own
   std::vector<Request> kept_;
   std::vector<std::function<void()>> answers_;
 };

@@ -23,42 +23,73 @@ Status TableWork::Prepare(Table& table, const BatchView& batch) {
 }
 
 Status TableWork::PrepareAndInsert(Table& table, const BatchView& batch) {
-  return Insert(table, table.shard->Prepare(batch, true));
+  std::array<Prepared, 1> prepared{{{&table, table.shard->Prepare(batch, true)}}};
+  return Insert(prepared);
 }
 
-Status TableWork::PreparePushAndInsert(Table& table, const BatchView& batch) {
-  return Insert(table, table.shard->PreparePush(batch));
+Status TableWork::PreparePushAndInsert(std::span<const Share> shares) {
+  std::vector<Prepared> prepared;
+  prepared.reserve(shares.size());
+  for (const Share& share : shares)
+    prepared.push_back({share.table, share.table->shard->PreparePush(share.batch)});
+  return Insert(prepared);
 }
 
-Status TableWork::Insert(Table& table, const Result<NewRows>& prepared) {
-  const TableOptions& options = table.info.options;
-  NewRows added = prepared.ok() ? *prepared : NewRows{};
+namespace {
 
+// What the ranks add up before they insert into a table.
+struct Sums {
+  std::uint64_t rows;
+  std::uint64_t new_rows;
+  std::uint64_t inexact;        // ranks whose new_rows is only a bound
+  std::uint64_t failed;         // ranks without memory
+  std::uint64_t crowded_ranks;  // ranks that would pass what a rank may hold
+};
+static_assert(sizeof(Sums) == 5 * sizeof(std::uint64_t), "sums are added up as an array");
+
+Status Full(const TableOptions& options, const Sums& sums) {
+  return ResourceExhausted("table " + options.name.str() + " is full: it has " + std::to_string(sums.rows) +
+                           " of at most " + std::to_string(options.max_rows) +
+                           " rows, and the batch brings " + std::to_string(sums.new_rows) + " new keys");
+}
+
+}  // namespace
+
+Status TableWork::Insert(std::span<Prepared> tables) {
+  std::vector<Sums> sums(tables.size());
   const auto agree = [&] {
-    const std::uint64_t mine = table.shard->Usage().rows;
-    // A shard has room for new rows whose number is only a bound, and so they are within the rank's limit.
-    const bool too_many_here = mine + added.count > table.max_rows_of_rank;
-    std::array<std::uint64_t, 5> sums{mine, added.count, added.exact ? 0U : 1U, prepared.ok() ? 0U : 1U,
-                                      too_many_here ? 1U : 0U};
-    collective_.AllReduceSum(sums);
-    return sums;
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      const auto& [table, prepared] = tables[t];
+      const NewRows added = prepared.ok() ? *prepared : NewRows{};
+      const std::uint64_t mine = table->shard->Usage().rows;
+      // A shard has room for new rows whose number is only a bound, and so they are within the rank's limit.
+      const bool crowded = mine + added.count > table->max_rows_of_rank;
+      sums[t] = {mine, added.count, added.exact ? 0U : 1U, prepared.ok() ? 0U : 1U, crowded ? 1U : 0U};
+    }
+    collective_.AllReduceSum({&sums.front().rows, 5 * sums.size()});
   };
-  auto [rows, new_rows, inexact, failed, crowded_ranks] = agree();
-  if (failed > 0) {
-    return prepared.ok() ? ResourceExhausted("another rank has no memory for the batch's new keys")
-                         : prepared.status();
+  const auto passes = [&](std::size_t t) {
+    return sums[t].rows + sums[t].new_rows > tables[t].table->info.options.max_rows;
+  };
+  agree();
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    if (sums[t].failed == 0) continue;
+    const Result<NewRows>& mine = tables[t].rows;
+    return mine.ok() ? ResourceExhausted("another rank has no memory for the batch's new keys")
+                     : mine.status();
   }
-  if (rows + new_rows > options.max_rows && inexact > 0) {
-    added = {table.shard->ExactNewRows(), true};
-    new_rows = agree()[1];
+  bool again = false;
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    if (!passes(t) || sums[t].inexact == 0) continue;
+    tables[t].rows = NewRows{tables[t].table->shard->ExactNewRows(), true};
+    again = true;
   }
-  if (rows + new_rows > options.max_rows) {
-    return ResourceExhausted("table " + options.name.str() + " is full: it has " + std::to_string(rows) +
-                             " of at most " + std::to_string(options.max_rows) +
-                             " rows, and the batch brings " + std::to_string(new_rows) + " new keys");
+  if (again) agree();
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    if (passes(t)) return Full(tables[t].table->info.options, sums[t]);
+    if (sums[t].crowded_ranks > 0) return TooManyForARank(*tables[t].table, tables[t].rows->count);
   }
-  if (crowded_ranks > 0) return TooManyForARank(table, added.count);
-  table.shard->Insert();
+  for (const Prepared& prepared : tables) prepared.table->shard->Insert();
   return {};
 }
 

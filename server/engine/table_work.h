@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <span>
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
@@ -36,8 +37,14 @@ class TableWork {
   // reason if the table or a rank would have too many rows.
   Status PrepareAndInsert(Table& table, const BatchView& batch);
 
-  // The same for a push, in which the keys of bags whose divisor is 0 do not count (Shard::PreparePush).
-  Status PreparePushAndInsert(Table& table, const BatchView& batch);
+  // A table, and a batch that a step has of it.
+  struct Share {
+    Table* table = nullptr;
+    BatchView batch;
+  };
+  // The same for a push to one table or several, all or none, in which the keys of bags whose divisor is 0 do
+  // not count (Shard::PreparePush). The ranks agree as often as for one table. REQUIRES: no table twice.
+  Status PreparePushAndInsert(std::span<const Share> shares);
 
   // The type that Pool can write the table's bags in: `wanted`, if no rank or division comes after the sums.
   DataType TypeOfPooled(const Table& table, DataType wanted) const;
@@ -61,8 +68,13 @@ class TableWork {
   const BagTravel& travel() const { return travel_; }
 
  private:
-  // Gives the keys that are new by what this rank has prepared rows, on all ranks or on none.
-  Status Insert(Table& table, const Result<NewRows>& prepared);
+  // What this rank has prepared of a table's batch.
+  struct Prepared {
+    Table* table;
+    Result<NewRows> rows;
+  };
+  // Gives the keys that are new by what this rank has prepared rows, of all tables and on all ranks, or none.
+  Status Insert(std::span<Prepared> tables);
   // Returns why a batch is refused that would take one rank or several past the table's max_rows_of_rank.
   Status TooManyForARank(const Table& table, std::uint64_t new_rows);
   bool OwnedBagsTravel(const TravellingBags& bags) const;

@@ -20,9 +20,9 @@ std::uint64_t Tables::LineageOf(TableId id) const {
   return lineage == 0 ? 1 : lineage;  // 0 means that there is none
 }
 
-void Tables::Record(const Ledger::Sequence& sequence, const StepId& step, std::uint64_t table_step,
-                    std::span<const std::uint32_t> bodies) {
-  ledger_.Record(sequence, step.number, step.epoch, table_step, bodies);
+void Tables::Record(const Ledger::Sequence& sequence, const StepId& step,
+                    std::span<const Ledger::TableStep> tables, std::span<const std::uint32_t> bodies) {
+  ledger_.Record(sequence, step.number, step.epoch, tables, bodies);
   epoch_.store(ledger_.epoch(), std::memory_order_relaxed);
 }
 

@@ -98,7 +98,7 @@ class Tables {
   void Remove(TableId id);
   // The steps that were applied to any table, by their names.
   const Ledger& ledger() const { return ledger_; }
-  void Record(const Ledger::Sequence& sequence, const StepId& step, std::uint64_t table_step,
+  void Record(const Ledger::Sequence& sequence, const StepId& step, std::span<const Ledger::TableStep> tables,
               std::span<const std::uint32_t> bodies);
 
  private:

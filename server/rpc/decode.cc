@@ -109,7 +109,9 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
                     .number = wire.number(),
                     .part = wire.part(),
                     .parts = wire.parts() == 0 ? 1 : wire.parts(),
-                    .epoch = wire.epoch()};
+                    .epoch = wire.epoch(),
+                    .place = wire.place(),
+                    .tables = wire.tables() == 0 ? 1 : wire.tables()};
   if (Status status = Validate(step); !status.ok()) return status;
   return step;
 }

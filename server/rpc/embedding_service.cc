@@ -110,9 +110,11 @@ void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std
   const auto together = std::make_shared<JointAnswer>(field, all.size(), answer);
   std::vector<Request> requests;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    requests.push_back(RequestOf(std::move(all[i]), engine, [together, i](Result<grpc::ByteBuffer> reply) {
+    auto one = RequestOf(std::move(all[i]), engine, [together, i](Result<grpc::ByteBuffer> reply) {
       together->End(i, std::move(reply));
-    }));
+    });
+    if constexpr (std::is_same_v<decltype(one), LookupRequest>) one.joined = all.size() > 1;
+    requests.push_back(std::move(one));
   }
   engine.Submit(std::move(requests));
 }

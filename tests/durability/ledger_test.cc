@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <vector>
 
 namespace slotwise {
@@ -16,9 +17,15 @@ constexpr std::array<std::uint32_t, 1> kBody{7};
 
 Ledger::Sequence Of(std::uint64_t session, TableId table = kTable) { return {table, session}; }
 
+// Records a step of one table.
+void Record(Ledger& ledger, const Ledger::Sequence& sequence, std::uint64_t number, std::uint64_t epoch,
+            std::uint64_t table_step, std::span<const std::uint32_t> bodies) {
+  ledger.Record(sequence, number, epoch, std::array{Ledger::TableStep{sequence.table, table_step}}, bodies);
+}
+
 std::uint64_t StepOf(const Ledger& ledger, std::uint64_t session, std::uint64_t number) {
   const Ledger::Applied* const found = ledger.Find(Of(session), number);
-  return found == nullptr ? 0 : found->table_step;
+  return found == nullptr ? 0 : found->first.step;
 }
 
 TEST(Ledger, KnowsNothingOfAStepThatWasNotApplied) {
@@ -30,7 +37,7 @@ TEST(Ledger, KnowsNothingOfAStepThatWasNotApplied) {
 
 TEST(Ledger, GivesTheSameAnswerForAnAppliedStep) {
   Ledger ledger;
-  ledger.Record(Of(1), 5, 1, 17, kBody);
+  Record(ledger, Of(1), 5, 1, 17, kBody);
   EXPECT_EQ(StepOf(ledger, 1, 5), 17U);
   EXPECT_EQ(ledger.Find(Of(1), 4), nullptr);
   EXPECT_EQ(ledger.Find(Of(2), 5), nullptr);
@@ -39,10 +46,10 @@ TEST(Ledger, GivesTheSameAnswerForAnAppliedStep) {
 
 TEST(Ledger, TakesNumbersInAnyOrderWithinTheWindow) {
   Ledger ledger;
-  ledger.Record(Of(1), Ledger::kWindow, 1, 1, kBody);
+  Record(ledger, Of(1), Ledger::kWindow, 1, 1, kBody);
   EXPECT_FALSE(ledger.IsTooOld(Of(1), 1));
-  ledger.Record(Of(1), 1, 1, 2, kBody);
-  ledger.Record(Of(1), 9, 1, 3, kBody);
+  Record(ledger, Of(1), 1, 1, 2, kBody);
+  Record(ledger, Of(1), 9, 1, 3, kBody);
   EXPECT_EQ(StepOf(ledger, 1, 1), 2U);
   EXPECT_EQ(StepOf(ledger, 1, 9), 3U);
   EXPECT_TRUE(ledger.IsTooOld(Of(1), 0));
@@ -51,7 +58,7 @@ TEST(Ledger, TakesNumbersInAnyOrderWithinTheWindow) {
 TEST(Ledger, RefusesWhatItCanNoLongerTellFromAnAppliedStep) {
   Ledger ledger;
   for (std::uint64_t number = 0; number <= Ledger::kWindow; ++number) {
-    ledger.Record(Of(7), number, 1, number + 1, kBody);
+    Record(ledger, Of(7), number, 1, number + 1, kBody);
   }
   EXPECT_TRUE(ledger.IsTooOld(Of(7), 0));
   EXPECT_EQ(ledger.Find(Of(7), 0), nullptr);
@@ -61,17 +68,17 @@ TEST(Ledger, RefusesWhatItCanNoLongerTellFromAnAppliedStep) {
 
 TEST(Ledger, TakesTheLargestNumbers) {
   Ledger ledger;
-  ledger.Record(Of(1), ~0ULL, 1, 1, kBody);
+  Record(ledger, Of(1), ~0ULL, 1, 1, kBody);
   EXPECT_EQ(StepOf(ledger, 1, ~0ULL), 1U);
   EXPECT_TRUE(ledger.IsTooOld(Of(1), 0));
 }
 
 TEST(Ledger, ForgetsTheSessionThatWasSilentLongest) {
   Ledger ledger({.max_sessions = 3});
-  for (std::uint64_t session = 0; session < 3; ++session) ledger.Record(Of(session), 1, 1, 1, kBody);
-  ledger.Record(Of(0), 2, 1, 2, kBody);  // makes session 0 the newest again
+  for (std::uint64_t session = 0; session < 3; ++session) Record(ledger, Of(session), 1, 1, 1, kBody);
+  Record(ledger, Of(0), 2, 1, 2, kBody);  // makes session 0 the newest again
   EXPECT_FALSE(ledger.MayHaveForgotten(Of(1), 1));
-  ledger.Record(Of(3), 1, 1, 1, kBody);  // exceeds the bound by one session
+  Record(ledger, Of(3), 1, 1, 1, kBody);  // exceeds the bound by one session
   EXPECT_EQ(StepOf(ledger, 0, 1), 1U);
   EXPECT_EQ(ledger.Find(Of(1), 1), nullptr);
   EXPECT_EQ(StepOf(ledger, 2, 1), 1U);
@@ -81,17 +88,17 @@ TEST(Ledger, ForgetsTheSessionThatWasSilentLongest) {
 TEST(Ledger, TakesNoSessionForNewThatItMayHaveForgotten) {
   Ledger ledger({.max_sessions = 2, .first_epoch = 40});
   EXPECT_EQ(ledger.epoch(), 40U);
-  ledger.Record(Of(1), 1, 41, 1, kBody);
-  ledger.Record(Of(1), 2, 40, 2, kBody);  // the session's epoch stays the latest
-  ledger.Record(Of(2), 1, 40, 3, kBody);
-  ledger.Record(Of(3), 1, 40, 4, kBody);  // forgets session 1
+  Record(ledger, Of(1), 1, 41, 1, kBody);
+  Record(ledger, Of(1), 2, 40, 2, kBody);  // the session's epoch stays the latest
+  Record(ledger, Of(2), 1, 40, 3, kBody);
+  Record(ledger, Of(3), 1, 40, 4, kBody);  // forgets session 1
   EXPECT_TRUE(ledger.MayHaveForgotten(Of(1), 41));
   EXPECT_TRUE(ledger.MayHaveForgotten(Of(9), 0));  // no epoch shows nothing
   EXPECT_TRUE(ledger.MayHaveForgotten(Of(9), 41));
   EXPECT_FALSE(ledger.MayHaveForgotten(Of(9), 42));
   EXPECT_FALSE(ledger.MayHaveForgotten(Of(2), 0));  // a known session is known
   EXPECT_EQ(ledger.epoch(), 42U);                   // a session that is drawn now can show that it is new
-  ledger.Record(Of(4), 1, 0, 5, kBody);             // forgets session 2, of an earlier epoch
+  Record(ledger, Of(4), 1, 0, 5, kBody);            // forgets session 2, of an earlier epoch
   EXPECT_TRUE(ledger.MayHaveForgotten(Of(9), 41));
   EXPECT_EQ(ledger.epoch(), 42U);
 }
@@ -100,11 +107,11 @@ TEST(Ledger, HasAnEpochForEveryThousandSessions) {
   Ledger ledger({.max_sessions = 2 * Ledger::kSessionsAnEpoch});
   for (std::uint64_t session = 0; session < 2 * Ledger::kSessionsAnEpoch; ++session) {
     EXPECT_EQ(ledger.epoch(), 1 + session / Ledger::kSessionsAnEpoch);
-    ledger.Record(Of(session), 1, ledger.epoch(), 1, kBody);
-    ledger.Record(Of(session), 2, ledger.epoch(), 1, kBody);
+    Record(ledger, Of(session), 1, ledger.epoch(), 1, kBody);
+    Record(ledger, Of(session), 2, ledger.epoch(), 1, kBody);
   }
   // One session too many takes the oldest along, and leaves the epochs after it alone.
-  ledger.Record(Of(~0ULL), 1, ledger.epoch(), 1, kBody);
+  Record(ledger, Of(~0ULL), 1, ledger.epoch(), 1, kBody);
   EXPECT_TRUE(ledger.MayHaveForgotten(Of(0), 1));
   EXPECT_FALSE(ledger.MayHaveForgotten(Of(1ULL << 40), 2));
 }
@@ -112,8 +119,8 @@ TEST(Ledger, HasAnEpochForEveryThousandSessions) {
 TEST(Ledger, TellsBodiesApartPartByPart) {
   Ledger ledger;
   const std::array<std::uint32_t, 3> bodies{4, 5, 6};
-  ledger.Record(Of(1), 1, 1, 1, kBody);
-  ledger.Record(Of(1), 2, 1, 2, bodies);
+  Record(ledger, Of(1), 1, 1, 1, kBody);
+  Record(ledger, Of(1), 2, 1, 2, bodies);
   const Ledger::Applied& step = *ledger.Find(Of(1), 2);
   for (std::uint32_t part = 0; part < 3; ++part) {
     EXPECT_FALSE(ledger.HadOtherBody(Of(1), step, part, 3, bodies[part]));
@@ -127,10 +134,10 @@ TEST(Ledger, KnowsTheBodiesOfASessionsNewestSteps) {
   Ledger ledger;
   std::vector<std::uint32_t> bodies(Ledger::kBodiesASession - 1);
   std::iota(bodies.begin(), bodies.end(), 0U);
-  ledger.Record(Of(1), 1, 1, 1, kBody);
-  ledger.Record(Of(1), 2, 1, 2, bodies);
+  Record(ledger, Of(1), 1, 1, 1, kBody);
+  Record(ledger, Of(1), 2, 1, 2, bodies);
   EXPECT_TRUE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 1), 0, 1, 8));
-  ledger.Record(Of(1), 3, 1, 3, kBody);
+  Record(ledger, Of(1), 3, 1, 3, kBody);
   EXPECT_FALSE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 1), 0, 1, 8));  // not known any more
   const auto parts = static_cast<std::uint32_t>(bodies.size());
   EXPECT_TRUE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 2), parts - 1, parts, 1));
@@ -139,11 +146,11 @@ TEST(Ledger, KnowsTheBodiesOfASessionsNewestSteps) {
 }
 
 TEST(Ledger, StaysWithinItsBytes) {
-  constexpr std::uint64_t kMost = 1 << 20;
+  constexpr std::uint64_t kMost = 2 << 20;
   Ledger ledger({.max_bytes = kMost});
   for (std::uint64_t session = 0; session < 10; ++session) {
     for (std::uint64_t number = 1; number <= Ledger::kWindow; ++number) {
-      ledger.Record(Of(session), number, 1, number, kBody);
+      Record(ledger, Of(session), number, 1, number, kBody);
       ASSERT_LE(ledger.bytes(), kMost);
     }
     EXPECT_EQ(StepOf(ledger, session, 1), 1U);  // the session that records is never the one forgotten
@@ -157,8 +164,8 @@ TEST(Ledger, ForgetsATableThatWasDropped) {
   Ledger ledger;
   const std::uint64_t empty = ledger.bytes();
   for (const TableId table : {TableId{1}, TableId{2}, TableId{3}}) {
-    ledger.Record(Of(0, table), 1, 1, 1, kBody);
-    ledger.Record(Of(~0ULL, table), 1, 1, 1, kBody);
+    Record(ledger, Of(0, table), 1, 1, 1, kBody);
+    Record(ledger, Of(~0ULL, table), 1, 1, 1, kBody);
   }
   ledger.ForgetTable(TableId{2});
   EXPECT_NE(ledger.Find(Of(~0ULL, TableId{1}), 1), nullptr);
@@ -170,6 +177,32 @@ TEST(Ledger, ForgetsATableThatWasDropped) {
   ledger.ForgetTable(TableId{3});
   EXPECT_EQ(ledger.bytes(), empty);
   EXPECT_EQ(ledger.sessions(), 0U);
+}
+
+TEST(Ledger, KnowsWhatAStepMadeOfEachOfItsTables) {
+  Ledger ledger({.max_bytes = 1 << 20});
+  const Ledger::Sequence several{TableId{0}, 1};
+  const std::array<Ledger::TableStep, 3> tables{{{TableId{4}, 7}, {TableId{2}, 1}, {TableId{9}, 5}}};
+  const std::array<std::uint32_t, 6> bodies{1, 2, 3, 4, 5, 6};
+  ledger.Record(several, 1, 1, tables, bodies);
+  EXPECT_EQ(ledger.Find(Of(1, TableId{4}), 1), nullptr) << "steps of one table have numbers of their own";
+  const Ledger::Applied& step = *ledger.Find(several, 1);
+  ASSERT_EQ(step.tables(), 3U);
+  for (std::uint32_t place = 0; place < 3; ++place) {
+    EXPECT_EQ(step.At(place).table, tables[place].table);
+    EXPECT_EQ(step.At(place).step, tables[place].step);
+    EXPECT_FALSE(ledger.HadOtherBody(several, step, 2 * place + 1, 6, bodies[2 * place + 1]));
+    EXPECT_TRUE(ledger.HadOtherBody(several, step, 2 * place + 1, 6, bodies[2 * place]));
+  }
+  const std::uint64_t bytes = ledger.bytes();
+  Record(ledger, Of(2), 1, 1, 1, kBody);
+  const std::uint64_t of_one = ledger.bytes() - bytes;
+  EXPECT_EQ(bytes - of_one, 2 * sizeof(Ledger::TableStep) + 5 * sizeof(std::uint32_t));
+  for (std::uint64_t number = 2; number <= 3 * Ledger::kWindow; ++number) {
+    ledger.Record(several, number, 1, tables, std::span(bodies).first(3));
+  }
+  EXPECT_LE(ledger.bytes(), std::uint64_t{1} << 20)
+      << "numbers that leave the window take their tables along";
 }
 
 }  // namespace

@@ -73,8 +73,14 @@ class AgendaTest : public testing::Test {
 
   // What the engine does in the round of a push that succeeds.
   void Apply(const Round& round, std::uint64_t table_step) {
-    tables_.Get(round.table)->steps = table_step;
-    tables_.Record({round.table, round.step.session}, round.step, table_step, round.bodies);
+    std::vector<Ledger::TableStep> steps;
+    std::vector<std::uint32_t> bodies;
+    round.ForEachTable([&](const Round& share) {
+      tables_.Get(share.table)->steps = table_step;
+      steps.push_back({share.table, table_step});
+      bodies.insert(bodies.end(), share.bodies.begin(), share.bodies.end());
+    });
+    tables_.Record({KeyOf(round.table, round.step).table, round.step.session}, round.step, steps, bodies);
   }
 
   Tables tables_{100};
@@ -87,6 +93,12 @@ Announcement Summarize(TicketNumber ticket, TableId table = kAds) {
   a.table = table;
   a.ticket = ticket;
   return a;
+}
+
+std::vector<TicketNumber> Tickets(const Round& round) {
+  std::vector<TicketNumber> tickets;
+  for (const RoundPart& part : round.parts) tickets.push_back(part.ticket.number);
+  return tickets;
 }
 
 std::vector<TicketNumber> Tickets(const std::optional<Round>& round) {
@@ -214,6 +226,90 @@ TEST_F(AgendaTest, RefusesAStepThatComesAgainWithAnotherBody) {
   EXPECT_TRUE(applied.answers[2].status.ok()) << "it was cut otherwise, and cannot be compared";
 }
 
+// A part of a step of several tables, of one part each unless said otherwise.
+Announcement PushTo(TableId table, std::uint32_t place, TicketNumber ticket, std::uint32_t tables = 2,
+                    std::uint32_t part = 0, std::uint32_t parts = 1, std::uint64_t number = 1) {
+  return Push(
+      ticket,
+      {.session = 9, .number = number, .part = part, .parts = parts, .place = place, .tables = tables},
+      table);
+}
+
+TEST_F(AgendaTest, RunsAStepOfSeveralTablesInOneRoundOnceAllOfItIsThere) {
+  EXPECT_FALSE(Hear({Says({PushTo(kUsers, 1, 1, 2, 0, 2), PushTo(kAds, 0, 2, 2, 1, 2)})}).round);
+  const Decision waiting = Hear({Says({PushTo(kUsers, 1, 3, 2, 1, 2)})});
+  EXPECT_FALSE(waiting.round);
+  EXPECT_EQ(waiting.awaited, (StepKey{TableId{0}, 9, 1}));
+  const Decision complete = Hear({Says({PushTo(kAds, 0, 4, 2, 0, 2), Lookup(5)})});
+  ASSERT_TRUE(complete.round);
+  EXPECT_EQ(complete.round->table, kAds);
+  EXPECT_EQ(Tickets(complete.round), (Numbers{4, 2}));
+  ASSERT_EQ(complete.round->others.size(), 1U);
+  EXPECT_EQ(complete.round->others[0].table, kUsers);
+  EXPECT_EQ(Tickets(complete.round->others[0]), (Numbers{1, 3}));
+  Apply(*complete.round, 6);
+  // Every part gets the answer of its own table, again and again.
+  const Decision again = Hear({Says({PushTo(kUsers, 1, 6, 2, 1, 2), PushTo(kAds, 0, 7, 2, 0, 2)})});
+  ASSERT_EQ(again.answers.size(), 2U);
+  EXPECT_EQ(again.answers[0].applied.table_step, 6U);
+  EXPECT_TRUE(again.answers[1].status.ok());
+  EXPECT_EQ(Tickets(again.round), (Numbers{5}));
+  // A step of one of the tables is another one, whatever its number.
+  EXPECT_TRUE(Hear({Says({Push(8, {9, 1, 0, 1})})}).round);
+}
+
+TEST_F(AgendaTest, RefusesAStepThatComesAgainWithOtherTables) {
+  const auto refused = [](const Decision& decision) {
+    return decision.answers.size() == 1 &&
+           decision.answers[0].status.code() == StatusCode::kFailedPrecondition;
+  };
+  EXPECT_FALSE(Hear({Says({PushTo(kAds, 0, 1)})}).round);
+  EXPECT_TRUE(refused(Hear({Says({PushTo(kAds, 1, 2)})}))) << "a table at two places";
+  EXPECT_TRUE(refused(Hear({Says({PushTo(kUsers, 0, 3)})}))) << "two tables at a place";
+  EXPECT_TRUE(refused(Hear({Says({PushTo(kUsers, 1, 4, 3)})}))) << "more tables";
+  const Decision complete = Hear({Says({Lookup(10), PushTo(kUsers, 1, 5), PushTo(kAds, 1, 6)})});
+  EXPECT_TRUE(refused(complete)) << "while it waits for its round";
+  Apply(*HearNothing().round, 1);
+  EXPECT_TRUE(refused(Hear({Says({PushTo(kAds, 1, 7)})}))) << "when it was applied";
+  EXPECT_TRUE(refused(Hear({Says({PushTo(kAds, 0, 8, 3)})})));
+}
+
+TEST_F(AgendaTest, DropsAStepOfSeveralTablesWithAnyOfThem) {
+  EXPECT_FALSE(Hear({Says({PushTo(kAds, 0, 1)})}).round);
+  const Decision dropped = Hear({Says({Lookup(9, kUsers), Drop(2, kUsers), PushTo(kUsers, 1, 3)})});
+  EXPECT_EQ(Tickets(dropped.round), (Numbers{9}));
+  const Decision end = HearNothing();  // the step is complete by now, and goes with its second table
+  ASSERT_EQ(end.answers.size(), 2U);
+  for (const EarlyAnswer& answer : end.answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
+  EXPECT_TRUE(end.finished || !end.more_is_ready);
+}
+
+TEST_F(AgendaTest, DropsAnIncompleteStepOfSeveralTablesWithAnyOfThem) {
+  EXPECT_FALSE(Hear({Says({PushTo(kUsers, 1, 1), PushTo(kUsers, 1, 2)})}).round);
+  const Decision end = Hear({Says({Drop(3, kUsers)})});
+  ASSERT_EQ(end.answers.size(), 2U);
+  EXPECT_FALSE(end.awaits_parts);
+}
+
+TEST_F(AgendaTest, ServesTheLookupsOfOneCallInOneRound) {
+  const auto joined = [](Announcement lookup) {
+    lookup.joined = true;
+    return lookup;
+  };
+  const Decision all = Hear({Says({joined(Lookup(1)), joined(Lookup(2, kUsers)), Lookup(3, kUsers)})});
+  EXPECT_EQ(Tickets(all.round), (Numbers{1}));
+  ASSERT_EQ(all.round->others.size(), 1U);
+  EXPECT_EQ(Tickets(all.round->others[0]), (Numbers{2, 3})) << "whoever else asks comes along";
+  // One that nobody joined to it has a round of its own.
+  EXPECT_TRUE(Hear({Says({Lookup(4), joined(Lookup(5, kUsers))})}).round->others.empty());
+  EXPECT_EQ(Tickets(HearNothing().round), (Numbers{5}));
+  LimitRounds(2);
+  const Decision some = Hear(
+      {Says({joined(Lookup(1)), joined(Lookup(2, kUsers)), joined(Lookup(3, kAds, LookupMode::kEval))})});
+  EXPECT_EQ(some.round->others.size(), 1U) << "as far as a round holds them";
+  EXPECT_EQ(Tickets(HearNothing().round), (Numbers{3}));
+}
+
 TEST_F(AgendaTest, RefusesASessionThatMayHaveBeenForgotten) {
   Tables few(100, 1, {.max_sessions = 1, .first_epoch = 5});
   TableOptions options;
@@ -225,7 +321,8 @@ TEST_F(AgendaTest, RefusesASessionThatMayHaveBeenForgotten) {
     const Decision decision = Hear({Says({Push(1, {session, 1, 0, 1, epoch}, TableId{1})})});
     if (decision.round) {
       const Round& round = *decision.round;
-      few.Record({round.table, session}, round.step, 1, round.bodies);
+      few.Record({round.table, session}, round.step, std::array{Ledger::TableStep{round.table, 1}},
+                 round.bodies);
       return StatusCode::kOk;
     }
     return decision.answers.at(0).status.code();

@@ -68,7 +68,8 @@ TEST(IncompleteSteps, HashesToTheSameForTheSameSteps) {
   };
   IncompleteSteps steps = FourSteps();
   EXPECT_EQ(hash(steps), hash(FourSteps()));
-  steps.Find({kAds, 9, 7})->waiters.push_back({Rank{1}, 4});
+  IncompleteStep& step = *steps.Find({kAds, 9, 7});
+  steps.ShareOf({kAds, 9, 7}, step, 0, kAds)->waiters.push_back({Rank{1}, 4});
   EXPECT_NE(hash(steps), hash(FourSteps()));
 }
 

@@ -66,7 +66,8 @@ std::string Ask::Describe() const {
   if (operation == Operation::kPush) {
     text += " session " + std::to_string(step.session) + " step " + std::to_string(step.number) + " part " +
             std::to_string(step.part) + " of " + std::to_string(step.parts) + ", epoch " +
-            std::to_string(step.epoch) + ", body " + std::to_string(body);
+            std::to_string(step.epoch) + ", body " + std::to_string(body) + ", place " +
+            std::to_string(step.place) + " of " + std::to_string(step.tables);
   }
   if (bytes() > 0) text += ", " + std::to_string(bytes()) + " bytes";
   return text;
@@ -75,7 +76,8 @@ std::string Ask::Describe() const {
 Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
   switch (ask.operation) {
     case Operation::kLookup:
-      return LookupRequest{ask.table, ask.mode, PartOf(ask), Fill(&Reply::pooled, std::move(done)), ask.type};
+      return LookupRequest{ask.table, ask.mode,  PartOf(ask), Fill(&Reply::pooled, std::move(done)),
+                           ask.type,  ask.joined};
     case Operation::kPush:
       return PushRequest{ask.table, ask.step, PartOf(ask), Fill(&Reply::applied, std::move(done)), ask.body};
     case Operation::kCreateTable:
@@ -114,6 +116,7 @@ bool IsOf(const Announcement& announcement, const Ask& ask) {
   if (announcement.operation != ask.operation) return false;
   if (ask.operation == Operation::kCreateTable) return true;
   if (announcement.table != ask.table) return false;
+  if (ask.operation == Operation::kLookup && announcement.joined != ask.joined) return false;
   if (ask.operation == Operation::kPush && (announcement.step != ask.step || announcement.body != ask.body)) {
     return false;
   }

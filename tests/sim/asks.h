@@ -28,6 +28,7 @@ struct Ask {
   DataType type = DataType::kFloat32;  // of a lookup's answer, or of a push's gradients on their way
   StepId step = {};
   std::uint32_t body = 0;  // of a push
+  bool joined = false;     // a lookup of several of one call
   TableOptions options = {};
   bool with_digest = false;
   bool with_state = false;

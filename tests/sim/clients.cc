@@ -60,7 +60,11 @@ std::vector<Ask> Clients::DrawGroup() {
   std::vector<Ask> group;
   const std::size_t size = 2 + random_.Below(3);
   const bool lookups = random_.OneIn(2);
-  while (group.size() < size) group.push_back(lookups ? DrawLookup() : DrawPart());
+  const bool joined = random_.OneIn(2);
+  while (group.size() < size) {
+    group.push_back(lookups ? DrawLookup() : DrawPart());
+    group.back().joined = lookups && joined;
+  }
   return group;
 }
 
@@ -87,6 +91,9 @@ Ask Clients::DrawPart() {
       ++again.step.parts;
     }
     if (random_.OneIn(20)) again.body ^= 1;
+    if (again.step.tables > 1 && random_.OneIn(10))
+      again.step.place = (again.step.place + 1) % again.step.tables;
+    if (again.step.tables > 1 && random_.OneIn(20)) ++again.step.tables;
     return again;
   }
   std::vector<Push*> unsent;
@@ -103,10 +110,19 @@ Ask Clients::DrawPart() {
   return push.parts[part];
 }
 
+// Different tables, mostly one.
+std::vector<std::pair<TableId, TableOptions>> Clients::DrawTables() {
+  std::vector<std::pair<TableId, TableOptions>> tables(tables_.begin(), tables_.end());
+  random_.Shuffle(tables);
+  tables.resize(random_.OneIn(3) ? 1 + random_.Below(tables.size()) : 1);
+  return tables;
+}
+
 Clients::Push Clients::DrawPush() {
-  const auto& [id, options] = DrawTable();
+  const auto tables = DrawTables();
   Push push;
   const std::uint64_t session = 1 + random_.Below(3);
+  const TableId id = tables.size() > 1 ? TableId{0} : tables[0].first;
   // Mostly the first epoch's; sometimes none, a later one that is there once sessions were forgotten, or one
   // that no server has said.
   const std::uint64_t epoch = random_.OneIn(3) ? random_.Below(random_.OneIn(10) ? 100 : 4) : 1;
@@ -116,33 +132,41 @@ Clients::Push Clients::DrawPush() {
   if (random_.OneIn(12)) number = newest + 4000 + random_.Below(200);
   if (random_.OneIn(8) && newest > 4200) number = newest - 4098 + random_.Below(5);
   const bool repeated = std::ranges::any_of(pushes_, [&](const Push& other) {
-    return other.parts[0].table == id && other.parts[0].step.session == session &&
-           other.parts[0].step.number == number;
+    return KeyOf(other.parts[0].table, other.parts[0].step) == StepKey{id, session, number};
   });
   if (repeated) number = newest + 1;
   newest = std::max(newest, number);
 
   const auto parts = static_cast<std::uint32_t>(random_.OneIn(2) ? 1 : 1 + random_.Below(4));
   const bool weighted = random_.Below(100) < plan_.weighted_percent;
-  for (std::uint32_t p = 0; p < parts; ++p) {
-    Ask ask;
-    ask.operation = Operation::kPush;
-    ask.table = id;
-    ask.step = {session, number, p, parts, epoch};
-    ask.body = static_cast<std::uint32_t>(random_.Below(1000));
-    ask.samples = static_cast<std::uint32_t>(random_.OneIn(40) ? 60 : random_.Below(4));
-    ask.batch = DrawBatch(options, ask.samples, weighted && random_.OneIn(2));
-    ask.values = DrawValues(std::size_t{ask.samples} * options.slots * options.dim);
-    ask.type = DrawType();
-    std::vector<std::byte> narrow(ask.values.size() * BytesOf(ask.type));
-    Narrow(ask.values, ask.type, narrow.data());
-    Widen(narrow.data(), ask.type, ask.values);
-    push.parts.push_back(std::move(ask));
-    if (!random_.OneIn(15)) push.to_come.push_back(p);  // else it never comes
+  for (std::uint32_t place = 0; place < tables.size(); ++place) {
+    for (std::uint32_t p = 0; p < parts; ++p) {
+      if (!random_.OneIn(15))
+        push.to_come.push_back(static_cast<std::uint32_t>(push.parts.size()));  // else it never comes
+      Ask ask = DrawPartOf(tables[place], weighted);
+      ask.step = {session, number, p, parts, epoch, place, static_cast<std::uint32_t>(tables.size())};
+      push.parts.push_back(std::move(ask));
+    }
   }
   if (push.to_come.empty()) push.to_come.push_back(0);
   if (random_.OneIn(2)) random_.Shuffle(push.to_come);
   return push;
+}
+
+Ask Clients::DrawPartOf(const std::pair<TableId, TableOptions>& table, bool weighted) {
+  const TableOptions& options = table.second;
+  Ask ask;
+  ask.operation = Operation::kPush;
+  ask.table = table.first;
+  ask.body = static_cast<std::uint32_t>(random_.Below(1000));
+  ask.samples = static_cast<std::uint32_t>(random_.OneIn(40) ? 60 : random_.Below(4));
+  ask.batch = DrawBatch(options, ask.samples, weighted && random_.OneIn(2));
+  ask.values = DrawValues(std::size_t{ask.samples} * options.slots * options.dim);
+  ask.type = DrawType();
+  std::vector<std::byte> narrow(ask.values.size() * BytesOf(ask.type));
+  Narrow(ask.values, ask.type, narrow.data());
+  Widen(narrow.data(), ask.type, ask.values);
+  return ask;
 }
 
 std::vector<std::uint64_t> Clients::DrawKeys() {

@@ -47,6 +47,8 @@ class Clients {
   Ask DrawLookup();
   Ask DrawPart();
   Push DrawPush();
+  std::vector<std::pair<TableId, TableOptions>> DrawTables();
+  Ask DrawPartOf(const std::pair<TableId, TableOptions>& table, bool weighted);
   Ask DrawRows();
   Ask DrawOperator();
   std::vector<Ask> DrawGroup();

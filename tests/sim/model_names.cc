@@ -18,7 +18,7 @@ const ModelNames::Session* ModelNames::Find(TableId table, std::uint64_t id) con
 
 ModelNames::Verdict ModelNames::Judge(TableId table, const StepId& part, std::uint32_t body,
                                       std::uint64_t* applied) const {
-  const Session* const session = Find(table, part.session);
+  const Session* const session = Find(part.tables > 1 ? TableId{0} : table, part.session);
   if (session == nullptr) {
     if (forgotten_epoch_ && part.epoch <= *forgotten_epoch_) return Verdict::kForgotten;
     return part.epoch > epoch_ ? Verdict::kAhead : Verdict::kNew;
@@ -26,13 +26,19 @@ ModelNames::Verdict ModelNames::Judge(TableId table, const StepId& part, std::ui
   if (part.number + kNumbersRemembered <= session->steps.rbegin()->first) return Verdict::kTooOld;
   const auto step = session->steps.find(part.number);
   if (step == session->steps.end()) return part.epoch > epoch_ ? Verdict::kAhead : Verdict::kNew;
-  *applied = step->second.table_step;
-  const auto& bodies = step->second.bodies;
+  const auto share = step->second.shares.find(part.place);
+  if (step->second.shares.size() != part.tables || share == step->second.shares.end() ||
+      share->second.table != table) {
+    return Verdict::kOtherTables;
+  }
+  *applied = share->second.table_step;
+  const auto& bodies = share->second.bodies;
   return bodies.size() == part.parts && bodies.at(part.part) != body ? Verdict::kOtherBody
                                                                      : Verdict::kApplied;
 }
 
-void ModelNames::Record(TableId table, const StepId& step, const Applied& applied) {
+void ModelNames::Record(const StepId& step, const Applied& applied) {
+  const TableId table = step.tables > 1 ? TableId{0} : applied.shares.at(0).table;
   Session session{.table = table, .id = step.session};
   if (const Session* const known = Find(table, step.session)) {
     session = *known;

@@ -19,10 +19,14 @@ namespace slotwise::sim {
 class ModelNames {
  public:
   struct Applied {
-    std::uint64_t table_step = 0;
-    std::map<std::uint32_t, std::uint32_t> bodies = {};  // of all its parts
+    struct Share {
+      TableId table{0};
+      std::uint64_t table_step = 0;
+      std::map<std::uint32_t, std::uint32_t> bodies = {};  // of all its parts
+    };
+    std::map<std::uint32_t, Share> shares = {};  // by place
   };
-  enum class Verdict { kNew, kApplied, kOtherBody, kTooOld, kForgotten, kAhead };
+  enum class Verdict { kNew, kApplied, kOtherBody, kOtherTables, kTooOld, kForgotten, kAhead };
 
   ModelNames(std::size_t most_sessions, std::uint64_t first_epoch)
       : most_sessions_(most_sessions), epoch_(first_epoch) {}
@@ -31,12 +35,12 @@ class ModelNames {
   Verdict Judge(TableId table, const StepId& part, std::uint32_t body, std::uint64_t* applied) const;
 
   // REQUIRES: the step is new.
-  void Record(TableId table, const StepId& step, const Applied& applied);
+  void Record(const StepId& step, const Applied& applied);
   void Forget(TableId table);
 
  private:
   struct Session {
-    TableId table{0};
+    TableId table{0};  // 0: of steps of several tables
     std::uint64_t id = 0;
     std::uint64_t epoch = 0;
     std::map<std::uint64_t, Applied> steps = {};

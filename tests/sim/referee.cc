@@ -42,9 +42,12 @@ std::uint64_t Content(const Decision& decision) {
   add(decision.round->number);
   add(decision.round->operation);
   add(Value(decision.round->table));
-  for (const RoundPart& part : decision.round->parts) add(part.ticket.number * 64 + part.part);
-  for (const Ticket& ticket : decision.round->waiters)
-    add(ticket.number * 64 + static_cast<std::uint64_t>(Value(ticket.rank)));
+  decision.round->ForEachTable([&](const Round& share) {
+    add(Value(share.table));
+    for (const RoundPart& part : share.parts) add(part.ticket.number * 64 + part.part);
+    for (const Ticket& ticket : share.waiters)
+      add(ticket.number * 64 + static_cast<std::uint64_t>(Value(ticket.rank)));
+  });
   return hash;
 }
 
@@ -145,18 +148,18 @@ void Referee::TakeIn(Sent& sent) {
     }
     if (sent.ask.operation == Operation::kPush) return TakeInPart(sent, table->second);
   }
-  ready_.push_back({&sent, {}, {{0, &sent}}, {&sent}});
+  ready_.push_back({&sent, {}, {{{0, 0}, &sent}}, {&sent}});
 }
 
 void Referee::TakeInPart(Sent& sent, ModelTable& table) {
   const StepId& id = sent.ask.step;
-  const StepKey key{sent.ask.table, id.session, id.number};
+  const StepKey key = KeyOf(sent.ask.table, id);
   const auto end = [&](StatusCode code, const AppliedStep& step = {}) {
     ended_.push_back(&sent);
     Expect(sent, Expected{code, {.applied = step}, {}});
   };
   std::uint64_t applied = 0;
-  switch (names_.Judge(key.table, id, sent.ask.body, &applied)) {
+  switch (names_.Judge(sent.ask.table, id, sent.ask.body, &applied)) {
     case ModelNames::Verdict::kNew:
       break;
     case ModelNames::Verdict::kApplied:
@@ -164,13 +167,20 @@ void Referee::TakeInPart(Sent& sent, ModelTable& table) {
     case ModelNames::Verdict::kAhead:
       return end(StatusCode::kInvalidArgument);
     case ModelNames::Verdict::kOtherBody:
+    case ModelNames::Verdict::kOtherTables:
     case ModelNames::Verdict::kTooOld:
     case ModelNames::Verdict::kForgotten:
       return end(StatusCode::kFailedPrecondition);
   }
   for (Ready& ready : ready_) {
     if (ready.step != key) continue;
-    if (ready.parts.size() == id.parts && ready.parts.at(id.part)->ask.body != sent.ask.body) {
+    const StepId& first = ready.first->ask.step;
+    const auto of_place = ready.parts.find({id.place, 0});
+    if (first.tables != id.tables || of_place == ready.parts.end() ||
+        of_place->second->ask.table != sent.ask.table) {
+      return end(StatusCode::kFailedPrecondition);
+    }
+    if (first.parts == id.parts && ready.parts.at({id.place, id.part})->ask.body != sent.ask.body) {
       return end(StatusCode::kFailedPrecondition);
     }
     ready.waiters.push_back(&sent);
@@ -180,18 +190,25 @@ void Referee::TakeInPart(Sent& sent, ModelTable& table) {
   auto [entry, is_new] = incomplete_.try_emplace(key);
   Step& step = entry->second;
   if (is_new) {
+    step.tables_count = id.tables;
     step.parts = id.parts;
     step.deadline_ms = now_ms_ + static_cast<std::uint64_t>(plan_.engine.step_timeout.count());
     step.arrival = arrivals_++;
   } else if (step.parts != id.parts && !step.too_large) {
     return end(StatusCode::kInvalidArgument);
+  } else if (step.tables_count != id.tables) {
+    return end(StatusCode::kFailedPrecondition);
   }
-  const auto before = step.have.find(id.part);
+  for (const auto& [place, named] : step.tables) {
+    if ((place == id.place) != (named == sent.ask.table)) return end(StatusCode::kFailedPrecondition);
+  }
+  step.tables.emplace(id.place, sent.ask.table);
+  const auto before = step.have.find({id.place, id.part});
   if (before != step.have.end() && before->second->ask.body != sent.ask.body && !step.too_large) {
     return end(StatusCode::kFailedPrecondition);
   }
   step.waiters.push_back(&sent);
-  if (step.have.emplace(id.part, &sent).second) {
+  if (step.have.emplace(std::pair(id.place, id.part), &sent).second) {
     step.bytes += GatheredBytes(sent.ask);
     step.epoch = std::max(step.epoch, id.epoch);
   } else {
@@ -204,7 +221,7 @@ void Referee::TakeInPart(Sent& sent, ModelTable& table) {
       Expect(*waiter, StatusCode::kResourceExhausted);
     }
   }
-  if (step.have.size() < step.parts) return;
+  if (step.have.size() < std::size_t{step.parts} * step.tables_count) return;
   if (!step.too_large) ready_.push_back({&sent, key, step.have, step.waiters});
   incomplete_.erase(entry);
 }
@@ -283,11 +300,23 @@ void Referee::CheckRound(const Round& round) {
   const Ready front = ready_.front();
   const Ask& ask = front.first->ask;
   if (round.operation != ask.operation ||
-      (round.operation != Operation::kCreateTable && round.table != ask.table)) {
+      (round.operation != Operation::kCreateTable && round.operation != Operation::kPush &&
+       round.table != ask.table)) {
     return Fail("round " + std::to_string(round.number) + " is a " + NameOf(round.operation) +
                 ", but first comes " + front.first->Describe());
   }
-  CheckParts(round, front);
+  round.ForEachTable([&](const Round& share) { CheckParts(share); });
+  if (scheduler_.failure()) return;
+  std::uint64_t bytes = 0;
+  std::size_t parts = 0;
+  round.ForEachTable([&](const Round& share) {
+    parts += share.parts.size();
+    for (const RoundPart& part : share.parts) bytes += GatheredBytes(Find(part.ticket)->ask);
+  });
+  if (parts > 1 && bytes > plan_.engine.max_round_bytes) {
+    return Fail("round " + std::to_string(round.number) + " gathers " + std::to_string(bytes) + " bytes");
+  }
+  if (round.operation == Operation::kPush) CheckStep(round, front);
   if (scheduler_.failure()) return;
   const std::vector<Sent*> waiters = TakeWaiters(round);
   if (scheduler_.failure()) return;
@@ -302,66 +331,99 @@ void Referee::CheckRound(const Round& round) {
   Run(round, waiters);
 }
 
-// A step is whole; the parts of a rank lie together, in the order of ranks; a round is no larger than it may
-// be.
-void Referee::CheckParts(const Round& round, const Ready& front) {
-  std::uint64_t bytes = 0;
-  for (std::size_t p = 0; p < round.parts.size(); ++p) {
-    const RoundPart& part = round.parts[p];
+// The parts of a rank lie together, in the order of ranks.
+void Referee::CheckParts(const Round& share) {
+  for (std::size_t p = 0; p < share.parts.size(); ++p) {
+    const RoundPart& part = share.parts[p];
     Sent* const sent = Find(part.ticket);
     if (sent == nullptr) return;
-    if (p > 0 && round.parts[p - 1].ticket.rank > part.ticket.rank) {
-      return Fail("round " + std::to_string(round.number) + " does not have its parts in the order of ranks");
+    if (p > 0 && share.parts[p - 1].ticket.rank > part.ticket.rank) {
+      return Fail("a round of table " + std::to_string(Value(share.table)) +
+                  " does not have its parts in the order of ranks");
     }
     if (part.samples != sent->ask.samples || part.keys != sent->ask.batch.keys.size() ||
         part.weighted != !sent->ask.batch.weights.empty()) {
-      return Fail("round " + std::to_string(round.number) + " has wrong sizes for " + sent->Describe());
+      return Fail("a round has wrong sizes for " + sent->Describe());
     }
-    if (round.operation == Operation::kLookup || round.operation == Operation::kPush)
-      bytes += GatheredBytes(sent->ask);
   }
-  if (round.parts.size() > 1 && bytes > plan_.engine.max_round_bytes) {
-    return Fail("round " + std::to_string(round.number) + " gathers " + std::to_string(bytes) + " bytes");
-  }
-  if (round.operation != Operation::kPush) return;
-  const StepKey key{round.table, round.step.session, round.step.number};
-  if (key != front.step)
+}
+
+// A step is whole, of all its tables, with the parts that came first.
+void Referee::CheckStep(const Round& round, const Ready& front) {
+  const StepKey key = KeyOf(round.table, round.step);
+  if (key != front.step) {
     return Fail("round " + std::to_string(round.number) + " is of another step than the first");
-  if (round.parts.size() != front.parts.size())
-    return Fail(Text(key) + " is applied without some of its parts");
-  for (const RoundPart& part : round.parts) {
-    const auto have = front.parts.find(part.part);
-    if (have == front.parts.end() || have->second != Find(part.ticket)) {
-      return Fail(Text(key) + " is not applied with the parts that came first");
+  }
+  std::size_t parts = 0;
+  std::uint32_t place = 0;
+  round.ForEachTable([&](const Round& share) {
+    parts += share.parts.size();
+    for (const RoundPart& part : share.parts) {
+      const auto have = front.parts.find({place, part.part});
+      if (have == front.parts.end() || have->second != Find(part.ticket) ||
+          have->second->ask.table != share.table) {
+        return Fail(Text(key) + " is not applied with the parts that came first");
+      }
+    }
+    ++place;
+  });
+  if (parts != front.parts.size()) Fail(Text(key) + " is applied without some of its parts");
+}
+
+bool Referee::ShareARound(const Ask& one, const Ask& other) {
+  return one.operation == other.operation && one.table == other.table && one.mode == other.mode &&
+         one.batch.weights.empty() == other.batch.weights.empty();
+}
+
+// A table's lookups of a round, off what is ready: the one that has waited longest, and others of its kind.
+std::vector<Sent*> Referee::TakeLookups(const Round& share, bool may_be_more) {
+  std::vector<Sent*> waiters;
+  for (const Ticket& ticket : share.waiters) waiters.push_back(Find(ticket));
+  const auto first = std::ranges::find_if(
+      ready_, [](const Ready& ready) { return ready.first->ask.operation == Operation::kLookup; });
+  if (first == ready_.end() || std::ranges::count(waiters, first->first) != 1) {
+    Fail("a round leaves out the lookup that came first");
+    return {};
+  }
+  if (may_be_more && !first->first->ask.joined)
+    Fail("a round has several tables for a lookup that is not joined");
+  const Ask ask = first->first->ask;
+  for (Sent* waiter : waiters) {
+    const bool waits = std::ranges::any_of(ready_, [&](const Ready& ready) { return ready.first == waiter; });
+    if (!waits || !ShareARound(ask, waiter->ask) || share.table != ask.table || share.mode != ask.mode) {
+      Fail("a round has no place for " + waiter->Describe());
     }
   }
+  std::vector<Sent*> parts;
+  for (const RoundPart& part : share.parts) parts.push_back(Find(part.ticket));
+  if (parts != waiters) Fail("a round has lookups that nobody waits for");
+  std::erase_if(ready_, [&](const Ready& ready) { return std::ranges::count(waiters, ready.first) > 0; });
+  return waiters;
 }
 
 // The requests that the round answers, off what is ready.
 std::vector<Sent*> Referee::TakeWaiters(const Round& round) {
   std::vector<Sent*> waiters;
-  for (const Ticket& ticket : round.waiters) {
-    Sent* const sent = Find(ticket);
-    if (sent != nullptr) waiters.push_back(sent);
+  if (round.operation == Operation::kLookup) {
+    round.ForEachTable([&](const Round& share) {
+      if (scheduler_.failure()) return;
+      const std::vector<Sent*> more = TakeLookups(share, !round.others.empty());
+      waiters.insert(waiters.end(), more.begin(), more.end());
+    });
+    return waiters;
   }
-  const Ask ask = ready_.front().first->ask;
-  std::vector<Sent*> expected = ready_.front().waiters;
-  if (ask.operation == Operation::kLookup) {
-    // The others that came along: each waits, and is of the same kind.
-    for (Sent* waiter : waiters) {
-      const Ask& other = waiter->ask;
-      const bool alike = other.operation == ask.operation && other.table == ask.table &&
-                         other.mode == ask.mode && other.batch.weights.empty() == ask.batch.weights.empty();
-      const bool waits =
-          std::ranges::any_of(ready_, [&](const Ready& ready) { return ready.first == waiter; });
-      if (!alike || !waits)
-        Fail("round " + std::to_string(round.number) + " has no place for " + waiter->Describe());
-      if (waiter != expected[0]) expected.push_back(waiter);
+  round.ForEachTable([&](const Round& share) {
+    for (const Ticket& ticket : share.waiters) {
+      Sent* const sent = Find(ticket);
+      if (sent == nullptr) return;
+      if (sent->ask.operation != Operation::kCreateTable && sent->ask.table != share.table) {
+        Fail(sent->Describe() + " waits for another table's share of a round");
+      }
+      waiters.push_back(sent);
     }
-    if (round.parts.size() != waiters.size())
-      Fail("round " + std::to_string(round.number) + " has lookups that nobody waits for");
-  }
+  });
   std::vector<Sent*> sorted = waiters;
+  std::vector<Sent*> expected = ready_.front().waiters;
   std::ranges::sort(sorted);
   std::ranges::sort(expected);
   if (sorted != expected)

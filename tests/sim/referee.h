@@ -59,20 +59,24 @@ class Referee {
   std::uint64_t open() const { return open_; }
 
  private:
+  // By place and part.
+  using Parts = std::map<std::pair<std::uint32_t, std::uint32_t>, Sent*>;
   struct Step {
+    std::uint32_t tables_count = 1;
     std::uint32_t parts = 0;
     std::uint64_t deadline_ms = 0;
     std::uint64_t arrival = 0;
     std::uint64_t bytes = 0;
     std::uint64_t epoch = 0;
     bool too_large = false;
-    std::map<std::uint32_t, Sent*> have = {};
+    std::map<std::uint32_t, TableId> tables = {};  // by place
+    Parts have = {};
     std::vector<Sent*> waiters = {};
   };
   struct Ready {
     Sent* first = nullptr;
     std::optional<StepKey> step = {};  // of a complete one
-    std::map<std::uint32_t, Sent*> parts = {};
+    Parts parts = {};
     std::vector<Sent*> waiters = {};
   };
   // What the first rank decided, for the others to be compared with.
@@ -91,13 +95,16 @@ class Referee {
   void Drop(bool (*doomed)(const Step&, std::uint64_t), std::uint64_t value, StatusCode code);
   void CheckAnswers(const Decision& decision);
   void CheckRound(const Round& round);
-  void CheckParts(const Round& round, const Ready& front);
+  void CheckParts(const Round& share);
+  void CheckStep(const Round& round, const Ready& front);
   std::vector<Sent*> TakeWaiters(const Round& round);
+  std::vector<Sent*> TakeLookups(const Round& share, bool may_be_more);
+  static bool ShareARound(const Ask& one, const Ask& other);
   void CheckPromises(const Decision& decision, bool drained);
 
   void Run(const Round& round, const std::vector<Sent*>& waiters);  // referee_rounds.cc
   void RunLookup(const std::vector<Sent*>& parts, ModelTable& table);
-  void RunPush(const Round& round, const std::vector<Sent*>& waiters, ModelTable& table);
+  void RunPush(const Round& round);
   void RunCreate(Sent& sent);
   void RunDrop(TableId table, Sent& sent);
   void RunRows(Sent& sent, ModelTable& table);

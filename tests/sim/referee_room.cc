@@ -104,7 +104,7 @@ void Referee::CheckRoom(int rank, std::span<Sent* const> group, bool accepted, b
   for (const Sent* sent : group) {
     bytes += sent->ask.bytes() + sent->ask.answer_bytes;
     if (sent->ask.operation != Operation::kPush) continue;
-    const StepKey key{sent->ask.table, sent->ask.step.session, sent->ask.step.number};
+    const StepKey key = KeyOf(sent->ask.table, sent->ask.step);
     favoured_now = favoured_now || (decisions > 0 && decided_[decisions].awaited == key);
     favoured_before = favoured_before || (decisions > 1 && decided_[decisions - 1].awaited == key);
   }

@@ -76,13 +76,14 @@ void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
   }
   ModelTable& table = tables_.at(round.table);
   switch (round.operation) {
-    case Operation::kLookup: {
-      std::vector<Sent*> parts;
-      for (const RoundPart& part : round.parts) parts.push_back(Find(part.ticket));
-      return RunLookup(parts, table);
-    }
+    case Operation::kLookup:
+      return round.ForEachTable([&](const Round& share) {
+        std::vector<Sent*> parts;
+        for (const RoundPart& part : share.parts) parts.push_back(Find(part.ticket));
+        RunLookup(parts, tables_.at(share.table));
+      });
     case Operation::kPush:
-      return RunPush(round, waiters, table);
+      return RunPush(round);
     case Operation::kDropTable:
       return RunDrop(round.table, *first);
     case Operation::kSummarize:
@@ -109,39 +110,53 @@ void Referee::RunLookup(const std::vector<Sent*>& parts, ModelTable& table) {
   }
 }
 
-void Referee::RunPush(const Round& round, const std::vector<Sent*>& waiters, ModelTable& table) {
-  std::map<std::uint32_t, Sent*> parts;
-  for (const RoundPart& part : round.parts) parts[part.part] = Find(part.ticket);
+// A step is applied to copies of its tables, which take the tables' places if all have room.
+void Referee::RunPush(const Round& round) {
   ModelNames::Applied names;
   StepId step = round.step;
   step.epoch = 0;
-  for (const auto& [number, sent] : parts) {
-    names.bodies[number] = sent->ask.body;
-    step.epoch = std::max(step.epoch, sent->ask.step.epoch);
-  }
-  step.part = 0;
-  step.parts = static_cast<std::uint32_t>(parts.size());
+  std::map<TableId, ModelTable> after;
+  bool applied = true;
+  round.ForEachTable([&](const Round& share) {
+    ModelNames::Applied::Share& name = names.shares[static_cast<std::uint32_t>(names.shares.size())];
+    std::map<std::uint32_t, Sent*> parts;
+    for (const RoundPart& part : share.parts) {
+      Sent* const sent = parts[part.part] = Find(part.ticket);
+      name.bodies[part.part] = sent->ask.body;
+      step.epoch = std::max(step.epoch, sent->ask.step.epoch);
+    }
+    ModelTable& table = after.emplace(share.table, tables_.at(share.table)).first->second;
+    std::vector<float> gradients;
+    const Batch batch = Joined(parts, gradients);
+    const float base = table.options().optimizer.learning_rate;
+    table.oracle().SetLearningRate(table.NextLearningRate());
+    applied = table.oracle().Push(batch, gradients) && applied;
+    table.SetLearningRate(base);
+    name.table = share.table;
+    name.table_step = table.steps();
+  });
+  step.part = step.place = 0;
+  step.parts = static_cast<std::uint32_t>(round.parts.size());
+  step.tables = static_cast<std::uint32_t>(names.shares.size());
   std::uint64_t before = 0;
-  if (names_.Judge(round.table, step, names.bodies.at(0), &before) == ModelNames::Verdict::kApplied) {
+  const std::uint32_t body = names.shares.at(0).bodies.at(0);
+  if (names_.Judge(round.table, step, body, &before) == ModelNames::Verdict::kApplied) {
     return Fail("a step is applied twice");
   }
-  std::vector<float> gradients;
-  const Batch batch = Joined(parts, gradients);
-  const float base = table.options().optimizer.learning_rate;
-  table.oracle().SetLearningRate(table.NextLearningRate());
-  const bool applied = table.oracle().Push(batch, gradients);
-  table.SetLearningRate(base);
   if (applied) {
-    names.table_step = table.steps();
-    names_.Record(round.table, step, names);
+    names_.Record(step, names);
+    for (auto& [id, table] : after) tables_.insert_or_assign(id, std::move(table));
   }
-  for (Sent* waiter : waiters) {
-    if (applied) {
-      Expect(*waiter, Expected{StatusCode::kOk, {.applied = {table.steps(), {0, table.steps()}}}, {}});
-    } else {
-      Expect(*waiter, StatusCode::kResourceExhausted);
+  round.ForEachTable([&](const Round& share) {
+    const std::uint64_t steps = tables_.at(share.table).steps();
+    for (const Ticket& waiter : share.waiters) {
+      if (applied) {
+        Expect(*Find(waiter), Expected{StatusCode::kOk, {.applied = {steps, {0, steps}}}, {}});
+      } else {
+        Expect(*Find(waiter), StatusCode::kResourceExhausted);
+      }
     }
-  }
+  });
 }
 
 void Referee::RunCreate(Sent& sent) {
@@ -169,13 +184,15 @@ void Referee::RunDrop(TableId table, Sent& sent) {
     Expect(*waiter, StatusCode::kNotFound);
   };
   std::erase_if(ready_, [&](const Ready& ready) {
-    if (ready.first->ask.operation == Operation::kCreateTable || ready.first->ask.table != table)
-      return false;
+    const bool names_it =
+        std::ranges::any_of(ready.parts, [&](const auto& part) { return part.second->ask.table == table; });
+    if (ready.first->ask.operation == Operation::kCreateTable || !names_it) return false;
     std::ranges::for_each(ready.waiters, end);
     return true;
   });
   std::erase_if(incomplete_, [&](const auto& entry) {
-    if (entry.first.table != table) return false;
+    const auto& tables = entry.second.tables;
+    if (std::ranges::none_of(tables, [&](const auto& named) { return named.second == table; })) return false;
     std::ranges::for_each(entry.second.waiters, end);
     return true;
   });

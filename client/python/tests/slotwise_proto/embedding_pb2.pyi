@@ -107,18 +107,22 @@ class PushRequest(_message.Message):
     def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class StepId(_message.Message):
-    __slots__ = ["epoch", "number", "part", "parts", "session"]
+    __slots__ = ["epoch", "number", "part", "parts", "place", "session", "tables"]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     number: int
     part: int
     parts: int
+    place: int
     session: int
-    def __init__(self, session: _Optional[int] = ..., number: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    tables: int
+    def __init__(self, session: _Optional[int] = ..., number: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., epoch: _Optional[int] = ..., place: _Optional[int] = ..., tables: _Optional[int] = ...) -> None: ...
 
 class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
