@@ -132,7 +132,7 @@ class EmbeddingCalls(AdminCalls):
         train: bool = True,
         wire_dtype: str | None = None,
     ) -> dict[str, NDArray[np.float32]]:
-        """Looks up in several tables, of any dims and numbers of samples, in one request.
+        """Looks up in several tables, of any dims and numbers of samples, in one request and round.
 
         A large request is cut into parts, as a lookup is; every part has a share of each table.
 
@@ -239,7 +239,7 @@ class EmbeddingCalls(AdminCalls):
         step: Step | None = None,
         wire_dtype: str | None = None,
     ) -> dict[str, int]:
-        """Pushes to several tables in one request: one step of each, all with one number.
+        """Pushes to several tables in one step, which is applied to all of them or to none.
 
         Args:
             pushes: for each table, a tuple of `push`'s arguments: (keys, offsets, gradients) or
@@ -250,8 +250,7 @@ class EmbeddingCalls(AdminCalls):
             For each table, what `push` returns.
 
         Raises:
-            As `push`. If one table refuses, the call fails, though steps of others may have been
-            applied; pushing all again with the same `step` applies none of those twice.
+            As `push`. If one table refuses, nothing of the step is applied to any.
         """
         with self._tables(*pushes) as tables:
             batches = [

@@ -1,0 +1,134 @@
+"""A step of several tables is applied to all of them or to none, as one step with one name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+from conftest import StartCluster
+from slotwise_cluster import Cluster
+from slotwise_wire import CALL_TIMEOUT
+
+ONES = np.ones((6, 4), "<f4")
+
+
+def parts_of(
+    cluster: Cluster, tables: Sequence[str], session: int, number: int, parts: int = 1, keys: int = 6
+) -> list[Any]:
+    """The step's parts, of all tables, each of which adds up the same keys."""
+    requests = []
+    for place, table in enumerate(tables):
+        for part in range(parts):
+            step = {
+                "session": session,
+                "number": number,
+                "part": part,
+                "parts": parts,
+                "place": place,
+                "tables": len(tables),
+            }
+            rows = slice(part * 6 // parts, (part + 1) * 6 // parts)
+            request = cluster.push_request(table, list(range(keys))[rows], ONES[rows], step)
+            requests.append(request)
+    return requests
+
+
+def push_many(cluster: Cluster, requests: Sequence[Any], rank: int = 0) -> list[int]:
+    message = cluster.protocol.PushManyRequest(pushes=requests)
+    replies = cluster.rank(rank).embedding.PushMany(message, timeout=CALL_TIMEOUT).replies
+    return [reply.table_step for reply in replies]
+
+
+def test_all_tables_move_by_one_step(cluster: Cluster) -> None:
+    tables = [cluster.create(dim=4) for _ in range(3)]
+    alone = cluster.create()
+    session = cluster.session()
+    for number in (1, 2):
+        assert push_many(cluster, parts_of(cluster, tables, session, number)) == [number] * 3
+        step = {"session": session, "number": number}
+        cluster.push(cluster.push_request(alone, list(range(6)), ONES, step))
+    assert {cluster.digest(table) for table in tables} == {cluster.digest(alone)}
+    for rank in range(len(cluster.ranks)):  # the same name gets the same answer
+        assert push_many(cluster, parts_of(cluster, tables, session, 1), rank) == [1] * 3
+    assert {cluster.digest(table) for table in tables} == {cluster.digest(alone)}
+
+
+def test_parts_of_tables_may_come_apart_and_by_any_rank(cluster: Cluster) -> None:
+    tables = [cluster.create(), cluster.create()]
+    requests = parts_of(cluster, tables, cluster.session(), 1, parts=3)
+    calls = [
+        cluster.rank(i).embedding.Push.future(request, timeout=CALL_TIMEOUT)
+        for i, request in enumerate(reversed(requests[1:]))
+    ]
+    assert cluster.digest(tables[0])[2] == 0
+    last = cluster.rank(1).embedding.Push.future(requests[0], timeout=CALL_TIMEOUT)
+    assert {call.result().table_step for call in [*calls, last]} == {1}
+    assert [cluster.digest(table)[1:] for table in tables] == [(6, 1), (6, 1)]
+
+
+def test_a_table_that_is_full_refuses_the_step_of_all(cluster: Cluster) -> None:
+    roomy, full = cluster.create(), cluster.create(max_rows=3)
+    cluster.lookup(roomy, [0, 1], 2)
+    before = [cluster.digest(table) for table in (roomy, full)]
+    message = cluster.protocol.PushManyRequest(
+        pushes=parts_of(cluster, [roomy, full], cluster.session(), 1)
+    )
+    call = cluster.rank(1).embedding.PushMany.future(message, timeout=CALL_TIMEOUT)
+    assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert f"table {full} is full" in call.details()
+    assert [cluster.digest(table) for table in (roomy, full)] == before
+
+
+def test_a_name_stands_for_its_tables_in_their_order(cluster: Cluster) -> None:
+    one, other, third = (cluster.create() for _ in range(3))
+    session = cluster.session()
+    assert push_many(cluster, parts_of(cluster, [one, other], session, 1)) == [1, 1]
+    for tables in ([other, one], [one, third], [one, other, third]):
+        message = cluster.protocol.PushManyRequest(pushes=parts_of(cluster, tables, session, 1))
+        call = cluster.rank(1).embedding.PushMany.future(message, timeout=CALL_TIMEOUT)
+        assert call.code() == grpc.StatusCode.FAILED_PRECONDITION
+        assert "other tables" in call.details()
+    (twice,) = parts_of(cluster, [one, one], session, 2)[1:]
+    first = cluster.rank(0).embedding.Push.future(
+        parts_of(cluster, [one, one], session, 2)[0], timeout=CALL_TIMEOUT
+    )
+    call = cluster.rank(0).embedding.Push.future(twice, timeout=CALL_TIMEOUT)
+    assert call.code() == grpc.StatusCode.FAILED_PRECONDITION
+    first.cancel()
+    assert [cluster.digest(table)[2] for table in (one, other, third)] == [1, 1, 0]
+
+
+def test_a_step_of_several_tables_ends_with_any_of_them(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(2)
+    stays, goes = cluster.create(), cluster.create()
+    waiting = cluster.rank(0).embedding.Push.future(
+        parts_of(cluster, [stays, goes], 1, 1)[1], timeout=CALL_TIMEOUT
+    )
+    second = parts_of(cluster, [goes, stays], 1, 2)[1]
+    also = cluster.rank(1).embedding.Push.future(second, timeout=CALL_TIMEOUT)
+    request = cluster.protocol.DropTableRequest(table=goes)
+    # The first waits with its part of the table that goes; the second does not name that table yet.
+    cluster.rank(1).admin.DropTable(request, timeout=CALL_TIMEOUT)
+    assert waiting.code() == grpc.StatusCode.NOT_FOUND
+    assert not also.done()
+    also.cancel()
+
+
+def test_lookups_of_many_tables_are_those_of_each(cluster: Cluster) -> None:
+    tables = [cluster.create(max_rows=4 if i == 7 else 0) for i in range(20)]
+    requests = [cluster.lookup_request(table, [i, i + 1], 2) for i, table in enumerate(tables)]
+    message = cluster.protocol.LookupManyRequest(lookups=requests)
+    replies = cluster.rank(1).embedding.LookupMany(message, timeout=CALL_TIMEOUT).replies
+    for i, (table, reply) in enumerate(zip(tables, replies, strict=True)):
+        assert reply.values == cluster.lookup(table, [i, i + 1], 2).tobytes()
+    # One that is full fails alone, and the others are served.
+    requests[7] = cluster.lookup_request(tables[7], list(range(100, 110)), 10)
+    requests[8] = cluster.lookup_request(tables[8], [1000], 1)
+    message = cluster.protocol.LookupManyRequest(lookups=requests)
+    call = cluster.rank(0).embedding.LookupMany.future(message, timeout=CALL_TIMEOUT)
+    assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert call.details().startswith("lookups[7]")
+    assert cluster.digest(tables[7])[1] == 2
+    assert cluster.digest(tables[8])[1] == 3
