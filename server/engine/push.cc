@@ -29,7 +29,7 @@ void Operations::Push(const Round& round) {
     std::vector<std::uint32_t> bodies;
     for (const Share& share : shares) {
       const std::size_t place = steps.size();
-      Update(share.round, share.layout, share.table, stage.gather(place), stage.travel_arrays(place));
+      Update(share.round, share.layout, share.table, stage.gather(place), stage.travel_arrays());
       steps.push_back({share.table.info.id, ++share.table.steps});
       bodies.insert(bodies.end(), share.round.bodies.begin(), share.round.bodies.end());
     }

@@ -10,21 +10,22 @@ Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges,
       exchanges_(exchanges),
       tickets_(tickets),
       stream_(device.MakeStream()),
+      travel_(device),
       pooled_(device),
       narrow_(device) {}
 
-Stage::Batch& Stage::BatchOf(std::size_t table) {
-  while (batches_.size() <= table) {
-    batches_.push_back(std::unique_ptr<Batch>(new Batch{
-        BatchGather(device_, *stream_, collective_, exchanges_.batches(), tickets_), TravelArrays(device_)}));
+BatchGather& Stage::gather(std::size_t table) {
+  while (gathers_.size() <= table) {
+    gathers_.push_back(
+        std::make_unique<BatchGather>(device_, *stream_, collective_, exchanges_.batches(), tickets_));
   }
-  return *batches_[table];
+  return *gathers_[table];
 }
 
 void Stage::LetGoOfLargeBatches() {
   std::size_t bytes = 0;
-  for (std::size_t table = 1; table < batches_.size(); ++table) bytes += batches_[table]->gather.bytes();
-  if (bytes > kMostKept) batches_.resize(1);
+  for (std::size_t table = 1; table < gathers_.size(); ++table) bytes += gathers_[table]->bytes();
+  if (bytes > kMostKept) gathers_.resize(1);
 }
 
 void Stage::FinishIfDone() {

@@ -61,8 +61,9 @@ class Stage {
   Stream& stream() { return *stream_; }
   // The batch of the round's table, or of one of its tables, which all last until the device is done with the
   // round.
-  BatchGather& gather(std::size_t table = 0) { return BatchOf(table).gather; }
-  TravelArrays& travel_arrays(std::size_t table = 0) { return BatchOf(table).travel; }
+  BatchGather& gather(std::size_t table = 0);
+  // A round's tables use them one after the other: bags travel in the order of the device's work.
+  TravelArrays& travel_arrays() { return travel_; }
   DeviceArray<float>& pooled() { return pooled_; }
   DeviceArray<std::byte>& narrow() { return narrow_; }
 
@@ -84,11 +85,6 @@ class Stage {
   static constexpr std::size_t kMostKept = std::size_t{256} << 20;
 
  private:
-  struct Batch {
-    BatchGather gather;
-    TravelArrays travel;
-  };
-  Batch& BatchOf(std::size_t table);
   void LetGoOfLargeBatches();
 
   Device& device_;
@@ -96,9 +92,10 @@ class Stage {
   const Exchanges& exchanges_;
   TicketBook& tickets_;
   std::unique_ptr<Stream> stream_;
-  std::vector<std::unique_ptr<Batch>> batches_;  // by table of the round
-  DeviceArray<float> pooled_;                    // bags that are not pooled where their numbers are to lie
-  DeviceArray<std::byte> narrow_;                // 16-bit numbers on a device with memory of its own
+  std::vector<std::unique_ptr<BatchGather>> gathers_;  // by table of the round
+  TravelArrays travel_;
+  DeviceArray<float> pooled_;      // bags that are not pooled where their numbers are to lie
+  DeviceArray<std::byte> narrow_;  // 16-bit numbers on a device with memory of its own
   std::vector<Request> kept_;
   std::vector<std::function<void()>> answers_;
 };
