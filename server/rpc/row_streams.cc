@@ -35,6 +35,9 @@ ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const gr
     stream->StreamRowsOf(std::move(*stream->request_.keys));
     return stream.get();
   }
+  // To list a large table's keys takes everybody's time, so an export that would be refused afterwards is
+  // refused now.
+  if (!stream->Reserve(0)) return stream.get();
   engine.Submit(
       ListKeysRequest{.table = stream->request_.table.id, .done = [stream](Result<std::vector<Key>> keys) {
                         if (!keys.ok()) return stream->End(ToGrpc(keys.status()));
@@ -43,17 +46,24 @@ ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const gr
   return stream.get();
 }
 
-void ExportStream::StreamRowsOf(std::vector<Key> keys) {
+bool ExportStream::Reserve(std::size_t keys) {
+  reservation_ = {};
   // A message exists twice while it is encoded.
-  const std::size_t bytes = keys.size() * sizeof(Key) + 2 * kMessageBytes;
+  const std::size_t bytes = keys * sizeof(Key) + 2 * kMessageBytes;
   std::optional<Reservation> reservation = exports_.Reserve(bytes);
   if (!reservation) {
-    return End(ToGrpc(
+    End(ToGrpc(
         Unavailable("the server is busy: " + std::to_string(exports_.used()) +
                     " bytes of exports wait, and a quarter of limits.max_inbox_mib leaves no room for " +
                     std::to_string(bytes) + " more")));
+    return false;
   }
   reservation_ = std::move(*reservation);
+  return true;
+}
+
+void ExportStream::StreamRowsOf(std::vector<Key> keys) {
+  if (!Reserve(keys.size())) return;
   keys_ = std::move(keys);
   ReadOn();
 }

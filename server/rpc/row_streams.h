@@ -36,6 +36,9 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   ExportStream(grpc::CallbackServerContext& context, Engine& engine, Gate& gate, Budget& exports)
       : engine_(engine), gate_(gate), exports_(exports), reply_(gate.replies(), context) {}
 
+  // Charges two messages and so many keys, instead of what was charged before. Ends the stream, and returns
+  // false, if there is no room.
+  bool Reserve(std::size_t keys);
   void StreamRowsOf(std::vector<Key> keys);
   void ReadOn();
   void End(const grpc::Status& status);

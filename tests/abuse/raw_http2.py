@@ -16,6 +16,7 @@ _END_HEADERS = 4
 _MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE = 3, 4
 _MAX_FRAME = 16_384
 _LARGEST_WINDOW = 2**31 - 1
+PATIENCE = 20.0  # seconds; a connection on which the server takes nothing for so long counts as closed
 
 
 class RawConnection:
@@ -28,6 +29,7 @@ class RawConnection:
     def __init__(self, address: str, reads: bool = True) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
+        self.socket.settimeout(PATIENCE)
         if not reads:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.connect((host, int(port)))
@@ -43,18 +45,21 @@ class RawConnection:
         self._reads = True
         settings = struct.pack(">HI", _INITIAL_WINDOW_SIZE, 0 if reads else _LARGEST_WINDOW)
         more = struct.pack(">I", _LARGEST_WINDOW - self._window)
-        self.socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, settings))
-        self.socket.sendall(_frame(_WINDOW_UPDATE, 0, 0, more))
+        self._send(_PREFACE + _frame(_SETTINGS, 0, 0, settings) + _frame(_WINDOW_UPDATE, 0, 0, more))
         while self.most_streams is None and not self.closed:
             self.pump(1)
         self._reads = reads
 
     def call(self, method: str, *messages: bytes, length: int | None = None, end: bool = True) -> int:
-        """Calls slotwise.v1.`method`; the stream's number. A message says that it has `length` bytes."""
+        """Calls a method such as slotwise.v1.Embedding/Lookup; the stream's number.
+
+        Each message says that it has `length` bytes. Without a message the call is begun, and no more. What
+        the server does not take is left out: `closed` and `ended` tell.
+        """
         stream = self._next_stream
         self._next_stream += 2
         self._windows[stream] = self._first_window
-        headers = {":method": "POST", ":scheme": "http", ":path": f"/slotwise.v1.{method}"}
+        headers = {":method": "POST", ":scheme": "http", ":path": f"/{method}"}
         headers |= {":authority": self._authority, "content-type": "application/grpc", "te": "trailers"}
         block = b"".join(_literal(name) + _literal(value, b"") for name, value in headers.items())
         self._send(_frame(_HEADERS, _END_HEADERS, stream, block))
@@ -68,7 +73,7 @@ class RawConnection:
             seconds = 0
             try:
                 received = self.socket.recv(1 << 20)
-            except ConnectionError:
+            except OSError:
                 received = b""
             self.closed = not received
             self._unread += received
@@ -127,7 +132,7 @@ class RawConnection:
     def _send(self, data: bytes) -> None:
         try:
             self.socket.sendall(data)
-        except ConnectionError:
+        except OSError:
             self.closed = True
 
 

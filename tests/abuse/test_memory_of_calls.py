@@ -95,7 +95,7 @@ def test_replies_that_nobody_reads(start_cluster: StartCluster, ranks: int) -> N
         connections = [RawConnection(cluster.ranks[0].address) for _ in range(8)]
         for connection in connections:
             for _ in range(100):
-                connection.call("Embedding/Lookup", request)
+                connection.call("slotwise.v1.Embedding/Lookup", request)
         cut_off = f"which did not take a reply within limits.reply_timeout_ms, {REPLY_TIMEOUT} ms"
         wait_until(lambda: any(cut_off in line for line in cluster.messages(0)), "the log's line")
         others_are_served(cluster, table)
@@ -120,7 +120,7 @@ def test_connections_that_nobody_reads(start_cluster: StartCluster) -> None:
         connections = [RawConnection(cluster.ranks[0].address, reads=False) for _ in range(40)]
         for connection in connections:
             for _ in range(20):
-                connection.call("Embedding/Lookup", request)
+                connection.call("slotwise.v1.Embedding/Lookup", request)
         most = len(os.listdir(files))
         others_are_served(cluster, table)
         # Few replies fill the inbox. The other connections got refusals, which lie in the system's buffers.
@@ -140,7 +140,7 @@ def test_messages_that_are_not_finished(start_cluster: StartCluster, ranks: int)
         connection = RawConnection(cluster.ranks[0].address)
         connections.append(connection)
         for _ in range(10):
-            connection.call("Embedding/Push", bytes(15 << 20), length=16 << 20, end=False)
+            connection.call("slotwise.v1.Embedding/Push", bytes(15 << 20), length=16 << 20, end=False)
 
     with at_most(cluster, RECEIVED + SPARE):
         attackers = [threading.Thread(target=stall) for _ in range(6)]
@@ -171,7 +171,7 @@ def test_a_waiting_part_that_comes_again_and_again(start_cluster: StartCluster, 
     connection = RawConnection(cluster.ranks[0].address)
     with at_most(cluster, INBOX + SPARE):
         for _ in range(40):
-            connection.call("Embedding/Push", part)
+            connection.call("slotwise.v1.Embedding/Push", part)
         others_are_served(cluster, table)
     connection.close()
     assert cluster.digest(table)[1:] == (1, 0)
@@ -184,7 +184,7 @@ def test_waiting_parts_lie_in_memory_once(start_cluster: StartCluster) -> None:
     connection = RawConnection(cluster.ranks[0].address)
     with at_most(cluster, inbox + SPARE):
         for number in range(1, 37):
-            connection.call("Embedding/Push", part_of(cluster, table, 512, number))  # 8 MiB
+            connection.call("slotwise.v1.Embedding/Push", part_of(cluster, table, 512, number))  # 8 MiB
 
         def refused() -> int:
             connection.pump()
@@ -245,7 +245,7 @@ def test_exports_that_nobody_reads(start_cluster: StartCluster) -> None:
         connections = [RawConnection(cluster.ranks[0].address) for _ in range(4)]
         for connection in connections:
             for _ in range(25):
-                connection.call("Rows/Export", request)
+                connection.call("slotwise.v1.Rows/Export", request)
 
         def all_ended() -> bool:
             for connection in connections:

@@ -114,7 +114,7 @@ def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_pa
     cluster = start_cluster(2, example)
     (ten_lines,) = re.findall(r"^```python\n(.+?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
     run_program(ten_lines, cluster, ROOT / "client" / "python")
-    trainer = "shared_id, rank, world_size = 42, 0, 1\n"
+    trainer = "shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1\n"
     run_program(trainer + programs_of("Python"), cluster, ROOT / "client" / "python")
     (line,) = re.findall(r"^    slotwise-ctl (create ads --dim .+)$", CLIENTS_DOC, re.MULTILINE)
     program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
@@ -140,7 +140,7 @@ def run_program(program: str, cluster: Cluster, path: Path) -> str:
 
 
 def test_programs_of_the_python_client_run(start_cluster: StartCluster) -> None:
-    trainer = "shared_id, rank, world_size = 42, 0, 1\n"
+    trainer = "shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1\n"
     printed = run_program(trainer + programs_of("Python"), start_cluster(2), ROOT / "client" / "python")
     assert printed.startswith("ads 3 2 ")
     assert "offsets" in printed.splitlines()[-1]

@@ -19,7 +19,7 @@ std::vector<T> Values(const std::string& bytes) {
 
 class RowsServiceTest : public RpcServerTest {
  protected:
-  void SetUp() override { OpenWithAds(); }
+  void SetUp() override { OpenWithAds(options_); }
 
   // Exports all rows, or those of `keys`. Returns each key's values.
   std::map<std::uint64_t, std::vector<float>> Export(const std::vector<std::uint64_t>& keys = {}) {
@@ -63,7 +63,13 @@ class RowsServiceTest : public RpcServerTest {
     return stream->Finish();
   }
 
+  RpcOptions options_;
   int messages_ = 0;  // messages of the last export
+};
+
+class RowsServiceOfFewExportsTest : public RowsServiceTest {
+ protected:
+  RowsServiceOfFewExportsTest() { options_.max_inbox_bytes = 12 << 20; }  // exports have a quarter
 };
 
 TEST_F(RowsServiceTest, WhatIsImportedComesOutAgain) {
@@ -132,6 +138,29 @@ TEST_F(RowsServiceTest, AnExporterWhoLeavesDoesNotHoldTheServerUp) {
   context.TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
   server_->Shutdown(std::chrono::seconds(10));  // waits for calls that are inside
+}
+
+TEST_F(RowsServiceOfFewExportsTest, AnExportWithoutRoomIsRefusedBeforeTheKeysAreListed) {
+  std::vector<std::uint64_t> keys(400'000);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  v1::ImportReply imported;
+  ASSERT_TRUE(Import({RowsOf(keys, 0.5F)}, imported).ok());
+  v1::ExportRequest request;
+  request.set_table("ads");
+  grpc::ClientContext first_context;
+  const auto first = rows_->Export(&first_context, request);
+  v1::ExportReply reply;
+  ASSERT_TRUE(first->Read(&reply));  // the others of 8 messages wait
+
+  grpc::ClientContext second_context;
+  const grpc::Status refused = rows_->Export(&second_context, request)->Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  // Two messages, and none of the keys, which nobody has listed.
+  EXPECT_TRUE(refused.error_message().ends_with("no room for 2097152 more")) << refused.error_message();
+
+  while (first->Read(&reply)) {
+  }
+  EXPECT_TRUE(first->Finish().ok());
 }
 
 TEST_F(RowsServiceTest, ExportOfAnUnknownTableIsNotFound) {
