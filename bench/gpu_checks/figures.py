@@ -43,7 +43,7 @@ def bench_figures(sizes: Sizes) -> Iterator[Figure]:
     for hot in sizes.hots:
         for alpha in sizes.alphas:
             yield _embedding(sizes, f"embedding-hot-{hot}-alpha-{alpha}", hot=hot, alpha=alpha)
-    for optimizer in ("adagrad", "adam"):
+    for optimizer in ("rowwise_adagrad", "adagrad", "adam"):
         for alpha in sizes.alphas:
             name = f"embedding-{optimizer}-alpha-{alpha}"
             yield _embedding(sizes, name, hot=sizes.hots[0], alpha=alpha, optimizer=optimizer)

@@ -51,6 +51,7 @@ struct VectorChunk {
   static constexpr std::uint32_t kVectors = N;
   static constexpr std::uint32_t kVectorFloats = sizeof(V) / sizeof(float);
   static constexpr std::uint32_t kFloats = kVectors * kVectorFloats;
+  static constexpr std::uint32_t kItemsInFlight = 1;  // the processor itself sees ahead
   std::uint32_t first;
   std::uint32_t dim;
 

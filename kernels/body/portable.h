@@ -176,6 +176,8 @@ struct TileChunk {
   static constexpr std::uint32_t kVectors = Tile::kVectors;
   static constexpr std::uint32_t kVectorFloats = kFloatsOf<Vector>;
   static constexpr std::uint32_t kFloats = Tile::kLanes * kVectors * kVectorFloats;  // of all lanes
+  // Of a sum's items, so many are loaded before the first is added.
+  static constexpr std::uint32_t kItemsInFlight = Tile::kRowsInFlight == 1 ? 1 : 2;
   std::uint32_t first;
   std::uint32_t dim;
 

@@ -128,10 +128,11 @@ SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Vec
   }
 }
 
-// The same sum, of which kItems items are loaded before the first of them is added.
+// The same sum. Behind the first item, kItems items are loaded before the first of them is added.
 template <std::uint32_t kItems, class Chunk, class Source>
 SLOTWISE_HD void SumInOrderByMany(Chunk chunk, std::uint32_t count, Source source, Vectors<Chunk>& sum) {
-  for (std::uint32_t i = 0; i < count; i += kItems) {
+  SumInOrder(chunk, 1, source, sum);
+  for (std::uint32_t i = 1; i < count; i += kItems) {
     typename Chunk::Vector loaded[kItems][Chunk::kVectors];
     SLOTWISE_UNROLL
     for (std::uint32_t k = 0; k < kItems; ++k) {
@@ -144,9 +145,7 @@ SLOTWISE_HD void SumInOrderByMany(Chunk chunk, std::uint32_t count, Source sourc
     for (std::uint32_t k = 0; k < kItems; ++k) {
       if (i + k >= count) continue;
       SLOTWISE_UNROLL
-      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) {
-        sum[v] = i + k == 0 ? loaded[k][v] : sum[v] + loaded[k][v];
-      }
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += loaded[k][v];
     }
   }
 }
@@ -162,7 +161,11 @@ struct OptimizerRule {
 template <class Chunk, class Source>
 SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, const float* record,
                              float weight_decay, Vectors<Chunk>& g) {
-  SumInOrder(chunk, count, source, g);
+  if constexpr (Chunk::kItemsInFlight == 1) {
+    SumInOrder(chunk, count, source, g);
+  } else {
+    SumInOrderByMany<Chunk::kItemsInFlight>(chunk, count, source, g);
+  }
   if (weight_decay == 0.0F) return;
   for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) g[v] = g[v] + weight_decay * chunk.Load(record, v);
 }

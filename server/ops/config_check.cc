@@ -54,7 +54,8 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
       Range{Limits::kStepTimeoutMsFieldNumber, "limits.step_timeout_ms", limits.step_timeout_ms(), 1, kDay},
       Range{Limits::kCollectiveTimeoutMsFieldNumber, "limits.collective_timeout_ms",
             limits.collective_timeout_ms(), 1000, kDay},
-      // With less than 110 percent, keys that nobody chose could reach the limit (server/engine/rank_limit.h).
+      // With less than 110 percent, keys that nobody chose could reach the limit
+      // (server/engine/rank_limit.h).
       Range{Limits::kMaxRankPercentFieldNumber, "limits.max_rank_percent", limits.max_rank_percent(), 110,
             1'000'000}};
   for (const Range& range : ranges) {
