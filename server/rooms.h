@@ -30,7 +30,7 @@ struct Rooms {
   v1::ServerConfig config;
   std::vector<TableOptions> tables;  // the configuration's tables, not made yet
   std::unique_ptr<Device> device;
-  std::optional<HashSecret> secret;  // drawn by this process for itself
+  std::optional<HashSecret> secret;      // drawn by this process for itself
   std::unique_ptr<Heartbeat> heartbeat;  // null on a single rank
   std::optional<Exchanges> exchanges;
   std::unique_ptr<Engine> engine;

@@ -1,9 +1,9 @@
-// AcknowledgedSteps: what this client knows to be in each table, so that it notices when a server has lost it.
+// AcknowledgedSteps: what this client knows to be in each table, so that it notices when a server has lost
+// it.
 //
-// Every reply names the state that it is of: the table's lineage and count of steps. A call remembers what was
-// acknowledged when it began, and compares: a later state of the same lineage has everything; another lineage,
-// or a smaller count, has not.
-// Thread-safety: safe from any thread.
+// Every reply names the state that it is of: the table's lineage and count of steps. A call remembers what
+// was acknowledged when it began, and compares: a later state of the same lineage has everything; another
+// lineage, or a smaller count, has not. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_ACKNOWLEDGED_STEPS_H_
 #define SLOTWISE_CLIENT_CPP_ACKNOWLEDGED_STEPS_H_
 
@@ -25,7 +25,8 @@ struct TableState {
 
 class AcknowledgedSteps {
  public:
-  // Returns the newest state of the table in which a step of this client was acknowledged; step 0 if none was.
+  // Returns the newest state of the table in which a step of this client was acknowledged; step 0 if none
+  // was.
   TableState Of(std::string_view table) const;
 
   // Compares the state that a call met with what had been acknowledged when the call began. DATA_LOSS, with

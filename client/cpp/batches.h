@@ -47,9 +47,9 @@ struct CutOptions {
   ServerLimits limits = {};
 };
 
-// Cuts checked batches into `batches.shares`, of which each fits into a message and a round. A step is applied
-// in one round, so all shares of a push must fit into a round together. RESOURCE_EXHAUSTED names the limit if
-// a sample, a part or a step cannot fit; nothing has been sent then.
+// Cuts checked batches into `batches.shares`, of which each fits into a message and a round. A step is
+// applied in one round, so all shares of a push must fit into a round together. RESOURCE_EXHAUSTED names
+// the limit if a sample, a part or a step cannot fit; nothing has been sent then.
 Status Cut(Batches& batches, const CutOptions& options);
 
 // Counts the parts of a lookup that were answered.

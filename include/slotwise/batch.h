@@ -55,8 +55,8 @@ struct StepId {
   friend bool operator==(const StepId&, const StepId&) = default;
 };
 
-// Returns INVALID_ARGUMENT unless part < parts, place < tables, and a step has 1 to kMaxParts parts of all its
-// tables together.
+// Returns INVALID_ARGUMENT unless part < parts, place < tables, and a step has 1 to kMaxParts parts of all
+// its tables together.
 Status Validate(const StepId& step);
 
 }  // namespace slotwise

@@ -235,7 +235,8 @@ class Client {
                    Done done, const CallOptions& call = {});
 
   // Looks up in several tables in one request, or in a few large ones, of which each has a share of every
-  // table; a round serves all of them. Errors as for Lookup; if one table refuses, the call fails, though others may have got new rows.
+  // table; a round serves all of them. Errors as for Lookup; if one table refuses, the call fails, though
+  // others may have got new rows.
   Status LookupMany(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call = {});
   void LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
                        const CallOptions& call = {});
@@ -288,9 +289,10 @@ class Client {
   // applied fewer than `table_steps` steps counts `table_steps` steps from then on, so Adam and schedules
   // continue there; pass the TableDescription::steps of the imported model. Returns how many rows were given.
   // The rows travel in messages of about 1 MiB, spread over the ranks, each of which is applied whole or not
-  // at all; the timeout holds for some messages at a time. After an error some may have been applied, of which
-  // the message says how many rows were written, and importing the same rows again does no harm. INVALID_ARGUMENT: sizes do not fit the table, or a value is
-  // NaN or infinite. RESOURCE_EXHAUSTED: the table is full. NOT_FOUND: there is no such table.
+  // at all; the timeout holds for some messages at a time. After an error some may have been applied, of
+  // which the message says how many rows were written, and importing the same rows again does no harm.
+  // INVALID_ARGUMENT: sizes do not fit the table, or a value is NaN or infinite. RESOURCE_EXHAUSTED: the
+  // table is full. NOT_FOUND: there is no such table.
   Result<std::uint64_t> Import(std::string_view table, const RowsView& rows, std::uint64_t table_steps = 0,
                                const CallOptions& call = {});
 

@@ -25,8 +25,9 @@ struct Step {
   // How many parts every trainer's share is cut into. 0 means as many as the batch needs, which only a lone
   // trainer may choose, because several trainers must agree on the step's number of parts.
   std::uint32_t parts = 0;
-  // The server's epoch when the session was drawn (ServerTopology::epoch); 0 if that is not known. A server that has
-  // forgotten sessions refuses those that it does not know and whose epoch does not show that they are new.
+  // The server's epoch when the session was drawn (ServerTopology::epoch); 0 if that is not known. A server
+  // that has forgotten sessions refuses those that it does not know and whose epoch does not show that they
+  // are new.
   std::uint64_t epoch = 0;
 
   friend bool operator==(const Step&, const Step&) = default;

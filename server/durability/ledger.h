@@ -76,7 +76,8 @@ class Ledger {
 
   // Returns whether a part of an applied step is known to have had another body: a hash of what it held.
   // `parts` counts the parts of all the step's tables, and `part` says which of them, table by table. A step
-  // that was cut into another number of parts cannot be compared, nor can one whose bodies are no longer known.
+  // that was cut into another number of parts cannot be compared, nor can one whose bodies are no longer
+  // known.
   bool HadOtherBody(const Sequence& sequence, const Applied& step, std::uint32_t part, std::uint32_t parts,
                     std::uint32_t body) const;
 

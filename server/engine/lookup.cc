@@ -47,10 +47,11 @@ void Operations::Lookup(const Round& round, Table& table) {
     }
     const std::byte* const values = run->values() + first * BytesOf(run->type);
     run->memory->reservations.push_back(std::move(lookup.answer_reservation));
-    stage.AnswerLater([done = std::move(lookup.done),
-                       answer = PooledValues{{run->memory, values}, size, run->type, table.version()}]() mutable {
-      done(std::move(answer));
-    });
+    stage.AnswerLater(
+        [done = std::move(lookup.done),
+         answer = PooledValues{{run->memory, values}, size, run->type, table.version()}]() mutable {
+          done(std::move(answer));
+        });
     stage.Keep(std::move(request));
     first += size;
   }

@@ -36,8 +36,8 @@ void Operations::Push(const Round& round) {
     tables_.Record({KeyOf(round.table, round.step).table, round.step.session}, round.step, steps, bodies);
   }
   stage.Close(device_.WorkStream());
-  // The answer need not wait for the device: whatever any rank reads of the tables later is ordered behind the
-  // updates, and a device that fails ends the server.
+  // The answer need not wait for the device: whatever any rank reads of the tables later is ordered behind
+  // the updates, and a device that fails ends the server.
   for (const Share& share : shares) {
     AnswerMine<PushRequest>(
         share.round,

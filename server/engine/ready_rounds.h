@@ -47,9 +47,9 @@ class ReadyRounds {
 
   // Takes the round that became ready first; nothing if none is ready. A lookup takes along the other lookups
   // of its table and mode that have weights or have none as it does, in turns of all ranks, as long as the
-  // parts' bytes together are at most `max_bytes`. A rank's lookups keep their order. A joined lookup also takes
-  // along, as the round's `others`, the lookups of further tables, as long as the one that became ready first
-  // is a joined one and fits.
+  // parts' bytes together are at most `max_bytes`. A rank's lookups keep their order. A joined lookup also
+  // takes along, as the round's `others`, the lookups of further tables, as long as the one that became
+  // ready first is a joined one and fits.
   std::optional<Round> TakeNext(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
 
   // Takes off every round of the table; each lookup is a round of its own then.

@@ -54,7 +54,8 @@ struct PushRequest {
   StepId step;
   BatchPart batch;  // its values are the gradients: finite, float[samples · slots · dim]
   std::function<void(Result<AppliedStep>)> done;
-  // A hash of the batch and its values (semantics.md): other bodies have other hashes, but for rare accidents.
+  // A hash of the batch and its values (semantics.md): other bodies have other hashes, but for rare
+  // accidents.
   std::uint32_t body = 0;
   Reservation answer_reservation = {};
 };

@@ -39,8 +39,8 @@ struct TableVersion {
   friend bool operator==(const TableVersion&, const TableVersion&) = default;
 };
 
-// How a push ends well: as which step of the table its step was applied, and what the table is by now, which is
-// more if the step came again later.
+// How a push ends well: as which step of the table its step was applied, and what the table is by now,
+// which is more if the step came again later.
 struct AppliedStep {
   std::uint64_t table_step = 0;
   TableVersion now = {};
@@ -52,7 +52,8 @@ struct TravelledRounds {
   std::uint64_t owned_bags = 0;
 };
 
-// All that a table is on this rank, but for its steps' names. Everything but the shard is alike on every rank.
+// All that a table is on this rank, but for its steps' names. Everything but the shard is alike on every
+// rank.
 struct Table {
   TableInfo info;
   std::unique_ptr<Shard> shard;

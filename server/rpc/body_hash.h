@@ -14,8 +14,8 @@
 
 namespace slotwise {
 
-// Hashes an array that comes in pieces: of each pair of 32-bit words, the product of its halves after a number
-// was added that depends on the pair's place.
+// Hashes an array that comes in pieces: of each pair of 32-bit words, the product of its halves after a
+// number was added that depends on the pair's place.
 class ArrayHash {
  public:
   // REQUIRES: every piece but the last is a whole number of pairs. `words` need not be aligned.

@@ -12,8 +12,8 @@
 
 namespace slotwise {
 
-// Returns the index of the first of `size` numbers of that type that is NaN or infinite, if there is one. Else
-// adds all of them to `hash`, if given, while they are in the processor's cache.
+// Returns the index of the first of `size` numbers of that type that is NaN or infinite, if there is one.
+// Else adds all of them to `hash`, if given, while they are in the processor's cache.
 std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size,
                                           ArrayHash* hash = nullptr);
 

@@ -63,7 +63,10 @@ def test_a_session_that_was_forgotten_is_not_taken_for_a_new_one(
             cluster.push_request(table, [2], ONE, {"session": session, "number": 1, "epoch": epoch})
             for session in range(first, first + 20)
         ]
-        calls = [cluster.rank(i).embedding.Push.future(r, timeout=CALL_TIMEOUT) for i, r in enumerate(requests)]
+        calls = [
+            cluster.rank(i).embedding.Push.future(request, timeout=CALL_TIMEOUT)
+            for i, request in enumerate(requests)
+        ]
         codes += [call.code() for call in calls]
     refused = [code for code in codes if code != grpc.StatusCode.OK]
     # Those that come after the first was forgotten have an epoch that does not show that they are new.

@@ -299,9 +299,8 @@ void Referee::CheckRound(const Round& round) {
   if (ready_.empty()) return Fail("a round is decided, but none is ready");
   const Ready front = ready_.front();
   const Ask& ask = front.first->ask;
-  if (round.operation != ask.operation ||
-      (round.operation != Operation::kCreateTable && round.operation != Operation::kPush &&
-       round.table != ask.table)) {
+  if (round.operation != ask.operation || (round.operation != Operation::kCreateTable &&
+                                           round.operation != Operation::kPush && round.table != ask.table)) {
     return Fail("round " + std::to_string(round.number) + " is a " + NameOf(round.operation) +
                 ", but first comes " + front.first->Describe());
   }
