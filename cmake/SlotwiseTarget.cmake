@@ -26,7 +26,7 @@ function(slotwise_common_options target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     list(APPEND warnings -Wno-restrict)  # GCC 12 sees overlaps in `"literal" + std::string` that are not there
   endif()
-  if(SLOTWISE_SANITIZE)
+  if(SLOTWISE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Instrumented code hides from GCC what is initialised.
     list(APPEND warnings -Wno-maybe-uninitialized)
   endif()

@@ -34,7 +34,7 @@ struct ArrayField {
 
 // Reads `bytes` into `message` and `arrays`. Never asks for more room than `bytes` hold.
 // Returns INVALID_ARGUMENT if `bytes` are not a message of this type: cut short, a length past the end, not
-// UTF-8.
+// UTF-8. Takes tags that are longer than they have to be, which protobuf's own parser refuses beyond 5 bytes.
 Status ReadMessage(const grpc::ByteBuffer& bytes, std::span<const ArrayField> arrays,
                    google::protobuf::MessageLite& message);
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "slotwise/v1/embedding.pb.h"
+#include "slotwise/v1/rows.pb.h"
 #include "wire/table_options_proto.h"
 #include "wire/wire_reader.h"
 #include "wire/wire_writer.h"
@@ -120,6 +121,16 @@ Status CheckCombiner(std::span<const std::uint32_t> offsets, Combiner combiner) 
                            ", because in a table without a combiner every bag has one key");
   }
   return {};
+}
+
+// Reads a `bytes` field into a vector, and remembers how many bytes there were.
+template <class T>
+ArrayField IntoVector(int field, std::vector<T>& to, std::size_t& bytes) {
+  return {field, [&to, &bytes](std::size_t size) -> void* {
+            bytes = size;
+            to.resize((size + sizeof(T) - 1) / sizeof(T));
+            return to.data();
+          }};
 }
 
 }  // namespace
@@ -274,6 +285,26 @@ Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t 
                                              ", which was not asked for");
   }
   return TableState{fields.lineage(), fields.table_step()};
+}
+
+Status ReadExportReply(const grpc::ByteBuffer& reply, ExportedRows& rows) {
+  rows.keys.clear();
+  rows.values.clear();
+  rows.state.clear();
+  std::array<std::size_t, 3> bytes{};
+  const std::array arrays{IntoVector(v1::ExportReply::kKeysFieldNumber, rows.keys, bytes[0]),
+                          IntoVector(v1::ExportReply::kValuesFieldNumber, rows.values, bytes[1]),
+                          IntoVector(v1::ExportReply::kStateFieldNumber, rows.state, bytes[2])};
+  v1::ExportReply fields;
+  if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) return Internal(status);
+  const std::uint64_t count = rows.keys.size();
+  if (bytes[0] == count * sizeof(Key) && bytes[1] == count * fields.dim() * sizeof(float) &&
+      bytes[2] == count * fields.state_size() * sizeof(float)) {
+    return {};
+  }
+  return {StatusCode::kInternal, "the reply is not a valid ExportReply: " + std::to_string(bytes[0]) +
+                                     " bytes of keys, " + std::to_string(bytes[1]) + " of values and " +
+                                     std::to_string(bytes[2]) + " of state"};
 }
 
 Status Deserialize(const grpc::ByteBuffer& reply, google::protobuf::MessageLite& message) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "client/cpp/acknowledged_steps.h"
 #include "client/cpp/cut.h"
@@ -18,6 +19,7 @@
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
+#include "slotwise/types.h"
 #include "slotwise/v1/admin.pb.h"
 
 namespace slotwise::client {
@@ -56,6 +58,17 @@ grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
 // for its options. Returns the state of the table that the values were read of.
 Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
                                    DataType type, std::span<float> out);
+
+// The arrays of one v1.ExportReply: of each key `dim` values and `state_size` floats of state.
+struct ExportedRows {
+  std::vector<Key> keys;
+  std::vector<float> values;
+  std::vector<float> state;
+};
+
+// Reads a v1.ExportReply into `rows`, whose memory is used again. INTERNAL: the reply is not such a message,
+// or its arrays do not match each other.
+Status ReadExportReply(const grpc::ByteBuffer& reply, ExportedRows& rows);
 
 // Parses any reply of small fields. INTERNAL: `reply` is not such a message.
 Status Deserialize(const grpc::ByteBuffer& reply, google::protobuf::MessageLite& message);

@@ -1,6 +1,5 @@
 // RowStream: an export's replies as rows.
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -8,49 +7,9 @@
 #include "client/cpp/export.h"
 #include "client/cpp/messages.h"
 #include "slotwise/v1/rows.pb.h"
-#include "wire/wire_reader.h"
 
 namespace slotwise {
 namespace {
-
-using v1::ExportReply;
-
-// The arrays of one reply.
-struct OwnRows {
-  std::vector<Key> keys;
-  std::vector<float> values;
-  std::vector<float> state;
-};
-
-// Reads a `bytes` field into a vector, and remembers how many bytes there were.
-template <class T>
-ArrayField IntoVector(int field, std::vector<T>& to, std::size_t& bytes) {
-  return {field, [&to, &bytes](std::size_t size) -> void* {
-            bytes = size;
-            to.resize((size + sizeof(T) - 1) / sizeof(T));
-            return to.data();
-          }};
-}
-
-Status Read(const grpc::ByteBuffer& reply, OwnRows& rows) {
-  rows = {};
-  std::array<std::size_t, 3> bytes{};
-  const std::array arrays{IntoVector(ExportReply::kKeysFieldNumber, rows.keys, bytes[0]),
-                          IntoVector(ExportReply::kValuesFieldNumber, rows.values, bytes[1]),
-                          IntoVector(ExportReply::kStateFieldNumber, rows.state, bytes[2])};
-  ExportReply fields;
-  if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) {
-    return {StatusCode::kInternal, status.message()};
-  }
-  const std::uint64_t count = rows.keys.size();
-  if (bytes[0] == count * sizeof(Key) && bytes[1] == count * fields.dim() * sizeof(float) &&
-      bytes[2] == count * fields.state_size() * sizeof(float)) {
-    return {};
-  }
-  return {StatusCode::kInternal, "the reply is not a valid ExportReply: " + std::to_string(bytes[0]) +
-                                     " bytes of keys, " + std::to_string(bytes[1]) + " of values and " +
-                                     std::to_string(bytes[2]) + " of state"};
-}
 
 std::vector<Key> Unique(std::span<const Key> keys) {
   std::vector<Key> unique(keys.begin(), keys.end());
@@ -74,7 +33,7 @@ class RowStream::Impl {
     const auto reply = rows_->Take();
     if (!reply.ok()) return reply.status();
     if (!*reply) return std::optional<RowsView>();
-    if (Status status = Read(**reply, own_); !status.ok()) {
+    if (Status status = client::ReadExportReply(**reply, own_); !status.ok()) {
       rows_->Cancel(status);
       return status;
     }
@@ -83,7 +42,7 @@ class RowStream::Impl {
 
  private:
   const std::shared_ptr<client::Export> rows_;
-  OwnRows own_;
+  client::ExportedRows own_;
 };
 
 RowStream::RowStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -125,8 +126,12 @@ Result<NpyReader> NpyReader::Open(const std::string& path, std::string_view type
 
   const std::uint64_t begins = static_cast<std::uint64_t>(reader.file_.tellg());
   const std::uint64_t left = std::filesystem::file_size(path) - begins;
-  const std::uint64_t row_bytes = ElementBytes(type) * shape->width.value_or(1);
   // Dividing first avoids overflow, because a header may name any number.
+  const std::uint64_t width = shape->width.value_or(1);
+  if (width > std::numeric_limits<std::uint64_t>::max() / ElementBytes(type)) {
+    return refuse("64 bits do not count the bytes of its rows of " + std::to_string(width));
+  }
+  const std::uint64_t row_bytes = ElementBytes(type) * width;
   if (row_bytes == 0 ? left != 0 : left % row_bytes != 0 || left / row_bytes != shape->rows) {
     return refuse("it holds " + std::to_string(left) + " bytes, not " + std::to_string(shape->rows) +
                   " rows of " + std::to_string(row_bytes));

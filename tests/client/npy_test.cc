@@ -81,6 +81,11 @@ TEST_F(NpyTest, RefusesWhatItCannotReadAndSaysWhy) {
   ends(NpyReader::Open(folder_ / "none.npy", "<f4", true).status().message(), "none.npy");
   const std::string huge = NpyHeader("<f4", {.rows = ~std::uint64_t{0}, .width = ~std::uint64_t{0}});
   EXPECT_NE(Refusal(huge + "1234"), "");
+  // The bytes of a row would be 0, or 4, if they ran over.
+  for (const std::uint64_t width : {std::uint64_t{1} << 62, (std::uint64_t{1} << 62) + 1}) {
+    const std::string bytes = width % 2 == 0 ? "" : "1234";
+    ends(Refusal(NpyHeader("<f4", {.rows = 1, .width = width}) + bytes), "rows of " + std::to_string(width));
+  }
 }
 
 TEST_F(NpyTest, ReadsDictionariesOfAnySpacingAndOrder) {

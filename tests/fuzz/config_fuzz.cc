@@ -1,0 +1,52 @@
+// The server's configuration file.
+#include <google/protobuf/text_format.h>
+
+#include <string>
+
+#include "server/ops/config.h"
+#include "tests/fuzz/fuzz.h"
+#include "wire/table_options_proto.h"
+
+namespace slotwise::fuzz {
+namespace {
+
+void Run(const std::string& text) {
+  const auto config = ParseConfig(text, "server.pbtxt");
+  if (!config.ok()) {
+    Require(config.status().code() == StatusCode::kInvalidArgument, "that a wrong file is a wrong argument");
+    Require(config.status().message().starts_with("server.pbtxt"), "that the error names the file");
+    return;
+  }
+  const v1::ServerConfig& values = config->values;
+  const v1::Limits& limits = values.limits();
+  Require(limits.max_message_mib() > 0 && limits.max_message_mib() <= 2047, "that a message fits protobuf");
+  Require(limits.max_inbox_mib() >= limits.max_message_mib(), "that the inbox takes a message");
+  Require(limits.max_round_mib() > 0 && limits.max_tables() > 0 && limits.max_ledger_mib() > 0 &&
+              limits.max_connections() > 0 && limits.max_calls_per_connection() > 0 &&
+              limits.reply_timeout_ms() > 0 && limits.step_timeout_ms() > 0 && limits.rank_timeout_ms() > 0 &&
+              limits.collective_timeout_ms() > 0 && limits.max_rank_percent() > 100,
+          "that every limit is there");
+  Require(config->table_places.size() == static_cast<std::size_t>(values.tables_size()),
+          "a place for each table");
+
+  std::string printed;
+  Require(google::protobuf::TextFormat::PrintToString(values, &printed), "that it can be printed");
+  const auto again = ParseConfig(printed, "server.pbtxt");
+  Require(again.ok(), "that it is taken when it is printed");
+  Require(again->values.SerializeAsString() == values.SerializeAsString(), "that it is then the same");
+  Require(Fingerprint(*again) == Fingerprint(*config), "that its fingerprint is the same");
+  for (const v1::TableOptions& table : values.tables()) {
+    const auto options = FromProto(table);
+    if (!options.ok()) continue;
+    const auto same = FromProto(ToProto(*options));
+    Require(same.ok() && *same == *options, "that a table's options are the same when encoded again");
+  }
+}
+
+}  // namespace
+}  // namespace slotwise::fuzz
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  slotwise::fuzz::Run(std::string(slotwise::fuzz::TextOf(data, size)));
+  return 0;
+}
