@@ -99,7 +99,10 @@ def test_every_number_of_a_half_type_and_its_neighbours_round_as_torchs(
     finite = torch.isfinite(rounded).numpy()
     values, rounded = values[finite], rounded[torch.from_numpy(finite)]
     keys = np.arange(len(values), dtype=np.uint64)
-    ps.push("one", keys, None, values[:, None], wire_dtype=wire_dtype)
+    assert ps.describe_table("one").options.dim == 1
+    # The fake adds the gradients up in Python, which takes seconds.
+    with slotwise.connect(fake.addresses[0], timeout=60.0) as patient:
+        patient.push("one", keys, None, values[:, None], wire_dtype=wire_dtype)
     parts = sorted(fake.requests("Push"), key=lambda push: push.step.part)
     sent = np.frombuffer(b"".join(part.gradients for part in parts), np.int16)
     np.testing.assert_array_equal(sent, rounded.view(torch.int16).numpy())
