@@ -184,7 +184,7 @@ TEST(HashTable, StepsSayNothingOfPlaces) {
     const auto search = table.ref.SearchFor(table.ref.HashOf(Key{key}));
     ++keys_of[search.cell / 4][search.step / 4 % kLines];
   }
-  constexpr double kExpected = static_cast<double>(kKeys) / (kLines * kLines / 2);
+  constexpr double kExpected = 2 * static_cast<double>(kKeys) / (kLines * kLines);
   for (const auto& of_line : keys_of) {
     for (std::uint64_t step = 0; step < kLines; ++step) {
       const bool odd = step % 2 == 1;
