@@ -47,7 +47,8 @@ std::uint64_t IncompleteSteps::FirstDeadline() const {
   return steps_.at(by_arrival_.begin()->second).deadline_ms;
 }
 
-IncompleteStep IncompleteSteps::Take(const StepKey& key) {
+// The key is a copy: the one that a caller has may lie in the index that loses it here.
+IncompleteStep IncompleteSteps::Take(StepKey key) {
   IncompleteStep step = std::move(steps_.extract(key).mapped());
   by_arrival_.erase(step.arrival);
   awaited_.erase(step.arrival);
@@ -81,8 +82,7 @@ std::vector<IncompleteStep> IncompleteSteps::TakeAllOf(TableId table) {
     all.push_back(Take(step->first));
   }
   for (auto several = several_.find(table); several != several_.end(); several = several_.find(table)) {
-    const StepKey key = *several->second.begin();
-    all.push_back(Take(key));
+    all.push_back(Take(*several->second.begin()));
   }
   return all;
 }

@@ -63,7 +63,7 @@ class IncompleteSteps {
   std::uint64_t FirstDeadline() const;
 
   // REQUIRES: the step waits.
-  IncompleteStep Take(const StepKey& key);
+  IncompleteStep Take(StepKey key);
   // Each takes off the steps that it returns, those of earlier first parts first.
   std::vector<IncompleteStep> TakeDue(std::uint64_t now_ms);
   std::vector<IncompleteStep> TakeAll();

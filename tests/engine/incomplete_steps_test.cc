@@ -60,6 +60,26 @@ TEST(IncompleteSteps, GivesATablesStepsAndNoOthers) {
   EXPECT_EQ(Arrivals(steps.TakeAll()), (std::vector<std::uint64_t>{0, 3}));
 }
 
+TEST(IncompleteSteps, ForgetsTheTablesOfAStepOfSeveralWhicheverWayItLeaves) {
+  IncompleteSteps steps;
+  const auto add = [&](std::uint64_t number) {
+    const StepKey key{TableId{0}, 9, number};
+    IncompleteStep& step = steps.Add(key, 1, 10 * number, 2);
+    EXPECT_NE(steps.ShareOf(key, step, 0, kAds), nullptr);
+    EXPECT_NE(steps.ShareOf(key, step, 1, kUsers), nullptr);
+    EXPECT_EQ(steps.ShareOf(key, step, 1, kAds), nullptr);
+    return key;
+  };
+  for (std::uint64_t number = 1; number <= 5; ++number) add(number);
+  EXPECT_EQ(steps.TakeDue(20).size(), 2U);
+  steps.Take({TableId{0}, 9, 3});
+  EXPECT_EQ(Arrivals(steps.TakeAllOf(kUsers)), (std::vector<std::uint64_t>{3, 4}));
+  add(6);
+  EXPECT_EQ(steps.TakeAll().size(), 1U);
+  EXPECT_TRUE(steps.TakeAllOf(kAds).empty());
+  EXPECT_TRUE(steps.TakeAllOf(kUsers).empty());
+}
+
 TEST(IncompleteSteps, HashesToTheSameForTheSameSteps) {
   const auto hash = [](const IncompleteSteps& steps) {
     Fingerprint fingerprint;
