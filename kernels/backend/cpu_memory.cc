@@ -15,7 +15,7 @@ constexpr std::size_t kPiece = std::size_t{2} << 20;
 
 std::size_t RoundUp(std::size_t bytes) { return (bytes + kPiece - 1) / kPiece * kPiece; }
 
-// Of all ranges of the process.
+// These count the bytes of all ranges of the process.
 std::atomic<std::size_t> all_reserved{0};
 std::atomic<std::size_t> all_committed{0};
 

@@ -1,5 +1,5 @@
-// How much of the host's memory this process may have: what the machine has, within the limits of its control
-// groups (a container's, a service's).
+// Says how much of the host's memory this process may have: what the machine has, within the limits of its
+// control groups (a container's, a service's).
 //
 // Whoever takes more is ended by the kernel, without a word. So tables ask first.
 // Thread-safety: free functions.

@@ -25,7 +25,7 @@ SLOTWISE_HD constexpr std::uint32_t LevelsOf(std::uint32_t items) {
 }
 static_assert(LevelsOf(~std::uint32_t{0}) == kMostLevels);
 
-// Whether a segment is longer than a block. The number of segments is not in `segments` yet.
+// Says whether a segment is longer than a block. The number of segments is not in `segments` yet.
 struct IsLong {
   Segments segments;
   const std::uint32_t* size;
@@ -34,7 +34,7 @@ struct IsLong {
   }
 };
 
-// What the host asks for: how many segments there are, and how many of them are long.
+// Tells the host how many segments there are, and how many of them are long.
 struct CountSegments {
   struct Counts {
     std::uint32_t all;
@@ -72,7 +72,7 @@ struct CountBlocks {
   }
 };
 
-// What the host asks for: the first block of each level, and the number of all blocks.
+// Tells the host the first block of each level, and the number of all blocks.
 struct FindLevels {
   struct Levels {
     std::uint32_t first[kMostLevels + 1];

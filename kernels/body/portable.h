@@ -176,8 +176,8 @@ struct TileChunk {
   static constexpr std::uint32_t kVectors = Tile::kVectors;
   static constexpr std::uint32_t kVectorFloats = kFloatsOf<Vector>;
   static constexpr std::uint32_t kFloats = Tile::kLanes * kVectors * kVectorFloats;  // of all lanes
-  // Of a sum's items, so many may be loaded before the first is added. A second one costs no warps on a GPU
-  // where a lane's part of a row is so large that few warps have the registers for it anyway.
+  // A sum may load so many of its items before it adds the first. A second item costs no warps on a GPU where
+  // a lane's part of a row is so large that few warps have the registers for it anyway.
   static constexpr std::uint32_t kItemsInFlight =
       Tile::kRowsInFlight > 1 && kFloats / Tile::kLanes >= 16 ? 2 : 1;
   std::uint32_t first;

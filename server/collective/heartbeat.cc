@@ -17,7 +17,7 @@
 namespace slotwise {
 namespace {
 
-// What a rank sends its neighbours.
+// A rank sends its neighbours these bytes: that it is there, and that it ends as it should.
 constexpr char kHere = '.';
 constexpr char kFarewell = '!';
 
@@ -154,9 +154,10 @@ Result<std::unique_ptr<Heartbeat>> StartHeartbeat(Collective& collective, std::c
   auto heartbeat = Heartbeat::Listen(collective.local_size() == collective.size());
   const auto contacts =
       AllGatherValues(collective, heartbeat.ok() ? (*heartbeat)->contact() : Heartbeat::Contact{});
-  if (!heartbeat.ok()) return heartbeat.status();
-  const Status met = (*heartbeat)->Meet(contacts, collective.rank(), kMeetingLimit);
-  // No rank beats before all are there to hear it.
+  const Status met =
+      heartbeat.ok() ? (*heartbeat)->Meet(contacts, collective.rank(), kMeetingLimit) : heartbeat.status();
+  // No rank beats before all are there to hear it; a rank that cannot beat comes here too, because whatever
+  // the ranks call next they call together.
   AllGatherValues(collective, std::uint8_t{0});
   if (!met.ok()) return met;
   (*heartbeat)->Start(limit, std::move(lost));

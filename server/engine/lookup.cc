@@ -60,6 +60,7 @@ void Operations::Lookup(const Round& round, Table& table) {
 // Requests that only share a round do not share its failure: a request whose keys fit is served.
 void Operations::LookupOneByOne(const Round& round, Table& table) {
   Round alone = round;
+  alone.others.clear();
   for (const RoundPart& part : round.parts) {
     alone.parts = {part};
     alone.waiters = {part.ticket};

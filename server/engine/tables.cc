@@ -3,20 +3,12 @@
 #include <mutex>
 #include <utility>
 
+#include "server/engine/split_mix.h"
+
 namespace slotwise {
-namespace {
-
-// SplitMix64's output function (Steele, Lea and Flood, OOPSLA 2014).
-std::uint64_t Mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
 
 std::uint64_t Tables::LineageOf(TableId id) const {
-  const std::uint64_t lineage = Mix(incarnation_ + Mix(Value(id)));
+  const std::uint64_t lineage = SplitMix(incarnation_ + SplitMix(Value(id)));
   return lineage == 0 ? 1 : lineage;  // 0 means that there is none
 }
 

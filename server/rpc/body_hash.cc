@@ -4,19 +4,14 @@
 #include <array>
 #include <cstring>
 
+#include "server/engine/split_mix.h"
+
 namespace slotwise {
 namespace {
 
 constexpr std::uint64_t kPlace = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio, odd
 
 std::uint64_t Product(std::uint64_t pair) { return (pair & 0xFFFF'FFFF) * (pair >> 32); }
-
-// SplitMix64's output function (Steele, Lea and Flood, OOPSLA 2014).
-std::uint64_t Mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
 
 // Sums the products of `pairs` pairs that `pair_at` returns, from place `place`, which is moved on.
 template <class PairAt>
@@ -74,11 +69,11 @@ void ArrayHash::AddNumbers(const void* numbers, DataType type, std::size_t count
   }
 }
 
-std::uint64_t ArrayHash::value() const { return Mix(sum_ + Mix(words_)); }
+std::uint64_t ArrayHash::value() const { return SplitMix(sum_ + SplitMix(words_)); }
 
 std::uint32_t BodyHash(std::uint32_t samples, std::span<const std::uint64_t> arrays) {
-  std::uint64_t hash = Mix(samples);
-  for (const std::uint64_t array : arrays) hash = Mix(hash + kPlace + array);
+  std::uint64_t hash = SplitMix(samples);
+  for (const std::uint64_t array : arrays) hash = SplitMix(hash + kPlace + array);
   return static_cast<std::uint32_t>(hash);
 }
 

@@ -62,8 +62,8 @@ void ReplyWatch::CutOff(grpc_call* call) {
     char* const peer = grpc_call_get_peer(call);
     spdlog::warn(
         "cut off {}, which did not take a reply within limits.reply_timeout_ms, {} ms ({} more since the "
-        "last such "
-        "line)",
+        "last "
+        "such line)",
         peer, limit_.count(), *held_back);
     gpr_free(peer);
   }

@@ -63,6 +63,14 @@ class RowsServiceTest : public RpcServerTest {
     return stream->Finish();
   }
 
+  // More rows than an export's first messages hold.
+  void ImportManyRows() {
+    std::vector<std::uint64_t> keys(400'000);
+    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+    v1::ImportReply imported;
+    ASSERT_TRUE(Import({RowsOf(keys, 0.5F)}, imported).ok());
+  }
+
   RpcOptions options_;
   int messages_ = 0;  // messages of the last export
 };
@@ -125,10 +133,7 @@ TEST_F(RowsServiceTest, ErasedRowsAreGone) {
 }
 
 TEST_F(RowsServiceTest, AnExporterWhoLeavesDoesNotHoldTheServerUp) {
-  std::vector<std::uint64_t> keys(400'000);
-  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
-  v1::ImportReply imported;
-  ASSERT_TRUE(Import({RowsOf(keys, 0.5F)}, imported).ok());
+  ImportManyRows();
   v1::ExportRequest request;
   request.set_table("ads");
   grpc::ClientContext context;
@@ -141,10 +146,7 @@ TEST_F(RowsServiceTest, AnExporterWhoLeavesDoesNotHoldTheServerUp) {
 }
 
 TEST_F(RowsServiceOfFewExportsTest, AnExportWithoutRoomIsRefusedBeforeTheKeysAreListed) {
-  std::vector<std::uint64_t> keys(400'000);
-  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
-  v1::ImportReply imported;
-  ASSERT_TRUE(Import({RowsOf(keys, 0.5F)}, imported).ok());
+  ImportManyRows();
   v1::ExportRequest request;
   request.set_table("ads");
   grpc::ClientContext first_context;
