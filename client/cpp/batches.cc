@@ -75,17 +75,19 @@ Status CheckShare(const Batches& batches, const CutOptions& options, const Share
                "a request", "limits.max_message_mib", options.limits.message));
 }
 
-// Refuses a step that no round can hold, before any of its parts is sent.
-Status CheckSteps(const Batches& batches, const CutOptions& options, const std::vector<Share>& shares) {
-  for (std::size_t i = 0; i < batches.tables.size(); ++i) {
-    std::uint64_t bytes = 0;
-    for (const Share& share : shares) bytes += RoundBytes(batches.tables[i], share[i]);
-    if (bytes <= options.limits.round) continue;
-    return ResourceExhausted(TooLarge("the step of table " + batches.tables[i].table, bytes, "a round",
-                                      "limits.max_round_mib", options.limits.round) +
-                             "; a step is applied whole, so it cannot be cut: push fewer samples a step");
+// Refuses a step that no round can hold, before any of its parts is sent. A step of several tables is
+// applied in one round, so their bytes count together.
+Status CheckStep(const Batches& batches, const CutOptions& options, const std::vector<Share>& shares) {
+  std::uint64_t bytes = 0;
+  for (const Share& share : shares) {
+    for (std::size_t i = 0; i < share.size(); ++i) bytes += RoundBytes(batches.tables[i], share[i]);
   }
-  return {};
+  if (bytes <= options.limits.round) return {};
+  const std::string what = batches.tables.size() == 1
+                               ? "the step of table " + batches.tables.front().table
+                               : "the step of " + std::to_string(batches.tables.size()) + " tables";
+  return ResourceExhausted(TooLarge(what, bytes, "a round", "limits.max_round_mib", options.limits.round) +
+                           "; a step is applied whole, so it cannot be cut: push fewer samples a step");
 }
 
 }  // namespace
@@ -131,7 +133,7 @@ Status Cut(Batches& batches, const CutOptions& options) {
           : HalveUntilFit(Cut(samples, std::max(all_values, all_keys), options.ranks, options.channels),
                           fits);
   if (batches.pushes) {
-    if (Status status = CheckSteps(batches, options, shares); !status.ok()) return status;
+    if (Status status = CheckStep(batches, options, shares); !status.ok()) return status;
   }
   for (const Share& share : shares) {
     if (Status status = CheckShare(batches, options, share); !status.ok()) return status;

@@ -73,6 +73,18 @@ TEST_F(BatchesTest, AStepHasToFitIntoARoundWithAllItsParts) {
       << refused.message();
 }
 
+TEST_F(BatchesTest, TheTablesOfAStepHaveToFitIntoARoundTogether) {
+  Batches batches = Of(100, 1, true);
+  batches.tables.push_back(batches.tables.front());
+  batches.many = true;
+  EXPECT_TRUE(Cut(batches, Within(1 << 20, 2 * (100 * 28 + 4))).ok());
+  const Status refused = Cut(batches, Within(1 << 20, 2 * (100 * 28 + 4) - 1));
+  EXPECT_EQ(refused.message().find("the step of 2 tables takes 5608 bytes in a round, more than the 5607 of "
+                                   "limits.max_round_mib; a step is applied whole"),
+            0u)
+      << refused.message();
+}
+
 TEST_F(BatchesTest, APartThatTrainersAgreedOnIsNotCut) {
   Batches batches = Of(100, 1, true);
   const Status refused = Cut(batches, Within(1000, 1 << 20, 2));

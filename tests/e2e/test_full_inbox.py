@@ -17,31 +17,39 @@ ONES = np.ones((SAMPLES, DIM), np.float32)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_steps_of_many_tables_larger_than_the_inbox_are_applied(
+def test_a_step_of_many_tables_larger_than_a_round_is_refused_whole(
     start_cluster: StartCluster, ranks: int
 ) -> None:
     cluster = start_cluster(ranks, LIMITS)
     with slotwise.connect(cluster.ranks[0].address, timeout=40.0) as ps:
-        names = [f"table_{i}" for i in range(4 * ranks)]
+        names = [f"table_{i}" for i in range(4)]
         for name in names:
             ps.create_table(name, dim=DIM, slots=1, optimizer=slotwise.SGD(lr=0.5))
-        steps = ps.push_many({name: (KEYS, None, ONES) for name in names})
-    assert steps == dict.fromkeys(names, 1)
+        with pytest.raises(
+            slotwise.ResourceExhausted,
+            match=r"the step of 4 tables takes \d+ bytes in a round, more than the 4194304 of limits.max_round_mib",
+        ):
+            ps.push_many({name: (KEYS, None, ONES) for name in names})
+        assert [ps.describe_table(name).steps for name in names] == [0] * 4
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_many_trainers_steps_are_applied(start_cluster: StartCluster, ranks: int) -> None:
+@pytest.mark.parametrize("tables", [1, 4])
+def test_many_trainers_steps_are_applied(start_cluster: StartCluster, ranks: int, tables: int) -> None:
     trainers, steps = 6, 3
     cluster = start_cluster(ranks, LIMITS)
+    samples = SAMPLES // tables
     with slotwise.connect(cluster.ranks[0].address) as ps:
-        ps.create_table("ads", dim=DIM, slots=1, optimizer=slotwise.SGD(lr=0.5))
+        names = [f"table_{i}" for i in range(tables)]
+        for name in names:
+            ps.create_table(name, dim=DIM, slots=1, optimizer=slotwise.SGD(lr=0.5))
 
         def train(_: int) -> None:
             with slotwise.connect(cluster.ranks[0].address, timeout=40.0) as trainer:
                 for _ in range(steps):
-                    trainer.push("ads", KEYS, None, ONES)
+                    trainer.push_many({name: (KEYS[:samples], None, ONES[:samples]) for name in names})
 
         with ThreadPoolExecutor(trainers) as threads:
             for done in [threads.submit(train, trainer) for trainer in range(trainers)]:
                 done.result()
-        assert ps.describe_table("ads").steps == trainers * steps
+        assert [ps.describe_table(name).steps for name in names] == [trainers * steps] * tables

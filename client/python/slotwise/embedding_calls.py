@@ -250,7 +250,8 @@ class EmbeddingCalls(AdminCalls):
             For each table, what `push` returns.
 
         Raises:
-            As `push`. If one table refuses, nothing of the step is applied to any.
+            As `push`. If one table refuses, nothing of the step is applied to any. All tables' parts
+            have to fit into one round (`limits.max_round_mib`) together.
         """
         with self._tables(*pushes) as tables:
             batches = [
