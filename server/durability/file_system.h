@@ -1,0 +1,97 @@
+// FileSystem: all that the journal and checkpoints ask of files. A server has the system's (SystemFiles); a
+// simulator brings one that forgets, tears and reorders what was not synced.
+//
+// What is durable: a file's bytes after its Sync; a name (of a new, renamed or removed file) after SyncFolder
+// of the folder that has it. Nothing else is.
+// Paths are of the system, with '/'. Files hold bytes; offsets and sizes are in bytes.
+// Thread-safety: a FileSystem, any thread; a file, one thread at a time.
+// Errors: RESOURCE_EXHAUSTED: no space is left (or quota). NOT_FOUND: there is no such file or folder.
+// ALREADY_EXISTS. UNAVAILABLE: any other error. Each names the operation, the path and the system's reason.
+#ifndef SLOTWISE_SERVER_DURABILITY_FILE_SYSTEM_H_
+#define SLOTWISE_SERVER_DURABILITY_FILE_SYSTEM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;  // closes, and syncs nothing
+  WritableFile(const WritableFile&) = delete;
+  WritableFile& operator=(const WritableFile&) = delete;
+
+  // Writes the pieces one behind the other from `offset` on; all of them, or an error, and then any part of
+  // them may have been written.
+  virtual Status WriteAt(std::uint64_t offset, std::span<const std::span<const std::byte>> pieces) = 0;
+
+  // Takes space for bytes [0, size) now, so that writing them later does not fail for want of it, and makes
+  // the file that long if it was shorter: bytes that nobody wrote are 0.
+  virtual Status Reserve(std::uint64_t size) = 0;
+
+  // Makes the file `size` bytes long.
+  virtual Status Truncate(std::uint64_t size) = 0;
+
+  // Returns once all that was written, and the file's length, is on disk. After an error nobody can know what
+  // is: the caller must not go on as if a later Sync that succeeds made it good.
+  virtual Status Sync() = 0;
+
+ protected:
+  WritableFile() = default;
+};
+
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  ReadableFile(const ReadableFile&) = delete;
+  ReadableFile& operator=(const ReadableFile&) = delete;
+
+  virtual std::uint64_t size() const = 0;  // when it was opened
+  // Fills `bytes` from `offset` on. UNAVAILABLE, naming the file, if the file ends before.
+  virtual Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
+
+ protected:
+  ReadableFile() = default;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  FileSystem(const FileSystem&) = delete;
+  FileSystem& operator=(const FileSystem&) = delete;
+
+  // Makes a new, empty file. ALREADY_EXISTS.
+  virtual Result<std::unique_ptr<WritableFile>> Create(const std::string& path) = 0;
+  // Opens a file that is there to change it.
+  virtual Result<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path) = 0;
+  virtual Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) = 0;
+
+  // Gives a file or folder another name, in one step; a file of the new name goes.
+  virtual Status Rename(const std::string& from, const std::string& to) = 0;
+  // Removes a file. NOT_FOUND.
+  virtual Status Remove(const std::string& path) = 0;
+  // Removes a folder and all that is in it. OK if there is none.
+  virtual Status RemoveFolder(const std::string& path) = 0;
+  // Makes a folder. OK if it is there.
+  virtual Status MakeFolder(const std::string& path) = 0;
+  // Returns the names in a folder, sorted, without "." and "..". NOT_FOUND.
+  virtual Result<std::vector<std::string>> List(const std::string& path) = 0;
+  // Returns once the folder's names are on disk.
+  virtual Status SyncFolder(const std::string& path) = 0;
+
+ protected:
+  FileSystem() = default;
+};
+
+// The system's files.
+FileSystem& SystemFiles();
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DURABILITY_FILE_SYSTEM_H_
