@@ -30,6 +30,9 @@ constexpr char kMore[] =
 const std::map<std::string, v1::Backend> kBackends{
     {"auto", v1::BACKEND_AUTO}, {"cpu", v1::BACKEND_CPU}, {"cuda", v1::BACKEND_CUDA}};
 
+const std::map<std::string, v1::DurabilityMode> kModes{{"none", v1::DURABILITY_MODE_NONE},
+                                                       {"sync", v1::DURABILITY_MODE_SYNC}};
+
 }  // namespace
 
 std::variant<Flags, int> ParseFlags(int argc, char** argv) {
@@ -58,6 +61,15 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error. Default info")
       ->check(CLI::IsMember(std::vector<std::string>(kLogLevels.begin(), kLogLevels.end())).description(""))
       ->type_name("LEVEL");
+  app.add_option("--data", flags.data,
+                 "A folder that every rank sees: what is kept there outlives the server, and a server that starts\n"
+                 "goes on from it. Default: nothing is kept")
+      ->type_name("FOLDER");
+  app.add_option("--durability", flags.durability,
+                 "What becomes of acknowledged updates in a crash: none (those since the last checkpoint are lost),\n"
+                 "or sync (none is lost: they are on disk first). Default none")
+      ->transform(CLI::CheckedTransformer(kModes).description(""))
+      ->type_name("MODE");
   app.add_flag("--attached", flags.attached,
                "For a program that starts the server for itself, with pipes: once all ranks serve, write\n"
                "\"serving ADDRESS...\" to standard output; stop when standard input ends");
@@ -81,6 +93,11 @@ Result<Config> ReadConfig(const Flags& flags) {
   if (flags.backend) values.set_backend(*flags.backend);
   if (flags.threads) values.set_threads(*flags.threads);
   if (flags.log_level) values.set_log_level(*flags.log_level);
+  if (flags.data) values.mutable_durability()->set_folder(*flags.data);
+  if (flags.durability) values.mutable_durability()->set_mode(*flags.durability);
+  if (values.durability().folder().empty() && values.durability().mode() != v1::DURABILITY_MODE_NONE) {
+    return InvalidArgument("--durability needs --data, or durability.folder in the configuration");
+  }
   return config;
 }
 

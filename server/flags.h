@@ -23,6 +23,8 @@ struct Flags {
   std::optional<v1::Backend> backend;
   std::optional<std::uint32_t> threads;
   std::optional<std::string> log_level;
+  std::optional<std::string> data;
+  std::optional<v1::DurabilityMode> durability;
 };
 
 // Returns the flags, or an exit code after --help, --version or a mistake, which ParseFlags answers itself.

@@ -108,6 +108,26 @@ void LogTravel(const std::string& exchange, const TravelOptions& travel) {
   spdlog::info("partial sums of bags travel as {}", ToString(travel.partials));
 }
 
+DurabilityMode ModeOf(v1::DurabilityMode mode) {
+  return mode == v1::DURABILITY_MODE_SYNC ? DurabilityMode::kSync : DurabilityMode::kNone;
+}
+
+// Brings back what the data folder has, if there is one.
+Status Recover(const v1::Durability& config, const Collective& collective, const LostRank& lost, Engine& engine) {
+  if (config.folder().empty()) return {};
+  const auto begin = std::chrono::steady_clock::now();
+  const auto recovered =
+      engine.Recover({.mode = ModeOf(config.mode()), .folder = config.folder(), .on_failure = lost});
+  if (!recovered.ok()) return recovered.status();
+  if (Value(collective.rank()) == 0) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    spdlog::info("{} holds lineage {:016x}: {} table(s), up to round {}, {} of them from the journal, in {:.2f} s",
+                 config.folder(), recovered->lineage, recovered->tables, recovered->round, recovered->rounds,
+                 seconds.count());
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<TableOptions>> TablesOf(const Config& config) {
@@ -163,6 +183,8 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   rooms.heartbeat = std::move(*heartbeat);
   rooms.engine =
       std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges, rooms.secret.value(), engine);
+  if (const Status recovered = Recover(rooms.config.durability(), collective, lost, *rooms.engine); !recovered.ok())
+    return recovered;
 
   const auto options = RpcOptionsOf(rooms.config, collective.local_rank());
   if (!options.ok()) return options.status();

@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "slotwise/status.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
@@ -69,6 +70,8 @@ class Ledger {
   };
 
   explicit Ledger(const LedgerLimits& limits = {}) : limits_(limits) {}
+  Ledger(Ledger&&) = default;  // sessions know their places in a list, which a copy would not have
+  Ledger& operator=(Ledger&&) = default;
 
   // Returns the step if it was applied; null if it was not, or is too old to know. Valid until Record or
   // Forget.
@@ -98,6 +101,12 @@ class Ledger {
 
   // Forgets the steps of a table alone that was dropped; no table has its id again.
   void ForgetTable(TableId table);
+
+  // Returns all that the ledger knows, as bytes for a file (ledger_bytes.cc has the format).
+  std::vector<std::byte> Save() const;
+  // Knows what Save returned, in addition to its limits. REQUIRES: it knows nothing yet. DATA_LOSS, with the place:
+  // the bytes are not a ledger's; it knows some of it then, and is good for nothing.
+  Status Load(std::span<const std::byte> bytes);
 
   std::size_t sessions() const { return sessions_.size(); }
   // An estimate of the memory in use.

@@ -53,6 +53,9 @@ class Agenda {
   // there.
   Agenda(const AgendaLimits& limits, const Tables& tables) : limits_(limits), tables_(tables) {}
 
+  // Rounds are counted from this one on. REQUIRES: no round was decided.
+  void BeginAfter(std::uint64_t round) { rounds_ = round; }
+
   // Takes in all ranks' headers, in rank order. REQUIRES: the round of the last decision has been run. A
   // round that drops a table is decided together with the answers to all that waited for the table.
   Decision Decide(std::span<const Header> headers);

@@ -69,6 +69,7 @@ struct Header {
   std::uint64_t now_ms = 0;  // the rank's clock; only rank 0's counts
   std::uint32_t count = 0;   // of `announcements`
   bool closed = false;       // this rank takes no new requests; with count = 0, it has none left to announce
+  std::uint64_t durable = 0;  // the last recorded round that is on this rank's disk
   std::array<Announcement, kMost> announcements;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <memory>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -14,6 +15,9 @@
 #include "server/engine/agenda.h"
 #include "server/engine/inbox.h"
 #include "server/engine/operations.h"
+#include "server/engine/recovery.h"
+#include "server/engine/round_log.h"
+#include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
 #include "server/engine/ticket_book.h"
 
@@ -42,8 +46,8 @@ class Engine::Impl {
                 .request_bytes = options.request_bytes},
                clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
-        operations_(device, collective, exchanges, secret, options.rank_limit, options.travel, arrays_,
-                    tables_, tickets_) {}
+        maker_(device, collective, secret, options.rank_limit),
+        operations_(device, collective, exchanges, maker_, options.travel, arrays_, tables_, tickets_, log_) {}
 
   void Run() {
     device_.UseOnThisThread();
@@ -54,13 +58,14 @@ class Engine::Impl {
       stages().FinishOldest();
       const Header mine = TakeHeader();
       collective_.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(headers)));
+      AnswerWhatIsDurable(headers);
       const Decision decision = agenda_.Decide(headers);
       Report(decision);
       AnswerWithoutRound(decision);
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round) : stages().FinishAll();
-      finished = decision.finished;
+      finished = decision.finished && log_.all_is_durable();
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
       if (news || decision.more_is_ready || decision.closing) continue;
       // A request that has come meanwhile can begin beside the round that the device has not finished.
@@ -69,6 +74,20 @@ class Engine::Impl {
     }
     stages().FinishAll();
     busy_since_ = kIdle;
+  }
+
+  Result<Recovered> Recover(const DurabilityOptions& durability) {
+    device_.UseOnThisThread();
+    Recovery recovery(durability, device_, collective_, tables_, maker_);
+    Result<Recovered> recovered = recovery.Run();
+    if (!recovered.ok()) return recovered;
+    agenda_.BeginAfter(recovered->round);
+    if (durability.mode != DurabilityMode::kSync) return recovered;
+    auto journal = recovery.StartJournal(options_.incarnation, [this] { inbox_.Nudge(); });
+    if (!journal.ok()) return journal.status();
+    journal_ = std::move(*journal);
+    log_.Use(*journal_, recovered->round);
+    return recovered;
   }
 
   Clock::TimePoint::duration BusyFor() const {
@@ -152,6 +171,7 @@ class Engine::Impl {
   Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);
+    header.durable = log_.durable();
     Inbox::Taken taken = inbox_.Take(Header::kMost);
     header.closed = taken.closed;
     for (Request& request : taken.requests) {
@@ -189,11 +209,21 @@ class Engine::Impl {
       if (!IsMine(answer.ticket)) continue;
       Request request = tickets_.Take(answer.ticket.number);
       if (answer.status.ok()) {
-        std::get<PushRequest>(request).done(answer.applied);  // only pushes end well without a round
+        // Only pushes end well without a round. The step's round may not be durable yet.
+        log_.Answer([push = std::make_shared<PushRequest>(std::move(std::get<PushRequest>(request))),
+                     applied = answer.applied] {
+          push->done(applied);
+          *push = {};
+        });
       } else {
         Refuse(request, answer.status);
       }
     }
+  }
+
+  // What all ranks had on disk as they made these headers is there for good.
+  void AnswerWhatIsDurable(std::span<const Header> headers) {
+    if (log_.on()) log_.OnDurableEverywhere(std::ranges::min(headers, {}, &Header::durable).durable);
   }
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
@@ -239,6 +269,9 @@ class Engine::Impl {
   Inbox inbox_;
   TicketBook tickets_;
   ArrayPool arrays_;
+  const TableMaker maker_;
+  std::unique_ptr<Journal> journal_;  // null: none is kept
+  RoundLog log_;
   Operations operations_;
   const Clock::TimePoint start_ = clock_.Now();
   std::uint64_t decisions_ = 0;
@@ -253,6 +286,7 @@ Engine::Engine(Device& device, Collective& collective, const Exchanges& exchange
     : impl_(std::make_unique<Impl>(device, collective, exchanges, secret, options, clock, observer)) {}
 Engine::~Engine() = default;
 
+Result<Recovered> Engine::Recover(const DurabilityOptions& durability) { return impl_->Recover(durability); }
 void Engine::Run() { impl_->Run(); }
 void Engine::RequestStop() { impl_->RequestStop(); }
 void Engine::Submit(Request request) { impl_->Submit(std::span(&request, 1)); }

@@ -28,6 +28,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/observer.h"
 #include "server/engine/rank_limit.h"
+#include "server/engine/recovery.h"
 #include "server/engine/request.h"
 #include "server/engine/tables.h"
 #include "server/engine/travel_way.h"
@@ -70,6 +71,11 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+
+  // Collective; before Run, or not at all. Brings back what the data folder has, and from then on keeps there
+  // what changes. DATA_LOSS: what is there cannot be trusted; the message names the file. All ranks have an
+  // error, or none has.
+  Result<Recovered> Recover(const DurabilityOptions& durability);
 
   // Serves rounds until some rank calls RequestStop; then finishes what was submitted, drops incomplete
   // steps, and returns on every rank. Collective: every rank calls it once.

@@ -66,12 +66,21 @@ Inbox::Taken Inbox::Take(std::size_t most) {
   }
   taken.closed = closed_;
   closing_is_news_ = false;
+  nudged_ = false;
   return taken;
 }
 
 bool Inbox::AwaitNews(std::chrono::microseconds most) {
   std::unique_lock lock(mutex_);
-  return clock_.WaitFor(news_, lock, most, [&] { return !requests_.empty() || closing_is_news_; });
+  return clock_.WaitFor(news_, lock, most, [&] { return !requests_.empty() || closing_is_news_ || nudged_; });
+}
+
+void Inbox::Nudge() {
+  {
+    const std::scoped_lock lock(mutex_);
+    nudged_ = true;
+  }
+  news_.notify_one();
 }
 
 void Inbox::Close() {

@@ -59,9 +59,12 @@ class Inbox {
   // Takes the oldest requests out, at most `most`. Does not wait.
   Taken Take(std::size_t most);
 
-  // Waits until there is something to take, or until Close was called for the first time since the last Take,
-  // but no longer than `most`. Returns whether one of the two has happened.
+  // Waits until there is something to take, or until Close (for the first time) or Nudge was called since the last
+  // Take, but no longer than `most`. Returns whether one of these has happened.
   bool AwaitNews(std::chrono::microseconds most);
+
+  // There is something to tell the other ranks that is no request. For any thread.
+  void Nudge();
 
   // From now on the inbox takes nothing in.
   void Close();
@@ -84,6 +87,7 @@ class Inbox {
   std::optional<StepKey> favoured_;
   bool closed_ = false;
   bool closing_is_news_ = false;
+  bool nudged_ = false;
 };
 
 }  // namespace slotwise

@@ -22,8 +22,9 @@ void Operations::Lookup(const Round& round, Table& table) {
   Stage& stage = stages_.Next();
   const BatchLayout layout(round, table.info.options.slots, collective_.size());
   const BatchView batch = stage.gather().Gather(round, layout);
-  const Status prepared =
-      round.mode == LookupMode::kTrain ? work_.PrepareAndInsert(table, batch) : work_.Prepare(table, batch);
+  const Status prepared = round.mode == LookupMode::kTrain
+                              ? work_.PrepareAndInsert(table, batch, RoomToRecord(round))
+                              : work_.Prepare(table, batch);
   if (!prepared.ok()) {
     stage.Close(device_.WorkStream());
     if (round.parts.size() > 1) return LookupOneByOne(round, table);
@@ -31,7 +32,10 @@ void Operations::Lookup(const Round& round, Table& table) {
         round, [&](LookupRequest& request) { request.done(prepared); }, &stage);
   }
   // The ranks that insert have waited for each other, and for their devices.
-  if (round.mode == LookupMode::kTrain) stages_.FinishDone();
+  if (round.mode == LookupMode::kTrain) {
+    RecordNewKeysOf(table);
+    stages_.FinishDone();
+  }
   std::vector<LookupRun> runs = MyRuns(round, table);
   PoolMine(stage, table, layout, batch, runs);
   auto run = runs.begin();

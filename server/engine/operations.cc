@@ -23,15 +23,15 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 }  // namespace
 
 Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
-                       const HashSecret& secret, const RankLimit& rank_limit, const TravelOptions& travel,
-                       ArrayPool& arrays, Tables& tables, TicketBook& tickets)
+                       const TableMaker& maker, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
+                       TicketBook& tickets, RoundLog& log)
     : device_(device),
       collective_(collective),
-      secret_(secret),
-      rank_limit_(rank_limit),
+      maker_(maker),
       arrays_(arrays),
       tables_(tables),
       tickets_(tickets),
+      log_(log),
       work_(device, collective, exchanges.bags(), travel),
       stages_(device, collective, exchanges, tickets) {
   Connect(device, collective, exchanges.batches());
@@ -40,7 +40,9 @@ Operations::Operations(Device& device, Collective& collective, const Exchanges& 
 void Operations::Run(const Round& round) {
   const bool overlaps = round.operation == Operation::kLookup || round.operation == Operation::kPush;
   overlaps ? stages_.FinishDone() : stages_.FinishAll();
+  round_ = round.number;
   Dispatch(round);
+  RecordNewKeysOfRound();
   if (!stages_.overlap()) stages_.FinishAll();
 }
 

@@ -8,7 +8,9 @@
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,9 +19,11 @@
 #include "server/collective/exchange.h"
 #include "server/engine/array_pool.h"
 #include "server/engine/batch_gather.h"
-#include "server/engine/rank_limit.h"
 #include "server/engine/round.h"
+#include "server/engine/round_log.h"
+#include "server/engine/round_record.h"
 #include "server/engine/stage.h"
+#include "server/engine/table_maker.h"
 #include "server/engine/table_work.h"
 #include "server/engine/tables.h"
 #include "server/engine/ticket_book.h"
@@ -28,14 +32,13 @@ namespace slotwise {
 
 class Operations {
  public:
-  // The arguments outlive it. `tickets` has every request of this rank that a round names. Tables have
-  // `secret`, which is this rank's alone, and `rank_limit`.
-  Operations(Device& device, Collective& collective, const Exchanges& exchanges, const HashSecret& secret,
-             const RankLimit& rank_limit, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
-             TicketBook& tickets);
+  // The arguments outlive it. `tickets` has every request of this rank that a round names. Rounds that change
+  // state go into `log`.
+  Operations(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
+             const TravelOptions& travel, ArrayPool& arrays, Tables& tables, TicketBook& tickets, RoundLog& log);
 
-  // Runs the round's operation. It may leave work to the device, and answers to a later call of Run or of the
-  // stages.
+  // Runs the round's operation. It may leave work to the device, and answers to a later call of Run, of the
+  // stages or of the log.
   void Run(const Round& round);
 
   // Returns the stages of the rounds that Run left to the device.
@@ -83,6 +86,37 @@ class Operations {
   void BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
+  // What a rank records of a round (recording.cc). Room is made before anything changes. If the log is off, there
+  // is room, and the other calls do nothing.
+  Status MakeRoomToRecord(const Round& round);
+  TableWork::RoomFor RoomToRecord(const Round& round);
+  // The ranks agree on it, for a round that travels no batch.
+  Status AgreeOnRoomToRecord();
+  void RecordBatchRound(RecordKind kind, const Round& round, std::span<const std::uint64_t> steps, Stage& stage);
+  void RecordNewKeysOf(const Table& table);
+  void RecordNewKeysOfRound();
+  // Returns a request's batch for the journal, in host memory; `stage` keeps what the device still reads.
+  std::shared_ptr<const BatchPart> BatchToRecord(const Ticket& ticket, Stage& stage);
+
+  // Answers the round's waiters on this rank, request.done(outcome), once the round is on every rank's disk, if
+  // there is a journal. Their arrays stay with the stage that uses them.
+  template <class Kind, class Outcome>
+  void AnswerMineOnceRecorded(const Round& round, const Outcome& outcome, Stage* stage = nullptr) {
+    AnswerMine<Kind>(
+        round,
+        [&](Kind& request) {
+          const auto kept = std::make_shared<Kind>();  // with what the answer is charged to
+          kept->done = std::move(request.done);
+          if constexpr (requires { request.answer_reservation; })
+            kept->answer_reservation = std::move(request.answer_reservation);
+          log_.Answer([kept, outcome] {
+            kept->done(outcome);
+            *kept = {};
+          });
+        },
+        stage);
+  }
+
   // Answers the round's waiters on this rank: answer(request). Their arrays stay with the stage that uses
   // them.
   template <class Kind, class Reply>
@@ -100,13 +134,15 @@ class Operations {
 
   Device& device_;
   Collective& collective_;
-  const HashSecret secret_;
-  const RankLimit rank_limit_;
+  const TableMaker& maker_;
   ArrayPool& arrays_;
   Tables& tables_;
   TicketBook& tickets_;
+  RoundLog& log_;
   TableWork work_;
   Stages stages_;
+  std::uint64_t round_ = 0;         // the one that is run
+  std::vector<NewKeys> new_keys_;   // that lookups of the round added on this rank, by table
 };
 
 }  // namespace slotwise

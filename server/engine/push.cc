@@ -22,7 +22,7 @@ void Operations::Push(const Round& round) {
   for (const Share& share : shares) {
     batches.push_back({&share.table, stage.gather(batches.size()).Gather(share.round, share.layout)});
   }
-  const Status prepared = work_.PreparePushAndInsert(batches);
+  const Status prepared = work_.PreparePushAndInsert(batches, RoomToRecord(round));
   if (prepared.ok()) {
     stages_.FinishDone();  // the ranks have waited for each other, and for their devices
     std::vector<Ledger::TableStep> steps;
@@ -33,19 +33,21 @@ void Operations::Push(const Round& round) {
       steps.push_back({share.table.info.id, ++share.table.steps});
       bodies.insert(bodies.end(), share.round.bodies.begin(), share.round.bodies.end());
     }
+    std::vector<std::uint64_t> counts;
+    for (const Ledger::TableStep& step : steps) counts.push_back(step.step);
+    RecordBatchRound(RecordKind::kPush, round, counts, stage);
     tables_.Record({KeyOf(round.table, round.step).table, round.step.session}, round.step, steps, bodies);
   }
   stage.Close(device_.WorkStream());
   // The answer need not wait for the device: whatever any rank reads of the tables later is ordered behind
   // the updates, and a device that fails ends the server.
   for (const Share& share : shares) {
-    AnswerMine<PushRequest>(
-        share.round,
-        [&](PushRequest& request) {
-          if (!prepared.ok()) return request.done(prepared);
-          request.done(AppliedStep{share.table.steps, share.table.version()});
-        },
-        &stage);
+    if (prepared.ok()) {
+      AnswerMineOnceRecorded<PushRequest>(
+          share.round, AppliedStep{share.table.steps, share.table.version()}, &stage);
+    } else {
+      AnswerMine<PushRequest>(share.round, [&](PushRequest& request) { request.done(prepared); }, &stage);
+    }
   }
 }
 

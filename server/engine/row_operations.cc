@@ -27,12 +27,15 @@ void Operations::Import(const Round& round, Table& table) {
   const std::uint32_t columns = options.dim + state;
   const BatchLayout layout(round, 1, collective_.size());
   Stage& stage = stages_.Next();
-  const Status prepared = work_.PrepareAndInsert(table, stage.gather().Gather(round, layout));
+  const Status prepared =
+      work_.PrepareAndInsert(table, stage.gather().Gather(round, layout), RoomToRecord(round));
   if (prepared.ok()) {
     table.shard->Assign(stage.gather().GatherBagValues(round, layout, columns), columns);
     table.steps = std::max(table.steps, round.table_steps);
+    RecordBatchRound(RecordKind::kImport, round, {&table.steps, 1}, stage);
   }
   stage.Close(device_.WorkStream());
+  if (prepared.ok()) return AnswerMineOnceRecorded<ImportRequest>(round, prepared, &stage);
   AnswerMine<ImportRequest>(
       round, [&](ImportRequest& request) { request.done(prepared); }, &stage);
 }
@@ -42,20 +45,19 @@ void Operations::Erase(const Round& round, Table& table) {
   Stage& stage = stages_.Next();
   Status prepared = table.shard->Prepare(stage.gather().Gather(round, layout), false).status();
   if (prepared.ok()) prepared = table.shard->PrepareErase();
+  if (prepared.ok()) prepared = MakeRoomToRecord(round);
   prepared = work_.Agree(prepared);
 
   std::array<std::uint64_t, 1> erased{0};
   if (prepared.ok()) {
     erased[0] = table.shard->Erase();
     collective_.AllReduceSum(erased);
+    RecordBatchRound(RecordKind::kErase, round, {&table.steps, 1}, stage);
   }
   stage.Close(device_.WorkStream());
+  if (prepared.ok()) return AnswerMineOnceRecorded<EraseRequest>(round, erased[0], &stage);
   AnswerMine<EraseRequest>(
-      round,
-      [&](EraseRequest& request) {
-        request.done(prepared.ok() ? Result<std::uint64_t>(erased[0]) : Result<std::uint64_t>(prepared));
-      },
-      &stage);
+      round, [&](EraseRequest& request) { request.done(prepared); }, &stage);
 }
 
 void Operations::ListKeys(const Round& round, Table& table) {

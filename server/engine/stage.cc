@@ -36,6 +36,7 @@ void Stage::Finish() {
   stream_->Wait();
   LetGoOfLargeBatches();
   kept_.clear();  // whoever hears an answer finds the room that the request had
+  kept_memory_.clear();
   // Whoever asked owns the answer from then on, so that its memory ends when they let it go.
   for (std::function<void()>& answer : std::exchange(answers_, {})) std::exchange(answer, nullptr)();
 }

@@ -69,6 +69,8 @@ class Stage {
 
   // Keeps a request, with its arrays, until the device is done with the round.
   void Keep(Request request) { kept_.push_back(std::move(request)); }
+  // The same for anything else that the device still reads.
+  void Keep(std::shared_ptr<const void> memory) { kept_memory_.push_back(std::move(memory)); }
   // Calls `answer` when the device is done with the round.
   void AnswerLater(std::function<void()> answer) { answers_.push_back(std::move(answer)); }
 
@@ -97,6 +99,7 @@ class Stage {
   DeviceArray<float> pooled_;      // bags that are not pooled where their numbers are to lie
   DeviceArray<std::byte> narrow_;  // 16-bit numbers on a device with memory of its own
   std::vector<Request> kept_;
+  std::vector<std::shared_ptr<const void>> kept_memory_;
   std::vector<std::function<void()>> answers_;
 };
 

@@ -19,7 +19,9 @@ void Operations::CreateTable(const Round& round) {
       AllGatherValues(collective_, asked)[static_cast<std::size_t>(Value(asker.rank))];
 
   if (const auto same_name = tables_.Find(options.name.view())) {
-    if (same_name->options == options) return answer(CreatedTable{same_name->id, false});
+    if (same_name->options == options) {
+      return AnswerMineOnceRecorded<CreateTableRequest>(round, CreatedTable{same_name->id, false});
+    }
     return answer(AlreadyExists("table " + options.name.str() + " exists with other options: " +
                                 FirstDifference(same_name->options, options)));
   }
@@ -29,33 +31,30 @@ void Operations::CreateTable(const Round& round) {
                                     " tables, the most that limits.max_tables allows"));
   }
 
-  const std::uint64_t max_rows_of_rank = rank_limit_.RowsOf(options.max_rows, collective_.size());
-  const ShardPlace place{collective_.rank(), collective_.size(), EvenBucketMap(collective_.size()), secret_,
-                         max_rows_of_rank};
-  Result<std::unique_ptr<Shard>> shard = device_.MakeShard(options, place);
-  std::array<std::uint64_t, 1> failed{shard.ok() ? 0U : 1U};
-  collective_.AllReduceSum(failed);
-  if (failed[0] > 0) {
-    return answer(shard.ok() ? ResourceExhausted("another rank has no memory for table " + options.name.str())
-                             : shard.status());
-  }
+  if (const Status room = AgreeOnRoomToRecord(); !room.ok()) return answer(room);
 
   const TableId id = tables_.NewId();
-  tables_.Add(Table{.info = {id, options},
-                    .shard = std::move(*shard),
-                    .lineage = tables_.LineageOf(id),
-                    .learning_rate = options.optimizer.learning_rate,
-                    .max_rows_of_rank = max_rows_of_rank});
+  Result<Table> table = maker_.Make(id, options, tables_.LineageOf(id));
+  std::array<std::uint64_t, 1> failed{table.ok() ? 0U : 1U};
+  collective_.AllReduceSum(failed);
+  if (failed[0] > 0) {
+    return answer(table.ok() ? ResourceExhausted("another rank has no memory for table " + options.name.str())
+                             : table.status());
+  }
+  const std::uint64_t lineage = table->lineage;
+  tables_.Add(std::move(*table));
+  if (log_.on()) log_.Append(round_, RecordKind::kCreateTable, RecordCreateTable(id, options, lineage));
   // A client that hears of the table may use it at any rank: so every rank must know the table first.
   collective_.AllReduceSum(failed);
-  answer(CreatedTable{id, true});
+  AnswerMineOnceRecorded<CreateTableRequest>(round, CreatedTable{id, true});
 }
 
 void Operations::DropTable(const Round& round) {
   tables_.Remove(round.table);
+  if (log_.on()) log_.Append(round_, RecordKind::kDropTable, RecordDropTable(round.table));
   std::array<std::uint64_t, 1> all_done{0};
   collective_.AllReduceSum(all_done);
-  AnswerMine<DropTableRequest>(round, [](DropTableRequest& request) { request.done({}); });
+  AnswerMineOnceRecorded<DropTableRequest>(round, Status());
 }
 
 void Operations::Summarize(const Round& round, Table& table) {
@@ -76,8 +75,16 @@ void Operations::Summarize(const Round& round, Table& table) {
 }
 
 void Operations::SetLearningRate(const Round& round, Table& table) {
+  if (const Status room = AgreeOnRoomToRecord(); !room.ok()) {
+    return AnswerMine<SetLearningRateRequest>(round,
+                                              [&](SetLearningRateRequest& request) { request.done(room); });
+  }
   table.learning_rate = round.learning_rate;
-  AnswerMine<SetLearningRateRequest>(round, [](SetLearningRateRequest& request) { request.done({}); });
+  if (log_.on()) {
+    log_.Append(round_, RecordKind::kSetLearningRate,
+                RecordSetLearningRate(round.table, round.learning_rate));
+  }
+  AnswerMineOnceRecorded<SetLearningRateRequest>(round, Status());
 }
 
 }  // namespace slotwise

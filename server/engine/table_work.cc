@@ -22,17 +22,34 @@ Status TableWork::Prepare(Table& table, const BatchView& batch) {
   return Agree(table.shard->Prepare(batch, false).status());
 }
 
-Status TableWork::PrepareAndInsert(Table& table, const BatchView& batch) {
+Status TableWork::PrepareAndInsert(Table& table, const BatchView& batch, const RoomFor& room) {
   std::array<Prepared, 1> prepared{{{&table, table.shard->Prepare(batch, true)}}};
-  return Insert(prepared);
+  return Insert(prepared, room);
 }
 
-Status TableWork::PreparePushAndInsert(std::span<const Share> shares) {
+Status TableWork::PreparePushAndInsert(std::span<const Share> shares, const RoomFor& room) {
   std::vector<Prepared> prepared;
   prepared.reserve(shares.size());
   for (const Share& share : shares)
     prepared.push_back({share.table, share.table->shard->PreparePush(share.batch)});
-  return Insert(prepared);
+  return Insert(prepared, room);
+}
+
+void TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
+  const auto bring = [&] {
+    std::uint64_t rows = 0;
+    for (const Prepared& prepared : tables) rows += prepared.rows.ok() ? prepared.rows->count : 0;
+    return rows;
+  };
+  Status refused = room(bring());
+  if (refused.ok()) return;
+  // What is only a bound may have been too much.
+  for (Prepared& prepared : tables) {
+    if (prepared.rows.ok() && !prepared.rows->exact)
+      prepared.rows = NewRows{prepared.table->shard->ExactNewRows(), true};
+  }
+  refused = room(bring());
+  if (!refused.ok()) tables.front().rows = refused;
 }
 
 namespace {
@@ -55,7 +72,8 @@ Status Full(const TableOptions& options, const Sums& sums) {
 
 }  // namespace
 
-Status TableWork::Insert(std::span<Prepared> tables) {
+Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
+  if (room) AskForRoom(tables, room);
   std::vector<Sums> sums(tables.size());
   const auto agree = [&] {
     for (std::size_t t = 0; t < tables.size(); ++t) {
@@ -75,7 +93,8 @@ Status TableWork::Insert(std::span<Prepared> tables) {
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if (sums[t].failed == 0) continue;
     const Result<NewRows>& mine = tables[t].rows;
-    return mine.ok() ? ResourceExhausted("another rank has no memory for the batch's new keys")
+    return mine.ok() ? ResourceExhausted("another rank has no memory for the batch's new keys, or no space for its "
+                                         "journal")
                      : mine.status();
   }
   bool again = false;
@@ -90,6 +109,7 @@ Status TableWork::Insert(std::span<Prepared> tables) {
     if (sums[t].crowded_ranks > 0) return TooManyForARank(*tables[t].table, tables[t].rows->count);
   }
   for (const Prepared& prepared : tables) prepared.table->shard->Insert();
+  inserted_new_keys_ = std::ranges::any_of(sums, [](const Sums& sum) { return sum.new_rows > 0; });
   return {};
 }
 

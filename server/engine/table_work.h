@@ -9,6 +9,7 @@
 #define SLOTWISE_SERVER_ENGINE_TABLE_WORK_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -34,8 +35,12 @@ class TableWork {
   // Finds the rows of the batch's keys; keys without a row stay so.
   Status Prepare(Table& table, const BatchView& batch);
   // Also gives the batch's new keys rows, on all ranks or, with a reason, on none. All ranks have the same
-  // reason if the table or a rank would have too many rows.
-  Status PrepareAndInsert(Table& table, const BatchView& batch);
+  // reason if the table or a rank would have too many rows. `room` says why this rank cannot have so many new
+  // rows, of all tables, for want of something that is not theirs.
+  using RoomFor = std::function<Status(std::uint64_t new_rows)>;
+  Status PrepareAndInsert(Table& table, const BatchView& batch, const RoomFor& room = {});
+  // Whether any rank's shard may have got new keys by the last call that inserted. The same on every rank.
+  bool inserted_new_keys() const { return inserted_new_keys_; }
 
   // A table, and a batch that a step has of it.
   struct Share {
@@ -44,7 +49,7 @@ class TableWork {
   };
   // The same for a push to one table or several, all or none, in which the keys of bags whose divisor is 0 do
   // not count (Shard::PreparePush). The ranks agree as often as for one table. REQUIRES: no table twice.
-  Status PreparePushAndInsert(std::span<const Share> shares);
+  Status PreparePushAndInsert(std::span<const Share> shares, const RoomFor& room = {});
 
   // The type that Pool can write the table's bags in: `wanted`, if no rank or division comes after the sums.
   DataType TypeOfPooled(const Table& table, DataType wanted) const;
@@ -74,7 +79,9 @@ class TableWork {
     Result<NewRows> rows;
   };
   // Gives the keys that are new by what this rank has prepared rows, of all tables and on all ranks, or none.
-  Status Insert(std::span<Prepared> tables);
+  Status Insert(std::span<Prepared> tables, const RoomFor& room);
+  // Asks `room` for what the tables bring, and puts its refusal in the first table's place.
+  static void AskForRoom(std::span<Prepared> tables, const RoomFor& room);
   // Returns why a batch is refused that would take one rank or several past the table's max_rows_of_rank.
   Status TooManyForARank(const Table& table, std::uint64_t new_rows);
   bool OwnedBagsTravel(const TravellingBags& bags) const;
@@ -82,6 +89,7 @@ class TableWork {
   Device& device_;
   Collective& collective_;
   BagTravel travel_;
+  bool inserted_new_keys_ = false;
 };
 
 }  // namespace slotwise

@@ -1,5 +1,6 @@
 #include "server/engine/tables.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -52,6 +53,7 @@ void Tables::Add(Table table) {
   const std::scoped_lock lock(mutex_);
   const TableId id = table.info.id;
   by_name_.insert_or_assign(table.info.options.name.str(), id);
+  next_id_ = std::max(next_id_, Value(id) + 1);
   tables_.insert_or_assign(id, std::move(table));
 }
 

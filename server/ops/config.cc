@@ -47,6 +47,8 @@ void FillDefaults(v1::ServerConfig& config) {
   if (config.log_level().empty()) config.set_log_level("info");
   if (config.log_format() == v1::LOG_FORMAT_UNSPECIFIED) config.set_log_format(v1::LOG_FORMAT_TEXT);
   if (config.partial_sums() == v1::DATA_TYPE_UNSPECIFIED) config.set_partial_sums(v1::DATA_TYPE_FLOAT32);
+  v1::Durability& durability = *config.mutable_durability();
+  if (durability.mode() == v1::DURABILITY_MODE_UNSPECIFIED) durability.set_mode(v1::DURABILITY_MODE_NONE);
   v1::Limits& limits = *config.mutable_limits();
   if (limits.max_message_mib() == 0) limits.set_max_message_mib(64);
   if (limits.max_round_mib() == 0) limits.set_max_round_mib(512);
@@ -115,6 +117,7 @@ std::uint64_t Fingerprint(const Config& config) {
   *common.mutable_tables() = config.values.tables();
   common.set_deterministic(config.values.deterministic());
   common.set_partial_sums(config.values.partial_sums());
+  *common.mutable_durability() = config.values.durability();
 
   std::string bytes;
   {

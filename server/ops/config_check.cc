@@ -71,6 +71,19 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
   return {};
 }
 
+Status CheckDurability(const v1::Durability& durability, const ConfigPlaces& where) {
+  using v1::Durability;
+  if (!v1::DurabilityMode_IsValid(durability.mode())) {
+    return Refuse(where.DurabilityField(Durability::kModeFieldNumber), "durability.mode",
+                  std::to_string(durability.mode()), "must be DURABILITY_MODE_NONE or DURABILITY_MODE_SYNC");
+  }
+  if (durability.folder().empty() && durability.mode() != v1::DURABILITY_MODE_NONE) {
+    return Refuse(where.DurabilityField(Durability::kModeFieldNumber), "durability.mode",
+                  v1::DurabilityMode_Name(durability.mode()), "needs durability.folder");
+  }
+  return {};
+}
+
 Status CheckTableNames(const ServerConfig& config, const ConfigPlaces& where) {
   std::set<std::string_view> names;
   for (int table = 0; table < config.tables_size(); ++table) {
@@ -96,10 +109,17 @@ std::string ConfigPlaces::Field(int number) const {
 }
 
 std::string ConfigPlaces::Limit(int number) const {
-  const auto* limits = ServerConfig::descriptor()->FindFieldByNumber(ServerConfig::kLimitsFieldNumber);
-  const Tree* tree = tree_.GetTreeForNested(limits, -1);
-  if (tree == nullptr) return file_ + ": ";
-  return Place(*tree, Limits::descriptor()->FindFieldByNumber(number), -1);
+  return FieldOf(ServerConfig::kLimitsFieldNumber, Limits::descriptor()->FindFieldByNumber(number));
+}
+
+std::string ConfigPlaces::DurabilityField(int number) const {
+  return FieldOf(ServerConfig::kDurabilityFieldNumber,
+                 v1::Durability::descriptor()->FindFieldByNumber(number));
+}
+
+std::string ConfigPlaces::FieldOf(int message, const google::protobuf::FieldDescriptor* field) const {
+  const Tree* tree = tree_.GetTreeForNested(ServerConfig::descriptor()->FindFieldByNumber(message), -1);
+  return tree == nullptr ? file_ + ": " : Place(*tree, field, -1);
 }
 
 std::string ConfigPlaces::Table(int index) const {
@@ -139,6 +159,7 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
                   "must be DATA_TYPE_FLOAT32, DATA_TYPE_FLOAT16 or DATA_TYPE_BFLOAT16");
   }
   if (Status status = CheckLimits(config.limits(), where); !status.ok()) return status;
+  if (Status status = CheckDurability(config.durability(), where); !status.ok()) return status;
   return CheckTableNames(config, where);
 }
 

@@ -22,9 +22,11 @@ class ConfigPlaces {
 
   std::string Field(int number) const;
   std::string Limit(int number) const;
+  std::string DurabilityField(int number) const;
   std::string Table(int index) const;
 
  private:
+  std::string FieldOf(int message, const google::protobuf::FieldDescriptor* field) const;
   std::string Place(const Tree& tree, const google::protobuf::FieldDescriptor* field, int index) const;
 
   std::string file_;

@@ -205,5 +205,74 @@ TEST(Ledger, KnowsWhatAStepMadeOfEachOfItsTables) {
       << "numbers that leave the window take their tables along";
 }
 
+// Records steps of several sessions and tables, with other epochs, so that some sessions are forgotten.
+Ledger Busy(const LedgerLimits& limits) {
+  Ledger ledger(limits);
+  std::uint64_t random = 17;
+  const auto draw = [&](std::uint64_t below) {
+    random = random * 6364136223846793005U + 1442695040888963407U;
+    return (random >> 33) % below;
+  };
+  std::vector<std::uint64_t> next(40, 1);
+  for (int i = 0; i < 900; ++i) {
+    const std::uint64_t session = draw(next.size());
+    const Ledger::Sequence sequence = Of(session, TableId{static_cast<std::uint32_t>(session % 3)});
+    const std::uint64_t number = next[session] += 1 + draw(3);
+    const std::vector<std::uint32_t> bodies(1 + draw(4), static_cast<std::uint32_t>(number));
+    std::vector<Ledger::TableStep> tables(1 + draw(3));
+    for (Ledger::TableStep& table : tables) table = {TableId{static_cast<std::uint32_t>(draw(9))}, draw(1000)};
+    ledger.Record(sequence, number, 1 + draw(2), tables, bodies);
+  }
+  return ledger;
+}
+
+TEST(Ledger, KnowsWhatItSaved) {
+  const LedgerLimits limits{.max_sessions = 30};
+  const Ledger saved = Busy(limits);
+  const std::vector<std::byte> bytes = saved.Save();
+  Ledger loaded(limits);
+  ASSERT_TRUE(loaded.Load(bytes).ok());
+  EXPECT_EQ(loaded.sessions(), saved.sessions());
+  EXPECT_EQ(loaded.bytes(), saved.bytes());
+  EXPECT_EQ(loaded.Save(), bytes) << "ages, steps, bodies and counts are the same";
+  EXPECT_EQ(loaded.MayHaveForgotten(Of(1000), 1), saved.MayHaveForgotten(Of(1000), 1));
+  // The same steps have the same ends from here on.
+  Ledger copy = Busy(limits);
+  for (std::uint64_t session = 50; session < 70; ++session) {
+    Record(copy, Of(session), 1, 1, 5, kBody);
+    Record(loaded, Of(session), 1, 1, 5, kBody);
+  }
+  EXPECT_EQ(loaded.Save(), copy.Save()) << "the same sessions are forgotten";
+}
+
+TEST(Ledger, HasNoEarlierEpochThanTheOneItLoads) {
+  Ledger late({.first_epoch = 50});
+  Record(late, Of(1), 1, 50, 1, kBody);
+  Ledger loaded({.first_epoch = 7});
+  ASSERT_TRUE(loaded.Load(late.Save()).ok());
+  EXPECT_EQ(loaded.epoch(), 50U);
+}
+
+TEST(Ledger, KeepsItsLimitsWhenItLoads) {
+  Ledger loaded({.max_sessions = 3});
+  ASSERT_TRUE(loaded.Load(Busy({}).Save()).ok());
+  EXPECT_EQ(loaded.sessions(), 3U);
+  EXPECT_TRUE(loaded.MayHaveForgotten(Of(1000), 1));
+}
+
+TEST(Ledger, RefusesBytesThatAreCutOrOfAnotherVersion) {
+  Ledger small;
+  Record(small, Of(1), 1, 1, 5, kBody);
+  Record(small, Of(1), 3, 1, 6, kBody);
+  std::vector<std::byte> bytes = small.Save();
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    Ledger loaded;
+    EXPECT_EQ(loaded.Load(std::span(bytes).first(size)).code(), StatusCode::kDataLoss) << size;
+  }
+  bytes[0] = std::byte{2};
+  Ledger loaded;
+  EXPECT_EQ(loaded.Load(bytes).code(), StatusCode::kDataLoss);
+}
+
 }  // namespace
 }  // namespace slotwise

@@ -1,0 +1,83 @@
+// Recording: what a rank writes to its journal of a round that changed state.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "server/engine/operations.h"
+
+namespace slotwise {
+namespace {
+
+// Copies an array of device memory.
+template <class T>
+void BringToHost(Device& device, const BatchArray<T>& from, BatchArray<T>& to) {
+  to = BatchArray<T>(from.size());
+  device.Download(to.data(), from.data(), from.bytes());
+}
+
+// At most so many bytes record a round without a batch: a table's options are the most.
+constexpr std::uint64_t kSmallRecord = 8192;
+
+}  // namespace
+
+Status Operations::MakeRoomToRecord(const Round& round) {
+  if (!log_.on()) return {};
+  return log_.Reserve(RecordBytes(round, collective_.rank(), [&](const Ticket& ticket) {
+    return tickets_.BatchOf(ticket.number).bytes();
+  }));
+}
+
+TableWork::RoomFor Operations::RoomToRecord(const Round& round) {
+  if (!log_.on()) return {};
+  if (round.operation != Operation::kLookup)
+    return [this, &round](std::uint64_t) { return MakeRoomToRecord(round); };
+  return [this](std::uint64_t new_rows) {
+    return new_rows == 0 ? Status() : log_.Reserve(kSmallRecord + new_rows * sizeof(Key));
+  };
+}
+
+Status Operations::AgreeOnRoomToRecord() {
+  if (!log_.on()) return {};
+  const Status mine = log_.Reserve(kSmallRecord);
+  std::array<std::uint64_t, 1> failed{mine.ok() ? 0U : 1U};
+  collective_.AllReduceSum(failed);
+  if (failed[0] == 0 || !mine.ok()) return mine;
+  return ResourceExhausted("another rank has no space for its journal");
+}
+
+std::shared_ptr<const BatchPart> Operations::BatchToRecord(const Ticket& ticket, Stage& stage) {
+  // The journal's thread may let go of it last: it does nothing then but give memory and a budget back.
+  auto batch = std::make_shared<BatchPart>(std::move(tickets_.BatchOf(ticket.number)));
+  stage.Keep(batch);
+  if (batch->memory != MemoryKind::kDevice) return batch;
+  auto on_host = std::make_shared<BatchPart>();
+  on_host->samples = batch->samples;
+  on_host->value_type = batch->value_type;
+  BringToHost(device_, batch->keys, on_host->keys);
+  BringToHost(device_, batch->offsets, on_host->offsets);
+  BringToHost(device_, batch->weights, on_host->weights);
+  BringToHost(device_, batch->values, on_host->values);
+  return on_host;
+}
+
+void Operations::RecordBatchRound(RecordKind kind, const Round& round, std::span<const std::uint64_t> steps,
+                                  Stage& stage) {
+  if (!log_.on()) return;
+  log_.Append(round_, kind, RecordBatches(round, collective_.rank(), steps, [&](const Ticket& ticket) {
+                return BatchToRecord(ticket, stage);
+              }));
+}
+
+void Operations::RecordNewKeysOf(const Table& table) {
+  if (!log_.on() || !work_.inserted_new_keys()) return;
+  new_keys_.push_back({table.info.id, table.shard->InsertedKeys()});
+}
+
+// A round's lookups may insert by table, or one after the other: the round is one record.
+void Operations::RecordNewKeysOfRound() {
+  if (new_keys_.empty()) return;
+  log_.Append(round_, RecordKind::kNewKeys, RecordNewKeys(std::exchange(new_keys_, {})));
+}
+
+}  // namespace slotwise

@@ -1,0 +1,217 @@
+#include "server/engine/replay.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace slotwise {
+namespace {
+
+Status DoesNotFollow(const std::string& what) {
+  return DataLoss("the journal does not follow the state that it is to be applied to: " + what);
+}
+
+}  // namespace
+
+Replay::Replay(Device& device, Tables& tables, const TableMaker& maker)
+    : device_(device),
+      tables_(tables),
+      maker_(maker),
+      device_keys_(device),
+      device_offsets_(device),
+      device_weights_(device),
+      device_values_(device) {}
+
+Status Replay::Apply(std::span<const RoundRecord> records) {
+  const RoundRecord& first = records.front();
+  switch (first.kind) {
+    case RecordKind::kPush:
+      return ApplyPush(records);
+    case RecordKind::kNewKeys:
+      return ApplyNewKeys(records);
+    case RecordKind::kImport:
+      return ApplyImport(records);
+    case RecordKind::kErase:
+      return ApplyErase(records);
+    case RecordKind::kCreateTable:
+      return CreateTable(first);
+    case RecordKind::kDropTable:
+      if (const auto table = Find(first.table); !table.ok()) return table.status();
+      tables_.Remove(first.table);
+      return {};
+    case RecordKind::kSetLearningRate: {
+      const auto table = Find(first.table);
+      if (!table.ok()) return table.status();
+      (*table)->learning_rate = first.learning_rate;
+      return {};
+    }
+  }
+  return DataLoss("a record of an unknown kind");
+}
+
+Result<Table*> Replay::Find(TableId id) {
+  Table* const table = tables_.Get(id);
+  if (table == nullptr) return DoesNotFollow("there is no table " + std::to_string(Value(id)));
+  return table;
+}
+
+Status Replay::CreateTable(const RoundRecord& record) {
+  if (tables_.Get(record.table) != nullptr || tables_.Find(record.options.name.view())) {
+    return DoesNotFollow("table " + record.options.name.str() + " is there already");
+  }
+  Result<Table> table = maker_.Make(record.table, record.options, record.lineage);
+  if (!table.ok()) return table.status();
+  tables_.Add(std::move(*table));
+  return {};
+}
+
+Status Replay::Insert(Table& table, const Result<NewRows>& prepared) {
+  if (!prepared.ok()) return prepared.status();
+  std::uint64_t added = prepared->count;
+  const std::uint64_t rows = table.shard->Usage().rows;
+  if (rows + added > table.max_rows_of_rank && !prepared->exact) added = table.shard->ExactNewRows();
+  if (rows + added > table.max_rows_of_rank) {
+    return ResourceExhausted("table " + table.info.options.name.str() + " would have " +
+                             std::to_string(rows + added) + " rows on this rank, and limits.max_rank_percent allows " +
+                             std::to_string(table.max_rows_of_rank) + ": raise it, or recover with fewer ranks");
+  }
+  table.shard->Insert();
+  return {};
+}
+
+Status Replay::ApplyPush(std::span<const RoundRecord> records) {
+  const RoundRecord& first = records.front();
+  std::vector<Ledger::TableStep> steps;
+  std::vector<std::uint32_t> bodies;
+  for (std::size_t s = 0; s < first.shares.size(); ++s) {
+    const RecordedShare& share = first.shares[s];
+    const auto found = Find(share.table);
+    if (!found.ok()) return found.status();
+    Table& table = **found;
+    if (table.steps + 1 != share.steps) {
+      return DoesNotFollow("step " + std::to_string(share.steps) + " of table " + table.info.options.name.str() +
+                           " comes behind step " + std::to_string(table.steps));
+    }
+    const auto batch = Gather(records, s, true);
+    if (!batch.ok()) return batch.status();
+    if (const Status inserted = Insert(table, table.shard->PreparePush(batch->view)); !inserted.ok()) return inserted;
+    table.shard->Update(batch->values, ScalarsOfStep(table.optimizer(), share.steps));
+    table.steps = share.steps;
+    steps.push_back({share.table, share.steps});
+    std::vector<RecordedPart> parts = share.parts;
+    std::ranges::sort(parts, {}, &RecordedPart::part);
+    for (const RecordedPart& part : parts) bodies.push_back(part.body);
+  }
+  tables_.Record({KeyOf(first.shares.front().table, first.step).table, first.step.session}, first.step, steps,
+                 bodies);
+  return {};
+}
+
+Status Replay::ApplyImport(std::span<const RoundRecord> records) {
+  const RoundRecord& first = records.front();
+  const RecordedShare& share = first.shares.front();
+  const auto found = Find(share.table);
+  if (!found.ok()) return found.status();
+  Table& table = **found;
+  const TableOptions& options = table.info.options;
+  const std::uint32_t state = first.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
+  const auto batch = Gather(records, 0, false);
+  if (!batch.ok()) return batch.status();
+  if (const Status inserted = Insert(table, table.shard->Prepare(batch->view, true)); !inserted.ok()) return inserted;
+  table.shard->Assign(batch->values, options.dim + state);
+  table.steps = share.steps;
+  return {};
+}
+
+Status Replay::ApplyErase(std::span<const RoundRecord> records) {
+  const auto found = Find(records.front().shares.front().table);
+  if (!found.ok()) return found.status();
+  Shard& shard = *(*found)->shard;
+  const auto batch = Gather(records, 0, false);
+  if (!batch.ok()) return batch.status();
+  if (const auto prepared = shard.Prepare(batch->view, false); !prepared.ok()) return prepared.status();
+  if (const Status room = shard.PrepareErase(); !room.ok()) return room;
+  shard.Erase();
+  return {};
+}
+
+Status Replay::ApplyNewKeys(std::span<const RoundRecord> records) {
+  for (const RoundRecord& record : records) {
+    for (const RecordedKeys& recorded : record.new_keys) {
+      const auto found = Find(recorded.table);
+      if (!found.ok()) return found.status();
+      if (recorded.keys.empty()) continue;
+      Table& table = **found;
+      const Batch batch = GatherKeys(recorded.keys);
+      if (const Status inserted = Insert(table, table.shard->Prepare(batch.view, true)); !inserted.ok()) return inserted;
+    }
+  }
+  return {};
+}
+
+Replay::Batch Replay::GatherKeys(std::span<const Key> keys) {
+  offsets_.resize(keys.size() + 1);
+  std::iota(offsets_.begin(), offsets_.end(), 0U);
+  Key* const there = device_keys_.Reserve(keys.size());
+  std::uint32_t* const offsets = device_offsets_.Reserve(offsets_.size());
+  device_.Upload(there, keys.data(), keys.size_bytes());
+  device_.Upload(offsets, offsets_.data(), offsets_.size() * sizeof(std::uint32_t));
+  return {{{there, keys.size()}, {offsets, offsets_.size()}, {}}, nullptr};
+}
+
+Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::size_t share,
+                                     bool in_part_order) {
+  // A part, and its arrays in the record of the rank that it came to.
+  struct Lying {
+    RecordedPart part;
+    const RecordedArrays* arrays;
+  };
+  std::vector<Lying> parts;
+  for (std::size_t rank = 0; rank < records.size(); ++rank) {
+    const RoundRecord& record = records[rank];
+    if (record.shares.size() != records.front().shares.size()) return DataLoss("ranks recorded different rounds");
+    auto arrays = record.arrays.begin();
+    for (std::size_t s = 0; s <= share; ++s) {
+      for (const RecordedPart& part : record.shares[s].parts) {
+        if (part.rank != rank) continue;
+        if (s == share) parts.push_back({part, &*arrays});
+        ++arrays;
+      }
+    }
+  }
+  if (parts.size() != records.front().shares[share].parts.size()) {
+    return DataLoss("a part of a round came to a rank that recorded nothing of it");
+  }
+  if (in_part_order) std::ranges::sort(parts, {}, [](const Lying& lying) { return lying.part.part; });
+
+  const bool weighted = std::ranges::any_of(parts, [](const Lying& lying) { return lying.part.weighted != 0; });
+  keys_.clear();
+  offsets_.assign(1, 0);
+  weights_.clear();
+  values_.clear();
+  for (const auto& [part, arrays] : parts) {
+    const auto before = static_cast<std::uint32_t>(keys_.size());
+    keys_.insert(keys_.end(), arrays->keys.begin(), arrays->keys.end());
+    for (const std::uint32_t offset : arrays->offsets.subspan(arrays->offsets.empty() ? 0 : 1))
+      offsets_.push_back(before + offset);
+    if (weighted && arrays->weights.empty()) weights_.insert(weights_.end(), arrays->keys.size(), 1.0F);
+    weights_.insert(weights_.end(), arrays->weights.begin(), arrays->weights.end());
+    const std::size_t first_value = values_.size();
+    values_.resize(first_value + arrays->values.size() / BytesOf(arrays->value_type));
+    Widen(arrays->values.data(), arrays->value_type, std::span(values_).subspan(first_value));
+  }
+  const auto upload = [&]<class T>(DeviceArray<T>& array, const std::vector<T>& from) {
+    T* const to = array.Reserve(from.size());
+    device_.Upload(to, from.data(), from.size() * sizeof(T));
+    return std::span<const T>(to, from.size());
+  };
+  Batch batch;
+  batch.view.keys = upload(device_keys_, keys_);
+  batch.view.offsets = upload(device_offsets_, offsets_);
+  if (weighted) batch.view.weights = upload(device_weights_, weights_);
+  batch.values = upload(device_values_, values_).data();
+  return batch;
+}
+
+}  // namespace slotwise

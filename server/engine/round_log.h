@@ -1,0 +1,80 @@
+// RoundLog: the engine's side of durability: rounds that changed state go into the journal, and answers that
+// promise something are held back until every rank has their rounds on disk.
+//
+// A server without a journal has a log that is off: nothing is written, and no answer waits.
+// Thread-safety: the engine's thread only.
+#ifndef SLOTWISE_SERVER_ENGINE_ROUND_LOG_H_
+#define SLOTWISE_SERVER_ENGINE_ROUND_LOG_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "server/durability/journal.h"
+#include "server/engine/round_record.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+class RoundLog {
+ public:
+  // From now on rounds go into `journal`, which outlives the log. `last` is the last round that is in it.
+  void Use(Journal& journal, std::uint64_t last) {
+    journal_ = &journal;
+    last_ = last;
+    durable_everywhere_ = last;
+  }
+  bool on() const { return journal_ != nullptr; }
+
+  // Makes sure that a record of so many bytes can be written. RESOURCE_EXHAUSTED: the disk is full. REQUIRES,
+  // of this and Append: on().
+  Status Reserve(std::uint64_t bytes) { return journal_->Reserve(bytes + kForDrops); }
+
+  // Every rank appends a record of every round that changed state, in the order of the rounds. Room was reserved
+  // for it, unless it drops a table.
+  void Append(std::uint64_t round, RecordKind kind, std::vector<JournalPiece> pieces) {
+    last_ = round;
+    journal_->Append(round, static_cast<std::uint32_t>(kind), std::move(pieces));
+  }
+
+  // The last round that is on this rank's disk, of those that were recorded.
+  std::uint64_t durable() const { return on() ? journal_->durable() : 0; }
+  // The last round that was recorded.
+  std::uint64_t last() const { return last_; }
+
+  // Calls `answer` once all rounds that were recorded until now are on every rank's disk: at once, if they are,
+  // or if the log is off.
+  void Answer(std::function<void()> answer) {
+    if (!on() || (held_.empty() && last_ <= durable_everywhere_)) return answer();
+    held_.emplace_back(last_, std::move(answer));
+  }
+  // Whether every rank is known to have all that was recorded on disk. The same on every rank.
+  bool all_is_durable() const { return !on() || durable_everywhere_ >= last_; }
+
+  // All ranks have the rounds up to this one on disk.
+  void OnDurableEverywhere(std::uint64_t round) {
+    if (round > durable_everywhere_) journal_->NoteComplete(round);
+    durable_everywhere_ = round;
+    while (!held_.empty() && held_.front().first <= round) {
+      const auto answer = std::move(held_.front().second);
+      held_.pop_front();
+      answer();
+    }
+  }
+
+ private:
+  // A drop is decided together with the end of all that waits for the table, so it cannot be refused: there is
+  // always room to record drops of all tables that there may be.
+  static constexpr std::uint64_t kForDrops = std::uint64_t{1} << 20;
+
+  Journal* journal_ = nullptr;
+  std::uint64_t last_ = 0;
+  std::uint64_t durable_everywhere_ = 0;
+  std::deque<std::pair<std::uint64_t, std::function<void()>>> held_;  // by round
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_ROUND_LOG_H_

@@ -1,0 +1,54 @@
+// TableMaker: makes tables on this rank, alike whether a client asks for them or a journal has them.
+// Thread-safety: the engine's thread only.
+#ifndef SLOTWISE_SERVER_ENGINE_TABLE_MAKER_H_
+#define SLOTWISE_SERVER_ENGINE_TABLE_MAKER_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "kernels/hash_secret.h"
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/engine/rank_limit.h"
+#include "server/engine/tables.h"
+#include "slotwise/status.h"
+#include "slotwise/table_options.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+class TableMaker {
+ public:
+  // `device` outlives it. Places in this rank's hash tables come from `secret`.
+  TableMaker(Device& device, const Collective& collective, const HashSecret& secret, const RankLimit& rank_limit)
+      : device_(device),
+        rank_(collective.rank()),
+        ranks_(collective.size()),
+        secret_(secret),
+        rank_limit_(rank_limit) {}
+
+  // Returns an empty table. RESOURCE_EXHAUSTED: no memory for `initial_rows`.
+  Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t lineage) const {
+    const std::uint64_t max_rows_of_rank = rank_limit_.RowsOf(options.max_rows, ranks_);
+    const ShardPlace place{rank_, ranks_, EvenBucketMap(ranks_), secret_, max_rows_of_rank};
+    Result<std::unique_ptr<Shard>> shard = device_.MakeShard(options, place);
+    if (!shard.ok()) return shard.status();
+    return Table{.info = {id, options},
+                 .shard = std::move(*shard),
+                 .lineage = lineage,
+                 .learning_rate = options.optimizer.learning_rate,
+                 .max_rows_of_rank = max_rows_of_rank};
+  }
+
+ private:
+  Device& device_;
+  const Rank rank_;
+  const int ranks_;
+  const HashSecret secret_;
+  const RankLimit rank_limit_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_TABLE_MAKER_H_
