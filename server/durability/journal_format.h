@@ -1,0 +1,126 @@
+// The format of the journal's files, so that other programs can read them too.
+//
+// A rank's journal is a folder of segments, `rank-<r>/<first round>-<incarnation>.journal`: the first round in
+// 20 decimal digits, the incarnation in 16 hexadecimal ones. A segment is a header and then records. All
+// numbers are little-endian; `hash` is xxh3-64.
+//
+//   segment header (128 bytes)                             record (at an offset that 8 divides)
+//     0  8  "SLWJRNL\n"                                      0  4  "SLWR"
+//     8  4  format version: 1                                4  4  kind, the writer's business
+//    12  4  rank                                             8  8  round
+//    16  4  ranks of this incarnation                       16  8  bytes of the body
+//    20  4  0                                               24  8  incarnation, as in the segment's header
+//    24  8  lineage                                         32  8  offset of the first record that was written
+//    32  8  incarnation                                            together with this one: all bytes of the
+//    40  8  generation                                             segment before it were on disk by then
+//    48  8  the incarnation that this one follows, or 0     40  8  a round that was on disk at all ranks by then
+//    56  8  the last round before this incarnation          48  8  hash of the body, under the seed
+//    64  8  first round that may be in this segment         56  8  hash of bytes 0 to 55, under the seed
+//    72  8  the rank's last round before this segment       64     body, then 0 to 7 bytes of 0
+//    80  8  the seed of the records' hashes
+//    88 32  0                                              A segment may end in bytes that are no record: space
+//   120  8  hash of bytes 0 to 119                         that was taken ahead (0), or what a crash left.
+//
+// An incarnation is one run of a server. It follows the run before it, of which it says which rounds count:
+// records of later ones are void. Its generation is above those of all runs before it. The seed is secret to
+// clients: bytes that they send, which lie in bodies, cannot be made to look like a record.
+#ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_FORMAT_H_
+#define SLOTWISE_SERVER_DURABILITY_JOURNAL_FORMAT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace slotwise {
+
+inline constexpr std::size_t kSegmentHeaderBytes = 128;
+inline constexpr std::size_t kRecordHeaderBytes = 64;
+inline constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{4} << 30;  // of a body
+inline constexpr std::uint32_t kJournalVersion = 1;
+
+// Where an incarnation goes on from.
+struct JournalPosition {
+  std::uint64_t incarnation = 0;  // the one before; 0 if there is none
+  std::uint64_t round = 0;        // the last round that counts
+  std::uint64_t generation = 0;   // the highest so far
+  friend bool operator==(const JournalPosition&, const JournalPosition&) = default;
+};
+
+struct SegmentHeader {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 0;
+  std::uint64_t lineage = 0;
+  std::uint64_t incarnation = 0;
+  std::uint64_t generation = 0;
+  std::uint64_t follows = 0;        // an incarnation, or 0
+  std::uint64_t follows_round = 0;  // the last round before this incarnation
+  std::uint64_t first_round = 0;
+  std::uint64_t after_round = 0;  // the last round in the rank's earlier segments, at least follows_round
+  std::uint64_t seed = 0;
+  friend bool operator==(const SegmentHeader&, const SegmentHeader&) = default;
+};
+
+struct RecordHeader {
+  std::uint32_t kind = 0;
+  std::uint64_t round = 0;
+  std::uint64_t body_bytes = 0;
+  std::uint64_t incarnation = 0;
+  std::uint64_t group = 0;
+  std::uint64_t complete = 0;
+  std::uint64_t body_hash = 0;
+};
+
+using SegmentHeaderBytes = std::array<std::byte, kSegmentHeaderBytes>;
+using RecordHeaderBytes = std::array<std::byte, kRecordHeaderBytes>;
+
+SegmentHeaderBytes Encode(const SegmentHeader& header);
+// Returns nothing if the bytes are no header of this version.
+std::optional<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte, kSegmentHeaderBytes> bytes);
+// Returns the version that bytes with a header's magic name, and 0 for all others.
+std::uint32_t VersionOf(std::span<const std::byte, kSegmentHeaderBytes> bytes);
+
+RecordHeaderBytes Encode(const RecordHeader& header, std::uint64_t seed);
+// Returns nothing if the bytes are no record's header under that seed.
+std::optional<RecordHeader> DecodeRecordHeader(std::span<const std::byte, kRecordHeaderBytes> bytes,
+                                               std::uint64_t seed);
+
+// Returns how much of a segment a record takes. REQUIRES: body_bytes <= kMaxRecordBytes.
+constexpr std::uint64_t BytesOfRecord(std::uint64_t body_bytes) {
+  return kRecordHeaderBytes + (body_bytes + 7) / 8 * 8;
+}
+
+struct SegmentName {
+  std::uint64_t first_round = 0;
+  std::uint64_t incarnation = 0;
+};
+std::string ToString(const SegmentName& name);
+std::optional<SegmentName> ParseSegmentName(std::string_view name);
+
+// "rank-7"
+std::string RankFolder(std::uint32_t rank);
+std::optional<std::uint32_t> ParseRankFolder(std::string_view name);
+
+// The hash of a body that comes in pieces.
+class RecordHash {
+ public:
+  explicit RecordHash(std::uint64_t seed);
+  ~RecordHash();
+  RecordHash(const RecordHash&) = delete;
+  RecordHash& operator=(const RecordHash&) = delete;
+
+  void Add(std::span<const std::byte> bytes);
+  std::uint64_t Value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DURABILITY_JOURNAL_FORMAT_H_

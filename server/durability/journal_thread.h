@@ -1,0 +1,36 @@
+// JournalThread: the thread that writes a journal's records while there are any.
+//
+// Thread-safety: one owner.
+#ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_THREAD_H_
+#define SLOTWISE_SERVER_DURABILITY_JOURNAL_THREAD_H_
+
+#include <thread>
+
+#include "server/durability/journal.h"
+
+namespace slotwise {
+
+class JournalThread {
+ public:
+  // REQUIRES: `journal` outlives the thread, and nothing else calls its WriteQueued.
+  explicit JournalThread(Journal& journal)
+      : journal_(journal), thread_([this] {
+          while (journal_.WaitForWork()) journal_.WriteQueued();
+        }) {}
+
+  // Returns when all that was appended before is written, or the journal has failed.
+  ~JournalThread() {
+    journal_.StopWaiting();
+    thread_.join();
+  }
+  JournalThread(const JournalThread&) = delete;
+  JournalThread& operator=(const JournalThread&) = delete;
+
+ private:
+  Journal& journal_;
+  std::thread thread_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DURABILITY_JOURNAL_THREAD_H_

@@ -1,0 +1,256 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "server/durability/file_system.h"
+
+namespace slotwise {
+namespace {
+
+// As many pieces go to the system at once: Linux takes 1024.
+constexpr std::size_t kPiecesACall = 1024;
+constexpr std::size_t kZerosACall = std::size_t{1} << 20;
+
+Status Failure(const char* operation, const std::string& path, int error) {
+  std::string message =
+      "cannot " + std::string(operation) + " " + path + ": " + std::generic_category().message(error);
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return ResourceExhausted(std::move(message));
+    case ENOENT:
+    case ENOTDIR:
+      return NotFound(std::move(message));
+    case EEXIST:
+      return AlreadyExists(std::move(message));
+    default:
+      return Unavailable(std::move(message));
+  }
+}
+
+// Calls `call` again as long as a signal interrupts it.
+template <class Call>
+auto Uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+// Owns a file descriptor.
+class Descriptor {
+ public:
+  Descriptor(int number, std::string path) : number_(number), path_(std::move(path)) {}
+  ~Descriptor() { ::close(number_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int number() const { return number_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  int number_;
+  std::string path_;
+};
+
+class SystemWritableFile final : public WritableFile {
+ public:
+  SystemWritableFile(int number, std::string path) : file_(number, std::move(path)) {}
+
+  Status WriteAt(std::uint64_t offset, std::span<const std::span<const std::byte>> pieces) override {
+    std::vector<iovec> vectors;
+    vectors.reserve(pieces.size());
+    for (const std::span<const std::byte>& piece : pieces) {
+      if (!piece.empty()) vectors.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
+    }
+    std::size_t first = 0;
+    while (first < vectors.size()) {
+      const int count = static_cast<int>(std::min(kPiecesACall, vectors.size() - first));
+      const ssize_t written = Uninterrupted(
+          [&] { return ::pwritev(file_.number(), &vectors[first], count, static_cast<off_t>(offset)); });
+      if (written < 0) return Failure("write to", file_.path(), errno);
+      if (written == 0) return Unavailable("cannot write to " + file_.path() + ": it takes no more bytes");
+      offset += static_cast<std::uint64_t>(written);
+      first = Advance(vectors, first, static_cast<std::size_t>(written));
+    }
+    return Status();
+  }
+
+  Status Reserve(std::uint64_t size) override {
+    const int result =
+        Uninterrupted([&] { return ::fallocate(file_.number(), 0, 0, static_cast<off_t>(size)); });
+    if (result == 0) return Status();
+    // Some file systems take space only by writing: ext3, older NFS, ZFS.
+    if (errno == EOPNOTSUPP || errno == ENOSYS) return WriteZerosUpTo(size);
+    return Failure("take space for", file_.path(), errno);
+  }
+
+  Status Truncate(std::uint64_t size) override {
+    const int result = Uninterrupted([&] { return ::ftruncate(file_.number(), static_cast<off_t>(size)); });
+    return result == 0 ? Status() : Failure("change the length of", file_.path(), errno);
+  }
+
+  Status Sync() override {
+    // A sync that was interrupted is not tried again: the system may have forgotten by then what it could not
+    // write.
+    return ::fdatasync(file_.number()) == 0 ? Status() : Failure("sync", file_.path(), errno);
+  }
+
+ private:
+  // Returns the first vector that is not written, made shorter by what is.
+  static std::size_t Advance(std::vector<iovec>& vectors, std::size_t first, std::size_t written) {
+    while (first < vectors.size() && written >= vectors[first].iov_len) written -= vectors[first++].iov_len;
+    if (written > 0) {
+      vectors[first].iov_base = static_cast<std::byte*>(vectors[first].iov_base) + written;
+      vectors[first].iov_len -= written;
+    }
+    return first;
+  }
+
+  // Appends zeros until the file has `size` bytes.
+  Status WriteZerosUpTo(std::uint64_t size) {
+    struct stat facts {};
+    if (::fstat(file_.number(), &facts) != 0) return Failure("look at", file_.path(), errno);
+    const auto before = static_cast<std::uint64_t>(facts.st_size);
+    const std::vector<std::byte> zeros(kZerosACall);
+    for (std::uint64_t offset = before; offset < size;) {
+      const std::span<const std::byte> piece(
+          zeros.data(), static_cast<std::size_t>(std::min<std::uint64_t>(kZerosACall, size - offset)));
+      if (Status status = WriteAt(offset, std::span(&piece, 1)); !status.ok()) {
+        // What was taken in vain goes back; if that fails too, the first reason is the one to know.
+        [[maybe_unused]] const Status back = Truncate(before);
+        return status;
+      }
+      offset += piece.size();
+    }
+    return Status();
+  }
+
+  Descriptor file_;
+};
+
+class SystemReadableFile final : public ReadableFile {
+ public:
+  SystemReadableFile(int number, std::string path, std::uint64_t size)
+      : file_(number, std::move(path)), size_(size) {}
+
+  std::uint64_t size() const override { return size_; }
+
+  Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    while (!bytes.empty()) {
+      const ssize_t taken = Uninterrupted(
+          [&] { return ::pread(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+      if (taken < 0) return Failure("read", file_.path(), errno);
+      if (taken == 0) {
+        return Unavailable("cannot read " + file_.path() + ": it ends at byte " + std::to_string(offset));
+      }
+      offset += static_cast<std::uint64_t>(taken);
+      bytes = bytes.subspan(static_cast<std::size_t>(taken));
+    }
+    return Status();
+  }
+
+ private:
+  Descriptor file_;
+  std::uint64_t size_;
+};
+
+class SystemFileSystem final : public FileSystem {
+ public:
+  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    return Writable("make", path, O_CREAT | O_EXCL);
+  }
+
+  Result<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path) override {
+    return Writable("open", path, 0);
+  }
+
+  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    const int number = Uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+    if (number < 0) return Failure("open", path, errno);
+    struct stat facts {};
+    if (::fstat(number, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+      const int error = S_ISDIR(facts.st_mode) ? EISDIR : EINVAL;
+      ::close(number);
+      return Failure("read", path, error);
+    }
+    return std::unique_ptr<ReadableFile>(
+        std::make_unique<SystemReadableFile>(number, path, static_cast<std::uint64_t>(facts.st_size)));
+  }
+
+  Status Rename(const std::string& from, const std::string& to) override {
+    if (std::rename(from.c_str(), to.c_str()) == 0) return Status();
+    const int error = errno;
+    return Failure("rename", from + " to " + to, error);
+  }
+
+  Status Remove(const std::string& path) override {
+    return ::unlink(path.c_str()) == 0 ? Status() : Failure("remove", path, errno);
+  }
+
+  Status RemoveFolder(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    return error ? Failure("remove the folder", path, error.value()) : Status();
+  }
+
+  Status MakeFolder(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0777) == 0) return Status();
+    const int error = errno;
+    struct stat facts {};
+    if (error == EEXIST && ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return Status();
+    return Failure("make the folder", path, error);
+  }
+
+  Result<std::vector<std::string>> List(const std::string& path) override {
+    DIR* folder = ::opendir(path.c_str());
+    if (folder == nullptr) return Failure("list the folder", path, errno);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = ::readdir(folder)) {  // NOLINT(concurrency-mt-unsafe): the stream is ours
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+      errno = 0;
+    }
+    const int error = errno;
+    ::closedir(folder);
+    if (error != 0) return Failure("list the folder", path, error);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  Status SyncFolder(const std::string& path) override {
+    const int number =
+        Uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+    if (number < 0) return Failure("open the folder", path, errno);
+    const Descriptor folder(number, path);
+    return ::fsync(number) == 0 ? Status() : Failure("sync the folder", path, errno);
+  }
+
+ private:
+  static Result<std::unique_ptr<WritableFile>> Writable(const char* operation, const std::string& path,
+                                                        int flags) {
+    const int number =
+        Uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666); });
+    if (number < 0) return Failure(operation, path, errno);
+    return std::unique_ptr<WritableFile>(std::make_unique<SystemWritableFile>(number, path));
+  }
+};
+
+}  // namespace
+
+FileSystem& SystemFiles() {
+  static SystemFileSystem files;
+  return files;
+}
+
+}  // namespace slotwise
