@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/key_launches.h"
@@ -33,7 +34,10 @@ class PreparedBatch {
   PreparedBatch(Queue& queue, RowStore<B>& store) : queue_(queue), store_(store) {}
 
   // Forgets the batch before.
-  void Clear() { progress_ = Progress::kNone; }
+  void Clear() {
+    progress_ = Progress::kNone;
+    has_inserted_ = false;
+  }
 
   // The arrays of `kept` stay as they are until the next Begin. Throws std::bad_alloc.
   void Begin(const KeptKeys& kept) {
@@ -42,6 +46,7 @@ class PreparedBatch {
     rows_.Reserve(queue_, kept.most);
     absent_size_ = 0;
     absent_is_listed_ = false;
+    has_inserted_ = false;
     number_ = ++batches;
     progress_ = Progress::kBegun;
   }
@@ -96,14 +101,21 @@ class PreparedBatch {
   // REQUIRES: MakeRoom. Gives every absent key a row.
   void Insert() {
     Require(progress_ == Progress::kRoomMade, "a batch with room for its new rows");
-    std::uint32_t added = 0;
+    added_ = 0;
     if (absent_size_ > 0) {
       const body::Chosen absent{absent_is_listed_ ? absent_.data() : nullptr};
-      added = store_.Add(queue_, kept_.keys, absent, absent_size_, rows_.data());
+      added_ = store_.Add(queue_, kept_.keys, absent, absent_size_, rows_.data());
     }
     absent_size_ = 0;
-    mostly_new_ = 2 * std::uint64_t{added} > kept_.size;
+    mostly_new_ = 2 * std::uint64_t{added_} > kept_.size;
+    has_inserted_ = true;
     progress_ = Progress::kInserted;
+  }
+
+  // REQUIRES: Insert. The keys that it gave rows. Waits. Throws std::bad_alloc.
+  std::vector<Key> InsertedKeys() {
+    Require(has_inserted_, "a batch that was inserted");
+    return store_.NewKeys(queue_, added_);
   }
 
   // The host learns how many keys were kept; waits if it does not know yet. Lookups that insert no keys do
@@ -133,14 +145,23 @@ class PreparedBatch {
     progress_ = Progress::kSpent;
     return rows_.data();
   }
+  // The same for whoever only reads which rows the batch may change; they may be about to be erased too.
+  const RowIndex* rows_to_change() {
+    if (progress_ == Progress::kMayBeErased) return rows_.data();
+    return rows();
+  }
   // REQUIRES: a prepared batch. There is room to remember the rows of its keys once they are erased.
   void AllowErase() {
     Require(progress_ != Progress::kNone, "a prepared batch");
+    if (progress_ == Progress::kRoomMade || progress_ == Progress::kSpent) FindRows();
     progress_ = Progress::kMayBeErased;
+  }
+  void RequireRoomToErase() const {
+    Require(progress_ == Progress::kMayBeErased, "a batch with room to remember the rows of erased keys");
   }
   // REQUIRES: AllowErase. The rows are no longer the keys'.
   void Erase() {
-    Require(progress_ == Progress::kMayBeErased, "a batch with room to remember the rows of erased keys");
+    RequireRoomToErase();
     progress_ = Progress::kSpent;
   }
 
@@ -176,6 +197,8 @@ class PreparedBatch {
   std::uint64_t number_ = 0;
   typename B::template Scratch<RowIndex> rows_;         // [kept keys]
   typename B::template Scratch<std::uint32_t> absent_;  // the places of kept keys without a row
+  std::uint32_t added_ = 0;        // keys that Insert gave rows
+  bool has_inserted_ = false;      // this batch
   std::uint32_t absent_size_ = 0;  // of those; of all keys, if they were not searched for
   bool absent_is_listed_ = false;
   bool mostly_new_ = true;  // of the last batch that was inserted

@@ -7,14 +7,17 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/hash_table.h"
 #include "kernels/body/key_launches.h"
 #include "kernels/body/rows.h"
 #include "kernels/body/siphash.h"
+#include "kernels/changes.inl"
 #include "kernels/hash_secret.h"
 #include "kernels/row_memory.inl"
 #include "kernels/shard.h"
@@ -62,7 +65,7 @@ class RowStore {
   // Whether `more` keys can get rows. Memory comes in pieces of its own size, and may be there for more rows
   // than the table may have.
   bool HasRoomFor(std::uint64_t more) const {
-    return rows() + more <= max_rows_ && RowsUsedWith(more) <= rows_.rows() &&
+    return rows() + more <= max_rows_ && RowsUsedWith(more) <= RowsWithMemory() &&
            CellsFor(cells_taken_ + more) <= table_.mask + 1;
   }
 
@@ -72,6 +75,7 @@ class RowStore {
     if (CellsFor(cells_taken_ + more) > table_.mask + 1) Rehash(queue, CellsWith(more));
     const std::uint64_t rows = RowsUsedWith(more);
     if (rows > rows_.rows()) rows_.GrowAheadTo(queue, rows);
+    if (changes_) changes_->Grow(queue, rows_.rows());
   }
 
   // Reserves scratch for Add of n keys. Throws std::bad_alloc.
@@ -81,18 +85,26 @@ class RowStore {
     new_rows_.Reserve(queue, n);
   }
 
-  // Gives each distinct one of the n chosen keys a row if it has none, and writes the rows of all chosen
-  // keys. Returns how many keys got a row. REQUIRES: HasRoomFor those; ReserveAdd(n).
+  // Gives each distinct one of the n chosen keys a row if it has none, with its first values, and writes the
+  // rows of all chosen keys. Returns how many keys got a row. REQUIRES: HasRoomFor those; ReserveAdd(n).
   std::uint32_t Add(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n, RowIndex* rows) {
+    const std::uint32_t count = AddWithoutValues(queue, keys, chosen, n, rows);
+    B::ForEachTile(queue, count, options_.dim,
+                   body::WriteNewRows{values(), options_.initializer, initial_state(), new_keys_.data(),
+                                      new_rows_.data()});
+    MarkChanged(queue, new_rows_.data(), count);
+    return count;
+  }
+
+  // The same, but that the caller writes what new rows hold, and marks them as changed.
+  std::uint32_t AddWithoutValues(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n,
+                                 RowIndex* rows) {
     const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
     const std::uint32_t count =
         B::ForEachNumbered(queue, n,
                            body::AddKeys<Atomics>{table_, keys, chosen, supply, lost_.data(), rows,
                                                   new_keys_.data(), new_rows_.data()});
     B::ForEach(queue, n, body::ReadRowsOfOthers{table_, chosen, lost_.data(), rows});
-    B::ForEachTile(queue, count, options_.dim,
-                   body::WriteNewRows{values(), options_.initializer, initial_state(), new_keys_.data(),
-                                      new_rows_.data()});
     const std::uint32_t reused = std::min(count, erased_rows_);
     erased_rows_ -= reused;
     rows_used_ += count - reused;
@@ -100,8 +112,31 @@ class RowStore {
     return count;
   }
 
+  // The keys that the last Add gave rows, `count` of them, in no order. Waits. Throws std::bad_alloc.
+  std::vector<Key> NewKeys(Queue& queue, std::uint32_t count) {
+    std::vector<Key> keys(count);
+    B::CopyOut(queue, keys.data(), new_keys_.data(), count);
+    return keys;
+  }
+
+  // From now on, remembers which rows change and which keys are erased. Throws std::bad_alloc, and then
+  // nothing has changed.
+  void TrackChanges(Queue& queue, std::uint64_t max_erased) {
+    auto changes = std::make_unique<Changes<B>>(queue, max_rows_, max_erased);
+    CheckMemory(queue, rows_.rows());
+    changes->Grow(queue, rows_.rows());
+    changes_ = std::move(changes);
+  }
+  // Null if nobody asked for them.
+  Changes<B>* changes() { return changes_.get(); }
+  // REQUIRES: the rows are distinct. Does nothing if nobody asked for changes.
+  void MarkChanged(Queue& queue, const RowIndex* rows, std::uint32_t n) {
+    if (changes_) changes_->Mark(queue, rows, n);
+  }
+
   // Makes room to remember the rows of n erased keys. Throws std::bad_alloc, and then nothing has changed.
-  void ReserveErase(std::uint32_t n) {
+  void ReserveErase(Queue& queue, std::uint32_t n) {
+    if (changes_) changes_->ReserveErase(queue, n);
     const std::uint64_t rows = std::min<std::uint64_t>(erased_rows_ + std::uint64_t{n}, rows_used_);
     if (rows > erased_.size()) GrowAhead(erased_, rows, max_rows_);
   }
@@ -109,8 +144,11 @@ class RowStore {
   // Forgets keys[0 .. n). Returns how many of them had a row. REQUIRES: ReserveErase(n).
   std::uint32_t Erase(Queue& queue, const Key* keys, std::uint32_t n) {
     RowIndex* const erased = erased_.data() + erased_rows_;
-    const std::uint32_t count = B::ForEachNumbered(queue, n, body::EraseKeys<Atomics>{table_, keys, erased});
+    Key* const erased_keys = changes_ ? changes_->just_erased() : nullptr;
+    const std::uint32_t count =
+        B::ForEachNumbered(queue, n, body::EraseKeys<Atomics>{table_, keys, erased, erased_keys});
     erased_rows_ += count;
+    if (changes_) changes_->Erased(queue, count);
     return count;
   }
 
@@ -130,6 +168,11 @@ class RowStore {
 
  private:
   static constexpr std::uint64_t kFirstRows = 1024;
+
+  // For how many rows there is memory, of all kinds.
+  std::uint64_t RowsWithMemory() const {
+    return changes_ ? std::min(rows_.rows(), changes_->rows()) : rows_.rows();
+  }
 
   // Returns how many rows will be handed out once `more` keys have come: rows of erased keys are used first.
   std::uint64_t RowsUsedWith(std::uint64_t more) const {
@@ -190,6 +233,7 @@ class RowStore {
   typename B::template Scratch<body::Cell> cell_memory_;
   RowMemory<B> rows_;
   typename B::template Growing<RowIndex> erased_;  // rows to hand out again
+  std::unique_ptr<Changes<B>> changes_;
   typename B::template Scratch<std::uint64_t> lost_;
   typename B::template Scratch<Key> new_keys_;
   typename B::template Scratch<RowIndex> new_rows_;

@@ -46,7 +46,7 @@ class RowUpdates {
     if (!pooling_.Divides() && kept.weights == nullptr) {
       const Groups groups = groups_.GroupBags(queue, kept, rows, gradients.places, spare);
       return ApplyOptimizer(queue, groups, body::BagGradients{gradients.rows, groups.segments.items, dim_},
-                            scalars, store.values());
+                            scalars, store);
     }
     const Groups groups = groups_.GroupPlaces(queue, kept, rows, spare);
     ApplyOptimizer(
@@ -54,7 +54,7 @@ class RowUpdates {
         body::ScaledGradients{gradients.rows, groups.segments.items, groups_.bag_of(), kept.weights,
                               pooling_.Divides() ? WriteDivisors(queue, kept.batch) : nullptr,
                               gradients.places, dim_},
-        scalars, store.values());
+        scalars, store);
   }
 
   // See Shard::Assign. Spends the batch. Overwrites `spare`, as Update does.
@@ -67,6 +67,7 @@ class RowUpdates {
     const body::Segments segments = groups.segments.Of(B::Get(queue, groups.size));
     B::ForEachTile(queue, segments.segments, dim_,
                    body::AssignRows{segments, values, columns, store.initial_state(), store.values()});
+    if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
   }
 
  private:
@@ -82,7 +83,8 @@ class RowUpdates {
   // Long segments are summed first: that takes memory, and no row may have moved if it cannot be had.
   template <class Source>
   void ApplyOptimizer(Queue& queue, const Groups& groups, Source source, const StepScalars& scalars,
-                      const body::RowsRef& rows) {
+                      RowStore<B>& store) {
+    const body::RowsRef rows = store.values();
     const auto sums = long_sums_.SumLongSegments(queue, groups, source, dim_);
     const body::Segments& segments = sums.segments;
     WithOptimizer(optimizer_, scalars, [&]<class Optimizer>(Optimizer optimizer) {
@@ -93,6 +95,7 @@ class RowUpdates {
           queue, sums.count, dim_,
           body::ApplyOptimizerToLong<Optimizer>{segments, sums.long_segments, sums.sums, rows, rule});
     });
+    if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
   }
 
   const OptimizerOptions optimizer_;

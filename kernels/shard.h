@@ -20,8 +20,11 @@
 //     PoolToSend(plan, out), then AddReceived(stream, plan, received, mine) of what all ranks sent
 //     GradientsToSend(plan, gradients, out), then UpdateFromReceived(plan, received, scalars)
 //
-// A batch of keys to erase goes: Prepare(batch, false), PrepareErase(), Erase(). Keys() and Read(keys) need
-// no batch.
+// A batch of keys to erase goes: Prepare(batch, false), PrepareErase(), Erase(). Keys(), Read(keys) and
+// Load(keys, records) need no batch.
+//
+// A snapshot goes: BeginSnapshot(options), ReadSnapshot(rows) any number of times, EndSnapshot(kept), with
+// batches between. While it is open, SavePreimages() comes before whatever changes rows.
 //
 // Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory
@@ -45,6 +48,7 @@
 #include <vector>
 
 #include "kernels/hash_secret.h"
+#include "kernels/snapshot.h"
 #include "kernels/stream.h"
 #include "slotwise/batch.h"
 #include "slotwise/status.h"
@@ -231,6 +235,54 @@ class Shard {
   // Returns the records of those of `keys` (in host memory) that have a row here, in their order. Throws
   // std::bad_alloc.
   virtual RowRecords Read(std::span<const Key> keys) = 0;
+
+  // REQUIRES: the last batch that was prepared was inserted. Returns the keys that its Insert gave rows, in
+  // no order. Waits. Throws std::bad_alloc.
+  virtual std::vector<Key> InsertedKeys() = 0;
+
+  // From now on remembers which rows change and which keys are erased, for snapshots of changes: none have,
+  // as yet. Takes a byte of device memory a row, and 8 bytes of host memory an erased key; past `max_erased`
+  // of those, snapshots of changes are refused until one of all rows is kept. REQUIRES: no snapshot is open.
+  // RESOURCE_EXHAUSTED: no memory, and what was remembered still is.
+  virtual Status TrackChanges(std::uint64_t max_erased) = 0;
+
+  // Begins a snapshot: the rows as they are now, between two batches, to be read piece by piece while later
+  // batches change them. Takes four bytes of device memory a row, and options.max_preimage_bytes or less.
+  // Waits. REQUIRES: no snapshot is open.
+  // FAILED_PRECONDITION: options.changed_only, and changes are not known. RESOURCE_EXHAUSTED: no memory. In
+  // both cases nothing has changed.
+  virtual Result<SnapshotInfo> BeginSnapshot(const SnapshotOptions& options) = 0;
+
+  // REQUIRES: rows of the open snapshot, each of which is asked for at most once. Writes the rows' records as
+  // they were when the snapshot began, float[rows][dim + state]. `rows` and `host_records` lie in host memory
+  // and stay in use until stream.Wait(). The rows are collected in the order of the shards' work, and of
+  // `stream`, which brings them to the host: ask again once `stream` is done, or the shards' work waits for
+  // it. All of a snapshot is read by one stream. Throws std::bad_alloc, with nothing read.
+  virtual void ReadSnapshot(Stream& stream, std::span<const RowIndex> rows, float* host_records) = 0;
+
+  // REQUIRES: if a snapshot is open: a prepared batch, inserted if it was prepared with `insert`, and not
+  // spent. Saves those of its rows that the open snapshot still has to read, so that the batch may change
+  // them. Returns how many rows more would have to have room: if any, none were saved, and the caller reads
+  // more of the snapshot, whose rows make room or need no more, and asks again. Reading all of it always
+  // helps. Update, UpdateFromReceived, Assign and Erase do this themselves, and throw std::logic_error, with
+  // nothing changed, if there is no room. Waits if a snapshot is open. Throws std::bad_alloc.
+  virtual std::uint64_t SavePreimages() = 0;
+
+  // REQUIRES: a snapshot is open. Returns how many rows more could be saved now. Waits.
+  virtual std::uint64_t PreimageRoom() = 0;
+
+  // REQUIRES: a snapshot is open; the stream that read it is done. Ends it, whether all was read or not. If it
+  // was to be remembered and is not `kept`, what had changed before it counts as changed again.
+  virtual void EndSnapshot(bool kept) = 0;
+
+  // Makes room for `rows` rows in all, so that loads do not grow the table. RESOURCE_EXHAUSTED.
+  virtual Status Reserve(std::uint64_t rows) = 0;
+
+  // REQUIRES: `keys` are distinct and this rank's; no snapshot is open. Gives each key the record of its
+  // place in `host_records`, float[keys][dim + state], whether it had a row or not. Both arrays lie in host
+  // memory. Forgets the prepared batch. Waits. RESOURCE_EXHAUSTED, with no row changed: no memory, or more
+  // rows than this rank may hold.
+  virtual Status Load(std::span<const Key> keys, const float* host_records) = 0;
 
  protected:
   Shard() = default;

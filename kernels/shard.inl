@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/backend/concept.h"
+#include "kernels/bulk_load.inl"
 #include "kernels/cancelled_bags.inl"
 #include "kernels/export.inl"
 #include "kernels/pooling.inl"
@@ -21,6 +22,7 @@
 #include "kernels/row_updates.inl"
 #include "kernels/shard.h"
 #include "kernels/sharder.inl"
+#include "kernels/snapshot.inl"
 #include "kernels/traffic_plan.inl"
 
 namespace slotwise {
@@ -64,6 +66,7 @@ class ShardOn final : public Shard {
     pooling_.Divide(QueueOf(stream), offsets, weights, values);
   }
   void Update(const float* gradients, const StepScalars& scalars) override {
+    SaveBeforeChange();
     updates_.Update(queue_, batch_, store_, {gradients, nullptr}, scalars, spare_);
   }
 
@@ -83,10 +86,13 @@ class ShardOn final : public Shard {
     PlanOfThisBatch(plan).CopyGradients(queue_, gradients, sent);
   }
   void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) override {
-    updates_.Update(queue_, batch_, store_, {received, PlanOfThisBatch(plan).sent_places()}, scalars, spare_);
+    const std::uint32_t* const places = PlanOfThisBatch(plan).sent_places();
+    SaveBeforeChange();
+    updates_.Update(queue_, batch_, store_, {received, places}, scalars, spare_);
   }
 
   void Assign(const float* values, std::uint32_t columns) override {
+    SaveBeforeChange();
     updates_.Assign(queue_, batch_, store_, values, columns, spare_);
   }
 
@@ -94,7 +100,7 @@ class ShardOn final : public Shard {
     batch_.LearnSize();
     const std::uint32_t keys = batch_.kept().size;
     try {
-      store_.ReserveErase(keys);
+      store_.ReserveErase(queue_, keys);
       batch_.AllowErase();
       return {};
     } catch (const std::bad_alloc&) {
@@ -103,6 +109,8 @@ class ShardOn final : public Shard {
   }
   std::uint64_t Erase() override {
     const KeptKeys& kept = batch_.kept();
+    batch_.RequireRoomToErase();
+    SaveBeforeChange();
     batch_.Erase();
     return store_.Erase(queue_, kept.keys, kept.size);
   }
@@ -112,7 +120,95 @@ class ShardOn final : public Shard {
   std::vector<Key> Keys() override { return ExportKeys<B>(queue_, store_); }
   RowRecords Read(std::span<const Key> keys) override { return ExportRows<B>(queue_, store_, keys); }
 
+  std::vector<Key> InsertedKeys() override { return batch_.InsertedKeys(); }
+
+  Status TrackChanges(std::uint64_t max_erased) override {
+    if (snapshot_) throw std::logic_error("changes are to count anew while a snapshot is open");
+    try {
+      store_.TrackChanges(queue_, max_erased);
+      return {};
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("no memory to mark which of " + std::to_string(store_.rows()) +
+                               " rows change");
+    }
+  }
+
+  Result<SnapshotInfo> BeginSnapshot(const SnapshotOptions& options) override {
+    if (snapshot_) throw std::logic_error("a snapshot is open already");
+    Changes<B>* const changes = store_.changes();
+    if (options.remember && changes == nullptr) throw std::logic_error("nobody asked to track changes");
+    if (options.changed_only) {
+      if (changes == nullptr) return FailedPrecondition("changes are not tracked: take a base");
+      if (Status known = changes->AreKnown(); !known.ok()) return known;
+    }
+    try {
+      SnapshotInfo info;
+      if (options.changed_only) info.erased = changes->ErasedKeys();
+      snapshot_ = std::make_unique<Snapshot<B>>(queue_, store_, options, info);
+      if (options.remember) changes->Take(queue_);
+      saved_batch_ = 0;
+      return info;
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("no memory for a snapshot of " + std::to_string(store_.rows()) +
+                               " rows with " + std::to_string(options.max_preimage_bytes) +
+                               " bytes for rows that change meanwhile");
+    }
+  }
+  std::uint64_t SavePreimages() override {
+    if (!snapshot_ || saved_batch_ == batch_.number()) return 0;
+    const RowIndex* const rows = batch_.rows_to_change();
+    batch_.LearnSize();
+    const std::uint32_t missing = snapshot_->Save(queue_, store_.values(), rows, batch_.kept().size);
+    if (missing == 0) saved_batch_ = batch_.number();
+    return missing;
+  }
+  std::uint64_t PreimageRoom() override { return OpenSnapshot().Room(queue_); }
+  void ReadSnapshot(Stream& stream, std::span<const RowIndex> rows, float* host_records) override {
+    OpenSnapshot().Read(queue_, static_cast<typename B::Stream&>(stream), store_.values(), rows,
+                        host_records);
+  }
+  void EndSnapshot(bool kept) override {
+    if (OpenSnapshot().remembers()) store_.changes()->EndTake(queue_, kept);
+    snapshot_.reset();
+  }
+
+  Status Reserve(std::uint64_t rows) override {
+    if (rows > store_.max_rows()) {
+      return ResourceExhausted("this rank holds at most " + std::to_string(store_.max_rows()) +
+                               " rows, and is to make room for " + std::to_string(rows));
+    }
+    try {
+      if (rows > store_.rows()) store_.MakeRoomFor(queue_, rows - store_.rows());
+      return {};
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("no memory for " + std::to_string(rows) + " rows");
+    }
+  }
+  Status Load(std::span<const Key> keys, const float* host_records) override {
+    if (snapshot_) throw std::logic_error("rows are to be loaded while a snapshot is open");
+    batch_.Clear();
+    try {
+      return LoadRows<B>(queue_, store_, keys, host_records, spare_);
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("no memory to load " + std::to_string(keys.size()) + " rows beside the " +
+                               std::to_string(store_.rows()) + " rows of this rank");
+    }
+  }
+
  private:
+  Snapshot<B>& OpenSnapshot() {
+    if (!snapshot_) throw std::logic_error("no snapshot is open");
+    return *snapshot_;
+  }
+
+  // Who did not ask before is refused, with nothing changed, if there is no room.
+  void SaveBeforeChange() {
+    if (const std::uint64_t missing = SavePreimages(); missing > 0) {
+      throw std::logic_error("a batch changes " + std::to_string(missing) +
+                             " rows more than the open snapshot has room to save");
+    }
+  }
+
   // Returns what `prepare` does, or RESOURCE_EXHAUSTED, with no batch, if it throws std::bad_alloc.
   template <class PrepareBatch>
   Result<NewRows> OrNoMemoryFor(const BatchView& batch, PrepareBatch prepare) {
@@ -154,6 +250,8 @@ class ShardOn final : public Shard {
   PreparedBatch<B> batch_;
   Pooling<B> pooling_;
   RowUpdates<B> updates_;
+  std::unique_ptr<Snapshot<B>> snapshot_;  // null: none is open
+  std::uint64_t saved_batch_ = 0;          // the batch whose rows the open snapshot has saved
   // Words that two calls of a batch use one after the other, so that a large batch takes them once: the
   // sharder selects weights in them and has done with them then; from an update on they hold the sorted
   // occurrences.

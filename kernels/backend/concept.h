@@ -68,6 +68,11 @@ concept Backend = requires(
   requires std::derived_from<typename B::Stream, Stream>;
   { stream.queue() } -> std::same_as<typename B::Queue&>;
 
+  // Whether launches read and write any memory of the host's.
+  { std::bool_constant<B::kSharesHostMemory>{} };
+  // Orders what is asked of the first queue from now on after all that was asked of the second.
+  B::OrderAfter(queue, queue);
+
   // Scratch<T> is an array whose contents need not survive. Reserve(queue, n) makes the array at least n long
   // and returns it.
   { scratch.Reserve(queue, n) } -> std::same_as<float*>;
@@ -126,9 +131,12 @@ concept Backend = requires(
   B::CopyIn(queue, kept, keys, n);
   B::CopyOut(queue, kept, keys, n);
 
-  // Launches may use Atomics. Load and Store are relaxed; CompareExchange returns the value before.
+  // Launches may use Atomics. Load and Store are relaxed, of words of 64 or 32 bits;
+  // CompareExchange returns the value before.
   { B::Atomics::Load(word) } -> std::same_as<std::uint64_t>;
   B::Atomics::Store(word, std::uint64_t{});
+  { B::Atomics::Load(indices) } -> std::same_as<std::uint32_t>;
+  B::Atomics::Store(indices, std::uint32_t{});
   { B::Atomics::CompareExchange(word, std::uint64_t{}, std::uint64_t{}) } -> std::same_as<std::uint64_t>;
 };
 

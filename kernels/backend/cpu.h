@@ -68,10 +68,15 @@ struct CpuBackend {
   using Growing = CpuGrowing<T>;
 
   static constexpr std::uint32_t kRowOfNumbers = 1024;
+  static constexpr bool kSharesHostMemory = true;
 
   struct Atomics {
-    static std::uint64_t Load(const std::uint64_t* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
-    static void Store(std::uint64_t* word, std::uint64_t value) {
+    template <class Word>
+    static Word Load(const Word* word) {
+      return __atomic_load_n(word, __ATOMIC_RELAXED);
+    }
+    template <class Word>
+    static void Store(Word* word, std::type_identity_t<Word> value) {
       __atomic_store_n(word, value, __ATOMIC_RELAXED);
     }
     static std::uint64_t CompareExchange(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
@@ -80,6 +85,7 @@ struct CpuBackend {
     }
   };
 
+  static void OrderAfter(Queue& /*queue*/, Queue& /*before*/) {}
   static std::size_t MemoryForTables(Queue& /*queue*/) { return HostMemoryForTables(); }
 
   template <class Index, class F>

@@ -50,17 +50,11 @@ class CudaStream final : public Stream {
  public:
   // Makes a stream on the current device. Of streams that want the same processors the one of the lower
   // number goes first.
-  explicit CudaStream(int priority = 0) : queue_(priority) {
-    SLOTWISE_CUDA_TRY(cudaEventCreateWithFlags(&so_far_, cudaEventDisableTiming));
-  }
-  ~CudaStream() override { cudaEventDestroy(so_far_); }
+  explicit CudaStream(int priority = 0) : queue_(priority) {}
 
   CudaQueue& queue() { return queue_; }
   void OrderAfter(Stream& other) override {
-    auto& before = static_cast<CudaStream&>(other);
-    if (&before == this) return;
-    SLOTWISE_CUDA_TRY(cudaEventRecord(before.so_far_, before.queue_.stream()));
-    SLOTWISE_CUDA_TRY(cudaStreamWaitEvent(queue_.stream(), before.so_far_, 0));
+    queue_.OrderAfter(static_cast<CudaStream&>(other).queue_);
   }
   void Copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0 || to == from) return;
@@ -79,7 +73,6 @@ class CudaStream final : public Stream {
 
  private:
   CudaQueue queue_;
-  cudaEvent_t so_far_ = nullptr;
 };
 
 struct CudaBackend {
@@ -94,14 +87,17 @@ struct CudaBackend {
   // Each lane then has one vector of a row, and lanes that are neighbours across rows read memory that is:
   // with more vectors a lane, an H200 took up to a sixth longer.
   static constexpr std::uint32_t kRowOfNumbers = 32;
+  static constexpr bool kSharesHostMemory = false;
 
   // Host code never runs these; they are marked for both sides because the bodies that call them are.
   struct Atomics {
-    SLOTWISE_HD static std::uint64_t Load(const std::uint64_t* word) {
-      return *static_cast<const volatile std::uint64_t*>(word);
+    template <class Word>
+    SLOTWISE_HD static Word Load(const Word* word) {
+      return *static_cast<const volatile Word*>(word);
     }
-    SLOTWISE_HD static void Store(std::uint64_t* word, std::uint64_t value) {
-      *static_cast<volatile std::uint64_t*>(word) = value;
+    template <class Word>
+    SLOTWISE_HD static void Store(Word* word, std::type_identity_t<Word> value) {
+      *static_cast<volatile Word*>(word) = value;
     }
     SLOTWISE_HD static std::uint64_t CompareExchange(std::uint64_t* word, std::uint64_t expected,
                                                      std::uint64_t desired) {
@@ -113,6 +109,7 @@ struct CudaBackend {
     }
   };
 
+  static void OrderAfter(Queue& queue, Queue& before) { queue.OrderAfter(before); }
   static std::size_t MemoryForTables(Queue& queue) { return queue.MemoryForTables(); }
 
   template <class Index, class F>

@@ -60,6 +60,7 @@ class CudaQueue {
     SLOTWISE_CUDA_TRY(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&pinned_, kPinnedBytes, cudaHostAllocDefault));
     SLOTWISE_CUDA_TRY(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
+    SLOTWISE_CUDA_TRY(cudaEventCreateWithFlags(&so_far_, cudaEventDisableTiming));
     counter_ = CudaMemory(stream_, sizeof(std::uint32_t));
     SLOTWISE_CUDA_TRY(cudaMemsetAsync(counter_.data(), 0, sizeof(std::uint32_t), stream_));
   }
@@ -67,6 +68,7 @@ class CudaQueue {
     temporary_ = CudaMemory();
     counter_ = CudaMemory();
     cudaStreamSynchronize(stream_);
+    cudaEventDestroy(so_far_);
     cudaStreamDestroy(stream_);
     cudaFreeHost(pinned_);
   }
@@ -79,6 +81,12 @@ class CudaQueue {
   // Who uses it leaves it at 0, as it was.
   std::uint32_t* counter() const { return static_cast<std::uint32_t*>(counter_.data()); }
   void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
+  // Orders all work that is asked of this queue from now on after all that was asked of `before`.
+  void OrderAfter(CudaQueue& before) {
+    if (&before == this) return;
+    SLOTWISE_CUDA_TRY(cudaEventRecord(before.so_far_, before.stream_));
+    SLOTWISE_CUDA_TRY(cudaStreamWaitEvent(stream_, before.so_far_, 0));
+  }
 
   // All that is free but for a sixteenth of the device's memory. What the pool keeps for later is free too.
   std::size_t MemoryForTables() const {
@@ -113,6 +121,7 @@ class CudaQueue {
  private:
   cudaMemPool_t pool_ = nullptr;
   cudaStream_t stream_ = nullptr;
+  cudaEvent_t so_far_ = nullptr;
   void* pinned_ = nullptr;
   CudaMemory temporary_, counter_;
 };

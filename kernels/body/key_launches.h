@@ -152,6 +152,7 @@ struct EraseKeys {
   HashTableRef table;
   const Key* keys;
   RowIndex* erased;  // the rows, in the order of the numbers
+  Key* erased_keys;  // likewise; or null
 
   SLOTWISE_HD Erased operator()(std::uint32_t i) const {
     const std::uint64_t cell = table.CellOf(keys[i]);
@@ -160,8 +161,9 @@ struct EraseKeys {
     const bool mine = row != kDead && Atomics::CompareExchange(&table.cells[cell].row, row, kDead) == row;
     return {mine ? row : kDead};
   }
-  SLOTWISE_HD void Number(std::uint32_t /*i*/, Erased key, std::uint32_t number) const {
+  SLOTWISE_HD void Number(std::uint32_t i, Erased key, std::uint32_t number) const {
     erased[number] = RowIndex{static_cast<std::uint32_t>(key.row)};
+    if (erased_keys != nullptr) erased_keys[number] = keys[i];
   }
 };
 

@@ -155,7 +155,7 @@ TEST_F(ARowStore, RemembersErasedRowsWhereThereIsNoMemoryForMore) {
   Add(store, 0, 1000);
   MeasuredBackend::memory = 0;
   const std::vector<Key> erased{Key{1}, Key{7}, Key{1'000'000}};
-  store.ReserveErase(3);
+  store.ReserveErase(queue_, 3);
   EXPECT_EQ(store.Erase(queue_, erased.data(), 3), 2u);
   EXPECT_TRUE(store.HasRoomFor(2));
   EXPECT_EQ(store.rows(), 998u);

@@ -55,6 +55,24 @@ class ShortShard final : public Shard {
   ShardUsage Usage() const override { return shard_->Usage(); }
   std::vector<Key> Keys() override { return shard_->Keys(); }
   RowRecords Read(std::span<const Key> keys) override { return shard_->Read(keys); }
+  std::vector<Key> InsertedKeys() override { return shard_->InsertedKeys(); }
+  Status TrackChanges(std::uint64_t max_erased) override {
+    return is_short_() ? NoMemory() : shard_->TrackChanges(max_erased);
+  }
+  Result<SnapshotInfo> BeginSnapshot(const SnapshotOptions& options) override {
+    if (is_short_()) return NoMemory();
+    return shard_->BeginSnapshot(options);
+  }
+  void ReadSnapshot(Stream& stream, std::span<const RowIndex> rows, float* host_records) override {
+    shard_->ReadSnapshot(stream, rows, host_records);
+  }
+  std::uint64_t SavePreimages() override { return shard_->SavePreimages(); }
+  std::uint64_t PreimageRoom() override { return shard_->PreimageRoom(); }
+  void EndSnapshot(bool kept) override { shard_->EndSnapshot(kept); }
+  Status Reserve(std::uint64_t rows) override { return is_short_() ? NoMemory() : shard_->Reserve(rows); }
+  Status Load(std::span<const Key> keys, const float* host_records) override {
+    return is_short_() ? NoMemory() : shard_->Load(keys, host_records);
+  }
 
  private:
   const std::unique_ptr<Shard> shard_;

@@ -189,8 +189,9 @@ class ApartShard final : public Shard {
  public:
   ~ApartShard() override { work_.Drain(); }
 
-  ApartShard(ApartStream& work, Stream& cpu_work, std::unique_ptr<Shard> shard)
-      : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)) {}
+  // A row has so many floats, with its state.
+  ApartShard(ApartStream& work, Stream& cpu_work, std::unique_ptr<Shard> shard, std::size_t floats)
+      : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)), floats_(floats) {}
 
   // Only the number of new keys is waited for.
   Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
@@ -247,6 +248,36 @@ class ApartShard final : public Shard {
   }
   std::vector<Key> Keys() override { return Now().Keys(); }
   RowRecords Read(std::span<const Key> keys) override { return Now().Read(keys); }
+  std::vector<Key> InsertedKeys() override { return Now().InsertedKeys(); }
+  Status TrackChanges(std::uint64_t max_erased) override { return Now().TrackChanges(max_erased); }
+  Result<SnapshotInfo> BeginSnapshot(const SnapshotOptions& options) override {
+    return Now().BeginSnapshot(options);
+  }
+  // Rows are fetched late, by `stream`; collected in the order of the work; and brought by `stream`.
+  void ReadSnapshot(Stream& stream, std::span<const RowIndex> rows, float* host_records) override {
+    auto& way = static_cast<ApartStream&>(stream);
+    struct Staged {
+      std::vector<RowIndex> rows;
+      std::vector<float> records;
+    };
+    const auto staged = std::make_shared<Staged>();
+    way.OrderAfter(work_);
+    way.Ask({.run = [=] { staged->rows.assign(rows.begin(), rows.end()); }});
+    work_.OrderAfter(way);
+    Later([=, this] {
+      staged->records.resize(rows.size() * floats_);
+      shard_->ReadSnapshot(cpu_work_, staged->rows, staged->records.data());
+    });
+    way.OrderAfter(work_);
+    way.Ask({.run = [=] { std::ranges::copy(staged->records, host_records); }});
+  }
+  std::uint64_t SavePreimages() override { return Now().SavePreimages(); }
+  std::uint64_t PreimageRoom() override { return Now().PreimageRoom(); }
+  void EndSnapshot(bool kept) override { Now().EndSnapshot(kept); }
+  Status Reserve(std::uint64_t rows) override { return Now().Reserve(rows); }
+  Status Load(std::span<const Key> keys, const float* host_records) override {
+    return Now().Load(keys, host_records);
+  }
 
  private:
   void Later(std::function<void()> work) { work_.Ask({.run = std::move(work)}); }
@@ -258,6 +289,7 @@ class ApartShard final : public Shard {
   ApartStream& work_;
   Stream& cpu_work_;
   std::unique_ptr<Shard> shard_;
+  const std::size_t floats_;
 };
 
 // Host memory knows its own size, so that all of it can be overwritten when it is given back.
@@ -295,7 +327,9 @@ class ApartDevice final : public Device {
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
     auto shard = cpu_->MakeShard(options, place);
     if (!shard.ok()) return shard;
-    return std::unique_ptr<Shard>(std::make_unique<ApartShard>(work_, cpu_->WorkStream(), std::move(*shard)));
+    const std::size_t floats = options.dim + StateFloats(options.optimizer.kind, options.dim);
+    return std::unique_ptr<Shard>(
+        std::make_unique<ApartShard>(work_, cpu_->WorkStream(), std::move(*shard), floats));
   }
   std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
     return std::make_unique<ApartPlan>(cpu_->MakeTrafficPlan());

@@ -1,0 +1,274 @@
+// The launches of snapshots, of marks of changed rows, and of bulk loads.
+//
+// While a snapshot is open, each row that existed when it began has a state:
+//
+//     [0, kUnsaved)      the slot that holds the row as it was
+//     [kUnsaved, kDone)  the row itself is still as it was, and will be read
+//     kDone              nobody will read the row any more, or ever would
+//
+// A batch that is about to change rows claims those that are still unsaved: each of its occurrences writes
+// kUnsaved and its own place, and the one that finds its place there afterwards saves the row. So a batch
+// that is not carried on with leaves nothing to undo.
+#ifndef SLOTWISE_KERNELS_BODY_SNAPSHOT_H_
+#define SLOTWISE_KERNELS_BODY_SNAPSHOT_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/body/hash_table.h"
+#include "kernels/body/portable.h"
+#include "kernels/body/rows.h"
+#include "kernels/body/update.h"
+#include "slotwise/types.h"
+
+namespace slotwise::body {
+
+inline constexpr std::uint32_t kUnsaved = std::uint32_t{1} << 31;
+inline constexpr std::uint32_t kDone = ~std::uint32_t{0};
+
+SLOTWISE_HD constexpr bool IsSlot(std::uint32_t state) { return state < kUnsaved; }
+SLOTWISE_HD constexpr bool IsUnsaved(std::uint32_t state) { return state >= kUnsaved && state != kDone; }
+
+// Copies all floats of a row out of the table, or into it. A tile works on it.
+template <class Tile>
+SLOTWISE_HD void CopyFloatsOut(Tile tile, const RowsRef& rows, RowIndex row, float* to) {
+  const float* const record = rows.Record(row);
+  for (std::uint32_t j = tile.lane(); j < rows.stride; j += Tile::kLanes) to[j] = record[j];
+  if (rows.shared != nullptr && tile.lane() == 0) to[rows.stride] = *rows.Shared(row);
+}
+template <class Tile>
+SLOTWISE_HD void CopyFloatsIn(Tile tile, const RowsRef& rows, RowIndex row, const float* from) {
+  float* const record = rows.Record(row);
+  for (std::uint32_t j = tile.lane(); j < rows.stride; j += Tile::kLanes) record[j] = from[j];
+  if (rows.shared != nullptr && tile.lane() == 0) *rows.Shared(row) = from[rows.stride];
+}
+inline void PrefetchFloats(const RowsRef& rows, RowIndex row) {
+  PrefetchRow(rows.Record(row), rows.stride);
+  if (rows.shared != nullptr) PrefetchRow(rows.Shared(row), 1);
+}
+
+template <class T>
+struct Fill {
+  T* values;
+  T value;
+  SLOTWISE_HD void operator()(std::uint64_t i) const { values[i] = value; }
+};
+
+// The states of the rows that there were when the snapshot began.
+struct RowStates {
+  std::uint32_t* states;  // [used]
+  std::uint32_t used;
+  SLOTWISE_HD bool Has(RowIndex row) const { return Value(row) < used; }
+};
+
+// Claims the unsaved rows of a batch, for one of its occurrences each. REQUIRES: fewer than kUnsaved - 1
+// occurrences.
+template <class Atomics>
+struct ClaimRows {
+  RowStates snapshot;
+  const RowIndex* rows;  // [occurrences], kNoRow where a key has none
+
+  SLOTWISE_HD void operator()(std::uint32_t i) const {
+    if (!snapshot.Has(rows[i])) return;
+    std::uint32_t* const state = snapshot.states + Value(rows[i]);
+    if (IsUnsaved(Atomics::Load(state))) Atomics::Store(state, kUnsaved + i);
+  }
+
+  static constexpr std::uint32_t kAhead = 24;
+  void Prefetch(std::uint32_t i) const {
+    if (snapshot.Has(rows[i])) PrefetchBytes(snapshot.states + Value(rows[i]), sizeof(std::uint32_t));
+  }
+};
+
+// Whether an occurrence is the one that claimed its row.
+struct HasClaimed {
+  RowStates snapshot;
+  const RowIndex* rows;
+  SLOTWISE_HD bool operator()(std::uint32_t i) const {
+    return snapshot.Has(rows[i]) && snapshot.states[Value(rows[i])] == kUnsaved + i;
+  }
+};
+
+// Copies a claimed row, which one tile works on, into a slot.
+struct SaveRows {
+  RowStates snapshot;
+  RowsRef rows;
+  const RowIndex* row_of;
+  const std::uint32_t* claimers;    // [rows to save]
+  const std::uint32_t* free_slots;  // [rows to save]
+  float* saved;                     // [slots][floats]
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t n) const {
+    const RowIndex row = row_of[claimers[n]];
+    const std::uint32_t slot = free_slots[n];
+    CopyFloatsOut(tile, rows, row, saved + static_cast<std::size_t>(slot) * rows.floats);
+    if (tile.lane() == 0) snapshot.states[Value(row)] = slot;
+  }
+
+  static constexpr std::uint32_t kAhead = 12;
+  void Prefetch(std::uint32_t n) const { PrefetchFloats(rows, row_of[claimers[n]]); }
+};
+
+// Copies a row as it was, which one tile works on, to where the host can fetch it.
+struct ReadRows {
+  RowStates snapshot;
+  RowsRef rows;
+  const RowIndex* wanted;  // [records]
+  const float* saved;
+  float* to;  // [records][floats]
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
+    float* const out = to + static_cast<std::size_t>(i) * rows.floats;
+    const std::uint32_t state = snapshot.states[Value(wanted[i])];
+    if (!IsSlot(state)) return CopyFloatsOut(tile, rows, wanted[i], out);
+    const float* const slot = saved + static_cast<std::size_t>(state) * rows.floats;
+    for (std::uint32_t j = tile.lane(); j < rows.floats; j += Tile::kLanes) out[j] = slot[j];
+  }
+
+  static constexpr std::uint32_t kAhead = 12;
+  void Prefetch(std::uint32_t i) const { PrefetchFloats(rows, wanted[i]); }
+};
+
+// Whether the i-th wanted row lies in a slot.
+struct LiesInSlot {
+  RowStates snapshot;
+  const RowIndex* wanted;
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return IsSlot(snapshot.states[Value(wanted[i])]); }
+};
+
+// Gives the slots of rows that were read back: behind the *size slots that are free.
+struct FreeSlots {
+  RowStates snapshot;
+  const RowIndex* wanted;
+  const std::uint32_t* in_slots;  // places of `wanted`
+  std::uint32_t* free_slots;
+  const std::uint32_t* size;
+  SLOTWISE_HD void operator()(std::uint32_t n) const {
+    free_slots[*size + n] = snapshot.states[Value(wanted[in_slots[n]])];
+  }
+};
+
+// *to += *added - less, on one thread.
+struct AddTo {
+  std::uint32_t* to;
+  const std::uint32_t* added;  // null: 0
+  std::uint32_t less;
+  SLOTWISE_HD void operator()(std::uint32_t /*i*/) const {
+    *to += (added == nullptr ? 0 : *added) - less;
+  }
+};
+
+struct MarkDone {
+  RowStates snapshot;
+  const RowIndex* wanted;
+  SLOTWISE_HD void operator()(std::uint32_t i) const { snapshot.states[Value(wanted[i])] = kDone; }
+};
+
+struct CountsOfSlots {
+  std::uint32_t wanted;
+  std::uint32_t free;
+};
+struct ReadCounts {
+  const std::uint32_t* wanted;
+  const std::uint32_t* free;
+  SLOTWISE_HD CountsOfSlots operator()() const { return {*wanted, *free}; }
+};
+
+// Marks of changed rows: a byte a row, so that threads that mark different rows never share a word.
+inline constexpr std::uint8_t kChanged = 1;  // since the last snapshot that remembers began
+inline constexpr std::uint8_t kTaken = 2;    // between the one before and it, while it is open
+
+struct MarkRows {
+  const RowIndex* rows;  // distinct
+  std::uint8_t* marks;
+  SLOTWISE_HD void operator()(std::uint32_t i) const { marks[Value(rows[i])] |= kChanged; }
+};
+
+struct MarkSegments {
+  Segments segments;
+  std::uint8_t* marks;
+  SLOTWISE_HD void operator()(std::uint32_t segment) const {
+    marks[Value(segments.Row(segment))] |= kChanged;
+  }
+};
+
+// A snapshot that remembers begins.
+struct TakeMarks {
+  std::uint8_t* marks;
+  SLOTWISE_HD void operator()(std::uint64_t row) const {
+    marks[row] = (marks[row] & kChanged) != 0 ? kTaken : 0;
+  }
+};
+// It ends, and was kept or not.
+struct EndMarks {
+  std::uint8_t* marks;
+  bool kept;
+  SLOTWISE_HD void operator()(std::uint64_t row) const {
+    const std::uint8_t counted = kept ? kChanged : kChanged | kTaken;
+    marks[row] = (marks[row] & counted) != 0 ? kChanged : 0;
+  }
+};
+
+// One word for the marks of 32 rows: the CPU's caches then hold the marks of many million rows while the
+// cells ask for them in no order.
+struct PackMarks {
+  const std::uint8_t* marks;
+  std::uint32_t* words;
+  std::uint32_t used;
+  SLOTWISE_HD void operator()(std::uint32_t w) const {
+    std::uint32_t word = 0;
+    const std::uint32_t first = w * 32;
+    const std::uint32_t rows = used - first < 32 ? used - first : 32;
+    for (std::uint32_t bit = 0; bit < rows; ++bit) {
+      word |= (std::uint32_t{marks[first + bit]} & kChanged) << bit;
+    }
+    words[w] = word;
+  }
+};
+
+// Whether the cell behind `first` by i has a key of the snapshot.
+struct IsListed {
+  HashTableRef table;
+  std::uint64_t first;
+  const std::uint32_t* changed;  // bits, or null: all rows
+  SLOTWISE_HD bool operator()(std::uint32_t i) const {
+    if (!table.Live(first + i)) return false;
+    if (changed == nullptr) return true;
+    const std::uint32_t row = Value(table.RowAt(first + i));
+    return (changed[row / 32] >> row % 32 & 1) != 0;
+  }
+};
+
+// Writes the listed cells' keys and rows, and that the rows will be read.
+struct ListCells {
+  HashTableRef table;
+  std::uint64_t first;
+  const std::uint32_t* listed;
+  Key* keys;
+  RowIndex* rows;
+  RowStates snapshot;
+  SLOTWISE_HD void operator()(std::uint32_t n) const {
+    const std::uint64_t cell = first + listed[n];
+    keys[n] = table.KeyAt(cell);
+    rows[n] = table.RowAt(cell);
+    snapshot.states[Value(rows[n])] = kUnsaved;
+  }
+};
+
+// Overwrites the row of the i-th record, which one tile works on.
+struct LoadRecords {
+  RowsRef rows;
+  const RowIndex* row_of;  // [records]
+  const float* from;       // [records][floats]
+
+  template <class Tile>
+  SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
+    CopyFloatsIn(tile, rows, row_of[i], from + static_cast<std::size_t>(i) * rows.floats);
+  }
+};
+
+}  // namespace slotwise::body
+
+#endif  // SLOTWISE_KERNELS_BODY_SNAPSHOT_H_

@@ -1,0 +1,161 @@
+// Snapshot: rows as they were between two batches, to be read in pieces while later batches change them.
+//
+// A row that is about to change before it was read is copied into a slot first; reading it frees the slot.
+// How many slots are free is known on the device alone, so that reading does not wait.
+// Thread-safety: the queue's.
+#ifndef SLOTWISE_KERNELS_SNAPSHOT_INL_
+#define SLOTWISE_KERNELS_SNAPSHOT_INL_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <stdexcept>
+
+#include "kernels/backend/concept.h"
+#include "kernels/body/snapshot.h"
+#include "kernels/body/update.h"
+#include "kernels/row_store.inl"
+#include "kernels/shard.h"
+
+namespace slotwise {
+
+template <Backend B>
+class Snapshot {
+ public:
+  using Queue = typename B::Queue;
+
+  // Lists the rows of `store` in `info`, and makes slots. Waits. Throws std::bad_alloc.
+  Snapshot(Queue& queue, RowStore<B>& store, const SnapshotOptions& options, SnapshotInfo& info)
+      : used_(store.rows_used()), remembers_(options.remember) {
+    CheckMemory(queue, std::size_t{used_} * sizeof(std::uint32_t));
+    B::ForEach(queue, used_, body::Fill<std::uint32_t>{states_.Reserve(queue, used_), body::kDone});
+    List(queue, store, options.changed_only, info);
+    const std::size_t bytes_of_slot = store.values().floats * sizeof(float) + sizeof(std::uint32_t);
+    slots_ = static_cast<std::uint32_t>(
+        std::min({options.max_preimage_bytes / bytes_of_slot, info.keys.size(), std::size_t{body::kUnsaved} - 1}));
+    CheckMemory(queue, slots_ * bytes_of_slot);
+    saved_.Reserve(queue, std::size_t{slots_} * store.values().floats);
+    B::ForEach(queue, slots_, body::CountUp{free_slots_.Reserve(queue, slots_)});
+    B::ForEach(queue, 1U, body::Fill<std::uint32_t>{free_.Reserve(queue, 1), slots_});
+    count_.Reserve(queue, 1);
+  }
+
+  bool remembers() const { return remembers_; }
+  // How many slots are free. Waits.
+  std::uint32_t Room(Queue& queue) { return B::Get(queue, free_.data()); }
+
+  // Saves those of `rows` (of a batch, with repetitions and kNoRow) that will be read and were not saved yet.
+  // Returns how many slots are missing: if any, no row was saved. Waits. Throws std::bad_alloc.
+  std::uint32_t Save(Queue& queue, const body::RowsRef& values, const RowIndex* rows, std::uint32_t n) {
+    if (n == 0) return 0;
+    if (n >= body::kUnsaved - 1) throw std::length_error("a batch of 2^31 keys while a snapshot is open");
+    std::uint32_t* const claimers = places_.Reserve(queue, n);
+    B::ForEach(queue, n, body::ClaimRows<typename B::Atomics>{states(), rows});
+    B::SelectIndices(queue, n, claimers, count_.data(), body::HasClaimed{states(), rows});
+    const body::CountsOfSlots counts = B::Ask(queue, body::ReadCounts{count_.data(), free_.data()});
+    if (counts.wanted > counts.free) return counts.wanted - counts.free;
+    const std::uint32_t* const slots = free_slots_.data() + (counts.free - counts.wanted);
+    B::ForEachTile(queue, counts.wanted, values.dim,
+                   body::SaveRows{states(), values, rows, claimers, slots, saved_.data()});
+    B::ForEach(queue, 1U, body::AddTo{free_.data(), nullptr, counts.wanted});
+    return 0;
+  }
+
+  // See Shard::ReadSnapshot. Throws std::bad_alloc.
+  void Read(Queue& queue, typename B::Stream& stream, const body::RowsRef& values,
+            std::span<const RowIndex> rows, float* host_records) {
+    if (rows.empty()) return;
+    if (std::ranges::any_of(rows, [this](RowIndex row) { return Value(row) >= used_; })) {
+      throw std::logic_error("a row that the snapshot does not have");
+    }
+    const auto n = static_cast<std::uint32_t>(rows.size());
+    if constexpr (B::kSharesHostMemory) {
+      Gather(queue, values, rows.data(), n, host_records);
+    } else {
+      // The arrays may move to other memory, which the queue's order gives and takes.
+      const std::size_t floats = std::size_t{n} * values.floats;
+      B::OrderAfter(queue, stream.queue());
+      RowIndex* const wanted = wanted_.Reserve(queue, n);
+      float* const records = records_.Reserve(queue, floats);
+      B::OrderAfter(stream.queue(), queue);
+      stream.Copy(wanted, rows.data(), rows.size_bytes());
+      B::OrderAfter(queue, stream.queue());
+      Gather(queue, values, wanted, n, records);
+      B::OrderAfter(stream.queue(), queue);
+      stream.Copy(host_records, records, floats * sizeof(float));
+    }
+  }
+
+ private:
+  // So many cells are listed at once: what that takes in scratch does not grow with the table.
+  static constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 22;
+
+  body::RowStates states() { return {states_.data(), used_}; }
+
+  static void CheckMemory(Queue& queue, std::size_t bytes) {
+    if (bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
+  }
+
+  void List(Queue& queue, RowStore<B>& store, bool changed_only, SnapshotInfo& info) {
+    const body::HashTableRef table = store.hash_table();
+    const auto at_once = static_cast<std::uint32_t>(std::min(kCellsAtOnce, table.Cells()));
+    typename B::template Scratch<std::uint32_t> words;
+    typename B::template Scratch<std::uint32_t> listed;
+    typename B::template Scratch<std::uint32_t> size;
+    typename B::template Scratch<Key> keys;
+    typename B::template Scratch<RowIndex> rows;
+    const std::uint32_t* const changed = changed_only ? store.changes()->Packed(queue, used_, words) : nullptr;
+    listed.Reserve(queue, at_once);
+    keys.Reserve(queue, at_once);
+    rows.Reserve(queue, at_once);
+    size.Reserve(queue, 1);
+    if (!changed_only) {
+      info.keys.reserve(store.rows());
+      info.rows.reserve(store.rows());
+    }
+    for (std::uint64_t first = 0; first < table.Cells(); first += at_once) {
+      const auto cells = static_cast<std::uint32_t>(std::min<std::uint64_t>(at_once, table.Cells() - first));
+      B::SelectIndices(queue, cells, listed.data(), size.data(), body::IsListed{table, first, changed});
+      const std::uint32_t n = B::Get(queue, size.data());
+      B::ForEach(queue, n,
+                 body::ListCells{table, first, listed.data(), keys.data(), rows.data(), states()});
+      const std::size_t before = info.keys.size();
+      info.keys.resize(before + n, Key{0});
+      info.rows.resize(before + n, kNoRow);
+      B::CopyOut(queue, info.keys.data() + before, keys.data(), n);
+      B::CopyOut(queue, info.rows.data() + before, rows.data(), n);
+    }
+  }
+
+  // Copies rows as they were to `records`, and frees their slots. Does not wait.
+  void Gather(Queue& queue, const body::RowsRef& values, const RowIndex* rows, std::uint32_t n,
+              float* records) {
+    std::uint32_t* const in_slots = places_.Reserve(queue, n);
+    B::ForEachTile(queue, n, values.dim, body::ReadRows{states(), values, rows, saved_.data(), records});
+    B::SelectIndices(queue, n, in_slots, count_.data(), body::LiesInSlot{states(), rows});
+    B::ForEachUpTo(queue, n, count_.data(),
+                   body::FreeSlots{states(), rows, in_slots, free_slots_.data(), free_.data()});
+    B::ForEach(queue, 1U, body::AddTo{free_.data(), count_.data(), 0});
+    B::ForEach(queue, n, body::MarkDone{states(), rows});
+  }
+
+  using Words = typename B::template Scratch<std::uint32_t>;
+
+  const std::uint32_t used_;  // rows that there were, with those of erased keys
+  const bool remembers_;
+  std::uint32_t slots_ = 0;
+  Words states_;                              // [used] body/snapshot.h
+  typename B::template Scratch<float> saved_;  // [slots][floats]
+  Words free_slots_;                          // [slots], of which the first *free are free
+  Words free_;                                // one
+  Words count_;                               // one
+  Words places_;
+  typename B::template Scratch<RowIndex> wanted_;  // where the host's memory is not the device's
+  typename B::template Scratch<float> records_;    // likewise
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_SNAPSHOT_INL_
