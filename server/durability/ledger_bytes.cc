@@ -6,8 +6,6 @@
 //             number, first body, parts, tables, and for each table: table, step
 //         then the bodies
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstring>
 #include <string>
 
@@ -53,12 +51,8 @@ class Numbers {
 }  // namespace
 
 std::vector<std::byte> Ledger::Save() const {
-  std::vector<std::byte> bytes;
-  bytes.reserve(bytes_ * 2);
-  const auto put = [&](std::uint64_t value) {
-    const auto raw = std::bit_cast<std::array<std::byte, sizeof(value)>>(value);
-    bytes.insert(bytes.end(), raw.begin(), raw.end());
-  };
+  std::vector<std::uint64_t> numbers;
+  const auto put = [&](std::uint64_t number) { numbers.push_back(number); };
   put(kVersion);
   put(begun_);
   put(forgotten_epoch_ ? *forgotten_epoch_ + 1 : 0);
@@ -84,7 +78,8 @@ std::vector<std::byte> Ledger::Save() const {
     }
     for (const std::uint32_t body : session.bodies) put(body);
   }
-  return bytes;
+  const auto bytes = std::as_bytes(std::span(numbers));
+  return {bytes.begin(), bytes.end()};
 }
 
 Status Ledger::Load(std::span<const std::byte> bytes) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/durability/journal_thread.h"
 #include "server/engine/agenda.h"
 #include "server/engine/inbox.h"
 #include "server/engine/operations.h"
@@ -86,6 +88,7 @@ class Engine::Impl {
     auto journal = recovery.StartJournal(options_.incarnation, [this] { inbox_.Nudge(); });
     if (!journal.ok()) return journal.status();
     journal_ = std::move(*journal);
+    writer_.emplace(*journal_);
     log_.Use(*journal_, recovered->round);
     return recovered;
   }
@@ -271,6 +274,7 @@ class Engine::Impl {
   ArrayPool arrays_;
   const TableMaker maker_;
   std::unique_ptr<Journal> journal_;  // null: none is kept
+  std::optional<JournalThread> writer_;
   RoundLog log_;
   Operations operations_;
   const Clock::TimePoint start_ = clock_.Now();

@@ -11,7 +11,7 @@ namespace {
 
 // Copies an array of device memory.
 template <class T>
-void BringToHost(Device& device, const BatchArray<T>& from, BatchArray<T>& to) {
+void Download(Device& device, const BatchArray<T>& from, BatchArray<T>& to) {
   to = BatchArray<T>(from.size());
   device.Download(to.data(), from.data(), from.bytes());
 }
@@ -54,10 +54,10 @@ std::shared_ptr<const BatchPart> Operations::BatchToRecord(const Ticket& ticket,
   auto on_host = std::make_shared<BatchPart>();
   on_host->samples = batch->samples;
   on_host->value_type = batch->value_type;
-  BringToHost(device_, batch->keys, on_host->keys);
-  BringToHost(device_, batch->offsets, on_host->offsets);
-  BringToHost(device_, batch->weights, on_host->weights);
-  BringToHost(device_, batch->values, on_host->values);
+  Download(device_, batch->keys, on_host->keys);
+  Download(device_, batch->offsets, on_host->offsets);
+  Download(device_, batch->weights, on_host->weights);
+  Download(device_, batch->values, on_host->values);
   return on_host;
 }
 

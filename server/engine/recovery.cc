@@ -1,0 +1,212 @@
+#include "server/engine/recovery.h"
+
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <random>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/durability/journal_reader.h"
+#include "server/engine/replay.h"
+
+namespace slotwise {
+namespace {
+
+constexpr std::string_view kLineageFile = "lineage";
+
+std::string Hex(std::uint64_t value) {
+  std::array<char, 16> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value, 16).ptr;
+  return std::string(16 - static_cast<std::size_t>(end - digits.data()), '0') + std::string(digits.data(), end);
+}
+
+std::uint64_t Draw() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random() | 1;
+}
+
+// Writes a new file so that it exists whole, or not.
+Status WriteWhole(FileSystem& files, const std::string& folder, std::string_view name, std::string_view text) {
+  const std::string path = folder + "/" + std::string(name);
+  const std::string temporary = folder + "/." + std::string(name) + ".partial";
+  if (const Status removed = files.Remove(temporary); !removed.ok() && removed.code() != StatusCode::kNotFound)
+    return removed;
+  {
+    const auto file = files.Create(temporary);
+    if (!file.ok()) return file.status();
+    const auto bytes = std::as_bytes(std::span(text));
+    if (Status written = (*file)->WriteAt(0, {&bytes, 1}); !written.ok()) return written;
+    if (Status synced = (*file)->Sync(); !synced.ok()) return synced;
+  }
+  if (Status renamed = files.Rename(temporary, path); !renamed.ok()) return renamed;
+  return files.SyncFolder(folder);
+}
+
+std::string ParentOf(const std::string& folder) {
+  const std::size_t slash = folder.find_last_of('/', folder.find_last_not_of('/'));
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : folder.substr(0, slash);
+}
+
+// Opens the folder, or makes it. Returns the lineage of what it has.
+Result<std::uint64_t> OpenFolder(FileSystem& files, const std::string& folder) {
+  if (Status made = files.MakeFolder(folder); !made.ok()) return made;
+  if (Status synced = files.SyncFolder(ParentOf(folder)); !synced.ok()) return synced;
+  const std::string path = folder + "/" + std::string(kLineageFile);
+  const auto file = files.Open(path);
+  if (file.ok()) {
+    std::array<char, 17> text{};
+    std::uint64_t lineage = 0;
+    if ((*file)->size() == text.size()) {
+      if (Status read = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !read.ok()) return read;
+    }
+    const auto parsed = std::from_chars(text.data(), text.data() + 16, lineage, 16);
+    if (parsed.ec == std::errc() && parsed.ptr == text.data() + 16 && text[16] == '\n' && lineage != 0)
+      return lineage;
+    return DataLoss(path + " is not a lineage, which is 16 hexadecimal digits and a newline");
+  }
+  if (file.status().code() != StatusCode::kNotFound) return file.status();
+  // A folder that has state has its lineage too: that is written first.
+  for (const char* const state : {"journal", "checkpoints"}) {
+    const auto names = files.List(folder + "/" + state);
+    if (names.ok() && !names->empty()) {
+      return DataLoss(folder + " has a folder " + state + ", which is not empty, and no file " +
+                      std::string(kLineageFile));
+    }
+  }
+  const std::uint64_t lineage = Draw();
+  if (Status written = WriteWhole(files, folder, kLineageFile, Hex(lineage) + "\n"); !written.ok()) return written;
+  return lineage;
+}
+
+}  // namespace
+
+class Recovery::Impl {
+ public:
+  Impl(DurabilityOptions options, Device& device, Collective& collective, Tables& tables, const TableMaker& maker)
+      : options_(std::move(options)),
+        files_(*options_.files),
+        collective_(collective),
+        tables_(tables),
+        replay_(device, tables, maker) {}
+
+  Result<Recovered> Run() {
+    if (Status opened = Agree(Open()); !opened.ok()) return opened;
+    if (Status replayed = Agree(ReplayJournals()); !replayed.ok()) return replayed;
+    recovered_.tables = tables_.All().size();
+    return recovered_;
+  }
+
+  Result<std::unique_ptr<Journal>> StartJournal(std::uint64_t incarnation, std::function<void()> on_durable) {
+    JournalOptions options;
+    options.folder = JournalFolder();
+    options.rank = static_cast<std::uint32_t>(Value(collective_.rank()));
+    options.ranks = static_cast<std::uint32_t>(collective_.size());
+    options.incarnation = incarnation;
+    options.lineage = recovered_.lineage;
+    options.seed = Draw();
+    options.follows = follows_;
+    auto journal = Journal::Start(files_, options,
+                                  {.on_durable = [tell = std::move(on_durable)](std::uint64_t) { tell(); },
+                                   .on_failure = options_.on_failure});
+    // No rank may append before all have begun.
+    if (Status all = Agree(journal.status()); !all.ok()) return all;
+    return journal;
+  }
+
+ private:
+  std::string JournalFolder() const { return options_.folder + "/journal"; }
+
+  // Returns this rank's error, or one that says that another has one, or OK if none has.
+  Status Agree(const Status& mine) {
+    const auto failed = AllGatherValues(collective_, std::uint64_t{mine.ok() ? 0U : 1U});
+    if (!mine.ok()) return mine;
+    for (std::size_t rank = 0; rank < failed.size(); ++rank) {
+      if (failed[rank] != 0) return Unavailable("rank " + std::to_string(rank) + " could not recover");
+    }
+    return {};
+  }
+
+  // Rank 0 opens the folder and makes sure of what is in it, before any rank reads.
+  Status Open() {
+    struct Opened {
+      std::uint64_t lineage = 0;
+    };
+    Status mine;
+    Opened opened;
+    if (Value(collective_.rank()) == 0) {
+      const auto lineage = OpenFolder(files_, options_.folder);
+      mine = lineage.status();
+      if (lineage.ok()) {
+        opened.lineage = *lineage;
+        mine = files_.MakeFolder(JournalFolder());
+        if (mine.ok()) mine = files_.SyncFolder(options_.folder);
+        if (mine.ok()) mine = SyncJournals(files_, JournalFolder());
+      }
+    }
+    recovered_.lineage = AllGatherValues(collective_, opened).front().lineage;
+    return mine;
+  }
+
+  Status ReplayJournals() {
+    auto set = ReadJournals(files_, JournalFolder(), recovered_.lineage, recovered_.round);
+    if (!set.ok()) return set.status();
+    follows_ = set->Next();
+    if (options_.mode != DurabilityMode::kSync && !set->incarnations.empty())
+      spdlog::debug("the journal is read, and not gone on with");
+    JournalRounds rounds(files_, std::move(*set));
+    for (;;) {
+      const Result<bool> next = rounds.Next();
+      if (!next.ok()) return next.status();
+      if (!*next) break;
+      if (Status applied = ReplayRound(rounds); !applied.ok()) {
+        return {applied.code(), "round " + std::to_string(rounds.round()) + " of " + JournalFolder() + ": " +
+                                    applied.message()};
+      }
+      recovered_.round = rounds.round();
+      ++recovered_.rounds;
+    }
+    return {};
+  }
+
+  Status ReplayRound(const JournalRounds& rounds) {
+    std::vector<RoundRecord> records;
+    bodies_.resize(rounds.ranks());
+    for (std::size_t rank = 0; rank < rounds.ranks(); ++rank) {
+      const std::uint64_t bytes = rounds.body_bytes(rank);
+      std::vector<std::uint64_t>& memory = bodies_[rank];  // aligned as records are
+      memory.resize((bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
+      const auto body = std::as_writable_bytes(std::span(memory)).first(bytes);
+      if (Status read = rounds.ReadBody(rank, body); !read.ok()) return read;
+      auto record = ReadRecord(static_cast<RecordKind>(rounds.kind(rank)), Rank{static_cast<std::int32_t>(rank)}, body);
+      if (!record.ok()) return DataLoss("rank " + std::to_string(rank) + ": " + record.status().message());
+      records.push_back(std::move(*record));
+    }
+    return replay_.Apply(records);
+  }
+
+  const DurabilityOptions options_;
+  FileSystem& files_;
+  Collective& collective_;
+  Tables& tables_;
+  Replay replay_;
+  Recovered recovered_;
+  JournalPosition follows_;
+  std::vector<std::vector<std::uint64_t>> bodies_;  // [ranks that recorded], of the round that is replayed
+};
+
+Recovery::Recovery(const DurabilityOptions& options, Device& device, Collective& collective, Tables& tables,
+                   const TableMaker& maker)
+    : impl_(std::make_unique<Impl>(options, device, collective, tables, maker)) {}
+Recovery::~Recovery() = default;
+
+Result<Recovered> Recovery::Run() { return impl_->Run(); }
+Result<std::unique_ptr<Journal>> Recovery::StartJournal(std::uint64_t incarnation, std::function<void()> on_durable) {
+  return impl_->StartJournal(incarnation, std::move(on_durable));
+}
+
+}  // namespace slotwise
