@@ -1,0 +1,319 @@
+#include "server/durability/journal_reader.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace slotwise {
+namespace {
+
+constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+
+struct File {
+  std::string path;
+  SegmentName name;
+  std::uint32_t rank = 0;
+};
+
+// A segment whose header is there; its records were not looked at.
+struct Header {
+  std::string path;
+  SegmentHeader header;
+};
+
+// All segments of an incarnation, by rank.
+struct Run {
+  SegmentHeader facts;  // what all headers have in common
+  std::map<std::uint32_t, std::vector<Header>> ranks;
+
+  bool IsWhole() const { return ranks.size() == facts.ranks; }
+};
+
+std::string Text(std::uint64_t number) { return std::to_string(number); }
+
+// Returns all segments' files, by rank and first round. Other files are none of the journal's.
+Result<std::vector<File>> ListSegments(FileSystem& files, const std::string& folder) {
+  std::vector<File> found;
+  auto folders = files.List(folder);
+  if (!folders.ok()) {
+    if (folders.status().code() == StatusCode::kNotFound) return found;
+    return folders.status();
+  }
+  for (const std::string& rank_name : *folders) {
+    const auto rank = ParseRankFolder(rank_name);
+    if (!rank) continue;
+    const std::string path = folder + "/" + rank_name;
+    auto names = files.List(path);
+    if (!names.ok()) return names.status();
+    for (const std::string& name : *names) {
+      if (const auto segment = ParseSegmentName(name)) found.push_back({path + "/" + name, *segment, *rank});
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const File& a, const File& b) {
+    return std::tie(a.rank, a.name.first_round) < std::tie(b.rank, b.name.first_round);
+  });
+  return found;
+}
+
+// Adds a segment to its incarnation.
+Status Add(const File& file, const SegmentHeader& header, std::uint64_t lineage,
+           std::map<std::uint64_t, Run>& runs) {
+  if (header.rank != file.rank) {
+    return DataLoss("the journal's file " + file.path + " is of rank " + Text(header.rank) +
+                    ", but lies in another's folder");
+  }
+  if (header.lineage != lineage) {
+    return FailedPrecondition("the journal's file " + file.path + " is of lineage " + Text(header.lineage) +
+                              ", but the state is of lineage " + Text(lineage));
+  }
+  const auto [place, is_new] = runs.try_emplace(header.incarnation);
+  Run& run = place->second;
+  if (is_new) run.facts = header;
+  if (run.facts.ranks != header.ranks || run.facts.generation != header.generation ||
+      run.facts.follows != header.follows || run.facts.follows_round != header.follows_round) {
+    return DataLoss("the journal's file " + file.path +
+                    " does not agree with the others of its incarnation on its ranks, or on what it follows");
+  }
+  run.ranks[header.rank].push_back({file.path, header});
+  return Status();
+}
+
+// Reads all headers. A segment without one counts as none, if no later one of its rank and incarnation has one.
+Result<std::map<std::uint64_t, Run>> ReadHeaders(FileSystem& files, const std::vector<File>& segments,
+                                                 std::uint64_t lineage) {
+  std::map<std::uint64_t, Run> runs;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> torn;
+  for (const File& segment : segments) {
+    auto file = files.Open(segment.path);
+    if (!file.ok()) return file.status();
+    auto header = ReadSegmentHeader(**file, segment.path, segment.name);
+    if (!header.ok()) return header.status();
+    const std::pair place(segment.rank, segment.name.incarnation);
+    if (!*header) {
+      torn.emplace(place, segment.path);
+      continue;
+    }
+    if (const auto before = torn.find(place); before != torn.end()) {
+      return DataLoss("the journal's file " + before->second +
+                      " has no header, but a later one of its rank has");
+    }
+    if (Status status = Add(segment, **header, lineage, runs); !status.ok()) return status;
+  }
+  return runs;
+}
+
+// Reads one rank's segments of an incarnation, from the last that covered rounds and those before it leave
+// whole.
+Result<std::vector<JournalSegment>> ReadRank(FileSystem& files, const std::vector<Header>& headers,
+                                             std::uint64_t covered, std::uint64_t limit) {
+  std::size_t first = headers.size();
+  while (first > 0 && headers[first - 1].header.after_round > covered) --first;
+  if (first > 0) {
+    --first;
+  } else if (headers[0].header.after_round > headers[0].header.follows_round) {
+    return DataLoss("a journal's file before " + headers[0].path + " is missing, which had rounds up to " +
+                    Text(headers[0].header.after_round) + "; the checkpoint has those up to " +
+                    Text(covered));
+  }
+  std::vector<JournalSegment> segments;
+  for (std::size_t i = first; i < headers.size() && headers[i].header.after_round < limit; ++i) {
+    auto file = files.Open(headers[i].path);
+    if (!file.ok()) return file.status();
+    auto segment = ScanSegment(**file, headers[i].path, headers[i].header, limit);
+    if (!segment.ok()) return segment.status();
+    if (i > first && segments.back().last_round != headers[i].header.after_round) {
+      return DataLoss("the journal's file " + segments.back().path + " ends at byte " +
+                      Text(segments.back().end) + " with round " + Text(segments.back().last_round) +
+                      ", but " + headers[i].path + " follows round " + Text(headers[i].header.after_round));
+    }
+    segments.push_back(std::move(*segment));
+  }
+  return segments;
+}
+
+// Returns the last round that is on disk at a rank.
+std::uint64_t LastRound(const Run& run, const std::vector<JournalSegment>& segments) {
+  return segments.empty() ? run.facts.follows_round : segments.back().last_round;
+}
+
+// Reads what a run's ranks have of rounds in (covered, limit]. All must have those up to the limit, if there is
+// one, and to what a record says was on disk at all ranks.
+Result<JournalIncarnation> ReadRun(FileSystem& files, const Run& run, std::uint64_t covered,
+                                   std::uint64_t limit) {
+  JournalIncarnation result;
+  result.incarnation = run.facts.incarnation;
+  result.last_round = limit;
+  std::uint64_t needed = limit == kNoLimit ? 0 : limit;
+  for (const auto& [rank, headers] : run.ranks) {
+    auto segments = ReadRank(files, headers, covered, limit);
+    if (!segments.ok()) return segments.status();
+    result.last_round = std::min(result.last_round, LastRound(run, *segments));
+    for (const JournalSegment& segment : *segments) needed = std::max(needed, segment.complete);
+    result.ranks.push_back(std::move(*segments));
+  }
+  if (needed <= covered || needed <= result.last_round) return result;
+  for (const auto& [rank, headers] : run.ranks) {
+    const std::uint64_t last = LastRound(run, result.ranks[rank]);
+    if (last >= needed) continue;
+    return DataLoss("the journal of rank " + Text(rank) + " ends with round " + Text(last) + " in " +
+                    headers.back().path + ", but round " + Text(needed) + " was on disk at all ranks");
+  }
+  return result;
+}
+
+const std::string& AFileOf(const Run& run) { return run.ranks.begin()->second.front().path; }
+
+Status MissingRank(const Run& run) {
+  std::uint32_t missing = 0;
+  while (run.ranks.contains(missing)) ++missing;
+  return DataLoss("rank " + Text(missing) + " of " + Text(run.facts.ranks) +
+                  " has no journal of the incarnation of " + AFileOf(run));
+}
+
+// Checks that a run that not all ranks have files of was broken off as it started.
+Status CheckNeverBegan(FileSystem& files, const Run& run, std::uint64_t covered) {
+  const std::uint64_t start = std::max(run.facts.follows_round, covered);
+  for (const auto& [rank, headers] : run.ranks) {
+    for (const Header& segment : headers) {
+      auto file = files.Open(segment.path);
+      if (!file.ok()) return file.status();
+      auto scanned = ScanSegment(**file, segment.path, segment.header, kNoLimit);
+      if (!scanned.ok()) return scanned.status();
+      if (scanned->last_round > start) return MissingRank(run);
+    }
+  }
+  return Status();
+}
+
+// Returns the newest run that all ranks have files of; null if there is none.
+Result<const Run*> NewestRun(FileSystem& files, const std::map<std::uint64_t, Run>& runs,
+                             std::uint64_t covered) {
+  const Run* newest = nullptr;
+  for (const auto& [incarnation, run] : runs) {
+    if (!run.IsWhole()) continue;
+    if (newest != nullptr && newest->facts.generation == run.facts.generation) {
+      return DataLoss("the journal's files " + AFileOf(*newest) + " and " + AFileOf(run) +
+                      " are of two incarnations, neither of which follows the other");
+    }
+    if (newest == nullptr || newest->facts.generation < run.facts.generation) newest = &run;
+  }
+  for (const auto& [incarnation, run] : runs) {
+    if (newest != nullptr && run.facts.generation <= newest->facts.generation) continue;
+    if (Status status = CheckNeverBegan(files, run, covered); !status.ok()) return status;
+  }
+  return newest;
+}
+
+// Returns the run that `run` follows.
+Result<const Run*> RunBefore(const Run& run, const std::map<std::uint64_t, Run>& runs,
+                             std::uint64_t covered) {
+  const auto before = runs.find(run.facts.follows);
+  if (before == runs.end()) {
+    return DataLoss("the journal's file " + AFileOf(run) + " follows round " + Text(run.facts.follows_round) +
+                    ", but the files before it are missing, and the checkpoint has rounds up to " +
+                    Text(covered));
+  }
+  if (!before->second.IsWhole()) return MissingRank(before->second);
+  if (before->second.facts.generation >= run.facts.generation) {
+    return DataLoss("the journal's file " + AFileOf(run) + " follows the incarnation of " +
+                    AFileOf(before->second) + ", which is no older");
+  }
+  return &before->second;
+}
+
+}  // namespace
+
+std::uint64_t JournalSet::LastCompleteRound() const {
+  return incarnations.empty() ? covered : std::max(covered, incarnations.back().last_round);
+}
+
+Status SyncJournals(FileSystem& files, const std::string& folder) {
+  auto segments = ListSegments(files, folder);
+  if (!segments.ok()) return segments.status();
+  std::set<std::uint32_t> ranks;
+  for (const File& segment : *segments) {
+    auto file = files.OpenToWrite(segment.path);
+    if (!file.ok()) return file.status();
+    if (Status status = (*file)->Sync(); !status.ok()) return status;
+    ranks.insert(segment.rank);
+  }
+  for (const std::uint32_t rank : ranks) {
+    if (Status status = files.SyncFolder(folder + "/" + RankFolder(rank)); !status.ok()) return status;
+  }
+  return ranks.empty() ? Status() : files.SyncFolder(folder);
+}
+
+Result<JournalSet> ReadJournals(FileSystem& files, const std::string& folder, std::uint64_t lineage,
+                                std::uint64_t covered) {
+  auto segments = ListSegments(files, folder);
+  if (!segments.ok()) return segments.status();
+  auto runs = ReadHeaders(files, *segments, lineage);
+  if (!runs.ok()) return runs.status();
+  auto newest = NewestRun(files, *runs, covered);
+  if (!newest.ok()) return newest.status();
+
+  JournalSet set;
+  set.folder = folder;
+  set.covered = covered;
+  for (const auto& [incarnation, run] : *runs) {
+    set.highest_generation = std::max(set.highest_generation, run.facts.generation);
+  }
+  if (*newest == nullptr) return set;
+  set.newest = (*newest)->facts.incarnation;
+  std::uint64_t limit = kNoLimit;
+  for (const Run* run = *newest;;) {
+    auto incarnation = ReadRun(files, *run, covered, limit);
+    if (!incarnation.ok()) return incarnation.status();
+    set.incarnations.push_back(std::move(*incarnation));
+    limit = run->facts.follows_round;
+    if (limit <= covered) break;
+    auto before = RunBefore(*run, *runs, covered);
+    if (!before.ok()) return before.status();
+    run = *before;
+  }
+  std::reverse(set.incarnations.begin(), set.incarnations.end());
+  return set;
+}
+
+JournalRounds::JournalRounds(FileSystem& files, JournalSet set) : files_(files), set_(std::move(set)) {}
+
+Result<bool> JournalRounds::Next() {
+  while (true) {
+    if (cursors_.empty()) {
+      if (next_incarnation_ == set_.incarnations.size()) return false;
+      JournalIncarnation& incarnation = set_.incarnations[next_incarnation_++];
+      for (std::vector<JournalSegment>& segments : incarnation.ranks) {
+        cursors_.emplace_back(files_, std::move(segments), set_.covered, incarnation.last_round);
+      }
+    }
+    std::size_t at_end = 0;
+    for (RecordCursor& cursor : cursors_) {
+      auto more = cursor.Next();
+      if (!more.ok()) return more.status();
+      if (!*more) ++at_end;
+    }
+    if (at_end == 0) {
+      for (const RecordCursor& cursor : cursors_) {
+        if (cursor.round() != round()) {
+          return DataLoss("the journal's file " + cursor.path() + " goes on with round " +
+                          Text(cursor.round()) + " where " + cursors_.front().path() + " has round " +
+                          Text(round()));
+        }
+      }
+      return true;
+    }
+    if (at_end < cursors_.size()) {
+      return DataLoss("the journals of an incarnation's ranks in " + set_.folder +
+                      " have different rounds before round " +
+                      Text(set_.incarnations[next_incarnation_ - 1].last_round));
+    }
+    cursors_.clear();
+  }
+}
+
+}  // namespace slotwise

@@ -1,0 +1,208 @@
+#include "server/durability/journal_segment.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace slotwise {
+namespace {
+
+constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+
+Status Damaged(const std::string& path, std::uint64_t offset, const std::string& what) {
+  return DataLoss("the journal's file " + path + " is damaged at byte " + std::to_string(offset) + ": " +
+                  what);
+}
+
+// Reads records of a file under one seed.
+class RecordReader {
+ public:
+  RecordReader(const ReadableFile& file, std::uint64_t seed) : file_(file), seed_(seed) {}
+
+  // Returns nothing if no whole header lies there, or its body would pass the file's end.
+  Result<std::optional<RecordHeader>> HeaderAt(std::uint64_t offset) const {
+    if (offset + kRecordHeaderBytes > file_.size()) return std::optional<RecordHeader>();
+    RecordHeaderBytes bytes;
+    if (Status status = file_.ReadAt(offset, bytes); !status.ok()) return status;
+    auto header = DecodeRecordHeader(bytes, seed_);
+    if (header &&
+        (header->body_bytes > kMaxRecordBytes || offset + BytesOfRecord(header->body_bytes) > file_.size())) {
+      header.reset();
+    }
+    return header;
+  }
+
+  // Returns whether a record's body, whose header lies at `offset`, is whole.
+  Result<bool> BodyIsWhole(std::uint64_t offset, const RecordHeader& header) const {
+    std::vector<std::byte> block(
+        static_cast<std::size_t>(std::min<std::uint64_t>(kBlockBytes, header.body_bytes)));
+    RecordHash hash(seed_);
+    for (std::uint64_t done = 0; done < header.body_bytes;) {
+      const auto bytes = std::span(block).first(
+          static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), header.body_bytes - done)));
+      if (Status status = file_.ReadAt(offset + kRecordHeaderBytes + done, bytes); !status.ok())
+        return status;
+      hash.Add(bytes);
+      done += bytes.size();
+    }
+    return hash.Value() == header.body_hash;
+  }
+
+  // Returns where, behind `offset`, a record lies that was written when the bytes at `offset` were on disk.
+  Result<std::optional<std::uint64_t>> LaterGroup(std::uint64_t offset, std::uint64_t incarnation) const {
+    std::vector<std::byte> block(kBlockBytes + kRecordHeaderBytes);
+    for (std::uint64_t at = offset; at + kRecordHeaderBytes <= file_.size(); at += kBlockBytes) {
+      const auto bytes = std::span(block).first(
+          static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), file_.size() - at)));
+      if (Status status = file_.ReadAt(at, bytes); !status.ok()) return status;
+      for (std::size_t i = 0; i + kRecordHeaderBytes <= bytes.size() && i < kBlockBytes; i += 8) {
+        const std::span<const std::byte, kRecordHeaderBytes> place(bytes.data() + i, kRecordHeaderBytes);
+        const auto header = DecodeRecordHeader(place, seed_);
+        if (header && header->incarnation == incarnation && header->group > offset) {
+          return std::optional<std::uint64_t>(at + i);
+        }
+      }
+    }
+    return std::optional<std::uint64_t>();
+  }
+
+ private:
+  const ReadableFile& file_;
+  std::uint64_t seed_;
+};
+
+bool Agrees(const SegmentHeader& header, const SegmentName& name) {
+  return header.first_round == name.first_round && header.incarnation == name.incarnation &&
+         header.rank < header.ranks && header.follows_round <= header.after_round;
+}
+
+// Returns where, behind the header, the first byte lies that is not 0.
+Result<std::optional<std::uint64_t>> FirstByteBehindHeader(const ReadableFile& file) {
+  std::vector<std::byte> block(kBlockBytes);
+  for (std::uint64_t at = kSegmentHeaderBytes; at < file.size();) {
+    const auto bytes = std::span(block).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), file.size() - at)));
+    if (Status status = file.ReadAt(at, bytes); !status.ok()) return status;
+    const auto found =
+        std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{0}; });
+    if (found != bytes.end()) {
+      return std::optional<std::uint64_t>(at + static_cast<std::uint64_t>(found - bytes.begin()));
+    }
+    at += bytes.size();
+  }
+  return std::optional<std::uint64_t>();
+}
+
+void Count(const RecordHeader& record, JournalSegment& segment) {
+  segment.end += BytesOfRecord(record.body_bytes);
+  segment.last_round = record.round;
+  segment.records += 1;
+  segment.complete = std::max(segment.complete, record.complete);
+}
+
+}  // namespace
+
+Result<std::optional<SegmentHeader>> ReadSegmentHeader(const ReadableFile& file, const std::string& path,
+                                                       const SegmentName& name) {
+  const std::optional<SegmentHeader> none;
+  if (file.size() < kSegmentHeaderBytes) return none;
+  SegmentHeaderBytes bytes;
+  if (Status status = file.ReadAt(0, bytes); !status.ok()) return status;
+  if (const auto header = DecodeSegmentHeader(bytes)) {
+    if (!Agrees(*header, name)) return Damaged(path, 0, "the header is that of another file");
+    return header;
+  }
+  const std::uint32_t version = VersionOf(bytes);
+  if (version > kJournalVersion) {
+    return FailedPrecondition("the journal's file " + path + " has format version " +
+                              std::to_string(version) + "; this server reads version " +
+                              std::to_string(kJournalVersion));
+  }
+  // Records come only when the header is on disk, so before that all behind it is 0.
+  auto at = FirstByteBehindHeader(file);
+  if (!at.ok()) return at.status();
+  if (*at) return Damaged(path, 0, "this is no header, but records were written behind it");
+  return none;
+}
+
+Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& path,
+                                   const SegmentHeader& header, std::uint64_t limit) {
+  const RecordReader reader(file, header.seed);
+  JournalSegment all{
+      .path = path, .header = header, .end = kSegmentHeaderBytes, .last_round = header.after_round};
+  JournalSegment before_group = all;  // what lies before the last group
+  std::uint64_t group = all.end;
+  while (true) {
+    auto record = reader.HeaderAt(all.end);
+    if (!record.ok()) return record.status();
+    if (!*record || (*record)->round > limit) break;
+    if ((*record)->group == all.end) {
+      before_group = all;
+      group = all.end;
+    }
+    if ((*record)->group != group || (*record)->incarnation != header.incarnation ||
+        (*record)->round <= all.last_round) {
+      return Damaged(path, all.end, "round " + std::to_string((*record)->round) + " does not belong here");
+    }
+    Count(**record, all);
+  }
+  JournalSegment whole = before_group;
+  while (whole.end < all.end) {
+    auto record = reader.HeaderAt(whole.end);
+    if (!record.ok()) return record.status();
+    if (!*record) return Damaged(path, whole.end, "the record changes as it is read");
+    auto is_whole = reader.BodyIsWhole(whole.end, **record);
+    if (!is_whole.ok()) return is_whole.status();
+    if (!*is_whole) break;
+    Count(**record, whole);
+  }
+  if (whole.last_round >= limit) return whole;
+  auto later = reader.LaterGroup(whole.end, header.incarnation);
+  if (!later.ok()) return later.status();
+  if (!*later) return whole;
+  return Damaged(path, whole.end,
+                 "this is no whole record, but one at byte " + std::to_string(**later) +
+                     " was written when it was on disk");
+}
+
+RecordCursor::RecordCursor(FileSystem& files, std::vector<JournalSegment> segments, std::uint64_t after,
+                           std::uint64_t last)
+    : files_(&files), segments_(std::move(segments)), after_(after), last_(last) {}
+
+Result<bool> RecordCursor::Next() {
+  while (segment_ < segments_.size()) {
+    const JournalSegment& segment = segments_[segment_];
+    if (segment.last_round <= after_ || (file_ != nullptr && next_ >= segment.end)) {
+      file_.reset();
+      ++segment_;
+      continue;
+    }
+    if (file_ == nullptr) {
+      auto file = files_->Open(segment.path);
+      if (!file.ok()) return file.status();
+      file_ = std::move(*file);
+      next_ = kSegmentHeaderBytes;
+    }
+    auto record = RecordReader(*file_, segment.header.seed).HeaderAt(next_);
+    if (!record.ok()) return record.status();
+    if (!*record) return Damaged(segment.path, next_, "a record that was here is gone");
+    record_ = **record;
+    offset_ = next_;
+    next_ += BytesOfRecord(record_.body_bytes);
+    if (record_.round > last_) return false;
+    if (record_.round > after_) return true;
+  }
+  return false;
+}
+
+Status RecordCursor::ReadBody(std::span<std::byte> body) const {
+  const JournalSegment& segment = segments_[segment_];
+  if (Status status = file_->ReadAt(offset_ + kRecordHeaderBytes, body); !status.ok()) return status;
+  RecordHash hash(segment.header.seed);
+  hash.Add(body);
+  if (hash.Value() == record_.body_hash) return Status();
+  return Damaged(segment.path, offset_,
+                 "the body of round " + std::to_string(record_.round) + " does not have its checksum");
+}
+
+}  // namespace slotwise
