@@ -1,0 +1,134 @@
+#include "server/durability/block_file.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace slotwise {
+namespace {
+
+constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+
+}  // namespace
+
+BlockWriter::BlockWriter(std::unique_ptr<WritableFile> file, std::string name, std::uint64_t block_bytes)
+    : file_(std::move(file)),
+      entry_{.name = std::move(name), .bytes = 0, .block_bytes = block_bytes, .checksums = {}} {}
+
+Result<BlockWriter> BlockWriter::Create(FileSystem& files, const std::string& folder, std::string name,
+                                        std::uint64_t block_bytes) {
+  auto file = files.Create(folder + "/" + name);
+  if (!file.ok()) return file.status();
+  return BlockWriter(std::move(*file), std::move(name), block_bytes);
+}
+
+Status BlockWriter::Append(std::span<const std::byte> bytes) {
+  if (buffer_.size() + bytes.size() < kBufferBytes) {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    return {};
+  }
+  if (Status status = Flush(); !status.ok()) return status;
+  if (bytes.size() >= kBufferBytes) return Write(bytes);
+  buffer_.assign(bytes.begin(), bytes.end());
+  return {};
+}
+
+Status BlockWriter::Flush() {
+  Status status = Write(buffer_);
+  buffer_.clear();
+  return status;
+}
+
+Status BlockWriter::Write(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return {};
+  if (Status status = file_->WriteAt(entry_.bytes, std::array{bytes}); !status.ok()) return status;
+  while (!bytes.empty()) {
+    const std::uint64_t left = entry_.block_bytes - entry_.bytes % entry_.block_bytes;
+    const auto piece = bytes.first(std::min<std::uint64_t>(left, bytes.size()));
+    checksum_.Update(piece);
+    entry_.bytes += piece.size();
+    if (piece.size() == left) entry_.checksums.push_back(checksum_.Take());
+    bytes = bytes.subspan(piece.size());
+  }
+  return {};
+}
+
+Result<FileEntry> BlockWriter::Finish() {
+  if (Status status = Flush(); !status.ok()) return status;
+  if (entry_.bytes % entry_.block_bytes != 0) entry_.checksums.push_back(checksum_.Take());
+  if (Status status = file_->Sync(); !status.ok()) return status;
+  file_.reset();
+  return std::move(entry_);
+}
+
+BlockReader::BlockReader(std::unique_ptr<ReadableFile> file, std::string path, FileEntry entry)
+    : file_(std::move(file)), path_(std::move(path)), entry_(std::move(entry)) {}
+
+Result<BlockReader> BlockReader::Open(FileSystem& files, const std::string& folder, const FileEntry& entry) {
+  std::string path = folder + "/" + entry.name;
+  auto file = files.Open(path);
+  if (!file.ok() && file.status().code() == StatusCode::kNotFound)
+    return FailedPrecondition(path + " is missing");
+  if (!file.ok()) return file.status();
+  if ((*file)->size() != entry.bytes) {
+    return FailedPrecondition(path + " has " + std::to_string((*file)->size()) + " bytes, not " +
+                              std::to_string(entry.bytes));
+  }
+  return BlockReader(std::move(*file), std::move(path), entry);
+}
+
+std::uint64_t BlockReader::SizeOf(std::uint64_t block) const {
+  return std::min(entry_.block_bytes, entry_.bytes - block * entry_.block_bytes);
+}
+
+Status BlockReader::ReadBlock(std::uint64_t block, std::span<std::byte> bytes) const {
+  const std::uint64_t begin = block * entry_.block_bytes;
+  if (Status status = file_->ReadAt(begin, bytes); !status.ok()) return status;
+  if (ChecksumOf(bytes) == entry_.checksums[block]) return {};
+  return FailedPrecondition(path_ + " is damaged: bytes " + std::to_string(begin) + " to " +
+                            std::to_string(begin + bytes.size()) + " are not those that were written");
+}
+
+Status BlockReader::Keep(std::uint64_t block) {
+  if (kept_ == block) return {};
+  kept_.reset();
+  block_.resize(SizeOf(block));
+  Status status = ReadBlock(block, block_);
+  if (status.ok()) kept_ = block;
+  return status;
+}
+
+Status BlockReader::Read(std::uint64_t offset, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::uint64_t block = offset / entry_.block_bytes;
+    const std::uint64_t within = offset % entry_.block_bytes;
+    const std::uint64_t size = std::min<std::uint64_t>(SizeOf(block) - within, bytes.size());
+    if (size == SizeOf(block) && kept_ != block) {  // A whole block needs no copy.
+      if (Status status = ReadBlock(block, bytes.first(size)); !status.ok()) return status;
+    } else {
+      if (Status status = Keep(block); !status.ok()) return status;
+      std::copy_n(block_.begin() + static_cast<std::ptrdiff_t>(within), size, bytes.begin());
+    }
+    offset += size;
+    bytes = bytes.subspan(size);
+  }
+  return {};
+}
+
+Status BlockReader::Verify() {
+  for (std::uint64_t block = 0; block < entry_.checksums.size(); ++block) {
+    if (Status status = Keep(block); !status.ok()) return status;
+  }
+  return {};
+}
+
+Result<std::vector<std::byte>> ReadWhole(FileSystem& files, const std::string& folder,
+                                         const FileEntry& entry) {
+  auto reader = BlockReader::Open(files, folder, entry);
+  if (!reader.ok()) return reader.status();
+  std::vector<std::byte> bytes(entry.bytes);
+  if (Status status = reader->Read(0, bytes); !status.ok()) return status;
+  return bytes;
+}
+
+}  // namespace slotwise

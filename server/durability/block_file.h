@@ -1,0 +1,100 @@
+// Files that are written once, from begin to end, with a checksum for each block of them.
+//
+// A checksum for a block, not for the file, lets a rank read its slice of a file and verify no more than the
+// blocks that the slice touches.
+// Errors: FAILED_PRECONDITION, naming the file: it is missing, has another size, or a block's bytes are not
+// those that were written. All others are the FileSystem's.
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_SERVER_DURABILITY_BLOCK_FILE_H_
+#define SLOTWISE_SERVER_DURABILITY_BLOCK_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "server/durability/checksum.h"
+#include "server/durability/file_system.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+inline constexpr std::uint64_t kBlockBytes = std::uint64_t{16} << 20;
+
+// What a manifest says about a file.
+struct FileEntry {
+  std::string name;  // in its folder
+  std::uint64_t bytes = 0;
+  std::uint64_t block_bytes = kBlockBytes;
+  std::vector<std::uint64_t> checksums;  // [ceil(bytes / block_bytes)] XXH3-64 of each block
+
+  friend bool operator==(const FileEntry&, const FileEntry&) = default;
+};
+
+// How many blocks a file has.
+constexpr std::uint64_t BlocksOf(std::uint64_t bytes, std::uint64_t block_bytes) {
+  return bytes / block_bytes + (bytes % block_bytes != 0);
+}
+
+class BlockWriter {
+ public:
+  // Makes a new file. ALREADY_EXISTS.
+  static Result<BlockWriter> Create(FileSystem& files, const std::string& folder, std::string name,
+                                    std::uint64_t block_bytes = kBlockBytes);
+
+  // Takes the next bytes, of which some stay in a buffer. After an error the file is good for nothing.
+  Status Append(std::span<const std::byte> bytes);
+
+  // Writes what is left, syncs the file and closes it. Its name is durable once the caller syncs the folder.
+  Result<FileEntry> Finish();
+
+ private:
+  BlockWriter(std::unique_ptr<WritableFile> file, std::string name, std::uint64_t block_bytes);
+
+  Status Flush();
+  Status Write(std::span<const std::byte> bytes);
+
+  std::unique_ptr<WritableFile> file_;
+  FileEntry entry_;  // of the bytes that were written, without the last block's checksum
+  Checksum checksum_;
+  std::vector<std::byte> buffer_;
+};
+
+class BlockReader {
+ public:
+  // Opens a file. REQUIRES: `entry` has BlocksOf(bytes, block_bytes) checksums.
+  static Result<BlockReader> Open(FileSystem& files, const std::string& folder, const FileEntry& entry);
+
+  // Fills `bytes` from `offset` on, having verified all blocks that they lie in. It keeps the last block, so
+  // that reading on from there reads no block twice. REQUIRES: offset + bytes.size() <= the entry's bytes.
+  Status Read(std::uint64_t offset, std::span<std::byte> bytes);
+
+  // Reads and verifies every block.
+  Status Verify();
+
+  const FileEntry& entry() const { return entry_; }
+
+ private:
+  BlockReader(std::unique_ptr<ReadableFile> file, std::string path, FileEntry entry);
+
+  std::uint64_t SizeOf(std::uint64_t block) const;
+  Status ReadBlock(std::uint64_t block, std::span<std::byte> bytes) const;
+  Status Keep(std::uint64_t block);
+
+  std::unique_ptr<ReadableFile> file_;
+  std::string path_;
+  FileEntry entry_;
+  std::optional<std::uint64_t> kept_;  // which block `block_` holds
+  std::vector<std::byte> block_;
+};
+
+// Returns the bytes of a whole file, verified.
+Result<std::vector<std::byte>> ReadWhole(FileSystem& files, const std::string& folder,
+                                         const FileEntry& entry);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DURABILITY_BLOCK_FILE_H_

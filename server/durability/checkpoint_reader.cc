@@ -1,0 +1,199 @@
+#include "server/durability/checkpoint_reader.h"
+
+#include <algorithm>
+
+#include "server/durability/bucket_order.h"
+
+namespace slotwise {
+namespace {
+
+// Where TableArrays::All() has a file; the last two are a delta's erased keys and their starts.
+constexpr std::size_t kKeys = 0;
+constexpr std::size_t kStarts = 1;
+constexpr std::size_t kValues = 2;
+constexpr std::size_t kFirstState = 3;
+
+std::uint32_t RecordWidth(const TableOptions& options) {
+  return options.dim + StateFloats(options.optimizer.kind, options.dim);
+}
+
+// A run of keys that lie one behind the other in a file.
+struct Run {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// The runs of all keys that lie in buckets of `rank`.
+std::vector<Run> RunsOf(const BucketStarts& starts, const BucketOwners& owners, std::uint32_t rank) {
+  std::vector<Run> runs;
+  for (std::uint32_t bucket = 0; bucket < kBucketCount; ++bucket) {
+    const Run run{.begin = starts[bucket], .end = starts[bucket + 1]};
+    if (owners[bucket] != rank || run.begin == run.end) continue;
+    if (!runs.empty() && runs.back().end == run.begin) {
+      runs.back().end = run.end;
+    } else {
+      runs.push_back(run);
+    }
+  }
+  return runs;
+}
+
+// Calls `visit(begin, count)` for pieces of at most `most` keys of each run.
+template <class Visit>
+Status EachPiece(const std::vector<Run>& runs, std::uint64_t most, const Visit& visit) {
+  for (const Run& run : runs) {
+    for (std::uint64_t begin = run.begin; begin < run.end; begin += most) {
+      if (Status status = visit(begin, std::min(most, run.end - begin)); !status.ok()) return status;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+RankTableReader::RankTableReader(FileSystem& files, std::string folder, const TableEntry& table,
+                                 std::uint32_t rank)
+    : files_(&files),
+      folder_(std::move(folder)),
+      table_(&table),
+      rank_entry_(&table.ranks[rank]),
+      rank_(rank) {}
+
+Result<RankTableReader> RankTableReader::Open(FileSystem& files, const std::string& folder,
+                                              const TableEntry& table, std::uint32_t rank) {
+  RankTableReader reader(files, folder + "/" + TableFolder(table.id), table, rank);
+  auto starts = reader.ReadStarts(kStarts, reader.rank_entry_->rows);
+  if (!starts.ok()) return starts.status();
+  reader.starts_ = std::move(*starts);
+  reader.erased_starts_.resize(kBucketCount + 1);
+  if (reader.rank_entry_->erased) {
+    starts = reader.ReadStarts(reader.rank_entry_->files.size() - 1, *reader.rank_entry_->erased);
+    if (!starts.ok()) return starts.status();
+    reader.erased_starts_ = std::move(*starts);
+  }
+  reader.Close();
+  return reader;
+}
+
+Result<BlockReader*> RankTableReader::File(std::size_t place) {
+  readers_.resize(rank_entry_->files.size());
+  if (!readers_[place]) {
+    auto reader = BlockReader::Open(*files_, folder_, rank_entry_->files[place]);
+    if (!reader.ok()) return reader.status();
+    readers_[place].emplace(std::move(*reader));
+  }
+  return &*readers_[place];
+}
+
+Result<BucketStarts> RankTableReader::ReadStarts(std::size_t place, std::uint64_t count) {
+  BucketStarts starts(kBucketCount + 1);
+  const Status status = ReadArray(place, 0, sizeof(starts[0]), std::as_writable_bytes(std::span(starts)));
+  if (!status.ok()) return status;
+  const std::string path = folder_ + "/" + rank_entry_->files[place].name;
+  if (!AreStarts(starts) || starts.back() != count)
+    return FailedPrecondition(path + " does not rise from 0 to " + std::to_string(count));
+  for (std::uint32_t bucket = 0; bucket < kBucketCount; ++bucket) {
+    if (starts[bucket] == starts[bucket + 1] || table_->owners[bucket] == rank_) continue;
+    return FailedPrecondition(path + " has keys of bucket " + std::to_string(bucket) + ", which rank " +
+                              std::to_string(table_->owners[bucket]) + " owned");
+  }
+  return starts;
+}
+
+Status RankTableReader::ReadArray(std::size_t place, std::uint64_t begin, std::uint64_t row_bytes,
+                                  std::span<std::byte> bytes) {
+  const auto file = File(place);
+  if (!file.ok()) return file.status();
+  return (*file)->Read(kNpyHeaderBytes + begin * row_bytes, bytes);
+}
+
+Status RankTableReader::ReadKeys(std::uint64_t begin, std::span<Key> keys) {
+  return ReadArray(kKeys, begin, sizeof(Key), std::as_writable_bytes(keys));
+}
+
+Status RankTableReader::ReadErased(std::uint64_t begin, std::span<Key> keys) {
+  return ReadArray(rank_entry_->files.size() - 2, begin, sizeof(Key), std::as_writable_bytes(keys));
+}
+
+Status RankTableReader::ReadRecords(std::uint64_t begin, std::span<float> records) {
+  const TableOptions& options = table_->options;
+  const std::uint32_t state = StateFloats(options.optimizer.kind, options.dim);
+  if (Status status = ReadColumns(kValues, begin, 0, options.dim, records); !status.ok()) return status;
+  const auto states = static_cast<std::uint32_t>(StateNames(options.optimizer.kind).size());
+  for (std::uint32_t i = 0; i < states; ++i) {
+    const std::uint32_t width = state / states;
+    if (Status status = ReadColumns(kFirstState + i, begin, options.dim + i * width, width, records);
+        !status.ok())
+      return status;
+  }
+  return {};
+}
+
+// Fills columns [first, first + width) of the records from an array of that width.
+Status RankTableReader::ReadColumns(std::size_t place, std::uint64_t begin, std::uint32_t first,
+                                    std::uint32_t width, std::span<float> records) {
+  const std::uint32_t record = RecordWidth(table_->options);
+  const std::uint64_t rows = records.size() / record;
+  const DataType type = place == kValues ? table_->value_type : DataType::kFloat32;
+  const std::uint64_t row_bytes = width * BytesOf(type);
+  if (width == record && type == DataType::kFloat32)
+    return ReadArray(place, begin, row_bytes, std::as_writable_bytes(records));
+  bytes_.resize(rows * row_bytes);
+  if (Status status = ReadArray(place, begin, row_bytes, bytes_); !status.ok()) return status;
+  for (std::uint64_t row = 0; row < rows; ++row)
+    Widen(bytes_.data() + row * row_bytes, type, records.subspan(row * record + first, width));
+  return {};
+}
+
+namespace {
+
+Status ReadRank(RankTableReader& reader, std::uint32_t width, const BucketOwners& owners, std::uint32_t rank,
+                std::uint64_t chunk_bytes, const RowSink& sink) {
+  const std::uint64_t most_rows = std::max<std::uint64_t>(1, chunk_bytes / (width * sizeof(float)));
+  const std::uint64_t most_keys = std::max<std::uint64_t>(1, chunk_bytes / sizeof(Key));
+  std::vector<Key> keys;
+  std::vector<float> records;
+  const auto erase = [&](std::uint64_t begin, std::uint64_t count) -> Status {
+    keys.resize(count);
+    if (Status status = reader.ReadErased(begin, keys); !status.ok()) return status;
+    return sink.erase(keys);
+  };
+  const auto assign = [&](std::uint64_t begin, std::uint64_t count) -> Status {
+    keys.resize(count);
+    records.resize(count * width);
+    if (Status status = reader.ReadKeys(begin, keys); !status.ok()) return status;
+    if (Status status = reader.ReadRecords(begin, records); !status.ok()) return status;
+    return sink.rows(keys, records);
+  };
+  const auto erased = RunsOf(reader.erased_starts(), owners, rank);
+  if (Status status = EachPiece(erased, most_keys, erase); !status.ok()) return status;
+  return EachPiece(RunsOf(reader.starts(), owners, rank), most_rows, assign);
+}
+
+}  // namespace
+
+Status ReadTable(FileSystem& files, const std::string& folder, const Chain& chain, TableId table,
+                 const BucketOwners& owners, std::uint32_t rank, std::uint64_t chunk_bytes,
+                 const RowSink& sink) {
+  if (chain.back().Find(table) == nullptr)
+    return NotFound("checkpoint " + chain.back().id + " has no table " + std::to_string(Value(table)));
+  for (const Manifest& link : chain) {
+    const TableEntry* const entry = link.Find(table);
+    if (entry == nullptr) continue;  // The table was made later.
+    // A bucket's keys lie in one old rank's files alone, so the order of old ranks does not matter.
+    for (std::uint32_t old_rank = 0; old_rank < link.ranks; ++old_rank) {
+      auto reader = RankTableReader::Open(files, folder + "/" + link.id, *entry, old_rank);
+      if (!reader.ok()) return reader.status();
+      const std::uint32_t width = RecordWidth(entry->options);
+      if (Status status = ReadRank(*reader, width, owners, rank, chunk_bytes, sink); !status.ok())
+        return status;
+    }
+  }
+  return {};
+}
+
+Result<std::vector<std::byte>> ReadLedger(FileSystem& files, const std::string& folder, const Chain& chain) {
+  return ReadWhole(files, folder + "/" + chain.back().id, chain.back().ledger);
+}
+
+}  // namespace slotwise

@@ -1,0 +1,246 @@
+#include "server/durability/checkpoints.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <span>
+#include <tuple>
+
+#include "server/durability/block_file.h"
+
+namespace slotwise {
+namespace {
+
+constexpr std::string_view kPartial = ".partial";
+constexpr std::string_view kRemoved = ".removed";
+
+// Calls `visit(folder, file)` for each file of a checkpoint in `folder` until it returns an error.
+template <class Visit>
+Status EachFile(const std::string& folder, const Manifest& manifest, const Visit& visit) {
+  if (Status status = visit(folder, manifest.ledger); !status.ok()) return status;
+  for (const TableEntry& table : manifest.tables) {
+    for (const RankEntry& rank : table.ranks) {
+      for (const FileEntry& file : rank.files) {
+        if (Status status = visit(folder + "/" + TableFolder(table.id), file); !status.ok()) return status;
+      }
+    }
+  }
+  return {};
+}
+
+// Whether the newer one can be what became of the older.
+Status CheckTables(const Manifest& older, const Manifest& newer) {
+  const std::string who = "checkpoint " + newer.id + " does not follow " + older.id + ": ";
+  for (const TableEntry& table : newer.tables) {
+    const std::string name = "table " + std::to_string(Value(table.id));
+    const TableEntry* const before = older.Find(table.id);
+    if (before == nullptr) {
+      if (Value(table.id) >= older.next_table_id) continue;
+      return FailedPrecondition(who + name + " is not new, and was not there before");
+    }
+    if (before->lineage != table.lineage) return FailedPrecondition(who + name + " has another lineage");
+    if (!(before->options == table.options)) return FailedPrecondition(who + name + " has other options");
+    if (before->steps > table.steps) return FailedPrecondition(who + name + " has fewer steps");
+  }
+  return {};
+}
+
+Status CheckLink(const Manifest& older, const Manifest& newer) {
+  const std::string who = "checkpoint " + newer.id + " does not follow " + older.id + ": ";
+  if (older.data_lineage != newer.data_lineage)
+    return FailedPrecondition(who + "they are of different lineages of data");
+  if (older.round > newer.round) {
+    return FailedPrecondition(who + "its round is " + std::to_string(newer.round) + ", not " +
+                              std::to_string(older.round) + " or later");
+  }
+  if (older.next_table_id > newer.next_table_id)
+    return FailedPrecondition(who + "its next_table_id is smaller");
+  return CheckTables(older, newer);
+}
+
+}  // namespace
+
+Result<Manifest> Checkpoints::ReadManifest(const std::string& id) const {
+  if (!IsCheckpointId(id)) return FailedPrecondition("'" + id + "' is no checkpoint's id");
+  const std::string path = folder_ + "/" + id + "/" + std::string(kManifestName);
+  const auto file = files_->Open(path);
+  if (!file.ok() && file.status().code() == StatusCode::kNotFound)
+    return FailedPrecondition(path + " is missing");
+  if (!file.ok()) return file.status();
+  if ((*file)->size() > kMaxManifestBytes)
+    return FailedPrecondition(path + " has more than " + std::to_string(kMaxManifestBytes) + " bytes");
+  std::string text((*file)->size(), '\0');
+  if (Status status = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !status.ok())
+    return status;
+  auto manifest = ParseManifest(text, path);
+  if (manifest.ok() && manifest->id != id)
+    return FailedPrecondition(path + " is that of checkpoint " + manifest->id);
+  return manifest;
+}
+
+Result<std::vector<ListedCheckpoint>> Checkpoints::List() const {
+  const auto names = files_->List(folder_);
+  if (!names.ok() && names.status().code() == StatusCode::kNotFound) return std::vector<ListedCheckpoint>();
+  if (!names.ok()) return names.status();
+  std::vector<ListedCheckpoint> listed;
+  for (const std::string& name : *names) {
+    if (name.starts_with('.')) continue;
+    auto manifest = ReadManifest(name);
+    ListedCheckpoint checkpoint{.id = name, .manifest = {}, .why_not = manifest.status().message()};
+    if (manifest.ok()) checkpoint.manifest = std::move(*manifest);
+    listed.push_back(std::move(checkpoint));
+  }
+  const auto age = [](const ListedCheckpoint& checkpoint) {
+    const auto& manifest = checkpoint.manifest;
+    return std::tuple(manifest.has_value(), manifest ? manifest->created : 0, manifest ? manifest->round : 0,
+                      std::string_view(checkpoint.id));
+  };
+  std::ranges::sort(listed, [&](const auto& a, const auto& b) { return age(a) > age(b); });
+  return listed;
+}
+
+Result<Chain> Checkpoints::ChainOf(const std::string& id) const {
+  const auto listed = List();
+  if (!listed.ok()) return listed.status();
+  const auto found = std::ranges::find(*listed, id, &ListedCheckpoint::id);
+  if (found == listed->end()) return NotFound("there is no checkpoint " + id + " in " + folder_);
+  if (!found->manifest) return FailedPrecondition(found->why_not);
+  return ChainOf(*found->manifest, *listed);
+}
+
+Result<Chain> Checkpoints::ChainOf(const Manifest& last, const std::vector<ListedCheckpoint>& listed) const {
+  Chain chain = {last};
+  std::set<std::string> seen = {last.id};
+  while (chain.back().parent) {
+    const CheckpointName parent = *chain.back().parent;
+    const std::string who = "the chain of checkpoint " + last.id + " ";
+    const auto folds = [&](const ListedCheckpoint& c) { return c.manifest && c.manifest->folds == parent; };
+    auto link = std::ranges::find_if(listed, folds);
+    if (link == listed.end()) link = std::ranges::find(listed, parent.id, &ListedCheckpoint::id);
+    if (link == listed.end()) return FailedPrecondition(who + "has a gap: there is no " + parent.id);
+    if (!link->manifest) return FailedPrecondition(who + "is broken: " + link->why_not);
+    if (link->manifest->folds != parent && link->manifest->checksum != parent.checksum) {
+      return FailedPrecondition(who + "has a foreign link: " + parent.id + " is not the checkpoint that " +
+                                chain.back().id + " was made after");
+    }
+    if (!seen.insert(link->id).second) return FailedPrecondition(who + "comes twice to " + link->id);
+    if (chain.size() == kMaxLinks)
+      return FailedPrecondition(who + "has more than " + std::to_string(kMaxLinks) + " links");
+    if (Status status = CheckLink(*link->manifest, chain.back()); !status.ok())
+      return FailedPrecondition(who + "has a foreign link: " + status.message());
+    chain.push_back(*link->manifest);
+  }
+  std::ranges::reverse(chain);
+  return chain;
+}
+
+Status Checkpoints::CheckSizes(const Manifest& manifest) const {
+  return EachFile(folder_ + "/" + manifest.id, manifest,
+                  [&](const std::string& folder, const FileEntry& file) {
+                    return BlockReader::Open(*files_, folder, file).status();
+                  });
+}
+
+Status Checkpoints::FirstUnusable(const Chain& chain, std::string& id) const {
+  for (const Manifest& link : chain) {
+    if (Status status = CheckSizes(link); !status.ok()) {
+      id = link.id;
+      return status;
+    }
+  }
+  return {};
+}
+
+Result<NewestChain> Checkpoints::Newest(const std::vector<std::string>& refused) const {
+  auto listed = List();
+  if (!listed.ok()) return listed.status();
+  if (listed->empty()) return NotFound("there is no checkpoint in " + folder_);
+  NewestChain newest;
+  const auto pass_over = [&](ListedCheckpoint& checkpoint, std::string why) {
+    checkpoint.manifest.reset();
+    checkpoint.why_not = std::move(why);
+    newest.passed_over.push_back(checkpoint.why_not);
+  };
+  for (ListedCheckpoint& checkpoint : *listed) {
+    if (std::ranges::find(refused, checkpoint.id) != refused.end()) {
+      pass_over(checkpoint, "checkpoint " + checkpoint.id + " was refused by its reader");
+    } else if (!checkpoint.manifest) {
+      newest.passed_over.push_back(checkpoint.why_not);
+    }
+  }
+  for (ListedCheckpoint& checkpoint : *listed) {
+    // A link that cannot be used may be one that folds others, and then those stand in for it.
+    while (checkpoint.manifest) {
+      auto chain = ChainOf(*checkpoint.manifest, *listed);
+      if (!chain.ok()) {
+        pass_over(checkpoint, chain.status().message());
+        break;
+      }
+      std::string unusable;
+      const Status status = FirstUnusable(*chain, unusable);
+      if (status.ok()) {
+        newest.chain = std::move(*chain);
+        return newest;
+      }
+      if (status.code() != StatusCode::kFailedPrecondition) return status;
+      pass_over(*std::ranges::find(*listed, unusable, &ListedCheckpoint::id), status.message());
+    }
+  }
+  std::string message = "no checkpoint in " + folder_ + " can be used";
+  for (const std::string& why : newest.passed_over) message += "; " + why;
+  return FailedPrecondition(std::move(message));
+}
+
+Status Checkpoints::Verify(const std::string& id) const {
+  const auto manifest = ReadManifest(id);
+  if (!manifest.ok()) return manifest.status();
+  return EachFile(folder_ + "/" + id, *manifest, [&](const std::string& folder, const FileEntry& file) {
+    auto reader = BlockReader::Open(*files_, folder, file);
+    return reader.ok() ? reader->Verify() : reader.status();
+  });
+}
+
+Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const {
+  const auto listed = List();
+  if (!listed.ok()) return listed.status();
+  std::set<std::string> bases;
+  std::set<std::string> kept;
+  std::vector<std::string> old;
+  for (const ListedCheckpoint& checkpoint : *listed) {
+    if (!checkpoint.manifest || kept.contains(checkpoint.id)) continue;
+    const auto chain = ChainOf(*checkpoint.manifest, *listed);
+    if (bases.size() == keep && !(chain.ok() && bases.contains(chain->front().id))) {
+      old.push_back(checkpoint.id);
+    } else if (chain.ok()) {
+      bases.insert(chain->front().id);
+      for (const Manifest& link : *chain) kept.insert(link.id);
+    }
+  }
+  std::erase_if(old, [&](const std::string& id) { return kept.contains(id); });
+  // The newest goes first, so that what a crash leaves are whole chains.
+  for (const std::string& id : old) {
+    if (Status status = RemoveCheckpoint(id); !status.ok()) return status;
+  }
+  return old;
+}
+
+Status Checkpoints::RemoveCheckpoint(const std::string& id) const {
+  const std::string removed = folder_ + "/." + id + std::string(kRemoved);
+  if (Status status = files_->RemoveFolder(removed); !status.ok()) return status;
+  if (Status status = files_->Rename(folder_ + "/" + id, removed); !status.ok()) return status;
+  if (Status status = files_->SyncFolder(folder_); !status.ok()) return status;
+  return files_->RemoveFolder(removed);
+}
+
+Status Checkpoints::RemoveLeftovers() const {
+  const auto names = files_->List(folder_);
+  if (!names.ok() && names.status().code() == StatusCode::kNotFound) return {};
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    if (!name.starts_with('.') || !(name.ends_with(kPartial) || name.ends_with(kRemoved))) continue;
+    if (Status status = files_->RemoveFolder(folder_ + "/" + name); !status.ok()) return status;
+  }
+  return files_->SyncFolder(folder_);
+}
+
+}  // namespace slotwise

@@ -1,0 +1,84 @@
+// Checkpoints: the folder of all checkpoints: which there are, which belong together, which may go.
+//
+// A chain is a base and the deltas that follow it, each naming the one before it by id and by the checksum of
+// its manifest. A chain is refused whole if a link is missing, comes twice, is of another lineage of data, or
+// does not follow from the one before it. Where a base folds an older part of the chain, the base stands for
+// that part.
+// Errors: FAILED_PRECONDITION, naming the checkpoint, its file and what is wrong. NOT_FOUND: there is no such
+// checkpoint. All others are the FileSystem's.
+// Thread-safety: any thread, unless another thread, process or rank removes what is read.
+#ifndef SLOTWISE_SERVER_DURABILITY_CHECKPOINTS_H_
+#define SLOTWISE_SERVER_DURABILITY_CHECKPOINTS_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/durability/file_system.h"
+#include "server/durability/manifest.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+// The base first, its deltas in order.
+using Chain = std::vector<Manifest>;
+
+inline constexpr std::size_t kMaxLinks = 1024;
+
+struct ListedCheckpoint {
+  std::string id;                    // the folder's name
+  std::optional<Manifest> manifest;  // none if it cannot be used
+  std::string why_not;
+};
+
+struct NewestChain {
+  Chain chain;
+  std::vector<std::string> passed_over;  // why each newer checkpoint is not the newest, in words
+};
+
+class Checkpoints {
+ public:
+  // REQUIRES: `files` outlives this.
+  Checkpoints(FileSystem& files, std::string folder) : files_(&files), folder_(std::move(folder)) {}
+
+  const std::string& folder() const { return folder_; }
+
+  // Returns all checkpoints, the newest first, by (created, round, id); then those whose manifest is broken.
+  // Nothing but manifests is read. A folder that is not there has none.
+  Result<std::vector<ListedCheckpoint>> List() const;
+
+  // Returns the chain that ends with a checkpoint.
+  Result<Chain> ChainOf(const std::string& id) const;
+
+  // Returns the newest chain of which all manifests are whole and all files there, of the right size. Blocks
+  // are verified as they are read; a reader who finds a damaged one asks for the newest without `refused`.
+  // NOT_FOUND: the folder has no checkpoints. FAILED_PRECONDITION: it has, and none can be used.
+  Result<NewestChain> Newest(const std::vector<std::string>& refused = {}) const;
+
+  // Reads back every file of a checkpoint, and of no other of its chain.
+  Status Verify(const std::string& id) const;
+
+  // Removes checkpoints that are older than the newest `keep` chains and no part of them, and returns their
+  // ids. Chains that begin with the same base count as one. What is broken stays for a person to see.
+  // REQUIRES: keep > 0.
+  Result<std::vector<std::string>> RemoveOld(std::size_t keep) const;
+
+  // Removes what writers and RemoveOld left behind. REQUIRES: nobody writes a checkpoint.
+  Status RemoveLeftovers() const;
+
+ private:
+  Result<Manifest> ReadManifest(const std::string& id) const;
+  Result<Chain> ChainOf(const Manifest& last, const std::vector<ListedCheckpoint>& listed) const;
+  Status CheckSizes(const Manifest& manifest) const;
+  Status FirstUnusable(const Chain& chain, std::string& id) const;
+  Status RemoveCheckpoint(const std::string& id) const;
+
+  FileSystem* files_;
+  std::string folder_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DURABILITY_CHECKPOINTS_H_

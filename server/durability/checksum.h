@@ -1,0 +1,36 @@
+// XXH3-64 (https://xxhash.com): the checksum of all that lies on disk. It finds damage; it is not cryptographic.
+// Thread-safety: ChecksumOf, any thread; a Checksum, one thread at a time.
+#ifndef SLOTWISE_SERVER_DURABILITY_CHECKSUM_H_
+#define SLOTWISE_SERVER_DURABILITY_CHECKSUM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace slotwise {
+
+std::uint64_t ChecksumOf(std::span<const std::byte> bytes);
+std::uint64_t ChecksumOf(std::string_view text);
+
+// The checksum of bytes that come in pieces: however they are cut, it is that of the whole.
+class Checksum {
+ public:
+  Checksum();
+
+  void Update(std::span<const std::byte> bytes);
+  // Returns the checksum of all bytes since the last Take, and begins anew.
+  std::uint64_t Take();
+
+ private:
+  struct State;
+  struct Free {
+    void operator()(State* state) const;
+  };
+  std::unique_ptr<State, Free> state_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DURABILITY_CHECKSUM_H_

@@ -1,0 +1,108 @@
+// Manifest: what a checkpoint is, and all that a reader must know to trust its files.
+//
+// In manifest.json, 64-bit numbers that stand for identity are strings of 16 hexadecimal digits, floats have
+// as many digits as bring them back to the bit, and the first line has the XXH3-64 of all bytes behind that
+// line. Readers refuse what they do not know, so a format that says more has another version.
+// Errors: FAILED_PRECONDITION, naming the file and the field.
+// Thread-safety: plain values and free functions.
+#ifndef SLOTWISE_SERVER_DURABILITY_MANIFEST_H_
+#define SLOTWISE_SERVER_DURABILITY_MANIFEST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/durability/block_file.h"
+#include "server/durability/table_arrays.h"
+#include "slotwise/data_type.h"
+#include "slotwise/status.h"
+#include "slotwise/table_options.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+inline constexpr std::uint64_t kManifestVersion = 1;
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kLedgerName = "ledger.bin";
+inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
+inline constexpr std::uint32_t kMaxTablesInCheckpoint = 65536;
+
+// A checkpoint's id has 1 to 64 of the characters A-Z a-z 0-9 _ - , and does not begin with '-'.
+bool IsCheckpointId(std::string_view id);
+
+// Names a checkpoint and the bytes of its manifest.
+struct CheckpointName {
+  std::string id;
+  std::uint64_t checksum = 0;  // Manifest::checksum
+
+  friend bool operator==(const CheckpointName&, const CheckpointName&) = default;
+};
+
+// What one rank wrote of a table.
+struct RankEntry {
+  std::uint64_t rows = 0;
+  std::optional<std::uint64_t> erased;  // deltas: how many keys
+  // The largest |value written − value| of this rank's rows, 0 if they are float32. In a compacted checkpoint,
+  // the largest of the chain's.
+  float largest_error = 0.0F;
+  std::vector<FileEntry> files;  // as TableArrays::All() has them
+
+  friend bool operator==(const RankEntry&, const RankEntry&) = default;
+};
+
+struct TableEntry {
+  TableId id{0};
+  TableOptions options;
+  std::uint64_t lineage = 0;
+  std::uint64_t steps = 0;
+  float learning_rate = 0.0F;  // the options', or the one that was set since
+  BucketOwners owners{};
+  DataType value_type = DataType::kFloat32;  // of rows; state is float32
+  std::vector<RankEntry> ranks;              // [Manifest::ranks]
+
+  friend bool operator==(const TableEntry&, const TableEntry&) = default;
+};
+
+struct Manifest {
+  std::string id;
+  std::optional<CheckpointName> parent;  // a delta's; none for a base
+  // A base that a chain was compacted into: the chain's last checkpoint, whose state it has. A delta whose
+  // parent was that one may follow this one.
+  std::optional<CheckpointName> folds;
+  std::uint64_t created = 0;   // seconds since 1970
+  std::string server_version;  // 1 to 64 printable characters
+  std::uint64_t data_lineage = 0;
+  std::uint64_t incarnation = 0;
+  std::uint32_t ranks = 1;
+  std::uint64_t round = 0;  // all rounds up to this one are in
+  std::uint32_t next_table_id = 0;
+  std::uint64_t ledger_epoch = 0;
+  FileEntry ledger;
+  std::vector<TableEntry> tables;  // by ascending id
+  // Of the manifest's text. Serialize and Parse set it; it is no part of the text behind the first line.
+  std::uint64_t checksum = 0;
+
+  bool is_delta() const { return parent.has_value(); }
+  CheckpointName name() const { return {.id = id, .checksum = checksum}; }
+  // Returns null if there is no such table.
+  const TableEntry* Find(TableId table) const;
+
+  friend bool operator==(const Manifest&, const Manifest&) = default;
+};
+
+// Returns the text of manifest.json and sets `manifest.checksum`.
+// FAILED_PRECONDITION: ParseManifest would refuse the text.
+Result<std::string> SerializeManifest(Manifest& manifest);
+
+// `path` is for messages.
+Result<Manifest> ParseManifest(std::string_view text, const std::string& path);
+
+// A rank tells rank 0 what it wrote by a text of its own.
+std::string SerializeRankEntry(const RankEntry& entry);
+Result<RankEntry> ParseRankEntry(std::string_view text);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DURABILITY_MANIFEST_H_

@@ -1,0 +1,95 @@
+#include "server/durability/table_arrays.h"
+
+#include <utility>
+
+namespace slotwise {
+namespace {
+
+std::string_view NpyType(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return "<f4";
+    case DataType::kFloat16:
+      return "<f2";
+    case DataType::kBFloat16:
+      return "<u2";  // NumPy has no type for it.
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t ArrayFile::row_bytes() const {
+  const auto element_bytes = static_cast<std::uint64_t>(type.back() - '0');
+  return element_bytes * width.value_or(1);
+}
+
+std::string ArrayFile::header() const {
+  constexpr std::size_t kPreambleBytes = 10;
+  std::string header = "\x93NUMPY";
+  header += {'\x01', '\x00', static_cast<char>(kNpyHeaderBytes - kPreambleBytes), '\x00'};
+  header += "{'descr': '" + std::string(type) + "', 'fortran_order': False, 'shape': (" +
+            std::to_string(rows) + ", " + (width ? std::to_string(*width) : "") + "), }";
+  header.resize(kNpyHeaderBytes - 1, ' ');
+  return header + '\n';
+}
+
+std::vector<ArrayFile> TableArrays::All() const {
+  std::vector<ArrayFile> all = {keys, starts, values};
+  all.insert(all.end(), states.begin(), states.end());
+  if (erased) all.push_back(*erased);
+  if (erased_starts) all.push_back(*erased_starts);
+  return all;
+}
+
+TableArrays ArraysOf(const TableOptions& options, DataType values, std::uint32_t rank, std::uint64_t rows,
+                     std::optional<std::uint64_t> erased) {
+  const auto file = [&](std::string_view what, std::string_view type, std::uint64_t count,
+                        std::optional<std::uint32_t> width = std::nullopt) {
+    return ArrayFile{.name = "rank-" + std::to_string(rank) + "." + std::string(what) + ".npy",
+                     .type = type,
+                     .rows = count,
+                     .width = width};
+  };
+  TableArrays arrays{.keys = file("keys", "<u8", rows),
+                     .starts = file("starts", "<u8", kBucketCount + 1),
+                     .values = file("rows", NpyType(values), rows, options.dim),
+                     .states = {},
+                     .erased = {},
+                     .erased_starts = {}};
+  const OptimizerKind kind = options.optimizer.kind;
+  const auto names = StateNames(kind);
+  for (const std::string_view name : names) {
+    const auto width = StateFloats(kind, options.dim) / static_cast<std::uint32_t>(names.size());
+    arrays.states.push_back(file(name, "<f4", rows, width));
+  }
+  if (erased) {
+    arrays.erased = file("erased", "<u8", *erased);
+    arrays.erased_starts = file("erased-starts", "<u8", kBucketCount + 1);
+  }
+  return arrays;
+}
+
+std::vector<std::string_view> StateNames(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return {};
+    case OptimizerKind::kAdaGrad:
+    case OptimizerKind::kRowWiseAdaGrad:
+      return {"s"};
+    case OptimizerKind::kNesterov:
+      return {"a"};
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kRmsProp:
+      return {"v"};
+    case OptimizerKind::kAdam:
+      return {"m", "v"};
+    case OptimizerKind::kFtrl:
+      return {"z", "n"};
+  }
+  return {};
+}
+
+std::string TableFolder(TableId table) { return "table-" + std::to_string(Value(table)); }
+
+}  // namespace slotwise
