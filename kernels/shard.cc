@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/body/hash.h"
+
 namespace slotwise {
+
+std::uint32_t BucketOf(Key key) { return body::Bucket(key); }
 
 BucketMap EvenBucketMap(int ranks) {
   BucketMap map{};

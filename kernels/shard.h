@@ -61,6 +61,9 @@ namespace slotwise {
 inline constexpr std::uint32_t kBuckets = 4096;
 using BucketMap = std::array<std::uint16_t, kBuckets>;
 
+// Returns the bucket of a key (docs/semantics.md).
+std::uint32_t BucketOf(Key key);
+
 // Bucket b of `ranks` ranks belongs to rank b · ranks / kBuckets. REQUIRES: 1 <= ranks <= kBuckets.
 BucketMap EvenBucketMap(int ranks);
 

@@ -122,7 +122,7 @@ Status Recover(const v1::Durability& config, const Collective& collective, const
   if (Value(collective.rank()) == 0) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     spdlog::info("{} holds lineage {:016x}: {} table(s), up to round {}, {} of them from the journal, in {:.2f} s",
-                 config.folder(), recovered->lineage, recovered->tables, recovered->round, recovered->rounds,
+                 config.folder(), recovered->base.lineage, recovered->tables, recovered->round, recovered->rounds,
                  seconds.count());
   }
   return {};

@@ -10,10 +10,9 @@
 #include <set>
 #include <string>
 
-namespace slotwise {
+#include "server/durability/hex.h"
 
-// Writes 16 hexadecimal digits.
-std::string Hex(std::uint64_t number);
+namespace slotwise {
 
 class Fields {
  public:
@@ -47,10 +46,6 @@ class Fields {
   std::string& error_;
   std::set<std::string> known_;
 };
-
-// Parses up to 16 hexadecimal digits, no fewer than 16, of which the letters are small. Returns whether that
-// is what `text` is.
-bool ParseHex(const std::string& text, std::uint64_t& number);
 
 }  // namespace slotwise
 

@@ -58,9 +58,9 @@ void Agenda::TakeIn(Rank rank, const Announcement& announcement) {
                        announcement.weighted,
                        announcement.body,
                        announcement.joined};
-  const bool creates = announcement.operation == Operation::kCreateTable;
-  const Table* const table = creates ? nullptr : tables_.Get(announcement.table);
-  if (!creates && table == nullptr) return Reply(ticket, Gone());
+  const bool of_no_table = IsOfNoTable(announcement.operation);
+  const Table* const table = of_no_table ? nullptr : tables_.Get(announcement.table);
+  if (!of_no_table && table == nullptr) return Reply(ticket, Gone());
   if (announcement.operation == Operation::kPush) return TakeInPart(ticket, announcement, *table);
   if (announcement.operation == Operation::kLookup) {
     return ready_.AddLookup({announcement.table, announcement.mode, announcement.weighted}, part);
@@ -69,7 +69,11 @@ void Agenda::TakeIn(Rank rank, const Announcement& announcement) {
   round.operation = announcement.operation;
   round.waiters = {ticket};
   round.parts = {part};
-  if (!creates) {
+  round.delta = announcement.delta;
+  round.failed = announcement.failed;
+  round.event = announcement.event;
+  round.value_type = announcement.value_type;
+  if (!of_no_table) {
     round.table = announcement.table;
     round.with_digest = announcement.with_digest;
     round.with_state = announcement.with_state;

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "slotwise/batch.h"
+#include "slotwise/data_type.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
@@ -26,6 +27,21 @@ enum class Operation : std::uint8_t {
   kErase,
   kListKeys,
   kReadRows,
+  kSaveCheckpoint,   // of no table, as kCreateTable
+  kCheckpointEvent,
+};
+
+// Whether an operation names no table.
+constexpr bool IsOfNoTable(Operation operation) {
+  return operation == Operation::kCreateTable || operation == Operation::kSaveCheckpoint ||
+         operation == Operation::kCheckpointEvent;
+}
+
+// How far a rank has come with a checkpoint.
+enum class CheckpointEvent : std::uint8_t {
+  kWritten,    // its own files, each rank
+  kPublished,  // the checkpoint exists; rank 0
+  kVerified,   // all of it was read back; rank 0
 };
 
 // A request's number on the rank it came to.
@@ -51,7 +67,11 @@ struct Announcement {
   bool with_state = false;               // imports
   bool weighted = false;                 // lookups and pushes
   bool joined = false;                   // lookups: one of several of one call, which may share a round
-  TableId table{0};                      // all but kCreateTable
+  bool delta = false;                    // kSaveCheckpoint
+  bool failed = false;                   // kCheckpointEvent
+  CheckpointEvent event = CheckpointEvent::kWritten;  // kCheckpointEvent
+  DataType value_type = DataType::kFloat32;           // kSaveCheckpoint
+  TableId table{0};                      // unless IsOfNoTable
   std::uint32_t samples = 0;             // of what has a batch
   std::uint32_t keys = 0;
   float learning_rate = 0;        // kSetLearningRate

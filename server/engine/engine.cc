@@ -15,6 +15,7 @@
 
 #include "server/durability/journal_thread.h"
 #include "server/engine/agenda.h"
+#include "server/engine/checkpointing.h"
 #include "server/engine/inbox.h"
 #include "server/engine/operations.h"
 #include "server/engine/recovery.h"
@@ -49,7 +50,11 @@ class Engine::Impl {
                clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
         maker_(device, collective, secret, options.rank_limit),
-        operations_(device, collective, exchanges, maker_, options.travel, arrays_, tables_, tickets_, log_) {}
+        checkpointing_(
+            device, collective, tables_, [this](Request request) { Submit({&request, 1}); },
+            [this] { inbox_.NudgeLocally(); }),
+        operations_(device, collective, exchanges, maker_, options.travel, arrays_, tables_, tickets_, log_,
+                    checkpointing_) {}
 
   void Run() {
     device_.UseOnThisThread();
@@ -61,12 +66,14 @@ class Engine::Impl {
       const Header mine = TakeHeader();
       collective_.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(headers)));
       AnswerWhatIsDurable(headers);
+      checkpointing_.OnDecision(headers[0].now_ms, log_.changed());
       const Decision decision = agenda_.Decide(headers);
       Report(decision);
       AnswerWithoutRound(decision);
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round) : stages().FinishAll();
+      checkpointing_.Advance(Milliseconds(clock_.Now() - start_));
       finished = decision.finished && log_.all_is_durable();
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
       if (news || decision.more_is_ready || decision.closing) continue;
@@ -75,6 +82,7 @@ class Engine::Impl {
       AwaitWork(decision);
     }
     stages().FinishAll();
+    checkpointing_.Stop();
     busy_since_ = kIdle;
   }
 
@@ -84,13 +92,20 @@ class Engine::Impl {
     Result<Recovered> recovered = recovery.Run();
     if (!recovered.ok()) return recovered;
     agenda_.BeginAfter(recovered->round);
-    if (durability.mode != DurabilityMode::kSync) return recovered;
+    if (durability.mode == DurabilityMode::kSync) {
+      if (Status started = StartJournal(recovery, recovered->round); !started.ok()) return started;
+    }
+    checkpointing_.Use(durability, options_.incarnation, recovered->base, journal_.get());
+    return recovered;
+  }
+
+  Status StartJournal(Recovery& recovery, std::uint64_t round) {
     auto journal = recovery.StartJournal(options_.incarnation, [this] { inbox_.Nudge(); });
     if (!journal.ok()) return journal.status();
     journal_ = std::move(*journal);
     writer_.emplace(*journal_);
-    log_.Use(*journal_, recovered->round);
-    return recovered;
+    log_.Use(*journal_, round);
+    return {};
   }
 
   Clock::TimePoint::duration BusyFor() const {
@@ -250,6 +265,7 @@ class Engine::Impl {
                                         : waited < kLongAgo ? kLastPause
                                                             : kLongPause;
       if (collective_.size() == 1) pause = kAlone;
+      if (checkpointing_.Advance(Milliseconds(clock_.Now() - start_))) pause = kFirstPause;
       if (decision.awaits_parts) {
         const auto left = std::chrono::ceil<std::chrono::microseconds>(due - waited);
         pause = std::clamp(left, std::chrono::microseconds(0), pause);
@@ -272,10 +288,11 @@ class Engine::Impl {
   Inbox inbox_;
   TicketBook tickets_;
   ArrayPool arrays_;
-  const TableMaker maker_;
+  TableMaker maker_;
   std::unique_ptr<Journal> journal_;  // null: none is kept
   std::optional<JournalThread> writer_;
   RoundLog log_;
+  Checkpointing checkpointing_;
   Operations operations_;
   const Clock::TimePoint start_ = clock_.Now();
   std::uint64_t decisions_ = 0;

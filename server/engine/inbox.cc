@@ -72,7 +72,18 @@ Inbox::Taken Inbox::Take(std::size_t most) {
 
 bool Inbox::AwaitNews(std::chrono::microseconds most) {
   std::unique_lock lock(mutex_);
-  return clock_.WaitFor(news_, lock, most, [&] { return !requests_.empty() || closing_is_news_ || nudged_; });
+  const auto news = [&] { return !requests_.empty() || closing_is_news_ || nudged_; };
+  clock_.WaitFor(news_, lock, most, [&] { return news() || nudged_locally_; });
+  nudged_locally_ = false;
+  return news();
+}
+
+void Inbox::NudgeLocally() {
+  {
+    const std::scoped_lock lock(mutex_);
+    nudged_locally_ = true;
+  }
+  news_.notify_one();
 }
 
 void Inbox::Nudge() {

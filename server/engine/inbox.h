@@ -60,11 +60,13 @@ class Inbox {
   Taken Take(std::size_t most);
 
   // Waits until there is something to take, or until Close (for the first time) or Nudge was called since the last
-  // Take, but no longer than `most`. Returns whether one of these has happened.
+  // Take, but no longer than `most`, nor after a NudgeLocally. Returns whether one of the former has happened.
   bool AwaitNews(std::chrono::microseconds most);
 
   // There is something to tell the other ranks that is no request. For any thread.
   void Nudge();
+  // There is something to do for this rank alone. For any thread.
+  void NudgeLocally();
 
   // From now on the inbox takes nothing in.
   void Close();
@@ -88,6 +90,7 @@ class Inbox {
   bool closed_ = false;
   bool closing_is_news_ = false;
   bool nudged_ = false;
+  bool nudged_locally_ = false;
 };
 
 }  // namespace slotwise

@@ -24,7 +24,7 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 
 Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
                        const TableMaker& maker, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
-                       TicketBook& tickets, RoundLog& log)
+                       TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing)
     : device_(device),
       collective_(collective),
       maker_(maker),
@@ -32,6 +32,7 @@ Operations::Operations(Device& device, Collective& collective, const Exchanges& 
       tables_(tables),
       tickets_(tickets),
       log_(log),
+      checkpointing_(checkpointing),
       work_(device, collective, exchanges.bags(), travel),
       stages_(device, collective, exchanges, tickets) {
   Connect(device, collective, exchanges.batches());
@@ -48,6 +49,8 @@ void Operations::Run(const Round& round) {
 
 void Operations::Dispatch(const Round& round) {
   if (round.operation == Operation::kCreateTable) return CreateTable(round);
+  if (round.operation == Operation::kSaveCheckpoint) return SaveCheckpoint(round);
+  if (round.operation == Operation::kCheckpointEvent) return OnCheckpointEvent(round);
   Table& table = *tables_.Get(round.table);  // the agenda decides no round of a table that was dropped
   switch (round.operation) {
     case Operation::kLookup:
@@ -69,6 +72,8 @@ void Operations::Dispatch(const Round& round) {
     case Operation::kReadRows:
       return ReadRows(round, table);
     case Operation::kCreateTable:
+    case Operation::kSaveCheckpoint:
+    case Operation::kCheckpointEvent:
       return;
   }
 }

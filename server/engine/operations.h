@@ -19,6 +19,7 @@
 #include "server/collective/exchange.h"
 #include "server/engine/array_pool.h"
 #include "server/engine/batch_gather.h"
+#include "server/engine/checkpointing.h"
 #include "server/engine/round.h"
 #include "server/engine/round_log.h"
 #include "server/engine/round_record.h"
@@ -35,7 +36,8 @@ class Operations {
   // The arguments outlive it. `tickets` has every request of this rank that a round names. Rounds that change
   // state go into `log`.
   Operations(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
-             const TravelOptions& travel, ArrayPool& arrays, Tables& tables, TicketBook& tickets, RoundLog& log);
+             const TravelOptions& travel, ArrayPool& arrays, Tables& tables, TicketBook& tickets, RoundLog& log,
+             Checkpointing& checkpointing);
 
   // Runs the round's operation. It may leave work to the device, and answers to a later call of Run, of the
   // stages or of the log.
@@ -54,6 +56,8 @@ class Operations {
               TravelArrays& arrays);
   void CreateTable(const Round& round);  // table_operations.cc
   void DropTable(const Round& round);
+  void SaveCheckpoint(const Round& round);
+  void OnCheckpointEvent(const Round& round);
   void Summarize(const Round& round, Table& table);
   void SetLearningRate(const Round& round, Table& table);
   void Import(const Round& round, Table& table);  // row_operations.cc
@@ -139,6 +143,7 @@ class Operations {
   Tables& tables_;
   TicketBook& tickets_;
   RoundLog& log_;
+  Checkpointing& checkpointing_;
   TableWork work_;
   Stages stages_;
   std::uint64_t round_ = 0;         // the one that is run

@@ -53,6 +53,7 @@ void Operations::Push(const Round& round) {
 
 void Operations::Update(const Round& round, const BatchLayout& layout, Table& table, BatchGather& gather,
                         TravelArrays& arrays) {
+  checkpointing_.BeforeChange(*table.shard);
   const std::uint32_t dim = table.info.options.dim;
   const TableWork::Gradients gradients{.all = [&] { return gather.GatherBagValues(round, layout, dim); },
                                        .mine = [&] { return gather.MyBagValues(round, layout, dim); },

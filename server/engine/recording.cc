@@ -22,6 +22,7 @@ constexpr std::uint64_t kSmallRecord = 8192;
 }  // namespace
 
 Status Operations::MakeRoomToRecord(const Round& round) {
+  if (Status may = checkpointing_.MayUpdate(); !may.ok()) return may;
   if (!log_.on()) return {};
   return log_.Reserve(RecordBytes(round, collective_.rank(), [&](const Ticket& ticket) {
     return tickets_.BatchOf(ticket.number).bytes();
@@ -29,9 +30,9 @@ Status Operations::MakeRoomToRecord(const Round& round) {
 }
 
 TableWork::RoomFor Operations::RoomToRecord(const Round& round) {
-  if (!log_.on()) return {};
   if (round.operation != Operation::kLookup)
     return [this, &round](std::uint64_t) { return MakeRoomToRecord(round); };
+  if (!log_.on()) return {};
   return [this](std::uint64_t new_rows) {
     return new_rows == 0 ? Status() : log_.Reserve(kSmallRecord + new_rows * sizeof(Key));
   };
@@ -63,6 +64,7 @@ std::shared_ptr<const BatchPart> Operations::BatchToRecord(const Ticket& ticket,
 
 void Operations::RecordBatchRound(RecordKind kind, const Round& round, std::span<const std::uint64_t> steps,
                                   Stage& stage) {
+  log_.NoteChange(round_);
   if (!log_.on()) return;
   log_.Append(round_, kind, RecordBatches(round, collective_.rank(), steps, [&](const Ticket& ticket) {
                 return BatchToRecord(ticket, stage);
@@ -70,7 +72,9 @@ void Operations::RecordBatchRound(RecordKind kind, const Round& round, std::span
 }
 
 void Operations::RecordNewKeysOf(const Table& table) {
-  if (!log_.on() || !work_.inserted_new_keys()) return;
+  if (!work_.inserted_new_keys()) return;
+  log_.NoteChange(round_);
+  if (!log_.on()) return;
   new_keys_.push_back({table.info.id, table.shard->InsertedKeys()});
 }
 

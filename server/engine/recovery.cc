@@ -3,13 +3,14 @@
 #include <spdlog/spdlog.h>
 
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <random>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "server/durability/checkpoint_reader.h"
+#include "server/durability/hex.h"
 #include "server/durability/journal_reader.h"
 #include "server/engine/replay.h"
 
@@ -18,11 +19,7 @@ namespace {
 
 constexpr std::string_view kLineageFile = "lineage";
 
-std::string Hex(std::uint64_t value) {
-  std::array<char, 16> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value, 16).ptr;
-  return std::string(16 - static_cast<std::size_t>(end - digits.data()), '0') + std::string(digits.data(), end);
-}
+constexpr std::uint64_t kChunkBytes = std::uint64_t{16} << 20;  // of rows that are loaded at once
 
 std::uint64_t Draw() {
   std::random_device random;
@@ -64,9 +61,8 @@ Result<std::uint64_t> OpenFolder(FileSystem& files, const std::string& folder) {
     if ((*file)->size() == text.size()) {
       if (Status read = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !read.ok()) return read;
     }
-    const auto parsed = std::from_chars(text.data(), text.data() + 16, lineage, 16);
-    if (parsed.ec == std::errc() && parsed.ptr == text.data() + 16 && text[16] == '\n' && lineage != 0)
-      return lineage;
+    const bool is_hex = ParseHex(std::string(text.data(), 16), lineage);
+    if (is_hex && text[16] == '\n' && lineage != 0) return lineage;
     return DataLoss(path + " is not a lineage, which is 16 hexadecimal digits and a newline");
   }
   if (file.status().code() != StatusCode::kNotFound) return file.status();
@@ -87,15 +83,23 @@ Result<std::uint64_t> OpenFolder(FileSystem& files, const std::string& folder) {
 
 class Recovery::Impl {
  public:
-  Impl(DurabilityOptions options, Device& device, Collective& collective, Tables& tables, const TableMaker& maker)
+  Impl(DurabilityOptions options, Device& device, Collective& collective, Tables& tables, TableMaker& maker)
       : options_(std::move(options)),
         files_(*options_.files),
         collective_(collective),
         tables_(tables),
+        maker_(maker),
         replay_(device, tables, maker) {}
 
   Result<Recovered> Run() {
     if (Status opened = Agree(Open()); !opened.ok()) return opened;
+    if (Status loaded = LoadNewest(); !loaded.ok()) return loaded;
+    Status tracked;  // what the journal changes is no part of the checkpoint
+    tables_.ForEach([&](Table& table) {
+      if (tracked.ok()) tracked = table.shard->TrackChanges(options_.max_erased);
+    });
+    if (Status all = Agree(tracked); !all.ok()) return all;
+    maker_.TrackChanges(options_.max_erased);
     if (Status replayed = Agree(ReplayJournals()); !replayed.ok()) return replayed;
     recovered_.tables = tables_.All().size();
     return recovered_;
@@ -107,7 +111,7 @@ class Recovery::Impl {
     options.rank = static_cast<std::uint32_t>(Value(collective_.rank()));
     options.ranks = static_cast<std::uint32_t>(collective_.size());
     options.incarnation = incarnation;
-    options.lineage = recovered_.lineage;
+    options.lineage = recovered_.base.lineage;
     options.seed = Draw();
     options.follows = follows_;
     auto journal = Journal::Start(files_, options,
@@ -120,6 +124,7 @@ class Recovery::Impl {
 
  private:
   std::string JournalFolder() const { return options_.folder + "/journal"; }
+  std::string CheckpointFolder() const { return options_.folder + "/checkpoints"; }
 
   // Returns this rank's error, or one that says that another has one, or OK if none has.
   Status Agree(const Status& mine) {
@@ -144,16 +149,79 @@ class Recovery::Impl {
       if (lineage.ok()) {
         opened.lineage = *lineage;
         mine = files_.MakeFolder(JournalFolder());
+        if (mine.ok()) mine = files_.MakeFolder(CheckpointFolder());
+        if (mine.ok()) mine = Checkpoints(files_, CheckpointFolder()).RemoveLeftovers();
         if (mine.ok()) mine = files_.SyncFolder(options_.folder);
         if (mine.ok()) mine = SyncJournals(files_, JournalFolder());
       }
     }
-    recovered_.lineage = AllGatherValues(collective_, opened).front().lineage;
+    recovered_.base.lineage = AllGatherValues(collective_, opened).front().lineage;
     return mine;
   }
 
+  // Loads the newest checkpoint that is whole. A rank that finds a damaged one makes all ranks take the one before
+  // it, which has a longer journal.
+  Status LoadNewest() {
+    std::vector<std::string> refused;
+    for (;;) {
+      const Checkpoints checkpoints(files_, CheckpointFolder());
+      const auto newest = checkpoints.Newest(refused);
+      if (newest.status().code() == StatusCode::kNotFound) return Agree({});
+      if (Status all = Agree(newest.status()); !all.ok()) return all;
+      const Manifest& last = newest->chain.back();
+      for (const std::string& why : newest->passed_over) spdlog::error("{}", why);
+      Status mine = last.data_lineage == recovered_.base.lineage
+                        ? Load(newest->chain)
+                        : DataLoss("checkpoint " + last.id + " is of lineage " + Hex(last.data_lineage) +
+                                   ", and the folder of " + Hex(recovered_.base.lineage));
+      // FAILED_PRECONDITION: some file is damaged. Other errors would come again.
+      const auto damaged = AllGatherValues(
+          collective_, std::uint64_t{mine.code() == StatusCode::kFailedPrecondition ? 1U : 0U});
+      if (std::ranges::find(damaged, 1U) == damaged.end()) {
+        if (Status all = Agree(mine); !all.ok()) return all;
+        recovered_.base.newest = last.name();
+        recovered_.base.newest_round = recovered_.round = last.round;
+        recovered_.base.links = newest->chain.size();
+        return {};
+      }
+      spdlog::error("checkpoint {} cannot be used{}", last.id, mine.ok() ? "" : ": " + mine.message());
+      refused.push_back(last.id);
+      tables_.Clear();
+    }
+  }
+
+  Status Load(const Chain& chain) {
+    const Manifest& last = chain.back();
+    const BucketOwners owners = EvenBucketMap(collective_.size());
+    for (const TableEntry& entry : last.tables) {
+      auto made = maker_.Make(entry.id, entry.options, entry.lineage);
+      if (!made.ok()) return made.status();
+      made->steps = entry.steps;
+      made->learning_rate = entry.learning_rate;
+      Shard& shard = *made->shard;
+      std::uint64_t rows = 0;  // of all ranks
+      for (const RankEntry& rank : entry.ranks) rows += rank.rows;
+      const std::uint64_t mine = rows / static_cast<std::uint64_t>(collective_.size());
+      if (Status room = shard.Reserve(std::min(mine, made->max_rows_of_rank)); !room.ok()) return room;
+      const RowSink sink{
+          .rows = [&](std::span<const Key> keys,
+                      std::span<const float> records) { return shard.Load(keys, records.data()); },
+          .erase = [&](std::span<const Key> keys) { return replay_.Erase(shard, keys); }};
+      if (Status read = ReadTable(files_, CheckpointFolder(), chain, entry.id, owners,
+                                  static_cast<std::uint32_t>(Value(collective_.rank())), kChunkBytes, sink);
+          !read.ok()) {
+        return read;
+      }
+      tables_.Add(std::move(*made));
+    }
+    const auto ledger = ReadLedger(files_, CheckpointFolder(), chain);
+    if (!ledger.ok()) return ledger.status();
+    tables_.SkipIdsBefore(last.next_table_id);
+    return tables_.LoadLedger(*ledger);
+  }
+
   Status ReplayJournals() {
-    auto set = ReadJournals(files_, JournalFolder(), recovered_.lineage, recovered_.round);
+    auto set = ReadJournals(files_, JournalFolder(), recovered_.base.lineage, recovered_.round);
     if (!set.ok()) return set.status();
     follows_ = set->Next();
     if (options_.mode != DurabilityMode::kSync && !set->incarnations.empty())
@@ -193,6 +261,7 @@ class Recovery::Impl {
   FileSystem& files_;
   Collective& collective_;
   Tables& tables_;
+  TableMaker& maker_;
   Replay replay_;
   Recovered recovered_;
   JournalPosition follows_;
@@ -200,7 +269,7 @@ class Recovery::Impl {
 };
 
 Recovery::Recovery(const DurabilityOptions& options, Device& device, Collective& collective, Tables& tables,
-                   const TableMaker& maker)
+                   TableMaker& maker)
     : impl_(std::make_unique<Impl>(options, device, collective, tables, maker)) {}
 Recovery::~Recovery() = default;
 

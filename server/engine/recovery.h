@@ -17,43 +17,28 @@
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
-#include "server/durability/file_system.h"
 #include "server/durability/journal.h"
+#include "server/engine/checkpointing.h"
+#include "server/engine/durability_options.h"
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
 
-// What an acknowledged step survives.
-enum class DurabilityMode : std::uint8_t {
-  kNone,      // nothing but the server's own life, and what a checkpoint was asked for
-  kInterval,  // a crash loses the last seconds at most
-  kSync,      // a crash loses nothing
-};
-
-struct DurabilityOptions {
-  DurabilityMode mode = DurabilityMode::kNone;
-  std::string folder;  // empty: nothing is kept
-  FileSystem* files = &SystemFiles();
-  // Is told why the journal cannot go on, on the journal's thread. The process has to end: nobody knows what is
-  // on disk.
-  std::function<void(const std::string& why)> on_failure = {};
-};
-
 // What was brought back.
 struct Recovered {
-  std::uint64_t lineage = 0;  // of the folder
-  std::uint64_t round = 0;    // the last that counts
+  CheckpointBase base;      // of further checkpoints
+  std::uint64_t round = 0;  // the last that counts
   std::uint64_t rounds = 0;   // of them from the journal
   std::uint64_t tables = 0;
 };
 
 class Recovery {
  public:
-  // The arguments outlive it.
+  // The arguments outlive it. What `maker` makes from Run on remembers what changes.
   Recovery(const DurabilityOptions& options, Device& device, Collective& collective, Tables& tables,
-           const TableMaker& maker);
+           TableMaker& maker);
   ~Recovery();
 
   Result<Recovered> Run();

@@ -127,10 +127,17 @@ Status Replay::ApplyImport(std::span<const RoundRecord> records) {
 Status Replay::ApplyErase(std::span<const RoundRecord> records) {
   const auto found = Find(records.front().shares.front().table);
   if (!found.ok()) return found.status();
-  Shard& shard = *(*found)->shard;
   const auto batch = Gather(records, 0, false);
   if (!batch.ok()) return batch.status();
-  if (const auto prepared = shard.Prepare(batch->view, false); !prepared.ok()) return prepared.status();
+  return Erase(*(*found)->shard, batch->view);
+}
+
+Status Replay::Erase(Shard& shard, std::span<const Key> keys) {
+  return keys.empty() ? Status() : Erase(shard, GatherKeys(keys).view);
+}
+
+Status Replay::Erase(Shard& shard, const BatchView& batch) {
+  if (const auto prepared = shard.Prepare(batch, false); !prepared.ok()) return prepared.status();
   if (const Status room = shard.PrepareErase(); !room.ok()) return room;
   shard.Erase();
   return {};

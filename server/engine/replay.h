@@ -30,6 +30,9 @@ class Replay {
   // follow the state, or do not fit together. RESOURCE_EXHAUSTED: no memory for the rows.
   Status Apply(std::span<const RoundRecord> records);
 
+  // Forgets keys of a shard, of which it may have some.
+  Status Erase(Shard& shard, std::span<const Key> keys);
+
  private:
   // A batch of parts, in device memory.
   struct Batch {
@@ -48,6 +51,7 @@ class Replay {
   static Status Insert(Table& table, const Result<NewRows>& prepared);
   // Puts the parts of a share one behind the other, in the order of `order`.
   Result<Batch> Gather(std::span<const RoundRecord> records, std::size_t share, bool in_part_order);
+  static Status Erase(Shard& shard, const BatchView& batch);
   Batch GatherKeys(std::span<const Key> keys);
 
   Device& device_;

@@ -104,6 +104,16 @@ Announcement AnnouncementOf(const Request& request) {
                  [&](const EraseRequest& r) { Announce(a, Operation::kErase, r.table, r.batch); },
                  [&](const ListKeysRequest& r) { Announce(a, Operation::kListKeys, r.table); },
                  [&](const ReadRowsRequest& r) { Announce(a, Operation::kReadRows, r.table); },
+                 [&](const SaveCheckpointRequest& r) {
+                   a.operation = Operation::kSaveCheckpoint;
+                   a.delta = r.delta;
+                   a.value_type = r.value_type;
+                 },
+                 [&](const CheckpointEventRequest& r) {
+                   a.operation = Operation::kCheckpointEvent;
+                   a.event = r.event;
+                   a.failed = r.failed;
+                 },
              },
              request);
   return a;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -127,9 +128,31 @@ struct SummarizeRequest {
   std::function<void(Result<TableSummary>)> done;
 };
 
-using Request =
-    std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest,
-                 SetLearningRateRequest, ImportRequest, EraseRequest, ListKeysRequest, ReadRowsRequest>;
+// A checkpoint that exists.
+struct SavedCheckpoint {
+  std::string id;
+  bool delta = false;
+  std::uint64_t round = 0;  // it is the state after this one
+  std::uint64_t rows = 0;   // that it has written
+  std::uint64_t bytes = 0;  // of its files
+};
+
+struct SaveCheckpointRequest {
+  bool delta = false;  // what changed since the newest checkpoint, if that is known; else all
+  DataType value_type = DataType::kFloat32;  // of rows; optimizers' state is float32
+  std::function<void(Result<SavedCheckpoint>)> done;
+};
+
+// A rank tells the others; nobody else asks.
+struct CheckpointEventRequest {
+  CheckpointEvent event = CheckpointEvent::kWritten;
+  bool failed = false;
+  std::function<void(Status)> done;
+};
+
+using Request = std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest,
+                             SetLearningRateRequest, ImportRequest, EraseRequest, ListKeysRequest,
+                             ReadRowsRequest, SaveCheckpointRequest, CheckpointEventRequest>;
 
 // Return the batch of a request, and the reservation of the request's arrays; null if the request has none.
 BatchPart* BatchOf(Request& request);

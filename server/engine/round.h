@@ -42,7 +42,11 @@ struct Round {
   bool with_state = false;
   float learning_rate = 0;
   std::uint64_t table_steps = 0;
-  TableId table{0};  // of every operation but kCreateTable
+  bool delta = false;
+  bool failed = false;
+  CheckpointEvent event = CheckpointEvent::kWritten;
+  DataType value_type = DataType::kFloat32;
+  TableId table{0};  // unless IsOfNoTable
   StepId step;       // of a push; its `part` means nothing here, and its epoch is the latest of its parts'
   std::vector<std::uint32_t> bodies;  // of a push, of its parts in part order
   std::vector<RoundPart>

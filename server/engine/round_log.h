@@ -30,10 +30,10 @@ class RoundLog {
 
   // Makes sure that a record of so many bytes can be written. RESOURCE_EXHAUSTED: the disk is full. REQUIRES,
   // of this and Append: on().
-  Status Reserve(std::uint64_t bytes) { return journal_->Reserve(bytes + kForDrops); }
+  Status Reserve(std::uint64_t bytes) { return journal_->Reserve(bytes); }
 
-  // Every rank appends a record of every round that changed state, in the order of the rounds. Room was reserved
-  // for it, unless it drops a table.
+  // Every rank appends a record of every round that changed state, in the order of the rounds. REQUIRES: room for
+  // it was reserved last.
   void Append(std::uint64_t round, RecordKind kind, std::vector<JournalPiece> pieces) {
     last_ = round;
     journal_->Append(round, static_cast<std::uint32_t>(kind), std::move(pieces));
@@ -41,6 +41,9 @@ class RoundLog {
 
   // The last round that is on this rank's disk, of those that were recorded.
   std::uint64_t durable() const { return on() ? journal_->durable() : 0; }
+  // A round changed state, whether it is recorded or not.
+  void NoteChange(std::uint64_t round) { changed_ = round; }
+  std::uint64_t changed() const { return changed_; }
   // The last round that was recorded.
   std::uint64_t last() const { return last_; }
 
@@ -65,12 +68,9 @@ class RoundLog {
   }
 
  private:
-  // A drop is decided together with the end of all that waits for the table, so it cannot be refused: there is
-  // always room to record drops of all tables that there may be.
-  static constexpr std::uint64_t kForDrops = std::uint64_t{1} << 20;
-
   Journal* journal_ = nullptr;
   std::uint64_t last_ = 0;
+  std::uint64_t changed_ = 0;
   std::uint64_t durable_everywhere_ = 0;
   std::deque<std::pair<std::uint64_t, std::function<void()>>> held_;  // by round
 };

@@ -30,6 +30,7 @@ void Operations::Import(const Round& round, Table& table) {
   const Status prepared =
       work_.PrepareAndInsert(table, stage.gather().Gather(round, layout), RoomToRecord(round));
   if (prepared.ok()) {
+    checkpointing_.BeforeChange(*table.shard);
     table.shard->Assign(stage.gather().GatherBagValues(round, layout, columns), columns);
     table.steps = std::max(table.steps, round.table_steps);
     RecordBatchRound(RecordKind::kImport, round, {&table.steps, 1}, stage);
@@ -50,6 +51,7 @@ void Operations::Erase(const Round& round, Table& table) {
 
   std::array<std::uint64_t, 1> erased{0};
   if (prepared.ok()) {
+    checkpointing_.BeforeChange(*table.shard);
     erased[0] = table.shard->Erase();
     collective_.AllReduceSum(erased);
     RecordBatchRound(RecordKind::kErase, round, {&table.steps, 1}, stage);

@@ -28,12 +28,21 @@ class TableMaker {
         secret_(secret),
         rank_limit_(rank_limit) {}
 
+  // Tables that are made from now on remember what changes, for deltas.
+  void TrackChanges(std::uint64_t max_erased) {
+    track_ = true;
+    max_erased_ = max_erased;
+  }
+
   // Returns an empty table. RESOURCE_EXHAUSTED: no memory for `initial_rows`.
   Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t lineage) const {
     const std::uint64_t max_rows_of_rank = rank_limit_.RowsOf(options.max_rows, ranks_);
     const ShardPlace place{rank_, ranks_, EvenBucketMap(ranks_), secret_, max_rows_of_rank};
     Result<std::unique_ptr<Shard>> shard = device_.MakeShard(options, place);
     if (!shard.ok()) return shard.status();
+    if (track_) {
+      if (Status tracked = (*shard)->TrackChanges(max_erased_); !tracked.ok()) return tracked;
+    }
     return Table{.info = {id, options},
                  .shard = std::move(*shard),
                  .lineage = lineage,
@@ -47,6 +56,8 @@ class TableMaker {
   const int ranks_;
   const HashSecret secret_;
   const RankLimit rank_limit_;
+  bool track_ = false;
+  std::uint64_t max_erased_ = 0;
 };
 
 }  // namespace slotwise

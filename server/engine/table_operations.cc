@@ -1,7 +1,9 @@
 // Operations on whole tables: to make, drop and summarize one, and to set its learning rate.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/engine/operations.h"
@@ -43,6 +45,7 @@ void Operations::CreateTable(const Round& round) {
   }
   const std::uint64_t lineage = table->lineage;
   tables_.Add(std::move(*table));
+  log_.NoteChange(round_);
   if (log_.on()) log_.Append(round_, RecordKind::kCreateTable, RecordCreateTable(id, options, lineage));
   // A client that hears of the table may use it at any rank: so every rank must know the table first.
   collective_.AllReduceSum(failed);
@@ -50,11 +53,26 @@ void Operations::CreateTable(const Round& round) {
 }
 
 void Operations::DropTable(const Round& round) {
-  tables_.Remove(round.table);
+  if (const Status room = AgreeOnRoomToRecord(); !room.ok()) {
+    return AnswerMine<DropTableRequest>(round, [&](DropTableRequest& request) { request.done(room); });
+  }
+  checkpointing_.Keep(tables_.Remove(round.table));
+  log_.NoteChange(round_);
   if (log_.on()) log_.Append(round_, RecordKind::kDropTable, RecordDropTable(round.table));
   std::array<std::uint64_t, 1> all_done{0};
   collective_.AllReduceSum(all_done);
   AnswerMineOnceRecorded<DropTableRequest>(round, Status());
+}
+
+void Operations::SaveCheckpoint(const Round& round) {
+  std::function<void(Result<SavedCheckpoint>)> done;
+  AnswerMine<SaveCheckpointRequest>(round, [&](SaveCheckpointRequest& request) { done = std::move(request.done); });
+  checkpointing_.Save(round, std::move(done));
+}
+
+void Operations::OnCheckpointEvent(const Round& round) {
+  AnswerMine<CheckpointEventRequest>(round, [](CheckpointEventRequest& request) { request.done({}); });
+  checkpointing_.OnEvent(round);
 }
 
 void Operations::Summarize(const Round& round, Table& table) {
@@ -80,6 +98,7 @@ void Operations::SetLearningRate(const Round& round, Table& table) {
                                               [&](SetLearningRateRequest& request) { request.done(room); });
   }
   table.learning_rate = round.learning_rate;
+  log_.NoteChange(round_);
   if (log_.on()) {
     log_.Append(round_, RecordKind::kSetLearningRate,
                 RecordSetLearningRate(round.table, round.learning_rate));

@@ -57,13 +57,29 @@ void Tables::Add(Table table) {
   tables_.insert_or_assign(id, std::move(table));
 }
 
-void Tables::Remove(TableId id) {
+std::unique_ptr<Shard> Tables::Remove(TableId id) {
   const std::scoped_lock lock(mutex_);
   const auto found = tables_.find(id);
-  if (found == tables_.end()) return;
+  if (found == tables_.end()) return nullptr;
   by_name_.erase(found->second.info.options.name.str());
+  std::unique_ptr<Shard> shard = std::move(found->second.shard);
   tables_.erase(found);
   ledger_.ForgetTable(id);
+  return shard;
+}
+
+Status Tables::LoadLedger(std::span<const std::byte> bytes) {
+  Status loaded = ledger_.Load(bytes);
+  epoch_.store(ledger_.epoch(), std::memory_order_relaxed);
+  return loaded;
+}
+
+void Tables::Clear() {
+  const std::scoped_lock lock(mutex_);
+  tables_.clear();
+  by_name_.clear();
+  next_id_ = 1;
+  ledger_ = Ledger(ledger_limits_);
 }
 
 }  // namespace slotwise

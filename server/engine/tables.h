@@ -5,6 +5,7 @@
 #ifndef SLOTWISE_SERVER_ENGINE_TABLES_H_
 #define SLOTWISE_SERVER_ENGINE_TABLES_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -77,7 +78,7 @@ class Tables {
  public:
   // At most `most` tables; their lineages come from `incarnation`, which no other start of a server has.
   explicit Tables(std::size_t most, std::uint64_t incarnation = 1, const LedgerLimits& ledger = {})
-      : most_(most), incarnation_(incarnation), ledger_(ledger) {}
+      : most_(most), incarnation_(incarnation), ledger_limits_(ledger), ledger_(ledger) {}
 
   // For any thread.
   std::optional<TableInfo> Find(std::string_view name) const;
@@ -96,7 +97,18 @@ class Tables {
   // Returns the lineage of a new table of that id.
   std::uint64_t LineageOf(TableId id) const;
   void Add(Table table);
-  void Remove(TableId id);
+  // Returns the table's shard, of which something may still be read.
+  std::unique_ptr<Shard> Remove(TableId id);
+  // Calls f(Table&) for each table, by id.
+  template <class F>
+  void ForEach(const F& f) {
+    for (auto& [id, table] : tables_) f(table);
+  }
+  // Of a recovery.
+  std::uint32_t next_id() const { return next_id_; }
+  void SkipIdsBefore(std::uint32_t id) { next_id_ = std::max(next_id_, id); }
+  Status LoadLedger(std::span<const std::byte> bytes);
+  void Clear();  // as if there had been none, but for epochs
   // The steps that were applied to any table, by their names.
   const Ledger& ledger() const { return ledger_; }
   void Record(const Ledger::Sequence& sequence, const StepId& step, std::span<const Ledger::TableStep> tables,
@@ -106,6 +118,7 @@ class Tables {
   mutable std::shared_mutex mutex_;
   const std::size_t most_;
   const std::uint64_t incarnation_;
+  const LedgerLimits ledger_limits_;
   std::map<TableId, Table> tables_;
   std::map<std::string, TableId, std::less<>> by_name_;
   std::uint32_t next_id_ = 1;

@@ -1,0 +1,142 @@
+// CheckpointJob: what one rank writes of one checkpoint, beside its engine.
+//
+// The engine's thread begins the shards' snapshots and hands them over. From then on two threads work on the
+// job: the job's own sorts keys into bucket order, and writes; the engine's reads rows from the device, some at
+// a time, in that order, when it has time (Advance), or a table's next rows at once when room for pre-images is
+// short (ReadNow). Rows pass in a few buffers, which the two hand to each other.
+//
+//     job      |sort table 1||sort table 2|   |write||write||write| ...  |sync| result
+//     engine                  |read||read|    |read||read|   a round   |read|
+//
+// Thread-safety: Step, by the job's thread; Advance, ReadNow and CanReadNow, by the engine's; Cancel and the
+// rest, by any. The shards are used by the engine's thread alone.
+#ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINT_JOB_H_
+#define SLOTWISE_SERVER_ENGINE_CHECKPOINT_JOB_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "kernels/snapshot.h"
+#include "server/durability/bucket_order.h"
+#include "server/durability/checkpoint_writer.h"
+#include "server/durability/file_system.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+// A table's snapshot.
+struct SnapshotOfTable {
+  TableId table{0};
+  TableOptions options;
+  Shard* shard = nullptr;  // with an open snapshot
+  SnapshotInfo info;
+};
+
+struct CheckpointJobOptions {
+  FileSystem* files = nullptr;
+  std::string folder;  // of all checkpoints
+  std::string id;
+  std::uint32_t rank = 0;
+  bool delta = false;
+  DataType value_type = DataType::kFloat32;
+  std::optional<std::vector<std::byte>> ledger;  // on the rank that writes it
+  std::size_t buffers = 3;
+  std::size_t buffer_bytes = std::size_t{4} << 20;
+};
+
+// What a rank has written.
+struct WrittenPart {
+  std::vector<RankEntry> tables;  // in the order of the snapshots
+  FileEntry ledger;
+};
+
+class CheckpointJob {
+ public:
+  // Calls `nudge`, from the job's thread, when the engine has something to do for the job. `device` outlives it.
+  // Throws std::bad_alloc for want of buffers.
+  CheckpointJob(Device& device, CheckpointJobOptions options, std::vector<SnapshotOfTable> tables,
+                std::function<void()> nudge);
+
+  enum class Progress : std::uint8_t { kWorked, kWaits, kEnded };
+  // Does a piece of the job. kWaits: the engine has to do something first; Wait returns when it may have.
+  Progress Step();
+  void Wait();
+
+  // Reads rows for about so many bytes, as far as there are buffers, and hands over what was read. Returns the
+  // bytes that it asked the device for. Does not wait.
+  std::size_t Advance(std::size_t bytes);
+  // Reads a table's next rows, all that a buffer holds, and waits for a buffer. Returns false if the job has read
+  // all rows of that table, or was cancelled.
+  bool ReadNow(const Shard& shard);
+  bool rows_are_on_the_way() const { return !on_the_way_.empty(); }
+
+  // Ends the job soon; what it wrote is good for nothing.
+  void Cancel();
+  // Nothing while Step has not returned kEnded.
+  std::optional<Result<WrittenPart>> result() const;
+
+ private:
+  struct Buffer {
+    HostMemory memory;
+    std::size_t table = 0;
+    std::size_t rows = 0;
+    float* records() const { return static_cast<float*>(memory.get()); }
+  };
+  struct Table {
+    SnapshotOfTable snapshot;
+    std::uint32_t floats = 0;  // of a record
+    // The job's thread sorts; from then on the engine reads.
+    bool sorted = false;
+    std::vector<Key> keys;
+    std::vector<RowIndex> rows;
+    BucketOrder<Key> erased;
+    BucketStarts starts;
+    std::size_t asked = 0;    // rows that the engine has asked the device for
+    std::size_t written = 0;  // rows that the job's thread has written
+    std::optional<TableWriter> writer;
+    std::optional<RankEntry> entry;
+  };
+
+  std::size_t RowsABuffer(const Table& table) const;
+  void Ask(std::size_t table, Buffer* buffer);  // the engine's thread
+  void HandOver();                              // what has arrived
+  void Sort(Table& table);
+  Status Open(Table& table);
+  Status Write(const Buffer& buffer);
+  Status Close(Table& table);
+  Progress End(Status status);
+
+  Device& device_;
+  const CheckpointJobOptions options_;
+  const std::function<void()> nudge_;
+  std::vector<Table> tables_;
+  std::vector<Buffer> buffers_;
+  std::unique_ptr<Stream> stream_;  // the engine's thread's
+  std::deque<Buffer*> on_the_way_;  // the engine's thread's
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Buffer*> free_;
+  std::deque<Buffer*> filled_;
+  std::size_t next_to_read_ = 0;  // the first table of which rows are to be read
+  bool cancelled_ = false;
+  std::optional<Result<WrittenPart>> result_;
+
+  // The job's thread's.
+  std::optional<CheckpointWriter> writer_;
+  std::size_t next_to_sort_ = 0;
+  std::size_t closed_ = 0;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_CHECKPOINT_JOB_H_

@@ -1,0 +1,119 @@
+// Checkpointing: checkpoints of a running server: when, of what, and who does what of it.
+//
+// A checkpoint is the state after one round, of all ranks and tables. In that round every rank begins snapshots of
+// its shards and gives them to a job, which its worker writes while rounds go on (checkpoint_job.h). Ranks tell
+// each other how far they are by rounds of their own, so all know the same:
+//
+//     round of kSaveCheckpoint    every rank: snapshots begin; the journal begins a new segment
+//     kWritten, of each rank      its files are on disk. Behind the last: ranks gather what they wrote, and
+//                                 rank 0's worker writes the manifest; from then on the checkpoint exists
+//     kPublished, of rank 0       every rank: snapshots end; whoever asked is answered
+//     kVerified, of rank 0        all files were read back: older segments of the journal, and checkpoints that are
+//                                 not needed any more, go
+//
+// If a rank fails, its kWritten says so, the others give up, and rank 0 removes what there is.
+// Thread-safety: the engine's thread only. Save, OnEvent and Stop are collective.
+#ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
+#define SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/durability/checkpoints.h"
+#include "server/durability/journal.h"
+#include "server/engine/checkpoint_job.h"
+#include "server/engine/durability_options.h"
+#include "server/engine/request.h"
+#include "server/engine/round.h"
+#include "server/engine/tables.h"
+#include "server/engine/worker.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+// What checkpoints go on from.
+struct CheckpointBase {
+  std::uint64_t lineage = 0;            // of the data folder
+  std::optional<CheckpointName> newest;  // that the state was recovered from
+  std::uint64_t newest_round = 0;
+  std::size_t links = 0;  // of its chain
+};
+
+class Checkpointing {
+ public:
+  // `submit` takes a request to this rank's own engine, and `nudge` tells it that Advance has something to do; the
+  // worker calls both. The other arguments outlive it.
+  Checkpointing(Device& device, Collective& collective, Tables& tables, std::function<void(Request)> submit,
+                std::function<void()> nudge);
+  ~Checkpointing();
+
+  // Lets there be checkpoints. `journal` may be null.
+  void Use(const DurabilityOptions& options, std::uint64_t incarnation, const CheckpointBase& base,
+           Journal* journal);
+
+  // A round of kSaveCheckpoint. `done` is this rank's, if whoever asked is here.
+  void Save(const Round& round, std::function<void(Result<SavedCheckpoint>)> done);
+  // A round of kCheckpointEvent.
+  void OnEvent(const Round& round);
+
+  // Before every decision: the time that the ranks agree on, and the last round that changed state.
+  void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
+  // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this rank's
+  // clock. Returns whether rows are on their way, to be looked after soon. Does not wait.
+  bool Advance(std::uint64_t now_ms);
+
+  // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads of the
+  // checkpoint what it has to.
+  void BeforeChange(Shard& shard);
+  // A table was dropped: a checkpoint may still have to read its rows.
+  void Keep(std::unique_ptr<Shard> shard);
+
+  // OK, or why updates are refused: the disk does not keep up with `durability.interval_s`. The same on all ranks.
+  Status MayUpdate() const;
+
+  // Gives up what is under way. The engine ends.
+  void Stop();
+
+ private:
+  struct Open;
+
+  Status Begin(const Round& round, bool delta, Open& open);
+  void EndSnapshots(bool kept);
+  // The ranks tell each other what they wrote. Returns the manifest, on every rank, or what failed.
+  Result<Manifest> Gather();
+  void Publish();
+  void Fail(const Status& why);
+  void Tell(CheckpointEvent event, bool failed);
+  void RemoveWhatIsOld();
+
+  Device& device_;
+  Collective& collective_;
+  Tables& tables_;
+  const std::function<void(Request)> submit_;
+  const std::function<void()> nudge_;
+  DurabilityOptions options_;
+  std::string folder_;
+  std::uint64_t incarnation_ = 0;
+  CheckpointBase base_;
+  std::uint64_t previous_round_ = 0;  // of the newest checkpoint before `base_.newest` that was verified
+  Journal* journal_ = nullptr;
+  std::unique_ptr<Open> open_;
+  bool asked_ = false;              // rank 0: a checkpoint was asked for, by the clock
+  std::uint64_t now_ms_ = 0;
+  std::uint64_t cut_ms_ = 0;          // when the newest checkpoint that was begun was begun
+  std::uint64_t changed_ = 0;          // the last round that changed state
+  std::uint64_t durable_changed_ = 0;  // the last one that the newest checkpoint has
+  std::uint64_t durable_cut_ms_ = 0;  // when the newest checkpoint that exists was begun
+  std::optional<Worker> worker_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_

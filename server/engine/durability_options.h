@@ -1,0 +1,47 @@
+// DurabilityOptions: what of a server outlives it.
+// Thread-safety: plain values.
+#ifndef SLOTWISE_SERVER_ENGINE_DURABILITY_OPTIONS_H_
+#define SLOTWISE_SERVER_ENGINE_DURABILITY_OPTIONS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "server/durability/file_system.h"
+
+namespace slotwise {
+
+// What an acknowledged update survives.
+enum class DurabilityMode : std::uint8_t {
+  kNone,      // nothing but a stop of the server: what a checkpoint has
+  kInterval,  // a crash loses the updates of the last seconds at most
+  kSync,      // a crash loses none
+};
+
+// Equal on every rank, but for functions.
+struct DurabilityOptions {
+  DurabilityMode mode = DurabilityMode::kNone;
+  std::string folder;  // that all ranks see; empty: nothing is kept
+  // kInterval: acknowledged updates are in a checkpoint after so long.
+  std::chrono::seconds interval{30};
+  // A checkpoint is made this often, if something has changed; 0: only if somebody asks. kInterval makes one every
+  // half of `interval`.
+  std::chrono::seconds checkpoint_every{0};
+  std::size_t keep = 2;        // chains of checkpoints
+  std::size_t max_deltas = 16;  // of a chain; then a base follows
+  // Of a table on a rank: keys that are erased between two checkpoints. Past it, the next one is a base.
+  std::uint64_t max_erased = std::uint64_t{4} << 20;
+  // Of all tables on a rank: device memory for rows that change while a checkpoint is written.
+  std::uint64_t max_preimage_bytes = std::uint64_t{256} << 20;
+  std::string server_version = "0";
+  FileSystem* files = &SystemFiles();
+  // Is told why the journal cannot go on, on the journal's thread. The process has to end: nobody knows what is
+  // on disk.
+  std::function<void(const std::string& why)> on_failure = {};
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_DURABILITY_OPTIONS_H_
