@@ -172,7 +172,7 @@ RecordCursor::RecordCursor(FileSystem& files, std::vector<JournalSegment> segmen
 Result<bool> RecordCursor::Next() {
   while (segment_ < segments_.size()) {
     const JournalSegment& segment = segments_[segment_];
-    if (segment.last_round <= after_ || (file_ != nullptr && next_ >= segment.end)) {
+    if (segment.records == 0 || segment.last_round <= after_ || (file_ != nullptr && next_ >= segment.end)) {
       file_.reset();
       ++segment_;
       continue;
