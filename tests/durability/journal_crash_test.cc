@@ -105,6 +105,16 @@ TEST(JournalCrashTest, NothingAcknowledgedIsLostWhereverTheProcessDies) {
   }
 }
 
+TEST(JournalCrashTest, NothingAcknowledgedIsLostIfThePowerFailsAfterAnOperationFailed) {
+  for (std::uint64_t operation = 1, more = 1; more != 0; ++operation) {
+    more = 0;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      more += CrashAt(operation, seed, false, false) ? 1 : 0;
+      ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << operation << " seed " << seed;
+    }
+  }
+}
+
 TEST(JournalCrashTest, NothingAcknowledgedIsLostWhicheverOperationFails) {
   for (std::uint64_t operation = 1, more = 1; more != 0; ++operation) {
     more = 0;

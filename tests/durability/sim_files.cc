@@ -390,10 +390,8 @@ Status SimFiles::SyncFolder(const std::string& path) {
   return Operate("sync the folder " + path, life(), [&](Verdict verdict) {
     const std::shared_ptr<Node> node = Find(path);
     if (node == nullptr || !node->is_folder) return NotFound("there is no folder " + path);
-    if (verdict == Verdict::kDie) return Status();
-    if (verdict == Verdict::kGo) {
-      for (const Node::NameChange& change : node->pending_names) Node::ApplyTo(node->synced_names, change);
-    }
+    if (verdict != Verdict::kGo) return Status();
+    for (const Node::NameChange& change : node->pending_names) Node::ApplyTo(node->synced_names, change);
     node->pending_names.clear();
     return Status();
   });

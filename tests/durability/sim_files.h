@@ -13,8 +13,8 @@
 // After either, files that were open give UNAVAILABLE.
 // Operations that change or sync something are counted from 1. FailAt lets one of them fail, CrashAt lets the
 // process die amid one: that and all later ones give UNAVAILABLE, until Crash or Kill. A write that fails has
-// written its first half. A sync that fails has synced nothing, and later syncs do not sync what it left out, as
-// on Linux, though reads show it.
+// written its first half. A sync of a file that fails has synced nothing, and later syncs do not sync what it
+// left out, as on Linux, though reads show it. A sync of a folder that fails changes nothing.
 // Rename is within one folder. A file's space is its length; folders and names take none.
 // Thread-safety: any thread, as FileSystem says.
 #ifndef SLOTWISE_TESTS_DURABILITY_SIM_FILES_H_
