@@ -56,31 +56,37 @@ Status RunServer(SimFiles& files, std::uint32_t ranks, std::uint64_t incarnation
   return Status();
 }
 
-// Runs servers of several ranks, the second of which has a fault at an operation, or at none if it is not
-// reached. Returns whether it was.
+void End(SimFiles& files, bool power, std::uint64_t seed) {
+  files.CrashAt(0);
+  files.FailAt(0, SimFiles::Fault::kBroken);
+  if (power) files.Crash(seed);
+  if (!power) files.Kill();
+}
+
+// Runs servers, of several ranks, one after the other. The second has a fault at an operation, if it comes so
+// far; two more die somewhere, and the last ones do not. Returns whether the second came so far.
 bool CrashAt(std::uint64_t operation, std::uint64_t seed, bool power, bool dies) {
   SimFiles files;
   MakeDataFolder(files);
   Promises promises;
   std::uint64_t incarnation = 900 - seed;  // names of later runs may come before those of earlier ones
   EXPECT_TRUE(RunServer(files, 2, incarnation--, promises).ok());
-  if (power) files.Crash(seed);
-  if (!power) files.Kill();
+  End(files, power, seed);
+
   const std::uint64_t at = files.operations() + operation;
   if (dies) files.CrashAt(at);
   if (!dies) files.FailAt(at, seed % 2 == 0 ? SimFiles::Fault::kNoSpace : SimFiles::Fault::kBroken);
   const Status faulty = RunServer(files, static_cast<std::uint32_t>(1 + seed % 3), incarnation--, promises);
   const bool reached = files.operations() >= at;
   EXPECT_TRUE(faulty.ok() || reached) << faulty.message();
-  files.CrashAt(0);
-  files.FailAt(0, SimFiles::Fault::kBroken);
-  for (std::uint64_t run = 0; run < 3; ++run) {
-    if (power) files.Crash(seed * 31 + run);
-    if (!power) files.Kill();
+  End(files, power, seed * 31);
+
+  for (std::uint64_t run = 0; run < 4; ++run) {
     const auto ranks = static_cast<std::uint32_t>(1 + (seed + run) % 3);
+    if (run < 2) files.CrashAt(files.operations() + 1 + (operation * 7 + seed * 13 + run * 29) % 80);
     const Status status = RunServer(files, ranks, incarnation--, promises);
-    EXPECT_TRUE(status.ok()) << status.message();
-    power = true;  // what a process left in the system's memory may be lost later
+    EXPECT_TRUE(status.ok() || files.dead()) << status.message();
+    End(files, true, seed * 37 + run);  // what a process left in the system's memory may be lost later
   }
   return reached;
 }
