@@ -85,25 +85,16 @@ Status Add(const File& file, const SegmentHeader& header, std::uint64_t lineage,
   return Status();
 }
 
-// Reads all headers. A segment without one counts as none, if no later one of its rank and incarnation has one.
+// Reads all headers. A segment without one counts as none; if a later one followed it, that is a gap.
 Result<std::map<std::uint64_t, Run>> ReadHeaders(FileSystem& files, const std::vector<File>& segments,
                                                  std::uint64_t lineage) {
   std::map<std::uint64_t, Run> runs;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> torn;
   for (const File& segment : segments) {
     auto file = files.Open(segment.path);
     if (!file.ok()) return file.status();
     auto header = ReadSegmentHeader(**file, segment.path, segment.name);
     if (!header.ok()) return header.status();
-    const std::pair place(segment.rank, segment.name.incarnation);
-    if (!*header) {
-      torn.emplace(place, segment.path);
-      continue;
-    }
-    if (const auto before = torn.find(place); before != torn.end()) {
-      return DataLoss("the journal's file " + before->second +
-                      " has no header, but a later one of its rank has");
-    }
+    if (!*header) continue;
     if (Status status = Add(segment, **header, lineage, runs); !status.ok()) return status;
   }
   return runs;
@@ -143,8 +134,8 @@ std::uint64_t LastRound(const Run& run, const std::vector<JournalSegment>& segme
   return segments.empty() ? run.facts.follows_round : segments.back().last_round;
 }
 
-// Reads what a run's ranks have of rounds in (covered, limit]. All must have those up to the limit, if there is
-// one, and to what a record says was on disk at all ranks.
+// Reads what a run's ranks have of rounds in (covered, limit]. All must have those up to the limit, if there
+// is one, and to what a record says was on disk at all ranks.
 Result<JournalIncarnation> ReadRun(FileSystem& files, const Run& run, std::uint64_t covered,
                                    std::uint64_t limit) {
   JournalIncarnation result;
@@ -182,8 +173,8 @@ Status WriteAgain(const ReadableFile& from, WritableFile& to, std::uint64_t begi
   return Status();
 }
 
-// Makes sure that what a segment shows is on disk. A sync alone is not enough: after one that failed the system
-// may go on showing what it did not write, and takes it for written.
+// Makes sure that what a segment shows is on disk. A sync alone is not enough: after one that failed the
+// system may go on showing what it did not write, and takes it for written.
 Status WriteLastGroupAgain(FileSystem& files, const File& segment) {
   auto from = files.Open(segment.path);
   if (!from.ok()) return from.status();

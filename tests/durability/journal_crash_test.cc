@@ -12,7 +12,8 @@ struct Promises {
   std::uint64_t covered = 0;       // a checkpoint has them
 };
 
-// Recovers, starts, and goes on for some rounds, until the files die. Returns the first status that is not OK.
+// Recovers, starts, and goes on for some rounds, until the files die. Returns the first status that is not
+// OK.
 Status RunServer(SimFiles& files, std::uint32_t ranks, std::uint64_t incarnation, Promises& promises) {
   if (Status status = SyncJournals(files, kFolder); !status.ok()) return status;
   const Recovered recovered = Recover(files, promises.covered);

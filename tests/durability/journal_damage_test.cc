@@ -186,7 +186,11 @@ TEST_F(JournalDamageTest, AMissingSegmentIsFound) {
     rank->journal->BeginSegment(round);
     Write(*rank, round, round);
   }
-  EXPECT_TRUE(files_.Remove(kFolder + "/rank-0/" + ToString(SegmentName{2, 5})).ok());
+  const std::string second = kFolder + "/rank-0/" + ToString(SegmentName{2, 5});
+  files_.SetContents(second, {});
+  EXPECT_EQ(Recover(files_, 1).status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(Recover(files_, 2).rounds, RoundsFromTo(3, 3));
+  EXPECT_TRUE(files_.Remove(second).ok());
   EXPECT_EQ(Recover(files_).status.code(), StatusCode::kDataLoss);
   EXPECT_EQ(Recover(files_, 1).status.code(), StatusCode::kDataLoss);
   EXPECT_EQ(Recover(files_, 2).rounds, RoundsFromTo(3, 3));

@@ -1,5 +1,5 @@
-// What the journal's tests share: journals of several ranks on simulated files, with records whose bodies follow
-// from rank and round.
+// What the journal's tests share: journals of several ranks on simulated files, with records whose bodies
+// follow from rank and round.
 #ifndef SLOTWISE_TESTS_DURABILITY_JOURNAL_RIG_H_
 #define SLOTWISE_TESTS_DURABILITY_JOURNAL_RIG_H_
 

@@ -90,6 +90,18 @@ TEST_F(JournalTest, AFailedJournalNeverPublishesAgain) {
   EXPECT_THAT(rank->failures, SizeIs(1));
 }
 
+TEST_F(JournalTest, WhatWaitsWhenAJournalFailsIsNotWritten) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  Append(*rank, 1);
+  rank->journal->BeginSegment(2);
+  files_.SetCapacity(files_.used());
+  rank->journal->Append(2, 0, PiecesOf(Bytes(2000)));  // without Reserve
+  EXPECT_THAT(rank->failures, ElementsAre(HasSubstr("the journal in data/journal/rank-0 has no space")));
+  rank->journal->WriteQueued();
+  EXPECT_THAT(rank->published, IsEmpty());
+  EXPECT_FALSE(rank->journal->WriteQueued());
+}
+
 TEST_F(JournalTest, PiecesStayUntilTheyAreWritten) {
   auto rank = Start(OptionsOf(0, 1, 5));
   auto bytes = std::make_shared<const Bytes>(BodyOf(0, 1));
@@ -121,7 +133,9 @@ TEST_F(JournalTest, AFullDiskRefusesARecordBeforeItIsAppended) {
 }
 
 TEST_F(JournalTest, WhatWasReservedIsWrittenOnADiskThatIsFullSince) {
-  auto rank = Start(OptionsOf(0, 1, 5));
+  JournalOptions options = OptionsOf(0, 1, 5);
+  options.reserve_bytes = 1;  // so no byte more than was asked for
+  auto rank = Start(options);
   for (std::uint64_t round = 1; round <= 100; ++round) {
     files_.SetCapacity(1 << 20);
     if (round % 9 == 0) rank->journal->BeginSegment(round);

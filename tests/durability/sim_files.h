@@ -3,11 +3,11 @@
 // A write, a change of length and a change of a name are pending until Sync of the file, or SyncFolder of the
 // folder. Crash(seed) settles what is pending as the seed draws it:
 //
-//   a file's bytes   Each write is cut at the multiples of 512 in the file, and sometimes at one byte more. Of the
-//                    pieces and changes of length, all, none, the first few, or any, in any order, took place.
-//   a folder's names Of the changes (a name made, removed or renamed), all, none, the first few, or any took
-//                    place. A rename took place whole or not at all. A file whose name is gone is gone with its
-//                    bytes, synced or not; so is all in a folder.
+//   bytes   Each write is cut at the multiples of 512 in the file, and sometimes at one byte more. Of the
+//           pieces and changes of length, all, none, the first few, or any, in any order, took place.
+//   names   Of a folder's changes (a name made, removed or renamed), all, none, the first few, or any took
+//           place. A rename took place whole or not at all. A file whose name is gone is gone with its bytes,
+//           synced or not; so is all in a folder.
 //
 // Kill() is the end of a process alone: all stays as it was seen, and what was pending is so still.
 // After either, files that were open give UNAVAILABLE.
