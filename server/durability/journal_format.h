@@ -13,7 +13,7 @@
 //    24  8  lineage                                       32  8  offset of the first record of its group:
 //    32  8  incarnation                                          those written together. All bytes of the
 //    40  8  generation                                           segment before it were on disk by then
-//    48  8  the incarnation that this one follows, or 0   40  8  a round that was on disk at all ranks by then
+//    48  8  the incarnation that this one follows, or 0   40  8  a round that was on disk at all ranks then
 //    56  8  the last round before this incarnation        48  8  hash of the body, under the seed
 //    64  8  first round that may be in this segment       56  8  hash of bytes 0 to 55, under the seed
 //    72  8  the rank's last round before this segment     64     body, then 0 to 7 bytes of 0
