@@ -311,8 +311,8 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
   return Status();
 }
 
-// Takes space for as much as was just written, so that Reserve finds it there and need not wait for a sync. If
-// there is none, Reserve says so.
+// Takes space for as much as was just written, so that Reserve finds it there and need not wait for a sync.
+// If there is none, Reserve says so.
 void Journal::TakeSpaceAhead(Segment& segment, std::uint64_t bytes) {
   const std::uint64_t space = segment.space;
   const std::uint64_t wanted = segment.written + std::max(bytes, options_.reserve_bytes / 2);

@@ -6,12 +6,12 @@
 // records that have queued up and syncs once. A record of a new segment is published only after the segment's
 // header and name are on disk, which come after all that the segment before it holds.
 //
-// An incarnation's first Append, on any rank, must come after Start has succeeded on all ranks: recovery tells
-// by it a start that was broken off from a rank whose journal is lost.
+// An incarnation's first Append, on any rank, must come after Start has succeeded on all ranks: recovery
+// tells by it a start that was broken off from a rank whose journal is lost.
 //
 // Thread-safety: Reserve, Append, BeginSegment and RemoveSegmentsBefore are called by one thread;
-// WriteQueued and WaitForWork by one thread, which may be another. Anything else, by any thread. The callbacks
-// run in the thread that calls WriteQueued or Append, without locks held.
+// WriteQueued and WaitForWork by one thread, which may be another. Anything else, by any thread. The
+// callbacks run in the thread that calls WriteQueued or Append, without locks held.
 #ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_H_
 #define SLOTWISE_SERVER_DURABILITY_JOURNAL_H_
 
@@ -63,8 +63,8 @@ class Journal {
     std::function<void(const std::string& reason)> on_failure;
   };
 
-  // Makes the rank's folder and its first segment, and returns when they are on disk. `files` must outlive the
-  // journal. INVALID_ARGUMENT, or what `files` says.
+  // Makes the rank's folder and its first segment, and returns when they are on disk. `files` must outlive
+  // the journal. INVALID_ARGUMENT, or what `files` says.
   static Result<std::unique_ptr<Journal>> Start(FileSystem& files, const JournalOptions& options,
                                                 Callbacks callbacks);
 
@@ -72,30 +72,32 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // Takes space, so that the records that are appended until the next Reserve can be written, if their bodies
-  // are one of so many bytes together (for k records, add BytesOfRecord(0) for each further one). May wait for
-  // a sync that is under way.
-  // RESOURCE_EXHAUSTED: the disk is full, or the record would be larger than any may be. UNAVAILABLE:
-  // max_queued_bytes wait to be written (a record that is larger than that alone is taken when nothing waits),
-  // or the journal has failed. After an error nothing has changed, and a later Reserve may succeed.
+  // Takes space, so that the next record can be written if its body has at most so many bytes; or several
+  // records, if `body_bytes` is of all their bodies and 72 more for each but one. It holds until the next
+  // Reserve or BeginSegment. May wait for a sync that is under way.
+  // RESOURCE_EXHAUSTED: the disk is full, or the record would be larger than
+  // any may be. UNAVAILABLE: max_queued_bytes wait to be written (a record that is larger than that alone is
+  // taken when nothing waits), or the journal has failed. After an error nothing has changed, and a later
+  // Reserve may succeed.
   Status Reserve(std::uint64_t body_bytes);
 
-  // Queues a record. REQUIRES: `round` is above all before it, above 0, and the pieces are at most
-  // kMaxRecordBytes. After a failure, does nothing.
+  // Queues a record. If no space was reserved for it, and there is none, the journal fails. After a failure,
+  // does nothing. REQUIRES: `round` is above all before it, and above 0; the pieces are at most
+  // kMaxRecordBytes together.
   void Append(std::uint64_t round, std::uint32_t kind, std::vector<JournalPiece> pieces);
 
   // Lets the records from that round on go to a new segment, which the next Reserve makes; a record for which
-  // space was reserved before goes where that is. REQUIRES: `first_round` is above the last appended one. Nothing
-  // happens if the newest segment has no records.
+  // space was reserved before goes where that is. REQUIRES: `first_round` is above the last appended one.
+  // Nothing happens if the newest segment has no records.
   void BeginSegment(std::uint64_t first_round);
 
   // Removes what is not needed if all rounds up to that one are in a checkpoint: this rank's segments, except
-  // the newest, whose records all count to them, and segments of earlier incarnations, of this rank's folder and
-  // those of ranks that are no more. After an error, some may have been removed.
+  // the newest, whose records all count to them, and segments of earlier incarnations, of this rank's folder
+  // and those of ranks that are no more. After an error, some may have been removed.
   Status RemoveSegmentsBefore(std::uint64_t round);
 
-  // Says that all ranks have all rounds up to this one on disk; later records carry it, so that recovery sees if
-  // another rank's journal has lost its end.
+  // Says that all ranks have all rounds up to this one on disk; later records carry it, so that recovery sees
+  // if another rank's journal has lost its end.
   void NoteComplete(std::uint64_t round);
 
   // Writes and syncs what was queued, and publishes it. Returns whether anything was queued.

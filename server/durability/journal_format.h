@@ -1,25 +1,25 @@
 // The format of the journal's files, so that other programs can read them too.
 //
-// A rank's journal is a folder of segments, `rank-<r>/<first round>-<incarnation>.journal`: the first round in
-// 20 decimal digits, the incarnation in 16 hexadecimal ones. A segment is a header and then records. All
+// A rank's journal is a folder of segments, `rank-<r>/<first round>-<incarnation>.journal`: the first round
+// in 20 decimal digits, the incarnation in 16 hexadecimal ones. A segment is a header and then records. All
 // numbers are little-endian; `hash` is xxh3-64.
 //
-//   segment header (128 bytes)                             record (at an offset that 8 divides)
-//     0  8  "SLWJRNL\n"                                      0  4  "SLWR"
-//     8  4  format version: 1                                4  4  kind, the writer's business
-//    12  4  rank                                             8  8  round
-//    16  4  ranks of this incarnation                       16  8  bytes of the body
-//    20  4  0                                               24  8  incarnation, as in the segment's header
-//    24  8  lineage                                         32  8  offset of the first record that was written
-//    32  8  incarnation                                            together with this one: all bytes of the
-//    40  8  generation                                             segment before it were on disk by then
-//    48  8  the incarnation that this one follows, or 0     40  8  a round that was on disk at all ranks by then
-//    56  8  the last round before this incarnation          48  8  hash of the body, under the seed
-//    64  8  first round that may be in this segment         56  8  hash of bytes 0 to 55, under the seed
-//    72  8  the rank's last round before this segment       64     body, then 0 to 7 bytes of 0
+//   segment header (128 bytes)                           record (at an offset that 8 divides)
+//     0  8  "SLWJRNL\n"                                    0  4  "SLWR"
+//     8  4  format version: 1                              4  4  kind, the writer's business
+//    12  4  rank                                           8  8  round
+//    16  4  ranks of this incarnation                     16  8  bytes of the body
+//    20  4  0                                             24  8  incarnation, as in the segment's header
+//    24  8  lineage                                       32  8  offset of the first record of its group:
+//    32  8  incarnation                                          those written together. All bytes of the
+//    40  8  generation                                           segment before it were on disk by then
+//    48  8  the incarnation that this one follows, or 0   40  8  a round that was on disk at all ranks then
+//    56  8  the last round before this incarnation        48  8  hash of the body, under the seed
+//    64  8  first round that may be in this segment       56  8  hash of bytes 0 to 55, under the seed
+//    72  8  the rank's last round before this segment     64     body, then 0 to 7 bytes of 0
 //    80  8  the seed of the records' hashes
-//    88 32  0                                              A segment may end in bytes that are no record: space
-//   120  8  hash of bytes 0 to 119                         that was taken ahead (0), or what a crash left.
+//    88 32  0                                            A segment may end in bytes that are no record: space
+//   120  8  hash of bytes 0 to 119                       that was taken ahead (0), or what a crash left.
 //
 // An incarnation is one run of a server. It follows the run before it, of which it says which rounds count:
 // records of later ones are void. Its generation is above those of all runs before it. The seed is secret to

@@ -1,9 +1,10 @@
 // ReadJournals: what the journals of all ranks of all runs hold together, and which rounds of it count.
 //
-// A round counts if every rank of its incarnation has its record. Records behind a torn end do not count, nor do
-// those of rounds that a later incarnation says were not there when it began. An incarnation counts if each of
-// its ranks has a segment; one that was broken off as it started has no records, and is passed over, whatever it
-// left. Rounds that a checkpoint covers need not be there; files that only they could need are not looked at.
+// A round counts if every rank of its incarnation has its record. Records behind a torn end do not count, nor
+// do those of rounds that a later incarnation says were not there when it began. An incarnation counts if
+// each of its ranks has a segment; one that was broken off as it started has no records, and is passed over,
+// whatever it left. Rounds that a checkpoint covers need not be there; of files that only they could need,
+// the headers alone are read.
 //
 // Thread-safety: ReadJournals and SyncJournals, any thread; a JournalRounds, one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_READER_H_
@@ -42,9 +43,10 @@ struct JournalSet {
   JournalPosition Next() const { return {newest, LastCompleteRound(), highest_generation}; }
 };
 
-// Syncs all segments and folders, if there are any. A recovery calls it, on one rank, before any rank reads: the
-// system may show what a process that died had written but not synced, and forget it in a later power failure,
-// when a server has gone on from it.
+// Makes sure that what the journals show is on disk. A recovery calls it, on one rank, before any rank reads:
+// the system may show what a process that died had written but not synced, or failed to sync, and forget it
+// in a later power failure, when a server has gone on from it. Writes the last records of each segment again,
+// as they are, and syncs all segments and folders. OK if there is no such folder.
 Status SyncJournals(FileSystem& files, const std::string& folder);
 
 // Reads the journals in a folder (none, if there is no such folder) for a recovery from a checkpoint of round
@@ -60,7 +62,8 @@ class JournalRounds {
   // `files` must outlive it.
   JournalRounds(FileSystem& files, JournalSet set);
 
-  // Goes to the next round; false if there is none. DATA_LOSS if the ranks' records are not of the same round.
+  // Goes to the next round; false if there is none. DATA_LOSS if the ranks' records are not of the same
+  // round.
   Result<bool> Next();
 
   // REQUIRES, for these: Next returned true; rank < ranks().

@@ -1,8 +1,8 @@
 // What one segment of a journal holds: the reader's view of a file.
 //
-// All bytes before a record's group were on disk when the record was written, so only a segment's last group can
-// be torn by a crash, in any order. ScanSegment reads the headers of all records and the bodies of the last
-// group. Bodies before that are checked as they are read.
+// All bytes before a record's group were on disk when the record was written, so only a segment's last group
+// can be torn by a crash, in any order. ScanSegment reads the headers of all records and the bodies of the
+// last group. Bodies before that are checked as they are read.
 //
 // Thread-safety: functions, any thread; a RecordCursor, one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_SEGMENT_H_
@@ -29,6 +29,7 @@ struct JournalSegment {
   std::uint64_t end = 0;         // behind the last record that counts
   std::uint64_t last_round = 0;  // of those records; header.after_round if there are none
   std::uint64_t records = 0;
+  std::uint64_t group = 0;     // where the last group of those records begins
   std::uint64_t complete = 0;  // the last round that its records say was on disk at all ranks
 };
 
@@ -57,7 +58,8 @@ class RecordCursor {
   std::uint32_t kind() const { return record_.kind; }
   std::uint64_t body_bytes() const { return record_.body_bytes; }
   const std::string& path() const { return segments_[segment_].path; }
-  // Reads the body. DATA_LOSS, naming file and offset, if it is damaged. REQUIRES: body.size() == body_bytes().
+  // Reads the body. DATA_LOSS, naming file and offset, if it is damaged. REQUIRES: body.size() ==
+  // body_bytes().
   Status ReadBody(std::span<std::byte> body) const;
 
  private:
