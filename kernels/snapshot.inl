@@ -33,8 +33,8 @@ class Snapshot {
     B::ForEach(queue, used_, body::Fill<std::uint32_t>{states_.Reserve(queue, used_), body::kDone});
     List(queue, store, options.changed_only, info);
     const std::size_t bytes_of_slot = store.values().floats * sizeof(float) + sizeof(std::uint32_t);
-    slots_ = static_cast<std::uint32_t>(
-        std::min({options.max_preimage_bytes / bytes_of_slot, info.keys.size(), std::size_t{body::kUnsaved} - 1}));
+    slots_ = static_cast<std::uint32_t>(std::min(
+        {options.max_preimage_bytes / bytes_of_slot, info.keys.size(), std::size_t{body::kUnsaved} - 1}));
     CheckMemory(queue, slots_ * bytes_of_slot);
     saved_.Reserve(queue, std::size_t{slots_} * store.values().floats);
     B::ForEach(queue, slots_, body::CountUp{free_slots_.Reserve(queue, slots_)});
@@ -106,7 +106,8 @@ class Snapshot {
     typename B::template Scratch<std::uint32_t> size;
     typename B::template Scratch<Key> keys;
     typename B::template Scratch<RowIndex> rows;
-    const std::uint32_t* const changed = changed_only ? store.changes()->Packed(queue, used_, words) : nullptr;
+    const std::uint32_t* const changed =
+        changed_only ? store.changes()->Packed(queue, used_, words) : nullptr;
     listed.Reserve(queue, at_once);
     keys.Reserve(queue, at_once);
     rows.Reserve(queue, at_once);
@@ -119,8 +120,7 @@ class Snapshot {
       const auto cells = static_cast<std::uint32_t>(std::min<std::uint64_t>(at_once, table.Cells() - first));
       B::SelectIndices(queue, cells, listed.data(), size.data(), body::IsListed{table, first, changed});
       const std::uint32_t n = B::Get(queue, size.data());
-      B::ForEach(queue, n,
-                 body::ListCells{table, first, listed.data(), keys.data(), rows.data(), states()});
+      B::ForEach(queue, n, body::ListCells{table, first, listed.data(), keys.data(), rows.data(), states()});
       const std::size_t before = info.keys.size();
       info.keys.resize(before + n, Key{0});
       info.rows.resize(before + n, kNoRow);
@@ -146,11 +146,11 @@ class Snapshot {
   const std::uint32_t used_;  // rows that there were, with those of erased keys
   const bool remembers_;
   std::uint32_t slots_ = 0;
-  Words states_;                              // [used] body/snapshot.h
+  Words states_;                               // [used] body/snapshot.h
   typename B::template Scratch<float> saved_;  // [slots][floats]
-  Words free_slots_;                          // [slots], of which the first *free are free
-  Words free_;                                // one
-  Words count_;                               // one
+  Words free_slots_;                           // [slots], of which the first *free are free
+  Words free_;                                 // one
+  Words count_;                                // one
   Words places_;
   typename B::template Scratch<RowIndex> wanted_;  // where the host's memory is not the device's
   typename B::template Scratch<float> records_;    // likewise

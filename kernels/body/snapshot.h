@@ -155,9 +155,7 @@ struct AddTo {
   std::uint32_t* to;
   const std::uint32_t* added;  // null: 0
   std::uint32_t less;
-  SLOTWISE_HD void operator()(std::uint32_t /*i*/) const {
-    *to += (added == nullptr ? 0 : *added) - less;
-  }
+  SLOTWISE_HD void operator()(std::uint32_t /*i*/) const { *to += (added == nullptr ? 0 : *added) - less; }
 };
 
 struct MarkDone {
