@@ -110,44 +110,63 @@ struct SaveRows {
   void Prefetch(std::uint32_t n) const { PrefetchFloats(rows, row_of[claimers[n]]); }
 };
 
+// Takes the states of rows that are about to be read, which are done then.
+struct TakeStates {
+  RowStates snapshot;
+  const RowIndex* wanted;
+  std::uint32_t* taken;  // [wanted]
+  SLOTWISE_HD void operator()(std::uint32_t i) const {
+    std::uint32_t& state = snapshot.states[Value(wanted[i])];
+    taken[i] = state;
+    state = kDone;
+  }
+
+  static constexpr std::uint32_t kAhead = 24;
+  void Prefetch(std::uint32_t i) const {
+    PrefetchBytes(snapshot.states + Value(wanted[i]), sizeof(std::uint32_t));
+  }
+};
+
 // Copies a row as it was, which one tile works on, to where the host can fetch it.
 struct ReadRows {
-  RowStates snapshot;
   RowsRef rows;
-  const RowIndex* wanted;  // [records]
+  const RowIndex* wanted;      // [records]
+  const std::uint32_t* taken;  // [records] their states
   const float* saved;
   float* to;  // [records][floats]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
     float* const out = to + static_cast<std::size_t>(i) * rows.floats;
-    const std::uint32_t state = snapshot.states[Value(wanted[i])];
-    if (!IsSlot(state)) return CopyFloatsOut(tile, rows, wanted[i], out);
-    const float* const slot = saved + static_cast<std::size_t>(state) * rows.floats;
+    if (!IsSlot(taken[i])) return CopyFloatsOut(tile, rows, wanted[i], out);
+    const float* const slot = Slot(i);
     for (std::uint32_t j = tile.lane(); j < rows.floats; j += Tile::kLanes) out[j] = slot[j];
   }
 
   static constexpr std::uint32_t kAhead = 12;
-  void Prefetch(std::uint32_t i) const { PrefetchFloats(rows, wanted[i]); }
+  void Prefetch(std::uint32_t i) const {
+    if (IsSlot(taken[i])) return PrefetchRow(Slot(i), rows.floats);
+    PrefetchFloats(rows, wanted[i]);
+  }
+
+  SLOTWISE_HD const float* Slot(std::uint32_t i) const {
+    return saved + static_cast<std::size_t>(taken[i]) * rows.floats;
+  }
 };
 
-// Whether the i-th wanted row lies in a slot.
-struct LiesInSlot {
-  RowStates snapshot;
-  const RowIndex* wanted;
-  SLOTWISE_HD bool operator()(std::uint32_t i) const { return IsSlot(snapshot.states[Value(wanted[i])]); }
+// Whether the i-th row lay in a slot.
+struct LayInSlot {
+  const std::uint32_t* taken;
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return IsSlot(taken[i]); }
 };
 
 // Gives the slots of rows that were read back: behind the *size slots that are free.
 struct FreeSlots {
-  RowStates snapshot;
-  const RowIndex* wanted;
-  const std::uint32_t* in_slots;  // places of `wanted`
+  const std::uint32_t* taken;
+  const std::uint32_t* in_slots;  // places of `taken`
   std::uint32_t* free_slots;
   const std::uint32_t* size;
-  SLOTWISE_HD void operator()(std::uint32_t n) const {
-    free_slots[*size + n] = snapshot.states[Value(wanted[in_slots[n]])];
-  }
+  SLOTWISE_HD void operator()(std::uint32_t n) const { free_slots[*size + n] = taken[in_slots[n]]; }
 };
 
 // *to += *added - less, on one thread.
@@ -156,12 +175,6 @@ struct AddTo {
   const std::uint32_t* added;  // null: 0
   std::uint32_t less;
   SLOTWISE_HD void operator()(std::uint32_t /*i*/) const { *to += (added == nullptr ? 0 : *added) - less; }
-};
-
-struct MarkDone {
-  RowStates snapshot;
-  const RowIndex* wanted;
-  SLOTWISE_HD void operator()(std::uint32_t i) const { snapshot.states[Value(wanted[i])] = kDone; }
 };
 
 struct CountsOfSlots {
@@ -226,32 +239,38 @@ struct PackMarks {
   }
 };
 
-// Whether the cell behind `first` by i has a key of the snapshot.
-struct IsListed {
-  HashTableRef table;
-  std::uint64_t first;
-  const std::uint32_t* changed;  // bits, or null: all rows
-  SLOTWISE_HD bool operator()(std::uint32_t i) const {
-    if (!table.Live(first + i)) return false;
-    if (changed == nullptr) return true;
-    const std::uint32_t row = Value(table.RowAt(first + i));
-    return (changed[row / 32] >> row % 32 & 1) != 0;
-  }
-};
+// Lists the keys and rows of cells, those behind `first`, and writes that the rows will be read. All live
+// cells, or those whose rows have changed, are numbered (backend/concept.h).
+template <bool kAll>
+struct ListRows {
+  static constexpr bool kNumbersMost = kAll;
+  struct Listed {
+    std::uint32_t row;
+    SLOTWISE_HD explicit operator bool() const { return row != Value(kNoRow); }
+  };
 
-// Writes the listed cells' keys and rows, and that the rows will be read.
-struct ListCells {
   HashTableRef table;
   std::uint64_t first;
-  const std::uint32_t* listed;
+  const std::uint32_t* changed;  // a bit a row, unless all are listed
+  RowStates snapshot;
   Key* keys;
   RowIndex* rows;
-  RowStates snapshot;
-  SLOTWISE_HD void operator()(std::uint32_t n) const {
-    const std::uint64_t cell = first + listed[n];
-    keys[n] = table.KeyAt(cell);
-    rows[n] = table.RowAt(cell);
-    snapshot.states[Value(rows[n])] = kUnsaved;
+
+  // Without branches: which cells are live cannot be foreseen.
+  SLOTWISE_HD Listed operator()(std::uint32_t i) const {
+    const bool live = table.Live(first + i);
+    const std::uint32_t row = live ? Value(table.RowAt(first + i)) : 0;
+    if constexpr (kAll) {
+      return {live ? row : Value(kNoRow)};
+    } else {
+      const bool has_changed = (changed[row / 32] >> row % 32 & 1) != 0;
+      return {live & has_changed ? row : Value(kNoRow)};
+    }
+  }
+  SLOTWISE_HD void Number(std::uint32_t i, Listed listed, std::uint32_t number) const {
+    keys[number] = table.KeyAt(first + i);
+    rows[number] = RowIndex{listed.row};
+    snapshot.states[listed.row] = kUnsaved;
   }
 };
 
