@@ -1,7 +1,7 @@
 // Snapshot: rows as they were between two batches, to be read in pieces while later batches change them.
 //
-// A row that is about to change before it was read is copied into a slot first; reading it frees the slot.
-// How many slots are free is known on the device alone, so that reading does not wait.
+// A row that is about to change before it was read is copied first; reading it frees the copy.
+// How many more copies there is room for is known on the device alone, so that reading does not wait.
 // Thread-safety: the queue's.
 #ifndef SLOTWISE_KERNELS_SNAPSHOT_INL_
 #define SLOTWISE_KERNELS_SNAPSHOT_INL_
@@ -25,7 +25,7 @@ namespace slotwise {
 // Memory for rows that change before they are read. A shard keeps it from one snapshot to the next: to take
 // it anew costs a CPU more time than to write it, and tables would have grown into it.
 template <Backend B>
-class Slots {
+class CopyMemory {
  public:
   // Makes room for n floats, and not ahead: it is a budget that says how many. Throws std::bad_alloc.
   void Reserve(typename B::Queue& queue, std::size_t n) {
@@ -50,38 +50,38 @@ class Snapshot {
 
   // Lists the rows of `store` in `info`, and makes room in `saved`, which outlives the snapshot. Waits. Throws
   // std::bad_alloc.
-  Snapshot(Queue& queue, RowStore<B>& store, const SnapshotOptions& options, Slots<B>& saved,
+  Snapshot(Queue& queue, RowStore<B>& store, const SnapshotOptions& options, CopyMemory<B>& saved,
            SnapshotInfo& info)
       : used_(store.rows_used()), remembers_(options.remember), saved_(saved) {
     CheckMemory(queue, std::size_t{used_} * sizeof(std::uint32_t));
     B::ForEach(queue, used_, body::Fill<std::uint32_t>{states_.Reserve(queue, used_), body::kDone});
     List(queue, store, options.changed_only, info);
-    const std::size_t bytes_of_slot = store.values().floats * sizeof(float) + sizeof(std::uint32_t);
-    slots_ = static_cast<std::uint32_t>(std::min(
-        {options.max_preimage_bytes / bytes_of_slot, info.keys.size(), std::size_t{body::kUnsaved} - 1}));
-    saved_.Reserve(queue, std::size_t{slots_} * store.values().floats);
-    B::ForEach(queue, slots_, body::CountUp{free_slots_.Reserve(queue, slots_)});
-    B::ForEach(queue, 1U, body::Fill<std::uint32_t>{free_.Reserve(queue, 1), slots_});
+    const std::size_t bytes_of_copy = store.values().floats * sizeof(float) + sizeof(std::uint32_t);
+    copies_ = static_cast<std::uint32_t>(std::min(
+        {options.max_preimage_bytes / bytes_of_copy, info.keys.size(), std::size_t{body::kUnsaved} - 1}));
+    saved_.Reserve(queue, std::size_t{copies_} * store.values().floats);
+    B::ForEach(queue, copies_, body::CountUp{free_copies_.Reserve(queue, copies_)});
+    B::ForEach(queue, 1U, body::Fill<std::uint32_t>{free_.Reserve(queue, 1), copies_});
     count_.Reserve(queue, 1);
   }
 
   bool remembers() const { return remembers_; }
-  // How many slots are free. Waits.
+  // For how many more copies there is room. Waits.
   std::uint32_t Room(Queue& queue) { return B::Get(queue, free_.data()); }
 
   // Saves those of `rows` (of a batch, with repetitions and kNoRow) that will be read and were not saved yet.
-  // Returns how many slots are missing: if any, no row was saved. Waits. Throws std::bad_alloc.
+  // Returns for how many there is no room: if any, no row was saved. Waits. Throws std::bad_alloc.
   std::uint32_t Save(Queue& queue, const body::RowsRef& values, const RowIndex* rows, std::uint32_t n) {
     if (n == 0) return 0;
     if (n >= body::kUnsaved - 1) throw std::length_error("a batch of 2^31 keys while a snapshot is open");
     std::uint32_t* const claimers = places_.Reserve(queue, n);
     B::ForEach(queue, n, body::ClaimRows<typename B::Atomics>{states(), rows});
     B::SelectIndices(queue, n, claimers, count_.data(), body::HasClaimed{states(), rows});
-    const body::CountsOfSlots counts = B::Ask(queue, body::ReadCounts{count_.data(), free_.data()});
+    const body::CountsOfCopies counts = B::Ask(queue, body::ReadCounts{count_.data(), free_.data()});
     if (counts.wanted > counts.free) return counts.wanted - counts.free;
-    const std::uint32_t* const slots = free_slots_.data() + (counts.free - counts.wanted);
+    const std::uint32_t* const copies = free_copies_.data() + (counts.free - counts.wanted);
     B::ForEachTile(queue, counts.wanted, values.dim,
-                   body::SaveRows{states(), values, rows, claimers, slots, saved_.data()});
+                   body::SaveRows{states(), values, rows, claimers, copies, saved_.data()});
     B::ForEach(queue, 1U, body::AddTo{free_.data(), nullptr, counts.wanted});
     return 0;
   }
@@ -150,16 +150,16 @@ class Snapshot {
     }
   }
 
-  // Copies rows as they were to `records`, and frees their slots. Does not wait.
+  // Copies rows as they were to `records`, and frees their copies. Does not wait.
   void Gather(Queue& queue, const body::RowsRef& values, const RowIndex* rows, std::uint32_t n,
               float* records) {
-    std::uint32_t* const in_slots = places_.Reserve(queue, n);
+    std::uint32_t* const copied = places_.Reserve(queue, n);
     std::uint32_t* const taken = taken_.Reserve(queue, n);
     B::ForEach(queue, n, body::TakeStates{states(), rows, taken});
     B::ForEachTile(queue, n, values.dim, body::ReadRows{values, rows, taken, saved_.data(), records});
-    B::SelectIndices(queue, n, in_slots, count_.data(), body::LayInSlot{taken});
+    B::SelectIndices(queue, n, copied, count_.data(), body::WasCopied{taken});
     B::ForEachUpTo(queue, n, count_.data(),
-                   body::FreeSlots{taken, in_slots, free_slots_.data(), free_.data()});
+                   body::FreeCopies{taken, copied, free_copies_.data(), free_.data()});
     B::ForEach(queue, 1U, body::AddTo{free_.data(), count_.data(), 0});
   }
 
@@ -167,12 +167,12 @@ class Snapshot {
 
   const std::uint32_t used_;  // rows that there were, with those of erased keys
   const bool remembers_;
-  std::uint32_t slots_ = 0;
-  Words states_;      // [used] body/snapshot.h
-  Slots<B>& saved_;   // [slots][floats]
-  Words free_slots_;  // [slots], of which the first *free are free
-  Words free_;        // one
-  Words count_;       // one
+  std::uint32_t copies_ = 0;
+  Words states_;          // [used] body/snapshot.h
+  CopyMemory<B>& saved_;  // [copies][floats]
+  Words free_copies_;     // [copies], of which the first *free are free
+  Words free_;            // one
+  Words count_;           // one
   Words places_;
   Words taken_;
   typename B::template Scratch<RowIndex> wanted_;  // where the host's memory is not the device's

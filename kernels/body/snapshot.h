@@ -2,7 +2,7 @@
 //
 // While a snapshot is open, each row that existed when it began has a state:
 //
-//     [0, kUnsaved)      the slot that holds the row as it was
+//     [0, kUnsaved)      the number of the copy that holds the row as it was
 //     [kUnsaved, kDone)  the row itself is still as it was, and will be read
 //     kDone              nobody will read the row any more, or ever would
 //
@@ -26,7 +26,7 @@ namespace slotwise::body {
 inline constexpr std::uint32_t kUnsaved = std::uint32_t{1} << 31;
 inline constexpr std::uint32_t kDone = ~std::uint32_t{0};
 
-SLOTWISE_HD constexpr bool IsSlot(std::uint32_t state) { return state < kUnsaved; }
+SLOTWISE_HD constexpr bool IsCopied(std::uint32_t state) { return state < kUnsaved; }
 SLOTWISE_HD constexpr bool IsUnsaved(std::uint32_t state) { return state >= kUnsaved && state != kDone; }
 
 // Copies all floats of a row out of the table, or into it. A tile works on it.
@@ -89,21 +89,21 @@ struct HasClaimed {
   }
 };
 
-// Copies a claimed row, which one tile works on, into a slot.
+// Copies a claimed row, which one tile works on, to a free copy.
 struct SaveRows {
   RowStates snapshot;
   RowsRef rows;
   const RowIndex* row_of;
-  const std::uint32_t* claimers;    // [rows to save]
-  const std::uint32_t* free_slots;  // [rows to save]
-  float* saved;                     // [slots][floats]
+  const std::uint32_t* claimers;     // [rows to save]
+  const std::uint32_t* free_copies;  // [rows to save]
+  float* saved;                      // [copies][floats]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t n) const {
     const RowIndex row = row_of[claimers[n]];
-    const std::uint32_t slot = free_slots[n];
-    CopyFloatsOut(tile, rows, row, saved + static_cast<std::size_t>(slot) * rows.floats);
-    if (tile.lane() == 0) snapshot.states[Value(row)] = slot;
+    const std::uint32_t copy = free_copies[n];
+    CopyFloatsOut(tile, rows, row, saved + static_cast<std::size_t>(copy) * rows.floats);
+    if (tile.lane() == 0) snapshot.states[Value(row)] = copy;
   }
 
   static constexpr std::uint32_t kAhead = 12;
@@ -138,35 +138,35 @@ struct ReadRows {
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
     float* const out = to + static_cast<std::size_t>(i) * rows.floats;
-    if (!IsSlot(taken[i])) return CopyFloatsOut(tile, rows, wanted[i], out);
-    const float* const slot = Slot(i);
-    for (std::uint32_t j = tile.lane(); j < rows.floats; j += Tile::kLanes) out[j] = slot[j];
+    if (!IsCopied(taken[i])) return CopyFloatsOut(tile, rows, wanted[i], out);
+    const float* const copy = Copy(i);
+    for (std::uint32_t j = tile.lane(); j < rows.floats; j += Tile::kLanes) out[j] = copy[j];
   }
 
   static constexpr std::uint32_t kAhead = 12;
   void Prefetch(std::uint32_t i) const {
-    if (IsSlot(taken[i])) return PrefetchRow(Slot(i), rows.floats);
+    if (IsCopied(taken[i])) return PrefetchRow(Copy(i), rows.floats);
     PrefetchFloats(rows, wanted[i]);
   }
 
-  SLOTWISE_HD const float* Slot(std::uint32_t i) const {
+  SLOTWISE_HD const float* Copy(std::uint32_t i) const {
     return saved + static_cast<std::size_t>(taken[i]) * rows.floats;
   }
 };
 
-// Whether the i-th row lay in a slot.
-struct LayInSlot {
+// Whether the i-th row was read from a copy.
+struct WasCopied {
   const std::uint32_t* taken;
-  SLOTWISE_HD bool operator()(std::uint32_t i) const { return IsSlot(taken[i]); }
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return IsCopied(taken[i]); }
 };
 
-// Gives the slots of rows that were read back: behind the *size slots that are free.
-struct FreeSlots {
+// Gives the copies that were read back: behind the *size copies that are free.
+struct FreeCopies {
   const std::uint32_t* taken;
-  const std::uint32_t* in_slots;  // places of `taken`
-  std::uint32_t* free_slots;
+  const std::uint32_t* copied;  // places of `taken`
+  std::uint32_t* free_copies;
   const std::uint32_t* size;
-  SLOTWISE_HD void operator()(std::uint32_t n) const { free_slots[*size + n] = taken[in_slots[n]]; }
+  SLOTWISE_HD void operator()(std::uint32_t n) const { free_copies[*size + n] = taken[copied[n]]; }
 };
 
 // *to += *added - less, on one thread.
@@ -177,14 +177,14 @@ struct AddTo {
   SLOTWISE_HD void operator()(std::uint32_t /*i*/) const { *to += (added == nullptr ? 0 : *added) - less; }
 };
 
-struct CountsOfSlots {
+struct CountsOfCopies {
   std::uint32_t wanted;
   std::uint32_t free;
 };
 struct ReadCounts {
   const std::uint32_t* wanted;
   const std::uint32_t* free;
-  SLOTWISE_HD CountsOfSlots operator()() const { return {*wanted, *free}; }
+  SLOTWISE_HD CountsOfCopies operator()() const { return {*wanted, *free}; }
 };
 
 // Marks of changed rows: a byte a row, so that threads that mark different rows never share a word.

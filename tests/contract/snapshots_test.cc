@@ -528,6 +528,21 @@ TEST_P(ChangesOfAShard, AreOnlyForgottenByASnapshotThatRemembersAndIsKept) {
   expect(remember, true, {3}, {3});
 }
 
+TEST_P(ChangesOfAShard, AreCountedInATableThatGrows) {
+  Driven table(device(), MakeOptions(64, Combiner::kSum, OptimizerKind::kAdam), 1);
+  ASSERT_TRUE(table.shard().TrackChanges(10).ok());
+  table.Train(OneKeyABag(KeyRange(0, 15'000)));
+  const auto changed = [&] {
+    const auto delta = table.shard().BeginSnapshot({.changed_only = true, .remember = true});
+    table.shard().EndSnapshot(true);
+    return delta.ok() ? delta->keys.size() : SIZE_MAX;
+  };
+  EXPECT_EQ(changed(), 15'000U);
+  EXPECT_EQ(changed(), 0U);
+  table.Train(OneKeyABag(KeyRange(14'990, 30)));
+  EXPECT_EQ(changed(), 20U);
+}
+
 TEST_P(ChangesOfAShard, AreUnknownOnceTooManyKeysWereErased) {
   Driven table(device(), MakeOptions(3), 1);
   ASSERT_TRUE(table.shard().TrackChanges(3).ok());
