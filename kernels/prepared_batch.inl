@@ -197,8 +197,8 @@ class PreparedBatch {
   std::uint64_t number_ = 0;
   typename B::template Scratch<RowIndex> rows_;         // [kept keys]
   typename B::template Scratch<std::uint32_t> absent_;  // the places of kept keys without a row
-  std::uint32_t added_ = 0;        // keys that Insert gave rows
-  bool has_inserted_ = false;      // this batch
+  std::uint32_t added_ = 0;                             // keys that Insert gave rows
+  bool has_inserted_ = false;                           // this batch
   std::uint32_t absent_size_ = 0;  // of those; of all keys, if they were not searched for
   bool absent_is_listed_ = false;
   bool mostly_new_ = true;  // of the last batch that was inserted

@@ -250,8 +250,8 @@ class Shard {
   virtual Status TrackChanges(std::uint64_t max_erased) = 0;
 
   // Begins a snapshot: the rows as they are now, between two batches, to be read piece by piece while later
-  // batches change them. Takes four bytes of device memory a row, and options.max_preimage_bytes or less.
-  // Waits. REQUIRES: no snapshot is open.
+  // batches change them. Takes four bytes of device memory a row, and options.max_preimage_bytes or less,
+  // which the shard keeps for the next snapshot. Waits. REQUIRES: no snapshot is open.
   // FAILED_PRECONDITION: options.changed_only, and changes are not known. RESOURCE_EXHAUSTED: no memory. In
   // both cases nothing has changed.
   virtual Result<SnapshotInfo> BeginSnapshot(const SnapshotOptions& options) = 0;
@@ -274,8 +274,8 @@ class Shard {
   // REQUIRES: a snapshot is open. Returns how many rows more could be saved now. Waits.
   virtual std::uint64_t PreimageRoom() = 0;
 
-  // REQUIRES: a snapshot is open; the stream that read it is done. Ends it, whether all was read or not. If it
-  // was to be remembered and is not `kept`, what had changed before it counts as changed again.
+  // REQUIRES: a snapshot is open; the stream that read it is done. Ends it, whether all was read or not. If
+  // it was to be remembered and is not `kept`, what had changed before it counts as changed again.
   virtual void EndSnapshot(bool kept) = 0;
 
   // Makes room for `rows` rows in all, so that loads do not grow the table. RESOURCE_EXHAUSTED.

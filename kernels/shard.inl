@@ -144,7 +144,7 @@ class ShardOn final : public Shard {
     try {
       SnapshotInfo info;
       if (options.changed_only) info.erased = changes->ErasedKeys();
-      snapshot_ = std::make_unique<Snapshot<B>>(queue_, store_, options, info);
+      snapshot_ = std::make_unique<Snapshot<B>>(queue_, store_, options, copies_, info);
       if (options.remember) changes->Take(queue_);
       saved_batch_ = 0;
       return info;
@@ -250,6 +250,7 @@ class ShardOn final : public Shard {
   PreparedBatch<B> batch_;
   Pooling<B> pooling_;
   RowUpdates<B> updates_;
+  CopyMemory<B> copies_;                   // of snapshots
   std::unique_ptr<Snapshot<B>> snapshot_;  // null: none is open
   std::uint64_t saved_batch_ = 0;          // the batch whose rows the open snapshot has saved
   // Words that two calls of a batch use one after the other, so that a large batch takes them once: the

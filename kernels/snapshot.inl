@@ -1,7 +1,7 @@
 // Snapshot: rows as they were between two batches, to be read in pieces while later batches change them.
 //
-// A row that is about to change before it was read is copied into a slot first; reading it frees the slot.
-// How many slots are free is known on the device alone, so that reading does not wait.
+// A row that is about to change before it was read is copied first; reading it frees the copy.
+// How many more copies there is room for is known on the device alone, so that reading does not wait.
 // Thread-safety: the queue's.
 #ifndef SLOTWISE_KERNELS_SNAPSHOT_INL_
 #define SLOTWISE_KERNELS_SNAPSHOT_INL_
@@ -12,6 +12,7 @@
 #include <new>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/snapshot.h"
@@ -21,44 +22,66 @@
 
 namespace slotwise {
 
+// Memory for rows that change before they are read. A shard keeps it from one snapshot to the next: to take
+// it anew costs a CPU more time than to write it, and tables would have grown into it.
+template <Backend B>
+class CopyMemory {
+ public:
+  // Makes room for n floats, and not ahead: it is a budget that says how many. Throws std::bad_alloc.
+  void Reserve(typename B::Queue& queue, std::size_t n) {
+    if (n <= floats_) return;
+    memory_ = {};
+    floats_ = 0;
+    if (n * sizeof(float) > B::MemoryForTables(queue)) throw std::bad_alloc();
+    memory_.Reserve(queue, n);
+    floats_ = n;
+  }
+  float* data() { return memory_.data(); }
+
+ private:
+  typename B::template Scratch<float> memory_;
+  std::size_t floats_ = 0;
+};
+
 template <Backend B>
 class Snapshot {
  public:
   using Queue = typename B::Queue;
 
-  // Lists the rows of `store` in `info`, and makes slots. Waits. Throws std::bad_alloc.
-  Snapshot(Queue& queue, RowStore<B>& store, const SnapshotOptions& options, SnapshotInfo& info)
-      : used_(store.rows_used()), remembers_(options.remember) {
+  // Lists the rows of `store` in `info`, and makes room in `saved`, which outlives the snapshot. Waits. Throws
+  // std::bad_alloc.
+  Snapshot(Queue& queue, RowStore<B>& store, const SnapshotOptions& options, CopyMemory<B>& saved,
+           SnapshotInfo& info)
+      : used_(store.rows_used()), remembers_(options.remember), saved_(saved) {
     CheckMemory(queue, std::size_t{used_} * sizeof(std::uint32_t));
     B::ForEach(queue, used_, body::Fill<std::uint32_t>{states_.Reserve(queue, used_), body::kDone});
     List(queue, store, options.changed_only, info);
-    const std::size_t bytes_of_slot = store.values().floats * sizeof(float) + sizeof(std::uint32_t);
-    slots_ = static_cast<std::uint32_t>(
-        std::min({options.max_preimage_bytes / bytes_of_slot, info.keys.size(), std::size_t{body::kUnsaved} - 1}));
-    CheckMemory(queue, slots_ * bytes_of_slot);
-    saved_.Reserve(queue, std::size_t{slots_} * store.values().floats);
-    B::ForEach(queue, slots_, body::CountUp{free_slots_.Reserve(queue, slots_)});
-    B::ForEach(queue, 1U, body::Fill<std::uint32_t>{free_.Reserve(queue, 1), slots_});
+    const std::size_t bytes_of_copy = store.values().floats * sizeof(float) + sizeof(std::uint32_t);
+    copies_ = static_cast<std::uint32_t>(std::min(
+        {options.max_preimage_bytes / bytes_of_copy, info.keys.size(), std::size_t{body::kUnsaved} - 1}));
+    saved_.Reserve(queue, std::size_t{copies_} * store.values().floats);
+    B::ForEach(queue, copies_, body::CountUp{free_copies_.Reserve(queue, copies_)});
+    B::ForEach(queue, 1U, body::Fill<std::uint32_t>{free_.Reserve(queue, 1), copies_});
     count_.Reserve(queue, 1);
   }
 
   bool remembers() const { return remembers_; }
-  // How many slots are free. Waits.
+  // For how many more copies there is room. Waits.
   std::uint32_t Room(Queue& queue) { return B::Get(queue, free_.data()); }
 
   // Saves those of `rows` (of a batch, with repetitions and kNoRow) that will be read and were not saved yet.
-  // Returns how many slots are missing: if any, no row was saved. Waits. Throws std::bad_alloc.
+  // Returns for how many there is no room: if any, no row was saved. Waits. Throws std::bad_alloc.
   std::uint32_t Save(Queue& queue, const body::RowsRef& values, const RowIndex* rows, std::uint32_t n) {
     if (n == 0) return 0;
     if (n >= body::kUnsaved - 1) throw std::length_error("a batch of 2^31 keys while a snapshot is open");
     std::uint32_t* const claimers = places_.Reserve(queue, n);
     B::ForEach(queue, n, body::ClaimRows<typename B::Atomics>{states(), rows});
     B::SelectIndices(queue, n, claimers, count_.data(), body::HasClaimed{states(), rows});
-    const body::CountsOfSlots counts = B::Ask(queue, body::ReadCounts{count_.data(), free_.data()});
+    const body::CountsOfCopies counts = B::Ask(queue, body::ReadCounts{count_.data(), free_.data()});
     if (counts.wanted > counts.free) return counts.wanted - counts.free;
-    const std::uint32_t* const slots = free_slots_.data() + (counts.free - counts.wanted);
+    const std::uint32_t* const copies = free_copies_.data() + (counts.free - counts.wanted);
     B::ForEachTile(queue, counts.wanted, values.dim,
-                   body::SaveRows{states(), values, rows, claimers, slots, saved_.data()});
+                   body::SaveRows{states(), values, rows, claimers, copies, saved_.data()});
     B::ForEach(queue, 1U, body::AddTo{free_.data(), nullptr, counts.wanted});
     return 0;
   }
@@ -102,56 +125,56 @@ class Snapshot {
     const body::HashTableRef table = store.hash_table();
     const auto at_once = static_cast<std::uint32_t>(std::min(kCellsAtOnce, table.Cells()));
     typename B::template Scratch<std::uint32_t> words;
-    typename B::template Scratch<std::uint32_t> listed;
-    typename B::template Scratch<std::uint32_t> size;
     typename B::template Scratch<Key> keys;
     typename B::template Scratch<RowIndex> rows;
-    const std::uint32_t* const changed = changed_only ? store.changes()->Packed(queue, used_, words) : nullptr;
-    listed.Reserve(queue, at_once);
-    keys.Reserve(queue, at_once);
-    rows.Reserve(queue, at_once);
-    size.Reserve(queue, 1);
+    const std::uint32_t* const changed =
+        changed_only ? store.changes()->Packed(queue, used_, words) : nullptr;
+    Key* const listed_keys = keys.Reserve(queue, at_once);
+    RowIndex* const listed_rows = rows.Reserve(queue, at_once);
     if (!changed_only) {
       info.keys.reserve(store.rows());
       info.rows.reserve(store.rows());
     }
     for (std::uint64_t first = 0; first < table.Cells(); first += at_once) {
       const auto cells = static_cast<std::uint32_t>(std::min<std::uint64_t>(at_once, table.Cells() - first));
-      B::SelectIndices(queue, cells, listed.data(), size.data(), body::IsListed{table, first, changed});
-      const std::uint32_t n = B::Get(queue, size.data());
-      B::ForEach(queue, n,
-                 body::ListCells{table, first, listed.data(), keys.data(), rows.data(), states()});
+      const auto list = [&]<bool kAll>(std::bool_constant<kAll>) {
+        return B::ForEachNumbered(
+            queue, cells, body::ListRows<kAll>{table, first, changed, states(), listed_keys, listed_rows});
+      };
+      const std::uint32_t n = changed_only ? list(std::false_type()) : list(std::true_type());
       const std::size_t before = info.keys.size();
       info.keys.resize(before + n, Key{0});
       info.rows.resize(before + n, kNoRow);
-      B::CopyOut(queue, info.keys.data() + before, keys.data(), n);
-      B::CopyOut(queue, info.rows.data() + before, rows.data(), n);
+      B::CopyOut(queue, info.keys.data() + before, listed_keys, n);
+      B::CopyOut(queue, info.rows.data() + before, listed_rows, n);
     }
   }
 
-  // Copies rows as they were to `records`, and frees their slots. Does not wait.
+  // Copies rows as they were to `records`, and frees their copies. Does not wait.
   void Gather(Queue& queue, const body::RowsRef& values, const RowIndex* rows, std::uint32_t n,
               float* records) {
-    std::uint32_t* const in_slots = places_.Reserve(queue, n);
-    B::ForEachTile(queue, n, values.dim, body::ReadRows{states(), values, rows, saved_.data(), records});
-    B::SelectIndices(queue, n, in_slots, count_.data(), body::LiesInSlot{states(), rows});
+    std::uint32_t* const copied = places_.Reserve(queue, n);
+    std::uint32_t* const taken = taken_.Reserve(queue, n);
+    B::ForEach(queue, n, body::TakeStates{states(), rows, taken});
+    B::ForEachTile(queue, n, values.dim, body::ReadRows{values, rows, taken, saved_.data(), records});
+    B::SelectIndices(queue, n, copied, count_.data(), body::WasCopied{taken});
     B::ForEachUpTo(queue, n, count_.data(),
-                   body::FreeSlots{states(), rows, in_slots, free_slots_.data(), free_.data()});
+                   body::FreeCopies{taken, copied, free_copies_.data(), free_.data()});
     B::ForEach(queue, 1U, body::AddTo{free_.data(), count_.data(), 0});
-    B::ForEach(queue, n, body::MarkDone{states(), rows});
   }
 
   using Words = typename B::template Scratch<std::uint32_t>;
 
   const std::uint32_t used_;  // rows that there were, with those of erased keys
   const bool remembers_;
-  std::uint32_t slots_ = 0;
-  Words states_;                              // [used] body/snapshot.h
-  typename B::template Scratch<float> saved_;  // [slots][floats]
-  Words free_slots_;                          // [slots], of which the first *free are free
-  Words free_;                                // one
-  Words count_;                               // one
+  std::uint32_t copies_ = 0;
+  Words states_;          // [used] body/snapshot.h
+  CopyMemory<B>& saved_;  // [copies][floats]
+  Words free_copies_;     // [copies], of which the first *free are free
+  Words free_;            // one
+  Words count_;           // one
   Words places_;
+  Words taken_;
   typename B::template Scratch<RowIndex> wanted_;  // where the host's memory is not the device's
   typename B::template Scratch<float> records_;    // likewise
 };

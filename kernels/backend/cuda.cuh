@@ -53,9 +53,7 @@ class CudaStream final : public Stream {
   explicit CudaStream(int priority = 0) : queue_(priority) {}
 
   CudaQueue& queue() { return queue_; }
-  void OrderAfter(Stream& other) override {
-    queue_.OrderAfter(static_cast<CudaStream&>(other).queue_);
-  }
+  void OrderAfter(Stream& other) override { queue_.OrderAfter(static_cast<CudaStream&>(other).queue_); }
   void Copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0 || to == from) return;
     SLOTWISE_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream()));

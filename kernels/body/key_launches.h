@@ -152,7 +152,7 @@ struct EraseKeys {
   HashTableRef table;
   const Key* keys;
   RowIndex* erased;  // the rows, in the order of the numbers
-  Key* erased_keys;  // likewise; or null
+  Key* erased_keys = nullptr;  // likewise; null: nobody wants them
 
   SLOTWISE_HD Erased operator()(std::uint32_t i) const {
     const std::uint64_t cell = table.CellOf(keys[i]);

@@ -2,7 +2,7 @@
 //
 // While a snapshot is open, each row that existed when it began has a state:
 //
-//     [0, kUnsaved)      the slot that holds the row as it was
+//     [0, kUnsaved)      the number of the copy that holds the row as it was
 //     [kUnsaved, kDone)  the row itself is still as it was, and will be read
 //     kDone              nobody will read the row any more, or ever would
 //
@@ -26,7 +26,7 @@ namespace slotwise::body {
 inline constexpr std::uint32_t kUnsaved = std::uint32_t{1} << 31;
 inline constexpr std::uint32_t kDone = ~std::uint32_t{0};
 
-SLOTWISE_HD constexpr bool IsSlot(std::uint32_t state) { return state < kUnsaved; }
+SLOTWISE_HD constexpr bool IsCopied(std::uint32_t state) { return state < kUnsaved; }
 SLOTWISE_HD constexpr bool IsUnsaved(std::uint32_t state) { return state >= kUnsaved && state != kDone; }
 
 // Copies all floats of a row out of the table, or into it. A tile works on it.
@@ -89,65 +89,84 @@ struct HasClaimed {
   }
 };
 
-// Copies a claimed row, which one tile works on, into a slot.
+// Copies a claimed row, which one tile works on, to a free copy.
 struct SaveRows {
   RowStates snapshot;
   RowsRef rows;
   const RowIndex* row_of;
-  const std::uint32_t* claimers;    // [rows to save]
-  const std::uint32_t* free_slots;  // [rows to save]
-  float* saved;                     // [slots][floats]
+  const std::uint32_t* claimers;     // [rows to save]
+  const std::uint32_t* free_copies;  // [rows to save]
+  float* saved;                      // [copies][floats]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t n) const {
     const RowIndex row = row_of[claimers[n]];
-    const std::uint32_t slot = free_slots[n];
-    CopyFloatsOut(tile, rows, row, saved + static_cast<std::size_t>(slot) * rows.floats);
-    if (tile.lane() == 0) snapshot.states[Value(row)] = slot;
+    const std::uint32_t copy = free_copies[n];
+    CopyFloatsOut(tile, rows, row, saved + static_cast<std::size_t>(copy) * rows.floats);
+    if (tile.lane() == 0) snapshot.states[Value(row)] = copy;
   }
 
   static constexpr std::uint32_t kAhead = 12;
   void Prefetch(std::uint32_t n) const { PrefetchFloats(rows, row_of[claimers[n]]); }
 };
 
+// Takes the states of rows that are about to be read, which are done then.
+struct TakeStates {
+  RowStates snapshot;
+  const RowIndex* wanted;
+  std::uint32_t* taken;  // [wanted]
+  SLOTWISE_HD void operator()(std::uint32_t i) const {
+    std::uint32_t& state = snapshot.states[Value(wanted[i])];
+    taken[i] = state;
+    state = kDone;
+  }
+
+  static constexpr std::uint32_t kAhead = 24;
+  void Prefetch(std::uint32_t i) const {
+    PrefetchBytes(snapshot.states + Value(wanted[i]), sizeof(std::uint32_t));
+  }
+};
+
 // Copies a row as it was, which one tile works on, to where the host can fetch it.
 struct ReadRows {
-  RowStates snapshot;
   RowsRef rows;
-  const RowIndex* wanted;  // [records]
+  const RowIndex* wanted;      // [records]
+  const std::uint32_t* taken;  // [records] their states
   const float* saved;
   float* to;  // [records][floats]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
     float* const out = to + static_cast<std::size_t>(i) * rows.floats;
-    const std::uint32_t state = snapshot.states[Value(wanted[i])];
-    if (!IsSlot(state)) return CopyFloatsOut(tile, rows, wanted[i], out);
-    const float* const slot = saved + static_cast<std::size_t>(state) * rows.floats;
-    for (std::uint32_t j = tile.lane(); j < rows.floats; j += Tile::kLanes) out[j] = slot[j];
+    if (!IsCopied(taken[i])) return CopyFloatsOut(tile, rows, wanted[i], out);
+    const float* const copy = Copy(i);
+    for (std::uint32_t j = tile.lane(); j < rows.floats; j += Tile::kLanes) out[j] = copy[j];
   }
 
   static constexpr std::uint32_t kAhead = 12;
-  void Prefetch(std::uint32_t i) const { PrefetchFloats(rows, wanted[i]); }
-};
-
-// Whether the i-th wanted row lies in a slot.
-struct LiesInSlot {
-  RowStates snapshot;
-  const RowIndex* wanted;
-  SLOTWISE_HD bool operator()(std::uint32_t i) const { return IsSlot(snapshot.states[Value(wanted[i])]); }
-};
-
-// Gives the slots of rows that were read back: behind the *size slots that are free.
-struct FreeSlots {
-  RowStates snapshot;
-  const RowIndex* wanted;
-  const std::uint32_t* in_slots;  // places of `wanted`
-  std::uint32_t* free_slots;
-  const std::uint32_t* size;
-  SLOTWISE_HD void operator()(std::uint32_t n) const {
-    free_slots[*size + n] = snapshot.states[Value(wanted[in_slots[n]])];
+  void Prefetch(std::uint32_t i) const {
+    if (IsCopied(taken[i])) return PrefetchRow(Copy(i), rows.floats);
+    PrefetchFloats(rows, wanted[i]);
   }
+
+  SLOTWISE_HD const float* Copy(std::uint32_t i) const {
+    return saved + static_cast<std::size_t>(taken[i]) * rows.floats;
+  }
+};
+
+// Whether the i-th row was read from a copy.
+struct WasCopied {
+  const std::uint32_t* taken;
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return IsCopied(taken[i]); }
+};
+
+// Gives the copies that were read back: behind the *size copies that are free.
+struct FreeCopies {
+  const std::uint32_t* taken;
+  const std::uint32_t* copied;  // places of `taken`
+  std::uint32_t* free_copies;
+  const std::uint32_t* size;
+  SLOTWISE_HD void operator()(std::uint32_t n) const { free_copies[*size + n] = taken[copied[n]]; }
 };
 
 // *to += *added - less, on one thread.
@@ -155,25 +174,17 @@ struct AddTo {
   std::uint32_t* to;
   const std::uint32_t* added;  // null: 0
   std::uint32_t less;
-  SLOTWISE_HD void operator()(std::uint32_t /*i*/) const {
-    *to += (added == nullptr ? 0 : *added) - less;
-  }
+  SLOTWISE_HD void operator()(std::uint32_t /*i*/) const { *to += (added == nullptr ? 0 : *added) - less; }
 };
 
-struct MarkDone {
-  RowStates snapshot;
-  const RowIndex* wanted;
-  SLOTWISE_HD void operator()(std::uint32_t i) const { snapshot.states[Value(wanted[i])] = kDone; }
-};
-
-struct CountsOfSlots {
+struct CountsOfCopies {
   std::uint32_t wanted;
   std::uint32_t free;
 };
 struct ReadCounts {
   const std::uint32_t* wanted;
   const std::uint32_t* free;
-  SLOTWISE_HD CountsOfSlots operator()() const { return {*wanted, *free}; }
+  SLOTWISE_HD CountsOfCopies operator()() const { return {*wanted, *free}; }
 };
 
 // Marks of changed rows: a byte a row, so that threads that mark different rows never share a word.
@@ -228,32 +239,38 @@ struct PackMarks {
   }
 };
 
-// Whether the cell behind `first` by i has a key of the snapshot.
-struct IsListed {
-  HashTableRef table;
-  std::uint64_t first;
-  const std::uint32_t* changed;  // bits, or null: all rows
-  SLOTWISE_HD bool operator()(std::uint32_t i) const {
-    if (!table.Live(first + i)) return false;
-    if (changed == nullptr) return true;
-    const std::uint32_t row = Value(table.RowAt(first + i));
-    return (changed[row / 32] >> row % 32 & 1) != 0;
-  }
-};
+// Lists the keys and rows of cells, those behind `first`, and writes that the rows will be read. All live
+// cells, or those whose rows have changed, are numbered (backend/concept.h).
+template <bool kAll>
+struct ListRows {
+  static constexpr bool kNumbersMost = kAll;
+  struct Listed {
+    std::uint32_t row;
+    SLOTWISE_HD explicit operator bool() const { return row != Value(kNoRow); }
+  };
 
-// Writes the listed cells' keys and rows, and that the rows will be read.
-struct ListCells {
   HashTableRef table;
   std::uint64_t first;
-  const std::uint32_t* listed;
+  const std::uint32_t* changed;  // a bit a row, unless all are listed
+  RowStates snapshot;
   Key* keys;
   RowIndex* rows;
-  RowStates snapshot;
-  SLOTWISE_HD void operator()(std::uint32_t n) const {
-    const std::uint64_t cell = first + listed[n];
-    keys[n] = table.KeyAt(cell);
-    rows[n] = table.RowAt(cell);
-    snapshot.states[Value(rows[n])] = kUnsaved;
+
+  // Without branches: which cells are live cannot be foreseen.
+  SLOTWISE_HD Listed operator()(std::uint32_t i) const {
+    const bool live = table.Live(first + i);
+    const std::uint32_t row = live ? Value(table.RowAt(first + i)) : 0;
+    if constexpr (kAll) {
+      return {live ? row : Value(kNoRow)};
+    } else {
+      const bool has_changed = (changed[row / 32] >> row % 32 & 1) != 0;
+      return {live & has_changed ? row : Value(kNoRow)};
+    }
+  }
+  SLOTWISE_HD void Number(std::uint32_t i, Listed listed, std::uint32_t number) const {
+    keys[number] = table.KeyAt(first + i);
+    rows[number] = RowIndex{listed.row};
+    snapshot.states[listed.row] = kUnsaved;
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -106,6 +107,104 @@ TEST(AShardWithoutMemory, UpdatesAllRowsOrNone) {
     }
   }
   EXPECT_GT(allocations, 6) << "the allocations of Update were not made to fail";
+}
+
+// A shard of 5000 rows, of which the last 1000 have changed since they are tracked.
+std::unique_ptr<Shard> TrackedShard(Device& device) {
+  auto shard = std::move(*device.MakeShard(Options(), {.secret = test::kTestSecret}));
+  const auto train = [&](std::uint64_t first, std::uint64_t count) {
+    const Batch batch = OneKeyABag(KeyRange(first, count));
+    EXPECT_TRUE(shard->Prepare(batch.View(), true).ok());
+    shard->Insert();
+  };
+  train(0, 4000);
+  EXPECT_TRUE(shard->TrackChanges(10).ok());
+  train(4000, 1000);
+  return shard;
+}
+
+TEST(AShardWithoutMemory, BeginsASnapshotOrNot) {
+  for (const bool changed_only : {false, true}) {
+    const SnapshotOptions options{
+        .changed_only = changed_only, .remember = true, .max_preimage_bytes = 1 << 20};
+    int allocations = 0;
+    for (bool begun = false; !begun; ++allocations) {
+      ASSERT_LT(allocations, 100);
+      const auto device = MakeCpuDevice(1);
+      const auto shard = TrackedShard(*device);
+      const auto snapshot = [&] {
+        const NoMemoryAfter none(allocations);
+        return shard->BeginSnapshot(options);
+      }();
+      begun = snapshot.ok();
+      if (!begun) {
+        EXPECT_EQ(snapshot.status().code(), StatusCode::kResourceExhausted);
+        const auto again = shard->BeginSnapshot(options);
+        ASSERT_TRUE(again.ok()) << "none is open";
+        EXPECT_EQ(again->keys.size(), changed_only ? 1000U : 5000U) << "nothing was taken";
+      }
+      shard->EndSnapshot(true);
+    }
+    EXPECT_GT(allocations, 4) << "the allocations of BeginSnapshot were not made to fail";
+  }
+}
+
+TEST(AShardWithoutMemory, SavesRowsBeforeItChangesThem) {
+  const Batch batch = OneKeyABag(KeyRange(100, 2000));
+  const std::vector<float> gradients(std::size_t{4} * batch.bags(), 1.0F);
+  int allocations = 0;
+  for (bool updated = false; !updated; ++allocations) {
+    ASSERT_LT(allocations, 100);
+    const auto device = MakeCpuDevice(1);
+    const auto shard = TrackedShard(*device);
+    const RowRecords before = shard->Read(batch.keys);
+    const auto snapshot = shard->BeginSnapshot({.max_preimage_bytes = 1 << 20});
+    ASSERT_TRUE(snapshot.ok());
+    ASSERT_TRUE(shard->PreparePush(batch.View()).ok());
+    shard->Insert();
+    try {
+      const NoMemoryAfter none(allocations);
+      shard->Update(gradients.data(), {0.5F, 0});
+      updated = true;
+    } catch (const std::bad_alloc&) {
+      EXPECT_EQ(shard->Read(batch.keys).records, before.records);
+    }
+    std::vector<float> read(snapshot->rows.size() * 4);
+    shard->ReadSnapshot(device->WorkStream(), snapshot->rows, read.data());
+    for (std::size_t i = 0; i < snapshot->keys.size(); ++i) {
+      const std::uint64_t key = Value(snapshot->keys[i]);
+      if (key < 100 || key >= 2100) continue;
+      ASSERT_EQ(read[4 * i], before.records[4 * (key - 100)]) << key;
+    }
+  }
+  EXPECT_GT(allocations, 4) << "the allocations of Update were not made to fail";
+}
+
+TEST(AShardWithoutMemory, LoadsAllRowsOrNone) {
+  std::vector<Key> keys;
+  for (const std::uint64_t key : KeyRange(4500, 5000)) keys.push_back(Key{key});
+  const std::vector<float> records(4 * keys.size(), 3.0F);
+  int allocations = 0;
+  for (bool loaded = false; !loaded; ++allocations) {
+    ASSERT_LT(allocations, 100);
+    const auto device = MakeCpuDevice(1);
+    const auto shard = TrackedShard(*device);
+    const DigestSums before = shard->Digest();
+    const Status status = [&] {
+      const NoMemoryAfter none(allocations);
+      return shard->Load(keys, records.data());
+    }();
+    loaded = status.ok();
+    if (!loaded) {
+      EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+      EXPECT_EQ(shard->Digest(), before);
+      EXPECT_EQ(shard->Usage().rows, 5000U);
+      EXPECT_TRUE(shard->Load(keys, records.data()).ok()) << "with memory it must go on";
+    }
+    EXPECT_EQ(shard->Usage().rows, 9500U);
+    EXPECT_EQ(shard->Read(keys).records, records);
+  }
+  EXPECT_GT(allocations, 4) << "the allocations of Load were not made to fail";
 }
 
 TEST(AShardWithoutMemory, IsNotMade) {

@@ -18,6 +18,7 @@ namespace {
 struct CountingBackend : CpuBackend {
   static inline std::uint64_t loads = 0;
   struct Atomics : CpuBackend::Atomics {
+    using CpuBackend::Atomics::Load;
     static std::uint64_t Load(const std::uint64_t* word) {
       ++loads;
       return CpuBackend::Atomics::Load(word);
