@@ -89,14 +89,18 @@ Status Inbox::Add(std::span<Request> requests) {
   return {};
 }
 
-// A request fits alone, however large it is: the engine has checked each against the round's limit.
+// A request fits beside none of its kind, however large it is: the engine has checked each against the round's
+// limit.
 std::optional<Reservation> Inbox::Reserve(const Message& message) {
   const bool parts = message.steps == Steps::kOthersComplete;
   Budget& budget = parts ? parts_ : others_;
   std::optional<Reservation> room;
-  if (bytes() == 0 || Fits(message, 0)) room = budget.Reserve(message.bytes, parts ? 0 : kAnything);
+  if (bytes() == 0 || message.bytes == 0 || Fits(message, 0))
+    room = budget.Reserve(message.bytes, parts ? 0 : kAnything);
   // A message may turn out not to have all that it seems to have of a step, so there is an end to such ones.
-  if (!room && !parts && (message.steps == Steps::kNone || Fits(message, options_.beyond_bytes))) {
+  const bool alone_or_small = message.requests.size() == 1 || message.bytes <= others_.limit();
+  if (!room && !parts && alone_or_small &&
+      (message.steps == Steps::kNone || Fits(message, options_.beyond_bytes))) {
     room = others_.Reserve(message.bytes);
   }
   if (!room && Fits(message, options_.beyond_bytes) &&

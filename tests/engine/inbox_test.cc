@@ -117,6 +117,9 @@ TEST(Inbox, KeepsAShareThatPartsOfStepsWhichOthersCompleteCannotTake) {
   twice.push_back(std::move(half[2]));
   EXPECT_EQ(inbox.Add(twice).code(), StatusCode::kUnavailable) << "a part that comes twice is one part";
 
+  std::vector<Request> lookups;
+  for (int i = 0; i < 2; ++i) lookups.push_back(LookupOf(9));
+  EXPECT_EQ(inbox.Add(lookups).code(), StatusCode::kUnavailable) << "several, and more than the share";
   EXPECT_TRUE(Add(inbox, LookupOf(4)).ok());
   EXPECT_TRUE(Add(inbox, PushOf(kTable, {9, 2000, 0, 1}, 4)).ok()) << "a step of one part";
   std::vector<Request> whole = StepOfTwoTables(4);

@@ -1,6 +1,9 @@
 // The referee's inboxes: what is charged to each, and whether a request had to be let in or refused.
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "tests/sim/referee.h"
 
@@ -153,7 +156,8 @@ void Referee::CheckRoom(int rank, std::span<Sent* const> group, bool accepted, b
     const auto own_fits = [&](std::uint64_t most) { return own == 0 || own + bytes <= most; };
     if (bytes == 0 || charged.all() == 0) return true;
     if (all <= limit && (!waits || own_fits(limit - share))) return true;
-    if (!waits && (!has_several || all <= MostOfAMessage()) && own_fits(share)) return true;
+    const bool small = group.size() == 1 || bytes <= share;
+    if (!waits && small && (!has_several || all <= MostOfAMessage()) && own_fits(share)) return true;
     return favoured && all <= MostOfAMessage();
   };
   const Charged least = ChargedAtLeast(rank, decisions);
