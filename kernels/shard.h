@@ -299,8 +299,10 @@ class Device {
   }
 };
 
-// Makes a device of the host's processors. `threads` = 0: as many as this process may run on.
-std::unique_ptr<Device> MakeCpuDevice(int threads);
+// Makes a device of the host's processors. `threads` = 0: as many as this process may run on. `processes`: so
+// many of this host make one for the same server; the tables of each get an even share of the memory that is
+// there now.
+std::unique_ptr<Device> MakeCpuDevice(int threads, int processes = 1);
 
 // Makes CUDA device `ordinal`. FAILED_PRECONDITION if this build has no CUDA, or there is no such device.
 Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);
