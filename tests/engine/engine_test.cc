@@ -292,9 +292,10 @@ TEST_P(EngineTest, EveryOneOfManyRequestsInFlightGetsItsOwnAnswer) {
   }
 }
 
-// The lookup comes when the first of many steps, which came in one message, was applied.
+// The lookup comes when some of many steps, which came in one message, were applied.
 TEST_P(EngineTest, ACallerWaitsForNoneOfTheManyStepsThatAnotherSentBefore) {
   constexpr int kSteps = 400;
+  constexpr int kBefore = 10;
   const TableId table = ranks().Create(Ones());
   Meet();
   std::promise<int> applied_before_lookup;
@@ -308,7 +309,7 @@ TEST_P(EngineTest, ACallerWaitsForNoneOfTheManyStepsThatAnotherSentBefore) {
     push.done = [&](const Result<AppliedStep>& step) {
       EXPECT_TRUE(step.ok()) << step.status().message();
       if (++applied == kSteps) all_applied.set_value();
-      if (applied > 1) return;
+      if (applied != kBefore) return;
       LookupRequest lookup{table, LookupMode::kEval, PartOf({1, {7}, {0, 1, 1}}), {}};
       lookup.caller = Caller("small");
       lookup.done = [&](const Result<PooledValues>&) { applied_before_lookup.set_value(applied); };
@@ -449,6 +450,42 @@ TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
   Meet();
   EXPECT_EQ(ranks().Summarize(table).steps, 2U * static_cast<unsigned>(size()));
   Meet();  // none has stopped before
+}
+
+// A message has all parts of a step, but under the step's name another table came before: so one of them waits.
+TEST_P(EngineTest, APartThatWaitsIsChargedAsOneThoughItsMessageSeemedToHaveTheWholeStep) {
+  if (size() > 1) GTEST_SKIP() << "one rank's inbox is enough";
+  Restart({.max_inbox_bytes = 4800, .request_bytes = 1000});
+  std::vector<TableId> tables;
+  for (const char* name : {"first", "second", "third"}) {
+    TableOptions options = Ones();
+    options.name = TableName(name);
+    tables.push_back(ranks().Create(options));
+  }
+  const Bags none{0, {}, {0}};
+  const auto waits_alone = [&](std::uint64_t number) {
+    return ranks().StartPush(tables[0], {9, number, 0, 2}, none, {});
+  };
+  std::vector<std::future<Result<std::uint64_t>>> waiting;
+  waiting.push_back(ranks().StartPush(tables[0], {9, 1, 0, 1, 0, 0, 3}, none, {}));
+  std::promise<void> refused[2];
+  std::vector<Request> whole;
+  for (std::uint32_t place = 0; place < 3; ++place) {
+    PushRequest push{tables[(place + 1) % 3], {9, 1, 0, 1, 0, place, 3}, PartOf(none), {}};
+    push.done = [&refused, place](const Result<AppliedStep>& step) {
+      if (step.status().code() == StatusCode::kFailedPrecondition) refused[place / 2].set_value();
+    };
+    whole.emplace_back(std::move(push));
+  }
+  ranks().engine().Submit(std::move(whole));
+  for (auto& each : refused) each.get_future().wait();
+  waiting.push_back(waits_alone(2));
+  const Result<std::uint64_t> beyond = waits_alone(3).get();
+  EXPECT_EQ(beyond.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(beyond.status().message().find("bytes of parts wait for the rest of their steps"),
+            std::string::npos)
+      << beyond.status().message();
+  Restart({});  // ends what waits
 }
 
 // A trainer that hears nothing sends its part again, and again: that takes no more room.
