@@ -47,8 +47,8 @@ class ArrayPool::Kept {
   std::list<Array> Take(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
     const std::span fitting = std::span(classes_).subspan(ClassOf(RoundUp(bytes)));
-    const auto found = std::ranges::max_element(
-        fitting.first(std::min(kClassesOfDouble + 1, fitting.size())), {}, &Kept::CameBack);
+    const auto found = std::ranges::max_element(fitting.first(std::min(kClassesOfDouble + 1, fitting.size())),
+                                                {}, &Kept::CameBack);
     std::list<Array> taken;
     if (found->empty()) return taken;
     taken.splice(taken.end(), *found, std::prev(found->end()));

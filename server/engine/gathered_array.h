@@ -1,5 +1,5 @@
-// GatheredArray: one array of each batch of a round, in device memory. Each rank writes its own block of every
-// batch's array, and all-gathers bring the others' blocks.
+// GatheredArray: one array of each batch of a round, in device memory. Each rank writes its own block of
+// every batch's array, and all-gathers bring the others' blocks.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_GATHERED_ARRAY_H_
@@ -49,8 +49,8 @@ class GatheredArray {
     return array_.data() + std::accumulate(sizes.begin(), mine, first);
   }
 
-  // REQUIRES: Reserve. Collective. Returns all blocks of a batch's array, in rank order. They are there in the
-  // order of the exchange's stream, until the next round.
+  // REQUIRES: Reserve. Collective. Returns all blocks of a batch's array, in rank order. They are there in
+  // the order of the exchange's stream, until the next round.
   const T* Gather(std::size_t batch) {
     const auto& [first, sizes] = batches_[batch];
     std::vector<std::size_t> bytes = sizes;

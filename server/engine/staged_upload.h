@@ -38,12 +38,12 @@ class StagedUpload {
     waiting_ = 0;
   }
 
-  // Copies an array to device memory in the stream's order. An array that is not staged stays in use until the
-  // stream has done the copy. `bytes` is a multiple of 4.
+  // Copies an array to device memory in the stream's order. An array that is not staged stays in use until
+  // the stream has done the copy. `bytes` is a multiple of 4.
   void Copy(void* to, const void* from, std::size_t bytes, MemoryKind memory = MemoryKind::kHost);
 
-  // Returns where to write `bytes` bytes, before the next call, that are to be copied to `to`: there, or in the
-  // staging buffer.
+  // Returns where to write `bytes` bytes, before the next call, that are to be copied to `to`: there, or in
+  // the staging buffer.
   void* WriteTo(void* to, std::size_t bytes);
 
   // REQUIRED behind the last Copy or WriteTo: asks the stream for what is still in the staging buffer alone.
