@@ -82,14 +82,19 @@ class RowStore {
   }
 
   // Gives each distinct one of the n chosen keys a row if it has none, and writes the rows of all chosen
-  // keys. Returns how many keys got a row. REQUIRES: HasRoomFor those; ReserveAdd(n).
-  std::uint32_t Add(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n, RowIndex* rows) {
+  // keys. Does not wait; FinishAdd comes next. REQUIRES: HasRoomFor those; ReserveAdd(n).
+  void BeginAdd(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n, RowIndex* rows) {
     const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
-    const std::uint32_t count =
-        B::ForEachNumbered(queue, n,
-                           body::AddKeys<Atomics>{table_, keys, chosen, supply, lost_.data(), rows,
-                                                  new_keys_.data(), new_rows_.data()});
+    B::ForEachNumbered(queue, n, nullptr,
+                       body::AddKeys<Atomics>{table_, keys, chosen, supply, lost_.data(), rows,
+                                              new_keys_.data(), new_rows_.data()},
+                       added_);
     B::ForEach(queue, n, body::ReadRowsOfOthers{table_, chosen, lost_.data(), rows});
+  }
+
+  // Writes the rows of the keys that BeginAdd gave one. Returns how many they are; waits until the host knows.
+  std::uint32_t FinishAdd(Queue& queue) {
+    const std::uint32_t count = added_.Get(queue);
     B::ForEachTile(queue, count, options_.dim,
                    body::WriteNewRows{values(), options_.initializer, initial_state(), new_keys_.data(),
                                       new_rows_.data()});
@@ -189,7 +194,8 @@ class RowStore {
   body::HashTableRef table_{nullptr, 0, hash_of_};
   typename B::template Scratch<body::Cell> cell_memory_;
   RowMemory<B> rows_;
-  typename B::template Growing<RowIndex> erased_;  // rows to hand out again
+  typename B::template Growing<RowIndex> erased_;     // rows to hand out again
+  typename B::template Answer<std::uint32_t> added_;  // keys that BeginAdd gave a row
   typename B::template Scratch<std::uint64_t> lost_;
   typename B::template Scratch<Key> new_keys_;
   typename B::template Scratch<RowIndex> new_rows_;
