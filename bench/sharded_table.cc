@@ -1,6 +1,7 @@
 #include "bench/sharded_table.h"
 
 #include <algorithm>
+#include <array>
 
 #include "bench/common_options.h"
 #include "bench/workload.h"
@@ -64,17 +65,17 @@ void ShardedTable::SetBatch(std::span<const Key> keys, std::uint32_t bags, std::
 }
 
 void ShardedTable::Lookup() {
-  Must(work_.Prepare(table_, Gather()), "Prepare");
+  const std::array<TableWork::Share, 1> batch{{{&table_, Gather()}}};
+  Must(work_.Prepare(batch), "Prepare");
   Pool();
 }
 
 void ShardedTable::TrainStep(const StepScalars& scalars) {
   PrepareAndInsert(Gather());
   Pool();
-  work_.Update(table_, bags_,
-               {.all = [this] { return GatherGradients(); },
-                .mine = [this] { return gradients_.data() + first_bag_ * dim(); }},
-               scalars, arrays_);
+  const bool mine_alone = work_.TakesMineAlone(bags_, true);
+  const float* const rows = mine_alone ? gradients_.data() + first_bag_ * dim() : GatherGradients();
+  work_.Update(table_, bags_, {rows, mine_alone}, scalars, arrays_);
 }
 
 std::vector<float> ShardedTable::Pooled() {
@@ -101,7 +102,8 @@ const float* ShardedTable::GatherGradients() {
 }
 
 void ShardedTable::PrepareAndInsert(const BatchView& batch) {
-  Must(work_.PrepareAndInsert(table_, batch), "no room for rows");
+  const std::array<TableWork::Share, 1> share{{{&table_, batch}}};
+  Must(work_.PrepareAndInsert(share), "no room for rows");
 }
 
 void ShardedTable::Pool() {

@@ -47,7 +47,7 @@ Status LoadRows(typename B::Queue& queue, RowStore<B>& store, std::span<const Ke
   auto* const rows = reinterpret_cast<RowIndex*>(spare.Reserve(queue, n));
   store.ReserveAdd(queue, n);
   if (store.HasRoomFor(n)) {
-    store.AddWithoutValues(queue, on_device.data(), body::Chosen{nullptr}, n, rows);
+    store.BeginAdd(queue, on_device.data(), body::Chosen{nullptr}, n, rows);
   } else {
     typename B::template Scratch<std::uint32_t> absent;
     const std::uint32_t added = B::ForEachNumbered(
@@ -59,8 +59,9 @@ Status LoadRows(typename B::Queue& queue, RowStore<B>& store, std::span<const Ke
                                std::to_string(added) + " more");
     }
     store.MakeRoomFor(queue, added);
-    store.AddWithoutValues(queue, on_device.data(), body::Chosen{absent.data()}, added, rows);
+    store.BeginAdd(queue, on_device.data(), body::Chosen{absent.data()}, added, rows);
   }
+  store.FinishAddWithoutValues(queue);
   B::ForEachTile(queue, n, values.dim, body::LoadRecords{values, rows, records.data()});
   store.MarkChanged(queue, rows, n);
   return {};

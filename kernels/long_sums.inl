@@ -28,33 +28,49 @@ class LongSums {
     body::BlockSums sums;  // of each long segment, one item
   };
 
-  // The sums of those of `groups` that are longer than body::kSumBlock, of what `source` gives for an
-  // occurrence. Waits, and once more if there are any. Throws std::bad_alloc.
-  template <class Source>
-  Sums SumLongSegments(Queue& queue, const Groups& groups, Source source, std::uint32_t dim) {
+  // Begins to find those of `groups` that are longer than body::kSumBlock. Does not wait. Throws
+  // std::bad_alloc.
+  void Begin(Queue& queue, const Groups& groups) {
     const std::uint32_t n = groups.segments.occurrences;
     std::uint32_t* const list = long_segments_.Reserve(queue, n);
     std::uint32_t* const list_size = long_segments_size_.Reserve(queue, 1);
     B::SelectIndices(queue, n, list, list_size, body::IsLong{groups.segments, groups.size});
-    const auto counts = B::Ask(queue, body::CountSegments{groups.size, list_size});
-    const body::Segments segments = groups.segments.Of(counts.all);
-    const body::Occurrences occurrences{segments, list};
+    B::Ask(queue, body::CountSegments{groups.size, list_size}, counts_);
+    segments_ = groups.segments;
+  }
+
+  // REQUIRES: Begin. Waits until the long segments are counted, and begins to plan their blocks. Throws
+  // std::bad_alloc.
+  void Plan(Queue& queue) {
+    const auto counts = counts_.Get(queue);
+    segments_ = segments_.Of(counts.all);
+    count_ = counts.are_long;
+    if (count_ == 0) return;
+    most_levels_ = body::LevelsOf(segments_.occurrences);
+    const std::uint32_t all = most_levels_ * count_;
+    std::uint32_t* const offsets = block_offsets_.Reserve(queue, all + std::size_t{1});
+    B::ForEach(queue, all, body::CountBlocks{{segments_, long_segments_.data()}, count_, offsets});
+    B::ExclusiveScan(queue, offsets, all, offsets);
+    B::Ask(queue, body::FindLevels{offsets, count_, most_levels_}, levels_);
+  }
+
+  // REQUIRES: Plan. The sums of the long segments, of what `source` gives for an occurrence. Waits for the plan,
+  // if there are any. Throws std::bad_alloc.
+  template <class Source>
+  Sums Sum(Queue& queue, Source source, std::uint32_t dim) {
     body::BlockSums sums{nullptr, dim};
-    if (counts.are_long > 0) sums = SumLevels(queue, occurrences, counts.are_long, source, dim);
-    return {segments, list, counts.are_long, sums};
+    if (count_ > 0) sums = SumLevels(queue, source, dim);
+    return {segments_, long_segments_.data(), count_, sums};
   }
 
  private:
   // Level by level, until every long segment is one item.
   template <class Source>
-  body::BlockSums SumLevels(Queue& queue, const body::Occurrences& occurrences, std::uint32_t count,
-                            Source source, std::uint32_t dim) {
-    const std::uint32_t most_levels = body::LevelsOf(occurrences.segments.occurrences);
-    const std::uint32_t all = most_levels * count;
-    std::uint32_t* const offsets = block_offsets_.Reserve(queue, all + std::size_t{1});
-    B::ForEach(queue, all, body::CountBlocks{occurrences, count, offsets});
-    B::ExclusiveScan(queue, offsets, all, offsets);
-    const auto levels = B::Ask(queue, body::FindLevels{offsets, count, most_levels});
+  body::BlockSums SumLevels(Queue& queue, Source source, std::uint32_t dim) {
+    const body::Occurrences occurrences{segments_, long_segments_.data()};
+    const std::uint32_t count = count_;
+    const std::uint32_t* const offsets = block_offsets_.data();
+    const auto levels = levels_.Get(queue);
     const auto blocks_of = [&](std::uint32_t level) { return levels.first[level + 1] - levels.first[level]; };
     std::uint32_t last = 0;  // the level on which each segment is one block
     while (blocks_of(last) != count) ++last;
@@ -75,6 +91,11 @@ class LongSums {
     return {sums + std::size_t{levels.first[last]} * dim, dim};
   }
 
+  body::Segments segments_{};
+  std::uint32_t count_ = 0;  // of long segments
+  std::uint32_t most_levels_ = 0;
+  typename B::template Answer<body::CountSegments::Counts> counts_;
+  typename B::template Answer<body::FindLevels::Levels> levels_;
   Words long_segments_;
   Words long_segments_size_;                  // one
   Words block_offsets_;                       // [levels * long segments + 1]

@@ -1,8 +1,8 @@
 // PreparedBatch: the batch that a shard is in the middle of: this rank's keys, their rows, and how far the
 // batch has come on its way (shard.h).
 //
-//     Begin ─► FindRows ───────────────────────────► rows ─► (erased)
-//          └─► MakeRoom ─► ExactNewRows* ─► Insert ─► rows ─► TakeRows
+//     Begin ─► FindRows ──────────────────────────────────────────────────────────► rows ─► (erased)
+//          └─► AskForNew ─► MakeRoom ─► ExactNewRows* ─► BeginInsert ─► FinishInsert ─► rows ─► TakeRows
 //
 // Sorting rows overwrites them, so whoever sorts takes them, and the batch is spent: every later call that
 // needs rows throws std::logic_error, as calls in another order do.
@@ -45,8 +45,10 @@ class PreparedBatch {
     kept_ = kept;
     rows_.Reserve(queue_, kept.most);
     absent_size_ = 0;
+    absent_is_asked_ = false;
     absent_is_listed_ = false;
     has_inserted_ = false;
+    size_is_asked_ = false;
     number_ = ++batches;
     progress_ = Progress::kBegun;
   }
@@ -61,14 +63,24 @@ class PreparedBatch {
     progress_ = Progress::kRowsFound;
   }
 
-  // REQUIRES: Begin. Makes room for the rows that Insert will add, and says how many they are.
+  // REQUIRES: Begin. Begins to find out which keys are new. Does not wait. Throws std::bad_alloc.
+  void AskForNew() {
+    if (kept_.size_on_device != nullptr) {
+      B::Get(queue_, kept_.size_on_device, size_);
+      size_is_asked_ = true;
+    }
+    if (!MayTakeAllForNew()) AskForAbsent();
+    progress_ = Progress::kAskedForNew;
+  }
+
+  // REQUIRES: AskForNew. Makes room for the rows that Insert will add, and says how many they are.
   // RESOURCE_EXHAUSTED if the shard cannot have so many rows. Waits. Throws std::bad_alloc; the table is as
   // it was then.
   Result<NewRows> MakeRoom() {
+    Require(progress_ == Progress::kAskedForNew, "a batch that was begun to be prepared");
     LearnSize();
     progress_ = Progress::kRoomMade;
-    // Where most keys were new the last time, to search for them first is mostly in vain.
-    if (mostly_new_ && kept_.size > 0 && store_.HasRoomFor(kept_.size)) {
+    if (!absent_is_asked_ && MayTakeAllForNew()) {
       store_.ReserveAdd(queue_, kept_.size);
       absent_size_ = kept_.size;
       return NewRows{kept_.size, false};
@@ -98,14 +110,20 @@ class PreparedBatch {
     return absent_size_ == 0 ? 0 : store_.CountDistinct(queue_, kept_.keys, absent_.data(), absent_size_);
   }
 
-  // REQUIRES: MakeRoom. Gives every absent key a row.
-  void Insert() {
+  // REQUIRES: MakeRoom. Gives every absent key a row. Does not wait; FinishInsert comes next.
+  void BeginInsert() {
     Require(progress_ == Progress::kRoomMade, "a batch with room for its new rows");
-    added_ = 0;
     if (absent_size_ > 0) {
       const body::Chosen absent{absent_is_listed_ ? absent_.data() : nullptr};
-      added_ = store_.Add(queue_, kept_.keys, absent, absent_size_, rows_.data());
+      store_.BeginAdd(queue_, kept_.keys, absent, absent_size_, rows_.data());
     }
+    progress_ = Progress::kInserting;
+  }
+
+  // REQUIRES: BeginInsert. Writes first values to the new rows. Waits, if there are any.
+  void FinishInsert() {
+    Require(progress_ == Progress::kInserting, "a batch whose new keys were begun to be inserted");
+    added_ = absent_size_ > 0 ? store_.FinishAdd(queue_) : 0;
     absent_size_ = 0;
     mostly_new_ = 2 * std::uint64_t{added_} > kept_.size;
     has_inserted_ = true;
@@ -121,8 +139,9 @@ class PreparedBatch {
   // The host learns how many keys were kept; waits if it does not know yet. Lookups that insert no keys do
   // without.
   void LearnSize() {
-    if (kept_.size_on_device == nullptr) return;
-    kept_.size = B::Get(queue_, std::exchange(kept_.size_on_device, nullptr));
+    const std::uint32_t* const on_device = std::exchange(kept_.size_on_device, nullptr);
+    if (on_device == nullptr) return;
+    kept_.size = size_is_asked_ ? size_.Get(queue_) : B::Get(queue_, on_device);
   }
 
   // REQUIRES: a prepared batch, spent or not.
@@ -133,13 +152,13 @@ class PreparedBatch {
   // Returns the batch's number among all batches of this process, from 1.
   std::uint64_t number() const { return number_; }
 
-  // The row of each kept key. REQUIRES: FindRows or Insert, and rows that nobody took.
+  // The row of each kept key. REQUIRES: FindRows or FinishInsert, and rows that nobody took.
   const RowIndex* rows() {
     Require(progress_ == Progress::kRowsFound || progress_ == Progress::kInserted,
             "a batch with rows that are not spent");
     return rows_.data();
   }
-  // The same, to be overwritten: the batch is spent. REQUIRES: Insert, and rows that nobody took.
+  // The same, to be overwritten: the batch is spent. REQUIRES: FinishInsert, and rows that nobody took.
   RowIndex* TakeRows() {
     Require(progress_ == Progress::kInserted, "an inserted batch with rows that are not spent");
     progress_ = Progress::kSpent;
@@ -170,7 +189,9 @@ class PreparedBatch {
     kNone,
     kBegun,
     kRowsFound,
+    kAskedForNew,
     kRoomMade,
+    kInserting,
     kInserted,
     kMayBeErased,
     kSpent
@@ -182,11 +203,28 @@ class PreparedBatch {
 
   body::FindRows Find() { return {store_.hash_table(), kept_.keys, rows_.data()}; }
 
-  // Finds the keys' rows, and lists the keys without one.
+  // Whether the search for absent keys can be left out. Where most keys were new the last time, it is mostly
+  // in vain. If the host does not know yet how many keys there are, they may turn out too many.
+  bool MayTakeAllForNew() const {
+    if (!mostly_new_ || kept_.size_on_device != nullptr) return mostly_new_;
+    return kept_.size > 0 && store_.HasRoomFor(kept_.size);
+  }
+
+  // Finds the keys' rows, and begins to list the keys without one.
+  void AskForAbsent() {
+    const bool known = kept_.size_on_device == nullptr;
+    const std::uint32_t most = known ? kept_.size : kept_.most;
+    std::uint32_t* const absent = absent_.Reserve(queue_, most);
+    B::ForEachNumbered(queue_, most, kept_.size_on_device, body::FindRowsAndAbsent{Find(), absent},
+                       absent_answer_);
+    absent_is_asked_ = true;
+  }
+
+  // The keys' rows are found, and the keys without one are listed.
   void ListAbsent() {
     LearnSize();
-    std::uint32_t* const absent = absent_.Reserve(queue_, kept_.size);
-    absent_size_ = B::ForEachNumbered(queue_, kept_.size, body::FindRowsAndAbsent{Find(), absent});
+    if (!absent_is_asked_) AskForAbsent();
+    absent_size_ = absent_answer_.Get(queue_);
     absent_is_listed_ = true;
   }
 
@@ -195,11 +233,15 @@ class PreparedBatch {
   KeptKeys kept_;
   Progress progress_ = Progress::kNone;
   std::uint64_t number_ = 0;
-  typename B::template Scratch<RowIndex> rows_;         // [kept keys]
-  typename B::template Scratch<std::uint32_t> absent_;  // the places of kept keys without a row
-  std::uint32_t added_ = 0;                             // keys that Insert gave rows
-  bool has_inserted_ = false;                           // this batch
-  std::uint32_t absent_size_ = 0;  // of those; of all keys, if they were not searched for
+  typename B::template Scratch<RowIndex> rows_;               // [kept keys]
+  typename B::template Scratch<std::uint32_t> absent_;        // the places of kept keys without a row
+  typename B::template Answer<std::uint32_t> size_;           // of the kept keys, where a device counts them
+  typename B::template Answer<std::uint32_t> absent_answer_;  // the number of absent keys
+  std::uint32_t added_ = 0;        // keys that Insert gave rows
+  bool has_inserted_ = false;      // this batch
+  std::uint32_t absent_size_ = 0;  // of absent keys; of all keys, if they were not searched for
+  bool size_is_asked_ = false;
+  bool absent_is_asked_ = false;
   bool absent_is_listed_ = false;
   bool mostly_new_ = true;  // of the last batch that was inserted
 };

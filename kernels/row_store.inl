@@ -85,10 +85,21 @@ class RowStore {
     new_rows_.Reserve(queue, n);
   }
 
-  // Gives each distinct one of the n chosen keys a row if it has none, with its first values, and writes the
-  // rows of all chosen keys. Returns how many keys got a row. REQUIRES: HasRoomFor those; ReserveAdd(n).
-  std::uint32_t Add(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n, RowIndex* rows) {
-    const std::uint32_t count = AddWithoutValues(queue, keys, chosen, n, rows);
+  // Gives each distinct one of the n chosen keys a row if it has none, and writes the rows of all chosen
+  // keys. Does not wait; FinishAdd or FinishAddWithoutValues comes next. REQUIRES: HasRoomFor those;
+  // ReserveAdd(n).
+  void BeginAdd(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n, RowIndex* rows) {
+    const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
+    B::ForEachNumbered(queue, n, nullptr,
+                       body::AddKeys<Atomics>{table_, keys, chosen, supply, lost_.data(), rows,
+                                              new_keys_.data(), new_rows_.data()},
+                       added_);
+    B::ForEach(queue, n, body::ReadRowsOfOthers{table_, chosen, lost_.data(), rows});
+  }
+
+  // Writes the rows of the keys that BeginAdd gave one. Returns how many they are; waits until the host knows.
+  std::uint32_t FinishAdd(Queue& queue) {
+    const std::uint32_t count = FinishAddWithoutValues(queue);
     B::ForEachTile(queue, count, options_.dim,
                    body::WriteNewRows{values(), options_.initializer, initial_state(), new_keys_.data(),
                                       new_rows_.data()});
@@ -97,14 +108,8 @@ class RowStore {
   }
 
   // The same, but that the caller writes what new rows hold, and marks them as changed.
-  std::uint32_t AddWithoutValues(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n,
-                                 RowIndex* rows) {
-    const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
-    const std::uint32_t count =
-        B::ForEachNumbered(queue, n,
-                           body::AddKeys<Atomics>{table_, keys, chosen, supply, lost_.data(), rows,
-                                                  new_keys_.data(), new_rows_.data()});
-    B::ForEach(queue, n, body::ReadRowsOfOthers{table_, chosen, lost_.data(), rows});
+  std::uint32_t FinishAddWithoutValues(Queue& queue) {
+    const std::uint32_t count = added_.Get(queue);
     const std::uint32_t reused = std::min(count, erased_rows_);
     erased_rows_ -= reused;
     rows_used_ += count - reused;
@@ -232,7 +237,8 @@ class RowStore {
   body::HashTableRef table_{nullptr, 0, hash_of_};
   typename B::template Scratch<body::Cell> cell_memory_;
   RowMemory<B> rows_;
-  typename B::template Growing<RowIndex> erased_;  // rows to hand out again
+  typename B::template Growing<RowIndex> erased_;     // rows to hand out again
+  typename B::template Answer<std::uint32_t> added_;  // keys that BeginAdd gave a row
   std::unique_ptr<Changes<B>> changes_;
   typename B::template Scratch<std::uint64_t> lost_;
   typename B::template Scratch<Key> new_keys_;

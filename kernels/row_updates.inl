@@ -36,25 +36,46 @@ class RowUpdates {
   explicit RowUpdates(const TableOptions& options)
       : optimizer_(options.optimizer), dim_(options.dim), pooling_(options) {}
 
-  // See Shard::Update. Spends the batch. Overwrites `spare`, which the queue's work reads until this call's
-  // is done.
-  void Update(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const Gradients& gradients,
-              const StepScalars& scalars, Words& spare) {
+  // Groups the occurrences of each row. `places` are those of the gradients to come. Spends the batch.
+  // Overwrites `spare`, which the queue's work reads until that of Apply is done. Does not wait. Throws
+  // std::bad_alloc.
+  void Group(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const std::uint32_t* places,
+             Words& spare) {
     const typename RowGroups<B>::RowsToSort rows{batch.TakeRows(), store.rows_used()};
     const KeptKeys& kept = batch.kept();
-    if (kept.size == 0) return;
-    if (!pooling_.Divides() && kept.weights == nullptr) {
-      const Groups groups = groups_.GroupBags(queue, kept, rows, gradients.places, spare);
-      return ApplyOptimizer(queue, groups, body::BagGradients{gradients.rows, groups.segments.items, dim_},
-                            scalars, store);
+    if (kept.size > 0) {
+      const Groups groups = ItemsAreBags(kept) ? groups_.GroupBags(queue, kept, rows, places, spare)
+                                               : groups_.GroupPlaces(queue, kept, rows, spare);
+      long_sums_.Begin(queue, groups);
+      items_ = groups.segments.items;
     }
-    const Groups groups = groups_.GroupPlaces(queue, kept, rows, spare);
-    ApplyOptimizer(
-        queue, groups,
-        body::ScaledGradients{gradients.rows, groups.segments.items, groups_.bag_of(), kept.weights,
-                              pooling_.Divides() ? WriteDivisors(queue, kept.batch) : nullptr,
-                              gradients.places, dim_},
-        scalars, store);
+    grouped_ = batch.number();
+    planned_ = false;
+  }
+  // Whether the batch's occurrences are grouped.
+  bool IsGrouped(const PreparedBatch<B>& batch) const { return grouped_ == batch.number(); }
+
+  // REQUIRES: Group of this batch. Waits, and begins to plan the sums of long groups; does nothing the second
+  // time. Throws std::bad_alloc.
+  void Plan(Queue& queue, const PreparedBatch<B>& batch) {
+    if (!planned_ && batch.kept().size > 0) long_sums_.Plan(queue);
+    planned_ = true;
+  }
+
+  // REQUIRES: Group and Plan of this batch. See Shard::Update. Waits for what Plan began.
+  void Apply(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const Gradients& gradients,
+             const StepScalars& scalars) {
+    grouped_ = 0;
+    const KeptKeys& kept = batch.kept();
+    if (kept.size == 0) return;
+    if (ItemsAreBags(kept)) {
+      return ApplyOptimizer(queue, body::BagGradients{gradients.rows, items_, dim_}, scalars, store);
+    }
+    ApplyOptimizer(queue,
+                   body::ScaledGradients{gradients.rows, items_, groups_.bag_of(), kept.weights,
+                                         pooling_.Divides() ? WriteDivisors(queue, kept.batch) : nullptr,
+                                         gradients.places, dim_},
+                   scalars, store);
   }
 
   // See Shard::Assign. Spends the batch. Overwrites `spare`, as Update does.
@@ -71,6 +92,9 @@ class RowUpdates {
   }
 
  private:
+  // Whether each occurrence's gradient is its bag's.
+  bool ItemsAreBags(const KeptKeys& kept) const { return !pooling_.Divides() && kept.weights == nullptr; }
+
   // The divisors of all ranks' bags.
   const float* WriteDivisors(Queue& queue, const BatchView& batch) {
     const float* const weights = batch.weights.empty() ? nullptr : batch.weights.data();
@@ -82,10 +106,9 @@ class RowUpdates {
 
   // Long segments are summed first: that takes memory, and no row may have moved if it cannot be had.
   template <class Source>
-  void ApplyOptimizer(Queue& queue, const Groups& groups, Source source, const StepScalars& scalars,
-                      RowStore<B>& store) {
+  void ApplyOptimizer(Queue& queue, Source source, const StepScalars& scalars, RowStore<B>& store) {
     const body::RowsRef rows = store.values();
-    const auto sums = long_sums_.SumLongSegments(queue, groups, source, dim_);
+    const auto sums = long_sums_.Sum(queue, source, dim_);
     const body::Segments& segments = sums.segments;
     WithOptimizer(optimizer_, scalars, [&]<class Optimizer>(Optimizer optimizer) {
       const body::OptimizerRule<Optimizer> rule{optimizer, optimizer_.weight_decay};
@@ -103,6 +126,9 @@ class RowUpdates {
   const Pooling<B> pooling_;
   RowGroups<B> groups_;
   LongSums<B> long_sums_;
+  const std::uint32_t* items_ = nullptr;          // of the groups
+  std::uint64_t grouped_ = 0;                     // the number of the batch that is grouped; 0: of none
+  bool planned_ = false;                          // its long sums are
   typename B::template Scratch<float> divisors_;  // [bags of all ranks]
 };
 

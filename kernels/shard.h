@@ -12,7 +12,9 @@
 //     Insert()        gives absent keys rows (TRAIN, push and import)
 //     Pool(out)       any number of times, then Update(gradients, scalars) or Assign(values) at most once
 //
-// A push begins with PreparePush(batch) instead.
+// A push begins with PreparePush(batch) instead. Prepare, PreparePush and Insert wait for the device, which
+// tells how many keys are new; each of them is a Begin, which does not wait, and a Finish. Who begins what
+// several tables do, and then finishes it, waits about once for all of them.
 //
 // With several ranks, PlanTraffic(bags_of, plan) behind Prepare lets only those bags travel that a rank has
 // keys of:
@@ -96,6 +98,9 @@ struct NewRows {
   bool exact = true;
 };
 
+// What a batch is prepared for: keys without a row stay so, or get one; or for a push (Shard::PreparePush).
+enum class PrepareFor : std::uint8_t { kFind, kInsert, kPush };
+
 // Sums (modulo 2^64) over rows of two independent hashes of (key, row, optimizer state).
 struct DigestSums {
   std::uint64_t low = 0;
@@ -159,12 +164,24 @@ class Shard {
   // RESOURCE_EXHAUSTED: no memory for the batch or its new rows, or more than kMaxRowsPerShard; the table is
   // as it was. There may be no room for rows that would take the slice past its place's or the table's
   // max_rows: their number is exact then, and the ranks have to refuse the batch.
-  virtual Result<NewRows> Prepare(const BatchView& batch, bool insert) = 0;
+  Result<NewRows> Prepare(const BatchView& batch, bool insert) {
+    BeginPrepare(batch, insert ? PrepareFor::kInsert : PrepareFor::kFind);
+    return FinishPrepare();
+  }
 
   // Prepares a push: works as Prepare with `insert`, but that the keys of a bag whose divisor is 0
   // (docs/semantics.md) do not count as occurrences. Such a bag is empty for all calls that follow; what is
-  // pooled is pooled without it. Waits.
-  virtual Result<NewRows> PreparePush(const BatchView& batch) = 0;
+  // pooled is pooled without it.
+  Result<NewRows> PreparePush(const BatchView& batch) {
+    BeginPrepare(batch, PrepareFor::kPush);
+    return FinishPrepare();
+  }
+
+  // BeginPrepare begins what Prepare does, or PreparePush: it waits only for the weights of a push to a table
+  // that divides by them. FinishPrepare, which comes next, waits unless the batch is for kFind, and returns
+  // what Prepare returns.
+  virtual void BeginPrepare(const BatchView& batch, PrepareFor purpose) = 0;
+  virtual Result<NewRows> FinishPrepare() = 0;
 
   // REQUIRES: a prepared batch. Returns the exact number of rows that Insert would add. Throws
   // std::bad_alloc.
@@ -172,7 +189,13 @@ class Shard {
 
   // REQUIRES: a batch of PreparePush, or of Prepare with `insert`; not inserted yet. Gives its absent keys
   // rows with their first values. Cannot fail: the batch was prepared with room for them.
-  virtual void Insert() = 0;
+  void Insert() {
+    BeginInsert();
+    FinishInsert();
+  }
+  // The two halves of Insert: the second one waits, if there were absent keys.
+  virtual void BeginInsert() = 0;
+  virtual void FinishInsert() = 0;
 
   // REQUIRES: a prepared batch, inserted if it was prepared with `insert`. Writes, for every bag of it, the
   // sum of the rows (times weights) of this rank's keys in key order: [bags][dim], zeros where a bag has no
@@ -192,6 +215,13 @@ class Shard {
   // over its occurrences, in blocks of 32, and applies the optimizer once a row. Spends the batch.
   // Throws std::bad_alloc for want of scratch, before any row has moved.
   virtual void Update(const float* gradients, const StepScalars& scalars) = 0;
+
+  // What Update does first, and waits for, needs no gradients. GroupRows and then PlanSums may do it before:
+  // then Update of several shards waits about as often as of one. GroupRows does not wait; PlanSums waits for
+  // it, and Update for PlanSums. REQUIRES, of GroupRows: as Update, which comes next of all calls that need the
+  // batch's rows. Of PlanSums: GroupRows. Throws std::bad_alloc, as Update does.
+  virtual void GroupRows() = 0;
+  virtual void PlanSums() = 0;
 
   // REQUIRES: a prepared batch; `bags_of` are the ranks' bags of the batch, in rank order; there are at most
   // TrafficPlan::kMostRanks ranks; ranks times the most bags of a rank fits in 32 bits. Begins to fill `plan`
@@ -354,8 +384,10 @@ class Device {
   }
 };
 
-// Makes a device of the host's processors. `threads` = 0: as many as this process may run on.
-std::unique_ptr<Device> MakeCpuDevice(int threads);
+// Makes a device of the host's processors. `threads` = 0: as many as this process may run on. `processes`: so
+// many of this host make one for the same server; the tables of each get an even share of the memory that is
+// there now.
+std::unique_ptr<Device> MakeCpuDevice(int threads, int processes = 1);
 
 // Makes CUDA device `ordinal`. FAILED_PRECONDITION if this build has no CUDA, or there is no such device.
 Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);

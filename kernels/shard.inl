@@ -43,31 +43,53 @@ class ShardOn final : public Shard {
         pooling_(options),
         updates_(options) {}
 
-  Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
-    return OrNoMemoryFor(batch, [&]() -> Result<NewRows> {
-      batch_.Begin(sharder_.Keep(queue_, batch, spare_));
-      if (insert) return batch_.MakeRoom();
-      batch_.FindRows();
-      return NewRows{0, true};
-    });
+  void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
+    purpose_ = purpose;
+    keys_of_batch_ = batch.keys.size();
+    batch_.Clear();
+    has_memory_ = true;
+    try {
+      const bool push = purpose == PrepareFor::kPush;
+      batch_.Begin(sharder_.Keep(queue_, push ? WithoutCancelledBags(batch) : batch, spare_));
+      purpose == PrepareFor::kFind ? batch_.FindRows() : batch_.AskForNew();
+    } catch (const std::bad_alloc&) {
+      batch_.Clear();
+      has_memory_ = false;
+    }
   }
-  Result<NewRows> PreparePush(const BatchView& batch) override {
-    return OrNoMemoryFor(batch, [&] {
-      batch_.Begin(sharder_.Keep(queue_, WithoutCancelledBags(batch), spare_));
-      return batch_.MakeRoom();
-    });
+  Result<NewRows> FinishPrepare() override {
+    try {
+      if (!has_memory_) throw std::bad_alloc();
+      if (purpose_ != PrepareFor::kFind) return batch_.MakeRoom();
+      batch_.kept();  // throws if there is no batch
+      return NewRows{0, true};
+    } catch (const std::bad_alloc&) {
+      batch_.Clear();
+      return ResourceExhausted("no memory for a batch of " + std::to_string(keys_of_batch_) +
+                               " keys beside the " + std::to_string(store_.rows()) + " rows of this rank");
+    }
   }
   std::uint64_t ExactNewRows() override { return batch_.ExactNewRows(); }
-  void Insert() override { batch_.Insert(); }
+  void BeginInsert() override { batch_.BeginInsert(); }
+  void FinishInsert() override { batch_.FinishInsert(); }
 
   void Pool(Numbers partial) override { PoolTo(partial, nullptr); }
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     pooling_.Divide(QueueOf(stream), offsets, weights, values);
   }
-  void Update(const float* gradients, const StepScalars& scalars) override {
+  void GroupRows() override {
     SaveBeforeChange();
-    updates_.Update(queue_, batch_, store_, {gradients, nullptr}, scalars, spare_);
+    updates_.Group(queue_, batch_, store_, nullptr, spare_);
+  }
+  void PlanSums() override {
+    if (!updates_.IsGrouped(batch_)) throw std::logic_error("PlanSums takes a batch whose rows are grouped");
+    updates_.Plan(queue_, batch_);
+  }
+  void Update(const float* gradients, const StepScalars& scalars) override {
+    if (!updates_.IsGrouped(batch_)) GroupRows();
+    updates_.Plan(queue_, batch_);
+    updates_.Apply(queue_, batch_, store_, {gradients, nullptr}, scalars);
   }
 
   static_assert(TrafficPlan::kMostRanks == body::kMostRanks);
@@ -88,7 +110,9 @@ class ShardOn final : public Shard {
   void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) override {
     const std::uint32_t* const places = PlanOfThisBatch(plan).sent_places();
     SaveBeforeChange();
-    updates_.Update(queue_, batch_, store_, {received, places}, scalars, spare_);
+    updates_.Group(queue_, batch_, store_, places, spare_);
+    updates_.Plan(queue_, batch_);
+    updates_.Apply(queue_, batch_, store_, {received, places}, scalars);
   }
 
   void Assign(const float* values, std::uint32_t columns) override {
@@ -209,19 +233,6 @@ class ShardOn final : public Shard {
     }
   }
 
-  // Returns what `prepare` does, or RESOURCE_EXHAUSTED, with no batch, if it throws std::bad_alloc.
-  template <class PrepareBatch>
-  Result<NewRows> OrNoMemoryFor(const BatchView& batch, PrepareBatch prepare) {
-    batch_.Clear();
-    try {
-      return prepare();
-    } catch (const std::bad_alloc&) {
-      batch_.Clear();
-      return ResourceExhausted("no memory for a batch of " + std::to_string(batch.keys.size()) +
-                               " keys beside the " + std::to_string(store_.rows()) + " rows of this rank");
-    }
-  }
-
   // Only weights can make the divisor of a bag with keys 0, so other batches cost nothing here.
   BatchView WithoutCancelledBags(const BatchView& batch) {
     if (!pooling_.Divides() || batch.weights.empty()) return batch;
@@ -248,6 +259,9 @@ class ShardOn final : public Shard {
   CancelledBags<B> cancelled_bags_;
   Sharder<B> sharder_;
   PreparedBatch<B> batch_;
+  PrepareFor purpose_ = PrepareFor::kFind;  // of the batch, as are the next two
+  std::size_t keys_of_batch_ = 0;           // of all ranks
+  bool has_memory_ = true;                  // what BeginPrepare takes could be had
   Pooling<B> pooling_;
   RowUpdates<B> updates_;
   CopyMemory<B> copies_;                   // of snapshots

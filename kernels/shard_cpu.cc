@@ -56,6 +56,9 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> MakeCpuDevice(int threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> MakeCpuDevice(int threads, int processes) {
+  ShareHostMemory(static_cast<std::size_t>(std::max(processes, 1)));
+  return std::make_unique<CpuDevice>(threads);
+}
 
 }  // namespace slotwise

@@ -39,7 +39,8 @@ Result<std::unique_ptr<Device>> MakeDevice(const v1::ServerConfig& config, const
     return MakeCudaDevice(devices > 0 ? collective.local_rank() % devices : 0);
   }
   const int threads = static_cast<int>(config.threads());
-  return MakeCpuDevice(threads > 0 ? threads : ThreadsPerRank(collective.local_size()));
+  const int ranks_here = collective.local_size();
+  return MakeCpuDevice(threads > 0 ? threads : ThreadsPerRank(ranks_here), ranks_here);
 }
 
 DataType TypeOf(v1::DataType type) {

@@ -59,11 +59,12 @@ struct Measure {
 }  // namespace backend_probe
 
 template <class B>
-concept Backend = requires(
-    typename B::Queue& queue, typename B::Stream& stream, typename B::template Scratch<float>& scratch,
-    typename B::template Growing<float>& growing, typename B::HostCopy& host_copy, PairBuffers& pairs,
-    const Key* keys, Key* kept, std::uint32_t* indices, const std::uint32_t* counts, std::uint64_t* word,
-    std::size_t n, std::uint32_t n32) {
+concept Backend = requires(typename B::Queue& queue, typename B::Stream& stream,
+                           typename B::template Scratch<float>& scratch,
+                           typename B::template Growing<float>& growing, typename B::HostCopy& host_copy,
+                           typename B::template Answer<std::uint32_t>& answer, PairBuffers& pairs,
+                           const Key* keys, Key* kept, std::uint32_t* indices, const std::uint32_t* counts,
+                           std::uint64_t* word, std::size_t n, std::uint32_t n32) {
   // Stream implements the one of shard.h; queue() returns the queue that it stands for.
   requires std::derived_from<typename B::Stream, Stream>;
   { stream.queue() } -> std::same_as<typename B::Queue&>;
@@ -98,6 +99,9 @@ concept Backend = requires(
   // number of its own; numbers count up from 0, in no order. f.kNumbersMost says whether most outcomes will
   // be true. Waits, and returns how many were.
   { B::ForEachNumbered(queue, n32, backend_probe::Numbered{}) } -> std::same_as<std::uint32_t>;
+  // Does the same for every i in [0, *counts), or in [0, n) if `counts` is null, and does not wait: how many
+  // were comes to `answer`. REQUIRES: *counts <= n.
+  B::ForEachNumbered(queue, n32, counts, backend_probe::Numbered{}, answer);
   // Calls f(tile, i) for every i, with tiles that suit rows of `dim` elements.
   B::ForEachTile(queue, n32, n32, backend_probe::EachTile{});
   // The length of the rows that arrays of numbers are cut into, for ForEachTile. Divisible by 4.
@@ -123,6 +127,12 @@ concept Backend = requires(
   { B::Ask(queue, backend_probe::Ask{}) } -> std::same_as<std::uint32_t>;
   // Returns one value of device memory. Waits.
   { B::Get(queue, counts) } -> std::same_as<std::uint32_t>;
+  // An Answer<T> is a value of at most 64 bytes that the host is told later. Ask and Get with an answer begin
+  // to bring the value, and do not wait. answer.Get(queue) returns it, and waits for the queue unless somebody
+  // has waited for the queue since: so many answers take one wait.
+  B::Ask(queue, backend_probe::Ask{}, answer);
+  B::Get(queue, counts, answer);
+  { answer.Get(queue) } -> std::same_as<std::uint32_t>;
   // A HostCopy brings values to the host. Start(queue, from, n) begins to bring n of them, Wait() waits for
   // those and returns them.
   host_copy.Start(queue, counts, n);

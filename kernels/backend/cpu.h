@@ -39,6 +39,13 @@ struct CpuQueue {
   CpuScratch<CpuPair> sorted[2];
 };
 
+// Work is done when it was asked for, and so the answer is there.
+template <class T>
+struct CpuAnswer {
+  T value{};
+  T Get(CpuQueue& /*queue*/) const { return value; }
+};
+
 // A stream of work on a queue that all streams of the device share: work is done when the call returns.
 class CpuStream final : public Stream {
  public:
@@ -66,6 +73,8 @@ struct CpuBackend {
   using Scratch = CpuScratch<T>;
   template <class T>
   using Growing = CpuGrowing<T>;
+  template <class T>
+  using Answer = CpuAnswer<T>;
 
   static constexpr std::uint32_t kRowOfNumbers = 1024;
   static constexpr bool kSharesHostMemory = true;
@@ -124,6 +133,12 @@ struct CpuBackend {
   }
 
   template <class F>
+  static void ForEachNumbered(Queue& queue, std::uint32_t most, const std::uint32_t* count, F f,
+                              Answer<std::uint32_t>& answer) {
+    answer.value = ForEachNumbered(queue, count == nullptr ? most : *count, f);
+  }
+
+  template <class F>
   static void ForEachTile(Queue& queue, std::uint32_t n, std::uint32_t dim, F f) {
     const std::uint32_t grain = std::max<std::uint32_t>(1, kGrain / (dim + 1));
     InParallel(queue, n, grain, [&](std::uint32_t begin, std::uint32_t end) {
@@ -177,7 +192,14 @@ struct CpuBackend {
   static auto Ask(Queue& /*queue*/, F f) {
     return f();
   }
+  template <class F, class T>
+  static void Ask(Queue& /*queue*/, F f, Answer<T>& answer) {
+    answer.value = f();
+  }
   static std::uint32_t Get(Queue& /*queue*/, const std::uint32_t* value) { return *value; }
+  static void Get(Queue& /*queue*/, const std::uint32_t* value, Answer<std::uint32_t>& answer) {
+    answer.value = *value;
+  }
 
   class HostCopy {
    public:

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/backend/host_memory.h"
 
@@ -19,6 +20,26 @@ std::size_t RoundUp(std::size_t bytes) { return (bytes + kPiece - 1) / kPiece * 
 std::atomic<std::size_t> all_reserved{0};
 std::atomic<std::size_t> all_committed{0};
 
+// What this process may have beside what it had when it got its share.
+constexpr std::size_t kNoShare = std::numeric_limits<std::size_t>::max();
+std::atomic<std::size_t> share{kNoShare};
+std::atomic<std::size_t> resident_before{0};
+
+struct OwnMemory {
+  std::size_t committed = 0;  // of all ranges
+  std::size_t resident = 0;   // of ranges and everything else, beside what was there before
+
+  // The memory of ranges is touched before any other is, as far as anybody knows: so what requests take while
+  // rows are untouched counts once. A sixteenth of the host is there for that.
+  std::size_t untouched() const { return committed - std::min(committed, resident); }
+  std::size_t all() const { return resident + untouched(); }
+};
+
+OwnMemory ReadOwnMemory() {
+  const std::size_t resident = ResidentBytes();
+  return {all_committed.load(), resident - std::min(resident, resident_before.load())};
+}
+
 }  // namespace
 
 void AdviseLargePages(void* memory, std::size_t bytes) noexcept {
@@ -28,12 +49,22 @@ void AdviseLargePages(void* memory, std::size_t bytes) noexcept {
   madvise(static_cast<char*>(memory) + skipped, (bytes - skipped) / kPiece * kPiece, MADV_HUGEPAGE);
 }
 
-std::size_t HostMemoryForTables() {
-  const HostMemoryBytes memory = ReadHostMemory();
-  const std::size_t committed = all_committed.load();
-  const std::size_t untouched = committed - std::min(committed, ResidentBytes());
-  const std::size_t kept = memory.total / 16 + untouched;
-  return memory.available - std::min(memory.available, kept);
+std::size_t HostMemoryForTables(const std::string& root) {
+  const HostMemoryBytes memory = ReadHostMemory(root);
+  const OwnMemory own = ReadOwnMemory();
+  const std::size_t kept = memory.total / 16 + own.untouched();
+  const std::size_t available = memory.available - std::min(memory.available, kept);
+  const std::size_t most = share.load();
+  return std::min(available, most - std::min(most, own.all()));
+}
+
+void ShareHostMemory(std::size_t processes, const std::string& root) {
+  share = kNoShare;
+  resident_before = 0;
+  if (processes == 1) return;
+  const std::size_t available = HostMemoryForTables(root);
+  resident_before = ResidentBytes();
+  share = available / processes;
 }
 
 AddressRange::AddressRange(std::size_t bytes) {

@@ -81,6 +81,8 @@ struct CudaBackend {
   using Scratch = CudaScratch<T>;
   template <class T>
   using Growing = CudaGrowing<T>;
+  template <class T>
+  using Answer = CudaAnswer<T>;
 
   // Each lane then has one vector of a row, and lanes that are neighbours across rows read memory that is:
   // with more vectors a lane, an H200 took up to a sixth longer.
@@ -127,19 +129,15 @@ struct CudaBackend {
   template <class F>
   static std::uint32_t ForEachNumbered(Queue& queue, std::uint32_t n, F f) {
     if (n == 0) return 0;
-    std::uint32_t* const counter = queue.counter();
-    if constexpr (F::kNumbersMost) {
-      const std::uint32_t blocks = (n - 1) / kNumberingThreads + 1;
-      ForEachOftenNumberedKernel<<<blocks, kNumberingThreads, 0, queue.stream()>>>(n, counter, f);
-    } else {
-      ForEachSeldomNumberedKernel<<<Blocks(n), kThreads, 0, queue.stream()>>>(n, counter, f);
-    }
-    SLOTWISE_CUDA_TRY(cudaGetLastError());
     auto* const count = static_cast<std::uint32_t*>(queue.pinned());
-    TakeCountKernel<<<1, 1, 0, queue.stream()>>>(counter, count);
-    SLOTWISE_CUDA_TRY(cudaGetLastError());
+    LaunchNumbered(queue, {n, nullptr}, f, count);
     queue.Wait();
     return *count;
+  }
+  template <class F>
+  static void ForEachNumbered(Queue& queue, std::uint32_t most, const std::uint32_t* count, F f,
+                              Answer<std::uint32_t>& answer) {
+    LaunchNumbered(queue, {most, count}, f, answer.Begin(queue));
   }
 
   template <class F>
@@ -220,9 +218,18 @@ struct CudaBackend {
     queue.Wait();
     return *answer;
   }
+  template <class F, class T>
+  static void Ask(Queue& queue, F f, Answer<T>& answer) {
+    AskKernel<<<1, 1, 0, queue.stream()>>>(f, answer.Begin(queue));
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
+  }
   template <class T>
   static T Get(Queue& queue, const T* value) {
     return Ask(queue, ReadValue<T>{value});
+  }
+  template <class T>
+  static void Get(Queue& queue, const T* value, Answer<T>& answer) {
+    Ask(queue, ReadValue<T>{value}, answer);
   }
 
   template <class T>
@@ -244,6 +251,23 @@ struct CudaBackend {
  private:
   // A large device runs about so many threads at once, if each has as many registers as pooling takes.
   static constexpr std::uint64_t kThreadsOfDevice = std::uint64_t{1} << 16;
+
+  // Writes how many were numbered to `count`, in pinned memory.
+  template <class F>
+  static void LaunchNumbered(Queue& queue, UpTo up_to, F f, std::uint32_t* count) {
+    std::uint32_t* const counter = queue.counter();
+    if (up_to.most > 0) {
+      if constexpr (F::kNumbersMost) {
+        const std::uint32_t blocks = (up_to.most - 1) / kNumberingThreads + 1;
+        ForEachOftenNumberedKernel<<<blocks, kNumberingThreads, 0, queue.stream()>>>(up_to, counter, f);
+      } else {
+        ForEachSeldomNumberedKernel<<<Blocks(up_to.most), kThreads, 0, queue.stream()>>>(up_to, counter, f);
+      }
+      SLOTWISE_CUDA_TRY(cudaGetLastError());
+    }
+    TakeCountKernel<<<1, 1, 0, queue.stream()>>>(counter, count);
+    SLOTWISE_CUDA_TRY(cudaGetLastError());
+  }
 
   static std::uint32_t Blocks(std::uint64_t threads) {
     return static_cast<std::uint32_t>((threads + kThreads - 1) / kThreads);

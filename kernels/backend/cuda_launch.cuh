@@ -87,11 +87,18 @@ __global__ void TakeCountKernel(std::uint32_t* counter, std::uint32_t* on_host) 
   *counter = 0;
 }
 
+// Indices [0, *count), or [0, most) if `count` is null.
+struct UpTo {
+  std::uint32_t most;
+  const std::uint32_t* count;
+  __device__ std::uint32_t n() const { return count == nullptr ? most : *count; }
+};
+
 // A warp takes numbers for all its threads that want one.
 template <class F>
-__global__ void ForEachSeldomNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
+__global__ void ForEachSeldomNumberedKernel(UpTo up_to, std::uint32_t* counter, F f) {
   const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
+  if (i >= up_to.n()) return;
   const auto outcome = f(i);
   if (!outcome) return;
   const unsigned here = __activemask();
@@ -105,12 +112,12 @@ __global__ void ForEachSeldomNumberedKernel(std::uint32_t n, std::uint32_t* coun
 // counter. The block is small, because all of it waits for its slowest thread.
 inline constexpr std::uint32_t kNumberingThreads = 64;
 template <class F>
-__global__ void ForEachOftenNumberedKernel(std::uint32_t n, std::uint32_t* counter, F f) {
-  using Outcome = decltype(f(n));
+__global__ void ForEachOftenNumberedKernel(UpTo up_to, std::uint32_t* counter, F f) {
+  using Outcome = decltype(f(std::uint32_t{}));
   const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   Outcome outcome{};
   bool wanted = false;
-  if (i < n) {
+  if (i < up_to.n()) {
     outcome = f(i);
     wanted = static_cast<bool>(outcome);
   }

@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <new>
 #include <span>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "kernels/backend/cuda_check.cuh"
 
@@ -71,6 +73,7 @@ class CudaQueue {
     cudaEventDestroy(so_far_);
     cudaStreamDestroy(stream_);
     cudaFreeHost(pinned_);
+    for (void* chunk : slot_chunks_) cudaFreeHost(chunk);
   }
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
@@ -80,12 +83,33 @@ class CudaQueue {
   void* pinned() const { return pinned_; }
   // Who uses it leaves it at 0, as it was.
   std::uint32_t* counter() const { return static_cast<std::uint32_t*>(counter_.data()); }
-  void Wait() { SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_)); }
+  void Wait() {
+    SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_));
+    answered_ = asked_;
+  }
   // Orders all work that is asked of this queue from now on after all that was asked of `before`.
   void OrderAfter(CudaQueue& before) {
     if (&before == this) return;
     SLOTWISE_CUDA_TRY(cudaEventRecord(before.so_far_, before.stream_));
     SLOTWISE_CUDA_TRY(cudaStreamWaitEvent(stream_, before.so_far_, 0));
+  }
+
+  // Returns kPinnedBytes of the host's memory for one answer, to which kernels may write, until it is given
+  // back. Work that still writes to a slot that was given back comes before the work of who gets it next.
+  // Throws std::bad_alloc.
+  void* TakeSlot() {
+    if (free_slots_.empty()) AddSlots();
+    void* const slot = free_slots_.back();
+    free_slots_.pop_back();
+    return slot;
+  }
+  void GiveSlot(void* slot) noexcept { free_slots_.push_back(slot); }
+
+  // Returns the number of an answer whose work is asked for next.
+  std::uint64_t NumberOfAnswer() { return ++asked_; }
+  // Waits if nobody has waited for the queue since the answer of that number was asked for.
+  void WaitForAnswer(std::uint64_t number) {
+    if (number > answered_) Wait();
   }
 
   // All that is free but for a sixteenth of the device's memory. What the pool keeps for later is free too.
@@ -119,11 +143,62 @@ class CudaQueue {
   static constexpr std::size_t kPinnedBytes = 64;
 
  private:
+  static constexpr std::size_t kSlotsOfChunk = 256;
+
+  void AddSlots() {
+    free_slots_.reserve((slot_chunks_.size() + 1) * kSlotsOfChunk);  // so that GiveSlot never allocates
+    slot_chunks_.reserve(slot_chunks_.size() + 1);
+    void* chunk = nullptr;
+    SLOTWISE_CUDA_TRY(cudaHostAlloc(&chunk, kSlotsOfChunk * kPinnedBytes, cudaHostAllocDefault));
+    slot_chunks_.push_back(chunk);
+    for (std::size_t i = 0; i < kSlotsOfChunk; ++i) {
+      free_slots_.push_back(static_cast<std::byte*>(chunk) + i * kPinnedBytes);
+    }
+  }
+
   cudaMemPool_t pool_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t so_far_ = nullptr;
   void* pinned_ = nullptr;
   CudaMemory temporary_, counter_;
+  std::vector<void*> slot_chunks_, free_slots_;
+  std::uint64_t asked_ = 0;     // the number of the last answer
+  std::uint64_t answered_ = 0;  // answers up to this one have come
+};
+
+// One value on its way to the host.
+template <class T>
+class CudaAnswer {
+ public:
+  static_assert(sizeof(T) <= CudaQueue::kPinnedBytes && std::is_trivially_copyable_v<T>);
+
+  CudaAnswer() = default;
+  ~CudaAnswer() {
+    if (slot_ != nullptr) queue_->GiveSlot(slot_);
+  }
+  CudaAnswer(const CudaAnswer&) = delete;
+  CudaAnswer& operator=(const CudaAnswer&) = delete;
+
+  // Returns the place that the queue's next work writes the value to. REQUIRES: always the same queue, which
+  // outlives the answer. Throws std::bad_alloc the first time.
+  T* Begin(CudaQueue& queue) {
+    if (slot_ == nullptr) {
+      slot_ = queue.TakeSlot();
+      queue_ = &queue;
+    }
+    number_ = queue.NumberOfAnswer();
+    return static_cast<T*>(slot_);
+  }
+  // REQUIRES: Begin, and work that writes the value.
+  T Get(CudaQueue& queue) const {
+    queue.WaitForAnswer(number_);
+    return *static_cast<const T*>(slot_);
+  }
+
+ private:
+  CudaQueue* queue_ = nullptr;
+  void* slot_ = nullptr;
+  std::uint64_t number_ = 0;
 };
 
 // Values on their way to pinned memory of the host, and what tells that they have arrived.

@@ -13,6 +13,7 @@
 #ifndef SLOTWISE_SERVER_ENGINE_AGENDA_H_
 #define SLOTWISE_SERVER_ENGINE_AGENDA_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -59,6 +60,11 @@ class Agenda {
   // Takes in all ranks' headers, in rank order. REQUIRES: the round of the last decision has been run. A
   // round that drops a table is decided together with the answers to all that waited for the table.
   Decision Decide(std::span<const Header> headers);
+
+  // Returns whether parts of the step wait for others.
+  bool Awaits(const StepKey& step) const { return incomplete_.Has(step); }
+  // Returns how many rounds are ready, of which lookups are none: all lookups of a kind may share one.
+  std::size_t ready_rounds() const { return ready_.size_without_lookups(); }
 
   // A hash of all that the agenda knows: equal on every rank.
   std::uint64_t HashState() const;

@@ -1,42 +1,60 @@
 #include "server/engine/array_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <limits>
+#include <list>
 #include <mutex>
-#include <optional>
+#include <new>
+#include <span>
 #include <utility>
-#include <vector>
 
 namespace slotwise {
 namespace {
 
-// Rounds up by at most an eighth, so that arrays of about the same size serve each other's purpose.
+// Sizes are rounded up by at most an eighth, so that arrays of about the same size serve each other's purpose:
+// to 4096 · (8 + e) / 8 · 2^p bytes. Each such size is a class, and kClassesOfDouble classes on is twice the
+// size.
+constexpr std::size_t kLeastSize = 4096;
+constexpr std::size_t kClassesOfDouble = 8;
+constexpr std::size_t kClasses =
+    (std::numeric_limits<std::size_t>::digits - std::bit_width(kLeastSize) + 1) * kClassesOfDouble + 1;
+
 std::size_t RoundUp(std::size_t bytes) {
-  constexpr std::size_t kLeast = 4096;
-  if (bytes <= kLeast) return kLeast;
-  const std::size_t step = std::bit_floor(bytes) / 8;
+  if (bytes <= kLeastSize) return kLeastSize;
+  const std::size_t step = std::bit_floor(bytes) / kClassesOfDouble;
   return (bytes + step - 1) / step * step;
+}
+
+// REQUIRES: a size that was rounded up.
+std::size_t ClassOf(std::size_t size) {
+  const std::size_t power = std::bit_floor(size);
+  const std::size_t doubled = static_cast<std::size_t>(std::bit_width(power) - std::bit_width(kLeastSize));
+  return doubled * kClassesOfDouble + (size - power) / (power / kClassesOfDouble);
 }
 
 }  // namespace
 
-// The arrays that nobody reads.
+// The arrays that nobody reads, by size and in the order in which they came back. An array keeps its list node
+// when it is taken, so that Put allocates nothing.
 class ArrayPool::Kept {
  public:
-  explicit Kept(std::size_t most_bytes) : most_bytes_(most_bytes) {
-    arrays_.reserve(kMostKept + 1);  // so that Put hardly ever allocates
-  }
+  explicit Kept(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
   // Takes the array that came back last, of those that are large enough but not more than twice as large.
-  std::optional<Array> Take(std::size_t bytes) {
+  // Returns an empty list if there is none.
+  std::list<Array> Take(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
-    const auto found = std::find_if(arrays_.rbegin(), arrays_.rend(), [bytes](const Array& array) {
-      return array.bytes >= bytes && array.bytes <= 2 * RoundUp(bytes);
-    });
-    if (found == arrays_.rend()) return std::nullopt;
-    Array array = Remove(std::next(found).base());
-    in_use_ += array.bytes;
-    return array;
+    const std::span fitting = std::span(classes_).subspan(ClassOf(RoundUp(bytes)));
+    const auto found = std::ranges::max_element(fitting.first(std::min(kClassesOfDouble + 1, fitting.size())),
+                                                {}, &Kept::CameBack);
+    std::list<Array> taken;
+    if (found->empty()) return taken;
+    taken.splice(taken.end(), *found, std::prev(found->end()));
+    bytes_ -= taken.front().bytes;
+    in_use_ += taken.front().bytes;
+    return taken;
   }
 
   // Makes room for an array that is new.
@@ -54,63 +72,74 @@ class ArrayPool::Kept {
     in_use_ -= bytes;
   }
 
-  void Put(Array array) noexcept {
+  // `array` is a list of one.
+  void Put(std::list<Array>& array) noexcept {
     {
       const std::scoped_lock lock(mutex_);
-      in_use_ -= array.bytes;
-      if (array.bytes > most_bytes_) return;
-      bytes_ += array.bytes;
-      arrays_.push_back(std::move(array));
+      Array& back = array.front();
+      in_use_ -= back.bytes;
+      if (back.bytes > most_bytes_) return;
+      bytes_ += back.bytes;
+      back.came_back = ++arrivals_;
+      std::list<Array>& like = classes_[ClassOf(back.bytes)];
+      like.splice(like.end(), array);
     }
     FreeTooMany();
   }
 
  private:
+  // When the last of the arrays came back; 0 if there are none.
+  static std::uint64_t CameBack(const std::list<Array>& arrays) {
+    return arrays.empty() ? 0 : arrays.back().came_back;
+  }
+
   // Arrays are freed outside the lock, because that may take long.
   void FreeTooMany() noexcept {
-    while (const std::optional<Array> dropped = RemoveOneTooMany()) {
+    while (!RemoveOneTooMany().empty()) {
     }
   }
-  std::optional<Array> RemoveOneTooMany() {
+  // Removes the array that came back first, if there are too many.
+  std::list<Array> RemoveOneTooMany() noexcept {
     const std::scoped_lock lock(mutex_);
-    if (arrays_.empty() || (arrays_.size() <= kMostKept && bytes_ + in_use_ <= most_bytes_))
-      return std::nullopt;
-    return Remove(arrays_.begin());
-  }
-  // REQUIRES: mutex_ is held.
-  Array Remove(std::vector<Array>::iterator place) {
-    Array array = std::move(*place);
-    arrays_.erase(place);
-    bytes_ -= array.bytes;
-    return array;
+    std::list<Array> removed;
+    if (bytes_ == 0 || bytes_ + in_use_ <= most_bytes_) return removed;
+    std::list<Array>* oldest = nullptr;
+    for (std::list<Array>& arrays : classes_) {
+      if (arrays.empty()) continue;
+      if (oldest == nullptr || arrays.front().came_back < oldest->front().came_back) oldest = &arrays;
+    }
+    removed.splice(removed.end(), *oldest, oldest->begin());
+    bytes_ -= removed.front().bytes;
+    return removed;
   }
 
   const std::size_t most_bytes_;
   std::mutex mutex_;
-  std::vector<Array> arrays_;  // those that came back first, first
-  std::size_t bytes_ = 0;      // of `arrays_`
-  std::size_t in_use_ = 0;     // bytes of arrays that somebody reads or writes
+  std::array<std::list<Array>, kClasses> classes_;  // in each, those that came back first, first
+  std::uint64_t arrivals_ = 0;
+  std::size_t bytes_ = 0;   // of all of `classes_`
+  std::size_t in_use_ = 0;  // bytes of arrays that somebody reads or writes
 };
 
 ArrayPool::ArrayPool(Device& device, std::size_t most_bytes)
     : device_(device), kept_(std::make_shared<Kept>(most_bytes)) {}
 
 std::shared_ptr<void> ArrayPool::TakeBytes(std::size_t bytes) {
-  std::optional<Array> array = kept_->Take(bytes);
-  if (!array) {
+  std::list<Array> array = kept_->Take(bytes);
+  if (array.empty()) {
     const std::size_t size = RoundUp(bytes);
     kept_->TakeNew(size);
     try {
-      array = Array{device_.AllocateHost(size), size};
+      array.push_back({device_.AllocateHost(size), size});
     } catch (const std::bad_alloc&) {
       kept_->NotTaken(size);
       throw;
     }
   }
-  void* const memory = array->memory.get();
+  void* const memory = array.front().memory.get();
   // Shared, because std::shared_ptr copies its deleter.
-  auto owner = std::make_shared<Array>(std::move(*array));
-  return {memory, [kept = kept_, owner = std::move(owner)](void*) { kept->Put(std::move(*owner)); }};
+  auto owner = std::make_shared<std::list<Array>>(std::move(array));
+  return {memory, [kept = kept_, owner = std::move(owner)](void*) { kept->Put(*owner); }};
 }
 
 }  // namespace slotwise

@@ -9,6 +9,7 @@
 #define SLOTWISE_SERVER_ENGINE_ARRAY_POOL_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
 
@@ -21,10 +22,9 @@ class ArrayPool {
   // A smaller array on its way to the device lies in ordinary memory: better memory would cost more than it
   // saves.
   static constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
-  // The pool keeps at most this many arrays for later: those that came back last.
-  static constexpr std::size_t kMostKept = 1024;
 
-  // Arrays are kept for later only while they and those in use have at most `most_bytes`.
+  // Arrays are kept for later, those that came back last, only while they and those in use have at most
+  // `most_bytes`.
   ArrayPool(Device& device, std::size_t most_bytes);
 
   // Returns n elements of any content, for a batch on its way in: in ordinary memory if they are few, or if
@@ -51,6 +51,7 @@ class ArrayPool {
   struct Array {
     HostMemory memory;
     std::size_t bytes;
+    std::uint64_t came_back = 0;  // the number of its last arrival in the pool
   };
   class Kept;
 

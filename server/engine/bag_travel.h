@@ -40,6 +40,8 @@ struct TravelArrays {
   explicit TravelArrays(Device& device) : plan(device.MakeTrafficPlan()), sent(device), received(device) {}
   std::unique_ptr<TrafficPlan> plan;  // ends last: the arrays wait for the device when they end
   DeviceArray<float> sent, received;
+
+  std::size_t bytes() const { return sent.bytes() + received.bytes(); }
 };
 
 class BagTravel {

@@ -29,6 +29,13 @@ BatchLayout::BatchLayout(const Round& round, std::uint32_t slots, int ranks)
   }
 }
 
+namespace {
+
+// Values begin at multiples of so many floats.
+constexpr std::size_t kValueAlign = 16;
+
+}  // namespace
+
 BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
                          TicketBook& tickets)
     : device_(device),
@@ -36,53 +43,99 @@ BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective,
       exchange_(exchange),
       me_(collective.rank()),
       tickets_(tickets),
+      batch_upload_(device, stream),
+      value_upload_(device, stream),
       keys_(device, exchange, me_),
       offsets_(device, exchange, me_),
       weights_(device, exchange, me_),
-      values_(device, exchange, me_),
-      ordered_keys_(device),
-      ordered_offsets_(device),
-      ordered_weights_(device),
-      ordered_values_(device),
+      values_(device, exchange, me_, kValueAlign),
+      ordered_keys_(device, 1),
+      ordered_offsets_(device, 1),
+      ordered_weights_(device, 1),
+      ordered_values_(device, kValueAlign),
       narrow_values_(device),
-      my_offsets_(device),
-      fetched_(device),
-      ones_(device) {}
+      fetched_(device) {}
 
 template <class Upload>
-void BatchGather::ForMyParts(const Round& round, const BatchLayout& layout, Upload upload) const {
+void BatchGather::ForMyParts(const TableShare& share, Upload upload) const {
   BatchLayout::Extent place;
-  for (std::size_t p = 0; p < round.parts.size(); ++p) {
-    const Ticket& ticket = round.parts[p].ticket;
+  for (std::size_t p = 0; p < share.round->parts.size(); ++p) {
+    const Ticket& ticket = share.round->parts[p].ticket;
     if (ticket.rank != me_) continue;
-    const BatchLayout::Part& part = layout.parts[p];
+    const BatchLayout::Part& part = share.layout->parts[p];
     upload(part, place, tickets_.BatchOf(ticket.number));
     place.bags += part.size.bags;
     place.keys += part.size.keys;
   }
 }
 
-BatchView BatchGather::Gather(const Round& round, const BatchLayout& layout) {
-  Key* const my_keys = keys_.Mine(layout.keys_of);
-  ForMyParts(round, layout,
-             [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
-               stream_.Copy(my_keys + place.keys, part.keys.data(), part.keys.bytes());
-             });
-  UploadMyOffsets(round, layout);  // the host counts offsets from the whole batch while the keys go up
-  if (round.weighted()) UploadMyWeights(round, layout);
+std::vector<std::size_t> BatchGather::OffsetBlocks(const BatchLayout& layout) {
+  std::vector<std::size_t> sizes = layout.bags_of;
+  ++sizes.back();  // the last rank's block also has the offset that ends the batch
+  return sizes;
+}
+
+void BatchGather::ReserveBatches(std::span<const TableShare> shares) {
+  keys_.Clear();
+  offsets_.Clear();
+  weights_.Clear();
+  ordered_keys_.Clear();
+  ordered_offsets_.Clear();
+  ordered_weights_.Clear();
+  std::size_t staged = 0;
+  for (const TableShare& share : shares) {
+    const BatchLayout& layout = *share.layout;
+    const bool weighted = share.round->weighted();
+    keys_.Add(layout.keys_of);
+    offsets_.Add(OffsetBlocks(layout));
+    weights_.Add(layout.keys_of, weighted ? 1 : 0);
+    if (!layout.in_part_order) {
+      ordered_keys_.size += layout.size.keys;
+      ordered_offsets_.size += layout.size.bags + 1;
+      if (weighted) ordered_weights_.size += layout.size.keys;
+    }
+    staged += sizeof(std::uint32_t);  // the offset that ends the batch
+    ForMyParts(share, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
+      staged += batch_upload_.StagedBytes(part.keys.bytes(), part.memory) + part.offsets.bytes();
+      if (weighted) staged += part.keys.size() * sizeof(float);
+    });
+  }
+  keys_.Reserve();
+  offsets_.Reserve();
+  weights_.Reserve();
+  ordered_keys_.array.Reserve(ordered_keys_.size);
+  ordered_offsets_.array.Reserve(ordered_offsets_.size);
+  ordered_weights_.array.Reserve(ordered_weights_.size);
+  batch_upload_.Begin(staged);
+}
+
+std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares) {
+  ReserveBatches(shares);
+  for (std::size_t s = 0; s < shares.size(); ++s) UploadMyKeys(shares[s], keys_.Mine(s));
+  for (std::size_t s = 0; s < shares.size(); ++s) UploadMyOffsets(shares[s], offsets_.Mine(s));
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    if (shares[s].round->weighted()) UploadMyWeights(shares[s], weights_.Mine(s));
+  }
+  batch_upload_.Flush();
 
   using Extent = BatchLayout::Extent;
   exchange_.stream().OrderAfter(stream_);
-  const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.Gather(), ordered_keys_);
-  const std::uint32_t* offsets =
-      InPartOrder(layout, &Extent::bags, 1, offsets_.Gather(), ordered_offsets_, 1);
-  BatchView batch{{keys, layout.size.keys}, {offsets, layout.size.bags + 1}};
-  if (round.weighted()) {
-    batch.weights = {InPartOrder(layout, &Extent::keys, 1, weights_.Gather(), ordered_weights_),
+  std::vector<BatchView> batches;
+  batches.reserve(shares.size());
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    const BatchLayout& layout = *shares[s].layout;
+    const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.Gather(s), ordered_keys_);
+    const std::uint32_t* offsets =
+        InPartOrder(layout, &Extent::bags, 1, offsets_.Gather(s), ordered_offsets_, 1);
+    BatchView& batch = batches.emplace_back();
+    batch.keys = {keys, layout.size.keys};
+    batch.offsets = {offsets, layout.size.bags + 1};
+    if (!shares[s].round->weighted()) continue;
+    batch.weights = {InPartOrder(layout, &Extent::keys, 1, weights_.Gather(s), ordered_weights_),
                      layout.size.keys};
   }
   device_.WorkStream().OrderAfter(exchange_.stream());
-  return batch;
+  return batches;
 }
 
 const std::uint32_t* BatchGather::OffsetsOnHost(const BatchPart& part) {
@@ -93,92 +146,109 @@ const std::uint32_t* BatchGather::OffsetsOnHost(const BatchPart& part) {
   return fetched;
 }
 
-void BatchGather::UploadMyOffsets(const Round& round, const BatchLayout& layout) {
+void BatchGather::UploadMyKeys(const TableShare& share, Key* mine) {
+  ForMyParts(share, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
+    batch_upload_.Copy(mine + place.keys, part.keys.data(), part.keys.bytes(), part.memory);
+  });
+}
+
+void BatchGather::UploadMyOffsets(const TableShare& share, std::uint32_t* mine) {
   const auto me = static_cast<std::size_t>(Value(me_));
-  // The last rank's block also has the offset that ends the batch.
-  std::vector<std::size_t> offsets_of = layout.bags_of;
-  ++offsets_of.back();
-  std::uint32_t* const there = offsets_.Mine(offsets_of);
-  std::uint32_t* const mine = device_.SharesHostMemory() ? there : my_offsets_.Reserve(offsets_of[me]);
-  ForMyParts(round, layout,
+  const BatchLayout& layout = *share.layout;
+  const auto to = [&](std::size_t first, std::size_t count) {
+    return static_cast<std::uint32_t*>(batch_upload_.WriteTo(mine + first, count * sizeof(*mine)));
+  };
+  ForMyParts(share,
              [&](const BatchLayout::Part& place, const BatchLayout::Extent& block, const BatchPart& part) {
                const std::uint32_t* const offsets = OffsetsOnHost(part);
+               std::uint32_t* const counted = to(block.bags, place.size.bags);
                for (std::size_t b = 0; b < place.size.bags; ++b) {
-                 mine[block.bags + b] = static_cast<std::uint32_t>(place.lies.keys + offsets[b]);
+                 counted[b] = static_cast<std::uint32_t>(place.lies.keys + offsets[b]);
                }
              });
-  if (me + 1 == offsets_of.size()) mine[layout.bags_of[me]] = static_cast<std::uint32_t>(layout.size.keys);
-  stream_.Copy(there, mine, offsets_of[me] * sizeof(std::uint32_t));
+  if (me + 1 == layout.bags_of.size()) {
+    *to(layout.bags_of[me], 1) = static_cast<std::uint32_t>(layout.size.keys);
+  }
 }
 
-void BatchGather::UploadMyWeights(const Round& round, const BatchLayout& layout) {
-  std::size_t most = 0;  // keys of a part without weights
-  ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
-    if (part.weights.size() == 0) most = std::max(most, part.keys.size());
+void BatchGather::UploadMyWeights(const TableShare& share, float* mine) {
+  ForMyParts(share, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
+    float* const to = mine + place.keys;
+    if (part.weights.size() > 0) {
+      return batch_upload_.Copy(to, part.weights.data(), part.weights.bytes(), part.memory);
+    }
+    const std::size_t count = part.keys.size();
+    std::fill_n(static_cast<float*>(batch_upload_.WriteTo(to, count * sizeof(float))), count, 1.0F);
   });
-  float* const ones = ones_.Reserve(most);
-  std::fill_n(ones, most, 1.0F);
-  float* const mine = weights_.Mine(layout.keys_of);
-  ForMyParts(round, layout,
-             [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
-               stream_.Copy(mine + place.keys, part.weights.size() == 0 ? ones : part.weights.data(),
-                            part.keys.size() * sizeof(float));
-             });
 }
 
-const float* BatchGather::UploadMyBagValues(const Round& round, const BatchLayout& layout,
-                                            std::uint32_t columns) {
-  float* const mine = values_.Mine(layout.bags_of, columns);
+void BatchGather::ReserveValues(std::span<const ValueShare> shares) {
+  values_.Clear();
+  ordered_values_.Clear();
+  std::size_t staged = 0;
   std::size_t narrow = 0;  // the most bytes of a part that comes as 16 bits
-  const auto is_narrow = [](const BatchPart& part) { return part.value_type != DataType::kFloat32; };
-  ForMyParts(round, layout, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
-    if (is_narrow(part)) narrow = std::max<std::size_t>(narrow, part.values.bytes());
-  });
+  for (const auto& [share, columns, mine_alone] : shares) {
+    values_.Add(share.layout->bags_of, columns);
+    if (!share.layout->in_part_order && !mine_alone) {
+      ordered_values_.size += share.layout->size.bags * columns + kValueAlign;
+    }
+    ForMyParts(share, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
+      staged += value_upload_.StagedBytes(part.values.bytes(), part.memory);
+      if (part.value_type != DataType::kFloat32) narrow = std::max(narrow, part.values.bytes());
+    });
+  }
+  values_.Reserve();
+  ordered_values_.array.Reserve(ordered_values_.size);
+  value_upload_.Begin(staged);
   // A device with memory of its own converts what has come there, one part after the other.
-  std::byte* const there = device_.SharesHostMemory() ? nullptr : narrow_values_.Reserve(narrow);
-  ForMyParts(round, layout,
+  if (!device_.SharesHostMemory()) narrow_values_.Reserve(narrow);
+}
+
+void BatchGather::UploadMyBagValues(const ValueShare& share, float* mine) {
+  const std::uint32_t columns = share.columns;
+  std::byte* const there = device_.SharesHostMemory() ? nullptr : narrow_values_.data();
+  ForMyParts(share.of,
              [&](const BatchLayout::Part& in_batch, const BatchLayout::Extent& place, const BatchPart& part) {
                float* const to = mine + place.bags * columns;
-               if (!is_narrow(part)) return stream_.Copy(to, part.values.data(), part.values.bytes());
+               const std::size_t bytes = part.values.bytes();
                ConstNumbers from = part.numbers();
+               if (from.type == DataType::kFloat32)
+                 return value_upload_.Copy(to, from.data, bytes, part.memory);
                if (there != nullptr) {
-                 stream_.Copy(there, from.data, part.values.bytes());
+                 value_upload_.Copy(there, from.data, bytes, part.memory);
+                 value_upload_.Flush();
                  from.data = there;
                }
                stream_.Convert(from, in_batch.size.bags * columns, to);
              });
-  return mine;
 }
 
-const float* BatchGather::GatherBagValues(const Round& round, const BatchLayout& layout,
-                                          std::uint32_t columns) {
-  UploadMyBagValues(round, layout, columns);
+std::vector<const float*> BatchGather::GatherBagValues(std::span<const ValueShare> shares) {
+  ReserveValues(shares);
+  for (std::size_t s = 0; s < shares.size(); ++s) UploadMyBagValues(shares[s], values_.Mine(s));
+  value_upload_.Flush();
+
   exchange_.stream().OrderAfter(stream_);
-  const float* const values =
-      InPartOrder(layout, &BatchLayout::Extent::bags, columns, values_.Gather(), ordered_values_);
-  device_.WorkStream().OrderAfter(exchange_.stream());
+  std::vector<const float*> values;
+  values.reserve(shares.size());
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    const auto& [share, columns, mine_alone] = shares[s];
+    values.push_back(mine_alone ? values_.Mine(s)
+                                : InPartOrder(*share.layout, &BatchLayout::Extent::bags, columns,
+                                              values_.Gather(s), ordered_values_));
+  }
   return values;
-}
-
-const float* BatchGather::MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns) {
-  const float* const mine = UploadMyBagValues(round, layout, columns);
-  device_.WorkStream().OrderAfter(stream_);
-  return mine;
-}
-
-std::size_t BatchGather::bytes() const {
-  return keys_.bytes() + offsets_.bytes() + weights_.bytes() + values_.bytes() + ordered_keys_.bytes() +
-         ordered_offsets_.bytes() + ordered_weights_.bytes() + ordered_values_.bytes() +
-         narrow_values_.bytes();
 }
 
 template <class T>
 const T* BatchGather::InPartOrder(const BatchLayout& layout, std::size_t BatchLayout::Extent::*unit,
-                                  std::size_t width, const T* arrived, DeviceArray<T>& ordered,
+                                  std::size_t width, const T* arrived, Ordered<T>& ordered,
                                   std::size_t behind) {
   if (layout.in_part_order) return arrived;
   const std::size_t all = layout.size.*unit * width;
-  T* const batch = ordered.Reserve(all + behind);
+  const std::size_t first = (ordered.used + ordered.align - 1) / ordered.align * ordered.align;
+  T* const batch = ordered.array.data() + first;
+  ordered.used = first + all + behind;
   for (const BatchLayout::Part& part : layout.parts) {
     exchange_.stream().Copy(batch + part.lies.*unit * width, arrived + part.arrives.*unit * width,
                             part.size.*unit * width * sizeof(T));

@@ -1,12 +1,14 @@
-// BatchGather: makes one batch, which every rank has in device memory, of the parts that came to every rank.
+// BatchGather: makes one batch of each table of a round, which every rank has in device memory, of the parts
+// that came to every rank.
 //
 // Each rank uploads its own parts, with their offsets counted from the whole batch's first key, and an
 // all-gather brings the other ranks' parts. The uploads go on in a stream of their own, the all-gather in the
-// exchange's; the device's work is ordered after both. Keys, weights and values are uploaded from where the
-// requests have them. Parts arrive in rank order; a step's parts are put in part order afterwards, because
+// exchange's; the device's work is ordered after both. The batches of a round lie behind each other, so that
+// their small arrays go up together (staged_upload.h); large arrays are uploaded from where the requests have
+// them. Parts arrive in rank order; a step's parts are put in part order afterwards, because
 // gradients are summed in that order. (Clients send contiguous runs of parts to ranks in order, so mostly the
 // two orders are one.)
-// Thread-safety: one thread at a time. Calls are collective but for MyBagValues.
+// Thread-safety: one thread at a time. Calls are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
 #define SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
 
@@ -21,6 +23,7 @@
 #include "server/collective/exchange.h"
 #include "server/engine/gathered_array.h"
 #include "server/engine/round.h"
+#include "server/engine/staged_upload.h"
 #include "server/engine/ticket_book.h"
 #include "slotwise/batch.h"
 
@@ -48,6 +51,20 @@ struct BatchLayout {
   bool in_part_order = true;  // every part lies where it arrives
 };
 
+// What a round does on one table: one of the rounds of Round::ForEachTable, and the layout of its batch. Both
+// outlive the share.
+struct TableShare {
+  const Round* round;
+  const BatchLayout* layout;
+};
+
+// The values that a share's parts bring: gradients of bags, or rows.
+struct ValueShare {
+  TableShare of;
+  std::uint32_t columns = 0;
+  bool mine_alone = false;  // this rank's bags' values are wanted, not all ranks'
+};
+
 class BatchGather {
  public:
   // The arguments outlive it. `tickets` has this rank's requests, whose arrays stay in use until the wait of
@@ -55,51 +72,69 @@ class BatchGather {
   BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
               TicketBook& tickets);
 
-  // Returns the whole batch, in device memory, parts in part order; valid until the next call. Waits for
-  // parts in device memory, whose offsets have to come to the host, and for what the exchange and growing
-  // arrays wait for.
-  // REQUIRES: the device is done with what used the last batch.
-  BatchView Gather(const Round& round, const BatchLayout& layout);
+  // Returns the whole batch of each share, in device memory, parts in part order; valid until the next call.
+  // Waits for parts in device memory, whose offsets have to come to the host, and for what the exchange and
+  // growing arrays wait for.
+  // REQUIRES: the device is done with what used the last round's batches.
+  std::vector<BatchView> Gather(std::span<const TableShare> shares);
+  BatchView Gather(const Round& round, const BatchLayout& layout) {
+    const TableShare share{&round, &layout};
+    return Gather({&share, 1}).front();
+  }
 
-  // Returns the parts' values, of all bags of the batch just gathered: float[bags][columns] in device memory.
-  const float* GatherBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
-  // Returns the values of this rank's bags alone: float[bags_of[rank]][columns]. Does not communicate.
-  const float* MyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
-
-  // The device's memory that its arrays take.
-  std::size_t bytes() const;
+  // Returns the values of each share of the round just gathered: float[bags][columns] in device memory, in part
+  // order, or of this rank's bags alone: float[bags_of[rank]][columns]. Each begins at a multiple of 64 bytes.
+  // They are there for the device's work that is asked for behind OrderWorkAfterValues.
+  std::vector<const float*> GatherBagValues(std::span<const ValueShare> shares);
+  void OrderWorkAfterValues() { device_.WorkStream().OrderAfter(exchange_.stream()); }
 
  private:
+  // An array of a batch, or of its values, whose elements were put in part order on the device.
+  template <class T>
+  struct Ordered {
+    Ordered(Device& device, std::size_t of_align) : align(of_align), array(device) {}
+    void Clear() { size = used = 0; }
+    const std::size_t align;  // an array of a batch begins at a multiple of so many elements
+    std::size_t size = 0;     // elements of all batches of the round that are not in part order
+    std::size_t used = 0;
+    DeviceArray<T> array;
+  };
+
   // upload(place in the batch, place in this rank's blocks, the part), for each part that came to this rank.
   template <class Upload>
-  void ForMyParts(const Round& round, const BatchLayout& layout, Upload upload) const;
+  void ForMyParts(const TableShare& share, Upload upload) const;
+  // Makes room for the arrays of the shares' batches. Throws std::bad_alloc.
+  void ReserveBatches(std::span<const TableShare> shares);
+  void ReserveValues(std::span<const ValueShare> shares);
   // The part's offsets, in host memory; valid until the next call.
   const std::uint32_t* OffsetsOnHost(const BatchPart& part);
-  void UploadMyOffsets(const Round& round, const BatchLayout& layout);
-  void UploadMyWeights(const Round& round, const BatchLayout& layout);
-  const float* UploadMyBagValues(const Round& round, const BatchLayout& layout, std::uint32_t columns);
+  // The sizes of the ranks' blocks of offsets.
+  static std::vector<std::size_t> OffsetBlocks(const BatchLayout& layout);
+  void UploadMyKeys(const TableShare& share, Key* mine);
+  void UploadMyOffsets(const TableShare& share, std::uint32_t* mine);
+  void UploadMyWeights(const TableShare& share, float* mine);
+  void UploadMyBagValues(const ValueShare& share, float* mine);
   // The elements that arrived, `width` a bag or key of every part and `behind` more behind them all, in their
   // places in the batch.
   template <class T>
   const T* InPartOrder(const BatchLayout& layout, std::size_t BatchLayout::Extent::*unit, std::size_t width,
-                       const T* arrived, DeviceArray<T>& ordered, std::size_t behind = 0);
+                       const T* arrived, Ordered<T>& ordered, std::size_t behind = 0);
 
   Device& device_;
   Stream& stream_;
   Exchange& exchange_;
   Rank me_;
   TicketBook& tickets_;
+  StagedUpload batch_upload_, value_upload_;
   GatheredArray<Key> keys_;
   GatheredArray<std::uint32_t> offsets_;
   GatheredArray<float> weights_;  // of weighted rounds
   GatheredArray<float> values_;
-  DeviceArray<Key> ordered_keys_;
-  DeviceArray<std::uint32_t> ordered_offsets_;
-  DeviceArray<float> ordered_weights_, ordered_values_;
-  DeviceArray<std::byte> narrow_values_;   // of 16 bits, on a device with memory of its own
-  HostScratch<std::uint32_t> my_offsets_;  // on their way to a device with memory of its own
-  HostScratch<std::uint32_t> fetched_;     // a part's offsets, from device memory
-  HostScratch<float> ones_;                // weights of parts that have none
+  Ordered<Key> ordered_keys_;
+  Ordered<std::uint32_t> ordered_offsets_;
+  Ordered<float> ordered_weights_, ordered_values_;
+  DeviceArray<std::byte> narrow_values_;  // of 16 bits, on a device with memory of its own
+  HostScratch<std::uint32_t> fetched_;    // a part's offsets, from device memory
 };
 
 }  // namespace slotwise

@@ -52,6 +52,8 @@ class Budget {
 
   std::uint64_t limit() const { return limit_; }
   std::uint64_t used() const { return *used_; }
+  // Returns whether the reservation is a share of this budget.
+  bool Has(const Reservation& reservation) const { return reservation.used_ == used_; }
 
   // Nothing if the bytes do not fit beside what is in use, into the limit and `beyond` bytes more. They
   // always fit if nothing is in use, or if they are none.

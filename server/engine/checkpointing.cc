@@ -323,7 +323,7 @@ void Checkpointing::Fail(const Status& why) {
 }
 
 void Checkpointing::Tell(CheckpointEvent event, bool failed) {
-  submit_(CheckpointEventRequest{.event = event, .failed = failed, .done = [](const Status&) {}});
+  submit_(CheckpointEventRequest{.event = event, .failed = failed, .done = [](const Status&) {}, .caller = {}});
 }
 
 void Checkpointing::RemoveWhatIsOld() {
@@ -367,7 +367,8 @@ bool Checkpointing::Advance(std::uint64_t now_ms) {
   submit_(SaveCheckpointRequest{.delta = true, .done = [](const Result<SavedCheckpoint>& saved) {
                                   if (!saved.ok())
                                     spdlog::error("no checkpoint was made: {}", saved.status().message());
-                                }});
+                                },
+                                .caller = {}});
   return false;
 }
 

@@ -69,6 +69,7 @@ class Engine::Impl {
       checkpointing_.OnDecision(headers[0].now_ms, log_.changed());
       const Decision decision = agenda_.Decide(headers);
       Report(decision);
+      ChargePartsThatWait(mine);
       AnswerWithoutRound(decision);
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
@@ -142,6 +143,8 @@ class Engine::Impl {
   static constexpr std::chrono::milliseconds kRecently{20};
   static constexpr std::chrono::milliseconds kLongAgo{1000};
   static constexpr std::chrono::milliseconds kAlone{1000};
+  // While so many rounds are ready, no more requests are announced.
+  static constexpr std::size_t kEnoughReady = 8;
 
   // Returns the bytes that the round of a request gathers.
   template <class Kind>
@@ -185,19 +188,33 @@ class Engine::Impl {
         request);
   }
 
-  // Takes the oldest requests out of the inbox, and says what other ranks are told of them.
+  // Takes requests out of the inbox, and says what other ranks are told of them. What is announced is served
+  // in the order of announcements, so the inbox keeps its callers' requests, for their turns, while many rounds
+  // are ready.
   Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);
     header.durable = log_.durable();
+    if (agenda_.ready_rounds() >= kEnoughReady) return header;
     Inbox::Taken taken = inbox_.Take(Header::kMost);
     header.closed = taken.closed;
     for (Request& request : taken.requests) {
       Announcement& announcement = header.announcements[header.count++];
       announcement = AnnouncementOf(request);
       announcement.ticket = tickets_.Add(std::move(request));
+      if (observer_ != nullptr) observer_->OnTaken(tickets_.At(announcement.ticket), announcement.ticket);
     }
     return header;
+  }
+
+  // Charges the parts of `header` that wait for others as such.
+  void ChargePartsThatWait(const Header& header) {
+    for (const Announcement& announcement : std::span(header.announcements).first(header.count)) {
+      if (announcement.operation == Operation::kPush &&
+          agenda_.Awaits(KeyOf(announcement.table, announcement.step))) {
+        inbox_.ChargeAsWaiting(tickets_.At(announcement.ticket));
+      }
+    }
   }
 
   void RunRound(const Round& round) {

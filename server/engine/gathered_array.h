@@ -1,5 +1,5 @@
-// GatheredArray: one array of a round's batch, in device memory. Each rank writes its own block, and an
-// all-gather brings the others' blocks.
+// GatheredArray: one array of each batch of a round, in device memory. Each rank writes its own block of
+// every batch's array, and all-gathers bring the others' blocks.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_GATHERED_ARRAY_H_
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/shard.h"
@@ -19,32 +20,56 @@ namespace slotwise {
 template <class T>
 class GatheredArray {
  public:
-  GatheredArray(Device& device, Exchange& exchange, Rank me)
-      : exchange_(exchange), me_(static_cast<std::size_t>(Value(me))), array_(device) {}
+  // A batch's array begins at a multiple of `align` elements.
+  GatheredArray(Device& device, Exchange& exchange, Rank me, std::size_t align = 1)
+      : exchange_(exchange), me_(static_cast<std::size_t>(Value(me))), align_(align), array_(device) {}
 
-  // Makes room for blocks of sizes[rank] · width elements, and returns this rank's block.
-  T* Mine(const std::vector<std::size_t>& sizes, std::size_t width = 1) {
-    bytes_ = sizes;
-    for (std::size_t& bytes : bytes_) bytes *= width * sizeof(T);
-    const auto mine = bytes_.begin() + static_cast<std::ptrdiff_t>(me_);
-    const std::size_t first = std::accumulate(bytes_.begin(), mine, std::size_t{0});
-    T* all = array_.Reserve(std::accumulate(mine, bytes_.end(), first) / sizeof(T));
-    return all + first / sizeof(T);
+  // Forgets the round before.
+  void Clear() {
+    batches_.clear();
+    size_ = 0;
   }
 
-  // Collective. Returns all blocks, in rank order. They are there in the order of the exchange's stream,
-  // until the next call of Mine.
-  const T* Gather() {
-    exchange_.AllGatherBlocks(bytes_, array_.data());
-    return array_.data();
+  // Adds a batch with blocks of sizes[rank] · width elements, and returns its number, from 0.
+  std::size_t Add(std::vector<std::size_t> sizes, std::size_t width = 1) {
+    for (std::size_t& size : sizes) size *= width;
+    const std::size_t first = (size_ + align_ - 1) / align_ * align_;
+    size_ = std::accumulate(sizes.begin(), sizes.end(), first);
+    batches_.push_back({first, std::move(sizes)});
+    return batches_.size() - 1;
   }
 
-  std::size_t bytes() const { return array_.bytes(); }
+  // Makes room for the batches that were added. Throws std::bad_alloc.
+  void Reserve() { array_.Reserve(size_); }
+
+  // REQUIRES: Reserve. Returns this rank's block of a batch's array.
+  T* Mine(std::size_t batch) {
+    const auto& [first, sizes] = batches_[batch];
+    const auto mine = sizes.begin() + static_cast<std::ptrdiff_t>(me_);
+    return array_.data() + std::accumulate(sizes.begin(), mine, first);
+  }
+
+  // REQUIRES: Reserve. Collective. Returns all blocks of a batch's array, in rank order. They are there in
+  // the order of the exchange's stream, until the next round.
+  const T* Gather(std::size_t batch) {
+    const auto& [first, sizes] = batches_[batch];
+    std::vector<std::size_t> bytes = sizes;
+    for (std::size_t& size : bytes) size *= sizeof(T);
+    exchange_.AllGatherBlocks(bytes, array_.data() + first);
+    return array_.data() + first;
+  }
 
  private:
+  struct Batch {
+    std::size_t first;               // element of the array
+    std::vector<std::size_t> sizes;  // of each rank's block, in elements
+  };
+
   Exchange& exchange_;
   const std::size_t me_;
-  std::vector<std::size_t> bytes_;  // of each rank's block
+  const std::size_t align_;
+  std::vector<Batch> batches_;
+  std::size_t size_ = 0;  // elements of all batches
   DeviceArray<T> array_;
 };
 

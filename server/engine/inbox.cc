@@ -2,10 +2,54 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace slotwise {
+namespace {
+
+constexpr std::uint64_t kAnything = std::numeric_limits<std::uint64_t>::max() / 2;
+
+// A part of a step that has several, or several tables.
+struct Part {
+  StepKey step;
+  std::uint64_t of = 0;      // parts of all tables
+  std::uint64_t number = 0;  // among the parts of all tables
+  auto operator<=>(const Part&) const = default;
+};
+
+}  // namespace
+
+Inbox::Inbox(const InboxOptions& options, Clock& clock)
+    : clock_(clock),
+      options_(options),
+      parts_(options.max_bytes - options.max_bytes / kShareForOthers),
+      others_(options.max_bytes / kShareForOthers) {}
+
+Inbox::Steps Inbox::StepsIn(std::span<const Request> requests) {
+  std::vector<Part> parts;
+  for (const Request& request : requests) {
+    const auto* const push = std::get_if<PushRequest>(&request);
+    if (push == nullptr) continue;
+    const StepId& step = push->step;
+    const std::uint64_t of = std::uint64_t{step.parts} * step.tables;
+    const std::uint64_t number = std::uint64_t{step.place} * step.parts + step.part;
+    if (of > 1) parts.push_back({KeyOf(push->table, step), of, number});
+  }
+  if (parts.empty()) return Steps::kNone;
+  std::ranges::sort(parts);
+  const auto repeated = std::ranges::unique(parts);
+  parts.erase(repeated.begin(), repeated.end());
+  for (std::size_t i = 0; i < parts.size(); i += parts[i].of) {
+    const std::size_t last = i + parts[i].of - 1;
+    if (last >= parts.size() || parts[last].step != parts[i].step || parts[last].of != parts[i].of) {
+      return Steps::kOthersComplete;
+    }
+  }
+  return Steps::kComplete;
+}
 
 // Arrays that are charged to some budget already are not charged again.
 Inbox::Charge Inbox::ChargeOf(Request& request) const {
@@ -18,33 +62,76 @@ Inbox::Charge Inbox::ChargeOf(Request& request) const {
 }
 
 Status Inbox::Add(std::span<Request> requests) {
-  std::uint64_t bytes = 0;
+  Message message{.requests = requests, .steps = StepsIn(requests)};
   for (Request& request : requests) {
     const Charge charge = ChargeOf(request);
-    bytes += charge.arrays + charge.answer;
+    message.bytes += charge.arrays + charge.answer;
+  }
+  if (requests.size() > 1 && message.bytes > options_.max_bytes + options_.beyond_bytes) {
+    return ResourceExhausted(
+        "the requests of the message and their replies take " + std::to_string(message.bytes) +
+        " bytes, for which limits.max_inbox_mib never leaves room: send fewer in a message");
   }
   {
     const std::scoped_lock lock(mutex_);
     if (closed_) return Unavailable("the server is stopping");
-    // A request fits alone, however large it is: the engine has checked each against the round's limit.
-    std::optional<Reservation> room = budget_.Reserve(bytes);
-    if (!room && std::ranges::any_of(requests, [&](const Request& request) { return IsFavoured(request); })) {
-      room = budget_.Reserve(bytes, options_.beyond_bytes);
-    }
-    if (!room) {
-      return Unavailable("the server is busy: " + std::to_string(budget_.used()) +
-                         " bytes of requests and replies wait, and limits.max_inbox_mib leaves no room for " +
-                         std::to_string(bytes) + " more");
-    }
+    std::optional<Reservation> room = Reserve(message);
+    if (!room) return Busy(message);
     for (Request& request : requests) {
       const Charge charge = ChargeOf(request);
       if (charge.arrays > 0) *ReservationOf(request) = room->Split(charge.arrays);
       if (charge.answer > 0) *AnswerReservationOf(request) = room->Split(charge.answer);
     }
-    std::ranges::move(requests, std::back_inserter(requests_));
+    const Caller caller = CallerOf(requests.front());
+    requests_.Add(caller, {std::move_iterator(requests.begin()), std::move_iterator(requests.end())});
   }
   news_.notify_one();
   return {};
+}
+
+// A request fits beside none of its kind, however large it is: the engine has checked each against the round's
+// limit.
+std::optional<Reservation> Inbox::Reserve(const Message& message) {
+  const bool parts = message.steps == Steps::kOthersComplete;
+  Budget& budget = parts ? parts_ : others_;
+  std::optional<Reservation> room;
+  if (bytes() == 0 || message.bytes == 0 || Fits(message, 0))
+    room = budget.Reserve(message.bytes, parts ? 0 : kAnything);
+  // A message may turn out not to have all that it seems to have of a step, so there is an end to such ones.
+  const bool alone_or_small = message.requests.size() == 1 || message.bytes <= others_.limit();
+  if (!room && !parts && alone_or_small &&
+      (message.steps == Steps::kNone || Fits(message, options_.beyond_bytes))) {
+    room = others_.Reserve(message.bytes);
+  }
+  if (!room && Fits(message, options_.beyond_bytes) &&
+      std::ranges::any_of(message.requests, [&](const Request& request) { return IsFavoured(request); })) {
+    room = budget.Reserve(message.bytes, kAnything);
+  }
+  return room;
+}
+
+bool Inbox::Fits(const Message& message, std::uint64_t beyond) const {
+  const std::uint64_t most = options_.max_bytes + beyond;
+  return message.bytes <= most && bytes() <= most - message.bytes;
+}
+
+Status Inbox::Busy(const Message& message) const {
+  const std::string wanted = std::to_string(message.bytes);
+  if (Fits(message, 0)) {
+    return Unavailable("the server is busy: " + std::to_string(parts_.used()) +
+                       " bytes of parts wait for the rest of their steps, and limits.max_inbox_mib leaves no "
+                       "room for " +
+                       wanted + " more");
+  }
+  return Unavailable("the server is busy: " + std::to_string(bytes()) +
+                     " bytes of requests and replies wait, and limits.max_inbox_mib leaves no room for " +
+                     wanted + " more");
+}
+
+void Inbox::ChargeAsWaiting(Request& request) {
+  for (Reservation* const charged : {ReservationOf(request), AnswerReservationOf(request)}) {
+    if (charged != nullptr && others_.Has(*charged)) *charged = *parts_.Reserve(charged->bytes(), kAnything);
+  }
 }
 
 bool Inbox::IsFavoured(const Request& request) const {
@@ -60,10 +147,7 @@ void Inbox::Favour(const std::optional<StepKey>& step) {
 Inbox::Taken Inbox::Take(std::size_t most) {
   const std::scoped_lock lock(mutex_);
   Taken taken;
-  while (!requests_.empty() && taken.requests.size() < most) {
-    taken.requests.push_back(std::move(requests_.front()));
-    requests_.pop_front();
-  }
+  taken.requests = requests_.Take(most);
   taken.closed = closed_;
   closing_is_news_ = false;
   nudged_ = false;

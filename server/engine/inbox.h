@@ -1,6 +1,8 @@
-// Inbox: where requests wait until their rank announces them, and the bound on the bytes of a rank's requests
-// and of their answers.
+// Inbox: where requests wait until their rank announces them, in turns of their callers, and the bound on the
+// bytes of a rank's requests and of their answers.
 //
+// Parts of steps wait for parts that others may never send. So a share of the bytes is kept from them, and
+// whatever waits, requests that end by themselves come in.
 // Thread-safety: any number of threads add; one thread takes.
 #ifndef SLOTWISE_SERVER_ENGINE_INBOX_H_
 #define SLOTWISE_SERVER_ENGINE_INBOX_H_
@@ -8,7 +10,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -16,6 +17,7 @@
 
 #include "server/engine/announcement.h"
 #include "server/engine/budget.h"
+#include "server/engine/caller_queues.h"
 #include "server/engine/clock.h"
 #include "server/engine/request.h"
 #include "slotwise/status.h"
@@ -24,7 +26,8 @@ namespace slotwise {
 
 struct InboxOptions {
   std::uint64_t max_bytes = 0;
-  // A part of the favoured step, with what comes together with it, may go this far beyond `max_bytes`.
+  // A part of the favoured step, with what comes together with it, may go this far beyond `max_bytes`. A
+  // message of several requests is charged no more than `max_bytes` and this.
   std::uint64_t beyond_bytes = 0;
   // What a lookup or push is charged beside its arrays and its answer.
   std::uint64_t request_bytes = 0;
@@ -32,31 +35,44 @@ struct InboxOptions {
 
 class Inbox {
  public:
-  // `clock` outlives the inbox.
-  explicit Inbox(const InboxOptions& options, Clock& clock = SystemClock())
-      : clock_(clock), options_(options), budget_(options.max_bytes) {}
+  // Of `max_bytes` one part in so many is kept from parts of steps that others have to complete.
+  static constexpr std::uint64_t kShareForOthers = 4;
 
-  // Takes all of `requests`, or none. UNAVAILABLE: the inbox is closed, or has no room for all of them; the
-  // requests are as they were. While nothing is charged, there is room for any requests; a full inbox has
-  // room for requests that are charged nothing, and, within `beyond_bytes`, for a part of the favoured step
-  // with what comes together with it. Arrays that are charged to no budget yet are charged to the inbox until
-  // they end, and answers until they end.
+  // `clock` outlives the inbox.
+  explicit Inbox(const InboxOptions& options, Clock& clock = SystemClock());
+
+  // Takes all of `requests`, which came in one message of one caller, or none; the requests are as they were
+  // if it refuses. UNAVAILABLE: the inbox is closed, or has no room for all of them. RESOURCE_EXHAUSTED: they
+  // are several, and too much for any inbox.
+  //
+  // While nothing is charged, there is room for any requests, and always for requests that are charged
+  // nothing. Otherwise there is room within `max_bytes`, of which a share is kept:
+  //  - Messages with parts of steps of which other parts are not in the same message have room without the
+  //    share; with a part of the favoured step, beyond all that, within `beyond_bytes`.
+  //  - Other messages have room within the share, whatever the parts of steps take. (Those with all parts of
+  //    a step of several only as long as all together is within `beyond_bytes`.)
+  // Arrays that are charged to no budget yet are charged to the inbox until they end, and answers until they
+  // end.
   Status Add(std::span<Request> requests);
 
   // Returns the bytes of arrays that came here and have not ended (in the inbox, in rounds, on the device),
   // and of the answers to those requests.
-  std::uint64_t bytes() const { return budget_.used(); }
+  std::uint64_t bytes() const { return parts_.used() + others_.used(); }
 
   // From now on a full inbox has room for parts of this step, or of none. The step should be one that waits
   // for parts, the same on every rank: else inboxes that are full of parts of steps would have no room for
   // the parts that complete them.
   void Favour(const std::optional<StepKey>& step);
 
+  // Charges a request that was taken as a part that others have to complete, which it may not have seemed to
+  // be when it came: others had sent something else under the step's name.
+  void ChargeAsWaiting(Request& request);
+
   struct Taken {
     std::vector<Request> requests;
     bool closed = false;  // only what is still in the inbox can come after these requests
   };
-  // Takes the oldest requests out, at most `most`. Does not wait.
+  // Takes requests out, at most `most`, in turns of their callers. Does not wait.
   Taken Take(std::size_t most);
 
   // Waits until there is something to take, or until Close (for the first time) or Nudge was called since the last
@@ -78,14 +94,28 @@ class Inbox {
     std::uint64_t answer = 0;
   };
   Charge ChargeOf(Request& request) const;
+  // The steps of several parts, or tables, of which a message has a part.
+  enum class Steps { kNone, kComplete, kOthersComplete };
+  static Steps StepsIn(std::span<const Request> requests);
+  struct Message {
+    std::span<const Request> requests;
+    Steps steps = Steps::kNone;
+    std::uint64_t bytes = 0;  // that it is charged
+  };
+  // Returns room for the message, if there is.
+  std::optional<Reservation> Reserve(const Message& message);
+  // Returns whether all that is charged stays within `max_bytes` and so many more with the message.
+  bool Fits(const Message& message, std::uint64_t beyond) const;
+  Status Busy(const Message& message) const;
   bool IsFavoured(const Request& request) const;
 
   Clock& clock_;
   const InboxOptions options_;
   std::mutex mutex_;
   std::condition_variable news_;
-  std::deque<Request> requests_;
-  Budget budget_;
+  CallerQueues requests_;
+  Budget parts_;   // charged for messages with parts of steps that others have to complete
+  Budget others_;  // charged for all other messages
   std::optional<StepKey> favoured_;
   bool closed_ = false;
   bool closing_is_news_ = false;

@@ -43,6 +43,7 @@ struct IncompleteStep {
 class IncompleteSteps {
  public:
   bool empty() const { return steps_.empty(); }
+  bool Has(const StepKey& key) const { return steps_.contains(key); }
 
   // Returns null if no such step waits. References stay valid until the step is taken.
   IncompleteStep* Find(const StepKey& key);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -18,99 +19,140 @@ std::size_t WidthOf(const Table& table) {
 
 }  // namespace
 
-void Operations::Lookup(const Round& round, Table& table) {
+void Operations::Lookup(const Round& round) {
+  // Lookups that share a round may be of one table in two modes, or with weights and without.
+  std::vector<const Round*> together;
+  std::set<TableId> tables;
+  round.ForEachTable([&](const Round& share) {
+    if (tables.contains(share.table) || (!together.empty() && together.back()->mode != share.mode)) {
+      LookupTogether(together);
+      together.clear();
+      tables.clear();
+    }
+    together.push_back(&share);
+    tables.insert(share.table);
+  });
+  LookupTogether(together);
+}
+
+void Operations::LookupTogether(std::span<const Round* const> rounds) {
+  const Round& first = *rounds.front();
+  std::vector<TableBatch> batches;
+  for (const Round* round : rounds) batches.push_back(TableBatchOf(*round));
   Stage& stage = stages_.Next();
-  const BatchLayout layout(round, table.info.options.slots, collective_.size());
-  const BatchView batch = stage.gather().Gather(round, layout);
-  const Status prepared = round.mode == LookupMode::kTrain
-                              ? work_.PrepareAndInsert(table, batch, RoomToRecord(round))
-                              : work_.Prepare(table, batch);
+  const std::vector<TableWork::Share> gathered = Gather(stage, batches);
+  const bool inserts = first.mode == LookupMode::kTrain;
+  const Status prepared = inserts ? work_.PrepareAndInsert(gathered, PrepareFor::kInsert, RoomToRecord(first))
+                                  : work_.Prepare(gathered);
   if (!prepared.ok()) {
     stage.Close(device_.WorkStream());
-    if (round.parts.size() > 1) return LookupOneByOne(round, table);
+    if (rounds.size() > 1) {
+      for (const Round* const& round : rounds) LookupTogether({&round, 1});
+      return;
+    }
+    if (first.parts.size() > 1) return LookupOneByOne(first);
     return AnswerMine<LookupRequest>(
-        round, [&](LookupRequest& request) { request.done(prepared); }, &stage);
+        first, [&](LookupRequest& request) { request.done(prepared); }, &stage);
   }
   // The ranks that insert have waited for each other, and for their devices.
-  if (round.mode == LookupMode::kTrain) {
-    RecordNewKeysOf(table);
+  if (inserts) {
+    for (const TableBatch& batch : batches) RecordNewKeysOf(batch.table);
     stages_.FinishDone();
   }
-  std::vector<LookupRun> runs = MyRuns(round, table);
-  PoolMine(stage, table, layout, batch, runs);
-  auto run = runs.begin();
-  std::size_t first = 0;  // number of the run
-  for (const RoundPart& part : round.parts) {
-    if (!IsMine(part.ticket)) continue;
-    Request request = tickets_.Take(part.ticket.number);
-    LookupRequest& lookup = std::get<LookupRequest>(request);
-    const std::size_t size = part.samples * WidthOf(table);
-    if (lookup.type != run->type) {
-      ++run;
-      first = 0;
-    }
-    const std::byte* const values = run->values() + first * BytesOf(run->type);
-    run->memory->reservations.push_back(std::move(lookup.answer_reservation));
-    stage.AnswerLater(
-        [done = std::move(lookup.done),
-         answer = PooledValues{{run->memory, values}, size, run->type, table.version()}]() mutable {
-          done(std::move(answer));
-        });
-    stage.Keep(std::move(request));
-    first += size;
-  }
+  PooledNumbers numbers = PooledBy(batches);
+  PoolMine(stage, batches, gathered, numbers);
+  AnswerWithPooled(stage, batches, numbers);
 }
 
 // Requests that only share a round do not share its failure: a request whose keys fit is served.
-void Operations::LookupOneByOne(const Round& round, Table& table) {
+void Operations::LookupOneByOne(const Round& round) {
   Round alone = round;
   alone.others.clear();
   for (const RoundPart& part : round.parts) {
     alone.parts = {part};
     alone.waiters = {part.ticket};
-    Lookup(alone, table);
+    Lookup(alone);
   }
 }
 
-std::vector<Operations::LookupRun> Operations::MyRuns(const Round& round, const Table& table) {
-  std::vector<LookupRun> runs;
-  for (const RoundPart& part : round.parts) {
-    if (!IsMine(part.ticket)) continue;
-    const DataType type = tickets_.Get<LookupRequest>(part.ticket.number).type;
-    if (runs.empty() || runs.back().type != type) runs.push_back({.type = type});
-    runs.back().size += part.samples * WidthOf(table);
+Operations::PooledNumbers Operations::PooledBy(std::span<const TableBatch> batches) {
+  PooledNumbers numbers;
+  for (const TableBatch& batch : batches) {
+    std::size_t at =
+        (numbers.size + PooledNumbers::kAlign - 1) / PooledNumbers::kAlign * PooledNumbers::kAlign;
+    numbers.first.push_back(at);
+    for (const RoundPart& part : batch.round.parts) {
+      if (!IsMine(part.ticket)) continue;
+      const DataType type = tickets_.Get<LookupRequest>(part.ticket.number).type;
+      if (numbers.runs.empty() || numbers.runs.back().type != type) {
+        numbers.runs.push_back({.type = type, .first = at});
+      }
+      at += part.samples * WidthOf(batch.table);
+      numbers.runs.back().end = numbers.size = at;
+    }
   }
-  return runs;
+  return numbers;
 }
 
-void Operations::PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch,
-                          std::vector<LookupRun>& runs) {
+void Operations::AnswerWithPooled(Stage& stage, std::span<const TableBatch> batches, PooledNumbers& numbers) {
+  auto run = numbers.runs.begin();
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    std::size_t at = numbers.first[t];
+    for (const RoundPart& part : batches[t].round.parts) {
+      if (!IsMine(part.ticket)) continue;
+      Request request = tickets_.Take(part.ticket.number);
+      LookupRequest& lookup = std::get<LookupRequest>(request);
+      if (lookup.type != run->type) ++run;
+      const std::size_t size = part.samples * WidthOf(batches[t].table);
+      const std::byte* const values = run->values() + (at - run->first) * BytesOf(run->type);
+      at += size;
+      run->memory->reservations.push_back(std::move(lookup.answer_reservation));
+      stage.AnswerLater([done = std::move(lookup.done),
+                         answer = PooledValues{
+                             {run->memory, values}, size, run->type, batches[t].table.version()}]() mutable {
+        done(std::move(answer));
+      });
+      stage.Keep(std::move(request));
+    }
+  }
+}
+
+void Operations::PoolMine(Stage& stage, std::span<const TableBatch> batches,
+                          std::span<const TableWork::Share> gathered, PooledNumbers& numbers) {
+  std::vector<LookupRun>& runs = numbers.runs;
   for (LookupRun& run : runs)
     run.memory->values = arrays_.TakeOfDevice<std::byte>(run.bytes());  // written whole below
-  // A single run is pooled as what it is to become, if it can be, and where it is to lie.
-  const bool single = runs.size() == 1;
-  const DataType type = single ? work_.TypeOfPooled(table, runs.front().type) : DataType::kFloat32;
-  const bool in_place = single && type == runs.front().type && device_.SharesHostMemory();
-  const std::uint32_t dim = table.info.options.dim;
-  const auto me = static_cast<std::size_t>(Value(collective_.rank()));
-  void* where = nullptr;
-  if (in_place) {
-    where = runs.front().values();
-  } else {
-    where = stage.pooled().Reserve(layout.bags_of[me] * dim);
+  // A single run is pooled as what it is to become, if all tables can be, and where it is to lie.
+  const bool single = runs.size() == 1 && std::ranges::all_of(batches, [&](const TableBatch& batch) {
+                        return work_.TypeOfPooled(batch.table, runs.front().type) == runs.front().type;
+                      });
+  const DataType type = single ? runs.front().type : DataType::kFloat32;
+  void* const where = single && device_.SharesHostMemory() ? static_cast<void*>(runs.front().values())
+                                                           : stage.pooled().Reserve(numbers.size);
+  const auto pooled_of = [&](std::size_t t) {
+    return Numbers{static_cast<std::byte*>(where) + numbers.first[t] * BytesOf(type), type};
+  };
+  Stream* pooled = nullptr;  // in whose order all is pooled
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    pooled = &work_.Pool(batches[t].table, batches[t].bags(), stage.travel_arrays(t), pooled_of(t));
   }
-  const Numbers pooled{where, type};
-
-  const TravellingBags bags{layout.bags_of, layout.size.keys, dim};
-  stage.stream().OrderAfter(work_.Pool(table, bags, stage.travel_arrays(), pooled));
+  stage.stream().OrderAfter(*pooled);
   if (type == DataType::kFloat32) {
-    const std::size_t first_bag = std::accumulate(
-        layout.bags_of.begin(), layout.bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
-    const float* weights = batch.weights.empty() ? nullptr : batch.weights.data();
-    table.shard->DivideBags(stage.stream(), batch.offsets.subspan(first_bag, layout.bags_of[me] + 1), weights,
-                            static_cast<float*>(pooled.data));
+    for (std::size_t t = 0; t < batches.size(); ++t) {
+      DivideMine(stage, batches[t], gathered[t].batch, static_cast<float*>(pooled_of(t).data));
+    }
   }
-  BringToHost(stage, pooled, runs);
+  BringToHost(stage, {where, type}, runs);
+}
+
+void Operations::DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, float* pooled) {
+  const auto me = static_cast<std::size_t>(Value(collective_.rank()));
+  const std::vector<std::size_t>& bags_of = batch.layout.bags_of;
+  const std::size_t first_bag =
+      std::accumulate(bags_of.begin(), bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
+  const float* weights = view.weights.empty() ? nullptr : view.weights.data();
+  batch.table.shard->DivideBags(stage.stream(), view.offsets.subspan(first_bag, bags_of[me] + 1), weights,
+                                pooled);
 }
 
 void Operations::BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs) {
@@ -120,13 +162,11 @@ void Operations::BringToHost(Stage& stage, Numbers pooled, const std::vector<Loo
   }
   // A device with memory of its own converts there, one run after the other, so that fewer bytes travel.
   std::byte* const there = device_.SharesHostMemory() ? nullptr : stage.narrow().Reserve(narrow_bytes);
-  auto* from = static_cast<std::byte*>(pooled.data);
   for (const LookupRun& run : runs) {
-    const std::byte* result = from;
-    from += run.size * BytesOf(pooled.type);
+    const std::byte* result = static_cast<std::byte*>(pooled.data) + run.first * BytesOf(pooled.type);
     if (run.type != pooled.type) {
       std::byte* const to = there != nullptr ? there : run.values();
-      stage.stream().Convert({result, pooled.type}, run.size, {to, run.type});
+      stage.stream().Convert({result, pooled.type}, run.size(), {to, run.type});
       result = to;
     }
     stage.stream().Copy(run.values(), result, run.bytes());

@@ -1,10 +1,13 @@
-// EngineObserver: is told what an engine has decided, so that a simulator can compare the ranks.
+// EngineObserver: is told what an engine takes in and what it has decided, so that a simulator can compare the
+// ranks.
 //
 // Thread-safety: an observer is called on its engine's thread.
 #ifndef SLOTWISE_SERVER_ENGINE_OBSERVER_H_
 #define SLOTWISE_SERVER_ENGINE_OBSERVER_H_
 
 #include <cstdint>
+
+#include "server/engine/request.h"
 
 namespace slotwise {
 
@@ -24,6 +27,8 @@ class EngineObserver {
   EngineObserver(const EngineObserver&) = delete;
   EngineObserver& operator=(const EngineObserver&) = delete;
 
+  // The request was taken out of the inbox, and has this ticket from now on.
+  virtual void OnTaken(const Request& request, TicketNumber ticket) = 0;
   virtual void OnDecision(const EngineState& state, const Decision& decision) = 0;
 
  protected:

@@ -47,6 +47,22 @@ void Operations::Run(const Round& round) {
   if (!stages_.overlap()) stages_.FinishAll();
 }
 
+Operations::TableBatch Operations::TableBatchOf(const Round& round) {
+  Table& table = *tables_.Get(round.table);
+  return {round, table, BatchLayout(round, table.info.options.slots, collective_.size())};
+}
+
+std::vector<TableWork::Share> Operations::Gather(Stage& stage, std::span<const TableBatch> batches) {
+  std::vector<TableShare> shares;
+  shares.reserve(batches.size());
+  for (const TableBatch& batch : batches) shares.push_back(batch.share());
+  const std::vector<BatchView> gathered = stage.gather().Gather(shares);
+  std::vector<TableWork::Share> work;
+  work.reserve(batches.size());
+  for (std::size_t t = 0; t < batches.size(); ++t) work.push_back({&batches[t].table, gathered[t]});
+  return work;
+}
+
 void Operations::Dispatch(const Round& round) {
   if (round.operation == Operation::kCreateTable) return CreateTable(round);
   if (round.operation == Operation::kSaveCheckpoint) return SaveCheckpoint(round);
@@ -54,7 +70,7 @@ void Operations::Dispatch(const Round& round) {
   Table& table = *tables_.Get(round.table);  // the agenda decides no round of a table that was dropped
   switch (round.operation) {
     case Operation::kLookup:
-      return round.ForEachTable([&](const Round& share) { Lookup(share, *tables_.Get(share.table)); });
+      return Lookup(round);
     case Operation::kPush:
       return Push(round);
     case Operation::kSummarize:

@@ -48,12 +48,12 @@ class Operations {
 
  private:
   void Dispatch(const Round& round);
-  void Lookup(const Round& round, Table& table);  // lookup.cc
-  void LookupOneByOne(const Round& round, Table& table);
-  void Push(const Round& round);  // push.cc
-  // Updates a table's rows by a step that was prepared and inserted.
-  void Update(const Round& round, const BatchLayout& layout, Table& table, BatchGather& gather,
-              TravelArrays& arrays);
+  void Lookup(const Round& round);  // lookup.cc
+  // Serves lookups of several tables, in one mode, which wait for the device and for the other ranks as often
+  // as those of one table. REQUIRES: no table twice.
+  void LookupTogether(std::span<const Round* const> rounds);
+  void LookupOneByOne(const Round& round);
+  void Push(const Round& round);         // push.cc
   void CreateTable(const Round& round);  // table_operations.cc
   void DropTable(const Round& round);
   void SaveCheckpoint(const Round& round);
@@ -66,28 +66,58 @@ class Operations {
   void ListKeys(const Round& round, Table& table);
   void ReadRows(const Round& round, Table& table);
 
+  // What a round does on one table, and where the parts lie in the table's batch.
+  struct TableBatch {
+    const Round& round;
+    Table& table;
+    BatchLayout layout;
+
+    TableShare share() const { return {&round, &layout}; }
+    TravellingBags bags() const { return {layout.bags_of, layout.size.keys, table.info.options.dim}; }
+  };
+  TableBatch TableBatchOf(const Round& round);
+  // Returns each table's batch, gathered from all ranks.
+  static std::vector<TableWork::Share> Gather(Stage& stage, std::span<const TableBatch> batches);
+  // Updates the tables' rows by a step that was prepared and inserted.
+  void Update(Stage& stage, std::span<const TableBatch> batches);
+
   // Memory of answers, and the reservations that it is charged to: they end with the last of the answers.
   struct AnswerMemory {
     std::vector<Reservation> reservations;
     std::shared_ptr<std::byte[]> values;
   };
-  // Lookups of this rank that follow each other in a round, and whose answers are of one type.
+  // Lookups of this rank that follow each other in a round, and whose answers are of one type: numbers
+  // [first, end) of those that are pooled.
   struct LookupRun {
     DataType type = DataType::kFloat32;
-    std::size_t size = 0;  // numbers
+    std::size_t first = 0;
+    std::size_t end = 0;
     std::shared_ptr<AnswerMemory> memory = std::make_shared<AnswerMemory>();
 
     std::byte* values() const { return memory->values.get(); }
-
-    std::size_t bytes() const { return size * BytesOf(type); }
+    std::size_t size() const { return end - first; }
+    std::size_t bytes() const { return size() * BytesOf(type); }
   };
-  std::vector<LookupRun> MyRuns(const Round& round, const Table& table);
-  // Pools this rank's samples of the prepared batch over all ranks, into arrays that become the runs' values.
-  // They are there when the stage's stream is done.
-  void PoolMine(Stage& stage, Table& table, const BatchLayout& layout, const BatchView& batch,
-                std::vector<LookupRun>& runs);
-  // Writes the runs' values: `pooled`, in device memory, has their bags, in their order.
+  // The numbers that lookups of this rank pool, one table's behind the other's.
+  struct PooledNumbers {
+    std::vector<std::size_t> first;  // [tables] where the table's begin: at a multiple of kAlign
+    std::size_t size = 0;
+    std::vector<LookupRun> runs;
+
+    // Any table's numbers then begin at a multiple of 64 bytes.
+    static constexpr std::size_t kAlign = 32;
+  };
+  PooledNumbers PooledBy(std::span<const TableBatch> batches);
+  // Pools this rank's samples of the prepared batches over all ranks, into arrays that become the runs'
+  // values. They are there when the stage's stream is done.
+  void PoolMine(Stage& stage, std::span<const TableBatch> batches, std::span<const TableWork::Share> gathered,
+                PooledNumbers& numbers);
+  // Divides this rank's pooled bags of a table as its combiner says.
+  void DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, float* pooled);
+  // Writes the runs' values: `pooled`, in device memory, has all numbers of the runs.
   void BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs);
+  // Answers this rank's lookups when the device is done.
+  void AnswerWithPooled(Stage& stage, std::span<const TableBatch> batches, PooledNumbers& numbers);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
   // What a rank records of a round (recording.cc). Room is made before anything changes. If the log is off, there

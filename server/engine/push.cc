@@ -7,31 +7,19 @@
 namespace slotwise {
 
 void Operations::Push(const Round& round) {
-  struct Share {
-    const Round& round;
-    Table& table;
-    BatchLayout layout;
-  };
-  std::vector<Share> shares;
-  round.ForEachTable([&](const Round& share) {
-    Table& table = *tables_.Get(share.table);
-    shares.push_back({share, table, BatchLayout(share, table.info.options.slots, collective_.size())});
-  });
+  std::vector<TableBatch> batches;
+  round.ForEachTable([&](const Round& share) { batches.push_back(TableBatchOf(share)); });
   Stage& stage = stages_.Next();
-  std::vector<TableWork::Share> batches;
-  for (const Share& share : shares) {
-    batches.push_back({&share.table, stage.gather(batches.size()).Gather(share.round, share.layout)});
-  }
-  const Status prepared = work_.PreparePushAndInsert(batches, RoomToRecord(round));
+  const Status prepared =
+      work_.PrepareAndInsert(Gather(stage, batches), PrepareFor::kPush, RoomToRecord(round));
   if (prepared.ok()) {
     stages_.FinishDone();  // the ranks have waited for each other, and for their devices
+    Update(stage, batches);
     std::vector<Ledger::TableStep> steps;
     std::vector<std::uint32_t> bodies;
-    for (const Share& share : shares) {
-      const std::size_t place = steps.size();
-      Update(share.round, share.layout, share.table, stage.gather(place), stage.travel_arrays());
-      steps.push_back({share.table.info.id, ++share.table.steps});
-      bodies.insert(bodies.end(), share.round.bodies.begin(), share.round.bodies.end());
+    for (const TableBatch& batch : batches) {
+      steps.push_back({batch.table.info.id, ++batch.table.steps});
+      bodies.insert(bodies.end(), batch.round.bodies.begin(), batch.round.bodies.end());
     }
     std::vector<std::uint64_t> counts;
     for (const Ledger::TableStep& step : steps) counts.push_back(step.step);
@@ -41,25 +29,40 @@ void Operations::Push(const Round& round) {
   stage.Close(device_.WorkStream());
   // The answer need not wait for the device: whatever any rank reads of the tables later is ordered behind
   // the updates, and a device that fails ends the server.
-  for (const Share& share : shares) {
+  for (const TableBatch& batch : batches) {
     if (prepared.ok()) {
       AnswerMineOnceRecorded<PushRequest>(
-          share.round, AppliedStep{share.table.steps, share.table.version()}, &stage);
+          batch.round, AppliedStep{batch.table.steps, batch.table.version()}, &stage);
     } else {
-      AnswerMine<PushRequest>(share.round, [&](PushRequest& request) { request.done(prepared); }, &stage);
+      AnswerMine<PushRequest>(
+          batch.round, [&](PushRequest& request) { request.done(prepared); }, &stage);
     }
   }
 }
 
-void Operations::Update(const Round& round, const BatchLayout& layout, Table& table, BatchGather& gather,
-                        TravelArrays& arrays) {
-  checkpointing_.BeforeChange(*table.shard);
-  const std::uint32_t dim = table.info.options.dim;
-  const TableWork::Gradients gradients{.all = [&] { return gather.GatherBagValues(round, layout, dim); },
-                                       .mine = [&] { return gather.MyBagValues(round, layout, dim); },
-                                       .in_part_order = layout.in_part_order};
-  work_.Update(table, {layout.bags_of, layout.size.keys, dim}, gradients,
-               ScalarsOfStep(table.optimizer(), table.steps + 1), arrays);
+void Operations::Update(Stage& stage, std::span<const TableBatch> batches) {
+  for (const TableBatch& batch : batches) checkpointing_.BeforeChange(*batch.table.shard);
+  std::vector<ValueShare> shares;
+  for (const TableBatch& batch : batches) {
+    shares.push_back({.of = batch.share(),
+                      .columns = batch.table.info.options.dim,
+                      .mine_alone = work_.TakesMineAlone(batch.bags(), batch.layout.in_part_order)});
+  }
+  // What an update does before it needs gradients goes on while they come.
+  const auto for_grouped = [&](auto f) {
+    for (std::size_t t = 0; t < batches.size(); ++t) {
+      if (!shares[t].mine_alone) f(*batches[t].table.shard);
+    }
+  };
+  for_grouped([](Shard& shard) { shard.GroupRows(); });
+  const std::vector<const float*> gradients = stage.gather().GatherBagValues(shares);
+  for_grouped([](Shard& shard) { shard.PlanSums(); });
+  stage.gather().OrderWorkAfterValues();
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    Table& table = batches[t].table;
+    work_.Update(table, batches[t].bags(), {gradients[t], shares[t].mine_alone},
+                 ScalarsOfStep(table.optimizer(), table.steps + 1), stage.travel_arrays());
+  }
 }
 
 }  // namespace slotwise

@@ -8,6 +8,7 @@
 #define SLOTWISE_SERVER_ENGINE_READY_ROUNDS_H_
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -28,6 +29,7 @@ class ReadyRounds {
   using BytesOfPart = std::function<std::uint64_t(TableId, const RoundPart&)>;
 
   bool empty() const { return rounds_.empty() && lookup_turns_.empty(); }
+  std::size_t size_without_lookups() const { return rounds_.size(); }
 
   // Lookups that may share a round.
   struct LookupKind {

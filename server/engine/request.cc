@@ -119,6 +119,10 @@ Announcement AnnouncementOf(const Request& request) {
   return a;
 }
 
+const Caller& CallerOf(const Request& request) {
+  return std::visit([](const auto& r) -> const Caller& { return r.caller; }, request);
+}
+
 void Refuse(Request& request, const Status& status) {
   std::visit([&](auto& r) { r.done(status); }, request);
 }

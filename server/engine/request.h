@@ -17,6 +17,7 @@
 #include "kernels/shard.h"
 #include "server/engine/announcement.h"
 #include "server/engine/batch_part.h"
+#include "server/engine/caller.h"
 #include "server/engine/tables.h"
 #include "slotwise/batch.h"
 #include "slotwise/data_type.h"
@@ -48,6 +49,7 @@ struct LookupRequest {
   std::uint64_t answer_bytes = 0;      // of the answer's numbers; the engine fills it in
   // What the answer is charged to; it ends when the memory of the answer's numbers ends.
   Reservation answer_reservation = {};
+  Caller caller = {};
 };
 
 struct PushRequest {
@@ -59,6 +61,7 @@ struct PushRequest {
   // accidents.
   std::uint32_t body = 0;
   Reservation answer_reservation = {};
+  Caller caller = {};
 };
 
 struct CreatedTable {
@@ -69,17 +72,20 @@ struct CreatedTable {
 struct CreateTableRequest {
   TableOptions options;
   std::function<void(Result<CreatedTable>)> done;
+  Caller caller = {};
 };
 
 struct DropTableRequest {
   TableId table{0};
   std::function<void(Status)> done;
+  Caller caller = {};
 };
 
 struct SetLearningRateRequest {
   TableId table{0};
   float learning_rate = 0;  // finite, above 0
   std::function<void(Status)> done;
+  Caller caller = {};
 };
 
 // Requests that give or forget rows have one key a bag: bag b is batch.keys[b].
@@ -89,18 +95,21 @@ struct ImportRequest {
   bool with_state = false;
   std::uint64_t table_steps = 0;  // raises the table's count of applied steps to this
   std::function<void(Status)> done;
+  Caller caller = {};
 };
 
 struct EraseRequest {
   TableId table{0};
   BatchPart batch;
   std::function<void(Result<std::uint64_t>)> done;  // how many keys had a row
+  Caller caller = {};
 };
 
 // Asks for the keys that this rank holds, in no order.
 struct ListKeysRequest {
   TableId table{0};
   std::function<void(Result<std::vector<Key>>)> done;
+  Caller caller = {};
 };
 
 // Asks for the rows of those of `keys` that this rank holds.
@@ -109,6 +118,7 @@ struct ReadRowsRequest {
   std::vector<Key> keys;
   std::function<void(Result<RowRecords>)> done;
   Reservation reservation = {};
+  Caller caller = {};
 };
 
 // A table over all ranks.
@@ -126,6 +136,7 @@ struct SummarizeRequest {
   TableId table{0};
   bool with_digest = false;
   std::function<void(Result<TableSummary>)> done;
+  Caller caller = {};
 };
 
 // A checkpoint that exists.
@@ -141,6 +152,7 @@ struct SaveCheckpointRequest {
   bool delta = false;  // what changed since the newest checkpoint, if that is known; else all
   DataType value_type = DataType::kFloat32;  // of rows; optimizers' state is float32
   std::function<void(Result<SavedCheckpoint>)> done;
+  Caller caller = {};
 };
 
 // A rank tells the others; nobody else asks.
@@ -148,6 +160,7 @@ struct CheckpointEventRequest {
   CheckpointEvent event = CheckpointEvent::kWritten;
   bool failed = false;
   std::function<void(Status)> done;
+  Caller caller = {};  // nobody
 };
 
 using Request = std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest,
@@ -167,6 +180,9 @@ std::uint64_t AnswerBytesOf(const Request& request);
 
 // Returns what other ranks are told of a request, without its ticket.
 Announcement AnnouncementOf(const Request& request);
+
+// Returns who sent a request.
+const Caller& CallerOf(const Request& request);
 
 // Answers a request of any kind with an error.
 void Refuse(Request& request, const Status& status);

@@ -27,11 +27,14 @@ void Operations::Import(const Round& round, Table& table) {
   const std::uint32_t columns = options.dim + state;
   const BatchLayout layout(round, 1, collective_.size());
   Stage& stage = stages_.Next();
-  const Status prepared =
-      work_.PrepareAndInsert(table, stage.gather().Gather(round, layout), RoomToRecord(round));
+  const std::array<TableWork::Share, 1> batch{{{&table, stage.gather().Gather(round, layout)}}};
+  const Status prepared = work_.PrepareAndInsert(batch, PrepareFor::kInsert, RoomToRecord(round));
   if (prepared.ok()) {
     checkpointing_.BeforeChange(*table.shard);
-    table.shard->Assign(stage.gather().GatherBagValues(round, layout, columns), columns);
+    const std::array<ValueShare, 1> share{{{.of = {&round, &layout}, .columns = columns}}};
+    const float* const values = stage.gather().GatherBagValues(share).front();
+    stage.gather().OrderWorkAfterValues();
+    table.shard->Assign(values, columns);
     table.steps = std::max(table.steps, round.table_steps);
     RecordBatchRound(RecordKind::kImport, round, {&table.steps, 1}, stage);
   }

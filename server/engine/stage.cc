@@ -6,26 +6,20 @@ namespace slotwise {
 
 Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets)
     : device_(device),
-      collective_(collective),
-      exchanges_(exchanges),
-      tickets_(tickets),
       stream_(device.MakeStream()),
-      travel_(device),
+      gather_(device, *stream_, collective, exchanges.batches(), tickets),
       pooled_(device),
       narrow_(device) {}
 
-BatchGather& Stage::gather(std::size_t table) {
-  while (gathers_.size() <= table) {
-    gathers_.push_back(
-        std::make_unique<BatchGather>(device_, *stream_, collective_, exchanges_.batches(), tickets_));
-  }
-  return *gathers_[table];
+TravelArrays& Stage::travel_arrays(std::size_t table) {
+  while (travel_.size() <= table) travel_.push_back(std::make_unique<TravelArrays>(device_));
+  return *travel_[table];
 }
 
-void Stage::LetGoOfLargeBatches() {
+void Stage::LetGoOfLargeArrays() {
   std::size_t bytes = 0;
-  for (std::size_t table = 1; table < gathers_.size(); ++table) bytes += gathers_[table]->bytes();
-  if (bytes > kMostKept) gathers_.resize(1);
+  for (std::size_t table = 1; table < travel_.size(); ++table) bytes += travel_[table]->bytes();
+  if (bytes > kMostKept) travel_.resize(1);
 }
 
 void Stage::FinishIfDone() {
@@ -34,7 +28,7 @@ void Stage::FinishIfDone() {
 
 void Stage::Finish() {
   stream_->Wait();
-  LetGoOfLargeBatches();
+  LetGoOfLargeArrays();
   kept_.clear();  // whoever hears an answer finds the room that the request had
   kept_memory_.clear();
   // Whoever asked owns the answer from then on, so that its memory ends when they let it go.

@@ -59,11 +59,10 @@ class Stage {
 
   // Carries the round's batch up, and its results down.
   Stream& stream() { return *stream_; }
-  // The batch of the round's table, or of one of its tables, which all last until the device is done with the
-  // round.
-  BatchGather& gather(std::size_t table = 0);
-  // A round's tables use them one after the other: bags travel in the order of the device's work.
-  TravelArrays& travel_arrays() { return travel_; }
+  // The batches of the round's tables, which last until the device is done with the round.
+  BatchGather& gather() { return gather_; }
+  // Each of a round's tables whose bags travel while the next table's are pooled has its own.
+  TravelArrays& travel_arrays(std::size_t table = 0);
   DeviceArray<float>& pooled() { return pooled_; }
   DeviceArray<std::byte>& narrow() { return narrow_; }
 
@@ -83,19 +82,16 @@ class Stage {
   // that waited for it. Does nothing if there is no round.
   void Finish();
 
-  // The arrays of further tables are kept for the next round as long as they take no more.
+  // The travel arrays of further tables are kept for the next round as long as they take no more.
   static constexpr std::size_t kMostKept = std::size_t{256} << 20;
 
  private:
-  void LetGoOfLargeBatches();
+  void LetGoOfLargeArrays();
 
   Device& device_;
-  Collective& collective_;
-  const Exchanges& exchanges_;
-  TicketBook& tickets_;
   std::unique_ptr<Stream> stream_;
-  std::vector<std::unique_ptr<BatchGather>> gathers_;  // by table of the round
-  TravelArrays travel_;
+  BatchGather gather_;
+  std::vector<std::unique_ptr<TravelArrays>> travel_;  // by table of the round
   DeviceArray<float> pooled_;      // bags that are not pooled where their numbers are to lie
   DeviceArray<std::byte> narrow_;  // 16-bit numbers on a device with memory of its own
   std::vector<Request> kept_;

@@ -18,20 +18,21 @@ Status TableWork::Agree(const Status& mine) {
   return ResourceExhausted("another rank has no memory for the batch");
 }
 
-Status TableWork::Prepare(Table& table, const BatchView& batch) {
-  return Agree(table.shard->Prepare(batch, false).status());
+Status TableWork::Prepare(std::span<const Share> shares) {
+  for (const Share& share : shares) share.table->shard->BeginPrepare(share.batch, PrepareFor::kFind);
+  Status mine;
+  for (const Share& share : shares) {
+    const Status prepared = share.table->shard->FinishPrepare().status();
+    if (mine.ok()) mine = prepared;
+  }
+  return Agree(mine);
 }
 
-Status TableWork::PrepareAndInsert(Table& table, const BatchView& batch, const RoomFor& room) {
-  std::array<Prepared, 1> prepared{{{&table, table.shard->Prepare(batch, true)}}};
-  return Insert(prepared, room);
-}
-
-Status TableWork::PreparePushAndInsert(std::span<const Share> shares, const RoomFor& room) {
+Status TableWork::PrepareAndInsert(std::span<const Share> shares, PrepareFor purpose, const RoomFor& room) {
+  for (const Share& share : shares) share.table->shard->BeginPrepare(share.batch, purpose);
   std::vector<Prepared> prepared;
   prepared.reserve(shares.size());
-  for (const Share& share : shares)
-    prepared.push_back({share.table, share.table->shard->PreparePush(share.batch)});
+  for (const Share& share : shares) prepared.push_back({share.table, share.table->shard->FinishPrepare()});
   return Insert(prepared, room);
 }
 
@@ -108,7 +109,8 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
     if (passes(t)) return Full(tables[t].table->info.options, sums[t]);
     if (sums[t].crowded_ranks > 0) return TooManyForARank(*tables[t].table, tables[t].rows->count);
   }
-  for (const Prepared& prepared : tables) prepared.table->shard->Insert();
+  for (const Prepared& prepared : tables) prepared.table->shard->BeginInsert();
+  for (const Prepared& prepared : tables) prepared.table->shard->FinishInsert();
   inserted_new_keys_ = std::ranges::any_of(sums, [](const Sums& sum) { return sum.new_rows > 0; });
   return {};
 }
@@ -145,21 +147,20 @@ Stream& TableWork::Pool(Table& table, const TravellingBags& bags, TravelArrays& 
   return travel_.stream();
 }
 
-void TableWork::Update(Table& table, const TravellingBags& bags, const Gradients& gradients,
-                       const StepScalars& scalars, TravelArrays& arrays) {
-  // A traffic plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part order:
-  // only if the two orders are one can owned bags travel.
-  const bool alone = gradients.in_part_order && OwnedBagsTravel(bags);
-  if (alone) {
-    travel_.Update(*table.shard, bags, gradients.mine(), scalars, arrays);
-  } else {
-    table.shard->Update(gradients.all(), scalars);
-  }
-  if (collective_.size() > 1) ++(alone ? table.rounds.owned_bags : table.rounds.all_bags);
+// A traffic plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part order:
+// only if the two orders are one can owned bags travel.
+bool TableWork::TakesMineAlone(const TravellingBags& bags, bool in_part_order) const {
+  return collective_.size() > 1 && in_part_order && travel_.Choose(bags) == Way::kOwnedBags;
 }
 
-bool TableWork::OwnedBagsTravel(const TravellingBags& bags) const {
-  return collective_.size() > 1 && travel_.Choose(bags) == Way::kOwnedBags;
+void TableWork::Update(Table& table, const TravellingBags& bags, const Gradients& gradients,
+                       const StepScalars& scalars, TravelArrays& arrays) {
+  if (gradients.mine_alone) {
+    travel_.Update(*table.shard, bags, gradients.rows, scalars, arrays);
+  } else {
+    table.shard->Update(gradients.rows, scalars);
+  }
+  if (collective_.size() > 1) ++(gradients.mine_alone ? table.rounds.owned_bags : table.rounds.all_bags);
 }
 
 }  // namespace slotwise

@@ -32,24 +32,25 @@ class TableWork {
   // memory.
   Status Agree(const Status& mine);
 
-  // Finds the rows of the batch's keys; keys without a row stay so.
-  Status Prepare(Table& table, const BatchView& batch);
-  // Also gives the batch's new keys rows, on all ranks or, with a reason, on none. All ranks have the same
-  // reason if the table or a rank would have too many rows. `room` says why this rank cannot have so many new
-  // rows, of all tables, for want of something that is not theirs.
+  // `room` says why this rank cannot have so many new rows, of all tables, for want of something that is not
+  // theirs.
   using RoomFor = std::function<Status(std::uint64_t new_rows)>;
-  Status PrepareAndInsert(Table& table, const BatchView& batch, const RoomFor& room = {});
   // Whether any rank's shard may have got new keys by the last call that inserted. The same on every rank.
   bool inserted_new_keys() const { return inserted_new_keys_; }
 
-  // A table, and a batch that a step has of it.
+  // A table, and a batch that a round has of it.
   struct Share {
     Table* table = nullptr;
     BatchView batch;
   };
-  // The same for a push to one table or several, all or none, in which the keys of bags whose divisor is 0 do
-  // not count (Shard::PreparePush). The ranks agree as often as for one table. REQUIRES: no table twice.
-  Status PreparePushAndInsert(std::span<const Share> shares, const RoomFor& room = {});
+  // Finds the rows of the batches' keys; keys without a row stay so. Here and below, several tables' batches
+  // wait for the device and for the other ranks as often as one. REQUIRES: no table twice.
+  Status Prepare(std::span<const Share> shares);
+  // Also gives the batches' new keys rows, in all tables and on all ranks or, with a reason, in none. All
+  // ranks have the same reason if a table or a rank would have too many rows. REQUIRES: `purpose` is not
+  // kFind.
+  Status PrepareAndInsert(std::span<const Share> shares, PrepareFor purpose = PrepareFor::kInsert,
+                          const RoomFor& room = {});
 
   // The type that Pool can write the table's bags in: `wanted`, if no rank or division comes after the sums.
   DataType TypeOfPooled(const Table& table, DataType wanted) const;
@@ -58,13 +59,14 @@ class TableWork {
   // order that happens.
   Stream& Pool(Table& table, const TravellingBags& bags, TravelArrays& arrays, Numbers pooled);
 
-  // Gradients of bags in device memory, ordered before the device's work: `all` of the batch's bags, in the
-  // batch's order, from every rank (a collective call), or of `mine`, this rank's, alone. One of the two is
-  // called.
+  // Whether Update takes the gradients of this rank's bags alone. `in_part_order`: the ranks' bags lie in the
+  // batch in rank order.
+  bool TakesMineAlone(const TravellingBags& bags, bool in_part_order) const;
+  // Gradients of bags in device memory, ordered before the device's work: of all the batch's bags, in the
+  // batch's order, or of this rank's alone.
   struct Gradients {
-    std::function<const float*()> all;
-    std::function<const float*()> mine;
-    bool in_part_order = true;  // the ranks' bags lie in the batch in rank order
+    const float* rows;
+    bool mine_alone = false;  // REQUIRES: TakesMineAlone
   };
   // REQUIRES: as Shard::Update. One optimizer step for each row that occurs in the batch.
   void Update(Table& table, const TravellingBags& bags, const Gradients& gradients,
@@ -84,7 +86,6 @@ class TableWork {
   static void AskForRoom(std::span<Prepared> tables, const RoomFor& room);
   // Returns why a batch is refused that would take one rank or several past the table's max_rows_of_rank.
   Status TooManyForARank(const Table& table, std::uint64_t new_rows);
-  bool OwnedBagsTravel(const TravellingBags& bags) const;
 
   Device& device_;
   Collective& collective_;

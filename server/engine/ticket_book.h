@@ -25,6 +25,7 @@ class TicketBook {
   Kind& Get(TicketNumber ticket) {
     return std::get<Kind>(requests_.at(ticket));
   }
+  Request& At(TicketNumber ticket) { return requests_.at(ticket); }
   BatchPart& BatchOf(TicketNumber ticket) { return *slotwise::BatchOf(requests_.at(ticket)); }
 
   // Takes the request out of the book, for an answer.

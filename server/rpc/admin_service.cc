@@ -77,16 +77,16 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
     call->Fail(options.status());
     return reactor;
   }
-  auto done = [call = std::move(call), reply, options = *options,
-               who = context->peer()](const Result<CreatedTable>& table) {
+  const Caller caller = call->caller();
+  auto done = [call = std::move(call), reply, options = *options, caller](const Result<CreatedTable>& table) {
     if (!table.ok()) return call->Fail(table.status());
-    if (table->created) spdlog::info("table {} is made, as {} asked", options.name.str(), who);
+    if (table->created) spdlog::info("table {} is made, as {} asked", options.name.str(), caller.name());
     v1::CreateTableReply answer;
     *answer.mutable_options() = ToProto(options);
     answer.set_created(table->created);
     Answer(*call, answer, reply);
   };
-  engine_.Submit(CreateTableRequest{.options = *options, .done = std::move(done)});
+  engine_.Submit(CreateTableRequest{.options = *options, .done = std::move(done), .caller = caller});
   return reactor;
 }
 
@@ -102,13 +102,13 @@ grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* c
     call->Fail(table.status());
     return reactor;
   }
-  auto done = [call = std::move(call), reply, name = table->options.name,
-               who = context->peer()](const Status& status) {
+  const Caller caller = call->caller();
+  auto done = [call = std::move(call), reply, name = table->options.name, caller](const Status& status) {
     if (!status.ok()) return call->Fail(status);
-    spdlog::info("table {} is dropped, as {} asked", name.str(), who);
+    spdlog::info("table {} is dropped, as {} asked", name.str(), caller.name());
     Answer(*call, v1::DropTableReply(), reply);
   };
-  engine_.Submit(DropTableRequest{.table = table->id, .done = std::move(done)});
+  engine_.Submit(DropTableRequest{.table = table->id, .done = std::move(done), .caller = caller});
   return reactor;
 }
 
@@ -137,6 +137,7 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
     call->Fail(table.status());
     return reactor;
   }
+  const Caller caller = call->caller();
   auto done = [call = std::move(call), reply, options = table->options](const Result<TableSummary>& summary) {
     if (!summary.ok()) return call->Fail(summary.status());
     v1::DescribeTableReply answer;
@@ -155,7 +156,8 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
     answer.mutable_rounds()->set_owned_bags(summary->rounds.owned_bags);
     Answer(*call, answer, reply);
   };
-  engine_.Submit(SummarizeRequest{.table = table->id, .with_digest = false, .done = std::move(done)});
+  engine_.Submit(
+      SummarizeRequest{.table = table->id, .with_digest = false, .done = std::move(done), .caller = caller});
   return reactor;
 }
 
@@ -173,12 +175,15 @@ grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerCont
     call->Fail(legal);
     return reactor;
   }
+  const Caller caller = call->caller();
   auto done = [call = std::move(call), reply](const Status& status) {
     if (!status.ok()) return call->Fail(status);
     Answer(*call, v1::SetLearningRateReply(), reply);
   };
-  engine_.Submit(SetLearningRateRequest{
-      .table = table->id, .learning_rate = message->learning_rate(), .done = std::move(done)});
+  engine_.Submit(SetLearningRateRequest{.table = table->id,
+                                        .learning_rate = message->learning_rate(),
+                                        .done = std::move(done),
+                                        .caller = caller});
   return reactor;
 }
 
@@ -218,6 +223,7 @@ grpc::ServerUnaryReactor* AdminService::Digest(grpc::CallbackServerContext* cont
     call->Fail(table.status());
     return reactor;
   }
+  const Caller caller = call->caller();
   auto done = [call = std::move(call), reply](const Result<TableSummary>& summary) {
     if (!summary.ok()) return call->Fail(summary.status());
     v1::DigestReply answer;
@@ -226,7 +232,8 @@ grpc::ServerUnaryReactor* AdminService::Digest(grpc::CallbackServerContext* cont
     answer.set_steps(summary->steps);
     Answer(*call, answer, reply);
   };
-  engine_.Submit(SummarizeRequest{.table = table->id, .with_digest = true, .done = std::move(done)});
+  engine_.Submit(
+      SummarizeRequest{.table = table->id, .with_digest = true, .done = std::move(done), .caller = caller});
   return reactor;
 }
 

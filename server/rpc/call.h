@@ -18,6 +18,7 @@
 #include <chrono>
 #include <memory>
 
+#include "server/engine/caller.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/reply_watch.h"
@@ -32,6 +33,9 @@ class Call final : public grpc::ServerUnaryReactor {
   // gRPC, and must take it before another thread can answer.
   static std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, Gate& gate,
                                      std::chrono::milliseconds default_deadline);
+
+  // Returns who calls: the address of the connection's peer.
+  const Caller& caller() const { return caller_; }
 
   // Returns true once the call is answered or is just being answered, so that nothing is left to do for it.
   bool answered() const { return answered_.load(std::memory_order_acquire); }
@@ -49,7 +53,8 @@ class Call final : public grpc::ServerUnaryReactor {
   }
 
  private:
-  Call(Gate& gate, grpc::CallbackServerContext& context) : gate_(gate), reply_(gate.replies(), context) {}
+  Call(Gate& gate, grpc::CallbackServerContext& context)
+      : gate_(gate), caller_(context.peer()), reply_(gate.replies(), context, caller_) {}
 
   // Returns true for the first caller only. gRPC keeps the reply alive until that caller calls Finish.
   bool Claim() { return !answered_.exchange(true, std::memory_order_acq_rel); }
@@ -59,6 +64,7 @@ class Call final : public grpc::ServerUnaryReactor {
   void OnDone() override;
 
   Gate& gate_;
+  const Caller caller_;
   ReplyWatch::Reply reply_;
   std::atomic<bool> answered_{false};
   grpc::Alarm alarm_;           // its destructor cancels it

@@ -1,5 +1,8 @@
 #include "server/rpc/embedding_service.h"
 
+#include <spdlog/spdlog.h>
+
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -13,6 +16,7 @@
 
 #include "server/rpc/call.h"
 #include "server/rpc/encode.h"
+#include "server/rpc/rare_log.h"
 #include "server/rpc/take_request.h"
 #include "wire/nested.h"
 
@@ -30,9 +34,22 @@ Answer AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply) {
   };
 }
 
+// Says in the log who sent a step that cannot be told from another of its name: with another body, with other
+// tables, or one that may have been applied before. Retries never do that, so a client is wrong, or two take
+// each other's names.
+void LogIfWrongName(const Status& status, const Caller& caller) {
+  static RareLog log(std::chrono::seconds(10));
+  if (status.code() != StatusCode::kFailedPrecondition) return;
+  if (const auto held_back = log.Pass()) {
+    spdlog::warn("refused to {}: {} ({} more since the last such line)", caller.name(), status.message(),
+                 *held_back);
+  }
+}
+
 // Makes the engine's request of a decoded one; the engine's result goes to `answer`.
-LookupRequest RequestOf(DecodedLookup decoded, const Engine& engine, Answer answer) {
+LookupRequest RequestOf(DecodedLookup decoded, const Engine& engine, const Caller& caller, Answer answer) {
   LookupRequest request = std::move(decoded.request);
+  request.caller = caller;
   request.done = [answer = std::move(answer), samples = request.batch.samples, width = decoded.width,
                   incarnation = engine.incarnation()](Result<PooledValues> values) {
     if (!values.ok()) return answer(values.status());
@@ -41,10 +58,14 @@ LookupRequest RequestOf(DecodedLookup decoded, const Engine& engine, Answer answ
   return request;
 }
 
-PushRequest RequestOf(PushRequest request, const Engine& engine, Answer answer) {
-  request.done = [answer = std::move(answer),
+PushRequest RequestOf(PushRequest request, const Engine& engine, const Caller& caller, Answer answer) {
+  request.caller = caller;
+  request.done = [answer = std::move(answer), caller,
                   incarnation = engine.incarnation()](const Result<AppliedStep>& applied) {
-    if (!applied.ok()) return answer(applied.status());
+    if (!applied.ok()) {
+      LogIfWrongName(applied.status(), caller);
+      return answer(applied.status());
+    }
     answer(EncodePushReply(*applied, incarnation));
   };
   return request;
@@ -96,8 +117,8 @@ class JointAnswer {
 // it took only some, a step taken could wait for parts that the client would not send again before it got an
 // answer to this request.
 template <class Decode>
-void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std::string_view field,
-                std::string_view type, Decode decode, const Answer& answer) {
+void SubmitMany(Engine& engine, const Caller& caller, const grpc::ByteBuffer& request, int number,
+                std::string_view field, std::string_view type, Decode decode, const Answer& answer) {
   const auto messages = SplitMessages(request, number, type);
   if (!messages.ok()) return answer(messages.status());
   if (messages->empty()) return answer(JoinMessages(kReplies, {}));
@@ -110,7 +131,7 @@ void SubmitMany(Engine& engine, const grpc::ByteBuffer& request, int number, std
   const auto together = std::make_shared<JointAnswer>(field, all.size(), answer);
   std::vector<Request> requests;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    auto one = RequestOf(std::move(all[i]), engine, [together, i](Result<grpc::ByteBuffer> reply) {
+    auto one = RequestOf(std::move(all[i]), engine, caller, [together, i](Result<grpc::ByteBuffer> reply) {
       together->End(i, std::move(reply));
     });
     if constexpr (std::is_same_v<decltype(one), LookupRequest>) one.joined = all.size() > 1;
@@ -133,8 +154,10 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   auto decoded = DecodeLookup(TakeRequest(request), find_table_, &engine_.arrays());
+  const Caller caller = call->caller();
   const Answer answer = AnswerTo(std::move(call), reply);
-  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), engine_, answer)) : answer(decoded.status());
+  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), engine_, caller, answer))
+               : answer(decoded.status());
   return reactor;
 }
 
@@ -144,8 +167,10 @@ grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* co
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   auto decoded = DecodePush(TakeRequest(request), find_table_, &engine_.arrays());
+  const Caller caller = call->caller();
   const Answer answer = AnswerTo(std::move(call), reply);
-  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), engine_, answer)) : answer(decoded.status());
+  decoded.ok() ? engine_.Submit(RequestOf(std::move(*decoded), engine_, caller, answer))
+               : answer(decoded.status());
   return reactor;
 }
 
@@ -155,8 +180,9 @@ grpc::ServerUnaryReactor* EmbeddingService::LookupMany(grpc::CallbackServerConte
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
+  const Caller caller = call->caller();
   SubmitMany(
-      engine_, TakeRequest(request), v1::LookupManyRequest::kLookupsFieldNumber, "lookups",
+      engine_, caller, TakeRequest(request), v1::LookupManyRequest::kLookupsFieldNumber, "lookups",
       "slotwise.v1.LookupManyRequest",
       [this](const grpc::ByteBuffer& message) {
         return DecodeLookup(message, find_table_, &engine_.arrays());
@@ -171,8 +197,9 @@ grpc::ServerUnaryReactor* EmbeddingService::PushMany(grpc::CallbackServerContext
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
+  const Caller caller = call->caller();
   SubmitMany(
-      engine_, TakeRequest(request), v1::PushManyRequest::kPushesFieldNumber, "pushes",
+      engine_, caller, TakeRequest(request), v1::PushManyRequest::kPushesFieldNumber, "pushes",
       "slotwise.v1.PushManyRequest",
       [this](const grpc::ByteBuffer& message) { return DecodePush(message, find_table_, &engine_.arrays()); },
       AnswerTo(std::move(call), reply));

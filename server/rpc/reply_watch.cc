@@ -1,10 +1,10 @@
 #include "server/rpc/reply_watch.h"
 
 #include <grpc/grpc.h>
-#include <grpc/support/alloc.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace slotwise {
@@ -42,30 +42,27 @@ void ReplyWatch::Run() {
   while (!stopped_.wait_for(lock, pause, [this] { return stop_; })) {
     // A reference keeps gRPC's call while it is cancelled outside the lock: gRPC may run OnDone, and so End,
     // on this thread.
-    std::vector<grpc_call*> late;
+    std::vector<std::pair<grpc_call*, Caller>> late;
     const Clock::time_point now = Clock::now();
     while (!replies_.empty() && now - replies_.front()->begun_ >= limit_) {
       Reply& reply = *replies_.front();
       replies_.pop_front();
       reply.watched_ = false;
-      late.push_back(reply.context_.c_call());
-      grpc_call_ref(late.back());
+      late.emplace_back(reply.context_.c_call(), reply.caller_);
+      grpc_call_ref(late.back().first);
     }
     lock.unlock();
-    for (grpc_call* const call : late) CutOff(call);
+    for (const auto& [call, caller] : late) CutOff(call, caller);
     lock.lock();
   }
 }
 
-void ReplyWatch::CutOff(grpc_call* call) {
+void ReplyWatch::CutOff(grpc_call* call, const Caller& caller) {
   if (const auto held_back = cut_off_.Pass()) {
-    char* const peer = grpc_call_get_peer(call);
     spdlog::warn(
         "cut off {}, which did not take a reply within limits.reply_timeout_ms, {} ms ({} more since the "
-        "last "
-        "such line)",
-        peer, limit_.count(), *held_back);
-    gpr_free(peer);
+        "last such line)",
+        caller.name(), limit_.count(), *held_back);
   }
   grpc_call_cancel_with_status(call, GRPC_STATUS_DEADLINE_EXCEEDED, "the reply was not taken in time",
                                nullptr);

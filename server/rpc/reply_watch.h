@@ -15,7 +15,9 @@
 #include <list>
 #include <mutex>
 #include <thread>
+#include <utility>
 
+#include "server/engine/caller.h"
 #include "server/rpc/rare_log.h"
 
 namespace slotwise {
@@ -32,7 +34,8 @@ class ReplyWatch {
   // A call's reply, or a message of its stream. Calls of Begin and End take turns.
   class Reply {
    public:
-    Reply(ReplyWatch& watch, grpc::CallbackServerContext& context) : watch_(watch), context_(context) {}
+    Reply(ReplyWatch& watch, grpc::CallbackServerContext& context, Caller caller)
+        : watch_(watch), context_(context), caller_(std::move(caller)) {}
     ~Reply() { End(); }
     Reply(const Reply&) = delete;
     Reply& operator=(const Reply&) = delete;
@@ -46,6 +49,7 @@ class ReplyWatch {
     friend class ReplyWatch;
     ReplyWatch& watch_;
     grpc::CallbackServerContext& context_;
+    const Caller caller_;
     std::list<Reply*>::iterator place_;
     bool watched_ = false;     // guarded by the watch's mutex
     Clock::time_point begun_;  // so is this
@@ -53,7 +57,7 @@ class ReplyWatch {
 
  private:
   void Run();
-  void CutOff(grpc_call* call);
+  void CutOff(grpc_call* call, const Caller& caller);
 
   const std::chrono::milliseconds limit_;
   RareLog cut_off_;

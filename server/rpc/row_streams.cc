@@ -38,11 +38,13 @@ ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const gr
   // To list a large table's keys takes everybody's time, so an export that would be refused afterwards is
   // refused now.
   if (!stream->Reserve(0)) return stream.get();
-  engine.Submit(
-      ListKeysRequest{.table = stream->request_.table.id, .done = [stream](Result<std::vector<Key>> keys) {
-                        if (!keys.ok()) return stream->End(ToGrpc(keys.status()));
-                        stream->StreamRowsOf(std::move(*keys));
-                      }});
+  engine.Submit(ListKeysRequest{.table = stream->request_.table.id,
+                                .done =
+                                    [stream](Result<std::vector<Key>> keys) {
+                                      if (!keys.ok()) return stream->End(ToGrpc(keys.status()));
+                                      stream->StreamRowsOf(std::move(*keys));
+                                    },
+                                .caller = stream->caller_});
   return stream.get();
 }
 
@@ -79,10 +81,12 @@ void ExportStream::ReadOn() {
   next_ += count;
   engine_.Submit(ReadRowsRequest{.table = request_.table.id,
                                  .keys = {first, first + static_cast<std::ptrdiff_t>(count)},
-                                 .done = [stream = self_](const Result<RowRecords>& rows) {
-                                   if (!rows.ok()) return stream->End(ToGrpc(rows.status()));
-                                   stream->Write(*rows);
-                                 }});
+                                 .done =
+                                     [stream = self_](const Result<RowRecords>& rows) {
+                                       if (!rows.ok()) return stream->End(ToGrpc(rows.status()));
+                                       stream->Write(*rows);
+                                     },
+                                 .caller = caller_});
 }
 
 void ExportStream::Write(const RowRecords& rows) {
@@ -140,6 +144,7 @@ void ImportStream::OnReadDone(bool ok) {
   message_.Clear();
   if (!request.ok()) return End(ToGrpc(request.status()));
   const std::uint64_t rows = request->batch.samples;
+  request->caller = caller_;
   request->done = [stream = self_, rows](const Status& status) {
     if (!status.ok()) return stream->End(ToGrpc(status));
     stream->rows_ += rows;

@@ -34,7 +34,11 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
  private:
   ExportStream(grpc::CallbackServerContext& context, Engine& engine, Gate& gate, Budget& exports)
-      : engine_(engine), gate_(gate), exports_(exports), reply_(gate.replies(), context) {}
+      : engine_(engine),
+        gate_(gate),
+        exports_(exports),
+        caller_(context.peer()),
+        reply_(gate.replies(), context, caller_) {}
 
   // Charges two messages and so many keys, instead of what was charged before. Ends the stream, and returns
   // false, if there is no room.
@@ -50,6 +54,7 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   Engine& engine_;
   Gate& gate_;
   Budget& exports_;
+  const Caller caller_;
   ReplyWatch::Reply reply_;
   Reservation reservation_;
   DecodedExport request_;
@@ -73,7 +78,8 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         find_table_(find_table),
         engine_(engine),
         gate_(gate),
-        reply_watch_(gate.replies(), context) {}
+        caller_(context.peer()),
+        reply_watch_(gate.replies(), context, caller_) {}
 
   void End(const grpc::Status& status);
 
@@ -84,6 +90,7 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   const FindTable& find_table_;
   Engine& engine_;
   Gate& gate_;
+  const Caller caller_;
   ReplyWatch::Reply reply_watch_;
   std::optional<TableInfo> table_;
   std::uint64_t rows_ = 0;

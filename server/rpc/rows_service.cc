@@ -39,6 +39,7 @@ grpc::ServerUnaryReactor* RowsService::Erase(grpc::CallbackServerContext* contex
     call->Fail(decoded.status());
     return reactor;
   }
+  decoded->caller = call->caller();
   decoded->done = [call = std::move(call), reply](const Result<std::uint64_t>& rows) {
     if (!rows.ok()) return call->Fail(rows.status());
     call->Succeed([&] { *reply = EncodeEraseReply(*rows); });

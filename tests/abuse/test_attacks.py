@@ -127,13 +127,35 @@ def test_steps_that_nobody_completes_stop_nobody(attacked: Cluster) -> None:
         assert refusals([call]) == {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
-@needs("a share of the inbox for others: parts that wait fill it until their step's time is up")
 def test_steps_that_nobody_completes_leave_room_for_others(attacked: Cluster) -> None:
-    table = attacked.create(dim=1)
-    messages = [incomplete_steps(attacked, table, attacked.session()).SerializeToString() for _ in range(10)]
-    with Guard(attacked, busy=2.0):
+    """Without arrays, but by their number they would fill each rank's inbox, to the last place."""
+    table, ranks = attacked.create(dim=1), len(attacked.ranks)
+    counts = [count for count in [2048] * 16 + [64] * 40 + [1] * 64 for _ in range(ranks)]
+    parts = [incomplete_steps(attacked, table, attacked.session(), count) for count in counts]
+    messages = [message.SerializeToString() for message in parts]
+    with Guard(attacked):
         calls = [attacked.rank(n).embedding.PushMany.future(m, timeout=5) for n, m in enumerate(messages)]
-        assert refusals(calls) <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
+        refused = refusals(calls)
+        assert refused == {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
+
+
+def test_a_message_of_more_steps_than_the_inbox_holds_is_refused(attacked: Cluster) -> None:
+    message = incomplete_steps(attacked, attacked.create(dim=1), attacked.session()).SerializeToString()
+    with Guard(attacked):
+        with pytest.raises(grpc.RpcError, match="limits.max_inbox_mib never leaves room") as refused:
+            attacked.ranks[0].embedding.PushMany(message, timeout=60)
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_message_of_thousands_of_steps_keeps_nobody_waiting(attacked: Cluster) -> None:
+    """Each step is complete and takes a round; callers take turns."""
+    table, session, count = attacked.create(dim=1), attacked.session(), 8192
+    step, push = attacked.protocol.StepId, attacked.protocol.PushRequest
+    steps = [step(session=session, number=n, parts=1) for n in range(1, count + 1)]
+    message = attacked.protocol.PushManyRequest(pushes=[push(table=table, step=s) for s in steps])
+    with Guard(attacked):
+        reply = attacked.ranks[-1].embedding.PushMany(message.SerializeToString(), timeout=300)
+        assert [each.table_step for each in reply.replies] == list(range(1, count + 1))
 
 
 def test_copies_of_a_waiting_part_take_no_memory(attacked: Cluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import grpc
 import numpy as np
 import pytest
@@ -33,6 +35,24 @@ def test_a_step_that_comes_again_with_another_body_is_refused(cluster: Cluster) 
             assert "a new step needs a new number" in details
     assert cluster.digest(table) == before
     assert cluster.push(cluster.push_request(table, [1], ONE, step), 1) == 1
+
+
+def test_the_log_says_who_sent_another_body_and_who_made_and_dropped_a_table(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = start_cluster(1)
+    table = cluster.create()
+    step = {"session": cluster.session(), "number": 1}
+    cluster.push(cluster.push_request(table, [1], ONE, step))
+    assert code_of(cluster, cluster.push_request(table, [2], ONE, step))[0] != grpc.StatusCode.OK
+    cluster.ranks[0].admin.DropTable(cluster.protocol.DropTableRequest(table=table), timeout=CALL_TIMEOUT)
+    said = [
+        r"table \S+ is made, as ipv4:127\.0\.0\.1:\d+ asked",
+        r"refused to ipv4:127\.0\.0\.1:\d+: part 0 of step 1 of session \d+ came before with other keys",
+        r"table \S+ is dropped, as ipv4:127\.0\.0\.1:\d+ asked",
+    ]
+    for pattern in said:
+        assert re.search(pattern, cluster.logs()), cluster.logs()
 
 
 def test_a_body_is_the_same_however_its_numbers_travelled(cluster: Cluster) -> None:

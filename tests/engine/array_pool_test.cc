@@ -69,6 +69,16 @@ TEST_F(ArrayPoolTest, NoMoreThanItMayIsKeptAndOfThatTheLatest) {
   }
 }
 
+// A round of many tables has thousands of small arrays: they drive no large one out.
+TEST_F(ArrayPoolTest, KeepsAnyNumberOfArraysOfAsManyBytes) {
+  ArrayPool pool(*device_, std::size_t{16} << 20);
+  const float* const large = pool.Take<float>(kSize).get();
+  std::vector<std::shared_ptr<std::byte[]>> small;
+  for (int i = 0; i < 2000; ++i) small.push_back(pool.TakeOfDevice<std::byte>(1));
+  small.clear();
+  EXPECT_EQ(pool.Take<float>(kSize).get(), large);
+}
+
 TEST_F(ArrayPoolTest, ResultsAreOfTheDeviceHoweverSmall) {
   for (const std::size_t n : {0, 1, 100}) {
     const float* first = pool_.TakeOfDevice<float>(n).get();

@@ -292,6 +292,39 @@ TEST_P(EngineTest, EveryOneOfManyRequestsInFlightGetsItsOwnAnswer) {
   }
 }
 
+// The lookup comes when some of many steps, which came in one message, were applied.
+TEST_P(EngineTest, ACallerWaitsForNoneOfTheManyStepsThatAnotherSentBefore) {
+  constexpr int kSteps = 400;
+  constexpr int kBefore = 10;
+  const TableId table = ranks().Create(Ones());
+  Meet();
+  std::promise<int> applied_before_lookup;
+  std::promise<void> all_applied;
+  int applied = 0;
+  std::vector<Request> steps;
+  for (std::uint64_t number = 1; number <= kSteps; ++number) {
+    PushRequest push{
+        table, {7 + static_cast<std::uint64_t>(me()), number, 0, 1}, PartOf({0, {}, {0, 0, 0}}), {}};
+    push.caller = Caller("flood");
+    push.done = [&](const Result<AppliedStep>& step) {
+      EXPECT_TRUE(step.ok()) << step.status().message();
+      if (++applied == kSteps) all_applied.set_value();
+      if (applied != kBefore) return;
+      LookupRequest lookup{table, LookupMode::kEval, PartOf({1, {7}, {0, 1, 1}}), {}};
+      lookup.caller = Caller("small");
+      lookup.done = [&](const Result<PooledValues>&) { applied_before_lookup.set_value(applied); };
+      ranks().engine().Submit(std::move(lookup));
+    };
+    steps.emplace_back(std::move(push));
+  }
+  ranks().engine().Submit(std::move(steps));
+  EXPECT_LT(applied_before_lookup.get_future().get(), 100);
+  all_applied.get_future().wait();
+  Meet();
+  EXPECT_EQ(ranks().Summarize(table).steps, static_cast<std::uint64_t>(size()) * kSteps);
+  Meet();  // none has stopped before
+}
+
 // A lookup that is submitted when another's answer makes room for a round is in that round, if it fits. Else
 // ranks whose clients wait for answers could stay out of step: each round full, but of one rank's lookups.
 TEST_P(EngineTest, ARoundTakesAlongWhatComesWhileItWaitsForRoom) {
@@ -387,12 +420,12 @@ TEST_P(EngineTest, AStepWithMissingPartsIsDroppedAtItsDeadline) {
   Meet();
 }
 
-// Two trainers' steps begin on each rank, and their first parts fill its inbox.
+// Two trainers' steps begin on each rank, and their first parts fill what its inbox has for parts.
 TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
   const Bags bags = {1, {7, 8, 9}, {0, 2, 3}};
   const std::vector<float> gradients(8, 1);
   const std::uint64_t bytes = 3 * sizeof(Key) + 3 * sizeof(std::uint32_t) + 8 * sizeof(float);
-  Restart({.max_inbox_bytes = 2 * bytes, .request_bytes = 0, .step_timeout = std::chrono::seconds(20)});
+  Restart({.max_inbox_bytes = 8 * bytes / 3, .request_bytes = 0, .step_timeout = std::chrono::seconds(20)});
   const TableId table = ranks().Create(Ones());
   const auto push = [&](std::uint64_t trainer, std::uint32_t part) {
     const StepId step{100 * static_cast<std::uint64_t>(me() + 1) + trainer, 1, part, 2};
@@ -417,6 +450,42 @@ TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
   Meet();
   EXPECT_EQ(ranks().Summarize(table).steps, 2U * static_cast<unsigned>(size()));
   Meet();  // none has stopped before
+}
+
+// A message has all parts of a step, but under the step's name another table came before: so one of them waits.
+TEST_P(EngineTest, APartThatWaitsIsChargedAsOneThoughItsMessageSeemedToHaveTheWholeStep) {
+  if (size() > 1) GTEST_SKIP() << "one rank's inbox is enough";
+  Restart({.max_inbox_bytes = 4800, .request_bytes = 1000});
+  std::vector<TableId> tables;
+  for (const char* name : {"first", "second", "third"}) {
+    TableOptions options = Ones();
+    options.name = TableName(name);
+    tables.push_back(ranks().Create(options));
+  }
+  const Bags none{0, {}, {0}};
+  const auto waits_alone = [&](std::uint64_t number) {
+    return ranks().StartPush(tables[0], {9, number, 0, 2}, none, {});
+  };
+  std::vector<std::future<Result<std::uint64_t>>> waiting;
+  waiting.push_back(ranks().StartPush(tables[0], {9, 1, 0, 1, 0, 0, 3}, none, {}));
+  std::promise<void> refused[2];
+  std::vector<Request> whole;
+  for (std::uint32_t place = 0; place < 3; ++place) {
+    PushRequest push{tables[(place + 1) % 3], {9, 1, 0, 1, 0, place, 3}, PartOf(none), {}};
+    push.done = [&refused, place](const Result<AppliedStep>& step) {
+      if (step.status().code() == StatusCode::kFailedPrecondition) refused[place / 2].set_value();
+    };
+    whole.emplace_back(std::move(push));
+  }
+  ranks().engine().Submit(std::move(whole));
+  for (auto& each : refused) each.get_future().wait();
+  waiting.push_back(waits_alone(2));
+  const Result<std::uint64_t> beyond = waits_alone(3).get();
+  EXPECT_EQ(beyond.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(beyond.status().message().find("bytes of parts wait for the rest of their steps"),
+            std::string::npos)
+      << beyond.status().message();
+  Restart({});  // ends what waits
 }
 
 // A trainer that hears nothing sends its part again, and again: that takes no more room.

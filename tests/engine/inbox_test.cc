@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string_view>
 #include <thread>
 
 namespace slotwise {
@@ -72,38 +74,160 @@ TEST(Inbox, TakesRequestsTogetherOrNotAtAll) {
   EXPECT_EQ(inbox.Take(8).requests.size(), 2U);
 }
 
-TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
-  const auto push_of = [](TableId table, StepId step) {
-    PushRequest request;
-    request.table = table;
-    request.step = step;
-    request.batch.keys = BatchArray<Key>(10);
-    return request;
+constexpr TableId kTable{3};
+
+PushRequest PushOf(TableId table, StepId step, std::size_t keys = 10) {
+  PushRequest request;
+  request.table = table;
+  request.step = step;
+  request.batch.keys = BatchArray<Key>(keys);
+  return request;
+}
+
+Status Add(Inbox& inbox, Request request) { return inbox.Add({&request, 1}); }
+
+// Parts of 8 bytes of steps of which the other part does not come, until the inbox takes no more.
+std::uint64_t FillWithParts(Inbox& inbox, Status* refused = nullptr) {
+  for (std::uint64_t step = 1;; ++step) {
+    const Status added = Add(inbox, PushOf(kTable, {9, step, 0, 2}, 1));
+    if (!added.ok() && refused != nullptr) *refused = added;
+    if (!added.ok()) return step - 1;
+  }
+}
+
+// A message with the parts of a step of two tables and two parts.
+std::vector<Request> StepOfTwoTables(std::size_t parts) {
+  std::vector<Request> message;
+  for (std::uint32_t i = 0; i < parts; ++i) {
+    message.emplace_back(PushOf(TableId{i / 2 + 1}, {9, 1000, i % 2, 2, 0, i / 2, 2}, 1));
+  }
+  return message;
+}
+
+TEST(Inbox, KeepsAShareThatPartsOfStepsWhichOthersCompleteCannotTake) {
+  Inbox inbox({.max_bytes = 400, .beyond_bytes = 800});
+  Status refused;
+  EXPECT_EQ(FillWithParts(inbox, &refused), 300U / 8);
+  EXPECT_EQ(refused,
+            Unavailable("the server is busy: 296 bytes of parts wait for the rest of their steps, and "
+                        "limits.max_inbox_mib leaves no room for 8 more"));
+  std::vector<Request> half = StepOfTwoTables(3);
+  EXPECT_EQ(inbox.Add(half).code(), StatusCode::kUnavailable);
+  std::vector<Request> twice = StepOfTwoTables(3);
+  twice.push_back(std::move(half[2]));
+  EXPECT_EQ(inbox.Add(twice).code(), StatusCode::kUnavailable) << "a part that comes twice is one part";
+
+  std::vector<Request> lookups;
+  for (int i = 0; i < 2; ++i) lookups.push_back(LookupOf(9));
+  EXPECT_EQ(inbox.Add(lookups).code(), StatusCode::kUnavailable) << "several, and more than the share";
+  EXPECT_TRUE(Add(inbox, LookupOf(4)).ok());
+  EXPECT_TRUE(Add(inbox, PushOf(kTable, {9, 2000, 0, 1}, 4)).ok()) << "a step of one part";
+  std::vector<Request> whole = StepOfTwoTables(4);
+  EXPECT_TRUE(inbox.Add(whole).ok());
+  EXPECT_EQ(inbox.bytes(), 296U + 32 + 32 + 32);
+  EXPECT_EQ(Add(inbox, LookupOf(2)).code(), StatusCode::kUnavailable) << "the share is taken, too";
+}
+
+TEST(Inbox, BoundsPartsWithoutArraysByTheirNumber) {
+  Inbox inbox({.max_bytes = 4000, .beyond_bytes = 8000, .request_bytes = 100});
+  std::uint64_t parts = 0;
+  while (Add(inbox, PushOf(kTable, {9, parts + 1, 0, 2}, 0)).ok()) ++parts;
+  EXPECT_EQ(parts, 30U);
+  EXPECT_TRUE(Add(inbox, LookupOf(1)).ok());
+}
+
+TEST(Inbox, KeepsTheShareThoughPartsOfTheFavouredStepGoBeyond) {
+  Inbox inbox({.max_bytes = 400, .beyond_bytes = 800});
+  FillWithParts(inbox);
+  inbox.Favour(StepKey{kTable, 9, 1});
+  for (std::uint32_t part = 0; part < 10; ++part) {
+    EXPECT_TRUE(Add(inbox, PushOf(kTable, {9, 1, part, 20}, 10)).ok());
+  }
+  EXPECT_GT(inbox.bytes(), 2 * 400U);
+  EXPECT_TRUE(Add(inbox, LookupOf(12)).ok());
+  EXPECT_EQ(Add(inbox, LookupOf(12)).code(), StatusCode::kUnavailable);
+}
+
+// Others had sent something else under the step's name, say, so what came is not the whole step.
+TEST(Inbox, ChargesAMessageThatSeemedToHaveAWholeStepToThePartsOnceItWaits) {
+  Inbox inbox({.max_bytes = 400, .beyond_bytes = 0});
+  std::vector<Request> waiting;
+  const auto add_whole = [&] {
+    std::vector<Request> whole = StepOfTwoTables(4);
+    const Status added = inbox.Add(whole);
+    for (Request& request : inbox.Take(4).requests) {
+      inbox.ChargeAsWaiting(request);
+      waiting.push_back(std::move(request));
+    }
+    return added;
   };
-  constexpr TableId kTable{3};
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(add_whole().ok());
+  EXPECT_EQ(inbox.bytes(), 384U);
+  EXPECT_EQ(add_whole().code(), StatusCode::kUnavailable) << "none of them goes beyond";
+  EXPECT_EQ(Add(inbox, PushOf(kTable, {9, 1, 0, 2}, 1)).code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(Add(inbox, LookupOf(12)).ok()) << "the share is untouched";
+  waiting.clear();
+  EXPECT_EQ(inbox.bytes(), 96U);
+}
+
+TEST(Inbox, RefusesAMessageForWhichThereIsNeverRoom) {
+  Inbox inbox({.max_bytes = 100, .beyond_bytes = 100});
+  std::vector<Request> message;
+  for (int i = 0; i < 3; ++i) message.push_back(LookupOf(9));
+  EXPECT_EQ(inbox.Add(message),
+            ResourceExhausted("the requests of the message and their replies take 216 bytes, for which "
+                              "limits.max_inbox_mib never leaves room: send fewer in a message"));
+  message.pop_back();
+  EXPECT_TRUE(inbox.Add(message).ok()) << "nothing else is there";
+}
+
+TEST(Inbox, LetsTheCallersTakeTurns) {
+  const auto lookups = [](std::string_view caller, std::size_t count, std::size_t keys) {
+    std::vector<Request> message;
+    for (std::size_t i = 0; i < count; ++i) {
+      message.push_back(LookupOf(keys));
+      std::get<LookupRequest>(message.back()).caller = Caller(caller);
+    }
+    return message;
+  };
+  Inbox inbox({.max_bytes = std::uint64_t{1} << 30});
+  std::vector<Request> flood = lookups("flood", 65'536, 1);
+  ASSERT_TRUE(inbox.Add(flood).ok());
+  EXPECT_EQ(inbox.Take(32).requests.size(), 32U);
+  std::vector<Request> small = lookups("small", 1, 2);
+  ASSERT_TRUE(inbox.Add(small).ok());
+  std::size_t takes = 1;
+  while (std::ranges::none_of(inbox.Take(32).requests,
+                              [](const Request& request) { return AnnouncementOf(request).keys == 2; })) {
+    ++takes;
+  }
+  EXPECT_LE(takes, 2U);
+}
+
+TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
   Inbox inbox({.max_bytes = 100, .beyond_bytes = 160});
   Request full = LookupOf(12);
   ASSERT_TRUE(inbox.Add({&full, 1}).ok());
-  Request part = push_of(kTable, {9, 4, 1, 2});
+  Request part = PushOf(kTable, {9, 4, 1, 2});
   EXPECT_EQ(inbox.Add({&part, 1}).code(), StatusCode::kUnavailable);
 
   inbox.Favour(StepKey{kTable, 9, 4});
   for (const StepId& step : {StepId{9, 5, 1, 2}, StepId{8, 4, 1, 2}}) {
-    Request other = push_of(kTable, step);
+    Request other = PushOf(kTable, step);
     EXPECT_EQ(inbox.Add({&other, 1}).code(), StatusCode::kUnavailable);
   }
-  Request elsewhere = push_of(TableId{4}, {9, 4, 1, 2});
+  Request elsewhere = PushOf(TableId{4}, {9, 4, 1, 2});
   EXPECT_EQ(inbox.Add({&elsewhere, 1}).code(), StatusCode::kUnavailable);
   std::vector<Request> together;
-  together.emplace_back(push_of(TableId{4}, {9, 4, 1, 2}));
+  together.emplace_back(PushOf(TableId{4}, {9, 4, 1, 2}));
   together.push_back(std::move(part));
   EXPECT_TRUE(inbox.Add(together).ok()) << "one of them is of the favoured step";
   EXPECT_EQ(inbox.bytes(), 256U);
-  Request once_more = push_of(kTable, {9, 4, 1, 2});
+  Request once_more = PushOf(kTable, {9, 4, 1, 2});
   EXPECT_EQ(inbox.Add({&once_more, 1}).code(), StatusCode::kUnavailable) << "beyond what may go beyond";
 
   inbox.Favour(std::nullopt);
-  Request another = push_of(kTable, {9, 4, 0, 2});
+  Request another = PushOf(kTable, {9, 4, 0, 2});
   EXPECT_EQ(inbox.Add({&another, 1}).code(), StatusCode::kUnavailable);
 }
 

@@ -83,6 +83,32 @@ TEST_F(AHost, WithVersion1HasWhatItsGroupLeaves) {
   Expect(1000, 600);
 }
 
+TEST_F(AHost, IsSharedEvenlyByProcessesThatDoNotKnowWhatOthersHavePromised) {
+  const auto left = [&] { return (HostMemoryForTables(root_) + kMiB / 2) / kMiB; };
+  constexpr std::size_t kAll = 600 - 1000 / 16;
+  EXPECT_NEAR(left(), kAll, 1);
+  ShareHostMemory(2, root_);
+  const std::size_t share = left();
+  EXPECT_NEAR(share, kAll / 2, 2);
+  EXPECT_LE(2 * HostMemoryForTables(root_), (kAll + 1) * kMiB);
+  {
+    AddressRange range(400 * kMiB);
+    range.Commit(100 * kMiB);  // promised, and not touched
+    const std::size_t before = left();
+    EXPECT_NEAR(before + 100, share, 2);
+    range.Commit(200 * kMiB);
+    EXPECT_NEAR(left() + 100, before, 2);
+    range.Commit(400 * kMiB);
+    EXPECT_EQ(left(), 0U) << "what is there is for the others";
+  }
+  EXPECT_NEAR(left(), share, 2);
+  Write("/proc/meminfo", "MemTotal:        1024000 kB\nMemAvailable:    102400 kB\n");
+  EXPECT_NEAR(left(), 100 - 1000 / 16, 1) << "somebody else has taken the rest";
+  ShareHostMemory(1, root_);
+  Write("/proc/meminfo", "MemTotal:        1024000 kB\nMemAvailable:    614400 kB\n");
+  EXPECT_NEAR(left(), kAll, 1);
+}
+
 TEST(HostMemory, OfThisMachineIsSomething) {
   const HostMemoryBytes memory = ReadHostMemory();
   EXPECT_GT(memory.total, 64 * kMiB);

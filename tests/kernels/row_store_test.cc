@@ -31,7 +31,8 @@ class ARowStore : public ::testing::Test {
     std::ranges::generate(keys, [&first] { return Key{first++}; });
     std::vector<RowIndex> rows(count);
     store.ReserveAdd(queue_, count);
-    EXPECT_EQ(store.Add(queue_, keys.data(), body::Chosen{nullptr}, count, rows.data()), count);
+    store.BeginAdd(queue_, keys.data(), body::Chosen{nullptr}, count, rows.data());
+    EXPECT_EQ(store.FinishAdd(queue_), count);
   }
 
   CpuQueue queue_{1};

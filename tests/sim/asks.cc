@@ -73,7 +73,7 @@ std::string Ask::Describe() const {
   return text;
 }
 
-Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
+static Request RequestOfNobody(const Ask& ask, std::function<void(Reply)> done) {
   switch (ask.operation) {
     case Operation::kLookup:
       return LookupRequest{ask.table, ask.mode,  PartOf(ask), Fill(&Reply::pooled, std::move(done)),
@@ -103,6 +103,12 @@ Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
   read.keys = ask.keys;
   read.done = Fill(&Reply::rows, std::move(done));
   return read;
+}
+
+Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
+  Request request = RequestOfNobody(ask, std::move(done));
+  std::visit([&](auto& r) { r.caller = Caller(ask.caller); }, request);
+  return request;
 }
 
 bool IsAnswerOf(const Ask& ask, std::span<const float> numbers, const PooledValues& pooled) {

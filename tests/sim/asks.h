@@ -19,6 +19,7 @@
 namespace slotwise::sim {
 
 struct Ask {
+  std::string caller = "nobody";
   Operation operation = Operation::kLookup;
   TableId table{0};
   LookupMode mode = LookupMode::kTrain;
@@ -54,7 +55,7 @@ struct Reply {
   RowRecords rows = {};
 };
 
-// The request, whose `done` calls `done`.
+// The ask's request, whose `done` calls `done`.
 Request RequestOf(const Ask& ask, std::function<void(Reply)> done);
 
 // Whether `pooled` is what the lookup asked for: these numbers, each rounded to its type.

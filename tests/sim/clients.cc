@@ -12,6 +12,13 @@ using test::Batch;
 std::vector<Ask> Clients::Next() {
   if (done()) return {};
   ++asked_;
+  std::vector<Ask> message = DrawMessage();
+  const std::string caller = "client " + std::to_string(random_.Below(3));
+  for (Ask& ask : message) ask.caller = caller;
+  return message;
+}
+
+std::vector<Ask> Clients::DrawMessage() {
   if (tables_.empty() || random_.OneIn(25)) {
     Ask create;
     create.operation = Operation::kCreateTable;
@@ -58,6 +65,13 @@ Ask Clients::DrawAsk() {
 // Lookups or parts, of one client and to one rank, which the inbox takes together.
 std::vector<Ask> Clients::DrawGroup() {
   std::vector<Ask> group;
+  if (random_.OneIn(3)) {  // a step, mostly with all its parts
+    pushes_.push_back(DrawPush());
+    Push& push = pushes_.back();
+    for (const std::uint32_t part : push.to_come) group.push_back(push.parts[part]);
+    push.to_come.clear();
+    return group;
+  }
   const std::size_t size = 2 + random_.Below(3);
   const bool lookups = random_.OneIn(2);
   const bool joined = random_.OneIn(2);

@@ -23,7 +23,7 @@ class Clients {
  public:
   explicit Clients(const Plan& plan) : plan_(plan), random_(plan.seed * 31 + 7) {}
 
-  // What a client sends next, to one rank: mostly one ask. Nothing if there are none left.
+  // What a client sends next, in one message to one rank: mostly one ask. Nothing if there are none left.
   std::vector<Ask> Next();
   bool done() const { return asked_ >= plan_.asks; }
 
@@ -39,6 +39,7 @@ class Clients {
   };
   using Table = std::pair<const TableId, TableOptions>;
 
+  std::vector<Ask> DrawMessage();
   Table& DrawTable();
   test::Batch DrawBatch(const TableOptions& options, std::uint32_t samples, bool weighted);
   std::vector<float> DrawValues(std::size_t count);

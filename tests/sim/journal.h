@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,14 +25,17 @@ struct Expected {
 };
 
 struct Sent {
+  static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::uint64_t kStillCharged = std::numeric_limits<std::uint64_t>::max();
 
   std::size_t id = 0;
   int rank = 0;
   Ask ask = {};
   Time at = 0;
-  bool accepted = false;    // by the rank's inbox
-  TicketNumber ticket = 0;  // of an accepted one
+  bool accepted = false;                 // by the rank's inbox
+  bool waits = false;                    // it came as a part that others have to complete
+  std::uint64_t found_waiting = kNever;  // the decision that found it to be one, though it did not seem so
+  TicketNumber ticket = 0;               // of an accepted one
   bool announced = false;
   int answers = 0;
   Status answer = {};
@@ -45,7 +49,10 @@ struct Sent {
 
 class Journal {
  public:
-  explicit Journal(int ranks) : accepted_(static_cast<std::size_t>(ranks)) {}
+  explicit Journal(int ranks)
+      : accepted_(static_cast<std::size_t>(ranks)),
+        taken_(static_cast<std::size_t>(ranks)),
+        waiting_(static_cast<std::size_t>(ranks)) {}
 
   Sent& Add(int rank, Ask ask, Time at) {
     Sent& sent = sent_.emplace_back();
@@ -55,18 +62,28 @@ class Journal {
     sent.at = at;
     return sent;
   }
-  // A rank's tickets are numbered in the order in which its inbox accepted them.
   void Accept(Sent& sent) {
-    std::vector<std::size_t>& of_rank = accepted_[static_cast<std::size_t>(sent.rank)];
-    of_rank.push_back(sent.id);
+    accepted_[static_cast<std::size_t>(sent.rank)].push_back(sent.id);
+    waiting_[static_cast<std::size_t>(sent.rank)][sent.ask.caller].push_back(sent.id);
     sent.accepted = true;
+  }
+  // A rank takes the oldest request of the caller out of its inbox. A rank's tickets are numbered in the order
+  // in which it takes requests. Returns the request; null if there is none.
+  Sent* Take(int rank, const std::string& caller) {
+    std::deque<std::size_t>& of_caller = waiting_[static_cast<std::size_t>(rank)][caller];
+    if (of_caller.empty()) return nullptr;
+    std::vector<std::size_t>& of_rank = taken_[static_cast<std::size_t>(rank)];
+    Sent& sent = sent_[of_caller.front()];
+    of_caller.pop_front();
+    of_rank.push_back(sent.id);
     sent.ticket = of_rank.size();
+    return &sent;
   }
 
   Sent& At(std::size_t id) { return sent_[id]; }
   // Null if no request has that ticket.
   Sent* Find(int rank, TicketNumber ticket) {
-    const std::vector<std::size_t>& of_rank = accepted_[static_cast<std::size_t>(rank)];
+    const std::vector<std::size_t>& of_rank = taken_[static_cast<std::size_t>(rank)];
     return ticket == 0 || ticket > of_rank.size() ? nullptr : &sent_[of_rank[ticket - 1]];
   }
   std::deque<Sent>& all() { return sent_; }
@@ -76,7 +93,9 @@ class Journal {
 
  private:
   std::deque<Sent> sent_;
-  std::vector<std::vector<std::size_t>> accepted_;  // [ranks] ids by ticket
+  std::vector<std::vector<std::size_t>> accepted_;  // [ranks] ids in the order in which they came
+  std::vector<std::vector<std::size_t>> taken_;     // [ranks] ids by ticket
+  std::vector<std::map<std::string, std::deque<std::size_t>>> waiting_;  // [ranks] ids by caller
 };
 
 }  // namespace slotwise::sim

@@ -78,6 +78,14 @@ void Referee::OnHeaders(int rank, std::span<const Header> headers) {
   if (number == headers_.size()) headers_.emplace_back(headers.begin(), headers.end());
 }
 
+void Referee::OnTaken(int rank, const Request& request, TicketNumber ticket) {
+  const std::string caller(CallerOf(request).name());
+  const Sent* const sent = journal_.Take(rank, caller);
+  if (sent == nullptr)
+    return Fail("rank " + std::to_string(rank) + " takes what " + caller + " did not send");
+  if (sent->ticket != ticket) Fail(sent->Describe() + " has a wrong ticket");
+}
+
 void Referee::OnDecision(int rank, const EngineState& state, const Decision& decision) {
   const auto r = static_cast<std::size_t>(rank);
   if (state.decisions != ++decisions_[r]) Fail("rank " + std::to_string(rank) + " miscounts its decisions");
@@ -90,8 +98,8 @@ void Referee::OnDecision(int rank, const EngineState& state, const Decision& dec
     Fail("decision " + std::to_string(number) + ": rank " + std::to_string(rank) +
          " decides another one than the first rank");
   }
-  const std::uint64_t least = ChargedAtLeast(rank, number);
-  const std::uint64_t most = ChargedAtMost(rank, number, plan_.apart ? 1 : 0);
+  const std::uint64_t least = ChargedAtLeast(rank, number).all();
+  const std::uint64_t most = ChargedAtMost(rank, number, plan_.apart ? 1 : 0).all();
   if (state.inbox_bytes < least || state.inbox_bytes > most) {
     Fail("rank " + std::to_string(rank) + " charges " + std::to_string(state.inbox_bytes) +
          " bytes to its inbox; by its requests it should be " + std::to_string(least) + " to " +
@@ -135,8 +143,22 @@ void Referee::Judge(const Decision& decision) {
     Fail("no round is decided, though one is ready: " + ready_.front().first->Describe());
   }
   if (scheduler_.failure()) return;
+  NoteWaitingParts(headers);
   CheckAnswers(decision);
   CheckPromises(decision, drained);
+}
+
+void Referee::NoteWaitingParts(const std::vector<Header>& headers) {
+  for (std::size_t r = 0; r < headers.size(); ++r) {
+    for (std::uint32_t i = 0; i < headers[r].count; ++i) {
+      const Announcement& announcement = headers[r].announcements[i];
+      Sent* const sent = Find({Rank{static_cast<int>(r)}, announcement.ticket});
+      if (sent == nullptr || announcement.operation != Operation::kPush) continue;
+      if (incomplete_.contains(KeyOf(announcement.table, announcement.step))) {
+        sent->found_waiting = decided_.size() - 1;
+      }
+    }
+  }
 }
 
 void Referee::TakeIn(Sent& sent) {

@@ -33,6 +33,7 @@ class Referee {
 
   // All ranks' headers, as the rank leaves the AllGather of them: the next decision's.
   void OnHeaders(int rank, std::span<const Header> headers);
+  void OnTaken(int rank, const Request& request, TicketNumber ticket);
   void OnDecision(int rank, const EngineState& state, const Decision& decision);
 
   // A client sent `group` to a rank's engine together; `refused[i]` says how it was refused at once, if it
@@ -90,6 +91,7 @@ class Referee {
   };
 
   void Judge(const Decision& decision);  // the first rank's
+  void NoteWaitingParts(const std::vector<Header>& headers);
   void TakeIn(Sent& sent);
   void TakeInPart(Sent& sent, ModelTable& table);
   void Drop(bool (*doomed)(const Step&, std::uint64_t), std::uint64_t value, StatusCode code);
@@ -118,8 +120,17 @@ class Referee {
   void Expect(Sent& sent, StatusCode code) { Expect(sent, Expected{code, {}, {}}); }
   void Expect(Sent& sent, Expected expected);
   // Bytes of the rank's requests that must be charged, or may be, when it has made `decisions` decisions.
-  std::uint64_t ChargedAtLeast(int rank, std::uint64_t decisions) const;  // referee_room.cc
-  std::uint64_t ChargedAtMost(int rank, std::uint64_t decisions, std::size_t rounds_kept) const;
+  struct Charged {
+    std::uint64_t parts = 0;  // that others have to complete
+    std::uint64_t others = 0;
+    std::uint64_t all() const { return parts + others; }
+    void Add(const Sent& sent, std::uint64_t bytes, std::uint64_t decisions);
+  };
+  Charged ChargedAtLeast(int rank, std::uint64_t decisions) const;  // referee_room.cc
+  Charged ChargedAtMost(int rank, std::uint64_t decisions, std::size_t rounds_kept) const;
+  // What a message of several requests is charged at most: an inbox, and what may go beyond it.
+  std::uint64_t MostOfAMessage() const;
+  static std::pair<bool, bool> StepsIn(std::span<Sent* const> group);
   void CheckRefusal(const Sent& sent, const Status& status);
   void CheckRoom(int rank, std::span<Sent* const> group, bool accepted, bool stopping);
   Sent* Find(const Ticket& ticket);

@@ -16,18 +16,19 @@ class ShortShard final : public Shard {
   ShortShard(std::unique_ptr<Shard> shard, IsShort is_short)
       : shard_(std::move(shard)), is_short_(std::move(is_short)) {}
 
-  Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
-    if (is_short_()) return NoMemory();
-    return shard_->Prepare(batch, insert);
+  void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
+    no_memory_ = is_short_();
+    if (!no_memory_) shard_->BeginPrepare(batch, purpose);
   }
-  Result<NewRows> PreparePush(const BatchView& batch) override {
-    if (is_short_()) return NoMemory();
-    return shard_->PreparePush(batch);
+  Result<NewRows> FinishPrepare() override {
+    if (no_memory_) return NoMemory();
+    return shard_->FinishPrepare();
   }
   Status PrepareErase() override { return is_short_() ? NoMemory() : shard_->PrepareErase(); }
 
   std::uint64_t ExactNewRows() override { return shard_->ExactNewRows(); }
-  void Insert() override { shard_->Insert(); }
+  void BeginInsert() override { shard_->BeginInsert(); }
+  void FinishInsert() override { shard_->FinishInsert(); }
   void Pool(Numbers partial) override { shard_->Pool(partial); }
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
@@ -36,6 +37,8 @@ class ShortShard final : public Shard {
   void Update(const float* gradients, const StepScalars& scalars) override {
     shard_->Update(gradients, scalars);
   }
+  void GroupRows() override { shard_->GroupRows(); }
+  void PlanSums() override { shard_->PlanSums(); }
   void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
     shard_->PlanTraffic(bags_of, plan);
   }
@@ -77,6 +80,7 @@ class ShortShard final : public Shard {
  private:
   const std::unique_ptr<Shard> shard_;
   const IsShort is_short_;
+  bool no_memory_ = false;  // for the batch that was begun
 };
 
 class ShortDevice final : public Device {

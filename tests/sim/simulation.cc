@@ -82,6 +82,9 @@ class Simulation::Rank final : public EngineObserver, public test::LateSchedule 
         clock(simulation.scheduler_, place, std::chrono::seconds(simulation.random_.Below(1000))),
         simulation_(simulation) {}
 
+  void OnTaken(const Request& request, TicketNumber ticket) override {
+    simulation_.referee_.OnTaken(number, request, ticket);
+  }
   void OnDecision(const EngineState& state, const Decision& decision) override;
 
   std::size_t Steps() override {

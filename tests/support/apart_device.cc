@@ -194,17 +194,28 @@ class ApartShard final : public Shard {
       : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)), floats_(floats) {}
 
   // Only the number of new keys is waited for.
-  Result<NewRows> Prepare(const BatchView& batch, bool insert) override {
-    if (insert) return Now().Prepare(batch, true);
-    Later([=, this] {
-      if (!shard_->Prepare(batch, false).ok()) throw std::bad_alloc();
+  void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
+    finds_ = purpose == PrepareFor::kFind;
+    Later([=, this] { shard_->BeginPrepare(batch, purpose); });
+  }
+  Result<NewRows> FinishPrepare() override {
+    if (!finds_) {
+      Result<NewRows> rows = Told().FinishPrepare();
+      adds_ = rows.ok() && rows->count > 0;
+      return rows;
+    }
+    Later([this] {
+      if (!shard_->FinishPrepare().ok()) throw std::bad_alloc();
     });
     return NewRows{};
   }
-  Result<NewRows> PreparePush(const BatchView& batch) override { return Now().PreparePush(batch); }
   std::uint64_t ExactNewRows() override { return Now().ExactNewRows(); }
-  void Insert() override {
-    Later([this] { shard_->Insert(); });
+  void BeginInsert() override {
+    Later([this] { shard_->BeginInsert(); });
+  }
+  void FinishInsert() override {
+    if (adds_) return Told().FinishInsert();
+    Later([this] { shard_->FinishInsert(); });
   }
   void Pool(Numbers partial) override {
     Later([=, this] { shard_->Pool(partial); });
@@ -214,6 +225,10 @@ class ApartShard final : public Shard {
     static_cast<ApartStream&>(stream).Ask(
         {.run = [=, this] { shard_->DivideBags(cpu_work_, offsets, weights, values); }});
   }
+  void GroupRows() override {
+    Later([this] { shard_->GroupRows(); });
+  }
+  void PlanSums() override { Told().PlanSums(); }
   void Update(const float* gradients, const StepScalars& scalars) override {
     Later([=, this] { shard_->Update(gradients, scalars); });
   }
@@ -242,10 +257,8 @@ class ApartShard final : public Shard {
   Status PrepareErase() override { return Now().PrepareErase(); }
   std::uint64_t Erase() override { return Now().Erase(); }
   DigestSums Digest() override { return Now().Digest(); }
-  ShardUsage Usage() const override {
-    work_.Wait();
-    return shard_->Usage();
-  }
+  // A shard knows its rows without asking the device. What was begun late here has to be done first.
+  ShardUsage Usage() const override { return Told().Usage(); }
   std::vector<Key> Keys() override { return Now().Keys(); }
   RowRecords Read(std::span<const Key> keys) override { return Now().Read(keys); }
   std::vector<Key> InsertedKeys() override { return Now().InsertedKeys(); }
@@ -285,11 +298,18 @@ class ApartShard final : public Shard {
     work_.Wait();
     return *shard_;
   }
+  // The host waits for the answers that it asked for, and does not if it has waited since.
+  Shard& Told() const {
+    if (!work_.IsDone()) work_.Wait();
+    return *shard_;
+  }
 
   ApartStream& work_;
   Stream& cpu_work_;
   std::unique_ptr<Shard> shard_;
   const std::size_t floats_;
+  bool finds_ = false;  // of the batch that was begun: keys without a row stay so
+  bool adds_ = false;   // of the batch that was prepared: there may be new keys
 };
 
 // Host memory knows its own size, so that all of it can be overwritten when it is given back.

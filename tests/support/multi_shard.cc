@@ -171,6 +171,10 @@ Status MultiShard::Push(const Batch& batch, const std::vector<float>& gradients)
   }
   for (int rank = 0; rank < ranks(); ++rank) {
     DeviceArray<float> on_device(device(rank), std::span<const float>(gradients));
+    if (step_ % 4 == 1) {
+      shards_[rank]->GroupRows();
+      if (step_ % 8 == 1) shards_[rank]->PlanSums();
+    }
     shards_[rank]->Update(on_device.data(), scalars);
     EXPECT_EQ(on_device.Download(), gradients) << "Update wrote into the gradients it was given";
   }

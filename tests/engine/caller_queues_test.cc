@@ -1,0 +1,90 @@
+// Callers' queues take turns, and keep each caller's order.
+#include "server/engine/caller_queues.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace slotwise {
+namespace {
+
+// A message of `count` requests, whose keys are counted from `first`.
+std::vector<Request> Message(std::size_t count, std::size_t first) {
+  std::vector<Request> message;
+  for (std::size_t i = 0; i < count; ++i) {
+    LookupRequest request;
+    request.batch.keys = BatchArray<Key>(first + i);
+    message.emplace_back(std::move(request));
+  }
+  return message;
+}
+
+std::vector<std::uint32_t> Take(CallerQueues& queues, std::size_t most) {
+  std::vector<std::uint32_t> keys;
+  for (const Request& request : queues.Take(most)) keys.push_back(AnnouncementOf(request).keys);
+  return keys;
+}
+
+std::vector<std::uint32_t> Numbers(std::uint32_t first, std::uint32_t count) {
+  std::vector<std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < count; ++i) numbers.push_back(first + i);
+  return numbers;
+}
+
+using Keys = std::vector<std::uint32_t>;
+
+TEST(CallerQueues, GiveEachCallerAMessageInTurn) {
+  CallerQueues queues;
+  for (const std::size_t first : {10, 20, 30}) queues.Add(Caller("a"), Message(2, first));
+  queues.Add(Caller("b"), Message(1, 40));
+  queues.Add(Caller(), Message(1, 50));
+  queues.Add(Caller("b"), Message(1, 60));
+  EXPECT_EQ(Take(queues, 100), (Keys{10, 11, 40, 50, 20, 21, 60, 30, 31}));
+  EXPECT_TRUE(queues.empty());
+}
+
+TEST(CallerQueues, GoOnWithATurnThatATakeHasCutShort) {
+  CallerQueues queues;
+  queues.Add(Caller("a"), Message(5, 10));
+  queues.Add(Caller("b"), Message(2, 20));
+  EXPECT_EQ(Take(queues, 3), (Keys{10, 11, 12}));
+  queues.Add(Caller("c"), Message(1, 30));
+  EXPECT_EQ(Take(queues, 3), (Keys{13, 14, 20}));
+  EXPECT_EQ(Take(queues, 3), (Keys{21, 30}));
+  EXPECT_TRUE(Take(queues, 3).empty());
+}
+
+TEST(CallerQueues, EndTheTurnOfALongMessage) {
+  constexpr std::uint32_t kTurn = CallerQueues::kTurn;
+  CallerQueues queues;
+  queues.Add(Caller("long"), Message(2 * kTurn + 5, 100));
+  queues.Add(Caller("long"), Message(1, 9));
+  EXPECT_EQ(Take(queues, kTurn - 1), Numbers(100, kTurn - 1));
+  queues.Add(Caller("short"), Message(1, 7));
+  EXPECT_EQ(Take(queues, 2), (Keys{100 + kTurn - 1, 7}));
+  queues.Add(Caller("short"), Message(2, 7));
+  EXPECT_EQ(Take(queues, kTurn), Numbers(100 + kTurn, kTurn));
+  EXPECT_EQ(Take(queues, 100), (Keys{7, 8, 164, 165, 166, 167, 168, 9}));
+}
+
+TEST(CallerQueues, KeepNothingOfCallersWhoHaveNothingHere) {
+  CallerQueues queues;
+  for (int i = 0; i < 3; ++i) {
+    for (const std::string name : {"a", "b"}) queues.Add(Caller(name), Message(1, 1));
+    EXPECT_EQ(queues.Take(8).size(), 2U);
+    EXPECT_TRUE(queues.empty());
+  }
+  queues.Add(Caller("a"), {});
+  EXPECT_TRUE(queues.empty());
+}
+
+TEST(Callers, AreTheSameByName) {
+  EXPECT_EQ(Caller("ipv4:10.0.0.1:5"), Caller("ipv4:10.0.0.1:5"));
+  EXPECT_NE(Caller("ipv4:10.0.0.1:5"), Caller("ipv4:10.0.0.1:6"));
+  EXPECT_EQ(Caller().name(), "the server");
+  EXPECT_EQ(Caller(std::string(1000, 'x')).name(), std::string(Caller::kMostCharacters, 'x'));
+}
+
+}  // namespace
+}  // namespace slotwise
