@@ -31,6 +31,7 @@ const std::map<std::string, v1::Backend> kBackends{
     {"auto", v1::BACKEND_AUTO}, {"cpu", v1::BACKEND_CPU}, {"cuda", v1::BACKEND_CUDA}};
 
 const std::map<std::string, v1::DurabilityMode> kModes{{"none", v1::DURABILITY_MODE_NONE},
+                                                       {"interval", v1::DURABILITY_MODE_INTERVAL},
                                                        {"sync", v1::DURABILITY_MODE_SYNC}};
 
 }  // namespace
@@ -67,7 +68,8 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
       ->type_name("FOLDER");
   app.add_option("--durability", flags.durability,
                  "What becomes of acknowledged updates in a crash: none (those since the last checkpoint are lost),\n"
-                 "or sync (none is lost: they are on disk first). Default none")
+                 "interval (those of the last 30 s may be, or of durability.interval_s), or sync (none is lost:\n"
+                 "they are on disk first). Default none")
       ->transform(CLI::CheckedTransformer(kModes).description(""))
       ->type_name("MODE");
   app.add_flag("--attached", flags.attached,
@@ -95,6 +97,8 @@ Result<Config> ReadConfig(const Flags& flags) {
   if (flags.log_level) values.set_log_level(*flags.log_level);
   if (flags.data) values.mutable_durability()->set_folder(*flags.data);
   if (flags.durability) values.mutable_durability()->set_mode(*flags.durability);
+  if (values.durability().mode() == v1::DURABILITY_MODE_SYNC && values.durability().checkpoint_every_s() == 0)
+    values.mutable_durability()->set_checkpoint_every_s(600);
   if (values.durability().folder().empty() && values.durability().mode() != v1::DURABILITY_MODE_NONE) {
     return InvalidArgument("--durability needs --data, or durability.folder in the configuration");
   }

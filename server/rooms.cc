@@ -109,16 +109,26 @@ void LogTravel(const std::string& exchange, const TravelOptions& travel) {
   spdlog::info("partial sums of bags travel as {}", ToString(travel.partials));
 }
 
-DurabilityMode ModeOf(v1::DurabilityMode mode) {
-  return mode == v1::DURABILITY_MODE_SYNC ? DurabilityMode::kSync : DurabilityMode::kNone;
+DurabilityOptions DurabilityOptionsOf(const v1::Durability& config, const LostRank& lost) {
+  DurabilityOptions options;
+  if (config.mode() == v1::DURABILITY_MODE_SYNC) options.mode = DurabilityMode::kSync;
+  if (config.mode() == v1::DURABILITY_MODE_INTERVAL) options.mode = DurabilityMode::kInterval;
+  options.folder = config.folder();
+  options.interval = std::chrono::seconds(config.interval_s());
+  options.checkpoint_every = std::chrono::seconds(config.checkpoint_every_s());
+  options.keep = config.keep();
+  options.max_deltas = config.max_deltas();
+  options.max_preimage_bytes = std::uint64_t{config.max_preimage_mib()} << 20;
+  options.server_version = SLOTWISE_VERSION;
+  options.on_failure = lost;
+  return options;
 }
 
 // Brings back what the data folder has, if there is one.
 Status Recover(const v1::Durability& config, const Collective& collective, const LostRank& lost, Engine& engine) {
   if (config.folder().empty()) return {};
   const auto begin = std::chrono::steady_clock::now();
-  const auto recovered =
-      engine.Recover({.mode = ModeOf(config.mode()), .folder = config.folder(), .on_failure = lost});
+  const auto recovered = engine.Recover(DurabilityOptionsOf(config, lost));
   if (!recovered.ok()) return recovered.status();
   if (Value(collective.rank()) == 0) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;

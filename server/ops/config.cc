@@ -49,6 +49,12 @@ void FillDefaults(v1::ServerConfig& config) {
   if (config.partial_sums() == v1::DATA_TYPE_UNSPECIFIED) config.set_partial_sums(v1::DATA_TYPE_FLOAT32);
   v1::Durability& durability = *config.mutable_durability();
   if (durability.mode() == v1::DURABILITY_MODE_UNSPECIFIED) durability.set_mode(v1::DURABILITY_MODE_NONE);
+  if (durability.interval_s() == 0) durability.set_interval_s(30);
+  if (durability.checkpoint_every_s() == 0 && durability.mode() == v1::DURABILITY_MODE_SYNC)
+    durability.set_checkpoint_every_s(600);
+  if (durability.keep() == 0) durability.set_keep(2);
+  if (durability.max_deltas() == 0) durability.set_max_deltas(16);
+  if (durability.max_preimage_mib() == 0) durability.set_max_preimage_mib(256);
   v1::Limits& limits = *config.mutable_limits();
   if (limits.max_message_mib() == 0) limits.set_max_message_mib(64);
   if (limits.max_round_mib() == 0) limits.set_max_round_mib(512);

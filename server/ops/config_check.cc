@@ -28,12 +28,13 @@ Status CheckRange(const std::string& place, std::string_view field, std::uint32_
                 "must be " + std::to_string(low) + " to " + std::to_string(high));
 }
 
+struct Range {
+  int field;
+  std::string_view name;
+  std::uint32_t value, low, high;
+};
+
 Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
-  struct Range {
-    int field;
-    std::string_view name;
-    std::uint32_t value, low, high;
-  };
   constexpr std::uint32_t kDay = 24U * 3600 * 1000;
   const std::array ranges{
       // Protobuf's and gRPC's sizes have 31 bits.
@@ -75,7 +76,20 @@ Status CheckDurability(const v1::Durability& durability, const ConfigPlaces& whe
   using v1::Durability;
   if (!v1::DurabilityMode_IsValid(durability.mode())) {
     return Refuse(where.DurabilityField(Durability::kModeFieldNumber), "durability.mode",
-                  std::to_string(durability.mode()), "must be DURABILITY_MODE_NONE or DURABILITY_MODE_SYNC");
+                  std::to_string(durability.mode()),
+                  "must be DURABILITY_MODE_NONE, DURABILITY_MODE_INTERVAL or DURABILITY_MODE_SYNC");
+  }
+  constexpr std::uint32_t kMonth = 31U * 24 * 3600;
+  for (const Range& range :
+       {Range{Durability::kIntervalSFieldNumber, "durability.interval_s", durability.interval_s(), 1, kMonth},
+        Range{Durability::kCheckpointEverySFieldNumber, "durability.checkpoint_every_s",
+              durability.checkpoint_every_s(), 0, kMonth},
+        Range{Durability::kKeepFieldNumber, "durability.keep", durability.keep(), 1, 1000},
+        Range{Durability::kMaxDeltasFieldNumber, "durability.max_deltas", durability.max_deltas(), 1, 1000},
+        Range{Durability::kMaxPreimageMibFieldNumber, "durability.max_preimage_mib",
+              durability.max_preimage_mib(), 1, 1 << 24}}) {
+    Status status = CheckRange(where.DurabilityField(range.field), range.name, range.value, range.low, range.high);
+    if (!status.ok()) return status;
   }
   if (durability.folder().empty() && durability.mode() != v1::DURABILITY_MODE_NONE) {
     return Refuse(where.DurabilityField(Durability::kModeFieldNumber), "durability.mode",
