@@ -1,0 +1,253 @@
+"""A server that is killed goes on from its data folder: checkpoints and the journal, on any number of ranks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import slotwise
+from conftest import StartCluster
+from slotwise_cluster import STOP_TIMEOUT, Cluster, run_server, wait_until
+
+SEED = 20261122
+OPTIMIZERS = {"ads": slotwise.Adam(lr=0.1), "users": slotwise.RowWiseAdaGrad(lr=0.1)}
+State = dict[str, tuple[str, int, int, float]]
+
+
+def durability(folder: Path, mode: str = "SYNC", more: str = "") -> str:
+    return f'durability {{ folder: "{folder}" mode: DURABILITY_MODE_{mode} {more} }}'
+
+
+def kill(cluster: Cluster) -> None:
+    """kill -9 to every rank."""
+    for rank in range(len(cluster.ranks)):
+        os.kill(cluster.pid(rank), signal.SIGKILL)
+    cluster.process.wait(timeout=STOP_TIMEOUT)
+
+
+def connect(cluster: Cluster) -> slotwise.Client:
+    return slotwise.connect(cluster.ranks[-1].address, timeout=60.0)
+
+
+def state(ps: slotwise.Client) -> State:
+    """What every table is."""
+    tables = {}
+    for name in sorted(table.name for table in ps.list_tables()):
+        described = ps.describe_table(name)
+        tables[name] = (ps.digest(name).digest, described.steps, described.rows, described.learning_rate)
+    return tables
+
+
+class Training:
+    """Steps of all kinds, the same for a seed."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(SEED)
+
+    def begin(self, ps: slotwise.Client) -> None:
+        ps.create_table("ads", dim=8, slots=2, optimizer=OPTIMIZERS["ads"])
+        ps.create_table("users", dim=16, optimizer=OPTIMIZERS["users"])
+
+    def step(self, ps: slotwise.Client) -> None:
+        draw = self.random
+        ads = draw.integers(0, 3000, (100, 2)).astype(np.uint64)
+        users = draw.integers(0, 5000, (60, 1)).astype(np.uint64)
+        ps.lookup("ads", ads)
+        gradients = draw.normal(size=(100, 16)).astype(np.float32)
+        ps.push("ads", ads, None, gradients, wire_dtype="bfloat16" if draw.random() < 0.3 else None)
+        of_users = draw.normal(size=(60, 16)).astype(np.float32)
+        ps.push_many({"users": (users, None, of_users), "ads": (ads, None, gradients)})
+        if draw.random() < 0.2:
+            ps.erase("users", draw.integers(0, 5000, 20).astype(np.uint64))
+        if draw.random() < 0.2:
+            ps.set_learning_rate("users", float(draw.random()))
+        if draw.random() < 0.2:
+            keys = draw.choice(9000, 30, replace=False).astype(np.uint64)
+            ps.import_rows("ads", keys, draw.normal(size=(30, 8)).astype(np.float32))
+
+    def run(self, ps: slotwise.Client, steps: int) -> None:
+        for _ in range(steps):
+            self.step(ps)
+
+
+def checkpoints(data: Path) -> list[Path]:
+    """Those that exist, the oldest first."""
+    return sorted(path for path in (data / "checkpoints").iterdir() if not path.name.startswith("."))
+
+
+@pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 3)])
+def test_a_killed_server_has_all_that_it_acknowledged(
+    start_cluster: StartCluster, tmp_path: Path, ranks: tuple[int, int]
+) -> None:
+    print("seed", SEED)
+    data, training = tmp_path / "data", Training()
+    first = start_cluster(ranks[0], durability(data))
+    with connect(first) as ps:
+        training.begin(ps)
+        training.run(ps, 10)
+        ps.create_table("gone", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        ps.push("gone", [1, 2], None, np.ones((2, 4), np.float32))
+        ps.drop_table("gone")
+        before = state(ps)
+    kill(first)
+    second = start_cluster(ranks[1], durability(data))
+    with connect(second) as ps:
+        assert state(ps) == before
+        training.run(ps, 3)
+        # No table gets the id of one that was dropped: a step of the old one would be taken for a step of the new.
+        ps.create_table("new", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        assert ps.push("new", [1], None, np.ones((1, 4), np.float32)) == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_step_that_comes_again_after_a_crash_is_applied_once(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int
+) -> None:
+    data = tmp_path / "data"
+    ones = np.ones((3, 4), np.float32)
+    first = start_cluster(ranks, durability(data))
+    with connect(first) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        session = ps.new_session()
+        steps = [session.next() for _ in range(5)]
+        for step in steps:
+            ps.push("ads", [1, 2, 3], None, ones, step=step)
+        before = state(ps)
+    kill(first)
+    second = start_cluster(3 - ranks, durability(data))
+    with connect(second) as ps:
+        assert [ps.push("ads", [1, 2, 3], None, ones, step=step) for step in steps] == [1, 2, 3, 4, 5]
+        assert state(ps) == before
+        with pytest.raises(slotwise.FailedPrecondition, match="other keys, weights or gradients"):
+            ps.push("ads", [1, 2, 3], None, 2 * ones, step=steps[2])
+        assert ps.push("ads", [1, 2, 3], None, ones, step=session.next()) == 6
+
+
+@pytest.mark.parametrize("ranks", [(1, 3), (2, 1)])
+def test_checkpoints_are_made_while_steps_go_on(
+    start_cluster: StartCluster, tmp_path: Path, ranks: tuple[int, int]
+) -> None:
+    """Bases and deltas with a journal behind them: the state after a crash is that before it."""
+    print("seed", SEED)
+    data, training = tmp_path / "data", Training()
+    config = durability(data, more="checkpoint_every_s: 1 max_deltas: 2 max_preimage_mib: 1")
+    first = start_cluster(ranks[0], config)
+    with connect(first) as ps:
+        training.begin(ps)
+
+        def five_checkpoints() -> bool:
+            training.step(ps)
+            return len(checkpoints(data)) >= 5
+
+        wait_until(five_checkpoints, "five checkpoints")
+        before = state(ps)
+    kill(first)
+    second = start_cluster(ranks[1], config)
+    with connect(second) as ps:
+        assert state(ps) == before
+        training.run(ps, 3)
+        before = state(ps)
+    kill(second)
+    with connect(start_cluster(2, durability(data))) as ps:
+        assert state(ps) == before
+
+
+def damage_a_byte(path: Path) -> None:
+    """Flips a bit in the middle of a file."""
+    bytes_ = bytearray(path.read_bytes())
+    bytes_[len(bytes_) // 2] ^= 1
+    path.write_bytes(bytes_)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("spoil", [damage_a_byte, cut, os.remove])
+@pytest.mark.parametrize("file", ["manifest.json", "ledger.bin", "table-1/rank-0.rows.npy"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_its_journal(
+    start_cluster: StartCluster, tmp_path: Path, spoil: Callable[[Path], None], file: str
+) -> None:
+    data, training = tmp_path / "data", Training()
+    first = start_cluster(1, durability(data, more="checkpoint_every_s: 1 max_deltas: 1 keep: 4"))
+    with connect(first) as ps:
+        training.begin(ps)
+
+        def three_checkpoints() -> bool:
+            training.step(ps)
+            return len(checkpoints(data)) >= 3
+
+        wait_until(three_checkpoints, "three checkpoints")
+        before = state(ps)
+    kill(first)
+    newest = checkpoints(data)[-1]
+    spoil(newest / file)
+    second = start_cluster(2, durability(data))
+    with connect(second) as ps:
+        assert state(ps) == before
+    said = second.messages(0) + second.messages(1)
+    assert any(newest.name in line for line in said), said
+
+
+def test_a_server_does_not_start_without_what_its_folder_had(start_cluster: StartCluster, tmp_path: Path) -> None:
+    data, training = tmp_path / "data", Training()
+    first = start_cluster(1, durability(data, "NONE", "checkpoint_every_s: 1"))
+    with connect(first) as ps:
+        training.begin(ps)
+
+        def a_checkpoint() -> bool:
+            training.step(ps)
+            return bool(checkpoints(data))
+
+        wait_until(a_checkpoint, "a checkpoint")
+    kill(first)
+    for path in checkpoints(data):
+        damage_a_byte(path / "table-1" / "rank-0.rows.npy")
+    arguments = ["--backend", "cpu", "--listen", "127.0.0.1:0", "--data", str(data)]
+    ended = run_server(*arguments)
+    assert ended.returncode == 1
+    assert "rank-0.rows.npy" in ended.stderr, ended.stderr
+    # A folder whose state is of another lineage than it says.
+    shutil.rmtree(data / "checkpoints")
+    (data / "checkpoints" / "x").mkdir(parents=True)
+    (data / "lineage").unlink()
+    ended = run_server(*arguments)
+    assert ended.returncode == 1
+    assert "has a folder checkpoints, which is not empty, and no file lineage" in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_interval_bounds_what_a_crash_loses(start_cluster: StartCluster, tmp_path: Path, ranks: int) -> None:
+    data = tmp_path / "data"
+    first = start_cluster(ranks, durability(data, "INTERVAL", "interval_s: 2"))
+    times: list[float] = []
+    with connect(first) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+
+        def five_seconds() -> bool:
+            for _ in range(5):
+                ps.push("ads", [len(times)], None, np.ones((1, 4), np.float32))
+                times.append(time.monotonic())
+            return times[-1] - times[0] > 5
+
+        wait_until(five_seconds, "five seconds of steps")
+    kill(first)
+    with connect(start_cluster(3 - ranks, durability(data, "INTERVAL", "interval_s: 2"))) as ps:
+        kept = ps.describe_table("ads").steps
+    assert 0 < kept <= len(times)
+    lost = times[-1] - times[kept] if kept < len(times) else 0.0
+    print(f"lost {len(times) - kept} of {len(times)} steps, of {lost:.2f} s")
+    assert lost <= 2.0
+
+
+def test_a_server_of_another_folder_has_nothing(start_cluster: StartCluster, tmp_path: Path) -> None:
+    with connect(start_cluster(1, durability(tmp_path / "one"))) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    with connect(start_cluster(1, durability(tmp_path / "other"))) as ps:
+        assert ps.list_tables() == []
