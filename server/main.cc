@@ -47,6 +47,10 @@ constexpr std::chrono::seconds kShutdownGrace{5};
 // The longest that ranks wait for each other during the start, because devices take different times to start.
 constexpr std::chrono::minutes kStartLimit{5};
 
+// The longest that a rank waits for another one's recovery: a large table takes as long as the disk takes to read it.
+// A rank that dies meanwhile is noticed by the heartbeat.
+constexpr std::chrono::hours kRecoveryLimit{12};
+
 // The programs that start MPI programs, by Open MPI 4's names and 5's.
 constexpr std::array<std::string_view, 6> kLaunchers{"mpirun", "mpiexec", "orterun",
                                                      "orted",  "prterun", "prted"};
@@ -117,6 +121,7 @@ Ending Serve(const Flags& flags, Collective& collective) {
   LimitCollectives(collective, kStartLimit);
   Rooms rooms;
   if (!AllReady(collective, GetReady(flags, collective, rooms))) return {.exit_code = 1};
+  if (!rooms.config.durability().folder().empty()) LimitCollectives(collective, kRecoveryLimit);
   const auto places = AgreeOnPlaces(collective, Connect(collective, EndThisRank, rooms));
   if (!places) return {.exit_code = 1};
   const std::chrono::milliseconds limit(rooms.config.limits().collective_timeout_ms());

@@ -42,6 +42,7 @@ enum class CheckpointEvent : std::uint8_t {
   kWritten,    // its own files, each rank
   kPublished,  // the checkpoint exists; rank 0
   kVerified,   // all of it was read back; rank 0
+  kCompacted,  // a chain was folded into a base; rank 0
 };
 
 // A request's number on the rank it came to.

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "server/durability/compaction.h"
 #include "server/durability/hex.h"
 
 namespace slotwise {
@@ -100,6 +101,7 @@ void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnat
   previous_round_ = base.newest_round;
   journal_ = journal;
   worker_.emplace();
+  if (Value(collective_.rank()) == 0) folder_of_chains_.emplace();
 }
 
 void Checkpointing::Save(const Round& round, std::function<void(Result<SavedCheckpoint>)> done) {
@@ -113,11 +115,11 @@ void Checkpointing::Save(const Round& round, std::function<void(Result<SavedChec
   if (open_) return refuse(FailedPrecondition("checkpoint " + open_->manifest.id + " is being written"));
   bool delta = round.delta && base_.newest && base_.links <= options_.max_deltas;
   auto open = std::make_unique<Open>();
-  Status begun = Begin(round, delta, *open);
+  Status begun = Begin(round.number, delta, round.value_type, *open);
   if (begun.code() == StatusCode::kFailedPrecondition && delta) {  // on all ranks: some table lost track
     delta = false;
     open = std::make_unique<Open>();
-    begun = Begin(round, delta, *open);
+    begun = Begin(round.number, delta, round.value_type, *open);
   }
   if (!begun.ok()) return refuse(begun);
   open_ = std::move(open);
@@ -139,15 +141,15 @@ void Checkpointing::Save(const Round& round, std::function<void(Result<SavedChec
   });
 }
 
-Status Checkpointing::Begin(const Round& round, bool delta, Open& open) {
+Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type, Open& open) {
   Manifest& manifest = open.manifest;
-  manifest.id = IdOf(round.number, incarnation_);
+  manifest.id = IdOf(round, incarnation_);
   if (delta) manifest.parent = base_.newest;
   manifest.server_version = options_.server_version;
   manifest.data_lineage = base_.lineage;
   manifest.incarnation = incarnation_;
   manifest.ranks = static_cast<std::uint32_t>(collective_.size());
-  manifest.round = round.number;
+  manifest.round = round;
   manifest.next_table_id = tables_.next_id();
   manifest.ledger_epoch = tables_.epoch();
   CheckpointJobOptions job{.files = options_.files,
@@ -155,7 +157,7 @@ Status Checkpointing::Begin(const Round& round, bool delta, Open& open) {
                            .id = manifest.id,
                            .rank = static_cast<std::uint32_t>(Value(collective_.rank())),
                            .delta = delta,
-                           .value_type = round.value_type,
+                           .value_type = value_type,
                            .ledger = {}};
   if (Value(collective_.rank()) == 0) job.ledger = tables_.ledger().Save();
 
@@ -182,7 +184,7 @@ Status Checkpointing::Begin(const Round& round, bool delta, Open& open) {
     entry.steps = table->steps;
     entry.learning_rate = table->learning_rate;
     entry.owners = EvenBucketMap(collective_.size());
-    entry.value_type = round.value_type;
+    entry.value_type = value_type;
     manifest.tables.push_back(std::move(entry));
     open.shards.push_back(table->shard.get());
     snapshots.push_back({table->info.id, table->info.options, table->shard.get(), std::move(*info)});
@@ -209,6 +211,11 @@ Status Checkpointing::Begin(const Round& round, bool delta, Open& open) {
 }
 
 void Checkpointing::OnEvent(const Round& round) {
+  if (round.event == CheckpointEvent::kCompacted) {
+    if (!round.failed) base_.links -= folding_ - 1;
+    folding_ = 0;
+    return;
+  }
   if (!open_) return;  // it was given up
   switch (round.event) {
     case CheckpointEvent::kWritten:
@@ -249,8 +256,30 @@ void Checkpointing::OnEvent(const Round& round) {
     case CheckpointEvent::kVerified:
       if (!round.failed) RemoveWhatIsOld();
       open_.reset();
+      FoldLongChain();
+      return;
+    case CheckpointEvent::kCompacted:
       return;
   }
+}
+
+// A chain is folded by its files when it is half as long as it may be, so that a base of all rows, which every rank
+// would have to write, is seldom due.
+void Checkpointing::FoldLongChain() {
+  if (folding_ > 0 || base_.links < 2 || 2 * base_.links < options_.max_deltas) return;
+  folding_ = base_.links;
+  if (Value(collective_.rank()) != 0) return;
+  folder_of_chains_->Post([this, tip = base_.newest->id] {
+    const auto chain = Checkpoints(*options_.files, folder_).ChainOf(tip);
+    Status folded = chain.status();
+    if (folded.ok()) {
+      folded = Compact(*options_.files, folder_, *chain,
+                       {.id = tip + "-folded", .server_version = options_.server_version})
+                   .status();
+    }
+    if (!folded.ok()) spdlog::error("checkpoint {} and its deltas stay as they are: {}", tip, folded.message());
+    Tell(CheckpointEvent::kCompacted, !folded.ok());
+  });
 }
 
 // Behind the last rank's kWritten: no rank's worker uses its job any more.
@@ -332,7 +361,8 @@ void Checkpointing::RemoveWhatIsOld() {
     if (const Status removed = journal_->RemoveSegmentsBefore(previous_round_); !removed.ok())
       spdlog::error("segments of the journal that are not needed any more stay: {}", removed.message());
   }
-  if (Value(collective_.rank()) != 0) return;
+  // A chain that is being folded is still read.
+  if (Value(collective_.rank()) != 0 || folding_ > 0) return;
   worker_->Post([this] {
     const auto removed = Checkpoints(*options_.files, folder_).RemoveOld(options_.keep);
     if (!removed.ok()) {
@@ -398,13 +428,38 @@ Status Checkpointing::MayUpdate() const {
                      ": the disk is too slow, or full; updates go on when a newer one is there");
 }
 
-void Checkpointing::Stop() {
+void Checkpointing::Stop(std::uint64_t rounds) {
   if (!worker_) return;
   if (open_ && open_->job) open_->job->Cancel();
   worker_.reset();
-  if (!open_) return;
-  if (open_->job) EndSnapshots(false);
-  if (open_->done) open_->done(Unavailable("the server is stopping"));
+  folder_of_chains_.reset();
+  if (open_) {
+    if (open_->job) EndSnapshots(false);
+    if (open_->done) open_->done(Unavailable("the server is stopping"));
+    open_.reset();
+  }
+  const bool by_itself = options_.mode == DurabilityMode::kInterval ||
+                         (options_.mode == DurabilityMode::kNone && options_.checkpoint_every.count() > 0);
+  if (by_itself && changed_ != durable_changed_) SaveLast(rounds + 1);
+}
+
+// No round comes any more, so the ranks need no events.
+void Checkpointing::SaveLast(std::uint64_t round) {
+  open_ = std::make_unique<Open>();
+  Status saved = Begin(round, false, DataType::kFloat32, *open_);
+  if (saved.ok()) {
+    while (open_->job->Step() != CheckpointJob::Progress::kEnded) open_->job->Advance(std::size_t{64} << 20);
+    Result<Manifest> manifest = Gather();
+    saved = manifest.status();
+    if (saved.ok() && Value(collective_.rank()) == 0)
+      saved = PublishCheckpoint(*options_.files, folder_, *manifest);
+    EndSnapshots(saved.ok());
+  }
+  if (!saved.ok()) {
+    spdlog::error("the last checkpoint could not be written: {}", saved.message());
+  } else if (Value(collective_.rank()) == 0) {
+    spdlog::info("checkpoint {} has all that was acknowledged", open_->manifest.id);
+  }
   open_.reset();
 }
 

@@ -11,7 +11,8 @@
 //     kVerified, of rank 0        all files were read back: older segments of the journal, and checkpoints that are
 //                                 not needed any more, go
 //
-// If a rank fails, its kWritten says so, the others give up, and rank 0 removes what there is.
+// If a rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all this, rank
+// 0 folds a chain that has become long into a base (kCompacted).
 // Thread-safety: the engine's thread only. Save, OnEvent and Stop are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
@@ -78,13 +79,16 @@ class Checkpointing {
   // OK, or why updates are refused: the disk does not keep up with `durability.interval_s`. The same on all ranks.
   Status MayUpdate() const;
 
-  // Gives up what is under way. The engine ends.
-  void Stop();
+  // The engine ends, after so many rounds: gives up what is under way. What no journal has goes into a last
+  // checkpoint, if checkpoints are made by themselves.
+  void Stop(std::uint64_t rounds);
 
  private:
   struct Open;
 
-  Status Begin(const Round& round, bool delta, Open& open);
+  Status Begin(std::uint64_t round, bool delta, DataType value_type, Open& open);
+  void SaveLast(std::uint64_t round);
+  void FoldLongChain();
   void EndSnapshots(bool kept);
   // The ranks tell each other what they wrote. Returns the manifest, on every rank, or what failed.
   Result<Manifest> Gather();
@@ -111,7 +115,9 @@ class Checkpointing {
   std::uint64_t changed_ = 0;          // the last round that changed state
   std::uint64_t durable_changed_ = 0;  // the last one that the newest checkpoint has
   std::uint64_t durable_cut_ms_ = 0;  // when the newest checkpoint that exists was begun
+  std::size_t folding_ = 0;  // links of the chain that is being folded; 0: none
   std::optional<Worker> worker_;
+  std::optional<Worker> folder_of_chains_;  // rank 0's
 };
 
 }  // namespace slotwise

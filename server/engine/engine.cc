@@ -83,7 +83,7 @@ class Engine::Impl {
       AwaitWork(decision);
     }
     stages().FinishAll();
-    checkpointing_.Stop();
+    checkpointing_.Stop(last_round_);
     busy_since_ = kIdle;
   }
 

@@ -2,7 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <random>
 #include <string_view>
@@ -101,6 +103,7 @@ class Recovery::Impl {
     if (Status all = Agree(tracked); !all.ok()) return all;
     maker_.TrackChanges(options_.max_erased);
     if (Status replayed = Agree(ReplayJournals()); !replayed.ok()) return replayed;
+    if (Status all = Agree(IsNewest()); !all.ok()) return all;
     recovered_.tables = tables_.All().size();
     return recovered_;
   }
@@ -157,6 +160,22 @@ class Recovery::Impl {
     }
     recovered_.base.lineage = AllGatherValues(collective_, opened).front().lineage;
     return mine;
+  }
+
+  // What cannot be used of a newer checkpoint has to be in the journal: else acknowledged updates would be lost
+  // without a word.
+  Status IsNewest() {
+    const auto names = files_.List(CheckpointFolder());
+    if (!names.ok()) return names.status();
+    for (const std::string& name : *names) {
+      std::uint64_t round = 0;  // with which an id begins
+      std::from_chars(name.data(), name.data() + name.size(), round);
+      if (round <= recovered_.round) continue;
+      return DataLoss("checkpoint " + name + " cannot be used (the log says why), and what can goes up to round " +
+                      std::to_string(recovered_.round) + ": move " + CheckpointFolder() + "/" + name +
+                      " away to go on without the updates since");
+    }
+    return {};
   }
 
   // Loads the newest checkpoint that is whole. A rank that finds a damaged one makes all ranks take the one before
