@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
+constexpr std::uint64_t kCopiedAtOnce = std::uint64_t{1} << 20;
+
 struct File {
   std::string path;
   SegmentName name;
@@ -166,6 +168,38 @@ Result<JournalIncarnation> ReadRun(FileSystem& files, const Run& run, std::uint6
   return result;
 }
 
+// Copies bytes [begin, end) of a file to where they lie.
+Status WriteAgain(const ReadableFile& from, WritableFile& to, std::uint64_t begin, std::uint64_t end) {
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min(kCopiedAtOnce, end - begin)));
+  for (std::uint64_t at = begin; at < end;) {
+    const auto bytes =
+        std::span(block).first(static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), end - at)));
+    if (Status status = from.ReadAt(at, bytes); !status.ok()) return status;
+    const std::span<const std::byte> piece = bytes;
+    if (Status status = to.WriteAt(at, std::span(&piece, 1)); !status.ok()) return status;
+    at += bytes.size();
+  }
+  return Status();
+}
+
+// Makes sure that what a segment shows is on disk. A sync alone is not enough: after one that failed the system
+// may go on showing what it did not write, and takes it for written.
+Status WriteLastGroupAgain(FileSystem& files, const File& segment) {
+  auto from = files.Open(segment.path);
+  if (!from.ok()) return from.status();
+  auto header = ReadSegmentHeader(**from, segment.path, segment.name);
+  if (!header.ok()) return header.status();
+  auto to = files.OpenToWrite(segment.path);
+  if (!to.ok()) return to.status();
+  if (*header) {
+    auto scanned = ScanSegment(**from, segment.path, **header, kNoLimit);
+    if (!scanned.ok()) return scanned.status();
+    if (Status status = WriteAgain(**from, **to, 0, kSegmentHeaderBytes); !status.ok()) return status;
+    if (Status status = WriteAgain(**from, **to, scanned->group, scanned->end); !status.ok()) return status;
+  }
+  return (*to)->Sync();
+}
+
 const std::string& AFileOf(const Run& run) { return run.ranks.begin()->second.front().path; }
 
 Status MissingRank(const Run& run) {
@@ -237,9 +271,9 @@ Status SyncJournals(FileSystem& files, const std::string& folder) {
   if (!segments.ok()) return segments.status();
   std::set<std::uint32_t> ranks;
   for (const File& segment : *segments) {
-    auto file = files.OpenToWrite(segment.path);
-    if (!file.ok()) return file.status();
-    if (Status status = (*file)->Sync(); !status.ok()) return status;
+    // ReadJournals says if damage matters.
+    const Status status = WriteLastGroupAgain(files, segment);
+    if (!status.ok() && status.code() != StatusCode::kDataLoss) return status;
     ranks.insert(segment.rank);
   }
   for (const std::uint32_t rank : ranks) {

@@ -42,9 +42,10 @@ struct JournalSet {
   JournalPosition Next() const { return {newest, LastCompleteRound(), highest_generation}; }
 };
 
-// Syncs all segments and folders, if there are any. A recovery calls it, on one rank, before any rank reads: the
-// system may show what a process that died had written but not synced, and forget it in a later power failure,
-// when a server has gone on from it.
+// Makes sure that what the journals show is on disk. A recovery calls it, on one rank, before any rank reads: the
+// system may show what a process that died had written but not synced, or failed to sync, and forget it in a
+// later power failure, when a server has gone on from it. Writes the last records of each segment again, as they
+// are, and syncs all segments and folders. OK if there is no such folder.
 Status SyncJournals(FileSystem& files, const std::string& folder);
 
 // Reads the journals in a folder (none, if there is no such folder) for a recovery from a checkpoint of round

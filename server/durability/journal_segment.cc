@@ -97,6 +97,7 @@ void Count(const RecordHeader& record, JournalSegment& segment) {
   segment.end += BytesOfRecord(record.body_bytes);
   segment.last_round = record.round;
   segment.records += 1;
+  segment.group = record.group;
   segment.complete = std::max(segment.complete, record.complete);
 }
 
@@ -128,20 +129,22 @@ Result<std::optional<SegmentHeader>> ReadSegmentHeader(const ReadableFile& file,
 Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& path,
                                    const SegmentHeader& header, std::uint64_t limit) {
   const RecordReader reader(file, header.seed);
-  JournalSegment all{
-      .path = path, .header = header, .end = kSegmentHeaderBytes, .last_round = header.after_round};
+  JournalSegment all{.path = path,
+                     .header = header,
+                     .end = kSegmentHeaderBytes,
+                     .last_round = header.after_round,
+                     .group = kSegmentHeaderBytes};
   JournalSegment before_group = all;  // what lies before the last group
-  std::uint64_t group = all.end;
   while (true) {
     auto record = reader.HeaderAt(all.end);
     if (!record.ok()) return record.status();
     if (!*record || (*record)->round > limit) break;
     if ((*record)->group == all.end) {
       before_group = all;
-      group = all.end;
+    } else if (all.records == 0 || (*record)->group != all.group) {
+      return Damaged(path, all.end, "its group began elsewhere");
     }
-    if ((*record)->group != group || (*record)->incarnation != header.incarnation ||
-        (*record)->round <= all.last_round) {
+    if ((*record)->incarnation != header.incarnation || (*record)->round <= all.last_round) {
       return Damaged(path, all.end, "round " + std::to_string((*record)->round) + " does not belong here");
     }
     Count(**record, all);
@@ -172,7 +175,7 @@ RecordCursor::RecordCursor(FileSystem& files, std::vector<JournalSegment> segmen
 Result<bool> RecordCursor::Next() {
   while (segment_ < segments_.size()) {
     const JournalSegment& segment = segments_[segment_];
-    if (segment.last_round <= after_ || (file_ != nullptr && next_ >= segment.end)) {
+    if (segment.records == 0 || segment.last_round <= after_ || (file_ != nullptr && next_ >= segment.end)) {
       file_.reset();
       ++segment_;
       continue;

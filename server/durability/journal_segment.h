@@ -29,6 +29,7 @@ struct JournalSegment {
   std::uint64_t end = 0;         // behind the last record that counts
   std::uint64_t last_round = 0;  // of those records; header.after_round if there are none
   std::uint64_t records = 0;
+  std::uint64_t group = 0;     // where the last group of those records begins
   std::uint64_t complete = 0;  // the last round that its records say was on disk at all ranks
 };
 

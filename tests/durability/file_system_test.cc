@@ -1,0 +1,283 @@
+// What both the system's files and the simulated ones do; and what only those that forget do.
+#include "server/durability/file_system.h"
+
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "tests/durability/journal_rig.h"
+#include "tests/durability/sim_files.h"
+
+namespace slotwise {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+Bytes BytesOf(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+Status Write(WritableFile& file, std::uint64_t offset, std::string_view text) {
+  const std::span<const std::byte> piece = std::as_bytes(std::span(text));
+  return file.WriteAt(offset, std::span(&piece, 1));
+}
+
+std::string Read(FileSystem& files, const std::string& path) {
+  auto file = files.Open(path);
+  if (!file.ok()) return file.status().message();
+  std::string text((*file)->size(), '?');
+  EXPECT_TRUE((*file)->ReadAt(0, std::as_writable_bytes(std::span(text))).ok());
+  return text;
+}
+
+enum class Kind { kSystem, kSimulated };
+
+class FileSystemTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Kind::kSimulated) {
+      EXPECT_TRUE(simulated_.MakeFolder("files").ok());
+      folder_ = "files";
+      return;
+    }
+    std::string name = (std::filesystem::temp_directory_path() / "slotwise-files-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { EXPECT_TRUE(files().RemoveFolder(folder_).ok()); }
+
+  FileSystem& files() { return GetParam() == Kind::kSystem ? SystemFiles() : simulated_; }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  std::unique_ptr<WritableFile> Create(const std::string& name) {
+    auto file = files().Create(Path(name));
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    return std::move(*file);
+  }
+
+  SimFiles simulated_;
+  std::string folder_;
+};
+
+TEST_P(FileSystemTest, PiecesAreWrittenOneBehindTheOther) {
+  auto file = Create("a");
+  std::vector<std::span<const std::byte>> pieces;
+  std::string text;
+  std::vector<Bytes> owned;
+  for (int i = 0; i < 3000; ++i)
+    owned.push_back(BytesOf(std::string(i % 3, static_cast<char>('a' + i % 26))));
+  for (const Bytes& bytes : owned) {
+    pieces.push_back(bytes);
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  EXPECT_TRUE(file->WriteAt(5, pieces).ok());
+  EXPECT_TRUE(file->Sync().ok());
+  EXPECT_EQ(Read(files(), Path("a")), std::string(5, '\0') + text);
+}
+
+TEST_P(FileSystemTest, ReservedBytesAreZeroAndKeepWhatIsThere) {
+  auto file = Create("a");
+  EXPECT_TRUE(Write(*file, 0, "abc").ok());
+  EXPECT_TRUE(file->Reserve(6).ok());
+  EXPECT_EQ(Read(files(), Path("a")), std::string("abc\0\0\0", 6));
+  EXPECT_TRUE(file->Reserve(2).ok());
+  EXPECT_EQ(Read(files(), Path("a")).size(), 6);
+  EXPECT_TRUE(file->Truncate(2).ok());
+  EXPECT_EQ(Read(files(), Path("a")), "ab");
+  EXPECT_TRUE(file->Truncate(4).ok());
+  EXPECT_EQ(Read(files(), Path("a")), std::string("ab\0\0", 4));
+}
+
+TEST_P(FileSystemTest, AFileIsMadeOnceAndOpenedWhereItIs) {
+  Create("a");
+  const Status again = files().Create(Path("a")).status();
+  EXPECT_EQ(again.code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(again.message(), HasSubstr(Path("a")));
+  EXPECT_EQ(files().Open(Path("b")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(files().OpenToWrite(Path("b")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(files().Create(Path("no/b")).status().code(), StatusCode::kNotFound);
+  auto file = files().OpenToWrite(Path("a"));
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE(Write(**file, 0, "abc").ok());
+  EXPECT_EQ(Read(files(), Path("a")), "abc");
+}
+
+TEST_P(FileSystemTest, ReadingBehindTheEndIsAnError) {
+  EXPECT_TRUE(Write(*Create("a"), 0, "abc").ok());
+  auto file = files().Open(Path("a"));
+  ASSERT_TRUE(file.ok());
+  std::array<std::byte, 2> bytes{};
+  EXPECT_TRUE((*file)->ReadAt(1, bytes).ok());
+  const Status status = (*file)->ReadAt(2, bytes);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr(Path("a")));
+}
+
+TEST_P(FileSystemTest, NamesChange) {
+  EXPECT_TRUE(Write(*Create("b"), 0, "bee").ok());
+  EXPECT_TRUE(Write(*Create("a"), 0, "a").ok());
+  EXPECT_TRUE(files().MakeFolder(Path("c")).ok());
+  EXPECT_TRUE(files().MakeFolder(Path("c")).ok());
+  EXPECT_THAT(*files().List(folder_), ElementsAre("a", "b", "c"));
+  EXPECT_TRUE(files().Rename(Path("b"), Path("a")).ok());
+  EXPECT_EQ(Read(files(), Path("a")), "bee");
+  EXPECT_EQ(files().Rename(Path("b"), Path("a")).code(), StatusCode::kNotFound);
+  ASSERT_TRUE(files().Create(Path("c/d")).ok());
+  EXPECT_TRUE(files().Rename(Path("c"), Path("e")).ok());
+  EXPECT_THAT(*files().List(Path("e")), ElementsAre("d"));
+  EXPECT_TRUE(files().Remove(Path("a")).ok());
+  EXPECT_EQ(files().Remove(Path("a")).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(files().RemoveFolder(Path("e")).ok());
+  EXPECT_TRUE(files().RemoveFolder(Path("e")).ok());
+  EXPECT_TRUE(files().SyncFolder(folder_).ok());
+  EXPECT_THAT(*files().List(folder_), ElementsAre());
+  EXPECT_EQ(files().List(Path("e")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(files().SyncFolder(Path("e")).code(), StatusCode::kNotFound);
+}
+
+TEST_P(FileSystemTest, AJournalIsWrittenAndRead) {
+  JournalOptions options = OptionsOf(0, 1, 5);
+  options.folder = Path("journal");
+  auto rank = StartRank(files(), options);
+  ASSERT_TRUE(rank.ok()) << rank.status().message();
+  for (std::uint64_t round = 1; round <= 50; ++round) {
+    EXPECT_TRUE(AppendRound(*(*rank)->journal, 0, round).ok());
+    if (round % 4 == 0) (*rank)->journal->WriteQueued();
+  }
+  EXPECT_TRUE(SyncJournals(files(), options.folder).ok());
+  const auto set = ReadJournals(files(), options.folder, kLineage, 0);
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  EXPECT_EQ(set->LastCompleteRound(), 48);
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, FileSystemTest, ::testing::Values(Kind::kSystem, Kind::kSimulated),
+                         [](const auto& kind) {
+                           return kind.param == Kind::kSystem ? std::string("System")
+                                                              : std::string("Simulated");
+                         });
+
+TEST(SystemFilesTest, SpaceThatIsNotThereIsNamed) {
+  std::string name = (std::filesystem::temp_directory_path() / "slotwise-files-XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  auto file = SystemFiles().Create(name + "/a");
+  ASSERT_TRUE(file.ok());
+  const Status status = (*file)->Reserve(std::uint64_t{1} << 62);
+  EXPECT_FALSE(status.ok());  // which error, the file system decides
+  EXPECT_THAT(status.message(), HasSubstr("cannot take space for " + name + "/a: "));
+  EXPECT_TRUE(SystemFiles().RemoveFolder(name).ok());
+}
+
+// Crashes with many seeds, and returns all that a file may then hold.
+std::vector<std::string> AfterCrashes(const std::function<void(SimFiles&)>& prepare) {
+  std::vector<std::string> seen;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SimFiles files;
+    prepare(files);
+    files.Crash(seed);
+    const std::string text = Read(files, "a");
+    if (std::find(seen.begin(), seen.end(), text) == seen.end()) seen.push_back(text);
+  }
+  return seen;
+}
+
+std::unique_ptr<WritableFile> SyncedFile(SimFiles& files, std::string_view text) {
+  auto file = files.Create("a");
+  EXPECT_TRUE(Write(**file, 0, text).ok());
+  EXPECT_TRUE((*file)->Sync().ok());
+  EXPECT_TRUE(files.SyncFolder("").ok());
+  return std::move(*file);
+}
+
+TEST(SimFilesTest, WhatIsSyncedStays) {
+  EXPECT_THAT(AfterCrashes([](SimFiles& files) { SyncedFile(files, "abc"); }), ElementsAre("abc"));
+}
+
+TEST(SimFilesTest, AWriteIsTornAnywhere) {
+  EXPECT_THAT(
+      AfterCrashes([](SimFiles& files) { EXPECT_TRUE(Write(*SyncedFile(files, "abc"), 0, "xyz").ok()); }),
+      UnorderedElementsAre("abc", "xbc", "abz", "xyc", "ayz", "xyz"));
+}
+
+TEST(SimFilesTest, WritesAreReordered) {
+  EXPECT_THAT(AfterCrashes([](SimFiles& files) {
+                auto file = SyncedFile(files, "a");
+                EXPECT_TRUE(Write(*file, 0, "x").ok());
+                EXPECT_TRUE(Write(*file, 0, "y").ok());
+              }),
+              UnorderedElementsAre("a", "x", "y"));
+  EXPECT_THAT(AfterCrashes([](SimFiles& files) {
+                auto file = SyncedFile(files, "ab");
+                EXPECT_TRUE(Write(*file, 0, "x").ok());
+                EXPECT_TRUE(Write(*file, 1, "y").ok());
+              }),
+              UnorderedElementsAre("ab", "xb", "ay", "xy"));
+}
+
+TEST(SimFilesTest, ANameThatIsNotSyncedMayGoOrStay) {
+  EXPECT_THAT(AfterCrashes([](SimFiles& files) {
+                auto file = files.Create("a");
+                EXPECT_TRUE(Write(**file, 0, "abc").ok());
+                EXPECT_TRUE((*file)->Sync().ok());
+              }),
+              UnorderedElementsAre("abc", HasSubstr("no such file")));
+  EXPECT_THAT(AfterCrashes([](SimFiles& files) {
+                SyncedFile(files, "abc");
+                files.SetContents("b", BytesOf("new"));
+                EXPECT_TRUE(files.Rename("b", "a").ok());
+              }),
+              UnorderedElementsAre("abc", "new"));
+}
+
+TEST(SimFilesTest, ASyncThatFailedIsNotMadeGoodByALaterOne) {
+  EXPECT_THAT(AfterCrashes([](SimFiles& files) {
+                auto file = SyncedFile(files, "abc");
+                EXPECT_TRUE(Write(*file, 0, "xyz").ok());
+                files.FailAt(files.operations() + 1, SimFiles::Fault::kBroken);
+                EXPECT_FALSE(file->Sync().ok());
+                EXPECT_TRUE(file->Sync().ok());
+                EXPECT_EQ(Read(files, "a"), "xyz");
+              }),
+              ElementsAre("abc"));
+}
+
+TEST(SimFilesTest, AKilledProcessLosesNothingYet) {
+  SimFiles files;
+  auto file = SyncedFile(files, "abc");
+  EXPECT_TRUE(Write(*file, 0, "xyz").ok());
+  files.Kill();
+  EXPECT_EQ(Read(files, "a"), "xyz");
+  EXPECT_EQ(Write(*file, 0, "abc").code(), StatusCode::kUnavailable);
+}
+
+TEST(SimFilesTest, AFullDiskTakesNoMore) {
+  SimFiles files;
+  auto file = SyncedFile(files, "abc");
+  files.SetCapacity(5);
+  EXPECT_TRUE(file->Reserve(5).ok());
+  EXPECT_EQ(file->Reserve(6).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Write(*file, 4, "xy").code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Write(*file, 3, "xy").ok());
+  EXPECT_TRUE(files.Remove("a").ok());
+  EXPECT_EQ(files.used(), 0);
+}
+
+TEST(SimFilesTest, ADeadProcessDoesNothing) {
+  SimFiles files;
+  auto file = SyncedFile(files, "abc");
+  files.CrashAt(files.operations() + 2);
+  EXPECT_TRUE(file->Sync().ok());
+  EXPECT_EQ(file->Sync().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(files.dead());
+  EXPECT_EQ(files.Create("b").status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(files.Open("a").status().code(), StatusCode::kUnavailable);
+  files.Crash(1);
+  EXPECT_EQ(Read(files, "a"), "abc");
+}
+
+}  // namespace
+}  // namespace slotwise

@@ -1,0 +1,127 @@
+// What the journal's tests share: journals of several ranks on simulated files, with records whose bodies follow
+// from rank and round.
+#ifndef SLOTWISE_TESTS_DURABILITY_JOURNAL_RIG_H_
+#define SLOTWISE_TESTS_DURABILITY_JOURNAL_RIG_H_
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/durability/journal.h"
+#include "server/durability/journal_reader.h"
+#include "tests/durability/sim_files.h"
+
+namespace slotwise {
+
+inline constexpr std::uint64_t kLineage = 77;
+inline const std::string kFolder = "data/journal";
+
+using Bytes = std::vector<std::byte>;
+
+// Returns the body of a rank's record of a round: 0 to 1200 bytes.
+inline Bytes BodyOf(std::uint32_t rank, std::uint64_t round) {
+  Bytes body((round * 37 + rank * 11) % 97 * (round % 5 == 0 ? 12 : 1));
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    body[i] = static_cast<std::byte>((round * 131 + rank * 17 + i * i) & 0xff);
+  }
+  return body;
+}
+
+inline std::uint32_t KindOf(std::uint64_t round) { return static_cast<std::uint32_t>(round % 7); }
+
+// Returns bytes as pieces, which own them: one, or two.
+inline std::vector<JournalPiece> PiecesOf(const Bytes& bytes) {
+  const auto owner = std::make_shared<const Bytes>(bytes);
+  const std::span<const std::byte> all(*owner);
+  const std::size_t cut = all.size() / 3;
+  return {{all.first(cut), owner}, {all.subspan(cut), owner}};
+}
+
+struct RankOfTest {
+  std::unique_ptr<Journal> journal;
+  std::vector<std::uint64_t> published = {};
+  std::vector<std::string> failures = {};
+};
+
+inline JournalOptions OptionsOf(std::uint32_t rank, std::uint32_t ranks, std::uint64_t incarnation,
+                                const JournalPosition& follows = {}) {
+  return {.folder = kFolder,
+          .rank = rank,
+          .ranks = ranks,
+          .incarnation = incarnation,
+          .lineage = kLineage,
+          .seed = incarnation * 1000003 + rank,
+          .follows = follows,
+          .reserve_bytes = 1024,
+          .segment_bytes = 4096,
+          .max_queued_bytes = 1 << 20};
+}
+
+inline Result<std::unique_ptr<RankOfTest>> StartRank(FileSystem& files, const JournalOptions& options) {
+  auto rank = std::make_unique<RankOfTest>();
+  RankOfTest& place = *rank;
+  auto journal = Journal::Start(
+      files, options,
+      {.on_durable = [&place](std::uint64_t round) { place.published.push_back(round); },
+       .on_failure = [&place](const std::string& reason) { place.failures.push_back(reason); }});
+  if (!journal.ok()) return journal.status();
+  rank->journal = std::move(*journal);
+  return rank;
+}
+
+// Appends a round as an engine does. Returns what Reserve said.
+inline Status AppendRound(Journal& journal, std::uint32_t rank, std::uint64_t round) {
+  const Bytes body = BodyOf(rank, round);
+  if (Status status = journal.Reserve(body.size()); !status.ok()) return status;
+  journal.Append(round, KindOf(round), PiecesOf(body));
+  return Status();
+}
+
+// All rounds that a recovery sees, and whose bodies are as they were written.
+struct Recovered {
+  Status status;
+  JournalSet set;
+  std::vector<std::uint64_t> rounds;
+};
+
+inline Recovered Recover(FileSystem& files, std::uint64_t covered = 0, std::uint64_t lineage = kLineage) {
+  Recovered recovered;
+  auto set = ReadJournals(files, kFolder, lineage, covered);
+  recovered.status = set.status();
+  if (!set.ok()) return recovered;
+  recovered.set = *set;
+  JournalRounds rounds(files, *set);
+  while (true) {
+    auto more = rounds.Next();
+    recovered.status = more.status();
+    if (!more.ok() || !*more) return recovered;
+    for (std::uint32_t rank = 0; rank < rounds.ranks(); ++rank) {
+      Bytes body(rounds.body_bytes(rank));
+      recovered.status = rounds.ReadBody(rank, body);
+      if (!recovered.status.ok()) return recovered;
+      EXPECT_EQ(body, BodyOf(rank, rounds.round())) << "rank " << rank << " round " << rounds.round();
+      EXPECT_EQ(rounds.kind(rank), KindOf(rounds.round()));
+    }
+    recovered.rounds.push_back(rounds.round());
+  }
+}
+
+inline void MakeDataFolder(FileSystem& files) {
+  EXPECT_TRUE(files.MakeFolder("data").ok());
+  EXPECT_TRUE(files.SyncFolder("").ok());
+}
+
+inline std::vector<std::uint64_t> RoundsFromTo(std::uint64_t first, std::uint64_t last) {
+  std::vector<std::uint64_t> rounds;
+  for (std::uint64_t round = first; round <= last; ++round) rounds.push_back(round);
+  return rounds;
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_TESTS_DURABILITY_JOURNAL_RIG_H_

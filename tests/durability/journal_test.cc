@@ -1,0 +1,263 @@
+#include "server/durability/journal.h"
+
+#include <gmock/gmock.h>
+
+#include "server/durability/journal_thread.h"
+#include "tests/durability/journal_rig.h"
+
+namespace slotwise {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class JournalTest : public ::testing::Test {
+ protected:
+  JournalTest() { MakeDataFolder(files_); }
+
+  std::unique_ptr<RankOfTest> Start(const JournalOptions& options) {
+    auto rank = StartRank(files_, options);
+    EXPECT_TRUE(rank.ok()) << rank.status().message();
+    return std::move(*rank);
+  }
+
+  void Append(RankOfTest& rank, std::uint64_t round, std::uint32_t number = 0) {
+    const Status status = AppendRound(*rank.journal, number, round);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+
+  std::vector<std::string> Segments(std::uint32_t rank = 0) {
+    auto names = files_.List(kFolder + "/" + RankFolder(rank));
+    return names.ok() ? *names : std::vector<std::string>();
+  }
+
+  SimFiles files_;
+};
+
+TEST_F(JournalTest, WhatSeveralRanksWroteIsReadAgain) {
+  std::vector<std::unique_ptr<RankOfTest>> ranks;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) ranks.push_back(Start(OptionsOf(rank, 3, 5)));
+  for (std::uint64_t round = 1; round <= 40; ++round) {
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      Append(*ranks[rank], round, rank);
+      if (round % (rank + 1) == 0) ranks[rank]->journal->WriteQueued();
+    }
+  }
+  for (auto& rank : ranks) rank->journal->WriteQueued();
+  const Recovered recovered = Recover(files_);
+  EXPECT_TRUE(recovered.status.ok()) << recovered.status.message();
+  EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 40));
+  EXPECT_EQ(recovered.set.Next(), (JournalPosition{.incarnation = 5, .round = 40, .generation = 1}));
+}
+
+TEST_F(JournalTest, RecordsThatQueuedUpShareAWriteAndASync) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  ASSERT_TRUE(rank->journal->Reserve(1000).ok());
+  for (std::uint64_t round = 1; round <= 6; ++round) rank->journal->Append(round, 0, {});
+  const std::uint64_t before = files_.operations();
+  EXPECT_TRUE(rank->journal->WriteQueued());
+  EXPECT_EQ(files_.operations(), before + 2);
+  EXPECT_THAT(rank->published, ElementsAre(6));
+  EXPECT_EQ(rank->journal->durable(), 6);
+  EXPECT_FALSE(rank->journal->WriteQueued());
+  EXPECT_EQ(files_.operations(), before + 2);
+}
+
+TEST_F(JournalTest, NothingIsDurableBeforeItIsSynced) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  Append(*rank, 1);
+  EXPECT_EQ(rank->journal->durable(), 0);
+  EXPECT_GT(rank->journal->queued_bytes(), 0);
+  files_.FailAt(files_.operations() + 2, SimFiles::Fault::kBroken);
+  rank->journal->WriteQueued();
+  EXPECT_EQ(rank->journal->durable(), 0);
+  EXPECT_THAT(rank->published, IsEmpty());
+  EXPECT_THAT(rank->failures, ElementsAre(HasSubstr("sync data/journal/rank-0/")));
+}
+
+TEST_F(JournalTest, AFailedJournalNeverPublishesAgain) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  Append(*rank, 1);
+  Append(*rank, 2);
+  files_.FailAt(files_.operations() + 2, SimFiles::Fault::kBroken);
+  rank->journal->WriteQueued();
+  rank->journal->Append(3, 0, {});
+  EXPECT_FALSE(rank->journal->WriteQueued());
+  EXPECT_EQ(rank->journal->Reserve(1).code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rank->published, IsEmpty());
+  EXPECT_THAT(rank->failures, SizeIs(1));
+}
+
+TEST_F(JournalTest, PiecesStayUntilTheyAreWritten) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  auto bytes = std::make_shared<const Bytes>(BodyOf(0, 1));
+  const std::weak_ptr<const Bytes> watch = bytes;
+  rank->journal->Append(1, KindOf(1), {{std::span(*bytes), bytes}});
+  bytes.reset();
+  EXPECT_FALSE(watch.expired());
+  rank->journal->WriteQueued();
+  EXPECT_TRUE(watch.expired());
+  EXPECT_EQ(rank->journal->queued_bytes(), 0);
+  EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 1));
+}
+
+TEST_F(JournalTest, AFullDiskRefusesARecordBeforeItIsAppended) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  Append(*rank, 1);
+  rank->journal->WriteQueued();
+  files_.SetCapacity(files_.used());
+  const Status status = rank->journal->Reserve(3000);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("the journal in data/journal/rank-0 has no space"));
+  Append(*rank, 2);  // a small one fits into what was taken before
+  files_.SetCapacity(100000);
+  Append(*rank, 3);
+  EXPECT_TRUE(rank->journal->Reserve(3000).ok());
+  rank->journal->WriteQueued();
+  EXPECT_EQ(rank->journal->durable(), 3);
+  EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 3));
+}
+
+TEST_F(JournalTest, WhatWasReservedIsWrittenOnADiskThatIsFullSince) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  for (std::uint64_t round = 1; round <= 100; ++round) {
+    files_.SetCapacity(1 << 20);
+    if (round % 9 == 0) rank->journal->BeginSegment(round);
+    ASSERT_TRUE(rank->journal->Reserve(BodyOf(0, round).size()).ok());
+    files_.SetCapacity(0);
+    rank->journal->Append(round, KindOf(round), PiecesOf(BodyOf(0, round)));
+    if (round % 3 != 0) continue;
+    rank->journal->WriteQueued();
+    ASSERT_EQ(rank->journal->durable(), round);
+  }
+  EXPECT_THAT(rank->failures, IsEmpty());
+  EXPECT_GT(Segments().size(), 10);
+}
+
+TEST_F(JournalTest, ASegmentThatGetsNoSpaceIsTriedAgain) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  Append(*rank, 1);
+  rank->journal->WriteQueued();
+  rank->journal->BeginSegment(2);
+  files_.SetCapacity(files_.used() + 10);
+  EXPECT_EQ(rank->journal->Reserve(10).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(rank->journal->Reserve(10).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 1));
+  files_.SetCapacity(1 << 20);
+  Append(*rank, 2);
+  rank->journal->WriteQueued();
+  EXPECT_THAT(Segments(), SizeIs(2));
+  EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 2));
+}
+
+TEST_F(JournalTest, MoreThanMayWaitIsRefused) {
+  JournalOptions options = OptionsOf(0, 1, 5);
+  options.max_queued_bytes = 500;
+  auto rank = Start(options);
+  ASSERT_TRUE(rank->journal->Reserve(600).ok());  // alone, it may be larger
+  const Bytes body(400);
+  rank->journal->Append(1, 0, PiecesOf(body));
+  const Status status = rank->journal->Reserve(100);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("max_queued_bytes, 500"));
+  rank->journal->WriteQueued();
+  EXPECT_TRUE(rank->journal->Reserve(100).ok());
+  EXPECT_EQ(rank->journal->Reserve(kMaxRecordBytes + 1).code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(JournalTest, SegmentsEndWhenTheyAreLarge) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  for (std::uint64_t round = 1; round <= 60; ++round) Append(*rank, round);
+  rank->journal->WriteQueued();  // over all segments at once
+  EXPECT_GT(Segments().size(), 3);
+  std::uint64_t bytes = 0;
+  for (const std::string& name : Segments()) bytes += files_.Contents(kFolder + "/rank-0/" + name).size();
+  EXPECT_LE(bytes, 60 * 1264 + 4096);
+  for (const std::string& name : Segments()) {
+    EXPECT_LE(files_.Contents(kFolder + "/rank-0/" + name).size(), 4096 + 1024);
+  }
+  EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 60));
+}
+
+TEST_F(JournalTest, AClosedSegmentGivesItsSpaceBack) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  Append(*rank, 1);
+  rank->journal->WriteQueued();
+  rank->journal->BeginSegment(2);
+  Append(*rank, 2);
+  rank->journal->WriteQueued();
+  EXPECT_EQ(files_.Contents(kFolder + "/rank-0/" + Segments()[0]).size(),
+            kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size()));
+}
+
+TEST_F(JournalTest, SegmentsThatACheckpointCoversGo) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  for (std::uint64_t round = 1; round <= 9; ++round) {
+    if (round % 3 == 1) rank->journal->BeginSegment(round);
+    Append(*rank, round);
+    rank->journal->WriteQueued();
+  }
+  ASSERT_THAT(Segments(), SizeIs(3));
+  EXPECT_TRUE(rank->journal->RemoveSegmentsBefore(5).ok());
+  EXPECT_THAT(Segments(), SizeIs(2));
+  EXPECT_EQ(Recover(files_, 5).rounds, RoundsFromTo(6, 9));
+  EXPECT_TRUE(rank->journal->RemoveSegmentsBefore(9).ok());
+  EXPECT_THAT(Segments(), SizeIs(1));
+  EXPECT_EQ(Recover(files_, 6).rounds, RoundsFromTo(7, 9));
+  const Recovered lost = Recover(files_, 5);
+  EXPECT_EQ(lost.status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(lost.status.message(), HasSubstr(Segments()[0]));
+}
+
+TEST_F(JournalTest, ASegmentStaysUntilTheNextOneIsOnDisk) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  Append(*rank, 1);
+  rank->journal->WriteQueued();
+  rank->journal->BeginSegment(2);
+  Append(*rank, 2);
+  EXPECT_TRUE(rank->journal->RemoveSegmentsBefore(1).ok());
+  EXPECT_THAT(Segments(), SizeIs(2));
+  rank->journal->WriteQueued();
+  EXPECT_TRUE(rank->journal->RemoveSegmentsBefore(1).ok());
+  EXPECT_THAT(Segments(), SizeIs(1));
+}
+
+TEST_F(JournalTest, EarlierRunsSegmentsGoFromAllRanksFolders) {
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    auto earlier = Start(OptionsOf(rank, 3, 5));
+    Append(*earlier, 1, rank);
+    earlier->journal->WriteQueued();
+  }
+  const JournalPosition follows = Recover(files_).set.Next();
+  auto zero = Start(OptionsOf(0, 2, 6, follows));
+  auto one = Start(OptionsOf(1, 2, 6, follows));
+  EXPECT_TRUE(zero->journal->RemoveSegmentsBefore(0).ok());
+  EXPECT_THAT(Segments(0), SizeIs(2));
+  EXPECT_TRUE(zero->journal->RemoveSegmentsBefore(1).ok());
+  EXPECT_THAT(Segments(0), SizeIs(1));
+  EXPECT_THAT(Segments(1), SizeIs(2));
+  EXPECT_THAT(Segments(2), IsEmpty());
+  EXPECT_EQ(Recover(files_, 1).set.LastCompleteRound(), 1);
+  EXPECT_TRUE(one->journal->RemoveSegmentsBefore(1).ok());
+  EXPECT_THAT(Segments(1), SizeIs(1));
+}
+
+TEST_F(JournalTest, AThreadWritesWhatIsAppended) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  {
+    const JournalThread thread(*rank->journal);
+    for (std::uint64_t round = 1; round <= 500; ++round) Append(*rank, round);
+  }
+  EXPECT_EQ(rank->journal->durable(), 500);
+  EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 500));
+}
+
+TEST_F(JournalTest, OptionsThatMakeNoSenseAreRefused) {
+  EXPECT_EQ(StartRank(files_, OptionsOf(2, 2, 5)).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(StartRank(files_, OptionsOf(0, 2, 0)).status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace slotwise
