@@ -14,7 +14,7 @@
 //                                   SHADOW/content/<id>  a file's bytes as of its last sync
 //                                   SHADOW/dirty/<id>    what changed since then: lines `W offset bytes`, `T size`
 //                                   SHADOW/folders/<id>  a folder's names as of its last sync: lines `f|d id name`
-//                                 forgetful_files.py puts the folder back to that. An <id> is the inode's number and
+//                                 Nothing is synced beside that. forgetful_files.py puts the folder back to it. An <id> is the inode's number and
 //                                 time of birth, so that it names one file, whatever its path. What is noted is on
 //                                 files, so that another process's sync counts for what a killed one wrote.
 //
@@ -295,8 +295,8 @@ static int Sync(enum Call call, int fd, int (*next)(int)) {
   if (!IsOpenBelow(fd, path)) return next(fd);
   const unsigned long number = Begin(call);
   if (Fails(call, number)) return -1;
-  const int result = next(fd);
-  if (result == 0 && plan.shadow != NULL) {
+  const int result = plan.shadow != NULL ? 0 : next(fd);  // the shadow is the disk
+  if (plan.shadow != NULL) {
     struct stat facts;
     if (fstat(fd, &facts) != 0) Die("fstat: %m");
     S_ISDIR(facts.st_mode) ? ShadowFolder(fd, path) : ShadowFile(fd);

@@ -34,6 +34,9 @@ POINTS = {
 }  # fmt: skip
 
 
+KINDS = ("rank", "all", "all", "term", "point", "point", "point")
+
+
 @dataclass
 class Options:
     """How a run is to go."""
@@ -42,7 +45,9 @@ class Options:
     ranks: Sequence[int] = (1, 2, 3)
     mode: str = "sync"
     crashes: int = 4
+    kinds: Sequence[str] = ()  # of its crashes, as `KINDS` or as SLOTWISE_CRASH_AT; drawn if empty
     trainers: int = 3
+    verbose: bool = False  # says what happens, on standard output
     forget: bool = False  # the disk forgets what was not synced, in crashes that are power failures
 
 
@@ -70,6 +75,7 @@ class KillRun:
     crashes: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self._began = time.monotonic()
         self.rng = Random(self.options.seed)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.protocol = Protocol(self.folder)
@@ -87,8 +93,8 @@ class KillRun:
     def go(self) -> None:
         try:
             ranks = self.rng.choice(self.options.ranks)
-            for _ in range(self.options.crashes):
-                plan = self._draw(ranks)
+            for kind in self.options.kinds or [self.rng.choice(KINDS) for _ in range(self.options.crashes)]:
+                plan = self._draw(kind, ranks)
                 self._live(plan)
                 self._recover(plan)
                 ranks = self.rng.choice(self.options.ranks)
@@ -99,11 +105,14 @@ class KillRun:
             if not self.server.ended:
                 self.server.exit_code()
 
+    def _say(self, what: str) -> None:
+        if self.options.verbose:
+            print(f"{time.monotonic() - self._began:8.3f} s  seed {self.options.seed}: {what}", flush=True)
+
     # --- a life, and its end
 
-    def _draw(self, ranks: int) -> Plan:
-        kinds = ["rank", "all", "all", "term", "point", "point", "point"]
-        plan = Plan(self.rng.choice(kinds), ranks, self.rng.choice(self.options.ranks))
+    def _draw(self, kind: str, ranks: int) -> Plan:
+        plan = Plan("point" if ":" in kind else kind, ranks, self.rng.choice(self.options.ranks))
         plan.rank = self.rng.randrange(ranks)
         plan.answers = self.rng.randint(10, 200)
         plan.later = self.rng.choice([0.0, self.rng.random() * 0.01])
@@ -112,7 +121,7 @@ class KillRun:
         if plan.ride:
             plan.next_ranks = ranks
         if plan.kind == "point":
-            plan.point = self._draw_point()
+            plan.point = kind if ":" in kind else self._draw_point()
         return plan
 
     def _draw_point(self) -> str:
@@ -136,17 +145,11 @@ class KillRun:
         before = self._digests() if not self.server.ended else None
         self._end_idle()
         if not self._start_and_compare(plan, before):
-            self.crashes[f"{plan.point}, at the start"] += 1
-            self._fail_power(plan)
-            assert self.server.start(plan.ranks, self._environment()), self.server.log
-            plan.kind, plan.point = "all", None
-        if not self.trainers:
-            if not self._begin():  # the first tables of all
-                self.crashes[f"{plan.point}, at the start"] += 1
-                self._fail_power(plan)
-                assert self.server.start(plan.ranks, self._environment()), self.server.log
-                plan.kind, plan.point = "all", None
-                assert self._begin()
+            self._start_again(plan)
+        if not self.trainers and not self._begin():
+            self._start_again(plan)
+            assert self._begin(), self.server.log
+        self._say(f"{self.server.ranks} rank(s) serve, and are to die: {plan}")
         self.stop = threading.Event()
         self.clients = [self._connect() for _ in self.trainers]
         self.threads = [
@@ -156,12 +159,22 @@ class KillRun:
         for thread in self.threads:
             thread.start()
         self._await_answers(plan)
+        self._say("is killed")
         self.crashed_at = time.monotonic()
         self._kill(plan)
         self.stop.set()
+        self._say("is dead")
         if not plan.ride:
             self._end_trainers()
         self._fail_power(plan)
+        self._say("its disk is as a crash leaves it")
+
+    def _start_again(self, plan: Plan) -> None:
+        """The server came to its point before there was work: this is a crash, and the life gets another end."""
+        self.crashes[f"{_name_of(plan.point or '')}, at the start"] += 1
+        self._fail_power(plan)
+        assert self.server.start(plan.ranks, self._environment()), self.server.log
+        plan.kind, plan.point = "all", None
 
     def _begin(self) -> bool:
         """Makes tables and trainers; returns whether the server has lived through it."""
@@ -190,11 +203,11 @@ class KillRun:
 
     def _kill(self, plan: Plan) -> None:
         kind = plan.kind
-        if kind == "point":
+        if plan.point is not None:
             deadline = time.monotonic() + 1.0
             while len(self.server.pids()) == plan.ranks and time.monotonic() < deadline:
                 time.sleep(0.001)  # it does not come to its point again: then it is killed
-            kind = f"{plan.point}" if len(self.server.pids()) < plan.ranks else "all"
+            kind = _name_of(plan.point) if len(self.server.pids()) < plan.ranks else "all"
         pids = self.server.pids()
         if kind == "term":
             self.server.kill(pids[:1], signal.SIGTERM)
@@ -206,8 +219,8 @@ class KillRun:
             self.server.kill_all()
         else:
             self.server.await_end(self.rng.choice([0.0, 0.05, PATIENCE]))
-        self.crashes[(kind if kind != plan.point else kind.rsplit(":", 1 + kind.count(":") - 2)[0])
-                     + (", and power" if plan.power else "") + (", clients wait" if plan.ride else "")] += 1
+        power, ride = ", and power" if plan.power else "", ", clients wait" if plan.ride else ""
+        self.crashes[kind + power + ride] += 1
 
     def _fail_power(self, plan: Plan) -> None:
         if plan.power and self.disk is not None:
@@ -226,6 +239,7 @@ class KillRun:
         if self.rng.random() < 0.25:
             self._crash_while_recovering(plan)
         assert self.server.start(plan.next_ranks, self._environment()), self.server.log
+        self._say(f"{self.server.ranks} rank(s) have recovered")
         if plan.ride:
             for thread in self.threads:
                 thread.join(PATIENCE)
@@ -233,6 +247,7 @@ class KillRun:
             self._end_trainers()
         self._no_trouble()
         self._check()
+        self._say("is checked")
         with self._connect() as client:
             for trainer in self.trainers:
                 trainer.push_again(client)
@@ -244,7 +259,7 @@ class KillRun:
         if self.server.start(plan.next_ranks, self._environment(point, self.rng.randrange(plan.next_ranks))):
             self.server.kill_all()
             point = "all"
-        self.crashes[f"{point}, while recovering"] += 1
+        self.crashes[f"{_name_of(point)}, while recovering"] += 1
         self._fail_power(plan)
 
     def _no_trouble(self) -> None:
@@ -345,3 +360,8 @@ class KillRun:
     def _stop_well(self) -> None:
         self.server.kill(self.server.pids()[:1], signal.SIGTERM)
         assert self.server.exit_code() == 0, self.server.log
+
+
+def _name_of(point: str) -> str:
+    """Returns a point without its numbers."""
+    return ":".join(point.split(":")[:2])
