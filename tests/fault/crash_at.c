@@ -7,6 +7,7 @@
 //                                 kills the process (SIGKILL) at its N-th CALL, counted from 1. WHEN is `before`,
 //                                 `after`, or `amid`, for a pwritev or pwrite that writes half of its bytes. CALL is
 //                                 the name of a function below. With MICROSECONDS the kill comes so much later.
+//   SLOTWISE_CRASH_PATH=TEXT      counts only calls on paths that contain it. A rename has the new path
 //   SLOTWISE_FAIL_AT=CALL:N:ERRNO
 //                                 the N-th CALL and all later ones fail with that number, and change nothing
 //   SLOTWISE_FULL_WHILE=FILE      as long as FILE exists, calls that would take space fail with ENOSPC
@@ -50,6 +51,7 @@ enum { kPath = PATH_MAX + 64 };
 // What the environment says.
 static struct {
   const char* below;
+  const char* path;  // NULL: all paths
   const char* full_while;
   const char* shadow;
   enum When when;
@@ -83,6 +85,7 @@ static enum Call CallOf(const char* name, const char* all) {
 
 static void ReadPlan(void) {
   plan.below = getenv("SLOTWISE_CRASH_BELOW");
+  plan.path = getenv("SLOTWISE_CRASH_PATH");
   plan.full_while = getenv("SLOTWISE_FULL_WHILE");
   plan.shadow = getenv("SLOTWISE_FORGET");
   const char* const only = getenv("SLOTWISE_CRASH_RANK");
@@ -165,8 +168,9 @@ static void KillNowOrLater(void) {
   pthread_create(&thread, NULL, KillLater, NULL);
 }
 
-// A call has begun. Returns its number, and kills the process if it is to die before it.
-static unsigned long Begin(enum Call call) {
+// A call has begun. Returns its number, or 0 if it does not count, and kills the process if it is to die before it.
+static unsigned long Begin(enum Call call, const char* path) {
+  if (plan.path != NULL && strstr(path, plan.path) == NULL) return 0;
   const unsigned long number = atomic_fetch_add(&counts[call], 1) + 1;
   if (plan.when == kBefore && plan.crash_call == call && plan.crash_number == number) KillNowOrLater();
   return number;
@@ -293,7 +297,7 @@ static void ShadowFolder(int fd, const char* path) {
 static int Sync(enum Call call, int fd, int (*next)(int)) {
   char path[kPath];
   if (!IsOpenBelow(fd, path)) return next(fd);
-  const unsigned long number = Begin(call);
+  const unsigned long number = Begin(call, path);
   if (Fails(call, number)) return -1;
   const int result = plan.shadow != NULL ? 0 : next(fd);  // the shadow is the disk
   if (plan.shadow != NULL) {
@@ -316,7 +320,7 @@ static ssize_t Write(enum Call call, int fd, const struct iovec* pieces, int cou
   NEXT(pwritev);
   char path[kPath];
   if (!IsOpenBelow(fd, path)) return next(fd, pieces, count, offset);
-  const unsigned long number = Begin(call);
+  const unsigned long number = Begin(call, path);
   size_t bytes = 0;
   for (int i = 0; i < count; ++i) bytes += pieces[i].iov_len;
   if (Fails(call, number) || (GrowsFile(fd, offset + (off_t)bytes) && IsFull())) return -1;
@@ -368,7 +372,7 @@ int ftruncate(int fd, off_t size) {
   NEXT(ftruncate);
   char path[kPath];
   if (!IsOpenBelow(fd, path)) return next(fd, size);
-  const unsigned long number = Begin(kFtruncate);
+  const unsigned long number = Begin(kFtruncate, path);
   if (Fails(kFtruncate, number)) return -1;
   NoteChange(fd, "T %lld\n", (long long)size);
   const int result = next(fd, size);
@@ -381,7 +385,7 @@ int fallocate(int fd, int mode, off_t offset, off_t size) {
   NEXT(fallocate);
   char path[kPath];
   if (!IsOpenBelow(fd, path)) return next(fd, mode, offset, size);
-  const unsigned long number = Begin(kFallocate);
+  const unsigned long number = Begin(kFallocate, path);
   if (mode != 0) Die("fallocate with mode %d: this library has to learn that first", mode);
   if (Fails(kFallocate, number) || IsFull()) return -1;
   const int result = next(fd, mode, offset, size);  // the bytes are 0, as those of a file made longer
@@ -402,7 +406,7 @@ int fdatasync(int fd) {
 int rename(const char* from, const char* to) {
   NEXT(rename);
   if (!IsPathBelow(to)) return next(from, to);
-  const unsigned long number = Begin(kRename);
+  const unsigned long number = Begin(kRename, to);
   if (Fails(kRename, number)) return -1;
   const int result = next(from, to);
   End(kRename, number);
@@ -411,7 +415,7 @@ int rename(const char* from, const char* to) {
 int unlink(const char* path) {
   NEXT(unlink);
   if (!IsPathBelow(path)) return next(path);
-  const unsigned long number = Begin(kUnlink);
+  const unsigned long number = Begin(kUnlink, path);
   if (Fails(kUnlink, number)) return -1;
   const int result = next(path);
   End(kUnlink, number);
@@ -420,7 +424,7 @@ int unlink(const char* path) {
 int mkdir(const char* path, mode_t mode) {
   NEXT(mkdir);
   if (!IsPathBelow(path)) return next(path, mode);
-  const unsigned long number = Begin(kMkdir);
+  const unsigned long number = Begin(kMkdir, path);
   if (Fails(kMkdir, number) || IsFull()) return -1;
   const int result = next(path, mode);
   End(kMkdir, number);

@@ -23,12 +23,13 @@ from slotwise_wire import CALL_TIMEOUT, Protocol
 
 EVAL = 2
 PATIENCE = 60.0
-# Calls of a rank that comes to a named point: how many there may be before it. A start takes some of them.
+# Named points: WHEN:CALL as SLOTWISE_CRASH_AT has them, with @TEXT for calls on such paths alone, and at which of a rank's
+# calls it dies at most. A start takes some of them.
 POINTS = {
     "before:pwritev": 60, "amid:pwritev": 60, "after:pwritev": 60,
     "before:fdatasync": 60, "after:fdatasync": 60,
     "before:fsync": 6, "after:fsync": 6,
-    "before:rename": 1, "after:rename": 1,
+    "before:rename@lineage": 1, "after:rename@lineage": 1,
     "before:fallocate": 2, "after:fallocate": 2,
     "before:mkdir": 4, "after:mkdir": 4,
 }  # fmt: skip
@@ -49,6 +50,7 @@ class Options:
     trainers: int = 3
     verbose: bool = False  # says what happens, on standard output
     forget: bool = False  # the disk forgets what was not synced, in crashes that are power failures
+    power: float = 0.5  # the share of crashes that are, if it forgets
 
 
 @dataclass
@@ -116,7 +118,7 @@ class KillRun:
         plan.rank = self.rng.randrange(ranks)
         plan.answers = self.rng.randint(10, 200)
         plan.later = self.rng.choice([0.0, self.rng.random() * 0.01])
-        plan.power = self.disk is not None and plan.kind != "term" and self.rng.random() < 0.8
+        plan.power = self.disk is not None and plan.kind != "term" and self.rng.random() < self.options.power
         plan.ride = not self.referee.may_lose and self.rng.random() < 0.3
         if plan.ride:
             plan.next_ranks = ranks
@@ -125,16 +127,19 @@ class KillRun:
         return plan
 
     def _draw_point(self) -> str:
-        name = self.rng.choice(list(POINTS))
+        name, _, path = self.rng.choice(list(POINTS)).partition("@")
         later = f":{self.rng.randint(1, 3000)}" if name.startswith("after") and self.rng.random() < 0.5 else ""
-        return f"{name}:{self.rng.randint(1, POINTS[name])}{later}"
+        most = POINTS[f"{name}@{path}" if path else name]
+        return f"{name}:{self.rng.randint(1, most)}{later}" + (f"@{path}" if path else "")
 
     def _environment(self, point: Optional[str] = None, rank: int = 0) -> Optional[dict[str, str]]:
         environment = {}
         if self.disk is not None:
             environment["SLOTWISE_FORGET"] = str(self.disk.shadow)
         if point is not None:
-            environment |= {"SLOTWISE_CRASH_AT": point, "SLOTWISE_CRASH_RANK": str(rank)}
+            at, _, path = point.partition("@")
+            environment |= {"SLOTWISE_CRASH_AT": at, "SLOTWISE_CRASH_RANK": str(rank)}
+            environment |= {"SLOTWISE_CRASH_PATH": path} if path else {}
         return environment or None
 
     def _connect(self, timeout: float = PATIENCE) -> slotwise.Client:

@@ -49,7 +49,7 @@ class Trainer:
         """Works until told to stop, or until an answer does not come."""
         self._stop, self._works = stop, True
         self._looked_up = []
-        works = [self._burst] * 6 + [self._one_push] * 4 + [self._shared_push] * 2
+        works = [self._burst] * 6 + [self._one_push] * 4 + [self._shared_push, self._push_twice]
         works += [self._import, self._erase, self._look_up, self._table]
         if self.number == 0:
             works += [self._set_rate, self._push_at_rate, self._push_at_rate]
@@ -60,6 +60,7 @@ class Trainer:
         """Pushes some steps again, under their names: of those without an answer about half (nobody ever hears of the
         others), and the last that were acknowledged."""
         self._stop, self._works = threading.Event(), True
+        self._looked_up = []
         unknown = [step for step in self._steps[-40:] if step.outcome is Outcome.UNKNOWN and self._rng.random() < 0.5]
         known = [step for step in self._steps[-40:] if step.outcome is Outcome.ACKNOWLEDGED]
         for step in [*unknown, *known[-3:]]:
@@ -97,6 +98,11 @@ class Trainer:
     def _burst(self, client: slotwise.Client) -> None:
         count = self._rng.randint(2, 6)
         self._push(client, [self._new_step([self._rng.choice(TABLES)], self._sessions) for _ in range(count)])
+
+    def _push_twice(self, client: slotwise.Client) -> None:
+        """As a client does that has lost a connection: neither answer may come before the step is on disk."""
+        step = self._new_step([self._rng.choice(TABLES)], self._sessions)
+        self._push(client, [step] * 4)
 
     def _push(self, client: slotwise.Client, steps: list[Step]) -> None:
         """Pushes steps, all at once where they are of one table."""
