@@ -11,23 +11,16 @@
 //   SLOTWISE_FAIL_AT=CALL:N:ERRNO
 //                                 the N-th CALL and all later ones fail with that number, and change nothing
 //   SLOTWISE_FULL_WHILE=FILE      as long as FILE exists, calls that would take space fail with ENOSPC
-//   SLOTWISE_FORGET=SHADOW        notes in the folder SHADOW what a power failure would leave:
-//                                   SHADOW/content/<id>  a file's bytes as of its last sync
-//                                   SHADOW/dirty/<id>    what changed since then: lines `W offset bytes`, `T size`
-//                                   SHADOW/folders/<id>  a folder's names as of its last sync: lines `f|d id name`
-//                                 Nothing is synced beside that. forgetful_files.py puts the folder back to it. An <id> is the inode's number and
-//                                 time of birth, so that it names one file, whatever its path. What is noted is on
-//                                 files, so that another process's sync counts for what a killed one wrote.
+//   SLOTWISE_FORGET=SHADOW        notes in the folder SHADOW what a power failure would leave (crash_shadow.h), and
+//                                 syncs nothing beside that
 //
 // Only the functions below are seen. A server that writes by another call (write, mmap, io_uring) has to have that
 // added here: write() and writev() below the folder end the process, so that nobody forgets it.
 // Thread-safety: any thread; but a file is changed and synced by one thread at a time, as WritableFile asks.
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -42,18 +35,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "crash_shadow.h"
+
 enum Call { kPwrite, kPwritev, kFtruncate, kFallocate, kFsync, kFdatasync, kRename, kUnlink, kMkdir, kCalls };
 static const char* const kNames[kCalls] = {"pwrite",    "pwritev", "ftruncate", "fallocate", "fsync",
                                            "fdatasync", "rename",  "unlink",    "mkdir"};
 enum When { kNever, kBefore, kAmid, kAfter };
-enum { kPath = PATH_MAX + 64 };
 
 // What the environment says.
 static struct {
   const char* below;
   const char* path;  // NULL: all paths
   const char* full_while;
-  const char* shadow;
   enum When when;
   enum Call crash_call;
   unsigned long crash_number;
@@ -65,7 +58,7 @@ static struct {
 static pthread_once_t plan_is_read = PTHREAD_ONCE_INIT;
 static atomic_ulong counts[kCalls];
 
-static void Die(const char* format, ...) {
+void CrashDie(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   fprintf(stderr, "crash_at: ");
@@ -79,7 +72,7 @@ static enum Call CallOf(const char* name, const char* all) {
   for (int call = 0; call < kCalls; ++call) {
     if (strcmp(kNames[call], name) == 0) return (enum Call)call;
   }
-  Die("%s names no call that is known here", all);
+  CrashDie("%s names no call that is known here", all);
   return kCalls;
 }
 
@@ -87,7 +80,7 @@ static void ReadPlan(void) {
   plan.below = getenv("SLOTWISE_CRASH_BELOW");
   plan.path = getenv("SLOTWISE_CRASH_PATH");
   plan.full_while = getenv("SLOTWISE_FULL_WHILE");
-  plan.shadow = getenv("SLOTWISE_FORGET");
+  UseShadow(getenv("SLOTWISE_FORGET"));
   const char* const only = getenv("SLOTWISE_CRASH_RANK");
   const char* const rank = getenv("OMPI_COMM_WORLD_RANK");
   if (only != NULL && strcmp(only, rank != NULL ? rank : "0") != 0) return;
@@ -96,27 +89,27 @@ static void ReadPlan(void) {
   const char* text = getenv("SLOTWISE_CRASH_AT");
   if (text != NULL) {
     if (sscanf(text, "%15[a-z]:%15[a-z]:%lu:%ld", when, call, &plan.crash_number, &plan.crash_later) < 3)
-      Die("SLOTWISE_CRASH_AT is %s, not WHEN:CALL:N[:MICROSECONDS]", text);
+      CrashDie("SLOTWISE_CRASH_AT is %s, not WHEN:CALL:N[:MICROSECONDS]", text);
     plan.crash_call = CallOf(call, text);
     plan.when = strcmp(when, "before") == 0  ? kBefore
                 : strcmp(when, "amid") == 0  ? kAmid
                 : strcmp(when, "after") == 0 ? kAfter
                                              : kNever;
-    if (plan.when == kNever) Die("SLOTWISE_CRASH_AT is %s: not before, amid or after", text);
+    if (plan.when == kNever) CrashDie("SLOTWISE_CRASH_AT is %s: not before, amid or after", text);
     if (plan.when == kAmid && plan.crash_call != kPwrite && plan.crash_call != kPwritev)
-      Die("SLOTWISE_CRASH_AT is %s: only a write has a middle", text);
+      CrashDie("SLOTWISE_CRASH_AT is %s: only a write has a middle", text);
   }
   text = getenv("SLOTWISE_FAIL_AT");
   if (text != NULL) {
     if (sscanf(text, "%15[a-z]:%lu:%d", call, &plan.fail_number, &plan.fail_error) != 3)
-      Die("SLOTWISE_FAIL_AT is %s, not CALL:N:ERRNO", text);
+      CrashDie("SLOTWISE_FAIL_AT is %s, not CALL:N:ERRNO", text);
     plan.fail_call = CallOf(call, text);
   }
 }
 
 // The next library's function of that name.
-#define NEXT(name)                                                   \
-  static __typeof__(&name) next;                                     \
+#define NEXT(name)               \
+  static __typeof__(&name) next; \
   if (next == NULL) next = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
 static bool IsBelow(const char* path) {
@@ -143,7 +136,8 @@ static bool IsOpenBelow(int fd, char path[kPath]) {
 static bool IsPathBelow(const char* path) {
   if (path[0] != '/') {  // the server was given a relative path
     char absolute[kPath];
-    if (getcwd(absolute, PATH_MAX) == NULL || strlen(absolute) + strlen(path) + 2 > sizeof(absolute)) return false;
+    if (getcwd(absolute, PATH_MAX) == NULL || strlen(absolute) + strlen(path) + 2 > sizeof(absolute))
+      return false;
     strcat(strcat(absolute, "/"), path);
     return IsBelow(absolute);
   }
@@ -197,113 +191,14 @@ static bool DiesAmid(enum Call call, unsigned long number) {
   return plan.when == kAmid && plan.crash_call == call && plan.crash_number == number;
 }
 
-// --- what a power failure would leave
-
-// Writes SHADOW/<kind>/<id> of a file or folder into `path`.
-static void ShadowPath(const char* kind, int folder, const char* name, char type[2], char path[kPath]) {
-  struct statx facts;
-  const int flags = name[0] == '\0' ? AT_EMPTY_PATH : AT_SYMLINK_NOFOLLOW;
-  if (statx(folder, name, flags, STATX_INO | STATX_BTIME | STATX_TYPE, &facts) != 0) Die("statx: %m");
-  if ((facts.stx_mask & STATX_BTIME) == 0) Die("SLOTWISE_FORGET needs a file system that knows a file's time of birth");
-  type[0] = S_ISDIR(facts.stx_mode) ? 'd' : 'f';
-  type[1] = '\0';
-  snprintf(path, kPath, "%s/%s/%llu-%lld.%09u", plan.shadow, kind, (unsigned long long)facts.stx_ino,
-           (long long)facts.stx_btime.tv_sec, facts.stx_btime.tv_nsec);
-}
-
-static void NoteChange(int fd, const char* format, ...) {
-  if (plan.shadow == NULL) return;
-  char type[2];
-  char path[kPath];
-  ShadowPath("dirty", fd, "", type, path);
-  char line[64];
-  va_list arguments;
-  va_start(arguments, format);
-  const int length = vsnprintf(line, sizeof(line), format, arguments);
-  va_end(arguments);
-  const int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (log < 0 || write(log, line, (size_t)length) != length) Die("cannot note a change in %s: %m", path);
-  close(log);
-}
-
-static void CopyBytes(int from, int to, off_t offset, off_t bytes) {
-  static const size_t kBlock = 1 << 20;
-  char* const block = malloc(kBlock);
-  while (bytes > 0) {
-    const ssize_t got = pread(from, block, bytes < (off_t)kBlock ? (size_t)bytes : kBlock, offset);
-    if (got < 0) Die("cannot read what is to be synced: %m");
-    if (got == 0) break;  // the file was made shorter since
-    if (pwrite(to, block, (size_t)got, offset) != got) Die("cannot write a shadow: %m");
-    offset += got;
-    bytes -= got;
-  }
-  free(block);
-}
-
-static void ShadowFile(int fd) {
-  char type[2];
-  char dirty[kPath];
-  char content[kPath];
-  char at[64];
-  ShadowPath("dirty", fd, "", type, dirty);
-  ShadowPath("content", fd, "", type, content);
-  snprintf(at, sizeof(at), "/proc/self/fd/%d", fd);  // the file may be open for writing alone
-  const int from = open(at, O_RDONLY | O_CLOEXEC);
-  const int to = open(content, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  struct stat facts;
-  if (from < 0 || to < 0 || fstat(fd, &facts) != 0) Die("cannot open the shadow %s: %m", content);
-  FILE* const log = fopen(dirty, "re");
-  char what;
-  long long first;
-  long long second;
-  char line[64];
-  while (log != NULL && fgets(line, sizeof(line), log) != NULL) {
-    const int fields = sscanf(line, "%c %lld %lld", &what, &first, &second);
-    if (fields == 3 && what == 'W') {
-      CopyBytes(from, to, first, second);
-    } else if (fields != 2 || what != 'T' || ftruncate(to, first) != 0) {
-      Die("cannot follow %s: %s", dirty, line);
-    }
-  }
-  if (ftruncate(to, facts.st_size) != 0) Die("cannot set the length of %s: %m", content);
-  if (log != NULL) fclose(log);
-  close(from);
-  close(to);
-  unlink(dirty);
-}
-
-static void ShadowFolder(int fd, const char* path) {
-  char type[2];
-  char names[kPath];
-  char fresh[kPath + 32];
-  char entry_path[kPath];
-  ShadowPath("folders", fd, "", type, names);
-  snprintf(fresh, sizeof(fresh), "%s.%d.%lu", names, getpid(), (unsigned long)pthread_self());
-  FILE* const list = fopen(fresh, "we");
-  DIR* const folder = opendir(path);
-  if (list == NULL || folder == NULL) Die("cannot note the names of %s: %m", path);
-  const struct dirent* entry;
-  while ((entry = readdir(folder)) != NULL) {
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    // Another rank may remove it meanwhile.
-    if (faccessat(dirfd(folder), entry->d_name, F_OK, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    ShadowPath("folders", dirfd(folder), entry->d_name, type, entry_path);
-    fprintf(list, "%s %s %s\n", type, strrchr(entry_path, '/') + 1, entry->d_name);
-  }
-  closedir(folder);
-  if (fclose(list) != 0 || rename(fresh, names) != 0) Die("cannot write %s: %m", names);
-}
-
 static int Sync(enum Call call, int fd, int (*next)(int)) {
   char path[kPath];
   if (!IsOpenBelow(fd, path)) return next(fd);
   const unsigned long number = Begin(call, path);
   if (Fails(call, number)) return -1;
-  const int result = plan.shadow != NULL ? 0 : next(fd);  // the shadow is the disk
-  if (plan.shadow != NULL) {
-    struct stat facts;
-    if (fstat(fd, &facts) != 0) Die("fstat: %m");
-    S_ISDIR(facts.st_mode) ? ShadowFolder(fd, path) : ShadowFile(fd);
+  const int result = HasShadow() ? 0 : next(fd);  // the shadow is the disk
+  if (HasShadow()) {
+    NoteSync(fd, path);
   }
   End(call, number);
   return result;
@@ -330,7 +225,7 @@ static ssize_t Write(enum Call call, int fd, const struct iovec* pieces, int cou
     for (int i = 0; i < count && left > 0; ++i) {
       struct iovec piece = pieces[i];
       if (piece.iov_len > left) piece.iov_len = left;
-      if (next(fd, &piece, 1, offset) < 0) Die("cannot write half: %m");
+      if (next(fd, &piece, 1, offset) < 0) CrashDie("cannot write half: %m");
       offset += (off_t)piece.iov_len;
       left -= piece.iov_len;
     }
@@ -351,11 +246,13 @@ ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
   const struct iovec piece = {(void*)(uintptr_t)bytes, size};
   return Write(kPwrite, fd, &piece, 1, offset);
 }
-ssize_t pwrite64(int fd, const void* bytes, size_t size, off64_t offset) { return pwrite(fd, bytes, size, offset); }
+ssize_t pwrite64(int fd, const void* bytes, size_t size, off64_t offset) {
+  return pwrite(fd, bytes, size, offset);
+}
 
 static void RefuseUnknown(const char* call, int fd) {
   char path[kPath];
-  if (IsOpenBelow(fd, path)) Die("%s() to %s: this library has to learn that call first", call, path);
+  if (IsOpenBelow(fd, path)) CrashDie("%s() to %s: this library has to learn that call first", call, path);
 }
 ssize_t write(int fd, const void* bytes, size_t size) {
   NEXT(write);
@@ -386,7 +283,7 @@ int fallocate(int fd, int mode, off_t offset, off_t size) {
   char path[kPath];
   if (!IsOpenBelow(fd, path)) return next(fd, mode, offset, size);
   const unsigned long number = Begin(kFallocate, path);
-  if (mode != 0) Die("fallocate with mode %d: this library has to learn that first", mode);
+  if (mode != 0) CrashDie("fallocate with mode %d: this library has to learn that first", mode);
   if (Fails(kFallocate, number) || IsFull()) return -1;
   const int result = next(fd, mode, offset, size);  // the bytes are 0, as those of a file made longer
   End(kFallocate, number);

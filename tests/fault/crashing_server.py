@@ -10,14 +10,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slotwise_cluster import MPI_ENVIRONMENT, START_TIMEOUT, STOP_TIMEOUT, free_ports, server_binary, wait_until
+from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, free_ports, server_binary, wait_until
 
 READY = re.compile(r"ready at (\S+): rank (\d+) of (\d+)")
 
 
 def crash_library() -> Path:
-    """Returns crash_at.c, built for LD_PRELOAD."""
-    library = Path(os.environ.get("SLOTWISE_CRASH_LIBRARY") or server_binary().parents[1] / "tests/fault/libcrash_at.so")
+    """Returns crash_at.c, built for LD_PRELOAD: beside the server, or $SLOTWISE_CRASH_LIBRARY."""
+    beside = server_binary().parents[1] / "tests/fault/libcrash_at.so"
+    library = Path(os.environ.get("SLOTWISE_CRASH_LIBRARY", beside))
     assert library.exists(), f"{library} is not built: run ./dev build"
     return library
 
@@ -58,7 +59,8 @@ class CrashingServer:
             below = {"LD_PRELOAD": str(crash_library()), "SLOTWISE_CRASH_BELOW": str(self.data.parent)}
             command += ["env", *(f"{name}={value}" for name, value in (below | environment).items())]
         command += [str(server_binary()), "--config", str(self.folder / "server.pbtxt")]
-        command += ["--listen", f"127.0.0.1:{self._port}", "--data", str(self.data), "--durability", self.mode]
+        command += ["--listen", f"127.0.0.1:{self._port}"]
+        command += ["--data", str(self.data), "--durability", self.mode]
         with open(self._log_path, "wb") as log:
             self._process = subprocess.Popen(
                 command, env=os.environ | MPI_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=log, stderr=log

@@ -1,9 +1,10 @@
 """A folder whose files forget, in a power failure, what was not synced.
 
-crash_at.c notes beside the folder what is synced, while a server changes the folder; ForgetfulFiles puts the folder back
-to that. A file's bytes stay as of its last sync, a folder's names as of its last sync; a name that was synced before its
-file was leads to an empty file. A disk may also have written some of the rest, in any order: with `luck`, each changed
-page, length and name is kept or forgotten by a draw of its own.
+crash_at.c notes beside the folder what is synced, while a server changes the folder; ForgetfulFiles puts
+the folder back to that. A file's bytes stay as of its last sync, a folder's names as of its last sync; a
+name that was synced before its file was leads to an empty file. A disk may also have written some of the
+rest, in any order: with `luck`, each changed page, length and name is kept or forgotten by a draw of its
+own.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def identity(path: Path) -> str:
     """Returns what crash_at.c calls a file or folder: its inode's number and time of birth."""
-    facts = ctypes.create_string_buffer(256)
-    if _LIBC.statx(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW, _STATX_INO_AND_BTIME, facts) != 0:
+    buffer = ctypes.create_string_buffer(256)
+    if _LIBC.statx(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW, _STATX_INO_AND_BTIME, buffer) != 0:
         raise OSError(ctypes.get_errno(), "statx", str(path))
+    facts = buffer.raw
     if not int.from_bytes(facts[0:4], "little") & 0x800:
         raise OSError(f"{path}: its file system does not know files' times of birth")
     inode = int.from_bytes(facts[32:40], "little")

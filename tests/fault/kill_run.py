@@ -12,19 +12,18 @@ from pathlib import Path
 from random import Random
 from typing import Optional
 
-import numpy as np
 import slotwise
 from crashing_server import CrashingServer
 from forgetful_files import ForgetfulFiles
-from marked_steps import DIM, HOT_KEYS, Findings, Referee
-from marking_trainer import TABLES, Trainer, make_tables
-from slotwise_cluster import RankClient, wait_until
-from slotwise_wire import CALL_TIMEOUT, Protocol
+from marked_steps import Findings, Referee
+from marking_trainer import Trainer, make_tables
+from slotwise_cluster import wait_until
+from slotwise_wire import Protocol
+from state_check import StateCheck
 
-EVAL = 2
 PATIENCE = 60.0
-# Named points: WHEN:CALL as SLOTWISE_CRASH_AT has them, with @TEXT for calls on such paths alone, and at which of a rank's
-# calls it dies at most. A start takes some of them.
+# Named points: WHEN:CALL as SLOTWISE_CRASH_AT has them, with @TEXT for calls on such paths. A rank dies
+# at a call up to that number; a start takes some of them.
 POINTS = {
     "before:pwritev": 60, "amid:pwritev": 60, "after:pwritev": 60,
     "before:fdatasync": 60, "after:fdatasync": 60,
@@ -80,9 +79,9 @@ class KillRun:
         self._began = time.monotonic()
         self.rng = Random(self.options.seed)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.protocol = Protocol(self.folder)
         self.server = CrashingServer(self.folder, max(self.options.ranks), self.options.mode)
         self.referee = Referee(may_lose=self.options.mode != "sync")
+        self._check = StateCheck(self.server, self.referee, Protocol(self.folder))
         self.trainers: list[Trainer] = []
         self.disk: Optional[ForgetfulFiles] = None
         if self.options.forget:
@@ -128,7 +127,8 @@ class KillRun:
 
     def _draw_point(self) -> str:
         name, _, path = self.rng.choice(list(POINTS)).partition("@")
-        later = f":{self.rng.randint(1, 3000)}" if name.startswith("after") and self.rng.random() < 0.5 else ""
+        comes_later = name.startswith("after") and self.rng.random() < 0.5
+        later = f":{self.rng.randint(1, 3000)}" if comes_later else ""
         most = POINTS[f"{name}@{path}" if path else name]
         return f"{name}:{self.rng.randint(1, most)}{later}" + (f"@{path}" if path else "")
 
@@ -175,7 +175,7 @@ class KillRun:
         self._say("its disk is as a crash leaves it")
 
     def _start_again(self, plan: Plan) -> None:
-        """The server came to its point before there was work: this is a crash, and the life gets another end."""
+        """The server came to its point before there was work. Starts it again, for another end."""
         self.crashes[f"{_name_of(plan.point or '')}, at the start"] += 1
         self._fail_power(plan)
         assert self.server.start(plan.ranks, self._environment()), self.server.log
@@ -251,13 +251,13 @@ class KillRun:
                 assert not thread.is_alive(), f"a trainer did not go on:\n{self.server.log}"
             self._end_trainers()
         self._no_trouble()
-        self._check()
+        self._check.run(self.crashed_at)
         self._say("is checked")
         with self._connect() as client:
             for trainer in self.trainers:
                 trainer.push_again(client)
         self._no_trouble()
-        self._check()
+        self._check.run(self.crashed_at)
 
     def _crash_while_recovering(self, plan: Plan) -> None:
         point = self._draw_point()
@@ -270,65 +270,6 @@ class KillRun:
     def _no_trouble(self) -> None:
         for trainer in self.trainers:
             assert trainer.trouble is None, trainer.trouble
-
-    def _check(self) -> None:
-        referee = self.referee
-        markers: dict[str, list[int]] = {table: [] for table in (*TABLES, "rates")}
-        for step in referee.steps:
-            for table, marker in step.markers():
-                markers[table].append(marker)
-        values = {table: self._values(table, keys) for table, keys in markers.items()}
-        referee.judge_steps(values, self.crashed_at)
-        sums, counts = referee.hot_sums(), referee.step_counts()
-        with self._connect() as client:
-            for table in TABLES:
-                for key, value in self._values(table, list(range(1, HOT_KEYS + 1))).items():
-                    referee.expect(f"row {key} of {table}, which all share,", value, sums[table, key])
-            for table in markers:
-                info = client.describe_table(table)
-                referee.expect(f"the count of steps of {table}", info.steps, counts[table])
-                if table == "rates":
-                    referee.judge(referee.rate, info.base_learning_rate)
-            self._check_rows(client)
-            there = {options.name for options in client.list_tables()}
-            for name, fact in referee.tables.items():
-                referee.judge(fact, 1.0 if name in there else None)
-        assert self.found.good, "; ".join(self.found.wrong[:20])
-
-    def _check_rows(self, client: slotwise.Client) -> None:
-        for table in TABLES:
-            facts = [fact for fact in self.referee.facts if fact.table == table]
-            if not facts:
-                continue
-            wanted = np.array([key for fact in facts for key in fact.keys], np.uint64)
-            rows: dict[int, float] = {}
-            for chunk in client.export_rows(table, wanted):
-                assert (chunk.values == chunk.values[:, :1]).all(), f"{table}: a row is torn: {chunk}"
-                rows.update(zip(chunk.keys.tolist(), chunk.values[:, 0].tolist()))
-            for fact in facts:
-                seen = {rows.get(key) for key in fact.keys}
-                if len(seen) > 1:
-                    self.found.wrong.append(f"{fact.name} differs: {seen}")
-                else:
-                    self.referee.judge(fact, seen.pop())
-
-    def _values(self, table: str, keys: list[int]) -> dict[int, float]:
-        """Returns what every rank's lookup finds, which is the same."""
-        request = self.protocol.LookupRequest(
-            table=table, keys=np.array(keys, "<u8").tobytes(), samples=len(keys), mode=EVAL
-        )
-        if not keys:
-            return {}
-        answers = []
-        for address in self.server.addresses:
-            rank = RankClient(address, self.protocol)
-            reply = rank.embedding.Lookup(request, timeout=CALL_TIMEOUT, wait_for_ready=True)
-            rank.channel.close()
-            answers.append(np.frombuffer(reply.values, "<f4").reshape(len(keys), DIM))
-        for answer in answers:
-            assert (answer == answers[0]).all(), f"ranks answer differently of {table}"
-        assert (answers[0] == answers[0][:, :1]).all(), f"{table}: a row is torn"
-        return dict(zip(keys, answers[0][:, 0].tolist()))
 
     # --- a server that is started again without a change
 

@@ -1,9 +1,10 @@
 """What a server must have after a crash, told by marks.
 
-Every step has a marker row of its own in each of its tables: SGD of rate 1 moves it from 0 to 1 when the step is applied,
-so a lookup says how often it was. The same step moves some of the rows that all steps share, by whole numbers: their sums
-must fit to the markers. What is no step (imports, erases, tables, learning rates) is kept as the values that are possible:
-one, if the last change was acknowledged, and two after a change whose answer did not come.
+Every step has a marker row of its own in each of its tables: SGD of rate 1 moves it from 0 to 1 when the
+step is applied, so a lookup says how often it was. The same step moves some of the rows that all steps
+share, by whole numbers: their sums must fit to the markers. What is no step (imports, erases, tables,
+learning rates) is kept as the values that are possible: one, if the last change was acknowledged, and two
+after a change whose answer did not come.
 
 Thread-safety: none; a trainer's own are changed by its thread, and judged when no trainer runs.
 """
@@ -154,7 +155,8 @@ class Referee:
                 self.found.wrong.append(f"{step.name} was {step.outcome.value}, and is there: {value}")
             else:
                 self.found.doubled += 1
-                self.found.wrong.append(f"{step.name} ({step.outcome.value}) has {value}, not {step.possible}")
+                wrong = f"{step.name} ({step.outcome.value}) has {value}, not {step.possible}"
+                self.found.wrong.append(wrong)
 
     def _lose(self, step: Step, crashed_at: float) -> None:
         step.applied = False

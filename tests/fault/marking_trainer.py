@@ -1,4 +1,4 @@
-"""A trainer whose every step leaves a mark (marked_steps.py), and which does all else that a server can lose."""
+"""A trainer whose steps leave marks (marked_steps.py), and who does all else that a server can lose."""
 
 from __future__ import annotations
 
@@ -57,11 +57,12 @@ class Trainer:
             self._rng.choice(works)(client)
 
     def push_again(self, client: slotwise.Client) -> None:
-        """Pushes some steps again, under their names: of those without an answer about half (nobody ever hears of the
-        others), and the last that were acknowledged."""
+        """Pushes some steps again, under their names: about half of those without an answer, and the
+        last that were acknowledged."""
         self._stop, self._works = threading.Event(), True
         self._looked_up = []
-        unknown = [step for step in self._steps[-40:] if step.outcome is Outcome.UNKNOWN and self._rng.random() < 0.5]
+        unknown = [step for step in self._steps[-40:] if step.outcome is Outcome.UNKNOWN]
+        unknown = [step for step in unknown if self._rng.random() < 0.5]
         known = [step for step in self._steps[-40:] if step.outcome is Outcome.ACKNOWLEDGED]
         for step in [*unknown, *known[-3:]]:
             if not step.applied and step.tables == ["rates"]:
@@ -75,7 +76,8 @@ class Trainer:
         return (self.number + 1) << 32 | self._marks
 
     def _share(self) -> Share:
-        hot = [(self._rng.randint(1, HOT_KEYS), self._rng.randint(1, 5)) for _ in range(self._rng.randint(0, 6))]
+        count = self._rng.randint(0, 6)
+        hot = [(self._rng.randint(1, HOT_KEYS), self._rng.randint(1, 5)) for _ in range(count)]
         return Share(self._marker(), hot, self._rng.choice([1, 1, 2]))
 
     def _new_step(self, tables: list[str], sessions: list[slotwise.Session]) -> Step:
@@ -114,9 +116,16 @@ class Trainer:
                     self._end(step, lambda: client.push_many(batches, step=named, wire_dtype=step.wire_dtype))
                 else:
                     (table,) = shares
-                    *batch, weights = shares[table].batch()
-                    more = {"weights": weights} if shares[table].weight > 1 else {}
-                    future = client.push_async(table, *batch, step=named, wire_dtype=step.wire_dtype, **more)
+                    keys, offsets, gradients, weights = shares[table].batch()
+                    future = client.push_async(
+                        table,
+                        keys,
+                        offsets,
+                        gradients,
+                        weights=weights if shares[table].weight > 1 else None,
+                        step=named,
+                        wire_dtype=step.wire_dtype,
+                    )
                     waiting.append((step, future))
         for step, future in waiting:
             self._end(step, future.result)
@@ -151,7 +160,7 @@ class Trainer:
 
     # --- what is no step
 
-    def _fact(self) -> Optional[RowsFact]:
+    def _fact(self) -> RowsFact:
         """Returns rows of which is known what they are; new ones, or ones that were there before."""
         known = [fact for fact in self._rows if fact.certain]
         if known and self._rng.random() < 0.7:
@@ -191,10 +200,12 @@ class Trainer:
         if not fact.certain:
             return
         if fact.possible[0] is None:
-            optimizer = slotwise.Adam(lr=0.5)
-            fact.set(1.0, self._outcome_of(lambda: client.create_table(name, dim=3, optimizer=optimizer), fact.name))
+            adam = slotwise.Adam(lr=0.5)
+            made = self._outcome_of(lambda: client.create_table(name, dim=3, optimizer=adam), fact.name)
+            fact.set(1.0, made)
         else:
-            fact.set(None, self._outcome_of(lambda: client.drop_table(name, missing_ok=True), fact.name))
+            dropped = self._outcome_of(lambda: client.drop_table(name, missing_ok=True), fact.name)
+            fact.set(None, dropped)
 
     def _set_rate(self, client: slotwise.Client) -> None:
         fact, value = self._referee.rate, float(self._rng.choice([1, 2, 4]))

@@ -1,4 +1,4 @@
-"""What a server acknowledged is there after every crash; and what it does when its disk is full, failing or damaged."""
+"""What a server acknowledged is there after every crash; a disk that is full, fails or is damaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS_A_PUSH, DIM = 1024, 512  # 2 MiB of gradients
 
 # --- crashes
 
-# Each seed is a data folder that lives through two crashes; every other one's disk forgets what was not synced.
+# Each seed is a data folder that lives through two crashes; half of the disks forget what was not synced.
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_a_crash_loses_nothing_acknowledged(seed: int, tmp_path: Path) -> None:
     run = KillRun(Options(seed, ranks=(1, 2), crashes=2, forget=seed % 2 == 0), tmp_path)
@@ -76,9 +76,12 @@ class Pusher:
         self._client.create_table("big", dim=DIM, optimizer=slotwise.SGD(lr=1.0), initializer=zeros)
         self.acknowledged: list[int] = []
 
-    def push(self, number: int) -> None:
+    def begin(self, number: int) -> slotwise.Future[int]:
         keys = np.full((KEYS_A_PUSH, 1), number, np.uint64)
-        self._client.push("big", keys, None, np.full((KEYS_A_PUSH, DIM), -1, np.float32))
+        return self._client.push_async("big", keys, None, np.full((KEYS_A_PUSH, DIM), -1, np.float32))
+
+    def push(self, number: int) -> None:
+        self.begin(number).result()
         self.acknowledged.append(number)
 
     def has(self, numbers: range, train: bool = False) -> list[int]:
@@ -101,7 +104,9 @@ def recovered(server: CrashingServer, ranks: int, numbers: range) -> list[int]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_full_disk_refuses_pushes_and_serves_lookups(server: CrashingServer, ranks: int, tmp_path: Path) -> None:
+def test_a_full_disk_refuses_pushes_and_serves_lookups(
+    server: CrashingServer, ranks: int, tmp_path: Path
+) -> None:
     full = tmp_path / "full"
     assert server.start(ranks, {"SLOTWISE_FULL_WHILE": str(full)}), server.log
     pusher = Pusher(server)
@@ -135,13 +140,11 @@ def test_an_error_of_a_sync_ends_the_server(server: CrashingServer) -> None:
     pusher = Pusher(server)
     with pytest.raises(slotwise.Error):
         for number in range(1, 20):
-            failing = pusher._client.push_async(
-                "big", np.full((KEYS_A_PUSH, 1), number, np.uint64), None, np.full((KEYS_A_PUSH, DIM), -1, np.float32)
-            )
-            wait_until(lambda: failing.done() or server.ended, "an answer, or the end")
+            push = pusher.begin(number)
+            wait_until(lambda: push.done() or server.ended, "an answer, or the end")
             if server.ended:
                 pusher.close()
-            failing.result()
+            push.result()
             pusher.acknowledged.append(number)
     assert server.exit_code() == 1
     critical = [line for line in server.log.splitlines() if " critical " in line]
