@@ -89,6 +89,9 @@ class Fact:
     possible: list[Optional[float]]
     ever: list[Optional[float]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.ever = [*self.ever, *self.possible]
+
     def set(self, value: Optional[float], outcome: Outcome) -> None:
         """A change to `value` ended so."""
         if outcome is Outcome.ACKNOWLEDGED:

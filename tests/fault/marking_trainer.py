@@ -168,7 +168,7 @@ class Trainer:
         first = 1 << 60 | self.number << 40 | len(self._rows) << 8
         keys = list(range(first, first + ROWS_A_FACT))
         table = self._rng.choice(TABLES)
-        fact = RowsFact(f"what rows {first} and on of {table} hold", [None], [None], table, keys)
+        fact = RowsFact(f"what rows {first} and on of {table} hold", [None], table=table, keys=keys)
         self._rows.append(fact)
         self._referee.facts.append(fact)
         return fact
@@ -196,7 +196,7 @@ class Trainer:
 
     def _table(self, client: slotwise.Client) -> None:
         name = f"extra_{self.number}_{self._rng.randint(0, 1)}"
-        fact = self._referee.tables.setdefault(name, Fact(f"table {name}", [None], [None]))
+        fact = self._referee.tables.setdefault(name, Fact(f"table {name}", [None]))
         if not fact.certain:
             return
         if fact.possible[0] is None:
