@@ -322,7 +322,7 @@ int mkdir(const char* path, mode_t mode) {
   NEXT(mkdir);
   if (!IsPathBelow(path)) return next(path, mode);
   const unsigned long number = Begin(kMkdir, path);
-  if (Fails(kMkdir, number) || IsFull()) return -1;
+  if (Fails(kMkdir, number)) return -1;
   const int result = next(path, mode);
   End(kMkdir, number);
   return result;

@@ -56,8 +56,10 @@ class CrashingServer:
         self.ranks = ranks
         command = [] if ranks == 1 else ["mpirun", "-n", str(ranks)]
         if environment is not None:  # the ranks get it, and mpirun does not
-            below = {"LD_PRELOAD": str(crash_library()), "SLOTWISE_CRASH_BELOW": str(self.data.parent)}
-            command += ["env", *(f"{name}={value}" for name, value in (below | environment).items())]
+            more = {"LD_PRELOAD": str(crash_library()), "SLOTWISE_CRASH_BELOW": str(self.data.parent)}
+            asan = os.environ.get("ASAN_OPTIONS", "")  # which wants to be the first library
+            more["ASAN_OPTIONS"] = f"{asan}:verify_asan_link_order=0"
+            command += ["env", *(f"{name}={value}" for name, value in (more | environment).items())]
         command += [str(server_binary()), "--config", str(self.folder / "server.pbtxt")]
         command += ["--listen", f"127.0.0.1:{self._port}"]
         command += ["--data", str(self.data), "--durability", self.mode]
