@@ -11,6 +11,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -35,13 +36,18 @@ class Connections {
   struct Channel {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<grpc::GenericStub> stub;
-    std::atomic<bool> has_answered{false};
 
-    // Returns whether the connection over which answers came is gone; says so once. gRPC makes a new one by
-    // itself, perhaps to another server.
-    bool HasLostConnection() {
-      return has_answered && channel->GetState(false) != GRPC_CHANNEL_READY && has_answered.exchange(false);
+    // Called before a request is sent: notices whether the connection over which answers came is gone.
+    void NoteState() {
+      if (state_ == State::kAnswers && channel->GetState(false) != GRPC_CHANNEL_READY) state_ = State::kLost;
     }
+    void NoteFailure() { state_ = State::kLost; }
+    // Returns whether this is the first answer since something was lost: it may be of another server.
+    bool NoteAnswer() { return state_.exchange(State::kAnswers) == State::kLost; }
+
+   private:
+    enum class State : std::uint8_t { kNew, kAnswers, kLost };
+    std::atomic<State> state_ = State::kNew;
   };
 
   // Each channel connects when first used. REQUIRES: an address, a number above 0.

@@ -18,8 +18,10 @@ using client::Run;
 namespace {
 
 constexpr std::uint64_t kRowsMessage = 1 << 20;
-constexpr std::uint64_t kHeaderBytes = 1024;   // room in a message of rows for the fields that are not arrays
-constexpr std::chrono::seconds kLookLimit{5};  // for one question for the topology; calls that fail ask again
+constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
+// A look for a new start asks so many ranks, and a seed, and waits so long for each. Calls that fail look again.
+constexpr std::size_t kAskedRanks = 3;
+constexpr std::chrono::seconds kLookLimit{2};
 
 Status Closed() { return FailedPrecondition("the client is closed"); }
 // Checked before any lock: a thread that a forked child does not have may have held the mutex.
@@ -58,28 +60,41 @@ void Client::Impl::Meet(const ServerTopology& topology) {
 }
 
 void Client::Impl::LookForNewStart() {
-  if (looking_.exchange(true)) return;
-  std::vector<std::string> addresses = channels_.now()->addresses();
-  addresses.insert(addresses.end(), seeds_.begin(), seeds_.end());
+  std::size_t look = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    look_again_ = questions_ > 0;
+    if (look_again_ || closing_) return;
+    questions_ = kAskedRanks + 1;
+    look = looks_++;
+    if (to_seeds_ == nullptr) to_seeds_ = std::make_shared<client::Connections>(seeds_, 1);
+  }
+  for (std::size_t i = 0; i < kAskedRanks; ++i) AskForTopology(look * kAskedRanks + i, channels_.now());
+  AskForTopology(look, to_seeds_);
+}
+
+void Client::Impl::AskForTopology(std::size_t address, std::shared_ptr<client::Connections> to) {
   std::vector<Request> requests(1);
   requests[0] = {.method = "/slotwise.v1.Admin/GetTopology",
                  .message = client::Serialize(v1::GetTopologyRequest()),
-                 .rank = looks_.fetch_add(1)};
-  const auto topology = std::make_shared<ServerTopology>();
-  const auto read = [topology](std::size_t, const grpc::ByteBuffer& bytes) {
+                 .rank = address,
+                 .once = true};
+  const auto read = [this](std::size_t, const grpc::ByteBuffer& bytes) {
     v1::GetTopologyReply reply;
     Status status = client::Deserialize(bytes, reply);
-    if (status.ok()) *topology = client::TopologyOf(reply);
+    if (status.ok()) Meet(client::TopologyOf(reply));
     return status;
   };
-  // The question has connections of its own: whoever waits for gRPC to connect again does not hold it up.
-  Start(
-      Begin({.timeout = kLookLimit}), std::move(requests), read,
-      [this, topology](const Status& status) {
-        looking_ = false;
-        if (status.ok()) Meet(*topology);
-      },
-      std::make_shared<client::Connections>(std::move(addresses), 1));
+  const auto done = [this](const Status&) { LookEnded(); };
+  Start(Begin({.timeout = kLookLimit}), std::move(requests), read, done, std::move(to));
+}
+
+void Client::Impl::LookEnded() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (--questions_ > 0 || !look_again_) return;
+  }
+  LookForNewStart();
 }
 
 void Client::Impl::Close() {

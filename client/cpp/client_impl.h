@@ -91,8 +91,11 @@ class Client::Impl {
  private:
   using StopCallback = std::stop_callback<std::function<void()>>;
 
-  // Asks for the topology, at the addresses of the ranks and of the seeds, unless the question is under way.
+  // Asks some ranks and seeds for the topology, to meet a server that was started again; when they are being asked
+  // already, asks once more after that.
   void LookForNewStart();
+  void AskForTopology(std::size_t address, std::shared_ptr<client::Connections> to);
+  void LookEnded();
 
   const pid_t process_ = getpid();
   const ClientOptions options_;
@@ -102,8 +105,6 @@ class Client::Impl {
   client::AcknowledgedSteps acknowledged_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::atomic<std::size_t> turns_{0};
-  std::atomic<bool> looking_ = false;  // for a new start of the server
-  std::atomic<std::size_t> looks_{0};
   std::atomic<std::uint64_t> incarnation_{0};
 
   std::mutex mutex_;
@@ -112,6 +113,10 @@ class Client::Impl {
   bool closing_ = false;
   std::map<std::shared_ptr<client::Ongoing>, std::unique_ptr<StopCallback>> ongoing_;
   std::map<std::string, TableOptions, std::less<>> tables_;
+  int questions_ = 0;  // for the topology, that are under way
+  bool look_again_ = false;
+  std::size_t looks_ = 0;
+  std::shared_ptr<client::Connections> to_seeds_;  // made when first needed
 
   client::Channels channels_;  // last, so that its threads end before the members they use
 };

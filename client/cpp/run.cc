@@ -24,26 +24,27 @@ class Run::Flight final : public Arrival {
  public:
   Flight(std::shared_ptr<Run> run, std::size_t index) : run_(std::move(run)), index_(index) {}
 
-  // Returns whether a connection to this rank was lost since the last answer.
-  bool Start(std::size_t attempt) {
+  void Start(std::size_t attempt) {
     const Request& request = run_->requests_[index_];
     context_.set_deadline(Until(run_->call_.deadline));
+    context_.set_wait_for_ready(request.once);
     connections_ = run_->To();
     rank_ = request.rank + attempt;
     Connections::Channel& channel = connections_->at(rank_, request.channel);
-    const bool lost = channel.HasLostConnection();
+    channel.NoteState();
     reader_ =
         channel.stub->PrepareUnaryCall(&context_, request.method, request.message, &run_->channels_.queue());
     reader_->StartCall();
     reader_->Finish(&reply_, &status_, static_cast<Arrival*>(this));
-    return lost;
   }
 
   void Cancel() { context_.TryCancel(); }
 
   void Arrive(bool) override {
     const std::unique_ptr<Flight> self(this);
-    if (status_.ok()) connections_->at(rank_, run_->requests_[index_].channel).has_answered = true;
+    Connections::Channel& channel = connections_->at(rank_, run_->requests_[index_].channel);
+    if (status_.ok() && channel.NoteAnswer()) run_->channels_.NoteLost();
+    if (!status_.ok() && IsWorthAnotherTry(status_)) channel.NoteFailure();
     run_->FlightEnded(index_, connections_->address(rank_), status_, reply_);
   }
 
@@ -124,10 +125,8 @@ void Run::Send(std::size_t index) {
   auto flight = std::make_unique<Flight>(shared_from_this(), index);
   // The flight starts under the lock, so that nobody cancels a flight that has not begun. gRPC answers
   // through the queue, never from inside Start.
-  const bool lost = flight->Start(attempt);
+  flight->Start(attempt);
   flights_[index] = flight.release();
-  lock.unlock();
-  if (lost) channels_.NoteLost();
 }
 
 void Run::FlightEnded(std::size_t index, const std::string& address, const grpc::Status& status,
@@ -161,7 +160,7 @@ std::string Run::SendAgainLater(std::size_t index, const std::string& address, c
   reasons_[index] = said.error_message();
   const auto backoff = Backoff(attempts, random_);
   const Request& request = requests_[index];
-  if (!IsWorthAnotherTry(status) || steady_clock::now() + backoff >= call_.deadline) {
+  if (request.once || !IsWorthAnotherTry(status) || steady_clock::now() + backoff >= call_.deadline) {
     FailLocked(FromGrpc(said, address, call_.timeout));
     return {};
   }

@@ -34,6 +34,8 @@ struct Request {
   std::function<grpc::ByteBuffer()> write = nullptr;
   std::size_t rank = 0;
   std::size_t channel = 0;
+  // Sent to this rank alone, when there is a connection to it.
+  bool once = false;
 };
 
 class Run final : public Ongoing, public std::enable_shared_from_this<Run> {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
 namespace slotwise::launch {
@@ -26,6 +27,7 @@ constexpr char kMore[] =
     "\n"
     "Exit code: 0 after a stop; 1 if it does not start; otherwise the server's, when it gives up.";
 
+constexpr double kLeastSeconds = 0.01;
 constexpr double kMostSeconds = 86'400;
 
 std::chrono::milliseconds Milliseconds(double seconds) {
@@ -52,7 +54,15 @@ std::variant<Options, int> ParseOptions(int argc, char** argv) {
   CLI::App app(kAbout, "slotwise-launch");
   app.footer(kMore);
   app.set_version_flag("--version", std::string("slotwise-launch ") + SLOTWISE_VERSION);
-  const auto seconds = CLI::Range(0.01, kMostSeconds).description("");
+  const CLI::Validator seconds(
+      [](std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        const bool is_number = !text.empty() && *end == '\0';
+        const bool fits = is_number && value >= kLeastSeconds && value <= kMostSeconds;  // NaN does not
+        return fits ? std::string() : "\"" + text + "\" is not 0.01 to 86400 seconds";
+      },
+      "");
   app.add_option("--data", options.data, "The data folder, which every host sees at the same path")
       ->type_name("FOLDER");
   app.add_option("-n,--ranks", options.ranks,
