@@ -167,6 +167,30 @@ def test_training_goes_on_through_the_launchers_death(launch: Launch, expected: 
     assert "which did not give it back" in launched.log()
 
 
+def test_the_cpp_client_goes_on_through_kills(launch: Launch) -> None:
+    port = free_ports(2)
+    launched = launch(["-n", "2", *BACKOFF], server(port))
+    launched.await_start()
+    push = [str(server_binary().parents[1] / "tests/client/push_batches"), f"127.0.0.1:{port}"]
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=60) as ps:
+        for table in ("calm", "wild"):
+            ps.create_table(table, dim=8, slots=3, optimizer=slotwise.Adam(lr=0.01), seed=7)
+        batches = ["7", "300", "100", "3", "8", "plain"]
+        subprocess.run([*push, "calm", *batches], check=True, timeout=60)
+        pushing = subprocess.Popen([*push, "wild", *batches])
+        try:
+            for number in (1, 2):
+                launched.await_start(number)
+                wait_until(lambda: ps.describe_table("wild").steps >= 100 * number, f"{100 * number} steps")
+                assert pushing.poll() is None
+                kill(*one_rank(launched))
+            assert pushing.wait(timeout=60) == 0
+        finally:
+            pushing.kill()
+        assert ps.digest("wild") == ps.digest("calm")
+    assert launched.starts() == 3
+
+
 # --- the folder's lock
 
 
