@@ -167,6 +167,22 @@ def test_training_goes_on_through_the_launchers_death(launch: Launch, expected: 
     assert "which did not give it back" in launched.log()
 
 
+def test_an_export_knows_the_ranks_of_a_new_start(launch: Launch) -> None:
+    port = free_ports(3)
+    launched = launch(["-n", "1"], server(port))
+    launched.await_start()
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=60) as ps:
+        ps.create_table("ads", dim=2, slots=1, optimizer=slotwise.SGD(lr=1.0))
+        keys = np.arange(1000, dtype=np.uint64)
+        ps.push("ads", keys.reshape(-1, 1), None, np.ones((1000, 2), np.float32))
+        assert launched.stop() == 0
+        launched = launch(["-n", "3"], server(port))  # the client is idle meanwhile, and knows one rank
+        launched.await_start()
+        exported = np.concatenate([rows.keys for rows in ps.export_rows("ads")])
+    assert sorted(exported) == list(keys)
+    assert launched.stop() == 0
+
+
 def test_the_cpp_client_goes_on_through_kills(launch: Launch) -> None:
     port = free_ports(2)
     launched = launch(["-n", "2", *BACKOFF], server(port))
