@@ -1,7 +1,7 @@
 // Channels hold several connections to each of several ranks, and the threads that read the completion queue.
 //
-// A server that is started again may have other ranks, or the same ones at other ports: then the client moves to
-// other connections, and calls that are under way go on there.
+// A server that is started again may have other ranks, or the same ones at other ports: then the client moves
+// to other connections, and calls that are under way go on there.
 // Thread-safety: safe from any thread; destroyed when nothing is in flight.
 #ifndef SLOTWISE_CLIENT_CPP_CHANNELS_H_
 #define SLOTWISE_CLIENT_CPP_CHANNELS_H_
@@ -71,8 +71,8 @@ class Channels {
  public:
   // Called with a line for people, from the threads below.
   using LogLine = std::function<void(std::string_view)>;
-  // Called whenever a rank has not answered or a connection was lost, from any thread: the server may have been
-  // started again.
+  // Called whenever a rank has not answered or a connection was lost, from any thread: the server may have
+  // been started again.
   using OnLost = std::function<void()>;
 
   // REQUIRES: an address, numbers above 0. `log` and `on_lost` may be empty.

@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::uint64_t kRowsMessage = 1 << 20;
 constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
-// A look for a new start asks so many ranks, and a seed, and waits so long for each. Calls that fail look again.
+// A look for a new start asks so many ranks, and a seed, and waits so long for each. Calls that fail look
+// again.
 constexpr std::size_t kAskedRanks = 3;
 constexpr std::chrono::seconds kLookLimit{2};
 

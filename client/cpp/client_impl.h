@@ -91,8 +91,8 @@ class Client::Impl {
  private:
   using StopCallback = std::stop_callback<std::function<void()>>;
 
-  // Asks some ranks and seeds for the topology, to meet a server that was started again; when they are being asked
-  // already, asks once more after that.
+  // Asks some ranks and seeds for the topology, to meet a server that was started again; when they are being
+  // asked already, asks once more after that.
   void LookForNewStart();
   void AskForTopology(std::size_t address, std::shared_ptr<client::Connections> to);
   void LookEnded();

@@ -1,10 +1,10 @@
 // A Run sends the requests of one client call, and ends with the last reply.
 //
 // A run sends all its requests at once. If a request's rank is gone or too busy, the run sends the request to
-// the next rank, after a growing, random wait, until the deadline that all requests share: the same bytes, so a step
-// is the same step, though the server may have been started again meanwhile. If a request fails
-// for good, the run cancels the others. The run ends once nothing is in flight any more, and nobody touches
-// the caller's memory after `on_done`.
+// the next rank, after a growing, random wait, until the deadline that all requests share: the same bytes, so
+// a step is the same step, though the server may have been started again meanwhile. If a request fails for
+// good, the run cancels the others. The run ends once nothing is in flight any more, and nobody touches the
+// caller's memory after `on_done`.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_RUN_H_
 #define SLOTWISE_CLIENT_CPP_RUN_H_
@@ -45,8 +45,8 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
   // Called once, from one of the client's threads.
   using OnDone = std::function<void(Status)>;
 
-  // The requests go to `to`; without it, each try goes to the connections that `channels` have then. REQUIRES:
-  // at least one request. `channels` outlive the run.
+  // The requests go to `to`; without it, each try goes to the connections that `channels` have then.
+  // REQUIRES: at least one request. `channels` outlive the run.
   Run(Channels& channels, const Call& call, std::vector<Request> requests, OnReply on_reply, OnDone on_done,
       std::shared_ptr<Connections> to = nullptr);
 

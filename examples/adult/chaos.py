@@ -1,7 +1,8 @@
 """Trains DeepFM on UCI Adult twice: in peace, and while ranks of the server are killed; compares the results.
 
-slotwise-launch runs the server with --durability sync and starts it again after each kill. The second training has
-to end with the same digest of the table and the same AUC as the first, and neither hears of an error.
+slotwise-launch runs the server with --durability sync and starts it again after each kill. The second
+training has to end with the same digest of the table and the same AUC as the first, and neither hears of
+an error.
 """
 
 from __future__ import annotations
@@ -125,8 +126,13 @@ def await_steps(ps: slotwise.Client, trainer: Trainer, steps: int) -> None:
         time.sleep(0.002)
 
 
-def kill_ranks(server: Server, trainer: Trainer, ps: slotwise.Client, steps: int, kills: int, seed: int) -> list[float]:
-    """Kills a rank in each of `kills` equal stretches of the training; seconds from each kill to the next step."""
+def kill_ranks(
+    server: Server, trainer: Trainer, ps: slotwise.Client, steps: int, kills: int, seed: int
+) -> list[float]:
+    """Kills a rank in each of `kills` equal stretches of the training.
+
+    Returns the seconds from each kill to the next step.
+    """
     chance = random.Random(seed)
     recoveries: list[float] = []
     for number in range(kills):
@@ -138,14 +144,16 @@ def kill_ranks(server: Server, trainer: Trainer, ps: slotwise.Client, steps: int
         victim = chance.randrange(len(ranks))
         os.kill(ranks[victim], signal.SIGKILL)
         killed = time.monotonic()
-        before = None
         while trainer.runs() and server.starts() == starts:
             time.sleep(0.002)
         before = steps_done(ps)
         await_steps(ps, trainer, before + 1)
         recoveries.append(time.monotonic() - killed)
-        print(f"kill {number + 1}: process {victim} of {len(ranks)} at step {before}, "
-              f"{recoveries[-1]:.2f} s until the next step", flush=True)
+        print(
+            f"kill {number + 1}: process {victim} of {len(ranks)} at step {before}, "
+            f"{recoveries[-1]:.2f} s until the next step",
+            flush=True,
+        )
     return recoveries
 
 
@@ -171,8 +179,10 @@ def main() -> None:
         if trainer is not None:
             trainer.end()
         exit_code = server.stop()
-    print(f"{len(recoveries)} kills: recovered in {statistics.median(recoveries):.2f} s at the median, "
-          f"{max(recoveries):.2f} s at the longest")
+    print(
+        f"{len(recoveries)} kills: recovered in {statistics.median(recoveries):.2f} s at the median, "
+        f"{max(recoveries):.2f} s at the longest"
+    )
     if chaos != peace or exit_code != 0:
         sys.exit("chaos.py: the two trainings differ, or the server did not end well")
     print("the same digest and the same AUC")

@@ -141,7 +141,7 @@ int Launcher::Attend(Process& server, RunEnd& end) {
 }
 
 // The server writes "serving ADDRESS..." once all its ranks serve. What else comes, mpirun says.
-void Launcher::TakeOutput(std::string text, RunEnd& end) {
+void Launcher::TakeOutput(const std::string& text, RunEnd& end) {
   line_ += text;
   for (std::size_t newline; (newline = line_.find('\n')) != std::string::npos; line_.erase(0, newline + 1)) {
     const std::string line = line_.substr(0, newline);

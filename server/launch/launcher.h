@@ -32,7 +32,7 @@ class Launcher {
   std::optional<RunEnd> RunServer();
   // Sees to output and signals until the process has ended. Returns its exit code.
   int Attend(Process& server, RunEnd& end);
-  void TakeOutput(std::string text, RunEnd& end);
+  void TakeOutput(const std::string& text, RunEnd& end);
   void NoteServing(const std::string& addresses, RunEnd& end);
   // Returns whether to go on.
   bool WaitToRestart(const RunEnd& end, Clock::duration ran_for);

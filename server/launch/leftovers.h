@@ -16,8 +16,9 @@ namespace slotwise::launch {
 // The variable that mpirun and its ranks carry; its value is a DataLock's id.
 inline constexpr std::string_view kIdVariable = "SLOTWISE_LAUNCH_ID";
 
-// Returns the processes, other than this one, that were started with this id in their environment. A process that
-// has ended and was not waited for counts as gone. Processes of other users cannot be seen, unless by root.
+// Returns the processes, other than this one, that were started with this id in their environment. A process
+// that has ended and was not waited for counts as gone. Processes of other users cannot be seen, unless by
+// root.
 std::vector<pid_t> FindLeftovers(std::string_view id);
 
 struct Swept {

@@ -1,4 +1,5 @@
-// slotwise-launch runs slotwise-server on a data folder, alone there, and starts it again when it ends unasked.
+// slotwise-launch runs slotwise-server on a data folder, alone there, and starts it again when it ends
+// unasked.
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>

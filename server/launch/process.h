@@ -1,7 +1,8 @@
-// Process: a program that this one started, with a pipe to its standard input and one from its standard output.
+// Process: a program that this one started, with a pipe to its standard input and one from its standard
+// output.
 //
-// It is the leader of a session of its own, where a terminal's Ctrl-C does not reach it. Its standard input ends
-// when this process ends, however that comes about.
+// It is the leader of a session of its own, where a terminal's Ctrl-C does not reach it. Its standard input
+// ends when this process ends, however that comes about.
 // Thread-safety: one thread.
 #ifndef SLOTWISE_SERVER_LAUNCH_PROCESS_H_
 #define SLOTWISE_SERVER_LAUNCH_PROCESS_H_
@@ -35,8 +36,8 @@ class Process {
   // Ends the program's standard input. Ending it again does nothing.
   void EndInput();
   void Kill();
-  // Returns the exit code, 128 + the signal if it was killed, or nothing while it runs. Takes leave also of other
-  // children that have ended: the first process of a container inherits them.
+  // Returns the exit code, 128 + the signal if it was killed, or nothing while it runs. Takes leave also of
+  // other children that have ended: the first process of a container inherits them.
   std::optional<int> ExitCode();
 
  private:

@@ -1,6 +1,7 @@
 // StopRequest: SIGTERM, SIGINT and SIGHUP as a file descriptor, beside what else this program waits for.
 //
-// Signals within a second of the first one count as the first one: `timeout` signals its child and then its group.
+// Signals within a second of the first one count as the first one: `timeout` signals its child and then its
+// group.
 // Thread-safety: one thread, the program's only one.
 #ifndef SLOTWISE_SERVER_LAUNCH_STOP_REQUEST_H_
 #define SLOTWISE_SERVER_LAUNCH_STOP_REQUEST_H_

@@ -105,7 +105,8 @@ def test_a_server_is_started_again_and_has_time_to_recover(name: str) -> None:
 def test_entrypoint_ends_as_its_server_does_so_that_a_policy_starts_it_again(
     tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    environment = ENVIRONMENT | {"SLOTWISE_RANKS": "2", "SLOTWISE_DATA": f"{tmp_path}/data", "SLOTWISE_LAUNCH": SUPERVISOR}
+    environment = ENVIRONMENT | {"SLOTWISE_RANKS": "2", "SLOTWISE_LAUNCH": SUPERVISOR}
+    environment["SLOTWISE_DATA"] = f"{tmp_path}/data"
     command = [str(ENTRYPOINT), "--listen", "127.0.0.1:0", "--backend", "cpu", "--durability", "sync"]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -225,8 +226,9 @@ def test_launch_with_a_data_folder_starts_killed_ranks_again(
 ) -> None:
     first = free_ports(2)
     (tmp_path / "hosts").write_text("localhost slots=2\n")
-    command = [str(LAUNCH), "--hostfile", f"{tmp_path}/hosts", "--data", f"{tmp_path}/data", "--supervisor", SUPERVISOR]
-    command += ["--", "--backend", "cpu", "--listen", f"127.0.0.1:{first}", "--durability", "sync"]
+    command = [str(LAUNCH), "--hostfile", f"{tmp_path}/hosts", "--data", f"{tmp_path}/data"]
+    command += ["--supervisor", SUPERVISOR, "--", "--backend", "cpu", "--durability", "sync"]
+    command += ["--listen", f"127.0.0.1:{first}"]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
     started.append(process)

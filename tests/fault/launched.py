@@ -109,4 +109,9 @@ class Launched:
         """Leaves nothing behind, whatever the test did."""
         kill(self.process.pid)
         self.process.wait()
-        wait_until(lambda: not (kill(*self.carriers()) or self.carriers()), "nothing is left")
+
+        def nothing_is_left() -> bool:
+            kill(*self.carriers())
+            return not self.carriers()
+
+        wait_until(nothing_is_left, "nothing is left")

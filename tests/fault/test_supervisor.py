@@ -69,7 +69,8 @@ class Training:
         users = self._random.integers(0, 100, (64, 1)).astype(np.uint64)
         self.ps.lookup("ads", keys)
         self.ps.push("ads", keys, None, self._gradients(8))
-        self.ps.push_many({"ads": (keys, None, self._gradients(8)), "users": (users, None, self._gradients(2))})
+        both = {"ads": (keys, None, self._gradients(8)), "users": (users, None, self._gradients(2))}
+        self.ps.push_many(both)
 
     def state(self) -> list[object]:
         """What any way through the same steps has to end in."""
@@ -183,6 +184,31 @@ def test_an_export_knows_the_ranks_of_a_new_start(launch: Launch) -> None:
     assert launched.stop() == 0
 
 
+def test_a_client_that_was_idle_learns_the_ranks_of_a_new_start(
+    launch: Launch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "slotwise")
+    port = free_ports(3)
+    launched = launch([], server(port))
+    launched.await_start()
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=60) as ps:
+        ps.create_table("ads", dim=2, slots=1, optimizer=slotwise.SGD(lr=1.0))
+        key = np.ones((1, 1), np.uint64)
+        for _ in range(4):  # by every connection, so that each has one to lose
+            ps.lookup("ads", key)
+        assert launched.stop() == 0
+        launched = launch(["-n", "3"], server(port))
+        launched.await_start()
+
+        def moved() -> bool:
+            ps.lookup("ads", key)
+            return "the server was started again, with 3 rank(s)" in caplog.text
+
+        wait_until(moved, "the client has heard of it")
+    assert "trying again" not in caplog.text, "the first lookup is answered over a new connection"
+    assert launched.stop() == 0
+
+
 def test_the_cpp_client_goes_on_through_kills(launch: Launch) -> None:
     port = free_ports(2)
     launched = launch(["-n", "2", *BACKOFF], server(port))
@@ -260,10 +286,11 @@ def test_a_stuck_orphan_is_killed_before_anything_starts(launch: Launch, tmp_pat
 
 def test_every_host_is_swept(tmp_path: Path) -> None:
     """mpirun runs the sweep on hosts; here that is this one, asked as mpirun would."""
-    orphan = subprocess.Popen(["sleep", "600"], env=os.environ | {"SLOTWISE_LAUNCH_ID": "an id:/with a space"})
-    other = subprocess.Popen(["sleep", "600"], env=os.environ | {"SLOTWISE_LAUNCH_ID": "an id:/with a spac"})
+    name = "an id:/with a space"
+    orphan = subprocess.Popen(["sleep", "600"], env=os.environ | {"SLOTWISE_LAUNCH_ID": name})
+    other = subprocess.Popen(["sleep", "600"], env=os.environ | {"SLOTWISE_LAUNCH_ID": name[:-1]})
     try:
-        sweep = [str(launch_binary()), "--sweep", "an id:/with a space"]
+        sweep = [str(launch_binary()), "--sweep", name]
         ended = subprocess.run(sweep, capture_output=True, text=True, timeout=60, check=False)
         assert (ended.returncode, orphan.wait(timeout=10)) == (0, -signal.SIGKILL)
         assert f"on {socket.gethostname()}: process {orphan.pid}\n" in ended.stderr
@@ -384,7 +411,7 @@ def test_the_command_line_is_checked(tmp_path: Path) -> None:
     cases = {
         ("--", "true"): "--data is required",
         ("--data", f"{tmp_path}/data"): "the server's command is missing",
-        ("--data", f"{tmp_path}/data", "--", "true", "--data=x"): "have --data, which slotwise-launch adds itself",
+        ("--data", f"{tmp_path}/data", "--", "true", "--data=x"): "have --data, which slotwise-launch adds",
         ("--data", f"{tmp_path}/data", "-n", "0", "--", "true"): "--ranks",
         ("--data", f"{tmp_path}/data", "--backoff", "nan", "--", "true"): "--backoff",
         ("--data", f"{tmp_path}/data", "--hostfile", f"{tmp_path}/none", "--", "true"): "--hostfile",

@@ -15,8 +15,8 @@ constexpr int kKilled = 137;
 // A clock and the policy that it is for.
 class RestartsTest : public testing::Test {
  protected:
-  // Returns the wait after a server that served for so long and ended with `exit_code`, or -1 ms: it gives up.
-  // Time passes as if the wait had been waited.
+  // Returns the wait after a server that served for so long and ended with `exit_code`, or -1 ms: it gives
+  // up. Time passes as if the wait had been waited.
   milliseconds After(Clock::duration served_for, int exit_code = kKilled) {
     now_ += served_for;
     const auto decision = restarts_.After(
