@@ -300,6 +300,23 @@ def test_every_host_is_swept(tmp_path: Path) -> None:
         other.kill()
 
 
+def test_nothing_starts_while_a_host_cannot_be_swept(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hosts").write_text("gone slots=1\n")
+    mpirun = tmp_path / "bin" / "mpirun"
+    mpirun.parent.mkdir()
+    mpirun.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\nexit 1\n')
+    mpirun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{mpirun.parent}:{os.environ['PATH']}")
+    launched = launch(["--hostfile", f"{tmp_path}/hosts"], program(tmp_path, "exit 0"))
+    assert launched.await_end() == 1
+    assert f"nothing of an earlier run is left on a host of {tmp_path}/hosts" in launched.log()
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith(f"--hostfile {tmp_path}/hosts --map-by ppr:1:node /")
+    assert asked.count("\n") == 1 and f" --sweep {(tmp_path / 'data' / 'launch.id').read_text()[:8]}" in asked
+
+
 def test_a_copy_of_the_folder_has_ranks_of_its_own(launch: Launch, tmp_path: Path) -> None:
     launched = launch([], program(tmp_path, "echo serving here; read -r _; exit 0"))
     launched.await_start()
