@@ -26,6 +26,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "wire": ({"proto"}, {"grpc"}),
     "server/rpc": ({"server/engine", "proto", "wire"}, {"grpc", "spdlog"}),
     "server/ops": ({"proto"}, {"grpc", "spdlog"}),
+    "server/launch": (set(), {"spdlog"}),
     "client/cpp": ({"proto", "wire"}, {"grpc"}),
     "client/c": ({"proto", "wire"}, {"grpc"}),
     "client/ctl": ({"proto", "wire"}, {"grpc"}),

@@ -6,6 +6,8 @@
 #
 #   SLOTWISE_RANKS     how many ranks there shall be
 #   SLOTWISE_SERVER    the server's program (slotwise-server)
+#   SLOTWISE_DATA      the data folder; slotwise-launch then holds it, and the container's restart policy starts again
+#   SLOTWISE_LAUNCH    slotwise-launch's program (slotwise-launch)
 #
 # SIGTERM (`docker stop`) and SIGINT let all ranks finish what they were asked; it then exits 0.
 set -euo pipefail
@@ -30,4 +32,9 @@ ranks=${SLOTWISE_RANKS:-$(count_gpus)}
   echo "entrypoint.sh: SLOTWISE_RANKS is \"$ranks\": must be a number above 0" >&2
   exit 1
 }
-run_ranks "$server" -n "$ranks" --oversubscribe --bind-to none "$server" "$@"
+options=(--oversubscribe --bind-to none)
+if [[ -n ${SLOTWISE_DATA:-} ]]; then
+  exec "${SLOTWISE_LAUNCH:-slotwise-launch}" --data "$SLOTWISE_DATA" --restarts 0 -n "$ranks" \
+    "${options[@]/#/--mpirun-arg=}" -- "$server" "$@"
+fi
+run_ranks "$server" -n "$ranks" "${options[@]}" "$server" "$@"

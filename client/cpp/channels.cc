@@ -31,17 +31,24 @@ grpc::ChannelArguments Arguments() {
 
 }  // namespace
 
-Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, LogLine log)
-    : addresses_(std::move(addresses)),
-      channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),
-      log_(std::move(log)) {
-  KeepFreedMemory();
+Connections::Connections(std::vector<std::string> addresses, std::size_t channels_per_rank)
+    : addresses_(std::move(addresses)), channels_per_rank_(channels_per_rank) {
   for (const std::string& address : addresses_) {
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
-      auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments());
-      channels_.push_back({channel, std::make_unique<grpc::GenericStub>(channel)});
+      Channel& made = channels_.emplace_back();
+      made.channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments());
+      made.stub = std::make_unique<grpc::GenericStub>(made.channel);
     }
   }
+}
+
+Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, LogLine log,
+                   OnLost on_lost)
+    : channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),
+      log_(std::move(log)),
+      on_lost_(std::move(on_lost)),
+      now_(std::make_shared<Connections>(std::move(addresses), channels_per_rank_)) {
+  KeepFreedMemory();
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { ReadArrivals(); });
   } catch (...) {
@@ -51,6 +58,13 @@ Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, in
 }
 
 Channels::~Channels() { queue_.Shutdown(); }
+
+void Channels::MoveTo(const std::vector<std::string>& addresses) {
+  if (now()->addresses() == addresses) return;  // gRPC connects again by itself
+  auto next = std::make_shared<Connections>(addresses, channels_per_rank_);
+  const std::lock_guard lock(mutex_);
+  now_ = std::move(next);
+}
 
 void Channels::ReadArrivals() {
   void* arrival = nullptr;

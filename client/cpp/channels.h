@@ -1,4 +1,7 @@
 // Channels hold several connections to each of several ranks, and the threads that read the completion queue.
+//
+// A server that is started again may have other ranks, or the same ones at other ports: then the client moves
+// to other connections, and calls that are under way go on there.
 // Thread-safety: safe from any thread; destroyed when nothing is in flight.
 #ifndef SLOTWISE_CLIENT_CPP_CHANNELS_H_
 #define SLOTWISE_CLIENT_CPP_CHANNELS_H_
@@ -7,8 +10,12 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <atomic>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -23,28 +30,69 @@ class Arrival {
   virtual void Arrive(bool ok) = 0;
 };
 
-class Channels {
+// The connections to the ranks of one start of the server.
+class Connections {
  public:
   struct Channel {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<grpc::GenericStub> stub;
+
+    // Called before a request is sent: notices whether the connection over which answers came is gone.
+    void NoteState() {
+      if (state_ == State::kAnswers && channel->GetState(false) != GRPC_CHANNEL_READY) state_ = State::kLost;
+    }
+    void NoteFailure() { state_ = State::kLost; }
+    // Returns whether this is the first answer since something was lost: it may be of another server.
+    bool NoteAnswer() { return state_.exchange(State::kAnswers) == State::kLost; }
+
+   private:
+    enum class State : std::uint8_t { kNew, kAnswers, kLost };
+    std::atomic<State> state_ = State::kNew;
   };
 
-  // Called with a line for people, from the threads below.
-  using LogLine = std::function<void(std::string_view)>;
-
-  // Each channel connects when first used. REQUIRES: an address, numbers above 0. `log` may be empty.
-  Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, LogLine log);
-  ~Channels();
-  Channels(const Channels&) = delete;
-  Channels& operator=(const Channels&) = delete;
+  // Each channel connects when first used. REQUIRES: an address, a number above 0.
+  Connections(std::vector<std::string> addresses, std::size_t channels_per_rank);
 
   std::size_t ranks() const { return addresses_.size(); }
-  std::size_t channels_per_rank() const { return channels_per_rank_; }
+  const std::vector<std::string>& addresses() const { return addresses_; }
   const std::string& address(std::size_t rank) const { return addresses_[rank % ranks()]; }
   // Both `rank` and `channel` wrap around.
   Channel& at(std::size_t rank, std::size_t channel) {
     return channels_[rank % ranks() * channels_per_rank_ + channel % channels_per_rank_];
+  }
+
+ private:
+  const std::vector<std::string> addresses_;
+  const std::size_t channels_per_rank_;
+  std::deque<Channel> channels_;  // which do not move
+};
+
+class Channels {
+ public:
+  // Called with a line for people, from the threads below.
+  using LogLine = std::function<void(std::string_view)>;
+  // Called whenever a rank has not answered or a connection was lost, from any thread: the server may have
+  // been started again.
+  using OnLost = std::function<void()>;
+
+  // REQUIRES: an address, numbers above 0. `log` and `on_lost` may be empty.
+  Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, LogLine log,
+           OnLost on_lost = nullptr);
+  ~Channels();
+  Channels(const Channels&) = delete;
+  Channels& operator=(const Channels&) = delete;
+
+  // Returns the connections to use now. They stay usable when there are newer ones.
+  std::shared_ptr<Connections> now() const {
+    const std::lock_guard lock(mutex_);
+    return now_;
+  }
+  std::size_t ranks() const { return now()->ranks(); }
+  std::size_t channels_per_rank() const { return channels_per_rank_; }
+  // What is sent from now on goes to these addresses. REQUIRES: an address.
+  void MoveTo(const std::vector<std::string>& addresses);
+  void NoteLost() const {
+    if (on_lost_) on_lost_();
   }
   grpc::CompletionQueue& queue() { return queue_; }
   void Log(std::string_view line) const {
@@ -54,10 +102,11 @@ class Channels {
  private:
   void ReadArrivals();
 
-  const std::vector<std::string> addresses_;
   const std::size_t channels_per_rank_;
   const LogLine log_;
-  std::vector<Channel> channels_;
+  const OnLost on_lost_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Connections> now_;  // guarded by mutex_
   grpc::CompletionQueue queue_;
   std::vector<std::jthread> threads_;
 };

@@ -23,17 +23,6 @@ Status NotOfThisVersion(const Status& status) {
   return {StatusCode::kInternal, "the reply is not of this version: " + status.message()};
 }
 
-ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
-  ServerTopology topology{.version = reply.version(),
-                          .ranks = {},
-                          .max_message_bytes = reply.max_message_bytes(),
-                          .max_round_bytes = reply.max_round_bytes(),
-                          .incarnation = reply.incarnation(),
-                          .epoch = reply.epoch()};
-  for (const auto& rank : reply.ranks()) topology.ranks.push_back({rank.address(), rank.device()});
-  return topology;
-}
-
 Status CheckOptions(const std::vector<std::string>& addresses, const ClientOptions& options) {
   if (addresses.empty()) return InvalidArgument("addresses is empty: name at least one rank");
   if (options.timeout.count() <= 0) {
@@ -111,16 +100,12 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   }
   ClientOptions one_channel = options;
   one_channel.channels_per_rank = one_channel.threads = 1;
-  auto topology =
-      Client(std::make_unique<Impl>(seeds, one_channel, client::ServerLimits(), 0)).Topology({.stop = stop});
+  auto topology = Client(std::make_unique<Impl>(seeds, one_channel)).Topology({.stop = stop});
   if (!topology.ok()) {
     return Status(topology.status().code(), "cannot connect: " + topology.status().message());
   }
   if (topology->ranks.empty()) return Unavailable("cannot connect: " + seeds.front() + " names no ranks");
-  std::vector<std::string> ranks;
-  for (const ServerRank& rank : topology->ranks) ranks.push_back(rank.address);
-  const client::ServerLimits limits(*topology);
-  return Client(std::make_unique<Impl>(std::move(ranks), options, limits, topology->epoch));
+  return Client(std::make_unique<Impl>(std::move(seeds), options, *topology));
 }
 
 Result<TableCreation> Client::CreateTable(const TableOptions& options, const CallOptions& call) {
@@ -198,7 +183,9 @@ Result<ServerTopology> Client::Topology(const CallOptions& call) {
   v1::GetTopologyReply reply;
   if (Status status = impl_->Ask(call, "Admin/GetTopology", v1::GetTopologyRequest(), reply); !status.ok())
     return status;
-  return TopologyOf(reply);
+  ServerTopology topology = client::TopologyOf(reply);
+  impl_->Meet(topology);
+  return topology;
 }
 
 Session& Client::session() { return impl_->session(); }

@@ -19,6 +19,10 @@ namespace {
 
 constexpr std::uint64_t kRowsMessage = 1 << 20;
 constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
+// A look for a new start asks so many ranks, and a seed, and waits so long for each. Calls that fail look
+// again.
+constexpr std::size_t kAskedRanks = 3;
+constexpr std::chrono::seconds kLookLimit{2};
 
 Status Closed() { return FailedPrecondition("the client is closed"); }
 // Checked before any lock: a thread that a forked child does not have may have held the mutex.
@@ -26,14 +30,73 @@ Status OfAnotherProcess() {
   return FailedPrecondition("the client was made before a fork, which gRPC does not survive");
 }
 
+std::vector<std::string> AddressesIn(const ServerTopology& topology) {
+  std::vector<std::string> addresses;
+  for (const ServerRank& rank : topology.ranks) addresses.push_back(rank.address);
+  return addresses;
+}
+
 }  // namespace
 
-Client::Impl::Impl(std::vector<std::string> addresses, const ClientOptions& options,
-                   const client::ServerLimits& limits, std::uint64_t epoch)
+Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options)
     : options_(options),
-      limits_(limits),
-      session_({.id = Session::NewId(), .epoch = epoch}),
-      channels_(std::move(addresses), options.channels_per_rank, options.threads, options.log) {}
+      session_({.id = Session::NewId()}),
+      channels_(std::move(seeds), options.channels_per_rank, options.threads, options.log) {}
+
+Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
+                   const ServerTopology& topology)
+    : options_(options),
+      seeds_(std::move(seeds)),
+      limits_(topology),
+      session_({.id = Session::NewId(), .epoch = topology.epoch}),
+      incarnation_(topology.incarnation),
+      channels_(AddressesIn(topology), options.channels_per_rank, options.threads, options.log,
+                [this] { LookForNewStart(); }) {}
+
+void Client::Impl::Meet(const ServerTopology& topology) {
+  if (topology.ranks.empty() || topology.incarnation == 0) return;
+  if (incarnation_.exchange(topology.incarnation) == topology.incarnation) return;
+  channels_.Log("the server was started again, with " + std::to_string(topology.ranks.size()) + " rank(s)");
+  channels_.MoveTo(AddressesIn(topology));
+}
+
+void Client::Impl::LookForNewStart() {
+  std::size_t look = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    look_again_ = questions_ > 0;
+    if (look_again_ || closing_) return;
+    questions_ = kAskedRanks + 1;
+    look = looks_++;
+    if (to_seeds_ == nullptr) to_seeds_ = std::make_shared<client::Connections>(seeds_, 1);
+  }
+  for (std::size_t i = 0; i < kAskedRanks; ++i) AskForTopology(look * kAskedRanks + i, channels_.now());
+  AskForTopology(look, to_seeds_);
+}
+
+void Client::Impl::AskForTopology(std::size_t address, std::shared_ptr<client::Connections> to) {
+  std::vector<Request> requests(1);
+  requests[0] = {.method = "/slotwise.v1.Admin/GetTopology",
+                 .message = client::Serialize(v1::GetTopologyRequest()),
+                 .rank = address,
+                 .once = true};
+  const auto read = [this](std::size_t, const grpc::ByteBuffer& bytes) {
+    v1::GetTopologyReply reply;
+    Status status = client::Deserialize(bytes, reply);
+    if (status.ok()) Meet(client::TopologyOf(reply));
+    return status;
+  };
+  const auto done = [this](const Status&) { LookEnded(); };
+  Start(Begin({.timeout = kLookLimit}), std::move(requests), read, done, std::move(to));
+}
+
+void Client::Impl::LookEnded() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (--questions_ > 0 || !look_again_) return;
+  }
+  LookForNewStart();
+}
 
 void Client::Impl::Close() {
   if (!IsOfThisProcess()) return;
@@ -84,14 +147,16 @@ void Client::Impl::Leave(const std::shared_ptr<Ongoing>& work) {
 }
 
 void Client::Impl::Start(const Call& call, std::vector<Request> requests, Run::OnReply on_reply,
-                         Run::OnDone on_done) {
+                         Run::OnDone on_done, std::shared_ptr<client::Connections> to) {
   // The run needs its own address to leave; being ongoing keeps it alive until then.
   auto self = std::make_shared<std::weak_ptr<Run>>();
-  const auto run = std::make_shared<Run>(channels_, call, std::move(requests), std::move(on_reply),
-                                         [this, self, done = std::move(on_done)](const Status& status) {
-                                           done(status);
-                                           if (const auto entered = self->lock()) Leave(entered);
-                                         });
+  const auto run = std::make_shared<Run>(
+      channels_, call, std::move(requests), std::move(on_reply),
+      [this, self, done = std::move(on_done)](const Status& status) {
+        done(status);
+        if (const auto entered = self->lock()) Leave(entered);
+      },
+      std::move(to));
   if (Status status = Enter(run, call.stop); !status.ok()) return run->Refuse(status);
   *self = run;
   run->Start();

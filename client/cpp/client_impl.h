@@ -29,9 +29,10 @@ namespace slotwise {
 
 class Client::Impl {
  public:
-  // `epoch`: what the steps of the client's own session carry.
-  Impl(std::vector<std::string> addresses, const ClientOptions& options, const client::ServerLimits& limits,
-       std::uint64_t epoch);
+  // For a server that nothing is known of yet but some of its addresses.
+  Impl(std::vector<std::string> seeds, const ClientOptions& options);
+  // For the server that has told its topology when asked at one of `seeds`.
+  Impl(std::vector<std::string> seeds, const ClientOptions& options, const ServerTopology& topology);
   ~Impl() { Close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -44,8 +45,9 @@ class Client::Impl {
 
   // Sends `requests`; run.h describes the callbacks. If the client is closing, or this is a forked child,
   // Start calls `on_done` at once.
+  // `to`: where the requests go, if not to the server's ranks.
   void Start(const client::Call& call, std::vector<client::Request> requests, client::Run::OnReply on_reply,
-             client::Run::OnDone on_done);
+             client::Run::OnDone on_done, std::shared_ptr<client::Connections> to = nullptr);
   // Starts and waits for the end.
   Status RunToEnd(const client::Call& call, std::vector<client::Request> requests,
                   client::Run::OnReply on_reply);
@@ -53,6 +55,9 @@ class Client::Impl {
   // Makes one call of small messages and waits for its answer. `method` is for example "Admin/Digest".
   Status Ask(const CallOptions& options, std::string_view method,
              const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
+
+  // Moves to the ranks of `topology` if the server has been started again since the last one.
+  void Meet(const ServerTopology& topology);
 
   // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
   // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.
@@ -86,13 +91,21 @@ class Client::Impl {
  private:
   using StopCallback = std::stop_callback<std::function<void()>>;
 
+  // Asks some ranks and seeds for the topology, to meet a server that was started again; when they are being
+  // asked already, asks once more after that.
+  void LookForNewStart();
+  void AskForTopology(std::size_t address, std::shared_ptr<client::Connections> to);
+  void LookEnded();
+
   const pid_t process_ = getpid();
   const ClientOptions options_;
+  const std::vector<std::string> seeds_;
   const client::ServerLimits limits_;
   Session session_;
   client::AcknowledgedSteps acknowledged_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::atomic<std::size_t> turns_{0};
+  std::atomic<std::uint64_t> incarnation_{0};
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -100,6 +113,10 @@ class Client::Impl {
   bool closing_ = false;
   std::map<std::shared_ptr<client::Ongoing>, std::unique_ptr<StopCallback>> ongoing_;
   std::map<std::string, TableOptions, std::less<>> tables_;
+  int questions_ = 0;  // for the topology, that are under way
+  bool look_again_ = false;
+  std::size_t looks_ = 0;
+  std::shared_ptr<client::Connections> to_seeds_;  // made when first needed
 
   client::Channels channels_;  // last, so that its threads end before the members they use
 };

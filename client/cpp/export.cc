@@ -42,9 +42,8 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
   void StartLocked() {
     attempt_ = std::make_unique<Attempt>();
     state_ = State::kStarting;
-    Channels& channels = owner_->channels_;
-    attempt_->stream =
-        channels.at(rank_, 0).stub->PrepareCall(&attempt_->context, kMethod, &channels.queue());
+    attempt_->stream = owner_->ranks_->at(rank_, 0).stub->PrepareCall(&attempt_->context, kMethod,
+                                                                      &owner_->channels_.queue());
     ++attempts_;
     attempt_->stream->StartCall(NewEvent());
   }
@@ -123,7 +122,7 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
   void FinishedLocked(Lock lock) {
     const grpc::Status status = attempt_->status;
     if (!status.ok() && owner_->failure_.ok()) {
-      const std::string& address = owner_->channels_.address(rank_);
+      const std::string& address = owner_->ranks_->address(rank_);
       const auto backoff = Backoff(attempts_, random_);
       if (!began_ && IsWorthAnotherTry(status) && steady_clock::now() + backoff < deadline_) {
         state_ = State::kWaiting;
@@ -162,7 +161,7 @@ void Export::Event::Arrive(bool ok) {
 }
 
 Export::Export(Channels& channels, const Call& call, std::vector<grpc::ByteBuffer> requests)
-    : channels_(channels), call_(call), requests_(std::move(requests)) {}
+    : channels_(channels), ranks_(channels.now()), call_(call), requests_(std::move(requests)) {}
 
 Export::~Export() = default;
 
@@ -174,7 +173,7 @@ void Export::Start(std::function<void()> on_over) {
 
 void Export::StartStreamsLocked() {
   const grpc::ByteBuffer& request = requests_[next_request_++];
-  running_ = channels_.ranks();
+  running_ = ranks_->ranks();
   streams_.assign(running_, nullptr);
   for (std::size_t rank = 0; rank < streams_.size(); ++rank) {
     streams_[rank] = std::make_shared<Stream>(shared_from_this(), rank, request);

@@ -59,6 +59,7 @@ class Export final : public Ongoing, public std::enable_shared_from_this<Export>
   void EndIfOver(Lock lock);
 
   Channels& channels_;
+  const std::shared_ptr<Connections> ranks_;  // those of when it began: each sends its own rows
   const Call call_;
   const std::vector<grpc::ByteBuffer> requests_;
 

@@ -239,6 +239,17 @@ grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, cons
   return message.Write(memory);
 }
 
+ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
+  ServerTopology topology{.version = reply.version(),
+                          .ranks = {},
+                          .max_message_bytes = reply.max_message_bytes(),
+                          .max_round_bytes = reply.max_round_bytes(),
+                          .incarnation = reply.incarnation(),
+                          .epoch = reply.epoch()};
+  for (const auto& rank : reply.ranks()) topology.ranks.push_back({rank.address(), rank.device()});
+  return topology;
+}
+
 Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table) {
   auto options = FromProto(reply.options());
   if (!options.ok()) {

@@ -16,6 +16,7 @@
 #include "client/cpp/cut.h"
 #include "client/cpp/message_memory.h"
 #include "slotwise/batch.h"
+#include "slotwise/client.h"
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
@@ -48,6 +49,8 @@ grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, cons
 
 // Returns the options of a described table. INTERNAL: they are none, or another table's.
 Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table);
+
+ServerTopology TopologyOf(const v1::GetTopologyReply& reply);
 
 // Serialises any message of small fields.
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);

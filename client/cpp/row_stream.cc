@@ -68,6 +68,8 @@ Result<RowStream> Client::Export(std::string_view table, bool with_state,
     request.set_keys(std::string(reinterpret_cast<const char*>(some.data()), some.size_bytes()));
     requests.push_back(client::Serialize(request));
   }
+  // Every rank sends its own rows, so the export has to know all ranks of the server as it is now.
+  if (const auto topology = Topology(options); !topology.ok()) return topology.status();
   const client::Call call = impl_->Begin(options);
   const auto rows = std::make_shared<client::Export>(impl_->channels(), call, std::move(requests));
   if (Status status = impl_->Enter(rows, call.stop); !status.ok()) return status;

@@ -27,9 +27,13 @@ class Run::Flight final : public Arrival {
   void Start(std::size_t attempt) {
     const Request& request = run_->requests_[index_];
     context_.set_deadline(Until(run_->call_.deadline));
-    Channels& channels = run_->channels_;
-    reader_ = channels.at(request.rank + attempt, request.channel)
-                  .stub->PrepareUnaryCall(&context_, request.method, request.message, &channels.queue());
+    context_.set_wait_for_ready(request.once);
+    connections_ = run_->To();
+    rank_ = request.rank + attempt;
+    Connections::Channel& channel = connections_->at(rank_, request.channel);
+    channel.NoteState();
+    reader_ =
+        channel.stub->PrepareUnaryCall(&context_, request.method, request.message, &run_->channels_.queue());
     reader_->StartCall();
     reader_->Finish(&reply_, &status_, static_cast<Arrival*>(this));
   }
@@ -38,12 +42,17 @@ class Run::Flight final : public Arrival {
 
   void Arrive(bool) override {
     const std::unique_ptr<Flight> self(this);
-    run_->FlightEnded(index_, status_, reply_);
+    Connections::Channel& channel = connections_->at(rank_, run_->requests_[index_].channel);
+    if (status_.ok() && channel.NoteAnswer()) run_->channels_.NoteLost();
+    if (!status_.ok() && IsWorthAnotherTry(status_)) channel.NoteFailure();
+    run_->FlightEnded(index_, connections_->address(rank_), status_, reply_);
   }
 
  private:
   const std::shared_ptr<Run> run_;
   const std::size_t index_;
+  std::shared_ptr<Connections> connections_;
+  std::size_t rank_ = 0;
   grpc::ClientContext context_;
   grpc::ByteBuffer reply_;
   grpc::Status status_;
@@ -72,8 +81,9 @@ class Run::Wait final : public Arrival {
 };
 
 Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, OnReply on_reply,
-         OnDone on_done)
+         OnDone on_done, std::shared_ptr<Connections> to)
     : channels_(channels),
+      to_(std::move(to)),
       call_(call),
       requests_(std::move(requests)),
       on_reply_(std::move(on_reply)),
@@ -119,14 +129,16 @@ void Run::Send(std::size_t index) {
   flights_[index] = flight.release();
 }
 
-void Run::FlightEnded(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply) {
+void Run::FlightEnded(std::size_t index, const std::string& address, const grpc::Status& status,
+                      const grpc::ByteBuffer& reply) {
   std::unique_lock lock(mutex_);
   flights_[index] = nullptr;
   if (!status.ok() && failure_.ok()) {
-    const std::string line = SendAgainLater(index, status);
+    const std::string line = SendAgainLater(index, address, status);
     if (failure_.ok()) {
       lock.unlock();
-      return channels_.Log(line);
+      channels_.Log(line);
+      return channels_.NoteLost();
     }
   } else if (failure_.ok()) {
     lock.unlock();
@@ -140,7 +152,7 @@ void Run::FlightEnded(std::size_t index, const grpc::Status& status, const grpc:
 
 // Sends a request again after a wait, or fails the run if another try cannot help or the deadline is too
 // near.
-std::string Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
+std::string Run::SendAgainLater(std::size_t index, const std::string& address, const grpc::Status& status) {
   const std::size_t attempts = attempts_[index];
   // If our own clock ended this try, an earlier try may know the reason.
   const bool knows_no_reason = status.error_message() == kOwnDeadline && !reasons_[index].empty();
@@ -148,13 +160,12 @@ std::string Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
   reasons_[index] = said.error_message();
   const auto backoff = Backoff(attempts, random_);
   const Request& request = requests_[index];
-  const std::string& address = channels_.address(request.rank + attempts - 1);
-  if (!IsWorthAnotherTry(status) || steady_clock::now() + backoff >= call_.deadline) {
+  if (request.once || !IsWorthAnotherTry(status) || steady_clock::now() + backoff >= call_.deadline) {
     FailLocked(FromGrpc(said, address, call_.timeout));
     return {};
   }
   // Connect to the next rank during the wait.
-  channels_.at(request.rank + attempts, request.channel).channel->GetState(true);
+  To()->at(request.rank + attempts, request.channel).channel->GetState(true);
   auto wait = std::make_unique<Wait>(shared_from_this(), index);
   wait->Start(backoff);
   waits_[index] = wait.release();

@@ -1,9 +1,10 @@
 // A Run sends the requests of one client call, and ends with the last reply.
 //
 // A run sends all its requests at once. If a request's rank is gone or too busy, the run sends the request to
-// the next rank, after a growing, random wait, until the deadline that all requests share. If a request fails
-// for good, the run cancels the others. The run ends once nothing is in flight any more, and nobody touches
-// the caller's memory after `on_done`.
+// the next rank, after a growing, random wait, until the deadline that all requests share: the same bytes, so
+// a step is the same step, though the server may have been started again meanwhile. If a request fails for
+// good, the run cancels the others. The run ends once nothing is in flight any more, and nobody touches the
+// caller's memory after `on_done`.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_RUN_H_
 #define SLOTWISE_CLIENT_CPP_RUN_H_
@@ -33,6 +34,8 @@ struct Request {
   std::function<grpc::ByteBuffer()> write = nullptr;
   std::size_t rank = 0;
   std::size_t channel = 0;
+  // Sent to this rank alone, when there is a connection to it.
+  bool once = false;
 };
 
 class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
@@ -42,8 +45,10 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
   // Called once, from one of the client's threads.
   using OnDone = std::function<void(Status)>;
 
+  // The requests go to `to`; without it, each try goes to the connections that `channels` have then.
   // REQUIRES: at least one request. `channels` outlive the run.
-  Run(Channels& channels, const Call& call, std::vector<Request> requests, OnReply on_reply, OnDone on_done);
+  Run(Channels& channels, const Call& call, std::vector<Request> requests, OnReply on_reply, OnDone on_done,
+      std::shared_ptr<Connections> to = nullptr);
 
   void Start();
   // Ends the run with `status` before it begins. Called instead of Start.
@@ -56,15 +61,18 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
   class Wait;    // a request's wait until it is sent again
 
   void Send(std::size_t index);
-  void FlightEnded(std::size_t index, const grpc::Status& status, const grpc::ByteBuffer& reply);
+  void FlightEnded(std::size_t index, const std::string& address, const grpc::Status& status,
+                   const grpc::ByteBuffer& reply);
   // Returns a line for people, to be logged without the lock; none if the run has failed.
-  std::string SendAgainLater(std::size_t index, const grpc::Status& status);
+  std::string SendAgainLater(std::size_t index, const std::string& address, const grpc::Status& status);
+  std::shared_ptr<Connections> To() const { return to_ != nullptr ? to_ : channels_.now(); }
   void FailLocked(Status status);
   // Called when a request's event has arrived and nothing was sent again for it. The caller must not use the
   // run's callbacks afterwards.
   void EndIfOver(std::unique_lock<std::mutex> lock);
 
   Channels& channels_;
+  const std::shared_ptr<Connections> to_;
   const Call call_;
   std::vector<Request> requests_;  // Start writes the messages; then they stay
   const OnReply on_reply_;

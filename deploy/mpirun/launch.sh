@@ -11,6 +11,9 @@ launch.sh [OPTIONS] [-- FLAG...]: run slotwise-server on every host of a hostfil
   --hostfile FILE  lines of "HOST slots=RANKS", one rank a GPU (hosts.txt)
   --server PATH    slotwise-server, at this path on every host ($SLOTWISE_SERVER, or the one on PATH)
   --config FILE    the server's configuration, at this path on every host
+  --data FOLDER    where the server keeps its state, at this path on every host: slotwise-launch then holds the
+                   folder and starts ranks again that end unasked (docs/durability.md)
+  --supervisor P   slotwise-launch, at this path on every host ($SLOTWISE_LAUNCH, or the one on PATH)
   --check          only look whether every host is ready
   --help           this
 
@@ -45,7 +48,7 @@ read_hostfile() { # sets hosts and slots
 }
 
 # Runs on a host: says what keeps it from running its ranks, if anything.
-examine() { # SERVER CONFIG RANKS OPEN-MPI VERSION
+examine() { # SERVER CONFIG RANKS OPEN-MPI VERSION DATA SUPERVISOR
   local mpi version gpus
   mpi=$(mpirun --version 2>/dev/null | head -n 1)
   [[ -n $mpi ]] || { echo "has no mpirun on PATH" && return 1; }
@@ -54,6 +57,9 @@ examine() { # SERVER CONFIG RANKS OPEN-MPI VERSION
   version=$("$1" --version 2>&1) || { echo "cannot run $1: $version" && return 1; }
   [[ $version == "$5" ]] || { echo "has $version, but $5 is on the launching machine" && return 1; }
   [[ -z $2 ]] || version=$("$1" --config "$2" --check-config 2>&1) || { echo "$version" && return 1; }
+  [[ -z $6 || -d $6 ]] || { echo "has no folder $6" && return 1; }
+  [[ -z $6 || -w $6 ]] || { echo "may not write to the folder $6" && return 1; }
+  [[ -z $7 || -x $7 ]] || { echo "has no program $7" && return 1; }
   gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || gpus=0
   ((gpus == 0 || $3 <= gpus)) || { echo "has $gpus GPU(s) for $3 ranks: lower its slots" && return 1; }
 }
@@ -67,7 +73,7 @@ is_here() {
 
 look_at() { # HOST RANKS
   local script said
-  script="$(declare -f examine); examine $(printf '%q ' "$server" "$config" "$2" "$mpi" "$version")"
+  script="$(declare -f examine); examine $(printf '%q ' "$server" "$config" "$2" "$mpi" "$version" "$data" "$supervisor")"
   if is_here "$1"; then
     said=$(bash -s <<<"$script" 2>&1) || fail "$1: $said"
   else
@@ -78,10 +84,12 @@ look_at() { # HOST RANKS
 hostfile=hosts.txt
 server=${SLOTWISE_SERVER:-slotwise-server}
 config=''
+data=''
+supervisor=''
 check=''
 while (($#)); do
   case $1 in
-    --hostfile | --server | --config)
+    --hostfile | --server | --config | --data | --supervisor)
       [[ -n ${2:-} ]] || fail "$1 needs a value"
       printf -v "${1#--}" %s "$2"
       shift
@@ -98,6 +106,15 @@ done
 program=$(command -v "$server") || fail "there is no program $server: name it with --server"
 server=$(realpath "$program")
 [[ -z $config ]] || config=$(realpath "$config")
+if [[ -n $data ]]; then
+  mkdir -p "$data" || fail "there can be no folder $data"
+  data=$(realpath "$data")
+  supervisor=${supervisor:-${SLOTWISE_LAUNCH:-slotwise-launch}}
+  program=$(command -v "$supervisor") || fail "there is no program $supervisor: name it with --supervisor"
+  supervisor=$(realpath "$program")
+elif [[ -n $supervisor ]]; then
+  fail "--supervisor is for --data"
+fi
 mpi=$(mpirun --version 2>/dev/null | head -n 1) || fail "there is no mpirun on PATH"
 version=$("$server" --version) || fail "cannot run $server"
 
@@ -112,8 +129,11 @@ done
 echo "launch.sh: ${#hosts[@]} host(s) are ready for $ranks rank(s) of $version" >&2
 [[ -z $check ]] || exit 0
 
-options=(--hostfile "$hostfile" -n "$ranks")
-options+=(--map-by slot) # host after host, so that a host's first rank takes its first GPU and port
+options=(--map-by slot) # host after host, so that a host's first rank takes its first GPU and port
 options+=(--bind-to none) # a rank's threads share the machine; the server divides it by its ranks
 [[ -z ${LD_LIBRARY_PATH:-} ]] || options+=(-x LD_LIBRARY_PATH)
-run_ranks "$server" "${options[@]}" "$server" ${config:+--config "$config"} "$@"
+command=("$server" ${config:+--config "$config"} "$@")
+if [[ -n $data ]]; then
+  exec "$supervisor" --data "$data" --hostfile "$hostfile" -n "$ranks" "${options[@]/#/--mpirun-arg=}" -- "${command[@]}"
+fi
+run_ranks "$server" --hostfile "$hostfile" -n "$ranks" "${options[@]}" "${command[@]}"

@@ -28,6 +28,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
+        "--timeout",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="the longest a call may take, the server's restarts included (30)",
+    )
+    parser.add_argument(
         "--out", type=Path, default=Path("out/adult"), help="for learning-curve.png"
     )
     arguments = parser.parse_args()
@@ -93,7 +100,7 @@ def main() -> None:
     arguments = parse_arguments()
     make_deterministic(arguments.seed)
     try:
-        with slotwise.connect(arguments.server) as ps:
+        with slotwise.connect(arguments.server, timeout=arguments.timeout) as ps:
             final = train(ps, arguments)
     except slotwise.Error as error:
         sys.exit(f"train.py: {error}")

@@ -210,7 +210,8 @@ class Client {
   // Sets the learning rate from the table's next step on. NOT_FOUND: there is no such table. INVALID_ARGUMENT
   // unless the rate is finite and above 0.
   Status SetLearningRate(std::string_view table, float learning_rate, const CallOptions& call = {});
-  // Returns the server's ranks as they are now. The client itself keeps using the ranks that it connected to.
+  // Returns the server's ranks as they are now. The client uses them from then on, if the server has been
+  // started again since it connected; a client whose connection is lost asks by itself.
   Result<ServerTopology> Topology(const CallOptions& call = {});
 
   // --- batches

@@ -23,7 +23,12 @@ class FakeServer::Admin final : public v1::Admin::Service {
     if (auto status = fake_.Enter(rank_, "GetTopology", *request); !status.ok()) return status;
     reply->set_version("fake");
     reply->set_max_message_bytes(fake_.max_message_bytes_);
-    for (const std::string& address : fake_.addresses_) reply->add_ranks()->set_address(address);
+    const std::lock_guard lock(fake_.mutex_);
+    reply->set_incarnation(fake_.incarnation_);
+    const bool is_itself = fake_.said_addresses_.empty();
+    for (const std::string& address : is_itself ? fake_.addresses_ : fake_.said_addresses_) {
+      reply->add_ranks()->set_address(address);
+    }
     return grpc::Status::OK;
   }
 
@@ -115,6 +120,12 @@ void FakeServer::Spoil(Spoiler spoiler) {
 
 void FakeServer::StopRank(std::size_t rank) {
   ranks_[rank].server->Shutdown(std::chrono::system_clock::now());
+}
+
+void FakeServer::SayThatItIs(std::uint64_t incarnation, std::vector<std::string> addresses) {
+  const std::lock_guard lock(mutex_);
+  incarnation_ = incarnation;
+  said_addresses_ = std::move(addresses);
 }
 
 FakeServer::Fault FakeServer::FailFirst(int times, const std::string& method, grpc::StatusCode code) {

@@ -40,6 +40,8 @@ class FakeServer {
 
   const std::vector<std::string>& addresses() const { return addresses_; }
   void StopRank(std::size_t rank);
+  // From now on every rank says that the server was started again, as this one.
+  void SayThatItIs(std::uint64_t incarnation, std::vector<std::string> addresses);
 
   // Faults call Hang to make a call hang. Hang returns after Release, or when the server is destroyed.
   void Hang();
@@ -79,6 +81,8 @@ class FakeServer {
   // Guarded by mutex_:
   bool released_ = false;
   Spoiler spoiler_;
+  std::uint64_t incarnation_ = 1;
+  std::vector<std::string> said_addresses_;  // empty: its own
   std::vector<std::string> calls_;
   std::vector<LoggedLookup> lookups_;
   std::vector<LoggedPush> pushes_;

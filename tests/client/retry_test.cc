@@ -73,6 +73,47 @@ TEST_F(RetryTest, APushIsSentAgainAsTheSameStep) {
   }
 }
 
+TEST_F(RetryTest, APushGoesOnAtTheRanksOfANewStart) {
+  FakeServer old;
+  FakeServer started_again(3);
+  Client client = Connect(old);
+  ASSERT_TRUE(PushOne(client).ok());
+  old.before = FakeServer::FailFirst(1'000'000, "Push", grpc::StatusCode::UNAVAILABLE);
+  old.SayThatItIs(2, started_again.addresses());
+  const auto step = PushOne(client);
+  ASSERT_TRUE(step.ok()) << step.status().message();
+  ASSERT_EQ(started_again.pushes().size(), 1u);
+  EXPECT_EQ(started_again.pushes()[0].request.step().number(), 2u);
+  EXPECT_EQ(started_again.pushes()[0].request.SerializeAsString(),
+            old.pushes()[1].request.SerializeAsString());
+  // The second try went to the other old rank, or already to a new one.
+  const std::size_t at_old = old.pushes().size();
+  ASSERT_TRUE(PushOne(client).ok());
+  EXPECT_EQ(old.pushes().size(), at_old);
+}
+
+TEST_F(RetryTest, AStartThatAllKnowOfChangesNothing) {
+  FakeServer fake;
+  FakeServer stranger;
+  Client client = Connect(fake);
+  fake.SayThatItIs(1, stranger.addresses());  // the incarnation that it was connected to
+  fake.before = FakeServer::FailFirst(3, "Push", grpc::StatusCode::UNAVAILABLE);
+  ASSERT_TRUE(PushOne(client).ok());
+  fake.AwaitCalls("GetTopology", 2);
+  ASSERT_TRUE(PushOne(client).ok());
+  EXPECT_EQ(stranger.pushes().size(), 0u);
+}
+
+TEST_F(RetryTest, AClientThatIsToldOfANewStartMoves) {
+  FakeServer old;
+  FakeServer started_again(3);
+  Client client = Connect(old);
+  old.SayThatItIs(2, started_again.addresses());
+  EXPECT_EQ(client.Topology()->ranks.size(), 3u);
+  ASSERT_TRUE(PushOne(client).ok());
+  EXPECT_EQ(old.pushes().size(), 0u);
+}
+
 TEST_F(RetryTest, EachTryGoesToTheNextRank) {
   FakeServer fake(3);
   fake.before = FakeServer::FailFirst(2, "Push", grpc::StatusCode::UNAVAILABLE);

@@ -53,8 +53,11 @@ class Container:
         self._first_port = first_port
         self._folder = folder
         self._mounted = dict(self._mount(volume) for volume in self._service.get("volumes", []))
-        self.environment = os.environ | MPI_ENVIRONMENT | self._service.get("environment", {})
+        own = self._service.get("environment", {})
+        own = {name: self._mounted.get(value, value) for name, value in own.items()}
+        self.environment = os.environ | MPI_ENVIRONMENT | own
         self.environment["SLOTWISE_SERVER"] = str(server_binary())
+        self.environment["SLOTWISE_LAUNCH"] = str(server_binary().parent / "launch" / "slotwise-launch")
         self.environment["PYTHONPATH"] = str(ROOT / "client/python")
 
     def command(self) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 from conftest import StartCluster
+from slotwise_cluster import MPI_ENVIRONMENT, free_ports, server_binary
 
 TRAIN = Path(__file__).parents[2] / "examples" / "adult" / "train.py"
 
@@ -39,3 +41,17 @@ def test_it_learns_the_same_on_1_2_and_4_ranks(start_cluster: StartCluster, tmp_
         assert (tmp_path / str(ranks) / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
     assert max(aucs) - min(aucs) <= 0.002
     assert len(digests) == 3 and len(set(digests)) == 1, "one key a slot: not even the order of sums differs"
+
+
+def test_it_learns_the_same_while_ranks_are_killed(tmp_path: Path) -> None:
+    """What ./dev demo --chaos does, once through the data and with fewer kills."""
+    server = server_binary()
+    command = [sys.executable, str(TRAIN.with_name("chaos.py")), "--server", str(server)]
+    command += ["--launch", str(server.parent / "launch" / "slotwise-launch"), "--port", str(free_ports(2))]
+    command += ["--epochs", "1", "--kills", "2", "--seed", "20261122", "--out", str(tmp_path)]
+    run = subprocess.run(
+        command, env=os.environ | MPI_ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.search(r"^2 kills: recovered in \S+ s at the median, \S+ s at the longest$", run.stdout, re.M)
+    assert run.stdout.endswith("\nthe same digest and the same AUC\n")

@@ -18,6 +18,7 @@ from slotwise_wire import ROOT
 ENTRYPOINT = ROOT / "deploy" / "entrypoint.sh"
 HEALTHY = ROOT / "deploy" / "healthy.py"
 LAUNCH = ROOT / "deploy" / "mpirun" / "launch.sh"
+SUPERVISOR = str(server_binary().parent / "launch" / "slotwise-launch")
 ENVIRONMENT = os.environ | MPI_ENVIRONMENT | {"SLOTWISE_SERVER": str(server_binary())}
 SERVERS = [name for name, service in services().items() if service["build"]["target"] == "server"]
 TRAINERS = [name for name, service in services().items() if service["build"]["target"] == "trainer"]
@@ -83,6 +84,40 @@ def test_the_adult_example_trains_through_the_cpu_profile(
     log = (tmp_path / "server.log").read_text()
     assert log.count('"stopped"') == 2, log
 
+    process = server.start(tmp_path / "server.log")  # as the restart policy does
+    started.append(process)
+    wait_until(lambda: server.run(server.health_check()).returncode == 0, "healthy again")
+    assert stop(process) == 0
+    assert "1 table(s), up to round" in (tmp_path / "server.log").read_text()
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_is_started_again_and_has_time_to_recover(name: str) -> None:
+    service = services()[name]
+    assert service["restart"] == "on-failure"
+    assert service["healthcheck"]["start_period"] == "10m"
+    assert "--start-period=10m" in DOCKERFILE.read_text()
+    for trainer in (services()[name] for name in TRAINERS):
+        command = trainer["command"]
+        assert float(command[command.index("--timeout") + 1]) > 600
+
+
+def test_entrypoint_ends_as_its_server_does_so_that_a_policy_starts_it_again(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    environment = ENVIRONMENT | {"SLOTWISE_RANKS": "2", "SLOTWISE_LAUNCH": SUPERVISOR}
+    environment["SLOTWISE_DATA"] = f"{tmp_path}/data"
+    command = [str(ENTRYPOINT), "--listen", "127.0.0.1:0", "--backend", "cpu", "--durability", "sync"]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    started.append(process)
+    wait_until(lambda: " launch serving at " in (tmp_path / "log").read_text(), "serving")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (mpirun,) = map(int, children)
+    rank = int(Path(f"/proc/{mpirun}/task/{mpirun}/children").read_text().split()[0])
+    os.kill(rank, signal.SIGKILL)
+    assert process.wait(timeout=STOP_TIMEOUT) == 128 + signal.SIGKILL, (tmp_path / "log").read_text()
+
 
 def test_trainers_wait_for_the_server_of_their_profile() -> None:
     described = services()
@@ -95,7 +130,8 @@ def test_trainers_wait_for_the_server_of_their_profile() -> None:
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_the_configurations_are_right_and_name_the_service(name: str) -> None:
-    (volume,) = services()[name]["volumes"]
+    volume, data = services()[name]["volumes"]
+    assert data == f"server-data:{services()[name]['environment']['SLOTWISE_DATA']}"
     config = ROOT / "deploy" / volume.split(":")[0]
     ended = run_server("--config", str(config), "--check-config")
     assert ended.returncode == 0, ended.stderr
@@ -183,6 +219,26 @@ def test_launch_runs_a_rank_for_each_slot(tmp_path: Path, started: list[subproce
     wait_until(lambda: process.poll() is not None or is_healthy(*addresses), "healthy")
     assert stop(process) == 0, (tmp_path / "log").read_text()
     assert (tmp_path / "log").read_text().count(" stopped\n") == 2
+
+
+def test_launch_with_a_data_folder_starts_killed_ranks_again(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    first = free_ports(2)
+    (tmp_path / "hosts").write_text("localhost slots=2\n")
+    command = [str(LAUNCH), "--hostfile", f"{tmp_path}/hosts", "--data", f"{tmp_path}/data"]
+    command += ["--supervisor", SUPERVISOR, "--", "--backend", "cpu", "--durability", "sync"]
+    command += ["--listen", f"127.0.0.1:{first}"]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
+    started.append(process)
+    log_of = (tmp_path / "log").read_text
+    wait_until(lambda: process.poll() is not None or log_of().count(" launch serving at ") == 1, "serving")
+    (mpirun,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    os.kill(int(Path(f"/proc/{mpirun}/task/{mpirun}/children").read_text().split()[0]), signal.SIGKILL)
+    wait_until(lambda: process.poll() is not None or log_of().count(" launch serving at ") == 2, "again")
+    assert stop(process) == 0, log_of()
+    assert log_of().count(" stopped\n") == 2
 
 
 @pytest.fixture

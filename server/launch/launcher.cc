@@ -1,0 +1,186 @@
+#include "server/launch/launcher.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "server/launch/leftovers.h"
+
+namespace slotwise::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kSweepLimit{60};
+constexpr milliseconds kLook{1000};  // the longest between two looks at a process; signals come at once
+constexpr std::size_t kMostLine = 1 << 20;  // bytes of a line of output that is looked at
+constexpr std::string_view kServing = "serving ";
+
+double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+std::string NameOf(int exit_code) {
+  if (exit_code <= 128) return "exit code " + std::to_string(exit_code);
+  const char* const name = sigabbrev_np(exit_code - 128);
+  return "exit code " + std::to_string(exit_code) + (name != nullptr ? std::string(", SIG") + name : "");
+}
+
+std::string OwnPath() {
+  std::array<char, PATH_MAX> path{};
+  return readlink("/proc/self/exe", path.data(), path.size() - 1) > 0 ? path.data() : "slotwise-launch";
+}
+
+}  // namespace
+
+int Launcher::Run() {
+  if (!lock_.last_holder().empty()) {
+    spdlog::warn("{} was held by slotwise-launch on {}, which did not give it back", lock_.folder(),
+                 lock_.last_holder());
+  }
+  for (;;) {
+    const auto began = Clock::now();
+    std::optional<RunEnd> end = RunEnd{.exit_code = 1};
+    const bool swept = Sweep();
+    if (stop_.first()) return 0;
+    if (swept) end = RunServer();
+    if (!end) return 1;
+    last_end_ = Clock::now();
+    if (stop_.second()) return 128 + *stop_.second();
+    if (stop_.first()) return end->exit_code;
+    if (end->exit_code == 0) {
+      spdlog::info("the server ended by itself, as one does that was told to: it is not started again");
+      return 0;
+    }
+    if (!WaitToRestart(*end, Clock::now() - began)) return stop_.first() ? 0 : end->exit_code;
+  }
+}
+
+bool Launcher::Sweep() {
+  // The old mpirun may be here though no host of the file is.
+  const Swept swept = KillLeftovers(lock_.id(), kSweepLimit);
+  if (!swept.killed.empty())
+    spdlog::warn("killed what was left of an earlier run: process {}", ListOf(swept.killed));
+  if (swept.left.empty()) return options_.hostfile.empty() || SweepHosts();
+  spdlog::error("process {} of an earlier run does not end, though killed", ListOf(swept.left));
+  return false;
+}
+
+bool Launcher::SweepHosts() {
+  auto sweep = Process::Start(
+      {"mpirun", "--hostfile", options_.hostfile, "--map-by", "ppr:1:node", OwnPath(), "--sweep", lock_.id()},
+      {});
+  if (!sweep.ok()) {
+    spdlog::error("{}", sweep.status().message());
+    return false;
+  }
+  const auto deadline = Clock::now() + 2 * kSweepLimit;
+  while (!sweep->ExitCode() && Clock::now() < deadline && !stop_.first()) stop_.Wait(-1, kLook);
+  if (stop_.first()) return false;
+  if (sweep->ExitCode() == 0) return true;
+  spdlog::error("cannot say that nothing of an earlier run is left on a host of {}", options_.hostfile);
+  return false;
+}
+
+std::vector<std::string> Launcher::ServerCommand() const {
+  std::vector<std::string> command;
+  if (options_.WithMpi()) {
+    command = {"mpirun", "-x", std::string(kIdVariable)};
+    if (options_.ranks > 0) command.insert(command.end(), {"-n", std::to_string(options_.ranks)});
+    if (!options_.hostfile.empty()) command.insert(command.end(), {"--hostfile", options_.hostfile});
+    command.insert(command.end(), options_.mpirun_arguments.begin(), options_.mpirun_arguments.end());
+  }
+  command.insert(command.end(), options_.server.begin(), options_.server.end());
+  command.insert(command.end(), {"--data", lock_.folder(), "--attached"});
+  return command;
+}
+
+std::optional<RunEnd> Launcher::RunServer() {
+  line_.clear();
+  serving_since_.reset();
+  auto server = Process::Start(ServerCommand(), {std::string(kIdVariable) + "=" + lock_.id()});
+  if (!server.ok()) {
+    spdlog::error("{}", server.status().message());
+    return std::nullopt;
+  }
+  RunEnd end;
+  end.exit_code = Attend(*server, end);
+  if (serving_since_) end.served_for = Clock::now() - *serving_since_;
+  return end;
+}
+
+int Launcher::Attend(Process& server, RunEnd& end) {
+  bool told = false;
+  bool killed = false;
+  bool has_output = true;
+  for (;;) {
+    const std::optional<int> exit_code = server.ExitCode();
+    for (bool more = has_output; more;) {
+      const auto text = server.ReadOutput();
+      has_output = text.has_value();
+      more = has_output && !text->empty();
+      if (more) TakeOutput(*text, end);
+    }
+    if (exit_code) return *exit_code;
+    if (stop_.first() && !std::exchange(told, true)) {
+      spdlog::info("SIG{}: the server finishes what runs", sigabbrev_np(*stop_.first()));
+      server.EndInput();
+    }
+    if (stop_.second() && !std::exchange(killed, true)) {
+      spdlog::warn("SIG{} again: the server is killed", sigabbrev_np(*stop_.second()));
+      server.Kill();
+      Sweep();
+    }
+    stop_.Wait(has_output ? server.output() : -1, kLook);
+  }
+}
+
+// The server writes "serving ADDRESS..." once all its ranks serve. What else comes, mpirun says.
+void Launcher::TakeOutput(const std::string& text, RunEnd& end) {
+  line_ += text;
+  for (std::size_t newline; (newline = line_.find('\n')) != std::string::npos; line_.erase(0, newline + 1)) {
+    const std::string line = line_.substr(0, newline);
+    if (line.starts_with(kServing)) {
+      NoteServing(line.substr(kServing.size()), end);
+    } else {
+      std::printf("%s\n", line.c_str());
+      std::fflush(stdout);
+    }
+  }
+  if (line_.size() > kMostLine) line_.clear();
+}
+
+void Launcher::NoteServing(const std::string& addresses, RunEnd& end) {
+  end.served = true;
+  serving_since_ = Clock::now();
+  if (last_end_) {
+    spdlog::info("serving at {} again, after {:.2f} s", addresses, Seconds(*serving_since_ - *last_end_));
+  } else {
+    spdlog::info("serving at {}", addresses);
+  }
+}
+
+bool Launcher::WaitToRestart(const RunEnd& end, Clock::duration ran_for) {
+  const auto now = Clock::now();
+  const auto decision = restarts_.After(end, now);
+  const std::string what = "the server ended after " + std::to_string(static_cast<int>(Seconds(ran_for))) +
+                           " s with " + NameOf(end.exit_code);
+  if (const auto* give_up = std::get_if<GiveUp>(&decision)) {
+    spdlog::error("{}, and is not started again: {}", what, give_up->why);
+    return false;
+  }
+  const auto& restart = std::get<Restart>(decision);
+  spdlog::error("{}: restart {} of {} within {:.0f} s comes in {:.2f} s", what, restart.number,
+                options_.restarts.most, Seconds(options_.restarts.within), Seconds(restart.wait));
+  while (!stop_.first() && Clock::now() < now + restart.wait) {
+    stop_.Wait(-1, std::chrono::ceil<milliseconds>(now + restart.wait - Clock::now()));
+  }
+  return !stop_.first();
+}
+
+}  // namespace slotwise::launch

@@ -1,0 +1,53 @@
+// Launcher: kills what is left of old ranks, starts new ones, and does so again when they end unasked.
+//
+// Thread-safety: one thread, the program's only one.
+#ifndef SLOTWISE_SERVER_LAUNCH_LAUNCHER_H_
+#define SLOTWISE_SERVER_LAUNCH_LAUNCHER_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/launch/data_lock.h"
+#include "server/launch/options.h"
+#include "server/launch/process.h"
+#include "server/launch/restarts.h"
+#include "server/launch/stop_request.h"
+
+namespace slotwise::launch {
+
+class Launcher {
+ public:
+  // REQUIRES: the options are for running a server. They and `lock` outlive the launcher.
+  Launcher(const Options& options, const DataLock& lock) : options_(options), lock_(lock) {}
+
+  // Runs until a stop, or until it gives up. Returns this program's exit code.
+  int Run();
+
+ private:
+  // Kills old ranks on this machine, or on every host of the hostfile. Returns whether all are gone.
+  bool Sweep();
+  bool SweepHosts();
+  // Runs the server until it ends. Nothing: it cannot be started.
+  std::optional<RunEnd> RunServer();
+  // Sees to output and signals until the process has ended. Returns its exit code.
+  int Attend(Process& server, RunEnd& end);
+  void TakeOutput(const std::string& text, RunEnd& end);
+  void NoteServing(const std::string& addresses, RunEnd& end);
+  // Returns whether to go on.
+  bool WaitToRestart(const RunEnd& end, Clock::duration ran_for);
+
+  std::vector<std::string> ServerCommand() const;
+
+  const Options& options_;
+  const DataLock& lock_;
+  Restarts restarts_{options_.restarts};
+  StopRequest stop_;
+  std::string line_;  // of the server's output, as far as it has come
+  std::optional<Clock::time_point> serving_since_;
+  std::optional<Clock::time_point> last_end_;
+};
+
+}  // namespace slotwise::launch
+
+#endif  // SLOTWISE_SERVER_LAUNCH_LAUNCHER_H_

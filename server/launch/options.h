@@ -1,0 +1,33 @@
+// Parses the command line of slotwise-launch.
+// Thread-safety: a free function, for main's thread.
+#ifndef SLOTWISE_SERVER_LAUNCH_OPTIONS_H_
+#define SLOTWISE_SERVER_LAUNCH_OPTIONS_H_
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/launch/restarts.h"
+
+namespace slotwise::launch {
+
+struct Options {
+  std::string data;      // the data folder, as it was written
+  int ranks = 0;         // 0: mpirun decides by the hostfile, or one rank
+  std::string hostfile;  // empty: this machine alone
+  std::vector<std::string> mpirun_arguments;
+  RestartLimits restarts;
+  std::vector<std::string> server;  // the server's program and its arguments
+  std::string sweep;                // an id: only kill what carries it on this machine
+
+  // Returns whether mpirun is needed.
+  bool WithMpi() const { return ranks > 1 || !hostfile.empty() || !mpirun_arguments.empty(); }
+};
+
+// Returns the options, or an exit code after --help, --version or a mistake, which ParseOptions answers
+// itself.
+std::variant<Options, int> ParseOptions(int argc, char** argv);
+
+}  // namespace slotwise::launch
+
+#endif  // SLOTWISE_SERVER_LAUNCH_OPTIONS_H_

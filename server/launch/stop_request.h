@@ -1,0 +1,41 @@
+// StopRequest: SIGTERM, SIGINT and SIGHUP as a file descriptor, beside what else this program waits for.
+//
+// Signals within a second of the first one count as the first one: `timeout` signals its child and then its
+// group.
+// Thread-safety: one thread, the program's only one.
+#ifndef SLOTWISE_SERVER_LAUNCH_STOP_REQUEST_H_
+#define SLOTWISE_SERVER_LAUNCH_STOP_REQUEST_H_
+
+#include <chrono>
+#include <optional>
+
+namespace slotwise::launch {
+
+class StopRequest {
+ public:
+  // Blocks the signals, and SIGCHLD. Throws std::system_error if there are no file descriptors left.
+  StopRequest();
+  ~StopRequest();
+  StopRequest(const StopRequest&) = delete;
+  StopRequest& operator=(const StopRequest&) = delete;
+
+  // Waits until a signal comes (that of a child's end too), until `file` can be read or has ended (none if
+  // negative), or until `most` is over.
+  void Wait(int file, std::chrono::milliseconds most);
+
+  // The first signal, if there was one, and the one that came more than a second later.
+  std::optional<int> first() const { return first_; }
+  std::optional<int> second() const { return second_; }
+
+ private:
+  void Take();
+
+  int signals_;
+  std::optional<int> first_;
+  std::optional<int> second_;
+  std::chrono::steady_clock::time_point since_;
+};
+
+}  // namespace slotwise::launch
+
+#endif  // SLOTWISE_SERVER_LAUNCH_STOP_REQUEST_H_

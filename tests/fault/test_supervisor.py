@@ -1,0 +1,441 @@
+"""slotwise-launch: a server that dies comes back, once, on its folder, and clients do not notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import slotwise
+from launched import BACKOFF, Launched, is_gone, kill, launch_binary
+from slotwise_cluster import free_ports, server_binary, wait_until
+
+Launch = Callable[..., Launched]
+STEPS = 24
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Starts launchers: launch(options, server); the folder is tmp_path/data."""
+    launched: list[Launched] = []
+
+    def start(options: list[str], server: list[str]) -> Launched:
+        data = tmp_path / "data"
+        launched.append(Launched(data, tmp_path / f"log.{len(launched)}", options, server))
+        return launched[-1]
+
+    yield start
+    for one in launched:
+        one.clean_up()
+
+
+def server(port: int, *more: str) -> list[str]:
+    """A real server's command."""
+    arguments = ["--listen", f"127.0.0.1:{port}", "--backend", "cpu", "--threads", "1"]
+    return [str(server_binary()), *arguments, "--durability", "sync", *more]
+
+
+def program(folder: Path, body: str) -> list[str]:
+    """A script in the server's place; it counts its starts in the file `starts`."""
+    script = folder / "program.sh"
+    script.write_text(f"#!/bin/bash\necho $$ >>{folder}/starts\n{body}\n")
+    script.chmod(0o755)
+    return [str(script)]
+
+
+def starts(folder: Path) -> list[int]:
+    """The processes that `program` was, one after another."""
+    file = folder / "starts"
+    return [int(pid) for pid in file.read_text().split()] if file.exists() else []
+
+
+class Training:
+    """Steps whose gradients are whole numbers, so that the digest says which of them were applied."""
+
+    def __init__(self, port: int) -> None:
+        self._random = np.random.default_rng(7)
+        self.ps = slotwise.connect(f"127.0.0.1:{port}", timeout=60)
+        self.ps.create_table("ads", dim=4, slots=2, optimizer=slotwise.SGD(lr=1.0))
+        self.ps.create_table("users", dim=2, slots=1, optimizer=slotwise.Adam(lr=0.1))
+
+    def step(self) -> None:
+        """One lookup, one push of one table and one of both."""
+        keys = self._random.integers(0, 500, (64, 2)).astype(np.uint64)
+        users = self._random.integers(0, 100, (64, 1)).astype(np.uint64)
+        self.ps.lookup("ads", keys)
+        self.ps.push("ads", keys, None, self._gradients(8))
+        both = {"ads": (keys, None, self._gradients(8)), "users": (users, None, self._gradients(2))}
+        self.ps.push_many(both)
+
+    def state(self) -> list[object]:
+        """What any way through the same steps has to end in."""
+        return [(self.ps.digest(table), self.ps.describe_table(table).steps) for table in ("ads", "users")]
+
+    def _gradients(self, width: int) -> np.ndarray:
+        return self._random.integers(-3, 4, (64, width)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    """The state after all steps of a training that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("expected")
+    port = free_ports(1)
+    launched = Launched(folder / "data", folder / "log", [], server(port))
+    try:
+        launched.await_start()
+        training = Training(port)
+        for _ in range(STEPS):
+            training.step()
+        state = training.state()
+        training.ps.close()
+        assert launched.stop() == 0, launched.log()
+        return state
+    finally:
+        launched.clean_up()
+
+
+def one_rank(launched: Launched) -> list[int]:
+    """A rank that is not the first."""
+    return launched.ranks()[-1:]
+
+
+VICTIMS: dict[str, Callable[[Launched], list[int]]] = {
+    "a_rank": one_rank,
+    "mpirun": Launched.mpirun,
+    "all_ranks": Launched.ranks,
+    "everything_but_the_launcher": Launched.carriers,
+}
+
+
+@pytest.mark.parametrize("victims", VICTIMS)
+def test_training_goes_on_through_kills(launch: Launch, expected: list[object], victims: str) -> None:
+    port = free_ports(2)
+    launched = launch(["-n", "2", *BACKOFF], server(port))
+    launched.await_start()
+    training = Training(port)
+    for step in range(STEPS):
+        if step in (5, 15):
+            launched.await_start(1 + step // 10)
+            chosen = VICTIMS[victims](launched)
+            assert chosen
+            kill(*chosen)
+        training.step()
+    assert training.state() == expected
+    assert launched.starts() == 3, launched.log()
+    training.ps.close()
+    assert launched.stop() == 0, launched.log()
+    assert launched.carriers() == []
+
+
+def test_training_goes_on_on_other_ranks_at_other_ports(launch: Launch, expected: list[object]) -> None:
+    port = free_ports(4)
+    launched = launch(["-n", "2", *BACKOFF], server(port))
+    launched.await_start()
+    training = Training(port)
+    for step in range(STEPS):
+        if step == 8:  # the client knows port and port + 1; of these the new ranks have port + 1
+            assert launched.stop() == 0
+            launched = launch(["-n", "3", *BACKOFF], server(port + 1))
+        if step == 16:  # the client has to have learned all three by now, to find this one
+            launched.await_start()
+            assert launched.stop() == 0
+            launched = launch(BACKOFF, server(port + 3))
+        training.step()
+    assert training.state() == expected
+    training.ps.close()
+
+
+def test_training_goes_on_through_the_launchers_death(launch: Launch, expected: list[object]) -> None:
+    port = free_ports(2)
+    launched = launch(["-n", "2", *BACKOFF], server(port))
+    launched.await_start()
+    training = Training(port)
+    for step in range(STEPS):
+        if step == 12:
+            old = launched.carriers()
+            kill(launched.process.pid)
+            launched = launch(["-n", "2", *BACKOFF], server(port))
+        training.step()
+    assert all(map(is_gone, old))
+    assert training.state() == expected
+    training.ps.close()
+    assert launched.stop() == 0, launched.log()
+    assert "which did not give it back" in launched.log()
+
+
+def test_an_export_knows_the_ranks_of_a_new_start(launch: Launch) -> None:
+    port = free_ports(3)
+    launched = launch(["-n", "1"], server(port))
+    launched.await_start()
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=60) as ps:
+        ps.create_table("ads", dim=2, slots=1, optimizer=slotwise.SGD(lr=1.0))
+        keys = np.arange(1000, dtype=np.uint64)
+        ps.push("ads", keys.reshape(-1, 1), None, np.ones((1000, 2), np.float32))
+        assert launched.stop() == 0
+        launched = launch(["-n", "3"], server(port))  # the client is idle meanwhile, and knows one rank
+        launched.await_start()
+        exported = np.concatenate([rows.keys for rows in ps.export_rows("ads")])
+    assert sorted(exported) == list(keys)
+    assert launched.stop() == 0
+
+
+def test_a_client_that_was_idle_learns_the_ranks_of_a_new_start(
+    launch: Launch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "slotwise")
+    port = free_ports(3)
+    launched = launch([], server(port))
+    launched.await_start()
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=60) as ps:
+        ps.create_table("ads", dim=2, slots=1, optimizer=slotwise.SGD(lr=1.0))
+        key = np.ones((1, 1), np.uint64)
+        for _ in range(4):  # by every connection, so that each has one to lose
+            ps.lookup("ads", key)
+        assert launched.stop() == 0
+        launched = launch(["-n", "3"], server(port))
+        launched.await_start()
+
+        def moved() -> bool:
+            ps.lookup("ads", key)
+            return "the server was started again, with 3 rank(s)" in caplog.text
+
+        wait_until(moved, "the client has heard of it")
+    assert "trying again" not in caplog.text, "the first lookup is answered over a new connection"
+    assert launched.stop() == 0
+
+
+def test_the_cpp_client_goes_on_through_kills(launch: Launch) -> None:
+    port = free_ports(2)
+    launched = launch(["-n", "2", *BACKOFF], server(port))
+    launched.await_start()
+    push = [str(server_binary().parents[1] / "tests/client/push_batches"), f"127.0.0.1:{port}"]
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=60) as ps:
+        for table in ("calm", "wild"):
+            ps.create_table(table, dim=8, slots=3, optimizer=slotwise.Adam(lr=0.01), seed=7)
+        batches = ["7", "300", "100", "3", "8", "plain"]
+        subprocess.run([*push, "calm", *batches], check=True, timeout=60)
+        pushing = subprocess.Popen([*push, "wild", *batches])
+        try:
+            for number in (1, 2):
+                launched.await_start(number)
+                wait_until(lambda: ps.describe_table("wild").steps >= 100 * number, f"{100 * number} steps")
+                assert pushing.poll() is None
+                kill(*one_rank(launched))
+            assert pushing.wait(timeout=60) == 0
+        finally:
+            pushing.kill()
+        assert ps.digest("wild") == ps.digest("calm")
+    assert launched.starts() == 3
+
+
+# --- the folder's lock
+
+
+def test_a_second_launcher_is_refused_and_told_by_whom(launch: Launch, tmp_path: Path) -> None:
+    holder = launch([], program(tmp_path, "echo serving here; read -r _; exit 0"))
+    holder.await_start()
+    second = launch([], program(tmp_path, "exit 7"))
+    assert second.await_end() == 1
+    named = f"data is held by slotwise-launch on {socket.gethostname()} pid {holder.process.pid} since "
+    assert named in second.log()
+    assert len(starts(tmp_path)) == 1
+    assert holder.stop() == 0
+    assert launch([], program(tmp_path, "exit 0")).await_end() == 0
+
+
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cases = {
+        tmp_path / "none" / "data": f"cannot make {tmp_path}/none/data: No such file or directory",
+        tmp_path / "file": f"cannot open {tmp_path}/file/launch.lock: Not a directory",
+    }
+    for folder, words in cases.items():
+        launched = Launched(folder, tmp_path / "log", [], ["/bin/true"])
+        assert launched.await_end() == 1
+        assert words in launched.log()
+
+
+# --- what is left of an old run
+
+STUCK = "trap '' TERM HUP INT; echo serving here; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("hosts", [False, True])
+def test_a_stuck_orphan_is_killed_before_anything_starts(launch: Launch, tmp_path: Path, hosts: bool) -> None:
+    launched = launch([], program(tmp_path, STUCK))
+    launched.await_start()
+    (orphan,) = starts(tmp_path)
+    kill(launched.process.pid)
+    launched.process.wait()
+    assert not is_gone(orphan)
+    (tmp_path / "hosts").write_text("localhost slots=1\n")
+    # A process that nobody has waited for has no environment any more.
+    body = f"grep -q . /proc/{orphan}/environ 2>/dev/null && echo still there; echo serving here; cat"
+    again = launch(["--hostfile", f"{tmp_path}/hosts"] if hosts else [], program(tmp_path, body))
+    again.await_start()
+    assert is_gone(orphan)
+    assert "still there" not in again.log()
+    assert "killed what was left of an earlier run" in again.log()
+    assert again.stop() == 0
+
+
+def test_every_host_is_swept(tmp_path: Path) -> None:
+    """mpirun runs the sweep on hosts; here that is this one, asked as mpirun would."""
+    name = "an id:/with a space"
+    orphan = subprocess.Popen(["sleep", "600"], env=os.environ | {"SLOTWISE_LAUNCH_ID": name})
+    other = subprocess.Popen(["sleep", "600"], env=os.environ | {"SLOTWISE_LAUNCH_ID": name[:-1]})
+    try:
+        sweep = [str(launch_binary()), "--sweep", name]
+        ended = subprocess.run(sweep, capture_output=True, text=True, timeout=60, check=False)
+        assert (ended.returncode, orphan.wait(timeout=10)) == (0, -signal.SIGKILL)
+        assert f"on {socket.gethostname()}: process {orphan.pid}\n" in ended.stderr
+        assert other.poll() is None
+    finally:
+        orphan.kill()
+        other.kill()
+
+
+def test_nothing_starts_while_a_host_cannot_be_swept(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hosts").write_text("gone slots=1\n")
+    mpirun = tmp_path / "bin" / "mpirun"
+    mpirun.parent.mkdir()
+    mpirun.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\nexit 1\n')
+    mpirun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{mpirun.parent}:{os.environ['PATH']}")
+    launched = launch(["--hostfile", f"{tmp_path}/hosts"], program(tmp_path, "exit 0"))
+    assert launched.await_end() == 1
+    assert f"nothing of an earlier run is left on a host of {tmp_path}/hosts" in launched.log()
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith(f"--hostfile {tmp_path}/hosts --map-by ppr:1:node /")
+    assert asked.count("\n") == 1 and f" --sweep {(tmp_path / 'data' / 'launch.id').read_text()[:8]}" in asked
+
+
+def test_a_copy_of_the_folder_has_ranks_of_its_own(launch: Launch, tmp_path: Path) -> None:
+    launched = launch([], program(tmp_path, "echo serving here; read -r _; exit 0"))
+    launched.await_start()
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "launch.id").write_text((tmp_path / "data" / "launch.id").read_text())
+    assert Launched(tmp_path / "copy", tmp_path / "log", [], ["/bin/true"]).await_end() == 0
+    assert launched.process.poll() is None and not is_gone(starts(tmp_path)[0])
+    assert launched.stop() == 0
+
+
+# --- restarts and their limit
+
+
+def test_it_gives_up_at_the_limit_with_the_servers_exit_code(launch: Launch, tmp_path: Path) -> None:
+    options = ["--restarts", "2", "--within", "600", "--backoff", "0.01"]
+    launched = launch(options, program(tmp_path, "echo serving here; exit 3"))
+    assert launched.await_end() == 3
+    assert len(starts(tmp_path)) == 3
+    assert "restarted 2 times within 600 s, the most that --restarts allows" in launched.log()
+
+
+def test_a_server_that_is_killed_as_it_starts_is_started_again(launch: Launch, tmp_path: Path) -> None:
+    launched = launch(["--restarts", "1", "--backoff", "0.01"], program(tmp_path, "kill -9 $$"))
+    assert launched.await_end() == 128 + signal.SIGKILL
+    assert len(starts(tmp_path)) == 2
+    assert "exit code 137, SIGKILL" in launched.log()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_configuration_error_ends_it_at_once(launch: Launch, tmp_path: Path, ranks: int) -> None:
+    launched = launch(["-n", str(ranks)], server(free_ports(2), "--config", f"{tmp_path}/none"))
+    assert launched.await_end() == 1
+    log = launched.log()
+    assert f"cannot read the configuration {tmp_path}/none" in log
+    assert log.count("and is not started again: it has never served: see its log") == 1
+
+
+def test_damaged_data_ends_it_at_once(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "lineage").write_text("no lineage")
+    launched = launch([], server(free_ports(1)))
+    assert launched.await_end() == 1
+    assert f"{tmp_path}/data/lineage is not a lineage" in launched.log()
+    assert "it has never served" in launched.log()
+
+
+def test_a_program_that_is_not_there_ends_it(launch: Launch, tmp_path: Path) -> None:
+    launched = launch([], [f"{tmp_path}/none"])
+    assert launched.await_end() == 1
+    assert f"cannot start {tmp_path}/none: No such file or directory" in launched.log()
+
+
+# --- stops
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_stop_ends_all_well(launch: Launch, ranks: int, number: signal.Signals) -> None:
+    launched = launch(["-n", str(ranks)], server(free_ports(2)))
+    launched.await_start()
+    launched.process.send_signal(number)
+    assert launched.await_end() == 0, launched.log()
+    assert launched.log().count(" stopped\n") == ranks
+    assert launched.carriers() == []
+    assert (launched.data / "launch.lock").read_text() == ""
+
+
+def test_a_stop_while_the_ranks_start_ends_well(launch: Launch) -> None:
+    launched = launch(["-n", "2"], server(free_ports(2)))
+    wait_until(lambda: bool(launched.carriers()), "mpirun is there")
+    assert launched.stop() == 0, launched.log()
+    assert launched.carriers() == []
+
+
+def test_a_stop_while_it_waits_to_restart_ends_it(launch: Launch, tmp_path: Path) -> None:
+    launched = launch(["--backoff", "600"], program(tmp_path, "echo serving here; exit 3"))
+    wait_until(lambda: "comes in 600.00 s" in launched.log(), "it waits")
+    assert launched.stop() == 0
+    assert len(starts(tmp_path)) == 1
+
+
+def test_a_second_stop_kills_a_server_that_does_not_end(launch: Launch, tmp_path: Path) -> None:
+    launched = launch([], program(tmp_path, STUCK))
+    launched.await_start()
+    launched.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "the server finishes what runs" in launched.log(), "the first stop")
+
+    def ended() -> bool:
+        launched.process.send_signal(signal.SIGTERM)  # within a second it counts as the first
+        return launched.process.poll() is not None
+
+    wait_until(ended, "its end")
+    assert launched.await_end() == 128 + signal.SIGTERM
+    assert launched.carriers() == []
+
+
+def test_a_server_that_was_told_to_end_is_not_started_again(launch: Launch) -> None:
+    launched = launch(["-n", "2"], server(free_ports(2)))
+    launched.await_start()
+    os.kill(launched.ranks()[1], signal.SIGTERM)
+    assert launched.await_end() == 0, launched.log()
+    assert launched.starts() == 1
+
+
+# --- its command line
+
+
+def test_the_command_line_is_checked(tmp_path: Path) -> None:
+    cases = {
+        ("--", "true"): "--data is required",
+        ("--data", f"{tmp_path}/data"): "the server's command is missing",
+        ("--data", f"{tmp_path}/data", "--", "true", "--data=x"): "have --data, which slotwise-launch adds",
+        ("--data", f"{tmp_path}/data", "-n", "0", "--", "true"): "--ranks",
+        ("--data", f"{tmp_path}/data", "--backoff", "nan", "--", "true"): "--backoff",
+        ("--data", f"{tmp_path}/data", "--hostfile", f"{tmp_path}/none", "--", "true"): "--hostfile",
+    }
+    for arguments, words in cases.items():
+        command = [str(launch_binary()), *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 1, arguments
+        assert words in ended.stdout + ended.stderr
+    assert not (tmp_path / "data").exists()
