@@ -237,8 +237,8 @@ class PreparedBatch {
   typename B::template Scratch<std::uint32_t> absent_;        // the places of kept keys without a row
   typename B::template Answer<std::uint32_t> size_;           // of the kept keys, where a device counts them
   typename B::template Answer<std::uint32_t> absent_answer_;  // the number of absent keys
-  std::uint32_t added_ = 0;        // keys that Insert gave rows
-  bool has_inserted_ = false;      // this batch
+  std::uint32_t added_ = 0;                                   // keys that Insert gave rows
+  bool has_inserted_ = false;                                 // this batch
   std::uint32_t absent_size_ = 0;  // of absent keys; of all keys, if they were not searched for
   bool size_is_asked_ = false;
   bool absent_is_asked_ = false;

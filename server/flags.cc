@@ -62,14 +62,16 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error. Default info")
       ->check(CLI::IsMember(std::vector<std::string>(kLogLevels.begin(), kLogLevels.end())).description(""))
       ->type_name("LEVEL");
-  app.add_option("--data", flags.data,
-                 "A folder that every rank sees: what is kept there outlives the server, and a server that starts\n"
-                 "goes on from it. Default: nothing is kept")
+  app.add_option(
+         "--data", flags.data,
+         "A folder that every rank sees: what is kept there outlives the server, and a server that starts\n"
+         "goes on from it. Default: nothing is kept")
       ->type_name("FOLDER");
-  app.add_option("--durability", flags.durability,
-                 "What becomes of acknowledged updates in a crash: none (those since the last checkpoint are lost),\n"
-                 "interval (those of the last 30 s may be, or of durability.interval_s), or sync (none is lost:\n"
-                 "they are on disk first). Default none")
+  app.add_option(
+         "--durability", flags.durability,
+         "What becomes of acknowledged updates in a crash: none (those since the last checkpoint are lost),\n"
+         "interval (those of the last 30 s may be, or of durability.interval_s), or sync (none is lost:\n"
+         "they are on disk first). Default none")
       ->transform(CLI::CheckedTransformer(kModes).description(""))
       ->type_name("MODE");
   app.add_flag("--attached", flags.attached,

@@ -125,16 +125,18 @@ DurabilityOptions DurabilityOptionsOf(const v1::Durability& config, const LostRa
 }
 
 // Brings back what the data folder has, if there is one.
-Status Recover(const v1::Durability& config, const Collective& collective, const LostRank& lost, Engine& engine) {
+Status Recover(const v1::Durability& config, const Collective& collective, const LostRank& lost,
+               Engine& engine) {
   if (config.folder().empty()) return {};
   const auto begin = std::chrono::steady_clock::now();
   const auto recovered = engine.Recover(DurabilityOptionsOf(config, lost));
   if (!recovered.ok()) return recovered.status();
   if (Value(collective.rank()) == 0) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    spdlog::info("{} holds lineage {:016x}: {} table(s), up to round {}, {} of them from the journal, in {:.2f} s",
-                 config.folder(), recovered->base.lineage, recovered->tables, recovered->round, recovered->rounds,
-                 seconds.count());
+    spdlog::info(
+        "{} holds lineage {:016x}: {} table(s), up to round {}, {} of them from the journal, in {:.2f} s",
+        config.folder(), recovered->base.lineage, recovered->tables, recovered->round, recovered->rounds,
+        seconds.count());
   }
   return {};
 }
@@ -194,7 +196,8 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   rooms.heartbeat = std::move(*heartbeat);
   rooms.engine =
       std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges, rooms.secret.value(), engine);
-  if (const Status recovered = Recover(rooms.config.durability(), collective, lost, *rooms.engine); !recovered.ok())
+  if (const Status recovered = Recover(rooms.config.durability(), collective, lost, *rooms.engine);
+      !recovered.ok())
     return recovered;
 
   const auto options = RpcOptionsOf(rooms.config, collective.local_rank());

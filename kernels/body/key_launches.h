@@ -151,7 +151,7 @@ struct EraseKeys {
 
   HashTableRef table;
   const Key* keys;
-  RowIndex* erased;  // the rows, in the order of the numbers
+  RowIndex* erased;            // the rows, in the order of the numbers
   Key* erased_keys = nullptr;  // likewise; null: nobody wants them
 
   SLOTWISE_HD Erased operator()(std::uint32_t i) const {

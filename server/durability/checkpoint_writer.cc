@@ -40,7 +40,8 @@ Status TableWriter::Begin(std::uint32_t rank, std::uint64_t block_bytes) {
   for (const ArrayFile& array : arrays.All()) {
     auto writer = BlockWriter::Create(*files_, folder_, array.name, block_bytes);
     if (!writer.ok()) return writer.status();
-    if (Status status = writer->Append(std::as_bytes(std::span<const char>(array.header()))); !status.ok()) return status;
+    if (Status status = writer->Append(std::as_bytes(std::span<const char>(array.header()))); !status.ok())
+      return status;
     writers_.push_back(std::move(*writer));
   }
   if (Status status = writers_[kStarts].Append(std::as_bytes(std::span(starts))); !status.ok()) return status;

@@ -106,12 +106,17 @@ Status Journal::MakeSegment(std::uint64_t first_round, std::uint64_t bytes) {
   return Status();
 }
 
+// A small segment takes little space ahead: a server that starts again and again leaves one each time.
+std::uint64_t Journal::StepFrom(std::uint64_t space) const {
+  return std::min(options_.reserve_bytes, std::max(kFirstStep, space));
+}
+
 Status Journal::TakeSpace(Segment& segment, std::uint64_t bytes) {
   if (bytes <= segment.space.load()) return Status();
   const std::scoped_lock lock(segment.file_mutex);
   if (bytes <= segment.space.load()) return Status();
-  const std::uint64_t steps = (bytes + options_.reserve_bytes - 1) / options_.reserve_bytes;
-  const std::uint64_t space = steps * options_.reserve_bytes;
+  const std::uint64_t step = StepFrom(segment.space.load());
+  const std::uint64_t space = (bytes + step - 1) / step * step;
   if (Status status = segment.file->Reserve(space); !status.ok()) return OutOfSpace(status);
   segment.space = space;
   return Status();
@@ -315,10 +320,10 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
 // If there is none, Reserve says so.
 void Journal::TakeSpaceAhead(Segment& segment, std::uint64_t bytes) {
   const std::uint64_t space = segment.space;
-  const std::uint64_t wanted = segment.written + std::max(bytes, options_.reserve_bytes / 2);
+  const std::uint64_t step = StepFrom(space);
+  const std::uint64_t wanted = segment.written + std::max(bytes, step / 2);
   if (wanted <= space || wanted > options_.segment_bytes) return;
-  const std::uint64_t more = (wanted - space + options_.reserve_bytes - 1) / options_.reserve_bytes;
-  const std::uint64_t size = space + more * options_.reserve_bytes;
+  const std::uint64_t size = space + (wanted - space + step - 1) / step * step;
   if (segment.file->Reserve(size).ok()) segment.space = size;
 }
 

@@ -43,7 +43,7 @@ struct JournalOptions {
   std::uint64_t seed = 0;  // of the hashes: secret to clients, drawn at random, a rank's own or all ranks'
   // As the reader's JournalSet says. Rounds after follows.round go into this journal.
   JournalPosition follows;
-  std::uint64_t reserve_bytes = std::uint64_t{64} << 20;  // how much space is taken at once
+  std::uint64_t reserve_bytes = std::uint64_t{64} << 20;  // the most space that is taken at once
   std::uint64_t segment_bytes = std::uint64_t{1} << 30;  // a segment gets no more records when it has so much
   std::uint64_t max_queued_bytes = std::uint64_t{1} << 30;  // that wait to be written
 };
@@ -123,6 +123,8 @@ class Journal {
   Status MakeFirstSegment();
   // Makes a file for a segment, and takes its first space. If space fails the file stays, for the next try.
   Status MakeSegment(std::uint64_t first_round, std::uint64_t bytes);
+  static constexpr std::uint64_t kFirstStep = std::uint64_t{1} << 20;  // or reserve_bytes, if that is less
+  std::uint64_t StepFrom(std::uint64_t space) const;
   Status TakeSpace(Segment& segment, std::uint64_t bytes);
   bool NeedsNewSegment(std::uint64_t record_bytes) const;
   Status OutOfSpace(const Status& reason) const;

@@ -110,7 +110,8 @@ Status Ledger::Load(std::span<const std::byte> bytes) {
       step.first_body = numbers.Next();
       step.parts = static_cast<std::uint32_t>(numbers.Next());
       const std::uint64_t tables = numbers.NextCount(2);
-      if (tables == 0 || (!session.applied.empty() && session.applied.back().number >= step.number)) numbers.Refuse();
+      if (tables == 0 || (!session.applied.empty() && session.applied.back().number >= step.number))
+        numbers.Refuse();
       for (std::uint64_t place = 0; place < tables && !numbers.failed(); ++place) {
         const TableId table{static_cast<std::uint32_t>(numbers.Next())};
         const TableStep of{table, numbers.Next()};

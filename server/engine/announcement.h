@@ -27,7 +27,7 @@ enum class Operation : std::uint8_t {
   kErase,
   kListKeys,
   kReadRows,
-  kSaveCheckpoint,   // of no table, as kCreateTable
+  kSaveCheckpoint,  // of no table, as kCreateTable
   kCheckpointEvent,
 };
 
@@ -72,8 +72,8 @@ struct Announcement {
   bool failed = false;                   // kCheckpointEvent
   CheckpointEvent event = CheckpointEvent::kWritten;  // kCheckpointEvent
   DataType value_type = DataType::kFloat32;           // kSaveCheckpoint
-  TableId table{0};                      // unless IsOfNoTable
-  std::uint32_t samples = 0;             // of what has a batch
+  TableId table{0};                                   // unless IsOfNoTable
+  std::uint32_t samples = 0;                          // of what has a batch
   std::uint32_t keys = 0;
   float learning_rate = 0;        // kSetLearningRate
   std::uint64_t table_steps = 0;  // imports
@@ -87,9 +87,9 @@ struct Announcement {
 struct Header {
   static constexpr std::size_t kMost = 32;  // a longer inbox goes on in the next round
 
-  std::uint64_t now_ms = 0;  // the rank's clock; only rank 0's counts
-  std::uint32_t count = 0;   // of `announcements`
-  bool closed = false;       // this rank takes no new requests; with count = 0, it has none left to announce
+  std::uint64_t now_ms = 0;   // the rank's clock; only rank 0's counts
+  std::uint32_t count = 0;    // of `announcements`
+  bool closed = false;        // this rank takes no new requests; with count = 0, it has none left to announce
   std::uint64_t durable = 0;  // the last recorded round that is on this rank's disk
   std::array<Announcement, kMost> announcements;
 };

@@ -8,8 +8,8 @@
 
 namespace slotwise {
 
-CheckpointJob::CheckpointJob(Device& device, CheckpointJobOptions options, std::vector<SnapshotOfTable> tables,
-                             std::function<void()> nudge)
+CheckpointJob::CheckpointJob(Device& device, CheckpointJobOptions options,
+                             std::vector<SnapshotOfTable> tables, std::function<void()> nudge)
     : device_(device), options_(std::move(options)), nudge_(std::move(nudge)), stream_(device.MakeStream()) {
   std::size_t largest = 0;  // a record
   for (SnapshotOfTable& snapshot : tables) {
@@ -64,7 +64,9 @@ bool CheckpointJob::ReadNow(const Shard& shard) {
   HandOver();
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return cancelled_ || (table.sorted && (!free_.empty() || table.asked == table.rows.size())); });
+    changed_.wait(lock, [&] {
+      return cancelled_ || (table.sorted && (!free_.empty() || table.asked == table.rows.size()));
+    });
     if (cancelled_ || table.asked == table.rows.size()) return false;
     buffer = free_.front();
     free_.pop_front();

@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "kernels/shard.h"
-#include "kernels/snapshot.h"
 #include "server/durability/bucket_order.h"
 #include "server/durability/checkpoint_writer.h"
 #include "server/durability/file_system.h"

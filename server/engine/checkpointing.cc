@@ -31,7 +31,8 @@ std::vector<std::string> GatherTexts(Collective& collective, const std::string& 
   if (longest > 0)
     collective.AllGather(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all)));
   std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < sizes.size(); ++rank) texts.emplace_back(&all[rank * longest], sizes[rank]);
+  for (std::size_t rank = 0; rank < sizes.size(); ++rank)
+    texts.emplace_back(&all[rank * longest], sizes[rank]);
   return texts;
 }
 
@@ -73,7 +74,7 @@ struct Checkpointing::Open {
   Phase phase = Phase::kWriting;
   Manifest manifest;  // without ranks' entries until they were gathered
   std::function<void(Result<SavedCheckpoint>)> done;
-  std::vector<Shard*> shards;                  // with open snapshots, in the order of manifest.tables
+  std::vector<Shard*> shards;                   // with open snapshots, in the order of manifest.tables
   std::vector<std::unique_ptr<Shard>> dropped;  // of tables that are gone
   std::shared_ptr<CheckpointJob> job;
   std::size_t written = 0;  // ranks
@@ -92,8 +93,8 @@ Checkpointing::Checkpointing(Device& device, Collective& collective, Tables& tab
 
 Checkpointing::~Checkpointing() = default;
 
-void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnation, const CheckpointBase& base,
-                        Journal* journal) {
+void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnation,
+                        const CheckpointBase& base, Journal* journal) {
   options_ = options;
   folder_ = options.folder + "/checkpoints";
   incarnation_ = incarnation;
@@ -110,7 +111,8 @@ void Checkpointing::Save(const Round& round, std::function<void(Result<SavedChec
     if (done) done(why);
   };
   if (!worker_) {
-    return refuse(FailedPrecondition("the server keeps nothing: it was started without a data folder (--data)"));
+    return refuse(
+        FailedPrecondition("the server keeps nothing: it was started without a data folder (--data)"));
   }
   if (open_) return refuse(FailedPrecondition("checkpoint " + open_->manifest.id + " is being written"));
   bool delta = round.delta && base_.newest && base_.links <= options_.max_deltas;
@@ -169,10 +171,10 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
   Status mine;
   for (Table* const table : tables) {
     const double share = static_cast<double>(table->shard->Usage().bytes) / static_cast<double>(all_bytes);
-    auto info = table->shard->BeginSnapshot(
-        {.changed_only = delta,
-         .remember = true,
-         .max_preimage_bytes = static_cast<std::size_t>(static_cast<double>(options_.max_preimage_bytes) * share)});
+    auto info = table->shard->BeginSnapshot({.changed_only = delta,
+                                             .remember = true,
+                                             .max_preimage_bytes = static_cast<std::size_t>(
+                                                 static_cast<double>(options_.max_preimage_bytes) * share)});
     if (!info.ok()) {
       mine = info.status();
       break;
@@ -198,7 +200,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
   }
   // A table that lost track on some rank makes the checkpoint a base on all.
   enum : std::uint64_t { kFine, kNoMemory, kLostTrack };
-  const std::uint64_t state = mine.ok()                                               ? kFine
+  const std::uint64_t state = mine.ok()                                                 ? kFine
                               : mine.code() == StatusCode::kFailedPrecondition && delta ? kLostTrack
                                                                                         : kNoMemory;
   const auto states = AllGatherValues(collective_, state);
@@ -207,7 +209,8 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
   const auto no_memory = std::ranges::find(states, std::uint64_t{kNoMemory});
   if (no_memory == states.end()) return FailedPrecondition("changes are not known");
   if (!mine.ok() && state == kNoMemory) return mine;
-  return ResourceExhausted("rank " + std::to_string(no_memory - states.begin()) + " has no memory for a checkpoint");
+  return ResourceExhausted("rank " + std::to_string(no_memory - states.begin()) +
+                           " has no memory for a checkpoint");
 }
 
 void Checkpointing::OnEvent(const Round& round) {
@@ -227,8 +230,9 @@ void Checkpointing::OnEvent(const Round& round) {
       if (open_->written == static_cast<std::size_t>(collective_.size())) Publish();
       return;
     case CheckpointEvent::kPublished: {
-      if (round.failed) return Fail(Unavailable("checkpoint " + open_->manifest.id +
-                                                " could not be written: rank 0's log says why"));
+      if (round.failed)
+        return Fail(
+            Unavailable("checkpoint " + open_->manifest.id + " could not be written: rank 0's log says why"));
       EndSnapshots(true);
       const Manifest& manifest = open_->manifest;
       previous_round_ = base_.newest_round;
@@ -248,7 +252,8 @@ void Checkpointing::OnEvent(const Round& round) {
       if (Value(collective_.rank()) != 0) return;
       worker_->Post([this, id = manifest.id] {
         const Status verified = Checkpoints(*options_.files, folder_).Verify(id);
-        if (!verified.ok()) spdlog::error("checkpoint {} is not what was written: {}", id, verified.message());
+        if (!verified.ok())
+          spdlog::error("checkpoint {} is not what was written: {}", id, verified.message());
         Tell(CheckpointEvent::kVerified, !verified.ok());
       });
       return;
@@ -277,7 +282,8 @@ void Checkpointing::FoldLongChain() {
                        {.id = tip + "-folded", .server_version = options_.server_version})
                    .status();
     }
-    if (!folded.ok()) spdlog::error("checkpoint {} and its deltas stay as they are: {}", tip, folded.message());
+    if (!folded.ok())
+      spdlog::error("checkpoint {} and its deltas stay as they are: {}", tip, folded.message());
     Tell(CheckpointEvent::kCompacted, !folded.ok());
   });
 }
@@ -352,7 +358,8 @@ void Checkpointing::Fail(const Status& why) {
 }
 
 void Checkpointing::Tell(CheckpointEvent event, bool failed) {
-  submit_(CheckpointEventRequest{.event = event, .failed = failed, .done = [](const Status&) {}, .caller = {}});
+  submit_(
+      CheckpointEventRequest{.event = event, .failed = failed, .done = [](const Status&) {}, .caller = {}});
 }
 
 void Checkpointing::RemoveWhatIsOld() {
@@ -368,7 +375,8 @@ void Checkpointing::RemoveWhatIsOld() {
     if (!removed.ok()) {
       spdlog::error("old checkpoints stay: {}", removed.status().message());
     } else {
-      for (const std::string& id : *removed) spdlog::info("checkpoint {} was removed: newer ones are kept", id);
+      for (const std::string& id : *removed)
+        spdlog::info("checkpoint {} was removed: newer ones are kept", id);
     }
   });
 }
@@ -394,10 +402,12 @@ bool Checkpointing::Advance(std::uint64_t now_ms) {
   if (every.count() == 0 || now_ms < cut_ms_ + static_cast<std::uint64_t>(every.count())) return false;
   if (changed_ == durable_changed_) return false;
   asked_ = true;
-  submit_(SaveCheckpointRequest{.delta = true, .done = [](const Result<SavedCheckpoint>& saved) {
-                                  if (!saved.ok())
-                                    spdlog::error("no checkpoint was made: {}", saved.status().message());
-                                },
+  submit_(SaveCheckpointRequest{.delta = true,
+                                .done =
+                                    [](const Result<SavedCheckpoint>& saved) {
+                                      if (!saved.ok())
+                                        spdlog::error("no checkpoint was made: {}", saved.status().message());
+                                    },
                                 .caller = {}});
   return false;
 }

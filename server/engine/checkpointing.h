@@ -41,7 +41,7 @@ namespace slotwise {
 
 // What checkpoints go on from.
 struct CheckpointBase {
-  std::uint64_t lineage = 0;            // of the data folder
+  std::uint64_t lineage = 0;             // of the data folder
   std::optional<CheckpointName> newest;  // that the state was recovered from
   std::uint64_t newest_round = 0;
   std::size_t links = 0;  // of its chain
@@ -109,13 +109,13 @@ class Checkpointing {
   std::uint64_t previous_round_ = 0;  // of the newest checkpoint before `base_.newest` that was verified
   Journal* journal_ = nullptr;
   std::unique_ptr<Open> open_;
-  bool asked_ = false;              // rank 0: a checkpoint was asked for, by the clock
+  bool asked_ = false;  // rank 0: a checkpoint was asked for, by the clock
   std::uint64_t now_ms_ = 0;
-  std::uint64_t cut_ms_ = 0;          // when the newest checkpoint that was begun was begun
+  std::uint64_t cut_ms_ = 0;           // when the newest checkpoint that was begun was begun
   std::uint64_t changed_ = 0;          // the last round that changed state
   std::uint64_t durable_changed_ = 0;  // the last one that the newest checkpoint has
-  std::uint64_t durable_cut_ms_ = 0;  // when the newest checkpoint that exists was begun
-  std::size_t folding_ = 0;  // links of the chain that is being folded; 0: none
+  std::uint64_t durable_cut_ms_ = 0;   // when the newest checkpoint that exists was begun
+  std::size_t folding_ = 0;            // links of the chain that is being folded; 0: none
   std::optional<Worker> worker_;
   std::optional<Worker> folder_of_chains_;  // rank 0's
 };

@@ -29,7 +29,7 @@ struct DurabilityOptions {
   // A checkpoint is made this often, if something has changed; 0: only if somebody asks. kInterval makes one every
   // half of `interval`.
   std::chrono::seconds checkpoint_every{0};
-  std::size_t keep = 2;        // chains of checkpoints
+  std::size_t keep = 2;         // chains of checkpoints
   std::size_t max_deltas = 16;  // of a chain; then a base follows
   // Of a table on a rank: keys that are erased between two checkpoints. Past it, the next one is a base.
   std::uint64_t max_erased = std::uint64_t{4} << 20;

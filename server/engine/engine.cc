@@ -51,7 +51,10 @@ class Engine::Impl {
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
         maker_(device, collective, secret, options.rank_limit),
         checkpointing_(
-            device, collective, tables_, [this](Request request) { Submit({&request, 1}); },
+            device, collective, tables_,
+            [this](Request request) {
+              Submit({&request, 1});
+            },
             [this] { inbox_.NudgeLocally(); }),
         operations_(device, collective, exchanges, maker_, options.travel, arrays_, tables_, tickets_, log_,
                     checkpointing_) {}

@@ -23,8 +23,8 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 }  // namespace
 
 Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
-                       const TableMaker& maker, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
-                       TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing)
+                       const TableMaker& maker, const TravelOptions& travel, ArrayPool& arrays,
+                       Tables& tables, TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing)
     : device_(device),
       collective_(collective),
       maker_(maker),

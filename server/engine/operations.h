@@ -36,8 +36,8 @@ class Operations {
   // The arguments outlive it. `tickets` has every request of this rank that a round names. Rounds that change
   // state go into `log`.
   Operations(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
-             const TravelOptions& travel, ArrayPool& arrays, Tables& tables, TicketBook& tickets, RoundLog& log,
-             Checkpointing& checkpointing);
+             const TravelOptions& travel, ArrayPool& arrays, Tables& tables, TicketBook& tickets,
+             RoundLog& log, Checkpointing& checkpointing);
 
   // Runs the round's operation. It may leave work to the device, and answers to a later call of Run, of the
   // stages or of the log.
@@ -126,7 +126,8 @@ class Operations {
   TableWork::RoomFor RoomToRecord(const Round& round);
   // The ranks agree on it, for a round that travels no batch.
   Status AgreeOnRoomToRecord();
-  void RecordBatchRound(RecordKind kind, const Round& round, std::span<const std::uint64_t> steps, Stage& stage);
+  void RecordBatchRound(RecordKind kind, const Round& round, std::span<const std::uint64_t> steps,
+                        Stage& stage);
   void RecordNewKeysOf(const Table& table);
   void RecordNewKeysOfRound();
   // Returns a request's batch for the journal, in host memory; `stage` keeps what the device still reads.
@@ -176,8 +177,8 @@ class Operations {
   Checkpointing& checkpointing_;
   TableWork work_;
   Stages stages_;
-  std::uint64_t round_ = 0;         // the one that is run
-  std::vector<NewKeys> new_keys_;   // that lookups of the round added on this rank, by table
+  std::uint64_t round_ = 0;        // the one that is run
+  std::vector<NewKeys> new_keys_;  // that lookups of the round added on this rank, by table
 };
 
 }  // namespace slotwise

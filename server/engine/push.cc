@@ -31,8 +31,8 @@ void Operations::Push(const Round& round) {
   // the updates, and a device that fails ends the server.
   for (const TableBatch& batch : batches) {
     if (prepared.ok()) {
-      AnswerMineOnceRecorded<PushRequest>(
-          batch.round, AppliedStep{batch.table.steps, batch.table.version()}, &stage);
+      AnswerMineOnceRecorded<PushRequest>(batch.round, AppliedStep{batch.table.steps, batch.table.version()},
+                                          &stage);
     } else {
       AnswerMine<PushRequest>(
           batch.round, [&](PushRequest& request) { request.done(prepared); }, &stage);

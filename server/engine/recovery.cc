@@ -29,10 +29,12 @@ std::uint64_t Draw() {
 }
 
 // Writes a new file so that it exists whole, or not.
-Status WriteWhole(FileSystem& files, const std::string& folder, std::string_view name, std::string_view text) {
+Status WriteWhole(FileSystem& files, const std::string& folder, std::string_view name,
+                  std::string_view text) {
   const std::string path = folder + "/" + std::string(name);
   const std::string temporary = folder + "/." + std::string(name) + ".partial";
-  if (const Status removed = files.Remove(temporary); !removed.ok() && removed.code() != StatusCode::kNotFound)
+  if (const Status removed = files.Remove(temporary);
+      !removed.ok() && removed.code() != StatusCode::kNotFound)
     return removed;
   {
     const auto file = files.Create(temporary);
@@ -77,7 +79,8 @@ Result<std::uint64_t> OpenFolder(FileSystem& files, const std::string& folder) {
     }
   }
   const std::uint64_t lineage = Draw();
-  if (Status written = WriteWhole(files, folder, kLineageFile, Hex(lineage) + "\n"); !written.ok()) return written;
+  if (Status written = WriteWhole(files, folder, kLineageFile, Hex(lineage) + "\n"); !written.ok())
+    return written;
   return lineage;
 }
 
@@ -171,7 +174,8 @@ class Recovery::Impl {
       std::uint64_t round = 0;  // with which an id begins
       std::from_chars(name.data(), name.data() + name.size(), round);
       if (round <= recovered_.round) continue;
-      return DataLoss("checkpoint " + name + " cannot be used (the log says why), and what can goes up to round " +
+      return DataLoss("checkpoint " + name +
+                      " cannot be used (the log says why), and what can goes up to round " +
                       std::to_string(recovered_.round) + ": move " + CheckpointFolder() + "/" + name +
                       " away to go on without the updates since");
     }
@@ -269,7 +273,8 @@ class Recovery::Impl {
       memory.resize((bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
       const auto body = std::as_writable_bytes(std::span(memory)).first(bytes);
       if (Status read = rounds.ReadBody(rank, body); !read.ok()) return read;
-      auto record = ReadRecord(static_cast<RecordKind>(rounds.kind(rank)), Rank{static_cast<std::int32_t>(rank)}, body);
+      auto record =
+          ReadRecord(static_cast<RecordKind>(rounds.kind(rank)), Rank{static_cast<std::int32_t>(rank)}, body);
       if (!record.ok()) return DataLoss("rank " + std::to_string(rank) + ": " + record.status().message());
       records.push_back(std::move(*record));
     }
@@ -293,7 +298,8 @@ Recovery::Recovery(const DurabilityOptions& options, Device& device, Collective&
 Recovery::~Recovery() = default;
 
 Result<Recovered> Recovery::Run() { return impl_->Run(); }
-Result<std::unique_ptr<Journal>> Recovery::StartJournal(std::uint64_t incarnation, std::function<void()> on_durable) {
+Result<std::unique_ptr<Journal>> Recovery::StartJournal(std::uint64_t incarnation,
+                                                        std::function<void()> on_durable) {
   return impl_->StartJournal(incarnation, std::move(on_durable));
 }
 

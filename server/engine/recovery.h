@@ -28,9 +28,9 @@ namespace slotwise {
 
 // What was brought back.
 struct Recovered {
-  CheckpointBase base;      // of further checkpoints
-  std::uint64_t round = 0;  // the last that counts
-  std::uint64_t rounds = 0;   // of them from the journal
+  CheckpointBase base;       // of further checkpoints
+  std::uint64_t round = 0;   // the last that counts
+  std::uint64_t rounds = 0;  // of them from the journal
   std::uint64_t tables = 0;
 };
 

@@ -72,9 +72,10 @@ Status Replay::Insert(Table& table, const Result<NewRows>& prepared) {
   const std::uint64_t rows = table.shard->Usage().rows;
   if (rows + added > table.max_rows_of_rank && !prepared->exact) added = table.shard->ExactNewRows();
   if (rows + added > table.max_rows_of_rank) {
-    return ResourceExhausted("table " + table.info.options.name.str() + " would have " +
-                             std::to_string(rows + added) + " rows on this rank, and limits.max_rank_percent allows " +
-                             std::to_string(table.max_rows_of_rank) + ": raise it, or recover with fewer ranks");
+    return ResourceExhausted(
+        "table " + table.info.options.name.str() + " would have " + std::to_string(rows + added) +
+        " rows on this rank, and limits.max_rank_percent allows " + std::to_string(table.max_rows_of_rank) +
+        ": raise it, or recover with fewer ranks");
   }
   table.shard->Insert();
   return {};
@@ -90,12 +91,14 @@ Status Replay::ApplyPush(std::span<const RoundRecord> records) {
     if (!found.ok()) return found.status();
     Table& table = **found;
     if (table.steps + 1 != share.steps) {
-      return DoesNotFollow("step " + std::to_string(share.steps) + " of table " + table.info.options.name.str() +
-                           " comes behind step " + std::to_string(table.steps));
+      return DoesNotFollow("step " + std::to_string(share.steps) + " of table " +
+                           table.info.options.name.str() + " comes behind step " +
+                           std::to_string(table.steps));
     }
     const auto batch = Gather(records, s, true);
     if (!batch.ok()) return batch.status();
-    if (const Status inserted = Insert(table, table.shard->PreparePush(batch->view)); !inserted.ok()) return inserted;
+    if (const Status inserted = Insert(table, table.shard->PreparePush(batch->view)); !inserted.ok())
+      return inserted;
     table.shard->Update(batch->values, ScalarsOfStep(table.optimizer(), share.steps));
     table.steps = share.steps;
     steps.push_back({share.table, share.steps});
@@ -118,7 +121,8 @@ Status Replay::ApplyImport(std::span<const RoundRecord> records) {
   const std::uint32_t state = first.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
   const auto batch = Gather(records, 0, false);
   if (!batch.ok()) return batch.status();
-  if (const Status inserted = Insert(table, table.shard->Prepare(batch->view, true)); !inserted.ok()) return inserted;
+  if (const Status inserted = Insert(table, table.shard->Prepare(batch->view, true)); !inserted.ok())
+    return inserted;
   table.shard->Assign(batch->values, options.dim + state);
   table.steps = share.steps;
   return {};
@@ -151,7 +155,8 @@ Status Replay::ApplyNewKeys(std::span<const RoundRecord> records) {
       if (recorded.keys.empty()) continue;
       Table& table = **found;
       const Batch batch = GatherKeys(recorded.keys);
-      if (const Status inserted = Insert(table, table.shard->Prepare(batch.view, true)); !inserted.ok()) return inserted;
+      if (const Status inserted = Insert(table, table.shard->Prepare(batch.view, true)); !inserted.ok())
+        return inserted;
     }
   }
   return {};
@@ -177,7 +182,8 @@ Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::
   std::vector<Lying> parts;
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const RoundRecord& record = records[rank];
-    if (record.shares.size() != records.front().shares.size()) return DataLoss("ranks recorded different rounds");
+    if (record.shares.size() != records.front().shares.size())
+      return DataLoss("ranks recorded different rounds");
     auto arrays = record.arrays.begin();
     for (std::size_t s = 0; s <= share; ++s) {
       for (const RecordedPart& part : record.shares[s].parts) {
@@ -192,7 +198,8 @@ Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::
   }
   if (in_part_order) std::ranges::sort(parts, {}, [](const Lying& lying) { return lying.part.part; });
 
-  const bool weighted = std::ranges::any_of(parts, [](const Lying& lying) { return lying.part.weighted != 0; });
+  const bool weighted =
+      std::ranges::any_of(parts, [](const Lying& lying) { return lying.part.weighted != 0; });
   keys_.clear();
   offsets_.assign(1, 0);
   weights_.clear();

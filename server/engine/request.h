@@ -163,9 +163,9 @@ struct CheckpointEventRequest {
   Caller caller = {};  // nobody
 };
 
-using Request = std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest,
-                             SetLearningRateRequest, ImportRequest, EraseRequest, ListKeysRequest,
-                             ReadRowsRequest, SaveCheckpointRequest, CheckpointEventRequest>;
+using Request = std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest,
+                             SummarizeRequest, SetLearningRateRequest, ImportRequest, EraseRequest,
+                             ListKeysRequest, ReadRowsRequest, SaveCheckpointRequest, CheckpointEventRequest>;
 
 // Return the batch of a request, and the reservation of the request's arrays; null if the request has none.
 BatchPart* BatchOf(Request& request);

@@ -72,7 +72,8 @@ class RecordReader {
   template <class T>
   T Get() {
     std::array<std::byte, sizeof(T)> value{};
-    if (const auto from = Take(sizeof(T)); from.size() == sizeof(T)) std::memcpy(value.data(), from.data(), sizeof(T));
+    if (const auto from = Take(sizeof(T)); from.size() == sizeof(T))
+      std::memcpy(value.data(), from.data(), sizeof(T));
     return std::bit_cast<T>(value);
   }
 
@@ -177,7 +178,8 @@ void GetBatches(RecordReader& reader, Rank me, RoundRecord& record) {
   for (const RecordedShare& share : record.shares) {
     for (const RecordedPart& part : share.parts) {
       if (reader.failed()) return;
-      if (part.rank == static_cast<std::uint32_t>(Value(me))) record.arrays.push_back(GetArrays(reader, part));
+      if (part.rank == static_cast<std::uint32_t>(Value(me)))
+        record.arrays.push_back(GetArrays(reader, part));
     }
   }
 }
@@ -221,8 +223,8 @@ std::vector<JournalPiece> RecordBatches(
 
 std::uint64_t RecordBytes(const Round& round, Rank me,
                           const std::function<std::uint64_t(const Ticket&)>& array_bytes_of) {
-  constexpr std::uint64_t kHead = 64;   // of a record, of a share, of a part's arrays
-  constexpr std::uint64_t kPads = 64;   // behind a part's four arrays
+  constexpr std::uint64_t kHead = 64;  // of a record, of a share, of a part's arrays
+  constexpr std::uint64_t kPads = 64;  // behind a part's four arrays
   std::uint64_t bytes = kHead;
   round.ForEachTable([&](const Round& share) {
     bytes += kHead + share.parts.size() * kPartBytes;
@@ -245,7 +247,8 @@ std::vector<JournalPiece> RecordNewKeys(std::vector<NewKeys> tables) {
   return writer.Finish();
 }
 
-std::vector<JournalPiece> RecordCreateTable(TableId table, const TableOptions& options, std::uint64_t lineage) {
+std::vector<JournalPiece> RecordCreateTable(TableId table, const TableOptions& options,
+                                            std::uint64_t lineage) {
   const std::string text = ToText(options);
   RecordWriter writer;
   writer.Put(Value(table));

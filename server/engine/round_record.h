@@ -99,7 +99,8 @@ struct NewKeys {
 };
 std::vector<JournalPiece> RecordNewKeys(std::vector<NewKeys> tables);
 
-std::vector<JournalPiece> RecordCreateTable(TableId table, const TableOptions& options, std::uint64_t lineage);
+std::vector<JournalPiece> RecordCreateTable(TableId table, const TableOptions& options,
+                                            std::uint64_t lineage);
 std::vector<JournalPiece> RecordDropTable(TableId table);
 std::vector<JournalPiece> RecordSetLearningRate(TableId table, float learning_rate);
 

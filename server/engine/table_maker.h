@@ -7,7 +7,6 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/hash_secret.h"
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/engine/rank_limit.h"
@@ -21,7 +20,8 @@ namespace slotwise {
 class TableMaker {
  public:
   // `device` outlives it. Places in this rank's hash tables come from `secret`.
-  TableMaker(Device& device, const Collective& collective, const HashSecret& secret, const RankLimit& rank_limit)
+  TableMaker(Device& device, const Collective& collective, const HashSecret& secret,
+             const RankLimit& rank_limit)
       : device_(device),
         rank_(collective.rank()),
         ranks_(collective.size()),

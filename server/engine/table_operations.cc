@@ -66,7 +66,8 @@ void Operations::DropTable(const Round& round) {
 
 void Operations::SaveCheckpoint(const Round& round) {
   std::function<void(Result<SavedCheckpoint>)> done;
-  AnswerMine<SaveCheckpointRequest>(round, [&](SaveCheckpointRequest& request) { done = std::move(request.done); });
+  AnswerMine<SaveCheckpointRequest>(round,
+                                    [&](SaveCheckpointRequest& request) { done = std::move(request.done); });
   checkpointing_.Save(round, std::move(done));
 }
 

@@ -94,8 +94,9 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if (sums[t].failed == 0) continue;
     const Result<NewRows>& mine = tables[t].rows;
-    return mine.ok() ? ResourceExhausted("another rank has no memory for the batch's new keys, or no space for its "
-                                         "journal")
+    return mine.ok() ? ResourceExhausted(
+                           "another rank has no memory for the batch's new keys, or no space for its "
+                           "journal")
                      : mine.status();
   }
   bool again = false;

@@ -88,7 +88,8 @@ Status CheckDurability(const v1::Durability& durability, const ConfigPlaces& whe
         Range{Durability::kMaxDeltasFieldNumber, "durability.max_deltas", durability.max_deltas(), 1, 1000},
         Range{Durability::kMaxPreimageMibFieldNumber, "durability.max_preimage_mib",
               durability.max_preimage_mib(), 1, 1 << 24}}) {
-    Status status = CheckRange(where.DurabilityField(range.field), range.name, range.value, range.low, range.high);
+    Status status =
+        CheckRange(where.DurabilityField(range.field), range.name, range.value, range.low, range.high);
     if (!status.ok()) return status;
   }
   if (durability.folder().empty() && durability.mode() != v1::DURABILITY_MODE_NONE) {

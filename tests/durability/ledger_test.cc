@@ -220,7 +220,8 @@ Ledger Busy(const LedgerLimits& limits) {
     const std::uint64_t number = next[session] += 1 + draw(3);
     const std::vector<std::uint32_t> bodies(1 + draw(4), static_cast<std::uint32_t>(number));
     std::vector<Ledger::TableStep> tables(1 + draw(3));
-    for (Ledger::TableStep& table : tables) table = {TableId{static_cast<std::uint32_t>(draw(9))}, draw(1000)};
+    for (Ledger::TableStep& table : tables)
+      table = {TableId{static_cast<std::uint32_t>(draw(9))}, draw(1000)};
     ledger.Record(sequence, number, 1 + draw(2), tables, bodies);
   }
   return ledger;
