@@ -49,7 +49,7 @@ struct CheckpointJobOptions {
   DataType value_type = DataType::kFloat32;
   std::optional<std::vector<std::byte>> ledger;  // on the rank that writes it
   std::size_t buffers = 3;
-  std::size_t buffer_bytes = std::size_t{4} << 20;
+  std::size_t buffer_bytes = std::size_t{16} << 20;
 };
 
 // What a rank has written.

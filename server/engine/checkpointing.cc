@@ -91,7 +91,9 @@ Checkpointing::Checkpointing(Device& device, Collective& collective, Tables& tab
       submit_(std::move(submit)),
       nudge_(std::move(nudge)) {}
 
-Checkpointing::~Checkpointing() = default;
+Checkpointing::~Checkpointing() {
+  if (open_ && open_->job) open_->job->Cancel();  // or the worker would wait for rows
+}
 
 void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnation,
                         const CheckpointBase& base, Journal* journal) {
@@ -161,6 +163,10 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
                            .delta = delta,
                            .value_type = value_type,
                            .ledger = {}};
+  if (device_.SharesHostMemory()) {  // an engine that is busy reads little at a time
+    job.buffers = 16;
+    job.buffer_bytes = std::size_t{256} << 10;
+  }
   if (Value(collective_.rank()) == 0) job.ledger = tables_.ledger().Save();
 
   std::vector<Table*> tables;
@@ -388,12 +394,18 @@ void Checkpointing::OnDecision(std::uint64_t now_ms, std::uint64_t changed) {
   if (!open_ && changed_ == durable_changed_) cut_ms_ = durable_cut_ms_ = now_ms;
 }
 
-bool Checkpointing::Advance(std::uint64_t now_ms) {
+bool Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
   if (!worker_) return false;
+  const std::uint64_t passed_ms = now_ms - std::exchange(advanced_ms_, now_ms);
   if (open_) {
     if (!open_->job || open_->failed) return false;
-    // A megabyte takes the processor about a tenth of a millisecond; a device copies beside its work.
-    open_->job->Advance(std::size_t{device_.SharesHostMemory() ? 1U : 16U} << 20);
+    // A processor collects about 4 MB of rows a millisecond. A device does it beside its work.
+    constexpr std::size_t kBytesAMillisecond = std::size_t{400} << 10;
+    constexpr std::size_t kMost = std::size_t{16} << 20;
+    may_read_ = idle || !device_.SharesHostMemory()
+                    ? kMost
+                    : std::min<std::size_t>(kMost, may_read_ + passed_ms * kBytesAMillisecond);
+    if (may_read_ > 0) may_read_ -= std::min(may_read_, open_->job->Advance(may_read_));
     return open_->job->rows_are_on_the_way();
   }
   if (asked_ || Value(collective_.rank()) != 0) return false;

@@ -67,8 +67,9 @@ class Checkpointing {
   // Before every decision: the time that the ranks agree on, and the last round that changed state.
   void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
   // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this rank's
-  // clock. Returns whether rows are on their way, to be looked after soon. Does not wait.
-  bool Advance(std::uint64_t now_ms);
+  // clock. An engine that is not idle gives it a tenth of its time. Returns whether rows are on their way, to be
+  // looked after soon. Does not wait.
+  bool Advance(std::uint64_t now_ms, bool idle);
 
   // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads of the
   // checkpoint what it has to.
@@ -115,6 +116,8 @@ class Checkpointing {
   std::uint64_t changed_ = 0;          // the last round that changed state
   std::uint64_t durable_changed_ = 0;  // the last one that the newest checkpoint has
   std::uint64_t durable_cut_ms_ = 0;   // when the newest checkpoint that exists was begun
+  std::uint64_t advanced_ms_ = 0;      // when Advance was last called
+  std::size_t may_read_ = 0;           // bytes, of what a busy engine has time for
   std::size_t folding_ = 0;            // links of the chain that is being folded; 0: none
   std::optional<Worker> worker_;
   std::optional<Worker> folder_of_chains_;  // rank 0's

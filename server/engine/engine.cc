@@ -77,7 +77,7 @@ class Engine::Impl {
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round) : stages().FinishAll();
-      checkpointing_.Advance(Milliseconds(clock_.Now() - start_));
+      checkpointing_.Advance(Milliseconds(clock_.Now() - start_), false);
       finished = decision.finished && log_.all_is_durable();
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
       if (news || decision.more_is_ready || decision.closing) continue;
@@ -197,9 +197,12 @@ class Engine::Impl {
   Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);
-    header.durable = log_.durable();
-    if (agenda_.ready_rounds() >= kEnoughReady) return header;
+    if (agenda_.ready_rounds() >= kEnoughReady) {
+      header.durable = log_.durable();
+      return header;
+    }
     Inbox::Taken taken = inbox_.Take(Header::kMost);
+    header.durable = log_.durable();  // behind Take: what becomes durable from here on is news again
     header.closed = taken.closed;
     for (Request& request : taken.requests) {
       Announcement& announcement = header.announcements[header.count++];
@@ -285,7 +288,7 @@ class Engine::Impl {
                                         : waited < kLongAgo ? kLastPause
                                                             : kLongPause;
       if (collective_.size() == 1) pause = kAlone;
-      if (checkpointing_.Advance(Milliseconds(clock_.Now() - start_))) pause = kFirstPause;
+      if (checkpointing_.Advance(Milliseconds(clock_.Now() - start_), true)) pause = kFirstPause;
       if (decision.awaits_parts) {
         const auto left = std::chrono::ceil<std::chrono::microseconds>(due - waited);
         pause = std::clamp(left, std::chrono::microseconds(0), pause);

@@ -39,6 +39,7 @@ TableWork::RoomFor Operations::RoomToRecord(const Round& round) {
 }
 
 Status Operations::AgreeOnRoomToRecord() {
+  if (Status may = checkpointing_.MayUpdate(); !may.ok()) return may;
   if (!log_.on()) return {};
   const Status mine = log_.Reserve(kSmallRecord);
   std::array<std::uint64_t, 1> failed{mine.ok() ? 0U : 1U};

@@ -187,7 +187,11 @@ class SeveralTables {
   ArrayPool arrays_{device_, 0};  // keeps nothing, so that every array is made, and counted
   Tables tables_{100};
   TicketBook tickets_;
-  Operations operations_{device_, collective_, exchanges_, kTestSecret, {}, {}, arrays_, tables_, tickets_};
+  RoundLog log_;
+  const TableMaker maker_{device_, collective_, kTestSecret, {}};
+  Checkpointing checkpointing_{device_, collective_, tables_, {}, {}};
+  Operations operations_{device_, collective_, exchanges_, maker_, {},
+                         arrays_, tables_,     tickets_,   log_,   checkpointing_};
   std::vector<TableId> ids_;
   std::vector<Result<PooledValues>> pooled_;
   std::size_t applied_ = 0;

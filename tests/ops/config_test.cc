@@ -41,6 +41,36 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
   }
 }
 
+TEST(Config, KeepsNothingUnlessAFolderIsNamed) {
+  const auto durability = [](const std::string& text) {
+    const auto config = ParseConfig("durability { " + text + " }", "server.pbtxt");
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return config->values.durability();
+  };
+  const v1::Durability none = durability("");
+  EXPECT_EQ(none.folder(), "");
+  EXPECT_EQ(none.mode(), v1::DURABILITY_MODE_NONE);
+  EXPECT_EQ(none.interval_s(), 30u);
+  EXPECT_EQ(none.checkpoint_every_s(), 0u);
+  EXPECT_EQ(none.keep(), 2u);
+  EXPECT_EQ(none.max_deltas(), 16u);
+  EXPECT_EQ(none.max_preimage_mib(), 256u);
+  const v1::Durability sync = durability("folder: \"/x\" mode: DURABILITY_MODE_SYNC");
+  EXPECT_EQ(sync.checkpoint_every_s(), 600u) << "or the journal would grow for ever";
+
+  const auto refused = [](const std::string& text) {
+    const auto config = ParseConfig("durability { " + text + " }", "server.pbtxt");
+    return config.ok() ? "" : config.status().message();
+  };
+  EXPECT_EQ(refused("mode: DURABILITY_MODE_SYNC"),
+            "server.pbtxt:1:14: durability.mode is DURABILITY_MODE_SYNC: needs durability.folder");
+  EXPECT_EQ(refused("keep: 1001"), "server.pbtxt:1:14: durability.keep is 1001: must be 1 to 1000");
+  EXPECT_EQ(
+      refused("mode: 7"),
+      "server.pbtxt:1:14: durability.mode is 7: must be DURABILITY_MODE_NONE, DURABILITY_MODE_INTERVAL or "
+      "DURABILITY_MODE_SYNC");
+}
+
 TEST(Config, KeepsWhatIsWrittenAndKnowsWhereTheTablesStand) {
   const auto config = ParseConfig(
       "# a comment\n"
@@ -134,6 +164,7 @@ TEST(Config, FingerprintsAreEqualIfWhatRanksMustShareIs) {
   EXPECT_NE(plain, fingerprint("tables { name: \"a\" dim: 5 }"));
   EXPECT_NE(plain, fingerprint("limits { max_round_mib: 511 } tables { dim: 4 name: \"a\" }"));
   EXPECT_NE(plain, fingerprint("limits { max_rank_percent: 151 } tables { name: \"a\" dim: 4 }"));
+  EXPECT_NE(plain, fingerprint("durability { folder: \"x\" } tables { name: \"a\" dim: 4 }"));
   EXPECT_NE(plain, fingerprint("deterministic: true tables { name: \"a\" dim: 4 }"));
   EXPECT_EQ(plain, fingerprint("partial_sums: DATA_TYPE_FLOAT32 tables { name: \"a\" dim: 4 }"));
   EXPECT_NE(plain, fingerprint("partial_sums: DATA_TYPE_FLOAT16 tables { name: \"a\" dim: 4 }"));
