@@ -48,8 +48,9 @@ class Engine::Impl {
   void Run() {
     device_.UseOnThisThread();
     std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
+    bool serves_nobody = false;
     for (bool finished = false; !finished;) {
-      busy_since_ = Now();
+      if (!serves_nobody) busy_since_ = Now();
       // A round would have to wait for room anyway: the requests that come until then can share it.
       stages().FinishOldest();
       const Header mine = TakeHeader();
@@ -61,6 +62,7 @@ class Engine::Impl {
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round) : stages().FinishAll();
+      serves_nobody = decision.round && MayTakeLong(decision.round->operation);
       finished = decision.finished;
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
       if (news || decision.more_is_ready || decision.closing) continue;
@@ -108,6 +110,13 @@ class Engine::Impl {
   static constexpr std::chrono::milliseconds kAlone{1000};
   // While so many rounds are ready, no more requests are announced.
   static constexpr std::size_t kEnoughReady = 8;
+
+  // Returns whether a round goes over a whole table, or makes one: others wait as for one long round while such
+  // rounds follow each other.
+  static bool MayTakeLong(Operation operation) {
+    return operation == Operation::kSummarize || operation == Operation::kListKeys ||
+           operation == Operation::kCreateTable;
+  }
 
   // Returns the bytes that the round of a request gathers.
   template <class Kind>
@@ -160,6 +169,9 @@ class Engine::Impl {
     if (agenda_.ready_rounds() >= kEnoughReady) return header;
     Inbox::Taken taken = inbox_.Take(Header::kMost);
     header.closed = taken.closed;
+    for (Request& request : taken.abandoned) {
+      Refuse(request, Cancelled("the caller was gone before the request's turn came"));
+    }
     for (Request& request : taken.requests) {
       Announcement& announcement = header.announcements[header.count++];
       announcement = AnnouncementOf(request);

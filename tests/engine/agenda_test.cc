@@ -95,6 +95,14 @@ Announcement Summarize(TicketNumber ticket, TableId table = kAds) {
   return a;
 }
 
+Announcement Digest(TicketNumber ticket, TableId table = kAds) {
+  Announcement a = Summarize(ticket, table);
+  a.with_digest = true;
+  return a;
+}
+
+using Numbers = std::vector<TicketNumber>;
+
 std::vector<TicketNumber> Tickets(const Round& round) {
   std::vector<TicketNumber> tickets;
   for (const RoundPart& part : round.parts) tickets.push_back(part.ticket.number);
@@ -108,7 +116,33 @@ std::vector<TicketNumber> Tickets(const std::optional<Round>& round) {
   return tickets;
 }
 
-using Numbers = std::vector<TicketNumber>;
+std::vector<TicketNumber> Waiters(const std::optional<Round>& round) {
+  std::vector<TicketNumber> tickets;
+  if (!round) return tickets;
+  for (const Ticket& waiter : round->waiters) tickets.push_back(waiter.number);
+  return tickets;
+}
+
+TEST_F(AgendaTest, SummariesOfATableThatWaitShareARound) {
+  EXPECT_EQ(Waiters(Hear({Says({Summarize(1), Digest(2), Summarize(3, kUsers), Summarize(4)}),
+                          Says({Digest(11), Summarize(12)})})
+                        .round),
+            (Numbers{1, 4, 12}));
+  EXPECT_EQ(agenda_->ready_rounds(), 2U);
+  // The first round is running, so a summary that comes now waits for another.
+  EXPECT_EQ(Waiters(Hear({Says({Summarize(5), Digest(6)}), Says({})}).round), (Numbers{2, 11, 6}));
+  EXPECT_EQ(Waiters(HearNothing().round), (Numbers{3}));
+  EXPECT_EQ(Waiters(HearNothing().round), (Numbers{5}));
+  EXPECT_FALSE(HearNothing().round);
+}
+
+TEST_F(AgendaTest, SummariesThatShareARoundEndWithTheirTable) {
+  const Decision dropped = Hear({Says({Drop(1, kAds), Digest(2), Digest(3)})});
+  ASSERT_EQ(dropped.answers.size(), 2U);
+  EXPECT_EQ(dropped.answers[0].status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(dropped.answers[1].ticket.number, 3U);
+  EXPECT_FALSE(HearNothing().round);
+}
 
 TEST_F(AgendaTest, HasNothingToDoAtFirst) {
   const Decision decision = Hear({Says({}), Says({})});

@@ -87,7 +87,8 @@ void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
     case Operation::kDropTable:
       return RunDrop(round.table, *first);
     case Operation::kSummarize:
-      return Expect(*first, Summary(table, first->ask.with_digest));
+      for (Sent* waiter : waiters) Expect(*waiter, Summary(table, first->ask.with_digest));
+      return;
     case Operation::kSetLearningRate:
       table.SetLearningRate(first->ask.learning_rate);
       return Expect(*first, StatusCode::kOk);
