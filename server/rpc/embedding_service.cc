@@ -77,25 +77,33 @@ static_assert(int{v1::LookupManyReply::kRepliesFieldNumber} == kReplies &&
               int{v1::PushManyReply::kRepliesFieldNumber} == kReplies);
 
 // Answers several requests together, once all have ended. If requests were refused, the first one's refusal
-// is the answer. Thread-safety: requests may end on any thread.
+// is the answer. A push may wait for parts that come with no message any more once another push of the call is
+// refused: so the first refusal of a push that would be refused again is the answer at once.
+// Thread-safety: requests may end on any thread.
 class JointAnswer {
  public:
-  JointAnswer(std::string_view field, std::size_t count, Answer answer)
-      : field_(field), replies_(count), waiting_(count), answer_(std::move(answer)) {}
+  JointAnswer(std::string_view field, std::size_t count, bool pushes, Answer answer)
+      : field_(field), pushes_(pushes), replies_(count), waiting_(count), answer_(std::move(answer)) {}
 
   void End(std::size_t index, Result<grpc::ByteBuffer> reply) {
+    Answer answer;
     {
       const std::lock_guard lock(mutex_);
+      --waiting_;
+      if (answer_ == nullptr) return;
+      const bool ends_the_call = pushes_ && IsRefusedForGood(reply.status());
       if (reply.ok()) {
         replies_[index].Swap(&*reply);
-      } else if (index < refused_) {
+      } else if (index < refused_ || ends_the_call) {
         refused_ = index;
         why_ = reply.status();
       }
-      if (--waiting_ > 0) return;
+      if (waiting_ > 0 && !ends_the_call) return;
+      answer = std::exchange(answer_, nullptr);
     }
-    if (refused_ < replies_.size()) return answer_(WithPlace(field_, refused_, why_));
-    answer_(JoinMessages(kReplies, replies_));
+    // Once the answer is taken, nobody changes the replies and the refusal.
+    if (!why_.ok()) return answer(WithPlace(field_, refused_, why_));
+    answer(JoinMessages(kReplies, replies_));
   }
 
   // Returns `why` with the request's place in the message.
@@ -104,7 +112,13 @@ class JointAnswer {
   }
 
  private:
+  static bool IsRefusedForGood(const Status& status) {
+    return !status.ok() && status.code() != StatusCode::kUnavailable &&
+           status.code() != StatusCode::kDeadlineExceeded && status.code() != StatusCode::kCancelled;
+  }
+
   const std::string_view field_;
+  const bool pushes_;
   std::mutex mutex_;
   std::vector<grpc::ByteBuffer> replies_;
   std::size_t waiting_;
@@ -128,7 +142,8 @@ void SubmitMany(Engine& engine, const Caller& caller, const grpc::ByteBuffer& re
     if (!decoded.ok()) return answer(JointAnswer::WithPlace(field, all.size(), decoded.status()));
     all.push_back(std::move(*decoded));
   }
-  const auto together = std::make_shared<JointAnswer>(field, all.size(), answer);
+  constexpr bool kPushes = std::is_same_v<typename decltype(all)::value_type, PushRequest>;
+  const auto together = std::make_shared<JointAnswer>(field, all.size(), kPushes, answer);
   std::vector<Request> requests;
   for (std::size_t i = 0; i < all.size(); ++i) {
     auto one = RequestOf(std::move(all[i]), engine, caller, [together, i](Result<grpc::ByteBuffer> reply) {
