@@ -47,6 +47,9 @@ constexpr std::chrono::seconds kShutdownGrace{5};
 // The longest that ranks wait for each other during the start, because devices take different times to start.
 constexpr std::chrono::minutes kStartLimit{5};
 
+// The longest that this process waits at its end for somebody to take its log.
+constexpr std::chrono::milliseconds kLastWords{500};
+
 // The programs that start MPI programs, by Open MPI 4's names and 5's.
 constexpr std::array<std::string_view, 6> kLaunchers{"mpirun", "mpiexec", "orterun",
                                                      "orted",  "prterun", "prted"};
@@ -79,14 +82,15 @@ void MakeTables(Engine& engine, const std::vector<TableOptions>& tables,
 // it.
 [[noreturn]] void EndAllRanks(const std::exception& error) {
   spdlog::critical("{}", error.what());
+  FlushLog(kLastWords);
   if (LaunchedByMpi()) MpiSession::AbortAllRanks(1);
   std::_Exit(1);  // skips destructors, which would wait for requests that nobody answers any more
 }
 
 // Ends this process, because the ranks cannot go on together; the launcher then ends the others.
 [[noreturn]] void EndThisRank(const std::string& why) {
-  alarm(1);  // ends the process if nobody takes the log any more
   spdlog::critical("{}: this rank ends", why);
+  FlushLog(kLastWords);
   std::_Exit(1);
 }
 
@@ -161,6 +165,7 @@ Ending Serve(const Flags& flags, Collective& collective) {
   LimitCollectives(collective, limit + kShutdownGrace);
   rooms.rpc->Shutdown(kShutdownGrace);
   spdlog::info("stopped");
+  FlushLog(kLastWords);  // while the launcher still listens
   std::uint64_t ranks_without_launcher = launcher_is_stopping;
   collective.AllReduceSum({&ranks_without_launcher, 1});
   return {.exit_code = failed ? 1 : 0, .launcher_is_stopping = ranks_without_launcher > 0};
@@ -203,10 +208,12 @@ int Main(int argc, char** argv) {
 }  // namespace slotwise
 
 int main(int argc, char** argv) {
+  int exit_code = 1;
   try {
-    return slotwise::Main(argc, argv);
+    exit_code = slotwise::Main(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "slotwise-server: %s\n", error.what());
-    return 1;
   }
+  slotwise::FlushLog(slotwise::kLastWords);
+  return exit_code;
 }

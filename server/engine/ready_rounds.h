@@ -99,8 +99,8 @@ class ReadyRounds {
   std::map<Turn, Round> rounds_;  // of all operations but lookups
   std::map<StepKey, Turn> steps_;
   std::map<std::pair<TableId, bool>, Turn> summaries_;  // by table, and whether with a digest
-  std::map<TableId, std::set<Turn>> of_table_;  // of rounds_
-  std::vector<Lookup> lookups_;                 // a place is used again when its lookup was taken
+  std::map<TableId, std::set<Turn>> of_table_;          // of rounds_
+  std::vector<Lookup> lookups_;                         // a place is used again when its lookup was taken
   Place free_ = kNone;
   std::map<LookupKind, Queues> queues_;  // of the kinds of which a lookup waits
   // In order of turns. The first is a lookup that waits; among the others are places whose lookup was taken

@@ -118,9 +118,9 @@ bool IsAbandoned(const Request& request) {
 }
 
 bool IsAboutTable(const Request& request) {
-  return std::visit([]<class Kind>(const Kind&) { return !requires(Kind r) { r.batch; } &&
-                                                          !requires(Kind r) { r.keys; }; },
-                    request);
+  return std::visit(
+      []<class Kind>(const Kind&) { return !requires(Kind r) { r.batch; } && !requires(Kind r) { r.keys; }; },
+      request);
 }
 
 void Refuse(Request& request, const Status& status) {

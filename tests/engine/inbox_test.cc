@@ -89,7 +89,8 @@ TEST(Inbox, HasRoomForSoManyRequestsAboutTablesOfACaller) {
   for (std::size_t i = 0; i < Inbox::kTableRequestsOfCaller; ++i) ASSERT_TRUE(add(Caller("a")).ok());
   const Status refused = add(Caller("a"));
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
-  EXPECT_TRUE(refused.message().starts_with("the server is busy: 64 requests about tables wait that this caller"))
+  EXPECT_TRUE(
+      refused.message().starts_with("the server is busy: 64 requests about tables wait that this caller"))
       << refused.message();
   EXPECT_TRUE(add(Caller("b")).ok());
   Request lookup = LookupOf(1);
