@@ -33,6 +33,7 @@
 #include "server/ops/config.h"
 #include "server/ops/end_of_input.h"
 #include "server/ops/logging.h"
+#include "server/ops/process_limits.h"
 #include "server/ops/stop_signals.h"
 #include "server/rooms.h"
 #include "server/rpc/rpc_server.h"
@@ -188,6 +189,10 @@ int Main(int argc, char** argv) {
   const Flags& flags = std::get<Flags>(parsed);
   if (flags.check_config) return CheckConfig(flags);
 
+  if (const Status enough = ProcessLimits::Mine().Check(); !enough.ok()) {
+    std::fprintf(stderr, "slotwise-server: %s\n", enough.message().c_str());
+    return 1;
+  }
   std::signal(SIGPIPE, SIG_IGN);  // whoever read the log may go, and the server lives on
   HoldStopSignals();              // before MPI and gRPC start threads
   if (!LaunchedByMpi()) return Serve(flags, *MakeSoloCollective()).exit_code;
