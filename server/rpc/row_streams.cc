@@ -116,6 +116,10 @@ void ExportStream::OnWriteDone(bool ok) {
 }
 
 void ExportStream::End(const grpc::Status& status) {
+  // A caller who hears of the end finds the room.
+  keys_ = {};
+  reservation_ = {};
+  list_ = {};
   reply_.Begin();
   Finish(status);
 }

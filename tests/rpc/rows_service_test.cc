@@ -263,7 +263,8 @@ TEST_F(RowsServiceTest, OnlySoManyExportsOfWholeTablesAreUnderWay) {
     streams.push_back(rows_->Export(&contexts.emplace_back(), request));
     ASSERT_TRUE(streams.back()->Read(&reply));  // the others of 8 messages wait
   }
-  const grpc::Status refused = rows_->Export(&contexts.emplace_back(), request)->Finish();
+  contexts.emplace_back().set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const grpc::Status refused = rows_->Export(&contexts.back(), request)->Finish();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(refused.error_message(),
             "the server is busy: 4 exports of whole tables are under way at this rank, the most at a time");
