@@ -1,4 +1,4 @@
-"""Calls that cost the server much and the caller nothing, many at once or given up at once: others are served.
+"""Calls that cost the server much and the caller nothing, many at once or given up: others are served.
 
 No Slotwise package is used.
 """
