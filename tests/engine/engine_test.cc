@@ -586,6 +586,31 @@ TEST_P(EngineTest, ATooLargeBatchIsRefusedAtOnce) {
   Meet();
 }
 
+// A row that occurs often takes partial sums, which are more than the push gathers.
+TEST_P(EngineTest, APushThatTakesTooManyPartialSumsIsRefusedAtOnce) {
+  constexpr std::uint32_t kKeys = 1100;
+  Restart({.max_round_bytes = 100 * 256 * 4 - 1});
+  TableOptions options = Ones();
+  options.slots = 1;
+  options.dim = 256;
+  const TableId table = ranks().Create(options);
+  if (me() == 0) {
+    const auto of_one_key = [](std::uint32_t times) {
+      return Bags{1, std::vector<std::uint64_t>(times, 7), {0, times}};
+    };
+    const std::vector<float> ones(options.dim, 1);
+    EXPECT_TRUE(ranks().Lookup(table, of_one_key(kKeys)).ok());
+    const Status refused = ranks().Push(table, {1, 1, 0, 1}, of_one_key(kKeys), ones).status();
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(
+        refused.message(),
+        "the batch takes 102400 bytes in a round, more than the 102399 of limits.max_round_mib: send it "
+        "in smaller parts");
+    EXPECT_TRUE(ranks().Push(table, {1, 1, 0, 1}, of_one_key(kKeys - 11), ones).ok());
+  }
+  Meet();
+}
+
 // Every other rank's part has weights; those without count 1.
 TEST_P(EngineTest, AStepMayHavePartsWithWeightsAndPartsWithout) {
   const TableId table = ranks().Create(Ones());
