@@ -42,8 +42,8 @@ class Engine::Impl {
                 .request_bytes = options.request_bytes},
                clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
-        operations_(device, collective, exchanges, secret, options.rank_limit, options.travel, arrays_,
-                    tables_, tickets_) {}
+        operations_(device, collective, exchanges, secret, options.rank_limit,
+                    kRoundsOfNewRows * options.max_round_bytes, options.travel, arrays_, tables_, tickets_) {}
 
   void Run() {
     device_.UseOnThisThread();
@@ -106,6 +106,8 @@ class Engine::Impl {
   static constexpr std::chrono::milliseconds kRecently{20};
   static constexpr std::chrono::milliseconds kLongAgo{1000};
   static constexpr std::chrono::milliseconds kAlone{1000};
+  // A batch may bring one rank new rows of so many rounds' bytes.
+  static constexpr std::uint64_t kRoundsOfNewRows = 8;
   // While so many rounds are ready, no more requests are announced.
   static constexpr std::size_t kEnoughReady = 8;
 

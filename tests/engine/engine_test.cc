@@ -806,6 +806,46 @@ TEST_P(ARankThatIsSentTooMuch, RefusesByNameAndStaysAsItWas) {
   Meet();
 }
 
+// Who owns a key is public, so a small request could make one rank write new rows for as long as it likes.
+TEST_P(ARankThatIsSentTooMuch, WritesNewRowsOfEightRoundsAtATimeAndNoMore) {
+  constexpr std::uint64_t kRowBytes = 256;
+  constexpr std::uint64_t kRound = 1280;
+  constexpr std::uint64_t kMost = 8 * kRound / kRowBytes;
+  Restart({.max_round_bytes = kRound});
+  TableOptions options = Ones();
+  options.slots = 1;
+  options.dim = kRowBytes / 4;
+  const TableId table = ranks().Create(options);
+  const int last = size() - 1;
+  if (me() == 0) {
+    const auto in_one_bag = [&](std::uint64_t first, std::uint64_t count) {
+      return Bags{1, KeysOfRank(last, first, count), {0, static_cast<std::uint32_t>(count)}};
+    };
+    const std::vector<float> ones(options.dim, 1);
+    const TableSummary before = ranks().Summarize(table);
+    for (const Status& status :
+         {ranks().Lookup(table, in_one_bag(0, kMost + 1)).status(),
+          ranks().Push(table, {1, 1, 0, 1}, in_one_bag(0, kMost + 1), ones).status()}) {
+      EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+      EXPECT_EQ(status.message(), "the batch brings rank " + std::to_string(last) + " " +
+                                      std::to_string((kMost + 1) * kRowBytes) +
+                                      " bytes of new rows, more than the " +
+                                      std::to_string(kMost * kRowBytes) +
+                                      " of 8 x limits.max_round_mib: send fewer new keys at once");
+    }
+    const TableSummary after = ranks().Summarize(table);
+    EXPECT_EQ(after.digest, before.digest);
+    EXPECT_EQ(after.steps, before.steps);
+
+    Bags repeated = in_one_bag(0, kMost);
+    repeated.keys.insert(repeated.keys.end(), 10, repeated.keys.front());
+    repeated.offsets[1] += 10;
+    EXPECT_TRUE(ranks().Lookup(table, repeated).ok()) << "repeated keys count once";
+    EXPECT_TRUE(ranks().Push(table, {1, 1, 0, 1}, in_one_bag(1, kMost), ones).ok()) << "most have rows";
+  }
+  Meet();
+}
+
 TEST_P(ARankThatIsSentTooMuch, IsAllowedAllRowsIfItIsAlone) {
   const TableId table = CreateNarrow();
   if (me() == 0 && size() == 1) {
