@@ -11,6 +11,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,8 @@ struct Request {
   std::function<grpc::ByteBuffer()> write = nullptr;
   std::size_t rank = 0;
   std::size_t channel = 0;
+  // If given, the run sets it before it sends the request again: an earlier try may have arrived.
+  std::shared_ptr<std::atomic<bool>> sent_again = nullptr;
 };
 
 class Run final : public Ongoing, public std::enable_shared_from_this<Run> {

@@ -42,8 +42,8 @@ class Engine::Impl {
                 .request_bytes = options.request_bytes},
                clock),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
-        operations_(device, collective, exchanges, secret, options.rank_limit, options.travel, arrays_,
-                    tables_, tickets_) {}
+        operations_(device, collective, exchanges, secret, options.rank_limit,
+                    kRoundsOfNewRows * options.max_round_bytes, options.travel, arrays_, tables_, tickets_) {}
 
   void Run() {
     device_.UseOnThisThread();
@@ -108,6 +108,8 @@ class Engine::Impl {
   static constexpr std::chrono::milliseconds kRecently{20};
   static constexpr std::chrono::milliseconds kLongAgo{1000};
   static constexpr std::chrono::milliseconds kAlone{1000};
+  // A batch may bring one rank new rows of so many rounds' bytes.
+  static constexpr std::uint64_t kRoundsOfNewRows = 8;
   // While so many rounds are ready, no more requests are announced.
   static constexpr std::size_t kEnoughReady = 8;
 
@@ -118,9 +120,9 @@ class Engine::Impl {
            operation == Operation::kCreateTable;
   }
 
-  // Returns the bytes that the round of a request gathers.
+  // Returns the bytes that a request takes in its round.
   template <class Kind>
-  static std::uint64_t GatheredBytes(const Kind& request, const TableOptions& table) {
+  static std::uint64_t BytesInRound(const Kind& request, const TableOptions& table) {
     const BatchPart& batch = request.batch;
     std::uint32_t slots = table.slots;
     std::uint32_t columns = table.dim;
@@ -131,7 +133,8 @@ class Engine::Impl {
       slots = 1;
       columns = 0;
     }
-    return RoundBytes(batch.samples, batch.keys.size(), slots, columns, batch.weights.size() > 0);
+    constexpr auto kBytes = std::is_same_v<Kind, PushRequest> ? StepBytes : RoundBytes;
+    return kBytes(batch.samples, batch.keys.size(), slots, columns, batch.weights.size() > 0);
   }
 
   // Returns whether the engine may take the request, and fills in the size of its answer.
@@ -144,11 +147,12 @@ class Engine::Impl {
             }
             const auto table = tables_.Find(r.table);
             if (!table) return NotFound("the table was dropped");
-            const std::uint64_t bytes = GatheredBytes(r, table->options);
+            const std::uint64_t bytes = BytesInRound(r, table->options);
             if (bytes > options_.max_round_bytes) {
-              return ResourceExhausted("the batch gathers " + std::to_string(bytes) +
-                                       " bytes, more than the " + std::to_string(options_.max_round_bytes) +
-                                       " of a round: send it in smaller parts");
+              return ResourceExhausted("the batch takes " + std::to_string(bytes) +
+                                       " bytes in a round, more than the " +
+                                       std::to_string(options_.max_round_bytes) +
+                                       " of limits.max_round_mib: send it in smaller parts");
             }
             if constexpr (std::is_same_v<Kind, LookupRequest>) {
               r.answer_bytes = std::uint64_t{r.batch.samples} * table->options.slots * table->options.dim *

@@ -23,8 +23,8 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 }  // namespace
 
 Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
-                       const HashSecret& secret, const RankLimit& rank_limit, const TravelOptions& travel,
-                       ArrayPool& arrays, Tables& tables, TicketBook& tickets)
+                       const HashSecret& secret, const RankLimit& rank_limit, std::uint64_t max_new_bytes,
+                       const TravelOptions& travel, ArrayPool& arrays, Tables& tables, TicketBook& tickets)
     : device_(device),
       collective_(collective),
       secret_(secret),
@@ -32,7 +32,7 @@ Operations::Operations(Device& device, Collective& collective, const Exchanges& 
       arrays_(arrays),
       tables_(tables),
       tickets_(tickets),
-      work_(device, collective, exchanges.bags(), travel),
+      work_(device, collective, exchanges.bags(), travel, max_new_bytes),
       stages_(device, collective, exchanges, tickets) {
   Connect(device, collective, exchanges.batches());
 }

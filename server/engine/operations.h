@@ -30,10 +30,10 @@ namespace slotwise {
 class Operations {
  public:
   // The arguments outlive it. `tickets` has every request of this rank that a round names. Tables have
-  // `secret`, which is this rank's alone, and `rank_limit`.
+  // `secret`, which is this rank's alone, and `rank_limit`. `max_new_bytes`: as of TableWork.
   Operations(Device& device, Collective& collective, const Exchanges& exchanges, const HashSecret& secret,
-             const RankLimit& rank_limit, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
-             TicketBook& tickets);
+             const RankLimit& rank_limit, std::uint64_t max_new_bytes, const TravelOptions& travel,
+             ArrayPool& arrays, Tables& tables, TicketBook& tickets);
 
   // Runs the round's operation. It may leave work to the device, and answers to a later call of Run or of the
   // stages.

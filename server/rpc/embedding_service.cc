@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -127,6 +129,27 @@ class JointAnswer {
   Answer answer_;
 };
 
+// Refuses pushes of which two are the same part of the same step and have different bodies: whichever was
+// taken in first would be applied, and the answer would say that it was not.
+Status CheckNames(std::string_view field, const std::vector<PushRequest>& pushes) {
+  using Name = std::tuple<StepKey, std::uint32_t, std::uint32_t>;  // and its place and part
+  std::map<Name, std::size_t> first;
+  for (std::size_t i = 0; i < pushes.size(); ++i) {
+    const PushRequest& push = pushes[i];
+    const StepId& step = push.step;
+    const auto [named, is_new] = first.try_emplace({KeyOf(push.table, step), step.place, step.part}, i);
+    if (is_new || pushes[named->second].body == push.body) continue;
+    return JointAnswer::WithPlace(
+        field, i,
+        InvalidArgument("part " + std::to_string(step.part) + " of step " + std::to_string(step.number) +
+                        " of session " + std::to_string(step.session) + " is in the message before, as " +
+                        std::string(field) + "[" + std::to_string(named->second) +
+                        "], with other keys, weights or gradients"));
+  }
+  return {};
+}
+Status CheckNames(std::string_view /*field*/, const std::vector<DecodedLookup>& /*lookups*/) { return {}; }
+
 // Decodes all of a request's messages before it submits any. The engine's inbox takes all of them or none. If
 // it took only some, a step taken could wait for parts that the client would not send again before it got an
 // answer to this request.
@@ -142,6 +165,7 @@ void SubmitMany(Engine& engine, const Caller& caller, const grpc::ByteBuffer& re
     if (!decoded.ok()) return answer(JointAnswer::WithPlace(field, all.size(), decoded.status()));
     all.push_back(std::move(*decoded));
   }
+  if (const Status status = CheckNames(field, all); !status.ok()) return answer(status);
   constexpr bool kPushes = std::is_same_v<typename decltype(all)::value_type, PushRequest>;
   const auto together = std::make_shared<JointAnswer>(field, all.size(), kPushes, answer);
   std::vector<Request> requests;

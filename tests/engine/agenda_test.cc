@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "client/cpp/server_limits.h"
+
 namespace slotwise {
 namespace {
 
@@ -438,6 +440,46 @@ TEST_F(AgendaTest, AnswersPartsThatComeAfterTheirStepWasTooLarge) {
 
   EXPECT_EQ(Tickets(Hear({Says({Push(6, {9, 1, 0, 1})})}).round), (Numbers{6}))
       << "the step may come again, smaller";
+}
+
+// One bag of many keys gathers little, and its rows' gradients may take many partial sums.
+TEST_F(AgendaTest, CountsPartialSumsOfAStepAndNotOfALookup) {
+  constexpr TableId kWide{3};
+  constexpr std::uint32_t kDim = 256;
+  constexpr std::uint32_t kKeys = 22'000;
+  TableOptions options;
+  options.dim = kDim;
+  tables_.Add(Table{.info = {kWide, options}, .shard = nullptr});
+  const auto with_keys = [](Announcement announcement) {
+    announcement.samples = 1;
+    announcement.keys = kKeys;
+    return announcement;
+  };
+  const auto hear_two_parts = [&](std::uint64_t most, std::uint64_t step) {
+    agenda_.emplace(AgendaLimits{most, kTimeout}, tables_);
+    return Hear(
+        {Says({with_keys(Push(1, {9, step, 0, 2}, kWide)), with_keys(Push(2, {9, step, 1, 2}, kWide))})});
+  };
+  const std::uint64_t bytes = 2 * (kKeys / 11 * kDim * 4);
+  EXPECT_EQ(Tickets(hear_two_parts(bytes, 1).round), (Numbers{1, 2}));
+  const Decision refused = hear_two_parts(bytes - 1, 2);
+  EXPECT_FALSE(refused.round);
+  ASSERT_EQ(refused.answers.size(), 2U);
+  EXPECT_EQ(refused.answers[0].status.code(), StatusCode::kResourceExhausted);
+
+  const std::uint64_t gathered = 2 * RoundBytes(1, kKeys, 1, kDim, false);
+  ASSERT_LT(gathered, bytes);
+  agenda_.emplace(AgendaLimits{gathered, kTimeout}, tables_);
+  EXPECT_EQ(Tickets(Hear({Says({with_keys(Lookup(1, kWide)), with_keys(Lookup(2, kWide))})}).round),
+            (Numbers{1, 2}));
+}
+
+TEST_F(AgendaTest, CountsAStepAsTheClientsDo) {
+  for (const std::uint64_t keys : {0, 1, 10, 11, 12, 40'000}) {
+    for (const bool weighted : {false, true}) {
+      EXPECT_EQ(StepBytes(3, keys, 2, 200, weighted), client::StepBytes(keys, 6, 200, weighted)) << keys;
+    }
+  }
 }
 
 TEST_F(AgendaTest, ForgetsAStepThatWasTooLargeAtItsDeadline) {

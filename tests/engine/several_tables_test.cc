@@ -187,7 +187,9 @@ class SeveralTables {
   ArrayPool arrays_{device_, 0};  // keeps nothing, so that every array is made, and counted
   Tables tables_{100};
   TicketBook tickets_;
-  Operations operations_{device_, collective_, exchanges_, kTestSecret, {}, {}, arrays_, tables_, tickets_};
+  static constexpr std::uint64_t kManyBytes = 1 << 30;  // of new rows
+  Operations operations_{device_,    collective_, exchanges_, kTestSecret, {},
+                         kManyBytes, {},          arrays_,    tables_,     tickets_};
   std::vector<TableId> ids_;
   std::vector<Result<PooledValues>> pooled_;
   std::size_t applied_ = 0;

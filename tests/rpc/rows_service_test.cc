@@ -277,6 +277,33 @@ TEST_F(RowsServiceTest, OnlySoManyExportsOfWholeTablesAreUnderWay) {
   for (std::size_t i = 1; i < streams.size(); ++i) streams[i]->Finish();
 }
 
+TEST_F(RowsServiceTest, PushManyRefusesAPartThatItHasTwiceWithTwoBodies) {
+  v1::PushManyRequest request;
+  for (const float gradient : {1.0F, 2.0F}) {
+    v1::PushRequest& push = *request.add_pushes();
+    push = SmallPush();
+    push.mutable_step()->set_number(1);
+    push.mutable_step()->set_part(0);
+    push.mutable_step()->set_parts(1);
+    std::vector<float> gradients(push.gradients().size() / sizeof(float), gradient);
+    push.set_gradients(BytesOf(gradients));
+  }
+  const auto send = [&](v1::PushManyReply& reply) {
+    grpc::ClientContext context;
+    return embedding_->PushMany(&context, request, &reply);
+  };
+  v1::PushManyReply reply;
+  const grpc::Status status = send(reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(),
+            "pushes[1]: part 0 of step 1 of session " + std::to_string(request.pushes(0).step().session()) +
+                " is in the message before, as pushes[0], with other keys, weights or gradients");
+  *request.mutable_pushes(1) = request.pushes(0);
+  ASSERT_TRUE(send(reply).ok()) << "the same body twice is one";
+  EXPECT_EQ(reply.replies(0).table_step(), 1u) << "nothing was applied before";
+  EXPECT_EQ(reply.replies(1).table_step(), 1u);
+}
+
 TEST_F(RowsServiceTest, TheLearningRateThatWasSetIsUsedFromTheNextStepOn) {
   const auto push = [&](std::uint64_t number) {
     v1::PushRequest request;
