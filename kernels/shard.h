@@ -154,6 +154,10 @@ struct RowRecords {
 
 class Shard {
  public:
+  // Update keeps at most one partial sum, a row of floats, for so many keys of the batch: a row of n > 32
+  // occurrences takes one for each block of its tree (docs/semantics.md), and 33 occurrences make 3 blocks.
+  static constexpr std::uint64_t kKeysAPartialSum = 11;
+
   virtual ~Shard() = default;
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;

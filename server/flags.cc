@@ -42,7 +42,11 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
   app.footer(kMore);
   app.set_version_flag("--version", std::string("slotwise-server ") + SLOTWISE_VERSION);
 
-  auto* config = app.add_option("--config", flags.config_path, "The configuration file")->type_name("FILE");
+  const CLI::Validator not_empty(
+      [](std::string& text) { return text.empty() ? "the name of the file is empty" : ""; }, "");
+  auto* config = app.add_option("--config", flags.config_path, "The configuration file")
+                     ->check(not_empty)
+                     ->type_name("FILE");
   const CLI::Validator host_port([](std::string& text) { return ParseHostPort(text).status().message(); },
                                  "");
   app.add_option("--listen", flags.listen,

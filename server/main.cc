@@ -33,6 +33,7 @@
 #include "server/ops/config.h"
 #include "server/ops/end_of_input.h"
 #include "server/ops/logging.h"
+#include "server/ops/process_limits.h"
 #include "server/ops/stop_signals.h"
 #include "server/rooms.h"
 #include "server/rpc/rpc_server.h"
@@ -50,6 +51,8 @@ constexpr std::chrono::minutes kStartLimit{5};
 // The longest that a rank waits for another one's recovery: a large table takes as long as the disk takes to read it.
 // A rank that dies meanwhile is noticed by the heartbeat.
 constexpr std::chrono::hours kRecoveryLimit{12};
+// The longest that this process waits at its end for somebody to take its log.
+constexpr std::chrono::milliseconds kLastWords{500};
 
 // The programs that start MPI programs, by Open MPI 4's names and 5's.
 constexpr std::array<std::string_view, 6> kLaunchers{"mpirun", "mpiexec", "orterun",
@@ -83,14 +86,15 @@ void MakeTables(Engine& engine, const std::vector<TableOptions>& tables,
 // it.
 [[noreturn]] void EndAllRanks(const std::exception& error) {
   spdlog::critical("{}", error.what());
+  FlushLog(kLastWords);
   if (LaunchedByMpi()) MpiSession::AbortAllRanks(1);
   std::_Exit(1);  // skips destructors, which would wait for requests that nobody answers any more
 }
 
 // Ends this process, because the ranks cannot go on together; the launcher then ends the others.
 [[noreturn]] void EndThisRank(const std::string& why) {
-  alarm(1);  // ends the process if nobody takes the log any more
   spdlog::critical("{}: this rank ends", why);
+  FlushLog(kLastWords);
   std::_Exit(1);
 }
 
@@ -166,6 +170,7 @@ Ending Serve(const Flags& flags, Collective& collective) {
   LimitCollectives(collective, limit + kShutdownGrace);
   rooms.rpc->Shutdown(kShutdownGrace);
   spdlog::info("stopped");
+  FlushLog(kLastWords);  // while the launcher still listens
   std::uint64_t ranks_without_launcher = launcher_is_stopping;
   collective.AllReduceSum({&ranks_without_launcher, 1});
   return {.exit_code = failed ? 1 : 0, .launcher_is_stopping = ranks_without_launcher > 0};
@@ -188,6 +193,10 @@ int Main(int argc, char** argv) {
   const Flags& flags = std::get<Flags>(parsed);
   if (flags.check_config) return CheckConfig(flags);
 
+  if (const Status enough = ProcessLimits::Mine().Check(); !enough.ok()) {
+    std::fprintf(stderr, "slotwise-server: %s\n", enough.message().c_str());
+    return 1;
+  }
   std::signal(SIGPIPE, SIG_IGN);  // whoever read the log may go, and the server lives on
   HoldStopSignals();              // before MPI and gRPC start threads
   if (!LaunchedByMpi()) return Serve(flags, *MakeSoloCollective()).exit_code;
@@ -208,10 +217,12 @@ int Main(int argc, char** argv) {
 }  // namespace slotwise
 
 int main(int argc, char** argv) {
+  int exit_code = 1;
   try {
-    return slotwise::Main(argc, argv);
+    exit_code = slotwise::Main(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "slotwise-server: %s\n", error.what());
-    return 1;
   }
+  slotwise::FlushLog(slotwise::kLastWords);
+  return exit_code;
 }

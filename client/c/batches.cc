@@ -1,6 +1,7 @@
 // Lookups and pushes.
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -95,13 +96,15 @@ slotwise_call* Push(slotwise_client* client, std::span<const slotwise_batch> giv
     const auto read = Read(given);
     if (!read.ok()) return end(read.status());
     const Batches& batches = **read;
-    const Step named = step == nullptr ? client->client.session().Next()
-                                       : Step{.session = step->session,
-                                              .number = step->number,
-                                              .trainer = step->trainer,
-                                              .trainers = step->trainers,
-                                              .parts = step->parts,
-                                              .epoch = step->epoch};
+    std::optional<Step> named;
+    if (step != nullptr) {
+      named = {.session = step->session,
+               .number = step->number,
+               .trainer = step->trainer,
+               .trainers = step->trainers,
+               .parts = step->parts,
+               .epoch = step->epoch};
+    }
     const auto done = [end, keep = *read](const Result<std::vector<std::uint64_t>>& steps) {
       end(steps.ok() ? Outcome(slotwise_call::Answer{.numbers = *steps}) : Outcome(steps.status()));
     };

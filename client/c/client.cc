@@ -57,4 +57,9 @@ slotwise_call* slotwise_connect(const char* const* addresses, std::size_t count,
 
 void slotwise_client_close(slotwise_client* client) { client->client.Close(); }
 std::uint64_t slotwise_client_epoch(slotwise_client* client) { return client->client.session().epoch(); }
+std::uint64_t slotwise_client_session(slotwise_client* client) { return client->client.session().id(); }
+void slotwise_client_next_step(slotwise_client* client, slotwise_step* step) {
+  const slotwise::Step next = client->client.session().Next();
+  *step = {next.session, next.number, next.trainer, next.trainers, next.parts, next.epoch};
+}
 void slotwise_client_free(slotwise_client* client) { delete client; }

@@ -35,14 +35,16 @@ std::uint64_t ArrayBytes(const Batches& batches, DataType type, const Share& sha
   return bytes;
 }
 
-// Returns the bytes that some samples of a table take in a round.
-std::uint64_t RoundBytes(const TableBatch& table, SampleRange samples) {
+// Returns the bytes that some samples of a table take in a round, of a lookup or of a step.
+std::uint64_t RoundBytes(const Batches& batches, std::size_t index, SampleRange samples) {
+  const TableBatch& table = batches.tables[index];
   const std::uint64_t slots = table.checked.slots;
   const std::uint64_t first = samples.first * slots;
   const std::uint64_t last = samples.last * slots;
   const auto& offsets = table.view.offsets;
   const std::uint64_t keys = offsets.empty() ? last - first : offsets[last] - offsets[first];
-  return GatheredBytes(keys, last - first, table.checked.width / slots, !table.view.weights.empty());
+  return (batches.pushes ? StepBytes : GatheredBytes)(keys, last - first, table.checked.width / slots,
+                                                      !table.view.weights.empty());
 }
 
 std::string TooLarge(const std::string& what, std::uint64_t bytes, std::string_view where,
@@ -61,7 +63,7 @@ std::string NameOf(const Batches& batches, std::size_t table, SampleRange sample
 // Refuses a share that does not fit and was not to be cut further.
 Status CheckShare(const Batches& batches, const CutOptions& options, const Share& share) {
   for (std::size_t i = 0; i < share.size(); ++i) {
-    const std::uint64_t bytes = RoundBytes(batches.tables[i], share[i]);
+    const std::uint64_t bytes = RoundBytes(batches, i, share[i]);
     if (bytes <= options.limits.round) continue;
     return ResourceExhausted(TooLarge(NameOf(batches, i, share[i]), bytes, "a round", "limits.max_round_mib",
                                       options.limits.round));
@@ -80,7 +82,7 @@ Status CheckShare(const Batches& batches, const CutOptions& options, const Share
 Status CheckStep(const Batches& batches, const CutOptions& options, const std::vector<Share>& shares) {
   std::uint64_t bytes = 0;
   for (const Share& share : shares) {
-    for (std::size_t i = 0; i < share.size(); ++i) bytes += RoundBytes(batches.tables[i], share[i]);
+    for (std::size_t i = 0; i < share.size(); ++i) bytes += RoundBytes(batches, i, share[i]);
   }
   if (bytes <= options.limits.round) return {};
   const std::string what = batches.tables.size() == 1
@@ -123,7 +125,7 @@ Status Cut(Batches& batches, const CutOptions& options) {
     if (message > options.limits.message) return false;
     for (std::size_t i = 0; i < share.size(); ++i) {
       // A step has to fit into a round as a whole, whatever its parts are.
-      if (!batches.pushes && RoundBytes(batches.tables[i], share[i]) > options.limits.round) return false;
+      if (!batches.pushes && RoundBytes(batches, i, share[i]) > options.limits.round) return false;
     }
     return true;
   };

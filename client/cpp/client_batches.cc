@@ -1,7 +1,9 @@
 // Lookups and pushes: the client checks batches, cuts them, sends their parts, and answers when every part is
 // answered. A call of one table and a call of several differ in their methods and in how messages are nested.
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -98,6 +100,14 @@ Result<std::vector<std::uint64_t>> ReadSteps(const Batches& batches, const grpc:
   return steps;
 }
 
+// Whether a push was refused because the server does not know its session, and has forgotten some that may be
+// it (Agenda::AnswerFromLedger).
+bool IsOfForgottenSession(const Status& status) {
+  return status.code() == StatusCode::kFailedPrecondition &&
+         status.message().find(" may have been applied before: the server does not know the session") !=
+             std::string::npos;
+}
+
 std::vector<std::string> NamesOf(const TableBatches& tables) {
   std::vector<std::string> names;
   for (const TableBatch& table : tables) names.push_back(table.table);
@@ -172,13 +182,32 @@ class Client::BatchCall {
           });
   }
 
-  static void Push(Impl& impl, const Call& call, Batches pushes, const Step& step, PushManyDone done) {
-    if (Status status = Validate(step); !status.ok()) return done(status);
+  static void Push(Impl& impl, const Call& call, Batches pushes, const std::optional<Step>& named,
+                   PushManyDone done) {
     const auto batches = std::make_shared<Batches>(std::move(pushes));
+    const Step step = named ? *named : impl.session().Next();
+    const auto sent_again = std::make_shared<std::atomic<bool>>(false);
+    const auto answer = [&impl, call, batches, is_named = named.has_value(), step, sent_again,
+                         done](const Result<std::vector<std::uint64_t>>& steps) {
+      const bool is_own = !is_named || step.session == impl.session().id();
+      if (steps.ok() || !is_own || !IsOfForgottenSession(steps.status())) return done(steps);
+      impl.RenewSession(call, step.session, [=, &impl, refused = steps.status()](const Status& renewed) {
+        // A part that was refused at its only try has never been taken in, so the step was not applied.
+        if (is_named || *sent_again || !renewed.ok()) return done(refused);
+        PushAs(impl, call, batches, impl.session().Next(), std::make_shared<std::atomic<bool>>(false), done);
+      });
+    };
+    PushAs(impl, call, batches, step, sent_again, answer);
+  }
+
+  static void PushAs(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches, const Step& step,
+                     const std::shared_ptr<std::atomic<bool>>& sent_again, PushManyDone done) {
+    if (Status status = Validate(step); !status.ok()) return done(status);
     // Every part gets the same reply; the first is read.
     const auto table_steps = std::make_shared<std::vector<std::uint64_t>>();
-    const auto make = [step](Impl& client, const Call& the_call,
-                             const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
+    const auto make = [step, sent_again](
+                          Impl& client, const Call& the_call,
+                          const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
       if (Status status = CutFor(client, the_call, *cut, step.parts); !status.ok()) return status;
       const std::uint64_t own_parts = cut->shares.size();
       const std::uint64_t parts = own_parts * step.trainers;
@@ -187,9 +216,9 @@ class Client::BatchCall {
         return ResourceExhausted("the batch would be cut into " + std::to_string(parts * tables) +
                                  " parts: a step has at most " + std::to_string(StepId::kMaxParts));
       }
-      return RequestsFor(cut, [step, own_parts, parts, tables, type = the_call.data_type,
-                               memory = client.message_memory()](const TableBatch& table, SampleRange samples,
-                                                                 std::size_t part) {
+      auto requests = RequestsFor(cut, [step, own_parts, parts, tables, type = the_call.data_type,
+                                        memory = client.message_memory()](
+                                           const TableBatch& table, SampleRange samples, std::size_t part) {
         const StepId id{.session = step.session,
                         .number = step.number,
                         .part = static_cast<std::uint32_t>(step.trainer * own_parts + part),
@@ -199,6 +228,8 @@ class Client::BatchCall {
                         .tables = static_cast<std::uint32_t>(tables)};
         return client::PushMessage(*memory, table.table, id, table.checked, samples, table.gradients, type);
       });
+      for (Request& request : requests) request.sent_again = sent_again;
+      return requests;
     };
     const auto read = [&impl, batches, table_steps](std::size_t part, const grpc::ByteBuffer& reply) {
       auto steps = ReadSteps(*batches, reply, impl.acknowledged());
@@ -260,7 +291,7 @@ void Client::LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mo
 }
 
 void Client::PushAsync(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                       const Step& step, PushDone done, const CallOptions& call) {
+                       const std::optional<Step>& step, PushDone done, const CallOptions& call) {
   BatchCall::Push(*impl_, impl_->Begin(call), OnePush(table, batch, gradients), step,
                   [done = std::move(done)](const Result<std::vector<std::uint64_t>>& table_steps) {
                     if (!table_steps.ok()) return done(table_steps.status());
@@ -268,8 +299,8 @@ void Client::PushAsync(std::string_view table, const BatchView& batch, std::span
                   });
 }
 
-void Client::PushManyAsync(std::span<const TablePush> pushes, const Step& step, PushManyDone done,
-                           const CallOptions& call) {
+void Client::PushManyAsync(std::span<const TablePush> pushes, const std::optional<Step>& step,
+                           PushManyDone done, const CallOptions& call) {
   Batches batches{.tables = {}, .many = true, .pushes = true, .shares = {}};
   for (const TablePush& push : pushes) {
     batches.tables.push_back({.table = std::string(push.table),
@@ -290,7 +321,8 @@ std::future<Status> Client::LookupAsync(std::string_view table, const BatchView&
 }
 
 std::future<Result<std::uint64_t>> Client::PushAsync(std::string_view table, const BatchView& batch,
-                                                     std::span<const float> gradients, const Step& step,
+                                                     std::span<const float> gradients,
+                                                     const std::optional<Step>& step,
                                                      const CallOptions& call) {
   auto [done, answer] = Promise<Result<std::uint64_t>>();
   PushAsync(table, batch, gradients, step, done, call);
@@ -310,16 +342,17 @@ Status Client::LookupMany(std::span<const TableLookup> lookups, LookupMode mode,
 
 Result<std::uint64_t> Client::Push(std::string_view table, const BatchView& batch,
                                    std::span<const float> gradients, const CallOptions& call) {
-  return Push(table, batch, gradients, session().Next(), call);
+  return Push(table, batch, gradients, std::nullopt, call);
 }
 
 Result<std::uint64_t> Client::Push(std::string_view table, const BatchView& batch,
-                                   std::span<const float> gradients, const Step& step,
+                                   std::span<const float> gradients, const std::optional<Step>& step,
                                    const CallOptions& call) {
   return PushAsync(table, batch, gradients, step, call).get();
 }
 
-Result<std::vector<std::uint64_t>> Client::PushMany(std::span<const TablePush> pushes, const Step& step,
+Result<std::vector<std::uint64_t>> Client::PushMany(std::span<const TablePush> pushes,
+                                                    const std::optional<Step>& step,
                                                     const CallOptions& call) {
   auto [done, answer] = Promise<Result<std::vector<std::uint64_t>>>();
   PushManyAsync(pushes, step, done, call);

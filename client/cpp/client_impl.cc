@@ -216,6 +216,20 @@ void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
         });
 }
 
+void Client::Impl::RenewSession(const Call& call, std::uint64_t forgotten,
+                                std::function<void(const Status&)> then) {
+  std::vector<Request> requests(1);
+  requests[0] = {.method = "/slotwise.v1.Admin/GetTopology",
+                 .message = client::Serialize(v1::GetTopologyRequest())};
+  const auto read = [this, forgotten](std::size_t, const grpc::ByteBuffer& bytes) -> Status {
+    v1::GetTopologyReply reply;
+    if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
+    session_.Renew(forgotten, reply.epoch());
+    return {};
+  };
+  Start(call, std::move(requests), read, std::move(then));
+}
+
 void Client::Impl::Remember(const TableOptions& options) {
   const std::lock_guard lock(mutex_);
   tables_.insert_or_assign(options.name.str(), options);

@@ -84,6 +84,10 @@ class Client::Impl {
   // as the server takes in a message and in a round, but at least 1.
   std::size_t RowsAMessage(std::size_t row_bytes) const;
   Session& session() { return session_; }
+  // Begins to ask the server for its epoch. Then draws a new own session of that epoch, if the session's id
+  // is still `forgotten`, and calls `then`, with the error if the server does not answer.
+  void RenewSession(const client::Call& call, std::uint64_t forgotten,
+                    std::function<void(const Status&)> then);
   client::AcknowledgedSteps& acknowledged() { return acknowledged_; }
   const std::shared_ptr<client::MessageMemory>& message_memory() const { return message_memory_; }
   bool IsOfThisProcess() const { return process_ == getpid(); }

@@ -164,6 +164,7 @@ std::string Run::SendAgainLater(std::size_t index, const std::string& address, c
     FailLocked(FromGrpc(said, address, call_.timeout));
     return {};
   }
+  if (request.sent_again) *request.sent_again = true;
   // Connect to the next rank during the wait.
   To()->at(request.rank + attempts, request.channel).channel->GetState(true);
   auto wait = std::make_unique<Wait>(shared_from_this(), index);

@@ -12,6 +12,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -36,6 +37,8 @@ struct Request {
   std::size_t channel = 0;
   // Sent to this rank alone, when there is a connection to it.
   bool once = false;
+  // If given, the run sets it before it sends the request again: an earlier try may have arrived.
+  std::shared_ptr<std::atomic<bool>> sent_again = nullptr;
 };
 
 class Run final : public Ongoing, public std::enable_shared_from_this<Run> {

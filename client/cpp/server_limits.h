@@ -3,6 +3,7 @@
 #ifndef SLOTWISE_CLIENT_CPP_SERVER_LIMITS_H_
 #define SLOTWISE_CLIENT_CPP_SERVER_LIMITS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -27,6 +28,13 @@ constexpr std::uint64_t GatheredBytes(std::uint64_t keys, std::uint64_t bags, st
                                       bool weighted) {
   return keys * (sizeof(Key) + (weighted ? sizeof(float) : 0)) + (bags + 1) * sizeof(std::uint32_t) +
          bags * columns * sizeof(float);
+}
+
+// Returns the bytes that a part of a step counts as in a round: the server needs as many for partial sums of
+// gradients as for a row of floats for each 11 keys, if that is more than the part gathers.
+constexpr std::uint64_t StepBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t columns,
+                                  bool weighted) {
+  return std::max(GatheredBytes(keys, bags, columns, weighted), (keys + 10) / 11 * columns * sizeof(float));
 }
 
 }  // namespace slotwise::client

@@ -32,9 +32,28 @@ Session::Session() : Session(Options{.id = NewId()}) {}
 
 Session::Session(const Options& options) : options_(options) {}
 
+std::uint64_t Session::id() const {
+  const std::lock_guard lock(mutex_);
+  return options_.id;
+}
+
+std::uint64_t Session::epoch() const {
+  const std::lock_guard lock(mutex_);
+  return options_.epoch;
+}
+
+void Session::Renew(std::uint64_t forgotten, std::uint64_t epoch) {
+  const std::lock_guard lock(mutex_);
+  if (options_.id != forgotten) return;
+  options_.id = NewId();
+  options_.epoch = epoch;
+  last_ = 0;
+}
+
 Step Session::Next() {
+  const std::lock_guard lock(mutex_);
   return {.session = options_.id,
-          .number = last_.fetch_add(1, std::memory_order_relaxed) + 1,
+          .number = ++last_,
           .trainer = options_.trainer,
           .trainers = options_.trainers,
           .parts = options_.parts == 0 && options_.trainers > 1 ? 1 : options_.parts,

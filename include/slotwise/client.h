@@ -245,7 +245,9 @@ class Client {
   // Sums the gradients of every row and runs the table's optimizer on the sums, once. `gradients`: finite
   // float32 [samples][slots · dim], the loss's gradient with respect to each pooled value. The call is
   // answered once the step is applied, with the table's count of steps, 1 for the first step. A push that
-  // names no step is the next step of the client's own session. Errors as for Lookup, but a push that is
+  // names no step (or std::nullopt) is the next step of the client's own session. If the server has
+  // forgotten that session, the client draws a new one, and sends a push that named no step again under it,
+  // once, unless an earlier try of the push may have arrived. Errors as for Lookup, but a push that is
   // refused has changed nothing, because a step is applied whole, in one round. RESOURCE_EXHAUSTED: also a
   // step larger than a round (limits.max_round_mib). FAILED_PRECONDITION: the step may have been
   // applied before, but the server does not remember (Session), or came before with other keys, weights or
@@ -253,22 +255,23 @@ class Client {
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
                              const CallOptions& call = {});
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                             const Step& step, const CallOptions& call = {});
+                             const std::optional<Step>& step, const CallOptions& call = {});
   std::future<Result<std::uint64_t>> PushAsync(std::string_view table, const BatchView& batch,
-                                               std::span<const float> gradients, const Step& step,
-                                               const CallOptions& call = {});
+                                               std::span<const float> gradients,
+                                               const std::optional<Step>& step, const CallOptions& call = {});
   void PushAsync(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                 const Step& step, PushDone done, const CallOptions& call = {});
+                 const std::optional<Step>& step, PushDone done, const CallOptions& call = {});
 
   // Pushes to several tables in one step, which is applied to all of them or to none. Answers with each
   // table's count of steps, in the order of `pushes`. Errors as for Push, and FAILED_PRECONDITION if a table
   // comes twice.
-  Result<std::vector<std::uint64_t>> PushMany(std::span<const TablePush> pushes, const Step& step,
-                                              const CallOptions& call = {});
-  void PushManyAsync(std::span<const TablePush> pushes, const Step& step, PushManyDone done,
+  Result<std::vector<std::uint64_t>> PushMany(std::span<const TablePush> pushes,
+                                              const std::optional<Step>& step, const CallOptions& call = {});
+  void PushManyAsync(std::span<const TablePush> pushes, const std::optional<Step>& step, PushManyDone done,
                      const CallOptions& call = {});
 
-  // Returns the session that names the steps of pushes that name none.
+  // Returns the session that names the steps of pushes that name none. Its id and epoch change if the server
+  // forgets it (Push).
   Session& session();
 
   // --- rows by key

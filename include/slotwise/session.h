@@ -8,8 +8,8 @@
 #ifndef SLOTWISE_SESSION_H_
 #define SLOTWISE_SESSION_H_
 
-#include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "slotwise/status.h"
 
@@ -60,15 +60,22 @@ class Session {
   // Does not check the options: a push with a step of wrong options ends with INVALID_ARGUMENT.
   explicit Session(const Options& options);
 
-  std::uint64_t id() const { return options_.id; }
-  std::uint64_t epoch() const { return options_.epoch; }
+  std::uint64_t id() const;
+  std::uint64_t epoch() const;
 
   // Returns the next step; the first step has number 1.
   Step Next();
 
+  // Draws a new id, which has `epoch`, and numbers steps from 1 again, if the session's id is still
+  // `forgotten`: a server that has forgotten a session refuses its steps for good. A client does that to its
+  // own session (Client::Push).
+  void Renew(std::uint64_t forgotten, std::uint64_t epoch);
+
  private:
-  const Options options_;
-  std::atomic<std::uint64_t> last_{0};
+  mutable std::mutex mutex_;
+  // Guarded by mutex_:
+  Options options_;
+  std::uint64_t last_ = 0;
 };
 
 }  // namespace slotwise

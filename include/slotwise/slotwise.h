@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised by any change after which a program that was compiled before could misbehave. */
-#define SLOTWISE_ABI 2
+#define SLOTWISE_ABI 3
 SLOTWISE_API int32_t slotwise_abi(void);
 /* The version of Slotwise, for example "0.1.0". */
 SLOTWISE_API const char* slotwise_version(void);
@@ -133,9 +133,10 @@ SLOTWISE_API slotwise_call* slotwise_connect(const char* const* addresses, size_
 /* Ends all calls with SLOTWISE_FAILED_PRECONDITION, and waits until their callbacks have run. Later calls end
  * so at once. Closing again does nothing. REQUIRES: not called from a callback. */
 SLOTWISE_API void slotwise_client_close(slotwise_client* client);
-/* Returns the server's epoch when the client connected, which the steps of sessions that are drawn soon after
- * carry. */
+/* Return the epoch and the id of the client's own session. They change if the server forgets the session
+ * (client.h: Push). */
 SLOTWISE_API uint64_t slotwise_client_epoch(slotwise_client* client);
+SLOTWISE_API uint64_t slotwise_client_session(slotwise_client* client);
 /* Closes the client and frees it. Null is allowed. REQUIRES: no other thread uses the client; calls and rows
  * of it may still be read. */
 SLOTWISE_API void slotwise_client_free(slotwise_client* client);
@@ -183,6 +184,9 @@ typedef struct slotwise_step {
   uint32_t parts;
   uint64_t epoch; /* GetTopologyReply's when the session was drawn; 0: unknown */
 } slotwise_step;
+
+/* Writes the next step of the client's own session. */
+SLOTWISE_API void slotwise_client_next_step(slotwise_client* client, slotwise_step* step);
 
 SLOTWISE_API slotwise_call* slotwise_lookup(slotwise_client* client, const slotwise_batch* batch,
                                             int32_t mode, const slotwise_call_options* call);

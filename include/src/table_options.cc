@@ -118,13 +118,12 @@ Status ValidateOptimizer(const OptimizerOptions& o) {
     case OptimizerKind::kRowWiseAdaGrad:
       return FirstBad({NotNegative("optimizer.initial_accumulator", o.initial_accumulator), epsilon});
     case OptimizerKind::kRmsProp:
-      return FirstBad({Below1("optimizer.beta2", o.beta2), epsilon});
+      return FirstBad({Below1("optimizer.beta", o.beta2), epsilon});
     case OptimizerKind::kAdam:
       return FirstBad({Below1("optimizer.beta1", o.beta1), Below1("optimizer.beta2", o.beta2), epsilon});
     case OptimizerKind::kFtrl:
       return FirstBad({NotNegative("optimizer.lambda1", o.lambda1),
-                       NotNegative("optimizer.lambda2", o.lambda2),
-                       Above0("optimizer.ftrl_beta", o.ftrl_beta)});
+                       NotNegative("optimizer.lambda2", o.lambda2), Above0("optimizer.beta", o.ftrl_beta)});
   }
   return Refuse("optimizer.kind", std::to_string(static_cast<int>(o.kind)), "must be 0 (sgd) to 7 (ftrl)");
 }
@@ -164,7 +163,9 @@ Status ValidateInitializer(const InitializerOptions& initializer) {
     case InitializerKind::kNormal:
     case InitializerKind::kConstant:
       if (!std::isfinite(initializer.mean)) {
-        return Refuse("initializer.mean", Text(initializer.mean), "must be finite");
+        const bool normal = initializer.kind == InitializerKind::kNormal;
+        return Refuse(normal ? "initializer.mean" : "initializer.value", Text(initializer.mean),
+                      "must be finite");
       }
       return ValidateNormal(initializer);
   }

@@ -81,7 +81,9 @@ AddressRange::AddressRange(std::size_t bytes) {
   }
   data_ = memory;
   reserved_ = reserved;
-  AdviseLargePages(data_, reserved_);
+  // The first piece has small pages, or each of a small table's ranges would take a large one for a few rows.
+  madvise(data_, kPiece, MADV_NOHUGEPAGE);
+  AdviseLargePages(static_cast<char*>(data_) + kPiece, reserved_ - kPiece);
 }
 
 AddressRange::~AddressRange() {

@@ -25,6 +25,13 @@ SLOTWISE_HD constexpr std::uint32_t LevelsOf(std::uint32_t items) {
 }
 static_assert(LevelsOf(~std::uint32_t{0}) == kMostLevels);
 
+// Returns how many blocks a long segment has on all levels.
+SLOTWISE_HD constexpr std::uint32_t AllBlocksOf(std::uint32_t items) {
+  std::uint32_t all = 0;
+  while (items > 1) all += items = BlocksOf(items);
+  return all;
+}
+
 // Says whether a segment is longer than a block. The number of segments is not in `segments` yet.
 struct IsLong {
   Segments segments;

@@ -107,7 +107,8 @@ void Agenda::TakeInPart(const Ticket& ticket, const Announcement& announcement, 
   if (is_new) {
     share->have.push_back(part);
     ++step->came;
-    step->bytes += BytesOf(table, part);
+    const TableOptions& options = table.info.options;
+    step->bytes += StepBytes(part.samples, part.keys, options.slots, options.dim, part.weighted);
     step->epoch = std::max(step->epoch, id.epoch);
   } else {
     decision_.repeated.push_back(ticket);

@@ -26,6 +26,10 @@ class CallerQueues {
 
   bool empty() const { return turns_.empty(); }
 
+  // Return how many requests about whole tables wait: the caller's, and everybody's.
+  std::size_t table_requests_of(const Caller& caller) const;
+  std::size_t table_requests() const { return table_requests_; }
+
   // Adds a message of the caller's: one request or several.
   void Add(const Caller& caller, std::vector<Request> message);
 
@@ -38,6 +42,7 @@ class CallerQueues {
     std::deque<std::vector<Request>> messages;  // none is empty
     std::size_t taken = 0;                      // requests of the first message
     std::size_t of_turn = 0;                    // requests that this turn has taken
+    std::size_t table_requests = 0;             // of those that wait, about whole tables
 
     bool over() const { return of_turn == kTurn || taken == messages.front().size(); }
   };
@@ -46,6 +51,7 @@ class CallerQueues {
   void EndTurn();
 
   std::list<Queue> turns_;  // the next turn's first
+  std::size_t table_requests_ = 0;
   // The keys are the names of the queues' callers.
   std::unordered_map<std::string_view, std::list<Queue>::iterator> of_caller_;
 };

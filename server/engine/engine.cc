@@ -56,14 +56,15 @@ class Engine::Impl {
               Submit({&request, 1});
             },
             [this] { inbox_.NudgeLocally(); }),
-        operations_(device, collective, exchanges, maker_, options.travel, arrays_, tables_, tickets_, log_,
-                    checkpointing_) {}
+        operations_(device, collective, exchanges, maker_, kRoundsOfNewRows * options.max_round_bytes,
+                    options.travel, arrays_, tables_, tickets_, log_, checkpointing_) {}
 
   void Run() {
     device_.UseOnThisThread();
     std::vector<Header> headers(static_cast<std::size_t>(collective_.size()));
+    bool serves_nobody = false;
     for (bool finished = false; !finished;) {
-      busy_since_ = Now();
+      if (!serves_nobody) busy_since_ = Now();
       // A round would have to wait for room anyway: the requests that come until then can share it.
       stages().FinishOldest();
       const Header mine = TakeHeader();
@@ -77,6 +78,7 @@ class Engine::Impl {
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round) : stages().FinishAll();
+      serves_nobody = decision.round && MayTakeLong(decision.round->operation);
       checkpointing_.Advance(Milliseconds(clock_.Now() - start_), false);
       finished = decision.finished && log_.all_is_durable();
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
@@ -146,12 +148,21 @@ class Engine::Impl {
   static constexpr std::chrono::milliseconds kRecently{20};
   static constexpr std::chrono::milliseconds kLongAgo{1000};
   static constexpr std::chrono::milliseconds kAlone{1000};
+  // A batch may bring one rank new rows of so many rounds' bytes.
+  static constexpr std::uint64_t kRoundsOfNewRows = 8;
   // While so many rounds are ready, no more requests are announced.
   static constexpr std::size_t kEnoughReady = 8;
 
-  // Returns the bytes that the round of a request gathers.
+  // Returns whether a round goes over a whole table, or makes one: others wait as for one long round while such
+  // rounds follow each other.
+  static bool MayTakeLong(Operation operation) {
+    return operation == Operation::kSummarize || operation == Operation::kListKeys ||
+           operation == Operation::kCreateTable;
+  }
+
+  // Returns the bytes that a request takes in its round.
   template <class Kind>
-  static std::uint64_t GatheredBytes(const Kind& request, const TableOptions& table) {
+  static std::uint64_t BytesInRound(const Kind& request, const TableOptions& table) {
     const BatchPart& batch = request.batch;
     std::uint32_t slots = table.slots;
     std::uint32_t columns = table.dim;
@@ -162,7 +173,8 @@ class Engine::Impl {
       slots = 1;
       columns = 0;
     }
-    return RoundBytes(batch.samples, batch.keys.size(), slots, columns, batch.weights.size() > 0);
+    constexpr auto kBytes = std::is_same_v<Kind, PushRequest> ? StepBytes : RoundBytes;
+    return kBytes(batch.samples, batch.keys.size(), slots, columns, batch.weights.size() > 0);
   }
 
   // Returns whether the engine may take the request, and fills in the size of its answer.
@@ -175,11 +187,12 @@ class Engine::Impl {
             }
             const auto table = tables_.Find(r.table);
             if (!table) return NotFound("the table was dropped");
-            const std::uint64_t bytes = GatheredBytes(r, table->options);
+            const std::uint64_t bytes = BytesInRound(r, table->options);
             if (bytes > options_.max_round_bytes) {
-              return ResourceExhausted("the batch gathers " + std::to_string(bytes) +
-                                       " bytes, more than the " + std::to_string(options_.max_round_bytes) +
-                                       " of a round: send it in smaller parts");
+              return ResourceExhausted("the batch takes " + std::to_string(bytes) +
+                                       " bytes in a round, more than the " +
+                                       std::to_string(options_.max_round_bytes) +
+                                       " of limits.max_round_mib: send it in smaller parts");
             }
             if constexpr (std::is_same_v<Kind, LookupRequest>) {
               r.answer_bytes = std::uint64_t{r.batch.samples} * table->options.slots * table->options.dim *
@@ -204,6 +217,9 @@ class Engine::Impl {
     Inbox::Taken taken = inbox_.Take(Header::kMost);
     header.durable = log_.durable();  // behind Take: what becomes durable from here on is news again
     header.closed = taken.closed;
+    for (Request& request : taken.abandoned) {
+      Refuse(request, Cancelled("the caller was gone before the request's turn came"));
+    }
     for (Request& request : taken.requests) {
       Announcement& announcement = header.announcements[header.count++];
       announcement = AnnouncementOf(request);

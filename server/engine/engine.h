@@ -81,8 +81,9 @@ class Engine {
   // steps, and returns on every rank. Collective: every rank calls it once.
   void Run();
 
-  // Returns for how long Run has been at the same decision and its round; 0 while there is nothing to do. For
-  // any thread.
+  // Returns for how long Run has been at the same decision and its round, or at rounds that follow each other
+  // and are each about a whole table (summaries, lists of keys, new tables); 0 while there is nothing to do.
+  // For any thread.
   Clock::TimePoint::duration BusyFor() const;
 
   // Asks all ranks to stop. From now on Submit refuses requests as UNAVAILABLE.

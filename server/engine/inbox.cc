@@ -75,6 +75,7 @@ Status Inbox::Add(std::span<Request> requests) {
   {
     const std::scoped_lock lock(mutex_);
     if (closed_) return Unavailable("the server is stopping");
+    if (Status busy = TooManyOfTables(requests.front()); !busy.ok()) return busy;
     std::optional<Reservation> room = Reserve(message);
     if (!room) return Busy(message);
     for (Request& request : requests) {
@@ -128,6 +129,20 @@ Status Inbox::Busy(const Message& message) const {
                      wanted + " more");
 }
 
+Status Inbox::TooManyOfTables(const Request& request) const {
+  const Caller& caller = CallerOf(request);
+  if (caller.is_server() || !IsAboutTable(request)) return {};
+  if (requests_.table_requests_of(caller) >= kTableRequestsOfCaller) {
+    return Unavailable("the server is busy: " + std::to_string(kTableRequestsOfCaller) +
+                       " requests about tables wait that this caller has sent, and no more may");
+  }
+  if (requests_.table_requests() >= kTableRequests) {
+    return Unavailable("the server is busy: " + std::to_string(kTableRequests) +
+                       " requests about tables wait, and no more may");
+  }
+  return {};
+}
+
 void Inbox::ChargeAsWaiting(Request& request) {
   for (Reservation* const charged : {ReservationOf(request), AnswerReservationOf(request)}) {
     if (charged != nullptr && others_.Has(*charged)) *charged = *parts_.Reserve(charged->bytes(), kAnything);
@@ -147,7 +162,11 @@ void Inbox::Favour(const std::optional<StepKey>& step) {
 Inbox::Taken Inbox::Take(std::size_t most) {
   const std::scoped_lock lock(mutex_);
   Taken taken;
-  taken.requests = requests_.Take(most);
+  while (taken.requests.size() < most && !requests_.empty()) {
+    for (Request& request : requests_.Take(most - taken.requests.size())) {
+      (IsAbandoned(request) ? taken.abandoned : taken.requests).push_back(std::move(request));
+    }
+  }
   taken.closed = closed_;
   closing_is_news_ = false;
   nudged_ = false;

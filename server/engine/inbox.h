@@ -37,13 +37,17 @@ class Inbox {
  public:
   // Of `max_bytes` one part in so many is kept from parts of steps that others have to complete.
   static constexpr std::uint64_t kShareForOthers = 4;
+  // So many requests about whole tables may wait here, of one caller and of all callers together. They are
+  // charged nothing. The server's own requests are not counted among one caller's.
+  static constexpr std::size_t kTableRequestsOfCaller = 64;
+  static constexpr std::size_t kTableRequests = 16'384;
 
   // `clock` outlives the inbox.
   explicit Inbox(const InboxOptions& options, Clock& clock = SystemClock());
 
   // Takes all of `requests`, which came in one message of one caller, or none; the requests are as they were
-  // if it refuses. UNAVAILABLE: the inbox is closed, or has no room for all of them. RESOURCE_EXHAUSTED: they
-  // are several, and too much for any inbox.
+  // if it refuses. UNAVAILABLE: the inbox is closed, has no room for all of them, or too many requests about
+  // tables wait. RESOURCE_EXHAUSTED: they are several, and too much for any inbox.
   //
   // While nothing is charged, there is room for any requests, and always for requests that are charged
   // nothing. Otherwise there is room within `max_bytes`, of which a share is kept:
@@ -70,9 +74,11 @@ class Inbox {
 
   struct Taken {
     std::vector<Request> requests;
-    bool closed = false;  // only what is still in the inbox can come after these requests
+    std::vector<Request> abandoned;  // by their callers while they waited here: nobody needs an answer
+    bool closed = false;             // only what is still in the inbox can come after these requests
   };
-  // Takes requests out, at most `most`, in turns of their callers. Does not wait.
+  // Takes requests out, at most `most`, in turns of their callers, and the abandoned ones on the way. Does not
+  // wait.
   Taken Take(std::size_t most);
 
   // Waits until there is something to take, or until Close (for the first time) or Nudge was called since the last
@@ -107,6 +113,8 @@ class Inbox {
   // Returns whether all that is charged stays within `max_bytes` and so many more with the message.
   bool Fits(const Message& message, std::uint64_t beyond) const;
   Status Busy(const Message& message) const;
+  // Returns UNAVAILABLE if the request is about a table, and too many such requests wait.
+  Status TooManyOfTables(const Request& request) const;
   bool IsFavoured(const Request& request) const;
 
   Clock& clock_;

@@ -23,8 +23,9 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 }  // namespace
 
 Operations::Operations(Device& device, Collective& collective, const Exchanges& exchanges,
-                       const TableMaker& maker, const TravelOptions& travel, ArrayPool& arrays,
-                       Tables& tables, TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing)
+                       const TableMaker& maker, std::uint64_t max_new_bytes, const TravelOptions& travel,
+                       ArrayPool& arrays, Tables& tables, TicketBook& tickets, RoundLog& log,
+                       Checkpointing& checkpointing)
     : device_(device),
       collective_(collective),
       maker_(maker),
@@ -33,7 +34,7 @@ Operations::Operations(Device& device, Collective& collective, const Exchanges& 
       tickets_(tickets),
       log_(log),
       checkpointing_(checkpointing),
-      work_(device, collective, exchanges.bags(), travel),
+      work_(device, collective, exchanges.bags(), travel, max_new_bytes),
       stages_(device, collective, exchanges, tickets) {
   Connect(device, collective, exchanges.batches());
 }

@@ -33,11 +33,11 @@ namespace slotwise {
 
 class Operations {
  public:
-  // The arguments outlive it. `tickets` has every request of this rank that a round names. Rounds that change
-  // state go into `log`.
+  // The arguments outlive it. `tickets` has every request of this rank that a round names. `max_new_bytes`: as of
+  // TableWork. Rounds that change state go into `log`.
   Operations(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
-             const TravelOptions& travel, ArrayPool& arrays, Tables& tables, TicketBook& tickets,
-             RoundLog& log, Checkpointing& checkpointing);
+             std::uint64_t max_new_bytes, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
+             TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing);
 
   // Runs the round's operation. It may leave work to the device, and answers to a later call of Run, of the
   // stages or of the log.

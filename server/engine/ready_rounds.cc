@@ -26,6 +26,14 @@ void ReadyRounds::AddLookup(const LookupKind& kind, const RoundPart& part) {
 }
 
 void ReadyRounds::Add(Round round) {
+  if (round.operation == Operation::kSummarize) {
+    const auto [waiting, is_new] = summaries_.emplace(SummaryOf(round), next_turn_);
+    if (!is_new) {
+      std::vector<Ticket>& waiters = rounds_.at(waiting->second).waiters;
+      waiters.insert(waiters.end(), round.waiters.begin(), round.waiters.end());
+      return;
+    }
+  }
   const Turn turn = next_turn_++;
   if (round.operation == Operation::kPush) steps_.emplace(NameOf(round), turn);
   if (round.operation != Operation::kCreateTable) {
@@ -52,6 +60,7 @@ Round ReadyRounds::RoundOf(const LookupKind& kind, const RoundPart& part) {
 Round ReadyRounds::TakeRound(Turn turn) {
   Round round = std::move(rounds_.extract(turn).mapped());
   if (round.operation == Operation::kPush) steps_.erase(NameOf(round));
+  if (round.operation == Operation::kSummarize) summaries_.erase(SummaryOf(round));
   round.ForEachTable([&](const Round& share) {
     const auto table = of_table_.find(share.table);
     if (table == of_table_.end()) return;

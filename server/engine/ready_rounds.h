@@ -39,7 +39,8 @@ class ReadyRounds {
     auto operator<=>(const LookupKind&) const = default;
   };
 
-  // Adds a lookup, or a round of any other operation.
+  // Adds a lookup, or a round of any other operation. A summary shares the round of a summary of its table that
+  // waits, if both want a digest or neither does.
   void AddLookup(const LookupKind& kind, const RoundPart& part);
   void Add(Round round);
 
@@ -80,6 +81,7 @@ class ReadyRounds {
   using Queues = std::vector<Queue>;
 
   static StepKey NameOf(const Round& round) { return KeyOf(round.table, round.step); }
+  static std::pair<TableId, bool> SummaryOf(const Round& round) { return {round.table, round.with_digest}; }
   static Round RoundOf(const LookupKind& kind, const RoundPart& part);
 
   // Takes the round off, out of every index.
@@ -96,8 +98,9 @@ class ReadyRounds {
 
   std::map<Turn, Round> rounds_;  // of all operations but lookups
   std::map<StepKey, Turn> steps_;
-  std::map<TableId, std::set<Turn>> of_table_;  // of rounds_
-  std::vector<Lookup> lookups_;                 // a place is used again when its lookup was taken
+  std::map<std::pair<TableId, bool>, Turn> summaries_;  // by table, and whether with a digest
+  std::map<TableId, std::set<Turn>> of_table_;          // of rounds_
+  std::vector<Lookup> lookups_;                         // a place is used again when its lookup was taken
   Place free_ = kNone;
   std::map<LookupKind, Queues> queues_;  // of the kinds of which a lookup waits
   // In order of turns. The first is a lookup that waits; among the others are places whose lookup was taken

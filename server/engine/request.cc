@@ -123,6 +123,16 @@ const Caller& CallerOf(const Request& request) {
   return std::visit([](const auto& r) -> const Caller& { return r.caller; }, request);
 }
 
+bool IsAbandoned(const Request& request) {
+  return !std::holds_alternative<PushRequest>(request) && CallerOf(request).gone();
+}
+
+bool IsAboutTable(const Request& request) {
+  return std::visit(
+      []<class Kind>(const Kind&) { return !requires(Kind r) { r.batch; } && !requires(Kind r) { r.keys; }; },
+      request);
+}
+
 void Refuse(Request& request, const Status& status) {
   std::visit([&](auto& r) { r.done(status); }, request);
 }

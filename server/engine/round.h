@@ -79,6 +79,11 @@ struct EarlyAnswer {
 std::uint64_t RoundBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim,
                          bool weighted);
 
+// Returns the bytes that a part of a step counts as: what it gathers on a rank, or what the rank needs for
+// partial sums if all of the part's keys are the rank's and occur as often as takes most, whichever is more.
+std::uint64_t StepBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim,
+                        bool weighted);
+
 }  // namespace slotwise
 
 #endif  // SLOTWISE_SERVER_ENGINE_ROUND_H_

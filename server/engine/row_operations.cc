@@ -19,6 +19,9 @@ auto OrNoMemory(Read read, const char* message) -> Result<decltype(read())> {
   }
 }
 
+// No other rank has a part in the rounds of an export, so a rank need not ask them whether to work.
+Status Gone() { return Cancelled("the caller is gone"); }
+
 }  // namespace
 
 void Operations::Import(const Round& round, Table& table) {
@@ -67,12 +70,14 @@ void Operations::Erase(const Round& round, Table& table) {
 
 void Operations::ListKeys(const Round& round, Table& table) {
   AnswerMine<ListKeysRequest>(round, [&](ListKeysRequest& request) {
+    if (request.caller.gone()) return request.done(Gone());
     request.done(OrNoMemory([&] { return table.shard->Keys(); }, "no memory for a list of the rank's keys"));
   });
 }
 
 void Operations::ReadRows(const Round& round, Table& table) {
   AnswerMine<ReadRowsRequest>(round, [&](ReadRowsRequest& request) {
+    if (request.caller.gone()) return request.done(Gone());
     request.done(OrNoMemory([&] { return table.shard->Read(request.keys); }, "no memory for the rows"));
   });
 }

@@ -8,8 +8,12 @@
 
 namespace slotwise {
 
-TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel)
-    : device_(device), collective_(collective), travel_(device, collective, exchange, travel) {}
+TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel,
+                     std::uint64_t max_new_bytes)
+    : device_(device),
+      collective_(collective),
+      travel_(device, collective, exchange, travel),
+      max_new_bytes_(max_new_bytes) {}
 
 Status TableWork::Agree(const Status& mine) {
   std::array<std::uint64_t, 1> failed{mine.ok() ? 0U : 1U};
@@ -62,8 +66,9 @@ struct Sums {
   std::uint64_t inexact;        // ranks whose new_rows is only a bound
   std::uint64_t failed;         // ranks without memory
   std::uint64_t crowded_ranks;  // ranks that would pass what a rank may hold
+  std::uint64_t flooded_ranks;  // of all tables: ranks that would write more new bytes than a batch may bring
 };
-static_assert(sizeof(Sums) == 5 * sizeof(std::uint64_t), "sums are added up as an array");
+static_assert(sizeof(Sums) == 6 * sizeof(std::uint64_t), "sums are added up as an array");
 
 Status Full(const TableOptions& options, const Sums& sums) {
   return ResourceExhausted("table " + options.name.str() + " is full: it has " + std::to_string(sums.rows) +
@@ -83,10 +88,12 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
       const std::uint64_t mine = table->shard->Usage().rows;
       // A shard has room for new rows whose number is only a bound, and so they are within the rank's limit.
       const bool crowded = mine + added.count > table->max_rows_of_rank;
-      sums[t] = {mine, added.count, added.exact ? 0U : 1U, prepared.ok() ? 0U : 1U, crowded ? 1U : 0U};
+      sums[t] = {mine, added.count, added.exact ? 0U : 1U, prepared.ok() ? 0U : 1U, crowded ? 1U : 0U, 0};
     }
-    collective_.AllReduceSum({&sums.front().rows, 5 * sums.size()});
+    sums.front().flooded_ranks = NewBytes(tables) > max_new_bytes_ ? 1 : 0;
+    collective_.AllReduceSum({&sums.front().rows, 6 * sums.size()});
   };
+  const auto floods = [&] { return sums.front().flooded_ranks > 0; };
   const auto passes = [&](std::size_t t) {
     return sums[t].rows + sums[t].new_rows > tables[t].table->info.options.max_rows;
   };
@@ -101,7 +108,7 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   }
   bool again = false;
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    if (!passes(t) || sums[t].inexact == 0) continue;
+    if ((!passes(t) && !floods()) || sums[t].inexact == 0) continue;
     tables[t].rows = NewRows{tables[t].table->shard->ExactNewRows(), true};
     again = true;
   }
@@ -110,6 +117,7 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
     if (passes(t)) return Full(tables[t].table->info.options, sums[t]);
     if (sums[t].crowded_ranks > 0) return TooManyForARank(*tables[t].table, tables[t].rows->count);
   }
+  if (floods()) return TooManyNewBytes(NewBytes(tables));
   for (const Prepared& prepared : tables) prepared.table->shard->BeginInsert();
   for (const Prepared& prepared : tables) prepared.table->shard->FinishInsert();
   inserted_new_keys_ = std::ranges::any_of(sums, [](const Sums& sum) { return sum.new_rows > 0; });
@@ -130,6 +138,26 @@ Status TableWork::TooManyForARank(const Table& table, std::uint64_t new_rows) {
                            std::to_string(first->wanted) + " rows, of which it has " +
                            std::to_string(first->now) + ", and limits.max_rank_percent allows a rank " +
                            std::to_string(table.max_rows_of_rank));
+}
+
+std::uint64_t TableWork::NewBytes(std::span<const Prepared> tables) {
+  std::uint64_t bytes = 0;
+  for (const Prepared& prepared : tables) {
+    if (!prepared.rows.ok()) continue;
+    const TableOptions& options = prepared.table->info.options;
+    const std::uint64_t floats = options.dim + StateFloats(options.optimizer.kind, options.dim);
+    bytes += prepared.rows->count * floats * sizeof(float);
+  }
+  return bytes;
+}
+
+Status TableWork::TooManyNewBytes(std::uint64_t mine) {
+  const std::vector<std::uint64_t> ranks = AllGatherValues(collective_, mine);
+  const auto first = std::ranges::find_if(ranks, [&](std::uint64_t bytes) { return bytes > max_new_bytes_; });
+  return ResourceExhausted("the batch brings rank " + std::to_string(first - ranks.begin()) + " " +
+                           std::to_string(*first) + " bytes of new rows, more than the " +
+                           std::to_string(max_new_bytes_) +
+                           " of 8 x limits.max_round_mib: send fewer new keys at once");
 }
 
 DataType TableWork::TypeOfPooled(const Table& table, DataType wanted) const {

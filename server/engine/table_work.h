@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 
 #include "kernels/shard.h"
@@ -25,8 +26,10 @@ namespace slotwise {
 
 class TableWork {
  public:
-  // The arguments outlive it. Bags travel by `exchange`.
-  TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel);
+  // The arguments outlive it. Bags travel by `exchange`. No batch may bring one rank new rows of more bytes
+  // than `max_new_bytes`: that rank writes them alone, and the others wait.
+  TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel,
+            std::uint64_t max_new_bytes = std::numeric_limits<std::uint64_t>::max());
 
   // Returns OK if every rank's status is OK; else this rank's own, or one that says that another rank has no
   // memory.
@@ -47,8 +50,8 @@ class TableWork {
   // wait for the device and for the other ranks as often as one. REQUIRES: no table twice.
   Status Prepare(std::span<const Share> shares);
   // Also gives the batches' new keys rows, in all tables and on all ranks or, with a reason, in none. All
-  // ranks have the same reason if a table or a rank would have too many rows. REQUIRES: `purpose` is not
-  // kFind.
+  // ranks have the same reason if a table or a rank would have too many rows, or a rank would get too many
+  // bytes of new ones. REQUIRES: `purpose` is not kFind.
   Status PrepareAndInsert(std::span<const Share> shares, PrepareFor purpose = PrepareFor::kInsert,
                           const RoomFor& room = {});
 
@@ -86,10 +89,15 @@ class TableWork {
   static void AskForRoom(std::span<Prepared> tables, const RoomFor& room);
   // Returns why a batch is refused that would take one rank or several past the table's max_rows_of_rank.
   Status TooManyForARank(const Table& table, std::uint64_t new_rows);
+  // Returns the bytes of the new rows that this rank would write, or a bound of them.
+  static std::uint64_t NewBytes(std::span<const Prepared> tables);
+  // Returns why a batch is refused that would bring one rank or several more than max_new_bytes_.
+  Status TooManyNewBytes(std::uint64_t mine);
 
   Device& device_;
   Collective& collective_;
   BagTravel travel_;
+  const std::uint64_t max_new_bytes_;
   bool inserted_new_keys_ = false;
 };
 

@@ -149,7 +149,7 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
   // advertise_host must be a host without a port, because every rank adds its own port.
   if (!config.advertise_host().empty() && !ParseHostPort(config.advertise_host() + ":0").ok()) {
     return Refuse(where.Field(ServerConfig::kAdvertiseHostFieldNumber), "advertise_host",
-                  '"' + config.advertise_host() + '"', "must be a host's name or address, without a port");
+                  QuotedHost(config.advertise_host()), "must be a host's name or address, without a port");
   }
   if (!v1::Backend_IsValid(config.backend())) {
     return Refuse(where.Field(ServerConfig::kBackendFieldNumber), "backend", std::to_string(config.backend()),
@@ -175,6 +175,11 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
   }
   if (Status status = CheckLimits(config.limits(), where); !status.ok()) return status;
   if (Status status = CheckDurability(config.durability(), where); !status.ok()) return status;
+  const auto tables = static_cast<std::uint32_t>(config.tables_size());
+  if (const std::uint32_t most = config.limits().max_tables(); tables > most) {
+    return Refuse(where.Table(static_cast<int>(most)), "tables", std::to_string(tables) + " tables",
+                  "limits.max_tables allows " + std::to_string(most));
+  }
   return CheckTableNames(config, where);
 }
 

@@ -22,6 +22,9 @@ struct HostPort {
 // for any other text.
 Result<HostPort> ParseHostPort(std::string_view text);
 
+// Returns `text` in quotes, with every byte that is not printable ASCII as \x..
+std::string QuotedHost(std::string_view text);
+
 // Returns true for the addresses that mean all of a machine's addresses: 0.0.0.0 and [::].
 bool IsWildcard(std::string_view host);
 

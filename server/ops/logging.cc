@@ -2,15 +2,19 @@
 
 #include <spdlog/formatter.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <utility>
 
+#include "server/ops/log_thread.h"
+
 namespace slotwise {
 namespace {
+
+std::atomic<bool> log_is_ours = false;
 
 constexpr char kTime[] = "%Y-%m-%dT%H:%M:%S.%eZ";
 
@@ -45,13 +49,13 @@ std::unique_ptr<spdlog::formatter> FormatterOf(const LogOptions& options) {
 }  // namespace
 
 void SetUpLogging(const LogOptions& options) {
-  auto logger =
-      std::make_shared<spdlog::logger>("slotwise", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_formatter(FormatterOf(options));
+  auto logger = LogThread::Get().MakeLogger(FormatterOf(options));
   logger->set_level(spdlog::level::from_str(options.level));
-  logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));
+  log_is_ours = true;
 }
+
+bool FlushLog(std::chrono::milliseconds most) { return !log_is_ours || LogThread::Get().Await(most); }
 
 std::string JsonString(std::string_view text) {
   std::string json = "\"";

@@ -10,6 +10,8 @@
 #include <optional>
 #include <utility>
 
+#include "server/ops/logging.h"
+
 namespace slotwise {
 namespace {
 
@@ -61,6 +63,7 @@ void StopSignals::Wait() {
       first = Clock::now();
       on_first_({.name = signal == SIGTERM ? "SIGTERM" : "SIGINT", .sender = ProgramOf(sender.si_pid)});
     } else if (Clock::now() - *first > kSameStop) {
+      FlushLog(std::chrono::milliseconds(100));
       std::_Exit(128 + signal);
     }
   }

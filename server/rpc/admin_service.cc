@@ -9,11 +9,14 @@
 #include <cinttypes>
 #include <cstdio>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "server/rpc/call.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/rare_log.h"
 #include "wire/table_options_proto.h"
 #include "wire/wire_reader.h"
 
@@ -48,6 +51,18 @@ void Answer(Call& call, const google::protobuf::MessageLite& message, grpc::Byte
   call.Succeed([&] { *reply = grpc::ByteBuffer(&slice, 1); });
 }
 
+// Says who made or dropped a table. A caller may make and drop tables as often as it likes.
+void LogTable(const std::string& name, std::string_view what, const Caller& caller) {
+  constexpr std::uint32_t kLines = 32;
+  constexpr std::chrono::seconds kBetweenLines{10};
+  static RareLog log(kBetweenLines, kLines);
+  const auto held_back = log.Pass();
+  if (!held_back) return;
+  if (*held_back == 0) return spdlog::info("table {} is {}, as {} asked", name, what, caller.name());
+  spdlog::info("table {} is {}, as {} asked ({} more were made or dropped since the last such line)", name,
+               what, caller.name(), *held_back);
+}
+
 }  // namespace
 
 AdminService::AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
@@ -80,7 +95,7 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
   const Caller caller = call->caller();
   auto done = [call = std::move(call), reply, options = *options, caller](const Result<CreatedTable>& table) {
     if (!table.ok()) return call->Fail(table.status());
-    if (table->created) spdlog::info("table {} is made, as {} asked", options.name.str(), caller.name());
+    if (table->created) LogTable(options.name.str(), "made", caller);
     v1::CreateTableReply answer;
     *answer.mutable_options() = ToProto(options);
     answer.set_created(table->created);
@@ -105,7 +120,7 @@ grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* c
   const Caller caller = call->caller();
   auto done = [call = std::move(call), reply, name = table->options.name, caller](const Status& status) {
     if (!status.ok()) return call->Fail(status);
-    spdlog::info("table {} is dropped, as {} asked", name.str(), caller.name());
+    LogTable(name.str(), "dropped", caller);
     Answer(*call, v1::DropTableReply(), reply);
   };
   engine_.Submit(DropTableRequest{.table = table->id, .done = std::move(done), .caller = caller});

@@ -5,12 +5,15 @@
 #include <string>
 #include <utility>
 
+#include "wire/hand_over.h"
+
 namespace slotwise {
 
 std::shared_ptr<Call> Call::Begin(grpc::CallbackServerContext& context, Gate& gate,
                                   std::chrono::milliseconds default_deadline) {
   std::shared_ptr<Call> call(new Call(gate, context));
   call->self_ = call;
+  HandOver(call.get());
   if (Status status = gate.Enter(); !status.ok()) {
     call->Fail(status);
     return call;
@@ -31,14 +34,22 @@ void Call::AnswerAfter(std::chrono::milliseconds default_deadline) {
                                                                    default_deadline](bool expired) {
     if (!expired) return;
     if (const auto late = weak.lock()) {
+      late->caller_.Leave();
       late->Fail(DeadlineExceeded("not answered within " + std::to_string(default_deadline.count()) +
                                   " ms, the default for a call without a deadline"));
     }
   });
 }
 
+void Call::OnCancel() {
+  TakeOver(this);
+  caller_.Leave();
+  HandOver(this);
+}
+
 void Call::OnDone() {
   reply_.End();
+  TakeOver(this);
   gate_.Leave();
   // `last` may be the last reference, and then destroys this object.
   const std::shared_ptr<Call> last = std::move(self_);

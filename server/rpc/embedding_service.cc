@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -77,25 +79,33 @@ static_assert(int{v1::LookupManyReply::kRepliesFieldNumber} == kReplies &&
               int{v1::PushManyReply::kRepliesFieldNumber} == kReplies);
 
 // Answers several requests together, once all have ended. If requests were refused, the first one's refusal
-// is the answer. Thread-safety: requests may end on any thread.
+// is the answer. A push may wait for parts that come with no message any more once another push of the call is
+// refused: so the first refusal of a push that would be refused again is the answer at once.
+// Thread-safety: requests may end on any thread.
 class JointAnswer {
  public:
-  JointAnswer(std::string_view field, std::size_t count, Answer answer)
-      : field_(field), replies_(count), waiting_(count), answer_(std::move(answer)) {}
+  JointAnswer(std::string_view field, std::size_t count, bool pushes, Answer answer)
+      : field_(field), pushes_(pushes), replies_(count), waiting_(count), answer_(std::move(answer)) {}
 
   void End(std::size_t index, Result<grpc::ByteBuffer> reply) {
+    Answer answer;
     {
       const std::lock_guard lock(mutex_);
+      --waiting_;
+      if (answer_ == nullptr) return;
+      const bool ends_the_call = pushes_ && IsRefusedForGood(reply.status());
       if (reply.ok()) {
         replies_[index].Swap(&*reply);
-      } else if (index < refused_) {
+      } else if (index < refused_ || ends_the_call) {
         refused_ = index;
         why_ = reply.status();
       }
-      if (--waiting_ > 0) return;
+      if (waiting_ > 0 && !ends_the_call) return;
+      answer = std::exchange(answer_, nullptr);
     }
-    if (refused_ < replies_.size()) return answer_(WithPlace(field_, refused_, why_));
-    answer_(JoinMessages(kReplies, replies_));
+    // Once the answer is taken, nobody changes the replies and the refusal.
+    if (!why_.ok()) return answer(WithPlace(field_, refused_, why_));
+    answer(JoinMessages(kReplies, replies_));
   }
 
   // Returns `why` with the request's place in the message.
@@ -104,7 +114,13 @@ class JointAnswer {
   }
 
  private:
+  static bool IsRefusedForGood(const Status& status) {
+    return !status.ok() && status.code() != StatusCode::kUnavailable &&
+           status.code() != StatusCode::kDeadlineExceeded && status.code() != StatusCode::kCancelled;
+  }
+
   const std::string_view field_;
+  const bool pushes_;
   std::mutex mutex_;
   std::vector<grpc::ByteBuffer> replies_;
   std::size_t waiting_;
@@ -112,6 +128,27 @@ class JointAnswer {
   Status why_;
   Answer answer_;
 };
+
+// Refuses pushes of which two are the same part of the same step and have different bodies: whichever was
+// taken in first would be applied, and the answer would say that it was not.
+Status CheckNames(std::string_view field, const std::vector<PushRequest>& pushes) {
+  using Name = std::tuple<StepKey, std::uint32_t, std::uint32_t>;  // and its place and part
+  std::map<Name, std::size_t> first;
+  for (std::size_t i = 0; i < pushes.size(); ++i) {
+    const PushRequest& push = pushes[i];
+    const StepId& step = push.step;
+    const auto [named, is_new] = first.try_emplace({KeyOf(push.table, step), step.place, step.part}, i);
+    if (is_new || pushes[named->second].body == push.body) continue;
+    return JointAnswer::WithPlace(
+        field, i,
+        InvalidArgument("part " + std::to_string(step.part) + " of step " + std::to_string(step.number) +
+                        " of session " + std::to_string(step.session) + " is in the message before, as " +
+                        std::string(field) + "[" + std::to_string(named->second) +
+                        "], with other keys, weights or gradients"));
+  }
+  return {};
+}
+Status CheckNames(std::string_view /*field*/, const std::vector<DecodedLookup>& /*lookups*/) { return {}; }
 
 // Decodes all of a request's messages before it submits any. The engine's inbox takes all of them or none. If
 // it took only some, a step taken could wait for parts that the client would not send again before it got an
@@ -128,7 +165,9 @@ void SubmitMany(Engine& engine, const Caller& caller, const grpc::ByteBuffer& re
     if (!decoded.ok()) return answer(JointAnswer::WithPlace(field, all.size(), decoded.status()));
     all.push_back(std::move(*decoded));
   }
-  const auto together = std::make_shared<JointAnswer>(field, all.size(), answer);
+  if (const Status status = CheckNames(field, all); !status.ok()) return answer(status);
+  constexpr bool kPushes = std::is_same_v<typename decltype(all)::value_type, PushRequest>;
+  const auto together = std::make_shared<JointAnswer>(field, all.size(), kPushes, answer);
   std::vector<Request> requests;
   for (std::size_t i = 0; i < all.size(); ++i) {
     auto one = RequestOf(std::move(all[i]), engine, caller, [together, i](Result<grpc::ByteBuffer> reply) {

@@ -1,4 +1,4 @@
-// RareLog lets through a log line of one kind at most so often, and counts those between. What clients can
+// RareLog lets through so many log lines of one kind in an interval, and counts the others. What clients can
 // provoke at will must not fill a disk.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_RARE_LOG_H_
@@ -15,16 +15,20 @@ class RareLog {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit RareLog(Clock::duration interval) : interval_(interval) {}
+  explicit RareLog(Clock::duration interval, std::uint32_t lines = 1) : interval_(interval), lines_(lines) {}
 
-  // Returns how many times the line was held back since it was let through, if it is let through now.
+  // Returns how many lines were held back since one was let through, if this one is let through.
   std::optional<std::uint64_t> Pass(Clock::time_point now = Clock::now()) {
     const std::lock_guard lock(mutex_);
-    if (last_ && now - *last_ < interval_) {
+    if (!begin_ || now - *begin_ >= interval_) {
+      begin_ = now;
+      passed_ = 0;
+    }
+    if (passed_ == lines_) {
       ++held_back_;
       return std::nullopt;
     }
-    last_ = now;
+    ++passed_;
     const std::uint64_t held_back = held_back_;
     held_back_ = 0;
     return held_back;
@@ -32,8 +36,10 @@ class RareLog {
 
  private:
   const Clock::duration interval_;
+  const std::uint32_t lines_;
   std::mutex mutex_;
-  std::optional<Clock::time_point> last_;
+  std::optional<Clock::time_point> begin_;  // of the interval
+  std::uint32_t passed_ = 0;                // in the interval
   std::uint64_t held_back_ = 0;
 };
 

@@ -17,8 +17,8 @@ constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
 }  // namespace
 
 ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
-                                  const FindTable& find_table, Engine& engine, Gate& gate, Budget& exports) {
-  const std::shared_ptr<ExportStream> stream(new ExportStream(context, engine, gate, exports));
+                                  const FindTable& find_table, Engine& engine, Gate& gate, ExportRoom& room) {
+  const std::shared_ptr<ExportStream> stream(new ExportStream(context, engine, gate, room));
   stream->self_ = stream;
   HandOver(stream.get());
   if (Status status = gate.Enter(); !status.ok()) {
@@ -37,7 +37,7 @@ ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const gr
   }
   // To list a large table's keys takes everybody's time, so an export that would be refused afterwards is
   // refused now.
-  if (!stream->Reserve(0)) return stream.get();
+  if (!stream->ReserveList() || !stream->Reserve(0)) return stream.get();
   engine.Submit(ListKeysRequest{.table = stream->request_.table.id,
                                 .done =
                                     [stream](Result<std::vector<Key>> keys) {
@@ -48,14 +48,25 @@ ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const gr
   return stream.get();
 }
 
+bool ExportStream::ReserveList() {
+  std::optional<Reservation> list = room_.whole_tables.Reserve(1);
+  if (!list) {
+    End(ToGrpc(Unavailable("the server is busy: " + std::to_string(room_.whole_tables.used()) +
+                           " exports of whole tables are under way at this rank, the most at a time")));
+    return false;
+  }
+  list_ = std::move(*list);
+  return true;
+}
+
 bool ExportStream::Reserve(std::size_t keys) {
   reservation_ = {};
   // A message exists twice while it is encoded.
   const std::size_t bytes = keys * sizeof(Key) + 2 * kMessageBytes;
-  std::optional<Reservation> reservation = exports_.Reserve(bytes);
+  std::optional<Reservation> reservation = room_.bytes.Reserve(bytes);
   if (!reservation) {
     End(ToGrpc(
-        Unavailable("the server is busy: " + std::to_string(exports_.used()) +
+        Unavailable("the server is busy: " + std::to_string(room_.bytes.used()) +
                     " bytes of exports wait, and a quarter of limits.max_inbox_mib leaves no room for " +
                     std::to_string(bytes) + " more")));
     return false;
@@ -71,7 +82,7 @@ void ExportStream::StreamRowsOf(std::vector<Key> keys) {
 }
 
 void ExportStream::ReadOn() {
-  if (cancelled_) return End(grpc::Status::CANCELLED);
+  if (caller_.gone()) return End(grpc::Status::CANCELLED);
   if (next_ == keys_.size()) return End(grpc::Status::OK);
   const TableOptions& table = request_.table.options;
   const std::size_t row =
@@ -105,13 +116,17 @@ void ExportStream::OnWriteDone(bool ok) {
 }
 
 void ExportStream::End(const grpc::Status& status) {
+  // A caller who hears of the end finds the room.
+  keys_ = {};
+  reservation_ = {};
+  list_ = {};
   reply_.Begin();
   Finish(status);
 }
 
 void ExportStream::OnCancel() {
   TakeOver(this);
-  cancelled_ = true;
+  caller_.Leave();
   HandOver(this);
 }
 

@@ -10,7 +10,6 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,21 +24,33 @@
 
 namespace slotwise {
 
+// What exports of a rank may take at a time. One alone may always take more.
+struct ExportRoom {
+  // To list the keys of a table, and to keep the list, takes others' time and memory.
+  static constexpr std::uint64_t kWholeTables = 4;
+
+  explicit ExportRoom(std::uint64_t max_bytes) : bytes(max_bytes) {}
+  Budget bytes;  // of lists of keys, and of messages
+  Budget whole_tables{kWholeTables};
+};
+
 class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   // Enters `gate` and begins to stream. The stream keeps itself alive until gRPC is done with it. `engine`
-  // and `gate` outlive the server. The stream's keys and messages are charged to `exports`.
+  // and `gate` outlive the server. The stream is charged to `room`.
   static ExportStream* Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
-                             const FindTable& find_table, Engine& engine, Gate& gate, Budget& exports);
+                             const FindTable& find_table, Engine& engine, Gate& gate, ExportRoom& room);
 
  private:
-  ExportStream(grpc::CallbackServerContext& context, Engine& engine, Gate& gate, Budget& exports)
+  ExportStream(grpc::CallbackServerContext& context, Engine& engine, Gate& gate, ExportRoom& room)
       : engine_(engine),
         gate_(gate),
-        exports_(exports),
+        room_(room),
         caller_(context.peer()),
         reply_(gate.replies(), context, caller_) {}
 
+  // Counts the export as one of a whole table. Ends the stream, and returns false, if there are too many.
+  bool ReserveList();
   // Charges two messages and so many keys, instead of what was charged before. Ends the stream, and returns
   // false, if there is no room.
   bool Reserve(std::size_t keys);
@@ -53,15 +64,15 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   Engine& engine_;
   Gate& gate_;
-  Budget& exports_;
+  ExportRoom& room_;
   const Caller caller_;
   ReplyWatch::Reply reply_;
   Reservation reservation_;
+  Reservation list_;
   DecodedExport request_;
   std::vector<Key> keys_;
   std::size_t next_ = 0;  // index of the first key that is not read yet
   grpc::ByteBuffer message_;
-  std::atomic<bool> cancelled_{false};
   std::shared_ptr<ExportStream> self_;  // keeps the stream alive until gRPC is done with it
 };
 

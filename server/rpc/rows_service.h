@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cstdint>
 
-#include "server/engine/budget.h"
 #include "server/engine/engine.h"
 #include "server/rpc/decode_rows.h"
 #include "server/rpc/gate.h"
+#include "server/rpc/row_streams.h"
 #include "slotwise/v1/rows.grpc.pb.h"
 
 namespace slotwise {
@@ -33,7 +33,7 @@ class RowsService final
  private:
   Engine& engine_;
   Gate& gate_;
-  Budget exports_;
+  ExportRoom exports_;
   const FindTable find_table_;
   const std::chrono::milliseconds default_deadline_;
 };

@@ -2,7 +2,6 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -11,9 +10,9 @@
 #include <optional>
 #include <utility>
 
-#include "grpc/health/v1/health.pb.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/embedding_service.h"
+#include "server/rpc/health_service.h"
 #include "server/rpc/health_watch.h"
 #include "server/rpc/library_logs.h"
 #include "server/rpc/listener.h"
@@ -33,10 +32,7 @@ void SetUpGrpcOnce() {
   static const bool once = [] {
     SendLibraryLogsToOurs();
     KeepFreedMemory();
-    grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-    // Reflection describes what is linked, and the linker takes what is named.
-    static_cast<void>(grpc::health::v1::HealthCheckRequest::descriptor());
     return true;
   }();
   static_cast<void>(once);
@@ -89,6 +85,7 @@ class RpcServer::Impl {
     builder.RegisterService(&embedding_);
     builder.RegisterService(&rows_);
     builder.RegisterService(&admin_);
+    builder.RegisterService(&health_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
     // A call whose message is incomplete when too much is received is ended by gRPC.
     builder.SetResourceQuota(
@@ -97,7 +94,6 @@ class RpcServer::Impl {
     SetChannelArguments(options, builder);
     server_ = builder.BuildAndStart();
     if (!server_) return FailedPrecondition("gRPC cannot make a server");
-    SetServing(false);  // gRPC's own default is SERVING
     listener_ = std::move(*listener);
     listener_->Start([this](int socket) {
       EndIfStalled(socket, reply_timeout_);
@@ -113,15 +109,16 @@ class RpcServer::Impl {
   void Open(Topology topology) {
     admin_.SetTopology(std::move(topology));
     gate_.Open();
-    SetServing(true);
-    health_.emplace(
-        engine_timeout_, [this] { return engine_.BusyFor(); }, [this](bool serving) { SetServing(serving); });
+    health_.SetServing(true);
+    health_watch_.emplace(
+        engine_timeout_, [this] { return engine_.BusyFor(); },
+        [this](bool serving) { health_.SetServing(serving); });
   }
 
   void Shutdown(std::chrono::milliseconds grace) {
     if (!server_) return;
-    health_.reset();
-    SetServing(false);
+    health_watch_.reset();
+    health_.SetServing(false);
     gate_.AwaitEmpty(grace);
     listener_->Stop();
     // Only idle callers are still connected. gRPC asks them to leave and waits for them, but an idle caller
@@ -132,15 +129,6 @@ class RpcServer::Impl {
   }
 
  private:
-  // Sets what the health service says of the server and of each service.
-  void SetServing(bool serving) {
-    grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-    health->SetServingStatus("", serving);
-    health->SetServingStatus(v1::Embedding::service_full_name(), serving);
-    health->SetServingStatus(v1::Rows::service_full_name(), serving);
-    health->SetServingStatus(v1::Admin::service_full_name(), serving);
-  }
-
   const Engine& engine_;
   const std::chrono::milliseconds reply_timeout_;
   const std::chrono::milliseconds engine_timeout_;
@@ -148,11 +136,13 @@ class RpcServer::Impl {
   EmbeddingService embedding_;
   RowsService rows_;
   AdminService admin_;
+  HealthService health_{
+      {v1::Embedding::service_full_name(), v1::Rows::service_full_name(), v1::Admin::service_full_name()}};
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   // Destroyed before the services that it calls.
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
-  std::optional<HealthWatch> health_;
+  std::optional<HealthWatch> health_watch_;
 };
 
 Result<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Engine& engine) {

@@ -73,6 +73,31 @@ TEST_F(BatchesTest, AStepHasToFitIntoARoundWithAllItsParts) {
       << refused.message();
 }
 
+// A bag of many keys gathers few bytes, but the server may keep a partial sum for each 11 of them.
+TEST_F(BatchesTest, TheRoomForPartialSumsOfAStepCountsToo) {
+  constexpr std::uint32_t kWide = 4096;
+  keys_.resize(1100);
+  const std::vector<std::uint32_t> offsets{0, 1100};
+  const BatchView view{keys_, offsets, {}};
+  Batches batches{.tables = {{.table = "ads",
+                              .view = view,
+                              .out = {},
+                              .gradients = {},
+                              .checked = {view, 1, 1, kWide},
+                              .before = {}}},
+                  .pushes = true,
+                  .shares = {}};
+  EXPECT_TRUE(Cut(batches, Within(1 << 20, 100 * kWide * 4)).ok());
+  const Status refused = Cut(batches, Within(1 << 20, 100 * kWide * 4 - 1));
+  EXPECT_EQ(
+      refused.message().find("the step of table ads takes 1638400 bytes in a round, more than the 1638399 of "
+                             "limits.max_round_mib; a step is applied whole"),
+      0u)
+      << refused.message();
+  batches.pushes = false;
+  EXPECT_TRUE(Cut(batches, Within(1 << 20, 1100 * 8 + 8 + kWide * 4)).ok());
+}
+
 TEST_F(BatchesTest, TheTablesOfAStepHaveToFitIntoARoundTogether) {
   Batches batches = Of(100, 1, true);
   batches.tables.push_back(batches.tables.front());

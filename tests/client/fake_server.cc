@@ -22,6 +22,7 @@ class FakeServer::Admin final : public v1::Admin::Service {
                            v1::GetTopologyReply* reply) override {
     if (auto status = fake_.Enter(rank_, "GetTopology", *request); !status.ok()) return status;
     reply->set_version("fake");
+    reply->set_epoch(fake_.epoch);
     reply->set_max_message_bytes(fake_.max_message_bytes_);
     const std::lock_guard lock(fake_.mutex_);
     reply->set_incarnation(fake_.incarnation_);
@@ -126,6 +127,16 @@ void FakeServer::SayThatItIs(std::uint64_t incarnation, std::vector<std::string>
   const std::lock_guard lock(mutex_);
   incarnation_ = incarnation;
   said_addresses_ = std::move(addresses);
+}
+
+FakeServer::Fault FakeServer::ForgetSessions(int times) {
+  const auto left = std::make_shared<std::atomic<int>>(times);
+  return [left](std::size_t, const std::string& method, const google::protobuf::Message&) -> grpc::Status {
+    if (method != "Push" || left->fetch_sub(1) <= 0) return grpc::Status::OK;
+    return {grpc::StatusCode::FAILED_PRECONDITION,
+            "step 1 of session 2 may have been applied before: the server does not know the session, and has "
+            "forgotten sessions of its epoch, 0; begin a session of the server's epoch, which is 3"};
+  };
 }
 
 FakeServer::Fault FakeServer::FailFirst(int times, const std::string& method, grpc::StatusCode code) {

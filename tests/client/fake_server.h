@@ -8,6 +8,7 @@
 
 #include <grpcpp/server.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -34,6 +35,9 @@ class FakeServer {
   Fault before;
   // Makes a fault that refuses the first `times` calls of a method.
   static Fault FailFirst(int times, const std::string& method, grpc::StatusCode code);
+  // Makes a fault that refuses the first `times` pushes, because it does not know the session.
+  static Fault ForgetSessions(int times);
+  std::atomic<std::uint64_t> epoch{0};  // what GetTopology says
   // From now on, calls `spoiler` on each lookup's reply before it is sent; null ends that.
   using Spoiler = std::function<void(v1::LookupReply&)>;
   void Spoil(Spoiler spoiler);

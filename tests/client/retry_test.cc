@@ -114,6 +114,74 @@ TEST_F(RetryTest, AClientThatIsToldOfANewStartMoves) {
   EXPECT_EQ(old.pushes().size(), 0u);
 }
 
+TEST_F(RetryTest, APushOfAForgottenSessionIsSentAgainUnderANewOne) {
+  for (const std::vector<Key>& keys : {one_, large_}) {  // of one part, and of two
+    FakeServer fake;
+    fake.before = FakeServer::ForgetSessions(1);
+    Client client = Connect(fake);
+    const std::uint64_t forgotten = client.session().id();
+    fake.epoch = 3;
+    const auto step = client.Push("ads", {keys, {}}, std::vector<float>(2 * keys.size(), 1));
+    ASSERT_TRUE(step.ok()) << step.status().message();
+    EXPECT_NE(client.session().id(), forgotten);
+    EXPECT_EQ(client.session().epoch(), 3u);
+    std::size_t renewed = 0;
+    for (const auto& push : fake.pushes()) {
+      const auto& id = push.request.step();
+      EXPECT_EQ(id.number(), 1u);
+      if (id.session() == forgotten) continue;
+      ++renewed;
+      EXPECT_EQ(id.session(), client.session().id());
+      EXPECT_EQ(id.epoch(), 3u);
+    }
+    EXPECT_EQ(renewed, fake.pushes().back().request.step().parts());
+  }
+}
+
+// A try without an answer may have been applied, and then forgotten.
+TEST_F(RetryTest, APushThatMayHaveArrivedIsNotSentUnderANewSession) {
+  FakeServer fake;
+  std::atomic<int> tries{0};
+  const auto forget = FakeServer::ForgetSessions(1);
+  fake.before = [&](std::size_t rank, const std::string& method, const google::protobuf::Message& request) {
+    if (method == "Push" && tries++ == 0) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "cut off");
+    return forget(rank, method, request);
+  };
+  Client client = Connect(fake);
+  const std::uint64_t forgotten = client.session().id();
+  fake.epoch = 3;
+  const auto step = PushOne(client);
+  EXPECT_EQ(step.status().code(), StatusCode::kFailedPrecondition) << step.status().message();
+  EXPECT_EQ(fake.pushes().size(), 2u);
+  EXPECT_NE(client.session().id(), forgotten) << "the next push has a session that the server may know";
+  ASSERT_TRUE(PushOne(client).ok());
+}
+
+TEST_F(RetryTest, AForgottenSessionsStepThatTheCallerNamedIsNotSentUnderAnotherName) {
+  FakeServer fake;
+  fake.before = FakeServer::ForgetSessions(2);
+  Client client = Connect(fake);
+  const std::vector<float> ones{1, 1};
+  const std::uint64_t own = client.session().id();
+  const Step of_another{.session = 9, .number = 1};
+  EXPECT_EQ(client.Push("ads", {one_, {}}, ones, of_another).status().code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(client.session().id(), own);
+  EXPECT_EQ(client.Push("ads", {one_, {}}, ones, client.session().Next()).status().code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_NE(client.session().id(), own) << "the session's next step is of one that the server may know";
+  EXPECT_EQ(fake.pushes().size(), 2u);
+}
+
+TEST_F(RetryTest, ASecondForgottenSessionIsAnError) {
+  FakeServer fake;
+  fake.before = FakeServer::ForgetSessions(2);
+  Client client = Connect(fake);
+  EXPECT_EQ(PushOne(client).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(fake.pushes().size(), 2u);
+  ASSERT_TRUE(PushOne(client).ok());
+}
+
 TEST_F(RetryTest, EachTryGoesToTheNextRank) {
   FakeServer fake(3);
   fake.before = FakeServer::FailFirst(2, "Push", grpc::StatusCode::UNAVAILABLE);

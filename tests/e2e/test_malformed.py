@@ -247,7 +247,7 @@ def test_unknown_table_is_not_found(cluster: Cluster, table: str, method: str) -
 
 def test_batch_larger_than_a_round_is_refused_and_changes_nothing(cluster: Cluster) -> None:
     wide = cluster.create(dim=4096, slots=64)
-    case = Case("round", put(), EXHAUSTED, "of a round")
+    case = Case("round", put(), EXHAUSTED, "of limits.max_round_mib")
     ones = np.ones((1, 64 * 4096), "<f4")  # 1 MiB a sample, 8 of which fill a round
     cluster.push(cluster.push_request(wide, range(64), ones, {"session": cluster.session(), "number": 1}))
     empty_bags = [0] * (9 * 64 + 1)

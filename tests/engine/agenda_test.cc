@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "client/cpp/server_limits.h"
+
 namespace slotwise {
 namespace {
 
@@ -95,6 +97,14 @@ Announcement Summarize(TicketNumber ticket, TableId table = kAds) {
   return a;
 }
 
+Announcement Digest(TicketNumber ticket, TableId table = kAds) {
+  Announcement a = Summarize(ticket, table);
+  a.with_digest = true;
+  return a;
+}
+
+using Numbers = std::vector<TicketNumber>;
+
 std::vector<TicketNumber> Tickets(const Round& round) {
   std::vector<TicketNumber> tickets;
   for (const RoundPart& part : round.parts) tickets.push_back(part.ticket.number);
@@ -108,7 +118,33 @@ std::vector<TicketNumber> Tickets(const std::optional<Round>& round) {
   return tickets;
 }
 
-using Numbers = std::vector<TicketNumber>;
+std::vector<TicketNumber> Waiters(const std::optional<Round>& round) {
+  std::vector<TicketNumber> tickets;
+  if (!round) return tickets;
+  for (const Ticket& waiter : round->waiters) tickets.push_back(waiter.number);
+  return tickets;
+}
+
+TEST_F(AgendaTest, SummariesOfATableThatWaitShareARound) {
+  EXPECT_EQ(Waiters(Hear({Says({Summarize(1), Digest(2), Summarize(3, kUsers), Summarize(4)}),
+                          Says({Digest(11), Summarize(12)})})
+                        .round),
+            (Numbers{1, 4, 12}));
+  EXPECT_EQ(agenda_->ready_rounds(), 2U);
+  // The first round is running, so a summary that comes now waits for another.
+  EXPECT_EQ(Waiters(Hear({Says({Summarize(5), Digest(6)}), Says({})}).round), (Numbers{2, 11, 6}));
+  EXPECT_EQ(Waiters(HearNothing().round), (Numbers{3}));
+  EXPECT_EQ(Waiters(HearNothing().round), (Numbers{5}));
+  EXPECT_FALSE(HearNothing().round);
+}
+
+TEST_F(AgendaTest, SummariesThatShareARoundEndWithTheirTable) {
+  const Decision dropped = Hear({Says({Drop(1, kAds), Digest(2), Digest(3)})});
+  ASSERT_EQ(dropped.answers.size(), 2U);
+  EXPECT_EQ(dropped.answers[0].status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(dropped.answers[1].ticket.number, 3U);
+  EXPECT_FALSE(HearNothing().round);
+}
 
 TEST_F(AgendaTest, HasNothingToDoAtFirst) {
   const Decision decision = Hear({Says({}), Says({})});
@@ -404,6 +440,46 @@ TEST_F(AgendaTest, AnswersPartsThatComeAfterTheirStepWasTooLarge) {
 
   EXPECT_EQ(Tickets(Hear({Says({Push(6, {9, 1, 0, 1})})}).round), (Numbers{6}))
       << "the step may come again, smaller";
+}
+
+// One bag of many keys gathers little, and its rows' gradients may take many partial sums.
+TEST_F(AgendaTest, CountsPartialSumsOfAStepAndNotOfALookup) {
+  constexpr TableId kWide{3};
+  constexpr std::uint32_t kDim = 256;
+  constexpr std::uint32_t kKeys = 22'000;
+  TableOptions options;
+  options.dim = kDim;
+  tables_.Add(Table{.info = {kWide, options}, .shard = nullptr});
+  const auto with_keys = [](Announcement announcement) {
+    announcement.samples = 1;
+    announcement.keys = kKeys;
+    return announcement;
+  };
+  const auto hear_two_parts = [&](std::uint64_t most, std::uint64_t step) {
+    agenda_.emplace(AgendaLimits{most, kTimeout}, tables_);
+    return Hear(
+        {Says({with_keys(Push(1, {9, step, 0, 2}, kWide)), with_keys(Push(2, {9, step, 1, 2}, kWide))})});
+  };
+  const std::uint64_t bytes = 2 * (kKeys / 11 * kDim * 4);
+  EXPECT_EQ(Tickets(hear_two_parts(bytes, 1).round), (Numbers{1, 2}));
+  const Decision refused = hear_two_parts(bytes - 1, 2);
+  EXPECT_FALSE(refused.round);
+  ASSERT_EQ(refused.answers.size(), 2U);
+  EXPECT_EQ(refused.answers[0].status.code(), StatusCode::kResourceExhausted);
+
+  const std::uint64_t gathered = 2 * RoundBytes(1, kKeys, 1, kDim, false);
+  ASSERT_LT(gathered, bytes);
+  agenda_.emplace(AgendaLimits{gathered, kTimeout}, tables_);
+  EXPECT_EQ(Tickets(Hear({Says({with_keys(Lookup(1, kWide)), with_keys(Lookup(2, kWide))})}).round),
+            (Numbers{1, 2}));
+}
+
+TEST_F(AgendaTest, CountsAStepAsTheClientsDo) {
+  for (const std::uint64_t keys : {0, 1, 10, 11, 12, 40'000}) {
+    for (const bool weighted : {false, true}) {
+      EXPECT_EQ(StepBytes(3, keys, 2, 200, weighted), client::StepBytes(keys, 6, 200, weighted)) << keys;
+    }
+  }
 }
 
 TEST_F(AgendaTest, ForgetsAStepThatWasTooLargeAtItsDeadline) {

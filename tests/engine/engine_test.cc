@@ -586,6 +586,31 @@ TEST_P(EngineTest, ATooLargeBatchIsRefusedAtOnce) {
   Meet();
 }
 
+// A row that occurs often takes partial sums, which are more than the push gathers.
+TEST_P(EngineTest, APushThatTakesTooManyPartialSumsIsRefusedAtOnce) {
+  constexpr std::uint32_t kKeys = 1100;
+  Restart({.max_round_bytes = 100 * 256 * 4 - 1});
+  TableOptions options = Ones();
+  options.slots = 1;
+  options.dim = 256;
+  const TableId table = ranks().Create(options);
+  if (me() == 0) {
+    const auto of_one_key = [](std::uint32_t times) {
+      return Bags{1, std::vector<std::uint64_t>(times, 7), {0, times}};
+    };
+    const std::vector<float> ones(options.dim, 1);
+    EXPECT_TRUE(ranks().Lookup(table, of_one_key(kKeys)).ok());
+    const Status refused = ranks().Push(table, {1, 1, 0, 1}, of_one_key(kKeys), ones).status();
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(
+        refused.message(),
+        "the batch takes 102400 bytes in a round, more than the 102399 of limits.max_round_mib: send it "
+        "in smaller parts");
+    EXPECT_TRUE(ranks().Push(table, {1, 1, 0, 1}, of_one_key(kKeys - 11), ones).ok());
+  }
+  Meet();
+}
+
 // Every other rank's part has weights; those without count 1.
 TEST_P(EngineTest, AStepMayHavePartsWithWeightsAndPartsWithout) {
   const TableId table = ranks().Create(Ones());
@@ -777,6 +802,46 @@ TEST_P(ARankThatIsSentTooMuch, RefusesByNameAndStaysAsItWas) {
     EXPECT_TRUE(ranks().Lookup(table, UnitBags(KeysOfRank(last, 0, limit))).ok()) << "keys that are there";
     EXPECT_EQ(ranks().Erase(table, KeysOfRank(last, 0, 7)), 7u);
     EXPECT_TRUE(ranks().Lookup(table, UnitBags(KeysOfRank(last, 5000, 7))).ok());
+  }
+  Meet();
+}
+
+// Who owns a key is public, so a small request could make one rank write new rows for as long as it likes.
+TEST_P(ARankThatIsSentTooMuch, WritesNewRowsOfEightRoundsAtATimeAndNoMore) {
+  constexpr std::uint64_t kRowBytes = 256;
+  constexpr std::uint64_t kRound = 1280;
+  constexpr std::uint64_t kMost = 8 * kRound / kRowBytes;
+  Restart({.max_round_bytes = kRound});
+  TableOptions options = Ones();
+  options.slots = 1;
+  options.dim = kRowBytes / 4;
+  const TableId table = ranks().Create(options);
+  const int last = size() - 1;
+  if (me() == 0) {
+    const auto in_one_bag = [&](std::uint64_t first, std::uint64_t count) {
+      return Bags{1, KeysOfRank(last, first, count), {0, static_cast<std::uint32_t>(count)}};
+    };
+    const std::vector<float> ones(options.dim, 1);
+    const TableSummary before = ranks().Summarize(table);
+    for (const Status& status :
+         {ranks().Lookup(table, in_one_bag(0, kMost + 1)).status(),
+          ranks().Push(table, {1, 1, 0, 1}, in_one_bag(0, kMost + 1), ones).status()}) {
+      EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+      EXPECT_EQ(status.message(), "the batch brings rank " + std::to_string(last) + " " +
+                                      std::to_string((kMost + 1) * kRowBytes) +
+                                      " bytes of new rows, more than the " +
+                                      std::to_string(kMost * kRowBytes) +
+                                      " of 8 x limits.max_round_mib: send fewer new keys at once");
+    }
+    const TableSummary after = ranks().Summarize(table);
+    EXPECT_EQ(after.digest, before.digest);
+    EXPECT_EQ(after.steps, before.steps);
+
+    Bags repeated = in_one_bag(0, kMost);
+    repeated.keys.insert(repeated.keys.end(), 10, repeated.keys.front());
+    repeated.offsets[1] += 10;
+    EXPECT_TRUE(ranks().Lookup(table, repeated).ok()) << "repeated keys count once";
+    EXPECT_TRUE(ranks().Push(table, {1, 1, 0, 1}, in_one_bag(1, kMost), ones).ok()) << "most have rows";
   }
   Meet();
 }

@@ -54,6 +54,65 @@ TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
   EXPECT_TRUE(inbox.Add({&next, 1}).ok());
 }
 
+SummarizeRequest SummaryFor(const Caller& caller) {
+  SummarizeRequest request;
+  request.caller = caller;
+  return request;
+}
+
+TEST(Inbox, SetsAsideWhatItsCallerHasAbandonedButPushes) {
+  Inbox inbox({.max_bytes = 1 << 20});
+  const Caller gone("gone");
+  const Caller there("there");
+  for (const Caller& caller : {gone, gone, there}) {
+    Request summary = SummaryFor(caller);
+    ASSERT_TRUE(inbox.Add({&summary, 1}).ok());
+  }
+  PushRequest push;
+  push.caller = gone;
+  Request request = std::move(push);
+  ASSERT_TRUE(inbox.Add({&request, 1}).ok());
+  gone.Leave();
+  const Inbox::Taken taken = inbox.Take(2);
+  EXPECT_EQ(taken.abandoned.size(), 2U);
+  ASSERT_EQ(taken.requests.size(), 2U) << "as many as were asked for, beside the abandoned ones";
+  EXPECT_EQ(CallerOf(taken.requests[0]), there);
+  EXPECT_TRUE(std::holds_alternative<PushRequest>(taken.requests[1])) << "its step may have other parts";
+}
+
+TEST(Inbox, HasRoomForSoManyRequestsAboutTablesOfACaller) {
+  Inbox inbox({.max_bytes = 1 << 20});
+  const auto add = [&](const Caller& caller) {
+    Request summary = SummaryFor(caller);
+    return inbox.Add({&summary, 1});
+  };
+  for (std::size_t i = 0; i < Inbox::kTableRequestsOfCaller; ++i) ASSERT_TRUE(add(Caller("a")).ok());
+  const Status refused = add(Caller("a"));
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(
+      refused.message().starts_with("the server is busy: 64 requests about tables wait that this caller"))
+      << refused.message();
+  EXPECT_TRUE(add(Caller("b")).ok());
+  Request lookup = LookupOf(1);
+  std::get<LookupRequest>(lookup).caller = Caller("a");
+  EXPECT_TRUE(inbox.Add({&lookup, 1}).ok());
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(add(Caller()).ok()) << "the server makes its tables";
+  EXPECT_EQ(CallerOf(inbox.Take(1).requests.at(0)), Caller("a"));
+  EXPECT_TRUE(add(Caller("a")).ok());
+}
+
+TEST(Inbox, HasRoomForSoManyRequestsAboutTables) {
+  Inbox inbox({.max_bytes = 1 << 20});
+  const auto add = [&](std::size_t number) {
+    Request summary = SummaryFor(Caller("caller " + std::to_string(number)));
+    return inbox.Add({&summary, 1});
+  };
+  for (std::size_t i = 0; i < Inbox::kTableRequests; ++i) ASSERT_TRUE(add(i / 32).ok());
+  EXPECT_EQ(add(1'000'000).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(inbox.Take(1).requests.size(), 1U);
+  EXPECT_TRUE(add(1'000'000).ok());
+}
+
 TEST(Inbox, TakesRequestsTogetherOrNotAtAll) {
   Inbox inbox({.max_bytes = 100});
   std::vector<Request> two;

@@ -53,14 +53,16 @@ TEST(OptimizerOptions, RefuseConstantsThatTheirOptimizerCannotUse) {
                         {{1.0F, "1"}, {-0.5F, "-0.5"}, {kNan, "nan"}, {kInfinity, "inf"}});
   ExpectConstantRefused("beta1", &Options::beta1, {Kind::kAdam},
                         {{1.0F, "1"}, {-0.5F, "-0.5"}, {kNan, "nan"}});
-  ExpectConstantRefused("beta2", &Options::beta2, {Kind::kAdam, Kind::kRmsProp},
+  ExpectConstantRefused("beta2", &Options::beta2, {Kind::kAdam},
+                        {{1.0F, "1"}, {-0.5F, "-0.5"}, {kNan, "nan"}});
+  ExpectConstantRefused("beta", &Options::beta2, {Kind::kRmsProp},
                         {{1.0F, "1"}, {-0.5F, "-0.5"}, {kNan, "nan"}});
   ExpectConstantRefused("lambda1", &Options::lambda1, {Kind::kFtrl},
                         {{-0.5F, "-0.5"}, {kNan, "nan"}, {kInfinity, "inf"}});
   ExpectConstantRefused("lambda2", &Options::lambda2, {Kind::kFtrl},
                         {{-0.5F, "-0.5"}, {kNan, "nan"}, {kInfinity, "inf"}});
   // 0 is refused too, because a gradient whose square underflows would divide by 0.
-  ExpectConstantRefused("ftrl_beta", &Options::ftrl_beta, {Kind::kFtrl},
+  ExpectConstantRefused("beta", &Options::ftrl_beta, {Kind::kFtrl},
                         {{0.0F, "0"}, {-0.5F, "-0.5"}, {kNan, "nan"}, {kInfinity, "inf"}});
 }
 
@@ -151,7 +153,9 @@ TEST(InitializerOptions, RefuseAMeanOrDeviationThatMakesNoFirstValues) {
       options.initializer = {.low = kNan, .high = -kInfinity, .kind = kind, .mean = 3.0F, .deviation = 0.5F};
     });
     for (const auto& [value, text] : {std::pair{kNan, "nan"}, {kInfinity, "inf"}, {-kInfinity, "-inf"}}) {
-      ExpectRefused("initializer.mean", text, [&, mean = value](TableOptions& options) {
+      const bool normal = kind == InitializerKind::kNormal;
+      const char* const field = normal ? "initializer.mean" : "initializer.value";
+      ExpectRefused(field, text, [&, mean = value](TableOptions& options) {
         options.initializer = {.kind = kind, .mean = mean};
       });
     }

@@ -18,6 +18,7 @@
 #include "kernels/body/rows.h"
 #include "kernels/body/siphash.h"
 #include "kernels/body/update.h"
+#include "kernels/shard.h"
 #include "tests/support/oracle.h"
 
 namespace slotwise::body {
@@ -456,6 +457,14 @@ TEST(Sums, OfManyItemsAtOnceAreThoseOfOneAfterTheOther) {
       }
     });
   }
+}
+
+TEST(LongSums, TakeAPartialSumForElevenOccurrencesAtMost) {
+  for (std::uint32_t items = kSumBlock + 1; items < 40'000; ++items) {
+    ASSERT_LE(AllBlocksOf(items) * Shard::kKeysAPartialSum, items) << items;
+  }
+  EXPECT_EQ(AllBlocksOf(33) * Shard::kKeysAPartialSum, 33u) << "no smaller number will do";
+  EXPECT_EQ(AllBlocksOf(32 * 32), 33u);
 }
 
 }  // namespace

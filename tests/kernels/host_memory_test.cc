@@ -1,6 +1,11 @@
 // What a process may have of the host's memory: the machine's, within the limits of its control groups.
 #include "kernels/backend/host_memory.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -126,6 +131,35 @@ TEST(HostMemory, ThatATableHasButHasNotTouchedIsNotForOthers) {
     EXPECT_LT(HostMemoryForTables(), before / 2 + before / 8);
   }
   EXPECT_GT(HostMemoryForTables(), before / 2 + before / 4);
+}
+
+// Returns what the kernel calls the pages of the mapping that `memory` lies in ("hg" for large ones), as of
+// /proc/self/smaps.
+std::string FlagsOf(const void* memory) {
+  std::ifstream smaps("/proc/self/smaps");
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  bool is_in = false;
+  for (std::string line; std::getline(smaps, line);) {
+    std::uintptr_t first = 0;
+    std::uintptr_t last = 0;
+    if (std::sscanf(line.c_str(), "%zx-%zx ", &first, &last) == 2) is_in = first <= address && address < last;
+    if (is_in && line.starts_with("VmFlags:")) return line + " ";
+  }
+  return "";
+}
+
+// A thousand small tables would take gigabytes otherwise, and the time to zero them.
+TEST(AddressRanges, TakeNoLargePageForTheirFirstBytes) {
+  AddressRange range(std::size_t{1} << 30);
+  range.Commit(8 * kMiB);
+  char* const bytes = static_cast<char*>(range.data());
+  bytes[0] = bytes[1] = 1;
+  std::vector<unsigned char> resident(2 * kMiB / 4096);
+  ASSERT_EQ(mincore(bytes, 2 * kMiB, resident.data()), 0);
+  EXPECT_EQ(std::ranges::count_if(resident, [](unsigned char page) { return (page & 1) != 0; }), 1);
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) return;
+  EXPECT_NE(FlagsOf(bytes).find(" nh "), std::string::npos) << FlagsOf(bytes);
+  EXPECT_NE(FlagsOf(bytes + 6 * kMiB).find(" hg "), std::string::npos) << FlagsOf(bytes + 6 * kMiB);
 }
 
 TEST(AddressRanges, AreAsLargeAsTheHostAndLeaveAddressesForTheRest) {

@@ -131,6 +131,11 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
   EXPECT_EQ(ErrorOf("advertise_host: \"a:1\"").find("server.pbtxt:1:1: advertise_host is \"a:1\""), 0u);
   EXPECT_EQ(ErrorOf("tables { name: \"a\" }\ntables { name: \"a\" }"),
             "server.pbtxt:2:1: tables[1].name is \"a\": another table has that name");
+  EXPECT_EQ(
+      ErrorOf("advertise_host: \"a\\001\""),
+      "server.pbtxt:1:1: advertise_host is \"a\\x01\": must be a host's name or address, without a port");
+  EXPECT_EQ(ErrorOf("limits { max_tables: 1 }\ntables { name: \"a\" }\ntables { name: \"b\" }"),
+            "server.pbtxt:3:1: tables is 2 tables: limits.max_tables allows 1");
 }
 
 TEST(Config, IsReadFromAFileOrTheReasonSaid) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <string_view>
+#include <utility>
+
 namespace slotwise {
 namespace {
 
@@ -23,6 +27,19 @@ TEST(HostPort, IsRefusedIfAnythingElse) {
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().message(),
               std::string("\"") + text + "\" is not host:port with a port of 0 to 65535");
+  }
+}
+
+TEST(HostPort, IsRefusedIfItIsNotPrintableAscii) {
+  using std::string_view_literals::operator""sv;
+  for (const auto& [text, quoted] : {std::pair{"a\0b:1"sv, R"("a\x00b:1")"sv},
+                                     {"a\x1b[2J:1"sv, R"("a\x1b[2J:1")"sv},
+                                     {"m\xc3\xbcller:1"sv, R"("m\xc3\xbcller:1")"sv},
+                                     {"a\x7f:1"sv, R"("a\x7f:1")"sv},
+                                     {"a\r:1"sv, R"("a\x0d:1")"sv}}) {
+    const auto parsed = ParseHostPort(text);
+    ASSERT_FALSE(parsed.ok()) << quoted;
+    EXPECT_EQ(parsed.status().message(), std::string(quoted) + " is not host:port with a port of 0 to 65535");
   }
 }
 

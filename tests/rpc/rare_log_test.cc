@@ -18,5 +18,17 @@ TEST(RareLog, LetsOneLineThroughInAnIntervalAndCountsTheOthers) {
   EXPECT_EQ(log.Pass(start + seconds(50)), 0U);
 }
 
+TEST(RareLog, LetsSeveralLinesThroughInAnInterval) {
+  using std::chrono::seconds;
+  const RareLog::Clock::time_point start{};
+  RareLog log(seconds(10), 2);
+  EXPECT_EQ(log.Pass(start), 0U);
+  EXPECT_EQ(log.Pass(start + seconds(9)), 0U);
+  EXPECT_EQ(log.Pass(start + seconds(9)), std::nullopt);
+  EXPECT_EQ(log.Pass(start + seconds(10)), 1U);
+  EXPECT_EQ(log.Pass(start + seconds(10)), 0U);
+  EXPECT_EQ(log.Pass(start + seconds(10)), std::nullopt);
+}
+
 }  // namespace
 }  // namespace slotwise

@@ -1,6 +1,7 @@
 // Tests export, import, erase, several tables in one call, and the learning rate, through generated stubs
 // over real gRPC.
 #include <algorithm>
+#include <list>
 #include <map>
 #include <string>
 #include <vector>
@@ -231,6 +232,76 @@ TEST_F(RowsServiceTest, PushManyAppliesEachStepOnceHoweverOftenItIsSent) {
     EXPECT_EQ(reply.replies(0).table_step(), 1u);
     EXPECT_EQ(reply.replies(1).table_step(), 2u);
   }
+}
+
+TEST_F(RowsServiceTest, PushManyIsRefusedAtOnceByAPartThatIsRefusedForGood) {
+  v1::PushManyRequest request;
+  for (std::uint32_t place = 0; place < 2; ++place) {  // one table cannot have both places
+    v1::PushRequest& push = *request.add_pushes();
+    push = SmallPush();
+    push.mutable_step()->set_part(0);
+    push.mutable_step()->set_parts(1);
+    push.mutable_step()->set_place(place);
+    push.mutable_step()->set_tables(2);
+  }
+  v1::PushManyReply reply;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const grpc::Status status = embedding_->PushMany(&context, request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_TRUE(status.error_message().starts_with("pushes[1]: ")) << status.error_message();
+}
+
+TEST_F(RowsServiceTest, OnlySoManyExportsOfWholeTablesAreUnderWay) {
+  ImportManyRows();
+  v1::ExportRequest request;
+  request.set_table("ads");
+  std::list<grpc::ClientContext> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::ExportReply>>> streams;
+  v1::ExportReply reply;
+  for (int i = 0; i < 4; ++i) {
+    streams.push_back(rows_->Export(&contexts.emplace_back(), request));
+    ASSERT_TRUE(streams.back()->Read(&reply));  // the others of 8 messages wait
+  }
+  contexts.emplace_back().set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const grpc::Status refused = rows_->Export(&contexts.back(), request)->Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(refused.error_message(),
+            "the server is busy: 4 exports of whole tables are under way at this rank, the most at a time");
+  EXPECT_EQ(Export({1, 2}).size(), 2U) << "rows by key are few";
+  while (streams[0]->Read(&reply)) {
+  }
+  ASSERT_TRUE(streams[0]->Finish().ok());
+  EXPECT_EQ(Export().size(), 400'000U);
+  for (grpc::ClientContext& context : contexts) context.TryCancel();
+  for (std::size_t i = 1; i < streams.size(); ++i) streams[i]->Finish();
+}
+
+TEST_F(RowsServiceTest, PushManyRefusesAPartThatItHasTwiceWithTwoBodies) {
+  v1::PushManyRequest request;
+  for (const float gradient : {1.0F, 2.0F}) {
+    v1::PushRequest& push = *request.add_pushes();
+    push = SmallPush();
+    push.mutable_step()->set_number(1);
+    push.mutable_step()->set_part(0);
+    push.mutable_step()->set_parts(1);
+    std::vector<float> gradients(push.gradients().size() / sizeof(float), gradient);
+    push.set_gradients(BytesOf(gradients));
+  }
+  const auto send = [&](v1::PushManyReply& reply) {
+    grpc::ClientContext context;
+    return embedding_->PushMany(&context, request, &reply);
+  };
+  v1::PushManyReply reply;
+  const grpc::Status status = send(reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(),
+            "pushes[1]: part 0 of step 1 of session " + std::to_string(request.pushes(0).step().session()) +
+                " is in the message before, as pushes[0], with other keys, weights or gradients");
+  *request.mutable_pushes(1) = request.pushes(0);
+  ASSERT_TRUE(send(reply).ok()) << "the same body twice is one";
+  EXPECT_EQ(reply.replies(0).table_step(), 1u) << "nothing was applied before";
+  EXPECT_EQ(reply.replies(1).table_step(), 1u);
 }
 
 TEST_F(RowsServiceTest, TheLearningRateThatWasSetIsUsedFromTheNextStepOn) {

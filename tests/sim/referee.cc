@@ -170,6 +170,17 @@ void Referee::TakeIn(Sent& sent) {
     }
     if (sent.ask.operation == Operation::kPush) return TakeInPart(sent, table->second);
   }
+  // Summaries of a table that wait share a round, those with a digest and those without.
+  if (sent.ask.operation == Operation::kSummarize) {
+    for (Ready& ready : ready_) {
+      const Ask& first = ready.first->ask;
+      if (first.operation != Operation::kSummarize || first.table != sent.ask.table ||
+          first.with_digest != sent.ask.with_digest) {
+        continue;
+      }
+      return ready.waiters.push_back(&sent);
+    }
+  }
   ready_.push_back({&sent, {}, {{{0, 0}, &sent}}, {&sent}});
 }
 

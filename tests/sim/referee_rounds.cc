@@ -63,7 +63,11 @@ std::uint64_t Referee::GatheredBytes(const Ask& ask, const TableOptions& options
   }
   const std::uint64_t bags = ask.samples * slots;
   const std::uint64_t a_key = ask.batch.weights.empty() ? 8 : 12;
-  return ask.batch.keys.size() * a_key + (bags + 1) * 4 + bags * columns * 4;
+  const std::uint64_t gathered = ask.batch.keys.size() * a_key + (bags + 1) * 4 + bags * columns * 4;
+  // Partial sums of a push: at most a row of floats for each 11 keys.
+  const std::uint64_t sums =
+      ask.operation == Operation::kPush ? (ask.batch.keys.size() + 10) / 11 * columns * 4 : 0;
+  return std::max(gathered, sums);
 }
 
 void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
@@ -87,7 +91,8 @@ void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
     case Operation::kDropTable:
       return RunDrop(round.table, *first);
     case Operation::kSummarize:
-      return Expect(*first, Summary(table, first->ask.with_digest));
+      for (Sent* waiter : waiters) Expect(*waiter, Summary(table, first->ask.with_digest));
+      return;
     case Operation::kSetLearningRate:
       table.SetLearningRate(first->ask.learning_rate);
       return Expect(*first, StatusCode::kOk);

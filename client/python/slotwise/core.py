@@ -23,7 +23,7 @@ from slotwise.errors import Error, InvalidArgument, from_code
 
 _LOG = logging.getLogger("slotwise")
 
-_ABI = 2
+_ABI = 3
 RUNNING, OK = -1, 0
 TRAIN, EVAL = 0, 1
 UINT32, INT64 = 0, 1
@@ -194,6 +194,8 @@ class Core:
             ),
             "client_close": (None, [pointer]),
             "client_epoch": (u64, [pointer]),
+            "client_session": (u64, [pointer]),
+            "client_next_step": (None, [pointer, step]),
             "create_table": (call, [pointer, text, options]),
             "drop_table": (call, [pointer, text, options]),
             "list_tables": (call, [pointer, options]),

@@ -48,7 +48,7 @@ class EmbeddingCalls(AdminCalls):
 
     def __init__(self, core: Core, client: Handle) -> None:
         super().__init__(core, client)
-        self.session = Session(epoch=core.client_epoch(client))
+        self.session: Session = OwnSession(core, client)
 
     def lookup(
         self,
@@ -184,7 +184,9 @@ class EmbeddingCalls(AdminCalls):
             table, keys, offsets, weights: as in `lookup`. A key without a row gets one first.
             gradients: float32, of the shape that `lookup` returned (or [samples, slots, dim]): the
                 loss's gradient with respect to each pooled value; finite.
-            step: a step of a `Session`. None: the next step of this client's own session.
+            step: a step of a `Session`. None: the next step of this client's own session. If the
+                server has forgotten that session, the client draws a new one and pushes once more
+                under it, unless an earlier try may have arrived.
             wire_dtype: the type that the gradients have on the wire, as in `lookup`. A gradient
                 past the type's largest number (65,504 for "float16") becomes infinity, which the
                 server refuses.
@@ -220,15 +222,14 @@ class EmbeddingCalls(AdminCalls):
     ) -> Future[int]:
         """Starts a `push` and returns its future; errors come with its result.
 
-        Without `step`, it is the next step of this client's own session at the time of this call.
+        Without `step`, it is the next step of this client's own session when it is first sent.
         Pushes that are in flight together may be applied in any order. The arrays must not change
         until the future is done, as for `lookup_async`.
         """
-        named = self.session.next() if step is None else step
 
         def start(tables: list[TableOptions]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
             batch = _push_batch(tables[0], keys, offsets, gradients, weights)
-            return self._push(batch, named), batch, lambda call: self._core.numbers_of(call)[0]
+            return self._push(batch, step), batch, lambda call: self._core.numbers_of(call)[0]
 
         return self._start([table], wire_dtype, start)
 
@@ -259,7 +260,7 @@ class EmbeddingCalls(AdminCalls):
                 for options, push in zip(tables, pushes.values())
             ]
             native, core = _array_of(batches), self._core
-            named = _native_step(self.session.next() if step is None else step)
+            named = None if step is None else _native_step(step)
             call = self._run(
                 lambda options: core.push_many(self._client, native, len(native), named, options),
                 wire_dtype,
@@ -272,7 +273,7 @@ class EmbeddingCalls(AdminCalls):
         return lambda call: core.lookup(self._client, ctypes.byref(batch.native), mode, call)
 
     def _push(self, batch: Batch, step: Step | None) -> Begin:
-        core, named = self._core, _native_step(self.session.next() if step is None else step)
+        core, named = self._core, None if step is None else _native_step(step)
         return lambda call: core.push(self._client, ctypes.byref(batch.native), named, call)
 
     def _run(self, begin: Begin, wire_dtype: str | None, keep: Any) -> Handle:
@@ -340,6 +341,30 @@ _STEP_FIELDS = (
     ("parts", 32),
     ("epoch", 64),
 )
+
+
+class OwnSession(Session):
+    """A client's own session, which the client renews once a server has forgotten it."""
+
+    def __init__(self, core: Core, client: Handle) -> None:
+        self._core = core
+        self._client = client
+
+    @property
+    def id(self) -> int:  # type: ignore[override]
+        """What the next step's `session` is."""
+        return int(self._core.client_session(self._client))
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        """What the next step's `epoch` is."""
+        return int(self._core.client_epoch(self._client))
+
+    def next(self) -> Step:
+        """Returns the next step."""
+        step = NamedStep()
+        self._core.client_next_step(self._client, ctypes.byref(step))
+        return Step(*(getattr(step, name) for name, _ in _STEP_FIELDS))
 
 
 def _native_step(step: Step) -> NamedStep:

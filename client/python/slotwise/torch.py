@@ -45,7 +45,7 @@ class _Remote(nn.Module):
     def __init__(self, ps: Client, tables: Iterable[str], session: Session | None) -> None:
         super().__init__()
         self._ps = ps
-        self._session = session or ps.session
+        self._session = session
         self._tables: dict[str, TableOptions] = {
             table: ps.describe_table(table).options for table in tables
         }
@@ -93,7 +93,7 @@ class _Remote(nn.Module):
 
     def _push(self, pushes: dict[str, tuple[Any, Any, Any, Any]]) -> None:
         """Pushes one step of every table, with its (keys, offsets, gradients, weights)."""
-        step = self._session.next()
+        step = None if self._session is None else self._session.next()
         if len(pushes) == 1:
             ((table, (keys, offsets, gradients, weights)),) = pushes.items()
             self._ps.push(table, keys, offsets, gradients, weights=weights, step=step)

@@ -302,7 +302,7 @@ def test_an_array_goes_when_its_future_goes(ads: slotwise.Client) -> None:
         gc.enable()
 
 
-def test_a_push_has_the_step_that_was_the_next_when_it_was_called(
+def test_a_push_without_a_step_draws_its_clients_next_when_it_is_sent(
     fake: FakeServer, fake_ps: slotwise.Client
 ) -> None:
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
@@ -310,10 +310,11 @@ def test_a_push_has_the_step_that_was_the_next_when_it_was_called(
     with slotwise.connect(fake.addresses[0], timeout=20) as other:
         future = other.push_async("ads", [1], None, ONES)
         assert gate.reached.acquire(timeout=20)
-        assert other.session.next().number == 2
+        named = other.session.next()
         gate.opened.set()
         assert future.result(20) == 1
-    assert [push.step.number for push in fake.requests("Push")] == [1]
+    (push,) = fake.requests("Push")
+    assert (push.step.session, push.step.number) == (named.session, named.number + 1)
 
 
 def test_a_cancelled_future_is_done_for_whoever_waits(

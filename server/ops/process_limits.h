@@ -1,0 +1,29 @@
+// ProcessLimits: what the system lets this process have, and whether a server can live on it.
+// Thread-safety: safe from any thread.
+#ifndef SLOTWISE_SERVER_OPS_PROCESS_LIMITS_H_
+#define SLOTWISE_SERVER_OPS_PROCESS_LIMITS_H_
+
+#include <sys/resource.h>
+
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+struct ProcessLimits {
+  // Threads' stacks, their heaps and the libraries take gigabytes of addresses, and little memory.
+  static constexpr rlim_t kLeastAddressesMib = 4096;
+  static constexpr rlim_t kLeastFiles = 64;
+
+  rlim_t address_bytes = RLIM_INFINITY;
+  rlim_t files = RLIM_INFINITY;  // that it may open if it asks for as many as it may have
+
+  // Returns this process's.
+  static ProcessLimits Mine();
+
+  // FAILED_PRECONDITION, in one sentence that names the limit and what is needed, if a server cannot start.
+  Status Check() const;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_OPS_PROCESS_LIMITS_H_
