@@ -40,6 +40,9 @@ class Call final : public grpc::ServerUnaryReactor {
   // Returns true once the call is answered or is just being answered, so that nothing is left to do for it.
   bool answered() const { return answered_.load(std::memory_order_acquire); }
 
+  // Returns true once nobody waits for an answer: the caller has gone or cancelled, or the call is answered.
+  bool abandoned() const { return answered() || cancelled_.load(std::memory_order_acquire); }
+
   // Calls `write_reply` and answers OK, unless the call is answered already: then the reply no longer exists.
   template <class WriteReply>
   void Succeed(WriteReply&& write_reply) {
@@ -61,12 +64,14 @@ class Call final : public grpc::ServerUnaryReactor {
 
   void End(const grpc::Status& status);
   void AnswerAfter(std::chrono::milliseconds default_deadline);
+  void OnCancel() override { cancelled_.store(true, std::memory_order_release); }
   void OnDone() override;
 
   Gate& gate_;
   const Caller caller_;
   ReplyWatch::Reply reply_;
   std::atomic<bool> answered_{false};
+  std::atomic<bool> cancelled_{false};
   grpc::Alarm alarm_;           // its destructor cancels it
   std::shared_ptr<Call> self_;  // keeps the call alive until gRPC is done with it
 };
