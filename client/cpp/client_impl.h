@@ -54,6 +54,11 @@ class Client::Impl {
   Status Ask(const CallOptions& options, std::string_view method,
              const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
 
+  // The same for a call that is answered once a checkpoint was written or read: it waits for kLongCall, if
+  // the options name no timeout, and tries again what fails within the client's own timeout.
+  Status AskLong(const CallOptions& options, std::string_view method,
+                 const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
+
   // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
   // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.
   Status Enter(const std::shared_ptr<client::Ongoing>& work, const std::stop_token& stop);
@@ -84,6 +89,9 @@ class Client::Impl {
   bool IsOfThisProcess() const { return process_ == getpid(); }
 
  private:
+  Status Ask(const client::Call& call, std::string_view method, const google::protobuf::MessageLite& request,
+             google::protobuf::MessageLite& reply);
+
   using StopCallback = std::stop_callback<std::function<void()>>;
 
   const pid_t process_ = getpid();

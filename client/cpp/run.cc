@@ -149,8 +149,12 @@ std::string Run::SendAgainLater(std::size_t index, const grpc::Status& status) {
   const auto backoff = Backoff(attempts, random_);
   const Request& request = requests_[index];
   const std::string& address = channels_.address(request.rank + attempts - 1);
-  if (!IsWorthAnotherTry(status) || steady_clock::now() + backoff >= call_.deadline) {
-    FailLocked(FromGrpc(said, address, call_.timeout));
+  const auto begin = call_.deadline - call_.timeout;
+  const auto taken = steady_clock::now() - begin;
+  const auto patience = std::min(call_.timeout, call_.retry_for);
+  if (!IsWorthAnotherTry(status) || taken + backoff >= patience) {
+    const auto waited = std::chrono::ceil<std::chrono::milliseconds>(taken);
+    FailLocked(FromGrpc(said, address, std::clamp(waited, patience, call_.timeout)));
     return {};
   }
   // Connect to the next rank during the wait.
