@@ -2,6 +2,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -338,31 +339,69 @@ TEST_F(CheckpointCallsTest, AnswersVerificationsWhenTheServerStops) {
   server_.reset();
 }
 
-TEST(CheckpointDeskTest, BoundsWhatWaits) {
-  std::string folder = (std::filesystem::temp_directory_path() / "slotwise-desk-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  std::filesystem::create_directory(folder + "/one");
-  HeldFiles files;
-  files.Hold();
-  CheckpointDesk desk(Checkpoints(files, folder));
+class CheckpointDeskTest : public testing::Test {
+ protected:
+  CheckpointDeskTest() {
+    folder_ = (std::filesystem::temp_directory_path() / "slotwise-desk-XXXXXX").string();
+    if (mkdtemp(folder_.data()) == nullptr) std::abort();
+    std::filesystem::create_directory(folder_ + "/one");
+    files_.Hold();
+  }
+  ~CheckpointDeskTest() override { std::filesystem::remove_all(folder_); }
+
+  HeldFiles files_;
+  std::string folder_;
+};
+
+TEST_F(CheckpointDeskTest, BoundsWhatWaits) {
+  CheckpointDesk desk(Checkpoints(files_, folder_));
   std::vector<std::promise<Status>> answers(CheckpointDesk::kMostWaiting + 1);
-  const auto ask = [&](std::size_t i) {
-    desk.List([&, i](const auto& listed) { answers[i].set_value(listed.status()); });
-  };
-  for (std::size_t i = 0; i < CheckpointDesk::kMostWaiting; ++i) ask(i);
-  ask(CheckpointDesk::kMostWaiting);
+  for (std::promise<Status>& answer : answers)
+    desk.List([&answer](const auto& listed) { answer.set_value(listed.status()); });
   const Status refused = answers.back().get_future().get();
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.message(), "64 questions about checkpoints wait, the most that may");
-  files.AwaitWaiting(1);
+  answers.pop_back();
+  files_.Release();
+  for (std::promise<Status>& answer : answers) EXPECT_TRUE(answer.get_future().get().ok());
+  std::promise<Status> later;
+  desk.List([&](const auto& listed) { later.set_value(listed.status()); });
+  EXPECT_TRUE(later.get_future().get().ok());
+}
+
+TEST_F(CheckpointDeskTest, AnswersAllThatWaitsWhenItStops) {
+  CheckpointDesk desk(Checkpoints(files_, folder_));
+  std::vector<std::promise<Status>> answers(5);
+  for (std::promise<Status>& answer : answers)
+    desk.List([&answer](const auto& listed) { answer.set_value(listed.status()); });
+  files_.AwaitWaiting(1);  // the first one is under way
   std::thread stop([&] { desk.Stop(); });
-  files.Release();
+  StatusCode code = StatusCode::kOk;
+  do {  // until it stops
+    std::promise<Status> late;
+    desk.Verify("two", [] { return false; }, [&](const auto& result) { late.set_value(result.status()); });
+    std::future<Status> answer = late.get_future();
+    if (answer.wait_for(milliseconds(0)) != std::future_status::ready) files_.Release();
+    code = answer.get().code();
+  } while (code != StatusCode::kUnavailable);
+  files_.Release();
   stop.join();
-  std::filesystem::remove_all(folder);
-  for (std::size_t i = 0; i < CheckpointDesk::kMostWaiting; ++i) {
-    const StatusCode code = answers[i].get_future().get().code();
-    EXPECT_TRUE(code == StatusCode::kOk || code == StatusCode::kUnavailable);
+  for (std::promise<Status>& answer : answers) {
+    const Status status = answer.get_future().get();
+    EXPECT_TRUE(status.ok() || status.message() == "the server is stopping") << status.message();
   }
+}
+
+TEST_F(CheckpointDeskTest, StopsReadingOnceNobodyWaits) {
+  CheckpointDesk desk(Checkpoints(files_, folder_));
+  std::atomic<bool> gone = false;
+  std::promise<Status> verified;
+  desk.Verify(
+      "one", [&] { return gone.load(); }, [&](const auto& result) { verified.set_value(result.status()); });
+  files_.AwaitWaiting(1);
+  gone = true;
+  files_.Release();
+  EXPECT_EQ(verified.get_future().get().code(), StatusCode::kCancelled);
 }
 
 }  // namespace
