@@ -60,10 +60,11 @@ def read_chain(folder: Path, hasher: Any) -> list[Manifest]:
     if not (folder / _MANIFEST).is_file():
         raise NotFound(f"{folder} is no checkpoint: it has no {_MANIFEST}")
     chain = [_read(folder, hasher)]
+    folds = _folds(folder.parent, hasher) if chain[0].says["parent"] is not None else []
     while (parent := chain[-1].says["parent"]) is not None:
         if len(chain) == _MOST_LINKS:
             raise DataLoss(f"{folder}: its chain has more than {_MOST_LINKS} links")
-        older, newer = _link(folder.parent, parent, hasher), chain[-1]
+        older, newer = _link(folder.parent, parent, folds, hasher), chain[-1]
         where = f"{newer.folder} does not follow {older.folder}: "
         if older.says["data_lineage"] != newer.says["data_lineage"]:
             raise DataLoss(where + "they are of different lineages of data")
@@ -125,17 +126,24 @@ def _read(folder: Path, hasher: Any) -> Manifest:
     return Manifest(folder, checksum, says)
 
 
-def _link(checkpoints: Path, parent: Json, hasher: Any) -> Manifest:
-    """Returns the checkpoint that a delta follows, or a base that stands for it."""
-    for other in sorted(checkpoints.glob(f"*/{_MANIFEST}")):
-        if other.parent.name.startswith("."):
-            continue
+def _folds(checkpoints: Path, hasher: Any) -> list[Manifest]:
+    """Returns the bases that stand for a chain each."""
+    found = []
+    for path in sorted(checkpoints.glob(f"*/{_MANIFEST}")):
         try:
-            manifest = _read(other.parent, hasher)
+            manifest = _read(path.parent, hasher)
         except (DataLoss, InvalidArgument):
-            continue  # it is no link, or the one that is missed below
-        if manifest.says.get("folds") == parent:
-            return manifest
+            continue  # it stands for nothing
+        if manifest.says.get("folds") is not None:
+            found.append(manifest)
+    return found
+
+
+def _link(checkpoints: Path, parent: Json, folds: list[Manifest], hasher: Any) -> Manifest:
+    """Returns the checkpoint that a delta follows, or a base that stands for it."""
+    for base in folds:
+        if base.says["folds"] == parent:
+            return base
     if not _ID.fullmatch(parent["id"]):
         raise DataLoss(f"{checkpoints}: {parent['id']!r} is no checkpoint's id")
     folder = checkpoints / parent["id"]
