@@ -194,6 +194,20 @@ def test_a_broken_manifest_is_told(kept: slotwise.Client, data: Path) -> None:
             call(base.id)
 
 
+def test_the_rank_that_cannot_write_is_named(kept: slotwise.Client, data: Path) -> None:
+    fill(kept)
+    # A checkpoint's id is its round and the server's start; of the next rounds, rank 1 finds a file in its way.
+    start = kept.topology().incarnation
+    for round in range(100):
+        name = f".{round:012}-{start:016x}.partial"
+        (data / "checkpoints" / name / "table-1" / "rank-1.rows.npy").mkdir(parents=True)
+    with pytest.raises(slotwise.Error, match="could not be written: rank 1: .*rank-1.rows.npy") as failed:
+        kept.save()
+    assert failed.value.code == slotwise.StatusCode.INTERNAL
+    assert kept.checkpoints() == []
+    train(kept)  # goes on
+
+
 def test_a_table_that_is_dropped_meanwhile(data: Path) -> None:
     with slotwise.serve(2, threads=1, data=data) as server, slotwise.connect(server.address) as ps:
         fill(ps)
