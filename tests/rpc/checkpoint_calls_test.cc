@@ -379,7 +379,8 @@ TEST_F(CheckpointDeskTest, AnswersAllThatWaitsWhenItStops) {
   StatusCode code = StatusCode::kOk;
   do {  // until it stops
     std::promise<Status> late;
-    desk.Verify("two", [] { return false; }, [&](const auto& result) { late.set_value(result.status()); });
+    desk.Verify(
+        "two", [] { return false; }, [&](const auto& result) { late.set_value(result.status()); });
     std::future<Status> answer = late.get_future();
     if (answer.wait_for(milliseconds(0)) != std::future_status::ready) files_.Release();
     code = answer.get().code();

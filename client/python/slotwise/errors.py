@@ -56,7 +56,7 @@ class AlreadyExists(Error):
 
 
 class ResourceExhausted(Error):
-    """The table is full, or the batch or table is too large.
+    """The table, or the disk for a checkpoint, is full, or the batch or table is too large.
 
     A request that is refused has changed nothing. If the client had cut a lookup or an import into
     several, the message says how much was done.
@@ -93,9 +93,10 @@ class Unavailable(Error):
 class DataLoss(Error):
     """A checkpoint is damaged; or the table no longer has a step that this client saw acknowledged.
 
-    Of a checkpoint, the message names the file. Of a table: the server, or the table, was made anew since, without those steps. The message says which steps
-    are gone, and of a push, as which step of the table as it is now it was applied. Every call that
-    had begun before raises; later calls go on with the table as it is.
+    Of a checkpoint, the message names the file. Of a table: the server, or the table, was made anew
+    since, without those steps. The message says which steps are gone, and of a push, as which step
+    of the table as it is now it was applied. Every call that had begun before raises; later calls go
+    on with the table as it is.
     """
 
     code = StatusCode.DATA_LOSS

@@ -196,7 +196,7 @@ def test_a_broken_manifest_is_told(kept: slotwise.Client, data: Path) -> None:
 
 def test_the_rank_that_cannot_write_is_named(kept: slotwise.Client, data: Path) -> None:
     fill(kept)
-    # A checkpoint's id is its round and the server's start; of the next rounds, rank 1 finds a file in its way.
+    # A checkpoint's id is its round and the server's start: in the next rounds, something is in rank 1's way.
     start = kept.topology().incarnation
     for round in range(100):
         name = f".{round:012}-{start:016x}.partial"
