@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "server/durability": (set(), set()),
     "server/engine": ({"kernels/shard.h", *COLLECTIVE_HEADERS, "server/durability"}, {"spdlog"}),
     "wire": ({"proto"}, {"grpc"}),
-    "server/rpc": ({"server/engine", "proto", "wire"}, {"grpc", "spdlog"}),
+    "server/rpc": ({"server/engine", "server/durability", "proto", "wire"}, {"grpc", "spdlog"}),
     "server/ops": ({"proto"}, {"grpc", "spdlog"}),
     "server/launch": (set(), {"spdlog"}),
     "client/cpp": ({"proto", "wire"}, {"grpc"}),

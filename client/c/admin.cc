@@ -85,3 +85,33 @@ slotwise_call* slotwise_set_learning_rate(slotwise_client* client, const char* t
 slotwise_call* slotwise_topology(slotwise_client* client, const slotwise_call_options* call) {
   return slotwise::c::Start(call, [client](const CallOptions& now) { return client->client.Topology(now); });
 }
+
+slotwise_call* slotwise_save_checkpoint(slotwise_client* client, int32_t delta, int32_t value_type,
+                                        const slotwise_call_options* call) {
+  using Answer = slotwise::Result<slotwise::CheckpointCreation>;
+  return slotwise::c::Start(call, [=](const CallOptions& now) -> Answer {
+    if (value_type < SLOTWISE_FLOAT32 || value_type > SLOTWISE_BFLOAT16) {
+      return slotwise::InvalidArgument("value_type is " + std::to_string(value_type) + ", which is no type");
+    }
+    return client->client.SaveCheckpoint(delta != 0, static_cast<slotwise::DataType>(value_type), now);
+  });
+}
+
+slotwise_call* slotwise_list_checkpoints(slotwise_client* client, const slotwise_call_options* call) {
+  return slotwise::c::Start(call,
+                            [client](const CallOptions& now) { return client->client.ListCheckpoints(now); });
+}
+
+slotwise_call* slotwise_describe_checkpoint(slotwise_client* client, const char* id,
+                                            const slotwise_call_options* call) {
+  return slotwise::c::Start(call, [client, name = Text(id)](const CallOptions& now) {
+    return client->client.DescribeCheckpoint(name, now);
+  });
+}
+
+slotwise_call* slotwise_verify_checkpoint(slotwise_client* client, const char* id,
+                                          const slotwise_call_options* call) {
+  return slotwise::c::Start(call, [client, name = Text(id)](const CallOptions& now) {
+    return client->client.VerifyCheckpoint(name, now);
+  });
+}

@@ -19,6 +19,26 @@ std::string Print(const google::protobuf::Message& message) {
   return json;
 }
 
+v1::CheckpointInfo ToProto(const CheckpointDescription& checkpoint) {
+  v1::CheckpointInfo info;
+  info.set_id(checkpoint.id);
+  info.set_parent(checkpoint.parent);
+  info.set_folds(checkpoint.folds);
+  info.set_created(checkpoint.created);
+  info.set_round(checkpoint.round);
+  info.set_ranks(checkpoint.ranks);
+  for (const TableInCheckpoint& table : checkpoint.tables) {
+    v1::CheckpointTable& entry = *info.add_tables();
+    entry.set_name(table.name);
+    entry.set_rows(table.rows);
+  }
+  info.set_rows(checkpoint.rows);
+  info.set_bytes(checkpoint.bytes);
+  info.set_usable(checkpoint.usable);
+  info.set_why_not(checkpoint.why_not);
+  return info;
+}
+
 }  // namespace
 
 Result<TableOptions> TableOptionsFromJson(const std::string& json) {
@@ -30,20 +50,20 @@ Result<TableOptions> TableOptionsFromJson(const std::string& json) {
 
 std::string ToJson(const TableCreation& creation) {
   v1::CreateTableReply reply;
-  *reply.mutable_options() = ToProto(creation.options);
+  *reply.mutable_options() = slotwise::ToProto(creation.options);
   reply.set_created(creation.created);
   return Print(reply);
 }
 
 std::string ToJson(const std::vector<TableOptions>& tables) {
   v1::ListTablesReply reply;
-  for (const TableOptions& table : tables) *reply.add_tables() = ToProto(table);
+  for (const TableOptions& table : tables) *reply.add_tables() = slotwise::ToProto(table);
   return Print(reply);
 }
 
 std::string ToJson(const TableDescription& table) {
   v1::DescribeTableReply reply;
-  *reply.mutable_options() = ToProto(table.options);
+  *reply.mutable_options() = slotwise::ToProto(table.options);
   reply.set_steps(table.steps);
   reply.set_learning_rate(table.learning_rate);
   reply.set_base_learning_rate(table.base_learning_rate);
@@ -79,6 +99,39 @@ std::string ToJson(const ServerTopology& topology) {
     info.set_address(rank.address);
     info.set_device(rank.device);
   }
+  return Print(reply);
+}
+
+std::string ToJson(const CheckpointCreation& made) {
+  v1::SaveCheckpointReply reply;
+  reply.set_id(made.id);
+  reply.set_delta(made.delta);
+  reply.set_round(made.round);
+  reply.set_rows(made.rows);
+  reply.set_bytes(made.bytes);
+  return Print(reply);
+}
+
+std::string ToJson(const std::vector<CheckpointDescription>& checkpoints) {
+  v1::ListCheckpointsReply reply;
+  for (const CheckpointDescription& checkpoint : checkpoints) *reply.add_checkpoints() = ToProto(checkpoint);
+  return Print(reply);
+}
+
+std::string ToJson(const CheckpointDetails& details) {
+  v1::DescribeCheckpointReply reply;
+  *reply.mutable_checkpoint() = ToProto(details.checkpoint);
+  for (const std::string& link : details.chain) reply.add_chain(link);
+  reply.set_folder(details.folder);
+  reply.set_manifest(details.manifest);
+  return Print(reply);
+}
+
+std::string ToJson(const CheckpointVerification& verified) {
+  v1::VerifyCheckpointReply reply;
+  for (const std::string& link : verified.chain) reply.add_chain(link);
+  reply.set_files(verified.files);
+  reply.set_bytes(verified.bytes);
   return Print(reply);
 }
 

@@ -15,6 +15,9 @@ struct Call {
   std::chrono::milliseconds timeout{0};
   std::chrono::steady_clock::time_point deadline;  // when the timeout is over
   std::stop_token stop;
+  // What fails is tried again until so long after the call's begin; longer than the timeout: until the
+  // deadline.
+  std::chrono::milliseconds retry_for = std::chrono::milliseconds::max();
   DataType data_type = DataType::kFloat32;  // of values and gradients on the wire
 };
 

@@ -117,6 +117,7 @@ Call Client::Impl::Begin(const CallOptions& options) const {
   return {.timeout = timeout,
           .deadline = std::chrono::steady_clock::now() + timeout,
           .stop = options.stop,
+          .retry_for = timeout,
           .data_type = options.data_type.value_or(options_.data_type)};
 }
 
@@ -171,9 +172,24 @@ Status Client::Impl::RunToEnd(const Call& call, std::vector<Request> requests, R
 
 Status Client::Impl::Ask(const CallOptions& options, std::string_view method,
                          const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply) {
+  return Ask(Begin(options), method, request, reply);
+}
+
+Status Client::Impl::AskLong(const CallOptions& options, std::string_view method,
+                             const google::protobuf::MessageLite& request,
+                             google::protobuf::MessageLite& reply) {
+  CallOptions patient = options;
+  if (!patient.timeout) patient.timeout = kLongCall;
+  Call call = Begin(patient);
+  call.retry_for = options_.timeout;
+  return Ask(call, method, request, reply);
+}
+
+Status Client::Impl::Ask(const Call& call, std::string_view method,
+                         const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply) {
   std::vector<Request> requests(1);
   requests[0] = {.method = "/slotwise.v1." + std::string(method), .message = client::Serialize(request)};
-  return RunToEnd(Begin(options), std::move(requests), [&reply](std::size_t, const grpc::ByteBuffer& bytes) {
+  return RunToEnd(call, std::move(requests), [&reply](std::size_t, const grpc::ByteBuffer& bytes) {
     return client::Deserialize(bytes, reply);
   });
 }

@@ -58,6 +58,10 @@ class Client::Impl {
 
   // Moves to the ranks of `topology` if the server has been started again since the last one.
   void Meet(const ServerTopology& topology);
+  // The same for a call that is answered once a checkpoint was written or read: it waits for kLongCall, if
+  // the options name no timeout, and tries again what fails within the client's own timeout.
+  Status AskLong(const CallOptions& options, std::string_view method,
+                 const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
 
   // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
   // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.
@@ -93,6 +97,9 @@ class Client::Impl {
   bool IsOfThisProcess() const { return process_ == getpid(); }
 
  private:
+  Status Ask(const client::Call& call, std::string_view method, const google::protobuf::MessageLite& request,
+             google::protobuf::MessageLite& reply);
+
   using StopCallback = std::stop_callback<std::function<void()>>;
 
   // Asks some ranks and seeds for the topology, to meet a server that was started again; when they are being

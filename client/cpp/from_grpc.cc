@@ -48,6 +48,8 @@ Status FromGrpc(const grpc::Status& status, const std::string& address, std::chr
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       if (ServerReceivesTooMuch(status)) return Unavailable(no_answer);
       return ResourceExhausted(details);
+    case grpc::StatusCode::DATA_LOSS:
+      return DataLoss(details);
     default:
       return {StatusCode::kInternal, NameOf(status.error_code()) + " from " + address + ": " + details};
   }

@@ -98,18 +98,6 @@ void AddBags(const CheckedBatch& batch, SampleRange samples, MessageWriter& mess
   });
 }
 
-v1::DataType ToProto(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return v1::DATA_TYPE_FLOAT32;
-    case DataType::kFloat16:
-      return v1::DATA_TYPE_FLOAT16;
-    case DataType::kBFloat16:
-      return v1::DATA_TYPE_BFLOAT16;
-  }
-  return v1::DATA_TYPE_UNSPECIFIED;
-}
-
 Status Internal(const Status& status) { return {StatusCode::kInternal, status.message()}; }
 
 Status CheckCombiner(std::span<const std::uint32_t> offsets, Combiner combiner) {
@@ -134,6 +122,18 @@ ArrayField IntoVector(int field, std::vector<T>& to, std::size_t& bytes) {
 }
 
 }  // namespace
+
+v1::DataType ToProto(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return v1::DATA_TYPE_FLOAT32;
+    case DataType::kFloat16:
+      return v1::DATA_TYPE_FLOAT16;
+    case DataType::kBFloat16:
+      return v1::DATA_TYPE_BFLOAT16;
+  }
+  return v1::DATA_TYPE_UNSPECIFIED;
+}
 
 Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table) {
   const std::uint32_t slots = table.slots;

@@ -22,8 +22,11 @@
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
 #include "slotwise/v1/admin.pb.h"
+#include "slotwise/v1/embedding.pb.h"
 
 namespace slotwise::client {
+
+v1::DataType ToProto(DataType type);
 
 // A batch that CheckBatch has checked against its table.
 struct CheckedBatch {

@@ -160,8 +160,12 @@ std::string Run::SendAgainLater(std::size_t index, const std::string& address, c
   reasons_[index] = said.error_message();
   const auto backoff = Backoff(attempts, random_);
   const Request& request = requests_[index];
-  if (request.once || !IsWorthAnotherTry(status) || steady_clock::now() + backoff >= call_.deadline) {
-    FailLocked(FromGrpc(said, address, call_.timeout));
+  const auto begin = call_.deadline - call_.timeout;
+  const auto taken = steady_clock::now() - begin;
+  const auto patience = std::min(call_.timeout, call_.retry_for);
+  if (request.once || !IsWorthAnotherTry(status) || taken + backoff >= patience) {
+    const auto waited = std::chrono::ceil<std::chrono::milliseconds>(taken);
+    FailLocked(FromGrpc(said, address, std::clamp(waited, patience, call_.timeout)));
     return {};
   }
   if (request.sent_again) *request.sent_again = true;

@@ -1,4 +1,4 @@
-// slotwise-ctl manages a server's tables from the command line.
+// slotwise-ctl manages a server's tables and checkpoints from the command line.
 //
 // Exit codes: 0 for success; 1 for a refusal or no answer; 2 for a command line that makes no sense. With
 // --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal.
@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "client/ctl/checkpoints.h"
 #include "client/ctl/commands.h"
 
 namespace {
@@ -31,6 +32,9 @@ struct Flags {
   bool without_state = false;
   bool missing_ok = false;
   float learning_rate = 0;
+  std::string checkpoint;
+  bool delta = false;
+  std::string value_type = "float32";
   slotwise::ctl::CreateFlags create;
 };
 
@@ -161,6 +165,50 @@ void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
   });
 }
 
+void AddCheckpointId(CLI::App& command, Flags& flags) {
+  command.add_option("id", flags.checkpoint, "the checkpoint's, as `checkpoint list` shows it")->required();
+}
+
+void AddCheckpoints(CLI::App& app, Flags& flags, Command& chosen) {
+  CLI::App* group = app.add_subcommand("checkpoint", "checkpoints in the server's data folder");
+  group->require_subcommand(1);
+  CLI::App* save = group->add_subcommand("save", "write a checkpoint of all tables while everything goes on");
+  save->add_flag("--delta", flags.delta, "only what has changed since the newest, if the server knows that");
+  save->add_option("--value-type", flags.value_type, "of rows in it: float32, float16 or bfloat16")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}))
+      ->capture_default_str();
+  save->callback([&] {
+    chosen = [&] {
+      return RunWithClient(flags, [&](Client& client) {
+        return slotwise::ctl::SaveCheckpoint(client, flags.delta, flags.value_type);
+      });
+    };
+  });
+  group->add_subcommand("list", "all checkpoints, the newest first, and whether they can be used")
+      ->callback([&] {
+        chosen = [&] {
+          return RunWithClient(flags, [](Client& client) { return slotwise::ctl::ListCheckpoints(client); });
+        };
+      });
+  CLI::App* show =
+      group->add_subcommand("show", "all that is known of a checkpoint; --json has its manifest");
+  AddCheckpointId(*show, flags);
+  show->callback([&] {
+    chosen = [&] {
+      return RunWithClient(
+          flags, [&](Client& client) { return slotwise::ctl::ShowCheckpoint(client, flags.checkpoint); });
+    };
+  });
+  CLI::App* verify = group->add_subcommand("verify", "read all files of a checkpoint and of its chain back");
+  AddCheckpointId(*verify, flags);
+  verify->callback([&] {
+    chosen = [&] {
+      return RunWithClient(
+          flags, [&](Client& client) { return slotwise::ctl::VerifyCheckpoint(client, flags.checkpoint); });
+    };
+  });
+}
+
 // Writes a refusal to stderr, and with --json to stdout too. Returns the exit code.
 int Refuse(const Flags& flags, const std::string& code, const std::string& message) {
   if (flags.json) {
@@ -181,7 +229,7 @@ int Run(const Flags& flags, const Command& chosen) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("A Slotwise server's tables from the command line.", "slotwise-ctl");
+  CLI::App app("A Slotwise server's tables and checkpoints from the command line.", "slotwise-ctl");
   app.footer(
       "Exit codes: 0 done, 1 refused or no answer, 2 usage. `slotwise-ctl COMMAND --help` explains a "
       "command.");
@@ -189,7 +237,8 @@ int main(int argc, char** argv) {
   app.fallthrough();  // lets the options below follow the command too
   Flags flags;
   app.add_option("--server,-s", flags.server.address, "host:port of any rank")->capture_default_str();
-  app.add_option("--timeout", flags.server.timeout, "seconds to wait for an answer")
+  app.add_option("--timeout", flags.server.timeout,
+                 "seconds to wait for an answer; rows and checkpoints take what they need")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--json", flags.json, "write JSON");
@@ -198,6 +247,7 @@ int main(int argc, char** argv) {
   AddTables(app, flags, chosen);
   AddCreate(app, flags, chosen);
   AddRows(app, flags, chosen);
+  AddCheckpoints(app, flags, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

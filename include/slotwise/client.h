@@ -127,6 +127,50 @@ struct TableCreation {
   bool created = false;  // false: the same table existed already
 };
 
+// A checkpoint that SaveCheckpoint made.
+struct CheckpointCreation {
+  std::string id;
+  bool delta = false;
+  std::uint64_t round = 0;  // it is the state after this one
+  std::uint64_t rows = 0;   // that were written: of a delta, those that have changed
+  std::uint64_t bytes = 0;  // of its files
+};
+
+struct TableInCheckpoint {
+  std::string name;
+  std::uint64_t rows = 0;  // in this checkpoint's own files
+};
+
+// A checkpoint in the server's data folder. Only `id` and `why_not` say anything of one whose manifest cannot
+// be read.
+struct CheckpointDescription {
+  std::string id;
+  std::string parent = {};  // the checkpoint before it, which a delta needs; empty: it is a base
+  std::string folds = {};   // of a base that was compacted from a chain: the chain's last, whose state it has
+  std::uint64_t created = 0;  // seconds since 1970
+  std::uint64_t round = 0;
+  std::uint32_t ranks = 0;  // that wrote it; any number may read it
+  std::vector<TableInCheckpoint> tables = {};
+  std::uint64_t rows = 0;
+  std::uint64_t bytes = 0;
+  bool usable = false;  // all files that it needs are there, and of the right size
+  std::string why_not = {};
+};
+
+// All that is known of a checkpoint.
+struct CheckpointDetails {
+  CheckpointDescription checkpoint;
+  std::vector<std::string> chain = {};  // what it is restored from, the base first; empty if it is not usable
+  std::string folder = {};              // as the server sees it
+  std::string manifest = {};            // the text of its manifest.json
+};
+
+struct CheckpointVerification {
+  std::vector<std::string> chain = {};  // the checkpoints that were read, the base first
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;
+};
+
 // One table's part of a call of several tables; what the fields mean is as for Lookup and Push.
 struct TableLookup {
   std::string_view table;
@@ -213,6 +257,32 @@ class Client {
   // Returns the server's ranks as they are now. The client uses them from then on, if the server has been
   // started again since it connected; a client whose connection is lost asks by itself.
   Result<ServerTopology> Topology(const CallOptions& call = {});
+
+  // --- checkpoints, in the server's data folder
+  //
+  // FAILED_PRECONDITION: the server was started without a data folder (--data).
+
+  // The longest that a call waits for a checkpoint to be written or read, if it names no timeout.
+  static constexpr std::chrono::hours kLongCall{24};
+
+  // Writes a checkpoint of all tables while everything goes on, and returns once it exists. A `delta` has
+  // what has changed since the newest checkpoint, if the server knows that; else all is written. Rows are
+  // rounded to `value_type` in it; optimizers' state is not. If the call ends early, the checkpoint goes on,
+  // and is listed once it exists. A broken connection is tried again for the client's own timeout from the
+  // call's begin.
+  // FAILED_PRECONDITION: another checkpoint is being written. RESOURCE_EXHAUSTED: there is no memory for it,
+  // or the disk is full. INTERNAL: it could not be written.
+  Result<CheckpointCreation> SaveCheckpoint(bool delta = false, DataType value_type = DataType::kFloat32,
+                                            const CallOptions& call = {});
+  // Lists what lies in the data folder, the newest first, then those whose manifest cannot be read.
+  Result<std::vector<CheckpointDescription>> ListCheckpoints(const CallOptions& call = {});
+  // Describes a checkpoint. NOT_FOUND: there is none. DATA_LOSS: its manifest is damaged. RESOURCE_EXHAUSTED:
+  // its manifest is longer than a message may be.
+  Result<CheckpointDetails> DescribeCheckpoint(std::string_view id, const CallOptions& call = {});
+  // Makes a rank read every file of a checkpoint back, and of those that it builds on, and compare checksums.
+  // The rank stops if the call ends early. NOT_FOUND: there is no such checkpoint. DATA_LOSS: it cannot be
+  // restored; the message names the file. RESOURCE_EXHAUSTED: the rank is verifying another one.
+  Result<CheckpointVerification> VerifyCheckpoint(std::string_view id, const CallOptions& call = {});
 
   // --- batches
   //

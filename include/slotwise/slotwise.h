@@ -55,7 +55,7 @@ enum {
   SLOTWISE_FAILED_PRECONDITION = 9,
   SLOTWISE_INTERNAL = 13,
   SLOTWISE_UNAVAILABLE = 14,
-  SLOTWISE_DATA_LOSS = 15 /* steps that the client saw acknowledged are gone */
+  SLOTWISE_DATA_LOSS = 15 /* steps that the client saw acknowledged are gone, or a checkpoint is damaged */
 };
 
 /* The type that values and gradients have on the wire. In callers' arrays they are float32. */
@@ -157,6 +157,20 @@ SLOTWISE_API slotwise_call* slotwise_set_learning_rate(slotwise_client* client, 
                                                        float learning_rate,
                                                        const slotwise_call_options* call);
 SLOTWISE_API slotwise_call* slotwise_topology(slotwise_client* client, const slotwise_call_options* call);
+
+/* --- checkpoints. The JSON answers are SaveCheckpointReply, ListCheckpointsReply,
+ * DescribeCheckpointReply and VerifyCheckpointReply. Saving and verifying wait a day if `call` names no
+ * timeout. */
+
+/* `value_type` is a type of values, as SLOTWISE_FLOAT32, that rows have in the checkpoint. */
+SLOTWISE_API slotwise_call* slotwise_save_checkpoint(slotwise_client* client, int32_t delta,
+                                                     int32_t value_type, const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_list_checkpoints(slotwise_client* client,
+                                                      const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_describe_checkpoint(slotwise_client* client, const char* id,
+                                                         const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_verify_checkpoint(slotwise_client* client, const char* id,
+                                                       const slotwise_call_options* call);
 
 /* --- batches */
 

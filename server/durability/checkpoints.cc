@@ -1,6 +1,7 @@
 #include "server/durability/checkpoints.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -99,6 +100,33 @@ Result<std::vector<ListedCheckpoint>> Checkpoints::List() const {
   return listed;
 }
 
+Result<std::vector<ListedCheckpoint>> Checkpoints::ListUsable() const {
+  auto listed = List();
+  if (!listed.ok()) return listed;
+  std::map<std::string, Status> sizes;
+  const auto check = [&](const Chain& chain) -> Status {
+    for (const Manifest& link : chain) {
+      const auto [known, is_new] = sizes.try_emplace(link.id);
+      if (is_new) known->second = CheckSizes(link);
+      if (!known->second.ok()) return known->second;
+    }
+    return {};
+  };
+  for (ListedCheckpoint& checkpoint : *listed) {
+    if (!checkpoint.manifest) continue;
+    auto chain = ChainOf(*checkpoint.manifest, *listed);
+    const Status status = chain.ok() ? check(*chain) : chain.status();
+    checkpoint.why_not = status.message();
+    if (!status.ok()) continue;
+    for (const Manifest& link : *chain) checkpoint.chain.push_back(link.id);
+  }
+  const auto left = files_->List(folder_);
+  if (!left.ok() && left.status().code() == StatusCode::kNotFound) return std::vector<ListedCheckpoint>();
+  if (!left.ok()) return left.status();
+  std::erase_if(*listed, [&](const ListedCheckpoint& c) { return !std::ranges::binary_search(*left, c.id); });
+  return listed;
+}
+
 Result<Chain> Checkpoints::ChainOf(const std::string& id) const {
   const auto listed = List();
   if (!listed.ok()) return listed.status();
@@ -191,13 +219,21 @@ Result<NewestChain> Checkpoints::Newest(const std::vector<std::string>& refused)
   return FailedPrecondition(std::move(message));
 }
 
-Status Checkpoints::Verify(const std::string& id) const {
+Status Checkpoints::Verify(const std::string& id) const { return ReadBackOf(id).status(); }
+
+Result<ReadBack> Checkpoints::ReadBackOf(const std::string& id) const {
   const auto manifest = ReadManifest(id);
   if (!manifest.ok()) return manifest.status();
-  return EachFile(folder_ + "/" + id, *manifest, [&](const std::string& folder, const FileEntry& file) {
+  ReadBack back;
+  const auto read = [&](const std::string& folder, const FileEntry& file) -> Status {
     auto reader = BlockReader::Open(*files_, folder, file);
-    return reader.ok() ? reader->Verify() : reader.status();
-  });
+    if (!reader.ok()) return reader.status();
+    ++back.files;
+    back.bytes += file.bytes;
+    return reader->Verify();
+  };
+  if (Status status = EachFile(folder_ + "/" + id, *manifest, read); !status.ok()) return status;
+  return back;
 }
 
 Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const {

@@ -31,6 +31,13 @@ struct ListedCheckpoint {
   std::string id;                    // the folder's name
   std::optional<Manifest> manifest;  // none if it cannot be used
   std::string why_not;
+  std::vector<std::string> chain = {};  // ListUsable's: what it is restored from, the base first
+};
+
+// What a verification has read.
+struct ReadBack {
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;
 };
 
 struct NewestChain {
@@ -44,10 +51,15 @@ class Checkpoints {
   Checkpoints(FileSystem& files, std::string folder) : files_(&files), folder_(std::move(folder)) {}
 
   const std::string& folder() const { return folder_; }
+  FileSystem& files() const { return *files_; }
 
   // Returns all checkpoints, the newest first, by (created, round, id); then those whose manifest is broken.
   // Nothing but manifests is read. A folder that is not there has none.
   Result<std::vector<ListedCheckpoint>> List() const;
+
+  // The same, and whether each can be restored, as far as sizes tell: `chain`, or `why_not` even if there is
+  // a manifest. A checkpoint that is removed meanwhile is left out.
+  Result<std::vector<ListedCheckpoint>> ListUsable() const;
 
   // Returns the chain that ends with a checkpoint.
   Result<Chain> ChainOf(const std::string& id) const;
@@ -59,6 +71,8 @@ class Checkpoints {
 
   // Reads back every file of a checkpoint, and of no other of its chain.
   Status Verify(const std::string& id) const;
+  // The same, and says how much that was.
+  Result<ReadBack> ReadBackOf(const std::string& id) const;
 
   // Removes checkpoints that are older than the newest `keep` chains and no part of them, and returns their
   // ids. Chains that begin with the same base count as one. What is broken stays for a person to see.

@@ -79,6 +79,7 @@ struct Checkpointing::Open {
   std::shared_ptr<CheckpointJob> job;
   std::size_t written = 0;  // ranks
   bool failed = false;
+  Status why_not;  // what a rank could not write
   std::uint64_t cut_ms = 0;
   std::uint64_t changed = 0;
 };
@@ -236,9 +237,13 @@ void Checkpointing::OnEvent(const Round& round) {
       if (open_->written == static_cast<std::size_t>(collective_.size())) Publish();
       return;
     case CheckpointEvent::kPublished: {
-      if (round.failed)
-        return Fail(
-            Unavailable("checkpoint " + open_->manifest.id + " could not be written: rank 0's log says why"));
+      if (round.failed) {
+        // Not UNAVAILABLE, which clients would try again: the disk is full, or broken.
+        const Status& why = open_->why_not;
+        return Fail({why.ok() ? StatusCode::kInternal : why.code(),
+                     "checkpoint " + open_->manifest.id + " could not be written: " +
+                         (why.ok() ? "rank 0's log says why" : why.message())});
+      }
       EndSnapshots(true);
       const Manifest& manifest = open_->manifest;
       previous_round_ = base_.newest_round;
@@ -298,6 +303,7 @@ void Checkpointing::FoldLongChain() {
 void Checkpointing::Publish() {
   Result<Manifest> manifest = Gather();
   if (manifest.ok()) open_->manifest = *manifest;
+  open_->why_not = manifest.status();
   open_->phase = Open::Phase::kPublishing;
   if (Value(collective_.rank()) != 0) return;
   worker_->Post([this, result = manifest.status(), whole = open_->manifest]() mutable {
@@ -314,7 +320,12 @@ void Checkpointing::Publish() {
 
 Result<Manifest> Checkpointing::Gather() {
   const auto result = *open_->job->result();
-  std::string mine(1, result.ok() ? 'y' : 'n');
+  // y: written; g: given up, for another rank's sake; f: no space was left; n: not written.
+  const StatusCode code = result.status().code();
+  std::string mine(1, result.ok()                              ? 'y'
+                      : code == StatusCode::kCancelled         ? 'g'
+                      : code == StatusCode::kResourceExhausted ? 'f'
+                                                               : 'n');
   if (result.ok()) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     Add(mine, std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now).count()));
@@ -326,13 +337,19 @@ Result<Manifest> Checkpointing::Gather() {
     Add(mine, result.status().message());
   }
   const std::vector<std::string> texts = GatherTexts(collective_, mine);
+  for (const std::string_view bad : {"fn", "g"}) {
+    const auto why = std::ranges::find_if(
+        texts, [&](const std::string& text) { return bad.find(text.front()) != std::string_view::npos; });
+    if (why == texts.end()) continue;
+    std::string_view text = std::string_view(*why).substr(1);
+    return Status(why->front() == 'f' ? StatusCode::kResourceExhausted : StatusCode::kInternal,
+                  "rank " + std::to_string(why - texts.begin()) + ": " + Take(text));
+  }
   Manifest manifest = open_->manifest;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     std::string_view text = texts[rank];
-    const bool ok = text.front() == 'y';
     text.remove_prefix(1);
     const std::string first = Take(text);
-    if (!ok) return Unavailable("rank " + std::to_string(rank) + ": " + first);
     const auto ledger = ParseRankEntry(Take(text));
     if (!ledger.ok()) return ledger.status();
     if (rank == 0) {

@@ -102,6 +102,7 @@ class Engine::Impl {
       if (Status started = StartJournal(recovery, recovered->round); !started.ok()) return started;
     }
     checkpointing_.Use(durability, options_.incarnation, recovered->base, journal_.get());
+    checkpoints_.emplace(*durability.files, durability.folder + "/checkpoints");
     return recovered;
   }
 
@@ -137,6 +138,7 @@ class Engine::Impl {
   void RequestStop() { inbox_.Close(); }
   const Tables& tables() const { return tables_; }
   std::uint64_t incarnation() const { return options_.incarnation; }
+  const std::optional<Checkpoints>& checkpoints() const { return checkpoints_; }
   ArrayPool& arrays() { return arrays_; }
 
  private:
@@ -332,6 +334,7 @@ class Engine::Impl {
   std::optional<JournalThread> writer_;
   RoundLog log_;
   Checkpointing checkpointing_;
+  std::optional<Checkpoints> checkpoints_;
   Operations operations_;
   const Clock::TimePoint start_ = clock_.Now();
   std::uint64_t decisions_ = 0;
@@ -357,5 +360,6 @@ std::uint64_t Engine::incarnation() const { return impl_->incarnation(); }
 std::uint64_t Engine::epoch() const { return impl_->tables().epoch(); }
 std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }
 std::vector<TableInfo> Engine::ListTables() const { return impl_->tables().All(); }
+std::optional<Checkpoints> Engine::checkpoints() const { return impl_->checkpoints(); }
 
 }  // namespace slotwise

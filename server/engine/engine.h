@@ -23,6 +23,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
+#include "server/durability/checkpoints.h"
 #include "server/durability/ledger.h"
 #include "server/engine/array_pool.h"
 #include "server/engine/clock.h"
@@ -110,6 +111,10 @@ class Engine {
   // Return the tables that exist after the last round.
   std::optional<TableInfo> FindTable(std::string_view name) const;
   std::vector<TableInfo> ListTables() const;
+
+  // Returns the folder of checkpoints; nothing if Recover was not called, or failed. For any thread, once
+  // Recover has returned; what is read may be removed meanwhile.
+  std::optional<Checkpoints> checkpoints() const;
 
  private:
   class Impl;

@@ -1,7 +1,5 @@
 #include "server/rpc/admin_service.h"
 
-#include <google/protobuf/message_lite.h>
-#include <grpcpp/support/slice.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -14,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "server/rpc/admin_answers.h"
 #include "server/rpc/call.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/rare_log.h"
 #include "wire/table_options_proto.h"
-#include "wire/wire_reader.h"
 
 namespace slotwise {
 namespace {
@@ -33,22 +31,6 @@ std::uint64_t RowsOf(const TableSummary& summary) {
   std::uint64_t rows = 0;
   for (const ShardUsage& shard : summary.shards) rows += shard.rows;
   return rows;
-}
-
-// Parses a request, or answers the call INVALID_ARGUMENT and returns nothing.
-template <class Message>
-std::optional<Message> Parse(const grpc::ByteBuffer& bytes, Call& call) {
-  Message message;
-  if (const Status status = ReadMessage(bytes, {}, message); !status.ok()) {
-    call.Fail(status);
-    return std::nullopt;
-  }
-  return message;
-}
-
-void Answer(Call& call, const google::protobuf::MessageLite& message, grpc::ByteBuffer* reply) {
-  const grpc::Slice slice(message.SerializeAsString());
-  call.Succeed([&] { *reply = grpc::ByteBuffer(&slice, 1); });
 }
 
 // Says who made or dropped a table. A caller may make and drop tables as often as it likes.
@@ -67,7 +49,11 @@ void LogTable(const std::string& name, std::string_view what, const Caller& call
 
 AdminService::AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
                            std::chrono::milliseconds default_deadline)
-    : engine_(engine), gate_(gate), limits_(limits), default_deadline_(default_deadline) {}
+    : engine_(engine),
+      gate_(gate),
+      limits_(limits),
+      default_deadline_(default_deadline),
+      checkpoints_(engine.checkpoints()) {}
 
 void AdminService::SetTopology(Topology topology) {
   const std::lock_guard lock(mutex_);

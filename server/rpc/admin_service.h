@@ -1,5 +1,5 @@
-// Serves the control path: tables, the server's topology, digests. Parses requests itself, because gRPC would
-// answer UNIMPLEMENTED, without a word, to one that is not a valid message.
+// Serves the control path: tables, the server's topology, digests, checkpoints. Parses requests itself,
+// because gRPC would answer UNIMPLEMENTED, without a word, to one that is not a valid message.
 // Thread-safety: safe; gRPC calls it from many threads.
 #ifndef SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "server/engine/engine.h"
+#include "server/rpc/checkpoint_desk.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/topology.h"
 #include "slotwise/v1/admin.grpc.pb.h"
@@ -20,15 +21,22 @@ class AdminService final
     : public v1::Admin::WithRawCallbackMethod_CreateTable<v1::Admin::WithRawCallbackMethod_DropTable<
           v1::Admin::WithRawCallbackMethod_ListTables<v1::Admin::WithRawCallbackMethod_DescribeTable<
               v1::Admin::WithRawCallbackMethod_SetLearningRate<v1::Admin::WithRawCallbackMethod_GetTopology<
-                  v1::Admin::WithRawCallbackMethod_Digest<v1::Admin::Service>>>>>>> {
+                  v1::Admin::WithRawCallbackMethod_Digest<v1::Admin::WithRawCallbackMethod_SaveCheckpoint<
+                      v1::Admin::WithRawCallbackMethod_ListCheckpoints<
+                          v1::Admin::WithRawCallbackMethod_DescribeCheckpoint<
+                              v1::Admin::WithRawCallbackMethod_VerifyCheckpoint<
+                                  v1::Admin::Service>>>>>>>>>>> {
  public:
-  // `engine` and `gate` outlive the service.
+  // `engine` and `gate` outlive the service. REQUIRES: the engine has recovered, if it is to.
   AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
                std::chrono::milliseconds default_deadline);
 
   // Sets what GetTopology answers. A rank listens before it knows its peers, so SetTopology is called later,
   // but before the gate opens.
   void SetTopology(Topology topology);
+
+  // Ends what takes long. Calls about checkpoints are refused from now on.
+  void Stop() { checkpoints_.Stop(); }
 
   grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* reply) override;
@@ -45,6 +53,18 @@ class AdminService final
                                         grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* Digest(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* reply) override;
+  // admin_checkpoints.cc
+  grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* DescribeCheckpoint(grpc::CallbackServerContext* context,
+                                               const grpc::ByteBuffer* request,
+                                               grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* VerifyCheckpoint(grpc::CallbackServerContext* context,
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* reply) override;
 
  private:
   // Returns NOT_FOUND, naming the table, if there is no such table.
@@ -57,6 +77,7 @@ class AdminService final
 
   std::mutex mutex_;
   Topology topology_;  // guarded by mutex_
+  CheckpointDesk checkpoints_;
 };
 
 }  // namespace slotwise

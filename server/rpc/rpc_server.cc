@@ -119,6 +119,7 @@ class RpcServer::Impl {
     if (!server_) return;
     health_watch_.reset();
     health_.SetServing(false);
+    admin_.Stop();
     gate_.AwaitEmpty(grace);
     listener_->Stop();
     // Only idle callers are still connected. gRPC asks them to leave and waits for them, but an idle caller

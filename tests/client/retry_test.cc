@@ -318,7 +318,8 @@ TEST_F(RetryTest, ErrorsKeepTheirCodeAndMessage) {
       {grpc::StatusCode::NOT_FOUND, StatusCode::kNotFound},
       {grpc::StatusCode::ALREADY_EXISTS, StatusCode::kAlreadyExists},
       {grpc::StatusCode::UNIMPLEMENTED, StatusCode::kFailedPrecondition},
-      {grpc::StatusCode::DATA_LOSS, StatusCode::kInternal},
+      {grpc::StatusCode::DATA_LOSS, StatusCode::kDataLoss},
+      {grpc::StatusCode::ABORTED, StatusCode::kInternal},
   };
   for (const auto& [grpc_code, code] : codes) {
     FakeServer fake;

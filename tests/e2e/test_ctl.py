@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import slotwise
 import slotwise.rows
+from conftest import StartCluster
 from slotwise_cluster import Cluster, server_binary
 
 SEED = 20261121
@@ -184,3 +185,37 @@ def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_pa
         ctl(cluster, "import", "loaded", str(tmp_path / "by_python"))
         loaded = ctl(cluster, "describe", "loaded")
         assert (loaded["steps"], loaded["base_learning_rate"]) == (3, 0.3)
+
+
+def test_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(2, f'durability {{ folder: "{tmp_path}" }}')
+    assert ctl(cluster, "checkpoint", "list") == {"checkpoints": []}
+    ctl(cluster, "create", "saved", "--dim", "4", "--learning-rate", "0.5")
+    made = ctl(cluster, "checkpoint", "save")
+    assert not made["delta"] and made["rows"] == 0
+    (listed,) = ctl(cluster, "checkpoint", "list")["checkpoints"]
+    assert listed["usable"] and listed["tables"] == [{"name": "saved", "rows": 0}]
+    assert {name: listed[name] for name in ("id", "round", "rows", "bytes")} == {
+        name: made[name] for name in ("id", "round", "rows", "bytes")
+    }
+    shown = ctl(cluster, "checkpoint", "show", made["id"])
+    assert shown["chain"] == [made["id"]] and shown["manifest"]["tables"][0]["options"]["name"] == "saved"
+    assert shown["folder"] == str(tmp_path / "checkpoints" / made["id"])
+    verified = ctl(cluster, "checkpoint", "verify", made["id"])
+    assert verified["chain"] == [made["id"]] and verified["bytes"] == made["bytes"]
+
+    def text(*arguments: str) -> str:
+        return run("--server", cluster.ranks[0].address, "checkpoint", *arguments).stdout
+
+    assert f"{made['id']}  base" in text("list") and text("list").rstrip().endswith("yes")
+    assert "saved" in text("show", made["id"]) and "restored from " + made["id"] in text("show", made["id"])
+    assert f"{made['id']} is whole" in text("verify", made["id"])
+
+    broken = next((tmp_path / "checkpoints" / made["id"]).glob("*/rank-0.rows.npy"))
+    broken.write_bytes(b"")
+    assert f"{made['id']} cannot be used: {broken} has 0 bytes" in text("list")
+    error = ctl(cluster, "checkpoint", "verify", made["id"], code=1)["error"]
+    assert error["code"] == "DATA_LOSS" and str(broken) in error["message"]
+    assert ctl(cluster, "checkpoint", "show", "no", code=1)["error"]["code"] == "NOT_FOUND"
+    assert run("checkpoint", "save", "--value-type", "int8").returncode == 2
+    assert run("checkpoint").returncode == 2

@@ -111,7 +111,7 @@ def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_pa
     """README's ten lines, the Python of clients.md, slotwise-ctl's line and config.md's table."""
     (example,) = re.findall(r"^```\n.*?(^tables .+?)^```$", CONFIG_DOC, re.MULTILINE | re.DOTALL)
     assert 'name: "clicks"' not in example, "README makes clicks itself"
-    cluster = start_cluster(2, example)
+    cluster = start_cluster(2, example + data_folder(tmp_path))
     (ten_lines,) = re.findall(r"^```python\n(.+?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
     run_program(ten_lines, cluster, ROOT / "client" / "python")
     trainer = "shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1\n"
@@ -139,9 +139,15 @@ def run_program(program: str, cluster: Cluster, path: Path) -> str:
     return ended.stdout
 
 
-def test_programs_of_the_python_client_run(start_cluster: StartCluster) -> None:
+def data_folder(tmp_path: Path) -> str:
+    """What a configuration says of a folder for checkpoints."""
+    return f'durability {{ folder: "{tmp_path}/data" }}'
+
+
+def test_programs_of_the_python_client_run(start_cluster: StartCluster, tmp_path: Path) -> None:
     trainer = "shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1\n"
-    printed = run_program(trainer + programs_of("Python"), start_cluster(2), ROOT / "client" / "python")
+    cluster = start_cluster(2, data_folder(tmp_path))
+    printed = run_program(trainer + programs_of("Python"), cluster, ROOT / "client" / "python")
     assert printed.startswith("ads 3 2 ")
     assert "offsets" in printed.splitlines()[-1]
 

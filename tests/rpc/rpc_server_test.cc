@@ -41,6 +41,14 @@ TEST_F(RpcServerTest, AnswersUnavailableUntilItIsOpened) {
   expect_starting(admin_->DescribeTable(context().get(), {}, &describe));
   v1::DigestReply digest;
   expect_starting(admin_->Digest(context().get(), {}, &digest));
+  v1::SaveCheckpointReply save;
+  expect_starting(admin_->SaveCheckpoint(context().get(), {}, &save));
+  v1::ListCheckpointsReply checkpoints;
+  expect_starting(admin_->ListCheckpoints(context().get(), {}, &checkpoints));
+  v1::DescribeCheckpointReply checkpoint;
+  expect_starting(admin_->DescribeCheckpoint(context().get(), {}, &checkpoint));
+  v1::VerifyCheckpointReply verified;
+  expect_starting(admin_->VerifyCheckpoint(context().get(), {}, &verified));
   v1::EraseReply erase;
   expect_starting(rows_->Erase(context().get(), {}, &erase));
   const auto exporting = context();

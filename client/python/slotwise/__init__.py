@@ -11,6 +11,7 @@ With torch, `slotwise.torch.EmbeddingBag(ps, "ads")` does both. The logger "slot
 `slotwise.serve()`, and `slotwise.connect("local")` by itself, start a server for this process.
 """
 
+from slotwise.checkpoint_calls import Checkpoint, CheckpointDetails, ListedCheckpoint, Verification
 from slotwise.client import Client, connect
 from slotwise.errors import (
     AlreadyExists,
@@ -61,6 +62,8 @@ __all__ = [
     "Adam",
     "AlreadyExists",
     "Cancelled",
+    "Checkpoint",
+    "CheckpointDetails",
     "Client",
     "Constant",
     "DataLoss",
@@ -69,6 +72,7 @@ __all__ = [
     "FailedPrecondition",
     "Future",
     "InvalidArgument",
+    "ListedCheckpoint",
     "Momentum",
     "Nesterov",
     "Normal",
@@ -91,6 +95,7 @@ __all__ = [
     "TravelledRounds",
     "Unavailable",
     "Uniform",
+    "Verification",
     "__version__",
     "connect",
     "serve",

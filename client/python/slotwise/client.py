@@ -6,6 +6,7 @@ import atexit
 import ctypes
 
 from slotwise import local_server
+from slotwise.checkpoint_calls import CheckpointCalls
 from slotwise.core import ClientOptions, Core, Handle, core, core_if_loaded, text
 from slotwise.embedding_calls import EmbeddingCalls, wire_number
 from slotwise.errors import InvalidArgument
@@ -54,7 +55,7 @@ def connect(
     return Client(native, native.call_client(call), addresses)
 
 
-class Client(EmbeddingCalls, RowsCalls):
+class Client(EmbeddingCalls, RowsCalls, CheckpointCalls):
     """A connection to a server's ranks, made by `slotwise.connect`.
 
     Thread-safe: any number of threads may look up and push at once. gRPC does not survive a fork: in

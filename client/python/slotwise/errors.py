@@ -44,7 +44,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class NotFound(Error):
-    """There is no such table."""
+    """There is no such table, or no such checkpoint."""
 
     code = StatusCode.NOT_FOUND
 
@@ -56,7 +56,7 @@ class AlreadyExists(Error):
 
 
 class ResourceExhausted(Error):
-    """The table is full, or the batch or table is too large.
+    """The table, or the disk for a checkpoint, is full, or the batch or table is too large.
 
     A request that is refused has changed nothing. If the client had cut a lookup or an import into
     several, the message says how much was done.
@@ -68,7 +68,8 @@ class ResourceExhausted(Error):
 class FailedPrecondition(Error):
     """The step cannot be told from an applied one, or came before with other data.
 
-    Or the client is closed, or of another process.
+    Or the client is closed, or of another process; or a checkpoint is asked for while another one is
+    written, or from a server without a data folder.
     """
 
     code = StatusCode.FAILED_PRECONDITION
@@ -90,11 +91,12 @@ class Unavailable(Error):
 
 
 class DataLoss(Error):
-    """The table no longer has a step that this client saw acknowledged.
+    """A checkpoint is damaged; or the table no longer has a step that this client saw acknowledged.
 
-    The server, or the table, was made anew since, without those steps. The message says which steps
-    are gone, and of a push, as which step of the table as it is now it was applied. Every call that
-    had begun before raises; later calls go on with the table as it is.
+    Of a checkpoint, the message names the file. Of a table: the server, or the table, was made anew
+    since, without those steps. The message says which steps are gone, and of a push, as which step
+    of the table as it is now it was applied. Every call that had begun before raises; later calls go
+    on with the table as it is.
     """
 
     code = StatusCode.DATA_LOSS

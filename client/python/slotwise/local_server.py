@@ -280,6 +280,8 @@ def serve(
     threads: int = 0,
     log: str | os.PathLike[str] | None = None,
     timeout: float = 60.0,
+    data: str | os.PathLike[str] | None = None,
+    durability: str | None = None,
 ) -> Server:
     """Starts a server on this machine, on free ports of 127.0.0.1, for the life of this process.
 
@@ -294,6 +296,11 @@ def serve(
         threads: CPU threads of a rank; 0 means all processors, divided by the ranks.
         log: the file that the server's log goes to, made anew; None means a temporary one.
         timeout: seconds that the start may take.
+        data: a folder for checkpoints and the journal, made if it is not there; a server that starts
+            goes on from what lies there, on any number of ranks. None: what `config` says, else
+            nothing outlives the server.
+        durability: what becomes of acknowledged updates in a crash: "none" (those since the last
+            checkpoint are lost), or "sync" (none is lost). None: what `config` says, else "none".
 
     Raises:
         InvalidArgument: an argument is none of these.
@@ -307,13 +314,21 @@ def serve(
         )
     if backend not in ("cpu", "cuda"):
         raise InvalidArgument(f'backend is "{backend}", not "cpu" or "cuda"')
-    for name, path in (("config", config), ("log", log)):
+    if durability not in (None, "none", "sync"):
+        raise InvalidArgument(f'durability is "{durability}", not "none" or "sync"')
+    if durability == "sync" and data is None and config is None:
+        raise InvalidArgument('durability is "sync", which needs a folder: data=...')
+    for name, path in (("config", config), ("log", log), ("data", data)):
         if path is not None and "\0" in os.fsdecode(path):
             raise InvalidArgument(f"{name} is {path!r}, and no path has a null character")
     command = [str(find_server(backend, ranks)), "--attached", "--listen", "127.0.0.1:0"]
     command += ["--backend", backend, "--threads", str(threads)]
     if config is not None:
         command += ["--config", os.fspath(config)]
+    if data is not None:
+        command += ["--data", os.path.abspath(data)]
+    if durability is not None:
+        command += ["--durability", durability]
     if ranks > 1:
         command = [find_mpirun(ranks), "-n", str(ranks), *command]
     server = Server(command, None if log is None else Path(log).absolute(), timeout)

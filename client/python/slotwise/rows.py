@@ -144,14 +144,20 @@ def save_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = F
     Args, returns and raises as `save_npy`, and
         ImportError: there is no pyarrow.
     """
-    pyarrow, parquet = _pyarrow("save_parquet")
+    check_pyarrow("save_parquet")
     info = ps.describe_table(table)
-    target, rows = Path(path), 0
+    chunks = ps.export_rows(table, with_state=with_state)
+    return write_parquet(info, chunks, Path(path), with_state=with_state)
+
+
+def write_parquet(info: TableInfo, chunks: Iterator[Rows], target: Path, *, with_state: bool) -> int:
+    """Writes a table's rows, however they come, as `save_parquet` does."""
+    pyarrow, parquet = _pyarrow("write_parquet")
+    rows = 0
     fields = [("key", pyarrow.uint64()), ("values", _list_of(pyarrow, info.options.dim))]
     handle, fresh = tempfile.mkstemp(prefix=f".{target.name}.new-", dir=target.parent)
     os.close(handle)
     try:
-        chunks = ps.export_rows(table, with_state=with_state)
         first = next(chunks, None)
         if first is not None and first.state is not None and first.state.shape[1]:
             fields.append(("state", _list_of(pyarrow, first.state.shape[1])))
@@ -448,6 +454,11 @@ def _rows_of(column: Any, path: PathLike) -> NDArray[np.float32]:
 
 def _list_of(pyarrow: Any, size: int) -> Any:
     return pyarrow.list_(pyarrow.float32(), size)
+
+
+def check_pyarrow(what: str) -> None:
+    """Raises ImportError, naming the function that needs it, if there is no pyarrow."""
+    _pyarrow(what)
 
 
 def _pyarrow(what: str) -> tuple[Any, Any]:

@@ -25,6 +25,10 @@ METHODS = {
         "SetLearningRate",
         "GetTopology",
         "Digest",
+        "SaveCheckpoint",
+        "ListCheckpoints",
+        "DescribeCheckpoint",
+        "VerifyCheckpoint",
     ],
     "Embedding": ["Lookup", "Push", "LookupMany", "PushMany"],
     "Rows": ["Export", "Import", "Erase"],
@@ -186,6 +190,15 @@ class FakeServer:
     def _Digest(self, request: Any) -> dict[str, Any]:
         table = self._table(request.table)
         return {"digest": table.digest(), "rows": len(table.rows), "steps": table.steps}
+
+    def _SaveCheckpoint(self, _: Any) -> dict[str, Any]:
+        """As a server without a data folder; the other calls about checkpoints likewise."""
+        raise Refused(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "the server keeps nothing: it was started without a data folder (--data)",
+        )
+
+    _ListCheckpoints = _DescribeCheckpoint = _VerifyCheckpoint = _SaveCheckpoint
 
     def _Lookup(self, request: Any) -> dict[str, Any]:
         table = self._table(request.table)

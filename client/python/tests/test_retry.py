@@ -152,6 +152,26 @@ def test_a_server_that_never_answers_is_given_up_in_time(fake: FakeServer) -> No
             ps.digest("ads")
 
 
+def test_a_save_is_tried_again_at_another_rank_for_the_clients_own_timeout(fake: FakeServer) -> None:
+    """The save itself may take a day."""
+    fake.before = fail_first(1, "SaveCheckpoint", grpc.StatusCode.UNAVAILABLE)
+    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
+        with pytest.raises(slotwise.FailedPrecondition, match="keeps nothing"):
+            ps.save()
+        assert len({rank for rank, method, _ in fake.log if method == "SaveCheckpoint"}) == 2
+        fake.before = fail_first(10**9, "SaveCheckpoint", grpc.StatusCode.UNAVAILABLE)
+        begin = time.monotonic()
+        with pytest.raises(slotwise.Unavailable, match="as the test wishes"):
+            ps.save()
+        assert time.monotonic() - begin < 30
+        fake.before = fail_first(1, "SaveCheckpoint", grpc.StatusCode.RESOURCE_EXHAUSTED)
+        with pytest.raises(slotwise.ResourceExhausted):
+            ps.save()
+        fake.before = fail_first(1, "VerifyCheckpoint", grpc.StatusCode.DATA_LOSS)
+        with pytest.raises(slotwise.DataLoss, match="^as the test wishes$"):
+            ps.verify("any")
+
+
 def test_retries_leave_the_random_numbers_of_a_trainer_alone(
     fake: FakeServer, ps: slotwise.Client
 ) -> None:

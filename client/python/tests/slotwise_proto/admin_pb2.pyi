@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+from slotwise_proto import embedding_pb2 as _embedding_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -30,6 +31,40 @@ class Adam(_message.Message):
     epsilon: float
     def __init__(self, beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
 
+class CheckpointInfo(_message.Message):
+    __slots__ = ["bytes", "created", "folds", "id", "parent", "ranks", "round", "rows", "tables", "usable", "why_not"]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    FOLDS_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    USABLE_FIELD_NUMBER: _ClassVar[int]
+    WHY_NOT_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    created: int
+    folds: str
+    id: str
+    parent: str
+    ranks: int
+    round: int
+    rows: int
+    tables: _containers.RepeatedCompositeFieldContainer[CheckpointTable]
+    usable: bool
+    why_not: str
+    def __init__(self, id: _Optional[str] = ..., parent: _Optional[str] = ..., folds: _Optional[str] = ..., created: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[CheckpointTable, _Mapping]]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., usable: bool = ..., why_not: _Optional[str] = ...) -> None: ...
+
+class CheckpointTable(_message.Message):
+    __slots__ = ["name", "rows"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rows: int
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ...) -> None: ...
+
 class Constant(_message.Message):
     __slots__ = ["value"]
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +84,24 @@ class CreateTableRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     options: TableOptions
     def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ...) -> None: ...
+
+class DescribeCheckpointReply(_message.Message):
+    __slots__ = ["chain", "checkpoint", "folder", "manifest"]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    chain: _containers.RepeatedScalarFieldContainer[str]
+    checkpoint: CheckpointInfo
+    folder: str
+    manifest: str
+    def __init__(self, checkpoint: _Optional[_Union[CheckpointInfo, _Mapping]] = ..., chain: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., manifest: _Optional[str] = ...) -> None: ...
+
+class DescribeCheckpointRequest(_message.Message):
+    __slots__ = ["id"]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class DescribeTableReply(_message.Message):
     __slots__ = ["base_learning_rate", "learning_rate", "lineage", "options", "rounds", "shards", "steps"]
@@ -144,6 +197,16 @@ class Initializer(_message.Message):
     uniform: Uniform
     def __init__(self, seed: _Optional[int] = ..., uniform: _Optional[_Union[Uniform, _Mapping]] = ..., normal: _Optional[_Union[Normal, _Mapping]] = ..., constant: _Optional[_Union[Constant, _Mapping]] = ...) -> None: ...
 
+class ListCheckpointsReply(_message.Message):
+    __slots__ = ["checkpoints"]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    checkpoints: _containers.RepeatedCompositeFieldContainer[CheckpointInfo]
+    def __init__(self, checkpoints: _Optional[_Iterable[_Union[CheckpointInfo, _Mapping]]] = ...) -> None: ...
+
+class ListCheckpointsRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
 class ListTablesReply(_message.Message):
     __slots__ = ["tables"]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +287,28 @@ class RowWiseAdaGrad(_message.Message):
     initial_accumulator: float
     def __init__(self, epsilon: _Optional[float] = ..., initial_accumulator: _Optional[float] = ...) -> None: ...
 
+class SaveCheckpointReply(_message.Message):
+    __slots__ = ["bytes", "delta", "id", "round", "rows"]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    delta: bool
+    id: str
+    round: int
+    rows: int
+    def __init__(self, id: _Optional[str] = ..., delta: bool = ..., round: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class SaveCheckpointRequest(_message.Message):
+    __slots__ = ["delta", "value_type"]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    VALUE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    delta: bool
+    value_type: _embedding_pb2.DataType
+    def __init__(self, delta: bool = ..., value_type: _Optional[_Union[_embedding_pb2.DataType, str]] = ...) -> None: ...
+
 class Schedule(_message.Message):
     __slots__ = ["decay_power", "decay_start", "decay_steps", "end_learning_rate", "warmup_steps"]
     DECAY_POWER_FIELD_NUMBER: _ClassVar[int]
@@ -301,6 +386,22 @@ class Uniform(_message.Message):
     high: float
     low: float
     def __init__(self, low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
+
+class VerifyCheckpointReply(_message.Message):
+    __slots__ = ["bytes", "chain", "files"]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    chain: _containers.RepeatedScalarFieldContainer[str]
+    files: int
+    def __init__(self, chain: _Optional[_Iterable[str]] = ..., files: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class VerifyCheckpointRequest(_message.Message):
+    __slots__ = ["id"]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class Combiner(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -1,0 +1,75 @@
+// The client's calls about checkpoints.
+#include <utility>
+
+#include "client/cpp/client_impl.h"
+#include "client/cpp/messages.h"
+#include "slotwise/client.h"
+#include "slotwise/v1/admin.pb.h"
+
+namespace slotwise {
+namespace {
+
+CheckpointDescription DescriptionOf(const v1::CheckpointInfo& info) {
+  CheckpointDescription checkpoint{.id = info.id(),
+                                   .parent = info.parent(),
+                                   .folds = info.folds(),
+                                   .created = info.created(),
+                                   .round = info.round(),
+                                   .ranks = info.ranks(),
+                                   .tables = {},
+                                   .rows = info.rows(),
+                                   .bytes = info.bytes(),
+                                   .usable = info.usable(),
+                                   .why_not = info.why_not()};
+  for (const auto& table : info.tables()) checkpoint.tables.push_back({table.name(), table.rows()});
+  return checkpoint;
+}
+
+}  // namespace
+
+Result<CheckpointCreation> Client::SaveCheckpoint(bool delta, DataType value_type, const CallOptions& call) {
+  v1::SaveCheckpointRequest request;
+  request.set_delta(delta);
+  request.set_value_type(client::ToProto(value_type));
+  v1::SaveCheckpointReply reply;
+  if (Status status = impl_->AskLong(call, "Admin/SaveCheckpoint", request, reply); !status.ok())
+    return status;
+  return CheckpointCreation{.id = reply.id(),
+                            .delta = reply.delta(),
+                            .round = reply.round(),
+                            .rows = reply.rows(),
+                            .bytes = reply.bytes()};
+}
+
+Result<std::vector<CheckpointDescription>> Client::ListCheckpoints(const CallOptions& call) {
+  v1::ListCheckpointsReply reply;
+  const v1::ListCheckpointsRequest request;
+  if (Status status = impl_->Ask(call, "Admin/ListCheckpoints", request, reply); !status.ok()) return status;
+  std::vector<CheckpointDescription> checkpoints;
+  for (const auto& info : reply.checkpoints()) checkpoints.push_back(DescriptionOf(info));
+  return checkpoints;
+}
+
+Result<CheckpointDetails> Client::DescribeCheckpoint(std::string_view id, const CallOptions& call) {
+  v1::DescribeCheckpointRequest request;
+  request.set_id(std::string(id));
+  v1::DescribeCheckpointReply reply;
+  if (Status status = impl_->Ask(call, "Admin/DescribeCheckpoint", request, reply); !status.ok())
+    return status;
+  return CheckpointDetails{.checkpoint = DescriptionOf(reply.checkpoint()),
+                           .chain = {reply.chain().begin(), reply.chain().end()},
+                           .folder = reply.folder(),
+                           .manifest = std::move(*reply.mutable_manifest())};
+}
+
+Result<CheckpointVerification> Client::VerifyCheckpoint(std::string_view id, const CallOptions& call) {
+  v1::VerifyCheckpointRequest request;
+  request.set_id(std::string(id));
+  v1::VerifyCheckpointReply reply;
+  if (Status status = impl_->AskLong(call, "Admin/VerifyCheckpoint", request, reply); !status.ok())
+    return status;
+  return CheckpointVerification{
+      .chain = {reply.chain().begin(), reply.chain().end()}, .files = reply.files(), .bytes = reply.bytes()};
+}
+
+}  // namespace slotwise

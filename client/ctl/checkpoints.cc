@@ -1,0 +1,172 @@
+#include "client/ctl/checkpoints.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstdio>
+#include <ctime>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "client/ctl/text_table.h"
+
+namespace slotwise::ctl {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Says on a terminal what this process waits for, until it is destroyed.
+class WaitingLine {
+ public:
+  explicit WaitingLine(std::string what) : what_(std::move(what)) {
+    if (isatty(STDERR_FILENO) != 0)
+      thread_ = std::jthread([this](const std::stop_token& stop) { Tell(stop); });
+  }
+
+ private:
+  void Tell(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any never;
+    std::unique_lock lock(mutex);
+    for (int seconds = 1;; ++seconds) {
+      never.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+      if (stop.stop_requested()) break;
+      std::fprintf(stderr, "\r%s: %d s ", what_.c_str(), seconds);
+    }
+    std::fputs("\r\x1b[K", stderr);  // clears the line
+  }
+
+  const std::string what_;
+  std::jthread thread_;
+};
+
+ordered_json ToJson(const CheckpointDescription& checkpoint) {
+  ordered_json json = {
+      {"id", checkpoint.id},           {"parent", checkpoint.parent},    {"folds", checkpoint.folds},
+      {"created", checkpoint.created}, {"round", checkpoint.round},      {"ranks", checkpoint.ranks},
+      {"rows", checkpoint.rows},       {"bytes", checkpoint.bytes},      {"usable", checkpoint.usable},
+      {"why_not", checkpoint.why_not}, {"tables", ordered_json::array()}};
+  for (const TableInCheckpoint& table : checkpoint.tables)
+    json["tables"].push_back({{"name", table.name}, {"rows", table.rows}});
+  return json;
+}
+
+std::string KindOf(const CheckpointDescription& checkpoint) {
+  if (checkpoint.ranks == 0) return "?";  // nobody can read its manifest
+  return checkpoint.parent.empty() ? "base" : "delta";
+}
+
+std::string RowsAndBytes(std::uint64_t rows, std::uint64_t bytes) {
+  return CountText(rows) + (rows == 1 ? " row, " : " rows, ") + BytesText(bytes);
+}
+
+std::string Joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::string ShownTables(const ordered_json& manifest) {
+  TextTable text({"TABLE", ">ID", ">DIM", "OPTIMIZER", ">STEPS", "VALUES", ">ROWS", ">ERASED", ">SIZE"});
+  for (const ordered_json& table : manifest["tables"]) {
+    std::uint64_t rows = 0;
+    std::uint64_t erased = 0;
+    std::uint64_t bytes = 0;
+    for (const ordered_json& rank : table["ranks"]) {
+      rows += rank["rows"].get<std::uint64_t>();
+      erased += rank.value("erased", std::uint64_t{0});
+      for (const ordered_json& file : rank["files"]) bytes += file["bytes"].get<std::uint64_t>();
+    }
+    const ordered_json& options = table["options"];
+    text.Add({options["name"], std::to_string(table["id"].get<std::uint64_t>()),
+              std::to_string(options["dim"].get<std::uint64_t>()), options["optimizer"],
+              CountText(table["steps"].get<std::uint64_t>()), table["value_type"], CountText(rows),
+              CountText(erased), BytesText(bytes)});
+  }
+  return text.Text();
+}
+
+}  // namespace
+
+std::string TimeText(std::uint64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm utc{};
+  std::array<char, 32> text{};
+  if (gmtime_r(&time, &utc) == nullptr) return std::to_string(seconds);
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &utc);
+  return text.data();
+}
+
+Result<Answer> SaveCheckpoint(Client& client, bool delta, const std::string& value_type) {
+  DataType type = DataType::kFloat32;
+  for (const DataType known : {DataType::kFloat16, DataType::kBFloat16}) {
+    if (ToString(known) == value_type) type = known;
+  }
+  const auto made = [&] {
+    const WaitingLine line("saving");
+    return client.SaveCheckpoint(delta, type);
+  }();
+  if (!made.ok()) return made.status();
+  std::string text = made->id + ": a " + (made->delta ? "delta" : "base") + " of round " +
+                     std::to_string(made->round) + ", " + RowsAndBytes(made->rows, made->bytes) + "\n";
+  if (delta && !made->delta) text += "a base, because the server does not know what has changed since one\n";
+  return Answer{.json = {{"id", made->id},
+                         {"delta", made->delta},
+                         {"round", made->round},
+                         {"rows", made->rows},
+                         {"bytes", made->bytes}},
+                .text = std::move(text)};
+}
+
+Result<Answer> ListCheckpoints(Client& client) {
+  const auto checkpoints = client.ListCheckpoints();
+  if (!checkpoints.ok()) return checkpoints.status();
+  Answer answer{.json = {{"checkpoints", ordered_json::array()}}, .text = {}};
+  TextTable text({"ID", "KIND", "CREATED (UTC)", ">ROUND", ">RANKS", ">TABLES", ">ROWS", ">SIZE", "USABLE"});
+  std::string why_not;
+  for (const CheckpointDescription& checkpoint : *checkpoints) {
+    answer.json["checkpoints"].push_back(ToJson(checkpoint));
+    text.Add({checkpoint.id, KindOf(checkpoint), TimeText(checkpoint.created), CountText(checkpoint.round),
+              std::to_string(checkpoint.ranks), std::to_string(checkpoint.tables.size()),
+              CountText(checkpoint.rows), BytesText(checkpoint.bytes), checkpoint.usable ? "yes" : "NO"});
+    if (!checkpoint.usable) why_not += checkpoint.id + " cannot be used: " + checkpoint.why_not + "\n";
+  }
+  answer.text = checkpoints->empty() ? "there are no checkpoints\n" : text.Text() + why_not;
+  return answer;
+}
+
+Result<Answer> ShowCheckpoint(Client& client, const std::string& id) {
+  const auto details = client.DescribeCheckpoint(id);
+  if (!details.ok()) return details.status();
+  const CheckpointDescription& checkpoint = details->checkpoint;
+  const ordered_json manifest = ordered_json::parse(details->manifest, nullptr, false);
+  if (manifest.is_discarded()) return Status(StatusCode::kInternal, "the manifest is no JSON");
+  Answer answer{.json = ToJson(checkpoint), .text = {}};
+  answer.json["folder"] = details->folder;
+  answer.json["chain"] = details->chain;
+  answer.json["manifest"] = manifest;
+  answer.text = checkpoint.id + ": a " + KindOf(checkpoint) + " of round " + CountText(checkpoint.round) +
+                ", " + RowsAndBytes(checkpoint.rows, checkpoint.bytes) + "\nwritten " +
+                TimeText(checkpoint.created) + " UTC by " + std::to_string(checkpoint.ranks) +
+                (checkpoint.ranks == 1 ? " rank" : " ranks") + " of slotwise-server " +
+                manifest.value("server_version", "?") + " to " + details->folder + "\n";
+  answer.text += checkpoint.usable ? "restored from " + Joined(details->chain) + "\n"
+                                   : "it cannot be used: " + checkpoint.why_not + "\n";
+  answer.text += ShownTables(manifest);
+  return answer;
+}
+
+Result<Answer> VerifyCheckpoint(Client& client, const std::string& id) {
+  const auto verified = [&] {
+    const WaitingLine line("verifying");
+    return client.VerifyCheckpoint(id);
+  }();
+  if (!verified.ok()) return verified.status();
+  return Answer{.json = {{"chain", verified->chain}, {"files", verified->files}, {"bytes", verified->bytes}},
+                .text = id + " is whole: " + CountText(verified->files) + " files, " +
+                        BytesText(verified->bytes) + ", of " + Joined(verified->chain) + "\n"};
+}
+
+}  // namespace slotwise::ctl

@@ -1,0 +1,25 @@
+// Runs slotwise-ctl's commands about checkpoints.
+// Thread-safety: free functions, for one thread.
+#ifndef SLOTWISE_CLIENT_CTL_CHECKPOINTS_H_
+#define SLOTWISE_CLIENT_CTL_CHECKPOINTS_H_
+
+#include <string>
+
+#include "client/ctl/commands.h"
+#include "slotwise/client.h"
+
+namespace slotwise::ctl {
+
+// Saving and verifying say on a terminal's stderr for how long they have been at it.
+// `value_type`: "float32", "float16" or "bfloat16".
+Result<Answer> SaveCheckpoint(Client& client, bool delta, const std::string& value_type);
+Result<Answer> ListCheckpoints(Client& client);
+Result<Answer> ShowCheckpoint(Client& client, const std::string& id);
+Result<Answer> VerifyCheckpoint(Client& client, const std::string& id);
+
+// Formats seconds since 1970 as "2026-11-22 20:29:01" of UTC.
+std::string TimeText(std::uint64_t seconds);
+
+}  // namespace slotwise::ctl
+
+#endif  // SLOTWISE_CLIENT_CTL_CHECKPOINTS_H_

@@ -1,0 +1,189 @@
+"""Checkpoints of a running server, in its data folder (service Admin)."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from slotwise.admin_calls import AdminCalls
+from slotwise.core import CallOptions, text
+from slotwise.errors import InvalidArgument
+from slotwise.optimizers import Json
+
+_VALUE_DTYPES = ("float32", "float16", "bfloat16")  # by the core's numbers
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint.
+
+    Attributes:
+        id: its name, and that of its folder in the data folder's `checkpoints`.
+        delta: whether it has only what has changed since the checkpoint before it.
+        round: it is the state after this round.
+        rows: rows in its own files.
+        bytes: of its own files.
+    """
+
+    id: str
+    delta: bool
+    round: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ListedCheckpoint(Checkpoint):
+    """A checkpoint that lies in the data folder.
+
+    Of one whose manifest cannot be read, only `id` and `why_not` say anything.
+
+    Attributes:
+        parent: the checkpoint before it, which a delta needs; "": it is a base.
+        folds: of a base that was compacted from a chain, the chain's last; else "".
+        created: seconds since 1970.
+        ranks: how many wrote it; any number may read it.
+        tables: rows in its own files, by the table's name.
+        usable: all files that it needs are there, and of the right size; `Client.verify` reads them.
+        why_not: why it cannot be used, naming what is missing or wrong.
+    """
+
+    parent: str
+    folds: str
+    created: int
+    ranks: int
+    tables: dict[str, int]
+    usable: bool
+    why_not: str
+
+
+@dataclass(frozen=True)
+class CheckpointDetails:
+    """All that is known of a checkpoint.
+
+    Attributes:
+        chain: ids of what it is restored from, the base first; empty if it is not usable.
+        folder: where it lies, as the server sees it.
+        manifest: what its manifest.json says: tables' options, steps and learning rates, ranks'
+            rows, files with sizes and checksums.
+    """
+
+    checkpoint: ListedCheckpoint
+    chain: tuple[str, ...]
+    folder: str
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `Client.verify` has read: the ids of the chain, the base first; files; bytes."""
+
+    chain: tuple[str, ...]
+    files: int
+    bytes: int
+
+
+class CheckpointCalls(AdminCalls):
+    """Saves, lists and verifies checkpoints.
+
+    Each method raises FailedPrecondition if the server was started without a data folder
+    (`slotwise-server --data`, `slotwise.serve(data=...)`).
+    """
+
+    def save(
+        self, *, delta: bool = False, value_dtype: str = "float32", timeout: float | None = None
+    ) -> Checkpoint:
+        """Writes a checkpoint of all tables while everything goes on; returns once it exists.
+
+        Args:
+            delta: write only what has changed since the newest checkpoint, if the server knows that.
+            value_dtype: what rows are rounded to in it: "float32" (they are not), "float16" or
+                "bfloat16". Optimizers' state is not rounded.
+            timeout: seconds to wait; None: a day. After the timeout the checkpoint goes on, and
+                `checkpoints` lists it once it exists.
+
+        Raises:
+            FailedPrecondition: another checkpoint is being written.
+            ResourceExhausted: there is no memory for it, or the disk is full.
+            Error: it could not be written; the message says why.
+        """
+        if value_dtype not in _VALUE_DTYPES:
+            raise InvalidArgument(
+                f"value_dtype is {value_dtype!r}, not one of {', '.join(_VALUE_DTYPES)}"
+            )
+        number, options = _VALUE_DTYPES.index(value_dtype), _options(timeout)
+        call = self._usable().save_checkpoint(self._client, bool(delta), number, options)
+        reply = self._ask(call)
+        return Checkpoint(
+            reply["id"],
+            bool(reply.get("delta", False)),
+            *(int(reply.get(name, 0)) for name in ("round", "rows", "bytes")),
+        )
+
+    def checkpoints(self) -> list[ListedCheckpoint]:
+        """Returns the checkpoints in the data folder, the newest first, then broken ones."""
+        reply = self._ask(self._usable().list_checkpoints(self._client, None))
+        return [_listed(message) for message in reply.get("checkpoints", [])]
+
+    def describe_checkpoint(self, id: str) -> CheckpointDetails:
+        """Returns all that is known of a checkpoint.
+
+        Raises:
+            NotFound: there is none of that id.
+            DataLoss: its manifest is damaged.
+            ResourceExhausted: its manifest is longer than a message may be.
+        """
+        reply = self._ask(self._usable().describe_checkpoint(self._client, text(id), None))
+        return CheckpointDetails(
+            _listed(reply["checkpoint"]),
+            tuple(reply.get("chain", [])),
+            reply["folder"],
+            json.loads(reply["manifest"]),
+        )
+
+    def verify(self, id: str, *, timeout: float | None = None) -> Verification:
+        """Makes a rank read every file of a checkpoint and of those that it builds on.
+
+        Args:
+            timeout: seconds to wait; None: a day. The rank stops when the timeout is over.
+
+        Raises:
+            NotFound: there is none of that id.
+            DataLoss: it cannot be restored; the message names the file, and what is wrong.
+            ResourceExhausted: the rank is verifying another one.
+        """
+        reply = self._ask(
+            self._usable().verify_checkpoint(self._client, text(id), _options(timeout))
+        )
+        return Verification(
+            tuple(reply.get("chain", [])), int(reply.get("files", 0)), int(reply.get("bytes", 0))
+        )
+
+
+def _options(timeout: float | None) -> Any:
+    """Returns a call's options with a timeout, or None."""
+    if timeout is None:
+        return None
+    if not timeout > 0:
+        raise InvalidArgument(f"timeout is {timeout}, not above 0")
+    return ctypes.byref(CallOptions(timeout_ms=max(1, round(min(timeout, 1e9) * 1000))))
+
+
+def _listed(message: Json) -> ListedCheckpoint:
+    parent = message.get("parent", "")
+    return ListedCheckpoint(
+        id=message.get("id", ""),
+        delta=bool(parent),
+        round=int(message.get("round", 0)),
+        rows=int(message.get("rows", 0)),
+        bytes=int(message.get("bytes", 0)),
+        parent=parent,
+        folds=message.get("folds", ""),
+        created=int(message.get("created", 0)),
+        ranks=int(message.get("ranks", 0)),
+        tables={table["name"]: int(table.get("rows", 0)) for table in message.get("tables", [])},
+        usable=bool(message.get("usable", False)),
+        why_not=message.get("why_not", ""),
+    )

@@ -1,0 +1,226 @@
+"""Checkpoints' folders without a server: rows, Parquet, torch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import slotwise
+from slotwise import checkpoint_files
+
+_OPTIMIZERS = [
+    slotwise.SGD(lr=0.5),
+    slotwise.Momentum(lr=0.5, momentum=0.8),
+    slotwise.Nesterov(lr=0.5, momentum=0.7),
+    slotwise.AdaGrad(lr=0.5, epsilon=1e-3, initial_accumulator=0.25),
+    slotwise.RowWiseAdaGrad(lr=0.5, epsilon=1e-3),
+    slotwise.RMSProp(lr=0.5, beta=0.75, weight_decay=0.125),
+    slotwise.Adam(lr=0.5, beta1=0.5, beta2=0.75),
+    slotwise.FTRL(lr=0.5, lambda1=0.125, beta=2.0),
+]
+_INITIALIZERS = [slotwise.Uniform(-1, 1), slotwise.Normal(1, 0.5), slotwise.Constant(0.25)]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A server with a table of each optimizer, and a chain of a base and two deltas of them."""
+    data = tmp_path_factory.mktemp("data")
+    with slotwise.serve(2, threads=1, data=data) as server, slotwise.connect(server.address) as ps:
+        generator = np.random.default_rng(7)
+        names = []
+        for number, optimizer in enumerate(_OPTIMIZERS):
+            name = type(optimizer).__name__
+            names.append(name)
+            ps.create_table(
+                name, dim=3, optimizer=optimizer, seed=number, initializer=_INITIALIZERS[number % 3]
+            )
+        ids = []
+        for _ in range(3):
+            for name in names:
+                keys = generator.integers(0, 60, 40, dtype=np.uint64)
+                ps.push(name, keys, None, ps.lookup(name, keys))
+                ps.erase(name, keys[:3])
+            ids.append(_save(ps, delta=bool(ids)))
+        folders = [data / "checkpoints" / id for id in ids]
+        yield SimpleNamespace(ps=ps, names=names, folders=folders, last=folders[-1])
+
+
+def _save(ps: slotwise.Client, **options: Any) -> str:
+    while True:
+        try:
+            return ps.save(**options).id
+        except slotwise.FailedPrecondition as error:
+            assert "is being written" in str(error)
+
+
+def _of_server(ps: slotwise.Client, table: str) -> slotwise.Rows:
+    """All rows of a table, in the order of their keys."""
+    chunks = list(ps.export_rows(table, with_state=True))
+    keys, values, state = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
+    order = np.argsort(keys)
+    return slotwise.Rows(keys[order], values[order], state[order])
+
+
+def test_a_chain_has_the_servers_rows(saved: SimpleNamespace) -> None:
+    files = checkpoint_files.open(saved.last)
+    assert sorted(files) == sorted(saved.names) and len(files) == len(saved.names)
+    assert files.chain == tuple(saved.folders)
+    for name, table in files.items():
+        theirs, ours = _of_server(saved.ps, name), table.read()
+        np.testing.assert_array_equal(ours.keys, theirs.keys)
+        np.testing.assert_array_equal(ours.values, theirs.values)
+        np.testing.assert_array_equal(ours.state, theirs.state)
+        assert table.read(with_state=False).state is None
+        info = saved.ps.describe_table(name)
+        assert table.info.options == info.options
+        assert (table.info.steps, table.info.lineage) == (info.steps, info.lineage)
+        assert table.state_size == ours.state.shape[1]
+
+
+def test_an_older_checkpoint_is_read_as_it_was(saved: SimpleNamespace) -> None:
+    files = checkpoint_files.open(saved.folders[0])
+    assert len(files.chain) == 1
+    assert files["SGD"].info.steps == 1 and files["SGD"].read().state.shape[1] == 0
+
+
+def test_checksums_are_compared_if_there_is_a_hasher(
+    saved: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xxhash = pytest.importorskip("xxhash")
+    table = checkpoint_files.open(saved.last, verify=True)["Adam"]
+    assert len(table.read().keys)
+    monkeypatch.setattr(xxhash, "xxh3_64_hexdigest", lambda _: "0" * 16)
+    with pytest.raises(slotwise.DataLoss, match="manifest.json is damaged"):
+        checkpoint_files.open(saved.last)
+
+
+@pytest.fixture
+def copied(saved: SimpleNamespace, tmp_path: Path) -> Path:
+    """A copy of the chain, to be damaged; its last folder."""
+    for folder in saved.folders:
+        shutil.copytree(folder, tmp_path / folder.name)
+    return tmp_path / saved.last.name
+
+
+def test_a_gap_and_foreign_links_are_refused(saved: SimpleNamespace, copied: Path) -> None:
+    base, middle = (copied.parent / folder.name for folder in saved.folders[:2])
+    manifest = (middle / "manifest.json").read_bytes()
+    (middle / "manifest.json").write_bytes(manifest.replace(b'{"checksum": "', b'{"checksum": "0', 1))
+    with pytest.raises(slotwise.DataLoss, match="manifest.json is damaged"):
+        checkpoint_files.open(copied)
+    swapped = bytes([manifest[14] ^ 1])
+    (middle / "manifest.json").write_bytes(manifest[:14] + swapped + manifest[15:])
+    with pytest.raises(slotwise.DataLoss, match="foreign link"):
+        checkpoint_files.open(copied, verify=False)
+    (middle / "manifest.json").unlink()
+    with pytest.raises(slotwise.DataLoss, match=f"gap: there is no {middle}"):
+        checkpoint_files.open(copied)
+    with pytest.raises(slotwise.NotFound, match="is no checkpoint"):
+        checkpoint_files.open(middle)
+    assert len(checkpoint_files.open(base)) == len(_OPTIMIZERS)
+
+
+def test_a_base_that_folds_a_chain_stands_for_it(saved: SimpleNamespace, copied: Path) -> None:
+    base, middle = (copied.parent / folder.name for folder in saved.folders[:2])
+    parent = checkpoint_files.open(copied).manifest["parent"]
+    folded = base.rename(copied.parent / "folded")
+    says = json.loads((folded / "manifest.json").read_text())
+    rest = json.dumps(says | {"id": "folded", "folds": parent})[1:]  # begins with the checksum
+    first_line, others = rest.split(", ", 1)
+    (folded / "manifest.json").write_text("{" + first_line + ",\n" + others)
+    shutil.rmtree(middle)
+    assert checkpoint_files.open(copied, verify=False).chain == (folded, copied)
+
+
+def test_files_that_do_not_fit_are_refused(saved: SimpleNamespace, copied: Path) -> None:
+    path = next(copied.glob("table-*/rank-0.keys.npy"))
+    number = int(path.parent.name.removeprefix("table-"))
+    whole = path.read_bytes()
+    for broken, said in ((whole + b"1", " bytes, not "), (whole[:-1], " bytes, not "), (None, " is missing")):
+        path.unlink() if broken is None else path.write_bytes(broken)
+        with pytest.raises(slotwise.DataLoss, match=f"{path}.*{said}"):
+            checkpoint_files.open(copied)[saved.names[number - 1]].read()
+    path.write_bytes(b"x" + whole[1:])
+    with pytest.raises(slotwise.DataLoss, match=str(path)):
+        checkpoint_files.open(copied)[saved.names[number - 1]].read()
+
+
+def test_parquet_is_what_load_parquet_reads(saved: SimpleNamespace, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    written = checkpoint_files.export_parquet(saved.last, tmp_path / "out")
+    assert written == {name: saved.ps.digest(name).rows for name in saved.names}
+    ps = saved.ps
+    for name in ("Adam", "SGD"):
+        copy = f"{name}-copy"
+        slotwise.rows.load_parquet(ps, copy, tmp_path / "out" / f"{name}.parquet")
+        assert ps.digest(copy) == ps.digest(name)
+        ps.drop_table(copy)
+
+
+def test_torch_modules_get_a_tables_rows_and_give_them_back(saved: SimpleNamespace) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = _of_server(saved.ps, "AdaGrad")
+    places = {int(key): i for i, key in enumerate(theirs.keys[::-1])}
+    weights = checkpoint_files.to_state_dict(saved.last, {"AdaGrad": places, "SGD": 60}, absent=-1.0)
+    model = torch.nn.ModuleDict(
+        {
+            "AdaGrad": torch.nn.EmbeddingBag(len(places), 3, mode="sum"),
+            "SGD": torch.nn.EmbeddingBag(60, 3, mode="sum"),
+        }
+    )
+    model.load_state_dict(weights)
+    np.testing.assert_array_equal(model["AdaGrad"].weight.detach().numpy(), theirs.values[::-1])
+    sgd = _of_server(saved.ps, "SGD")
+    expected = np.full((60, 3), -1, np.float32)
+    expected[sgd.keys.astype(np.int64)] = sgd.values
+    np.testing.assert_array_equal(model["SGD"].weight.detach().numpy(), expected)
+
+    ps = saved.ps
+    ps.create_table("AdaGrad-back", dim=3, optimizer=slotwise.SGD(lr=1.0))
+    state = {"AdaGrad-back.weight": weights["AdaGrad.weight"]}
+    assert checkpoint_files.from_state_dict(ps, state, {"AdaGrad-back": places}) == {
+        "AdaGrad-back": len(places)
+    }
+    back = _of_server(ps, "AdaGrad-back")
+    np.testing.assert_array_equal(back.keys, theirs.keys)
+    np.testing.assert_array_equal(back.values, theirs.values)
+    ps.drop_table("AdaGrad-back")
+
+
+def test_what_fits_no_module_is_refused(saved: SimpleNamespace) -> None:
+    torch = pytest.importorskip("torch")
+    key = int(_of_server(saved.ps, "SGD").keys[-1])
+    with pytest.raises(slotwise.InvalidArgument, match=f"key {key} of the table has no row among {key}"):
+        checkpoint_files.to_state_dict(saved.last, {"SGD": key})
+    with pytest.raises(slotwise.InvalidArgument, match="has no row"):
+        checkpoint_files.to_state_dict(saved.last, {"SGD": {}})
+    with pytest.raises(slotwise.InvalidArgument, match="two keys have one row"):
+        checkpoint_files.to_state_dict(saved.last, {"SGD": {1: 0, 2: 0}})
+    with pytest.raises(slotwise.NotFound, match="no table 'ads'"):
+        checkpoint_files.to_state_dict(saved.last, {"ads": 10})
+    with pytest.raises(slotwise.NotFound, match="no SGD.weight"):
+        checkpoint_files.from_state_dict(saved.ps, {}, {"SGD": 10})
+    with pytest.raises(slotwise.InvalidArgument, match=r"shape \(4, 3\), not \(10, dim\)"):
+        checkpoint_files.from_state_dict(saved.ps, {"SGD.weight": torch.zeros(4, 3)}, {"SGD": 10})
+
+
+@pytest.mark.parametrize("value_dtype", ["float16", "bfloat16"])
+def test_rounded_values_are_read(tmp_path: Path, value_dtype: str) -> None:
+    with slotwise.serve(data=tmp_path, threads=1) as server, slotwise.connect(server.address) as ps:
+        ps.create_table("ads", dim=5, optimizer=slotwise.AdaGrad(lr=0.5))
+        keys = np.arange(100, dtype=np.uint64)
+        ps.push("ads", keys, None, ps.lookup("ads", keys) * 3)
+        theirs = _of_server(ps, "ads")
+        id = _save(ps, value_dtype=value_dtype)
+    ours = checkpoint_files.open(tmp_path / "checkpoints" / id)["ads"].read()
+    most = 2.0**-8 if value_dtype == "bfloat16" else 2.0**-10
+    np.testing.assert_allclose(ours.values, theirs.values, rtol=most)
+    assert not np.array_equal(ours.values, theirs.values)
+    np.testing.assert_array_equal(ours.state, theirs.state)

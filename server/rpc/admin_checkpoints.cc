@@ -1,0 +1,174 @@
+// The control path's calls about checkpoints.
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/durability/manifest.h"
+#include "server/rpc/admin_answers.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/call.h"
+#include "server/rpc/grpc_status.h"
+
+namespace slotwise {
+namespace {
+
+// The default deadline of a call that writes or reads all files of a checkpoint.
+constexpr std::chrono::minutes kLongCall{24 * 60};
+
+Result<DataType> ValueTypeOf(v1::DataType type) {
+  switch (type) {
+    case v1::DATA_TYPE_UNSPECIFIED:
+    case v1::DATA_TYPE_FLOAT32:
+      return DataType::kFloat32;
+    case v1::DATA_TYPE_FLOAT16:
+      return DataType::kFloat16;
+    case v1::DATA_TYPE_BFLOAT16:
+      return DataType::kBFloat16;
+    default:
+      return InvalidArgument("value_type is " + std::to_string(type) + ", which is no type");
+  }
+}
+
+void Describe(const Manifest& manifest, v1::CheckpointInfo& info) {
+  if (manifest.parent) info.set_parent(manifest.parent->id);
+  if (manifest.folds) info.set_folds(manifest.folds->id);
+  info.set_created(manifest.created);
+  info.set_round(manifest.round);
+  info.set_ranks(manifest.ranks);
+  std::uint64_t bytes = manifest.ledger.bytes;
+  std::uint64_t all_rows = 0;
+  for (const TableEntry& entry : manifest.tables) {
+    std::uint64_t rows = 0;
+    for (const RankEntry& rank : entry.ranks) {
+      rows += rank.rows;
+      for (const FileEntry& file : rank.files) bytes += file.bytes;
+    }
+    v1::CheckpointTable& table = *info.add_tables();
+    table.set_name(entry.options.name.str());
+    table.set_rows(rows);
+    all_rows += rows;
+  }
+  info.set_rows(all_rows);
+  info.set_bytes(bytes);
+}
+
+v1::CheckpointInfo InfoOf(const ListedCheckpoint& listed) {
+  v1::CheckpointInfo info;
+  const bool is_id = IsCheckpointId(listed.id);
+  info.set_id(is_id ? listed.id : Quoted(listed.id));  // a folder that somebody made may have any name
+  if (listed.manifest) Describe(*listed.manifest, info);
+  info.set_usable(!listed.chain.empty());
+  info.set_why_not(is_id ? listed.why_not : Quoted(listed.id) + " is no checkpoint's id");
+  return info;
+}
+
+// Answers unless the reply is longer than a message may be.
+void AnswerIfItFits(Call& call, const google::protobuf::Message& message, std::uint64_t most,
+                    grpc::ByteBuffer* reply) {
+  if (const std::uint64_t bytes = message.ByteSizeLong(); bytes > most) {
+    return call.Fail(ResourceExhausted("the reply would have " + std::to_string(bytes) +
+                                       " bytes, more than limits.max_message_mib allows a message: read the "
+                                       "manifests in the data folder"));
+  }
+  Answer(call, message, reply);
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* AdminService::SaveCheckpoint(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, kLongCall);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  const auto message = Parse<v1::SaveCheckpointRequest>(*request, *call);
+  if (!message) return reactor;
+  const auto type = ValueTypeOf(message->value_type());
+  const Status legal = type.ok() ? checkpoints_.KeepsCheckpoints() : type.status();
+  if (!legal.ok()) {
+    call->Fail(legal);
+    return reactor;
+  }
+  const Caller caller = call->caller();
+  auto done = [call = std::move(call), reply, caller](const Result<SavedCheckpoint>& saved) {
+    if (!saved.ok()) return call->Fail(saved.status());
+    spdlog::info("checkpoint {} is written, as {} asked: {} rows, {} bytes", saved->id, caller.name(),
+                 saved->rows, saved->bytes);
+    v1::SaveCheckpointReply answer;
+    answer.set_id(saved->id);
+    answer.set_delta(saved->delta);
+    answer.set_round(saved->round);
+    answer.set_rows(saved->rows);
+    answer.set_bytes(saved->bytes);
+    Answer(*call, answer, reply);
+  };
+  engine_.Submit(SaveCheckpointRequest{
+      .delta = message->delta(), .value_type = *type, .done = std::move(done), .caller = caller});
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ListCheckpoints(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered() || !Parse<v1::ListCheckpointsRequest>(*request, *call)) return reactor;
+  checkpoints_.List([call = std::move(call), reply,
+                     most = limits_.max_message_bytes](const Result<std::vector<ListedCheckpoint>>& listed) {
+    if (!listed.ok()) return call->Fail(listed.status());
+    v1::ListCheckpointsReply answer;
+    for (const ListedCheckpoint& checkpoint : *listed) *answer.add_checkpoints() = InfoOf(checkpoint);
+    AnswerIfItFits(*call, answer, most, reply);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::DescribeCheckpoint(grpc::CallbackServerContext* context,
+                                                           const grpc::ByteBuffer* request,
+                                                           grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  const auto message = Parse<v1::DescribeCheckpointRequest>(*request, *call);
+  if (!message) return reactor;
+  checkpoints_.Describe(message->id(), [call = std::move(call), reply, most = limits_.max_message_bytes](
+                                           const Result<DescribedCheckpoint>& described) {
+    if (!described.ok()) return call->Fail(described.status());
+    Manifest manifest = *described->listed.manifest;
+    auto text = SerializeManifest(manifest);
+    if (!text.ok()) return call->Fail(text.status());
+    v1::DescribeCheckpointReply answer;
+    *answer.mutable_checkpoint() = InfoOf(described->listed);
+    for (const std::string& link : described->listed.chain) answer.add_chain(link);
+    answer.set_folder(described->folder);
+    answer.set_manifest(std::move(*text));
+    AnswerIfItFits(*call, answer, most, reply);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::VerifyCheckpoint(grpc::CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* request,
+                                                         grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, kLongCall);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  const auto message = Parse<v1::VerifyCheckpointRequest>(*request, *call);
+  if (!message) return reactor;
+  const auto gone = [call] { return call->abandoned(); };
+  const auto done = [call, reply](const Result<VerifiedCheckpoint>& verified) {
+    if (!verified.ok()) return call->Fail(verified.status());
+    v1::VerifyCheckpointReply answer;
+    for (const std::string& link : verified->chain) answer.add_chain(link);
+    answer.set_files(verified->read.files);
+    answer.set_bytes(verified->read.bytes);
+    Answer(*call, answer, reply);
+  };
+  checkpoints_.Verify(message->id(), gone, done);
+  return reactor;
+}
+
+}  // namespace slotwise

@@ -1,0 +1,409 @@
+// Tests the control path's calls about checkpoints over real gRPC, on files that wait or fail when told.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/durability/file_system.h"
+#include "server/rpc/checkpoint_desk.h"
+#include "tests/rpc/messages.h"
+#include "tests/rpc/rpc_server_fixture.h"
+
+namespace slotwise {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The system's files. While they are held, whoever opens or makes a file waits.
+class HeldFiles final : public FileSystem {
+ public:
+  void Hold() {
+    const std::scoped_lock lock(mutex_);
+    held_ = true;
+  }
+  void Release() {
+    const std::scoped_lock lock(mutex_);
+    held_ = false;
+    changed_.notify_all();
+  }
+  void AwaitWaiting(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ >= count; });
+  }
+  // From now on nothing new can be written.
+  void FillUp() {
+    const std::scoped_lock lock(mutex_);
+    full_ = true;
+  }
+
+  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    Enter();
+    const std::scoped_lock lock(mutex_);
+    if (full_) return ResourceExhausted("create " + path + ": No space left on device");
+    return SystemFiles().Create(path);
+  }
+  Result<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path) override {
+    return SystemFiles().OpenToWrite(path);
+  }
+  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    Enter();
+    return SystemFiles().Open(path);
+  }
+  Status Rename(const std::string& from, const std::string& to) override {
+    return SystemFiles().Rename(from, to);
+  }
+  Status Remove(const std::string& path) override { return SystemFiles().Remove(path); }
+  Status RemoveFolder(const std::string& path) override { return SystemFiles().RemoveFolder(path); }
+  Status MakeFolder(const std::string& path) override { return SystemFiles().MakeFolder(path); }
+  Result<std::vector<std::string>> List(const std::string& path) override { return SystemFiles().List(path); }
+  Status SyncFolder(const std::string& path) override { return SystemFiles().SyncFolder(path); }
+
+ private:
+  void Enter() {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !held_; });
+    --waiting_;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false;
+  bool full_ = false;
+  int waiting_ = 0;
+};
+
+class CheckpointCallsTest : public RpcServerTest {
+ protected:
+  CheckpointCallsTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "slotwise-checkpoints-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    folder_ = name;
+  }
+  ~CheckpointCallsTest() override {
+    files_.Release();
+    if (server_) server_->Shutdown(milliseconds(5000));
+    StopEngine();  // which uses the files
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  // A server with a data folder and a table, which has rows of 2 keys.
+  void OpenWithData() {
+    const auto recovered = engine_->Recover({.folder = folder_.string(), .files = &files_});
+    ASSERT_TRUE(recovered.ok()) << recovered.status().message();
+    OpenWithAds();
+    v1::LookupRequest lookup = SmallLookup();
+    lookup.set_mode(v1::LOOKUP_MODE_TRAIN);
+    v1::LookupReply reply;
+    grpc::ClientContext context;
+    ASSERT_TRUE(embedding_->Lookup(&context, lookup, &reply).ok());
+  }
+
+  // From now on only callers read files: the engine no longer verifies what it has written.
+  void StopEngine() {
+    engine_->RequestStop();
+    if (run_.joinable()) run_.join();
+  }
+
+  grpc::Status Save(v1::SaveCheckpointReply& reply, bool delta = false,
+                    milliseconds deadline = milliseconds(0)) {
+    v1::SaveCheckpointRequest request;
+    request.set_delta(delta);
+    grpc::ClientContext context;
+    if (deadline.count() > 0) context.set_deadline(std::chrono::system_clock::now() + deadline);
+    return admin_->SaveCheckpoint(&context, request, &reply);
+  }
+  grpc::Status List(v1::ListCheckpointsReply& reply) {
+    grpc::ClientContext context;
+    return admin_->ListCheckpoints(&context, {}, &reply);
+  }
+  grpc::Status Describe(const std::string& id, v1::DescribeCheckpointReply& reply) {
+    v1::DescribeCheckpointRequest request;
+    request.set_id(id);
+    grpc::ClientContext context;
+    return admin_->DescribeCheckpoint(&context, request, &reply);
+  }
+  grpc::Status Verify(const std::string& id, grpc::ClientContext& context) {
+    v1::VerifyCheckpointRequest request;
+    request.set_id(id);
+    v1::VerifyCheckpointReply reply;
+    return admin_->VerifyCheckpoint(&context, request, &reply);
+  }
+  grpc::Status Verify(const std::string& id) {
+    grpc::ClientContext context;
+    return Verify(id, context);
+  }
+  std::string Saved(bool delta = false) {
+    v1::SaveCheckpointReply reply;
+    for (;;) {
+      const grpc::Status status = Save(reply, delta);
+      if (status.ok()) return reply.id();
+      // The one before is being verified still.
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << status.error_message();
+      if (status.error_code() != grpc::StatusCode::FAILED_PRECONDITION) return "";
+    }
+  }
+  std::filesystem::path FileOf(const std::string& id, const std::string& array) {
+    return folder_ / "checkpoints" / id / "table-1" / ("rank-0." + array + ".npy");
+  }
+
+  static void ExpectStatus(const grpc::Status& status, grpc::StatusCode code, const std::string& words) {
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_NE(status.error_message().find(words), std::string::npos) << status.error_message();
+  }
+
+  HeldFiles files_;
+  std::filesystem::path folder_;
+};
+
+TEST_F(CheckpointCallsTest, RefusesAllWithoutADataFolder) {
+  OpenWithAds();
+  const std::string words = "the server keeps nothing: it was started without a data folder (--data)";
+  v1::SaveCheckpointReply saved;
+  ExpectStatus(Save(saved), grpc::StatusCode::FAILED_PRECONDITION, words);
+  v1::ListCheckpointsReply listed;
+  ExpectStatus(List(listed), grpc::StatusCode::FAILED_PRECONDITION, words);
+  v1::DescribeCheckpointReply described;
+  ExpectStatus(Describe("1", described), grpc::StatusCode::FAILED_PRECONDITION, words);
+  ExpectStatus(Verify("1"), grpc::StatusCode::FAILED_PRECONDITION, words);
+}
+
+TEST_F(CheckpointCallsTest, SavesListsDescribesAndVerifies) {
+  OpenWithData();
+  v1::ListCheckpointsReply listed;
+  ASSERT_TRUE(List(listed).ok());
+  EXPECT_EQ(listed.checkpoints_size(), 0);
+  v1::SaveCheckpointReply base;
+  ASSERT_TRUE(Save(base).ok());
+  EXPECT_FALSE(base.delta());
+  EXPECT_GT(base.rows(), 0u);
+  const std::string delta = Saved(true);
+
+  ASSERT_TRUE(List(listed).ok());
+  ASSERT_EQ(listed.checkpoints_size(), 2);
+  const v1::CheckpointInfo& newest = listed.checkpoints(0);
+  EXPECT_EQ(newest.id(), delta);
+  EXPECT_EQ(newest.parent(), base.id());
+  EXPECT_EQ(newest.rows(), 0u);
+  EXPECT_TRUE(newest.usable()) << newest.why_not();
+  const v1::CheckpointInfo& first = listed.checkpoints(1);
+  EXPECT_EQ(first.id(), base.id());
+  EXPECT_EQ(first.rows(), base.rows());
+  EXPECT_EQ(first.bytes(), base.bytes());
+  EXPECT_EQ(first.round(), base.round());
+  EXPECT_EQ(first.ranks(), 1u);
+  ASSERT_EQ(first.tables_size(), 1);
+  EXPECT_EQ(first.tables(0).name(), "ads");
+  EXPECT_EQ(first.tables(0).rows(), base.rows());
+
+  v1::DescribeCheckpointReply described;
+  ASSERT_TRUE(Describe(delta, described).ok());
+  ASSERT_EQ(described.chain_size(), 2);
+  EXPECT_EQ(described.chain(0), base.id());
+  EXPECT_EQ(described.folder(), (folder_ / "checkpoints" / delta).string());
+  std::ifstream file(described.folder() + "/manifest.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(described.manifest(), text);
+  EXPECT_TRUE(Verify(delta).ok());
+}
+
+TEST_F(CheckpointCallsTest, SaysWhichFileIsDamaged) {
+  OpenWithData();
+  const std::string base = Saved();
+  const std::string delta = Saved(true);
+  const std::filesystem::path rows = FileOf(base, "rows");
+  {
+    std::fstream file(rows, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(130);
+    file.put('\x55');
+  }
+  ExpectStatus(Verify(delta), grpc::StatusCode::DATA_LOSS, rows.string());
+  v1::ListCheckpointsReply listed;
+  std::filesystem::resize_file(rows, 100);
+  ASSERT_TRUE(List(listed).ok());
+  for (const auto& checkpoint : listed.checkpoints()) {
+    EXPECT_FALSE(checkpoint.usable());
+    EXPECT_NE(checkpoint.why_not().find(rows.string() + " has 100 bytes"), std::string::npos);
+  }
+  ExpectStatus(Verify(delta), grpc::StatusCode::DATA_LOSS, rows.string() + " has 100 bytes");
+  std::ofstream(folder_ / "checkpoints" / base / "manifest.json") << "{}";
+  ASSERT_TRUE(List(listed).ok());
+  ASSERT_EQ(listed.checkpoints_size(), 2);
+  EXPECT_EQ(listed.checkpoints(1).id(), base);  // broken ones come last
+  v1::DescribeCheckpointReply described;
+  ExpectStatus(Describe(base, described), grpc::StatusCode::DATA_LOSS, "is damaged");
+}
+
+TEST_F(CheckpointCallsTest, RefusesNamesOfNoCheckpoint) {
+  OpenWithData();
+  std::filesystem::create_directory(folder_ / "checkpoints" / "\xff odd");
+  for (const std::string id : {"", "../checkpoints", "-x", "no-such"}) {
+    v1::DescribeCheckpointReply described;
+    ExpectStatus(Describe(id, described), grpc::StatusCode::NOT_FOUND,
+                 "there is no checkpoint \"" + id + "\"");
+    ExpectStatus(Verify(id), grpc::StatusCode::NOT_FOUND, "there is no checkpoint \"" + id + "\"");
+  }
+  v1::ListCheckpointsReply listed;
+  ASSERT_TRUE(List(listed).ok());
+  ASSERT_EQ(listed.checkpoints_size(), 1);
+  EXPECT_EQ(listed.checkpoints(0).id(), "\"\\xff odd\"");
+  EXPECT_FALSE(listed.checkpoints(0).usable());
+  v1::SaveCheckpointRequest request;
+  request.set_value_type(static_cast<v1::DataType>(7));
+  v1::SaveCheckpointReply saved;
+  grpc::ClientContext context;
+  ExpectStatus(admin_->SaveCheckpoint(&context, request, &saved), grpc::StatusCode::INVALID_ARGUMENT,
+               "value_type is 7");
+}
+
+TEST_F(CheckpointCallsTest, WritesOnAfterItsCallerHasGone) {
+  OpenWithData();
+  files_.Hold();
+  v1::SaveCheckpointReply saved;
+  std::future<grpc::Status> first = std::async([&] { return Save(saved, false, milliseconds(200)); });
+  files_.AwaitWaiting(1);
+  v1::SaveCheckpointReply none;
+  ExpectStatus(Save(none), grpc::StatusCode::FAILED_PRECONDITION, "is being written");
+  EXPECT_EQ(first.get().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  files_.Release();
+  v1::ListCheckpointsReply listed;
+  while (List(listed).ok() && listed.checkpoints_size() == 0) std::this_thread::yield();
+  ASSERT_EQ(listed.checkpoints_size(), 1);
+  EXPECT_TRUE(listed.checkpoints(0).usable());
+}
+
+TEST_F(CheckpointCallsTest, SaysThatTheDiskIsFull) {
+  OpenWithData();
+  files_.FillUp();
+  v1::SaveCheckpointReply saved;
+  ExpectStatus(Save(saved), grpc::StatusCode::RESOURCE_EXHAUSTED, "could not be written: rank 0: create ");
+  v1::ListCheckpointsReply listed;
+  ASSERT_TRUE(List(listed).ok());
+  EXPECT_EQ(listed.checkpoints_size(), 0);
+}
+
+TEST_F(CheckpointCallsTest, VerifiesOneAtATimeAndStopsIfNobodyWaits) {
+  OpenWithData();
+  const std::string id = Saved();
+  StopEngine();
+  files_.Hold();
+  grpc::ClientContext context;
+  std::future<grpc::Status> first = std::async([&] { return Verify(id, context); });
+  files_.AwaitWaiting(1);
+  ExpectStatus(Verify(id), grpc::StatusCode::RESOURCE_EXHAUSTED,
+               "checkpoint " + id + " is being verified, and a rank verifies one at a time");
+  context.TryCancel();
+  EXPECT_EQ(first.get().error_code(), grpc::StatusCode::CANCELLED);
+  files_.Release();
+  grpc::Status last;
+  do {
+    last = Verify(id);
+  } while (last.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(last.ok()) << last.error_message();
+}
+
+TEST_F(CheckpointCallsTest, AnswersVerificationsWhenTheServerStops) {
+  OpenWithData();
+  const std::string id = Saved();
+  StopEngine();
+  files_.Hold();
+  std::future<grpc::Status> verification = std::async([&] { return Verify(id); });
+  files_.AwaitWaiting(1);
+  v1::ListCheckpointsReply listed;
+  std::future<grpc::Status> list = std::async([&] { return List(listed); });
+  files_.AwaitWaiting(2);
+  std::thread shutdown([&] { server_->Shutdown(milliseconds(60'000)); });
+  grpc::Status late;
+  do {
+    late = Verify(id);
+  } while (late.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ExpectStatus(late, grpc::StatusCode::UNAVAILABLE, "the server is stopping");
+  files_.Release();
+  shutdown.join();
+  ExpectStatus(verification.get(), grpc::StatusCode::UNAVAILABLE, "the server is stopping");
+  EXPECT_TRUE(list.get().ok());  // what had begun ends
+  server_.reset();
+}
+
+class CheckpointDeskTest : public testing::Test {
+ protected:
+  CheckpointDeskTest() {
+    folder_ = (std::filesystem::temp_directory_path() / "slotwise-desk-XXXXXX").string();
+    if (mkdtemp(folder_.data()) == nullptr) std::abort();
+    std::filesystem::create_directory(folder_ + "/one");
+    files_.Hold();
+  }
+  ~CheckpointDeskTest() override { std::filesystem::remove_all(folder_); }
+
+  HeldFiles files_;
+  std::string folder_;
+};
+
+TEST_F(CheckpointDeskTest, BoundsWhatWaits) {
+  CheckpointDesk desk(Checkpoints(files_, folder_));
+  std::vector<std::promise<Status>> answers(CheckpointDesk::kMostWaiting + 1);
+  for (std::promise<Status>& answer : answers)
+    desk.List([&answer](const auto& listed) { answer.set_value(listed.status()); });
+  const Status refused = answers.back().get_future().get();
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.message(), "64 questions about checkpoints wait, the most that may");
+  answers.pop_back();
+  files_.Release();
+  for (std::promise<Status>& answer : answers) EXPECT_TRUE(answer.get_future().get().ok());
+  std::promise<Status> later;
+  desk.List([&](const auto& listed) { later.set_value(listed.status()); });
+  EXPECT_TRUE(later.get_future().get().ok());
+}
+
+TEST_F(CheckpointDeskTest, AnswersAllThatWaitsWhenItStops) {
+  CheckpointDesk desk(Checkpoints(files_, folder_));
+  std::vector<std::promise<Status>> answers(5);
+  for (std::promise<Status>& answer : answers)
+    desk.List([&answer](const auto& listed) { answer.set_value(listed.status()); });
+  files_.AwaitWaiting(1);  // the first one is under way
+  std::thread stop([&] { desk.Stop(); });
+  StatusCode code = StatusCode::kOk;
+  do {  // until it stops
+    std::promise<Status> late;
+    desk.Verify(
+        "two", [] { return false; }, [&](const auto& result) { late.set_value(result.status()); });
+    std::future<Status> answer = late.get_future();
+    if (answer.wait_for(milliseconds(0)) != std::future_status::ready) files_.Release();
+    code = answer.get().code();
+  } while (code != StatusCode::kUnavailable);
+  files_.Release();
+  stop.join();
+  for (std::promise<Status>& answer : answers) {
+    const Status status = answer.get_future().get();
+    EXPECT_TRUE(status.ok() || status.message() == "the server is stopping") << status.message();
+  }
+}
+
+TEST_F(CheckpointDeskTest, StopsReadingOnceNobodyWaits) {
+  CheckpointDesk desk(Checkpoints(files_, folder_));
+  std::atomic<bool> gone = false;
+  std::promise<Status> verified;
+  desk.Verify(
+      "one", [&] { return gone.load(); }, [&](const auto& result) { verified.set_value(result.status()); });
+  files_.AwaitWaiting(1);
+  gone = true;
+  files_.Release();
+  EXPECT_EQ(verified.get_future().get().code(), StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace slotwise
