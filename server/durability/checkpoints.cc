@@ -59,6 +59,15 @@ Status CheckLink(const Manifest& older, const Manifest& newer) {
   return CheckTables(older, newer);
 }
 
+// Returns why a checkpoint that may be whole could not be read, or OK if there is none such.
+Status Unread(const std::vector<ListedCheckpoint>& listed) {
+  for (const ListedCheckpoint& checkpoint : listed) {
+    const Status& why_not = checkpoint.why_not;
+    if (!why_not.ok() && why_not.code() != StatusCode::kFailedPrecondition) return why_not;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Manifest> Checkpoints::ReadManifest(const std::string& id) const {
@@ -87,14 +96,14 @@ Result<std::vector<ListedCheckpoint>> Checkpoints::List() const {
   for (const std::string& name : *names) {
     if (name.starts_with('.')) continue;
     auto manifest = ReadManifest(name);
-    ListedCheckpoint checkpoint{.id = name, .manifest = {}, .why_not = manifest.status().message()};
+    ListedCheckpoint checkpoint{.id = name, .manifest = {}, .why_not = manifest.status()};
     if (manifest.ok()) checkpoint.manifest = std::move(*manifest);
     listed.push_back(std::move(checkpoint));
   }
   const auto age = [](const ListedCheckpoint& checkpoint) {
     const auto& manifest = checkpoint.manifest;
-    return std::tuple(manifest.has_value(), manifest ? manifest->created : 0, manifest ? manifest->round : 0,
-                      std::string_view(checkpoint.id));
+    return std::tuple(manifest.has_value(), manifest ? manifest->round : 0, manifest ? manifest->created : 0,
+                      manifest && manifest->folds, std::string_view(checkpoint.id));
   };
   std::ranges::sort(listed, [&](const auto& a, const auto& b) { return age(a) > age(b); });
   return listed;
@@ -132,7 +141,7 @@ Result<Chain> Checkpoints::ChainOf(const std::string& id) const {
   if (!listed.ok()) return listed.status();
   const auto found = std::ranges::find(*listed, id, &ListedCheckpoint::id);
   if (found == listed->end()) return NotFound("there is no checkpoint " + id + " in " + folder_);
-  if (!found->manifest) return FailedPrecondition(found->why_not);
+  if (!found->manifest) return found->why_not;
   return ChainOf(*found->manifest, *listed);
 }
 
@@ -146,7 +155,7 @@ Result<Chain> Checkpoints::ChainOf(const Manifest& last, const std::vector<Liste
     auto link = std::ranges::find_if(listed, folds);
     if (link == listed.end()) link = std::ranges::find(listed, parent.id, &ListedCheckpoint::id);
     if (link == listed.end()) return FailedPrecondition(who + "has a gap: there is no " + parent.id);
-    if (!link->manifest) return FailedPrecondition(who + "is broken: " + link->why_not);
+    if (!link->manifest) return Status(link->why_not.code(), who + "is broken: " + link->why_not.message());
     if (link->manifest->folds != parent && link->manifest->checksum != parent.checksum) {
       return FailedPrecondition(who + "has a foreign link: " + parent.id + " is not the checkpoint that " +
                                 chain.back().id + " was made after");
@@ -185,17 +194,18 @@ Result<NewestChain> Checkpoints::Newest(const std::vector<std::string>& refused)
   if (listed->empty()) return NotFound("there is no checkpoint in " + folder_);
   NewestChain newest;
   const auto pass_over = [&](ListedCheckpoint& checkpoint, std::string why) {
+    newest.passed_over.push_back(why);
     checkpoint.manifest.reset();
-    checkpoint.why_not = std::move(why);
-    newest.passed_over.push_back(checkpoint.why_not);
+    checkpoint.why_not = FailedPrecondition(std::move(why));
   };
   for (ListedCheckpoint& checkpoint : *listed) {
     if (std::ranges::find(refused, checkpoint.id) != refused.end()) {
       pass_over(checkpoint, "checkpoint " + checkpoint.id + " was refused by its reader");
     } else if (!checkpoint.manifest) {
-      newest.passed_over.push_back(checkpoint.why_not);
+      newest.passed_over.push_back(checkpoint.why_not.message());
     }
   }
+  if (Status status = Unread(*listed); !status.ok()) return status;
   for (ListedCheckpoint& checkpoint : *listed) {
     // A link that cannot be used may be one that folds others, and then those stand in for it.
     while (checkpoint.manifest) {
@@ -239,6 +249,7 @@ Result<ReadBack> Checkpoints::ReadBackOf(const std::string& id) const {
 Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const {
   const auto listed = List();
   if (!listed.ok()) return listed.status();
+  if (Status status = Unread(*listed); !status.ok()) return status;
   std::set<std::string> bases;
   std::set<std::string> kept;
   std::vector<std::string> old;

@@ -179,9 +179,9 @@ class SystemFileSystem final : public FileSystem {
     if (number < 0) return Failure("open", path, errno);
     struct stat facts {};
     if (::fstat(number, &facts) != 0 || !S_ISREG(facts.st_mode)) {
-      const int error = S_ISDIR(facts.st_mode) ? EISDIR : EINVAL;
       ::close(number);
-      return Failure("read", path, error);
+      if (S_ISDIR(facts.st_mode)) return NotFound("cannot open " + path + ": it is a folder");
+      return Failure("read", path, EINVAL);
     }
     return std::unique_ptr<ReadableFile>(
         std::make_unique<SystemReadableFile>(number, path, static_cast<std::uint64_t>(facts.st_size)));

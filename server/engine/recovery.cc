@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <random>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,9 @@
 
 namespace slotwise {
 namespace {
+
+static_assert(std::is_same_v<BucketOwners, BucketMap> && kBucketCount == kBuckets,
+              "a checkpoint's owners of buckets are a shard's");
 
 constexpr std::string_view kLineageFile = "lineage";
 

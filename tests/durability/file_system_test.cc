@@ -107,6 +107,18 @@ TEST_P(FileSystemTest, AFileIsMadeOnceAndOpenedWhereItIs) {
   EXPECT_EQ(Read(files(), Path("a")), "abc");
 }
 
+TEST_P(FileSystemTest, AFileIsNoFolderAndAFolderIsNoFile) {
+  Create("a");
+  EXPECT_TRUE(files().MakeFolder(Path("b")).ok());
+  for (const std::string& path : {Path("a/manifest.json"), Path("b")}) {
+    const Status status = files().Open(path).status();
+    EXPECT_EQ(status.code(), StatusCode::kNotFound);
+    EXPECT_THAT(status.message(), HasSubstr(path));
+  }
+  EXPECT_EQ(files().List(Path("a")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(files().Create(Path("a/b")).status().code(), StatusCode::kNotFound);
+}
+
 TEST_P(FileSystemTest, ReadingBehindTheEndIsAnError) {
   EXPECT_TRUE(Write(*Create("a"), 0, "abc").ok());
   auto file = files().Open(Path("a"));

@@ -1,0 +1,363 @@
+// The text of manifest.json: what it says comes back, and all else is refused by name.
+#include "server/durability/manifest.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "server/durability/checksum.h"
+#include "server/durability/hex.h"
+#include "tests/durability/checkpoint_rig.h"
+
+namespace slotwise {
+namespace {
+
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+const std::string kPath = "checkpoints/x/manifest.json";
+
+// A manifest of 2 tables and 2 ranks with something in every field.
+Manifest Specimen(bool is_delta) {
+  SimFiles files;
+  EXPECT_TRUE(MakeCheckpointFolder(files).ok());
+  TableOfTest adam{.id = 3, .options = OptionsOf(OptimizerKind::kAdam, 2), .type = DataType::kFloat16};
+  adam.rows = RowsOf(0, 50, 1, WidthOf(adam.options));
+  adam.rows[KeyAt(7)][0] = 0.1F;  // which float16 does not hold
+  adam.options.optimizer.schedule.end_learning_rate = 1e-7F;
+  TableOfTest sgd{.id = 9, .options = OptionsOf(OptimizerKind::kSgd, 1), .rows = RowsOf(0, 9, 1, 1)};
+  CheckpointOfTest checkpoint{.id = "x", .tables = {adam, sgd}, .ranks = 2, .owners = EvenOwners(2)};
+  std::fill_n(checkpoint.owners->begin(), 100, std::uint16_t{1});
+  checkpoint.created = 0xffff'ffff'ffff'fffe;
+  if (is_delta) {
+    checkpoint.parent = {.id = "before", .checksum = 0x0123456789abcdef};
+    checkpoint.tables[0].erased = {KeyAt(100), KeyAt(101), KeyAt(102)};
+  }
+  Manifest manifest = MustSave(files, checkpoint);
+  if (!is_delta) manifest.folds = {.id = "tip", .checksum = 0xf000000000000001};
+  EXPECT_TRUE(SerializeManifest(manifest).ok());
+  return manifest;
+}
+
+std::string Text(Manifest manifest) {
+  const auto text = SerializeManifest(manifest);
+  EXPECT_TRUE(text.ok()) << text.status().message();
+  return text.ok() ? *text : "";
+}
+
+// Puts the checksum's line before a text.
+std::string Seal(const std::string& text) {
+  return "{\"checksum\": \"" + Hex(ChecksumOf(text)) + "\",\n" + text;
+}
+
+std::string Seal(ordered_json object) {
+  object.erase("checksum");
+  return Seal(object.dump(1).substr(2) + "\n");
+}
+
+void ExpectRefused(const std::string& text, const std::string& what) {
+  const auto parsed = ParseManifest(text, kPath);
+  ASSERT_FALSE(parsed.ok()) << "taken, though " << what;
+  EXPECT_EQ(parsed.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(parsed.status().message(), ::testing::StartsWith(kPath));
+  EXPECT_THAT(parsed.status().message(), HasSubstr(what));
+}
+
+// "/tables/0/id" -> "tables[0].id"
+std::string NameOf(const std::string& pointer) {
+  std::string name;
+  for (std::size_t at = 1; at < pointer.size();) {
+    const std::size_t end = std::min(pointer.find('/', at), pointer.size());
+    const std::string part = pointer.substr(at, end - at);
+    if (part.find_first_not_of("0123456789") == std::string::npos) {
+      name += "[" + part + "]";
+    } else {
+      name += (name.empty() ? "" : ".") + part;
+    }
+    at = end + 1;
+  }
+  return name;
+}
+
+// Calls visit(pointer, value) for each value in objects, however deep, but the checksum.
+void EachField(const ordered_json& value, const std::string& pointer,
+               const std::function<void(const std::string&, const ordered_json&)>& visit) {
+  if (!value.is_structured()) return;
+  for (const auto& [name, field] : value.items()) {
+    const std::string place = pointer + "/" + name;
+    if (place == "/checksum") continue;
+    if (value.is_object()) visit(place, field);
+    if (place.find("bucket_owners") == std::string::npos) EachField(field, place, visit);
+  }
+}
+
+ordered_json With(const ordered_json& object, const std::string& pointer, const ordered_json& value) {
+  ordered_json changed = object;
+  changed[ordered_json::json_pointer(pointer)] = value;
+  return changed;
+}
+
+ordered_json Without(const ordered_json& object, const std::string& pointer) {
+  ordered_json changed = object;
+  const ordered_json::json_pointer place(pointer);
+  changed[place.parent_pointer()].erase(place.back());
+  return changed;
+}
+
+class ManifestTest : public ::testing::TestWithParam<bool> {
+ protected:
+  const Manifest manifest_ = Specimen(GetParam());
+  const std::string text_ = Text(manifest_);
+  const ordered_json json_ = ordered_json::parse(text_);
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ManifestTest, ::testing::Bool(),
+                         [](const auto& kind) { return kind.param ? "Delta" : "Base"; });
+
+TEST_P(ManifestTest, ComesBackToTheBit) {
+  const auto parsed = ParseManifest(text_, kPath);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_TRUE(*parsed == manifest_);
+  EXPECT_EQ(Text(*parsed), text_);
+  EXPECT_EQ(Seal(json_), text_) << "what the tests below change is what they mean to";
+  EXPECT_GT(parsed->tables[0].ranks[0].largest_error + parsed->tables[0].ranks[1].largest_error, 0);
+  EXPECT_EQ(parsed->tables[0].options.optimizer.schedule.end_learning_rate, 1e-7F);
+  EXPECT_EQ(parsed->is_delta(), GetParam());
+}
+
+TEST_P(ManifestTest, IsRefusedIfAnyOneBitIsAnother) {
+  for (std::size_t at = 0; at < text_.size(); ++at) {
+    std::string other = text_;
+    other[at] = static_cast<char>(other[at] ^ 1 << at % 8);
+    ExpectRefused(other, "is damaged");
+  }
+}
+
+TEST_P(ManifestTest, IsRefusedIfItEndsEarlyOrLate) {
+  for (std::size_t size = 0; size < text_.size(); ++size) ExpectRefused(text_.substr(0, size), "is damaged");
+  ExpectRefused(text_ + " ", "is damaged");
+  ExpectRefused(Seal(std::string("x")), "is no JSON");
+  ExpectRefused(Seal(text_.substr(32, 500)), "is no JSON");
+  ExpectRefused(Seal(text_.substr(32) + "{}"), "is no JSON");
+}
+
+TEST_P(ManifestTest, NamesTheFieldThatIsMissing) {
+  int fields = 0;
+  EachField(json_, "", [&](const std::string& pointer, const ordered_json&) {
+    ExpectRefused(Seal(Without(json_, pointer)), NameOf(pointer) + " is missing");
+    ++fields;
+  });
+  EXPECT_GT(fields, 150);
+}
+
+TEST_P(ManifestTest, NamesTheFieldThatIsMistyped) {
+  EachField(json_, "", [&](const std::string& pointer, const ordered_json& value) {
+    SCOPED_TRACE(pointer);
+    const auto expect_refused = [&](const ordered_json& other) {
+      ExpectRefused(Seal(With(json_, pointer, other)), NameOf(pointer) + " is ");
+    };
+    expect_refused(true);
+    if (!value.is_array()) expect_refused(ordered_json::array({1}));
+    if (!value.is_object() && !value.is_null()) expect_refused(ordered_json::object({{"id", 1}}));
+    if (!value.is_null() && pointer != "/folds" && (pointer != "/parent" || GetParam()))
+      expect_refused(nullptr);
+    if (!value.is_string()) expect_refused("1");
+    if (value.is_number_unsigned()) {
+      expect_refused(-1);
+      expect_refused(0.5);
+      expect_refused(1e30);
+    }
+    if (value.is_number_float()) {
+      expect_refused(1e300);
+      expect_refused(0.1);  // no float32
+    }
+    if (value.is_string()) expect_refused(1);
+  });
+}
+
+TEST_P(ManifestTest, NamesTheFieldThatIsUnknown) {
+  const auto expect_refused = [&](const std::string& pointer) {
+    ExpectRefused(Seal(With(json_, pointer + "/more", 1)), NameOf(pointer + "/more") + " is unknown");
+  };
+  expect_refused("");
+  EachField(json_, "", [&](const std::string& pointer, const ordered_json& value) {
+    if (value.is_object()) expect_refused(pointer);
+  });
+  for (const std::string array : {"/tables", "/tables/1/ranks", "/tables/0/ranks/1/files"})
+    expect_refused(array + "/0");
+}
+
+TEST_P(ManifestTest, NamesTheFieldThatIsUnfit) {
+  const std::string rank = "/tables/0/ranks/1";
+  const auto expect_refused = [&](const std::string& pointer, const ordered_json& value,
+                                  const std::string& what) {
+    SCOPED_TRACE(pointer + " = " + value.dump().substr(0, 100));
+    ExpectRefused(Seal(With(json_, pointer, value)), what);
+  };
+  expect_refused("/format_version", 2, "format_version is 2, and this version of Slotwise reads 1");
+  expect_refused("/format_version", 0, "format_version");
+  for (const std::string id : {"", "../x", ".x", "-x", "a b", "\xc3\xa4"})
+    expect_refused("/id", id, "id is '");
+  expect_refused("/id", std::string(65, 'a'), "id is '");
+  expect_refused("/kind", "full", "kind is neither");
+  expect_refused("/server_version", "", "server_version");
+  expect_refused("/server_version", std::string(65, 'v'), "server_version");
+  expect_refused("/server_version", "1\n", "server_version");
+  expect_refused("/ranks", 0, "ranks is no whole number from 1 to 4096");
+  expect_refused("/ranks", 4097, "ranks is no whole number from 1 to 4096");
+  expect_refused("/ranks", 1, "tables[0].bucket_owners has a run that");
+  expect_refused("/ranks", 3, "tables[0].ranks has 2 elements, not 3");
+  expect_refused("/next_table_id", 0x1'0000'0000, "next_table_id");
+  expect_refused("/next_table_id", 9, "tables[1].id is not below next_table_id");
+  expect_refused("/tables", ordered_json(std::vector<int>(65537)), "tables has more than 65536 elements");
+  expect_refused("/tables/0/id", 9, "tables[1].id is not above the id before it");
+  expect_refused("/tables/0/options/dim", 0, "tables[0].options cannot make a table");
+  expect_refused("/tables/0/options/dim", 0x1'0000'0000, "tables[0].options.dim is no whole number");
+  expect_refused("/tables/0/options/dim", 3, "tables[0].ranks[0].files[2].bytes is");
+  expect_refused("/tables/0/options/optimizer", "adamant", "tables[0].options.optimizer is 'adamant'");
+  expect_refused("/tables/0/options/optimizer", "SGD", "tables[0].options.optimizer is 'SGD'");
+  expect_refused("/tables/0/options/seed", "ABCDEF0123456789", "tables[0].options.seed");
+  expect_refused("/tables/0/options/max_load", 2, "tables[0].options cannot make a table");
+  expect_refused("/tables/0/learning_rate", -1, "tables[0].learning_rate is out of range");
+  expect_refused("/tables/0/value_type", "float64", "tables[0].value_type is 'float64'");
+  expect_refused("/tables/0/value_type", "float32", "tables[0].ranks[0].files[2].bytes is");
+  expect_refused(rank + "/rows", 0xFFFF'FFFF,
+                 "tables[0].ranks[1].rows is no whole number from 0 to 4294967294");
+  expect_refused(rank + "/rows", 1, "tables[0].ranks[1].files[0].bytes is");
+  expect_refused(rank + "/erased", (1ULL << 40) + 1, "tables[0].ranks[1].erased is no whole number");
+  expect_refused(rank + "/largest_error", -1, "tables[0].ranks[1].largest_error is below 0");
+  expect_refused(rank + "/files", json_.at(ordered_json::json_pointer(rank + "/files/0")),
+                 "tables[0].ranks[1].files is no array");
+  expect_refused(rank + "/files", ordered_json::array(), "tables[0].ranks[1].files has 0 elements");
+}
+
+TEST_P(ManifestTest, TakesNoFileOfAnotherName) {
+  const auto expect_refused = [&](const std::string& pointer, const std::string& name) {
+    ExpectRefused(Seal(With(json_, pointer, name)), NameOf(pointer) + " is '" + name + "', not '");
+  };
+  EachField(json_, "", [&](const std::string& pointer, const ordered_json& value) {
+    if (!pointer.ends_with("/name") || pointer.find("options") != std::string::npos) return;
+    const auto name = value.get<std::string>();
+    for (const std::string& other :
+         {std::string(), "../" + name, "/" + name, name + "x", std::string("rank-0.npy")})
+      expect_refused(pointer, other);
+  });
+  expect_refused("/tables/0/ranks/1/files/0/name", "rank-0.keys.npy");
+  expect_refused("/tables/0/ranks/1/files/0/name", "rank-1.starts.npy");
+}
+
+TEST_P(ManifestTest, ChecksumsAreOneForEachBlockAndSmallHexadecimalDigits) {
+  for (const std::string& file : {std::string("/ledger"), std::string("/tables/0/ranks/1/files/2")}) {
+    const std::string pointer = file + "/block_xxh3";
+    const auto digits = json_.at(ordered_json::json_pointer(pointer)).get<std::string>();
+    for (const std::string& other : {std::string(), digits.substr(1), digits + "0", digits + digits})
+      ExpectRefused(Seal(With(json_, pointer, other)),
+                    NameOf(pointer) + " has " + std::to_string(other.size()));
+    for (const char c : {'A', 'g', ' ', '-', '+', 'x', '\x01'}) {
+      std::string other = digits;
+      other[digits.size() - 16] = c;
+      ExpectRefused(Seal(With(json_, pointer, other)), NameOf(pointer) + " has other characters");
+    }
+    for (const std::uint64_t bytes : {std::uint64_t{0}, (std::uint64_t{1} << 30) + 1})
+      ExpectRefused(Seal(With(json_, file + "/block_bytes", bytes)), NameOf(file) + ".block_bytes is no");
+  }
+  ExpectRefused(Seal(With(json_, "/ledger/bytes", (1ULL << 50) + 1)), "ledger.bytes is no");
+  ExpectRefused(Seal(With(json_, "/ledger/bytes", 100000)), "ledger.block_xxh3 has 16 digits");
+}
+
+TEST_P(ManifestTest, IdentitiesAre16SmallHexadecimalDigits) {
+  for (const std::string pointer : {"/data_lineage", "/incarnation", "/tables/1/lineage"}) {
+    for (const std::string other :
+         {"", "0", "123456789abcdef", "0123456789abcdef0", "0123456789ABCDEF", "0x23456789abcdef",
+          "+123456789abcdef", " 123456789abcdef", "123456789abcdef "})
+      ExpectRefused(Seal(With(json_, pointer, other)),
+                    NameOf(pointer) + " is no string of 16 hexadecimal digits");
+  }
+}
+
+TEST_P(ManifestTest, OwnersAreRunsThatFillAllBuckets) {
+  const auto expect_refused = [&](const std::string& owners) {
+    SCOPED_TRACE(owners);
+    ExpectRefused(Seal(With(json_, "/tables/1/bucket_owners", ordered_json::parse(owners))),
+                  "tables[1].bucket_owners has ");
+  };
+  for (const std::string owners :
+       {"[]", "[[0, 4095]]", "[[0, 4097]]", "[[2, 4096]]", "[[0, 0], [0, 4096]]", "[[0, 4096], [1, 1]]",
+        "[[0]]", "[[0, -1]]", "[0, 4096]", "[[0, 4096, 1]]", "[[0, \"4096\"]]", "[[65536, 4096]]",
+        "[[0, 18446744073709551615], [0, 4096]]"})
+    expect_refused(owners);
+  const auto taken = ParseManifest(Seal(With(json_, "/tables/1/bucket_owners", {{1, 1}, {0, 4095}})), kPath);
+  ASSERT_TRUE(taken.ok()) << taken.status().message();
+  EXPECT_EQ(taken->tables[1].owners[0], 1);
+  EXPECT_EQ(taken->tables[1].owners[1], 0);
+}
+
+TEST(Manifest, OnlyADeltaHasAParentAndErasedKeysAndOnlyABaseFolds) {
+  const auto base = ordered_json::parse(Text(Specimen(false)));
+  const auto delta = ordered_json::parse(Text(Specimen(true)));
+  ExpectRefused(Seal(With(base, "/parent", delta["parent"])), "parent is there, but this is a base");
+  ExpectRefused(Seal(With(base, "/kind", "delta")), "parent is no object");
+  ExpectRefused(Seal(With(delta, "/kind", "base")), "parent is there, but this is a base");
+  ExpectRefused(Seal(With(delta, "/folds", base["folds"])), "folds is there, but this is a delta");
+  ExpectRefused(Seal(With(delta, "/parent/id", "a/b")), "parent.id is 'a/b'");
+  ExpectRefused(Seal(With(base, "/folds/checksum", "1")), "folds.checksum is no");
+  ExpectRefused(Seal(With(base, "/tables/0/ranks/0/erased", 0)),
+                "tables[0].ranks[0].erased is there, but this is a base");
+  EXPECT_TRUE(ParseManifest(Seal(With(base, "/folds", nullptr)), kPath).ok());
+}
+
+TEST(Manifest, WhatWouldBeRefusedIsNotWritten) {
+  const Manifest good = Specimen(true);
+  const auto expect_refused = [&](const std::string& what, const std::function<void(Manifest&)>& change) {
+    Manifest bad = good;
+    change(bad);
+    const auto text = SerializeManifest(bad);
+    EXPECT_EQ(text.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(text.status().message(), HasSubstr(what));
+  };
+  expect_refused("id is", [](Manifest& m) { m.id = "a/b"; });
+  expect_refused("server_version", [](Manifest& m) { m.server_version = "\xff\xfe"; });
+  expect_refused("tables[0].options", [](Manifest& m) { m.tables[0].options.dim = 0; });
+  expect_refused("tables[1].id", [](Manifest& m) { std::swap(m.tables[0].id, m.tables[1].id); });
+  expect_refused("tables[0].ranks", [](Manifest& m) { m.tables[0].ranks.pop_back(); });
+  expect_refused("tables[0].ranks[0].largest_error", [](Manifest& m) {
+    m.tables[0].ranks[0].largest_error = std::numeric_limits<float>::infinity();
+  });
+  expect_refused("erased is missing", [](Manifest& m) { m.tables[0].ranks[0].erased.reset(); });
+  expect_refused("folds", [](Manifest& m) { m.folds = m.parent; });
+}
+
+TEST(Manifest, ARanksEntryComesBack) {
+  for (const bool is_delta : {false, true}) {
+    const Manifest manifest = Specimen(is_delta);
+    for (const RankEntry& entry : manifest.tables[0].ranks) {
+      const auto parsed = ParseRankEntry(SerializeRankEntry(entry));
+      ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+      EXPECT_TRUE(*parsed == entry);
+    }
+  }
+  for (const std::string text :
+       {"", "x", "[]", "{}", R"({"rows": 1})", R"({"rows": 1, "largest_error": 0, "files": [{}]})",
+        R"({"rows": 1, "largest_error": 0, "files": [], "more": 1})"})
+    EXPECT_EQ(ParseRankEntry(text).status().code(), StatusCode::kFailedPrecondition) << text;
+}
+
+TEST(Manifest, KnowsWhatAnIdIs) {
+  for (const std::string id : {"a", "Z-9_", "000000000012-0123456789abcdef", "_"})
+    EXPECT_TRUE(IsCheckpointId(id));
+  EXPECT_TRUE(IsCheckpointId(std::string(64, '9')));
+  for (const std::string id : {"", ".", "..", "a.b", "-a", "a/b", "a b", "a\n", "\xc3\xa4"})
+    EXPECT_FALSE(IsCheckpointId(id)) << id;
+  EXPECT_FALSE(IsCheckpointId(std::string(65, '9')));
+  EXPECT_FALSE(IsCheckpointId(std::string("a\0b", 3)));
+}
+
+TEST(Manifest, FindsTablesById) {
+  const Manifest manifest = Specimen(false);
+  EXPECT_EQ(manifest.Find(TableId{9}), &manifest.tables[1]);
+  for (const std::uint32_t id : {0U, 2U, 4U, 10U}) EXPECT_EQ(manifest.Find(TableId{id}), nullptr);
+}
+
+}  // namespace
+}  // namespace slotwise

@@ -1,0 +1,138 @@
+// WatchedFiles: another FileSystem's files, with hooks, and with a record of what is not durable yet.
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_TESTS_DURABILITY_WATCHED_FILES_H_
+#define SLOTWISE_TESTS_DURABILITY_WATCHED_FILES_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/durability/file_system.h"
+
+namespace slotwise {
+
+class WatchedFiles final : public FileSystem {
+ public:
+  explicit WatchedFiles(FileSystem& files) : files_(files) {}
+
+  // Each may refuse what is about to happen. `before_change` gets "create", "write", "sync", "rename" (with the
+  // old path), "remove", "remove folder", "make folder" or "sync folder".
+  std::function<Status(const std::string& operation, const std::string& path)> before_change;
+  std::function<Status(const std::string& path)> before_open;
+
+  std::uint64_t bytes_read = 0;
+  std::vector<std::string> opened;      // to be read
+  std::set<std::string> dirty_files;    // written, and not synced since
+  std::set<std::string> dirty_folders;  // in which a name was made or changed, and which was not synced since
+
+  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    if (Status status = Ask("create", path); !status.ok()) return status;
+    auto file = files_.Create(path);
+    if (!file.ok()) return file.status();
+    dirty_folders.insert(FolderOf(path));
+    dirty_files.insert(path);
+    return std::unique_ptr<WritableFile>(std::make_unique<Writer>(*this, path, std::move(*file)));
+  }
+  Result<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path) override {
+    auto file = files_.OpenToWrite(path);
+    if (!file.ok()) return file.status();
+    return std::unique_ptr<WritableFile>(std::make_unique<Writer>(*this, path, std::move(*file)));
+  }
+  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    if (before_open) {
+      if (Status status = before_open(path); !status.ok()) return status;
+    }
+    auto file = files_.Open(path);
+    if (!file.ok()) return file.status();
+    opened.push_back(path);
+    return std::unique_ptr<ReadableFile>(std::make_unique<Reader>(*this, std::move(*file)));
+  }
+  Status Rename(const std::string& from, const std::string& to) override {
+    if (Status status = Ask("rename", from); !status.ok()) return status;
+    dirty_folders.insert(FolderOf(to));
+    return files_.Rename(from, to);
+  }
+  Status Remove(const std::string& path) override {
+    if (Status status = Ask("remove", path); !status.ok()) return status;
+    dirty_folders.insert(FolderOf(path));
+    return files_.Remove(path);
+  }
+  Status RemoveFolder(const std::string& path) override {
+    if (Status status = Ask("remove folder", path); !status.ok()) return status;
+    dirty_folders.insert(FolderOf(path));
+    return files_.RemoveFolder(path);
+  }
+  Status MakeFolder(const std::string& path) override {
+    if (Status status = Ask("make folder", path); !status.ok()) return status;
+    dirty_folders.insert(FolderOf(path));
+    return files_.MakeFolder(path);
+  }
+  Result<std::vector<std::string>> List(const std::string& path) override { return files_.List(path); }
+  Status SyncFolder(const std::string& path) override {
+    if (Status status = Ask("sync folder", path); !status.ok()) return status;
+    Status status = files_.SyncFolder(path);
+    if (status.ok()) dirty_folders.erase(path);
+    return status;
+  }
+
+  static std::string FolderOf(const std::string& path) { return path.substr(0, path.find_last_of('/')); }
+
+ private:
+  class Writer final : public WritableFile {
+   public:
+    Writer(WatchedFiles& watch, std::string path, std::unique_ptr<WritableFile> file)
+        : watch_(watch), path_(std::move(path)), file_(std::move(file)) {}
+    Status WriteAt(std::uint64_t offset, std::span<const std::span<const std::byte>> pieces) override {
+      if (Status status = watch_.Ask("write", path_); !status.ok()) return status;
+      watch_.dirty_files.insert(path_);
+      return file_->WriteAt(offset, pieces);
+    }
+    Status Reserve(std::uint64_t size) override {
+      watch_.dirty_files.insert(path_);
+      return file_->Reserve(size);
+    }
+    Status Truncate(std::uint64_t size) override {
+      watch_.dirty_files.insert(path_);
+      return file_->Truncate(size);
+    }
+    Status Sync() override {
+      if (Status status = watch_.Ask("sync", path_); !status.ok()) return status;
+      Status status = file_->Sync();
+      if (status.ok()) watch_.dirty_files.erase(path_);
+      return status;
+    }
+
+   private:
+    WatchedFiles& watch_;
+    std::string path_;
+    std::unique_ptr<WritableFile> file_;
+  };
+
+  class Reader final : public ReadableFile {
+   public:
+    Reader(WatchedFiles& watch, std::unique_ptr<ReadableFile> file) : watch_(watch), file_(std::move(file)) {}
+    std::uint64_t size() const override { return file_->size(); }
+    Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
+      watch_.bytes_read += bytes.size();
+      return file_->ReadAt(offset, bytes);
+    }
+
+   private:
+    WatchedFiles& watch_;
+    std::unique_ptr<ReadableFile> file_;
+  };
+
+  Status Ask(const std::string& operation, const std::string& path) {
+    return before_change ? before_change(operation, path) : Status();
+  }
+
+  FileSystem& files_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_TESTS_DURABILITY_WATCHED_FILES_H_
