@@ -99,7 +99,7 @@ void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnat
   base_ = base;
   previous_round_ = base.newest_round;
   journal_ = journal;
-  worker_.emplace();
+  worker_.emplace(*options_.threads);
 }
 
 void Checkpointing::Save(const Round& round, std::function<void(Result<SavedCheckpoint>)> done) {
@@ -156,7 +156,9 @@ Status Checkpointing::Begin(const Round& round, bool delta, Open& open) {
                            .rank = static_cast<std::uint32_t>(Value(collective_.rank())),
                            .delta = delta,
                            .value_type = round.value_type,
-                           .ledger = {}};
+                           .ledger = {},
+                           .threads = options_.threads,
+                           .buffer_bytes = options_.checkpoint_buffer_bytes};
   if (Value(collective_.rank()) == 0) job.ledger = tables_.ledger().Save();
 
   std::vector<Table*> tables;
