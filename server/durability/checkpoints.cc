@@ -125,7 +125,7 @@ Result<std::vector<ListedCheckpoint>> Checkpoints::ListUsable() const {
     if (!checkpoint.manifest) continue;
     auto chain = ChainOf(*checkpoint.manifest, *listed);
     const Status status = chain.ok() ? check(*chain) : chain.status();
-    checkpoint.why_not = status.message();
+    checkpoint.why_not = status;
     if (!status.ok()) continue;
     for (const Manifest& link : *chain) checkpoint.chain.push_back(link.id);
   }

@@ -17,10 +17,12 @@ Status SyncParent(FileSystem& files, const std::string& folder) {
 }  // namespace
 
 struct Journal::Segment {
+  explicit Segment(Threads& threads) : file_mutex(threads) {}
+
   std::string path;
   SegmentHeader header;
 
-  std::mutex file_mutex;  // of file, which the writing thread has while it syncs
+  FileLock file_mutex;  // of file, which the writing thread has while it syncs
   std::unique_ptr<WritableFile> file;
   std::atomic<std::uint64_t> space = 0;    // bytes that the file has; changes under file_mutex
   std::atomic<std::uint64_t> written = 0;  // the end of what is on disk; 0 before the header is. The writer's
@@ -82,7 +84,7 @@ Status Journal::OutOfSpace(const Status& reason) const {
 
 Status Journal::MakeSegment(std::uint64_t first_round, std::uint64_t bytes) {
   if (spare_ == nullptr) {
-    auto segment = std::make_shared<Segment>();
+    auto segment = std::make_shared<Segment>(*options_.threads);
     segment->path = RankPath(options_.rank) + "/" + ToString(SegmentName{first_round, options_.incarnation});
     segment->header = {.rank = options_.rank,
                        .ranks = options_.ranks,
@@ -218,7 +220,7 @@ void Journal::NoteComplete(std::uint64_t round) {
 
 bool Journal::WaitForWork() {
   std::unique_lock lock(mutex_);
-  work_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+  options_.threads->Wait(work_, lock, [this] { return stopping_ || !queue_.empty(); });
   return !queue_.empty();
 }
 

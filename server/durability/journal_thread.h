@@ -4,31 +4,32 @@
 #ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_THREAD_H_
 #define SLOTWISE_SERVER_DURABILITY_JOURNAL_THREAD_H_
 
-#include <thread>
+#include <memory>
 
 #include "server/durability/journal.h"
+#include "server/durability/threads.h"
 
 namespace slotwise {
 
 class JournalThread {
  public:
   // REQUIRES: `journal` outlives the thread, and nothing else calls its WriteQueued.
-  explicit JournalThread(Journal& journal)
-      : journal_(journal), thread_([this] {
+  explicit JournalThread(Journal& journal, Threads& threads = SystemThreads())
+      : journal_(journal), thread_(threads.Begin([this] {
           while (journal_.WaitForWork()) journal_.WriteQueued();
-        }) {}
+        })) {}
 
   // Returns when all that was appended before is written, or the journal has failed.
   ~JournalThread() {
     journal_.StopWaiting();
-    thread_.join();
+    thread_.reset();
   }
   JournalThread(const JournalThread&) = delete;
   JournalThread& operator=(const JournalThread&) = delete;
 
  private:
   Journal& journal_;
-  std::thread thread_;
+  std::unique_ptr<Threads::Thread> thread_;
 };
 
 }  // namespace slotwise

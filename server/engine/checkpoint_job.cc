@@ -64,7 +64,7 @@ bool CheckpointJob::ReadNow(const Shard& shard) {
   HandOver();
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] {
+    options_.threads->Wait(changed_, lock, [&] {
       return cancelled_ || (table.sorted && (!free_.empty() || table.asked == table.rows.size()));
     });
     if (cancelled_ || table.asked == table.rows.size()) return false;
@@ -154,7 +154,7 @@ CheckpointJob::Progress CheckpointJob::Step() {
 
 void CheckpointJob::Wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return cancelled_ || !filled_.empty(); });
+  options_.threads->Wait(changed_, lock, [&] { return cancelled_ || !filled_.empty(); });
 }
 
 void CheckpointJob::Sort(Table& table) {

@@ -28,6 +28,7 @@
 #include "server/durability/bucket_order.h"
 #include "server/durability/checkpoint_writer.h"
 #include "server/durability/file_system.h"
+#include "server/durability/threads.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -48,6 +49,7 @@ struct CheckpointJobOptions {
   bool delta = false;
   DataType value_type = DataType::kFloat32;
   std::optional<std::vector<std::byte>> ledger;  // on the rank that writes it
+  Threads* threads = &SystemThreads();
   std::size_t buffers = 3;
   std::size_t buffer_bytes = std::size_t{16} << 20;
 };

@@ -104,8 +104,8 @@ void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnat
   base_ = base;
   previous_round_ = base.newest_round;
   journal_ = journal;
-  worker_.emplace();
-  if (Value(collective_.rank()) == 0) folder_of_chains_.emplace();
+  worker_.emplace(*options_.threads);
+  if (Value(collective_.rank()) == 0) folder_of_chains_.emplace(*options_.threads);
 }
 
 void Checkpointing::Save(const Round& round, std::function<void(Result<SavedCheckpoint>)> done) {
@@ -163,10 +163,12 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
                            .rank = static_cast<std::uint32_t>(Value(collective_.rank())),
                            .delta = delta,
                            .value_type = value_type,
-                           .ledger = {}};
+                           .ledger = {},
+                           .threads = options_.threads,
+                           .buffer_bytes = options_.checkpoint_buffer_bytes};
   if (device_.SharesHostMemory()) {  // an engine that is busy reads little at a time
     job.buffers = 16;
-    job.buffer_bytes = std::size_t{256} << 10;
+    job.buffer_bytes = std::min(job.buffer_bytes, std::size_t{256} << 10);
   }
   if (Value(collective_.rank()) == 0) job.ledger = tables_.ledger().Save();
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "server/durability/file_system.h"
+#include "server/durability/threads.h"
 
 namespace slotwise {
 
@@ -35,8 +36,14 @@ struct DurabilityOptions {
   std::uint64_t max_erased = std::uint64_t{4} << 20;
   // Of all tables on a rank: device memory for rows that change while a checkpoint is written.
   std::uint64_t max_preimage_bytes = std::uint64_t{256} << 20;
+  // On a rank, three of them: host memory through which rows pass to a checkpoint's files.
+  std::size_t checkpoint_buffer_bytes = std::size_t{4} << 20;
+  // Of a rank's journal: the space that is taken at once, and the size past which a new file begins.
+  std::uint64_t journal_reserve_bytes = std::uint64_t{64} << 20;
+  std::uint64_t journal_segment_bytes = std::uint64_t{1} << 30;
   std::string server_version = "0";
   FileSystem* files = &SystemFiles();
+  Threads* threads = &SystemThreads();  // that write the journal, and checkpoints
   // Is told why the journal cannot go on, on the journal's thread. The process has to end: nobody knows what is
   // on disk.
   std::function<void(const std::string& why)> on_failure = {};

@@ -99,18 +99,18 @@ class Engine::Impl {
     if (!recovered.ok()) return recovered;
     agenda_.BeginAfter(recovered->round);
     if (durability.mode == DurabilityMode::kSync) {
-      if (Status started = StartJournal(recovery, recovered->round); !started.ok()) return started;
+      if (Status started = StartJournal(recovery, durability, recovered->round); !started.ok()) return started;
     }
     checkpointing_.Use(durability, options_.incarnation, recovered->base, journal_.get());
     checkpoints_.emplace(*durability.files, durability.folder + "/checkpoints");
     return recovered;
   }
 
-  Status StartJournal(Recovery& recovery, std::uint64_t round) {
+  Status StartJournal(Recovery& recovery, const DurabilityOptions& durability, std::uint64_t round) {
     auto journal = recovery.StartJournal(options_.incarnation, [this] { inbox_.Nudge(); });
     if (!journal.ok()) return journal.status();
     journal_ = std::move(*journal);
-    writer_.emplace(*journal_);
+    writer_.emplace(*journal_, *durability.threads);
     log_.Use(*journal_, round);
     return {};
   }

@@ -124,6 +124,9 @@ class Recovery::Impl {
     options.lineage = recovered_.base.lineage;
     options.seed = Draw();
     options.follows = follows_;
+    options.reserve_bytes = options_.journal_reserve_bytes;
+    options.segment_bytes = options_.journal_segment_bytes;
+    options.threads = options_.threads;
     auto journal = Journal::Start(files_, options,
                                   {.on_durable = [tell = std::move(on_durable)](std::uint64_t) { tell(); },
                                    .on_failure = options_.on_failure});

@@ -95,7 +95,7 @@ Status Replay::ApplyPush(std::span<const RoundRecord> records) {
                            table.info.options.name.str() + " comes behind step " +
                            std::to_string(table.steps));
     }
-    const auto batch = Gather(records, s, true);
+    const auto batch = Gather(records, s, true, table.info.options.dim);
     if (!batch.ok()) return batch.status();
     if (const Status inserted = Insert(table, table.shard->PreparePush(batch->view)); !inserted.ok())
       return inserted;
@@ -119,7 +119,7 @@ Status Replay::ApplyImport(std::span<const RoundRecord> records) {
   Table& table = **found;
   const TableOptions& options = table.info.options;
   const std::uint32_t state = first.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
-  const auto batch = Gather(records, 0, false);
+  const auto batch = Gather(records, 0, false, options.dim + state);
   if (!batch.ok()) return batch.status();
   if (const Status inserted = Insert(table, table.shard->Prepare(batch->view, true)); !inserted.ok())
     return inserted;
@@ -131,7 +131,7 @@ Status Replay::ApplyImport(std::span<const RoundRecord> records) {
 Status Replay::ApplyErase(std::span<const RoundRecord> records) {
   const auto found = Find(records.front().shares.front().table);
   if (!found.ok()) return found.status();
-  const auto batch = Gather(records, 0, false);
+  const auto batch = Gather(records, 0, false, 0);
   if (!batch.ok()) return batch.status();
   return Erase(*(*found)->shard, batch->view);
 }
@@ -173,7 +173,7 @@ Replay::Batch Replay::GatherKeys(std::span<const Key> keys) {
 }
 
 Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::size_t share,
-                                     bool in_part_order) {
+                                     bool in_part_order, std::uint32_t columns) {
   // A part, and its arrays in the record of the rank that it came to.
   struct Lying {
     RecordedPart part;
@@ -211,8 +211,11 @@ Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::
       offsets_.push_back(before + offset);
     if (weighted && arrays->weights.empty()) weights_.insert(weights_.end(), arrays->keys.size(), 1.0F);
     weights_.insert(weights_.end(), arrays->weights.begin(), arrays->weights.end());
+    // Of an odd number of 16-bit numbers, another one fills the last word.
+    const std::size_t count = (arrays->offsets.size() - std::min<std::size_t>(1, arrays->offsets.size())) * columns;
+    if (count * BytesOf(arrays->value_type) > arrays->values.size()) return DataLoss("a part has too few values");
     const std::size_t first_value = values_.size();
-    values_.resize(first_value + arrays->values.size() / BytesOf(arrays->value_type));
+    values_.resize(first_value + count);
     Widen(arrays->values.data(), arrays->value_type, std::span(values_).subspan(first_value));
   }
   const auto upload = [&]<class T>(DeviceArray<T>& array, const std::vector<T>& from) {

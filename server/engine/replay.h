@@ -49,8 +49,9 @@ class Replay {
   // Gives the new keys of a prepared batch rows. RESOURCE_EXHAUSTED: more than a rank may hold, which depends on
   // how many ranks recover.
   static Status Insert(Table& table, const Result<NewRows>& prepared);
-  // Puts the parts of a share one behind the other, in the order of `order`.
-  Result<Batch> Gather(std::span<const RoundRecord> records, std::size_t share, bool in_part_order);
+  // Puts the parts of a share one behind the other, whose values are `columns` numbers a bag.
+  Result<Batch> Gather(std::span<const RoundRecord> records, std::size_t share, bool in_part_order,
+                       std::uint32_t columns);
   static Status Erase(Shard& shard, const BatchView& batch);
   Batch GatherKeys(std::span<const Key> keys);
 

@@ -6,15 +6,18 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
+
+#include "server/durability/threads.h"
 
 namespace slotwise {
 
 class Worker {
  public:
-  Worker() : thread_([this] { Run(); }) {}
+  // `threads` outlives it.
+  explicit Worker(Threads& threads) : threads_(threads), thread_(threads.Begin([this] { Run(); })) {}
   // Returns once the task that is under way has ended; the others are not begun.
   ~Worker() {
     {
@@ -22,7 +25,7 @@ class Worker {
       stopping_ = true;
     }
     news_.notify_one();
-    thread_.join();
+    thread_.reset();
   }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -41,7 +44,7 @@ class Worker {
       std::function<void()> task;
       {
         std::unique_lock lock(mutex_);
-        news_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+        threads_.Wait(news_, lock, [this] { return stopping_ || !tasks_.empty(); });
         if (stopping_) return;
         task = std::move(tasks_.front());
         tasks_.pop_front();
@@ -50,11 +53,12 @@ class Worker {
     }
   }
 
+  Threads& threads_;
   std::mutex mutex_;
   std::condition_variable news_;
   std::deque<std::function<void()>> tasks_;
   bool stopping_ = false;
-  std::thread thread_;  // the last member: it uses all others
+  std::unique_ptr<Threads::Thread> thread_;  // the last member: it uses all others
 };
 
 }  // namespace slotwise

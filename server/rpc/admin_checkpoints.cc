@@ -61,7 +61,7 @@ v1::CheckpointInfo InfoOf(const ListedCheckpoint& listed) {
   info.set_id(is_id ? listed.id : Quoted(listed.id));  // a folder that somebody made may have any name
   if (listed.manifest) Describe(*listed.manifest, info);
   info.set_usable(!listed.chain.empty());
-  info.set_why_not(is_id ? listed.why_not : Quoted(listed.id) + " is no checkpoint's id");
+  info.set_why_not(is_id ? listed.why_not.message() : Quoted(listed.id) + " is no checkpoint's id");
   return info;
 }
 

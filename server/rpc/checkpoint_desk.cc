@@ -26,7 +26,7 @@ Result<ListedCheckpoint> Find(const Checkpoints& checkpoints, const std::string&
 Result<VerifiedCheckpoint> ReadChain(const Checkpoints& checkpoints, const std::string& id) {
   const auto found = Find(checkpoints, id);
   if (!found.ok()) return found.status();
-  if (found->chain.empty()) return DataLoss(found->why_not);
+  if (found->chain.empty()) return DataLoss(found->why_not.message());
   VerifiedCheckpoint verified{.chain = found->chain, .read = {}};
   for (const std::string& link : found->chain) {
     const auto read = checkpoints.ReadBackOf(link);
@@ -95,7 +95,7 @@ void CheckpointDesk::Describe(const std::string& id, Done<DescribedCheckpoint> d
   const auto describe = [this, id]() -> Result<DescribedCheckpoint> {
     auto found = Find(*checkpoints_, id);
     if (!found.ok()) return found.status();
-    if (!found->manifest) return DataLoss(found->why_not);
+    if (!found->manifest) return DataLoss(found->why_not.message());
     return DescribedCheckpoint{.listed = std::move(*found), .folder = checkpoints_->folder() + "/" + id};
   };
   Ask<DescribedCheckpoint>(describe, done);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/sim/agenda_cost.h"
+#include "tests/sim/durable_simulation.h"
 #include "tests/sim/simulation.h"
 
 namespace slotwise::sim {
@@ -26,10 +27,11 @@ struct Flags {
   int jobs = 0;            // 0: as many as processors
   bool trace = false;
   bool fail_fast = false;
+  bool durable = false;  // servers that die and come back
 };
 
 constexpr std::string_view kUsage =
-    "usage: slotwise-sim [--seeds N] [--first S] [--jobs N] [--fail-fast] | --seed S [--trace]\n";
+    "usage: slotwise-sim [--durable] [--seeds N] [--first S] [--jobs N] [--fail-fast] | --seed S [--trace]\n";
 
 Flags Parse(int argc, char** argv) {
   Flags flags;
@@ -41,6 +43,10 @@ Flags Parse(int argc, char** argv) {
     }
     if (flag == "--fail-fast") {
       flags.fail_fast = true;
+      continue;
+    }
+    if (flag == "--durable") {
+      flags.durable = true;
       continue;
     }
     const char* const value = i + 1 < argc ? argv[++i] : nullptr;
@@ -69,6 +75,7 @@ struct Message {
   std::uint64_t seed = 0;
   bool ended = false;
   Outcome outcome = {};
+  LifeOutcome lives = {};
   char failure[1500] = {};
 };
 
@@ -77,20 +84,25 @@ void RunJob(int job, int jobs, const Flags& flags, int to_parent) {
        i += static_cast<std::uint64_t>(jobs)) {
     Message message{.job = job, .seed = flags.first + i};
     if (write(to_parent, &message, sizeof(message)) != sizeof(message)) _exit(1);
-    const SeedResult result = RunSeed(message.seed);
-    message.ended = true;
-    message.outcome = result.outcome;
-    if (!result.failure.empty()) {
+    const auto judge = [&](const auto& result, auto& outcome) {
+      outcome = result.outcome;
+      if (result.failure.empty()) return;
       std::snprintf(message.failure, sizeof(message.failure), "%s\n%s", result.failure.c_str(),
                     result.plan.c_str());
+    };
+    if (flags.durable) {
+      judge(RunDurableSeed(message.seed), message.lives);
+    } else {
+      judge(RunSeed(message.seed), message.outcome);
     }
+    message.ended = true;
     if (write(to_parent, &message, sizeof(message)) != sizeof(message)) _exit(1);
   }
 }
 
-void PrintFailure(std::uint64_t seed, const char* what) {
-  std::printf("seed %" PRIu64 " FAILED: %s\n  again: ./dev sim --seed %" PRIu64 " --trace\n", seed, what,
-              seed);
+void PrintFailure(const Flags& flags, std::uint64_t seed, const char* what) {
+  std::printf("seed %" PRIu64 " FAILED: %s\n  again: ./dev sim %s--seed %" PRIu64 " --trace\n", seed, what,
+              flags.durable ? "--durable " : "", seed);
   std::fflush(stdout);
 }
 
@@ -109,6 +121,11 @@ void PrintTotals(const Outcome& sum, std::uint64_t failed, double seconds) {
   std::printf("  slowest round: %.1f ms of the simulated time, %.2f ms of a processor's\n",
               static_cast<double>(sum.slowest_round_us) * 1e-3,
               static_cast<double>(sum.slowest_round_ns) * 1e-6);
+}
+
+void PrintLives(const LifeOutcome& sum, std::uint64_t seeds, std::uint64_t failed, double seconds) {
+  std::printf("%" PRIu64 " seeds in %.0f s (%.1f a second), %" PRIu64 " failed\n%s", seeds, seconds,
+              static_cast<double>(seeds) / seconds, failed, Describe(sum).c_str());
 }
 
 // Seeds in several processes, so that one that crashes is known.
@@ -132,21 +149,25 @@ int RunMany(const Flags& flags) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::uint64_t> at(static_cast<std::size_t>(jobs));  // the seed that each is at
   Outcome sum;
+  LifeOutcome lives;
+  std::uint64_t ended = 0;
   std::uint64_t failed = 0;
   double printed = 0;
   Message message;
   while (read(ends[0], &message, sizeof(message)) == static_cast<ssize_t>(sizeof(message))) {
     at[static_cast<std::size_t>(message.job)] = message.ended ? 0 : message.seed;
     if (!message.ended) continue;
+    ++ended;
     sum.Add(message.outcome);
+    lives.Add(message.lives);
     if (message.failure[0] != '\0') {
       ++failed;
-      PrintFailure(message.seed, message.failure);
+      PrintFailure(flags, message.seed, message.failure);
       if (flags.fail_fast) break;
     }
     if (const double seconds = SecondsSince(begin); seconds - printed >= 10) {
       printed = seconds;
-      std::printf("%" PRIu64 " of %" PRIu64 " seeds, %.0f s, %" PRIu64 " failed\n", sum.seeds, flags.seeds,
+      std::printf("%" PRIu64 " of %" PRIu64 " seeds, %.0f s, %" PRIu64 " failed\n", ended, flags.seeds,
                   seconds, failed);
       std::fflush(stdout);
     }
@@ -158,7 +179,11 @@ int RunMany(const Flags& flags) {
     waitpid(children[job], &status, 0);
     if (status == 0 || (flags.fail_fast && failed > 0)) continue;
     ++failed;
-    PrintFailure(at[job], WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "its process ended");
+    PrintFailure(flags, at[job], WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "its process ended");
+  }
+  if (flags.durable) {
+    PrintLives(lives, ended, failed, SecondsSince(begin));
+    return failed == 0 ? 0 : 1;
   }
   PrintTotals(sum, failed, SecondsSince(begin));
   PrintAgendaCost();
@@ -167,9 +192,16 @@ int RunMany(const Flags& flags) {
 
 int RunOne(const Flags& flags) {
   const auto begin = std::chrono::steady_clock::now();
+  if (flags.durable) {
+    const DurableResult result = RunDurableSeed(flags.only, flags.trace);
+    if (!flags.trace) std::printf("%s\n", result.plan.c_str());
+    if (!result.failure.empty()) PrintFailure(flags, flags.only, result.failure.c_str());
+    PrintLives(result.outcome, 1, result.failure.empty() ? 0 : 1, SecondsSince(begin));
+    return result.failure.empty() ? 0 : 1;
+  }
   const SeedResult result = RunSeed(flags.only, flags.trace);
   if (!flags.trace) std::printf("%s\n", result.plan.c_str());
-  if (!result.failure.empty()) PrintFailure(flags.only, result.failure.c_str());
+  if (!result.failure.empty()) PrintFailure(flags, flags.only, result.failure.c_str());
   PrintTotals(result.outcome, result.failure.empty() ? 0 : 1, SecondsSince(begin));
   std::printf("  hash of the trace: %016" PRIx64 "\n", result.outcome.trace_hash);
   return result.failure.empty() ? 0 : 1;

@@ -26,6 +26,7 @@ void Scheduler::Run(const std::function<void(int)>& body) {
   for (int r = 0; r < ranks(); ++r) {
     Rank& mine = *ranks_[Index(r)];
     mine.fiber = std::make_unique<Fiber>([this, &mine, &body, r] {
+      running_ = r;
       try {
         body(r);
       } catch (const RankEnded&) {
@@ -62,6 +63,7 @@ void Scheduler::Await(int rank, std::string where, std::function<bool()> ready, 
   mine.since = now_;
   mine.since_event = events_;
   PassOn(mine);
+  running_ = rank;
   mine.ready = {};
   mine.deadline = kNever;
   mine.where = "work";
@@ -122,7 +124,7 @@ Scheduler::Rank* Scheduler::Draw() {
 
 bool Scheduler::CanGoOn(Rank& rank) {
   if (rank.ended) return false;
-  if (rank.killed) return true;
+  if (rank.killed) return !rank.may_unwind || rank.may_unwind();
   if (rank.frozen_until > now_) return false;
   return !rank.ready || rank.deadline <= now_ || rank.ready();
 }

@@ -81,6 +81,11 @@ class Scheduler {
   bool killed(int rank) const { return ranks_[Index(rank)]->killed; }
   bool AnyKilled() const;
   void KillAll();
+  // A rank that is killed unwinds once this holds: what it shares with other fibers is theirs until then.
+  void UnwindOnce(int rank, std::function<bool()> holds) { ranks_[Index(rank)]->may_unwind = std::move(holds); }
+  bool ended(int rank) const { return ranks_[Index(rank)]->ended; }
+  // Whose turn it is. Meant for its own calls; the world's events happen in anybody's turn.
+  int running() const { return running_; }
 
   // What is wrong, the first time; it ends the simulation.
   void Fail(const std::string& what);
@@ -102,6 +107,7 @@ class Scheduler {
     std::uint64_t weight = 1;  // how often it is drawn
     std::string where = "start";
     std::function<bool()> ready;  // empty: it can go on
+    std::function<bool()> may_unwind;  // empty: at once
     Time deadline = kNever;
     Time since = 0;  // when it began to wait
     std::uint64_t since_event = 0;
@@ -124,6 +130,7 @@ class Scheduler {
   Random random_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   Fiber main_;
+  int running_ = 0;
   std::uint64_t switched_at_ns_ = 0;
   Time now_ = 0;
   std::uint64_t events_ = 0;

@@ -22,6 +22,7 @@ namespace slotwise::sim {
 struct Wires {
   Wires(Scheduler& scheduler_of_all, int ranks)
       : scheduler(scheduler_of_all),
+        size(ranks),
         collectives("collective", scheduler, ranks),
         batches("exchange of batches", scheduler, ranks),
         bags("exchange of bags", scheduler, ranks),
@@ -33,6 +34,7 @@ struct Wires {
   };
 
   Scheduler& scheduler;
+  const int size;  // ranks
   Meetings collectives;
   Meetings batches;
   Meetings bags;
@@ -47,7 +49,7 @@ class SimCollective final : public Collective {
   SimCollective(Wires& wires, int rank) : wires_(wires), rank_(rank) {}
 
   Rank rank() const override { return Rank{rank_}; }
-  int size() const override { return wires_.scheduler.ranks(); }
+  int size() const override { return wires_.size; }
   int local_rank() const override { return rank_; }
   int local_size() const override { return size(); }
 

@@ -1,0 +1,75 @@
+// Threads: how a rank's threads begin beside the engine's, and how they wait for each other. A server has the
+// system's (SystemThreads); a simulator brings its own, which take turns as it draws them.
+//
+// Thread-safety: Threads and a FileLock, any thread.
+#ifndef SLOTWISE_SERVER_DURABILITY_THREADS_H_
+#define SLOTWISE_SERVER_DURABILITY_THREADS_H_
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace slotwise {
+
+class Threads {
+ public:
+  // Its end waits for the thread's.
+  class Thread {
+   public:
+    virtual ~Thread() = default;
+    Thread(const Thread&) = delete;
+    Thread& operator=(const Thread&) = delete;
+
+   protected:
+    Thread() = default;
+  };
+
+  virtual ~Threads() = default;
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+  // Runs `body` beside the caller.
+  virtual std::unique_ptr<Thread> Begin(std::function<void()> body) = 0;
+
+  // Waits until `holds()` is true. `lock` is held while `holds` runs and released in between. Whoever makes
+  // `holds` true does so under the same mutex and notifies `changed`.
+  virtual void Wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                    const std::function<bool()>& holds) = 0;
+
+ protected:
+  Threads() = default;
+};
+
+// The system's threads.
+Threads& SystemThreads();
+
+// A mutex that may be held while files are written and synced, for std::scoped_lock.
+class FileLock {
+ public:
+  // `threads` outlives it.
+  explicit FileLock(Threads& threads) : threads_(threads) {}
+
+  void lock() {
+    std::unique_lock lock(mutex_);
+    threads_.Wait(free_, lock, [this] { return !held_; });
+    held_ = true;
+  }
+  void unlock() {
+    {
+      const std::scoped_lock lock(mutex_);
+      held_ = false;
+    }
+    free_.notify_one();
+  }
+
+ private:
+  Threads& threads_;
+  std::mutex mutex_;
+  std::condition_variable free_;
+  bool held_ = false;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DURABILITY_THREADS_H_

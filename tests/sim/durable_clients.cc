@@ -1,0 +1,176 @@
+#include "tests/sim/durable_clients.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace slotwise::sim {
+
+constexpr std::uint64_t kDistinctKeys = 40;
+
+void DurableClients::Know(const std::vector<ObservedTable>& tables) {
+  tables_.clear();
+  for (const ObservedTable& table : tables) tables_[table.name] = {table.id, table.options};
+  // What was under way with the life before is lost to whoever sent it.
+  to_come_.clear();
+}
+
+void DurableClients::Hear(const Op& op, const Reply& reply) {
+  if (op.operation == Operation::kCreateTable) tables_[op.names[0]] = {reply.created.id, op.parts[0].options};
+}
+
+std::size_t DurableClients::Add(Op op) {
+  op.told.resize(op.parts.size());
+  history_.ops().push_back(std::move(op));
+  return history_.ops().size() - 1;
+}
+
+DurableClients::Message DurableClients::Next() {
+  if (tables_.empty() || random_.OneIn(15)) {
+    Op op{.operation = Operation::kCreateTable};
+    Ask create;
+    create.operation = Operation::kCreateTable;
+    create.options = random_.OneOf(plan_.tables);
+    op.names = {create.options.name.str()};
+    op.parts = {create};
+    return {Add(std::move(op)), 0};
+  }
+  return random_.Below(100) < 60 ? DrawPush() : Message{MakeOther(), 0};
+}
+
+bool DurableClients::IsKnown(const Op& op) const {
+  for (std::size_t p = 0; p < op.parts.size(); ++p) {
+    const auto table = tables_.find(op.names[p]);
+    if (table == tables_.end() || table->second.first != op.parts[p].table) return false;
+  }
+  return true;
+}
+
+// A part that is still to come, one that came before, or the first of a new step.
+DurableClients::Message DurableClients::DrawPush() {
+  if (!pushes_.empty() && random_.OneIn(3)) {
+    const std::size_t back = random_.Below(random_.OneIn(4) ? pushes_.size() : std::min<std::size_t>(pushes_.size(), 8));
+    const std::size_t op = pushes_[pushes_.size() - 1 - back];
+    if (IsKnown(history_.ops()[op])) {
+      // A trainer that heard nothing sends the whole step again.
+      const std::size_t parts = history_.ops()[op].parts.size();
+      if (random_.OneIn(2)) {
+        for (std::size_t p = 0; p < parts; ++p) to_come_.push_back({op, p});
+      }
+      return {op, random_.Below(parts)};
+    }
+  }
+  if (to_come_.empty() || random_.OneIn(3)) {
+    const std::size_t op = MakePush();
+    pushes_.push_back(op);
+    for (std::size_t p = 0; p < history_.ops()[op].parts.size(); ++p) {
+      if (!random_.OneIn(40)) to_come_.push_back({op, p});  // else it never comes
+    }
+    if (to_come_.empty()) to_come_.push_back({op, 0});
+  }
+  std::swap(to_come_.front(), to_come_[random_.Below(to_come_.size())]);
+  const Message message = to_come_.front();
+  to_come_.pop_front();
+  return message;
+}
+
+std::size_t DurableClients::MakePush() {
+  std::vector<std::pair<std::string, Table>> tables(tables_.begin(), tables_.end());
+  random_.Shuffle(tables);
+  tables.resize(random_.OneIn(2) ? 1 + random_.Below(tables.size()) : 1);
+  const auto parts = static_cast<std::uint32_t>(random_.OneIn(2) ? 1 : 1 + random_.Below(3));
+  const std::uint64_t session = 1 + random_.Below(3);
+  Op op{.operation = Operation::kPush};
+  for (std::uint32_t place = 0; place < tables.size(); ++place) {
+    for (std::uint32_t p = 0; p < parts; ++p) {
+      Ask ask = DrawPart(tables[place].second);
+      // No two operations have a number in common.
+      ask.step = {session, history_.ops().size() + 1, p, parts, 1, place, static_cast<std::uint32_t>(tables.size())};
+      op.names.push_back(tables[place].first);
+      op.parts.push_back(std::move(ask));
+    }
+  }
+  return Add(std::move(op));
+}
+
+Ask DurableClients::DrawPart(const Table& table) {
+  const TableOptions& options = table.second;
+  Ask ask;
+  ask.operation = Operation::kPush;
+  ask.table = table.first;
+  ask.body = static_cast<std::uint32_t>(random_.Below(1000));
+  ask.samples = static_cast<std::uint32_t>(random_.OneIn(30) ? 40 : random_.Below(4));
+  ask.batch = DrawBatch(options, ask.samples);
+  if (!plan_.whole_numbers && random_.OneIn(4)) test::AddRandomWeights(random_, ask.batch);
+  ask.values = DrawValues(std::size_t{ask.samples} * options.slots * options.dim);
+  if (random_.OneIn(3)) ask.type = random_.OneIn(2) ? DataType::kFloat16 : DataType::kBFloat16;
+  std::vector<std::byte> narrow(ask.values.size() * BytesOf(ask.type));
+  Narrow(ask.values, ask.type, narrow.data());
+  Widen(narrow.data(), ask.type, ask.values);
+  return ask;
+}
+
+test::Batch DurableClients::DrawBatch(const TableOptions& options, std::uint32_t samples) {
+  test::Batch batch;
+  for (std::uint32_t b = 0; b < samples * options.slots; ++b) {
+    std::vector<std::uint64_t> bag(options.combiner == Combiner::kNone ? 1 : random_.Below(4));
+    for (std::uint64_t& key : bag) key = random_.Below(kDistinctKeys);
+    batch.AddBag(bag);
+  }
+  return batch;
+}
+
+std::vector<float> DurableClients::DrawValues(std::size_t count) {
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = plan_.whole_numbers
+                ? static_cast<float>(static_cast<std::int64_t>(random_.Below(17)) - 8)
+                : static_cast<float>(static_cast<std::int64_t>(random_.Below(2001)) - 1000) * 1e-3F;
+  }
+  return values;
+}
+
+std::vector<std::uint64_t> DurableClients::DrawKeys() {
+  std::vector<std::uint64_t> keys(random_.Below(8));
+  for (std::uint64_t& key : keys) key = random_.Below(kDistinctKeys);
+  return keys;
+}
+
+std::size_t DurableClients::MakeOther() {
+  const auto& [name, table] =
+      *std::next(tables_.begin(), static_cast<std::ptrdiff_t>(random_.Below(tables_.size())));
+  const TableOptions& options = table.second;
+  Ask ask;
+  ask.table = table.first;
+  const std::uint64_t kind = random_.Below(100);
+  if (kind < 35) {
+    ask.operation = Operation::kLookup;
+    ask.samples = static_cast<std::uint32_t>(random_.Below(4));
+    ask.batch = DrawBatch(options, ask.samples);
+    ask.answer_bytes = std::uint64_t{ask.samples} * options.slots * options.dim * BytesOf(ask.type);
+  } else if (kind < 80) {
+    ask.operation = kind < 55 ? Operation::kImport : Operation::kErase;
+    const std::vector<std::uint64_t> keys = DrawKeys();
+    ask.samples = static_cast<std::uint32_t>(keys.size());
+    ask.batch = test::OneKeyABag(keys);
+    if (ask.operation == Operation::kImport) {
+      ask.with_state = random_.OneIn(2);
+      const std::uint32_t state = ask.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
+      ask.values = DrawValues(keys.size() * (options.dim + state));
+      for (float& value : ask.values) value = value < 0 ? -value : value;  // squares are never negative
+      if (random_.OneIn(3)) ask.table_steps = random_.Below(20);
+    }
+  } else if (kind < 93) {
+    ask.operation = Operation::kSetLearningRate;
+    ask.learning_rate =
+        static_cast<float>(1 + random_.Below(3)) * (plan_.whole_numbers ? 1.0F : 0.01F);
+  } else {
+    ask.operation = Operation::kDropTable;
+  }
+  Op op{.operation = ask.operation};
+  op.names = {name};
+  op.parts = {std::move(ask)};
+  if (op.operation == Operation::kDropTable) tables_.erase(op.names[0]);
+  return Add(std::move(op));
+}
+
+}  // namespace slotwise::sim

@@ -1,0 +1,62 @@
+// DurableClients: what clients ask of a server that dies and comes back, drawn from the seed.
+//
+// Trainers send steps in parts to any rank, and send those of earlier lives again; operators make, drop, fill
+// and empty tables.
+// Thread-safety: the scheduler's thread.
+#ifndef SLOTWISE_TESTS_SIM_DURABLE_CLIENTS_H_
+#define SLOTWISE_TESTS_SIM_DURABLE_CLIENTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/durable_history.h"
+#include "tests/sim/durable_plan.h"
+
+namespace slotwise::sim {
+
+class DurableClients {
+ public:
+  DurableClients(const DurablePlan& plan, DurableHistory& history)
+      : plan_(plan), random_(plan.seed * 37 + 11), history_(history) {}
+
+  // A part of an operation, by their numbers.
+  struct Message {
+    std::size_t op = 0;
+    std::size_t part = 0;
+  };
+  // What a client sends next, to one rank.
+  Message Next();
+
+  // The tables that clients know: those that the server had as it came back, and what they heard since.
+  void Know(const std::vector<ObservedTable>& tables);
+  void Hear(const Op& op, const Reply& reply);
+
+ private:
+  using Table = std::pair<TableId, TableOptions>;
+
+  std::size_t Add(Op op);
+  Message DrawPush();
+  std::size_t MakePush();
+  std::size_t MakeOther();
+  Ask DrawPart(const Table& table);
+  test::Batch DrawBatch(const TableOptions& options, std::uint32_t samples);
+  std::vector<float> DrawValues(std::size_t count);
+  std::vector<std::uint64_t> DrawKeys();
+  bool IsKnown(const Op& op) const;
+
+  const DurablePlan& plan_;
+  Random random_;
+  DurableHistory& history_;
+  std::map<std::string, Table> tables_;
+  std::deque<Message> to_come_;  // parts of steps
+  std::vector<std::size_t> pushes_;
+};
+
+}  // namespace slotwise::sim
+
+#endif  // SLOTWISE_TESTS_SIM_DURABLE_CLIENTS_H_

@@ -1,0 +1,265 @@
+#include "tests/sim/durable_history.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace slotwise::sim {
+namespace {
+
+// More rounds of which nobody knows whether the disk refused them there are not.
+constexpr std::size_t kMostUnknown = 10;
+
+// The ranks go by the clock as it was a little before a round.
+constexpr Time kSlack = 300'000;
+
+std::vector<std::uint64_t> KeysIn(const test::Batch& batch) {
+  std::vector<std::uint64_t> keys;
+  for (const Key key : batch.keys) keys.push_back(Value(key));
+  return keys;
+}
+
+}  // namespace
+
+bool Op::IsUpdate() const { return operation != Operation::kLookup; }
+
+void DurableHistory::BeginLife(const DurabilityOptions& durability, bool may_refuse) {
+  mode_ = durability.mode;
+  interval_ = static_cast<Time>(std::chrono::microseconds(durability.interval).count());
+  may_refuse_ = may_refuse;
+}
+
+DurableHistory::Entry* DurableHistory::FindEntry(std::size_t op) {
+  const auto found = std::ranges::find_if(
+      entries_.rbegin(), entries_.rend(), [&](const Entry& entry) { return entry.op == op && entry.end != End::kRefused; });
+  return found == entries_.rend() ? nullptr : &*found;
+}
+
+std::string DurableHistory::OnRound(const Round& round, Time now,
+                                    const std::function<std::optional<Asker>(Ticket)>& find) {
+  if (round.number <= last_round() || round.number <= settled_round_) return {};  // another rank told of it
+  std::set<std::size_t> ops;
+  std::string wrong;
+  round.ForEachTable([&](const Round& share) {
+    if (round.operation == Operation::kLookup && share.mode != LookupMode::kTrain) return;
+    for (const RoundPart& part : share.parts) {
+      const auto asker = find(part.ticket);
+      if (!asker) continue;
+      const Op& op = ops_[asker->op];
+      if (!ops.insert(asker->op).second) continue;
+      const Entry* const before = FindEntry(asker->op);
+      if (op.operation == Operation::kPush && (op.settled || before != nullptr)) {
+        wrong = "round " + std::to_string(round.number) + " applies a step again: " + op.parts[0].Describe() +
+                (before == nullptr ? "" : ", which was applied in round " + std::to_string(before->round));
+      }
+      entries_.push_back({.round = round.number,
+                          .op = asker->op,
+                          .may_refuse = may_refuse_,
+                          .mode = mode_,
+                          .interval = interval_,
+                          .at = now,
+                          .erased = {}});
+    }
+    for (const Ticket& waiter : share.waiters) {
+      if (const auto asker = find(waiter)) *asker->waits = true;
+    }
+  });
+  return wrong;
+}
+
+std::string DurableHistory::OnAnswer(std::size_t number, std::size_t part, const Reply& reply, bool waited) {
+  Op& op = ops_[number];
+  Entry* const entry = FindEntry(number);
+  const std::string who = op.parts[part].Describe();
+  if (!reply.status.ok()) {
+    if (!waited || entry == nullptr) return {};
+    if (entry->acknowledged) return who + " was acknowledged in part, and refused in part: " + reply.status.message();
+    if (!entry->may_refuse) return who + " was refused by a disk that has room and time: " + reply.status.message();
+    entry->end = End::kRefused;
+    return {};
+  }
+  if (entry == nullptr && !op.settled) return who + " was acknowledged and not applied";
+  if (op.operation == Operation::kPush) {
+    auto& told = op.told[part];
+    if (told && *told != reply.applied.table_step) {
+      return who + " was step " + std::to_string(*told) + " of its table, and is step " +
+             std::to_string(reply.applied.table_step) + " now";
+    }
+    told = reply.applied.table_step;
+  }
+  if (entry == nullptr) return {};
+  entry->end = End::kApplied;
+  // A table that was there already is in the state of an earlier round.
+  entry->acknowledged = op.operation != Operation::kCreateTable || reply.created.created;
+  if (op.operation == Operation::kErase) entry->erased = reply.number;
+  return {};
+}
+
+std::string DurableHistory::OnRecovered(std::uint64_t round, Lost& lost) {
+  if (round < must_) {
+    return "the state is that of round " + std::to_string(round) + ", and round " + std::to_string(must_) +
+           " was there for good";
+  }
+  std::optional<Time> first;
+  Time last = 0;
+  for (const Entry& entry : entries_) {
+    if (entry.round <= round) continue;
+    Op& op = ops_[entry.op];
+    std::ranges::fill(op.told, std::nullopt);
+    if (!entry.acknowledged || !op.IsUpdate()) continue;
+    if (entry.mode == DurabilityMode::kSync) {
+      return "round " + std::to_string(entry.round) + " was acknowledged, and is lost, as all behind round " +
+             std::to_string(round) + ": " + op.parts[0].Describe();
+    }
+    ++lost.acknowledged;
+    const bool waits_for_disk = op.operation == Operation::kPush || op.operation == Operation::kImport ||
+                                op.operation == Operation::kErase;
+    if (!waits_for_disk || entry.mode != DurabilityMode::kInterval) continue;
+    if (!first) first = entry.at;
+    last = entry.at;
+    if (last - *first > entry.interval + kSlack) {
+      return "updates of " + std::to_string(last - *first) + " us were lost, and the interval has " +
+             std::to_string(entry.interval);
+    }
+  }
+  if (first) lost.span = last - *first;
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.round > round; });
+  must_ = round;
+  return {};
+}
+
+std::string DurableHistory::Compare(const std::vector<ObservedTable>& observed, bool settle) {
+  std::vector<Entry*> unknown;
+  for (Entry& entry : entries_) {
+    if (entry.end == End::kUnknown && entry.may_refuse) unknown.push_back(&entry);
+  }
+  if (unknown.size() > kMostUnknown) return "nobody knows of " + std::to_string(unknown.size()) + " rounds whether they were refused";
+  std::string first_difference;
+  for (std::uint64_t refused = 0; refused < std::uint64_t{1} << unknown.size(); ++refused) {
+    for (std::size_t u = 0; u < unknown.size(); ++u)
+      unknown[u]->end = (refused >> u & 1) != 0 ? End::kRefused : End::kApplied;
+    State state = settled_;
+    std::string wrong;
+    for (const Entry& entry : entries_) {
+      if (entry.end == End::kRefused || !wrong.empty()) continue;
+      wrong = Apply(entry, state);
+    }
+    if (wrong.empty()) wrong = Difference(state, observed);
+    if (!wrong.empty()) {
+      if (first_difference.empty()) first_difference = wrong;
+      continue;
+    }
+    if (settle) {
+      settled_round_ = must_;
+      settled_ = std::move(state);
+      for (const Entry& entry : entries_) ops_[entry.op].settled = ops_[entry.op].settled || entry.end != End::kRefused;
+      entries_.clear();
+    } else {
+      for (Entry* entry : unknown) entry->end = End::kUnknown;
+    }
+    return {};
+  }
+  return first_difference + " (" + std::to_string(entries_.size()) + " operations behind round " +
+         std::to_string(settled_round_) + ", " + std::to_string(unknown.size()) + " of them unknown)";
+}
+
+std::string DurableHistory::Apply(const Entry& entry, State& state) const {
+  const Op& op = ops_[entry.op];
+  const Ask& ask = op.parts[0];
+  if (op.operation == Operation::kPush) return ApplyPush(op, state);
+  if (op.operation == Operation::kCreateTable) {
+    state.try_emplace(op.names[0], ask.options, 1, DataType::kFloat32, RankLimit{});
+    return {};
+  }
+  const auto found = state.find(op.names[0]);
+  if (found == state.end()) return "no table for " + ask.Describe();
+  ModelTable& table = found->second;
+  switch (op.operation) {
+    case Operation::kLookup:
+      table.oracle().Lookup(ask.batch, LookupMode::kTrain);
+      return {};
+    case Operation::kDropTable:
+      state.erase(found);
+      return {};
+    case Operation::kSetLearningRate:
+      table.SetLearningRate(ask.learning_rate);
+      return {};
+    case Operation::kImport:
+      table.oracle().Import(KeysIn(ask.batch), ask.values);
+      table.oracle().RaiseStep(ask.table_steps);
+      return {};
+    default:
+      break;
+  }
+  const std::uint64_t erased = table.oracle().Erase(KeysIn(ask.batch));
+  if (!entry.erased || *entry.erased == erased) return {};
+  return ask.Describe() + " erased " + std::to_string(*entry.erased) + " keys, and not " + std::to_string(erased);
+}
+
+std::string DurableHistory::ApplyPush(const Op& op, State& state) const {
+  std::map<std::uint32_t, std::vector<std::size_t>> shares;  // parts by place, in part order
+  for (std::size_t p = 0; p < op.parts.size(); ++p) shares[op.parts[p].step.place].push_back(p);
+  for (const auto& [place, parts] : shares) {
+    const auto found = state.find(op.names[parts[0]]);
+    if (found == state.end()) return "no table for " + op.parts[parts[0]].Describe();
+    ModelTable& table = found->second;
+    test::Batch batch;
+    std::vector<float> gradients;
+    const bool weighted =
+        std::ranges::any_of(parts, [&](std::size_t p) { return !op.parts[p].batch.weights.empty(); });
+    for (const std::size_t p : parts) {
+      const Ask& part = op.parts[p];
+      const auto before = static_cast<std::uint32_t>(batch.keys.size());
+      batch.keys.insert(batch.keys.end(), part.batch.keys.begin(), part.batch.keys.end());
+      for (std::size_t o = 1; o < part.batch.offsets.size(); ++o) batch.offsets.push_back(before + part.batch.offsets[o]);
+      for (std::uint32_t i = 0; weighted && i < part.batch.keys.size(); ++i) batch.weights.push_back(part.batch.weight(i));
+      gradients.insert(gradients.end(), part.values.begin(), part.values.end());
+    }
+    const float base = table.options().optimizer.learning_rate;
+    table.oracle().SetLearningRate(table.NextLearningRate());
+    table.oracle().Push(batch, gradients);
+    table.SetLearningRate(base);
+    for (const std::size_t p : parts) {
+      if (op.told[p] && *op.told[p] != table.steps()) {
+        return op.parts[p].Describe() + " was said to be step " + std::to_string(*op.told[p]) +
+               " of its table, and is step " + std::to_string(table.steps());
+      }
+    }
+  }
+  return {};
+}
+
+std::string DurableHistory::Difference(const State& state, const std::vector<ObservedTable>& observed) {
+  std::string tables;
+  for (const auto& [name, table] : state) tables += " " + name;
+  if (observed.size() != state.size()) {
+    tables += ", and the ranks have";
+    for (const ObservedTable& table : observed) tables += " " + table.name;
+    return "there should be tables" + tables;
+  }
+  for (const ObservedTable& table : observed) {
+    const auto found = state.find(table.name);
+    if (found == state.end()) return "there is a table " + table.name + ", and there should be" + tables;
+    const ModelTable& model = found->second;
+    const TableSummary& summary = table.summary;
+    std::uint64_t rows = 0;
+    for (const ShardUsage& shard : summary.shards) rows += shard.rows;
+    const std::uint64_t model_rows = model.KeysOf(0).size();
+    const auto compare = [&](const char* what, const auto& found_value, const auto& right) {
+      if (found_value == right) return std::string();
+      return "table " + table.name + " has " + what + " " + std::to_string(found_value) + ", and should have " +
+             std::to_string(right);
+    };
+    for (const std::string& wrong :
+         {compare("steps", summary.steps, model.steps()), compare("rows", rows, model_rows),
+          compare("the learning rate", summary.base_learning_rate, model.options().optimizer.learning_rate)}) {
+      if (!wrong.empty()) return wrong;
+    }
+    const DigestSums digest = model.Digest();
+    if (digest.low != summary.digest.low || digest.high != summary.digest.high)
+      return "table " + table.name + " has " + std::to_string(rows) + " rows, and the wrong numbers in them";
+  }
+  return {};
+}
+
+}  // namespace slotwise::sim

@@ -1,0 +1,51 @@
+// DurablePlan: what a seed decides about the lives of a server before they begin.
+//
+// Thread-safety: plain values.
+#ifndef SLOTWISE_TESTS_SIM_DURABLE_PLAN_H_
+#define SLOTWISE_TESTS_SIM_DURABLE_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/engine/durability_options.h"
+#include "slotwise/table_options.h"
+#include "tests/durability/sim_files.h"
+#include "tests/sim/plan.h"
+
+namespace slotwise::sim {
+
+// From a start of the server to its end. `ranks.kill_at` and the like count the life's events.
+struct LifePlan {
+  Plan ranks;  // ranks, devices, clients
+  DurabilityOptions durability;
+  bool kills_all = false;      // at ranks.kill_at; else one rank dies, and the others follow
+  bool power_fails = false;    // when all have ended: what was not synced may be gone
+  std::uint64_t fail_at = 0;   // this file operation of the life fails; 0: none
+  SimFiles::Fault fault = SimFiles::Fault::kBroken;
+  std::uint64_t full_at = 0;    // from this event on the disk has `room` bytes left; 0: never
+  std::uint64_t room_at = 0;    // from this event on it has room again
+  std::uint64_t room = 0;
+
+  // Whether the disk may refuse updates.
+  bool MayRefuse() const {
+    return fail_at > 0 || full_at > 0 || durability.mode == DurabilityMode::kInterval;
+  }
+};
+
+struct DurablePlan {
+  std::uint64_t seed = 0;
+  bool whole_numbers = false;  // SGD of whole numbers, at a rate of 1
+  bool damage = false;  // between lives, all in sync, a checkpoint's file is changed, cut or lost
+  std::vector<TableOptions> tables;  // that clients may create
+  std::vector<LifePlan> lives;  // the last one ends only when all was looked at
+};
+
+DurablePlan MakeDurablePlan(std::uint64_t seed);
+
+// In some lines, for a person.
+std::string Describe(const DurablePlan& plan);
+
+}  // namespace slotwise::sim
+
+#endif  // SLOTWISE_TESTS_SIM_DURABLE_PLAN_H_

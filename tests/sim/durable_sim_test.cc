@@ -1,0 +1,56 @@
+// Servers that die at any step and come back on other numbers of ranks, under a scheduler with a seed: nothing
+// that was promised is lost, doubled or halved.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "tests/sim/durable_simulation.h"
+
+namespace slotwise::sim {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kSeeds = 80;  // they are several times slower
+#else
+constexpr std::uint64_t kSeeds = 500;
+#endif
+constexpr std::uint64_t kShards = 4;
+
+std::string Again(std::uint64_t seed) {
+  return "again: slotwise-sim --durable --seed " + std::to_string(seed) + " --trace";
+}
+
+class DurableServers : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(DurableServers, KeepTheirPromises) {
+  LifeOutcome sum;
+  for (std::uint64_t seed = GetParam() + 1; seed <= kSeeds; seed += kShards) {
+    const DurableResult result = RunDurableSeed(seed);
+    ASSERT_EQ(result.failure, "") << result.plan << "\n" << Again(seed);
+    sum.Add(result.outcome);
+  }
+  RecordProperty("outcome", Describe(sum));
+  EXPECT_GT(sum.recoveries, kSeeds / kShards);
+  EXPECT_GT(sum.from_checkpoints, 0U);
+  EXPECT_GT(sum.replayed, 0U);
+  EXPECT_GT(sum.deltas, 0U);
+  EXPECT_GT(sum.power_failures, 0U);
+  EXPECT_GT(sum.disk_failures, 0U);
+  EXPECT_GT(sum.refused, 0U);
+  EXPECT_GT(sum.lost, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shard, DurableServers, testing::Range(std::uint64_t{0}, kShards));
+
+TEST(DurableSimulation, OfASeedIsTheSameEveryTime) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    const DurableResult first = RunDurableSeed(seed);
+    const DurableResult again = RunDurableSeed(seed);
+    EXPECT_EQ(first.outcome.trace_hash, again.outcome.trace_hash) << Again(seed);
+    EXPECT_EQ(first.outcome.events, again.outcome.events) << Again(seed);
+  }
+}
+
+}  // namespace
+}  // namespace slotwise::sim
