@@ -4,6 +4,7 @@
 #include <future>
 #include <utility>
 
+#include "server/durability/threads.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/stoppable_files.h"
 
@@ -47,8 +48,8 @@ Result<VerifiedCheckpoint> ReadChain(const Checkpoints& checkpoints, const std::
 CheckpointDesk::CheckpointDesk(std::optional<Checkpoints> checkpoints)
     : checkpoints_(std::move(checkpoints)) {
   if (!checkpoints_) return;
-  reader_.emplace();
-  verifier_.emplace();
+  reader_.emplace(SystemThreads());
+  verifier_.emplace(SystemThreads());
 }
 
 Status CheckpointDesk::KeepsCheckpoints() const {

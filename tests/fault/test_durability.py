@@ -222,6 +222,45 @@ def test_a_server_does_not_start_without_what_its_folder_had(start_cluster: Star
     assert "has a folder checkpoints, which is not empty, and no file lineage" in ended.stderr, ended.stderr
 
 
+def test_a_server_goes_back_to_an_older_checkpoint_only_if_told_to(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    """Without a journal behind it, the checkpoint before a damaged one lacks acknowledged updates."""
+    data, training = tmp_path / "data", Training()
+    config = durability(data, "INTERVAL", "interval_s: 2 keep: 5")
+    first = start_cluster(1, config)
+    with connect(first) as ps:
+        training.begin(ps)
+
+        def two_checkpoints() -> bool:
+            training.step(ps)
+            return len(checkpoints(data)) >= 2
+
+        wait_until(two_checkpoints, "two checkpoints")
+    kill(first)
+    newest = checkpoints(data)[-1]
+    damage_a_byte(newest / "ledger.bin")
+    ended = run_server("--backend", "cpu", "--listen", "127.0.0.1:0", "--data", str(data))
+    assert ended.returncode == 1
+    assert f"move {newest} away to go on without the updates since" in ended.stderr, ended.stderr
+    newest.rename(tmp_path / "away")
+    with connect(start_cluster(2, config)) as ps:
+        assert 0 < ps.describe_table("ads").steps
+
+
+def test_a_clean_stop_keeps_all(start_cluster: StartCluster, tmp_path: Path) -> None:
+    data, training = tmp_path / "data", Training()
+    config = durability(data, "INTERVAL", "interval_s: 3600")
+    first = start_cluster(None, config)
+    with connect(first) as ps:
+        training.begin(ps)
+        training.run(ps, 5)
+        before = state(ps)
+    first.stop()
+    with connect(start_cluster(2, config)) as ps:
+        assert state(ps) == before
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_an_interval_bounds_what_a_crash_loses(start_cluster: StartCluster, tmp_path: Path, ranks: int) -> None:
     data = tmp_path / "data"
