@@ -89,7 +89,10 @@ Checkpointing::Checkpointing(Device& device, Collective& collective, Tables& tab
       submit_(std::move(submit)),
       nudge_(std::move(nudge)) {}
 
-Checkpointing::~Checkpointing() = default;
+Checkpointing::~Checkpointing() {
+  // After an error nobody called Stop, and the worker may wait for rows that nobody will read.
+  if (open_ && open_->job) open_->job->Cancel();
+}
 
 void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnation, const CheckpointBase& base,
                         Journal* journal) {
