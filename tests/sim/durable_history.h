@@ -1,10 +1,10 @@
-// DurableHistory: which operations the ranks ran in which rounds, over all lives of a server, what clients were
-// told of them, and so what a recovery has to bring back.
+// DurableHistory: which operations the ranks ran in which rounds, over all lives of a server, what clients
+// were told of them, and so what a recovery has to bring back.
 //
 // An operation is what changes state as a whole: a step with all its parts of all its tables, or one request.
 // A recovery names the last round that counts: the state has to be that of a table that plain code (the
-// oracle) takes through all rounds until then. A round whose client heard nothing has been applied, unless the
-// disk may have refused it: then either is right.
+// oracle) takes through all rounds until then. A round whose client heard nothing has been applied, unless
+// the disk may have refused it: then either is right.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_DURABLE_HISTORY_H_
 #define SLOTWISE_TESTS_SIM_DURABLE_HISTORY_H_

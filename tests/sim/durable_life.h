@@ -43,8 +43,8 @@ struct LifeOutcome {
   void Add(const LifeOutcome& other);
 };
 
-// Lives it, on files that earlier lives left; `damaged`: so that a recovery may refuse them. Returns what is wrong,
-// or nothing.
+// Lives it, on files that earlier lives left; `damaged`: so that a recovery may refuse them. Returns what
+// is wrong, or nothing.
 std::string Live(const LifePlan& plan, SimFiles& files, bool damaged, DurableHistory& history,
                  DurableClients& clients, bool print, LifeOutcome& outcome);
 
