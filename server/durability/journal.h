@@ -47,7 +47,7 @@ struct JournalOptions {
   std::uint64_t reserve_bytes = std::uint64_t{64} << 20;  // the most space that is taken at once
   std::uint64_t segment_bytes = std::uint64_t{1} << 30;  // a segment gets no more records when it has so much
   std::uint64_t max_queued_bytes = std::uint64_t{1} << 30;  // that wait to be written
-  Threads* threads = &SystemThreads();  // that call the journal
+  Threads* threads = &SystemThreads();                      // that call the journal
 };
 
 // Bytes of a record, and what keeps them where they are until they are written; null if they stay anyway.

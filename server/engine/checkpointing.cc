@@ -93,7 +93,8 @@ Checkpointing::Checkpointing(Device& device, Collective& collective, Tables& tab
       nudge_(std::move(nudge)) {}
 
 Checkpointing::~Checkpointing() {
-  if (open_ && open_->job) open_->job->Cancel();  // or the worker would wait for rows
+  // After an error nobody called Stop, and the worker may wait for rows that nobody will read.
+  if (open_ && open_->job) open_->job->Cancel();
 }
 
 void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnation,

@@ -96,7 +96,7 @@ static Request RequestOfNobody(const Ask& ask, std::function<void(Reply)> done) 
     case Operation::kListKeys:
       return ListKeysRequest{ask.table, Fill(&Reply::keys, std::move(done))};
     case Operation::kReadRows:
-    case Operation::kSaveCheckpoint:   // these clients ask for none
+    case Operation::kSaveCheckpoint:  // these clients ask for none
     case Operation::kCheckpointEvent:
       break;
   }

@@ -48,7 +48,8 @@ bool DurableClients::IsKnown(const Op& op) const {
 // A part that is still to come, one that came before, or the first of a new step.
 DurableClients::Message DurableClients::DrawPush() {
   if (!pushes_.empty() && random_.OneIn(3)) {
-    const std::size_t back = random_.Below(random_.OneIn(4) ? pushes_.size() : std::min<std::size_t>(pushes_.size(), 8));
+    const std::size_t back =
+        random_.Below(random_.OneIn(4) ? pushes_.size() : std::min<std::size_t>(pushes_.size(), 8));
     const std::size_t op = pushes_[pushes_.size() - 1 - back];
     if (IsKnown(history_.ops()[op])) {
       // A trainer that heard nothing sends the whole step again.
@@ -84,7 +85,8 @@ std::size_t DurableClients::MakePush() {
     for (std::uint32_t p = 0; p < parts; ++p) {
       Ask ask = DrawPart(tables[place].second);
       // No two operations have a number in common.
-      ask.step = {session, history_.ops().size() + 1, p, parts, 1, place, static_cast<std::uint32_t>(tables.size())};
+      ask.step = {
+          session, history_.ops().size() + 1, p, parts, 1, place, static_cast<std::uint32_t>(tables.size())};
       op.names.push_back(tables[place].first);
       op.parts.push_back(std::move(ask));
     }
@@ -161,8 +163,7 @@ std::size_t DurableClients::MakeOther() {
     }
   } else if (kind < 93) {
     ask.operation = Operation::kSetLearningRate;
-    ask.learning_rate =
-        static_cast<float>(1 + random_.Below(3)) * (plan_.whole_numbers ? 1.0F : 0.01F);
+    ask.learning_rate = static_cast<float>(1 + random_.Below(3)) * (plan_.whole_numbers ? 1.0F : 0.01F);
   } else {
     ask.operation = Operation::kDropTable;
   }

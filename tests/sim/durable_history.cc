@@ -30,14 +30,15 @@ void DurableHistory::BeginLife(const DurabilityOptions& durability, bool may_ref
 }
 
 DurableHistory::Entry* DurableHistory::FindEntry(std::size_t op) {
-  const auto found = std::ranges::find_if(
-      entries_.rbegin(), entries_.rend(), [&](const Entry& entry) { return entry.op == op && entry.end != End::kRefused; });
+  const auto found = std::ranges::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& entry) {
+    return entry.op == op && entry.end != End::kRefused;
+  });
   return found == entries_.rend() ? nullptr : &*found;
 }
 
 std::string DurableHistory::OnRound(const Round& round, Time now,
                                     const std::function<std::optional<Asker>(Ticket)>& find) {
-  if (round.number <= last_round() || round.number <= settled_round_) return {};  // another rank told of it
+  if (round.number <= last_round()) return {};  // another rank told of it
   std::set<std::size_t> ops;
   std::string wrong;
   round.ForEachTable([&](const Round& share) {
@@ -73,8 +74,10 @@ std::string DurableHistory::OnAnswer(std::size_t number, std::size_t part, const
   const std::string who = op.parts[part].Describe();
   if (!reply.status.ok()) {
     if (!waited || entry == nullptr) return {};
-    if (entry->acknowledged) return who + " was acknowledged in part, and refused in part: " + reply.status.message();
-    if (!entry->may_refuse) return who + " was refused by a disk that has room and time: " + reply.status.message();
+    if (entry->acknowledged)
+      return who + " was acknowledged in part, and refused in part: " + reply.status.message();
+    if (!entry->may_refuse)
+      return who + " was refused by a disk that has room and time: " + reply.status.message();
     entry->end = End::kRefused;
     return {};
   }
@@ -93,6 +96,14 @@ std::string DurableHistory::OnAnswer(std::size_t number, std::size_t part, const
   entry->acknowledged = op.operation != Operation::kCreateTable || reply.created.created;
   if (op.operation == Operation::kErase) entry->erased = reply.number;
   return {};
+}
+
+void DurableHistory::KeepUntil(std::uint64_t round) {
+  // A lookup may have added no keys, and a table may have been there already.
+  for (const Entry& entry : entries_) {
+    if (entry.round <= round && entry.acknowledged && ops_[entry.op].IsUpdate())
+      must_ = std::max(must_, entry.round);
+  }
 }
 
 std::string DurableHistory::OnRecovered(std::uint64_t round, Lost& lost) {
@@ -124,7 +135,8 @@ std::string DurableHistory::OnRecovered(std::uint64_t round, Lost& lost) {
   }
   if (first) lost.span = last - *first;
   std::erase_if(entries_, [&](const Entry& entry) { return entry.round > round; });
-  must_ = round;
+  recovered_ = round;
+  KeepUntil(round);
   return {};
 }
 
@@ -133,7 +145,8 @@ std::string DurableHistory::Compare(const std::vector<ObservedTable>& observed, 
   for (Entry& entry : entries_) {
     if (entry.end == End::kUnknown && entry.may_refuse) unknown.push_back(&entry);
   }
-  if (unknown.size() > kMostUnknown) return "nobody knows of " + std::to_string(unknown.size()) + " rounds whether they were refused";
+  if (unknown.size() > kMostUnknown)
+    return "nobody knows of " + std::to_string(unknown.size()) + " rounds whether they were refused";
   std::string first_difference;
   for (std::uint64_t refused = 0; refused < std::uint64_t{1} << unknown.size(); ++refused) {
     for (std::size_t u = 0; u < unknown.size(); ++u)
@@ -150,17 +163,18 @@ std::string DurableHistory::Compare(const std::vector<ObservedTable>& observed, 
       continue;
     }
     if (settle) {
-      settled_round_ = must_;
       settled_ = std::move(state);
-      for (const Entry& entry : entries_) ops_[entry.op].settled = ops_[entry.op].settled || entry.end != End::kRefused;
+      for (const Entry& entry : entries_)
+        ops_[entry.op].settled = ops_[entry.op].settled || entry.end != End::kRefused;
       entries_.clear();
     } else {
       for (Entry* entry : unknown) entry->end = End::kUnknown;
     }
     return {};
   }
-  return first_difference + " (" + std::to_string(entries_.size()) + " operations behind round " +
-         std::to_string(settled_round_) + ", " + std::to_string(unknown.size()) + " of them unknown)";
+  return first_difference + " (" + std::to_string(entries_.size()) +
+         " operations are not settled, the last recovery was of round " + std::to_string(recovered_) + ", " +
+         std::to_string(unknown.size()) + " of them unknown)";
 }
 
 std::string DurableHistory::Apply(const Entry& entry, State& state) const {
@@ -193,7 +207,8 @@ std::string DurableHistory::Apply(const Entry& entry, State& state) const {
   }
   const std::uint64_t erased = table.oracle().Erase(KeysIn(ask.batch));
   if (!entry.erased || *entry.erased == erased) return {};
-  return ask.Describe() + " erased " + std::to_string(*entry.erased) + " keys, and not " + std::to_string(erased);
+  return ask.Describe() + " erased " + std::to_string(*entry.erased) + " keys, and not " +
+         std::to_string(erased);
 }
 
 std::string DurableHistory::ApplyPush(const Op& op, State& state) const {
@@ -211,8 +226,10 @@ std::string DurableHistory::ApplyPush(const Op& op, State& state) const {
       const Ask& part = op.parts[p];
       const auto before = static_cast<std::uint32_t>(batch.keys.size());
       batch.keys.insert(batch.keys.end(), part.batch.keys.begin(), part.batch.keys.end());
-      for (std::size_t o = 1; o < part.batch.offsets.size(); ++o) batch.offsets.push_back(before + part.batch.offsets[o]);
-      for (std::uint32_t i = 0; weighted && i < part.batch.keys.size(); ++i) batch.weights.push_back(part.batch.weight(i));
+      for (std::size_t o = 1; o < part.batch.offsets.size(); ++o)
+        batch.offsets.push_back(before + part.batch.offsets[o]);
+      for (std::uint32_t i = 0; weighted && i < part.batch.keys.size(); ++i)
+        batch.weights.push_back(part.batch.weight(i));
       gradients.insert(gradients.end(), part.values.begin(), part.values.end());
     }
     const float base = table.options().optimizer.learning_rate;
@@ -247,12 +264,13 @@ std::string DurableHistory::Difference(const State& state, const std::vector<Obs
     const std::uint64_t model_rows = model.KeysOf(0).size();
     const auto compare = [&](const char* what, const auto& found_value, const auto& right) {
       if (found_value == right) return std::string();
-      return "table " + table.name + " has " + what + " " + std::to_string(found_value) + ", and should have " +
-             std::to_string(right);
+      return "table " + table.name + " has " + what + " " + std::to_string(found_value) +
+             ", and should have " + std::to_string(right);
     };
     for (const std::string& wrong :
          {compare("steps", summary.steps, model.steps()), compare("rows", rows, model_rows),
-          compare("the learning rate", summary.base_learning_rate, model.options().optimizer.learning_rate)}) {
+          compare("the learning rate", summary.base_learning_rate,
+                  model.options().optimizer.learning_rate)}) {
       if (!wrong.empty()) return wrong;
     }
     const DigestSums digest = model.Digest();

@@ -1,10 +1,10 @@
-// DurableHistory: which operations the ranks ran in which rounds, over all lives of a server, what clients were
-// told of them, and so what a recovery has to bring back.
+// DurableHistory: which operations the ranks ran in which rounds, over all lives of a server, what clients
+// were told of them, and so what a recovery has to bring back.
 //
 // An operation is what changes state as a whole: a step with all its parts of all its tables, or one request.
 // A recovery names the last round that counts: the state has to be that of a table that plain code (the
-// oracle) takes through all rounds until then. A round whose client heard nothing has been applied, unless the
-// disk may have refused it: then either is right.
+// oracle) takes through all rounds until then. A round whose client heard nothing has been applied, unless
+// the disk may have refused it: then either is right.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_DURABLE_HISTORY_H_
 #define SLOTWISE_TESTS_SIM_DURABLE_HISTORY_H_
@@ -30,9 +30,9 @@ namespace slotwise::sim {
 // What a client asks for.
 struct Op {
   Operation operation = Operation::kPush;
-  std::vector<Ask> parts = {};     // of a push, of all its tables; else one
-  std::vector<std::string> names = {};  // [parts] of the part's table
-  bool settled = false;            // applied, before the last state that was looked at
+  std::vector<Ask> parts = {};                          // of a push, of all its tables; else one
+  std::vector<std::string> names = {};                  // [parts] of the part's table
+  bool settled = false;                                 // applied, before the last state that was looked at
   std::vector<std::optional<std::uint64_t>> told = {};  // [parts] as which step of the table it was applied
 
   bool IsUpdate() const;  // whether OK promises something: a lookup's does not
@@ -49,7 +49,7 @@ struct ObservedTable {
 // What a crash was allowed to lose, and has.
 struct Lost {
   std::uint64_t acknowledged = 0;  // updates
-  Time span = 0;                   // in interval mode: from the first of them to the last that waits for the disk
+  Time span = 0;  // in interval mode: from the first of them to the last that waits for the disk
 };
 
 class DurableHistory {
@@ -69,7 +69,7 @@ class DurableHistory {
   // A part was answered. `waited`: by its round, not by the ledger or the inbox.
   std::string OnAnswer(std::size_t op, std::size_t part, const Reply& reply, bool waited);
   // A checkpoint was reported to be saved.
-  void OnSaved(std::uint64_t round) { must_ = std::max(must_, round); }
+  void OnSaved(std::uint64_t round) { KeepUntil(round); }
 
   // A server recovered up to that round. Forgets what came after it.
   std::string OnRecovered(std::uint64_t round, Lost& lost);
@@ -77,7 +77,7 @@ class DurableHistory {
   std::string Compare(const std::vector<ObservedTable>& observed, bool settle);
 
   std::deque<Op>& ops() { return ops_; }
-  std::uint64_t last_round() const { return entries_.empty() ? settled_round_ : entries_.back().round; }
+  std::uint64_t last_round() const { return entries_.empty() ? recovered_ : entries_.back().round; }
 
  private:
   enum class End { kUnknown, kApplied, kRefused };
@@ -94,6 +94,8 @@ class DurableHistory {
   };
   using State = std::map<std::string, ModelTable>;
 
+  // What changed state until that round is there for good.
+  void KeepUntil(std::uint64_t round);
   Entry* FindEntry(std::size_t op);
   // Returns what is wrong.
   std::string Apply(const Entry& entry, State& state) const;
@@ -103,8 +105,8 @@ class DurableHistory {
   DurabilityMode mode_ = DurabilityMode::kNone;
   Time interval_ = 0;
   bool may_refuse_ = false;
-  std::uint64_t must_ = 0;                // no recovery may fall behind this round
-  std::uint64_t settled_round_ = 0;
+  std::uint64_t must_ = 0;       // no recovery may fall behind this round, which changed state
+  std::uint64_t recovered_ = 0;  // the round that was recovered last
   State settled_;
   std::vector<Entry> entries_;  // behind that, in the order of rounds
   std::deque<Op> ops_;

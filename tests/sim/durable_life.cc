@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -114,12 +115,11 @@ class Life::Rank final : public EngineObserver, public test::LateSchedule {
     return most == 0 ? 0 : life_.random_.Below(most + 1);
   }
   std::size_t Choose(std::size_t streams) override { return life_.random_.Below(streams); }
-  void BeforeWait() override {
-    threads.Step(life_.scheduler_.running(), "the device's stream");
-  }
+  void BeforeWait() override { threads.Step(life_.scheduler_.running(), "the device's stream"); }
   bool AwaitOthers(const std::function<bool()>& ready) noexcept override {
     busy = true;
-    const bool there = life_.scheduler_.AwaitQuietly(life_.scheduler_.running(), "another rank's stream", ready);
+    const bool there =
+        life_.scheduler_.AwaitQuietly(life_.scheduler_.running(), "another rank's stream", ready);
     busy = false;
     return there;
   }
@@ -137,6 +137,7 @@ class Life::Rank final : public EngineObserver, public test::LateSchedule {
   bool recovered = false;
   bool busy = false;
   bool finished = false;
+  bool breaks = false;  // at its next decision
 
  private:
   static std::vector<int> Helpers(const Life& life, int place) {
@@ -155,6 +156,7 @@ void Life::Rank::OnDecision(const EngineState& state, const Decision& decision) 
                                  std::to_string(static_cast<int>(decision.round->operation))
                            : "no round");
   });
+  if (breaks) throw std::runtime_error("the device breaks");
   if (!decision.round) return;
   const auto find = [&](const Ticket& ticket) -> std::optional<DurableHistory::Asker> {
     const auto found = life_.tickets_.find({Value(ticket.rank), ticket.number});
@@ -165,8 +167,8 @@ void Life::Rank::OnDecision(const EngineState& state, const Decision& decision) 
   life_.Fail(life_.history_.OnRound(*decision.round, life_.scheduler_.now(), find));
 }
 
-Life::Life(const LifePlan& plan, SimFiles& files, bool damaged, DurableHistory& history, DurableClients& clients,
-           bool print, LifeOutcome& outcome)
+Life::Life(const LifePlan& plan, SimFiles& files, bool damaged, DurableHistory& history,
+           DurableClients& clients, bool print, LifeOutcome& outcome)
     : plan_(plan),
       files_(files),
       damaged_(damaged),
@@ -187,7 +189,13 @@ void Life::Run() {
   history_.BeginLife(plan_.durability, plan_.MayRefuse());
   scheduler_.Run([this](int fiber) {
     const int ranks = plan_.ranks.ranks;
-    if (fiber < ranks) return RunRank(*ranks_[static_cast<std::size_t>(fiber)]);
+    if (fiber < ranks) {
+      Rank& rank = *ranks_[static_cast<std::size_t>(fiber)];
+      RunRank(rank);
+      // mpirun ends the others.
+      if (rank.breaks && !rank.finished) scheduler_.KillAll();
+      return;
+    }
     ranks_[static_cast<std::size_t>((fiber - ranks) / kThreads)]->threads.RunHelper(fiber);
   });
   files_.FailAt(0, SimFiles::Fault::kBroken);
@@ -210,8 +218,8 @@ void Life::RunRank(Rank& me) {
   SimCollective collective(wires_, me.number);
   auto batches_stream = device->MakeStream();
   auto bags_stream = device->MakeStream();
-  auto batches = std::make_unique<SimExchange>(plan_.ranks.exchange, *batches_stream, wires_.batches, scheduler_,
-                                               me.number);
+  auto batches = std::make_unique<SimExchange>(plan_.ranks.exchange, *batches_stream, wires_.batches,
+                                               scheduler_, me.number);
   auto bags =
       std::make_unique<SimExchange>(plan_.ranks.exchange, *bags_stream, wires_.bags, scheduler_, me.number);
   const Exchanges exchanges =
@@ -240,7 +248,13 @@ void Life::RunRank(Rank& me) {
   if (!recovered.ok()) return;
   me.engine = &engine;
   me.recovered = true;
-  engine.Run();
+  try {
+    engine.Run();
+  } catch (const std::runtime_error&) {
+    if (!me.breaks) throw;
+    ++outcome_.breaks;
+    return;  // and the engine ends, with all its threads
+  }
   me.finished = true;
   scheduler_.Await(me.number, "the end of the others", [this] {
     return std::ranges::all_of(ranks_, [](const auto& other) { return other->finished; });
@@ -262,7 +276,8 @@ void Life::OnRecovered(Rank& rank, const Result<Recovered>& recovered) {
   }
   if (failed_to_recover_) return Fail("a rank has recovered, and another has not");
   if (recovered_ && *recovered_ != recovered->round)
-    return Fail("ranks recovered rounds " + std::to_string(*recovered_) + " and " + std::to_string(recovered->round));
+    return Fail("ranks recovered rounds " + std::to_string(*recovered_) + " and " +
+                std::to_string(recovered->round));
   if (recovered_) return;
   recovered_ = recovered->round;
   ++outcome_.begun;
@@ -275,11 +290,13 @@ void Life::OnRecovered(Rank& rank, const Result<Recovered>& recovered) {
 }
 
 void Life::BeginToLook() {
-  if (std::ranges::any_of(ranks_, [](const auto& rank) { return rank->engine == nullptr; })) return;  // it dies
+  if (std::ranges::any_of(ranks_, [](const auto& rank) { return rank->engine == nullptr; }))
+    return;  // it dies
   observed_.clear();
   const std::vector<TableInfo> tables = ranks_[0]->engine->ListTables();
   for (const TableInfo& table : tables)
-    observed_.push_back({.name = table.options.name.str(), .id = table.id, .options = table.options, .summary = {}});
+    observed_.push_back(
+        {.name = table.options.name.str(), .id = table.id, .options = table.options, .summary = {}});
   looks_ = tables.size();
   for (std::size_t t = 0; t < tables.size(); ++t) {
     SummarizeRequest request{.table = tables[t].id, .with_digest = true, .done = {}};
@@ -319,11 +336,13 @@ void Life::Happen() {
   if (kill_all_at_ > 0 && event >= kill_all_at_) scheduler_.KillAll();
   SetRoom();
   if (scheduler_.AnyKilled() && plan_.kills_all) return;
-  if (phase_ == Phase::kRecovering && std::ranges::all_of(ranks_, [](const auto& rank) { return rank->recovered; })) {
+  if (phase_ == Phase::kRecovering &&
+      std::ranges::all_of(ranks_, [](const auto& rank) { return rank->recovered; })) {
     phase_ = Phase::kLooking;
     BeginToLook();
   }
-  if (plan_.ranks.stop_at > 0 && event >= plan_.ranks.stop_at && phase_ == Phase::kAsking && !stopped_) RequestStop();
+  if (plan_.ranks.stop_at > 0 && event >= plan_.ranks.stop_at && phase_ == Phase::kAsking && !stopped_)
+    RequestStop();
   if (phase_ == Phase::kAsking && !stopped_ && random_.OneIn(plan_.ranks.client_pause)) Act();
   if (plan_.ranks.apart && random_.OneIn(plan_.ranks.device_pause)) {
     Rank& rank = Draw();
@@ -369,18 +388,20 @@ void Life::Send(const DurableClients::Message& message) {
   ask.caller = "#" + std::to_string(sent_.size() - 1);
   ++open_;
   ++outcome_.requests;
-  Trace(0, sent_.size(), [&] { return "sends " + ask.caller + " to rank " + std::to_string(to.number) + ": " + ask.Describe(); });
+  Trace(0, sent_.size(), [&] {
+    return "sends " + ask.caller + " to rank " + std::to_string(to.number) + ": " + ask.Describe();
+  });
   to.engine->Submit(RequestOf(ask, [this, &sent, rank = to.number](const Reply& reply) {
-                       if (!scheduler_.killed(rank)) OnReply(sent, reply);  // else nobody hears it
-                     }));
+    if (!scheduler_.killed(rank)) OnReply(sent, reply);  // else nobody hears it
+  }));
   to.clock.Poke();
 }
 
 void Life::OnReply(Sent& sent, const Reply& reply) {
   const Op& op = history_.ops()[sent.op];
   Trace(1, static_cast<std::uint64_t>(reply.status.code()), [&] {
-    return "answers " + std::string(ToString(reply.status.code())) + " to " + op.parts[sent.part].Describe() + " " +
-           reply.status.message();
+    return "answers " + std::string(ToString(reply.status.code())) + " to " + op.parts[sent.part].Describe() +
+           " " + reply.status.message();
   });
   if (sent.answered) return Fail("a request is answered twice");
   sent.answered = true;
@@ -400,16 +421,17 @@ void Life::SaveCheckpoint() {
   request.done = [this, rank = to.number](const Result<SavedCheckpoint>& saved) {
     if (scheduler_.killed(rank)) return;
     --open_;
-    Trace(4, saved.ok() ? saved->round : 0,
-          [&] { return saved.ok() ? "has saved " + saved->id : "has not saved: " + saved.status().message(); });
+    Trace(4, saved.ok() ? saved->round : 0, [&] {
+      return saved.ok() ? "has saved " + saved->id : "has not saved: " + saved.status().message();
+    });
     if (saved.ok()) {
       ++outcome_.saved;
       if (saved->delta) ++outcome_.deltas;
       history_.OnSaved(saved->round);
       return;
     }
-    const bool may = saved.status().code() == StatusCode::kFailedPrecondition || stopped_ || plan_.MayRefuse() ||
-                     scheduler_.AnyKilled();
+    const bool may = saved.status().code() == StatusCode::kFailedPrecondition || stopped_ ||
+                     plan_.MayRefuse() || scheduler_.AnyKilled();
     if (!may) Fail("a checkpoint fails: " + saved.status().message());
   };
   to.engine->Submit(std::move(request));
@@ -426,6 +448,10 @@ void Life::KillRank(int rank) {
 }
 
 void Life::KillAsPlanned() {
+  if (plan_.breaks) {
+    Draw().breaks = true;
+    return;
+  }
   if (!plan_.kills_all) return KillRank(Draw().number);
   ++outcome_.kills;
   Trace(8, 1000, [] { return "kills all ranks"; });
@@ -436,7 +462,8 @@ void Life::RequestStop() {
   Rank& rank = Draw();
   if (rank.engine == nullptr) return;
   stopped_ = true;
-  Trace(9, static_cast<std::uint64_t>(rank.number), [&] { return "asks rank " + std::to_string(rank.number) + " to stop"; });
+  Trace(9, static_cast<std::uint64_t>(rank.number),
+        [&] { return "asks rank " + std::to_string(rank.number) + " to stop"; });
   rank.engine->RequestStop();
   rank.clock.Poke();
 }
@@ -461,6 +488,7 @@ void LifeOutcome::Add(const LifeOutcome& other) {
   lost += other.lost;
   longest_loss = std::max(longest_loss, other.longest_loss);
   kills += other.kills;
+  breaks += other.breaks;
   power_failures += other.power_failures;
   disk_failures += other.disk_failures;
   clean_ends += other.clean_ends;

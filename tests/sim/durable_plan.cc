@@ -77,6 +77,7 @@ LifePlan DrawLife(Random& random, std::uint64_t seed, DurabilityMode mode, bool 
   if (!random.OneIn(8)) {
     life.ranks.kill_at = 1 + random.Below(random.OneOf(Sizes{100, 500, 1000, 3000}));
     life.kills_all = random.OneIn(2);
+    life.breaks = !life.kills_all && random.OneIn(4);
   } else if (random.OneIn(2)) {
     life.ranks.stop_at = 100 + random.Below(2000);
   }
@@ -107,7 +108,8 @@ DurablePlan MakeDurablePlan(std::uint64_t seed) {
   plan.whole_numbers = random.OneIn(2);
   constexpr std::array<std::string_view, 3> kNames{"ads", "users", "pages"};
   const std::size_t tables = 1 + random.Below(kNames.size());
-  for (std::size_t t = 0; t < tables; ++t) plan.tables.push_back(DrawTable(random, kNames[t], plan.whole_numbers));
+  for (std::size_t t = 0; t < tables; ++t)
+    plan.tables.push_back(DrawTable(random, kNames[t], plan.whole_numbers));
   // Servers mostly stay with a mode.
   const DurabilityMode mode = DrawMode(random);
   const bool mixed = random.OneIn(4);
@@ -119,14 +121,16 @@ DurablePlan MakeDurablePlan(std::uint64_t seed) {
 }
 
 std::string Describe(const DurablePlan& plan) {
-  std::string text = "seed " + std::to_string(plan.seed) + ": " + std::to_string(plan.tables.size()) + " tables" +
-                     (plan.whole_numbers ? ", whole numbers" : "") +
+  std::string text = "seed " + std::to_string(plan.seed) + ": " + std::to_string(plan.tables.size()) +
+                     " tables" + (plan.whole_numbers ? ", whole numbers" : "") +
                      (plan.damage ? ", checkpoints are damaged" : "");
   for (const LifePlan& life : plan.lives) {
     text += "\n  a life of " + std::to_string(life.ranks.ranks) + " ranks, " +
             std::string(NameOf(life.durability.mode)) + ", " + std::to_string(life.ranks.asks) + " requests";
     if (life.ranks.kill_at > 0) {
-      text += (life.kills_all ? ", all killed at event " : ", one killed at event ") +
+      text += (life.kills_all ? ", all killed at event "
+               : life.breaks  ? ", one breaks at event "
+                              : ", one killed at event ") +
               std::to_string(life.ranks.kill_at);
     }
     if (life.ranks.stop_at > 0) text += ", stopped at event " + std::to_string(life.ranks.stop_at);

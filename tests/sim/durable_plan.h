@@ -19,12 +19,13 @@ namespace slotwise::sim {
 struct LifePlan {
   Plan ranks;  // ranks, devices, clients
   DurabilityOptions durability;
-  bool kills_all = false;      // at ranks.kill_at; else one rank dies, and the others follow
-  bool power_fails = false;    // when all have ended: what was not synced may be gone
-  std::uint64_t fail_at = 0;   // this file operation of the life fails; 0: none
+  bool kills_all = false;     // at ranks.kill_at; else one rank dies, and the others follow
+  bool breaks = false;        // the one rank's device breaks, instead: its engine ends with an error
+  bool power_fails = false;   // when all have ended: what was not synced may be gone
+  std::uint64_t fail_at = 0;  // this file operation of the life fails; 0: none
   SimFiles::Fault fault = SimFiles::Fault::kBroken;
-  std::uint64_t full_at = 0;    // from this event on the disk has `room` bytes left; 0: never
-  std::uint64_t room_at = 0;    // from this event on it has room again
+  std::uint64_t full_at = 0;  // from this event on the disk has `room` bytes left; 0: never
+  std::uint64_t room_at = 0;  // from this event on it has room again
   std::uint64_t room = 0;
 
   // Whether the disk may refuse updates.
@@ -36,9 +37,9 @@ struct LifePlan {
 struct DurablePlan {
   std::uint64_t seed = 0;
   bool whole_numbers = false;  // SGD of whole numbers, at a rate of 1
-  bool damage = false;  // between lives, all in sync, a checkpoint's file is changed, cut or lost
+  bool damage = false;         // between lives, all in sync, a checkpoint's file is changed, cut or lost
   std::vector<TableOptions> tables;  // that clients may create
-  std::vector<LifePlan> lives;  // the last one ends only when all was looked at
+  std::vector<LifePlan> lives;       // the last one ends only when all was looked at
 };
 
 DurablePlan MakeDurablePlan(std::uint64_t seed);

@@ -1,5 +1,5 @@
-// Servers that die at any step and come back on other numbers of ranks, under a scheduler with a seed: nothing
-// that was promised is lost, doubled or halved.
+// Servers that die at any step and come back on other numbers of ranks, under a scheduler with a seed:
+// nothing that was promised is lost, doubled or halved.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -93,17 +93,19 @@ DurableResult RunDurableSeed(std::uint64_t seed, bool print) {
 
 std::string Describe(const LifeOutcome& outcome) {
   const auto number = [](std::uint64_t n) { return std::to_string(n); };
-  return "  lives " + number(outcome.lives) + ", events " + number(outcome.events) + ", recoveries compared " +
-         number(outcome.recoveries) + " (from checkpoints " + number(outcome.from_checkpoints) +
-         ", rounds replayed " + number(outcome.replayed) + "), failed with their disk " +
-         number(outcome.failed_recoveries) + "; checkpoints damaged " + number(outcome.damages) +
-         ", ranks that found no way around " + number(outcome.refused_damages) + "\n  requests " + number(outcome.requests) + ", updates acknowledged " +
+  return "  lives " + number(outcome.lives) + ", events " + number(outcome.events) +
+         ", recoveries compared " + number(outcome.recoveries) + " (from checkpoints " +
+         number(outcome.from_checkpoints) + ", rounds replayed " + number(outcome.replayed) +
+         "), failed with their disk " + number(outcome.failed_recoveries) + "; checkpoints damaged " +
+         number(outcome.damages) + ", ranks that found no way around " + number(outcome.refused_damages) +
+         "\n  requests " + number(outcome.requests) + ", updates acknowledged " +
          number(outcome.acknowledged) + ", refused by the disk " + number(outcome.refused) +
          ", acknowledged and lost outside of sync " + number(outcome.lost) + ", over at most " +
          number(outcome.longest_loss / 1000) + " ms in interval mode\n  checkpoints saved on demand " +
-         number(outcome.saved) + ", of them deltas " + number(outcome.deltas) + "\n  kills " + number(outcome.kills) +
-         ", power failures " + number(outcome.power_failures) + ", ended by the disk " +
-         number(outcome.disk_failures) + ", clean ends " + number(outcome.clean_ends) + "\n";
+         number(outcome.saved) + ", of them deltas " + number(outcome.deltas) + "\n  kills " +
+         number(outcome.kills) + ", broken devices " + number(outcome.breaks) + ", power failures " +
+         number(outcome.power_failures) + ", ended by the disk " + number(outcome.disk_failures) +
+         ", clean ends " + number(outcome.clean_ends) + "\n";
 }
 
 }  // namespace slotwise::sim

@@ -1,5 +1,5 @@
-// DurableSimulation: one seed of a server's lives, one after the other on the same files, which forget what was
-// not synced. After each recovery, on however many ranks, the state is that of plain code that did what
+// DurableSimulation: one seed of a server's lives, one after the other on the same files, which forget what
+// was not synced. After each recovery, on however many ranks, the state is that of plain code that did what
 // clients were told, and nothing twice or in part.
 //
 // Thread-safety: RunDurableSeed may run on several threads at once, each with a seed of its own.

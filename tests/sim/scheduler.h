@@ -82,7 +82,9 @@ class Scheduler {
   bool AnyKilled() const;
   void KillAll();
   // A rank that is killed unwinds once this holds: what it shares with other fibers is theirs until then.
-  void UnwindOnce(int rank, std::function<bool()> holds) { ranks_[Index(rank)]->may_unwind = std::move(holds); }
+  void UnwindOnce(int rank, std::function<bool()> holds) {
+    ranks_[Index(rank)]->may_unwind = std::move(holds);
+  }
   bool ended(int rank) const { return ranks_[Index(rank)]->ended; }
   // Whose turn it is. Meant for its own calls; the world's events happen in anybody's turn.
   int running() const { return running_; }
@@ -106,7 +108,7 @@ class Scheduler {
     Time frozen_until = 0;
     std::uint64_t weight = 1;  // how often it is drawn
     std::string where = "start";
-    std::function<bool()> ready;  // empty: it can go on
+    std::function<bool()> ready;       // empty: it can go on
     std::function<bool()> may_unwind;  // empty: at once
     Time deadline = kNever;
     Time since = 0;  // when it began to wait

@@ -31,9 +31,11 @@ class SimThreads::Joined final : public Thread {
 SimThreads::SimThreads(Scheduler& scheduler, int engine, const std::vector<int>& helpers,
                        std::function<void()> poke)
     : scheduler_(scheduler), engine_(engine), poke_(std::move(poke)) {
-  for (const int fiber : helpers) helpers_.push_back(std::make_unique<Helper>(Helper{.fiber = fiber, .body = {}}));
+  for (const int fiber : helpers)
+    helpers_.push_back(std::make_unique<Helper>(Helper{.fiber = fiber, .body = {}}));
   scheduler_.UnwindOnce(engine, [this] {
-    return std::ranges::all_of(helpers_, [this](const auto& helper) { return scheduler_.ended(helper->fiber); });
+    return std::ranges::all_of(helpers_,
+                               [this](const auto& helper) { return scheduler_.ended(helper->fiber); });
   });
 }
 
@@ -122,7 +124,9 @@ class SteppedFiles final : public FileSystem {
     return step_() ? files_.Rename(from, to) : Dead();
   }
   Status Remove(const std::string& path) override { return step_() ? files_.Remove(path) : Dead(); }
-  Status RemoveFolder(const std::string& path) override { return step_() ? files_.RemoveFolder(path) : Dead(); }
+  Status RemoveFolder(const std::string& path) override {
+    return step_() ? files_.RemoveFolder(path) : Dead();
+  }
   Status MakeFolder(const std::string& path) override { return step_() ? files_.MakeFolder(path) : Dead(); }
   Result<std::vector<std::string>> List(const std::string& path) override { return files_.List(path); }
   Status SyncFolder(const std::string& path) override { return step_() ? files_.SyncFolder(path) : Dead(); }

@@ -48,8 +48,8 @@ class SimThreads final : public Threads {
   std::vector<std::unique_ptr<Helper>> helpers_;
 };
 
-// `files` as a rank sees them, whose threads are `threads`: others have their turns before each operation that
-// changes or syncs something, and a rank that was killed does nothing any more. Both outlive it.
+// `files` as a rank sees them, whose threads are `threads`: others have their turns before each operation
+// that changes or syncs something, and a rank that was killed does nothing any more. Both outlive it.
 std::unique_ptr<FileSystem> MakeSteppedFiles(FileSystem& files, Scheduler& scheduler, SimThreads& threads);
 
 }  // namespace slotwise::sim
