@@ -11,13 +11,11 @@ find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 
-# Neither Debian nor Ubuntu ships a CMake package for xxHash.
+# Neither Debian nor Ubuntu ships a CMake package for xxHash. Its header alone is used, which has the functions too.
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
-find_library(XXHASH_LIBRARY xxhash REQUIRED)
-mark_as_advanced(XXHASH_INCLUDE_DIR XXHASH_LIBRARY)
-add_library(xxHash::xxhash UNKNOWN IMPORTED)
-set_target_properties(xxHash::xxhash PROPERTIES
-  IMPORTED_LOCATION ${XXHASH_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${XXHASH_INCLUDE_DIR})
+mark_as_advanced(XXHASH_INCLUDE_DIR)
+add_library(xxHash::xxhash INTERFACE IMPORTED)
+set_target_properties(xxHash::xxhash PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${XXHASH_INCLUDE_DIR})
 
 if(SLOTWISE_TESTS)
   find_package(GTest REQUIRED)

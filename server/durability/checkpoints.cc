@@ -256,6 +256,7 @@ Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const 
   for (const ListedCheckpoint& checkpoint : *listed) {
     if (!checkpoint.manifest || kept.contains(checkpoint.id)) continue;
     const auto chain = ChainOf(*checkpoint.manifest, *listed);
+    // All links of a chain have its base, so none that is old here is a link of a chain that is kept.
     if (bases.size() == keep && !(chain.ok() && bases.contains(chain->front().id))) {
       old.push_back(checkpoint.id);
     } else if (chain.ok()) {
@@ -263,7 +264,6 @@ Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const 
       for (const Manifest& link : *chain) kept.insert(link.id);
     }
   }
-  std::erase_if(old, [&](const std::string& id) { return kept.contains(id); });
   // The newest goes first, so that what a crash leaves are whole chains.
   for (const std::string& id : old) {
     if (Status status = RemoveCheckpoint(id); !status.ok()) return status;

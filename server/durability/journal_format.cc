@@ -1,5 +1,7 @@
 #include "server/durability/journal_format.h"
 
+// The functions are compiled into this file, so that programs need no shared library for them.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <bit>

@@ -279,6 +279,26 @@ inline std::vector<std::string> FilesBelow(FileSystem& files, const std::string&
   return all;
 }
 
+// Of two tables on two ranks.
+inline CheckpointOfTest TwoTables(const std::string& id, std::uint64_t seed) {
+  const auto momentum = OptionsOf(OptimizerKind::kMomentum, 3);
+  const auto sgd = OptionsOf(OptimizerKind::kSgd, 1);
+  return {.id = id,
+          .tables = {{.id = 1, .options = momentum, .rows = RowsOf(0, 300, seed, WidthOf(momentum))},
+                     {.id = 4, .options = sgd, .rows = RowsOf(50, 90, seed + 1, WidthOf(sgd))}},
+          .ranks = 2,
+          .created = seed,
+          .round = seed,
+          .ledger = "what was applied " + std::to_string(seed)};
+}
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  CheckpointTest() { EXPECT_TRUE(MakeCheckpointFolder(files_).ok()); }
+
+  SimFiles files_;
+};
+
 }  // namespace slotwise
 
 #endif  // SLOTWISE_TESTS_DURABILITY_CHECKPOINT_RIG_H_

@@ -1,4 +1,4 @@
-// Which checkpoints there are, which belong together, and which may go.
+// Which checkpoints there are, which belong together, and which is the newest.
 #include "server/durability/checkpoints.h"
 
 #include <gmock/gmock.h>
@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "tests/durability/checkpoint_rig.h"
+#include "tests/durability/checkpoints_rig.h"
 #include "tests/durability/watched_files.h"
 
 namespace slotwise {
@@ -15,59 +15,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// A checkpoint of one small table, or of another.
-CheckpointOfTest Small(const std::string& id, std::uint64_t round,
-                       std::optional<CheckpointName> parent = {}) {
-  const auto options = OptionsOf(OptimizerKind::kSgd, 1);
-  return {.id = id,
-          .parent = std::move(parent),
-          .tables = {{.options = options, .rows = RowsOf(round, round + 5, round, 1)}},
-          .created = 1000 + round,
-          .round = round};
-}
-
-std::vector<std::string> IdsOf(const Chain& chain) {
-  std::vector<std::string> ids;
-  for (const Manifest& link : chain) ids.push_back(link.id);
-  return ids;
-}
-
-std::vector<std::string> IdsOf(const std::vector<ListedCheckpoint>& listed) {
-  std::vector<std::string> ids;
-  for (const ListedCheckpoint& checkpoint : listed) ids.push_back(checkpoint.id);
-  return ids;
-}
-
-class CheckpointsTest : public ::testing::Test {
- protected:
-  CheckpointsTest() { EXPECT_TRUE(MakeCheckpointFolder(files_).ok()); }
-
-  // Saves a delta behind another, or a base.
-  Manifest SaveSmall(const std::string& id, std::uint64_t round, const Manifest* parent = nullptr) {
-    return MustSave(files_,
-                    Small(id, round, parent == nullptr ? std::nullopt : std::optional(parent->name())));
-  }
-
-  std::string PathOf(const std::string& id) const { return kCheckpoints + "/" + id + "/manifest.json"; }
-
-  // Puts a manifest where it is, or elsewhere.
-  void Overwrite(const std::string& path, Manifest manifest) {
-    const auto text = SerializeManifest(manifest);
-    ASSERT_TRUE(text.ok()) << text.status().message();
-    const auto bytes = std::as_bytes(std::span(*text));
-    files_.SetContents(path, {bytes.begin(), bytes.end()});
-  }
-
-  void Break(const std::string& path) {
-    Bytes bytes = files_.Contents(path);
-    bytes.back() ^= std::byte{1};
-    files_.SetContents(path, bytes);
-  }
-
-  SimFiles files_;
-  Checkpoints checkpoints_{files_, kCheckpoints};
-};
 
 // --- Listing
 
@@ -343,102 +290,6 @@ TEST_F(CheckpointsTest, VerifyReadsEveryBlockOfACheckpointAndOfNoOther) {
               HasSubstr(kCheckpoints + "/a/table-1/rank-0.rows.npy is damaged: bytes 0 to"));
   EXPECT_EQ(checkpoints_.Verify("c").code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(checkpoints_.Verify("../a").code(), StatusCode::kFailedPrecondition);
-}
-
-// --- Removing
-
-class RemoveTest : public CheckpointsTest {
- protected:
-  // Three chains: a b c, d, e f; the last two are newer.
-  static void SaveChains(SimFiles& files) {
-    const Manifest a = MustSave(files, Small("a", 1));
-    const Manifest b = MustSave(files, Small("b", 2, a.name()));
-    MustSave(files, Small("c", 3, b.name()));
-    MustSave(files, Small("d", 4));
-    const Manifest e = MustSave(files, Small("e", 5));
-    MustSave(files, Small("f", 6, e.name()));
-  }
-};
-
-TEST_F(RemoveTest, TheNewestChainsAreKeptWhole) {
-  SaveChains(files_);
-  EXPECT_THAT(*checkpoints_.RemoveOld(3), IsEmpty());
-  EXPECT_THAT(*checkpoints_.RemoveOld(2), ElementsAre("c", "b", "a"));
-  EXPECT_THAT(IdsOf(*checkpoints_.List()), ElementsAre("f", "e", "d"));
-  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d"));
-  EXPECT_THAT(*files_.List(kCheckpoints), ElementsAre("e", "f"));
-  EXPECT_THAT(*checkpoints_.RemoveOld(1), IsEmpty());
-}
-
-TEST_F(RemoveTest, ABaseStaysAsLongAsADeltaOfItIsKept) {
-  const Manifest a = SaveSmall("a", 1);
-  SaveSmall("d", 4);
-  SaveSmall("e", 5);
-  SaveSmall("f", 6, &a);
-  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("e", "d"));
-  EXPECT_THAT(IdsOf(checkpoints_.Newest()->chain), ElementsAre("a", "f"));
-}
-
-TEST_F(RemoveTest, AClockThatWasSetBackDoesNotMakeTheNewestOld) {
-  for (std::uint64_t round = 1; round <= 3; ++round) {
-    auto checkpoint = Small("r" + std::to_string(round), round);
-    checkpoint.created = 1000 - round;
-    MustSave(files_, checkpoint);
-  }
-  EXPECT_THAT(IdsOf(checkpoints_.Newest()->chain), ElementsAre("r3"));
-  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("r2", "r1"));
-}
-
-TEST_F(RemoveTest, WhatIsBrokenStays) {
-  SaveChains(files_);
-  Break(PathOf("b"));
-  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d", "c", "a"));
-  EXPECT_THAT(IdsOf(*checkpoints_.List()), ElementsAre("f", "e", "b"));
-}
-
-TEST_F(RemoveTest, ABrokenChainDoesNotCountAsKept) {
-  SaveChains(files_);
-  Break(PathOf("e"));
-  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("c", "b", "a"));
-  EXPECT_THAT(IdsOf(checkpoints_.Newest()->chain), ElementsAre("d"));
-}
-
-TEST_F(RemoveTest, AtAnyStepOfACrashEachIsWholeOrGoneAndNoDeltaLosesItsBase) {
-  bool ok = false;
-  for (std::uint64_t step = 1; !ok; ++step) {
-    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-      SCOPED_TRACE("step " + std::to_string(step) + " seed " + std::to_string(seed));
-      SimFiles files;
-      ASSERT_TRUE(MakeCheckpointFolder(files).ok());
-      SaveChains(files);
-      const Checkpoints checkpoints(files, kCheckpoints);
-      files.CrashAt(files.operations() + step);
-      ok = checkpoints.RemoveOld(1).ok();
-      files.CrashAt(0);
-      files.Crash(seed);
-      const auto listed = checkpoints.List();
-      ASSERT_TRUE(listed.ok());
-      for (const ListedCheckpoint& checkpoint : *listed) {
-        EXPECT_EQ(checkpoint.why_not.message(), "");
-        EXPECT_EQ(checkpoints.Verify(checkpoint.id).message(), "");
-        EXPECT_EQ(checkpoints.ChainOf(checkpoint.id).status().message(), "");
-      }
-      EXPECT_THAT(IdsOf(checkpoints.Newest()->chain), ElementsAre("e", "f"));
-      ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
-      ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
-      EXPECT_THAT(*files.List(kCheckpoints), ElementsAre("e", "f"));
-    }
-    ASSERT_LT(step, 100);
-  }
-}
-
-TEST_F(RemoveTest, LeftoversAreWhatWritersAndRemoversLeft) {
-  SaveSmall("a", 1);
-  for (const std::string name : {".b.partial", ".c.removed", ".mine", "d.partial", ".b.partial/table-1"})
-    ASSERT_TRUE(files_.MakeFolder(kCheckpoints + "/" + name).ok());
-  ASSERT_TRUE(files_.Create(kCheckpoints + "/.b.partial/table-1/rank-0.keys.npy").ok());
-  ASSERT_TRUE(checkpoints_.RemoveLeftovers().ok());
-  EXPECT_THAT(*files_.List(kCheckpoints), ElementsAre(".mine", "a", "d.partial"));
 }
 
 }  // namespace

@@ -136,6 +136,30 @@ TEST_F(CompactionTest, EqualsTheBaseThatHadBeenWrittenByteForByte) {
   }
 }
 
+// A range of buckets that is in memory at a time ends with its files closed, so the ranges can be counted.
+TEST_F(CompactionTest, HasNoMoreRowsInMemoryThanItMay) {
+  const auto options = OptionsOf(OptimizerKind::kSgd, 1);
+  const TableOfTest table{.options = options, .rows = RowsOf(0, 3000, 1, 1)};
+  const Manifest base = MustSave(files_, {.id = "a", .tables = {table}});
+  const Manifest tip =
+      MustSave(files_, {.id = "b", .parent = base.name(), .tables = {{.options = options, .rows = {}}}});
+  const std::uint64_t bytes = table.rows.size() * (sizeof(Key) + sizeof(float));
+  for (const std::uint64_t ranges : {1, 2, 10, 50}) {
+    WatchedFiles watched(files_);
+    const auto folded = Compact(watched, kCheckpoints, {base, tip},
+                                {.id = "f" + std::to_string(ranges),
+                                 .server_version = "1",
+                                 .memory_bytes = bytes / ranges,
+                                 .block_bytes = kSmallBlocks});
+    ASSERT_TRUE(folded.ok()) << folded.status().message();
+    // Keys are read twice: to count what stays, and to write it. No bucket here has 1/50 of the rows.
+    const auto opened = static_cast<std::uint64_t>(std::ranges::count_if(
+        watched.opened, [](const std::string& path) { return path.ends_with("a/table-1/rank-0.keys.npy"); }));
+    EXPECT_GE(opened, 2 * ranges);
+    EXPECT_LE(opened, 2 * (ranges + ranges / 4 + 1));
+  }
+}
+
 TEST_F(CompactionTest, FoldsRanksWhoseBucketsAreScattered) {
   const auto options = OptionsOf(OptimizerKind::kMomentum, 2);
   TableOfTest table{.options = options, .rows = RowsOf(0, 300, 1, WidthOf(options))};

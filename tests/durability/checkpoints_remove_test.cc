@@ -1,0 +1,107 @@
+// Which checkpoints may go, and that they go whole.
+#include <gmock/gmock.h>
+
+#include "tests/durability/checkpoints_rig.h"
+
+namespace slotwise {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class RemoveTest : public CheckpointsTest {
+ protected:
+  // Three chains: a b c, d, e f; the last two are newer.
+  static void SaveChains(SimFiles& files) {
+    const Manifest a = MustSave(files, Small("a", 1));
+    const Manifest b = MustSave(files, Small("b", 2, a.name()));
+    MustSave(files, Small("c", 3, b.name()));
+    MustSave(files, Small("d", 4));
+    const Manifest e = MustSave(files, Small("e", 5));
+    MustSave(files, Small("f", 6, e.name()));
+  }
+};
+
+TEST_F(RemoveTest, TheNewestChainsAreKeptWhole) {
+  SaveChains(files_);
+  EXPECT_THAT(*checkpoints_.RemoveOld(3), IsEmpty());
+  EXPECT_THAT(*checkpoints_.RemoveOld(2), ElementsAre("c", "b", "a"));
+  EXPECT_THAT(IdsOf(*checkpoints_.List()), ElementsAre("f", "e", "d"));
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d"));
+  EXPECT_THAT(*files_.List(kCheckpoints), ElementsAre("e", "f"));
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), IsEmpty());
+}
+
+TEST_F(RemoveTest, ABaseStaysAsLongAsADeltaOfItIsKept) {
+  const Manifest a = SaveSmall("a", 1);
+  SaveSmall("d", 4);
+  SaveSmall("e", 5);
+  SaveSmall("f", 6, &a);
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("e", "d"));
+  EXPECT_THAT(IdsOf(checkpoints_.Newest()->chain), ElementsAre("a", "f"));
+}
+
+TEST_F(RemoveTest, AClockThatWasSetBackDoesNotMakeTheNewestOld) {
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    auto checkpoint = Small("r" + std::to_string(round), round);
+    checkpoint.created = 1000 - round;
+    MustSave(files_, checkpoint);
+  }
+  EXPECT_THAT(IdsOf(checkpoints_.Newest()->chain), ElementsAre("r3"));
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("r2", "r1"));
+}
+
+TEST_F(RemoveTest, WhatIsBrokenStays) {
+  SaveChains(files_);
+  Break(PathOf("b"));
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d", "c", "a"));
+  EXPECT_THAT(IdsOf(*checkpoints_.List()), ElementsAre("f", "e", "b"));
+}
+
+TEST_F(RemoveTest, ABrokenChainDoesNotCountAsKept) {
+  SaveChains(files_);
+  Break(PathOf("e"));
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("c", "b", "a"));
+  EXPECT_THAT(IdsOf(checkpoints_.Newest()->chain), ElementsAre("d"));
+}
+
+TEST_F(RemoveTest, AtAnyStepOfACrashEachIsWholeOrGoneAndNoDeltaLosesItsBase) {
+  bool ok = false;
+  for (std::uint64_t step = 1; !ok; ++step) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      SCOPED_TRACE("step " + std::to_string(step) + " seed " + std::to_string(seed));
+      SimFiles files;
+      ASSERT_TRUE(MakeCheckpointFolder(files).ok());
+      SaveChains(files);
+      const Checkpoints checkpoints(files, kCheckpoints);
+      files.CrashAt(files.operations() + step);
+      ok = checkpoints.RemoveOld(1).ok();
+      files.CrashAt(0);
+      files.Crash(seed);
+      const auto listed = checkpoints.List();
+      ASSERT_TRUE(listed.ok());
+      for (const ListedCheckpoint& checkpoint : *listed) {
+        EXPECT_EQ(checkpoint.why_not.message(), "");
+        EXPECT_EQ(checkpoints.Verify(checkpoint.id).message(), "");
+        EXPECT_EQ(checkpoints.ChainOf(checkpoint.id).status().message(), "");
+      }
+      EXPECT_THAT(IdsOf(checkpoints.Newest()->chain), ElementsAre("e", "f"));
+      ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
+      ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
+      EXPECT_THAT(*files.List(kCheckpoints), ElementsAre("e", "f"));
+    }
+    ASSERT_LT(step, 100);
+  }
+}
+
+TEST_F(RemoveTest, LeftoversAreWhatWritersAndRemoversLeft) {
+  SaveSmall("a", 1);
+  for (const std::string name : {".b.partial", ".c.removed", ".mine", "d.partial", ".b.partial/table-1"})
+    ASSERT_TRUE(files_.MakeFolder(kCheckpoints + "/" + name).ok());
+  ASSERT_TRUE(files_.Create(kCheckpoints + "/.b.partial/table-1/rank-0.keys.npy").ok());
+  ASSERT_TRUE(checkpoints_.RemoveLeftovers().ok());
+  EXPECT_THAT(*files_.List(kCheckpoints), ElementsAre(".mine", "a", "d.partial"));
+}
+
+}  // namespace
+}  // namespace slotwise

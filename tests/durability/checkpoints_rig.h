@@ -1,0 +1,69 @@
+// What the tests of a folder of checkpoints share.
+#ifndef SLOTWISE_TESTS_DURABILITY_CHECKPOINTS_RIG_H_
+#define SLOTWISE_TESTS_DURABILITY_CHECKPOINTS_RIG_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/durability/checkpoint_rig.h"
+
+namespace slotwise {
+
+// Returns a checkpoint of one small table whose rows follow from the round.
+inline CheckpointOfTest Small(const std::string& id, std::uint64_t round,
+                              std::optional<CheckpointName> parent = {}) {
+  const auto options = OptionsOf(OptimizerKind::kSgd, 1);
+  return {.id = id,
+          .parent = std::move(parent),
+          .tables = {{.options = options, .rows = RowsOf(round, round + 5, round, 1)}},
+          .created = 1000 + round,
+          .round = round};
+}
+
+inline std::vector<std::string> IdsOf(const Chain& chain) {
+  std::vector<std::string> ids;
+  for (const Manifest& link : chain) ids.push_back(link.id);
+  return ids;
+}
+
+inline std::vector<std::string> IdsOf(const std::vector<ListedCheckpoint>& listed) {
+  std::vector<std::string> ids;
+  for (const ListedCheckpoint& checkpoint : listed) ids.push_back(checkpoint.id);
+  return ids;
+}
+
+class CheckpointsTest : public ::testing::Test {
+ protected:
+  CheckpointsTest() { EXPECT_TRUE(MakeCheckpointFolder(files_).ok()); }
+
+  // Saves a delta behind another, or a base.
+  Manifest SaveSmall(const std::string& id, std::uint64_t round, const Manifest* parent = nullptr) {
+    return MustSave(files_,
+                    Small(id, round, parent == nullptr ? std::nullopt : std::optional(parent->name())));
+  }
+
+  std::string PathOf(const std::string& id) const { return kCheckpoints + "/" + id + "/manifest.json"; }
+
+  // Puts a manifest where it is, or elsewhere.
+  void Overwrite(const std::string& path, Manifest manifest) {
+    const auto text = SerializeManifest(manifest);
+    ASSERT_TRUE(text.ok()) << text.status().message();
+    const auto bytes = std::as_bytes(std::span(*text));
+    files_.SetContents(path, {bytes.begin(), bytes.end()});
+  }
+
+  void Break(const std::string& path) {
+    Bytes bytes = files_.Contents(path);
+    bytes.back() ^= std::byte{1};
+    files_.SetContents(path, bytes);
+  }
+
+  SimFiles files_;
+  Checkpoints checkpoints_{files_, kCheckpoints};
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_TESTS_DURABILITY_CHECKPOINTS_RIG_H_
