@@ -54,8 +54,8 @@ class LongSums {
     B::Ask(queue, body::FindLevels{offsets, count_, most_levels_}, levels_);
   }
 
-  // REQUIRES: Plan. The sums of the long segments, of what `source` gives for an occurrence. Waits for the plan,
-  // if there are any. Throws std::bad_alloc.
+  // REQUIRES: Plan. The sums of the long segments, of what `source` gives for an occurrence. Waits for the
+  // plan, if there are any. Throws std::bad_alloc.
   template <class Source>
   Sums Sum(Queue& queue, Source source, std::uint32_t dim) {
     body::BlockSums sums{nullptr, dim};

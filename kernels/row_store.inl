@@ -97,7 +97,8 @@ class RowStore {
     B::ForEach(queue, n, body::ReadRowsOfOthers{table_, chosen, lost_.data(), rows});
   }
 
-  // Writes the rows of the keys that BeginAdd gave one. Returns how many they are; waits until the host knows.
+  // Writes the rows of the keys that BeginAdd gave one. Returns how many they are; waits until the host
+  // knows.
   std::uint32_t FinishAdd(Queue& queue) {
     const std::uint32_t count = FinishAddWithoutValues(queue);
     B::ForEachTile(queue, count, options_.dim,

@@ -222,8 +222,8 @@ class Shard {
 
   // What Update does first, and waits for, needs no gradients. GroupRows and then PlanSums may do it before:
   // then Update of several shards waits about as often as of one. GroupRows does not wait; PlanSums waits for
-  // it, and Update for PlanSums. REQUIRES, of GroupRows: as Update, which comes next of all calls that need the
-  // batch's rows. Of PlanSums: GroupRows. Throws std::bad_alloc, as Update does.
+  // it, and Update for PlanSums. REQUIRES, of GroupRows: as Update, which comes next of all calls that need
+  // the batch's rows. Of PlanSums: GroupRows. Throws std::bad_alloc, as Update does.
   virtual void GroupRows() = 0;
   virtual void PlanSums() = 0;
 

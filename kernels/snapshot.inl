@@ -48,8 +48,8 @@ class Snapshot {
  public:
   using Queue = typename B::Queue;
 
-  // Lists the rows of `store` in `info`, and makes room in `saved`, which outlives the snapshot. Waits. Throws
-  // std::bad_alloc.
+  // Lists the rows of `store` in `info`, and makes room in `saved`, which outlives the snapshot. Waits.
+  // Throws std::bad_alloc.
   Snapshot(Queue& queue, RowStore<B>& store, const SnapshotOptions& options, CopyMemory<B>& saved,
            SnapshotInfo& info)
       : used_(store.rows_used()), remembers_(options.remember), saved_(saved) {

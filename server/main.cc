@@ -48,8 +48,8 @@ constexpr std::chrono::seconds kShutdownGrace{5};
 // The longest that ranks wait for each other during the start, because devices take different times to start.
 constexpr std::chrono::minutes kStartLimit{5};
 
-// The longest that a rank waits for another one's recovery: a large table takes as long as the disk takes to read it.
-// A rank that dies meanwhile is noticed by the heartbeat.
+// The longest that a rank waits for another one's recovery: a large table takes as long as the disk takes to
+// read it. A rank that dies meanwhile is noticed by the heartbeat.
 constexpr std::chrono::hours kRecoveryLimit{12};
 // The longest that this process waits at its end for somebody to take its log.
 constexpr std::chrono::milliseconds kLastWords{500};

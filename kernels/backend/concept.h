@@ -128,8 +128,8 @@ concept Backend = requires(typename B::Queue& queue, typename B::Stream& stream,
   // Returns one value of device memory. Waits.
   { B::Get(queue, counts) } -> std::same_as<std::uint32_t>;
   // An Answer<T> is a value of at most 64 bytes that the host is told later. Ask and Get with an answer begin
-  // to bring the value, and do not wait. answer.Get(queue) returns it, and waits for the queue unless somebody
-  // has waited for the queue since: so many answers take one wait.
+  // to bring the value, and do not wait. answer.Get(queue) returns it, and waits for the queue unless
+  // somebody has waited for the queue since: so many answers take one wait.
   B::Ask(queue, backend_probe::Ask{}, answer);
   B::Get(queue, counts, answer);
   { answer.Get(queue) } -> std::same_as<std::uint32_t>;

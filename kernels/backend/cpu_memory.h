@@ -31,14 +31,15 @@ inline void FreeAligned(void* memory) noexcept { ::operator delete(memory, std::
 
 // Returns how many bytes of the host's memory tables may still take: what is available, less what address
 // ranges have as memory but have not touched yet, less a sixteenth of all. That part is for requests, batches
-// and whoever else is on the machine. No more than what is left of this process's share, if it has one. `root`:
-// as of ReadHostMemory.
+// and whoever else is on the machine. No more than what is left of this process's share, if it has one.
+// `root`: as of ReadHostMemory.
 std::size_t HostMemoryForTables(const std::string& root = "");
 
 // From now on this process takes no more than an even share of what HostMemoryForTables says now, as one of
 // `processes` of this host that do the same. None of them knows what the others' address ranges have and have
 // not touched yet; the shares together are no more than there is. One process has no share.
-// REQUIRES: processes > 0; this process has no ranges. Thread-safety: not while another thread makes tables.
+// REQUIRES: processes > 0; this process has no ranges.
+// Thread-safety: not while another thread makes tables.
 void ShareHostMemory(std::size_t processes, const std::string& root = "");
 
 template <class T>

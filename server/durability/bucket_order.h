@@ -1,5 +1,5 @@
-// Bucket order: keys by bucket, and ascending in a bucket. All keys in a checkpoint's files are in this order,
-// so equal tables make equal files.
+// Bucket order: keys by bucket, and ascending in a bucket. All keys in a checkpoint's files are in this
+// order, so equal tables make equal files.
 // Thread-safety: free functions; a checker, one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_BUCKET_ORDER_H_
 #define SLOTWISE_SERVER_DURABILITY_BUCKET_ORDER_H_
@@ -32,8 +32,8 @@ struct BucketOrder {
   BucketStarts starts;
 };
 
-// Sorts items (Key or KeyRow) in time n log(n / kBucketCount), with memory for another copy of them meanwhile.
-// `bucket_of(key)` is below kBucketCount.
+// Sorts items (Key or KeyRow) in time n log(n / kBucketCount), with memory for another copy of them
+// meanwhile. `bucket_of(key)` is below kBucketCount.
 template <class Item, class BucketOf>
 BucketOrder<Item> SortByBucket(std::vector<Item> items, const BucketOf& bucket_of) {
   BucketStarts starts(kBucketCount + 1);

@@ -65,15 +65,16 @@ class RankTableReader {
   std::vector<std::byte> bytes_;
 };
 
-// Takes what is read. Its spans are valid during the call. An error ends the reading, and ReadTable returns it.
+// Takes what is read. Its spans are valid during the call. An error ends the reading, and ReadTable returns
+// it.
 struct RowSink {
   // records: float[keys.size()][dim + StateFloats].
   std::function<Status(std::span<const Key> keys, std::span<const float> records)> rows;
   std::function<Status(std::span<const Key> keys)> erase;
 };
 
-// Reads all rows of a table that `rank` owns by `owners`: those of the base, and then of each delta the erased
-// keys and then the rows. A key comes once for each link that has it, and the last time counts.
+// Reads all rows of a table that `rank` owns by `owners`: those of the base, and then of each delta the
+// erased keys and then the rows. A key comes once for each link that has it, and the last time counts.
 // `folder`: that of all checkpoints. No call of the sink gets more than `chunk_bytes` of records, or else one
 // record. A table that the chain's last checkpoint does not have is NOT_FOUND.
 Status ReadTable(FileSystem& files, const std::string& folder, const Chain& chain, TableId table,

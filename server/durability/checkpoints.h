@@ -53,9 +53,9 @@ class Checkpoints {
   const std::string& folder() const { return folder_; }
   FileSystem& files() const { return *files_; }
 
-  // Returns all checkpoints, the newest first, by (round, created, whether it folds another, id); then those whose
-  // manifest is broken or could not be read. Nothing but manifests is read. A folder that is not there has none.
-  // Rounds never fall, as clocks may.
+  // Returns all checkpoints, the newest first, by (round, created, whether it folds another, id); then those
+  // whose manifest is broken or could not be read. Nothing but manifests is read. A folder that is not there
+  // has none. Rounds never fall, as clocks may.
   Result<std::vector<ListedCheckpoint>> List() const;
 
   // The same, and whether each can be restored, as far as sizes tell: `chain`, or `why_not` even if there is
@@ -67,8 +67,8 @@ class Checkpoints {
 
   // Returns the newest chain of which all manifests are whole and all files there, of the right size. Blocks
   // are verified as they are read; a reader who finds a damaged one asks for the newest without `refused`.
-  // NOT_FOUND: the folder has no checkpoints. FAILED_PRECONDITION: it has, and none can be used. A checkpoint that
-  // could not be read may be whole: the FileSystem's error is returned then, and no older checkpoint.
+  // NOT_FOUND: the folder has no checkpoints. FAILED_PRECONDITION: it has, and none can be used. A checkpoint
+  // that could not be read may be whole: the FileSystem's error is returned then, and no older checkpoint.
   Result<NewestChain> Newest(const std::vector<std::string>& refused = {}) const;
 
   // Reads back every file of a checkpoint, and of no other of its chain.
@@ -77,8 +77,8 @@ class Checkpoints {
   Result<ReadBack> ReadBackOf(const std::string& id) const;
 
   // Removes checkpoints that are older than the newest `keep` chains and no part of them, and returns their
-  // ids. Chains that begin with the same base count as one. What is broken stays for a person to see. Nothing is
-  // removed if a manifest could not be read. REQUIRES: keep > 0.
+  // ids. Chains that begin with the same base count as one. What is broken stays for a person to see. Nothing
+  // is removed if a manifest could not be read. REQUIRES: keep > 0.
   Result<std::vector<std::string>> RemoveOld(std::size_t keep) const;
 
   // Removes what writers and RemoveOld left behind. REQUIRES: nobody writes a checkpoint.

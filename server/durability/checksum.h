@@ -1,4 +1,5 @@
-// XXH3-64 (https://xxhash.com): the checksum of all that lies on disk. It finds damage; it is not cryptographic.
+// XXH3-64 (https://xxhash.com): the checksum of all that lies on disk. It finds damage; it is not
+// cryptographic.
 // Thread-safety: ChecksumOf, any thread; a Checksum, one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_CHECKSUM_H_
 #define SLOTWISE_SERVER_DURABILITY_CHECKSUM_H_

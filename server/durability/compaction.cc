@@ -35,7 +35,8 @@ class TableMerge {
 
   std::uint32_t width() const { return width_; }
 
-  // Returns the first bucket behind a range that begins with buckets[first] and needs no more memory than that.
+  // Returns the first bucket behind a range that begins with buckets[first] and needs no more memory than
+  // that.
   std::size_t EndOfRange(const std::vector<std::uint32_t>& buckets, std::size_t first,
                          std::uint64_t memory_bytes) const;
 

@@ -1,7 +1,7 @@
 // A ledger as bytes. All numbers are little-endian, of 8 bytes:
 //
-//     version (1), sessions begun, latest forgotten epoch + 1 or 0, epoch, sessions, and for each session, the one
-//     that recorded a step longest ago first:
+//     version (1), sessions begun, latest forgotten epoch + 1 or 0, epoch, sessions, and for each session,
+//     the one that recorded a step longest ago first:
 //         table, session, epoch, bodies before, steps, bodies, and for each step, by number:
 //             number, first body, parts, tables, and for each table: table, step
 //         then the bodies

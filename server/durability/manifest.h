@@ -44,8 +44,8 @@ struct CheckpointName {
 struct RankEntry {
   std::uint64_t rows = 0;
   std::optional<std::uint64_t> erased;  // deltas: how many keys
-  // The largest |value written − value| of this rank's rows, 0 if they are float32. In a compacted checkpoint,
-  // the largest of the chain's.
+  // The largest |value written − value| of this rank's rows, 0 if they are float32. In a compacted
+  // checkpoint, the largest of the chain's.
   float largest_error = 0.0F;
   std::vector<FileEntry> files;  // as TableArrays::All() has them
 

@@ -1,8 +1,8 @@
 // Which files a rank writes of a table into a checkpoint: their names, and the arrays in them.
 //
 //   rank-<r>.keys.npy           <u8 [rows]              in bucket order: by bucket, and ascending in a bucket
-//   rank-<r>.starts.npy         <u8 [kBucketCount + 1]  where each bucket's rows begin, and the number of rows
-//   rank-<r>.rows.npy           <f4 [rows][dim]         or <f2, or <u2: the upper halves of float32 (bfloat16)
+//   rank-<r>.starts.npy         <u8 [kBucketCount + 1]  where each bucket's rows begin, and the number of all
+//   rank-<r>.rows.npy           <f4 [rows][dim]         or <f2, or <u2: upper halves of float32 (bfloat16)
 //   rank-<r>.<state>.npy        <f4 [rows][width]       one for each name of StateNames
 //   rank-<r>.erased.npy         <u8 [erased]            deltas: keys that were erased, in bucket order
 //   rank-<r>.erased-starts.npy  <u8 [kBucketCount + 1]
@@ -32,7 +32,8 @@ inline constexpr std::uint32_t kBucketCount = 4096;
 // [b]: the rank that owns bucket b.
 using BucketOwners = std::array<std::uint16_t, kBucketCount>;
 
-// [b]: how many keys lie in buckets before b; the last is the number of keys. It has kBucketCount + 1 elements.
+// [b]: how many keys lie in buckets before b; the last is the number of keys. It has kBucketCount + 1
+// elements.
 using BucketStarts = std::vector<std::uint64_t>;
 
 inline constexpr std::uint64_t kNpyHeaderBytes = 128;

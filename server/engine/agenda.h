@@ -6,11 +6,12 @@
 //
 // Order: the request that became ready first is served first. A lookup is ready at once and takes along the
 // other ready lookups of its table and mode, with or without weights as it is, as far as a round can hold
-// them; the lookups of one call of several tables share a round. So do all summaries of a table that wait, those
-// with a digest and those without. A step is ready when all its parts are
-// there, of all its tables; it has a round of its own, because it is one optimizer update. Cost: a decision
-// takes time by the announcements in its headers, the requests that it answers or serves and the ranks, and
-// by the logarithm of how many requests, steps and tables there are. Thread-safety: one thread at a time.
+// them; the lookups of one call of several tables share a round. So do all summaries of a table that wait,
+// those with a digest and those without. A step is ready when all its parts are there, of all its tables; it
+// has a round of its own, because it is one optimizer update. Cost: a decision takes time by the
+// announcements in its headers, the requests that it answers or serves and the ranks, and by the logarithm of
+// how many requests, steps and tables there are.
+// Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_AGENDA_H_
 #define SLOTWISE_SERVER_ENGINE_AGENDA_H_
 

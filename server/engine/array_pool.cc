@@ -13,9 +13,9 @@
 namespace slotwise {
 namespace {
 
-// Sizes are rounded up by at most an eighth, so that arrays of about the same size serve each other's purpose:
-// to 4096 · (8 + e) / 8 · 2^p bytes. Each such size is a class, and kClassesOfDouble classes on is twice the
-// size.
+// Sizes are rounded up by at most an eighth, so that arrays of about the same size serve each other's
+// purpose: to 4096 · (8 + e) / 8 · 2^p bytes. Each such size is a class, and kClassesOfDouble classes on is
+// twice the size.
 constexpr std::size_t kLeastSize = 4096;
 constexpr std::size_t kClassesOfDouble = 8;
 constexpr std::size_t kClasses =
@@ -36,8 +36,8 @@ std::size_t ClassOf(std::size_t size) {
 
 }  // namespace
 
-// The arrays that nobody reads, by size and in the order in which they came back. An array keeps its list node
-// when it is taken, so that Put allocates nothing.
+// The arrays that nobody reads, by size and in the order in which they came back. An array keeps its list
+// node when it is taken, so that Put allocates nothing.
 class ArrayPool::Kept {
  public:
   explicit Kept(std::size_t most_bytes) : most_bytes_(most_bytes) {}

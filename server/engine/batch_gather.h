@@ -82,9 +82,9 @@ class BatchGather {
     return Gather({&share, 1}).front();
   }
 
-  // Returns the values of each share of the round just gathered: float[bags][columns] in device memory, in part
-  // order, or of this rank's bags alone: float[bags_of[rank]][columns]. Each begins at a multiple of 64 bytes.
-  // They are there for the device's work that is asked for behind OrderWorkAfterValues.
+  // Returns the values of each share of the round just gathered: float[bags][columns] in device memory, in
+  // part order, or of this rank's bags alone: float[bags_of[rank]][columns]. Each begins at a multiple of 64
+  // bytes. They are there for the device's work that is asked for behind OrderWorkAfterValues.
   std::vector<const float*> GatherBagValues(std::span<const ValueShare> shares);
   void OrderWorkAfterValues() { device_.WorkStream().OrderAfter(exchange_.stream()); }
 

@@ -1,5 +1,5 @@
-// CallerQueues: requests that wait, in a queue for each caller. The callers take turns, so nobody waits behind
-// all that another has sent.
+// CallerQueues: requests that wait, in a queue for each caller. The callers take turns, so nobody waits
+// behind all that another has sent.
 //
 // A turn is one message of a caller's, or kTurn requests of a longer one; a caller's messages keep their
 // order, and so do a message's requests. There is a queue only for a caller who has requests here. Calls cost

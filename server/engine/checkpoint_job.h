@@ -1,9 +1,9 @@
 // CheckpointJob: what one rank writes of one checkpoint, beside its engine.
 //
 // The engine's thread begins the shards' snapshots and hands them over. From then on two threads work on the
-// job: the job's own sorts keys into bucket order, and writes; the engine's reads rows from the device, some at
-// a time, in that order, when it has time (Advance), or a table's next rows at once when room for pre-images is
-// short (ReadNow). Rows pass in a few buffers, which the two hand to each other.
+// job: the job's own sorts keys into bucket order, and writes; the engine's reads rows from the device, some
+// at a time, in that order, when it has time (Advance), or a table's next rows at once when room for
+// pre-images is short (ReadNow). Rows pass in a few buffers, which the two hand to each other.
 //
 //     job      |sort table 1||sort table 2|   |write||write||write| ...  |sync| result
 //     engine                  |read||read|    |read||read|   a round   |read|
@@ -62,8 +62,8 @@ struct WrittenPart {
 
 class CheckpointJob {
  public:
-  // Calls `nudge`, from the job's thread, when the engine has something to do for the job. `device` outlives it.
-  // Throws std::bad_alloc for want of buffers.
+  // Calls `nudge`, from the job's thread, when the engine has something to do for the job. `device` outlives
+  // it. Throws std::bad_alloc for want of buffers.
   CheckpointJob(Device& device, CheckpointJobOptions options, std::vector<SnapshotOfTable> tables,
                 std::function<void()> nudge);
 
@@ -72,11 +72,11 @@ class CheckpointJob {
   Progress Step();
   void Wait();
 
-  // Reads rows for about so many bytes, as far as there are buffers, and hands over what was read. Returns the
-  // bytes that it asked the device for. Does not wait.
+  // Reads rows for about so many bytes, as far as there are buffers, and hands over what was read. Returns
+  // the bytes that it asked the device for. Does not wait.
   std::size_t Advance(std::size_t bytes);
-  // Reads a table's next rows, all that a buffer holds, and waits for a buffer. Returns false if the job has read
-  // all rows of that table, or was cancelled.
+  // Reads a table's next rows, all that a buffer holds, and waits for a buffer. Returns false if the job has
+  // read all rows of that table, or was cancelled.
   bool ReadNow(const Shard& shard);
   bool rows_are_on_the_way() const { return !on_the_way_.empty(); }
 

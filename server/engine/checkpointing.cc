@@ -244,8 +244,8 @@ void Checkpointing::OnEvent(const Round& round) {
         // Not UNAVAILABLE, which clients would try again: the disk is full, or broken.
         const Status& why = open_->why_not;
         return Fail({why.ok() ? StatusCode::kInternal : why.code(),
-                     "checkpoint " + open_->manifest.id + " could not be written: " +
-                         (why.ok() ? "rank 0's log says why" : why.message())});
+                     "checkpoint " + open_->manifest.id +
+                         " could not be written: " + (why.ok() ? "rank 0's log says why" : why.message())});
       }
       EndSnapshots(true);
       const Manifest& manifest = open_->manifest;
@@ -282,8 +282,8 @@ void Checkpointing::OnEvent(const Round& round) {
   }
 }
 
-// A chain is folded by its files when it is half as long as it may be, so that a base of all rows, which every rank
-// would have to write, is seldom due.
+// A chain is folded by its files when it is half as long as it may be, so that a base of all rows, which
+// every rank would have to write, is seldom due.
 void Checkpointing::FoldLongChain() {
   if (folding_ > 0 || base_.links < 2 || 2 * base_.links < options_.max_deltas) return;
   folding_ = base_.links;

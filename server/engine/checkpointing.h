@@ -1,18 +1,18 @@
 // Checkpointing: checkpoints of a running server: when, of what, and who does what of it.
 //
-// A checkpoint is the state after one round, of all ranks and tables. In that round every rank begins snapshots of
-// its shards and gives them to a job, which its worker writes while rounds go on (checkpoint_job.h). Ranks tell
-// each other how far they are by rounds of their own, so all know the same:
+// A checkpoint is the state after one round, of all ranks and tables. In that round every rank begins
+// snapshots of its shards and gives them to a job, which its worker writes while rounds go on
+// (checkpoint_job.h). Ranks tell each other how far they are by rounds of their own, so all know the same:
 //
 //     round of kSaveCheckpoint    every rank: snapshots begin; the journal begins a new segment
 //     kWritten, of each rank      its files are on disk. Behind the last: ranks gather what they wrote, and
 //                                 rank 0's worker writes the manifest; from then on the checkpoint exists
 //     kPublished, of rank 0       every rank: snapshots end; whoever asked is answered
-//     kVerified, of rank 0        all files were read back: older segments of the journal, and checkpoints that are
-//                                 not needed any more, go
+//     kVerified, of rank 0        all files were read back: older segments of the journal, and checkpoints
+//                                 that are not needed any more, go
 //
-// If a rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all this, rank
-// 0 folds a chain that has become long into a base (kCompacted).
+// If a rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all
+// this, rank 0 folds a chain that has become long into a base (kCompacted).
 // Thread-safety: the engine's thread only. Save, OnEvent and Stop are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
@@ -49,8 +49,8 @@ struct CheckpointBase {
 
 class Checkpointing {
  public:
-  // `submit` takes a request to this rank's own engine, and `nudge` tells it that Advance has something to do; the
-  // worker calls both. The other arguments outlive it.
+  // `submit` takes a request to this rank's own engine, and `nudge` tells it that Advance has something to
+  // do; the worker calls both. The other arguments outlive it.
   Checkpointing(Device& device, Collective& collective, Tables& tables, std::function<void(Request)> submit,
                 std::function<void()> nudge);
   ~Checkpointing();
@@ -66,18 +66,19 @@ class Checkpointing {
 
   // Before every decision: the time that the ranks agree on, and the last round that changed state.
   void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
-  // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this rank's
-  // clock. An engine that is not idle gives it a tenth of its time. Returns whether rows are on their way, to be
-  // looked after soon. Does not wait.
+  // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this
+  // rank's clock. An engine that is not idle gives it a tenth of its time. Returns whether rows are on their
+  // way, to be looked after soon. Does not wait.
   bool Advance(std::uint64_t now_ms, bool idle);
 
-  // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads of the
-  // checkpoint what it has to.
+  // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads
+  // of the checkpoint what it has to.
   void BeforeChange(Shard& shard);
   // A table was dropped: a checkpoint may still have to read its rows.
   void Keep(std::unique_ptr<Shard> shard);
 
-  // OK, or why updates are refused: the disk does not keep up with `durability.interval_s`. The same on all ranks.
+  // OK, or why updates are refused: the disk does not keep up with `durability.interval_s`. The same on all
+  // ranks.
   Status MayUpdate() const;
 
   // The engine ends, after so many rounds: gives up what is under way. What no journal has goes into a last

@@ -27,8 +27,8 @@ struct DurabilityOptions {
   std::string folder;  // that all ranks see; empty: nothing is kept
   // kInterval: acknowledged updates are in a checkpoint after so long.
   std::chrono::seconds interval{30};
-  // A checkpoint is made this often, if something has changed; 0: only if somebody asks. kInterval makes one every
-  // half of `interval`.
+  // A checkpoint is made this often, if something has changed; 0: only if somebody asks. kInterval makes one
+  // every half of `interval`.
   std::chrono::seconds checkpoint_every{0};
   std::size_t keep = 2;         // chains of checkpoints
   std::size_t max_deltas = 16;  // of a chain; then a base follows
@@ -44,8 +44,8 @@ struct DurabilityOptions {
   std::string server_version = "0";
   FileSystem* files = &SystemFiles();
   Threads* threads = &SystemThreads();  // that write the journal, and checkpoints
-  // Is told why the journal cannot go on, on the journal's thread. The process has to end: nobody knows what is
-  // on disk.
+  // Is told why the journal cannot go on, on the journal's thread. The process has to end: nobody knows what
+  // is on disk.
   std::function<void(const std::string& why)> on_failure = {};
 };
 

@@ -99,7 +99,8 @@ class Engine::Impl {
     if (!recovered.ok()) return recovered;
     agenda_.BeginAfter(recovered->round);
     if (durability.mode == DurabilityMode::kSync) {
-      if (Status started = StartJournal(recovery, durability, recovered->round); !started.ok()) return started;
+      if (Status started = StartJournal(recovery, durability, recovered->round); !started.ok())
+        return started;
     }
     checkpointing_.Use(durability, options_.incarnation, recovered->base, journal_.get());
     checkpoints_.emplace(*durability.files, durability.folder + "/checkpoints");
@@ -155,8 +156,8 @@ class Engine::Impl {
   // While so many rounds are ready, no more requests are announced.
   static constexpr std::size_t kEnoughReady = 8;
 
-  // Returns whether a round goes over a whole table, or makes one: others wait as for one long round while such
-  // rounds follow each other.
+  // Returns whether a round goes over a whole table, or makes one: others wait as for one long round while
+  // such rounds follow each other.
   static bool MayTakeLong(Operation operation) {
     return operation == Operation::kSummarize || operation == Operation::kListKeys ||
            operation == Operation::kCreateTable;
@@ -207,8 +208,8 @@ class Engine::Impl {
   }
 
   // Takes requests out of the inbox, and says what other ranks are told of them. What is announced is served
-  // in the order of announcements, so the inbox keeps its callers' requests, for their turns, while many rounds
-  // are ready.
+  // in the order of announcements, so the inbox keeps its callers' requests, for their turns, while many
+  // rounds are ready.
   Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);

@@ -90,8 +90,8 @@ Status Inbox::Add(std::span<Request> requests) {
   return {};
 }
 
-// A request fits beside none of its kind, however large it is: the engine has checked each against the round's
-// limit.
+// A request fits beside none of its kind, however large it is: the engine has checked each against the
+// round's limit.
 std::optional<Reservation> Inbox::Reserve(const Message& message) {
   const bool parts = message.steps == Steps::kOthersComplete;
   Budget& budget = parts ? parts_ : others_;

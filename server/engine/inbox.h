@@ -77,12 +77,13 @@ class Inbox {
     std::vector<Request> abandoned;  // by their callers while they waited here: nobody needs an answer
     bool closed = false;             // only what is still in the inbox can come after these requests
   };
-  // Takes requests out, at most `most`, in turns of their callers, and the abandoned ones on the way. Does not
-  // wait.
+  // Takes requests out, at most `most`, in turns of their callers, and the abandoned ones on the way. Does
+  // not wait.
   Taken Take(std::size_t most);
 
-  // Waits until there is something to take, or until Close (for the first time) or Nudge was called since the last
-  // Take, but no longer than `most`, nor after a NudgeLocally. Returns whether one of the former has happened.
+  // Waits until there is something to take, or until Close (for the first time) or Nudge was called since the
+  // last Take, but no longer than `most`, nor after a NudgeLocally. Returns whether one of the former has
+  // happened.
   bool AwaitNews(std::chrono::microseconds most);
 
   // There is something to tell the other ranks that is no request. For any thread.

@@ -1,5 +1,5 @@
-// EngineObserver: is told what an engine takes in and what it has decided, so that a simulator can compare the
-// ranks.
+// EngineObserver: is told what an engine takes in and what it has decided, so that a simulator can compare
+// the ranks.
 //
 // Thread-safety: an observer is called on its engine's thread.
 #ifndef SLOTWISE_SERVER_ENGINE_OBSERVER_H_

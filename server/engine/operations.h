@@ -33,8 +33,8 @@ namespace slotwise {
 
 class Operations {
  public:
-  // The arguments outlive it. `tickets` has every request of this rank that a round names. `max_new_bytes`: as of
-  // TableWork. Rounds that change state go into `log`.
+  // The arguments outlive it. `tickets` has every request of this rank that a round names. `max_new_bytes`:
+  // as of TableWork. Rounds that change state go into `log`.
   Operations(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
              std::uint64_t max_new_bytes, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
              TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing);
@@ -120,8 +120,8 @@ class Operations {
   void AnswerWithPooled(Stage& stage, std::span<const TableBatch> batches, PooledNumbers& numbers);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
-  // What a rank records of a round (recording.cc). Room is made before anything changes. If the log is off, there
-  // is room, and the other calls do nothing.
+  // What a rank records of a round (recording.cc). Room is made before anything changes. If the log is off,
+  // there is room, and the other calls do nothing.
   Status MakeRoomToRecord(const Round& round);
   TableWork::RoomFor RoomToRecord(const Round& round);
   // The ranks agree on it, for a round that travels no batch.
@@ -133,8 +133,8 @@ class Operations {
   // Returns a request's batch for the journal, in host memory; `stage` keeps what the device still reads.
   std::shared_ptr<const BatchPart> BatchToRecord(const Ticket& ticket, Stage& stage);
 
-  // Answers the round's waiters on this rank, request.done(outcome), once the round is on every rank's disk, if
-  // there is a journal. Their arrays stay with the stage that uses them.
+  // Answers the round's waiters on this rank, request.done(outcome), once the round is on every rank's disk,
+  // if there is a journal. Their arrays stay with the stage that uses them.
   template <class Kind, class Outcome>
   void AnswerMineOnceRecorded(const Round& round, const Outcome& outcome, Stage* stage = nullptr) {
     AnswerMine<Kind>(

@@ -39,8 +39,8 @@ class ReadyRounds {
     auto operator<=>(const LookupKind&) const = default;
   };
 
-  // Adds a lookup, or a round of any other operation. A summary shares the round of a summary of its table that
-  // waits, if both want a digest or neither does.
+  // Adds a lookup, or a round of any other operation. A summary shares the round of a summary of its table
+  // that waits, if both want a digest or neither does.
   void AddLookup(const LookupKind& kind, const RoundPart& part);
   void Add(Round round);
 

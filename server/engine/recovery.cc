@@ -172,8 +172,8 @@ class Recovery::Impl {
     return mine;
   }
 
-  // What cannot be used of a newer checkpoint has to be in the journal: else acknowledged updates would be lost
-  // without a word.
+  // What cannot be used of a newer checkpoint has to be in the journal: else acknowledged updates would be
+  // lost without a word.
   Status IsNewest() {
     const auto names = files_.List(CheckpointFolder());
     if (!names.ok()) return names.status();
@@ -189,8 +189,8 @@ class Recovery::Impl {
     return {};
   }
 
-  // Loads the newest checkpoint that is whole. A rank that finds a damaged one makes all ranks take the one before
-  // it, which has a longer journal.
+  // Loads the newest checkpoint that is whole. A rank that finds a damaged one makes all ranks take the one
+  // before it, which has a longer journal.
   Status LoadNewest() {
     std::vector<std::string> refused;
     for (;;) {

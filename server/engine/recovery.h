@@ -1,11 +1,11 @@
 // Recovery: brings back the state that a data folder has, on any number of ranks.
 //
-//     data/lineage                         names the state that the folder has, since the server first used it
+//     data/lineage                         names the state that the folder has, since it was first used
 //     data/checkpoints/<id>/...            (checkpoints.h)
 //     data/journal/rank-<r>/*.journal      (journal_format.h)
 //
-// Every rank reads what is its own of the newest checkpoint, and every rank's journal behind it; nothing travels
-// between ranks but whether all have succeeded. All ranks see the same folder.
+// Every rank reads what is its own of the newest checkpoint, and every rank's journal behind it; nothing
+// travels between ranks but whether all have succeeded. All ranks see the same folder.
 // Thread-safety: the engine's thread only. Calls are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_RECOVERY_H_
 #define SLOTWISE_SERVER_ENGINE_RECOVERY_H_
@@ -43,8 +43,8 @@ class Recovery {
 
   Result<Recovered> Run();
 
-  // REQUIRES: Run succeeded. Begins a journal that goes on where the last one ended. `on_durable` is called on
-  // the journal's thread when more is on disk.
+  // REQUIRES: Run succeeded. Begins a journal that goes on where the last one ended. `on_durable` is called
+  // on the journal's thread when more is on disk.
   Result<std::unique_ptr<Journal>> StartJournal(std::uint64_t incarnation, std::function<void()> on_durable);
 
  private:

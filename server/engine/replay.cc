@@ -212,8 +212,10 @@ Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::
     if (weighted && arrays->weights.empty()) weights_.insert(weights_.end(), arrays->keys.size(), 1.0F);
     weights_.insert(weights_.end(), arrays->weights.begin(), arrays->weights.end());
     // Of an odd number of 16-bit numbers, another one fills the last word.
-    const std::size_t count = (arrays->offsets.size() - std::min<std::size_t>(1, arrays->offsets.size())) * columns;
-    if (count * BytesOf(arrays->value_type) > arrays->values.size()) return DataLoss("a part has too few values");
+    const std::size_t count =
+        (arrays->offsets.size() - std::min<std::size_t>(1, arrays->offsets.size())) * columns;
+    if (count * BytesOf(arrays->value_type) > arrays->values.size())
+      return DataLoss("a part has too few values");
     const std::size_t first_value = values_.size();
     values_.resize(first_value + count);
     Widen(arrays->values.data(), arrays->value_type, std::span(values_).subspan(first_value));

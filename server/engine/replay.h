@@ -1,9 +1,9 @@
 // Replay: applies rounds again that a journal has.
 //
-// A round's records, of all ranks that recorded it, are its whole batch. Each rank of the server that recovers
-// applies that batch to its own shards, which keep the keys that are theirs. So nothing travels between ranks,
-// and any number of ranks recovers what any number recorded. What was applied once fits: replay asks no limit
-// but the memory that there is.
+// A round's records, of all ranks that recorded it, are its whole batch. Each rank of the server that
+// recovers applies that batch to its own shards, which keep the keys that are theirs. So nothing travels
+// between ranks, and any number of ranks recovers what any number recorded. What was applied once fits:
+// replay asks no limit but the memory that there is.
 // Thread-safety: the engine's thread only. Throws as Shard does.
 #ifndef SLOTWISE_SERVER_ENGINE_REPLAY_H_
 #define SLOTWISE_SERVER_ENGINE_REPLAY_H_
@@ -46,8 +46,8 @@ class Replay {
   Status CreateTable(const RoundRecord& record);
 
   Result<Table*> Find(TableId table);
-  // Gives the new keys of a prepared batch rows. RESOURCE_EXHAUSTED: more than a rank may hold, which depends on
-  // how many ranks recover.
+  // Gives the new keys of a prepared batch rows. RESOURCE_EXHAUSTED: more than a rank may hold, which depends
+  // on how many ranks recover.
   static Status Insert(Table& table, const Result<NewRows>& prepared);
   // Puts the parts of a share one behind the other, whose values are `columns` numbers a bag.
   Result<Batch> Gather(std::span<const RoundRecord> records, std::size_t share, bool in_part_order,

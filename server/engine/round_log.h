@@ -32,8 +32,8 @@ class RoundLog {
   // of this and Append: on().
   Status Reserve(std::uint64_t bytes) { return journal_->Reserve(bytes); }
 
-  // Every rank appends a record of every round that changed state, in the order of the rounds. REQUIRES: room for
-  // it was reserved last.
+  // Every rank appends a record of every round that changed state, in the order of the rounds. REQUIRES: room
+  // for it was reserved last.
   void Append(std::uint64_t round, RecordKind kind, std::vector<JournalPiece> pieces) {
     last_ = round;
     journal_->Append(round, static_cast<std::uint32_t>(kind), std::move(pieces));
@@ -47,8 +47,8 @@ class RoundLog {
   // The last round that was recorded.
   std::uint64_t last() const { return last_; }
 
-  // Calls `answer` once all rounds that were recorded until now are on every rank's disk: at once, if they are,
-  // or if the log is off.
+  // Calls `answer` once all rounds that were recorded until now are on every rank's disk: at once, if they
+  // are, or if the log is off.
   void Answer(std::function<void()> answer) {
     if (!on() || (held_.empty() && last_ <= durable_everywhere_)) return answer();
     held_.emplace_back(last_, std::move(answer));

@@ -82,8 +82,8 @@ struct RoundRecord {
   float learning_rate = 0;             // of kSetLearningRate
 };
 
-// Returns what is written of a round on batches: a push, an import or an erase. `steps` are the tables' counts
-// of steps after it. `arrays_of` returns the arrays of a part that came to `me`, in host memory.
+// Returns what is written of a round on batches: a push, an import or an erase. `steps` are the tables'
+// counts of steps after it. `arrays_of` returns the arrays of a part that came to `me`, in host memory.
 std::vector<JournalPiece> RecordBatches(
     const Round& round, Rank me, std::span<const std::uint64_t> steps,
     const std::function<std::shared_ptr<const BatchPart>(const Ticket&)>& arrays_of);
@@ -104,8 +104,8 @@ std::vector<JournalPiece> RecordCreateTable(TableId table, const TableOptions& o
 std::vector<JournalPiece> RecordDropTable(TableId table);
 std::vector<JournalPiece> RecordSetLearningRate(TableId table, float learning_rate);
 
-// Reads a record of rank `me`. Its spans point into `bytes`, which begin at a multiple of 8. INVALID_ARGUMENT,
-// with the place, if the bytes are no record of that kind.
+// Reads a record of rank `me`. Its spans point into `bytes`, which begin at a multiple of 8.
+// INVALID_ARGUMENT, with the place, if the bytes are no record of that kind.
 Result<RoundRecord> ReadRecord(RecordKind kind, Rank me, std::span<const std::byte> bytes);
 
 }  // namespace slotwise

@@ -1,6 +1,6 @@
-// LogThread: takes the process's log lines off its threads and writes them to stderr, so that nobody waits for
-// whoever reads the log. Lines wait in a queue of kMostLines. When the queue is full because nobody reads, the
-// oldest line is dropped, and the next line that is written follows one that says how many were.
+// LogThread: takes the process's log lines off its threads and writes them to stderr, so that nobody waits
+// for whoever reads the log. Lines wait in a queue of kMostLines. When the queue is full because nobody
+// reads, the oldest line is dropped, and the next line that is written follows one that says how many were.
 //
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_OPS_LOG_THREAD_H_
@@ -26,8 +26,8 @@ class LogThread {
   // Returns a logger whose lines have this form.
   std::shared_ptr<spdlog::logger> MakeLogger(std::unique_ptr<spdlog::formatter> formatter);
 
-  // Waits until all lines that were logged before are written, but no longer than `most`. Returns whether they
-  // are.
+  // Waits until all lines that were logged before are written, but no longer than `most`. Returns whether
+  // they are.
   bool Await(std::chrono::milliseconds most);
 
  private:

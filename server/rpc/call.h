@@ -5,8 +5,8 @@
 // the call is answered DEADLINE_EXCEEDED, and the engine's later answer is dropped. As with a caller's own
 // deadline, a push may still be applied; the caller finds out by pushing again with the same step id. A
 // cancelled call is answered like any other, and gRPC throws the answer away; but nothing that waits for its
-// turn is worked on for a caller who has cancelled, or whose deadline has passed (caller.h). A caller that does not take the
-// reply is cut off (reply_watch.h).
+// turn is worked on for a caller who has cancelled, or whose deadline has passed (caller.h). A caller that
+// does not take the reply is cut off (reply_watch.h).
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_CALL_H_
 #define SLOTWISE_SERVER_RPC_CALL_H_

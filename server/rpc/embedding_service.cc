@@ -79,8 +79,8 @@ static_assert(int{v1::LookupManyReply::kRepliesFieldNumber} == kReplies &&
               int{v1::PushManyReply::kRepliesFieldNumber} == kReplies);
 
 // Answers several requests together, once all have ended. If requests were refused, the first one's refusal
-// is the answer. A push may wait for parts that come with no message any more once another push of the call is
-// refused: so the first refusal of a push that would be refused again is the answer at once.
+// is the answer. A push may wait for parts that come with no message any more once another push of the call
+// is refused: so the first refusal of a push that would be refused again is the answer at once.
 // Thread-safety: requests may end on any thread.
 class JointAnswer {
  public:

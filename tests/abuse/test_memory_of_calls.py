@@ -98,7 +98,9 @@ def test_replies_that_nobody_reads(start_cluster: StartCluster, ranks: int) -> N
                 connection.call("slotwise.v1.Embedding/Lookup", request)
         cut_off = "cut off ipv4:127.0.0.1:"
         reason = f"which did not take a reply within limits.reply_timeout_ms, {REPLY_TIMEOUT} ms"
-        wait_until(lambda: any(cut_off in line and reason in line for line in cluster.messages(0)), "the log's line")
+        wait_until(
+            lambda: any(cut_off in line and reason in line for line in cluster.messages(0)), "the log's line"
+        )
         others_are_served(cluster, table)
 
         def all_ended() -> bool:

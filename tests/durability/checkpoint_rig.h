@@ -1,5 +1,5 @@
-// What the tests of checkpoints share: tables as plain maps, which are written as checkpoints by any number of
-// ranks and read back as maps.
+// What the tests of checkpoints share: tables as plain maps, which are written as checkpoints by any number
+// of ranks and read back as maps.
 #ifndef SLOTWISE_TESTS_DURABILITY_CHECKPOINT_RIG_H_
 #define SLOTWISE_TESTS_DURABILITY_CHECKPOINT_RIG_H_
 

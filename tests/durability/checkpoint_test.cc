@@ -59,7 +59,8 @@ TEST_F(CheckpointTest, EachRankReadsItsBucketsAlone) {
   const Manifest manifest =
       MustSave(files_, {.tables = {{.options = options, .rows = rows}}, .ranks = 4, .block_bytes = kBlock});
   const std::uint64_t share = rows.size() * (8 + 64) / 8;
-  // Of each old rank all starts, and of the one that had the buckets a block more at each end of three arrays.
+  // Of each old rank all starts, and of the one that had the buckets a block more at each end of three
+  // arrays.
   const std::uint64_t beside = 4 * (std::uint64_t{kBucketCount} * 8 + 2 * kBlock) + 6 * kBlock;
   for (std::uint32_t rank = 0; rank < 8; ++rank) {
     WatchedFiles watched(files_);

@@ -126,7 +126,8 @@ TEST_F(CheckpointsTest, AChainIsABaseAndItsDeltasInOrder) {
 
 class ChainTest : public CheckpointsTest {
  protected:
-  // Expects that the chain of "c", after "b" and "a", is refused, and that the newest that can be used is "a".
+  // Expects that the chain of "c", after "b" and "a", is refused, and that the newest that can be used is
+  // "a".
   void ExpectRefused(const std::string& what) {
     const auto chain = checkpoints_.ChainOf("c");
     EXPECT_EQ(chain.status().code(), StatusCode::kFailedPrecondition);
@@ -255,8 +256,8 @@ TEST_F(CheckpointsTest, TheNewestIsNoneThatItsReaderRefused) {
   EXPECT_EQ(checkpoints_.Newest({"a", "b", "c"}).status().code(), StatusCode::kFailedPrecondition);
 }
 
-// An old checkpoint must not take the place of a new one that could not be read this time: what happened since would
-// be lost.
+// An old checkpoint must not take the place of a new one that could not be read this time: what happened
+// since would be lost.
 TEST_F(CheckpointsTest, WhatCannotBeReadIsNotTakenForBroken) {
   const Manifest a = SaveSmall("a", 1);
   const Manifest b = SaveSmall("b", 2, &a);

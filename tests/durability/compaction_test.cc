@@ -23,8 +23,8 @@ void Apply(const TableOfTest& change, TableOfTest& table) {
   for (const auto& [key, record] : change.rows) table.rows[key] = record;
 }
 
-// A change of a table by a seed: a third of the keys below 400 get new rows, and some are erased, of which some
-// come back at once.
+// A change of a table by a seed: a third of the keys below 400 get new rows, and some are erased, of which
+// some come back at once.
 TableOfTest ChangeOf(const TableOfTest& table, std::uint64_t seed) {
   TableOfTest change = table;
   change.rows.clear();
@@ -39,8 +39,8 @@ TableOfTest ChangeOf(const TableOfTest& table, std::uint64_t seed) {
   return change;
 }
 
-// Saves a base on 4 ranks, a delta on 3 and one on 2. Table 2 is dropped by the first delta, which makes table 5;
-// table 1 goes on.
+// Saves a base on 4 ranks, a delta on 3 and one on 2. Table 2 is dropped by the first delta, which makes
+// table 5; table 1 goes on.
 Story SaveStory(FileSystem& files, std::array<DataType, 3> types = {},
                 std::uint64_t block_bytes = kSmallBlocks) {
   Story story;

@@ -452,7 +452,8 @@ TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
   Meet();  // none has stopped before
 }
 
-// A message has all parts of a step, but under the step's name another table came before: so one of them waits.
+// A message has all parts of a step, but under the step's name another table came before: so one of them
+// waits.
 TEST_P(EngineTest, APartThatWaitsIsChargedAsOneThoughItsMessageSeemedToHaveTheWholeStep) {
   if (size() > 1) GTEST_SKIP() << "one rank's inbox is enough";
   Restart({.max_inbox_bytes = 4800, .request_bytes = 1000});

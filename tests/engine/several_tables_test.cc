@@ -191,7 +191,7 @@ class SeveralTables {
   const TableMaker maker_{device_, collective_, kTestSecret, {}};
   Checkpointing checkpointing_{device_, collective_, tables_, {}, {}};
   static constexpr std::uint64_t kManyBytes = 1 << 30;  // of new rows
-  Operations operations_{device_, collective_, exchanges_, maker_, kManyBytes, {},
+  Operations operations_{device_, collective_, exchanges_, maker_, kManyBytes,    {},
                          arrays_, tables_,     tickets_,   log_,   checkpointing_};
   std::vector<TableId> ids_;
   std::vector<Result<PooledValues>> pooled_;

@@ -4,9 +4,9 @@
 //   SHADOW/dirty/<id>     what changed since then: lines `W offset bytes` and `T size`
 //   SHADOW/folders/<id>   a folder's names as of its last sync: lines `f|d id name`
 //
-// forgetful_files.py puts the folder back to that. An <id> is the inode's number and time of birth, so that it names one
-// file, whatever its path. What changed is noted in files, so that another process's sync counts for what a killed one
-// wrote.
+// forgetful_files.py puts the folder back to that. An <id> is the inode's number and time of birth, so that
+// it names one file, whatever its path. What changed is noted in files, so that another process's sync counts
+// for what a killed one wrote.
 // Thread-safety: any thread; but a file is changed and synced by one thread at a time.
 #ifndef SLOTWISE_TESTS_FAULT_CRASH_SHADOW_H_
 #define SLOTWISE_TESTS_FAULT_CRASH_SHADOW_H_

@@ -1,4 +1,4 @@
-"""A server that is killed goes on from its data folder: checkpoints and the journal, on any number of ranks."""
+"""A server that is killed goes on from its data folder: checkpoints and journals, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_killed_server_has_all_that_it_acknowledged(
     with connect(second) as ps:
         assert state(ps) == before
         training.run(ps, 3)
-        # No table gets the id of one that was dropped: a step of the old one would be taken for a step of the new.
+        # No table gets the id of one that was dropped: steps of the old would be taken for those of the new.
         ps.create_table("new", dim=4, optimizer=slotwise.SGD(lr=1.0))
         assert ps.push("new", [1], None, np.ones((1, 4), np.float32)) == 1
 
@@ -195,7 +195,9 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_its_journal(
     assert any(newest.name in line for line in said), said
 
 
-def test_a_server_does_not_start_without_what_its_folder_had(start_cluster: StartCluster, tmp_path: Path) -> None:
+def test_a_server_does_not_start_without_what_its_folder_had(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
     data, training = tmp_path / "data", Training()
     first = start_cluster(1, durability(data, "NONE", "checkpoint_every_s: 1"))
     with connect(first) as ps:
@@ -262,7 +264,9 @@ def test_a_clean_stop_keeps_all(start_cluster: StartCluster, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_an_interval_bounds_what_a_crash_loses(start_cluster: StartCluster, tmp_path: Path, ranks: int) -> None:
+def test_an_interval_bounds_what_a_crash_loses(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int
+) -> None:
     data = tmp_path / "data"
     first = start_cluster(ranks, durability(data, "INTERVAL", "interval_s: 2"))
     times: list[float] = []

@@ -67,8 +67,8 @@ class Journal {
     waiting_[static_cast<std::size_t>(sent.rank)][sent.ask.caller].push_back(sent.id);
     sent.accepted = true;
   }
-  // A rank takes the oldest request of the caller out of its inbox. A rank's tickets are numbered in the order
-  // in which it takes requests. Returns the request; null if there is none.
+  // A rank takes the oldest request of the caller out of its inbox. A rank's tickets are numbered in the
+  // order in which it takes requests. Returns the request; null if there is none.
   Sent* Take(int rank, const std::string& caller) {
     std::deque<std::size_t>& of_caller = waiting_[static_cast<std::size_t>(rank)][caller];
     if (of_caller.empty()) return nullptr;
