@@ -16,7 +16,6 @@ from conftest import StartCluster
 from slotwise_cluster import STOP_TIMEOUT, Cluster, run_server, wait_until
 
 SEED = 20261122
-OPTIMIZERS = {"ads": slotwise.Adam(lr=0.1), "users": slotwise.RowWiseAdaGrad(lr=0.1)}
 State = dict[str, tuple[str, int, int, float]]
 
 
@@ -51,8 +50,8 @@ class Training:
         self.random = np.random.default_rng(SEED)
 
     def begin(self, ps: slotwise.Client) -> None:
-        ps.create_table("ads", dim=8, slots=2, optimizer=OPTIMIZERS["ads"])
-        ps.create_table("users", dim=16, optimizer=OPTIMIZERS["users"])
+        ps.create_table("ads", dim=8, slots=2, optimizer=slotwise.Adam(lr=0.1))
+        ps.create_table("users", dim=16, optimizer=slotwise.RowWiseAdaGrad(lr=0.1))
 
     def step(self, ps: slotwise.Client) -> None:
         draw = self.random
