@@ -54,6 +54,13 @@ std::size_t CheckpointJob::Advance(std::size_t bytes) {
   return asked;
 }
 
+void CheckpointJob::AdvanceAndWait(std::size_t bytes) {
+  Advance(bytes);
+  if (!rows_are_on_the_way()) return;
+  stream_->Wait();
+  HandOver();
+}
+
 bool CheckpointJob::ReadNow(const Shard& shard) {
   const auto found =
       std::ranges::find_if(tables_, [&](const Table& table) { return table.snapshot.shard == &shard; });

@@ -75,6 +75,8 @@ class CheckpointJob {
   // Reads rows for about so many bytes, as far as there are buffers, and hands over what was read. Returns
   // the bytes that it asked the device for. Does not wait.
   std::size_t Advance(std::size_t bytes);
+  // The same, and waits until the rows are there.
+  void AdvanceAndWait(std::size_t bytes);
   // Reads a table's next rows, all that a buffer holds, and waits for a buffer. Returns false if the job has
   // read all rows of that table, or was cancelled.
   bool ReadNow(const Shard& shard);

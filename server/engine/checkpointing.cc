@@ -490,7 +490,8 @@ void Checkpointing::SaveLast(std::uint64_t round) {
   open_ = std::make_unique<Open>();
   Status saved = Begin(round, false, DataType::kFloat32, *open_);
   if (saved.ok()) {
-    while (open_->job->Step() != CheckpointJob::Progress::kEnded) open_->job->Advance(std::size_t{64} << 20);
+    CheckpointJob& job = *open_->job;
+    while (job.Step() != CheckpointJob::Progress::kEnded) job.AdvanceAndWait(std::size_t{64} << 20);
     Result<Manifest> manifest = Gather();
     saved = manifest.status();
     if (saved.ok() && Value(collective_.rank()) == 0)

@@ -21,7 +21,7 @@
 namespace slotwise::sim {
 namespace {
 
-constexpr int kThreads = 2;  // a rank has beside its engine's
+constexpr int kThreads = 3;  // a rank has beside its engine's
 
 class Life final : public World {
  public:
