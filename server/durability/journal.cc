@@ -184,7 +184,7 @@ void Journal::BeginSegment(std::uint64_t first_round) {
 Status Journal::RemoveSegmentsBefore(std::uint64_t round) {
   // A segment goes only when the header of the next one is on disk.
   while (segments_.size() > 1 && segments_[0]->last_round <= round && segments_[1]->written > 0) {
-    const Status status = files_.Remove(segments_[0]->path);
+    Status status = files_.Remove(segments_[0]->path);
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
     segments_.pop_front();
   }
@@ -206,7 +206,9 @@ Status Journal::RemoveEarlierIncarnations(const std::string& folder) {
   for (const std::string& name : *names) {
     const auto segment = ParseSegmentName(name);
     if (!segment || segment->incarnation == options_.incarnation) continue;
-    const Status status = files_.Remove(folder + "/" + name);
+    std::string path = folder;
+    path.append("/").append(name);
+    Status status = files_.Remove(path);
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
   }
   return Status();
@@ -266,7 +268,7 @@ Status Journal::WriteAll(std::span<Record> records) {
 // Gives back the space that no record needed.
 Status Journal::CloseSegment(Segment& segment) {
   const std::scoped_lock lock(segment.file_mutex);
-  const Status status = segment.file->Truncate(segment.written);
+  Status status = segment.file->Truncate(segment.written);
   segment.file.reset();
   return status;
 }

@@ -49,11 +49,13 @@ Result<std::vector<File>> ListSegments(FileSystem& files, const std::string& fol
   for (const std::string& rank_name : *folders) {
     const auto rank = ParseRankFolder(rank_name);
     if (!rank) continue;
-    const std::string path = folder + "/" + rank_name;
+    std::string path = folder;
+    path.append("/").append(rank_name);
     auto names = files.List(path);
     if (!names.ok()) return names.status();
     for (const std::string& name : *names) {
-      if (const auto segment = ParseSegmentName(name)) found.push_back({path + "/" + name, *segment, *rank});
+      if (const auto segment = ParseSegmentName(name))
+        found.push_back({std::string(path).append("/").append(name), *segment, *rank});
     }
   }
   std::sort(found.begin(), found.end(), [](const File& a, const File& b) {
@@ -263,7 +265,7 @@ Status SyncJournals(FileSystem& files, const std::string& folder) {
   std::set<std::uint32_t> ranks;
   for (const File& segment : *segments) {
     // ReadJournals says if damage matters.
-    const Status status = WriteLastGroupAgain(files, segment);
+    Status status = WriteLastGroupAgain(files, segment);
     if (!status.ok() && status.code() != StatusCode::kDataLoss) return status;
     ranks.insert(segment.rank);
   }

@@ -10,7 +10,7 @@ namespace slotwise {
 
 CheckpointJob::CheckpointJob(Device& device, CheckpointJobOptions options,
                              std::vector<SnapshotOfTable> tables, std::function<void()> nudge)
-    : device_(device), options_(std::move(options)), nudge_(std::move(nudge)), stream_(device.MakeStream()) {
+    : options_(std::move(options)), nudge_(std::move(nudge)), stream_(device.MakeStream()) {
   std::size_t largest = 0;  // a record
   for (SnapshotOfTable& snapshot : tables) {
     Table& table = tables_.emplace_back();

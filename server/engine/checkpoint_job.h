@@ -118,7 +118,6 @@ class CheckpointJob {
   Status Close(Table& table);
   Progress End(Status status);
 
-  Device& device_;
   const CheckpointJobOptions options_;
   const std::function<void()> nudge_;
   std::vector<Table> tables_;

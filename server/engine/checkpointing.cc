@@ -43,7 +43,7 @@ std::string Take(std::string_view& texts) {
   std::size_t size = 0;
   const auto end = std::from_chars(texts.data(), texts.data() + texts.size(), size).ptr;
   texts.remove_prefix(static_cast<std::size_t>(end - texts.data()) + 1);
-  const std::string text(texts.substr(0, size));
+  std::string text(texts.substr(0, size));
   texts.remove_prefix(size);
   return text;
 }

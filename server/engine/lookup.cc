@@ -42,8 +42,9 @@ void Operations::LookupTogether(std::span<const Round* const> rounds) {
   Stage& stage = stages_.Next();
   const std::vector<TableWork::Share> gathered = Gather(stage, batches);
   const bool inserts = first.mode == LookupMode::kTrain;
-  const Status prepared = inserts ? work_.PrepareAndInsert(gathered, PrepareFor::kInsert, RoomToRecord(first))
-                                  : work_.Prepare(gathered);
+  const Status prepared =
+      inserts ? work_.PrepareAndInsert(gathered, PrepareFor::kInsert, RoomToRecord(first, rounds.size()))
+              : work_.Prepare(gathered);
   if (!prepared.ok()) {
     stage.Close(device_.WorkStream());
     if (rounds.size() > 1) {

@@ -123,7 +123,7 @@ class Operations {
   // What a rank records of a round (recording.cc). Room is made before anything changes. If the log is off,
   // there is room, and the other calls do nothing.
   Status MakeRoomToRecord(const Round& round);
-  TableWork::RoomFor RoomToRecord(const Round& round);
+  TableWork::RoomFor RoomToRecord(const Round& round, std::size_t tables = 1);  // that a lookup is of
   // The ranks agree on it, for a round that travels no batch.
   Status AgreeOnRoomToRecord();
   void RecordBatchRound(RecordKind kind, const Round& round, std::span<const std::uint64_t> steps,

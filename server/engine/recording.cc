@@ -19,6 +19,8 @@ void Download(Device& device, const BatchArray<T>& from, BatchArray<T>& to) {
 // At most so many bytes record a round without a batch: a table's options are the most.
 constexpr std::uint64_t kSmallRecord = 8192;
 
+constexpr std::uint64_t kHeadOfKeys = 32;  // what is written of a table beside its new keys, at most
+
 }  // namespace
 
 Status Operations::MakeRoomToRecord(const Round& round) {
@@ -29,19 +31,23 @@ Status Operations::MakeRoomToRecord(const Round& round) {
   }));
 }
 
-TableWork::RoomFor Operations::RoomToRecord(const Round& round) {
+TableWork::RoomFor Operations::RoomToRecord(const Round& round, std::size_t tables) {
   if (round.operation != Operation::kLookup)
     return [this, &round](std::uint64_t) { return MakeRoomToRecord(round); };
   if (!log_.on()) return {};
-  return [this](std::uint64_t new_rows) {
-    return new_rows == 0 ? Status() : log_.Reserve(kSmallRecord + new_rows * sizeof(Key));
+  return [this, tables](std::uint64_t new_rows) {
+    if (new_rows == 0) return Status();
+    // What the round's lookups before these have added goes into the same record.
+    std::uint64_t bytes = kSmallRecord + tables * kHeadOfKeys + new_rows * sizeof(Key);
+    for (const NewKeys& added : new_keys_) bytes += kHeadOfKeys + added.keys.size() * sizeof(Key);
+    return log_.Reserve(bytes);
   };
 }
 
 Status Operations::AgreeOnRoomToRecord() {
   if (Status may = checkpointing_.MayUpdate(); !may.ok()) return may;
   if (!log_.on()) return {};
-  const Status mine = log_.Reserve(kSmallRecord);
+  Status mine = log_.Reserve(kSmallRecord);
   std::array<std::uint64_t, 1> failed{mine.ok() ? 0U : 1U};
   collective_.AllReduceSum(failed);
   if (failed[0] == 0 || !mine.ok()) return mine;

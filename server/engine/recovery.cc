@@ -37,8 +37,7 @@ Status WriteWhole(FileSystem& files, const std::string& folder, std::string_view
                   std::string_view text) {
   const std::string path = folder + "/" + std::string(name);
   const std::string temporary = folder + "/." + std::string(name) + ".partial";
-  if (const Status removed = files.Remove(temporary);
-      !removed.ok() && removed.code() != StatusCode::kNotFound)
+  if (Status removed = files.Remove(temporary); !removed.ok() && removed.code() != StatusCode::kNotFound)
     return removed;
   {
     const auto file = files.Create(temporary);
@@ -181,10 +180,10 @@ class Recovery::Impl {
       std::uint64_t round = 0;  // with which an id begins
       std::from_chars(name.data(), name.data() + name.size(), round);
       if (round <= recovered_.round) continue;
-      return DataLoss("checkpoint " + name +
-                      " cannot be used (the log says why), and what can goes up to round " +
-                      std::to_string(recovered_.round) + ": move " + CheckpointFolder() + "/" + name +
-                      " away to go on without the updates since");
+      std::string why = "checkpoint ";
+      why.append(name).append(" cannot be used (the log says why), and what can goes up to round ");
+      why.append(std::to_string(recovered_.round)).append(": move ").append(CheckpointFolder());
+      return DataLoss(why.append("/").append(name).append(" away to go on without the updates since"));
     }
     return {};
   }

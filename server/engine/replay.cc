@@ -97,7 +97,7 @@ Status Replay::ApplyPush(std::span<const RoundRecord> records) {
     }
     const auto batch = Gather(records, s, true, table.info.options.dim);
     if (!batch.ok()) return batch.status();
-    if (const Status inserted = Insert(table, table.shard->PreparePush(batch->view)); !inserted.ok())
+    if (Status inserted = Insert(table, table.shard->PreparePush(batch->view)); !inserted.ok())
       return inserted;
     table.shard->Update(batch->values, ScalarsOfStep(table.optimizer(), share.steps));
     table.steps = share.steps;
@@ -121,7 +121,7 @@ Status Replay::ApplyImport(std::span<const RoundRecord> records) {
   const std::uint32_t state = first.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
   const auto batch = Gather(records, 0, false, options.dim + state);
   if (!batch.ok()) return batch.status();
-  if (const Status inserted = Insert(table, table.shard->Prepare(batch->view, true)); !inserted.ok())
+  if (Status inserted = Insert(table, table.shard->Prepare(batch->view, true)); !inserted.ok())
     return inserted;
   table.shard->Assign(batch->values, options.dim + state);
   table.steps = share.steps;
@@ -142,7 +142,7 @@ Status Replay::Erase(Shard& shard, std::span<const Key> keys) {
 
 Status Replay::Erase(Shard& shard, const BatchView& batch) {
   if (const auto prepared = shard.Prepare(batch, false); !prepared.ok()) return prepared.status();
-  if (const Status room = shard.PrepareErase(); !room.ok()) return room;
+  if (Status room = shard.PrepareErase(); !room.ok()) return room;
   shard.Erase();
   return {};
 }
@@ -155,7 +155,7 @@ Status Replay::ApplyNewKeys(std::span<const RoundRecord> records) {
       if (recorded.keys.empty()) continue;
       Table& table = **found;
       const Batch batch = GatherKeys(recorded.keys);
-      if (const Status inserted = Insert(table, table.shard->Prepare(batch.view, true)); !inserted.ok())
+      if (Status inserted = Insert(table, table.shard->Prepare(batch.view, true)); !inserted.ok())
         return inserted;
     }
   }

@@ -88,11 +88,11 @@ void CheckpointDesk::Ask(const std::function<Result<Value>()>& answer, const Don
                          " questions about checkpoints wait, the most that may"));
 }
 
-void CheckpointDesk::List(Done<std::vector<ListedCheckpoint>> done) {
+void CheckpointDesk::List(const Done<std::vector<ListedCheckpoint>>& done) {
   Ask<std::vector<ListedCheckpoint>>([this] { return checkpoints_->ListUsable(); }, done);
 }
 
-void CheckpointDesk::Describe(const std::string& id, Done<DescribedCheckpoint> done) {
+void CheckpointDesk::Describe(const std::string& id, const Done<DescribedCheckpoint>& done) {
   const auto describe = [this, id]() -> Result<DescribedCheckpoint> {
     auto found = Find(*checkpoints_, id);
     if (!found.ok()) return found.status();

@@ -48,8 +48,8 @@ class CheckpointDesk {
 
   template <class Value>
   using Done = std::function<void(Result<Value>)>;
-  void List(Done<std::vector<ListedCheckpoint>> done);
-  void Describe(const std::string& id, Done<DescribedCheckpoint> done);
+  void List(const Done<std::vector<ListedCheckpoint>>& done);
+  void Describe(const std::string& id, const Done<DescribedCheckpoint>& done);
   // Reads all files of a checkpoint, and of those that it builds on. Ends with CANCELLED soon after `gone`
   // returns true, which the desk's thread calls.
   void Verify(const std::string& id, std::function<bool()> gone, Done<VerifiedCheckpoint> done);
