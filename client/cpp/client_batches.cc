@@ -183,7 +183,7 @@ class Client::BatchCall {
   }
 
   static void Push(Impl& impl, const Call& call, Batches pushes, const std::optional<Step>& named,
-                   PushManyDone done) {
+                   const PushManyDone& done) {
     const auto batches = std::make_shared<Batches>(std::move(pushes));
     const Step step = named ? *named : impl.session().Next();
     const auto sent_again = std::make_shared<std::atomic<bool>>(false);

@@ -264,7 +264,7 @@ struct ListRows {
       return {live ? row : Value(kNoRow)};
     } else {
       const bool has_changed = (changed[row / 32] >> row % 32 & 1) != 0;
-      return {live & has_changed ? row : Value(kNoRow)};
+      return {(live & has_changed) ? row : Value(kNoRow)};
     }
   }
   SLOTWISE_HD void Number(std::uint32_t i, Listed listed, std::uint32_t number) const {

@@ -72,7 +72,7 @@ TEST_P(FileSystemTest, PiecesAreWrittenOneBehindTheOther) {
   for (int i = 0; i < 3000; ++i)
     owned.push_back(BytesOf(std::string(i % 3, static_cast<char>('a' + i % 26))));
   for (const Bytes& bytes : owned) {
-    pieces.push_back(bytes);
+    pieces.emplace_back(bytes);
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   EXPECT_TRUE(file->WriteAt(5, pieces).ok());

@@ -94,7 +94,7 @@ TEST_F(AHost, IsSharedEvenlyByProcessesThatDoNotKnowWhatOthersHavePromised) {
   EXPECT_NEAR(left(), kAll, 1);
   ShareHostMemory(2, root_);
   const std::size_t share = left();
-  EXPECT_NEAR(share, kAll / 2, 2);
+  EXPECT_NEAR(share, static_cast<double>(kAll) / 2, 2);
   EXPECT_LE(2 * HostMemoryForTables(root_), (kAll + 1) * kMiB);
   {
     AddressRange range(400 * kMiB);
@@ -108,7 +108,7 @@ TEST_F(AHost, IsSharedEvenlyByProcessesThatDoNotKnowWhatOthersHavePromised) {
   }
   EXPECT_NEAR(left(), share, 2);
   Write("/proc/meminfo", "MemTotal:        1024000 kB\nMemAvailable:    102400 kB\n");
-  EXPECT_NEAR(left(), 100 - 1000 / 16, 1) << "somebody else has taken the rest";
+  EXPECT_NEAR(left(), 100 - 1000.0 / 16, 1) << "somebody else has taken the rest";
   ShareHostMemory(1, root_);
   Write("/proc/meminfo", "MemTotal:        1024000 kB\nMemAvailable:    614400 kB\n");
   EXPECT_NEAR(left(), kAll, 1);
