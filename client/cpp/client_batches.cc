@@ -183,12 +183,12 @@ class Client::BatchCall {
   }
 
   static void Push(Impl& impl, const Call& call, Batches pushes, const std::optional<Step>& named,
-                   const PushManyDone& done) {
+                   PushManyDone done) {
     const auto batches = std::make_shared<Batches>(std::move(pushes));
     const Step step = named ? *named : impl.session().Next();
     const auto sent_again = std::make_shared<std::atomic<bool>>(false);
     const auto answer = [&impl, call, batches, is_named = named.has_value(), step, sent_again,
-                         done](const Result<std::vector<std::uint64_t>>& steps) {
+                         done = std::move(done)](const Result<std::vector<std::uint64_t>>& steps) {
       const bool is_own = !is_named || step.session == impl.session().id();
       if (steps.ok() || !is_own || !IsOfForgottenSession(steps.status())) return done(steps);
       impl.RenewSession(call, step.session, [=, &impl, refused = steps.status()](const Status& renewed) {

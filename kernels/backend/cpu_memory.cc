@@ -11,10 +11,7 @@
 namespace slotwise {
 namespace {
 
-// A large page; address ranges are committed in pieces of it.
-constexpr std::size_t kPiece = std::size_t{2} << 20;
-
-std::size_t RoundUp(std::size_t bytes) { return (bytes + kPiece - 1) / kPiece * kPiece; }
+std::size_t RoundUp(std::size_t bytes) { return (bytes + kLargePage - 1) / kLargePage * kLargePage; }
 
 // These count the bytes of all ranges of the process.
 std::atomic<std::size_t> all_reserved{0};
@@ -24,6 +21,14 @@ std::atomic<std::size_t> all_committed{0};
 constexpr std::size_t kNoShare = std::numeric_limits<std::size_t>::max();
 std::atomic<std::size_t> share{kNoShare};
 std::atomic<std::size_t> resident_before{0};
+
+// Puts a large page in the place of the small ones of the first piece, now or, where the system is older than
+// Linux 6.1, when it comes to it. Nothing depends on it but time.
+void UseLargePage(void* piece) {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which is newer than some C libraries
+  madvise(piece, kLargePage, MADV_HUGEPAGE);
+  madvise(piece, kLargePage, kCollapse);
+}
 
 struct OwnMemory {
   std::size_t committed = 0;  // of all ranges
@@ -45,8 +50,8 @@ OwnMemory ReadOwnMemory() {
 void AdviseLargePages(void* memory, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const std::size_t skipped = RoundUp(begin) - begin;
-  if (bytes < skipped + kPiece) return;
-  madvise(static_cast<char*>(memory) + skipped, (bytes - skipped) / kPiece * kPiece, MADV_HUGEPAGE);
+  if (bytes < skipped + kLargePage) return;
+  madvise(static_cast<char*>(memory) + skipped, (bytes - skipped) / kLargePage * kLargePage, MADV_HUGEPAGE);
 }
 
 std::size_t HostMemoryForTables(const std::string& root) {
@@ -81,9 +86,10 @@ AddressRange::AddressRange(std::size_t bytes) {
   }
   data_ = memory;
   reserved_ = reserved;
-  // The first piece has small pages, or each of a small table's ranges would take a large one for a few rows.
-  madvise(data_, kPiece, MADV_NOHUGEPAGE);
-  AdviseLargePages(static_cast<char*>(data_) + kPiece, reserved_ - kPiece);
+  // The first piece has small pages until it is full, or each of a small table's ranges would take a large one
+  // for a few rows.
+  madvise(data_, kLargePage, MADV_NOHUGEPAGE);
+  AdviseLargePages(static_cast<char*>(data_) + kLargePage, reserved_ - kLargePage);
 }
 
 AddressRange::~AddressRange() {
@@ -99,6 +105,7 @@ void AddressRange::Commit(std::size_t bytes) {
   if (wanted > reserved_) throw std::bad_alloc();
   char* front = static_cast<char*>(data_);
   if (mprotect(front + committed_, wanted - committed_, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
+  if (committed_ == kLargePage) UseLargePage(data_);
   all_committed += wanted - committed_;
   committed_ = wanted;
 }

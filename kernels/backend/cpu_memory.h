@@ -21,13 +21,19 @@ inline constexpr std::size_t kCacheLine = 64;
 // everything still works.
 void AdviseLargePages(void* memory, std::size_t bytes) noexcept;
 
+// A large page; address ranges are committed in pieces of it.
+inline constexpr std::size_t kLargePage = std::size_t{2} << 20;
+
 // REQUIRES: bytes > 0. Throws std::bad_alloc.
-inline void* AllocateAligned(std::size_t bytes) {
-  void* memory = ::operator new(bytes, std::align_val_t{kCacheLine});
+inline void* AllocateAligned(std::size_t bytes, std::size_t alignment = kCacheLine) {
+  void* memory = ::operator new(bytes, std::align_val_t{alignment});
   AdviseLargePages(memory, bytes);
   return memory;
 }
-inline void FreeAligned(void* memory) noexcept { ::operator delete(memory, std::align_val_t{kCacheLine}); }
+// `alignment`: as it was allocated with.
+inline void FreeAligned(void* memory, std::size_t alignment = kCacheLine) noexcept {
+  ::operator delete(memory, std::align_val_t{alignment});
+}
 
 // Returns how many bytes of the host's memory tables may still take: what is available, less what address
 // ranges have as memory but have not touched yet, less a sixteenth of all. That part is for requests, batches
@@ -50,7 +56,9 @@ class CpuScratch {
       const std::size_t size = std::max(n, size_ + size_ / 2);
       data_.reset();
       size_ = 0;
-      data_.reset(static_cast<T*>(AllocateAligned(size * sizeof(T))));
+      // What is no smaller than a large page begins with one.
+      const std::size_t alignment = size * sizeof(T) < kLargePage ? kCacheLine : kLargePage;
+      data_ = {static_cast<T*>(AllocateAligned(size * sizeof(T), alignment)), Free{alignment}};
       size_ = size;
     }
     return data_.get();
@@ -59,7 +67,8 @@ class CpuScratch {
 
  private:
   struct Free {
-    void operator()(T* memory) const { FreeAligned(memory); }
+    std::size_t alignment = kCacheLine;
+    void operator()(T* memory) const { FreeAligned(memory, alignment); }
   };
   std::unique_ptr<T, Free> data_;
   std::size_t size_ = 0;

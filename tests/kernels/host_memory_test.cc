@@ -162,6 +162,19 @@ TEST(AddressRanges, TakeNoLargePageForTheirFirstBytes) {
   EXPECT_NE(FlagsOf(bytes + 6 * kMiB).find(" hg "), std::string::npos) << FlagsOf(bytes + 6 * kMiB);
 }
 
+// A table of some thousand rows would be read at random through small pages otherwise, which takes longer.
+TEST(AddressRanges, TakeALargePageForTheirFirstBytesOnceThoseAreFull) {
+  AddressRange range(std::size_t{1} << 30);
+  range.Commit(1);
+  char* const bytes = static_cast<char*>(range.data());
+  bytes[0] = 7;
+  range.Commit(2 * kMiB + 1);
+  EXPECT_EQ(bytes[0], 7);
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) return;
+  EXPECT_EQ(FlagsOf(bytes).find(" nh "), std::string::npos) << FlagsOf(bytes);
+  EXPECT_NE(FlagsOf(bytes).find(" hg "), std::string::npos) << FlagsOf(bytes);
+}
+
 TEST(AddressRanges, AreAsLargeAsTheHostAndLeaveAddressesForTheRest) {
   const std::size_t total = ReadHostMemory().total;
   AddressRange one(std::size_t{1} << 50);
