@@ -115,3 +115,10 @@ slotwise_call* slotwise_verify_checkpoint(slotwise_client* client, const char* i
     return client->client.VerifyCheckpoint(name, now);
   });
 }
+
+slotwise_call* slotwise_load_checkpoint(slotwise_client* client, const char* id,
+                                        const slotwise_call_options* call) {
+  return slotwise::c::Start(call, [client, name = Text(id)](const CallOptions& now) {
+    return client->client.LoadCheckpoint(name, now);
+  });
+}

@@ -42,4 +42,9 @@ void AcknowledgedSteps::Forget(std::string_view table) {
   if (const auto found = newest_.find(table); found != newest_.end()) newest_.erase(found);
 }
 
+void AcknowledgedSteps::ForgetAll() {
+  const std::lock_guard lock(mutex_);
+  newest_.clear();
+}
+
 }  // namespace slotwise::client

@@ -39,6 +39,7 @@ class AcknowledgedSteps {
 
   // The caller drops the table: nothing of it is expected any more.
   void Forget(std::string_view table);
+  void ForgetAll();
 
  private:
   mutable std::mutex mutex_;

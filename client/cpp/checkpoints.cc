@@ -72,4 +72,15 @@ Result<CheckpointVerification> Client::VerifyCheckpoint(std::string_view id, con
       .chain = {reply.chain().begin(), reply.chain().end()}, .files = reply.files(), .bytes = reply.bytes()};
 }
 
+Result<CheckpointCreation> Client::LoadCheckpoint(std::string_view id, const CallOptions& call) {
+  v1::LoadCheckpointRequest request;
+  request.set_id(std::string(id));
+  v1::LoadCheckpointReply reply;
+  if (Status status = impl_->AskLongOnce(call, "Admin/LoadCheckpoint", request, reply); !status.ok())
+    return status;
+  impl_->ForgetTables();
+  return CheckpointCreation{
+      .id = reply.id(), .delta = false, .round = reply.round(), .rows = reply.rows(), .bytes = reply.bytes()};
+}
+
 }  // namespace slotwise

@@ -178,11 +178,23 @@ Status Client::Impl::Ask(const CallOptions& options, std::string_view method,
 Status Client::Impl::AskLong(const CallOptions& options, std::string_view method,
                              const google::protobuf::MessageLite& request,
                              google::protobuf::MessageLite& reply) {
-  CallOptions patient = options;
-  if (!patient.timeout) patient.timeout = kLongCall;
-  Call call = Begin(patient);
+  Call call = BeginLong(options);
   call.retry_for = options_.timeout;
   return Ask(call, method, request, reply);
+}
+
+Status Client::Impl::AskLongOnce(const CallOptions& options, std::string_view method,
+                                 const google::protobuf::MessageLite& request,
+                                 google::protobuf::MessageLite& reply) {
+  Call call = BeginLong(options);
+  call.retry_for = {};
+  return Ask(call, method, request, reply);
+}
+
+client::Call Client::Impl::BeginLong(const CallOptions& options) const {
+  CallOptions patient = options;
+  if (!patient.timeout) patient.timeout = kLongCall;
+  return Begin(patient);
 }
 
 Status Client::Impl::Ask(const Call& call, std::string_view method,
@@ -254,6 +266,12 @@ void Client::Impl::Remember(const TableOptions& options) {
 void Client::Impl::Forget(std::string_view table) {
   const std::lock_guard lock(mutex_);
   if (const auto known = tables_.find(table); known != tables_.end()) tables_.erase(known);
+}
+
+void Client::Impl::ForgetTables() {
+  acknowledged_.ForgetAll();
+  const std::lock_guard lock(mutex_);
+  tables_.clear();
 }
 
 std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {

@@ -42,6 +42,7 @@ class Client::Impl {
 
   // Returns what holds for a call that begins now.
   client::Call Begin(const CallOptions& options) const;
+  client::Call BeginLong(const CallOptions& options) const;  // waits for kLongCall
 
   // Sends `requests`; run.h describes the callbacks. If the client is closing, or this is a forked child,
   // Start calls `on_done` at once.
@@ -62,6 +63,9 @@ class Client::Impl {
   // the options name no timeout, and tries again what fails within the client's own timeout.
   Status AskLong(const CallOptions& options, std::string_view method,
                  const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
+  // The same for a call that must not come twice: nothing is tried again.
+  Status AskLongOnce(const CallOptions& options, std::string_view method,
+                     const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
 
   // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
   // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.
@@ -77,6 +81,8 @@ class Client::Impl {
   // Forgets a table's options. Called after an error, because the table may have been made again with other
   // options.
   void Forget(std::string_view table);
+  // Forgets all tables' options and what is known to be in them: the caller has replaced them.
+  void ForgetTables();
 
   // Chooses a rank and a channel for each part of a batch: neighbouring parts go to the same rank, in rank
   // order. Batches of one part go to the ranks in turn.

@@ -169,4 +169,16 @@ Result<Answer> VerifyCheckpoint(Client& client, const std::string& id) {
                         BytesText(verified->bytes) + ", of " + Joined(verified->chain) + "\n"};
 }
 
+Result<Answer> LoadCheckpoint(Client& client, const std::string& id) {
+  const auto made = [&] {
+    const WaitingLine line("loading");
+    return client.LoadCheckpoint(id);
+  }();
+  if (!made.ok()) return made.status();
+  return Answer{
+      .json = {{"id", made->id}, {"round", made->round}, {"rows", made->rows}, {"bytes", made->bytes}},
+      .text = id + " is loaded, and saved as " + made->id + ": a base of round " +
+              std::to_string(made->round) + ", " + RowsAndBytes(made->rows, made->bytes) + "\n"};
+}
+
 }  // namespace slotwise::ctl

@@ -16,6 +16,7 @@ Result<Answer> SaveCheckpoint(Client& client, bool delta, const std::string& val
 Result<Answer> ListCheckpoints(Client& client);
 Result<Answer> ShowCheckpoint(Client& client, const std::string& id);
 Result<Answer> VerifyCheckpoint(Client& client, const std::string& id);
+Result<Answer> LoadCheckpoint(Client& client, const std::string& id);
 
 // Formats seconds since 1970 as "2026-11-22 20:29:01" of UTC.
 std::string TimeText(std::uint64_t seconds);

@@ -207,6 +207,15 @@ void AddCheckpoints(CLI::App& app, Flags& flags, Command& chosen) {
           flags, [&](Client& client) { return slotwise::ctl::VerifyCheckpoint(client, flags.checkpoint); });
     };
   });
+  CLI::App* load = group->add_subcommand(
+      "load", "put a checkpoint's tables in the place of all that the server has; what came since is lost");
+  AddCheckpointId(*load, flags);
+  load->callback([&] {
+    chosen = [&] {
+      return RunWithClient(
+          flags, [&](Client& client) { return slotwise::ctl::LoadCheckpoint(client, flags.checkpoint); });
+    };
+  });
 }
 
 // Writes a refusal to stderr, and with --json to stdout too. Returns the exit code.

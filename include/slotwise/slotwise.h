@@ -171,6 +171,9 @@ SLOTWISE_API slotwise_call* slotwise_describe_checkpoint(slotwise_client* client
                                                          const slotwise_call_options* call);
 SLOTWISE_API slotwise_call* slotwise_verify_checkpoint(slotwise_client* client, const char* id,
                                                        const slotwise_call_options* call);
+/* Its answer is a SaveCheckpointReply too. */
+SLOTWISE_API slotwise_call* slotwise_load_checkpoint(slotwise_client* client, const char* id,
+                                                     const slotwise_call_options* call);
 
 /* --- batches */
 

@@ -15,7 +15,6 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr std::size_t kMaxIdLength = 64;
 constexpr std::size_t kMaxVersionLength = 64;
 constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 50;
@@ -293,7 +292,8 @@ bool IsCheckpointId(std::string_view id) {
   const auto is_legal = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   };
-  return !id.empty() && id.size() <= kMaxIdLength && id.front() != '-' && std::ranges::all_of(id, is_legal);
+  return !id.empty() && id.size() <= kMaxCheckpointId && id.front() != '-' &&
+         std::ranges::all_of(id, is_legal);
 }
 
 const TableEntry* Manifest::Find(TableId table) const {

@@ -8,6 +8,7 @@
 #ifndef SLOTWISE_SERVER_DURABILITY_MANIFEST_H_
 #define SLOTWISE_SERVER_DURABILITY_MANIFEST_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 inline constexpr std::uint32_t kMaxTablesInCheckpoint = 65536;
 
 // A checkpoint's id has 1 to 64 of the characters A-Z a-z 0-9 _ - , and does not begin with '-'.
+inline constexpr std::size_t kMaxCheckpointId = 64;
 bool IsCheckpointId(std::string_view id);
 
 // Names a checkpoint and the bytes of its manifest.

@@ -1,5 +1,6 @@
 #include "server/durability/threads.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -23,6 +24,16 @@ class System final : public Threads {
   void Wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
             const std::function<bool()>& holds) override {
     changed.wait(lock, holds);
+  }
+  std::optional<std::chrono::milliseconds> WaitFor(std::condition_variable& changed,
+                                                   std::unique_lock<std::mutex>& lock,
+                                                   const std::function<bool()>& holds,
+                                                   std::chrono::milliseconds longest) override {
+    using std::chrono::steady_clock;
+    const steady_clock::time_point end = steady_clock::now() + longest;
+    if (!changed.wait_until(lock, end, holds)) return std::nullopt;
+    return std::max(std::chrono::milliseconds(0),
+                    std::chrono::duration_cast<std::chrono::milliseconds>(end - steady_clock::now()));
   }
 };
 

@@ -5,10 +5,12 @@
 #ifndef SLOTWISE_SERVER_DURABILITY_THREADS_H_
 #define SLOTWISE_SERVER_DURABILITY_THREADS_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace slotwise {
 
@@ -36,6 +38,11 @@ class Threads {
   // `holds` true does so under the same mutex and notifies `changed`.
   virtual void Wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                     const std::function<bool()>& holds) = 0;
+  // The same, but no longer than `longest`. Returns how much of that is left, or nothing if it passed first.
+  virtual std::optional<std::chrono::milliseconds> WaitFor(std::condition_variable& changed,
+                                                           std::unique_lock<std::mutex>& lock,
+                                                           const std::function<bool()>& holds,
+                                                           std::chrono::milliseconds longest) = 0;
 
  protected:
   Threads() = default;

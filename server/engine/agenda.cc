@@ -13,6 +13,9 @@ std::string Name(const StepId& step) {
 
 Status Gone() { return NotFound("the table was dropped while the request waited"); }
 
+// Clients try again, and meet the tables that came.
+Status Replaced() { return Unavailable("a checkpoint was loaded while the request waited"); }
+
 }  // namespace
 
 Decision Agenda::Decide(std::span<const Header> headers) {
@@ -238,15 +241,18 @@ std::optional<Round> Agenda::NextRound() {
       [this](TableId table, const RoundPart& part) { return BytesOf(*tables_.Get(table), part); });
   if (!round) return std::nullopt;
   round->number = ++rounds_;
-  if (round->operation == Operation::kDropTable) AnswerAllOf(round->table);
+  if (round->operation == Operation::kDropTable) AnswerAllOf(round->table, Gone());
+  if (round->operation == Operation::kLoadCheckpoint) {
+    for (const TableInfo& table : tables_.All()) AnswerAllOf(table.id, Replaced());
+  }
   return round;
 }
 
-void Agenda::AnswerAllOf(TableId table) {
+void Agenda::AnswerAllOf(TableId table, const Status& why) {
   for (const Round& round : ready_.TakeAllOf(table)) {
-    round.ForEachTable([&](const Round& share) { ReplyToAll(share.waiters, Gone()); });
+    round.ForEachTable([&](const Round& share) { ReplyToAll(share.waiters, why); });
   }
-  for (const IncompleteStep& step : incomplete_.TakeAllOf(table)) ReplyToAll(step, Gone());
+  for (const IncompleteStep& step : incomplete_.TakeAllOf(table)) ReplyToAll(step, why);
 }
 
 std::uint64_t Agenda::BytesOf(const Table& table, const RoundPart& part) {

@@ -60,7 +60,8 @@ class Agenda {
   void BeginAfter(std::uint64_t round) { rounds_ = round; }
 
   // Takes in all ranks' headers, in rank order. REQUIRES: the round of the last decision has been run. A
-  // round that drops a table is decided together with the answers to all that waited for the table.
+  // round that drops a table is decided together with the answers to all that waited for the table, and one
+  // that loads a checkpoint with the answers to all that waited for any.
   Decision Decide(std::span<const Header> headers);
 
   // Returns whether parts of the step wait for others.
@@ -88,7 +89,7 @@ class Agenda {
   Status TooLarge(const StepKey& key) const;
   void DropDueSteps();
   std::optional<Round> NextRound();
-  void AnswerAllOf(TableId table);
+  void AnswerAllOf(TableId table, const Status& why);
   static std::uint64_t BytesOf(const Table& table, const RoundPart& part);
   void Reply(const Ticket& ticket, Status status, const AppliedStep& applied = {});
   void ReplyToAll(const std::vector<Ticket>& tickets, const Status& status);

@@ -30,9 +30,11 @@ std::size_t CheckpointJob::RowsABuffer(const Table& table) const {
 // On the engine's thread.
 
 std::size_t CheckpointJob::Advance(std::size_t bytes) {
-  HandOver();
   std::size_t asked = 0;
   while (asked < bytes) {
+    // A device that is asked for a second read makes the rounds wait for the first.
+    HandOver();
+    if (rows_are_on_the_way()) break;
     Buffer* buffer = nullptr;
     std::size_t table = 0;
     {
@@ -61,7 +63,7 @@ void CheckpointJob::AdvanceAndWait(std::size_t bytes) {
   HandOver();
 }
 
-bool CheckpointJob::ReadNow(const Shard& shard) {
+bool CheckpointJob::ReadNow(const Shard& shard, std::chrono::milliseconds& left) {
   const auto found =
       std::ranges::find_if(tables_, [&](const Table& table) { return table.snapshot.shard == &shard; });
   Table& table = *found;
@@ -71,9 +73,18 @@ bool CheckpointJob::ReadNow(const Shard& shard) {
   HandOver();
   {
     std::unique_lock lock(mutex_);
-    options_.threads->Wait(changed_, lock, [&] {
-      return cancelled_ || (table.sorted && (!free_.empty() || table.asked == table.rows.size()));
-    });
+    const auto waited = options_.threads->WaitFor(
+        changed_, lock,
+        [&] { return cancelled_ || (table.sorted && (!free_.empty() || table.asked == table.rows.size())); },
+        left);
+    left = waited.value_or(std::chrono::milliseconds(0));
+    if (!waited) {
+      cancelled_ = true;
+      why_ = ResourceExhausted(
+          "rows changed faster than the disk took those of before: raise durability.max_preimage_mib, which "
+          "keeps them meanwhile, or save when less is pushed");
+      changed_.notify_all();
+    }
     if (cancelled_ || table.asked == table.rows.size()) return false;
     buffer = free_.front();
     free_.pop_front();
@@ -104,9 +115,10 @@ void CheckpointJob::HandOver() {
   changed_.notify_all();
 }
 
-void CheckpointJob::Cancel() {
+void CheckpointJob::Cancel(const Status& why) {
   {
     const std::scoped_lock lock(mutex_);
+    if (!cancelled_) why_ = why;
     cancelled_ = true;
   }
   changed_.notify_all();
@@ -121,14 +133,14 @@ std::optional<Result<WrittenPart>> CheckpointJob::result() const {
 
 CheckpointJob::Progress CheckpointJob::Step() {
   Buffer* buffer = nullptr;
-  bool cancelled = false;
+  Status given_up;
   {
     const std::scoped_lock lock(mutex_);
     if (result_) return Progress::kEnded;
-    cancelled = cancelled_;
+    if (cancelled_) given_up = why_;
     if (!filled_.empty()) buffer = filled_.front();
   }
-  if (cancelled) return End(Cancelled("the checkpoint was given up"));
+  if (!given_up.ok()) return End(given_up);
   if (!writer_) {
     auto begun = CheckpointWriter::Begin(*options_.files, options_.folder, options_.id, options_.rank);
     if (!begun.ok()) return End(begun.status());

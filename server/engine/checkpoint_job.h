@@ -8,11 +8,12 @@
 //     job      |sort table 1||sort table 2|   |write||write||write| ...  |sync| result
 //     engine                  |read||read|    |read||read|   a round   |read|
 //
-// Thread-safety: Step, by the job's thread; Advance, ReadNow and CanReadNow, by the engine's; Cancel and the
-// rest, by any. The shards are used by the engine's thread alone.
+// Thread-safety: Step and Wait, by the job's thread; Advance, AdvanceAndWait and ReadNow, by the engine's;
+// Cancel and result, by any. The shards are used by the engine's thread alone.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINT_JOB_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINT_JOB_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -72,18 +73,19 @@ class CheckpointJob {
   Progress Step();
   void Wait();
 
-  // Reads rows for about so many bytes, as far as there are buffers, and hands over what was read. Returns
-  // the bytes that it asked the device for. Does not wait.
+  // Reads rows for about so many bytes, as far as there are buffers and nothing is on its way, and hands over
+  // what was read. Returns the bytes that it asked the device for. Does not wait.
   std::size_t Advance(std::size_t bytes);
   // The same, and waits until the rows are there.
   void AdvanceAndWait(std::size_t bytes);
-  // Reads a table's next rows, all that a buffer holds, and waits for a buffer. Returns false if the job has
-  // read all rows of that table, or was cancelled.
-  bool ReadNow(const Shard& shard);
+  // Reads a table's next rows, all that a buffer holds, and waits for a buffer, no longer than `left`, of
+  // which it takes the time that it waited. Returns false if the job has read all rows of that table, or was
+  // cancelled. If there was no buffer in time, it cancels the job.
+  bool ReadNow(const Shard& shard, std::chrono::milliseconds& left);
   bool rows_are_on_the_way() const { return !on_the_way_.empty(); }
 
-  // Ends the job soon; what it wrote is good for nothing.
-  void Cancel();
+  // Ends the job soon, with an error: `why` says which. What it wrote is good for nothing.
+  void Cancel(const Status& why = Cancelled("the checkpoint was given up"));
   // Nothing while Step has not returned kEnded.
   std::optional<Result<WrittenPart>> result() const;
 
@@ -131,6 +133,7 @@ class CheckpointJob {
   std::deque<Buffer*> filled_;
   std::size_t next_to_read_ = 0;  // the first table of which rows are to be read
   bool cancelled_ = false;
+  Status why_;  // it was cancelled
   std::optional<Result<WrittenPart>> result_;
 
   // The job's thread's.

@@ -3,49 +3,23 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <new>
-#include <span>
 #include <utility>
 
 #include "server/durability/compaction.h"
 #include "server/durability/hex.h"
+#include "server/engine/gathered_manifest.h"
 
 namespace slotwise {
 namespace {
+
+constexpr std::size_t kMostWaiting = 64;
 
 std::string IdOf(std::uint64_t round, std::uint64_t incarnation) {
   std::string number = std::to_string(round);
   number.insert(0, 12 - std::min<std::size_t>(12, number.size()), '0');
   return number + "-" + Hex(incarnation);
-}
-
-// Collective. Returns every rank's text, in rank order.
-std::vector<std::string> GatherTexts(Collective& collective, const std::string& mine) {
-  const auto sizes = AllGatherValues(collective, std::uint64_t{mine.size()});
-  const std::size_t longest = std::ranges::max(sizes);
-  std::string padded = mine;
-  padded.resize(longest);
-  std::vector<char> all(longest * sizes.size());
-  if (longest > 0)
-    collective.AllGather(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all)));
-  std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < sizes.size(); ++rank)
-    texts.emplace_back(&all[rank * longest], sizes[rank]);
-  return texts;
-}
-
-// Texts, one behind the other, each with its length.
-void Add(std::string& texts, const std::string& text) { texts += std::to_string(text.size()) + "\n" + text; }
-
-std::string Take(std::string_view& texts) {
-  std::size_t size = 0;
-  const auto end = std::from_chars(texts.data(), texts.data() + texts.size(), size).ptr;
-  texts.remove_prefix(static_cast<std::size_t>(end - texts.data()) + 1);
-  std::string text(texts.substr(0, size));
-  texts.remove_prefix(size);
-  return text;
 }
 
 std::uint64_t BytesOf(const Manifest& manifest) {
@@ -109,16 +83,31 @@ void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnat
   if (Value(collective_.rank()) == 0) folder_of_chains_.emplace(*options_.threads);
 }
 
-void Checkpointing::Save(const Round& round, std::function<void(Result<SavedCheckpoint>)> done) {
+Status Checkpointing::KeepsCheckpoints() const {
+  if (worker_) return {};
+  return FailedPrecondition("the server keeps nothing: it was started without a data folder (--data)");
+}
+
+void Checkpointing::Await(Request request) {
+  if (waiting_.size() < kMostWaiting) return waiting_.push_back(std::move(request));
+  Refuse(request, ResourceExhausted("checkpoint " + open_->manifest.id + " is being written, and " +
+                                    std::to_string(kMostWaiting) + " requests wait for that already"));
+}
+
+void Checkpointing::SaveLoaded(const Round& round, Done done) {
+  base_.newest.reset();
+  base_.links = 0;
+  base_.loaded_round = changed_ = round.number;
+  folds_newest_ = false;
+  Save(round, std::move(done));
+}
+
+void Checkpointing::Save(const Round& round, Done done) {
+  asked_ = false;
   const auto refuse = [&](const Status& why) {
-    asked_ = false;
     if (done) done(why);
   };
-  if (!worker_) {
-    return refuse(
-        FailedPrecondition("the server keeps nothing: it was started without a data folder (--data)"));
-  }
-  if (open_) return refuse(FailedPrecondition("checkpoint " + open_->manifest.id + " is being written"));
+  if (Status keeps = KeepsCheckpoints(); !keeps.ok()) return refuse(keeps);
   bool delta = round.delta && base_.newest && base_.links <= options_.max_deltas;
   auto open = std::make_unique<Open>();
   Status begun = Begin(round.number, delta, round.value_type, *open);
@@ -132,7 +121,6 @@ void Checkpointing::Save(const Round& round, std::function<void(Result<SavedChec
   open_->done = std::move(done);
   open_->cut_ms = cut_ms_ = now_ms_;
   open_->changed = changed_;
-  asked_ = false;
   if (journal_ != nullptr) journal_->BeginSegment(round.number + 1);
   worker_->Post([this, job = open_->job] {
     for (;;) {
@@ -225,7 +213,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
 
 void Checkpointing::OnEvent(const Round& round) {
   if (round.event == CheckpointEvent::kCompacted) {
-    if (!round.failed) base_.links -= folding_ - 1;
+    if (!round.failed && folds_newest_) base_.links -= folding_ - 1;
     folding_ = 0;
     return;
   }
@@ -274,7 +262,7 @@ void Checkpointing::OnEvent(const Round& round) {
     }
     case CheckpointEvent::kVerified:
       if (!round.failed) RemoveWhatIsOld();
-      open_.reset();
+      Close();
       FoldLongChain();
       return;
     case CheckpointEvent::kCompacted:
@@ -287,6 +275,7 @@ void Checkpointing::OnEvent(const Round& round) {
 void Checkpointing::FoldLongChain() {
   if (folding_ > 0 || base_.links < 2 || 2 * base_.links < options_.max_deltas) return;
   folding_ = base_.links;
+  folds_newest_ = true;
   if (Value(collective_.rank()) != 0) return;
   folder_of_chains_->Post([this, tip = base_.newest->id] {
     const auto chain = Checkpoints(*options_.files, folder_).ChainOf(tip);
@@ -304,7 +293,7 @@ void Checkpointing::FoldLongChain() {
 
 // Behind the last rank's kWritten: no rank's worker uses its job any more.
 void Checkpointing::Publish() {
-  Result<Manifest> manifest = Gather();
+  Result<Manifest> manifest = GatherManifest(collective_, open_->manifest, *open_->job->result());
   if (manifest.ok()) open_->manifest = *manifest;
   open_->why_not = manifest.status();
   open_->phase = Open::Phase::kPublishing;
@@ -321,55 +310,6 @@ void Checkpointing::Publish() {
   });
 }
 
-Result<Manifest> Checkpointing::Gather() {
-  const auto result = *open_->job->result();
-  // y: written; g: given up, for another rank's sake; f: no space was left; n: not written.
-  const StatusCode code = result.status().code();
-  std::string mine(1, result.ok()                              ? 'y'
-                      : code == StatusCode::kCancelled         ? 'g'
-                      : code == StatusCode::kResourceExhausted ? 'f'
-                                                               : 'n');
-  if (result.ok()) {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    Add(mine, std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now).count()));
-    RankEntry ledger;
-    ledger.files = {result->ledger};
-    Add(mine, SerializeRankEntry(ledger));
-    for (const RankEntry& entry : result->tables) Add(mine, SerializeRankEntry(entry));
-  } else {
-    Add(mine, result.status().message());
-  }
-  const std::vector<std::string> texts = GatherTexts(collective_, mine);
-  for (const std::string_view bad : {"fn", "g"}) {
-    const auto why = std::ranges::find_if(
-        texts, [&](const std::string& text) { return bad.find(text.front()) != std::string_view::npos; });
-    if (why == texts.end()) continue;
-    std::string_view text = std::string_view(*why).substr(1);
-    return Status(why->front() == 'f' ? StatusCode::kResourceExhausted : StatusCode::kInternal,
-                  "rank " + std::to_string(why - texts.begin()) + ": " + Take(text));
-  }
-  Manifest manifest = open_->manifest;
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    std::string_view text = texts[rank];
-    text.remove_prefix(1);
-    const std::string first = Take(text);
-    const auto ledger = ParseRankEntry(Take(text));
-    if (!ledger.ok()) return ledger.status();
-    if (rank == 0) {
-      manifest.created = std::stoull(first);
-      manifest.ledger = ledger->files.front();
-    }
-    for (TableEntry& table : manifest.tables) {
-      auto entry = ParseRankEntry(Take(text));
-      if (!entry.ok()) return entry.status();
-      table.ranks.push_back(std::move(*entry));
-    }
-  }
-  // Every rank knows the manifest's checksum, which a delta will name.
-  if (const auto serialized = SerializeManifest(manifest); !serialized.ok()) return serialized.status();
-  return manifest;
-}
-
 void Checkpointing::EndSnapshots(bool kept) {
   open_->job.reset();  // its stream is done
   for (Shard* const shard : open_->shards) shard->EndSnapshot(kept);
@@ -380,7 +320,12 @@ void Checkpointing::EndSnapshots(bool kept) {
 void Checkpointing::Fail(const Status& why) {
   EndSnapshots(false);
   if (open_->done) std::exchange(open_->done, nullptr)(why);
+  Close();
+}
+
+void Checkpointing::Close() {
   open_.reset();
+  for (Request& request : std::exchange(waiting_, {})) submit_(std::move(request));
 }
 
 void Checkpointing::Tell(CheckpointEvent event, bool failed) {
@@ -394,8 +339,9 @@ void Checkpointing::RemoveWhatIsOld() {
     if (const Status removed = journal_->RemoveSegmentsBefore(previous_round_); !removed.ok())
       spdlog::error("segments of the journal that are not needed any more stay: {}", removed.message());
   }
-  // A chain that is being folded is still read.
-  if (Value(collective_.rank()) != 0 || folding_ > 0) return;
+  // A chain that is being folded is still read, and the journal may still name a checkpoint that was loaded.
+  const bool journal_names_one = journal_ != nullptr && previous_round_ < base_.loaded_round;
+  if (Value(collective_.rank()) != 0 || folding_ > 0 || journal_names_one) return;
   worker_->Post([this] {
     const auto removed = Checkpoints(*options_.files, folder_).RemoveOld(options_.keep);
     if (!removed.ok()) {
@@ -446,8 +392,9 @@ bool Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
 
 void Checkpointing::BeforeChange(Shard& shard) {
   if (!open_ || !open_->job || std::ranges::find(open_->shards, &shard) == open_->shards.end()) return;
+  auto left = options_.longest_stall;
   while (shard.SavePreimages() > 0) {
-    if (open_->job->ReadNow(shard)) continue;
+    if (open_->job->ReadNow(shard, left)) continue;
     // The job has given up, and reads no more. The ranks will hear of it.
     shard.EndSnapshot(false);
     std::erase(open_->shards, &shard);
@@ -480,6 +427,7 @@ void Checkpointing::Stop(std::uint64_t rounds) {
     if (open_->done) open_->done(Unavailable("the server is stopping"));
     open_.reset();
   }
+  for (Request& request : std::exchange(waiting_, {})) Refuse(request, Unavailable("the server is stopping"));
   const bool by_itself = options_.mode == DurabilityMode::kInterval ||
                          (options_.mode == DurabilityMode::kNone && options_.checkpoint_every.count() > 0);
   if (by_itself && changed_ != durable_changed_) SaveLast(rounds + 1);
@@ -492,7 +440,7 @@ void Checkpointing::SaveLast(std::uint64_t round) {
   if (saved.ok()) {
     CheckpointJob& job = *open_->job;
     while (job.Step() != CheckpointJob::Progress::kEnded) job.AdvanceAndWait(std::size_t{64} << 20);
-    Result<Manifest> manifest = Gather();
+    Result<Manifest> manifest = GatherManifest(collective_, open_->manifest, *open_->job->result());
     saved = manifest.status();
     if (saved.ok() && Value(collective_.rank()) == 0)
       saved = PublishCheckpoint(*options_.files, folder_, *manifest);

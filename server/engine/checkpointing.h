@@ -11,6 +11,7 @@
 //     kVerified, of rank 0        all files were read back: older segments of the journal, and checkpoints
 //                                 that are not needed any more, go
 //
+// A checkpoint that was asked for meanwhile waits until this one was verified.
 // If a rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all
 // this, rank 0 folds a chain that has become long into a base (kCompacted).
 // Thread-safety: the engine's thread only. Save, OnEvent and Stop are collective.
@@ -44,7 +45,8 @@ struct CheckpointBase {
   std::uint64_t lineage = 0;             // of the data folder
   std::optional<CheckpointName> newest;  // that the state was recovered from
   std::uint64_t newest_round = 0;
-  std::size_t links = 0;  // of its chain
+  std::size_t links = 0;           // of its chain
+  std::uint64_t loaded_round = 0;  // the last one that loaded a checkpoint, if a journal has it
 };
 
 class Checkpointing {
@@ -59,8 +61,20 @@ class Checkpointing {
   void Use(const DurabilityOptions& options, std::uint64_t incarnation, const CheckpointBase& base,
            Journal* journal);
 
-  // A round of kSaveCheckpoint. `done` is this rank's, if whoever asked is here.
-  void Save(const Round& round, std::function<void(Result<SavedCheckpoint>)> done);
+  // OK, or why there are no checkpoints.
+  Status KeepsCheckpoints() const;
+  Checkpoints checkpoints() const { return {*options_.files, folder_}; }
+
+  // Whether a checkpoint is under way: to save or to load another one waits for that. The same on every rank.
+  bool busy() const { return open_ != nullptr; }
+  // Hands a request to save or load in again, once that may begin.
+  void Await(Request request);
+
+  // A round of kSaveCheckpoint. `done` is this rank's, if whoever asked is here. REQUIRES: not busy().
+  using Done = std::function<void(Result<SavedCheckpoint>)>;
+  void Save(const Round& round, Done done);
+  // A round of kLoadCheckpoint has replaced all tables. Saves them, which `done` hears. REQUIRES: not busy().
+  void SaveLoaded(const Round& round, Done done);
   // A round of kCheckpointEvent.
   void OnEvent(const Round& round);
 
@@ -92,10 +106,9 @@ class Checkpointing {
   void SaveLast(std::uint64_t round);
   void FoldLongChain();
   void EndSnapshots(bool kept);
-  // The ranks tell each other what they wrote. Returns the manifest, on every rank, or what failed.
-  Result<Manifest> Gather();
   void Publish();
   void Fail(const Status& why);
+  void Close();  // what is under way; what waits for it comes again
   void Tell(CheckpointEvent event, bool failed);
   void RemoveWhatIsOld();
 
@@ -120,6 +133,8 @@ class Checkpointing {
   std::uint64_t advanced_ms_ = 0;      // when Advance was last called
   std::size_t may_read_ = 0;           // bytes, of what a busy engine has time for
   std::size_t folding_ = 0;            // links of the chain that is being folded; 0: none
+  bool folds_newest_ = false;          // that chain is the newest's
+  std::vector<Request> waiting_;       // of this rank's callers
   std::optional<Worker> worker_;
   std::optional<Worker> folder_of_chains_;  // rank 0's
 };

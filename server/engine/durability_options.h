@@ -36,8 +36,12 @@ struct DurabilityOptions {
   std::uint64_t max_erased = std::uint64_t{4} << 20;
   // Of all tables on a rank: device memory for rows that change while a checkpoint is written.
   std::uint64_t max_preimage_bytes = std::uint64_t{256} << 20;
-  // On a rank, three of them: host memory through which rows pass to a checkpoint's files.
-  std::size_t checkpoint_buffer_bytes = std::size_t{4} << 20;
+  // An update waits no longer than this for a disk that takes a checkpoint's rows slowly; then the checkpoint
+  // is given up. Other ranks wait for the update meanwhile, and do so for limits.collective_timeout_ms.
+  std::chrono::milliseconds longest_stall{5000};
+  // On a rank, three of them: host memory through which rows pass to a checkpoint's files. A server without a
+  // GPU takes less.
+  std::size_t checkpoint_buffer_bytes = std::size_t{16} << 20;
   // Of a rank's journal: the space that is taken at once, and the size past which a new file begins.
   std::uint64_t journal_reserve_bytes = std::uint64_t{64} << 20;
   std::uint64_t journal_segment_bytes = std::uint64_t{1} << 30;

@@ -160,7 +160,7 @@ class Engine::Impl {
   // such rounds follow each other.
   static bool MayTakeLong(Operation operation) {
     return operation == Operation::kSummarize || operation == Operation::kListKeys ||
-           operation == Operation::kCreateTable;
+           operation == Operation::kCreateTable || operation == Operation::kLoadCheckpoint;
   }
 
   // Returns the bytes that a request takes in its round.

@@ -8,24 +8,18 @@
 #include <cstddef>
 #include <random>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "server/durability/checkpoint_reader.h"
 #include "server/durability/hex.h"
 #include "server/durability/journal_reader.h"
+#include "server/engine/checkpoint_loader.h"
 #include "server/engine/replay.h"
 
 namespace slotwise {
 namespace {
 
-static_assert(std::is_same_v<BucketOwners, BucketMap> && kBucketCount == kBuckets,
-              "a checkpoint's owners of buckets are a shard's");
-
 constexpr std::string_view kLineageFile = "lineage";
-
-constexpr std::uint64_t kChunkBytes = std::uint64_t{16} << 20;  // of rows that are loaded at once
 
 std::uint64_t Draw() {
   std::random_device random;
@@ -97,7 +91,8 @@ class Recovery::Impl {
         collective_(collective),
         tables_(tables),
         maker_(maker),
-        replay_(device, tables, maker) {}
+        loader_(Checkpoints(files_, CheckpointFolder()), device, collective, maker, tables),
+        replay_(device, tables, maker, loader_) {}
 
   Result<Recovered> Run() {
     if (Status opened = Agree(Open()); !opened.ok()) return opened;
@@ -200,7 +195,7 @@ class Recovery::Impl {
       const Manifest& last = newest->chain.back();
       for (const std::string& why : newest->passed_over) spdlog::error("{}", why);
       Status mine = last.data_lineage == recovered_.base.lineage
-                        ? Load(newest->chain)
+                        ? Take(loader_.Load(newest->chain))
                         : DataLoss("checkpoint " + last.id + " is of lineage " + Hex(last.data_lineage) +
                                    ", and the folder of " + Hex(recovered_.base.lineage));
       // FAILED_PRECONDITION: some file is damaged. Other errors would come again.
@@ -215,38 +210,12 @@ class Recovery::Impl {
       }
       spdlog::error("checkpoint {} cannot be used{}", last.id, mine.ok() ? "" : ": " + mine.message());
       refused.push_back(last.id);
-      tables_.Clear();
     }
   }
 
-  Status Load(const Chain& chain) {
-    const Manifest& last = chain.back();
-    const BucketOwners owners = EvenBucketMap(collective_.size());
-    for (const TableEntry& entry : last.tables) {
-      auto made = maker_.Make(entry.id, entry.options, entry.lineage);
-      if (!made.ok()) return made.status();
-      made->steps = entry.steps;
-      made->learning_rate = entry.learning_rate;
-      Shard& shard = *made->shard;
-      std::uint64_t rows = 0;  // of all ranks
-      for (const RankEntry& rank : entry.ranks) rows += rank.rows;
-      const std::uint64_t mine = rows / static_cast<std::uint64_t>(collective_.size());
-      if (Status room = shard.Reserve(std::min(mine, made->max_rows_of_rank)); !room.ok()) return room;
-      const RowSink sink{
-          .rows = [&](std::span<const Key> keys,
-                      std::span<const float> records) { return shard.Load(keys, records.data()); },
-          .erase = [&](std::span<const Key> keys) { return replay_.Erase(shard, keys); }};
-      if (Status read = ReadTable(files_, CheckpointFolder(), chain, entry.id, owners,
-                                  static_cast<std::uint32_t>(Value(collective_.rank())), kChunkBytes, sink);
-          !read.ok()) {
-        return read;
-      }
-      tables_.Add(std::move(*made));
-    }
-    const auto ledger = ReadLedger(files_, CheckpointFolder(), chain);
-    if (!ledger.ok()) return ledger.status();
-    tables_.SkipIdsBefore(last.next_table_id);
-    return tables_.LoadLedger(*ledger);
+  Status Take(Result<SavedTables> loaded) {
+    if (loaded.ok()) tables_.Replace(std::move(*loaded));
+    return loaded.status();
   }
 
   Status ReplayJournals() {
@@ -284,6 +253,12 @@ class Recovery::Impl {
       if (!record.ok()) return DataLoss("rank " + std::to_string(rank) + ": " + record.status().message());
       records.push_back(std::move(*record));
     }
+    if (records.front().kind == RecordKind::kLoadCheckpoint) {
+      // What follows is no delta of the newest checkpoint.
+      recovered_.base.newest.reset();
+      recovered_.base.links = 0;
+      recovered_.base.loaded_round = rounds.round();
+    }
     return replay_.Apply(records);
   }
 
@@ -292,6 +267,7 @@ class Recovery::Impl {
   Collective& collective_;
   Tables& tables_;
   TableMaker& maker_;
+  CheckpointLoader loader_;
   Replay replay_;
   Recovered recovered_;
   JournalPosition follows_;

@@ -1,7 +1,6 @@
 #include "server/engine/replay.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -14,10 +13,12 @@ Status DoesNotFollow(const std::string& what) {
 
 }  // namespace
 
-Replay::Replay(Device& device, Tables& tables, const TableMaker& maker)
+Replay::Replay(Device& device, Tables& tables, const TableMaker& maker, CheckpointLoader& loader)
     : device_(device),
       tables_(tables),
       maker_(maker),
+      loader_(loader),
+      new_keys_(device),
       device_keys_(device),
       device_offsets_(device),
       device_weights_(device),
@@ -46,6 +47,8 @@ Status Replay::Apply(std::span<const RoundRecord> records) {
       (*table)->learning_rate = first.learning_rate;
       return {};
     }
+    case RecordKind::kLoadCheckpoint:
+      return LoadCheckpoint(first);
   }
   return DataLoss("a record of an unknown kind");
 }
@@ -64,6 +67,20 @@ Status Replay::CreateTable(const RoundRecord& record) {
   if (!table.ok()) return table.status();
   tables_.Add(std::move(*table));
   return {};
+}
+
+Status Replay::LoadCheckpoint(const RoundRecord& record) {
+  const auto chain = loader_.checkpoints().ChainOf(record.checkpoint.id);
+  if (!chain.ok()) {
+    return {chain.status().code(),
+            "checkpoint " + record.checkpoint.id +
+                ", which was loaded then, cannot be used: " + chain.status().message()};
+  }
+  if (chain->back().name() != record.checkpoint)
+    return DoesNotFollow("checkpoint " + record.checkpoint.id + " is not the one that was loaded then");
+  auto saved = loader_.Load(*chain, record.lineage);
+  if (saved.ok()) tables_.Replace(std::move(*saved));
+  return saved.status();
 }
 
 Status Replay::Insert(Table& table, const Result<NewRows>& prepared) {
@@ -133,18 +150,7 @@ Status Replay::ApplyErase(std::span<const RoundRecord> records) {
   if (!found.ok()) return found.status();
   const auto batch = Gather(records, 0, false, 0);
   if (!batch.ok()) return batch.status();
-  return Erase(*(*found)->shard, batch->view);
-}
-
-Status Replay::Erase(Shard& shard, std::span<const Key> keys) {
-  return keys.empty() ? Status() : Erase(shard, GatherKeys(keys).view);
-}
-
-Status Replay::Erase(Shard& shard, const BatchView& batch) {
-  if (const auto prepared = shard.Prepare(batch, false); !prepared.ok()) return prepared.status();
-  if (Status room = shard.PrepareErase(); !room.ok()) return room;
-  shard.Erase();
-  return {};
+  return EraseKeys(*(*found)->shard, batch->view);
 }
 
 Status Replay::ApplyNewKeys(std::span<const RoundRecord> records) {
@@ -154,22 +160,11 @@ Status Replay::ApplyNewKeys(std::span<const RoundRecord> records) {
       if (!found.ok()) return found.status();
       if (recorded.keys.empty()) continue;
       Table& table = **found;
-      const Batch batch = GatherKeys(recorded.keys);
-      if (Status inserted = Insert(table, table.shard->Prepare(batch.view, true)); !inserted.ok())
-        return inserted;
+      const BatchView batch = new_keys_.Of(recorded.keys);
+      if (Status inserted = Insert(table, table.shard->Prepare(batch, true)); !inserted.ok()) return inserted;
     }
   }
   return {};
-}
-
-Replay::Batch Replay::GatherKeys(std::span<const Key> keys) {
-  offsets_.resize(keys.size() + 1);
-  std::iota(offsets_.begin(), offsets_.end(), 0U);
-  Key* const there = device_keys_.Reserve(keys.size());
-  std::uint32_t* const offsets = device_offsets_.Reserve(offsets_.size());
-  device_.Upload(there, keys.data(), keys.size_bytes());
-  device_.Upload(offsets, offsets_.data(), offsets_.size() * sizeof(std::uint32_t));
-  return {{{there, keys.size()}, {offsets, offsets_.size()}, {}}, nullptr};
 }
 
 Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::size_t share,

@@ -14,6 +14,8 @@
 
 #include "kernels/shard.h"
 #include "server/collective/device_array.h"
+#include "server/engine/checkpoint_loader.h"
+#include "server/engine/key_batch.h"
 #include "server/engine/round_record.h"
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
@@ -24,14 +26,11 @@ namespace slotwise {
 class Replay {
  public:
   // The arguments outlive it.
-  Replay(Device& device, Tables& tables, const TableMaker& maker);
+  Replay(Device& device, Tables& tables, const TableMaker& maker, CheckpointLoader& loader);
 
   // Applies a round: its records of all ranks that recorded it, in rank order. DATA_LOSS: the records do not
   // follow the state, or do not fit together. RESOURCE_EXHAUSTED: no memory for the rows.
   Status Apply(std::span<const RoundRecord> records);
-
-  // Forgets keys of a shard, of which it may have some.
-  Status Erase(Shard& shard, std::span<const Key> keys);
 
  private:
   // A batch of parts, in device memory.
@@ -52,12 +51,13 @@ class Replay {
   // Puts the parts of a share one behind the other, whose values are `columns` numbers a bag.
   Result<Batch> Gather(std::span<const RoundRecord> records, std::size_t share, bool in_part_order,
                        std::uint32_t columns);
-  static Status Erase(Shard& shard, const BatchView& batch);
-  Batch GatherKeys(std::span<const Key> keys);
+  Status LoadCheckpoint(const RoundRecord& record);
 
   Device& device_;
   Tables& tables_;
   const TableMaker& maker_;
+  CheckpointLoader& loader_;
+  KeyBatch new_keys_;
   std::vector<Key> keys_;
   std::vector<std::uint32_t> offsets_;
   std::vector<float> weights_, values_;

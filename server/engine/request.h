@@ -155,6 +155,14 @@ struct SaveCheckpointRequest {
   Caller caller = {};
 };
 
+// Asks for the tables, and steps' names, of a checkpoint in the place of those that there are. Answered once
+// a new checkpoint has them, which is what it returns.
+struct LoadCheckpointRequest {
+  std::string id;
+  std::function<void(Result<SavedCheckpoint>)> done;
+  Caller caller = {};
+};
+
 // A rank tells the others; nobody else asks.
 struct CheckpointEventRequest {
   CheckpointEvent event = CheckpointEvent::kWritten;
@@ -163,9 +171,10 @@ struct CheckpointEventRequest {
   Caller caller = {};  // nobody
 };
 
-using Request = std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest,
-                             SummarizeRequest, SetLearningRateRequest, ImportRequest, EraseRequest,
-                             ListKeysRequest, ReadRowsRequest, SaveCheckpointRequest, CheckpointEventRequest>;
+using Request =
+    std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest,
+                 SetLearningRateRequest, ImportRequest, EraseRequest, ListKeysRequest, ReadRowsRequest,
+                 SaveCheckpointRequest, CheckpointEventRequest, LoadCheckpointRequest>;
 
 // Return the batch of a request, and the reservation of the request's arrays; null if the request has none.
 BatchPart* BatchOf(Request& request);

@@ -272,6 +272,16 @@ std::vector<JournalPiece> RecordSetLearningRate(TableId table, float learning_ra
   return writer.Finish();
 }
 
+std::vector<JournalPiece> RecordLoadCheckpoint(const CheckpointName& checkpoint, std::uint64_t lineages) {
+  RecordWriter writer;
+  writer.Put(lineages);
+  writer.Put(checkpoint.checksum);
+  writer.Put(static_cast<std::uint32_t>(checkpoint.id.size()));
+  const JournalPiece id = Owned(std::vector<char>(checkpoint.id.begin(), checkpoint.id.end()));
+  writer.PutArray(id.bytes, id.owner);
+  return writer.Finish();
+}
+
 Result<RoundRecord> ReadRecord(RecordKind kind, Rank me, std::span<const std::byte> bytes) {
   RoundRecord record;
   record.kind = kind;
@@ -302,6 +312,13 @@ Result<RoundRecord> ReadRecord(RecordKind kind, Rank me, std::span<const std::by
       record.table = TableId{reader.Get<std::uint32_t>()};
       record.learning_rate = reader.Get<float>();
       break;
+    case RecordKind::kLoadCheckpoint: {
+      record.lineage = reader.Get<std::uint64_t>();
+      record.checkpoint.checksum = reader.Get<std::uint64_t>();
+      const auto id = reader.GetArray<char>(reader.Get<std::uint32_t>());
+      record.checkpoint.id.assign(id.begin(), id.end());
+      break;
+    }
     default:
       return InvalidArgument("a record of kind " + std::to_string(static_cast<std::uint32_t>(kind)) +
                              ", which this version does not know");

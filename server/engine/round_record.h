@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "server/durability/journal.h"
+#include "server/durability/manifest.h"
 #include "server/engine/batch_part.h"
 #include "server/engine/round.h"
 #include "slotwise/batch.h"
@@ -37,6 +38,7 @@ enum class RecordKind : std::uint32_t {
   kCreateTable = 5,
   kDropTable = 6,
   kSetLearningRate = 7,
+  kLoadCheckpoint = 8,
 };
 
 // A request's share of a round, as recorded.
@@ -78,7 +80,8 @@ struct RoundRecord {
   std::vector<RecordedKeys> new_keys;  // of kNewKeys
   TableId table{0};                    // of what concerns one table as a whole
   TableOptions options;                // of kCreateTable
-  std::uint64_t lineage = 0;           // of kCreateTable
+  std::uint64_t lineage = 0;           // of kCreateTable; of kLoadCheckpoint, what lineages are drawn from
+  CheckpointName checkpoint;           // of kLoadCheckpoint
   float learning_rate = 0;             // of kSetLearningRate
 };
 
@@ -103,6 +106,7 @@ std::vector<JournalPiece> RecordCreateTable(TableId table, const TableOptions& o
                                             std::uint64_t lineage);
 std::vector<JournalPiece> RecordDropTable(TableId table);
 std::vector<JournalPiece> RecordSetLearningRate(TableId table, float learning_rate);
+std::vector<JournalPiece> RecordLoadCheckpoint(const CheckpointName& checkpoint, std::uint64_t lineages);
 
 // Reads a record of rank `me`. Its spans point into `bytes`, which begin at a multiple of 8.
 // INVALID_ARGUMENT, with the place, if the bytes are no record of that kind.

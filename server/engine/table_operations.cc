@@ -1,7 +1,6 @@
 // Operations on whole tables: to make, drop and summarize one, and to set its learning rate.
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,18 +61,6 @@ void Operations::DropTable(const Round& round) {
   std::array<std::uint64_t, 1> all_done{0};
   collective_.AllReduceSum(all_done);
   AnswerMineOnceRecorded<DropTableRequest>(round, Status());
-}
-
-void Operations::SaveCheckpoint(const Round& round) {
-  std::function<void(Result<SavedCheckpoint>)> done;
-  AnswerMine<SaveCheckpointRequest>(round,
-                                    [&](SaveCheckpointRequest& request) { done = std::move(request.done); });
-  checkpointing_.Save(round, std::move(done));
-}
-
-void Operations::OnCheckpointEvent(const Round& round) {
-  AnswerMine<CheckpointEventRequest>(round, [](CheckpointEventRequest& request) { request.done({}); });
-  checkpointing_.OnEvent(round);
 }
 
 void Operations::Summarize(const Round& round, Table& table) {

@@ -8,9 +8,13 @@
 
 namespace slotwise {
 
-std::uint64_t Tables::LineageOf(TableId id) const {
-  const std::uint64_t lineage = SplitMix(incarnation_ + SplitMix(Value(id)));
+std::uint64_t Tables::DrawLineage(std::uint64_t from, TableId id) {
+  const std::uint64_t lineage = SplitMix(from + SplitMix(Value(id)));
   return lineage == 0 ? 1 : lineage;  // 0 means that there is none
+}
+
+std::uint64_t Tables::LineagesOfRound(std::uint64_t round) const {
+  return SplitMix(incarnation_ ^ SplitMix(~round));
 }
 
 void Tables::Record(const Ledger::Sequence& sequence, const StepId& step,
@@ -68,18 +72,29 @@ std::unique_ptr<Shard> Tables::Remove(TableId id) {
   return shard;
 }
 
-Status Tables::LoadLedger(std::span<const std::byte> bytes) {
-  Status loaded = ledger_.Load(bytes);
-  epoch_.store(ledger_.epoch(), std::memory_order_relaxed);
-  return loaded;
+Result<Ledger> Tables::LedgerOf(std::span<const std::byte> bytes) const {
+  LedgerLimits limits = ledger_limits_;
+  limits.first_epoch = std::max(limits.first_epoch, ledger_.epoch());
+  Ledger ledger(limits);
+  if (Status loaded = ledger.Load(bytes); !loaded.ok()) return loaded;
+  return ledger;
 }
 
-void Tables::Clear() {
-  const std::scoped_lock lock(mutex_);
-  tables_.clear();
-  by_name_.clear();
-  next_id_ = 1;
-  ledger_ = Ledger(ledger_limits_);
+void Tables::Replace(SavedTables saved) {
+  std::map<TableId, Table> old;  // whose memory is given back without the lock
+  {
+    const std::scoped_lock lock(mutex_);
+    old = std::exchange(tables_, {});
+    by_name_.clear();
+    next_id_ = std::max(next_id_, saved.next_id);
+    for (Table& table : saved.tables) {
+      by_name_.emplace(table.info.options.name.str(), table.info.id);
+      const TableId id = table.info.id;
+      tables_.emplace(id, std::move(table));
+    }
+  }
+  ledger_ = std::move(saved.ledger);
+  epoch_.store(ledger_.epoch(), std::memory_order_relaxed);
 }
 
 }  // namespace slotwise

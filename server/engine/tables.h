@@ -74,6 +74,13 @@ struct Table {
   }
 };
 
+// Tables and steps' names, as a checkpoint has them.
+struct SavedTables {
+  std::vector<Table> tables;
+  Ledger ledger;
+  std::uint32_t next_id = 1;
+};
+
 class Tables {
  public:
   // At most `most` tables; their lineages come from `incarnation`, which no other start of a server has.
@@ -95,7 +102,11 @@ class Tables {
   // Returns an id that no table has had. REQUIRES, of Add: not full().
   TableId NewId() { return TableId{next_id_++}; }
   // Returns the lineage of a new table of that id.
-  std::uint64_t LineageOf(TableId id) const;
+  std::uint64_t LineageOf(TableId id) const { return DrawLineage(incarnation_, id); }
+  // Returns the lineage that follows from a number that nothing else had its lineages from.
+  static std::uint64_t DrawLineage(std::uint64_t from, TableId id);
+  // Returns what the lineages of tables come from that a round brings back.
+  std::uint64_t LineagesOfRound(std::uint64_t round) const;
   void Add(Table table);
   // Returns the table's shard, of which something may still be read.
   std::unique_ptr<Shard> Remove(TableId id);
@@ -106,9 +117,12 @@ class Tables {
   }
   // Of a recovery.
   std::uint32_t next_id() const { return next_id_; }
-  void SkipIdsBefore(std::uint32_t id) { next_id_ = std::max(next_id_, id); }
-  Status LoadLedger(std::span<const std::byte> bytes);
-  void Clear();  // as if there had been none, but for epochs
+  // Has what was saved, in the place of all that there is. Ids go on: no later table has one of before.
+  // REQUIRES: no more tables than `most()`; the ledger is LedgerOf's; no shard is in use.
+  void Replace(SavedTables saved);
+  // Returns the ledger that Ledger::Save wrote. Epochs go on, so that no session of before is taken for a later one.
+  // DATA_LOSS: the bytes are no ledger's.
+  Result<Ledger> LedgerOf(std::span<const std::byte> bytes) const;
   // The steps that were applied to any table, by their names.
   const Ledger& ledger() const { return ledger_; }
   void Record(const Ledger::Sequence& sequence, const StepId& step, std::span<const Ledger::TableStep> tables,

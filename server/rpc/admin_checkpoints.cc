@@ -171,4 +171,33 @@ grpc::ServerUnaryReactor* AdminService::VerifyCheckpoint(grpc::CallbackServerCon
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, kLongCall);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  const auto message = Parse<v1::LoadCheckpointRequest>(*request, *call);
+  if (!message) return reactor;
+  const Caller caller = call->caller();
+  auto done = [call, reply, caller, id = message->id()](const Result<SavedCheckpoint>& saved) {
+    if (!saved.ok()) return call->Fail(saved.status());
+    spdlog::warn("checkpoint {} is loaded, as {} asked, and saved as {}", id, caller.name(), saved->id);
+    v1::LoadCheckpointReply answer;
+    answer.set_id(saved->id);
+    answer.set_round(saved->round);
+    answer.set_rows(saved->rows);
+    answer.set_bytes(saved->bytes);
+    Answer(*call, answer, reply);
+  };
+  // The engine reads files: it is not asked for what is not there.
+  checkpoints_.Describe(message->id(), [this, call, caller, id = message->id(), done = std::move(done)](
+                                           const Result<DescribedCheckpoint>& described) {
+    if (!described.ok()) return call->Fail(described.status());
+    if (described->listed.chain.empty()) return call->Fail(described->listed.why_not);
+    engine_.Submit(LoadCheckpointRequest{.id = id, .done = done, .caller = caller});
+  });
+  return reactor;
+}
+
 }  // namespace slotwise

@@ -25,7 +25,8 @@ class AdminService final
                       v1::Admin::WithRawCallbackMethod_ListCheckpoints<
                           v1::Admin::WithRawCallbackMethod_DescribeCheckpoint<
                               v1::Admin::WithRawCallbackMethod_VerifyCheckpoint<
-                                  v1::Admin::Service>>>>>>>>>>> {
+                                  v1::Admin::WithRawCallbackMethod_LoadCheckpoint<
+                                      v1::Admin::Service>>>>>>>>>>>> {
  public:
   // `engine` and `gate` outlive the service. REQUIRES: the engine has recovered, if it is to.
   AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
@@ -65,6 +66,8 @@ class AdminService final
   grpc::ServerUnaryReactor* VerifyCheckpoint(grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* LoadCheckpoint(grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
 
  private:
   // Returns NOT_FOUND, naming the table, if there is no such table.

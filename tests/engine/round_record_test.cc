@@ -164,6 +164,17 @@ TEST(RoundRecord, HasDropsAndLearningRates) {
   EXPECT_EQ(rate->learning_rate, 0.03F);
 }
 
+TEST(RoundRecord, HasWhichCheckpointWasLoaded) {
+  const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
+  const Bytes bytes(RecordLoadCheckpoint(name, 77));
+  const auto loaded = ReadRecord(RecordKind::kLoadCheckpoint, Rank{1}, bytes.span());
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->checkpoint, name);
+  EXPECT_EQ(loaded->lineage, 77U);
+  EXPECT_FALSE(
+      ReadRecord(RecordKind::kLoadCheckpoint, Rank{1}, bytes.span().first(bytes.span().size() - 8)).ok());
+}
+
 TEST(RoundRecord, OfAKindThatNobodyKnowsIsRefused) {
   const auto read =
       ReadRecord(static_cast<RecordKind>(99), Rank{0}, Bytes(RecordDropTable(TableId{3})).span());

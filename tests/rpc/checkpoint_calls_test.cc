@@ -11,6 +11,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -103,7 +104,9 @@ class CheckpointCallsTest : public RpcServerTest {
 
   // A server with a data folder and a table, which has rows of 2 keys.
   void OpenWithData() {
-    const auto recovered = engine_->Recover({.folder = folder_.string(), .files = &files_});
+    durability_.folder = folder_.string();
+    durability_.files = &files_;
+    const auto recovered = engine_->Recover(durability_);
     ASSERT_TRUE(recovered.ok()) << recovered.status().message();
     OpenWithAds();
     v1::LookupRequest lookup = SmallLookup();
@@ -149,13 +152,9 @@ class CheckpointCallsTest : public RpcServerTest {
   }
   std::string Saved(bool delta = false) {
     v1::SaveCheckpointReply reply;
-    for (;;) {
-      const grpc::Status status = Save(reply, delta);
-      if (status.ok()) return reply.id();
-      // The one before is being verified still.
-      EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << status.error_message();
-      if (status.error_code() != grpc::StatusCode::FAILED_PRECONDITION) return "";
-    }
+    const grpc::Status status = Save(reply, delta);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply.id();
   }
   std::filesystem::path FileOf(const std::string& id, const std::string& array) {
     return folder_ / "checkpoints" / id / "table-1" / ("rank-0." + array + ".npy");
@@ -167,6 +166,7 @@ class CheckpointCallsTest : public RpcServerTest {
   }
 
   HeldFiles files_;
+  DurabilityOptions durability_;  // of OpenWithData
   std::filesystem::path folder_;
 };
 
@@ -276,14 +276,97 @@ TEST_F(CheckpointCallsTest, WritesOnAfterItsCallerHasGone) {
   v1::SaveCheckpointReply saved;
   std::future<grpc::Status> first = std::async([&] { return Save(saved, false, milliseconds(200)); });
   files_.AwaitWaiting(1);
-  v1::SaveCheckpointReply none;
-  ExpectStatus(Save(none), grpc::StatusCode::FAILED_PRECONDITION, "is being written");
   EXPECT_EQ(first.get().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   files_.Release();
   v1::ListCheckpointsReply listed;
   while (List(listed).ok() && listed.checkpoints_size() == 0) std::this_thread::yield();
   ASSERT_EQ(listed.checkpoints_size(), 1);
   EXPECT_TRUE(listed.checkpoints(0).usable());
+}
+
+TEST_F(CheckpointCallsTest, LetsOthersWaitForTheOneThatIsWritten) {
+  OpenWithData();
+  files_.Hold();
+  v1::SaveCheckpointReply first;
+  std::future<grpc::Status> writes = std::async([&] { return Save(first); });
+  files_.AwaitWaiting(1);
+  constexpr int kWaiting = 64;
+  std::atomic<int> refused = 0;
+  std::atomic<int> ended = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kWaiting + 3; ++i) {
+    callers.emplace_back([&] {
+      v1::SaveCheckpointReply saved;
+      const grpc::Status status = Save(saved);
+      ++ended;
+      if (status.ok()) return;
+      ++refused;
+      ExpectStatus(status, grpc::StatusCode::RESOURCE_EXHAUSTED,
+                   "is being written, and 64 requests wait for that already");
+    });
+  }
+  while (ended < 3) std::this_thread::yield();
+  EXPECT_EQ(refused, 3);
+  files_.Release();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(writes.get().ok());
+  EXPECT_EQ(refused, 3);
+}
+
+TEST_F(CheckpointCallsTest, GivesUpRatherThanLetPushesWaitForASlowDisk) {
+  durability_.max_preimage_bytes = 0;
+  durability_.checkpoint_buffer_bytes = 1;  // a row
+  durability_.longest_stall = milliseconds(20);
+  OpenWithData();
+  constexpr std::uint32_t kSamples = 20;
+  std::vector<std::uint64_t> keys(2 * kSamples);
+  std::vector<std::uint32_t> offsets(keys.size() + 1);
+  std::iota(keys.begin(), keys.end(), 100U);
+  std::iota(offsets.begin(), offsets.end(), 0U);
+  v1::PushRequest push = SmallPush();
+  push.set_samples(kSamples);
+  push.set_keys(BytesOf(keys));
+  push.set_offsets(BytesOf(offsets));
+  push.set_gradients(BytesOf(std::vector<float>(kSamples * 6, 1.0F)));
+  push.mutable_step()->set_parts(1);
+  push.mutable_step()->set_part(0);
+  const auto pushed = [&](std::uint64_t number) {
+    push.mutable_step()->set_number(number);
+    v1::PushReply reply;
+    grpc::ClientContext context;
+    return embedding_->Push(&context, push, &reply);
+  };
+  ASSERT_TRUE(pushed(1).ok());
+  files_.Hold();
+  v1::SaveCheckpointReply saved;
+  std::future<grpc::Status> first = std::async([&] { return Save(saved); });
+  files_.AwaitWaiting(1);
+  const grpc::Status status = pushed(2);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  files_.Release();
+  ExpectStatus(first.get(), grpc::StatusCode::RESOURCE_EXHAUSTED, "raise durability.max_preimage_mib");
+  EXPECT_NE(Saved(), "");
+}
+
+TEST_F(CheckpointCallsTest, LoadsWhatIsThere) {
+  OpenWithData();
+  const std::string id = Saved();
+  v1::LoadCheckpointRequest request;
+  const auto load = [&](const std::string& of, v1::LoadCheckpointReply& reply) {
+    request.set_id(of);
+    grpc::ClientContext context;
+    return admin_->LoadCheckpoint(&context, request, &reply);
+  };
+  v1::LoadCheckpointReply loaded;
+  ASSERT_TRUE(load(id, loaded).ok());
+  EXPECT_NE(loaded.id(), id);
+  EXPECT_EQ(loaded.rows(), 3U);
+  EXPECT_GT(loaded.bytes(), 0U);
+  EXPECT_TRUE(Verify(loaded.id()).ok());
+  v1::LoadCheckpointReply none;
+  ExpectStatus(load("nobody", none), grpc::StatusCode::NOT_FOUND, "there is no checkpoint");
+  std::filesystem::resize_file(FileOf(id, "rows"), 100);
+  ExpectStatus(load(id, none), grpc::StatusCode::FAILED_PRECONDITION, "rank-0.rows.npy");
 }
 
 TEST_F(CheckpointCallsTest, SaysThatTheDiskIsFull) {

@@ -52,9 +52,24 @@ Time SimThreads::Deadline(int fiber) const { return IsHelper(fiber) ? scheduler_
 
 void SimThreads::Wait(std::condition_variable& /*changed*/, std::unique_lock<std::mutex>& lock,
                       const std::function<bool()>& holds) {
+  WaitUntil(lock, holds, kNever);
+}
+
+std::optional<std::chrono::milliseconds> SimThreads::WaitFor(std::condition_variable& /*changed*/,
+                                                             std::unique_lock<std::mutex>& lock,
+                                                             const std::function<bool()>& holds,
+                                                             std::chrono::milliseconds longest) {
+  const Time end = scheduler_.now() + static_cast<Time>(std::chrono::microseconds(longest).count());
+  if (!WaitUntil(lock, holds, end)) return std::nullopt;
+  const std::chrono::microseconds left(end - std::min(end, scheduler_.now()));
+  return std::chrono::duration_cast<std::chrono::milliseconds>(left);
+}
+
+bool SimThreads::WaitUntil(std::unique_lock<std::mutex>& lock, const std::function<bool()>& holds, Time end) {
   const int fiber = scheduler_.running();
   poke_();
   while (!holds()) {
+    if (scheduler_.now() >= end) return false;
     lock.unlock();
     scheduler_.Await(
         fiber, "a condition",
@@ -64,9 +79,10 @@ void SimThreads::Wait(std::condition_variable& /*changed*/, std::unique_lock<std
           lock.unlock();
           return held;
         },
-        Deadline(fiber));
+        std::min(end, Deadline(fiber)));
     lock.lock();
   }
+  return true;
 }
 
 void SimThreads::RunHelper(int fiber) {

@@ -26,6 +26,10 @@ class SimThreads final : public Threads {
   std::unique_ptr<Thread> Begin(std::function<void()> body) override;
   void Wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
             const std::function<bool()>& holds) override;
+  std::optional<std::chrono::milliseconds> WaitFor(std::condition_variable& changed,
+                                                   std::unique_lock<std::mutex>& lock,
+                                                   const std::function<bool()>& holds,
+                                                   std::chrono::milliseconds longest) override;
 
   // Runs the bodies that Begin gives this fiber, until the engine's has ended.
   void RunHelper(int fiber);
@@ -41,6 +45,8 @@ class SimThreads final : public Threads {
 
   bool IsHelper(int fiber) const { return fiber != engine_; }
   Time Deadline(int fiber) const;
+  // Returns whether `holds()` became true before that time.
+  bool WaitUntil(std::unique_lock<std::mutex>& lock, const std::function<bool()>& holds, Time end);
 
   Scheduler& scheduler_;
   const int engine_;

@@ -86,7 +86,7 @@ class Verification:
 
 
 class CheckpointCalls(AdminCalls):
-    """Saves, lists and verifies checkpoints.
+    """Saves, lists, verifies and loads checkpoints.
 
     Each method raises FailedPrecondition if the server was started without a data folder
     (`slotwise-server --data`, `slotwise.serve(data=...)`).
@@ -104,9 +104,11 @@ class CheckpointCalls(AdminCalls):
             timeout: seconds to wait; None: a day. After the timeout the checkpoint goes on, and
                 `checkpoints` lists it once it exists.
 
+        While another checkpoint is written and verified, it waits for that.
+
         Raises:
-            FailedPrecondition: another checkpoint is being written.
-            ResourceExhausted: there is no memory for it, or the disk is full.
+            ResourceExhausted: there is no memory for it, the disk is full or takes rows too slowly, or too
+                many such calls wait.
             Error: it could not be written; the message says why.
         """
         if value_dtype not in _VALUE_DTYPES:
@@ -115,11 +117,31 @@ class CheckpointCalls(AdminCalls):
             )
         number, options = _VALUE_DTYPES.index(value_dtype), _options(timeout)
         call = self._usable().save_checkpoint(self._client, bool(delta), number, options)
-        reply = self._ask(call)
-        return Checkpoint(
-            reply["id"],
-            bool(reply.get("delta", False)),
-            *(int(reply.get(name, 0)) for name in ("round", "rows", "bytes")),
+        return _made(self._ask(call))
+
+    def load(self, id: str, *, timeout: float | None = None) -> Checkpoint:
+        """Puts a checkpoint's tables, and its names of steps, in the place of all that the server has.
+
+        What was applied since is in no table any more. This client expects nothing of it from then on;
+        others whose steps were acknowledged hear DataLoss once. Nothing is served while the ranks read,
+        and both states lie in memory for a moment.
+
+        Args:
+            id: the checkpoint's.
+            timeout: seconds to wait; None: a day. After the timeout it goes on.
+
+        Returns:
+            The new checkpoint that has what was loaded: a restart brings back that.
+
+        Raises:
+            NotFound: there is none of that id.
+            FailedPrecondition: it cannot be restored; the message names the file.
+            ResourceExhausted: there is no memory for it beside what there is.
+            Unavailable: no answer came. It may have been loaded, and is never tried again by itself:
+                `checkpoints` shows the new checkpoint.
+        """
+        return _made(
+            self._ask(self._usable().load_checkpoint(self._client, text(id), _options(timeout)))
         )
 
     def checkpoints(self) -> list[ListedCheckpoint]:
@@ -160,6 +182,14 @@ class CheckpointCalls(AdminCalls):
         return Verification(
             tuple(reply.get("chain", [])), int(reply.get("files", 0)), int(reply.get("bytes", 0))
         )
+
+
+def _made(reply: Json) -> Checkpoint:
+    return Checkpoint(
+        reply["id"],
+        bool(reply.get("delta", False)),
+        *(int(reply.get(name, 0)) for name in ("round", "rows", "bytes")),
+    )
 
 
 def _options(timeout: float | None) -> Any:

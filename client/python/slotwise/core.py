@@ -207,6 +207,7 @@ class Core:
             "list_checkpoints": (call, [pointer, options]),
             "describe_checkpoint": (call, [pointer, text, options]),
             "verify_checkpoint": (call, [pointer, text, options]),
+            "load_checkpoint": (call, [pointer, text, options]),
             "lookup": (call, [pointer, batches, i32, options]),
             "lookup_many": (call, [pointer, batches, size, i32, options]),
             "push": (call, [pointer, batches, step, options]),

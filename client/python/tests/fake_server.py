@@ -29,6 +29,7 @@ METHODS = {
         "ListCheckpoints",
         "DescribeCheckpoint",
         "VerifyCheckpoint",
+        "LoadCheckpoint",
     ],
     "Embedding": ["Lookup", "Push", "LookupMany", "PushMany"],
     "Rows": ["Export", "Import", "Erase"],
@@ -198,7 +199,7 @@ class FakeServer:
             "the server keeps nothing: it was started without a data folder (--data)",
         )
 
-    _ListCheckpoints = _DescribeCheckpoint = _VerifyCheckpoint = _SaveCheckpoint
+    _ListCheckpoints = _DescribeCheckpoint = _VerifyCheckpoint = _LoadCheckpoint = _SaveCheckpoint
 
     def _Lookup(self, request: Any) -> dict[str, Any]:
         table = self._table(request.table)

@@ -172,6 +172,15 @@ def test_a_save_is_tried_again_at_another_rank_for_the_clients_own_timeout(fake:
             ps.verify("any")
 
 
+def test_a_load_is_never_tried_again(fake: FakeServer) -> None:
+    """It would take back what was pushed after the first."""
+    fake.before = fail_first(10**9, "LoadCheckpoint", grpc.StatusCode.UNAVAILABLE)
+    with slotwise.connect(fake.addresses[0], timeout=20) as ps:
+        with pytest.raises(slotwise.Unavailable, match="as the test wishes"):
+            ps.load("any")
+        assert [method for _, method, _ in fake.log].count("LoadCheckpoint") == 1
+
+
 def test_retries_leave_the_random_numbers_of_a_trainer_alone(
     fake: FakeServer, ps: slotwise.Client
 ) -> None:

@@ -217,6 +217,24 @@ class ListTablesRequest(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
+class LoadCheckpointReply(_message.Message):
+    __slots__ = ["bytes", "id", "round", "rows"]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    id: str
+    round: int
+    rows: int
+    def __init__(self, id: _Optional[str] = ..., round: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class LoadCheckpointRequest(_message.Message):
+    __slots__ = ["id"]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
 class Momentum(_message.Message):
     __slots__ = ["momentum"]
     MOMENTUM_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,71 @@
+#include "server/engine/checkpoint_loader.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "server/durability/checkpoint_reader.h"
+
+namespace slotwise {
+namespace {
+
+static_assert(std::is_same_v<BucketOwners, BucketMap> && kBucketCount == kBuckets,
+              "a checkpoint's owners of buckets are a shard's");
+
+constexpr std::uint64_t kChunkBytes = std::uint64_t{16} << 20;  // of rows that are loaded at once
+
+}  // namespace
+
+CheckpointLoader::CheckpointLoader(Checkpoints checkpoints, Device& device, const Collective& collective,
+                                   const TableMaker& maker, const Tables& tables)
+    : checkpoints_(std::move(checkpoints)),
+      erased_(device),
+      rank_(static_cast<std::uint32_t>(Value(collective.rank()))),
+      ranks_(collective.size()),
+      maker_(maker),
+      tables_(tables) {}
+
+Result<SavedTables> CheckpointLoader::Load(const Chain& chain, std::optional<std::uint64_t> lineages) {
+  const Manifest& last = chain.back();
+  if (last.tables.size() > tables_.most()) {
+    return ResourceExhausted("checkpoint " + last.id + " has " + std::to_string(last.tables.size()) +
+                             " tables, and limits.max_tables allows " + std::to_string(tables_.most()));
+  }
+  SavedTables saved;
+  saved.next_id = last.next_table_id;
+  for (const TableEntry& entry : last.tables) {
+    const std::uint64_t lineage = lineages ? Tables::DrawLineage(*lineages, entry.id) : entry.lineage;
+    auto made = maker_.Make(entry.id, entry.options, lineage);
+    if (!made.ok()) return made.status();
+    made->steps = entry.steps;
+    made->learning_rate = entry.learning_rate;
+    if (Status loaded = LoadRows(chain, entry, *made); !loaded.ok()) return loaded;
+    saved.tables.push_back(std::move(*made));
+  }
+  const auto bytes = ReadLedger(checkpoints_.files(), checkpoints_.folder(), chain);
+  if (!bytes.ok()) return bytes.status();
+  auto ledger = tables_.LedgerOf(*bytes);
+  if (!ledger.ok()) return ledger.status();
+  saved.ledger = std::move(*ledger);
+  return saved;
+}
+
+Status CheckpointLoader::LoadRows(const Chain& chain, const TableEntry& entry, Table& table) {
+  Shard& shard = *table.shard;
+  std::uint64_t rows = 0;  // of all ranks
+  for (const RankEntry& rank : entry.ranks) rows += rank.rows;
+  const std::uint64_t mine = rows / static_cast<std::uint64_t>(ranks_);
+  if (Status room = shard.Reserve(std::min(mine, table.max_rows_of_rank)); !room.ok()) return room;
+  const RowSink sink{.rows = [&](std::span<const Key> keys,
+                                 std::span<const float> records) { return shard.Load(keys, records.data()); },
+                     .erase =
+                         [&](std::span<const Key> keys) {
+                           return keys.empty() ? Status() : EraseKeys(shard, erased_.Of(keys));
+                         }};
+  return ReadTable(checkpoints_.files(), checkpoints_.folder(), chain, entry.id, EvenBucketMap(ranks_), rank_,
+                   kChunkBytes, sink);
+}
+
+}  // namespace slotwise

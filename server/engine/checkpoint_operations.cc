@@ -1,0 +1,89 @@
+// Operations on the whole state: to save it, and to replace it by a checkpoint's.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "server/engine/checkpoint_loader.h"
+#include "server/engine/operations.h"
+
+namespace slotwise {
+namespace {
+
+// What a rank could read of a checkpoint.
+struct Loaded {
+  std::uint64_t checksum = 0;  // of its manifest
+  bool failed = false;
+};
+
+}  // namespace
+
+void Operations::SaveCheckpoint(const Round& round) {
+  std::optional<SaveCheckpointRequest> mine;
+  AnswerMine<SaveCheckpointRequest>(round,
+                                    [&](SaveCheckpointRequest& request) { mine = std::move(request); });
+  if (!checkpointing_.busy()) return checkpointing_.Save(round, mine ? std::move(mine->done) : nullptr);
+  if (mine) checkpointing_.Await(std::move(*mine));
+}
+
+void Operations::OnCheckpointEvent(const Round& round) {
+  AnswerMine<CheckpointEventRequest>(round, [](CheckpointEventRequest& request) { request.done({}); });
+  checkpointing_.OnEvent(round);
+}
+
+void Operations::LoadCheckpoint(const Round& round) {
+  std::optional<LoadCheckpointRequest> mine;
+  AnswerMine<LoadCheckpointRequest>(round,
+                                    [&](LoadCheckpointRequest& request) { mine = std::move(request); });
+  if (checkpointing_.busy()) {
+    if (mine) checkpointing_.Await(std::move(*mine));
+    return;
+  }
+  Checkpointing::Done done = mine ? mine->done : nullptr;
+  const auto refuse = [&](const Status& why) {
+    if (done) done(why);
+  };
+  if (const Status keeps = checkpointing_.KeepsCheckpoints(); !keeps.ok()) return refuse(keeps);
+
+  std::array<char, kMaxCheckpointId + 1> asked{};
+  if (mine) std::ranges::copy(mine->id, asked.begin());
+  const Rank asker = round.parts[0].ticket.rank;
+  const std::string id = AllGatherValues(collective_, asked)[static_cast<std::size_t>(Value(asker))].data();
+  const std::uint64_t lineages = tables_.LineagesOfRound(round.number);
+  CheckpointLoader loader(checkpointing_.checkpoints(), device_, collective_, maker_, tables_);
+  const Result<Chain> chain = loader.checkpoints().ChainOf(id);
+  Result<SavedTables> saved = chain.ok() ? loader.Load(*chain, lineages) : chain.status();
+  const CheckpointName name = chain.ok() ? chain->back().name() : CheckpointName{};
+  const auto all = AllGatherValues(collective_, Loaded{name.checksum, !saved.ok()});
+  if (!saved.ok()) {
+    spdlog::error("checkpoint {} could not be loaded: {}", id, saved.status().message());
+    return refuse(saved.status());
+  }
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].failed || all[rank].checksum != name.checksum) {
+      return refuse(Status(
+          StatusCode::kInternal,
+          "rank " + std::to_string(rank) + " could not load it, or has another one: its log says why"));
+    }
+  }
+  if (const Status room = AgreeOnRoomToRecord(); !room.ok()) return refuse(room);
+  tables_.Replace(std::move(*saved));
+  log_.NoteChange(round_);
+  if (log_.on()) log_.Append(round_, RecordKind::kLoadCheckpoint, RecordLoadCheckpoint(name, lineages));
+  if (Value(collective_.rank()) == 0)
+    spdlog::warn("checkpoint {} is loaded: updates since are in no table any more", id);
+  if (done) {
+    done = [done = std::move(done), id](const Result<SavedCheckpoint>& as_new) {
+      if (as_new.ok()) return done(as_new);
+      const Status& why = as_new.status();
+      done(Status(why.code(), "checkpoint " + id + " is loaded, but was not saved as a new one, so that a " +
+                                  "restart may bring back what was before: " + why.message()));
+    };
+  }
+  checkpointing_.SaveLoaded(round, std::move(done));
+}
+
+}  // namespace slotwise

@@ -1,0 +1,50 @@
+// KeyBatch: keys of the host as a batch of one key a bag, in device memory.
+// Thread-safety: the engine's thread only.
+#ifndef SLOTWISE_SERVER_ENGINE_KEY_BATCH_H_
+#define SLOTWISE_SERVER_ENGINE_KEY_BATCH_H_
+
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "server/collective/device_array.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+class KeyBatch {
+ public:
+  // `device` outlives it.
+  explicit KeyBatch(Device& device) : device_(device), keys_(device), device_offsets_(device) {}
+
+  // Valid until the next call. Throws std::bad_alloc.
+  BatchView Of(std::span<const Key> keys) {
+    offsets_.resize(keys.size() + 1);
+    std::iota(offsets_.begin(), offsets_.end(), 0U);
+    Key* const there = keys_.Reserve(keys.size());
+    std::uint32_t* const offsets = device_offsets_.Reserve(offsets_.size());
+    device_.Upload(there, keys.data(), keys.size_bytes());
+    device_.Upload(offsets, offsets_.data(), offsets_.size() * sizeof(std::uint32_t));
+    return {{there, keys.size()}, {offsets, offsets_.size()}, {}};
+  }
+
+ private:
+  Device& device_;
+  std::vector<std::uint32_t> offsets_;
+  DeviceArray<Key> keys_;
+  DeviceArray<std::uint32_t> device_offsets_;
+};
+
+// Forgets those of a batch's keys that a shard has.
+inline Status EraseKeys(Shard& shard, const BatchView& batch) {
+  if (const auto prepared = shard.Prepare(batch, false); !prepared.ok()) return prepared.status();
+  if (Status room = shard.PrepareErase(); !room.ok()) return room;
+  shard.Erase();
+  return {};
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_KEY_BATCH_H_
