@@ -26,7 +26,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "wire": ({"proto"}, {"grpc"}),
     "server/rpc": ({"server/engine", "server/durability", "proto", "wire"}, {"grpc", "spdlog"}),
     "server/ops": ({"proto"}, {"grpc", "spdlog"}),
-    "server/launch": (set(), {"spdlog"}),
+    "server/launch": ({"server/durability/folder_lock.h", "server/durability/small_file.h"}, {"spdlog"}),
     "client/cpp": ({"proto", "wire"}, {"grpc"}),
     "client/c": ({"proto", "wire"}, {"grpc"}),
     "client/ctl": ({"proto", "wire"}, {"grpc"}),

@@ -118,10 +118,25 @@ DurabilityOptions DurabilityOptionsOf(const v1::Durability& config, const LostRa
   options.checkpoint_every = std::chrono::seconds(config.checkpoint_every_s());
   options.keep = config.keep();
   options.max_deltas = config.max_deltas();
+  options.rounded_checkpoints = config.rounded_checkpoints();
   options.max_preimage_bytes = std::uint64_t{config.max_preimage_mib()} << 20;
   options.server_version = SLOTWISE_VERSION;
   options.on_failure = lost;
   return options;
+}
+
+// What remains of a server that was killed may hold its folder until it notices.
+constexpr std::chrono::seconds kPatience{10};
+
+// Two servers on a folder would each acknowledge what the other one's state lacks.
+Status HoldData(const Collective& collective, Rooms& rooms) {
+  const std::string& folder = rooms.config.durability().folder();
+  if (folder.empty() || Value(collective.rank()) != 0) return {};
+  if (Status made = SystemFiles().MakeFolder(folder); !made.ok()) return made;
+  auto lock = FolderLock::Take(folder, "server.lock", "slotwise-server", kPatience);
+  if (!lock.ok()) return lock.status();
+  rooms.data.emplace(std::move(*lock));
+  return {};
 }
 
 // Brings back what the data folder has, if there is one.
@@ -166,6 +181,7 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
   auto tables = TablesOf(*config);
   if (!tables.ok()) return tables.status();
   rooms.tables = std::move(*tables);
+  if (Status held = HoldData(collective, rooms); !held.ok()) return held;
   auto device = MakeDevice(rooms.config, collective);
   if (!device.ok()) return device.status();
   rooms.device = std::move(*device);

@@ -15,6 +15,7 @@
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
 #include "server/collective/heartbeat.h"
+#include "server/durability/folder_lock.h"
 #include "server/engine/engine.h"
 #include "server/flags.h"
 #include "server/ops/config.h"
@@ -28,6 +29,7 @@ namespace slotwise {
 // Members are destroyed from the last to the first, so that none outlives what it uses.
 struct Rooms {
   v1::ServerConfig config;
+  std::optional<FolderLock> data;    // rank 0's, of the data folder
   std::vector<TableOptions> tables;  // the configuration's tables, not made yet
   std::unique_ptr<Device> device;
   std::optional<HashSecret> secret;      // drawn by this process for itself

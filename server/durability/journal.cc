@@ -77,7 +77,11 @@ Status Journal::MakeFirstSegment() {
 }
 
 Status Journal::OutOfSpace(const Status& reason) const {
-  if (reason.code() != StatusCode::kResourceExhausted) return reason;
+  // Callers would take a file's NOT_FOUND for their table's.
+  if (reason.code() != StatusCode::kResourceExhausted) {
+    return {StatusCode::kInternal,
+            "the journal in " + RankPath(options_.rank) + " cannot go on: " + reason.message()};
+  }
   return ResourceExhausted("the journal in " + RankPath(options_.rank) +
                            " has no space: " + reason.message());
 }
@@ -115,7 +119,15 @@ std::uint64_t Journal::StepFrom(std::uint64_t space) const {
 
 Status Journal::TakeSpace(Segment& segment, std::uint64_t bytes) {
   if (bytes <= segment.space.load()) return Status();
-  const std::scoped_lock lock(segment.file_mutex);
+  // Rounds wait for this; those behind one that waited in vain do not wait again for the same sync.
+  std::unique_lock<FileLock> lock(segment.file_mutex, std::defer_lock);
+  const bool locked = lock.try_lock_for(sync_is_slow_ ? std::chrono::milliseconds(0) : options_.longest_wait);
+  if (!locked) {
+    sync_is_slow_ = true;
+    return Unavailable("the journal's disk is slower than what is pushed: a sync in " +
+                       RankPath(options_.rank) + " takes longer than " +
+                       std::to_string(options_.longest_wait.count()) + " ms: try again");
+  }
   if (bytes <= segment.space.load()) return Status();
   const std::uint64_t step = StepFrom(segment.space.load());
   const std::uint64_t space = (bytes + step - 1) / step * step;
@@ -315,6 +327,7 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
   for (Record& record : records) record.pieces.clear();
   queued_bytes_ -= bytes;
   if (Status status = segment.file->Sync(); !status.ok()) return status;
+  sync_is_slow_ = false;
   segment.written = group + bytes;
   TakeSpaceAhead(segment, bytes);
   return Status();

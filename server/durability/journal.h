@@ -16,6 +16,7 @@
 #define SLOTWISE_SERVER_DURABILITY_JOURNAL_H_
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,7 @@ struct JournalOptions {
   std::uint64_t reserve_bytes = std::uint64_t{64} << 20;  // the most space that is taken at once
   std::uint64_t segment_bytes = std::uint64_t{1} << 30;  // a segment gets no more records when it has so much
   std::uint64_t max_queued_bytes = std::uint64_t{1} << 30;  // that wait to be written
+  std::chrono::milliseconds longest_wait{1000};             // of a Reserve, for a sync
   Threads* threads = &SystemThreads();                      // that call the journal
 };
 
@@ -76,10 +78,11 @@ class Journal {
 
   // Takes space, so that the next record can be written if its body has at most so many bytes; or several
   // records, if `body_bytes` is of all their bodies and 72 more for each but one. It holds until the next
-  // Reserve or BeginSegment. May wait for a sync that is under way.
+  // Reserve or BeginSegment. May wait for a sync that is under way, for JournalOptions::longest_wait at most.
   // RESOURCE_EXHAUSTED: the disk is full, or the record would be larger than
   // any may be. UNAVAILABLE: max_queued_bytes wait to be written (a record that is larger than that alone is
-  // taken when nothing waits), or the journal has failed. After an error nothing has changed, and a later
+  // taken when nothing waits), the sync takes longer, or the journal has failed. INTERNAL: there can be no new
+  // file. After an error nothing has changed, and a later
   // Reserve may succeed.
   Status Reserve(std::uint64_t body_bytes);
 
@@ -161,6 +164,7 @@ class Journal {
   std::atomic<std::uint64_t> complete_;
   std::atomic<std::uint64_t> queued_bytes_ = 0;
   std::atomic<bool> failed_ = false;
+  std::atomic<bool> sync_is_slow_ = false;  // a Reserve has waited for the one that is under way, in vain
 };
 
 }  // namespace slotwise

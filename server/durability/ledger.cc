@@ -47,7 +47,8 @@ bool Ledger::MayHaveForgotten(const Sequence& sequence, std::uint64_t epoch) con
 }
 
 std::uint64_t Ledger::epoch() const {
-  const std::uint64_t by_count = limits_.first_epoch + begun_ / kSessionsAnEpoch;
+  // A clock may have been set back since some step: what sessions have carried counts too.
+  const std::uint64_t by_count = std::max(known_epoch_, limits_.first_epoch + begun_ / kSessionsAnEpoch);
   return forgotten_epoch_ ? std::max(by_count, *forgotten_epoch_ + 1) : by_count;
 }
 
@@ -63,6 +64,7 @@ void Ledger::Record(const Sequence& sequence, std::uint64_t number, std::uint64_
     bytes_ -= session.bytes();
   }
   session.epoch = std::max(session.epoch, epoch);
+  known_epoch_ = std::max(known_epoch_, epoch);
   session.others += tables.size() - 1;
   session.applied.insert(PlaceOf(session.applied, number),
                          {.number = number,

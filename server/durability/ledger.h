@@ -95,7 +95,8 @@ class Ledger {
 
   // Records an applied step of a session of that epoch, with its tables in order of place, and the bodies of
   // its parts, table by table; forgets the sessions that recorded a step longest ago, as the limits ask.
-  // REQUIRES: Find finds nothing, the step is not too old, and the epoch is at most epoch().
+  // REQUIRES: Find finds nothing, and the step is not too old. Its epoch is at most epoch(), but for a replay:
+  // the server that applied the step may have had another clock.
   void Record(const Sequence& sequence, std::uint64_t number, std::uint64_t epoch,
               std::span<const TableStep> tables, std::span<const std::uint32_t> bodies);
 
@@ -134,6 +135,7 @@ class Ledger {
   std::uint64_t bytes_ = 0;
   std::uint64_t begun_ = 0;                       // sessions
   std::optional<std::uint64_t> forgotten_epoch_;  // the latest of a forgotten session
+  std::uint64_t known_epoch_ = 0;                 // the latest that any step carried
 };
 
 }  // namespace slotwise

@@ -62,6 +62,15 @@ class FileLock {
     threads_.Wait(free_, lock, [this] { return !held_; });
     held_ = true;
   }
+  // Returns whether it was free in time.
+  bool try_lock_for(std::chrono::milliseconds longest) {
+    std::unique_lock lock(mutex_);
+    if (!threads_.WaitFor(
+            free_, lock, [this] { return !held_; }, longest))
+      return false;
+    held_ = true;
+    return true;
+  }
   void unlock() {
     {
       const std::scoped_lock lock(mutex_);

@@ -169,8 +169,14 @@ bool Agenda::AnswerFromLedger(const Ticket& ticket, const Announcement& announce
     return true;
   }
   if (id.epoch > ledger.epoch()) {
-    Reply(ticket, InvalidArgument("step.epoch is " + std::to_string(id.epoch) + ", but the server's is " +
-                                  std::to_string(ledger.epoch()) + ": another server said so"));
+    Reply(ticket,
+          FailedPrecondition(Name(id) +
+                             " may have been applied before: the server does not know the session, and its "
+                             "epoch, " +
+                             std::to_string(id.epoch) +
+                             ", is another server's, or of before a clock was set "
+                             "back; begin a session of the server's epoch, which is " +
+                             std::to_string(ledger.epoch())));
     return true;
   }
   return false;

@@ -37,7 +37,7 @@ Result<SavedTables> CheckpointLoader::Load(const Chain& chain, std::optional<std
   saved.next_id = last.next_table_id;
   for (const TableEntry& entry : last.tables) {
     const std::uint64_t lineage = lineages ? Tables::DrawLineage(*lineages, entry.id) : entry.lineage;
-    auto made = maker_.Make(entry.id, entry.options, lineage);
+    auto made = maker_.MakeForRowsOfBefore(entry.id, entry.options, lineage);
     if (!made.ok()) return made.status();
     made->steps = entry.steps;
     made->learning_rate = entry.learning_rate;
@@ -57,7 +57,7 @@ Status CheckpointLoader::LoadRows(const Chain& chain, const TableEntry& entry, T
   std::uint64_t rows = 0;  // of all ranks
   for (const RankEntry& rank : entry.ranks) rows += rank.rows;
   const std::uint64_t mine = rows / static_cast<std::uint64_t>(ranks_);
-  if (Status room = shard.Reserve(std::min(mine, table.max_rows_of_rank)); !room.ok()) return room;
+  if (Status room = shard.Reserve(mine); !room.ok()) return room;
   const RowSink sink{.rows = [&](std::span<const Key> keys,
                                  std::span<const float> records) { return shard.Load(keys, records.data()); },
                      .erase =

@@ -14,7 +14,7 @@
 namespace slotwise {
 namespace {
 
-constexpr std::size_t kMostWaiting = 64;
+constexpr std::size_t kMostWaiting = 16;
 
 std::string IdOf(std::uint64_t round, std::uint64_t incarnation) {
   std::string number = std::to_string(round);
@@ -108,6 +108,12 @@ void Checkpointing::Save(const Round& round, Done done) {
     if (done) done(why);
   };
   if (Status keeps = KeepsCheckpoints(); !keeps.ok()) return refuse(keeps);
+  const bool promises = options_.mode != DurabilityMode::kNone && !options_.rounded_checkpoints;
+  if (promises && round.value_type != DataType::kFloat32) {
+    return refuse(FailedPrecondition(
+        "a restart would take rounded rows for the acknowledged ones, and the server promises "
+        "more than that: durability.rounded_checkpoints allows it"));
+  }
   bool delta = round.delta && base_.newest && base_.links <= options_.max_deltas;
   auto open = std::make_unique<Open>();
   Status begun = Begin(round.number, delta, round.value_type, *open);
@@ -356,6 +362,7 @@ void Checkpointing::RemoveWhatIsOld() {
 void Checkpointing::OnDecision(std::uint64_t now_ms, std::uint64_t changed) {
   now_ms_ = now_ms;
   changed_ = changed;
+  may_stall_ = options_.longest_stall;
   // What is on disk is the state of now, if nothing has changed.
   if (!open_ && changed_ == durable_changed_) cut_ms_ = durable_cut_ms_ = now_ms;
 }
@@ -392,9 +399,8 @@ bool Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
 
 void Checkpointing::BeforeChange(Shard& shard) {
   if (!open_ || !open_->job || std::ranges::find(open_->shards, &shard) == open_->shards.end()) return;
-  auto left = options_.longest_stall;
   while (shard.SavePreimages() > 0) {
-    if (open_->job->ReadNow(shard, left)) continue;
+    if (open_->job->ReadNow(shard, may_stall_)) continue;
     // The job has given up, and reads no more. The ranks will hear of it.
     shard.EndSnapshot(false);
     std::erase(open_->shards, &shard);

@@ -18,6 +18,7 @@
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -86,7 +87,8 @@ class Checkpointing {
   bool Advance(std::uint64_t now_ms, bool idle);
 
   // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads
-  // of the checkpoint what it has to.
+  // of the checkpoint what it has to. If a round would wait for its files for longer than
+  // DurabilityOptions::longest_stall, gives it up.
   void BeforeChange(Shard& shard);
   // A table was dropped: a checkpoint may still have to read its rows.
   void Keep(std::unique_ptr<Shard> shard);
@@ -126,15 +128,16 @@ class Checkpointing {
   std::unique_ptr<Open> open_;
   bool asked_ = false;  // rank 0: a checkpoint was asked for, by the clock
   std::uint64_t now_ms_ = 0;
-  std::uint64_t cut_ms_ = 0;           // when the newest checkpoint that was begun was begun
-  std::uint64_t changed_ = 0;          // the last round that changed state
-  std::uint64_t durable_changed_ = 0;  // the last one that the newest checkpoint has
-  std::uint64_t durable_cut_ms_ = 0;   // when the newest checkpoint that exists was begun
-  std::uint64_t advanced_ms_ = 0;      // when Advance was last called
-  std::size_t may_read_ = 0;           // bytes, of what a busy engine has time for
-  std::size_t folding_ = 0;            // links of the chain that is being folded; 0: none
-  bool folds_newest_ = false;          // that chain is the newest's
-  std::vector<Request> waiting_;       // of this rank's callers
+  std::uint64_t cut_ms_ = 0;                // when the newest checkpoint that was begun was begun
+  std::uint64_t changed_ = 0;               // the last round that changed state
+  std::uint64_t durable_changed_ = 0;       // the last one that the newest checkpoint has
+  std::uint64_t durable_cut_ms_ = 0;        // when the newest checkpoint that exists was begun
+  std::uint64_t advanced_ms_ = 0;           // when Advance was last called
+  std::chrono::milliseconds may_stall_{0};  // the round, for the checkpoint's files
+  std::size_t may_read_ = 0;                // bytes, of what a busy engine has time for
+  std::size_t folding_ = 0;                 // links of the chain that is being folded; 0: none
+  bool folds_newest_ = false;               // that chain is the newest's
+  std::vector<Request> waiting_;            // of this rank's callers
   std::optional<Worker> worker_;
   std::optional<Worker> folder_of_chains_;  // rank 0's
 };

@@ -30,15 +30,18 @@ struct DurabilityOptions {
   // A checkpoint is made this often, if something has changed; 0: only if somebody asks. kInterval makes one
   // every half of `interval`.
   std::chrono::seconds checkpoint_every{0};
+  // kInterval and kSync: whether callers may save rounded rows, which a restart takes for the exact ones.
+  bool rounded_checkpoints = false;
   std::size_t keep = 2;         // chains of checkpoints
   std::size_t max_deltas = 16;  // of a chain; then a base follows
   // Of a table on a rank: keys that are erased between two checkpoints. Past it, the next one is a base.
   std::uint64_t max_erased = std::uint64_t{4} << 20;
   // Of all tables on a rank: device memory for rows that change while a checkpoint is written.
   std::uint64_t max_preimage_bytes = std::uint64_t{256} << 20;
-  // An update waits no longer than this for a disk that takes a checkpoint's rows slowly; then the checkpoint
-  // is given up. Other ranks wait for the update meanwhile, and do so for limits.collective_timeout_ms.
-  std::chrono::milliseconds longest_stall{5000};
+  // A round waits no longer than this for a disk that takes a checkpoint's rows slowly; then the checkpoint is
+  // given up. All other requests wait for the round.
+  static constexpr std::chrono::milliseconds kLongestStall{2000};
+  std::chrono::milliseconds longest_stall = kLongestStall;
   // On a rank, three of them: host memory through which rows pass to a checkpoint's files. A server without a
   // GPU takes less.
   std::size_t checkpoint_buffer_bytes = std::size_t{16} << 20;

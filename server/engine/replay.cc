@@ -63,7 +63,7 @@ Status Replay::CreateTable(const RoundRecord& record) {
   if (tables_.Get(record.table) != nullptr || tables_.Find(record.options.name.view())) {
     return DoesNotFollow("table " + record.options.name.str() + " is there already");
   }
-  Result<Table> table = maker_.Make(record.table, record.options, record.lineage);
+  Result<Table> table = maker_.MakeForRowsOfBefore(record.table, record.options, record.lineage);
   if (!table.ok()) return table.status();
   tables_.Add(std::move(*table));
   return {};
@@ -85,15 +85,6 @@ Status Replay::LoadCheckpoint(const RoundRecord& record) {
 
 Status Replay::Insert(Table& table, const Result<NewRows>& prepared) {
   if (!prepared.ok()) return prepared.status();
-  std::uint64_t added = prepared->count;
-  const std::uint64_t rows = table.shard->Usage().rows;
-  if (rows + added > table.max_rows_of_rank && !prepared->exact) added = table.shard->ExactNewRows();
-  if (rows + added > table.max_rows_of_rank) {
-    return ResourceExhausted(
-        "table " + table.info.options.name.str() + " would have " + std::to_string(rows + added) +
-        " rows on this rank, and limits.max_rank_percent allows " + std::to_string(table.max_rows_of_rank) +
-        ": raise it, or recover with fewer ranks");
-  }
   table.shard->Insert();
   return {};
 }

@@ -36,8 +36,18 @@ class TableMaker {
 
   // Returns an empty table. RESOURCE_EXHAUSTED: no memory for `initial_rows`.
   Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t lineage) const {
-    const std::uint64_t max_rows_of_rank = rank_limit_.RowsOf(options.max_rows, ranks_);
-    const ShardPlace place{rank_, ranks_, EvenBucketMap(ranks_), secret_, max_rows_of_rank};
+    return Make(id, options, lineage, rank_limit_.RowsOf(options.max_rows, ranks_));
+  }
+  // The same, for rows that some number of ranks has had: this rank gets those that are its own even if they
+  // are more than it may have of new ones.
+  Result<Table> MakeForRowsOfBefore(TableId id, const TableOptions& options, std::uint64_t lineage) const {
+    return Make(id, options, lineage, kMaxRowsPerShard);
+  }
+
+ private:
+  Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t lineage,
+                     std::uint64_t most_rows) const {
+    const ShardPlace place{rank_, ranks_, EvenBucketMap(ranks_), secret_, most_rows};
     Result<std::unique_ptr<Shard>> shard = device_.MakeShard(options, place);
     if (!shard.ok()) return shard.status();
     if (track_) {
@@ -47,10 +57,9 @@ class TableMaker {
                  .shard = std::move(*shard),
                  .lineage = lineage,
                  .learning_rate = options.optimizer.learning_rate,
-                 .max_rows_of_rank = max_rows_of_rank};
+                 .max_rows_of_rank = rank_limit_.RowsOf(options.max_rows, ranks_)};
   }
 
- private:
   Device& device_;
   const Rank rank_;
   const int ranks_;

@@ -86,8 +86,8 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
       const auto& [table, prepared] = tables[t];
       const NewRows added = prepared.ok() ? *prepared : NewRows{};
       const std::uint64_t mine = table->shard->Usage().rows;
-      // A shard has room for new rows whose number is only a bound, and so they are within the rank's limit.
-      const bool crowded = mine + added.count > table->max_rows_of_rank;
+      // A rank that a checkpoint gave more rows keeps them.
+      const bool crowded = added.count > 0 && mine + added.count > table->max_rows_of_rank;
       sums[t] = {mine, added.count, added.exact ? 0U : 1U, prepared.ok() ? 0U : 1U, crowded ? 1U : 0U, 0};
     }
     sums.front().flooded_ranks = NewBytes(tables) > max_new_bytes_ ? 1 : 0;
@@ -108,7 +108,7 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   }
   bool again = false;
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    if ((!passes(t) && !floods()) || sums[t].inexact == 0) continue;
+    if ((!passes(t) && !floods() && sums[t].crowded_ranks == 0) || sums[t].inexact == 0) continue;
     tables[t].rows = NewRows{tables[t].table->shard->ExactNewRows(), true};
     again = true;
   }
@@ -131,8 +131,9 @@ Status TableWork::TooManyForARank(const Table& table, std::uint64_t new_rows) {
   };
   const std::uint64_t now = table.shard->Usage().rows;
   const std::vector<Rows> ranks = AllGatherValues(collective_, Rows{now, now + new_rows});
-  const auto first =
-      std::ranges::find_if(ranks, [&](const Rows& rows) { return rows.wanted > table.max_rows_of_rank; });
+  const auto first = std::ranges::find_if(ranks, [&](const Rows& rows) {
+    return rows.wanted > rows.now && rows.wanted > table.max_rows_of_rank;
+  });
   return ResourceExhausted("table " + table.info.options.name.str() + ": rank " +
                            std::to_string(first - ranks.begin()) + " would hold " +
                            std::to_string(first->wanted) + " rows, of which it has " +

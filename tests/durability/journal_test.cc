@@ -2,8 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
 #include "server/durability/journal_thread.h"
 #include "tests/durability/journal_rig.h"
+#include "tests/durability/watched_files.h"
 
 namespace slotwise {
 namespace {
@@ -179,6 +185,67 @@ TEST_F(JournalTest, MoreThanMayWaitIsRefused) {
   rank->journal->WriteQueued();
   EXPECT_TRUE(rank->journal->Reserve(100).ok());
   EXPECT_EQ(rank->journal->Reserve(kMaxRecordBytes + 1).code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(JournalTest, ASyncThatTakesLongRefusesWhatNeedsItsFile) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stalls = false;
+  bool syncing = false;
+  WatchedFiles files(files_);
+  files.before_change = [&](const std::string& operation, const std::string&) {
+    std::unique_lock lock(mutex);
+    if (operation != "sync" || !stalls) return Status();
+    syncing = true;
+    changed.notify_all();
+    changed.wait(lock, [&] { return !stalls; });
+    return Status();
+  };
+  JournalOptions options = OptionsOf(0, 1, 5);
+  options.segment_bytes = 1 << 20;
+  options.longest_wait = std::chrono::milliseconds(20);
+  auto rank = StartRank(files, options);
+  ASSERT_TRUE(rank.ok());
+  Journal& journal = *(*rank)->journal;
+  {
+    const std::scoped_lock lock(mutex);
+    stalls = true;
+  }
+  ASSERT_TRUE(AppendRound(journal, 0, 1).ok());
+  std::thread writer([&] { journal.WriteQueued(); });
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return syncing; });
+  }
+  for (int i = 0; i < 2; ++i) {
+    const Status status = journal.Reserve(4000);  // more than there is space for
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr("slower than what is pushed: a sync in data/journal/rank-0"));
+  }
+  {
+    const std::scoped_lock lock(mutex);
+    stalls = false;
+    changed.notify_all();
+  }
+  writer.join();
+  EXPECT_TRUE(journal.Reserve(4000).ok());
+  EXPECT_EQ(journal.durable(), 1U);
+}
+
+TEST_F(JournalTest, AFolderThatIsGoneIsNoTableThatIsNotThere) {
+  WatchedFiles files(files_);
+  JournalOptions options = OptionsOf(0, 1, 5);
+  auto rank = StartRank(files, options);
+  ASSERT_TRUE(rank.ok());
+  Journal& journal = *(*rank)->journal;
+  ASSERT_TRUE(AppendRound(journal, 0, 1).ok());
+  files.before_change = [](const std::string& operation, const std::string& path) {
+    return operation == "create" ? NotFound("cannot make " + path) : Status();
+  };
+  journal.BeginSegment(2);
+  const Status status = journal.Reserve(10);
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr("the journal in data/journal/rank-0 cannot go on: cannot make "));
 }
 
 TEST_F(JournalTest, SegmentsEndWhenTheyAreLarge) {

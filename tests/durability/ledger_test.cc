@@ -103,6 +103,18 @@ TEST(Ledger, TakesNoSessionForNewThatItMayHaveForgotten) {
   EXPECT_EQ(ledger.epoch(), 42U);
 }
 
+// A server that starts again may have an earlier clock, from which it takes its first epoch.
+TEST(Ledger, HasEpochsNoEarlierThanItsSessions) {
+  Ledger ledger({.first_epoch = 7});
+  Record(ledger, Of(1), 1, 40, 1, kBody);  // replayed
+  EXPECT_EQ(ledger.epoch(), 40U);
+  for (std::uint64_t session = 2; session < 10; ++session) Record(ledger, Of(session), 1, 40, 1, kBody);
+  EXPECT_EQ(ledger.epoch(), 40U);
+  Ledger loaded({.first_epoch = 8});
+  ASSERT_TRUE(loaded.Load(ledger.Save()).ok());
+  EXPECT_EQ(loaded.epoch(), 40U);
+}
+
 TEST(Ledger, HasAnEpochForEveryThousandSessions) {
   Ledger ledger({.max_sessions = 2 * Ledger::kSessionsAnEpoch});
   for (std::uint64_t session = 0; session < 2 * Ledger::kSessionsAnEpoch; ++session) {

@@ -369,7 +369,7 @@ TEST_F(AgendaTest, RefusesASessionThatMayHaveBeenForgotten) {
   EXPECT_EQ(push(1, 5), StatusCode::kFailedPrecondition);  // it would be applied a second time
   EXPECT_EQ(push(3, 0), StatusCode::kFailedPrecondition);
   EXPECT_EQ(few.epoch(), 6U);
-  EXPECT_EQ(push(3, 7), StatusCode::kInvalidArgument);  // nobody said so
+  EXPECT_EQ(push(3, 7), StatusCode::kFailedPrecondition);  // nobody said so
   EXPECT_EQ(push(3, 6), StatusCode::kOk);
 }
 

@@ -221,3 +221,70 @@ def test_a_server_of_another_folder_has_nothing(start_cluster: StartCluster, tmp
         ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
     with connect(start_cluster(1, durability(tmp_path / "other"))) as ps:
         assert ps.list_tables() == []
+
+
+def test_a_second_server_on_a_folder_does_not_start(start_cluster: StartCluster, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    first = start_cluster(2, durability(data))
+    with connect(first) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        ended = run_server("--backend", "cpu", "--listen", "127.0.0.1:0", "--data", str(data))
+        assert ended.returncode == 1
+        assert f"{data} is held by slotwise-server on " in ended.stderr, ended.stderr
+        assert f" pid {first.pid(0)} since " in ended.stderr, ended.stderr
+        ps.push("ads", [1], None, np.ones((1, 4), np.float32))
+
+
+@pytest.mark.parametrize("mode", ["SYNC", "INTERVAL"])
+def test_rounded_rows_take_no_acknowledged_values_place(
+    start_cluster: StartCluster, tmp_path: Path, mode: str
+) -> None:
+    """A restart would have taken those of a 16-bit checkpoint for the exact ones."""
+    data = tmp_path / "data"
+    first = start_cluster(1, durability(data, mode))
+    with connect(first) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        ps.push("ads", [1], None, np.full((1, 4), 1e30, np.float32))
+        with pytest.raises(slotwise.FailedPrecondition, match="durability.rounded_checkpoints allows it"):
+            ps.save(value_dtype="float16")
+        ps.save()
+        before = state(ps)
+    kill(first)
+    config = durability(data, mode, "rounded_checkpoints: true")
+    with connect(start_cluster(2, config)) as ps:
+        assert state(ps) == before
+        ps.save(value_dtype="float16")
+
+
+def bucket(key: int) -> int:
+    """docs/semantics.md: the bucket of a key, of 4096."""
+    mask = 2**64 - 1
+    key ^= key >> 33
+    key = key * 0xFF51AFD7ED558CCD & mask
+    key ^= key >> 33
+    key = key * 0xC4CEB9FE1A85EC53 & mask
+    return (key ^ key >> 33) >> 52
+
+
+@pytest.mark.parametrize("by", ["journal", "checkpoint"])
+def test_rows_come_back_even_if_they_are_all_of_one_rank(
+    start_cluster: StartCluster, tmp_path: Path, by: str
+) -> None:
+    data = tmp_path / "data"
+    of_first = [key for key in range(60000) if bucket(key) < 1024]
+    keys, more = of_first[:12000], of_first[12000:]
+    assert len(more) > 0
+    first = start_cluster(1, durability(data))
+    with connect(first) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0), max_rows=20000)
+        ps.push("ads", keys, None, np.ones((len(keys), 4), np.float32))
+        if by == "checkpoint":
+            ps.save()
+        before = state(ps)
+    kill(first)
+    with connect(start_cluster(4, durability(data))) as ps:
+        assert state(ps) == before
+        ps.push("ads", keys[:5], None, np.ones((5, 4), np.float32))
+        ps.lookup("ads", keys)
+        with pytest.raises(slotwise.ResourceExhausted, match="limits.max_rank_percent allows a rank"):
+            ps.lookup("ads", more[:1])

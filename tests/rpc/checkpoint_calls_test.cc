@@ -290,7 +290,7 @@ TEST_F(CheckpointCallsTest, LetsOthersWaitForTheOneThatIsWritten) {
   v1::SaveCheckpointReply first;
   std::future<grpc::Status> writes = std::async([&] { return Save(first); });
   files_.AwaitWaiting(1);
-  constexpr int kWaiting = 64;
+  constexpr int kWaiting = 16;
   std::atomic<int> refused = 0;
   std::atomic<int> ended = 0;
   std::vector<std::thread> callers;
@@ -302,7 +302,7 @@ TEST_F(CheckpointCallsTest, LetsOthersWaitForTheOneThatIsWritten) {
       if (status.ok()) return;
       ++refused;
       ExpectStatus(status, grpc::StatusCode::RESOURCE_EXHAUSTED,
-                   "is being written, and 64 requests wait for that already");
+                   "is being written, and 16 requests wait for that already");
     });
   }
   while (ended < 3) std::this_thread::yield();

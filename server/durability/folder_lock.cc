@@ -1,0 +1,77 @@
+#include "server/durability/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "server/durability/small_file.h"
+
+namespace slotwise {
+namespace {
+
+constexpr std::chrono::milliseconds kPause{50};
+
+// Returns who this process is: "host pid 12 since 2026-01-31T23:59:59Z".
+std::string Self() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  std::array<char, 32> time{};
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  std::strftime(time.data(), time.size(), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  return std::string(host.data()) + " pid " + std::to_string(getpid()) + " since " + time.data();
+}
+
+Status Failed(const std::string& what, const std::string& path) {
+  return Unavailable("cannot " + what + " " + path + ": " + std::strerror(errno));
+}
+
+}  // namespace
+
+Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string& name,
+                                    const std::string& program, std::chrono::milliseconds patience) {
+  const std::string path = folder + "/" + name;
+  // For writing, because NFS makes of it a lock that its server keeps.
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) return Failed("open", path);
+  FolderLock lock(file);
+  const auto end = std::chrono::steady_clock::now() + patience;
+  bool locked = false;
+  while (!(locked = flock(file, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kPause);
+  }
+  if (!locked) {
+    const bool held = errno == EWOULDBLOCK;
+    Status refusal = Failed("lock", path);
+    if (held) {
+      const std::string holder = FirstLine(ReadBeginning(file));
+      refusal = FailedPrecondition(folder + " is held by " + program + " on " +
+                                   (holder.empty() ? "a host that it does not name" : holder));
+    }
+    close(std::exchange(lock.file_, -1));
+    return refusal;
+  }
+  lock.last_holder_ = FirstLine(ReadBeginning(file));
+  if (!WriteWhole(file, Self() + "\n")) return Failed("write", path);
+  return lock;
+}
+
+FolderLock::FolderLock(FolderLock&& other) noexcept
+    : file_(std::exchange(other.file_, -1)), last_holder_(std::move(other.last_holder_)) {}
+
+// The file stays: a process that had opened it and one that makes a new one would each hold a lock.
+FolderLock::~FolderLock() {
+  if (file_ < 0) return;
+  static_cast<void>(ftruncate(file_, 0) == 0);  // the text is for people only
+  close(file_);
+}
+
+}  // namespace slotwise

@@ -1,0 +1,41 @@
+// FolderLock: one program holds a folder.
+//
+// The lock is flock(2) on a file in it, which the kernel lets go of however its holder ends. NFS carries it
+// between hosts (unless mounted nolock or local_lock=flock), Lustre if mounted with flock; a host that is cut
+// off from its NFS server loses it. The file says who holds the lock, for people.
+// Thread-safety: one thread.
+#ifndef SLOTWISE_SERVER_DURABILITY_FOLDER_LOCK_H_
+#define SLOTWISE_SERVER_DURABILITY_FOLDER_LOCK_H_
+
+#include <chrono>
+#include <string>
+
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+class FolderLock {
+ public:
+  // Takes the lock FOLDER/FILE for a program of that name, and waits for it for `patience`.
+  // FAILED_PRECONDITION: another process holds it, which the message names. UNAVAILABLE: the folder cannot be
+  // used, and why.
+  static Result<FolderLock> Take(const std::string& folder, const std::string& file,
+                                 const std::string& program, std::chrono::milliseconds patience = {});
+
+  ~FolderLock();
+  FolderLock(FolderLock&& other) noexcept;
+  FolderLock& operator=(FolderLock&&) = delete;
+
+  // Who held the lock last and did not give it back; empty if nobody.
+  const std::string& last_holder() const { return last_holder_; }
+
+ private:
+  explicit FolderLock(int file) : file_(file) {}
+
+  int file_;
+  std::string last_holder_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DURABILITY_FOLDER_LOCK_H_
