@@ -29,12 +29,13 @@ enum class Operation : std::uint8_t {
   kReadRows,
   kSaveCheckpoint,  // of no table, as kCreateTable
   kCheckpointEvent,
+  kDescribeSession,
 };
 
 // Whether an operation names no table.
 constexpr bool IsOfNoTable(Operation operation) {
   return operation == Operation::kCreateTable || operation == Operation::kSaveCheckpoint ||
-         operation == Operation::kCheckpointEvent;
+         operation == Operation::kCheckpointEvent || operation == Operation::kDescribeSession;
 }
 
 // How far a rank has come with a checkpoint.

@@ -68,6 +68,7 @@ void Operations::Dispatch(const Round& round) {
   if (round.operation == Operation::kCreateTable) return CreateTable(round);
   if (round.operation == Operation::kSaveCheckpoint) return SaveCheckpoint(round);
   if (round.operation == Operation::kCheckpointEvent) return OnCheckpointEvent(round);
+  if (round.operation == Operation::kDescribeSession) return DescribeSession(round);
   Table& table = *tables_.Get(round.table);  // the agenda decides no round of a table that was dropped
   switch (round.operation) {
     case Operation::kLookup:
@@ -91,6 +92,7 @@ void Operations::Dispatch(const Round& round) {
     case Operation::kCreateTable:
     case Operation::kSaveCheckpoint:
     case Operation::kCheckpointEvent:
+    case Operation::kDescribeSession:
       return;
   }
 }

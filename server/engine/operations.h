@@ -58,6 +58,7 @@ class Operations {
   void DropTable(const Round& round);
   void SaveCheckpoint(const Round& round);
   void OnCheckpointEvent(const Round& round);
+  void DescribeSession(const Round& round);
   void Summarize(const Round& round, Table& table);
   void SetLearningRate(const Round& round, Table& table);
   void Import(const Round& round, Table& table);  // row_operations.cc

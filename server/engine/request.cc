@@ -114,6 +114,7 @@ Announcement AnnouncementOf(const Request& request) {
                    a.event = r.event;
                    a.failed = r.failed;
                  },
+                 [&](const DescribeSessionRequest&) { a.operation = Operation::kDescribeSession; },
              },
              request);
   return a;

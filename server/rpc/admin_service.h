@@ -25,7 +25,11 @@ class AdminService final
                       v1::Admin::WithRawCallbackMethod_ListCheckpoints<
                           v1::Admin::WithRawCallbackMethod_DescribeCheckpoint<
                               v1::Admin::WithRawCallbackMethod_VerifyCheckpoint<
-                                  v1::Admin::Service>>>>>>>>>>> {
+                                  v1::Admin::WithRawCallbackMethod_PinCheckpoint<
+                                      v1::Admin::WithRawCallbackMethod_ReleaseCheckpoint<
+                                          v1::Admin::WithRawCallbackMethod_CompactCheckpoint<
+                                              v1::Admin::WithRawCallbackMethod_DescribeSession<
+                                                  v1::Admin::Service>>>>>>>>>>>>>>> {
  public:
   // `engine` and `gate` outlive the service. REQUIRES: the engine has recovered, if it is to.
   AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
@@ -53,6 +57,9 @@ class AdminService final
                                         grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* Digest(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* DescribeSession(grpc::CallbackServerContext* context,
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* reply) override;
   // admin_checkpoints.cc
   grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext* context,
                                            const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
@@ -65,6 +72,14 @@ class AdminService final
   grpc::ServerUnaryReactor* VerifyCheckpoint(grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* PinCheckpoint(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* ReleaseCheckpoint(grpc::CallbackServerContext* context,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* CompactCheckpoint(grpc::CallbackServerContext* context,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* reply) override;
 
  private:
   // Returns NOT_FOUND, naming the table, if there is no such table.

@@ -98,6 +98,7 @@ static Request RequestOfNobody(const Ask& ask, std::function<void(Reply)> done) 
     case Operation::kReadRows:
     case Operation::kSaveCheckpoint:  // these clients ask for none
     case Operation::kCheckpointEvent:
+    case Operation::kDescribeSession:
       break;
   }
   ReadRowsRequest read;
