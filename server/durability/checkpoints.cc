@@ -131,8 +131,7 @@ Result<std::vector<ListedCheckpoint>> Checkpoints::ListUsable() const {
   }
   for (ListedCheckpoint& checkpoint : *listed) {
     const auto pinned = IsPinned(folder_ + "/" + checkpoint.id);
-    if (!pinned.ok()) return pinned.status();
-    checkpoint.pinned = *pinned;
+    checkpoint.pinned = pinned.ok() && *pinned;  // why_not says what cannot be read
   }
   const auto left = files_->List(folder_);
   if (!left.ok() && left.status().code() == StatusCode::kNotFound) return std::vector<ListedCheckpoint>();
