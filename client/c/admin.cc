@@ -86,6 +86,12 @@ slotwise_call* slotwise_topology(slotwise_client* client, const slotwise_call_op
   return slotwise::c::Start(call, [client](const CallOptions& now) { return client->client.Topology(now); });
 }
 
+slotwise_call* slotwise_describe_session(slotwise_client* client, uint64_t session, uint64_t epoch,
+                                         const slotwise_call_options* call) {
+  return slotwise::c::Start(
+      call, [=](const CallOptions& now) { return client->client.DescribeSession(session, epoch, now); });
+}
+
 slotwise_call* slotwise_save_checkpoint(slotwise_client* client, int32_t delta, int32_t value_type,
                                         const slotwise_call_options* call) {
   using Answer = slotwise::Result<slotwise::CheckpointCreation>;
@@ -120,5 +126,26 @@ slotwise_call* slotwise_load_checkpoint(slotwise_client* client, const char* id,
                                         const slotwise_call_options* call) {
   return slotwise::c::Start(call, [client, name = Text(id)](const CallOptions& now) {
     return client->client.LoadCheckpoint(name, now);
+  });
+}
+
+slotwise_call* slotwise_pin_checkpoint(slotwise_client* client, const char* id,
+                                       const slotwise_call_options* call) {
+  return slotwise::c::StartToDo(call, [client, name = Text(id)](const CallOptions& now) {
+    return client->client.PinCheckpoint(name, now);
+  });
+}
+
+slotwise_call* slotwise_release_checkpoint(slotwise_client* client, const char* id,
+                                           const slotwise_call_options* call) {
+  return slotwise::c::StartToDo(call, [client, name = Text(id)](const CallOptions& now) {
+    return client->client.ReleaseCheckpoint(name, now);
+  });
+}
+
+slotwise_call* slotwise_compact_checkpoint(slotwise_client* client, const char* id,
+                                           const slotwise_call_options* call) {
+  return slotwise::c::Start(call, [client, name = Text(id)](const CallOptions& now) {
+    return client->client.CompactCheckpoint(name, now);
   });
 }

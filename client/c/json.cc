@@ -36,6 +36,7 @@ v1::CheckpointInfo ToProto(const CheckpointDescription& checkpoint) {
   info.set_bytes(checkpoint.bytes);
   info.set_usable(checkpoint.usable);
   info.set_why_not(checkpoint.why_not);
+  info.set_pinned(checkpoint.pinned);
   return info;
 }
 
@@ -102,6 +103,21 @@ std::string ToJson(const ServerTopology& topology) {
   return Print(reply);
 }
 
+std::string ToJson(const SessionDescription& session) {
+  v1::DescribeSessionReply reply;
+  reply.set_known(session.known);
+  reply.set_last_step(session.last_step);
+  reply.set_epoch(session.epoch);
+  reply.set_may_be_forgotten(session.may_be_forgotten);
+  reply.set_incarnation(session.incarnation);
+  for (const SessionTable& table : session.tables) {
+    v1::SessionTable& entry = *reply.add_tables();
+    entry.set_table(table.table);
+    entry.set_last_step(table.last_step);
+  }
+  return Print(reply);
+}
+
 std::string ToJson(const CheckpointCreation& made) {
   v1::SaveCheckpointReply reply;
   reply.set_id(made.id);
@@ -132,6 +148,12 @@ std::string ToJson(const CheckpointVerification& verified) {
   for (const std::string& link : verified.chain) reply.add_chain(link);
   reply.set_files(verified.files);
   reply.set_bytes(verified.bytes);
+  return Print(reply);
+}
+
+std::string ToJson(const CheckpointDescription& folded) {
+  v1::CompactCheckpointReply reply;
+  *reply.mutable_checkpoint() = ToProto(folded);
   return Print(reply);
 }
 

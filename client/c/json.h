@@ -18,10 +18,13 @@ std::string ToJson(const std::vector<TableOptions>& tables);
 std::string ToJson(const TableDescription& table);
 std::string ToJson(const TableDigest& digest);
 std::string ToJson(const ServerTopology& topology);
+std::string ToJson(const SessionDescription& session);
 std::string ToJson(const CheckpointCreation& made);
 std::string ToJson(const std::vector<CheckpointDescription>& checkpoints);
 std::string ToJson(const CheckpointDetails& details);
 std::string ToJson(const CheckpointVerification& verified);
+// The CompactCheckpointReply.
+std::string ToJson(const CheckpointDescription& folded);
 
 }  // namespace slotwise::c
 

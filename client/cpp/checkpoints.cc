@@ -20,7 +20,8 @@ CheckpointDescription DescriptionOf(const v1::CheckpointInfo& info) {
                                    .rows = info.rows(),
                                    .bytes = info.bytes(),
                                    .usable = info.usable(),
-                                   .why_not = info.why_not()};
+                                   .why_not = info.why_not(),
+                                   .pinned = info.pinned()};
   for (const auto& table : info.tables()) checkpoint.tables.push_back({table.name(), table.rows()});
   return checkpoint;
 }
@@ -81,6 +82,29 @@ Result<CheckpointCreation> Client::LoadCheckpoint(std::string_view id, const Cal
   impl_->ForgetTables();
   return CheckpointCreation{
       .id = reply.id(), .delta = false, .round = reply.round(), .rows = reply.rows(), .bytes = reply.bytes()};
+}
+
+Status Client::PinCheckpoint(std::string_view id, const CallOptions& call) {
+  v1::PinCheckpointRequest request;
+  request.set_id(std::string(id));
+  v1::PinCheckpointReply reply;
+  return impl_->Ask(call, "Admin/PinCheckpoint", request, reply);
+}
+
+Status Client::ReleaseCheckpoint(std::string_view id, const CallOptions& call) {
+  v1::ReleaseCheckpointRequest request;
+  request.set_id(std::string(id));
+  v1::ReleaseCheckpointReply reply;
+  return impl_->Ask(call, "Admin/ReleaseCheckpoint", request, reply);
+}
+
+Result<CheckpointDescription> Client::CompactCheckpoint(std::string_view id, const CallOptions& call) {
+  v1::CompactCheckpointRequest request;
+  request.set_id(std::string(id));
+  v1::CompactCheckpointReply reply;
+  if (Status status = impl_->AskLong(call, "Admin/CompactCheckpoint", request, reply); !status.ok())
+    return status;
+  return DescriptionOf(reply.checkpoint());
 }
 
 }  // namespace slotwise

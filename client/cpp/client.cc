@@ -188,6 +188,24 @@ Result<ServerTopology> Client::Topology(const CallOptions& call) {
   return topology;
 }
 
+Result<SessionDescription> Client::DescribeSession(std::uint64_t session, std::uint64_t epoch,
+                                                   const CallOptions& call) {
+  v1::DescribeSessionRequest request;
+  request.set_session(session);
+  request.set_epoch(epoch);
+  v1::DescribeSessionReply reply;
+  if (Status status = impl_->Ask(call, "Admin/DescribeSession", request, reply); !status.ok()) return status;
+  SessionDescription description{.known = reply.known(),
+                                 .last_step = reply.last_step(),
+                                 .epoch = reply.epoch(),
+                                 .may_be_forgotten = reply.may_be_forgotten(),
+                                 .tables = {},
+                                 .incarnation = reply.incarnation()};
+  for (const auto& table : reply.tables())
+    description.tables.push_back({.table = table.table(), .last_step = table.last_step()});
+  return description;
+}
+
 Session& Client::session() { return impl_->session(); }
 
 }  // namespace slotwise

@@ -30,7 +30,7 @@ std::uint64_t Session::NewId() {
 
 Session::Session() : Session(Options{.id = NewId()}) {}
 
-Session::Session(const Options& options) : options_(options) {}
+Session::Session(const Options& options) : options_(options), last_(options.last) {}
 
 std::uint64_t Session::id() const {
   const std::lock_guard lock(mutex_);

@@ -44,10 +44,10 @@ class WaitingLine {
 
 ordered_json ToJson(const CheckpointDescription& checkpoint) {
   ordered_json json = {
-      {"id", checkpoint.id},           {"parent", checkpoint.parent},    {"folds", checkpoint.folds},
-      {"created", checkpoint.created}, {"round", checkpoint.round},      {"ranks", checkpoint.ranks},
-      {"rows", checkpoint.rows},       {"bytes", checkpoint.bytes},      {"usable", checkpoint.usable},
-      {"why_not", checkpoint.why_not}, {"tables", ordered_json::array()}};
+      {"id", checkpoint.id},           {"parent", checkpoint.parent}, {"folds", checkpoint.folds},
+      {"created", checkpoint.created}, {"round", checkpoint.round},   {"ranks", checkpoint.ranks},
+      {"rows", checkpoint.rows},       {"bytes", checkpoint.bytes},   {"usable", checkpoint.usable},
+      {"why_not", checkpoint.why_not}, {"pinned", checkpoint.pinned}, {"tables", ordered_json::array()}};
   for (const TableInCheckpoint& table : checkpoint.tables)
     json["tables"].push_back({{"name", table.name}, {"rows", table.rows}});
   return json;
@@ -124,13 +124,15 @@ Result<Answer> ListCheckpoints(Client& client) {
   const auto checkpoints = client.ListCheckpoints();
   if (!checkpoints.ok()) return checkpoints.status();
   Answer answer{.json = {{"checkpoints", ordered_json::array()}}, .text = {}};
-  TextTable text({"ID", "KIND", "CREATED (UTC)", ">ROUND", ">RANKS", ">TABLES", ">ROWS", ">SIZE", "USABLE"});
+  TextTable text(
+      {"ID", "KIND", "CREATED (UTC)", ">ROUND", ">RANKS", ">TABLES", ">ROWS", ">SIZE", "USABLE", "PINNED"});
   std::string why_not;
   for (const CheckpointDescription& checkpoint : *checkpoints) {
     answer.json["checkpoints"].push_back(ToJson(checkpoint));
     text.Add({checkpoint.id, KindOf(checkpoint), TimeText(checkpoint.created), CountText(checkpoint.round),
               std::to_string(checkpoint.ranks), std::to_string(checkpoint.tables.size()),
-              CountText(checkpoint.rows), BytesText(checkpoint.bytes), checkpoint.usable ? "yes" : "NO"});
+              CountText(checkpoint.rows), BytesText(checkpoint.bytes), checkpoint.usable ? "yes" : "NO",
+              checkpoint.pinned ? "yes" : "-"});
     if (!checkpoint.usable) why_not += checkpoint.id + " cannot be used: " + checkpoint.why_not + "\n";
   }
   answer.text = checkpoints->empty() ? "there are no checkpoints\n" : text.Text() + why_not;
@@ -154,6 +156,7 @@ Result<Answer> ShowCheckpoint(Client& client, const std::string& id) {
                 manifest.value("server_version", "?") + " to " + details->folder + "\n";
   answer.text += checkpoint.usable ? "restored from " + Joined(details->chain) + "\n"
                                    : "it cannot be used: " + checkpoint.why_not + "\n";
+  if (checkpoint.pinned) answer.text += "pinned: it stays until it is released\n";
   answer.text += ShownTables(manifest);
   return answer;
 }
@@ -179,6 +182,28 @@ Result<Answer> LoadCheckpoint(Client& client, const std::string& id) {
       .json = {{"id", made->id}, {"round", made->round}, {"rows", made->rows}, {"bytes", made->bytes}},
       .text = id + " is loaded, and saved as " + made->id + ": a base of round " +
               std::to_string(made->round) + ", " + RowsAndBytes(made->rows, made->bytes) + "\n"};
+}
+
+Result<Answer> PinCheckpoint(Client& client, const std::string& id) {
+  if (const Status status = client.PinCheckpoint(id); !status.ok()) return status;
+  return Answer{.json = {{"id", id}, {"pinned", true}}, .text = id + " stays until it is released\n"};
+}
+
+Result<Answer> ReleaseCheckpoint(Client& client, const std::string& id) {
+  if (const Status status = client.ReleaseCheckpoint(id); !status.ok()) return status;
+  return Answer{.json = {{"id", id}, {"pinned", false}},
+                .text = id + " goes once enough newer checkpoints are there\n"};
+}
+
+Result<Answer> CompactCheckpoint(Client& client, const std::string& id) {
+  const auto folded = [&] {
+    const WaitingLine line("compacting");
+    return client.CompactCheckpoint(id);
+  }();
+  if (!folded.ok()) return folded.status();
+  return Answer{.json = ToJson(*folded),
+                .text = folded->id + ": a base of round " + CountText(folded->round) + ", " +
+                        RowsAndBytes(folded->rows, folded->bytes) + ", with the state of " + id + "\n"};
 }
 
 }  // namespace slotwise::ctl

@@ -10,13 +10,16 @@
 
 namespace slotwise::ctl {
 
-// Saving and verifying say on a terminal's stderr for how long they have been at it.
+// Saving, verifying and compacting say on a terminal's stderr for how long they have been at it.
 // `value_type`: "float32", "float16" or "bfloat16".
 Result<Answer> SaveCheckpoint(Client& client, bool delta, const std::string& value_type);
 Result<Answer> ListCheckpoints(Client& client);
 Result<Answer> ShowCheckpoint(Client& client, const std::string& id);
 Result<Answer> VerifyCheckpoint(Client& client, const std::string& id);
 Result<Answer> LoadCheckpoint(Client& client, const std::string& id);
+Result<Answer> PinCheckpoint(Client& client, const std::string& id);
+Result<Answer> ReleaseCheckpoint(Client& client, const std::string& id);
+Result<Answer> CompactCheckpoint(Client& client, const std::string& id);
 
 // Formats seconds since 1970 as "2026-11-22 20:29:01" of UTC.
 std::string TimeText(std::uint64_t seconds);

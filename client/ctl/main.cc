@@ -207,15 +207,21 @@ void AddCheckpoints(CLI::App& app, Flags& flags, Command& chosen) {
           flags, [&](Client& client) { return slotwise::ctl::VerifyCheckpoint(client, flags.checkpoint); });
     };
   });
-  CLI::App* load = group->add_subcommand(
-      "load", "put a checkpoint's tables in the place of all that the server has; what came since is lost");
-  AddCheckpointId(*load, flags);
-  load->callback([&] {
-    chosen = [&] {
-      return RunWithClient(
-          flags, [&](Client& client) { return slotwise::ctl::LoadCheckpoint(client, flags.checkpoint); });
-    };
-  });
+  using OnCheckpoint = Result<Answer> (*)(Client&, const std::string&);
+  const auto add = [&](const char* name, const char* what, OnCheckpoint run) {
+    CLI::App* command = group->add_subcommand(name, what);
+    AddCheckpointId(*command, flags);
+    command->callback([&flags, &chosen, run] {
+      chosen = [&flags, run] {
+        return RunWithClient(flags, [&](Client& client) { return run(client, flags.checkpoint); });
+      };
+    });
+  };
+  add("pin", "keep a checkpoint and its chain until it is released", slotwise::ctl::PinCheckpoint);
+  add("release", "let a pinned checkpoint go once newer ones are there", slotwise::ctl::ReleaseCheckpoint);
+  add("compact", "fold a delta and its chain into a new base", slotwise::ctl::CompactCheckpoint);
+  add("load", "put a checkpoint's tables in the place of all that the server has; what came since is lost",
+      slotwise::ctl::LoadCheckpoint);
 }
 
 // Writes a refusal to stderr, and with --json to stdout too. Returns the exit code.

@@ -127,6 +127,24 @@ struct TableCreation {
   bool created = false;  // false: the same table existed already
 };
 
+struct SessionTable {
+  std::string table;            // empty: steps of several tables
+  std::uint64_t last_step = 0;  // the largest number of its applied steps
+};
+
+// What the server knows of a session.
+struct SessionDescription {
+  bool known = false;  // some applied step of it is
+  // The largest number of its applied steps; 0 if none is known. Pushes that were in flight side by side may
+  // leave smaller numbers out.
+  std::uint64_t last_step = 0;
+  std::uint64_t epoch = 0;  // the latest that its applied steps carried
+  // It is not known, and the server has forgotten sessions of its epoch: its steps would be refused.
+  bool may_be_forgotten = false;
+  std::vector<SessionTable> tables;  // by name, of tables that still exist
+  std::uint64_t incarnation = 0;     // of the server that says so
+};
+
 // A checkpoint that SaveCheckpoint or LoadCheckpoint made.
 struct CheckpointCreation {
   std::string id;
@@ -155,6 +173,7 @@ struct CheckpointDescription {
   std::uint64_t bytes = 0;
   bool usable = false;  // all files that it needs are there, and of the right size
   std::string why_not = {};
+  bool pinned = false;  // it stays until it is released
 };
 
 // All that is known of a checkpoint.
@@ -257,6 +276,12 @@ class Client {
   // Returns the server's ranks as they are now. The client uses them from then on, if the server has been
   // started again since it connected; a client whose connection is lost asks by itself.
   Result<ServerTopology> Topology(const CallOptions& call = {});
+  // Says which steps of a session were applied last, so that a trainer that was started again can go on with
+  // it: Session({.id = id, .epoch = epoch, .last = last_step}). `epoch` is the session's. A step that was in
+  // flight when its trainer ended may be applied after the answer: pushing the same batch again under its
+  // number is safe.
+  Result<SessionDescription> DescribeSession(std::uint64_t session, std::uint64_t epoch,
+                                             const CallOptions& call = {});
 
   // --- checkpoints, in the server's data folder
   //
@@ -293,6 +318,17 @@ class Client {
   // there is. INTERNAL: some rank could not read it. After the last four nothing has changed, unless the
   // message says that it is loaded and could not be saved.
   Result<CheckpointCreation> LoadCheckpoint(std::string_view id, const CallOptions& call = {});
+  // Pins a checkpoint: it, and all that it builds on, stays until it is released, however many newer ones
+  // there are. NOT_FOUND: there is no such checkpoint. DATA_LOSS: it cannot be restored. RESOURCE_EXHAUSTED:
+  // as many are pinned as may be.
+  Status PinCheckpoint(std::string_view id, const CallOptions& call = {});
+  // Lets a pinned checkpoint go once newer ones are there. NOT_FOUND: there is no such checkpoint.
+  Status ReleaseCheckpoint(std::string_view id, const CallOptions& call = {});
+  // Makes a rank fold a delta, with all that it builds on, into a new base of the same state, and returns
+  // that. The rank stops, and leaves nothing, if the call ends early. NOT_FOUND: there is no such checkpoint.
+  // FAILED_PRECONDITION: it is a base. ALREADY_EXISTS: it was folded before. DATA_LOSS: it cannot be
+  // restored. RESOURCE_EXHAUSTED: the rank folds or verifies another one, or the disk is full.
+  Result<CheckpointDescription> CompactCheckpoint(std::string_view id, const CallOptions& call = {});
 
   // --- batches
   //

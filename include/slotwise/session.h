@@ -50,6 +50,9 @@ class Session {
     // ServerTopology::epoch when the id was drawn; all trainers that share the session give the same. Without
     // it, a server that has forgotten sessions refuses the session's first step.
     std::uint64_t epoch = 0;
+    // The number of the last step that was drawn before: a trainer that goes on with a session after a
+    // restart gives SessionDescription::last_step.
+    std::uint64_t last = 0;
   };
 
   // Returns an id for a session: 64 random bits from the operating system.
@@ -63,7 +66,7 @@ class Session {
   std::uint64_t id() const;
   std::uint64_t epoch() const;
 
-  // Returns the next step; the first step has number 1.
+  // Returns the next step; the first step has number Options::last + 1.
   Step Next();
 
   // Draws a new id, which has `epoch`, and numbers steps from 1 again, if the session's id is still
@@ -75,7 +78,7 @@ class Session {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   Options options_;
-  std::uint64_t last_ = 0;
+  std::uint64_t last_;
 };
 
 }  // namespace slotwise

@@ -141,8 +141,9 @@ SLOTWISE_API uint64_t slotwise_client_session(slotwise_client* client);
  * of it may still be read. */
 SLOTWISE_API void slotwise_client_free(slotwise_client* client);
 
-/* --- tables. The JSON answers are CreateTableReply, ListTablesReply, DescribeTableReply, DigestReply and
- * GetTopologyReply. `options` is a TableOptions in protobuf's JSON, with either kind of field names. */
+/* --- tables. The JSON answers are CreateTableReply, ListTablesReply, DescribeTableReply, DigestReply,
+ * GetTopologyReply and DescribeSessionReply. `options` is a TableOptions in protobuf's JSON, with either kind
+ * of field names. */
 
 SLOTWISE_API slotwise_call* slotwise_create_table(slotwise_client* client, const char* options,
                                                   const slotwise_call_options* call);
@@ -157,10 +158,14 @@ SLOTWISE_API slotwise_call* slotwise_set_learning_rate(slotwise_client* client, 
                                                        float learning_rate,
                                                        const slotwise_call_options* call);
 SLOTWISE_API slotwise_call* slotwise_topology(slotwise_client* client, const slotwise_call_options* call);
+/* Says which steps of a session were applied last; `epoch` is the session's. A trainer that was started again
+ * goes on with slotwise_step of that session, from the next number on. */
+SLOTWISE_API slotwise_call* slotwise_describe_session(slotwise_client* client, uint64_t session,
+                                                      uint64_t epoch, const slotwise_call_options* call);
 
 /* --- checkpoints. The JSON answers are SaveCheckpointReply, ListCheckpointsReply,
- * DescribeCheckpointReply and VerifyCheckpointReply. Saving and verifying wait a day if `call` names no
- * timeout. */
+ * DescribeCheckpointReply, VerifyCheckpointReply and CompactCheckpointReply. Saving, verifying and compacting
+ * wait a day if `call` names no timeout. */
 
 /* `value_type` is a type of values, as SLOTWISE_FLOAT32, that rows have in the checkpoint. */
 SLOTWISE_API slotwise_call* slotwise_save_checkpoint(slotwise_client* client, int32_t delta,
@@ -174,6 +179,12 @@ SLOTWISE_API slotwise_call* slotwise_verify_checkpoint(slotwise_client* client, 
 /* Its answer is a SaveCheckpointReply too. */
 SLOTWISE_API slotwise_call* slotwise_load_checkpoint(slotwise_client* client, const char* id,
                                                      const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_pin_checkpoint(slotwise_client* client, const char* id,
+                                                    const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_release_checkpoint(slotwise_client* client, const char* id,
+                                                        const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_compact_checkpoint(slotwise_client* client, const char* id,
+                                                        const slotwise_call_options* call);
 
 /* --- batches */
 

@@ -129,6 +129,10 @@ Result<std::vector<ListedCheckpoint>> Checkpoints::ListUsable() const {
     if (!status.ok()) continue;
     for (const Manifest& link : *chain) checkpoint.chain.push_back(link.id);
   }
+  for (ListedCheckpoint& checkpoint : *listed) {
+    const auto pinned = IsPinned(folder_ + "/" + checkpoint.id);
+    checkpoint.pinned = pinned.ok() && *pinned;  // why_not says what cannot be read
+  }
   const auto left = files_->List(folder_);
   if (!left.ok() && left.status().code() == StatusCode::kNotFound) return std::vector<ListedCheckpoint>();
   if (!left.ok()) return left.status();
@@ -250,6 +254,8 @@ Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const 
   const auto listed = List();
   if (!listed.ok()) return listed.status();
   if (Status status = Unread(*listed); !status.ok()) return status;
+  const auto pinned = PinnedAndTheirChains(*listed);
+  if (!pinned.ok()) return pinned.status();
   std::set<std::string> bases;
   std::set<std::string> kept;
   std::vector<std::string> old;
@@ -258,25 +264,99 @@ Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const 
     const auto chain = ChainOf(*checkpoint.manifest, *listed);
     // All links of a chain have its base, so none that is old here is a link of a chain that is kept.
     if (bases.size() == keep && !(chain.ok() && bases.contains(chain->front().id))) {
-      old.push_back(checkpoint.id);
+      if (!pinned->contains(checkpoint.id)) old.push_back(checkpoint.id);
     } else if (chain.ok()) {
       bases.insert(chain->front().id);
       for (const Manifest& link : *chain) kept.insert(link.id);
     }
   }
   // The newest goes first, so that what a crash leaves are whole chains.
-  for (const std::string& id : old) {
-    if (Status status = RemoveCheckpoint(id); !status.ok()) return status;
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    const auto removed = RemoveCheckpoint(old[i]);
+    if (!removed.ok()) return removed.status();
+    if (*removed) continue;
+    old.resize(i);  // it needs what comes behind it
+    break;
   }
   return old;
 }
 
-Status Checkpoints::RemoveCheckpoint(const std::string& id) const {
+Result<bool> Checkpoints::IsPinned(const std::string& folder) const {
+  const auto file = files_->Open(folder + "/" + std::string(kPinName));
+  if (file.ok()) return true;
+  if (file.status().code() == StatusCode::kNotFound) return false;
+  return file.status();
+}
+
+Result<std::set<std::string>> Checkpoints::PinnedAndTheirChains(
+    const std::vector<ListedCheckpoint>& listed) const {
+  std::set<std::string> ids;
+  for (const ListedCheckpoint& checkpoint : listed) {
+    const auto pinned = IsPinned(folder_ + "/" + checkpoint.id);
+    if (!pinned.ok()) return pinned.status();
+    if (!*pinned) continue;
+    ids.insert(checkpoint.id);
+    if (!checkpoint.manifest) continue;
+    const auto chain = ChainOf(*checkpoint.manifest, listed);
+    if (!chain.ok()) continue;
+    for (const Manifest& link : *chain) ids.insert(link.id);
+  }
+  return ids;
+}
+
+// A pin and a removal at the same moment: the pin is written before it is looked at once more, and the folder
+// has its other name before it is asked for a pin. So the removal sees the pin, or the pin sees the removal,
+// or both do.
+Status Checkpoints::Pin(const std::string& id) const {
+  const auto listed = List();
+  if (!listed.ok()) return listed.status();
+  std::size_t others = 0;
+  for (const ListedCheckpoint& checkpoint : *listed) {
+    const auto pinned = IsPinned(folder_ + "/" + checkpoint.id);
+    if (!pinned.ok()) return pinned.status();
+    others += *pinned && checkpoint.id != id ? 1 : 0;
+  }
+  if (others >= kMaxPinned) {
+    return ResourceExhausted(std::to_string(others) + " checkpoints are pinned, and at most " +
+                             std::to_string(kMaxPinned) + " may be: release one first");
+  }
+  const std::string folder = folder_ + "/" + id;
+  const Status created = files_->Create(folder + "/" + std::string(kPinName)).status();
+  const Status gone = NotFound("there is no checkpoint " + id + " in " + folder_);
+  if (created.code() == StatusCode::kNotFound) return gone;
+  if (!created.ok() && created.code() != StatusCode::kAlreadyExists) return created;
+  const Status synced = files_->SyncFolder(folder);
+  if (synced.code() == StatusCode::kNotFound) return gone;
+  if (!synced.ok()) return synced;
+  const auto there = IsPinned(folder);
+  if (!there.ok()) return there.status();
+  return *there ? Status() : gone;
+}
+
+Status Checkpoints::Release(const std::string& id) const {
+  const std::string folder = folder_ + "/" + id;
+  const Status removed = files_->Remove(folder + "/" + std::string(kPinName));
+  if (removed.ok()) return files_->SyncFolder(folder);
+  if (removed.code() != StatusCode::kNotFound) return removed;
+  const Status there = files_->List(folder).status();
+  return there.code() == StatusCode::kNotFound ? NotFound("there is no checkpoint " + id + " in " + folder_)
+                                               : there;
+}
+
+Result<bool> Checkpoints::RemoveCheckpoint(const std::string& id) const {
+  const std::string folder = folder_ + "/" + id;
   const std::string removed = folder_ + "/." + id + std::string(kRemoved);
   if (Status status = files_->RemoveFolder(removed); !status.ok()) return status;
-  if (Status status = files_->Rename(folder_ + "/" + id, removed); !status.ok()) return status;
+  if (Status status = files_->Rename(folder, removed); !status.ok()) return status;
+  const auto pinned = IsPinned(removed);
+  if (!pinned.ok()) return pinned.status();
+  if (*pinned) {
+    if (Status status = files_->Rename(removed, folder); !status.ok()) return status;
+  }
   if (Status status = files_->SyncFolder(folder_); !status.ok()) return status;
-  return files_->RemoveFolder(removed);
+  if (*pinned) return false;
+  if (Status status = files_->RemoveFolder(removed); !status.ok()) return status;
+  return true;
 }
 
 Status Checkpoints::RemoveLeftovers() const {
@@ -285,6 +365,17 @@ Status Checkpoints::RemoveLeftovers() const {
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     if (!name.starts_with('.') || !(name.ends_with(kPartial) || name.ends_with(kRemoved))) continue;
+    if (name.ends_with(kRemoved)) {
+      // It was pinned as it was to be removed, and a crash came between.
+      const auto pinned = IsPinned(folder_ + "/" + name);
+      if (!pinned.ok()) return pinned.status();
+      if (*pinned) {
+        const std::string id = name.substr(1, name.size() - 1 - kRemoved.size());
+        if (Status status = files_->Rename(folder_ + "/" + name, folder_ + "/" + id); !status.ok())
+          return status;
+        continue;
+      }
+    }
     if (Status status = files_->RemoveFolder(folder_ + "/" + name); !status.ok()) return status;
   }
   return files_->SyncFolder(folder_);

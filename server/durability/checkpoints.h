@@ -12,7 +12,9 @@
 
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,12 +28,17 @@ namespace slotwise {
 using Chain = std::vector<Manifest>;
 
 inline constexpr std::size_t kMaxLinks = 1024;
+inline constexpr std::size_t kMaxPinned = 64;
+
+// A file of this name in a checkpoint's folder keeps RemoveOld from it.
+inline constexpr std::string_view kPinName = "pinned";
 
 struct ListedCheckpoint {
   std::string id;                    // the folder's name
   std::optional<Manifest> manifest;  // none if it cannot be used
   Status why_not;  // OK if it can. FAILED_PRECONDITION: it is broken. Others: it could not be read
   std::vector<std::string> chain = {};  // ListUsable's: what it is restored from, the base first
+  bool pinned = false;                  // ListUsable's
 };
 
 // What a verification has read.
@@ -76,10 +83,17 @@ class Checkpoints {
   // The same, and says how much that was.
   Result<ReadBack> ReadBackOf(const std::string& id) const;
 
-  // Removes checkpoints that are older than the newest `keep` chains and no part of them, and returns their
-  // ids. Chains that begin with the same base count as one. What is broken stays for a person to see. Nothing
-  // is removed if a manifest could not be read. REQUIRES: keep > 0.
+  // Removes checkpoints that are older than the newest `keep` chains and no part of them, nor of the chain of
+  // one that is pinned, and returns their ids. Chains that begin with the same base count as one. What is
+  // broken stays for a person to see. Nothing is removed if a manifest could not be read. REQUIRES: keep > 0.
   Result<std::vector<std::string>> RemoveOld(std::size_t keep) const;
+
+  // Keeps RemoveOld, of whatever process, from a checkpoint and its chain; OK: it is there, and stays until
+  // Release. NOT_FOUND: there is none. RESOURCE_EXHAUSTED: kMaxPinned are pinned, or the disk is full.
+  // Processes that pin at the same moment may pass kMaxPinned by one each. REQUIRES: IsCheckpointId(id).
+  Status Pin(const std::string& id) const;
+  // NOT_FOUND: there is no such checkpoint. REQUIRES: IsCheckpointId(id).
+  Status Release(const std::string& id) const;
 
   // Removes what writers and RemoveOld left behind. REQUIRES: nobody writes a checkpoint.
   Status RemoveLeftovers() const;
@@ -89,7 +103,11 @@ class Checkpoints {
   Result<Chain> ChainOf(const Manifest& last, const std::vector<ListedCheckpoint>& listed) const;
   Status CheckSizes(const Manifest& manifest) const;
   Status FirstUnusable(const Chain& chain, std::string& id) const;
-  Status RemoveCheckpoint(const std::string& id) const;
+  Result<bool> IsPinned(const std::string& folder) const;
+  // The checkpoints that are pinned, and those that they are restored from.
+  Result<std::set<std::string>> PinnedAndTheirChains(const std::vector<ListedCheckpoint>& listed) const;
+  // Returns whether it was removed: one that somebody has pinned meanwhile is not.
+  Result<bool> RemoveCheckpoint(const std::string& id) const;
 
   FileSystem* files_;
   std::string folder_;

@@ -35,6 +35,12 @@ bool Ledger::HadOtherBody(const Sequence& sequence, const Applied& step, std::ui
   return session.bodies[step.first_body - session.bodies_before + part] != body;
 }
 
+std::optional<Ledger::Newest> Ledger::NewestOf(const Sequence& sequence) const {
+  const auto session = sessions_.find(sequence);
+  if (session == sessions_.end()) return std::nullopt;
+  return Newest{.number = session->second.applied.back().number, .epoch = session->second.epoch};
+}
+
 bool Ledger::IsTooOld(const Sequence& sequence, std::uint64_t number) const {
   const auto session = sessions_.find(sequence);
   if (session == sessions_.end()) return false;

@@ -84,6 +84,14 @@ class Ledger {
   bool HadOtherBody(const Sequence& sequence, const Applied& step, std::uint32_t part, std::uint32_t parts,
                     std::uint32_t body) const;
 
+  // A session's newest step, and the latest epoch that its steps carried.
+  struct Newest {
+    std::uint64_t number = 0;
+    std::uint64_t epoch = 0;
+  };
+  // Returns nothing if no step of the sequence is known.
+  std::optional<Newest> NewestOf(const Sequence& sequence) const;
+
   // Returns whether `number` is so far behind that it must be refused.
   bool IsTooOld(const Sequence& sequence, std::uint64_t number) const;
 

@@ -30,12 +30,14 @@ enum class Operation : std::uint8_t {
   kSaveCheckpoint,  // of no table, as kCreateTable
   kCheckpointEvent,
   kLoadCheckpoint,
+  kDescribeSession,
 };
 
 // Whether an operation names no table.
 constexpr bool IsOfNoTable(Operation operation) {
   return operation == Operation::kCreateTable || operation == Operation::kSaveCheckpoint ||
-         operation == Operation::kCheckpointEvent || operation == Operation::kLoadCheckpoint;
+         operation == Operation::kCheckpointEvent || operation == Operation::kLoadCheckpoint ||
+         operation == Operation::kDescribeSession;
 }
 
 // How far a rank has come with a checkpoint.

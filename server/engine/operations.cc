@@ -69,6 +69,7 @@ void Operations::Dispatch(const Round& round) {
   if (round.operation == Operation::kSaveCheckpoint) return SaveCheckpoint(round);
   if (round.operation == Operation::kCheckpointEvent) return OnCheckpointEvent(round);
   if (round.operation == Operation::kLoadCheckpoint) return LoadCheckpoint(round);
+  if (round.operation == Operation::kDescribeSession) return DescribeSession(round);
   Table& table = *tables_.Get(round.table);  // the agenda decides no round of a table that was dropped
   switch (round.operation) {
     case Operation::kLookup:
@@ -93,6 +94,7 @@ void Operations::Dispatch(const Round& round) {
     case Operation::kSaveCheckpoint:
     case Operation::kCheckpointEvent:
     case Operation::kLoadCheckpoint:
+    case Operation::kDescribeSession:
       return;
   }
 }

@@ -59,6 +59,7 @@ class Operations {
   void SaveCheckpoint(const Round& round);
   void OnCheckpointEvent(const Round& round);
   void LoadCheckpoint(const Round& round);
+  void DescribeSession(const Round& round);
   void Summarize(const Round& round, Table& table);
   void SetLearningRate(const Round& round, Table& table);
   void Import(const Round& round, Table& table);  // row_operations.cc

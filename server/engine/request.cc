@@ -115,6 +115,7 @@ Announcement AnnouncementOf(const Request& request) {
                    a.failed = r.failed;
                  },
                  [&](const LoadCheckpointRequest&) { a.operation = Operation::kLoadCheckpoint; },
+                 [&](const DescribeSessionRequest&) { a.operation = Operation::kDescribeSession; },
              },
              request);
   return a;

@@ -139,6 +139,26 @@ struct SummarizeRequest {
   Caller caller = {};
 };
 
+// What the ledger knows of a session.
+struct SessionSummary {
+  struct Sequence {
+    TableId table{0};  // 0: of several tables
+    std::string name;  // the table's
+    std::uint64_t last_step = 0;
+  };
+  std::vector<Sequence> sequences;  // those of which a step is known; by name
+  std::uint64_t last_step = 0;      // the largest of theirs
+  std::uint64_t epoch = 0;          // the latest that its steps carried
+  bool may_be_forgotten = false;    // no step is known, and its steps would be refused
+};
+
+struct DescribeSessionRequest {
+  std::uint64_t session = 0;
+  std::uint64_t epoch = 0;
+  std::function<void(Result<SessionSummary>)> done;
+  Caller caller = {};
+};
+
 // A checkpoint that exists.
 struct SavedCheckpoint {
   std::string id;
@@ -171,10 +191,10 @@ struct CheckpointEventRequest {
   Caller caller = {};  // nobody
 };
 
-using Request =
-    std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest, SummarizeRequest,
-                 SetLearningRateRequest, ImportRequest, EraseRequest, ListKeysRequest, ReadRowsRequest,
-                 SaveCheckpointRequest, CheckpointEventRequest, LoadCheckpointRequest>;
+using Request = std::variant<LookupRequest, PushRequest, CreateTableRequest, DropTableRequest,
+                             SummarizeRequest, SetLearningRateRequest, ImportRequest, EraseRequest,
+                             ListKeysRequest, ReadRowsRequest, SaveCheckpointRequest, CheckpointEventRequest,
+                             LoadCheckpointRequest, DescribeSessionRequest>;
 
 // Return the batch of a request, and the reservation of the request's arrays; null if the request has none.
 BatchPart* BatchOf(Request& request);

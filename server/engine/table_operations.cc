@@ -1,4 +1,5 @@
-// Operations on whole tables: to make, drop and summarize one, and to set its learning rate.
+// Operations on whole tables: to make, drop and summarize one, and to set its learning rate; and what is
+// asked of all tables together: a checkpoint, a session's steps.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -61,6 +62,30 @@ void Operations::DropTable(const Round& round) {
   std::array<std::uint64_t, 1> all_done{0};
   collective_.AllReduceSum(all_done);
   AnswerMineOnceRecorded<DropTableRequest>(round, Status());
+}
+
+// Whoever asks goes on behind these steps and may never send them again: so the answer waits for the disk, as
+// a push's does.
+void Operations::DescribeSession(const Round& round) {
+  const Ticket& asker = round.parts[0].ticket;
+  if (!IsMine(asker)) return;
+  const auto& asked = tickets_.Get<DescribeSessionRequest>(asker.number);
+  SessionSummary summary;
+  const Ledger& ledger = tables_.ledger();
+  const auto look = [&](TableId table, std::string name) {
+    const auto newest = ledger.NewestOf({.table = table, .session = asked.session});
+    if (!newest) return;
+    summary.last_step = std::max(summary.last_step, newest->number);
+    summary.epoch = std::max(summary.epoch, newest->epoch);
+    summary.sequences.push_back({.table = table, .name = std::move(name), .last_step = newest->number});
+  };
+  look(TableId{0}, "");
+  tables_.ForEach([&](const Table& table) { look(table.info.id, table.info.options.name.str()); });
+  std::ranges::sort(summary.sequences, {}, &SessionSummary::Sequence::name);
+  summary.may_be_forgotten =
+      summary.sequences.empty() &&
+      ledger.MayHaveForgotten({.table = TableId{0}, .session = asked.session}, asked.epoch);
+  AnswerMineOnceRecorded<DescribeSessionRequest>(round, summary);
 }
 
 void Operations::Summarize(const Round& round, Table& table) {

@@ -61,6 +61,7 @@ v1::CheckpointInfo InfoOf(const ListedCheckpoint& listed) {
   info.set_id(is_id ? listed.id : Quoted(listed.id));  // a folder that somebody made may have any name
   if (listed.manifest) Describe(*listed.manifest, info);
   info.set_usable(!listed.chain.empty());
+  info.set_pinned(listed.pinned);
   info.set_why_not(is_id ? listed.why_not.message() : Quoted(listed.id) + " is no checkpoint's id");
   return info;
 }
@@ -197,6 +198,65 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
     if (described->listed.chain.empty()) return call->Fail(described->listed.why_not);
     engine_.Submit(LoadCheckpointRequest{.id = id, .done = done, .caller = caller});
   });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::PinCheckpoint(grpc::CallbackServerContext* context,
+                                                      const grpc::ByteBuffer* request,
+                                                      grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  const auto message = Parse<v1::PinCheckpointRequest>(*request, *call);
+  if (!message) return reactor;
+  checkpoints_.Pin(message->id(), [call = std::move(call), reply](const Result<ListedCheckpoint>& pinned) {
+    if (!pinned.ok()) return call->Fail(pinned.status());
+    spdlog::info("checkpoint {} is pinned, as {} asked", pinned->id, call->caller().name());
+    Answer(*call, v1::PinCheckpointReply(), reply);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ReleaseCheckpoint(grpc::CallbackServerContext* context,
+                                                          const grpc::ByteBuffer* request,
+                                                          grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  const auto message = Parse<v1::ReleaseCheckpointRequest>(*request, *call);
+  if (!message) return reactor;
+  checkpoints_.Release(
+      message->id(), [call = std::move(call), reply](const Result<ListedCheckpoint>& released) {
+        if (!released.ok()) return call->Fail(released.status());
+        spdlog::info("checkpoint {} is released, as {} asked", released->id, call->caller().name());
+        Answer(*call, v1::ReleaseCheckpointReply(), reply);
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::CompactCheckpoint(grpc::CallbackServerContext* context,
+                                                          const grpc::ByteBuffer* request,
+                                                          grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, kLongCall);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  const auto message = Parse<v1::CompactCheckpointRequest>(*request, *call);
+  if (!message) return reactor;
+  const auto gone = [call] { return call->abandoned(); };
+  const auto done = [call, reply, id = message->id()](const Result<ListedCheckpoint>& folded) {
+    if (!folded.ok()) return call->Fail(folded.status());
+    spdlog::info("checkpoint {} is {} folded into a base, as {} asked", folded->id, id,
+                 call->caller().name());
+    v1::CompactCheckpointReply answer;
+    *answer.mutable_checkpoint() = InfoOf(*folded);
+    Answer(*call, answer, reply);
+  };
+  std::string version;
+  {
+    const std::lock_guard lock(mutex_);
+    version = topology_.version;
+  }
+  checkpoints_.Compact(message->id(), version, gone, done);
   return reactor;
 }
 

@@ -238,4 +238,34 @@ grpc::ServerUnaryReactor* AdminService::Digest(grpc::CallbackServerContext* cont
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AdminService::DescribeSession(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  grpc::ServerUnaryReactor* reactor = call.get();
+  if (call->answered()) return reactor;
+  const auto message = Parse<v1::DescribeSessionRequest>(*request, *call);
+  if (!message) return reactor;
+  const Caller caller = call->caller();
+  auto done = [call = std::move(call), reply,
+               incarnation = engine_.incarnation()](const Result<SessionSummary>& summary) {
+    if (!summary.ok()) return call->Fail(summary.status());
+    v1::DescribeSessionReply answer;
+    answer.set_known(!summary->sequences.empty());
+    answer.set_last_step(summary->last_step);
+    answer.set_epoch(summary->epoch);
+    answer.set_may_be_forgotten(summary->may_be_forgotten);
+    answer.set_incarnation(incarnation);
+    for (const SessionSummary::Sequence& sequence : summary->sequences) {
+      v1::SessionTable& table = *answer.add_tables();
+      table.set_table(sequence.name);
+      table.set_last_step(sequence.last_step);
+    }
+    Answer(*call, answer, reply);
+  };
+  engine_.Submit(DescribeSessionRequest{
+      .session = message->session(), .epoch = message->epoch(), .done = std::move(done), .caller = caller});
+  return reactor;
+}
+
 }  // namespace slotwise

@@ -26,7 +26,11 @@ class AdminService final
                           v1::Admin::WithRawCallbackMethod_DescribeCheckpoint<
                               v1::Admin::WithRawCallbackMethod_VerifyCheckpoint<
                                   v1::Admin::WithRawCallbackMethod_LoadCheckpoint<
-                                      v1::Admin::Service>>>>>>>>>>>> {
+                                      v1::Admin::WithRawCallbackMethod_PinCheckpoint<
+                                          v1::Admin::WithRawCallbackMethod_ReleaseCheckpoint<
+                                              v1::Admin::WithRawCallbackMethod_CompactCheckpoint<
+                                                  v1::Admin::WithRawCallbackMethod_DescribeSession<
+                                                      v1::Admin::Service>>>>>>>>>>>>>>>> {
  public:
   // `engine` and `gate` outlive the service. REQUIRES: the engine has recovered, if it is to.
   AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
@@ -54,6 +58,9 @@ class AdminService final
                                         grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* Digest(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* DescribeSession(grpc::CallbackServerContext* context,
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* reply) override;
   // admin_checkpoints.cc
   grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext* context,
                                            const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
@@ -68,6 +75,14 @@ class AdminService final
                                              grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* LoadCheckpoint(grpc::CallbackServerContext* context,
                                            const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* PinCheckpoint(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* ReleaseCheckpoint(grpc::CallbackServerContext* context,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* CompactCheckpoint(grpc::CallbackServerContext* context,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* reply) override;
 
  private:
   // Returns NOT_FOUND, naming the table, if there is no such table.

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <future>
+#include <random>
 #include <utility>
 
+#include "server/durability/compaction.h"
+#include "server/durability/hex.h"
+#include "server/durability/manifest.h"
 #include "server/durability/threads.h"
 #include "server/rpc/grpc_status.h"
-#include "server/rpc/stoppable_files.h"
 
 namespace slotwise {
 namespace {
@@ -43,13 +46,42 @@ Result<VerifiedCheckpoint> ReadChain(const Checkpoints& checkpoints, const std::
   return verified;
 }
 
+// The engine folds chains too, under the id of the chain's last with another end, and other ranks may.
+std::string IdOfFold(const std::string& id) {
+  const std::string end = "-" + Hex(std::random_device()()).substr(8);
+  constexpr std::size_t kMost = 64;  // manifest.h
+  return id.substr(0, kMost - end.size()) + end;
+}
+
+Result<ListedCheckpoint> Fold(const Checkpoints& checkpoints, const std::string& id,
+                              const std::string& server_version) {
+  const auto listed = checkpoints.ListUsable();
+  if (!listed.ok()) return listed.status();
+  const auto found = std::ranges::find(*listed, id, &ListedCheckpoint::id);
+  if (found == listed->end()) return NoSuchCheckpoint(id);
+  if (found->chain.empty()) return DataLoss(found->why_not.message());
+  for (const ListedCheckpoint& other : *listed) {
+    if (other.manifest && other.manifest->folds == found->manifest->name() && !other.chain.empty())
+      return AlreadyExists("checkpoint " + other.id + " is " + id + " folded into a base");
+  }
+  const auto chain = checkpoints.ChainOf(id);
+  if (!chain.ok()) return chain.status();
+  const auto base = Compact(checkpoints.files(), checkpoints.folder(), *chain,
+                            {.id = IdOfFold(id), .server_version = server_version});
+  if (base.ok()) return Find(checkpoints, base->id);
+  if (base.status().code() != StatusCode::kFailedPrecondition || chain->size() < 2) return base.status();
+  // Somebody may have removed it meanwhile, because newer ones are kept.
+  const auto still = Find(checkpoints, id);
+  return still.ok() ? DataLoss(base.status().message()) : still.status();
+}
+
 }  // namespace
 
 CheckpointDesk::CheckpointDesk(std::optional<Checkpoints> checkpoints)
     : checkpoints_(std::move(checkpoints)) {
   if (!checkpoints_) return;
   reader_.emplace(SystemThreads());
-  verifier_.emplace(SystemThreads());
+  long_worker_.emplace(SystemThreads());
 }
 
 Status CheckpointDesk::KeepsCheckpoints() const {
@@ -102,30 +134,69 @@ void CheckpointDesk::Describe(const std::string& id, const Done<DescribedCheckpo
   Ask<DescribedCheckpoint>(describe, done);
 }
 
-void CheckpointDesk::Verify(const std::string& id, std::function<bool()> gone,
-                            Done<VerifiedCheckpoint> done) {
+void CheckpointDesk::Pin(const std::string& id, const Done<ListedCheckpoint>& done) {
+  const auto pin = [this, id]() -> Result<ListedCheckpoint> {
+    const auto found = Find(*checkpoints_, id);
+    if (!found.ok()) return found.status();
+    if (found->chain.empty()) return DataLoss(found->why_not.message());
+    if (Status pinned = checkpoints_->Pin(id); !pinned.ok()) return pinned;
+    return Find(*checkpoints_, id);
+  };
+  Ask<ListedCheckpoint>(pin, done);
+}
+
+void CheckpointDesk::Release(const std::string& id, const Done<ListedCheckpoint>& done) {
+  const auto release = [this, id]() -> Result<ListedCheckpoint> {
+    if (!IsCheckpointId(id)) return NoSuchCheckpoint(id);
+    if (Status released = checkpoints_->Release(id); !released.ok()) return released;
+    return Find(*checkpoints_, id);
+  };
+  Ask<ListedCheckpoint>(release, done);
+}
+
+template <class Value>
+void CheckpointDesk::Begin(const std::string& id, const std::string& doing, std::function<bool()> gone,
+                           StoppableFiles::Changes changes,
+                           std::function<Result<Value>(const Checkpoints&)> work, Done<Value> done) {
   if (Status keeps = KeepsCheckpoints(); !keeps.ok()) return done(keeps);
   std::unique_lock lock(mutex_);
-  if (stopping_ || !verifying_.empty() || !IsCheckpointId(id)) {
+  if (stopping_ || !long_work_.empty() || !IsCheckpointId(id)) {
     const Status refusal = stopping_ ? Stopping()
                            : !IsCheckpointId(id)
                                ? NoSuchCheckpoint(id)
-                               : ResourceExhausted("checkpoint " + verifying_ +
-                                                   " is being verified, and a rank verifies one at a time");
+                               : ResourceExhausted("checkpoint " + long_work_ +
+                                                   ", and a rank verifies or compacts one at a time");
     lock.unlock();
     return done(refusal);
   }
-  verifying_ = id;
-  verifier_->Post([this, id, gone = std::move(gone), done = std::move(done)] {
-    StoppableFiles files(checkpoints_->files(), [&] { return stopping() || gone(); });
-    auto verified = ReadChain(Checkpoints(files, checkpoints_->folder()), id);
+  long_work_ = id + " is being " + doing;
+  long_worker_->Post([this, changes, gone = std::move(gone), work = std::move(work), done = std::move(done)] {
+    StoppableFiles files(
+        checkpoints_->files(), [&] { return stopping() || gone(); }, changes);
+    auto result = work(Checkpoints(files, checkpoints_->folder()));
     {
       const std::scoped_lock relock(mutex_);
-      verifying_.clear();
+      long_work_.clear();
     }
-    if (verified.status().code() == StatusCode::kCancelled && stopping()) verified = Stopping();
-    done(std::move(verified));
+    if (result.status().code() == StatusCode::kCancelled && stopping()) result = Stopping();
+    done(std::move(result));
   });
+}
+
+void CheckpointDesk::Verify(const std::string& id, std::function<bool()> gone,
+                            Done<VerifiedCheckpoint> done) {
+  const auto verify = [id](const Checkpoints& checkpoints) { return ReadChain(checkpoints, id); };
+  Begin<VerifiedCheckpoint>(id, "verified", std::move(gone), StoppableFiles::Changes::kRefused, verify,
+                            std::move(done));
+}
+
+void CheckpointDesk::Compact(const std::string& id, const std::string& server_version,
+                             std::function<bool()> gone, Done<ListedCheckpoint> done) {
+  const auto compact = [id, server_version](const Checkpoints& checkpoints) {
+    return Fold(checkpoints, id, server_version);
+  };
+  Begin<ListedCheckpoint>(id, "compacted", std::move(gone), StoppableFiles::Changes::kAllowed, compact,
+                          std::move(done));
 }
 
 void CheckpointDesk::Stop() {
@@ -135,7 +206,7 @@ void CheckpointDesk::Stop() {
     stopping_ = true;
   }
   // Workers forget what waits when they end, and everybody must be answered.
-  for (std::optional<Worker>* const worker : {&reader_, &verifier_}) {
+  for (std::optional<Worker>* const worker : {&reader_, &long_worker_}) {
     if (!*worker) continue;
     std::promise<void> all_answered;
     (*worker)->Post([&] { all_answered.set_value(); });

@@ -1,5 +1,5 @@
-// StoppableFiles: files that can be read until somebody asks to stop, so that reading many gigabytes ends
-// soon.
+// StoppableFiles: files that can be read, and if so wished changed, until somebody asks to stop, so that
+// reading many gigabytes ends soon.
 // Thread-safety: any thread, if `stop` may be called by it.
 #ifndef SLOTWISE_SERVER_RPC_STOPPABLE_FILES_H_
 #define SLOTWISE_SERVER_RPC_STOPPABLE_FILES_H_
@@ -15,11 +15,15 @@
 
 namespace slotwise {
 
-// Once `stop` returns true, reading returns CANCELLED. Whatever changes files is FAILED_PRECONDITION.
+// Once `stop` returns true, reading returns CANCELLED. Whatever changes files is FAILED_PRECONDITION, unless
+// they may be changed; then it goes on, so that whoever was stopped can clean up.
 class StoppableFiles final : public FileSystem {
  public:
+  enum class Changes : bool { kRefused, kAllowed };
+
   // REQUIRES: `files` outlives this, and what is opened does not.
-  StoppableFiles(FileSystem& files, std::function<bool()> stop) : files_(files), stop_(std::move(stop)) {}
+  StoppableFiles(FileSystem& files, std::function<bool()> stop, Changes changes = Changes::kRefused)
+      : files_(files), stop_(std::move(stop)), may_change_(changes == Changes::kAllowed) {}
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     if (stop_()) return Stopped();
@@ -32,15 +36,29 @@ class StoppableFiles final : public FileSystem {
     return files_.List(path);
   }
 
-  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override { return ReadOnly(path); }
-  Result<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path) override {
-    return ReadOnly(path);
+  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    if (!may_change_) return ReadOnly(path);
+    return files_.Create(path);
   }
-  Status Rename(const std::string& from, const std::string&) override { return ReadOnly(from); }
-  Status Remove(const std::string& path) override { return ReadOnly(path); }
-  Status RemoveFolder(const std::string& path) override { return ReadOnly(path); }
-  Status MakeFolder(const std::string& path) override { return ReadOnly(path); }
-  Status SyncFolder(const std::string& path) override { return ReadOnly(path); }
+  Result<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path) override {
+    if (!may_change_) return ReadOnly(path);
+    return files_.OpenToWrite(path);
+  }
+  Status Rename(const std::string& from, const std::string& to) override {
+    return may_change_ ? files_.Rename(from, to) : ReadOnly(from);
+  }
+  Status Remove(const std::string& path) override {
+    return may_change_ ? files_.Remove(path) : ReadOnly(path);
+  }
+  Status RemoveFolder(const std::string& path) override {
+    return may_change_ ? files_.RemoveFolder(path) : ReadOnly(path);
+  }
+  Status MakeFolder(const std::string& path) override {
+    return may_change_ ? files_.MakeFolder(path) : ReadOnly(path);
+  }
+  Status SyncFolder(const std::string& path) override {
+    return may_change_ ? files_.SyncFolder(path) : ReadOnly(path);
+  }
 
  private:
   class File final : public ReadableFile {
@@ -62,6 +80,7 @@ class StoppableFiles final : public FileSystem {
 
   FileSystem& files_;
   const std::function<bool()> stop_;
+  const bool may_change_;
 };
 
 }  // namespace slotwise

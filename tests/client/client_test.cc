@@ -125,6 +125,26 @@ TEST_F(ClientTest, AppliesAStepThatIsPushedAgainOnce) {
   EXPECT_EQ(*client_->Digest("ads"), *before);
 }
 
+TEST_F(ClientTest, SaysWhereATrainerThatIsStartedAgainGoesOn) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  const std::vector<float> gradients(8, 1.0F);
+  Session session({.id = 77, .epoch = 1});
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, session.Next()).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, session.Next()).ok());
+  const auto known = client_->DescribeSession(77, 1);
+  ASSERT_TRUE(known.ok()) << known.status().message();
+  EXPECT_TRUE(known->known);
+  EXPECT_EQ(known->last_step, 2u);
+  ASSERT_EQ(known->tables.size(), 1u);
+  EXPECT_EQ(known->tables[0].table, "ads");
+  Session again({.id = 77, .epoch = 1, .last = known->last_step});
+  EXPECT_EQ(*client_->Push("ads", batch_, gradients, again.Next()), 3u);
+  const auto other = client_->DescribeSession(78, 1);
+  ASSERT_TRUE(other.ok());
+  EXPECT_FALSE(other->known || other->may_be_forgotten);
+  EXPECT_EQ(other->last_step, 0u);
+}
+
 TEST_F(ClientTest, SumsTheSharesOfSeveralTrainers) {
   ASSERT_TRUE(client_->CreateTable(Ads()).ok());
   Session first({.id = 77, .trainer = 0, .trainers = 2, .parts = 3});

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/durability/checkpoints_rig.h"
+#include "tests/durability/watched_files.h"
 
 namespace slotwise {
 namespace {
@@ -89,6 +90,90 @@ TEST_F(RemoveTest, AtAnyStepOfACrashEachIsWholeOrGoneAndNoDeltaLosesItsBase) {
       ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
       ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
       EXPECT_THAT(*files.List(kCheckpoints), ElementsAre("e", "f"));
+    }
+    ASSERT_LT(step, 100);
+  }
+}
+
+TEST_F(RemoveTest, WhatIsPinnedStaysWithItsChainUntilItIsReleased) {
+  SaveChains(files_);
+  ASSERT_TRUE(checkpoints_.Pin("b").ok());
+  ASSERT_TRUE(checkpoints_.Pin("b").ok());
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d", "c"));
+  EXPECT_THAT(IdsOf(*checkpoints_.ChainOf("b")), ElementsAre("a", "b"));
+  const auto listed = checkpoints_.ListUsable();
+  ASSERT_TRUE(listed.ok());
+  for (const ListedCheckpoint& checkpoint : *listed)
+    EXPECT_EQ(checkpoint.pinned, checkpoint.id == "b") << checkpoint.id;
+  ASSERT_TRUE(checkpoints_.Release("b").ok());
+  ASSERT_TRUE(checkpoints_.Release("b").ok());
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("b", "a"));
+}
+
+TEST_F(RemoveTest, APinnedChainThatIsAmongTheNewestCountsAsOne) {
+  SaveChains(files_);
+  ASSERT_TRUE(checkpoints_.Pin("f").ok());
+  EXPECT_THAT(*checkpoints_.RemoveOld(2), ElementsAre("c", "b", "a"));
+}
+
+TEST_F(RemoveTest, WhatIsNotThereIsNeitherPinnedNorReleased) {
+  EXPECT_EQ(checkpoints_.Pin("a").code(), StatusCode::kNotFound);
+  EXPECT_EQ(checkpoints_.Release("a").message(), "there is no checkpoint a in " + kCheckpoints);
+}
+
+TEST_F(RemoveTest, SoManyArePinnedAndNoMore) {
+  for (std::size_t i = 0; i <= kMaxPinned; ++i) SaveSmall("c" + std::to_string(i), i + 1);
+  for (std::size_t i = 0; i < kMaxPinned; ++i) ASSERT_TRUE(checkpoints_.Pin("c" + std::to_string(i)).ok());
+  const Status refused = checkpoints_.Pin("c" + std::to_string(kMaxPinned));
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.message(), "64 checkpoints are pinned, and at most 64 may be: release one first");
+  EXPECT_TRUE(checkpoints_.Pin("c0").ok());  // it is pinned already
+  ASSERT_TRUE(checkpoints_.Release("c0").ok());
+  EXPECT_TRUE(checkpoints_.Pin("c" + std::to_string(kMaxPinned)).ok());
+}
+
+// Makes somebody pin `id` right before the first rename, which is that of a removal.
+void PinAmidRemoval(WatchedFiles& watched, FileSystem& files, const std::string& id, Status& pinned) {
+  pinned = Unavailable("nobody has asked");
+  watched.before_change = [&, id](const std::string& operation, const std::string&) {
+    if (operation == "rename" && pinned.code() == StatusCode::kUnavailable)
+      pinned = Checkpoints(files, kCheckpoints).Pin(id);
+    return Status();
+  };
+}
+
+TEST_F(RemoveTest, WhatIsPinnedAsItIsToBeRemovedStaysWithItsChain) {
+  SaveChains(files_);
+  WatchedFiles watched(files_);
+  Status pinned;
+  PinAmidRemoval(watched, files_, "b", pinned);
+  EXPECT_THAT(*Checkpoints(watched, kCheckpoints).RemoveOld(2), ElementsAre("c"));
+  EXPECT_TRUE(pinned.ok());
+  EXPECT_THAT(IdsOf(*checkpoints_.ChainOf("b")), ElementsAre("a", "b"));
+}
+
+TEST_F(RemoveTest, AtAnyStepOfACrashWhatWasPinnedInTimeIsThere) {
+  bool ok = false;
+  for (std::uint64_t step = 1; !ok; ++step) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      SCOPED_TRACE("step " + std::to_string(step) + " seed " + std::to_string(seed));
+      SimFiles files;
+      ASSERT_TRUE(MakeCheckpointFolder(files).ok());
+      SaveChains(files);
+      files.CrashAt(files.operations() + step);
+      WatchedFiles watched(files);
+      Status pinned;
+      PinAmidRemoval(watched, files, "b", pinned);
+      ok = Checkpoints(watched, kCheckpoints).RemoveOld(2).ok();
+      files.CrashAt(0);
+      files.Crash(seed);
+      const Checkpoints checkpoints(files, kCheckpoints);
+      ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
+      if (!pinned.ok()) continue;
+      EXPECT_THAT(IdsOf(*checkpoints.ChainOf("b")), ElementsAre("a", "b"));
+      EXPECT_TRUE(checkpoints.Verify("b").ok());
+      ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
+      EXPECT_TRUE(checkpoints.ChainOf("b").ok());
     }
     ASSERT_LT(step, 100);
   }

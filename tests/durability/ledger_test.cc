@@ -44,6 +44,18 @@ TEST(Ledger, GivesTheSameAnswerForAnAppliedStep) {
   EXPECT_EQ(ledger.Find(Of(1, TableId{2}), 5), nullptr);
 }
 
+TEST(Ledger, KnowsTheNewestStepOfEachTablesSession) {
+  Ledger ledger;
+  EXPECT_FALSE(ledger.NewestOf(Of(1)));
+  Record(ledger, Of(1), 5, 3, 17, kBody);
+  Record(ledger, Of(1), 4, 2, 18, kBody);
+  Record(ledger, Of(1, TableId{2}), 9, 2, 1, kBody);
+  EXPECT_EQ(ledger.NewestOf(Of(1))->number, 5U);
+  EXPECT_EQ(ledger.NewestOf(Of(1))->epoch, 3U);
+  EXPECT_EQ(ledger.NewestOf(Of(1, TableId{2}))->number, 9U);
+  EXPECT_FALSE(ledger.NewestOf(Of(2)));
+}
+
 TEST(Ledger, TakesNumbersInAnyOrderWithinTheWindow) {
   Ledger ledger;
   Record(ledger, Of(1), Ledger::kWindow, 1, 1, kBody);

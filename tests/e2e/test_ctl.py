@@ -12,7 +12,8 @@ import pytest
 import slotwise
 import slotwise.rows
 from conftest import StartCluster
-from slotwise_cluster import Cluster, server_binary
+from slotwise import checkpoint_files
+from slotwise_cluster import Cluster, server_binary, wait_until
 
 SEED = 20261121
 
@@ -207,9 +208,17 @@ def test_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
     def text(*arguments: str) -> str:
         return run("--server", cluster.ranks[0].address, "checkpoint", *arguments).stdout
 
-    assert f"{made['id']}  base" in text("list") and text("list").rstrip().endswith("yes")
+    assert f"{made['id']}  base" in text("list") and text("list").rstrip().endswith("yes     -")
     assert "saved" in text("show", made["id"]) and "restored from " + made["id"] in text("show", made["id"])
     assert f"{made['id']} is whole" in text("verify", made["id"])
+
+    assert ctl(cluster, "checkpoint", "pin", made["id"]) == {"id": made["id"], "pinned": True}
+    assert text("list").rstrip().endswith("yes     yes") and "stays until" in text("show", made["id"])
+    assert "stays until it is released" in text("pin", made["id"])
+    assert ctl(cluster, "checkpoint", "release", made["id"]) == {"id": made["id"], "pinned": False}
+    assert not ctl(cluster, "checkpoint", "show", made["id"])["pinned"]
+    error = ctl(cluster, "checkpoint", "pin", "no", code=1)["error"]
+    assert error == {"code": "NOT_FOUND", "message": 'there is no checkpoint "no"'}
 
     broken = next((tmp_path / "checkpoints" / made["id"]).glob("*/rank-0.rows.npy"))
     broken.write_bytes(b"")
@@ -219,3 +228,55 @@ def test_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
     assert ctl(cluster, "checkpoint", "show", "no", code=1)["error"]["code"] == "NOT_FOUND"
     assert run("checkpoint", "save", "--value-type", "int8").returncode == 2
     assert run("checkpoint").returncode == 2
+
+
+def test_a_chain_is_compacted(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(2, f'durability {{ folder: "{tmp_path}" }}')
+    with slotwise.connect(cluster.ranks[1].address) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.Adam(lr=0.1))
+        keys = np.arange(500, dtype=np.uint64)
+        base = ""
+        for step in range(3):
+            some = keys[: 500 >> step]
+            ps.push("ads", some, None, np.ones((len(some), 4), np.float32))
+            ps.erase("ads", keys[step : step + 1])
+            made = save(cluster, *(["--delta"] if base else []))
+            base = base or made["id"]
+        folded = ctl(cluster, "checkpoint", "compact", made["id"])
+        assert (folded["folds"], folded["parent"], folded["rows"]) == (made["id"], "", 499)
+        assert folded["usable"] and folded["round"] == made["round"]
+        assert ctl(cluster, "checkpoint", "verify", folded["id"])["chain"] == [folded["id"]]
+        folders = [tmp_path / "checkpoints" / id for id in (made["id"], folded["id"])]
+        of_chain, of_base = (checkpoint_files.open(folder)["ads"].read() for folder in folders)
+        for name in ("keys", "values", "state"):
+            np.testing.assert_array_equal(getattr(of_chain, name), getattr(of_base, name))
+
+        def refused(id: str) -> Any:
+            return ctl(cluster, "checkpoint", "compact", id, code=1)["error"]
+
+        again = refused(made["id"])
+        assert again["code"] == "ALREADY_EXISTS" and folded["id"] in again["message"]
+        assert refused(base) == {
+            "code": "FAILED_PRECONDITION", "message": f"checkpoint {base} is a base already"
+        }
+        assert refused("no")["code"] == refused("../x")["code"] == "NOT_FOUND"
+        assert not list((tmp_path / "checkpoints").glob(".*"))
+        # A delta behind it is restored from the new base.
+        ps.push("ads", keys[:3], None, np.ones((3, 4), np.float32))
+        last = save(cluster, "--delta")
+        assert ctl(cluster, "checkpoint", "show", last["id"])["chain"] == [folded["id"], last["id"]]
+        assert ctl(cluster, "checkpoint", "verify", last["id"])["files"] > 0
+
+
+def save(cluster: Cluster, *arguments: str) -> Any:
+    """Saves as soon as the server has verified the checkpoint before."""
+    answers: list[Any] = []
+
+    def saved() -> bool:
+        result = run("--server", cluster.ranks[0].address, "--json", "checkpoint", "save", *arguments)
+        assert result.returncode == 0 or "is being written" in result.stdout
+        answers.append(json.loads(result.stdout))
+        return result.returncode == 0
+
+    wait_until(saved, "a checkpoint")
+    return answers[-1]

@@ -217,7 +217,8 @@ def test_malformed_push_is_refused_and_changes_nothing(cluster: Cluster, table: 
 @pytest.mark.parametrize(
     "method",
     ["CreateTable", "DropTable", "ListTables", "DescribeTable", "SetLearningRate", "GetTopology", "Digest"]
-    + ["SaveCheckpoint", "ListCheckpoints", "DescribeCheckpoint", "VerifyCheckpoint", "LoadCheckpoint"],
+    + ["SaveCheckpoint", "ListCheckpoints", "DescribeCheckpoint", "VerifyCheckpoint", "LoadCheckpoint"]
+    + ["PinCheckpoint", "ReleaseCheckpoint", "CompactCheckpoint", "DescribeSession"],
 )
 def test_bytes_that_are_no_admin_request_are_refused_in_words(cluster: Cluster, method: str) -> None:
     for garbage in (b"\xff" * 100, b"GET / HTTP/1.1\r\n\r\n", b"\x0a\x05ab", b"\xa3\x06" * 100_000):

@@ -388,7 +388,7 @@ TEST_F(CheckpointCallsTest, VerifiesOneAtATimeAndStopsIfNobodyWaits) {
   std::future<grpc::Status> first = std::async([&] { return Verify(id, context); });
   files_.AwaitWaiting(1);
   ExpectStatus(Verify(id), grpc::StatusCode::RESOURCE_EXHAUSTED,
-               "checkpoint " + id + " is being verified, and a rank verifies one at a time");
+               "checkpoint " + id + " is being verified, and a rank verifies or compacts one at a time");
   context.TryCancel();
   EXPECT_EQ(first.get().error_code(), grpc::StatusCode::CANCELLED);
   files_.Release();
@@ -474,6 +474,24 @@ TEST_F(CheckpointDeskTest, AnswersAllThatWaitsWhenItStops) {
     const Status status = answer.get_future().get();
     EXPECT_TRUE(status.ok() || status.message() == "the server is stopping") << status.message();
   }
+}
+
+TEST_F(CheckpointDeskTest, CompactsOneAtATimeAndStopsIfNobodyWaits) {
+  CheckpointDesk desk(Checkpoints(files_, folder_));
+  std::atomic<bool> gone = false;
+  std::promise<Status> compacted;
+  desk.Compact(
+      "one", "1", [&] { return gone.load(); },
+      [&](const auto& result) { compacted.set_value(result.status()); });
+  files_.AwaitWaiting(1);
+  std::promise<Status> other;
+  desk.Verify(
+      "one", [] { return false; }, [&](const auto& result) { other.set_value(result.status()); });
+  EXPECT_EQ(other.get_future().get().message(),
+            "checkpoint one is being compacted, and a rank verifies or compacts one at a time");
+  gone = true;
+  files_.Release();
+  EXPECT_EQ(compacted.get_future().get().code(), StatusCode::kCancelled);
 }
 
 TEST_F(CheckpointDeskTest, StopsReadingOnceNobodyWaits) {

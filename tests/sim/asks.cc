@@ -99,6 +99,7 @@ static Request RequestOfNobody(const Ask& ask, std::function<void(Reply)> done) 
     case Operation::kSaveCheckpoint:  // these clients ask for none
     case Operation::kCheckpointEvent:
     case Operation::kLoadCheckpoint:
+    case Operation::kDescribeSession:
       break;
   }
   ReadRowsRequest read;

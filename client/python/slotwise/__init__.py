@@ -52,7 +52,7 @@ from slotwise.options import (
     TravelledRounds,
 )
 from slotwise.rows_calls import Rows
-from slotwise.session import Session, Step
+from slotwise.session import Session, SessionInfo, Step
 from slotwise.version import __version__
 
 __all__ = [
@@ -85,6 +85,7 @@ __all__ = [
     "Schedule",
     "Server",
     "Session",
+    "SessionInfo",
     "ShardInfo",
     "StatusCode",
     "Step",

@@ -48,6 +48,7 @@ class ListedCheckpoint(Checkpoint):
         tables: rows in its own files, by the table's name.
         usable: all files that it needs are there, and of the right size; `Client.verify` reads them.
         why_not: why it cannot be used, naming what is missing or wrong.
+        pinned: it stays until `Client.release_checkpoint`.
     """
 
     parent: str
@@ -57,6 +58,7 @@ class ListedCheckpoint(Checkpoint):
     tables: dict[str, int]
     usable: bool
     why_not: str
+    pinned: bool
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,44 @@ class CheckpointCalls(AdminCalls):
             tuple(reply.get("chain", [])), int(reply.get("files", 0)), int(reply.get("bytes", 0))
         )
 
+    def pin_checkpoint(self, id: str) -> None:
+        """Keeps a checkpoint, and all that it builds on, until it is released.
+
+        Others go once there are enough newer ones (`durability.keep`). Pinning again changes nothing.
+
+        Raises:
+            NotFound: there is none of that id.
+            DataLoss: it cannot be restored; the message says why.
+            ResourceExhausted: as many are pinned as may be, 64; or the disk is full.
+        """
+        core = self._usable()
+        core.finish(core.pin_checkpoint(self._client, text(id), None))
+
+    def release_checkpoint(self, id: str) -> None:
+        """Lets a pinned checkpoint go, once there are enough newer ones. Raises NotFound."""
+        core = self._usable()
+        core.finish(core.release_checkpoint(self._client, text(id), None))
+
+    def compact_checkpoint(self, id: str, *, timeout: float | None = None) -> ListedCheckpoint:
+        """Makes a rank fold a delta, with all that it builds on, into a new base of the same state.
+
+        What was folded stays until newer checkpoints let it go; the new base counts as one.
+
+        Args:
+            timeout: seconds to wait; None: a day. After the timeout the rank stops, and leaves nothing.
+
+        Raises:
+            NotFound: there is none of that id.
+            FailedPrecondition: it is a base.
+            AlreadyExists: it was folded before; the message names the base.
+            DataLoss: it cannot be restored; the message says why.
+            ResourceExhausted: the rank folds or verifies another one, or the disk is full.
+        """
+        reply = self._ask(
+            self._usable().compact_checkpoint(self._client, text(id), _options(timeout))
+        )
+        return _listed(reply["checkpoint"])
+
 
 def _made(reply: Json) -> Checkpoint:
     return Checkpoint(
@@ -216,4 +256,5 @@ def _listed(message: Json) -> ListedCheckpoint:
         tables={table["name"]: int(table.get("rows", 0)) for table in message.get("tables", [])},
         usable=bool(message.get("usable", False)),
         why_not=message.get("why_not", ""),
+        pinned=bool(message.get("pinned", False)),
     )

@@ -7,6 +7,9 @@
         ...
     checkpoint_files.export_parquet(folder, "exported")     # ads.parquet, ...; needs pyarrow
     model.load_state_dict(checkpoint_files.to_state_dict(folder, {"ads": 1_000_000}))   # torch
+    checkpoint_files.copy(folder, "data2")              # slotwise-server --data data2 goes on from it
+
+`python3 -m slotwise.checkpoint_files --help` does the same from the command line.
 
 A delta is read with all that it builds on, from the folders beside its own. Sizes are always
 checked; checksums if the package xxhash is there. Nothing is ever whole in memory but the keys of
@@ -16,6 +19,7 @@ deltas. Whatever cannot be trusted raises slotwise.DataLoss, naming the file.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -198,6 +202,52 @@ def export_parquet(
         )
         for name, table in files.items()
     }
+
+
+def copy(folder: PathLike, data: PathLike) -> list[str]:
+    """Copies a checkpoint, and all that it builds on, to a new data folder.
+
+    A server that starts there has the checkpoint's state, under the lineages of before. The folder
+    appears whole, by a rename, once all is on the disk.
+
+    Args:
+        folder: the checkpoint's, in the `checkpoints` of a data folder. A server may use that.
+        data: the new data folder, which is not there yet, or empty.
+
+    Returns:
+        The ids of what was copied, the base first.
+
+    Raises:
+        As `open`; InvalidArgument: `data` is not empty; FileNotFoundError: the old data folder has
+        no lineage.
+    """
+    source, target = Path(os.path.abspath(folder)), Path(os.path.abspath(data))
+    chain = open(source).chain
+    if target.exists() and any(target.iterdir()):
+        raise InvalidArgument(f"{target} is not empty")
+    with rows_module.new_beside(target) as fresh:
+        shutil.copyfile(source.parents[1] / "lineage", fresh / "lineage")
+        for link in chain:
+            shutil.copytree(link, fresh / "checkpoints" / link.name)
+        _sync_all(fresh)
+        os.rename(fresh, target)
+    _sync(target.parent)
+    return [link.name for link in chain]
+
+
+def _sync_all(folder: Path) -> None:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(place, name))
+        _sync(Path(place))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def to_state_dict(
@@ -403,3 +453,9 @@ def _as_floats(values: NDArray[Any], value_type: str) -> NDArray[np.float32]:
     if value_type == "bfloat16":
         return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return np.ascontiguousarray(values, dtype=np.float32)
+
+
+if __name__ == "__main__":
+    from slotwise import checkpoint_command
+
+    checkpoint_command.main()

@@ -11,6 +11,7 @@ from slotwise.core import ClientOptions, Core, Handle, core, core_if_loaded, tex
 from slotwise.embedding_calls import EmbeddingCalls, wire_number
 from slotwise.errors import InvalidArgument
 from slotwise.rows_calls import RowsCalls
+from slotwise.session import Session
 
 _MOST_CHANNELS = 1024
 
@@ -20,6 +21,7 @@ def connect(
     timeout: float = 30.0,
     channels_per_rank: int = 2,
     wire_dtype: str = "float32",
+    session: Session | None = None,
 ) -> Client:
     """Connects to a server through any of its ranks and learns the others from it.
 
@@ -32,8 +34,11 @@ def connect(
         wire_dtype: the type that looked-up values and gradients have on the wire, if a call does
             not say: "float32", or "float16" or "bfloat16", which halve the bytes and round.
 
+        session: the one to go on with after a restart: `Client.resume`. None: a new one.
+
     Raises:
         Unavailable, DeadlineExceeded: nobody answered at any address within `timeout`.
+        FailedPrecondition: the server has forgotten `session`.
     """
     if not addresses:
         raise InvalidArgument("connect() takes an address, host:port")
@@ -52,7 +57,14 @@ def connect(
         log=native.log_line,
     )
     call = native.finish(native.connect(seeds, len(seeds), ctypes.byref(options), None))
-    return Client(native, native.call_client(call), addresses)
+    client = Client(native, native.call_client(call), addresses)
+    if session is not None:
+        try:
+            client.resume(session)
+        except BaseException:
+            client.close()
+            raise
+    return client
 
 
 class Client(EmbeddingCalls, RowsCalls, CheckpointCalls):
@@ -64,7 +76,7 @@ class Client(EmbeddingCalls, RowsCalls, CheckpointCalls):
     context manager that closes itself, as the end of the program does.
 
     Attributes:
-        session: the session that names the steps of pushes that name none.
+        session: the session that names the steps of pushes that name none; `resume` sets another.
 
     Every method raises `slotwise.Error` or one of its subclasses: `DeadlineExceeded` or
     `Unavailable` if no answer came within the timeout, `FailedPrecondition` if the client is

@@ -13,10 +13,10 @@ from slotwise.admin_calls import AdminCalls
 from slotwise.batch import Batch, check_gradients, make_batch, result_array
 from slotwise.core import EVAL, TRAIN, CallOptions, Core, Handle, NamedStep
 from slotwise.core import Batch as NativeBatch
-from slotwise.errors import InvalidArgument
+from slotwise.errors import FailedPrecondition, InvalidArgument
 from slotwise.futures import Future
 from slotwise.options import TableOptions
-from slotwise.session import Session, Step
+from slotwise.session import Session, SessionInfo, Step
 from slotwise.started_call import Begin, StartedCall
 
 # `lookup`'s keys, offsets and weights.
@@ -49,6 +49,58 @@ class EmbeddingCalls(AdminCalls):
     def __init__(self, core: Core, client: Handle) -> None:
         super().__init__(core, client)
         self.session: Session = OwnSession(core, client)
+
+    def describe_session(self, session: Session | None = None) -> SessionInfo:
+        """Says which steps of a session were applied last, the same at whichever rank.
+
+        What the answer tells of is as durable as what a push acknowledges. A step that was in flight
+        when its trainer was killed may still be applied after the answer. To push the same batch
+        again under its number is safe: it is applied once.
+
+        Args:
+            session: by its `id` and `epoch`; None: this client's own.
+        """
+        session = self.session if session is None else session
+        core = self._usable()
+        reply = self._ask(core.describe_session(self._client, session.id, session.epoch, None))
+        return SessionInfo(
+            bool(reply.get("known", False)),
+            int(reply.get("last_step", 0)),
+            int(reply.get("epoch", 0)),
+            bool(reply.get("may_be_forgotten", False)),
+            {
+                entry.get("table", ""): int(entry.get("last_step", 0))
+                for entry in reply.get("tables", [])
+            },
+            int(reply.get("incarnation", 0)),
+        )
+
+    def resume(self, session: Session) -> SessionInfo:
+        """Goes on with a session, as a trainer does that was started again.
+
+        Pushes that name no step are steps of `session` from now on, beginning behind the last one
+        that was applied. No push of it may be in flight in this process. The client does not renew
+        such a session if the server forgets it.
+
+        Returns:
+            What the server knows of the session: its `last_step` is where the trainer was.
+
+        Raises:
+            FailedPrecondition: the server has forgotten the session, or sessions of its age.
+        """
+        if not isinstance(session, Session) or isinstance(session, OwnSession):
+            raise InvalidArgument(
+                f"session is {session!r}, not a slotwise.Session with the id and epoch of before"
+            )
+        info = self.describe_session(session)
+        if info.may_be_forgotten:
+            raise FailedPrecondition(
+                f"the server does not know session {session.id}, and has forgotten sessions of its "
+                f"epoch, {session.epoch}: nobody knows which of its steps were applied"
+            )
+        session.go_on_behind(info.last_step)
+        self.session = session
+        return info
 
     def lookup(
         self,
@@ -260,7 +312,7 @@ class EmbeddingCalls(AdminCalls):
                 for options, push in zip(tables, pushes.values())
             ]
             native, core = _array_of(batches), self._core
-            named = None if step is None else _native_step(step)
+            named = self._named(step)
             call = self._run(
                 lambda options: core.push_many(self._client, native, len(native), named, options),
                 wire_dtype,
@@ -273,8 +325,14 @@ class EmbeddingCalls(AdminCalls):
         return lambda call: core.lookup(self._client, ctypes.byref(batch.native), mode, call)
 
     def _push(self, batch: Batch, step: Step | None) -> Begin:
-        core, named = self._core, None if step is None else _native_step(step)
+        core, named = self._core, self._named(step)
         return lambda call: core.push(self._client, ctypes.byref(batch.native), named, call)
+
+    def _named(self, step: Step | None) -> NamedStep | None:
+        """Returns the step as the core takes it; None: the next of the core's own session."""
+        if step is None and not isinstance(self.session, OwnSession):
+            step = self.session.next()
+        return None if step is None else _native_step(step)
 
     def _run(self, begin: Begin, wire_dtype: str | None, keep: Any) -> Handle:
         """Runs a call to its end; `keep` must live until then."""

@@ -72,7 +72,7 @@ def save_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Fal
     if target.exists() and not (target.is_dir() and _is_ours_or_empty(target)):
         raise FileExistsError(f"{target} is there, and is no saved table")
     info = ps.describe_table(table)
-    with _new_beside(target) as fresh:
+    with new_beside(target) as fresh:
         with NpyWriter(fresh / _KEYS, "<u8") as keys:
             with NpyWriter(fresh / _VALUES, "<f4", info.options.dim) as values:
                 if not with_state:
@@ -172,7 +172,7 @@ def write_parquet(info: TableInfo, chunks: Iterator[Rows], target: Path, *, with
                     columns.append(pyarrow.FixedSizeListArray.from_arrays(flat, array.shape[1]))
                 writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
                 rows += len(columns[0])
-        _publish_file(Path(fresh), target)
+        publish_file(Path(fresh), target)
     except BaseException:
         os.unlink(fresh)
         raise
@@ -292,7 +292,7 @@ def _groups(chunks: Iterator[Rows]) -> Iterator[list[Rows]]:
 
 
 @contextmanager
-def _new_beside(target: Path) -> Iterator[Path]:
+def new_beside(target: Path) -> Iterator[Path]:
     """Makes a new folder on the target's file system; removes it if it was not renamed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
@@ -303,7 +303,7 @@ def _new_beside(target: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _publish_file(fresh: Path, target: Path) -> None:
+def publish_file(fresh: Path, target: Path) -> None:
     """Flushes a finished file to the disk, and renames it to its target."""
     with open(fresh, "rb") as file:
         os.fsync(file.fileno())

@@ -31,6 +31,29 @@ class Step:
     epoch: int = 0
 
 
+@dataclass(frozen=True)
+class SessionInfo:
+    """What a server knows of a session.
+
+    Attributes:
+        known: some applied step of it is known.
+        last_step: the largest number of its applied steps; 0 if none is known. Pushes that were in
+            flight side by side may leave smaller numbers out.
+        epoch: the latest that its applied steps carried; 0 if none is known.
+        may_be_forgotten: it is not known, and the server has forgotten sessions of its epoch: its
+            steps would be refused.
+        tables: the largest number by table, of those that still exist; "" for steps of several.
+        incarnation: of the server that says so: `Topology.incarnation`.
+    """
+
+    known: bool
+    last_step: int
+    epoch: int
+    may_be_forgotten: bool
+    tables: dict[str, int]
+    incarnation: int
+
+
 class Session:
     """Counts the steps of one trainer, or of one of several that train in step.
 
@@ -41,6 +64,9 @@ class Session:
 
         drawn = ps.new_session()  # by one trainer
         session = slotwise.Session(drawn.id, epoch=drawn.epoch, trainer=rank, trainers=world_size)
+
+    A trainer that was started again goes on with its session if it has kept `id` and `epoch`:
+    `Client.resume`.
 
     The epoch says how old the session is. A server remembers the sessions that pushed last, tens of
     thousands of them; once it has forgotten some, it refuses a session that it does not know and
@@ -60,8 +86,9 @@ class Session:
         trainers: int = 1,
         parts: int | None = None,
         epoch: int = 0,
+        last: int = 0,
     ) -> None:
-        """Starts at step number 1.
+        """Starts at step number `last` + 1.
 
         Args:
             id: 64 bits; drawn from `os.urandom` if None.
@@ -71,6 +98,7 @@ class Session:
                 chosen batch by batch for a lone trainer, 1 for several trainers. Raise `parts` if
                 one trainer's batch exceeds the server's largest request.
             epoch: `Topology.epoch` when the id was drawn; 0 if that is not known.
+            last: the number of the last step that was drawn before.
         """
         if not 0 <= trainer < trainers:
             raise InvalidArgument(
@@ -91,11 +119,19 @@ class Session:
         self._parts = parts if parts is not None else int(trainers > 1)
         self._lock = threading.Lock()
         self._next = 1
+        self.go_on_behind(last)
 
     @staticmethod
     def new_id() -> int:
         """Returns 64 random bits."""
         return int.from_bytes(os.urandom(8), "little")
+
+    def go_on_behind(self, last: int) -> None:
+        """Makes the next step's number `last` + 1, which no other data may have had."""
+        if not 0 <= last < (1 << 64) - 1:
+            raise InvalidArgument(f"last is {last}, not 0 to 2**64 - 2")
+        with self._lock:
+            self._next = last + 1
 
     def next(self) -> Step:
         """Returns the next step."""

@@ -5,7 +5,8 @@ result is used in a `backward()` is one step of the table, which is applied when
 returns; `backward()` raises the push's errors. In `train()` mode a lookup gives new keys rows; in
 `eval()` mode it inserts nothing, and its result takes no gradient.
 
-So the modules' `state_dict()` is empty: save the rows with `slotwise.rows`. Modules cannot be
+So the modules' `state_dict()` is empty: `save` writes the rest of the model and the server's
+checkpoint as one, and `load` brings both back. Modules cannot be
 copied or pickled, and do not survive a fork, because they hold connections. Thread-safe as
 `Client` is.
 
@@ -15,6 +16,7 @@ weights to tables, and `release` brings them back.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,13 +24,15 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from slotwise import _pair
 from slotwise._adopt.adopt import adopt, release
+from slotwise.checkpoint_calls import Checkpoint
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 from slotwise.session import Session
 
-__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBags", "adopt", "release"]
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBags", "adopt", "load", "release", "save"]
 
 # keys; (keys, offsets); (keys, offsets, per_sample_weights).
 Bags = (
@@ -242,6 +246,99 @@ class EmbeddingBags(_Remote):
             f"{table!r}: [{options.slots}, {options.dim}]"
             for table, options in self._tables.items()
         )
+
+
+def save(
+    path: str | os.PathLike[str],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+    loader_state: Any = None,
+    *,
+    delta: bool = False,
+    timeout: float | None = None,
+) -> Checkpoint:
+    """Saves a model whole: its own weights in a file, and with it the server's checkpoint of its rows.
+
+    The file names the checkpoint and appears, or replaces the one before, in one step, once both are
+    on disk. After a crash there is the old pair or the new one, and never one's file with the other's
+    rows. The checkpoint is pinned (`Client.pin_checkpoint`) until another `save` replaces the file;
+    to delete the file, release the checkpoint too. One trainer saves, while nobody pushes.
+
+    Args:
+        path: the file.
+        model: has modules of this module, all of one client.
+        optimizer: of the model's own weights: one, or several.
+        loader_state: what else the trainer needs to go on: where its data is, schedulers' states.
+            It may have dicts, lists, tuples, sets, numbers, texts, bytes and tensors.
+        delta: whether the checkpoint has only what has changed, as in `Client.save`.
+        timeout: seconds to wait for the checkpoint; None: a day.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        slotwise.InvalidArgument: the model has no module of this module, or modules of several
+            clients; or something that is to be saved is of another kind; names it.
+        slotwise.FailedPrecondition: the server has no data folder; or somebody has pushed meanwhile.
+        slotwise.Error, OSError: the checkpoint, or the file, could not be written. The file is then
+            as it was.
+    """
+    state = model.state_dict()
+    content = {
+        "model": state,
+        "model_metadata": getattr(state, "_metadata", None),
+        "optimizers": [each.state_dict() for each in _pair.optimizers_of(optimizer)],
+        "loader_state": loader_state,
+    }
+    return _pair.save(path, _remote_of(model), content, delta=delta, timeout=timeout)
+
+
+def load(
+    path: str | os.PathLike[str],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+    *,
+    timeout: float | None = None,
+) -> Any:
+    """Brings back what `save` has written, and returns its `loader_state`.
+
+    The server must have the state of the file's checkpoint: the tables' lineages and steps, and the
+    session's last step, are compared. What is compared does not show rows that were imported or
+    erased since. Then the client goes on with the session that the file names, so that the next push
+    is the step behind the last one. Modules that were given a session go on with it if it has the
+    same id.
+
+    Args:
+        path: the file.
+        model, optimizer: as they were saved; their weights and states are overwritten.
+        timeout: seconds to wait for the server if it has to load the checkpoint; None: a day.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        slotwise.DataLoss: the file is damaged, or not one of `save`'s.
+        slotwise.FailedPrecondition: the server has another state. The message says in what it
+            differs, and how to start the server with the right one. Nothing was changed.
+        slotwise.InvalidArgument: there are other tables, or optimizers, than were saved.
+    """
+    content = _pair.read(path)
+    optimizers = _pair.optimizers_of(optimizer)
+    if len(optimizers) != len(content["optimizers"]):
+        raise InvalidArgument(
+            f"{path} has the states of {len(content['optimizers'])} optimizers, not {len(optimizers)}"
+        )
+    _pair.bring_back(path, _remote_of(model), content["slotwise"], timeout)
+    state = content["model"]
+    if content["model_metadata"] is not None:
+        state._metadata = content["model_metadata"]
+    model.load_state_dict(state)
+    for each, state in zip(optimizers, content["optimizers"]):
+        each.load_state_dict(state)
+    return content["loader_state"]
+
+
+def _remote_of(model: nn.Module) -> _pair.Remote:
+    modules = [module for module in model.modules() if isinstance(module, _Remote)]
+    return _pair.remote_of((module._ps, module._tables, module._session) for module in modules)
 
 
 class _LookupAndPush(torch.autograd.Function):

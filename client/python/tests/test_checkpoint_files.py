@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import slotwise
-from slotwise import checkpoint_files
+from slotwise import checkpoint_command, checkpoint_files
 
 _OPTIMIZERS = [
     slotwise.SGD(lr=0.5),
@@ -224,3 +224,50 @@ def test_rounded_values_are_read(tmp_path: Path, value_dtype: str) -> None:
     np.testing.assert_allclose(ours.values, theirs.values, rtol=most)
     assert not np.array_equal(ours.values, theirs.values)
     np.testing.assert_array_equal(ours.state, theirs.state)
+
+
+def test_the_command_exports_and_imports(
+    saved: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkpoint to Parquet and torch's weights by its folder or its id, and from both into tables."""
+    pytest.importorskip("pyarrow")
+    torch = pytest.importorskip("torch")
+    address = saved.ps.topology().ranks[0].address
+    expected = checkpoint_files.open(saved.last)["Adam"].read()
+
+    checkpoint_command.main(["export", str(saved.last), str(tmp_path / "all")])
+    assert f"Adam.parquet: {len(expected.keys)} rows" in capsys.readouterr().out
+    assert sorted(path.stem for path in (tmp_path / "all").iterdir()) == sorted(saved.names)
+    parquet = str(tmp_path / "all" / "Adam.parquet")
+    checkpoint_command.main(["import", parquet, "fromparquet", "--server", address])
+    assert saved.ps.digest("fromparquet").rows == len(expected.keys)
+
+    weights = tmp_path / "weights.pt"
+    asked = ["export", saved.last.name, str(weights), "--server", address, "--format", "torch"]
+    checkpoint_command.main([*asked, "--rows", "Adam=64"])
+    bag = torch.nn.ModuleDict({"Adam": torch.nn.EmbeddingBag(64, 3)})
+    bag.load_state_dict(torch.load(weights))
+    assert (bag["Adam"].weight.detach().numpy()[expected.keys] == expected.values).all()
+    torch.save({"fromtorch.weight": bag["Adam"].weight}, weights)
+    saved.ps.create_table("fromtorch", dim=3, optimizer=slotwise.SGD(lr=0.5))
+    checkpoint_command.main(["import", str(weights), "fromtorch", "--server", address])
+    assert (saved.ps.lookup("fromtorch", expected.keys, train=False) == expected.values).all()
+    for table in ("fromparquet", "fromtorch"):
+        saved.ps.drop_table(table)
+
+
+def test_the_command_says_what_is_wrong(saved: SimpleNamespace, tmp_path: Path) -> None:
+    folder = str(saved.last)
+    for arguments, said in (
+        (["copy", str(tmp_path / "none"), "out"], "NotFound: "),
+        (["export", folder, "out", "--format", "torch"], "--rows TABLE=N goes with"),
+        (["export", folder, "out", "--rows", "Adam=3"], "--rows TABLE=N goes with"),
+        (["copy", folder, str(saved.last)], "is not empty"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            checkpoint_command.main(arguments)
+        assert said in str(ended.value.code)
+    for arguments in ([], ["export", folder], ["export", folder, "out", "--rows", "Adam"]):
+        with pytest.raises(SystemExit) as ended:
+            checkpoint_command.main(arguments)
+        assert ended.value.code == 2

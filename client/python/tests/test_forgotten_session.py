@@ -68,3 +68,20 @@ def test_a_step_that_was_named_raises_and_the_next_one_does_not(
             ps.push("ads", KEYS, None, ONES, step=named)
     ps.push("ads", KEYS, None, ONES, step=ps.session.next())
     ps.push("ads", KEYS, None, ONES, step=ps.new_session().next())
+
+
+def test_a_session_that_may_be_forgotten_is_not_gone_on_with(
+    server: RealServer, ps: slotwise.Client
+) -> None:
+    old = ps.new_session()
+    ps.push("ads", KEYS, None, ONES, step=old.next())
+    assert ps.describe_session(old).last_step == 1
+    forget_all(server)
+    info = ps.describe_session(old)
+    assert (info.known, info.last_step, info.may_be_forgotten) == (False, 0, True)
+    again = slotwise.Session(old.id, epoch=old.epoch)
+    with pytest.raises(slotwise.FailedPrecondition, match=f"does not know session {old.id}"):
+        ps.resume(again)
+    with pytest.raises(slotwise.FailedPrecondition, match="nobody knows which"):
+        slotwise.connect(server.address, session=again)
+    assert not ps.describe_session(ps.new_session()).may_be_forgotten

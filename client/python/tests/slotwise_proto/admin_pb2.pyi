@@ -32,12 +32,13 @@ class Adam(_message.Message):
     def __init__(self, beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
 
 class CheckpointInfo(_message.Message):
-    __slots__ = ["bytes", "created", "folds", "id", "parent", "ranks", "round", "rows", "tables", "usable", "why_not"]
+    __slots__ = ["bytes", "created", "folds", "id", "parent", "pinned", "ranks", "round", "rows", "tables", "usable", "why_not"]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     FOLDS_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -49,13 +50,14 @@ class CheckpointInfo(_message.Message):
     folds: str
     id: str
     parent: str
+    pinned: bool
     ranks: int
     round: int
     rows: int
     tables: _containers.RepeatedCompositeFieldContainer[CheckpointTable]
     usable: bool
     why_not: str
-    def __init__(self, id: _Optional[str] = ..., parent: _Optional[str] = ..., folds: _Optional[str] = ..., created: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[CheckpointTable, _Mapping]]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., usable: bool = ..., why_not: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., parent: _Optional[str] = ..., folds: _Optional[str] = ..., created: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[CheckpointTable, _Mapping]]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., usable: bool = ..., why_not: _Optional[str] = ..., pinned: bool = ...) -> None: ...
 
 class CheckpointTable(_message.Message):
     __slots__ = ["name", "rows"]
@@ -64,6 +66,18 @@ class CheckpointTable(_message.Message):
     name: str
     rows: int
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class CompactCheckpointReply(_message.Message):
+    __slots__ = ["checkpoint"]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: CheckpointInfo
+    def __init__(self, checkpoint: _Optional[_Union[CheckpointInfo, _Mapping]] = ...) -> None: ...
+
+class CompactCheckpointRequest(_message.Message):
+    __slots__ = ["id"]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class Constant(_message.Message):
     __slots__ = ["value"]
@@ -102,6 +116,30 @@ class DescribeCheckpointRequest(_message.Message):
     ID_FIELD_NUMBER: _ClassVar[int]
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class DescribeSessionReply(_message.Message):
+    __slots__ = ["epoch", "incarnation", "known", "last_step", "may_be_forgotten", "tables"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    MAY_BE_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    incarnation: int
+    known: bool
+    last_step: int
+    may_be_forgotten: bool
+    tables: _containers.RepeatedCompositeFieldContainer[SessionTable]
+    def __init__(self, known: bool = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., may_be_forgotten: bool = ..., tables: _Optional[_Iterable[_Union[SessionTable, _Mapping]]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class DescribeSessionRequest(_message.Message):
+    __slots__ = ["epoch", "session"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    session: int
+    def __init__(self, session: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class DescribeTableReply(_message.Message):
     __slots__ = ["base_learning_rate", "learning_rate", "lineage", "options", "rounds", "shards", "steps"]
@@ -281,6 +319,16 @@ class Optimizer(_message.Message):
     weight_decay: float
     def __init__(self, learning_rate: _Optional[float] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., weight_decay: _Optional[float] = ..., sgd: _Optional[_Union[Sgd, _Mapping]] = ..., adagrad: _Optional[_Union[AdaGrad, _Mapping]] = ..., adam: _Optional[_Union[Adam, _Mapping]] = ..., momentum: _Optional[_Union[Momentum, _Mapping]] = ..., nesterov: _Optional[_Union[Nesterov, _Mapping]] = ..., rowwise_adagrad: _Optional[_Union[RowWiseAdaGrad, _Mapping]] = ..., rmsprop: _Optional[_Union[RmsProp, _Mapping]] = ..., ftrl: _Optional[_Union[Ftrl, _Mapping]] = ...) -> None: ...
 
+class PinCheckpointReply(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class PinCheckpointRequest(_message.Message):
+    __slots__ = ["id"]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
 class RankInfo(_message.Message):
     __slots__ = ["address", "device"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +336,16 @@ class RankInfo(_message.Message):
     address: str
     device: str
     def __init__(self, address: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
+
+class ReleaseCheckpointReply(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class ReleaseCheckpointRequest(_message.Message):
+    __slots__ = ["id"]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class RmsProp(_message.Message):
     __slots__ = ["beta", "epsilon"]
@@ -340,6 +398,14 @@ class Schedule(_message.Message):
     end_learning_rate: float
     warmup_steps: int
     def __init__(self, warmup_steps: _Optional[int] = ..., decay_start: _Optional[int] = ..., decay_steps: _Optional[int] = ..., decay_power: _Optional[float] = ..., end_learning_rate: _Optional[float] = ...) -> None: ...
+
+class SessionTable(_message.Message):
+    __slots__ = ["last_step", "table"]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    last_step: int
+    table: str
+    def __init__(self, table: _Optional[str] = ..., last_step: _Optional[int] = ...) -> None: ...
 
 class SetLearningRateReply(_message.Message):
     __slots__ = []
