@@ -201,6 +201,8 @@ class KillRun:
         self.crashes[f"{_name_of(plan.point or '')}, at the start"] += 1
         self._fail_power(plan)
         assert self.server.start(plan.ranks, self._environment()), self.server.log
+        if self.trainers:
+            self._check.run()
         plan.kind, plan.point = "all", None
 
     def _begin(self) -> bool:
