@@ -18,10 +18,10 @@ from forgetful_files import ForgetfulFiles
 from marked_steps import Findings, Referee
 from marking_trainer import Trainer, make_tables
 from slotwise_cluster import wait_until
-from slotwise_wire import Protocol
+from slotwise_wire import CALL_TIMEOUT, Protocol
 from state_check import StateCheck
 
-PATIENCE = 60.0
+PATIENCE = CALL_TIMEOUT
 # Named points: WHEN:CALL as SLOTWISE_CRASH_AT has them, with @TEXT for calls on such paths. A rank dies
 # at a call up to that number; a start takes some of them. `after` may also come later, amid what follows.
 JOURNAL_POINTS = {  # a record is appended; synced, and its round is acknowledged; a segment goes

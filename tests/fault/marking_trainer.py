@@ -11,10 +11,10 @@ from typing import Optional
 import numpy as np
 import slotwise
 from marked_steps import DIM, HOT_KEYS, Fact, Outcome, Referee, RowsFact, Share, Step
+from slotwise_wire import CALL_TIMEOUT
 
 TABLES = ("ads", "users")  # of all trainers; the first trainer's "rates" has learning rates that change
 ROWS_A_FACT = 5
-PATIENCE = 60.0  # seconds that a checkpoint may take
 _NO_ANSWER = (slotwise.Unavailable, slotwise.DeadlineExceeded, slotwise.Cancelled)
 _REFUSED = (slotwise.ResourceExhausted, slotwise.InvalidArgument, slotwise.NotFound)
 
@@ -214,7 +214,7 @@ class Trainer:
         """What was acknowledged before is in the checkpoint."""
         began = time.monotonic()
         try:
-            client.save(delta=self._rng.random() < 0.7, timeout=PATIENCE)
+            client.save(delta=self._rng.random() < 0.7, timeout=CALL_TIMEOUT)
             self._referee.saved(began)
         except slotwise.FailedPrecondition:  # another one is under way
             pass

@@ -31,7 +31,7 @@ class StateCheck:
         values = {table: self._values(table, keys) for table, keys in markers.items()}
         referee.judge_steps(values)
         sums, counts = referee.hot_sums(), referee.step_counts()
-        with slotwise.connect(*self._server.addresses, timeout=60) as client:
+        with slotwise.connect(*self._server.addresses, timeout=CALL_TIMEOUT) as client:
             for table in TABLES:
                 for key, value in self._values(table, list(range(1, HOT_KEYS + 1))).items():
                     referee.expect(f"row {key} of {table}, which all share,", value, sums[table, key])
