@@ -123,7 +123,7 @@ DurablePlan MakeDurablePlan(std::uint64_t seed) {
 std::string Describe(const DurablePlan& plan) {
   std::string text = "seed " + std::to_string(plan.seed) + ": " + std::to_string(plan.tables.size()) +
                      " tables" + (plan.whole_numbers ? ", whole numbers" : "") +
-                     (plan.damage ? ", checkpoints are damaged" : "");
+                     (plan.damage ? ", files are damaged" : "");
   for (const LifePlan& life : plan.lives) {
     text += "\n  a life of " + std::to_string(life.ranks.ranks) + " ranks, " +
             std::string(NameOf(life.durability.mode)) + ", " + std::to_string(life.ranks.asks) + " requests";
