@@ -21,13 +21,6 @@ void AddFiles(SimFiles& files, const std::string& folder, std::vector<std::strin
   for (const std::string& name : *names) AddFiles(files, folder + "/" + name, paths);
 }
 
-// Returns which of the first bytes it was.
-std::size_t FlipABit(Random& random, std::vector<std::byte>& bytes, std::size_t first) {
-  const std::size_t at = random.Below(first);
-  bytes[at] ^= std::byte{1} << random.Below(8);
-  return at;
-}
-
 // A segment of a journal, and what can be read of it from its beginning on.
 struct Segment {
   std::string path;
@@ -36,7 +29,7 @@ struct Segment {
 };
 
 std::optional<RecordHeader> RecordAt(const Segment& segment, std::size_t at) {
-  if (at + kRecordHeaderBytes > segment.bytes.size()) return std::nullopt;
+  if (!segment.header || at + kRecordHeaderBytes > segment.bytes.size()) return std::nullopt;
   return DecodeRecordHeader(std::span(segment.bytes).subspan(at).first<kRecordHeaderBytes>(),
                             segment.header->seed);
 }
@@ -53,6 +46,24 @@ Segment ReadSegment(const SimFiles& files, const std::string& path) {
   if (segment.bytes.size() >= kSegmentHeaderBytes)
     segment.header = DecodeSegmentHeader(std::span(segment.bytes).first<kSegmentHeaderBytes>());
   return segment;
+}
+
+// Returns where its records begin, up to the first that is none.
+std::vector<std::size_t> RecordsOf(const Segment& segment) {
+  std::vector<std::size_t> records;
+  std::size_t at = kSegmentHeaderBytes;
+  for (auto record = RecordAt(segment, at); record; record = RecordAt(segment, at)) {
+    records.push_back(at);
+    at += BytesOfRecord(record->body_bytes);
+  }
+  return records;
+}
+
+// Returns one of its first bytes, often of a record's header, which says how the file goes on.
+std::size_t DrawPlace(Random& random, const Segment& segment, std::size_t first) {
+  const std::vector<std::size_t> records = RecordsOf(segment);
+  if (records.empty() || random.OneIn(2)) return random.Below(first);
+  return random.OneOf(records) + random.Below(kRecordHeaderBytes);
 }
 
 // Returns the last round that the segment's whole records, up to the first that is none, say was complete.
@@ -127,7 +138,7 @@ std::optional<Damage> DamageCheckpoint(Random& random, SimFiles& files) {
   std::vector<std::byte> bytes = damage.bytes;
   switch (random.Below(3)) {
     case 0:
-      FlipABit(random, bytes, bytes.size());
+      bytes[random.Below(bytes.size())] ^= std::byte{1} << random.Below(8);
       break;
     case 1:
       bytes.resize(random.Below(bytes.size()));
@@ -155,7 +166,8 @@ std::optional<Damage> DamageJournal(Random& random, SimFiles& files, std::uint64
   std::size_t at = 0;
   switch (random.Below(3)) {
     case 0:
-      at = FlipABit(random, bytes, used);
+      at = DrawPlace(random, ReadSegment(files, path), used);
+      bytes[at] ^= std::byte{1} << random.Below(8);
       reads_on = true;
       break;
     case 1:

@@ -271,7 +271,7 @@ void Life::OnRecovered(Rank& rank, const Result<Recovered>& recovered) {
   if (!recovered.ok()) {
     if (!DiskHasFailed() && !damaged_) return Fail("recovery fails: " + recovered.status().message());
     failed_to_recover_ = true;
-    ++(damaged_ ? outcome_.refused_damages : outcome_.failed_recoveries);
+    ++(DiskHasFailed() ? outcome_.failed_recoveries : outcome_.refused_damages);
     return;
   }
   if (failed_to_recover_) return Fail("a rank has recovered, and another has not");

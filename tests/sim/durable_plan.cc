@@ -113,7 +113,7 @@ DurablePlan MakeDurablePlan(std::uint64_t seed) {
   // Servers mostly stay with a mode.
   const DurabilityMode mode = DrawMode(random);
   const bool mixed = random.OneIn(4);
-  plan.damage = mode == DurabilityMode::kSync && !mixed && random.OneIn(3);
+  plan.damage = mode == DurabilityMode::kSync && !mixed && random.OneIn(2);
   const std::size_t lives = 3 + random.Below(4);
   for (std::size_t l = 0; l < lives; ++l)
     plan.lives.push_back(DrawLife(random, seed * 100 + l, mixed ? DrawMode(random) : mode, l + 1 == lives));

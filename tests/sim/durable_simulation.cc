@@ -13,7 +13,7 @@ namespace {
 
 // Damages something between two lives, if the plan says so.
 std::optional<Damage> DamageSomething(Random& random, SimFiles& files, const DurableHistory& history) {
-  return random.OneIn(2) ? DamageCheckpoint(random, files)
+  return random.OneIn(3) ? DamageCheckpoint(random, files)
                          : DamageJournal(random, files, history.recovered_round());
 }
 
@@ -33,7 +33,7 @@ DurableResult RunDurableSeed(std::uint64_t seed, bool print) {
   std::optional<Damage> damage;  // of which no recovery has found a way around
   for (std::size_t l = 0; l < plan.lives.size(); ++l) {
     if (print) std::printf("--- life %zu\n", l + 1);
-    if (plan.damage && !damage && random.OneIn(2)) {
+    if (plan.damage && !damage && !random.OneIn(4)) {
       damage = DamageSomething(random, files, history);
       if (damage) ++(damage->of_journal ? result.outcome.journal_damages : result.outcome.damages);
       if (damage && print) {
