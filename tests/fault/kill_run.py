@@ -13,7 +13,7 @@ from random import Random
 from typing import Optional
 
 import slotwise
-from crashing_server import CrashingServer
+from crashing_server import CrashingServer, save
 from forgetful_files import ForgetfulFiles
 from marked_steps import Findings, Referee
 from marking_trainer import Trainer, make_tables
@@ -212,7 +212,7 @@ class KillRun:
             with self._connect(5.0) as client:
                 make_tables(client)
                 if self.referee.may_lose is not None:
-                    wait_until(lambda: self._saves(client), "a first checkpoint")
+                    save(client)
                 epoch = client.topology().epoch
         except slotwise.Error:
             assert self.server.ended, self.server.log
@@ -222,13 +222,6 @@ class KillRun:
             for number in range(self.options.trainers)
         ]
         return True
-
-    def _saves(self, client: slotwise.Client) -> bool:
-        try:
-            client.save(timeout=PATIENCE)
-            return True
-        except slotwise.FailedPrecondition:  # another one is under way
-            return False
 
     def _await_answers(self, plan: Plan) -> None:
         wanted = sum(trainer.acknowledged for trainer in self.trainers) + plan.answers
