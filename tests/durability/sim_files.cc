@@ -461,4 +461,12 @@ void SimFiles::SetContents(const std::string& path, std::vector<std::byte> bytes
   place.folder->synced_names[place.name] = node;
 }
 
+void SimFiles::Lose(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  const Place place = FindPlace(path);
+  place.folder->names.erase(place.name);
+  place.folder->synced_names.erase(place.name);
+  std::erase_if(place.folder->pending_names, [&](const auto& change) { return change.to == place.name; });
+}
+
 }  // namespace slotwise

@@ -69,6 +69,8 @@ class SimFiles final : public FileSystem {
   // operation is counted. REQUIRES: the folder (and, for Contents, the file) is there.
   std::vector<std::byte> Contents(const std::string& path) const;
   void SetContents(const std::string& path, std::vector<std::byte> bytes);
+  // Removes a file for good, likewise. REQUIRES: the file is there.
+  void Lose(const std::string& path);
 
  private:
   friend class SimWritableFile;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,6 +91,15 @@ static void ShadowFile(int fd) {
   unlink(dirty);
 }
 
+// Ranks sync folders of theirs at the same time: the last list that is written has to be the newest.
+static int LockFolders(void) {
+  char path[kPath];
+  snprintf(path, sizeof(path), "%s/folders", shadow);
+  const int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock < 0 || flock(lock, LOCK_EX) != 0) CrashDie("cannot lock %s: %m", path);
+  return lock;
+}
+
 static void ShadowFolder(int fd, const char* path) {
   char type[2];
   char names[kPath];
@@ -97,6 +107,7 @@ static void ShadowFolder(int fd, const char* path) {
   char entry_path[kPath];
   ShadowPath("folders", fd, "", type, names);
   snprintf(fresh, sizeof(fresh), "%s.%d.%lu", names, getpid(), (unsigned long)pthread_self());
+  const int lock = LockFolders();
   FILE* const list = fopen(fresh, "we");
   DIR* const folder = opendir(path);
   if (list == NULL || folder == NULL) CrashDie("cannot note the names of %s: %m", path);
@@ -110,6 +121,7 @@ static void ShadowFolder(int fd, const char* path) {
   }
   closedir(folder);
   if (fclose(list) != 0 || rename(fresh, names) != 0) CrashDie("cannot write %s: %m", names);
+  close(lock);
 }
 
 void NoteSync(int fd, const char* path) {

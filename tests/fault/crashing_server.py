@@ -9,7 +9,9 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import slotwise
 from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, free_ports, server_binary, wait_until
 
 READY = re.compile(r"ready at (\S+): rank (\d+) of (\d+)")
@@ -51,7 +53,8 @@ class CrashingServer:
     def start(self, ranks: int, environment: dict[str, str] | None = None) -> bool:
         """Starts the server; `environment` is crash_at.c's. Returns whether all ranks are ready: the other
         outcome is that all have ended."""
-        assert self.ended
+        running = not self.ended
+        assert not running
         self.starts += 1
         self.ranks = ranks
         command = [] if ranks == 1 else ["mpirun", "-n", str(ranks)]

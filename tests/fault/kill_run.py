@@ -18,19 +18,28 @@ from forgetful_files import ForgetfulFiles
 from marked_steps import Findings, Referee
 from marking_trainer import Trainer, make_tables
 from slotwise_cluster import wait_until
-from slotwise_wire import Protocol
+from slotwise_wire import CALL_TIMEOUT, Protocol
 from state_check import StateCheck
 
-PATIENCE = 60.0
+PATIENCE = CALL_TIMEOUT
 # Named points: WHEN:CALL as SLOTWISE_CRASH_AT has them, with @TEXT for calls on such paths. A rank dies
-# at a call up to that number; a start takes some of them.
-POINTS = {
-    "before:pwritev": 60, "amid:pwritev": 60, "after:pwritev": 60,
-    "before:fdatasync": 60, "after:fdatasync": 60,
-    "before:fsync": 6, "after:fsync": 6,
+# at a call up to that number; a start takes some of them. `after` may also come later, amid what follows.
+JOURNAL_POINTS = {  # a record is appended; synced, and its round is acknowledged; a segment goes
+    "before:pwritev@journal": 60, "amid:pwritev@journal": 60, "after:pwritev@journal": 60,
+    "before:fdatasync@journal": 60, "after:fdatasync@journal": 60,
+    "before:fallocate@journal": 2, "after:fallocate@journal": 2,
+    "before:unlink@journal": 2, "after:unlink@journal": 2,
+}  # fmt: skip
+POINTS = {  # a checkpoint's files, its manifest's name, its own name, or its way out; the lineage; folders
+    "before:pwritev@checkpoints": 40, "amid:pwritev@checkpoints": 40,
+    "before:fdatasync@checkpoints": 40, "after:fdatasync@checkpoints": 40,
+    "before:fsync@checkpoints": 12, "after:fsync@checkpoints": 12,
+    "before:rename@manifest.json": 2, "after:rename@manifest.json": 2,
+    "before:rename@checkpoints/0": 2, "after:rename@checkpoints/0": 2,
+    "before:rename@.removed": 1, "after:rename@.removed": 1,
     "before:rename@lineage": 1, "after:rename@lineage": 1,
-    "before:fallocate": 2, "after:fallocate": 2,
-    "before:mkdir": 4, "after:mkdir": 4,
+    "before:fsync": 6, "after:fsync": 6,
+    "before:mkdir": 10, "after:mkdir": 10,
 }  # fmt: skip
 
 
@@ -44,6 +53,7 @@ class Options:
     seed: int
     ranks: Sequence[int] = (1, 2, 3)
     mode: str = "sync"
+    interval: int = 1  # durability.interval_s, of that mode
     crashes: int = 4
     kinds: Sequence[str] = ()  # of its crashes, as `KINDS` or as SLOTWISE_CRASH_AT; drawn if empty
     trainers: int = 3
@@ -79,8 +89,9 @@ class KillRun:
         self._began = time.monotonic()
         self.rng = Random(self.options.seed)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.server = CrashingServer(self.folder, max(self.options.ranks), self.options.mode)
-        self.referee = Referee(may_lose=self.options.mode != "sync")
+        most, mode = max(self.options.ranks), self.options.mode
+        self.server = CrashingServer(self.folder, most, mode, self._config())
+        self.referee = Referee(may_lose=None if mode == "sync" else float(self.options.interval))
         self._check = StateCheck(self.server, self.referee, Protocol(self.folder))
         self.trainers: list[Trainer] = []
         self.disk: Optional[ForgetfulFiles] = None
@@ -106,6 +117,13 @@ class KillRun:
             if not self.server.ended:
                 self.server.exit_code()
 
+    def _config(self) -> str:
+        """What the server has to do by itself, beside what trainers ask."""
+        draw = Random(f"{self.options.seed}, of a server")
+        checkpoints = f"checkpoint_every_s: {draw.choice([1, 600])} interval_s: {self.options.interval}"
+        kept = f"keep: {draw.randint(1, 3)} max_deltas: {draw.randint(1, 4)} max_preimage_mib: 1"
+        return f"durability {{ {checkpoints} {kept} }}"
+
     def _say(self, what: str) -> None:
         if self.options.verbose:
             print(f"{time.monotonic() - self._began:8.3f} s  seed {self.options.seed}: {what}", flush=True)
@@ -116,20 +134,25 @@ class KillRun:
         plan = Plan("point" if ":" in kind else kind, ranks, self.rng.choice(self.options.ranks))
         plan.rank = self.rng.randrange(ranks)
         plan.answers = self.rng.randint(10, 200)
-        plan.later = self.rng.choice([0.0, self.rng.random() * 0.01])
+        longest = 0.01 if self.referee.may_lose is None else 1.5 * self.referee.may_lose
+        plan.later = self.rng.choice([0.0, self.rng.random() * longest])
         plan.power = self.disk is not None and plan.kind != "term" and self.rng.random() < self.options.power
-        plan.ride = not self.referee.may_lose and self.rng.random() < 0.3
+        plan.ride = self.referee.may_lose is None and self.rng.random() < 0.3
         if plan.ride:
             plan.next_ranks = ranks
         if plan.kind == "point":
             plan.point = kind if ":" in kind else self._draw_point()
+            plan.rank = 0 if "rename" in plan.point else plan.rank  # which is the only one to call it
         return plan
 
     def _draw_point(self) -> str:
-        name, _, path = self.rng.choice(list(POINTS)).partition("@")
+        points = POINTS if self.options.mode != "sync" else POINTS | JOURNAL_POINTS
+        if self.trainers:  # then the folder has a lineage
+            points = {point: most for point, most in points.items() if "@lineage" not in point}
+        name, _, path = self.rng.choice(list(points)).partition("@")
         comes_later = name.startswith("after") and self.rng.random() < 0.5
         later = f":{self.rng.randint(1, 3000)}" if comes_later else ""
-        most = POINTS[f"{name}@{path}" if path else name]
+        most = points[f"{name}@{path}" if path else name]
         return f"{name}:{self.rng.randint(1, most)}{later}" + (f"@{path}" if path else "")
 
     def _environment(self, point: Optional[str] = None, rank: int = 0) -> Optional[dict[str, str]]:
@@ -148,7 +171,6 @@ class KillRun:
     def _live(self, plan: Plan) -> None:
         """Starts the server, lets trainers work, and ends it as planned."""
         before = self._digests() if not self.server.ended else None
-        self.crashed_at = time.monotonic()
         self._end_idle()
         if not self._start_and_compare(plan, before):
             self._start_again(plan)
@@ -166,7 +188,6 @@ class KillRun:
             thread.start()
         self._await_answers(plan)
         self._say("is killed")
-        self.crashed_at = time.monotonic()
         self._kill(plan)
         self.stop.set()
         self._say("is dead")
@@ -180,13 +201,18 @@ class KillRun:
         self.crashes[f"{_name_of(plan.point or '')}, at the start"] += 1
         self._fail_power(plan)
         assert self.server.start(plan.ranks, self._environment()), self.server.log
+        if self.trainers:
+            self._check.run()
         plan.kind, plan.point = "all", None
 
     def _begin(self) -> bool:
-        """Makes tables and trainers; returns whether the server has lived through it."""
+        """Makes tables and trainers; returns whether the server has lived through it. A crash before that
+        may take the tables back, if it may lose anything."""
         try:
             with self._connect(5.0) as client:
                 make_tables(client)
+                if self.referee.may_lose is not None:
+                    client.save()
                 epoch = client.topology().epoch
         except slotwise.Error:
             assert self.server.ended, self.server.log
@@ -210,9 +236,9 @@ class KillRun:
     def _kill(self, plan: Plan) -> None:
         kind = plan.kind
         if plan.point is not None:
-            deadline = time.monotonic() + 1.0
+            deadline = time.monotonic() + 1.5
             while len(self.server.pids()) == plan.ranks and time.monotonic() < deadline:
-                time.sleep(0.001)  # it does not come to its point again: then it is killed
+                self._hasten()  # or it does not come to its point again: then it is killed
             kind = _name_of(plan.point) if len(self.server.pids()) < plan.ranks else "all"
         pids = self.server.pids()
         if kind == "term":
@@ -227,6 +253,14 @@ class KillRun:
             self.server.await_end(self.rng.choice([0.0, 0.05, PATIENCE]))
         power, ride = ", and power" if plan.power else "", ", clients wait" if plan.ride else ""
         self.crashes[kind + power + ride] += 1
+
+    def _hasten(self) -> None:
+        """Asks for a checkpoint: points that no push comes to are in one's way."""
+        try:
+            with self._connect(0.5) as client:
+                client.save(delta=self.rng.random() < 0.5, timeout=0.5)
+        except slotwise.Error:
+            time.sleep(0.001)
 
     def _fail_power(self, plan: Plan) -> None:
         if plan.power and self.disk is not None:
@@ -252,13 +286,13 @@ class KillRun:
                 assert not thread.is_alive(), f"a trainer did not go on:\n{self.server.log}"
             self._end_trainers()
         self._no_trouble()
-        self._check.run(self.crashed_at)
+        self._check.run()
         self._say("is checked")
         with self._connect() as client:
             for trainer in self.trainers:
                 trainer.push_again(client)
         self._no_trouble()
-        self._check.run(self.crashed_at)
+        self._check.run()
 
     def _crash_while_recovering(self, plan: Plan) -> None:
         point = self._draw_point()
@@ -297,13 +331,13 @@ class KillRun:
             return False
         try:
             after = self._digests()
-            if self.referee.may_lose and self.trainers:
-                self._check.run(self.crashed_at)
+            if self.referee.may_lose is not None and self.trainers:
+                self._check.run()
         except slotwise.Error:
             assert plan.point is not None, self.server.log
             self.server.await_end()
             return False
-        same = before is None or self.referee.may_lose or after == before
+        same = before is None or self.referee.may_lose is not None or after == before
         assert same, f"after a restart tables are {after}, not {before}"
         return True
 
@@ -314,4 +348,5 @@ class KillRun:
 
 def _name_of(point: str) -> str:
     """Returns a point without its numbers."""
-    return ":".join(point.split(":")[:2])
+    at, _, path = point.partition("@")
+    return ":".join(at.split(":")[:2]) + (f"@{path}" if path else "")

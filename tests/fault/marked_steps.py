@@ -58,7 +58,8 @@ class Step:
     wire_dtype: str
     factor: int = 1  # the marker's value once the step is applied: the learning rate
     outcome: Outcome = Outcome.UNKNOWN
-    answered: float = 0.0  # time.monotonic() when it was acknowledged
+    sent: Optional[float] = None  # time.monotonic() when it was pushed first, since it was lost
+    answered: float = 0.0  # time.monotonic() when it was acknowledged first, since it was lost
     applied: Optional[bool] = None  # as was seen after a crash, when no push of it was under way
 
     @property
@@ -68,10 +69,21 @@ class Step:
     def markers(self) -> Iterable[tuple[str, int]]:
         return ((table, share.marker) for _, shares in self.calls for table, share in shares.items())
 
+    def send(self) -> None:
+        """It is pushed now."""
+        if self.sent is None:
+            self.sent = time.monotonic()
+
     def acknowledge(self) -> None:
+        if self.outcome is not Outcome.ACKNOWLEDGED or not self.applied:
+            self.answered = time.monotonic()
         self.outcome = Outcome.ACKNOWLEDGED
-        self.answered = time.monotonic()
         self.applied = True
+
+    def lose(self) -> None:
+        """A crash took it back, or it was never there."""
+        self.applied = False
+        self.sent = None
 
     @property
     def possible(self) -> set[int]:
@@ -121,7 +133,8 @@ class Findings:
     lost: int = 0
     doubled: int = 0
     wrong: list[str] = field(default_factory=list)
-    longest_loss: float = 0.0  # seconds before a crash
+    taken_back: int = 0  # acknowledged steps that a crash lost, as it may
+    longest_loss: float = 0.0  # seconds from the answer to a crash's first to the push of its last
 
     @property
     def good(self) -> bool:
@@ -131,19 +144,28 @@ class Findings:
 class Referee:
     """Judges all that trainers did against what a server has.
 
-    With `may_lose`, acknowledged steps may be gone: each trainer's newest.
+    With `may_lose`, a crash may take back what was acknowledged in the last so many seconds: all that came
+    after some round. What came before `saved` has to be there.
     """
 
-    def __init__(self, may_lose: bool = False) -> None:
+    def __init__(self, may_lose: Optional[float] = None) -> None:
         self.may_lose = may_lose
+        self._saved = [0.0]  # changed by trainers' threads
         self.steps: list[Step] = []  # in each trainer's order
         self.facts: list[RowsFact] = []
         self.tables: dict[str, Fact] = {}  # 1.0: it exists
         self.rate = Fact("the learning rate of rates", [1.0])
         self.found = Findings()
 
-    def judge_steps(self, values: dict[str, dict[int, float]], crashed_at: float) -> None:
+    def saved(self, began: float) -> None:
+        """A checkpoint was saved that was asked for at that time.monotonic()."""
+        self._saved.append(began)
+
+    def judge_steps(self, values: dict[str, dict[int, float]]) -> None:
         """Takes what lookups found of every marker, by table, after a crash."""
+        lost: list[Step] = []  # that were acknowledged
+        acknowledged = [step for step in self.steps if step.outcome is Outcome.ACKNOWLEDGED]
+        last = max((step.sent or 0.0 for step in acknowledged), default=0.0)
         for step in self.steps:
             seen = {values[table][marker] for table, marker in step.markers()}
             if len(seen) > 1:
@@ -152,8 +174,10 @@ class Referee:
             (value,) = seen
             if value in step.possible:
                 step.applied = value != 0
+                if value == 0:
+                    step.lose()
             elif value == 0:
-                self._lose(step, crashed_at)
+                self._lose(step, lost)
             elif step.applied is False or step.outcome is Outcome.REFUSED:
                 self.found.wrong.append(f"{step.name} was {step.outcome.value}, and is there: {value}")
             else:
@@ -161,14 +185,31 @@ class Referee:
                 wrong = f"{step.name} ({step.outcome.value}) has {value}, not {step.possible}"
                 self.found.wrong.append(wrong)
 
-    def _lose(self, step: Step, crashed_at: float) -> None:
-        step.applied = False
-        if self.may_lose:
-            if step.outcome is Outcome.ACKNOWLEDGED:
-                self.found.longest_loss = max(self.found.longest_loss, crashed_at - step.answered)
-            return
-        self.found.lost += 1
-        self.found.wrong.append(f"{step.name} was {step.outcome.value}, was applied, and is gone")
+        if lost:
+            self._judge_loss(lost, last)
+
+    def _lose(self, step: Step, lost: list[Step]) -> None:
+        step.lose()
+        if self.may_lose is None:
+            self.found.lost += 1
+            self.found.wrong.append(f"{step.name} was {step.outcome.value}, was applied, and is gone")
+        elif step.outcome is Outcome.ACKNOWLEDGED:
+            lost.append(step)
+
+    def _judge_loss(self, lost: list[Step], last: float) -> None:
+        """A crash took acknowledged steps back: the last ones, and no more than was promised. The last of
+        them that was acknowledged was pushed at `last`: the server applied it then or later."""
+        self.found.taken_back += len(lost)
+        first = min(lost, key=lambda step: step.answered)
+        loss = last - first.answered
+        self.found.longest_loss = max(self.found.longest_loss, loss)
+        if self.may_lose is not None and loss > self.may_lose:
+            self.found.wrong.append(f"steps of {loss:.2f} s are gone, from {first.name} on")
+        if first.answered < max(self._saved):
+            self.found.wrong.append(f"{first.name} was there before a checkpoint was saved, and is gone")
+        for step in self.steps:
+            if step.applied and step.sent is not None and step.sent > first.answered:
+                self.found.wrong.append(f"{first.name} is gone, and {step.name}, which came later, is there")
 
     def hot_sums(self) -> dict[tuple[str, int], int]:
         """Returns what the shared rows must hold, by table and key, after judge_steps."""
@@ -190,7 +231,7 @@ class Referee:
 
     def judge(self, fact: Fact, value: Optional[float]) -> None:
         """Takes what was found of a fact; that holds from now on."""
-        if value not in (fact.ever if self.may_lose else fact.possible):
+        if value not in (fact.possible if self.may_lose is None else fact.ever):
             self.found.wrong.append(f"{fact.name} is {value}, not one of {fact.possible}")
         fact.possible = [value]
         fact.ever = [*fact.ever, value]

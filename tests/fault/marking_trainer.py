@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from random import Random
 from typing import Optional
@@ -10,6 +11,7 @@ from typing import Optional
 import numpy as np
 import slotwise
 from marked_steps import DIM, HOT_KEYS, Fact, Outcome, Referee, RowsFact, Share, Step
+from slotwise_wire import CALL_TIMEOUT
 
 TABLES = ("ads", "users")  # of all trainers; the first trainer's "rates" has learning rates that change
 ROWS_A_FACT = 5
@@ -50,7 +52,7 @@ class Trainer:
         self._stop, self._works = stop, True
         self._looked_up = []
         works = [self._burst] * 6 + [self._one_push] * 4 + [self._shared_push, self._push_twice]
-        works += [self._import, self._erase, self._look_up, self._table]
+        works += [self._import, self._erase, self._look_up, self._table, self._save]
         if self.number == 0:
             works += [self._set_rate, self._push_at_rate, self._push_at_rate]
         while self._works and not stop.is_set():
@@ -110,6 +112,7 @@ class Trainer:
         """Pushes steps, all at once where they are of one table."""
         waiting = []
         for step in steps:
+            step.send()
             for named, shares in step.calls:
                 if len(shares) > 1:
                     batches = {table: share.batch() for table, share in shares.items()}
@@ -148,15 +151,15 @@ class Trainer:
         try:
             call()
             return Outcome.ACKNOWLEDGED
-        except _NO_ANSWER:
-            self._works = False
-            return Outcome.UNKNOWN
         except slotwise.Error as error:
-            self._works = False
-            if self._stop.is_set() and "closed" in error.message:
-                return Outcome.UNKNOWN
-            self.trouble = self.trouble or f"{what}: {type(error).__name__}: {error}"
-            return Outcome.REFUSED if isinstance(error, _REFUSED) else Outcome.UNKNOWN
+            return self._outcome_of_error(error, what)
+
+    def _outcome_of_error(self, error: slotwise.Error, what: str) -> Outcome:
+        self._works = False
+        if isinstance(error, _NO_ANSWER) or (self._stop.is_set() and "closed" in error.message):
+            return Outcome.UNKNOWN
+        self.trouble = self.trouble or f"{what}: {type(error).__name__}: {error}"
+        return Outcome.REFUSED if isinstance(error, _REFUSED) else Outcome.UNKNOWN
 
     # --- what is no step
 
@@ -206,6 +209,17 @@ class Trainer:
         else:
             dropped = self._outcome_of(lambda: client.drop_table(name, missing_ok=True), fact.name)
             fact.set(None, dropped)
+
+    def _save(self, client: slotwise.Client) -> None:
+        """What was acknowledged before is in the checkpoint."""
+        began = time.monotonic()
+        try:
+            client.save(delta=self._rng.random() < 0.7, timeout=CALL_TIMEOUT)
+            self._referee.saved(began)
+        except slotwise.FailedPrecondition:  # another one is under way
+            pass
+        except slotwise.Error as error:
+            self._outcome_of_error(error, "a checkpoint")
 
     def _set_rate(self, client: slotwise.Client) -> None:
         fact, value = self._referee.rate, float(self._rng.choice([1, 2, 4]))

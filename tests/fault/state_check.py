@@ -21,7 +21,7 @@ class StateCheck:
         self._referee = referee
         self._protocol = protocol
 
-    def run(self, crashed_at: float) -> None:
+    def run(self) -> None:
         """Raises AssertionError with what is wrong. REQUIRES: nothing is under way."""
         referee = self._referee
         markers: dict[str, list[int]] = {table: [] for table in (*TABLES, "rates")}
@@ -29,9 +29,9 @@ class StateCheck:
             for table, marker in step.markers():
                 markers[table].append(marker)
         values = {table: self._values(table, keys) for table, keys in markers.items()}
-        referee.judge_steps(values, crashed_at)
+        referee.judge_steps(values)
         sums, counts = referee.hot_sums(), referee.step_counts()
-        with slotwise.connect(*self._server.addresses, timeout=60) as client:
+        with slotwise.connect(*self._server.addresses, timeout=CALL_TIMEOUT) as client:
             for table in TABLES:
                 for key, value in self._values(table, list(range(1, HOT_KEYS + 1))).items():
                     referee.expect(f"row {key} of {table}, which all share,", value, sums[table, key])

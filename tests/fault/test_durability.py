@@ -92,6 +92,29 @@ def test_checkpoints_are_made_while_steps_go_on(
         assert state(ps) == before
 
 
+def test_what_four_ranks_saved_is_loaded_on_any_number(start_cluster: StartCluster, tmp_path: Path) -> None:
+    """A base and two deltas of four ranks, by themselves: without a journal."""
+    data, training = tmp_path / "data", Training()
+    first = start_cluster(4, durability(data, "NONE"))
+    with connect(first) as ps:
+        training.begin(ps)
+        session = ps.new_session()
+        for delta in (False, True, True):
+            training.run(ps, 4)
+            named = session.next()
+            number = ps.push("ads", [[1, 2]], None, np.ones((1, 16), np.float32), step=named)
+            assert ps.save(delta=delta).delta == delta
+        before = state(ps)
+    kill(first)
+    for ranks in (1, 2, 3, 8):
+        loaded = start_cluster(ranks, durability(data, "NONE"))
+        with connect(loaded) as ps:
+            assert state(ps) == before, f"on {ranks} ranks"
+            again = ps.push("ads", [[1, 2]], None, np.ones((1, 16), np.float32), step=named)
+            assert again == number, f"on {ranks} ranks"
+        kill(loaded)
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 

@@ -30,7 +30,16 @@ def test_a_crash_loses_nothing_acknowledged(seed: int, tmp_path: Path) -> None:
     assert sum(run.crashes.values()) >= 2
 
 
-# After a record was written, after it was synced, amid the rounds that come then, before a name is there.
+@pytest.mark.parametrize("seed", range(40, 42))
+def test_a_crash_loses_no_more_than_the_interval(seed: int, tmp_path: Path) -> None:
+    run = KillRun(Options(seed, ranks=(1, 2), mode="interval", crashes=2, forget=seed % 2 == 0), tmp_path)
+    run.go()
+    assert run.found.acknowledged > 0
+    assert run.found.longest_loss <= run.options.interval
+
+
+# After a record was written, after it was synced, amid the rounds that come then, before a name is there,
+# before a manifest and its checkpoint are.
 @pytest.mark.parametrize(
     ("points", "power"),
     [
@@ -38,8 +47,10 @@ def test_a_crash_loses_nothing_acknowledged(seed: int, tmp_path: Path) -> None:
         (("after:fdatasync:9", "before:fdatasync:12"), 1.0),
         (("after:fdatasync:8:400", "before:pwritev:12"), 1.0),
         (("before:rename:1@lineage", "before:fsync:4"), 1.0),
+        (("before:rename:1@manifest.json", "after:rename:1@checkpoints/0"), 1.0),
+        (("before:rename:1@checkpoints/0", "before:unlink:1@journal"), 0.0),
     ],
-    ids=["write", "sync", "apply", "name"],
+    ids=["write", "sync", "apply", "name", "manifest", "checkpoint"],
 )
 def test_a_crash_at_named_points_loses_nothing_acknowledged(
     points: tuple[str, ...], power: float, tmp_path: Path

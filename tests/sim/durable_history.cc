@@ -118,6 +118,10 @@ std::string DurableHistory::OnRecovered(std::uint64_t round, Lost& lost) {
     Op& op = ops_[entry.op];
     std::ranges::fill(op.told, std::nullopt);
     if (!entry.acknowledged || !op.IsUpdate()) continue;
+    if (may_lose_behind_ && entry.round > *may_lose_behind_) {
+      ++lost.torn;
+      continue;
+    }
     if (entry.mode == DurabilityMode::kSync) {
       return "round " + std::to_string(entry.round) + " was acknowledged, and is lost, as all behind round " +
              std::to_string(round) + ": " + op.parts[0].Describe();
@@ -136,6 +140,7 @@ std::string DurableHistory::OnRecovered(std::uint64_t round, Lost& lost) {
   if (first) lost.span = last - *first;
   std::erase_if(entries_, [&](const Entry& entry) { return entry.round > round; });
   recovered_ = round;
+  may_lose_behind_.reset();
   KeepUntil(round);
   return {};
 }

@@ -49,6 +49,7 @@ struct ObservedTable {
 // What a crash was allowed to lose, and has.
 struct Lost {
   std::uint64_t acknowledged = 0;  // updates
+  std::uint64_t torn = 0;          // such that damage took, of MayLoseBehind
   Time span = 0;  // in interval mode: from the first of them to the last that waits for the disk
 };
 
@@ -71,12 +72,17 @@ class DurableHistory {
   // A checkpoint was reported to be saved.
   void OnSaved(std::uint64_t round) { KeepUntil(round); }
 
+  // Until a recovery: damage may take what was acknowledged after that round, or no longer.
+  void MayLoseBehind(std::uint64_t round) { may_lose_behind_ = round; }
+  void MayLoseNothing() { may_lose_behind_.reset(); }
+
   // A server recovered up to that round. Forgets what came after it.
   std::string OnRecovered(std::uint64_t round, Lost& lost);
   // Compares what the ranks say with what the rounds amount to. `settle`: right behind a recovery.
   std::string Compare(const std::vector<ObservedTable>& observed, bool settle);
 
   std::deque<Op>& ops() { return ops_; }
+  std::uint64_t recovered_round() const { return recovered_; }
   std::uint64_t last_round() const { return entries_.empty() ? recovered_ : entries_.back().round; }
 
  private:
@@ -107,6 +113,7 @@ class DurableHistory {
   bool may_refuse_ = false;
   std::uint64_t must_ = 0;       // no recovery may fall behind this round, which changed state
   std::uint64_t recovered_ = 0;  // the round that was recovered last
+  std::optional<std::uint64_t> may_lose_behind_;
   State settled_;
   std::vector<Entry> entries_;  // behind that, in the order of rounds
   std::deque<Op> ops_;

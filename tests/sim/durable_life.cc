@@ -271,7 +271,7 @@ void Life::OnRecovered(Rank& rank, const Result<Recovered>& recovered) {
   if (!recovered.ok()) {
     if (!DiskHasFailed() && !damaged_) return Fail("recovery fails: " + recovered.status().message());
     failed_to_recover_ = true;
-    ++(damaged_ ? outcome_.refused_damages : outcome_.failed_recoveries);
+    ++(DiskHasFailed() ? outcome_.failed_recoveries : outcome_.refused_damages);
     return;
   }
   if (failed_to_recover_) return Fail("a rank has recovered, and another has not");
@@ -286,6 +286,7 @@ void Life::OnRecovered(Rank& rank, const Result<Recovered>& recovered) {
   Lost lost;
   Fail(history_.OnRecovered(recovered->round, lost));
   outcome_.lost += lost.acknowledged;
+  outcome_.torn += lost.torn;
   outcome_.longest_loss = std::max(outcome_.longest_loss, lost.span);
 }
 
@@ -477,6 +478,8 @@ void LifeOutcome::Add(const LifeOutcome& other) {
   begun += other.begun;
   failed_recoveries += other.failed_recoveries;
   damages += other.damages;
+  journal_damages += other.journal_damages;
+  torn += other.torn;
   refused_damages += other.refused_damages;
   replayed += other.replayed;
   from_checkpoints += other.from_checkpoints;

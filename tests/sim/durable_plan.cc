@@ -113,7 +113,7 @@ DurablePlan MakeDurablePlan(std::uint64_t seed) {
   // Servers mostly stay with a mode.
   const DurabilityMode mode = DrawMode(random);
   const bool mixed = random.OneIn(4);
-  plan.damage = mode == DurabilityMode::kSync && !mixed && random.OneIn(3);
+  plan.damage = mode == DurabilityMode::kSync && !mixed && random.OneIn(2);
   const std::size_t lives = 3 + random.Below(4);
   for (std::size_t l = 0; l < lives; ++l)
     plan.lives.push_back(DrawLife(random, seed * 100 + l, mixed ? DrawMode(random) : mode, l + 1 == lives));
@@ -123,7 +123,7 @@ DurablePlan MakeDurablePlan(std::uint64_t seed) {
 std::string Describe(const DurablePlan& plan) {
   std::string text = "seed " + std::to_string(plan.seed) + ": " + std::to_string(plan.tables.size()) +
                      " tables" + (plan.whole_numbers ? ", whole numbers" : "") +
-                     (plan.damage ? ", checkpoints are damaged" : "");
+                     (plan.damage ? ", files are damaged" : "");
   for (const LifePlan& life : plan.lives) {
     text += "\n  a life of " + std::to_string(life.ranks.ranks) + " ranks, " +
             std::string(NameOf(life.durability.mode)) + ", " + std::to_string(life.ranks.asks) + " requests";

@@ -37,7 +37,8 @@ struct LifePlan {
 struct DurablePlan {
   std::uint64_t seed = 0;
   bool whole_numbers = false;  // SGD of whole numbers, at a rate of 1
-  bool damage = false;         // between lives, all in sync, a checkpoint's file is changed, cut or lost
+  bool damage =
+      false;  // between lives, all in sync, a checkpoint's or a journal's file is changed, cut or lost
   std::vector<TableOptions> tables;  // that clients may create
   std::vector<LifePlan> lives;       // the last one ends only when all was looked at
 };

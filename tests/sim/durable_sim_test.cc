@@ -39,6 +39,9 @@ TEST_P(DurableServers, KeepTheirPromises) {
   EXPECT_GT(sum.disk_failures, 0U);
   EXPECT_GT(sum.refused, 0U);
   EXPECT_GT(sum.lost, 0U);
+  EXPECT_GT(sum.damages, 0U);
+  EXPECT_GT(sum.journal_damages, 0U);
+  EXPECT_GT(sum.refused_damages, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shard, DurableServers, testing::Range(std::uint64_t{0}, kShards));

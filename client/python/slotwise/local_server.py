@@ -300,7 +300,9 @@ def serve(
             goes on from what lies there, on any number of ranks. None: what `config` says, else
             nothing outlives the server.
         durability: what becomes of acknowledged updates in a crash: "none" (those since the last
-            checkpoint are lost), or "sync" (none is lost). None: what `config` says, else "none".
+            checkpoint are lost), "interval" (those of the last seconds may be: of the configuration's
+            `durability.interval_s`, or of 30), or "sync" (none is lost). None: what `config` says,
+            else "none".
 
     Raises:
         InvalidArgument: an argument is none of these.
@@ -314,10 +316,10 @@ def serve(
         )
     if backend not in ("cpu", "cuda"):
         raise InvalidArgument(f'backend is "{backend}", not "cpu" or "cuda"')
-    if durability not in (None, "none", "sync"):
-        raise InvalidArgument(f'durability is "{durability}", not "none" or "sync"')
-    if durability == "sync" and data is None and config is None:
-        raise InvalidArgument('durability is "sync", which needs a folder: data=...')
+    if durability not in (None, "none", "interval", "sync"):
+        raise InvalidArgument(f'durability is "{durability}", not "none", "interval" or "sync"')
+    if durability in ("interval", "sync") and data is None and config is None:
+        raise InvalidArgument(f'durability is "{durability}", which needs a folder: data=...')
     for name, path in (("config", config), ("log", log), ("data", data)):
         if path is not None and "\0" in os.fsdecode(path):
             raise InvalidArgument(f"{name} is {path!r}, and no path has a null character")

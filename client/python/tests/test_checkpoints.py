@@ -77,8 +77,9 @@ def test_arguments_are_checked(ps: slotwise.Client) -> None:
         ps.save(value_dtype="int8")
     with pytest.raises(slotwise.InvalidArgument, match="timeout is 0"):
         ps.save(timeout=0)
-    with pytest.raises(slotwise.InvalidArgument, match="needs a folder"):
-        slotwise.serve(durability="sync")
+    for mode in ("interval", "sync"):
+        with pytest.raises(slotwise.InvalidArgument, match=f'"{mode}", which needs a folder'):
+            slotwise.serve(durability=mode)
     with pytest.raises(slotwise.InvalidArgument, match='durability is "often"'):
         slotwise.serve(durability="often", data="x")
 
@@ -237,6 +238,22 @@ def test_sync_keeps_what_no_checkpoint_has(data: Path) -> None:
             train(ps)
             before = digests(ps)
     with slotwise.serve(1, threads=1, data=data, durability="sync") as server:
+        with slotwise.connect(server.address) as ps:
+            assert digests(ps) == before
+
+
+def test_interval_makes_checkpoints_by_itself(data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "server.pbtxt"
+    config.write_text("durability { interval_s: 1 }")
+    with slotwise.serve(1, threads=1, data=data, durability="interval", config=config) as server:
+        with slotwise.connect(server.address) as ps:
+            fill(ps)
+            before = digests(ps)
+            deadline = time.monotonic() + _LIMIT
+            while not ps.checkpoints():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    with slotwise.serve(2, threads=1, data=data, durability="interval", config=config) as server:
         with slotwise.connect(server.address) as ps:
             assert digests(ps) == before
 
