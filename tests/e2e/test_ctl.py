@@ -13,7 +13,7 @@ import slotwise
 import slotwise.rows
 from conftest import StartCluster
 from slotwise import checkpoint_files
-from slotwise_cluster import Cluster, server_binary, wait_until
+from slotwise_cluster import Cluster, server_binary
 
 SEED = 20261121
 
@@ -269,14 +269,4 @@ def test_a_chain_is_compacted(start_cluster: StartCluster, tmp_path: Path) -> No
 
 
 def save(cluster: Cluster, *arguments: str) -> Any:
-    """Saves as soon as the server has verified the checkpoint before."""
-    answers: list[Any] = []
-
-    def saved() -> bool:
-        result = run("--server", cluster.ranks[0].address, "--json", "checkpoint", "save", *arguments)
-        assert result.returncode == 0 or "is being written" in result.stdout
-        answers.append(json.loads(result.stdout))
-        return result.returncode == 0
-
-    wait_until(saved, "a checkpoint")
-    return answers[-1]
+    return ctl(cluster, "checkpoint", "save", *arguments)

@@ -9,9 +9,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import slotwise
 from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, free_ports, server_binary, wait_until
 
 READY = re.compile(r"ready at (\S+): rank (\d+) of (\d+)")

@@ -431,8 +431,9 @@ void Life::SaveCheckpoint() {
       history_.OnSaved(saved->round);
       return;
     }
-    const bool may = saved.status().code() == StatusCode::kFailedPrecondition || stopped_ ||
-                     plan_.MayRefuse() || scheduler_.AnyKilled();
+    const bool too_many =
+        saved.status().message().find(" requests wait for that already") != std::string::npos;
+    const bool may = too_many || stopped_ || plan_.MayRefuse() || scheduler_.AnyKilled();
     if (!may) Fail("a checkpoint fails: " + saved.status().message());
   };
   to.engine->Submit(std::move(request));

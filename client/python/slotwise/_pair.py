@@ -11,7 +11,6 @@ import logging
 import os
 import pickle
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,9 +28,6 @@ from slotwise.session import Session, SessionInfo
 _LOG = logging.getLogger("slotwise")
 
 _FORMAT = "slotwise.torch 1"
-_DAY = 24 * 60 * 60.0
-_POLL = 0.05  # seconds between tries while another checkpoint is being written
-
 
 # What a damaged file makes zipfile, torch and `decode` raise.
 _UNREADABLE = (
@@ -106,7 +102,7 @@ def save(
     ps = remote.ps
     replaced = _checkpoint_named_by(target)
     before = _describe(ps, remote.sessions)
-    checkpoint = _save_when_idle(ps, delta, _DAY if timeout is None else timeout)
+    checkpoint = ps.save(delta=delta, timeout=timeout)
     for id, after in _describe(ps, remote.sessions).items():
         if after.last_step != before[id].last_step:
             raise FailedPrecondition(
@@ -152,9 +148,17 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def bring_back(
-    path: str | os.PathLike[str], remote: Remote, record: dict[str, Any], timeout: float | None
+    path: str | os.PathLike[str],
+    remote: Remote,
+    record: dict[str, Any],
+    *,
+    go_back: bool,
+    timeout: float | None,
 ) -> None:
     """Makes sure that the server has the state of the file's checkpoint, and resumes its session.
+
+    Args:
+        go_back: whether a server of another state loads the checkpoint.
 
     Raises:
         FailedPrecondition: the server has another state; the message says which, and what to do.
@@ -165,12 +169,11 @@ def bring_back(
         raise InvalidArgument(f"{path} knows nothing of table {missing[0]}, which the model has")
     differs = _differences(ps, remote, record, with_lineages=True)
     if differs:
-        go_back = getattr(ps, "load", None)
-        if go_back is None:
+        if not go_back:
             raise FailedPrecondition(
                 f"the server's state is not that of {path}: {'; '.join(differs)}. {_way_back(record)}"
             )
-        go_back(id) if timeout is None else go_back(id, timeout=timeout)
+        ps.load(id, timeout=timeout)
         differs = _differences(ps, remote, record, with_lineages=False)
         if differs:
             raise FailedPrecondition(
@@ -232,7 +235,8 @@ def _differences(
 def _way_back(record: dict[str, Any]) -> str:
     folder = record["folder"]
     return (
-        f"The file belongs to checkpoint {record['checkpoint']}. To go on from there, stop the server, "
+        f"The file belongs to checkpoint {record['checkpoint']}. load(..., go_back=True) takes the server "
+        f"back to it, and all its tables, whoever trains them. To leave this server as it is, stop it, "
         f"run `python3 -m slotwise.checkpoint_files copy {folder} NEW`, and start the server with "
         f"`--data NEW`"
     )
@@ -240,18 +244,6 @@ def _way_back(record: dict[str, Any]) -> str:
 
 def _describe(ps: Client, sessions: dict[int, Session]) -> dict[int, SessionInfo]:
     return {id: ps.describe_session(session) for id, session in sessions.items()}
-
-
-def _save_when_idle(ps: Client, delta: bool, timeout: float) -> Checkpoint:
-    """Saves; waits while the server writes, or reads back, a checkpoint that others asked for."""
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            return ps.save(delta=delta, timeout=max(1.0, end - time.monotonic()))
-        except FailedPrecondition as error:
-            if "is being written" not in str(error) or time.monotonic() > end:
-                raise
-        time.sleep(_POLL)
 
 
 def _record(

@@ -298,6 +298,7 @@ def load(
     model: nn.Module,
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
     *,
+    go_back: bool = False,
     timeout: float | None = None,
 ) -> Any:
     """Brings back what `save` has written, and returns its `loader_state`.
@@ -311,13 +312,15 @@ def load(
     Args:
         path: the file.
         model, optimizer: as they were saved; their weights and states are overwritten.
-        timeout: seconds to wait for the server if it has to load the checkpoint; None: a day.
+        go_back: a server of another state loads the file's checkpoint (`Client.load`), with all its
+            tables: what anybody has pushed since is in none any more.
+        timeout: seconds to wait for that; None: a day.
 
     Raises:
         FileNotFoundError: there is no such file.
         slotwise.DataLoss: the file is damaged, or not one of `save`'s.
-        slotwise.FailedPrecondition: the server has another state. The message says in what it
-            differs, and how to start the server with the right one. Nothing was changed.
+        slotwise.FailedPrecondition: the server has another state, and was not to go back. The message
+            says in what it differs, and how to come by the right one. Nothing was changed.
         slotwise.InvalidArgument: there are other tables, or optimizers, than were saved.
     """
     content = _pair.read(path)
@@ -326,7 +329,8 @@ def load(
         raise InvalidArgument(
             f"{path} has the states of {len(content['optimizers'])} optimizers, not {len(optimizers)}"
         )
-    _pair.bring_back(path, _remote_of(model), content["slotwise"], timeout)
+    record = content["slotwise"]
+    _pair.bring_back(path, _remote_of(model), record, go_back=go_back, timeout=timeout)
     state = content["model"]
     if content["model_metadata"] is not None:
         state._metadata = content["model_metadata"]

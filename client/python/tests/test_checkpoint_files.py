@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,17 +46,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
                 keys = generator.integers(0, 60, 40, dtype=np.uint64)
                 ps.push(name, keys, None, ps.lookup(name, keys))
                 ps.erase(name, keys[:3])
-            ids.append(_save(ps, delta=bool(ids)))
+            ids.append(ps.save(delta=bool(ids)).id)
         folders = [data / "checkpoints" / id for id in ids]
         yield SimpleNamespace(ps=ps, names=names, folders=folders, last=folders[-1])
-
-
-def _save(ps: slotwise.Client, **options: Any) -> str:
-    while True:
-        try:
-            return ps.save(**options).id
-        except slotwise.FailedPrecondition as error:
-            assert "is being written" in str(error)
 
 
 def _of_server(ps: slotwise.Client, table: str) -> slotwise.Rows:
@@ -218,7 +209,7 @@ def test_rounded_values_are_read(tmp_path: Path, value_dtype: str) -> None:
         keys = np.arange(100, dtype=np.uint64)
         ps.push("ads", keys, None, ps.lookup("ads", keys) * 3)
         theirs = _of_server(ps, "ads")
-        id = _save(ps, value_dtype=value_dtype)
+        id = ps.save(value_dtype=value_dtype).id
     ours = checkpoint_files.open(tmp_path / "checkpoints" / id)["ads"].read()
     most = 2.0**-8 if value_dtype == "bfloat16" else 2.0**-10
     np.testing.assert_allclose(ours.values, theirs.values, rtol=most)

@@ -46,18 +46,6 @@ def train(ps: slotwise.Client, name: str = "ads", steps: int = 1, keys: int = 50
         ps.push(name, batch, None, values + 1)
 
 
-def save(ps: slotwise.Client, **options: Any) -> slotwise.Checkpoint:
-    """Saves as soon as the server has verified the checkpoint before."""
-    deadline = time.monotonic() + _LIMIT
-    while True:
-        try:
-            return ps.save(**options)
-        except slotwise.FailedPrecondition as error:
-            assert "is being written" in str(error)
-            assert time.monotonic() < deadline
-            time.sleep(0.01)  # there is nothing to wait for
-
-
 def digests(ps: slotwise.Client) -> dict[str, slotwise.TableDigest]:
     return {table.name: ps.digest(table.name) for table in ps.list_tables()}
 
@@ -88,10 +76,10 @@ def test_what_was_saved_is_listed_and_verified(kept: slotwise.Client, data: Path
     assert kept.checkpoints() == []
     fill(kept)
     rows = kept.describe_table("ads").rows
-    base = save(kept)
+    base = kept.save()
     assert (base.delta, base.rows) == (False, rows) and base.bytes > rows * 4 * 12
     train(kept, keys=7)
-    delta = save(kept, delta=True)
+    delta = kept.save(delta=True)
     assert (delta.delta, delta.rows) == (True, 7)
 
     newest, first = kept.checkpoints()
@@ -129,7 +117,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(kept: slotwise.Client, d
     with ThreadPoolExecutor() as pool:
         steps = pool.submit(push)
         try:
-            ids = [save(kept, delta=i % 2 == 1).id for i in range(4)]
+            ids = [kept.save(delta=i % 2 == 1).id for i in range(4)]
         finally:
             end.set()
         assert steps.result() >= 5
@@ -151,23 +139,23 @@ def test_another_number_of_ranks_goes_on_from_it(data: Path, ranks: int) -> None
     with slotwise.serve(2, threads=1, data=data) as server, slotwise.connect(server.address) as ps:
         fill(ps)
         fill(ps, "users", optimizer=slotwise.RowWiseAdaGrad(lr=0.1), seed=3)
-        save(ps)
+        ps.save()
         train(ps, "ads", keys=50)
         ps.erase("users", np.asarray(next(ps.export_rows("users")).keys[:20]))
-        save(ps, delta=True)
+        ps.save(delta=True)
         before = digests(ps)
         train(ps, "users", 2)  # is lost: nothing has saved it
     with slotwise.serve(ranks, threads=1, data=data) as server, slotwise.connect(server.address) as ps:
         assert digests(ps) == before
         train(ps)
-        assert save(ps, delta=True).delta
+        assert ps.save(delta=True).delta
 
 
 def test_a_damaged_file_is_named(kept: slotwise.Client, data: Path) -> None:
     fill(kept)
-    base = save(kept)
+    base = kept.save()
     train(kept)
-    delta = save(kept, delta=True)
+    delta = kept.save(delta=True)
     rows = folder_of(data, base.id) / "table-1" / "rank-1.rows.npy"
     whole = rows.read_bytes()
     rows.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
@@ -185,7 +173,7 @@ def test_a_damaged_file_is_named(kept: slotwise.Client, data: Path) -> None:
 
 def test_a_broken_manifest_is_told(kept: slotwise.Client, data: Path) -> None:
     fill(kept)
-    base = save(kept)
+    base = kept.save()
     path = folder_of(data, base.id) / "manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"ranks": 2', b'"ranks": 3'))
     (listed,) = kept.checkpoints()
@@ -217,14 +205,14 @@ def test_a_table_that_is_dropped_meanwhile(data: Path) -> None:
             for _ in range(4):
                 fill(ps, "gone", keys=20000, steps=1)
                 before = len(ps.checkpoints())
-                saving = pool.submit(save, ps)
+                saving = pool.submit(ps.save)
                 while (path := data / "checkpoints").exists() and len(list(path.iterdir())) == before:
                     if saving.done():
                         break  # it was too fast to be seen
                 ps.drop_table("gone")
                 made = saving.result()
                 assert ps.verify(made.id).bytes == made.bytes
-        last = save(ps, delta=True)
+        last = ps.save(delta=True)
         assert checkpoint_files.open(folder_of(data, last.id)).keys() == {"ads"}
     with slotwise.serve(1, threads=1, data=data) as server, slotwise.connect(server.address) as ps:
         assert digests(ps) == {"ads": kept}
@@ -234,7 +222,7 @@ def test_sync_keeps_what_no_checkpoint_has(data: Path) -> None:
     with slotwise.serve(2, threads=1, data=data, durability="sync") as server:
         with slotwise.connect(server.address) as ps:
             fill(ps)
-            save(ps)
+            ps.save()
             train(ps)
             before = digests(ps)
     with slotwise.serve(1, threads=1, data=data, durability="sync") as server:

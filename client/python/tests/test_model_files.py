@@ -127,8 +127,6 @@ def test_a_server_that_is_further_is_refused_and_brought_back(
             step(model, optimizer, number)
         saved = st.save(path, model, optimizer, 4)
         step(model, optimizer, 4)
-        if hasattr(ps, "load"):
-            pytest.skip("ps.load brings the server back by itself: another test")
         before = [tensor.clone() for tensor in model.state_dict().values()]
         session = ps.session.id
         with slotwise.connect(ps.topology().ranks[0].address) as again:
@@ -149,6 +147,25 @@ def test_a_server_that_is_further_is_refused_and_brought_back(
         for number in range(st.load(path, model, optimizer), _STEPS + 1):
             step(model, optimizer, number)
         assert state(ps, model, optimizer) == expected
+
+
+def test_a_server_that_is_further_goes_back_if_it_is_told_to(
+    tmp_path: Path, expected: list[Any]
+) -> None:
+    path = tmp_path / "model.pt"
+    with server(tmp_path / "data", durability="sync") as ps:
+        make_tables(ps)
+        model, optimizer = make(ps)
+        for number in range(1, 4):
+            step(model, optimizer, number)
+        st.save(path, model, optimizer, 4)
+        step(model, optimizer, 4)
+        with slotwise.connect(ps.topology().ranks[0].address) as again:
+            model, optimizer = make(again)
+            for number in range(st.load(path, model, optimizer, go_back=True), _STEPS + 1):
+                step(model, optimizer, number)
+            assert state(again, model, optimizer) == expected
+            assert again.describe_session().last_step == _STEPS
 
 
 def test_a_pinned_checkpoint_outlives_newer_ones_until_the_file_is_replaced(tmp_path: Path) -> None:
