@@ -15,6 +15,7 @@
 #include "server/durability/checkpoint_reader.h"
 #include "server/durability/hex.h"
 #include "server/durability/journal_reader.h"
+#include "server/engine/read_beside.h"
 #include "server/engine/replay.h"
 
 namespace slotwise {
@@ -25,7 +26,8 @@ static_assert(std::is_same_v<BucketOwners, BucketMap> && kBucketCount == kBucket
 
 constexpr std::string_view kLineageFile = "lineage";
 
-constexpr std::uint64_t kChunkBytes = std::uint64_t{16} << 20;  // of rows that are loaded at once
+constexpr std::uint64_t kChunkBytes = std::uint64_t{16}
+                                      << 20;  // of rows that are loaded at once; four in memory
 
 std::uint64_t Draw() {
   std::random_device random;
@@ -236,11 +238,11 @@ class Recovery::Impl {
           .rows = [&](std::span<const Key> keys,
                       std::span<const float> records) { return shard.Load(keys, records.data()); },
           .erase = [&](std::span<const Key> keys) { return replay_.Erase(shard, keys); }};
-      if (Status read = ReadTable(files_, CheckpointFolder(), chain, entry.id, owners,
-                                  static_cast<std::uint32_t>(Value(collective_.rank())), kChunkBytes, sink);
-          !read.ok()) {
-        return read;
-      }
+      const auto read = [&](const RowSink& taken) {
+        return ReadTable(files_, CheckpointFolder(), chain, entry.id, owners,
+                         static_cast<std::uint32_t>(Value(collective_.rank())), kChunkBytes, taken);
+      };
+      if (Status loaded = ReadBeside(*options_.threads, read, sink); !loaded.ok()) return loaded;
       tables_.Add(std::move(*made));
     }
     const auto ledger = ReadLedger(files_, CheckpointFolder(), chain);
