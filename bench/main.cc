@@ -18,7 +18,8 @@ namespace slotwise::bench {
 namespace {
 
 // The subcommands, in the order of --help.
-constexpr std::array kSubcommands{&AddTable, &AddEmbedding, &AddRounds, &AddRpc, &AddClient};
+constexpr std::array kSubcommands{&AddTable,  &AddEmbedding, &AddRounds,    &AddRpc,
+                                  &AddClient, &AddJournal,   &AddCheckpoint};
 
 void RunOn(Collective& collective, const Subcommand& subcommand) {
   const Report report = subcommand.run(collective);

@@ -35,6 +35,22 @@ nlohmann::ordered_json LineToJson(const Report& report, const Line& line) {
   return out;
 }
 
+nlohmann::ordered_json FigureToJson(const Figure& figure) {
+  nlohmann::ordered_json out{{"name", figure.name}, {"value", figure.value}};
+  if (figure.at_least != 0) out["at_least"] = figure.at_least;
+  if (figure.at_most != 0) out["at_most"] = figure.at_most;
+  if (out.size() > 2) out["met"] = figure.is_met();
+  return out;
+}
+
+void PrintFigure(const Figure& figure) {
+  std::printf("%-62s %10.3f", figure.name.c_str(), figure.value);
+  if (figure.at_least != 0) std::printf("   goal: at least %.2f", figure.at_least);
+  if (figure.at_most != 0) std::printf("   goal: at most %.2f", figure.at_most);
+  if (!figure.is_met()) std::printf(": missed");
+  std::printf("\n");
+}
+
 void PrintRow(const std::string& name, const std::vector<double>& seconds, double keys) {
   const double median = Quantile(seconds, 0.5);
   std::printf("%-28s %10.3f ms %8.3f - %-8.3f %10.2f", name.c_str(), median * 1e3,
@@ -68,6 +84,8 @@ void Print(const Report& report) {
                   SpeedupPerThread(report, line, peer));
     }
   }
+  if (!report.figures.empty()) std::printf("\n");
+  for (const Figure& figure : report.figures) PrintFigure(figure);
   for (const std::string& note : report.notes) std::printf("\n%s\n", note.c_str());
 }
 
@@ -83,8 +101,10 @@ void WriteJson(const Report& report, const std::string& path) {
                               {{"copy_bytes_per_second", report.copy_bytes_per_second},
                                {"random_lines_per_second", report.random_lines_per_second}}},
                              {"results", nlohmann::ordered_json::array()},
+                             {"figures", nlohmann::ordered_json::array()},
                              {"notes", report.notes}};
   for (const Line& line : report.lines) out["results"].push_back(LineToJson(report, line));
+  for (const Figure& figure : report.figures) out["figures"].push_back(FigureToJson(figure));
   std::ofstream file(path);
   file << out.dump(2) << "\n";
   file.close();

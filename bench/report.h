@@ -25,6 +25,17 @@ struct Line {
   std::vector<PeerTime> peers;
 };
 
+// A number that a goal is set for, or that no line has.
+struct Figure {
+  std::string name;
+  double value = 0;
+  // At least or at most this; 0: there is no goal.
+  double at_least = 0;
+  double at_most = 0;
+
+  bool is_met() const { return value >= at_least && (at_most == 0 || value <= at_most); }
+};
+
 struct Report {
   std::string benchmark;
   std::string title;  // one line: what was measured, and on what
@@ -35,6 +46,7 @@ struct Report {
   double copy_bytes_per_second = 0;    // of a rank's memory
   double random_lines_per_second = 0;  // of a rank's memory
   std::vector<Line> lines;
+  std::vector<Figure> figures;
   // What the reader must know: for example a missing peer, or what a line includes.
   std::vector<std::string> notes;
 };

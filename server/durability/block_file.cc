@@ -8,6 +8,9 @@ namespace slotwise {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+// What was written goes to disk so many bytes at a time while more is written: else a sync would have to wait
+// for all of it, and so would others' syncs of the same disk.
+constexpr std::uint64_t kBytesOnTheirWay = std::uint64_t{8} << 20;
 
 }  // namespace
 
@@ -50,13 +53,23 @@ Status BlockWriter::Write(std::span<const std::byte> bytes) {
     if (piece.size() == left) entry_.checksums.push_back(checksum_.Take());
     bytes = bytes.subspan(piece.size());
   }
-  return {};
+  return entry_.bytes - begun_ < kBytesOnTheirWay ? Status() : BeginSync();
+}
+
+Status BlockWriter::BeginSync() {
+  return file_->BeginSync(std::exchange(begun_, entry_.bytes), entry_.bytes);
+}
+
+Status BlockWriter::BeginFinish() {
+  if (Status status = Flush(); !status.ok()) return status;
+  return BeginSync();
 }
 
 Result<FileEntry> BlockWriter::Finish() {
   if (Status status = Flush(); !status.ok()) return status;
   if (entry_.bytes % entry_.block_bytes != 0) entry_.checksums.push_back(checksum_.Take());
   if (Status status = file_->Sync(); !status.ok()) return status;
+  file_->DropFromMemory();
   file_.reset();
   return std::move(entry_);
 }
@@ -84,6 +97,8 @@ std::uint64_t BlockReader::SizeOf(std::uint64_t block) const {
 Status BlockReader::ReadBlock(std::uint64_t block, std::span<std::byte> bytes) const {
   const std::uint64_t begin = block * entry_.block_bytes;
   if (Status status = file_->ReadAt(begin, bytes); !status.ok()) return status;
+  // The disk reads the next block while this one is verified and used.
+  file_->ReadAhead(begin + bytes.size(), begin + bytes.size() + entry_.block_bytes);
   if (ChecksumOf(bytes) == entry_.checksums[block]) return {};
   return FailedPrecondition(path_ + " is damaged: bytes " + std::to_string(begin) + " to " +
                             std::to_string(begin + bytes.size()) + " are not those that were written");
@@ -119,6 +134,7 @@ Status BlockReader::Verify() {
   for (std::uint64_t block = 0; block < entry_.checksums.size(); ++block) {
     if (Status status = Keep(block); !status.ok()) return status;
   }
+  file_->DropFromMemory();
   return {};
 }
 

@@ -48,17 +48,24 @@ class BlockWriter {
   // Takes the next bytes, of which some stay in a buffer. After an error the file is good for nothing.
   Status Append(std::span<const std::byte> bytes);
 
-  // Writes what is left, syncs the file and closes it. Its name is durable once the caller syncs the folder.
+  // Writes what is left, and begins to bring it to disk. Whoever finishes several files begins with all of
+  // them, and then waits for the disk about once.
+  Status BeginFinish();
+
+  // Writes what is left, syncs the file and closes it. The system's memory need not keep it, so that who
+  // verifies the file reads the disk. Its name is durable once the caller syncs the folder.
   Result<FileEntry> Finish();
 
  private:
   BlockWriter(std::unique_ptr<WritableFile> file, std::string name, std::uint64_t block_bytes);
 
   Status Flush();
+  Status BeginSync();
   Status Write(std::span<const std::byte> bytes);
 
   std::unique_ptr<WritableFile> file_;
-  FileEntry entry_;  // of the bytes that were written, without the last block's checksum
+  FileEntry entry_;          // of the bytes that were written, without the last block's checksum
+  std::uint64_t begun_ = 0;  // bytes that were begun to be brought to disk
   Checksum checksum_;
   std::vector<std::byte> buffer_;
 };
@@ -72,7 +79,7 @@ class BlockReader {
   // that reading on from there reads no block twice. REQUIRES: offset + bytes.size() <= the entry's bytes.
   Status Read(std::uint64_t offset, std::span<std::byte> bytes);
 
-  // Reads and verifies every block.
+  // Reads and verifies every block, of which the system's memory need not keep any.
   Status Verify();
 
   const FileEntry& entry() const { return entry_; }

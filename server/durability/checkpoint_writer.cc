@@ -120,6 +120,13 @@ Status TableWriter::AppendValues(std::span<const float> values) {
   return writers_[kValues].Append(narrow_);
 }
 
+Status TableWriter::BeginFinish() {
+  for (BlockWriter& writer : writers_) {
+    if (Status status = writer.BeginFinish(); !status.ok()) return status;
+  }
+  return {};
+}
+
 Result<RankEntry> TableWriter::Finish() {
   const std::uint64_t rows = options_.starts.back();
   if (keys_.taken() != rows || records_ != rows)
@@ -130,6 +137,7 @@ Result<RankEntry> TableWriter::Finish() {
     if (erased_.taken() != *entry.erased)
       return Internal(folder_ + ": there are fewer erased keys than announced");
   }
+  if (Status status = BeginFinish(); !status.ok()) return status;
   for (BlockWriter& writer : writers_) {
     auto file = writer.Finish();
     if (!file.ok()) return file.status();

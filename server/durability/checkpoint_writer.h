@@ -47,6 +47,9 @@ class TableWriter {
   Status AppendRecords(std::span<const float> records);
   Status AppendErased(std::span<const Key> keys);
 
+  // Writes what is left, and begins to bring it to disk: with several tables, of all before the first Finish.
+  Status BeginFinish();
+
   // Syncs all files and the table's folder.
   Result<RankEntry> Finish();
 

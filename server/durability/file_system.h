@@ -43,6 +43,13 @@ class WritableFile {
   // is: the caller must not go on as if a later Sync that succeeds made it good.
   virtual Status Sync() = 0;
 
+  // Begins to bring bytes [begin, end), which were written, to disk, so that a later Sync has less to wait
+  // for. Makes nothing durable. An error is as one of Sync.
+  virtual Status BeginSync(std::uint64_t /*begin*/, std::uint64_t /*end*/) { return Status(); }
+
+  // Says that nobody will soon read what was synced: the system's memory need not keep it.
+  virtual void DropFromMemory() {}
+
  protected:
   WritableFile() = default;
 };
@@ -56,6 +63,12 @@ class ReadableFile {
   virtual std::uint64_t size() const = 0;  // when it was opened
   // Fills `bytes` from `offset` on. UNAVAILABLE, naming the file, if the file ends before.
   virtual Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
+
+  // Says that bytes [begin, end) will be read soon: the system may begin to. `end` may lie behind the file's.
+  virtual void ReadAhead(std::uint64_t /*begin*/, std::uint64_t /*end*/) const {}
+
+  // Says that nobody will soon read the file again: the system's memory need not keep it.
+  virtual void DropFromMemory() const {}
 
  protected:
   ReadableFile() = default;

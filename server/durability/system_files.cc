@@ -46,6 +46,12 @@ auto Uninterrupted(const Call& call) {
   return result;
 }
 
+// Tells the system how a part of a file will be used; 0 bytes: all behind `begin`. It may not care.
+void Advise(int file, std::uint64_t begin, std::uint64_t bytes, int use) {
+  [[maybe_unused]] const int ignored =
+      ::posix_fadvise(file, static_cast<off_t>(begin), static_cast<off_t>(bytes), use);
+}
+
 // Owns a file descriptor.
 class Descriptor {
  public:
@@ -105,6 +111,18 @@ class SystemWritableFile final : public WritableFile {
     return ::fdatasync(file_.number()) == 0 ? Status() : Failure("sync", file_.path(), errno);
   }
 
+  Status BeginSync(std::uint64_t begin, std::uint64_t end) override {
+    if (begin >= end) return Status();  // 0 bytes would mean all up to the file's end
+    const auto size = static_cast<off_t>(end - begin);
+    const int result =
+        ::sync_file_range(file_.number(), static_cast<off_t>(begin), size, SYNC_FILE_RANGE_WRITE);
+    // A file system that cannot begin early syncs all in the end.
+    if (result == 0 || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL) return Status();
+    return Failure("write back", file_.path(), errno);
+  }
+
+  void DropFromMemory() override { Advise(file_.number(), 0, 0, POSIX_FADV_DONTNEED); }
+
  private:
   // Returns the first vector that is not written, made shorter by what is.
   static std::size_t Advance(std::vector<iovec>& vectors, std::size_t first, std::size_t written) {
@@ -158,6 +176,12 @@ class SystemReadableFile final : public ReadableFile {
     }
     return Status();
   }
+
+  void ReadAhead(std::uint64_t begin, std::uint64_t end) const override {
+    end = std::min(end, size_);
+    if (begin < end) Advise(file_.number(), begin, end - begin, POSIX_FADV_WILLNEED);
+  }
+  void DropFromMemory() const override { Advise(file_.number(), 0, 0, POSIX_FADV_DONTNEED); }
 
  private:
   Descriptor file_;

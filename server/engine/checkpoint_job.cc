@@ -162,9 +162,15 @@ CheckpointJob::Progress CheckpointJob::Step() {
     nudge_();
     return Progress::kWorked;
   }
-  // Tables end in any order, and those without rows have nobody to end them.
+  // Tables end in any order, and those without rows have nobody to end them. All that can end begin to, so
+  // that the first sync brings the files of all to disk.
   for (Table& table : tables_) {
-    if (table.entry || table.written < table.rows.size()) continue;
+    if (table.ending || table.written < table.rows.size()) continue;
+    if (Status begun = BeginClosing(table); !begun.ok()) return End(begun);
+    return Progress::kWorked;
+  }
+  for (Table& table : tables_) {
+    if (table.entry || !table.ending) continue;
     if (Status closed = Close(table); !closed.ok()) return End(closed);
     return Progress::kWorked;
   }
@@ -219,10 +225,15 @@ Status CheckpointJob::Write(const Buffer& buffer) {
   return table.writer->AppendRecords({buffer.records(), buffer.rows * table.floats});
 }
 
-Status CheckpointJob::Close(Table& table) {
+Status CheckpointJob::BeginClosing(Table& table) {
   if (!table.writer) {
     if (Status opened = Open(table); !opened.ok()) return opened;
   }
+  table.ending = true;
+  return table.writer->BeginFinish();
+}
+
+Status CheckpointJob::Close(Table& table) {
   auto entry = table.writer->Finish();
   if (!entry.ok()) return entry.status();
   table.entry = std::move(*entry);

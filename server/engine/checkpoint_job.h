@@ -108,6 +108,7 @@ class CheckpointJob {
     std::size_t asked = 0;    // rows that the engine has asked the device for
     std::size_t written = 0;  // rows that the job's thread has written
     std::optional<TableWriter> writer;
+    bool ending = false;  // the writer has begun to finish
     std::optional<RankEntry> entry;
   };
 
@@ -117,6 +118,7 @@ class CheckpointJob {
   void Sort(Table& table);
   Status Open(Table& table);
   Status Write(const Buffer& buffer);
+  Status BeginClosing(Table& table);
   Status Close(Table& table);
   Progress End(Status status);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/durability/checkpoint_reader.h"
+#include "server/engine/read_beside.h"
 
 namespace slotwise {
 namespace {
@@ -14,13 +15,16 @@ namespace {
 static_assert(std::is_same_v<BucketOwners, BucketMap> && kBucketCount == kBuckets,
               "a checkpoint's owners of buckets are a shard's");
 
-constexpr std::uint64_t kChunkBytes = std::uint64_t{16} << 20;  // of rows that are loaded at once
+constexpr std::uint64_t kChunkBytes = std::uint64_t{16}
+                                      << 20;  // of rows that are loaded at once; four in memory
 
 }  // namespace
 
-CheckpointLoader::CheckpointLoader(Checkpoints checkpoints, Device& device, const Collective& collective,
-                                   const TableMaker& maker, const Tables& tables)
+CheckpointLoader::CheckpointLoader(Checkpoints checkpoints, Threads& threads, Device& device,
+                                   const Collective& collective, const TableMaker& maker,
+                                   const Tables& tables)
     : checkpoints_(std::move(checkpoints)),
+      threads_(threads),
       erased_(device),
       rank_(static_cast<std::uint32_t>(Value(collective.rank()))),
       ranks_(collective.size()),
@@ -64,8 +68,11 @@ Status CheckpointLoader::LoadRows(const Chain& chain, const TableEntry& entry, T
                          [&](std::span<const Key> keys) {
                            return keys.empty() ? Status() : EraseKeys(shard, erased_.Of(keys));
                          }};
-  return ReadTable(checkpoints_.files(), checkpoints_.folder(), chain, entry.id, EvenBucketMap(ranks_), rank_,
-                   kChunkBytes, sink);
+  const auto read = [&](const RowSink& taken) {
+    return ReadTable(checkpoints_.files(), checkpoints_.folder(), chain, entry.id, EvenBucketMap(ranks_),
+                     rank_, kChunkBytes, taken);
+  };
+  return ReadBeside(threads_, read, sink);
 }
 
 }  // namespace slotwise

@@ -16,6 +16,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/durability/checkpoints.h"
+#include "server/durability/threads.h"
 #include "server/engine/key_batch.h"
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
@@ -26,7 +27,8 @@ namespace slotwise {
 class CheckpointLoader {
  public:
   // The references outlive it.
-  CheckpointLoader(Checkpoints checkpoints, Device& device, const Collective& collective,
+  // It reads on a thread of `threads`.
+  CheckpointLoader(Checkpoints checkpoints, Threads& threads, Device& device, const Collective& collective,
                    const TableMaker& maker, const Tables& tables);
 
   const Checkpoints& checkpoints() const { return checkpoints_; }
@@ -40,6 +42,7 @@ class CheckpointLoader {
   Status LoadRows(const Chain& chain, const TableEntry& entry, Table& table);
 
   const Checkpoints checkpoints_;
+  Threads& threads_;
   KeyBatch erased_;
   const std::uint32_t rank_;
   const int ranks_;

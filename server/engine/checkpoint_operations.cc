@@ -53,7 +53,8 @@ void Operations::LoadCheckpoint(const Round& round) {
   const Rank asker = round.parts[0].ticket.rank;
   const std::string id = AllGatherValues(collective_, asked)[static_cast<std::size_t>(Value(asker))].data();
   const std::uint64_t lineages = tables_.LineagesOfRound(round.number);
-  CheckpointLoader loader(checkpointing_.checkpoints(), device_, collective_, maker_, tables_);
+  CheckpointLoader loader(checkpointing_.checkpoints(), checkpointing_.threads(), device_, collective_,
+                          maker_, tables_);
   const Result<Chain> chain = loader.checkpoints().ChainOf(id);
   Result<SavedTables> saved = chain.ok() ? loader.Load(*chain, lineages) : chain.status();
   const CheckpointName name = chain.ok() ? chain->back().name() : CheckpointName{};

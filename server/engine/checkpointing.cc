@@ -375,11 +375,15 @@ bool Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
     // A processor collects about 4 MB of rows a millisecond. A device does it beside its work.
     constexpr std::size_t kBytesAMillisecond = std::size_t{400} << 10;
     constexpr std::size_t kMost = std::size_t{16} << 20;
-    may_read_ = idle || !device_.SharesHostMemory()
-                    ? kMost
-                    : std::min<std::size_t>(kMost, may_read_ + passed_ms * kBytesAMillisecond);
-    if (may_read_ > 0) may_read_ -= std::min(may_read_, open_->job->Advance(may_read_));
-    return open_->job->rows_are_on_the_way();
+    // So long a request that comes to an idle engine may have to wait.
+    constexpr std::size_t kIdleProcessor = std::size_t{1} << 20;
+    const bool processor = device_.SharesHostMemory();
+    may_read_ = !processor ? kMost
+                : idle     ? kIdleProcessor
+                           : std::min<std::size_t>(kMost, may_read_ + passed_ms * kBytesAMillisecond);
+    const std::size_t read = may_read_ > 0 ? open_->job->Advance(may_read_) : 0;
+    may_read_ -= std::min(may_read_, read);
+    return open_->job->rows_are_on_the_way() || (processor && idle && read > 0);
   }
   if (asked_ || Value(collective_.rank()) != 0) return false;
   auto every = std::chrono::milliseconds(options_.checkpoint_every);

@@ -65,6 +65,7 @@ class Checkpointing {
   // OK, or why there are no checkpoints.
   Status KeepsCheckpoints() const;
   Checkpoints checkpoints() const { return {*options_.files, folder_}; }
+  Threads& threads() const { return *options_.threads; }
 
   // Whether a checkpoint is under way: to save or to load another one waits for that. The same on every rank.
   bool busy() const { return open_ != nullptr; }
@@ -82,8 +83,9 @@ class Checkpointing {
   // Before every decision: the time that the ranks agree on, and the last round that changed state.
   void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
   // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this
-  // rank's clock. An engine that is not idle gives it a tenth of its time. Returns whether rows are on their
-  // way, to be looked after soon. Does not wait.
+  // rank's clock. An engine that is not idle gives it a tenth of its time, and an idle one on a CPU a quarter
+  // of a millisecond. Returns whether rows are on their way, or more may be read, to be looked after soon.
+  // Does not wait.
   bool Advance(std::uint64_t now_ms, bool idle);
 
   // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads

@@ -91,7 +91,8 @@ class Recovery::Impl {
         collective_(collective),
         tables_(tables),
         maker_(maker),
-        loader_(Checkpoints(files_, CheckpointFolder()), device, collective, maker, tables),
+        loader_(Checkpoints(files_, CheckpointFolder()), *options_.threads, device, collective, maker,
+                tables),
         replay_(device, tables, maker, loader_) {}
 
   Result<Recovered> Run() {

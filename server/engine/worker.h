@@ -1,4 +1,5 @@
-// Worker: a thread that does one thing after the other: what a rank does beside its rounds.
+// Worker: a thread that does one thing after the other: what a rank does beside its rounds, to which it gives
+// way.
 // Thread-safety: Post, any thread.
 #ifndef SLOTWISE_SERVER_ENGINE_WORKER_H_
 #define SLOTWISE_SERVER_ENGINE_WORKER_H_
@@ -40,6 +41,7 @@ class Worker {
 
  private:
   void Run() {
+    threads_.GiveWay();
     for (;;) {
       std::function<void()> task;
       {

@@ -93,6 +93,25 @@ TEST_P(FileSystemTest, ReservedBytesAreZeroAndKeepWhatIsThere) {
   EXPECT_EQ(Read(files(), Path("a")), std::string("ab\0\0", 4));
 }
 
+TEST_P(FileSystemTest, WhatIsBegunReadAheadOrDroppedIsStillThere) {
+  auto file = Create("a");
+  const std::string text(100'000, 'x');
+  EXPECT_TRUE(Write(*file, 0, text).ok());
+  EXPECT_TRUE(file->BeginSync(0, 50'000).ok());
+  EXPECT_TRUE(file->BeginSync(50'000, 50'000).ok());  // nothing
+  file->DropFromMemory();                             // not on disk yet
+  EXPECT_TRUE(file->BeginSync(50'000, 100'000).ok());
+  EXPECT_TRUE(file->Sync().ok());
+  file->DropFromMemory();
+  const auto opened = files().Open(Path("a"));
+  ASSERT_TRUE(opened.ok());
+  (*opened)->ReadAhead(50'000, 1'000'000);  // behind the end
+  (*opened)->ReadAhead(200'000, 300'000);
+  EXPECT_EQ(Read(files(), Path("a")), text);
+  (*opened)->DropFromMemory();
+  EXPECT_EQ(Read(files(), Path("a")), text);
+}
+
 TEST_P(FileSystemTest, AFileIsMadeOnceAndOpenedWhereItIs) {
   Create("a");
   const Status again = files().Create(Path("a")).status();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -19,14 +20,17 @@ class WatchedFiles final : public FileSystem {
  public:
   explicit WatchedFiles(FileSystem& files) : files_(files) {}
 
-  // Each may refuse what is about to happen. `before_change` gets "create", "write", "sync", "rename" (with
-  // the old path), "remove", "remove folder", "make folder" or "sync folder".
+  // Each may refuse what is about to happen. `before_change` gets "create", "write", "begin sync", "sync",
+  // "rename" (with the old path), "remove", "remove folder", "make folder" or "sync folder".
   std::function<Status(const std::string& operation, const std::string& path)> before_change;
   std::function<Status(const std::string& path)> before_open;
 
   std::uint64_t bytes_read = 0;
-  std::vector<std::string> opened;      // to be read
-  std::set<std::string> dirty_files;    // written, and not synced since
+  std::vector<std::string> opened;                  // to be read
+  std::vector<std::string> dropped;                 // that the system's memory need not keep
+  std::map<std::string, std::uint64_t> begun;       // bytes that were begun to be synced, from the first on
+  std::map<std::string, std::uint64_t> read_ahead;  // the end of what will be read soon
+  std::set<std::string> dirty_files;                // written, and not synced since
   std::set<std::string> dirty_folders;  // in which a name was made or changed, and which was not synced since
 
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
@@ -49,7 +53,7 @@ class WatchedFiles final : public FileSystem {
     auto file = files_.Open(path);
     if (!file.ok()) return file.status();
     opened.push_back(path);
-    return std::unique_ptr<ReadableFile>(std::make_unique<Reader>(*this, std::move(*file)));
+    return std::unique_ptr<ReadableFile>(std::make_unique<Reader>(*this, path, std::move(*file)));
   }
   Status Rename(const std::string& from, const std::string& to) override {
     if (Status status = Ask("rename", from); !status.ok()) return status;
@@ -105,6 +109,15 @@ class WatchedFiles final : public FileSystem {
       if (status.ok()) watch_.dirty_files.erase(path_);
       return status;
     }
+    Status BeginSync(std::uint64_t begin, std::uint64_t end) override {
+      if (Status status = watch_.Ask("begin sync", path_); !status.ok()) return status;
+      if (begin == watch_.begun[path_]) watch_.begun[path_] = end;  // a gap shows
+      return file_->BeginSync(begin, end);
+    }
+    void DropFromMemory() override {
+      watch_.dropped.push_back(path_);
+      file_->DropFromMemory();
+    }
 
    private:
     WatchedFiles& watch_;
@@ -114,15 +127,25 @@ class WatchedFiles final : public FileSystem {
 
   class Reader final : public ReadableFile {
    public:
-    Reader(WatchedFiles& watch, std::unique_ptr<ReadableFile> file) : watch_(watch), file_(std::move(file)) {}
+    Reader(WatchedFiles& watch, std::string path, std::unique_ptr<ReadableFile> file)
+        : watch_(watch), path_(std::move(path)), file_(std::move(file)) {}
     std::uint64_t size() const override { return file_->size(); }
     Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
       watch_.bytes_read += bytes.size();
       return file_->ReadAt(offset, bytes);
     }
+    void ReadAhead(std::uint64_t begin, std::uint64_t end) const override {
+      watch_.read_ahead[path_] = end;
+      file_->ReadAhead(begin, end);
+    }
+    void DropFromMemory() const override {
+      watch_.dropped.push_back(path_);
+      file_->DropFromMemory();
+    }
 
    private:
     WatchedFiles& watch_;
+    std::string path_;
     std::unique_ptr<ReadableFile> file_;
   };
 

@@ -114,6 +114,56 @@ def test_table_keeps_to_the_load_it_is_given(tmp_path: Path) -> None:
     assert 0.1 < report["options"]["load_of_table"] <= 0.2
 
 
+def figures_of(report: Any) -> dict[str, float]:
+    """A report's figures by name."""
+    for figure in report["figures"]:
+        goal = figure.get("at_least", 0) <= figure["value"] <= figure.get("at_most", float("inf"))
+        assert figure.get("met", True) is goal
+    return {figure["name"]: figure["value"] for figure in report["figures"]}
+
+
+def test_journal_reports_every_mode_beside_the_disk(tmp_path: Path) -> None:
+    small = "journal --rows 2000 --dim 4 --slots 2 --batch 8 --in-flight 4 --seconds 0.05 --interval 1".split()
+    report = report_of(tmp_path, *small, "--data", str(tmp_path))
+    names = [f"push, {mode}, {n} in flight" for n in (1, 4) for mode in ("none", "interval", "sync")]
+    disks = [f"disk, {n} a sync" for n in (1, 4)]
+    assert [r["name"] for r in report["results"]] == names[:3] + disks[:1] + names[3:] + disks[1:]
+    assert report["results"][0]["keys"] == 16
+    figures = figures_of(report)
+    for n in (1, 4):
+        assert figures[f"sync of the slower of none and a record a sync, {n} in flight"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_checkpoint_reports_saving_recovering_and_training_beside_it(tmp_path: Path) -> None:
+    small = "checkpoint --rows 3000 --dim 4 --slots 3 --batch 8 --seconds 0.1 --touched 0.1".split()
+    report = report_of(tmp_path, *small, "--data", str(tmp_path))
+    keys = {result["name"]: result["keys"] for result in report["results"]}
+    assert keys == {
+        "base, idle": 3000,
+        "direct writes of its bytes": 3000,
+        "delta": 300,
+        "recovery": 3000,
+        "direct reads of its bytes": 3000,
+        "step, control": 24,
+        "step beside a checkpoint": 24,
+    }
+    base = report["results"][0]["floor"]["bytes"]
+    assert base > 3000 * (8 + 4 * 4)
+    figures = figures_of(report)
+    assert figures["checkpoints beside steps"] >= 2
+    assert figures["p99 of a step beside a checkpoint, ms"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize("subcommand", ["journal", "checkpoint"])
+def test_benchmarks_of_a_folder_need_one_that_is_there_and_one_rank(subcommand: str) -> None:
+    assert run_bench(subcommand, "--data", "/nowhere").returncode != 0
+    ended = run_bench(subcommand, "--rows", "100", ranks=2)
+    assert ended.returncode != 0
+    assert "measures one rank" in ended.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

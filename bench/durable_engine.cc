@@ -1,0 +1,318 @@
+#include "bench/durable_engine.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <stdexcept>
+
+#include "bench/timing.h"
+#include "bench/workload.h"
+
+namespace slotwise::bench {
+namespace {
+
+// A session of its own a start, as a trainer that restarts draws one.
+std::atomic<std::uint64_t> starts = 0;
+
+TableOptions TableOf(const TrainerOptions& o) {
+  TableOptions table;
+  table.name = TableName("bench");
+  table.dim = o.dim;
+  table.slots = o.slots;
+  table.optimizer = {.kind = OptimizerKind::kSgd, .learning_rate = 1};
+  table.initializer = {.kind = InitializerKind::kConstant};
+  table.initial_rows = o.rows;
+  return table;
+}
+
+// A batch of one key a bag: rows [first, first + n) of the table, whose number is made whole samples by
+// repeating the last row.
+BatchPart PartOfRows(std::uint32_t first, std::uint32_t n, std::uint32_t slots) {
+  BatchPart part;
+  part.samples = (n + slots - 1) / slots;
+  const std::size_t bags = std::size_t{part.samples} * slots;
+  part.keys = BatchArray<Key>(bags);
+  part.offsets = BatchArray<std::uint32_t>(bags + 1);
+  for (std::size_t bag = 0; bag < bags; ++bag)
+    part.keys.data()[bag] = KeyOf(first + std::min<std::size_t>(bag, n - 1));
+  for (std::size_t bag = 0; bag <= bags; ++bag) part.offsets.data()[bag] = static_cast<std::uint32_t>(bag);
+  return part;
+}
+
+}  // namespace
+
+void AddTrainerOptions(CLI::App& app, TrainerOptions& options) {
+  app.option_defaults()->always_capture_default();
+  app.add_option("--rows", options.rows, "rows of the table")->check(CLI::PositiveNumber);
+  app.add_option("--dim", options.dim, "elements a row")->check(CLI::Range(1, 4096));
+  app.add_option("--slots", options.slots, "bags a sample")->check(CLI::Range(1, 4096));
+  app.add_option("--hot", options.hot, "keys a bag")->check(CLI::PositiveNumber);
+  app.add_option("--batch", options.batch, "samples a step")->check(CLI::PositiveNumber);
+  app.add_option("--alpha", options.alpha, "exponent of the power law over rows; 0 is uniform")
+      ->check(CLI::Range(0.0, 10.0));
+  app.add_option("--data", options.data, "the folder whose disk is used; by default that of temporary files")
+      ->check(CLI::ExistingDirectory);
+  AddCommonOptions(app, options);
+}
+
+nlohmann::ordered_json ToJson(const TrainerOptions& options) {
+  nlohmann::ordered_json json = ToJson(static_cast<const CommonOptions&>(options));
+  json.update({{"rows", options.rows},
+               {"dim", options.dim},
+               {"slots", options.slots},
+               {"hot", options.hot},
+               {"batch", options.batch},
+               {"alpha", options.alpha}});
+  return json;
+}
+
+DataFolder::DataFolder(const std::string& parent)
+    : path_((parent.empty() ? std::filesystem::temp_directory_path().string() : parent) +
+            "/slotwise-bench-XXXXXX") {
+  Must(::mkdtemp(path_.data()) != nullptr, "cannot make the folder " + path_);
+}
+
+DataFolder::~DataFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+Steps::Steps(const TrainerOptions& options)
+    : o_(options),
+      offsets_(std::make_shared_for_overwrite<std::uint32_t[]>(options.keys() / options.hot + 1)),
+      gradients_(std::make_shared_for_overwrite<float[]>(options.keys() / options.hot * options.dim)) {
+  const std::size_t bags = o_.keys() / o_.hot;
+  std::ranges::copy(EvenOffsets(bags, o_.hot), offsets_.get());
+  std::fill_n(gradients_.get(), bags * o_.dim, -1.0F);
+  for (std::size_t b = 0; b < kBatches; ++b) {
+    rows_.push_back(DrawRows(o_.keys(), o_.rows, o_.alpha, o_.seed + b));
+    keys_.push_back(std::make_shared_for_overwrite<Key[]>(o_.keys()));
+    std::ranges::copy(KeysOf(rows_.back()), keys_.back().get());
+  }
+}
+
+BatchPart Steps::Batch(std::uint64_t number, bool with_gradients) const {
+  const std::size_t bags = o_.keys() / o_.hot;
+  BatchPart part;
+  part.samples = o_.batch;
+  part.keys = BatchArray<Key>(keys_[number % kBatches], o_.keys());
+  part.offsets = BatchArray<std::uint32_t>(offsets_, bags + 1);
+  if (with_gradients) part.values = BatchArray<float>(gradients_, bags * o_.dim);
+  return part;
+}
+
+std::uint64_t Steps::bytes() const { return Batch(0, true).bytes(); }
+
+std::vector<float> Steps::Occurrences(std::uint64_t end) const {
+  std::vector<float> counts(o_.rows);
+  for (std::size_t b = 0; b < kBatches; ++b) {
+    const auto times = static_cast<float>(end / kBatches + (b < end % kBatches ? 1 : 0));
+    for (const std::uint32_t row : rows_[b]) counts[row] += times;
+  }
+  return counts;
+}
+
+DurableEngine::DurableEngine(const TrainerOptions& options, const Steps& steps,
+                             const DurabilityOptions& durability)
+    : o_(options),
+      steps_(steps),
+      place_(MakePlace(options, *collective_)),
+      exchanges_(Exchanges::MakeSolo(*place_.device)),
+      session_(++starts) {
+  spdlog::set_level(spdlog::level::warn);  // what is usual is no part of a report
+  EngineOptions limits;
+  limits.incarnation = session_;
+  limits.max_inbox_bytes = std::uint64_t{4} << 30;
+  engine_ = std::make_unique<Engine>(*place_.device, *collective_, exchanges_, kBenchSecret, limits);
+  DurabilityOptions watched = durability;
+  watched.on_failure = [](const std::string& why) {  // nobody would answer who asks
+    std::fprintf(stderr, "slotwise-bench: the journal failed: %s\n", why.c_str());
+    std::_Exit(1);
+  };
+  recovery_seconds_ = SecondsOf([&] { Must(engine_->Recover(watched), "recovery"); });
+  run_ = std::thread([this] {
+    try {
+      engine_->Run();
+    } catch (const std::exception& error) {  // who asks would wait for ever
+      std::fprintf(stderr, "slotwise-bench: %s\n", error.what());
+      std::_Exit(1);
+    }
+  });
+  table_ = Must(Ask<Result<CreatedTable>>(
+                    [&](auto done) { return CreateTableRequest{.options = TableOf(o_), .done = done}; }),
+                "no table")
+               .id;
+}
+
+DurableEngine::~DurableEngine() {
+  engine_->RequestStop();
+  run_.join();
+}
+
+PushRequest DurableEngine::Push(BatchPart batch, std::function<void(Result<AppliedStep>)> done) {
+  return {.table = table_,
+          .step = {.session = session_, .number = next_step_++},
+          .batch = std::move(batch),
+          .done = std::move(done)};
+}
+
+void DurableEngine::Fill() {
+  constexpr std::uint32_t kAtOnce = 1 << 16;
+  for (std::uint32_t first = 0; first < o_.rows; first += kAtOnce) {
+    Must(Ask<Result<PooledValues>>([&](auto done) {
+           return LookupRequest{.table = table_,
+                                .mode = LookupMode::kTrain,
+                                .batch = PartOfRows(first, std::min(kAtOnce, o_.rows - first), o_.slots),
+                                .done = done};
+         }),
+         "rows could not be made");
+  }
+}
+
+void DurableEngine::TrainingStep() {
+  const std::uint64_t number = next_step_;
+  Must(Ask<Result<PooledValues>>([&](auto done) {
+         return LookupRequest{
+             .table = table_, .mode = LookupMode::kTrain, .batch = steps_.Batch(number, false), .done = done};
+       }),
+       "lookup");
+  Must(Ask<Result<AppliedStep>>([&](auto done) { return Push(steps_.Batch(number, true), done); }), "push");
+}
+
+std::uint64_t DurableEngine::PushFor(double seconds, std::size_t in_flight) {
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t under_way = 0;
+    std::vector<std::uint64_t> refused;  // steps that are to be sent again
+    std::uint64_t acknowledged = 0;
+    Status failure;
+    bool over = false;
+  } state;
+  std::function<void(std::uint64_t)> send;
+  send = [&](std::uint64_t number) {
+    engine_->Submit(PushRequest{.table = table_,
+                                .step = {.session = session_, .number = number},
+                                .batch = steps_.Batch(number, true),
+                                .done = [&, number](const Result<AppliedStep>& applied) {
+                                  std::optional<std::uint64_t> next;
+                                  {
+                                    const std::scoped_lock lock(state.mutex);
+                                    if (applied.ok()) {
+                                      ++state.acknowledged;
+                                      if (!state.over && state.failure.ok()) next = next_step_++;
+                                    } else if (applied.status().code() == StatusCode::kUnavailable) {
+                                      state.refused.push_back(number);
+                                    } else {
+                                      state.failure = applied.status();
+                                    }
+                                    if (!next) {
+                                      --state.under_way;
+                                      state.changed.notify_all();
+                                    }
+                                  }
+                                  if (next) send(*next);
+                                }});
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  std::vector<std::uint64_t> first;
+  for (std::size_t i = 0; i < in_flight; ++i) first.push_back(next_step_++);
+  state.under_way = first.size();
+  for (const std::uint64_t number : first) send(number);
+  std::unique_lock lock(state.mutex);
+  for (;;) {
+    state.changed.wait_until(lock, end, [&] { return state.under_way == 0 || !state.refused.empty(); });
+    state.over = std::chrono::steady_clock::now() >= end;
+    if (!state.failure.ok() || (state.under_way == 0 && state.refused.empty())) break;
+    if (state.refused.empty()) {
+      state.changed.wait(lock, [&] { return state.under_way == 0 || !state.refused.empty(); });
+      continue;
+    }
+    // A client waits a little and sends the same step again.
+    const std::vector<std::uint64_t> again = std::exchange(state.refused, {});
+    state.under_way += again.size();
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (const std::uint64_t number : again) send(number);
+    lock.lock();
+  }
+  state.changed.wait(lock, [&] { return state.under_way == 0; });
+  Must(state.failure, "push");
+  return state.acknowledged;
+}
+
+void DurableEngine::Touch(std::uint32_t rows) {
+  BatchPart part = PartOfRows(0, rows, o_.slots);
+  // Only the first occurrence of the last row counts: bags behind it get no gradient.
+  part.values = BatchArray<float>(part.keys.size() * o_.dim);
+  std::fill_n(part.values.data(), std::size_t{rows} * o_.dim, -1.0F);
+  std::fill(part.values.data() + std::size_t{rows} * o_.dim, part.values.data() + part.values.size(), 0.0F);
+  Must(Ask<Result<AppliedStep>>([&](auto done) {
+         return PushRequest{.table = table_,
+                            .step = {.session = session_ | std::uint64_t{1} << 32, .number = touches_++},
+                            .batch = std::move(part),
+                            .done = done};
+       }),
+       "push");
+}
+
+DurableEngine::Saved DurableEngine::Save(bool delta, DataType value_type) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  for (;;) {
+    const Clock::time_point asked = Clock::now();
+    Result<SavedCheckpoint> saved = Ask<Result<SavedCheckpoint>>([&](auto done) {
+      return SaveCheckpointRequest{.delta = delta, .value_type = value_type, .done = done};
+    });
+    if (saved.status().code() == StatusCode::kFailedPrecondition) {  // another one is under way
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
+    const Clock::time_point there = Clock::now();
+    const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
+    return {Must(std::move(saved), "checkpoint"), seconds(there - asked), seconds(asked - begin)};
+  }
+}
+
+DigestSums DurableEngine::Digest() {
+  return Must(Ask<Result<TableSummary>>([&](auto done) {
+                return SummarizeRequest{.table = table_, .with_digest = true, .done = done};
+              }),
+              "digest")
+      .digest;
+}
+
+void DurableEngine::CheckRows(std::uint32_t touched_rows, std::uint32_t touched) {
+  std::vector<float> wanted = steps_.Occurrences(next_step_);
+  for (std::uint32_t row = 0; row < touched_rows; ++row) wanted[row] += static_cast<float>(touched);
+  constexpr std::uint32_t kAtOnce = 1 << 16;
+  for (std::uint32_t first = 0; first < o_.rows; first += kAtOnce) {
+    const std::uint32_t n = std::min(kAtOnce, o_.rows - first);
+    const RowRecords read =
+        Must(Ask<Result<RowRecords>>([&](auto done) {
+               return ReadRowsRequest{.table = table_, .keys = KeysOfRange(first, n), .done = done};
+             }),
+             "rows could not be read");
+    std::size_t at = 0;  // in what was read: rows that no step has touched may be absent
+    for (std::uint32_t row = first; row < first + n; ++row) {
+      const bool present = at < read.keys.size() && read.keys[at] == KeyOf(row);
+      Must(present || wanted[row] == 0, "wrong result: a row is lost");
+      for (std::uint32_t j = 0; present && j < o_.dim; ++j) {
+        Must(read.records[at * o_.dim + j] == wanted[row],
+             "wrong result: a row is not the number of its key's occurrences");
+      }
+      at += present ? 1 : 0;
+    }
+  }
+}
+
+}  // namespace slotwise::bench

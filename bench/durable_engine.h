@@ -1,0 +1,139 @@
+// DurableEngine: an engine of one rank that keeps its state in a folder, and a trainer's requests to it.
+//
+// Steps are pushes of gradients of -1 to a table of SGD with learning rate 1 whose rows begin at 0: a row is
+// then the number of times that its key occurred in all steps, exactly, so that a lost or doubled step shows.
+// Thread-safety: one thread at a time. Throws std::runtime_error, std::bad_alloc.
+#ifndef SLOTWISE_BENCH_DURABLE_ENGINE_H_
+#define SLOTWISE_BENCH_DURABLE_ENGINE_H_
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bench/common_options.h"
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/collective/exchange.h"
+#include "server/engine/engine.h"
+
+namespace slotwise::bench {
+
+// What the trainer's table and steps are like.
+struct TrainerOptions : CommonOptions {
+  std::uint32_t rows = 100'000;
+  std::uint32_t dim = 16;
+  std::uint32_t slots = 26;
+  std::uint32_t hot = 1;
+  std::uint32_t batch = 64;
+  double alpha = 0;
+  std::string data;  // the folder in which everything is made; empty: the system's for temporary files
+
+  std::size_t keys() const { return std::size_t{batch} * slots * hot; }
+};
+
+void AddTrainerOptions(CLI::App& app, TrainerOptions& options);
+nlohmann::ordered_json ToJson(const TrainerOptions& options);
+
+// A folder of its own in the one that the user named, and removed in the end with all that is in it.
+class DataFolder {
+ public:
+  explicit DataFolder(const std::string& parent);
+  ~DataFolder();
+  DataFolder(const DataFolder&) = delete;
+  DataFolder& operator=(const DataFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Batches that are made once, and sent again and again by handles to the same memory.
+class Steps {
+ public:
+  static constexpr std::size_t kBatches = 16;
+
+  explicit Steps(const TrainerOptions& options);
+
+  BatchPart Batch(std::uint64_t number, bool with_gradients) const;
+  std::uint64_t bytes() const;  // of a push's arrays
+  // Returns how often each row's key has occurred in steps [0, end).
+  std::vector<float> Occurrences(std::uint64_t end) const;
+
+ private:
+  const TrainerOptions& o_;
+  std::vector<std::vector<std::uint32_t>> rows_;
+  std::vector<std::shared_ptr<Key[]>> keys_;
+  std::shared_ptr<std::uint32_t[]> offsets_;
+  std::shared_ptr<float[]> gradients_;
+};
+
+class DurableEngine {
+ public:
+  // Recovers what the folder has, and makes the table unless it is there. `steps` outlives it.
+  DurableEngine(const TrainerOptions& options, const Steps& steps, const DurabilityOptions& durability);
+  // Finishes what was asked. A checkpoint that is being verified is verified before.
+  ~DurableEngine();
+  DurableEngine(const DurableEngine&) = delete;
+  DurableEngine& operator=(const DurableEngine&) = delete;
+
+  Engine& engine() { return *engine_; }
+  double recovery_seconds() const { return recovery_seconds_; }
+
+  // Sends a request and waits for its answer. `of` makes the request of its `done`.
+  template <class Answer, class MakeRequest>
+  Answer Ask(const MakeRequest& of) {
+    std::promise<Answer> answer;
+    engine_->Submit(of([&](Answer a) { answer.set_value(std::move(a)); }));
+    return answer.get_future().get();
+  }
+
+  // Gives every row of the table its first values.
+  void Fill();
+  // Looks a batch up for training, and then pushes its gradients.
+  void TrainingStep();
+  // Pushes steps for so many seconds, so many at any time. Returns how many were acknowledged.
+  std::uint64_t PushFor(double seconds, std::size_t in_flight);
+  // Adds 1 to the first so many rows.
+  void Touch(std::uint32_t rows);
+
+  // Saves a checkpoint as soon as the one before was verified.
+  struct Saved {
+    SavedCheckpoint checkpoint;
+    double seconds = 0;
+    double waited = 0;  // seconds before, for the checkpoint before
+  };
+  Saved Save(bool delta, DataType value_type = DataType::kFloat32);
+
+  DigestSums Digest();
+  std::uint64_t steps() const { return next_step_; }
+  // Every row must be what the steps, and `touched` calls of Touch(touched_rows), made of it.
+  void CheckRows(std::uint32_t touched_rows = 0, std::uint32_t touched = 0);
+  // REQUIRES: nothing was pushed. Goes on behind an earlier engine's steps().
+  void GoOnBehind(std::uint64_t steps) { next_step_ = steps; }
+
+ private:
+  PushRequest Push(BatchPart batch, std::function<void(Result<AppliedStep>)> done);
+
+  const TrainerOptions& o_;
+  const Steps& steps_;
+  std::unique_ptr<Collective> collective_ = MakeSoloCollective();
+  Place place_;
+  Exchanges exchanges_;
+  std::unique_ptr<Engine> engine_;
+  double recovery_seconds_ = 0;
+  std::thread run_;
+  TableId table_{0};
+  std::uint64_t next_step_ = 0;
+  std::uint64_t session_ = 0;
+  std::uint64_t touches_ = 0;
+};
+
+}  // namespace slotwise::bench
+
+#endif  // SLOTWISE_BENCH_DURABLE_ENGINE_H_

@@ -1,0 +1,121 @@
+#include "server/engine/read_beside.h"
+
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace slotwise {
+namespace {
+
+// A call of the sink.
+struct Piece {
+  bool erases = false;
+  std::vector<Key> keys;
+  std::vector<float> records;
+};
+
+// Where pieces pass from one thread to the other: a piece that was used is filled again.
+class Passage {
+ public:
+  explicit Passage(Threads& threads) : threads_(threads) {}
+
+  // The reading thread's.
+  Status Put(bool erases, std::span<const Key> keys, std::span<const float> records) {
+    {
+      std::unique_lock lock(mutex_);
+      threads_.Wait(changed_, lock, [this] { return closed_ || filled_ - used_ < kPieces; });
+      if (closed_) return {StatusCode::kCancelled, "what was read before could not be used"};
+    }
+    Piece& piece = pieces_[filled_ % kPieces];
+    piece.erases = erases;
+    piece.keys.assign(keys.begin(), keys.end());
+    piece.records.assign(records.begin(), records.end());
+    Change([this] { ++filled_; });
+    return {};
+  }
+  void End(Status status, bool no_memory) {
+    Change([&] {
+      result_ = std::move(status);
+      no_memory_ = no_memory;
+      ended_ = true;
+    });
+  }
+
+  // The using thread's. Returns null once all was used, and `read` has returned.
+  const Piece* Next() {
+    std::unique_lock lock(mutex_);
+    threads_.Wait(changed_, lock, [this] { return ended_ || filled_ > used_; });
+    return filled_ > used_ ? &pieces_[used_ % kPieces] : nullptr;
+  }
+  void GiveBack() {
+    Change([this] { ++used_; });
+  }
+  void Close() {
+    Change([this] { closed_ = true; });
+  }
+  // REQUIRES: Next returned null.
+  Status TakeResult() {
+    if (no_memory_) throw std::bad_alloc();
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr std::size_t kPieces = 2;
+
+  template <class F>
+  void Change(const F& f) {
+    {
+      const std::scoped_lock lock(mutex_);
+      f();
+    }
+    changed_.notify_all();
+  }
+
+  Threads& threads_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Piece pieces_[kPieces];
+  std::size_t filled_ = 0;
+  std::size_t used_ = 0;
+  bool closed_ = false;  // nothing is used any more
+  bool ended_ = false;   // nothing is read any more
+  bool no_memory_ = false;
+  Status result_;
+};
+
+// Closes the passage in the end, before the thread is waited for.
+struct Closes {
+  Passage& passage;
+  ~Closes() { passage.Close(); }
+};
+
+}  // namespace
+
+Status ReadBeside(Threads& threads, const std::function<Status(const RowSink&)>& read, const RowSink& use) {
+  Passage passage(threads);
+  const RowSink sink{
+      .rows = [&](std::span<const Key> keys,
+                  std::span<const float> records) { return passage.Put(false, keys, records); },
+      .erase = [&](std::span<const Key> keys) { return passage.Put(true, keys, {}); }};
+  const std::unique_ptr<Threads::Thread> reading = threads.Begin([&] {
+    try {
+      passage.End(read(sink), false);
+    } catch (const std::bad_alloc&) {
+      passage.End({}, true);
+    }
+  });
+  const Closes closes{passage};
+  while (const Piece* const piece = passage.Next()) {
+    const Status used = piece->erases ? use.erase(piece->keys) : use.rows(piece->keys, piece->records);
+    if (!used.ok()) return used;
+    passage.GiveBack();
+  }
+  return passage.TakeResult();
+}
+
+}  // namespace slotwise

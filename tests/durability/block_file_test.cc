@@ -1,0 +1,127 @@
+// When a file that is written or read once goes to disk, is read ahead, and leaves the system's memory.
+#include "server/durability/block_file.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/durability/checkpoint_rig.h"
+#include "tests/durability/watched_files.h"
+
+namespace slotwise {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+class BlockFileTest : public ::testing::Test {
+ protected:
+  BlockFileTest() { EXPECT_TRUE(files_.MakeFolder("f").ok()); }
+
+  Result<FileEntry> WriteFile(const std::string& name, std::uint64_t mebibytes) {
+    auto writer = BlockWriter::Create(watched_, "f", name);
+    if (!writer.ok()) return writer.status();
+    for (std::uint64_t i = 0; i < mebibytes; ++i) {
+      if (Status status = writer->Append(std::vector(kMiB, std::byte{static_cast<unsigned char>(i)}));
+          !status.ok())
+        return status;
+      written_.push_back(watched_.begun["f/" + name]);
+    }
+    if (Status status = writer->BeginFinish(); !status.ok()) return status;
+    return writer->Finish();
+  }
+
+  SimFiles files_;
+  WatchedFiles watched_{files_};
+  std::vector<std::uint64_t> written_;  // bytes that had begun to go to disk after each MiB
+};
+
+TEST_F(BlockFileTest, WhatIsWrittenBeginsToGoToDiskWhileMoreIsWritten) {
+  ASSERT_TRUE(WriteFile("a", 40).ok());
+  for (std::size_t i = 0; i < written_.size(); ++i) EXPECT_LT((i + 1) * kMiB - written_[i], 8 * kMiB) << i;
+  EXPECT_EQ(watched_.begun["f/a"], 40 * kMiB);  // each byte once: a gap would have stopped it
+}
+
+TEST_F(BlockFileTest, AFileBeginsToGoToDiskWholeBeforeItIsSynced) {
+  watched_.before_change = [this](const std::string& operation, const std::string& path) {
+    if (operation == "sync") {
+      EXPECT_EQ(watched_.begun[path], 3 * kMiB);
+    }
+    return Status();
+  };
+  auto writer = BlockWriter::Create(watched_, "f", "a");
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->Append(std::vector(3 * kMiB - 1, std::byte{1})).ok());
+  ASSERT_TRUE(writer->Append(std::vector(1, std::byte{2})).ok());  // stays in the writer's buffer
+  ASSERT_TRUE(writer->BeginFinish().ok());
+  const auto entry = writer->Finish();
+  ASSERT_TRUE(entry.ok());
+  EXPECT_EQ(entry->bytes, 3 * kMiB);
+  const auto read = ReadWhole(files_, "f", *entry);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->back(), std::byte{2});
+}
+
+TEST_F(BlockFileTest, AnErrorOnTheWayToDiskIsTheWritersError) {
+  watched_.before_change = [](const std::string& operation, const std::string&) {
+    return operation == "begin sync" ? Unavailable("the disk is broken") : Status();
+  };
+  EXPECT_EQ(WriteFile("a", 10).status().code(), StatusCode::kUnavailable);  // while it is written
+  EXPECT_LT(written_.size(), 9);
+  EXPECT_EQ(WriteFile("b", 1).status().code(), StatusCode::kUnavailable);  // in the end
+}
+
+TEST_F(BlockFileTest, WhatWasSyncedAndWhatWasVerifiedLeavesTheSystemsMemory) {
+  watched_.before_change = [this](const std::string& operation, const std::string&) {
+    if (operation == "sync") {
+      EXPECT_THAT(watched_.dropped, ::testing::IsEmpty());  // too early: dirty pages stay
+    }
+    return Status();
+  };
+  const auto entry = WriteFile("a", 1);
+  ASSERT_TRUE(entry.ok());
+  EXPECT_THAT(watched_.dropped, ::testing::ElementsAre("f/a"));
+  watched_.dropped.clear();
+  auto reader = BlockReader::Open(watched_, "f", *entry);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_TRUE(reader->Verify().ok());
+  EXPECT_THAT(watched_.dropped, ::testing::ElementsAre("f/a"));
+}
+
+TEST_F(BlockFileTest, AReaderHasTheNextBlockReadWhileItVerifiesOne) {
+  const auto entry = WriteFile("a", 40);
+  ASSERT_TRUE(entry.ok());
+  auto reader = BlockReader::Open(watched_, "f", *entry);
+  ASSERT_TRUE(reader.ok());
+  std::byte byte{};
+  ASSERT_TRUE(reader->Read(0, {&byte, 1}).ok());
+  EXPECT_EQ(watched_.read_ahead["f/a"], 2 * kBlockBytes);
+  ASSERT_TRUE(reader->Read(kBlockBytes, {&byte, 1}).ok());
+  EXPECT_EQ(watched_.read_ahead["f/a"], 3 * kBlockBytes);
+  EXPECT_EQ(byte, std::byte{16});
+}
+
+using TwoFilesTest = CheckpointTest;
+
+TEST_F(TwoFilesTest, AllOfATablesFilesBeginToGoToDiskBeforeTheFirstIsSynced) {
+  WatchedFiles watched(files_);
+  bool synced = false;
+  std::vector<std::string> late;
+  watched.before_change = [&](const std::string& operation, const std::string& path) {
+    const bool of_table = path.find("/table-") != std::string::npos;
+    if (of_table && operation == "sync") synced = true;
+    if (of_table && operation == "sync folder") synced = false;  // the table is done
+    if (of_table && operation == "begin sync" && synced) late.push_back(path);
+    return Status();
+  };
+  CheckpointOfTest checkpoint = TwoTables("a", 1);
+  Manifest manifest = BareManifest(checkpoint);
+  ASSERT_TRUE(WriteRank(watched, checkpoint, 0, manifest).ok());
+  // What a file has begun already is not begun again, so that nothing waits for it twice.
+  EXPECT_THAT(late, ::testing::IsEmpty());
+  EXPECT_EQ(watched.begun.size(), 7);  // keys, starts and rows of both tables, and state of one
+}
+
+}  // namespace
+}  // namespace slotwise
