@@ -1,7 +1,8 @@
 // slotwise-bench checkpoint: saving, recovering and training beside a save, by asking the engine.
 //
-// A base, a delta and a recovery are timed beside what the folder's disk does with the same bytes past the page
-// cache. Then windows of training with checkpoints, one behind the other, take turns with windows without.
+// A base, a delta and a recovery are timed beside what the folder's disk does with the same bytes past the
+// page cache. Then windows of training with checkpoints, one behind the other, take turns with windows
+// without.
 #include <unistd.h>
 
 #include <algorithm>

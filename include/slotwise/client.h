@@ -296,8 +296,8 @@ class Client {
   // and is listed once it exists. A broken connection is tried again for the client's own timeout from the
   // call's begin.
   // While another checkpoint is written and verified, it waits for that. RESOURCE_EXHAUSTED: there is no
-  // memory for it, the disk is full or takes rows too slowly, or too many such calls wait. INTERNAL: it could not be
-  // written.
+  // memory for it, the disk is full or takes rows too slowly, or too many such calls wait. INTERNAL: it could
+  // not be written.
   Result<CheckpointCreation> SaveCheckpoint(bool delta = false, DataType value_type = DataType::kFloat32,
                                             const CallOptions& call = {});
   // Lists what lies in the data folder, the newest first, then those whose manifest cannot be read.
@@ -312,11 +312,11 @@ class Client {
   // Puts a checkpoint's tables, and its names of steps, in the place of all that the server has, and returns
   // the new checkpoint that has them, once there is that. What was applied since is in no table any more.
   // This client expects nothing of it from then on; others whose steps were acknowledged hear DATA_LOSS once.
-  // Never tried again by itself. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: it may have been loaded, and goes on;
-  // ListCheckpoints shows the new checkpoint. NOT_FOUND: there is no such checkpoint. FAILED_PRECONDITION: it
-  // cannot be restored; the message names the file. RESOURCE_EXHAUSTED: there is no memory for it beside what
-  // there is. INTERNAL: some rank could not read it. After the last four nothing has changed, unless the
-  // message says that it is loaded and could not be saved.
+  // Never tried again by itself. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: it may have been loaded, and goes
+  // on; ListCheckpoints shows the new checkpoint. NOT_FOUND: there is no such checkpoint.
+  // FAILED_PRECONDITION: it cannot be restored; the message names the file. RESOURCE_EXHAUSTED: there is no
+  // memory for it beside what there is. INTERNAL: some rank could not read it. After the last four nothing
+  // has changed, unless the message says that it is loaded and could not be saved.
   Result<CheckpointCreation> LoadCheckpoint(std::string_view id, const CallOptions& call = {});
   // Pins a checkpoint: it, and all that it builds on, stays until it is released, however many newer ones
   // there are. NOT_FOUND: there is no such checkpoint. DATA_LOSS: it cannot be restored. RESOURCE_EXHAUSTED:

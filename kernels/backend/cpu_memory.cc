@@ -86,8 +86,8 @@ AddressRange::AddressRange(std::size_t bytes) {
   }
   data_ = memory;
   reserved_ = reserved;
-  // The first piece has small pages until it is full, or each of a small table's ranges would take a large one
-  // for a few rows.
+  // The first piece has small pages until it is full, or each of a small table's ranges would take a large
+  // one for a few rows.
   madvise(data_, kLargePage, MADV_NOHUGEPAGE);
   AdviseLargePages(static_cast<char*>(data_) + kLargePage, reserved_ - kLargePage);
 }

@@ -81,9 +81,8 @@ class Journal {
   // Reserve or BeginSegment. May wait for a sync that is under way, for JournalOptions::longest_wait at most.
   // RESOURCE_EXHAUSTED: the disk is full, or the record would be larger than
   // any may be. UNAVAILABLE: max_queued_bytes wait to be written (a record that is larger than that alone is
-  // taken when nothing waits), the sync takes longer, or the journal has failed. INTERNAL: there can be no new
-  // file. After an error nothing has changed, and a later
-  // Reserve may succeed.
+  // taken when nothing waits), the sync takes longer, or the journal has failed. INTERNAL: there can be no
+  // new file. After an error nothing has changed, and a later Reserve may succeed.
   Status Reserve(std::uint64_t body_bytes);
 
   // Queues a record. If no space was reserved for it, and there is none, the journal fails. After a failure,

@@ -103,8 +103,8 @@ class Ledger {
 
   // Records an applied step of a session of that epoch, with its tables in order of place, and the bodies of
   // its parts, table by table; forgets the sessions that recorded a step longest ago, as the limits ask.
-  // REQUIRES: Find finds nothing, and the step is not too old. Its epoch is at most epoch(), but for a replay:
-  // the server that applied the step may have had another clock.
+  // REQUIRES: Find finds nothing, and the step is not too old. Its epoch is at most epoch(), but for a
+  // replay: the server that applied the step may have had another clock.
   void Record(const Sequence& sequence, std::uint64_t number, std::uint64_t epoch,
               std::span<const TableStep> tables, std::span<const std::uint32_t> bodies);
 

@@ -33,9 +33,9 @@ class CheckpointLoader {
 
   const Checkpoints& checkpoints() const { return checkpoints_; }
 
-  // Reads what a chain's last checkpoint has. `lineages`: what tables' new lineages are drawn from; none: they
-  // keep theirs. FAILED_PRECONDITION: a file is damaged or missing. RESOURCE_EXHAUSTED: no memory for the
-  // rows, or more tables than there may be. Others are the FileSystem's.
+  // Reads what a chain's last checkpoint has. `lineages`: what tables' new lineages are drawn from; none:
+  // they keep theirs. FAILED_PRECONDITION: a file is damaged or missing. RESOURCE_EXHAUSTED: no memory for
+  // the rows, or more tables than there may be. Others are the FileSystem's.
   Result<SavedTables> Load(const Chain& chain, std::optional<std::uint64_t> lineages = std::nullopt);
 
  private:

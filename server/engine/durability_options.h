@@ -38,8 +38,8 @@ struct DurabilityOptions {
   std::uint64_t max_erased = std::uint64_t{4} << 20;
   // Of all tables on a rank: device memory for rows that change while a checkpoint is written.
   std::uint64_t max_preimage_bytes = std::uint64_t{256} << 20;
-  // A round waits no longer than this for a disk that takes a checkpoint's rows slowly; then the checkpoint is
-  // given up. All other requests wait for the round.
+  // A round waits no longer than this for a disk that takes a checkpoint's rows slowly; then the checkpoint
+  // is given up. All other requests wait for the round.
   static constexpr std::chrono::milliseconds kLongestStall{2000};
   std::chrono::milliseconds longest_stall = kLongestStall;
   // On a rank, three of them: host memory through which rows pass to a checkpoint's files. A server without a

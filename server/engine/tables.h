@@ -120,8 +120,8 @@ class Tables {
   // Has what was saved, in the place of all that there is. Ids go on: no later table has one of before.
   // REQUIRES: no more tables than `most()`; the ledger is LedgerOf's; no shard is in use.
   void Replace(SavedTables saved);
-  // Returns the ledger that Ledger::Save wrote. Epochs go on, so that no session of before is taken for a later one.
-  // DATA_LOSS: the bytes are no ledger's.
+  // Returns the ledger that Ledger::Save wrote. Epochs go on, so that no session of before is taken for a
+  // later one. DATA_LOSS: the bytes are no ledger's.
   Result<Ledger> LedgerOf(std::span<const std::byte> bytes) const;
   // The steps that were applied to any table, by their names.
   const Ledger& ledger() const { return ledger_; }

@@ -82,7 +82,7 @@ LifePlan DrawLife(Random& random, std::uint64_t seed, DurabilityMode mode, bool 
     life.ranks.stop_at = 100 + random.Below(2000);
   }
   life.power_fails = random.OneIn(2);
-  if (random.OneIn(5)) {
+  if (random.OneIn(3)) {
     life.fail_at = 1 + random.Below(random.OneOf(Sizes{40, 400}));
     life.fault = random.OneIn(2) ? SimFiles::Fault::kBroken : SimFiles::Fault::kNoSpace;
   }
