@@ -321,11 +321,11 @@ Status Checkpoints::Pin(const std::string& id) const {
                              std::to_string(kMaxPinned) + " may be: release one first");
   }
   const std::string folder = folder_ + "/" + id;
-  const Status created = files_->Create(folder + "/" + std::string(kPinName)).status();
-  const Status gone = NotFound("there is no checkpoint " + id + " in " + folder_);
+  Status created = files_->Create(folder + "/" + std::string(kPinName)).status();
+  Status gone = NotFound("there is no checkpoint " + id + " in " + folder_);
   if (created.code() == StatusCode::kNotFound) return gone;
   if (!created.ok() && created.code() != StatusCode::kAlreadyExists) return created;
-  const Status synced = files_->SyncFolder(folder);
+  Status synced = files_->SyncFolder(folder);
   if (synced.code() == StatusCode::kNotFound) return gone;
   if (!synced.ok()) return synced;
   const auto there = IsPinned(folder);
@@ -335,10 +335,10 @@ Status Checkpoints::Pin(const std::string& id) const {
 
 Status Checkpoints::Release(const std::string& id) const {
   const std::string folder = folder_ + "/" + id;
-  const Status removed = files_->Remove(folder + "/" + std::string(kPinName));
+  Status removed = files_->Remove(folder + "/" + std::string(kPinName));
   if (removed.ok()) return files_->SyncFolder(folder);
   if (removed.code() != StatusCode::kNotFound) return removed;
-  const Status there = files_->List(folder).status();
+  Status there = files_->List(folder).status();
   return there.code() == StatusCode::kNotFound ? NotFound("there is no checkpoint " + id + " in " + folder_)
                                                : there;
 }

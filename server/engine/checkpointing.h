@@ -83,9 +83,9 @@ class Checkpointing {
   // Before every decision: the time that the ranks agree on, and the last round that changed state.
   void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
   // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this
-  // rank's clock. An engine that is not idle gives it a tenth of its time, and an idle one on a CPU a quarter
-  // of a millisecond. Returns whether rows are on their way, or more may be read, to be looked after soon.
-  // Does not wait.
+  // rank's clock. On a CPU, an engine that is not idle gives it little of its time, and an idle one a quarter of
+  // a millisecond. Returns whether rows are on their way, or more may be read, to be looked after soon. Does
+  // not wait.
   bool Advance(std::uint64_t now_ms, bool idle);
 
   // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads
@@ -110,6 +110,9 @@ class Checkpointing {
   void SaveLast(std::uint64_t round);
   void FoldLongChain();
   void EndSnapshots(bool kept);
+  // Of rows that an engine on a CPU reads while it is busy.
+  std::size_t BytesAMillisecond() const;
+  std::chrono::milliseconds Every() const;
   void Publish();
   void Fail(const Status& why);
   void Close();  // what is under way; what waits for it comes again

@@ -111,7 +111,7 @@ Status ReadBeside(Threads& threads, const std::function<Status(const RowSink&)>&
   });
   const Closes closes{passage};
   while (const Piece* const piece = passage.Next()) {
-    const Status used = piece->erases ? use.erase(piece->keys) : use.rows(piece->keys, piece->records);
+    Status used = piece->erases ? use.erase(piece->keys) : use.rows(piece->keys, piece->records);
     if (!used.ok()) return used;
     passage.GiveBack();
   }

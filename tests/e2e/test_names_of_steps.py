@@ -109,7 +109,7 @@ def test_a_session_that_was_forgotten_is_not_taken_for_a_new_one(
     young = cluster.push_request(table, [1], ONE, {"session": 6, "number": 1, "epoch": later})
     assert cluster.push(young) == before[2] + 1
     ahead = cluster.push_request(table, [1], ONE, {"session": 7, "number": 1, "epoch": later + 1})
-    assert code_of(cluster, ahead)[0] == grpc.StatusCode.INVALID_ARGUMENT
+    assert code_of(cluster, ahead)[0] == grpc.StatusCode.FAILED_PRECONDITION
 
 
 def test_replies_name_the_state_that_they_are_of(cluster: Cluster) -> None:
