@@ -55,9 +55,14 @@ Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
 
 void Client::Impl::Meet(const ServerTopology& topology) {
   if (topology.ranks.empty() || topology.incarnation == 0) return;
-  if (incarnation_.exchange(topology.incarnation) == topology.incarnation) return;
+  {
+    // Whoever finds the server met may rely on the channels to its ranks.
+    const std::lock_guard lock(meeting_);
+    if (incarnation_ == topology.incarnation) return;
+    channels_.MoveTo(AddressesIn(topology));
+    incarnation_ = topology.incarnation;
+  }
   channels_.Log("the server was started again, with " + std::to_string(topology.ranks.size()) + " rank(s)");
-  channels_.MoveTo(AddressesIn(topology));
 }
 
 void Client::Impl::LookForNewStart() {

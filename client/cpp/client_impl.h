@@ -122,7 +122,8 @@ class Client::Impl {
   client::AcknowledgedSteps acknowledged_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::atomic<std::size_t> turns_{0};
-  std::atomic<std::uint64_t> incarnation_{0};
+  std::mutex meeting_;             // of Meet
+  std::uint64_t incarnation_ = 0;  // guarded by meeting_: of the server that channels_ lead to
 
   std::mutex mutex_;
   std::condition_variable changed_;

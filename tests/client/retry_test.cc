@@ -114,6 +114,28 @@ TEST_F(RetryTest, AClientThatIsToldOfANewStartMoves) {
   EXPECT_EQ(old.pushes().size(), 0u);
 }
 
+// Whoever has asked for the ranks uses them, also if another thread is just learning of the new start.
+TEST_F(RetryTest, WhoeverIsToldOfAKnownStartHasMovedToo) {
+  FakeServer old;
+  FakeServer started_again(3);
+  std::promise<void> told;
+  std::promise<void> go_on;
+  auto client = Client::Connect({old.addresses().front()}, {.log = [&](std::string_view line) {
+                                  if (line.find("started again") == std::string_view::npos) return;
+                                  told.set_value();
+                                  go_on.get_future().wait();
+                                }});
+  ASSERT_TRUE(client.ok());
+  old.SayThatItIs(2, started_again.addresses());
+  std::thread first([&] { client->Topology(); });
+  told.get_future().wait();
+  EXPECT_EQ(client->Topology()->ranks.size(), 3u);
+  EXPECT_TRUE(PushOne(*client).ok());
+  EXPECT_EQ(old.pushes().size(), 0u);
+  go_on.set_value();
+  first.join();
+}
+
 TEST_F(RetryTest, APushOfAForgottenSessionIsSentAgainUnderANewOne) {
   for (const std::vector<Key>& keys : {one_, large_}) {  // of one part, and of two
     FakeServer fake;
