@@ -36,6 +36,11 @@ void Watchdog::Start(std::chrono::milliseconds limit, std::function<void(const s
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
 }
 
+std::chrono::milliseconds Watchdog::SetLimit(std::chrono::milliseconds limit) {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(limit_, limit);
+}
+
 Watchdog::Scope::Scope(Watchdog& watchdog, const char* name, std::size_t bytes) : watchdog_(watchdog) {
   const std::scoped_lock lock(watchdog_.mutex_);
   watchdog_.scopes_.push_back({name, bytes, Clock::now(), {}});

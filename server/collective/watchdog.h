@@ -47,6 +47,20 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
+  // While it lasts, operations may take this long.
+  class Patience {
+   public:
+    Patience(Watchdog& watchdog, std::chrono::milliseconds limit)
+        : watchdog_(watchdog), before_(watchdog.SetLimit(limit)) {}
+    ~Patience() { watchdog_.SetLimit(before_); }
+    Patience(const Patience&) = delete;
+    Patience& operator=(const Patience&) = delete;
+
+   private:
+    Watchdog& watchdog_;
+    const std::chrono::milliseconds before_;
+  };
+
   // Registers an operation that goes on after the call that began it returns. `ended` is called from any
   // thread, but not after it returned true; it throws std::exception if the operation has failed.
   void Add(const char* name, std::size_t bytes, std::function<bool()> ended);
@@ -65,6 +79,8 @@ class Watchdog {
   };
 
   void Run();
+  // Returns the limit of before.
+  std::chrono::milliseconds SetLimit(std::chrono::milliseconds limit);
   // Returns a sentence about an operation that is stuck or has failed, if there is one. REQUIRES: mutex_ is
   // held.
   std::optional<std::string> Look();

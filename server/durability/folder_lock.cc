@@ -60,7 +60,7 @@ Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string
     return refusal;
   }
   lock.last_holder_ = FirstLine(ReadBeginning(file));
-  if (!WriteWhole(file, Self() + "\n")) return Failed("write", path);
+  static_cast<void>(WriteWhole(file, Self() + "\n"));  // on a full disk the lock has no name
   return lock;
 }
 

@@ -248,10 +248,13 @@ std::optional<Round> Agenda::NextRound() {
   if (!round) return std::nullopt;
   round->number = ++rounds_;
   if (round->operation == Operation::kDropTable) AnswerAllOf(round->table, Gone());
-  if (round->operation == Operation::kLoadCheckpoint) {
-    for (const TableInfo& table : tables_.All()) AnswerAllOf(table.id, Replaced());
-  }
   return round;
+}
+
+std::vector<EarlyAnswer> Agenda::TablesWereReplaced(std::span<const TableId> tables) {
+  decision_ = {};
+  for (const TableId table : tables) AnswerAllOf(table, Replaced());
+  return std::move(decision_.answers);
 }
 
 void Agenda::AnswerAllOf(TableId table, const Status& why) {

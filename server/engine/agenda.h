@@ -60,9 +60,12 @@ class Agenda {
   void BeginAfter(std::uint64_t round) { rounds_ = round; }
 
   // Takes in all ranks' headers, in rank order. REQUIRES: the round of the last decision has been run. A
-  // round that drops a table is decided together with the answers to all that waited for the table, and one
-  // that loads a checkpoint with the answers to all that waited for any.
+  // round that drops a table is decided together with the answers to all that waited for the table.
   Decision Decide(std::span<const Header> headers);
+
+  // The round of the last decision has put a checkpoint's tables in the place of these. Returns the answers
+  // to all that waited for them.
+  std::vector<EarlyAnswer> TablesWereReplaced(std::span<const TableId> tables);
 
   // Returns whether parts of the step wait for others.
   bool Awaits(const StepKey& step) const { return incomplete_.Has(step); }

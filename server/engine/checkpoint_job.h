@@ -78,9 +78,9 @@ class CheckpointJob {
   std::size_t Advance(std::size_t bytes);
   // The same, and waits until the rows are there.
   void AdvanceAndWait(std::size_t bytes);
-  // Reads a table's next rows, all that a buffer holds, and waits for a buffer, no longer than `left`, of
-  // which it takes the time that it waited. Returns false if the job has read all rows of that table, or was
-  // cancelled. If there was no buffer in time, it cancels the job.
+  // Reads a table's next rows, all that a buffer holds. Waits until they are sorted, and then for a buffer,
+  // no longer than `left`, of which it takes the time that it waited. Returns false if the job has read all
+  // rows of that table, or was cancelled. If it would have to wait longer, it cancels the job.
   bool ReadNow(const Shard& shard, std::chrono::milliseconds& left);
   bool rows_are_on_the_way() const { return !on_the_way_.empty(); }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +20,10 @@ struct Loaded {
   bool failed = false;
 };
 
+// The longest that a rank waits for another one to load a checkpoint, as at a start. A rank that dies
+// meanwhile is noticed by the heartbeat.
+constexpr std::chrono::hours kLongestLoad{12};
+
 }  // namespace
 
 void Operations::SaveCheckpoint(const Round& round) {
@@ -32,6 +37,23 @@ void Operations::SaveCheckpoint(const Round& round) {
 void Operations::OnCheckpointEvent(const Round& round) {
   AnswerMine<CheckpointEventRequest>(round, [](CheckpointEventRequest& request) { request.done({}); });
   checkpointing_.OnEvent(round);
+}
+
+// Requests were checked against the tables that are there, and an id is a table's for good.
+Status Operations::FitsHere(const Manifest& checkpoint) const {
+  if (checkpoint.data_lineage != checkpointing_.data_lineage()) {
+    return FailedPrecondition("checkpoint " + checkpoint.id +
+                              " is of another data folder: a server that starts there has its tables");
+  }
+  for (const TableEntry& entry : checkpoint.tables) {
+    const Table* const table = tables_.Get(entry.id);
+    if (table == nullptr || table->info.options == entry.options) continue;
+    return FailedPrecondition(
+        "table " + entry.options.name.str() + " of checkpoint " + checkpoint.id + " has the id of table " +
+        table->info.options.name.str() +
+        ", which has other options: " + FirstDifference(table->info.options, entry.options));
+  }
+  return {};
 }
 
 void Operations::LoadCheckpoint(const Round& round) {
@@ -55,8 +77,10 @@ void Operations::LoadCheckpoint(const Round& round) {
   const std::uint64_t lineages = tables_.LineagesOfRound(round.number);
   CheckpointLoader loader(checkpointing_.checkpoints(), checkpointing_.threads(), device_, collective_,
                           maker_, tables_);
+  const Watchdog::Patience patience(collective_.watchdog(), kLongestLoad);
   const Result<Chain> chain = loader.checkpoints().ChainOf(id);
-  Result<SavedTables> saved = chain.ok() ? loader.Load(*chain, lineages) : chain.status();
+  const Status fits = chain.ok() ? FitsHere(chain->back()) : chain.status();
+  Result<SavedTables> saved = fits.ok() ? loader.Load(*chain, lineages) : fits;
   const CheckpointName name = chain.ok() ? chain->back().name() : CheckpointName{};
   const auto all = AllGatherValues(collective_, Loaded{name.checksum, !saved.ok()});
   if (!saved.ok()) {
@@ -71,6 +95,7 @@ void Operations::LoadCheckpoint(const Round& round) {
     }
   }
   if (const Status room = AgreeOnRoomToRecord(); !room.ok()) return refuse(room);
+  tables_.ForEach([&](const Table& table) { replaced_.push_back(table.info.id); });
   tables_.Replace(std::move(*saved));
   log_.NoteChange(round_);
   if (log_.on()) log_.Append(round_, RecordKind::kLoadCheckpoint, RecordLoadCheckpoint(name, lineages));

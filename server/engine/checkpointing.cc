@@ -251,6 +251,7 @@ void Checkpointing::OnEvent(const Round& round) {
       base_.newest = manifest.name();
       base_.newest_round = manifest.round;
       base_.links = manifest.is_delta() ? base_.links + 1 : 1;
+      if (!manifest.is_delta()) folds_newest_ = false;
       durable_cut_ms_ = open_->cut_ms;
       durable_changed_ = open_->changed;
       if (open_->done) {
@@ -262,16 +263,23 @@ void Checkpointing::OnEvent(const Round& round) {
       }
       open_->phase = Open::Phase::kVerifying;
       if (Value(collective_.rank()) != 0) return;
-      worker_->Post([this, id = manifest.id] {
-        const Status verified = Checkpoints(*options_.files, folder_).Verify(id);
-        if (!verified.ok())
-          spdlog::error("checkpoint {} is not what was written: {}", id, verified.message());
-        Tell(CheckpointEvent::kVerified, !verified.ok());
-      });
+      // A chain that is being folded is still read, and the journal may still name a checkpoint that was
+      // loaded.
+      worker_->Post(
+          [this, id = manifest.id,
+           removes = folding_ == 0 && (journal_ == nullptr || previous_round_ >= base_.loaded_round)] {
+            const Status verified = Checkpoints(*options_.files, folder_).Verify(id);
+            if (!verified.ok()) {
+              spdlog::error("checkpoint {} is not what was written: {}", id, verified.message());
+            } else if (removes) {
+              RemoveOldCheckpoints();
+            }
+            Tell(CheckpointEvent::kVerified, !verified.ok());
+          });
       return;
     }
     case CheckpointEvent::kVerified:
-      if (!round.failed) RemoveWhatIsOld();
+      if (!round.failed) RemoveOldSegments();
       Close();
       FoldLongChain();
       return;
@@ -343,24 +351,17 @@ void Checkpointing::Tell(CheckpointEvent event, bool failed) {
       CheckpointEventRequest{.event = event, .failed = failed, .done = [](const Status&) {}, .caller = {}});
 }
 
-void Checkpointing::RemoveWhatIsOld() {
+void Checkpointing::RemoveOldSegments() {
+  if (journal_ == nullptr) return;
   // Recovery may have to fall back on the checkpoint before this one.
-  if (journal_ != nullptr) {
-    if (const Status removed = journal_->RemoveSegmentsBefore(previous_round_); !removed.ok())
-      spdlog::error("segments of the journal that are not needed any more stay: {}", removed.message());
-  }
-  // A chain that is being folded is still read, and the journal may still name a checkpoint that was loaded.
-  const bool journal_names_one = journal_ != nullptr && previous_round_ < base_.loaded_round;
-  if (Value(collective_.rank()) != 0 || folding_ > 0 || journal_names_one) return;
-  worker_->Post([this] {
-    const auto removed = Checkpoints(*options_.files, folder_).RemoveOld(options_.keep);
-    if (!removed.ok()) {
-      spdlog::error("old checkpoints stay: {}", removed.status().message());
-    } else {
-      for (const std::string& id : *removed)
-        spdlog::info("checkpoint {} was removed: newer ones are kept", id);
-    }
-  });
+  if (const Status removed = journal_->RemoveSegmentsBefore(previous_round_); !removed.ok())
+    spdlog::error("segments of the journal that are not needed any more stay: {}", removed.message());
+}
+
+void Checkpointing::RemoveOldCheckpoints() const {
+  const auto removed = Checkpoints(*options_.files, folder_).RemoveOld(options_.keep);
+  if (!removed.ok()) return spdlog::error("old checkpoints stay: {}", removed.status().message());
+  for (const std::string& id : *removed) spdlog::info("checkpoint {} was removed: newer ones are kept", id);
 }
 
 void Checkpointing::OnDecision(std::uint64_t now_ms, std::uint64_t changed) {
@@ -395,7 +396,8 @@ bool Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
   asked_ = true;
   submit_(SaveCheckpointRequest{.delta = true,
                                 .done =
-                                    [](const Result<SavedCheckpoint>& saved) {
+                                    [this](const Result<SavedCheckpoint>& saved) {
+                                      asked_ = false;
                                       if (!saved.ok())
                                         spdlog::error("no checkpoint was made: {}", saved.status().message());
                                     },

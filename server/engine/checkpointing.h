@@ -8,8 +8,8 @@
 //     kWritten, of each rank      its files are on disk. Behind the last: ranks gather what they wrote, and
 //                                 rank 0's worker writes the manifest; from then on the checkpoint exists
 //     kPublished, of rank 0       every rank: snapshots end; whoever asked is answered
-//     kVerified, of rank 0        all files were read back: older segments of the journal, and checkpoints
-//                                 that are not needed any more, go
+//     kVerified, of rank 0        all files were read back, and checkpoints that are not needed any more are
+//                                 gone: older segments of the journal go
 //
 // A checkpoint that was asked for meanwhile waits until this one was verified.
 // If a rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all
@@ -65,6 +65,7 @@ class Checkpointing {
   // OK, or why there are no checkpoints.
   Status KeepsCheckpoints() const;
   Checkpoints checkpoints() const { return {*options_.files, folder_}; }
+  std::uint64_t data_lineage() const { return base_.lineage; }
   Threads& threads() const { return *options_.threads; }
 
   // Whether a checkpoint is under way: to save or to load another one waits for that. The same on every rank.
@@ -83,9 +84,9 @@ class Checkpointing {
   // Before every decision: the time that the ranks agree on, and the last round that changed state.
   void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
   // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this
-  // rank's clock. On a CPU, an engine that is not idle gives it little of its time, and an idle one a quarter of
-  // a millisecond. Returns whether rows are on their way, or more may be read, to be looked after soon. Does
-  // not wait.
+  // rank's clock. On a CPU, an engine that is not idle gives it little of its time, and an idle one a quarter
+  // of a millisecond. Returns whether rows are on their way, or more may be read, to be looked after soon.
+  // Does not wait.
   bool Advance(std::uint64_t now_ms, bool idle);
 
   // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads
@@ -117,7 +118,8 @@ class Checkpointing {
   void Fail(const Status& why);
   void Close();  // what is under way; what waits for it comes again
   void Tell(CheckpointEvent event, bool failed);
-  void RemoveWhatIsOld();
+  void RemoveOldSegments();
+  void RemoveOldCheckpoints() const;  // the worker's
 
   Device& device_;
   Collective& collective_;

@@ -78,6 +78,8 @@ class Engine::Impl {
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round) : stages().FinishAll();
+      if (const auto replaced = operations_.TakeReplacedTables(); !replaced.empty())
+        AnswerEarly(agenda_.TablesWereReplaced(replaced));
       serves_nobody = decision.round && MayTakeLong(decision.round->operation);
       checkpointing_.Advance(Milliseconds(clock_.Now() - start_), false);
       finished = decision.finished && log_.all_is_durable();
@@ -265,7 +267,11 @@ class Engine::Impl {
     for (const Ticket& ticket : decision.repeated) {
       if (IsMine(ticket)) tickets_.BatchOf(ticket.number).DropArrays();
     }
-    for (const EarlyAnswer& answer : decision.answers) {
+    AnswerEarly(decision.answers);
+  }
+
+  void AnswerEarly(std::span<const EarlyAnswer> answers) {
+    for (const EarlyAnswer& answer : answers) {
       if (!IsMine(answer.ticket)) continue;
       Request request = tickets_.Take(answer.ticket.number);
       if (answer.status.ok()) {

@@ -43,6 +43,9 @@ class Operations {
   // stages or of the log.
   void Run(const Round& round);
 
+  // Returns the tables that the last round has replaced by a checkpoint's, once.
+  std::vector<TableId> TakeReplacedTables() { return std::exchange(replaced_, {}); }
+
   // Returns the stages of the rounds that Run left to the device.
   Stages& stages() { return stages_; }
 
@@ -59,6 +62,8 @@ class Operations {
   void SaveCheckpoint(const Round& round);
   void OnCheckpointEvent(const Round& round);
   void LoadCheckpoint(const Round& round);
+  // FAILED_PRECONDITION: its tables cannot take the place of those that are there. The same on every rank.
+  Status FitsHere(const Manifest& checkpoint) const;
   void DescribeSession(const Round& round);
   void Summarize(const Round& round, Table& table);
   void SetLearningRate(const Round& round, Table& table);
@@ -180,6 +185,7 @@ class Operations {
   TableWork work_;
   Stages stages_;
   std::uint64_t round_ = 0;        // the one that is run
+  std::vector<TableId> replaced_;  // by a checkpoint's, in the last round
   std::vector<NewKeys> new_keys_;  // that lookups of the round added on this rank, by table
 };
 

@@ -107,6 +107,8 @@ Status ReadBeside(Threads& threads, const std::function<Status(const RowSink&)>&
       passage.End(read(sink), false);
     } catch (const std::bad_alloc&) {
       passage.End({}, true);
+    } catch (const std::exception& error) {
+      passage.End({StatusCode::kInternal, error.what()}, false);
     }
   });
   const Closes closes{passage};

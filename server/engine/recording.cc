@@ -48,10 +48,13 @@ Status Operations::AgreeOnRoomToRecord() {
   if (Status may = checkpointing_.MayUpdate(); !may.ok()) return may;
   if (!log_.on()) return {};
   Status mine = log_.Reserve(kSmallRecord);
-  std::array<std::uint64_t, 1> failed{mine.ok() ? 0U : 1U};
+  const bool slow = mine.code() == StatusCode::kUnavailable;
+  std::array<std::uint64_t, 2> failed{mine.ok() ? 0U : 1U, slow ? 1U : 0U};
   collective_.AllReduceSum(failed);
   if (failed[0] == 0 || !mine.ok()) return mine;
-  return ResourceExhausted("another rank has no space for its journal");
+  return failed[0] == failed[1]
+             ? Unavailable("another rank's journal is slower than what is pushed: try again")
+             : ResourceExhausted("another rank has no space for its journal");
 }
 
 std::shared_ptr<const BatchPart> Operations::BatchToRecord(const Ticket& ticket, Stage& stage) {

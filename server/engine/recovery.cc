@@ -195,15 +195,14 @@ class Recovery::Impl {
       if (Status all = Agree(newest.status()); !all.ok()) return all;
       const Manifest& last = newest->chain.back();
       for (const std::string& why : newest->passed_over) spdlog::error("{}", why);
-      Status mine = last.data_lineage == recovered_.base.lineage
-                        ? Take(loader_.Load(newest->chain))
-                        : DataLoss("checkpoint " + last.id + " is of lineage " + Hex(last.data_lineage) +
-                                   ", and the folder of " + Hex(recovered_.base.lineage));
+      Result<SavedTables> loaded = LoadOf(newest->chain);
+      const Status mine = loaded.status();
       // FAILED_PRECONDITION: some file is damaged. Other errors would come again.
       const auto damaged = AllGatherValues(
           collective_, std::uint64_t{mine.code() == StatusCode::kFailedPrecondition ? 1U : 0U});
       if (std::ranges::find(damaged, 1U) == damaged.end()) {
         if (Status all = Agree(mine); !all.ok()) return all;
+        tables_.Replace(std::move(*loaded));
         recovered_.base.newest = last.name();
         recovered_.base.newest_round = recovered_.round = last.round;
         recovered_.base.links = newest->chain.size();
@@ -214,9 +213,11 @@ class Recovery::Impl {
     }
   }
 
-  Status Take(Result<SavedTables> loaded) {
-    if (loaded.ok()) tables_.Replace(std::move(*loaded));
-    return loaded.status();
+  Result<SavedTables> LoadOf(const Chain& chain) {
+    const Manifest& last = chain.back();
+    if (last.data_lineage == recovered_.base.lineage) return loader_.Load(chain);
+    return DataLoss("checkpoint " + last.id + " is of lineage " + Hex(last.data_lineage) +
+                    ", and the folder of " + Hex(recovered_.base.lineage));
   }
 
   Status ReplayJournals() {

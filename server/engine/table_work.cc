@@ -64,11 +64,12 @@ struct Sums {
   std::uint64_t rows;
   std::uint64_t new_rows;
   std::uint64_t inexact;        // ranks whose new_rows is only a bound
-  std::uint64_t failed;         // ranks without memory
+  std::uint64_t failed;         // ranks without memory, or whose journal has no space or is too slow
+  std::uint64_t slow;           // of those: ranks that may have room soon
   std::uint64_t crowded_ranks;  // ranks that would pass what a rank may hold
   std::uint64_t flooded_ranks;  // of all tables: ranks that would write more new bytes than a batch may bring
 };
-static_assert(sizeof(Sums) == 6 * sizeof(std::uint64_t), "sums are added up as an array");
+static_assert(sizeof(Sums) == 7 * sizeof(std::uint64_t), "sums are added up as an array");
 
 Status Full(const TableOptions& options, const Sums& sums) {
   return ResourceExhausted("table " + options.name.str() + " is full: it has " + std::to_string(sums.rows) +
@@ -88,10 +89,17 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
       const std::uint64_t mine = table->shard->Usage().rows;
       // A rank that a checkpoint gave more rows keeps them.
       const bool crowded = added.count > 0 && mine + added.count > table->max_rows_of_rank;
-      sums[t] = {mine, added.count, added.exact ? 0U : 1U, prepared.ok() ? 0U : 1U, crowded ? 1U : 0U, 0};
+      const bool slow = prepared.status().code() == StatusCode::kUnavailable;
+      sums[t] = {mine,
+                 added.count,
+                 added.exact ? 0U : 1U,
+                 prepared.ok() ? 0U : 1U,
+                 slow ? 1U : 0U,
+                 crowded ? 1U : 0U,
+                 0};
     }
     sums.front().flooded_ranks = NewBytes(tables) > max_new_bytes_ ? 1 : 0;
-    collective_.AllReduceSum({&sums.front().rows, 6 * sums.size()});
+    collective_.AllReduceSum({&sums.front().rows, 7 * sums.size()});
   };
   const auto floods = [&] { return sums.front().flooded_ranks > 0; };
   const auto passes = [&](std::size_t t) {
@@ -101,10 +109,11 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if (sums[t].failed == 0) continue;
     const Result<NewRows>& mine = tables[t].rows;
-    return mine.ok() ? ResourceExhausted(
-                           "another rank has no memory for the batch's new keys, or no space for its "
-                           "journal")
-                     : mine.status();
+    if (!mine.ok()) return mine.status();
+    return sums[t].slow == sums[t].failed
+               ? Unavailable("another rank's journal is slower than what is pushed: try again")
+               : ResourceExhausted(
+                     "another rank has no memory for the batch's new keys, or no space for its journal");
   }
   bool again = false;
   for (std::size_t t = 0; t < tables.size(); ++t) {

@@ -127,7 +127,8 @@ TEST_F(RetryTest, WhoeverIsToldOfAKnownStartHasMovedToo) {
                                 }});
   ASSERT_TRUE(client.ok());
   old.SayThatItIs(2, started_again.addresses());
-  std::thread first([&] { client->Topology(); });
+  started_again.SayThatItIs(2, started_again.addresses());
+  std::thread first([&] { EXPECT_TRUE(client->Topology().ok()); });
   told.get_future().wait();
   EXPECT_EQ(client->Topology()->ranks.size(), 3u);
   EXPECT_TRUE(PushOne(*client).ok());

@@ -7,6 +7,7 @@ and a record of the server's checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -115,7 +116,9 @@ def save(
         record = _record(details, remote, before)
         _publish(target, {"slotwise": record, **content})
     except BaseException:
-        _release(ps, checkpoint.id)
+        # The file may name it already, if the folder's sync failed or somebody interrupts.
+        if _checkpoint_named_by(target) != checkpoint.id:
+            _release(ps, checkpoint.id)
         raise
     if replaced not in (None, checkpoint.id):
         _release(ps, replaced)
@@ -286,7 +289,8 @@ def _publish(target: Path, content: dict[str, Any]) -> None:
         read(fresh)
         os.replace(fresh, target)
     except BaseException:
-        os.unlink(fresh)
+        with contextlib.suppress(FileNotFoundError):  # it may be in its place already
+            os.unlink(fresh)
         raise
     folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -321,7 +321,7 @@ def load(
         slotwise.DataLoss: the file is damaged, or not one of `save`'s.
         slotwise.FailedPrecondition: the server has another state, and was not to go back. The message
             says in what it differs, and how to come by the right one. Nothing was changed.
-        slotwise.InvalidArgument: there are other tables, or optimizers, than were saved.
+        slotwise.InvalidArgument: there are other tables, weights or optimizers than were saved.
     """
     content = _pair.read(path)
     optimizers = _pair.optimizers_of(optimizer)
@@ -329,15 +329,41 @@ def load(
         raise InvalidArgument(
             f"{path} has the states of {len(content['optimizers'])} optimizers, not {len(optimizers)}"
         )
+    state = content["model"]
+    _check_fits(path, model.state_dict(), state)
+    for each, saved in zip(optimizers, content["optimizers"]):
+        _check_groups(path, each.state_dict()["param_groups"], saved["param_groups"])
     record = content["slotwise"]
     _pair.bring_back(path, _remote_of(model), record, go_back=go_back, timeout=timeout)
-    state = content["model"]
     if content["model_metadata"] is not None:
         state._metadata = content["model_metadata"]
     model.load_state_dict(state)
     for each, state in zip(optimizers, content["optimizers"]):
         each.load_state_dict(state)
     return content["loader_state"]
+
+
+def _check_fits(path: str | os.PathLike[str], mine: dict[str, Any], saved: dict[str, Any]) -> None:
+    """Raises InvalidArgument unless a model has the weights that were saved, in their shapes."""
+    for name in sorted(set(mine) ^ set(saved)):
+        whose = "the model has and the file has not" if name in mine else "the file has and the model has not"
+        raise InvalidArgument(f"{path} does not fit the model: {whose} {name}")
+    for name, value in mine.items():
+        if isinstance(value, torch.Tensor) and value.shape != saved[name].shape:
+            raise InvalidArgument(
+                f"{path} does not fit the model: {name} is {list(value.shape)} in the model and "
+                f"{list(saved[name].shape)} in the file"
+            )
+
+
+def _check_groups(path: str | os.PathLike[str], mine: list[Any], saved: list[Any]) -> None:
+    """Raises InvalidArgument unless an optimizer has as many parameters, in as many groups."""
+    sizes = [[len(group["params"]) for group in groups] for groups in (mine, saved)]
+    if sizes[0] != sizes[1]:
+        raise InvalidArgument(
+            f"{path} does not fit the optimizer: its groups have {sizes[0]} parameters, and in the file "
+            f"{sizes[1]}"
+        )
 
 
 def _remote_of(model: nn.Module) -> _pair.Remote:

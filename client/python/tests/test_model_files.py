@@ -168,6 +168,25 @@ def test_a_server_that_is_further_goes_back_if_it_is_told_to(
             assert again.describe_session().last_step == _STEPS
 
 
+def test_a_model_of_another_shape_takes_no_server_back(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    with server(tmp_path / "data") as ps:
+        make_tables(ps)
+        model, optimizer = make(ps)
+        step(model, optimizer, 1)
+        st.save(path, model, optimizer)
+        step(model, optimizer, 2)
+        before = ps.digest("ads")
+        other, other_optimizer = make(ps)
+        other.dense = torch.nn.Linear(other.dense.in_features, other.dense.out_features + 1)
+        with pytest.raises(slotwise.InvalidArgument, match="does not fit the model: dense"):
+            st.load(path, other, other_optimizer, go_back=True)
+        model.more = torch.nn.Linear(1, 1)
+        with pytest.raises(slotwise.InvalidArgument, match="the model has and the file has not more.bias"):
+            st.load(path, model, optimizer, go_back=True)
+        assert ps.digest("ads") == before
+
+
 def test_a_pinned_checkpoint_outlives_newer_ones_until_the_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     with server(tmp_path / "data") as ps:
