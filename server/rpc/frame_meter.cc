@@ -9,7 +9,15 @@ namespace {
 // What a connection begins with: "PRI * HTTP/2.0" and so on. gRPC looks at it.
 constexpr std::uint64_t kPreface = 24;
 
-enum FrameType : std::uint8_t { kData = 0, kHeaders = 1, kResetStream = 3, kContinuation = 9 };
+enum FrameType : std::uint8_t {
+  kData = 0,
+  kHeaders = 1,
+  kResetStream = 3,
+  kSettings = 4,
+  kPing = 6,
+  kContinuation = 9
+};
+constexpr std::uint8_t kAnswer = 1;
 constexpr std::uint8_t kPadded = 8;
 
 // A call's end, and what its caller says about windows.
@@ -80,6 +88,10 @@ void FrameMeter::BeginFrame() {
       break;
     case kResetStream:
       cost_ += kReset;
+      return;
+    case kSettings:
+    case kPing:
+      cost_ += ((header_[4] & kAnswer) != 0 ? 1 : kAnswered) + size / kBytesOfControl;
       return;
     default:
       cost_ += 1 + size / kBytesOfControl;

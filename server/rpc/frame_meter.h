@@ -7,7 +7,8 @@
 //
 // - A block of headers has a most of bytes.
 // - A frame costs: an empty or a padded DATA frame 1, and one with bytes so much less, down to nothing; a
-//   RST_STREAM, by which a call is given up, kReset; each other 1, and 1 more for each 64 bytes. The
+//   RST_STREAM, by which a call is given up, kReset; a PING or SETTINGS that gRPC has to answer, kAnswered;
+//   each other 1; and each but DATA and HEADERS 1 more for each 64 bytes. The
 //   HEADERS of a new call cost nothing and pay for kFramesOfCall frames, so calls may be as tiny and as many
 //   as a client likes. What the peer has taken of our replies pays for the WINDOW_UPDATEs that say so.
 // - What is not paid for so comes out of an allowance, which grows with time: a small, quiet one that is the
@@ -44,6 +45,8 @@ class FrameMeter {
   static constexpr double kQuietFramesASecond = 64;
   // What a call that is given up costs, in frames.
   static constexpr double kReset = 20;
+  // What a frame that gRPC answers costs, in frames.
+  static constexpr double kAnswered = 16;
 
   // `shared` outlives the meter.
   FrameMeter(SharedFrames& shared, BytesTaken bytes_taken, Clock::time_point now);

@@ -39,7 +39,8 @@ struct Connection {
   std::uint64_t cookie = 0;  // the kernel's name of the socket, never used again
 };
 
-// By descriptor. A connection's place is made when the descriptor's number is first used, and stays.
+// By descriptor. A connection's place is made when the descriptor's number is first used, and stays; its meter
+// stays until the number is another connection's. (gRPC also calls recvmsg with no room, and gets 0 bytes.)
 std::array<std::atomic<Connection*>, kMostMetered>& Connections() {
   static std::array<std::atomic<Connection*>, kMostMetered> connections{};
   return connections;
@@ -128,11 +129,6 @@ bool Read(int socket, Connection& connection, const msghdr& message, std::size_t
   return true;
 }
 
-void Forget(Connection& connection) {
-  const std::lock_guard lock(connection.mutex);
-  connection.meter.reset();
-}
-
 ssize_t ReceiveByLibrary(int socket, msghdr* message, int flags) {
 #ifdef __SANITIZE_THREAD__
   // ThreadSanitizer looks away where gRPC's library calls recvmsg, but would not here.
@@ -179,16 +175,8 @@ extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int socket, ms
   if (flags != 0 || socket < 0 || socket >= slotwise::kMostMetered) return received;
   Connection* const connection =
       slotwise::Connections()[static_cast<std::size_t>(socket)].load(std::memory_order_acquire);
-  if (connection == nullptr) return received;
-  const int error = errno;
-  if (received > 0) {
-    if (!slotwise::Read(socket, *connection, *message, static_cast<std::size_t>(received))) {
-      errno = ECONNRESET;
-      return -1;
-    }
-  } else if (received == 0 || (error != EAGAIN && error != EINTR)) {
-    slotwise::Forget(*connection);
-  }
-  errno = error;
-  return received;
+  if (connection == nullptr || received <= 0) return received;
+  if (slotwise::Read(socket, *connection, *message, static_cast<std::size_t>(received))) return received;
+  errno = ECONNRESET;
+  return -1;
 }

@@ -99,6 +99,17 @@ class RawConnection:
                 self.closed = True
         self.socket.settimeout(PATIENCE)
 
+    def is_cut_off(self) -> bool:
+        """Waits until the server has closed the connection, for PATIENCE at the longest; whether it has."""
+        end = time.monotonic() + PATIENCE
+        while not self.closed and time.monotonic() < end:
+            if select.select([self.socket], [], [], 1)[0]:
+                try:
+                    self.closed = not self.socket.recv(1 << 20)
+                except OSError:
+                    self.closed = True
+        return self.closed
+
     def pump(self, seconds: float = 0) -> None:
         """Reads the frames that are there, waiting so long for the first."""
         while self._reads and not self.closed and select.select([self.socket], [], [], seconds)[0]:

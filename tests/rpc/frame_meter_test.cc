@@ -116,7 +116,7 @@ TEST_F(FrameMeterTest, LetsAnyNumberOfLargeFramesPass) {
 }
 
 TEST_F(FrameMeterTest, EndsFloodsOfFramesWithoutMessages) {
-  for (const Type type : {kData, kPriority, kSettings, kContinuation, static_cast<Type>(77)}) {
+  for (const Type type : {kData, kPriority, kContinuation, static_cast<Type>(77)}) {
     FrameMeter meter = NewMeter();
     EXPECT_EQ(Passes(meter, Frame(type, 1, 0)), kFirst) << type;
     EXPECT_EQ(bound_, Bound::kFrames);
@@ -134,15 +134,18 @@ TEST_F(FrameMeterTest, ChargesFramesByWhatTheyCost) {
   EXPECT_EQ(Passes(padded, Frame(kData, 1, 256, 8)), kFirst);
   now_ += seconds(10);
   FrameMeter ping = NewMeter();
-  EXPECT_EQ(Passes(ping, Frame(kPing, 0, 8)), kFirst * 8 / 9);
+  EXPECT_EQ(Passes(ping, Frame(kPing, 0, 8)), kFirst * 8 / 129);
+  now_ += seconds(10);
+  FrameMeter answer = NewMeter();
+  EXPECT_EQ(Passes(answer, Frame(kPing, 0, 8, 1)), kFirst * 8 / 9);
   now_ += seconds(10);
   FrameMeter settings = NewMeter();
-  EXPECT_EQ(Passes(settings, Frame(kSettings, 0, 64 * 255)), kFirst / 256);
+  EXPECT_EQ(Passes(settings, Frame(kSettings, 0, 64 * 240)), kFirst / 256);
 }
 
 TEST_F(FrameMeterTest, EndsAFloodInOneRead) {
   FrameMeter meter = NewMeter();
-  EXPECT_EQ(Read(meter, Times(kFirst + 1, Frame(kSettings, 0, 0))), Bound::kFrames);
+  EXPECT_EQ(Read(meter, Times(kFirst + 1, Frame(kPriority, 0, 0))), Bound::kFrames);
 }
 
 TEST_F(FrameMeterTest, LetsAConnectionsCallsBeGivenUpTogetherButNotWithoutEnd) {
@@ -157,9 +160,9 @@ TEST_F(FrameMeterTest, LetsFramesPassAtTheRateForEver) {
   FrameMeter meter = NewMeter();
   for (int i = 0; i < 1000; ++i) {
     now_ += milliseconds(100);
-    ASSERT_EQ(Read(meter, Times(kASecond / 10, Frame(kSettings, 0, 0))), std::nullopt) << i;
+    ASSERT_EQ(Read(meter, Times(kASecond / 10, Frame(kPriority, 0, 0))), std::nullopt) << i;
   }
-  EXPECT_LE(Passes(meter, Frame(kSettings, 0, 0)), 4 * kASecond + 16 * kQuiet) << "what was left is bounded";
+  EXPECT_LE(Passes(meter, Frame(kPriority, 0, 0)), 4 * kASecond + 16 * kQuiet) << "what was left is bounded";
 }
 
 TEST_F(FrameMeterTest, GivesAllConnectionsOneAllowance) {
@@ -168,7 +171,7 @@ TEST_F(FrameMeterTest, GivesAllConnectionsOneAllowance) {
   while (bound_ != Bound::kSharedFrames) {
     ASSERT_LT(++connections, 1000);
     FrameMeter meter = NewMeter();
-    passed += Passes(meter, Frame(kSettings, 0, 0));
+    passed += Passes(meter, Frame(kPriority, 0, 0));
   }
   EXPECT_LE(passed, 2 * SharedFrames::kASecond + connections * kQuiet);
 }
@@ -177,9 +180,9 @@ TEST_F(FrameMeterTest, KeepsAQuietConnectionWhateverOthersDo) {
   FrameMeter quiet = NewMeter();
   while (bound_ != Bound::kSharedFrames) {
     FrameMeter meter = NewMeter();
-    Passes(meter, Frame(kSettings, 0, 0));
+    Passes(meter, Frame(kPriority, 0, 0));
   }
-  EXPECT_EQ(Read(quiet, Times(kQuiet, Frame(kSettings, 0, 0))), std::nullopt);
+  EXPECT_EQ(Read(quiet, Times(kQuiet, Frame(kPriority, 0, 0))), std::nullopt);
   for (int i = 0; i < 100; ++i) {
     now_ += seconds(10);
     shared_.Take(1e9, now_);
@@ -187,7 +190,7 @@ TEST_F(FrameMeterTest, KeepsAQuietConnectionWhateverOthersDo) {
   }
   const std::string tiny = Frame(kData, 1, 5, 1) + Frame(kWindowUpdate, 0, 4);
   EXPECT_EQ(PassesOfCalls(quiet, tiny, 10'000), 10'000);
-  EXPECT_EQ(Passes(quiet, Frame(kSettings, 0, 0), 10'000), 16 * kQuiet) << "its own allowance is bounded";
+  EXPECT_EQ(Passes(quiet, Frame(kPriority, 0, 0), 10'000), 16 * kQuiet) << "its own allowance is bounded";
   EXPECT_EQ(bound_, Bound::kSharedFrames);
 }
 
@@ -198,7 +201,7 @@ TEST_F(FrameMeterTest, LetsRepliesPayForWindowUpdates) {
     ASSERT_EQ(Read(meter, Frame(kWindowUpdate, 0, 4)), std::nullopt) << i;
   }
   bytes_taken_ += std::uint64_t{1} << 40;
-  const int burst = Passes(meter, Frame(kSettings, 0, 0));
+  const int burst = Passes(meter, Frame(kPriority, 0, 0));
   EXPECT_GE(burst, 4 * kASecond);
   EXPECT_LE(burst, 4 * kASecond + kASecond / 4 + 16 * kQuiet) << "old replies pay for one burst";
 }
@@ -208,7 +211,7 @@ TEST_F(FrameMeterTest, FindsFramesHoweverBytesAreCut) {
   for (std::uint32_t call = 1; call < 401; call += 2) {
     calls += Frame(kHeaders, call, 100, 4) + Frame(kData, call, 300, 1);
   }
-  const std::string flood = calls + Times(kFirst + 1000, Frame(kSettings, 0, 0));
+  const std::string flood = calls + Times(kFirst + 1000, Frame(kPriority, 0, 0));
   for (const std::size_t piece : {1, 2, 8, 9, 10, 1000}) {
     now_ += seconds(10);
     FrameMeter meter = NewMeter();
