@@ -39,8 +39,9 @@ struct Connection {
   std::uint64_t cookie = 0;  // the kernel's name of the socket, never used again
 };
 
-// By descriptor. A connection's place is made when the descriptor's number is first used, and stays; its meter
-// stays until the number is another connection's. (gRPC also calls recvmsg with no room, and gets 0 bytes.)
+// By descriptor. A connection's place is made when the descriptor's number is first used, and stays; its
+// meter stays until the number is another connection's. (A read of 0 bytes is not always a connection's end:
+// gRPC also calls recvmsg with no room.)
 std::array<std::atomic<Connection*>, kMostMetered>& Connections() {
   static std::array<std::atomic<Connection*>, kMostMetered> connections{};
   return connections;
