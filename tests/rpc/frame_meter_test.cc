@@ -143,6 +143,13 @@ TEST_F(FrameMeterTest, ChargesFramesByWhatTheyCost) {
   EXPECT_EQ(Passes(settings, Frame(kSettings, 0, 64 * 240)), kFirst / 256);
 }
 
+TEST_F(FrameMeterTest, LetsOnlyNewCallsPayForFrames) {
+  FrameMeter meter = NewMeter();
+  EXPECT_EQ(Read(meter, Frame(kHeaders, 9, 40, 4)), std::nullopt);
+  EXPECT_LE(Passes(meter, Frame(kHeaders, 9, 40, 4)), kFirst + 4);
+  EXPECT_EQ(bound_, Bound::kFrames);
+}
+
 TEST_F(FrameMeterTest, EndsAFloodInOneRead) {
   FrameMeter meter = NewMeter();
   EXPECT_EQ(Read(meter, Times(kFirst + 1, Frame(kPriority, 0, 0))), Bound::kFrames);
