@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "server/rpc/health_watch.h"
 #include "server/rpc/library_logs.h"
 #include "server/rpc/listener.h"
+#include "server/rpc/received_frames.h"
 #include "server/rpc/rows_service.h"
 #include "wire/freed_memory.h"
 
@@ -97,6 +99,11 @@ class RpcServer::Impl {
     listener_ = std::move(*listener);
     listener_->Start([this](int socket) {
       EndIfStalled(socket, reply_timeout_);
+      // The connection has ended already, or its number is beyond any that a process may have.
+      if (!MeterFrames(socket)) {
+        close(socket);
+        return;
+      }
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = socket;
       connections_->HandleNewConnection(&connection);

@@ -8,9 +8,11 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import time
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+_CONTINUATION = 9
 _ACK = _END_STREAM = 1
 _END_HEADERS = 4
 _MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE = 3, 4
@@ -56,16 +58,57 @@ class RawConnection:
         Each message says that it has `length` bytes. Without a message the call is begun, and no more. What
         the server does not take is left out: `closed` and `ended` tell.
         """
-        stream = self._next_stream
-        self._next_stream += 2
-        self._windows[stream] = self._first_window
-        headers = {":method": "POST", ":scheme": "http", ":path": f"/{method}"}
-        headers |= {":authority": self._authority, "content-type": "application/grpc", "te": "trailers"}
-        block = b"".join(_literal(name) + _literal(value, b"") for name, value in headers.items())
-        self._send(_frame(_HEADERS, _END_HEADERS, stream, block))
+        stream, headers = self._new_call(method, _END_HEADERS)
+        self._send(headers)
         body = b"".join(b"\0" + struct.pack(">I", length or len(m)) + m for m in messages)
         self._send_data(stream, body, end)
         return stream
+
+    def headers_without_end(self, size: int, frame: bytes) -> None:
+        """Begins a call, and sends `size` bytes of frames that go on with its headers, each with `frame`."""
+        stream, headers = self._new_call("slotwise.v1.Embedding/Lookup", 0)
+        more = _frame(_CONTINUATION, 0, stream, frame)
+        self.flood(headers)
+        self.flood(more * (size // len(more)))
+
+    def calls_given_up(self, count: int, at_once: int) -> None:
+        """Begins calls and resets them, so many at a time."""
+        for _ in range(count // at_once):
+            calls = [self._new_call("slotwise.v1.Embedding/Lookup", _END_HEADERS) for _ in range(at_once)]
+            cancel = struct.pack(">I", 8)
+            resets = b"".join(_frame(_RST_STREAM, 0, stream, cancel) for stream, _ in calls)
+            self.flood(b"".join(headers for _, headers in calls) + resets)
+
+    def frames(self, kind: int, count: int, payload: bytes = b"", stream: int = 0) -> None:
+        """Sends the same frame again and again."""
+        self.flood(_frame(kind, 0, stream, payload) * count)
+
+    def flood(self, data: bytes) -> None:
+        """Sends bytes until the server closes the connection, and looks at nothing that comes."""
+        self.socket.setblocking(False)
+        end = time.monotonic() + PATIENCE
+        while data and not self.closed:
+            readable, writable, _ = select.select([self.socket], [self.socket], [], PATIENCE)
+            try:
+                self.closed = time.monotonic() > end or (bool(readable) and not self.socket.recv(1 << 20))
+                if writable:
+                    data = data[self.socket.send(data[: 1 << 16]) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.closed = True
+        self.socket.settimeout(PATIENCE)
+
+    def is_cut_off(self) -> bool:
+        """Waits until the server has closed the connection, for PATIENCE at the longest; whether it has."""
+        end = time.monotonic() + PATIENCE
+        while not self.closed and time.monotonic() < end:
+            if select.select([self.socket], [], [], 1)[0]:
+                try:
+                    self.closed = not self.socket.recv(1 << 20)
+                except OSError:
+                    self.closed = True
+        return self.closed
 
     def pump(self, seconds: float = 0) -> None:
         """Reads the frames that are there, waiting so long for the first."""
@@ -89,6 +132,16 @@ class RawConnection:
         """Closes the connection."""
         self.socket.close()
         self.closed = True
+
+    def _new_call(self, method: str, flags: int) -> tuple[int, bytes]:
+        """The next stream, and the frame that begins a call on it."""
+        stream = self._next_stream
+        self._next_stream += 2
+        self._windows[stream] = self._first_window
+        headers = {":method": "POST", ":scheme": "http", ":path": f"/{method}"}
+        headers |= {":authority": self._authority, "content-type": "application/grpc", "te": "trailers"}
+        block = b"".join(_literal(name) + _literal(value, b"") for name, value in headers.items())
+        return stream, _frame(_HEADERS, flags, stream, block)
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == _SETTINGS and not flags & _ACK:

@@ -1,0 +1,30 @@
+// Meters what clients' connections receive, as gRPC reads it, and ends the connections that pass a bound
+// (frame_meter.h).
+//
+// gRPC has no place between a connection's socket and its own reading of frames. So this room defines the C
+// library's recvmsg, through which gRPC reads: it calls the C library's own, shows the bytes to the
+// connection's meter, and where a bound is passed, says ECONNRESET, and gRPC ends the connection before it
+// has seen those bytes. For all other sockets it does what the C library's does. Only what came unencrypted
+// can be metered.
+// Thread-safety: safe from any thread.
+#ifndef SLOTWISE_SERVER_RPC_RECEIVED_FRAMES_H_
+#define SLOTWISE_SERVER_RPC_RECEIVED_FRAMES_H_
+
+#include <cstdint>
+
+namespace slotwise {
+
+// Descriptors that are metered have lower numbers.
+inline constexpr int kMostMetered = 1 << 20;
+
+// Meters a connected socket of a client from now on, until the connection ends. Returns false, and errno
+// says why, if it cannot.
+// REQUIRES: nobody has read from the socket, and only gRPC will.
+bool MeterFrames(int socket);
+
+// Returns how many bytes of metered connections have been read.
+std::uint64_t MeteredBytes();
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_RPC_RECEIVED_FRAMES_H_
