@@ -55,13 +55,16 @@ Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
 
 void Client::Impl::Meet(const ServerTopology& topology) {
   if (topology.ranks.empty() || topology.incarnation == 0) return;
+  bool is_first = false;
   {
     // Whoever finds the server met may rely on the channels to its ranks.
     const std::lock_guard lock(meeting_);
     if (incarnation_ == topology.incarnation) return;
     channels_.MoveTo(AddressesIn(topology));
+    is_first = incarnation_ == 0;
     incarnation_ = topology.incarnation;
   }
+  if (is_first) return;
   channels_.Log("the server was started again, with " + std::to_string(topology.ranks.size()) + " rank(s)");
 }
 
