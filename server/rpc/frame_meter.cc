@@ -120,8 +120,8 @@ double FrameMeter::PayByReplies(double frames) {
   // What was taken long ago pays for a burst at most.
   constexpr auto kMostBytes = static_cast<std::uint64_t>(kMostFrames) * kBytesOfReply;
   bytes_paid_ = std::max(bytes_paid_, taken - std::min(taken, kMostBytes));
-  const auto paid =
-      std::min(frames, static_cast<double>((taken - std::min(taken, bytes_paid_)) / kBytesOfReply));
+  const std::uint64_t whole = (taken - std::min(taken, bytes_paid_)) / kBytesOfReply;
+  const double paid = std::min(frames, static_cast<double>(whole));
   bytes_paid_ += static_cast<std::uint64_t>(paid * kBytesOfReply);
   return frames - paid;
 }

@@ -123,7 +123,8 @@ def figures_of(report: Any) -> dict[str, float]:
 
 
 def test_journal_reports_every_mode_beside_the_disk(tmp_path: Path) -> None:
-    small = "journal --rows 2000 --dim 4 --slots 2 --batch 8 --in-flight 4 --seconds 0.05 --interval 1".split()
+    small = "journal --rows 2000 --dim 4 --slots 2 --batch 8 --in-flight 4 --seconds 0.05".split()
+    small += ["--interval", "1"]
     report = report_of(tmp_path, *small, "--data", str(tmp_path))
     names = [f"push, {mode}, {n} in flight" for n in (1, 4) for mode in ("none", "interval", "sync")]
     disks = [f"disk, {n} a sync" for n in (1, 4)]

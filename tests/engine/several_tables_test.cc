@@ -293,7 +293,7 @@ TEST_F(AStagedUpload, BringsLargeArraysFromWhereTheyAre) {
   EXPECT_EQ(upload_.StagedBytes(ArrayPool::kLeastBytes, MemoryKind::kHost), 0U);
   EXPECT_EQ(upload_.StagedBytes(400, MemoryKind::kDevice), 0U);
   upload_.Begin(800);
-  upload_.Copy(&to_[0], &from_[0], 400);
+  upload_.Copy(to_.data(), from_.data(), 400);
   upload_.Copy(&to_[100], &from_[100], ArrayPool::kLeastBytes);
   upload_.Copy(&to_[40'000], &from_[40'000], 400);
   upload_.Flush();
@@ -307,7 +307,7 @@ TEST_F(AStagedUpload, WritesAtOnceToMemoryThatIsTheHostsOwn) {
   StagedUpload upload(*cpu, stream_);
   upload.Begin(0);
   EXPECT_EQ(upload.WriteTo(&to_[7], 4), &to_[7]);
-  upload.Copy(&to_[0], &from_[0], 400);
+  upload.Copy(to_.data(), from_.data(), 400);
   EXPECT_EQ(stream_.copies.size(), 1U);
 }
 

@@ -56,11 +56,11 @@ class Trainer:
             pin(id)
             self.point("pinned", number)
 
-        self.ps.pin_checkpoint = pin_and  # type: ignore[method-assign]
+        self.ps.pin_checkpoint = pin_and  # type: ignore[assignment]
         self.point("saving", number)
         st.save(path, self.model, self.optimizer, {"step": number})
         self.point("saved", number)
-        self.ps.pin_checkpoint = pin  # type: ignore[method-assign]
+        self.ps.pin_checkpoint = pin  # type: ignore[assignment]
 
     def digest(self) -> str:
         """Of the table and of all bytes of the model and its optimizer."""

@@ -15,6 +15,7 @@ from conftest import StartCluster
 from durable_training import SEED, Training, checkpoints, connect, damage_a_byte, durability, kill, state
 from slotwise_cluster import run_server, wait_until
 
+
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 3)])
 def test_a_killed_server_has_all_that_it_acknowledged(
     start_cluster: StartCluster, tmp_path: Path, ranks: tuple[int, int]

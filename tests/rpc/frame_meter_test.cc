@@ -59,7 +59,8 @@ class FrameMeterTest : public testing::Test {
   // Returns how many times the meter lets the frames pass, up to `most`, and notes the bound.
   int Passes(FrameMeter& meter, const std::string& frames, int most = 1'000'000) {
     for (int i = 0; i < most; ++i) {
-      if ((bound_ = Read(meter, frames))) return i;
+      bound_ = Read(meter, frames);
+      if (bound_) return i;
     }
     return most;
   }
@@ -68,7 +69,8 @@ class FrameMeterTest : public testing::Test {
   int PassesOfCalls(FrameMeter& meter, const std::string& after_headers, int most) {
     for (int i = 0; i < most; ++i) {
       next_call_ += 2;
-      if ((bound_ = Read(meter, Frame(kHeaders, next_call_, 40, 4) + after_headers))) return i;
+      bound_ = Read(meter, Frame(kHeaders, next_call_, 40, 4) + after_headers);
+      if (bound_) return i;
     }
     return most;
   }

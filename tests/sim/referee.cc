@@ -198,7 +198,6 @@ void Referee::TakeInPart(Sent& sent, ModelTable& table) {
     case ModelNames::Verdict::kApplied:
       return end(StatusCode::kOk, {applied, {0, table.steps()}});
     case ModelNames::Verdict::kAhead:
-      return end(StatusCode::kFailedPrecondition);
     case ModelNames::Verdict::kOtherBody:
     case ModelNames::Verdict::kOtherTables:
     case ModelNames::Verdict::kTooOld:
