@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,14 +128,16 @@ def run_program(program: str, cluster: Cluster, path: Path) -> str:
     """Runs it against a server; what it printed."""
     assert '"127.0.0.1:7070"' in program
     program = program.replace("127.0.0.1:7070", cluster.ranks[0].address)
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": str(path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as folder:  # some write files
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
