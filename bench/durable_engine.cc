@@ -115,7 +115,8 @@ std::uint64_t Steps::bytes() const { return Batch(0, true).bytes(); }
 std::vector<float> Steps::Occurrences(std::uint64_t end) const {
   std::vector<float> counts(o_.rows);
   for (std::size_t b = 0; b < kBatches; ++b) {
-    const auto times = static_cast<float>(end / kBatches + (b < end % kBatches ? 1 : 0));
+    const std::uint64_t whole = end / kBatches + (b < end % kBatches ? 1 : 0);
+    const auto times = static_cast<float>(whole);
     for (const std::uint32_t row : rows_[b]) counts[row] += times;
   }
   return counts;

@@ -127,7 +127,10 @@ class Client::BatchCall {
   static void Start(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches,
                     MakeRequests make_requests, client::Run::OnReply on_reply, Done done) {
     const auto finish = [&impl, batches, done = std::move(done)](const Status& status) {
-      if (!status.ok()) {
+      // Whoever gave up has not heard that a table is another one.
+      const bool gave_up =
+          status.code() == StatusCode::kCancelled || status.code() == StatusCode::kDeadlineExceeded;
+      if (!status.ok() && !gave_up) {
         for (const TableBatch& table : batches->tables) impl.Forget(table.table);
       }
       done(status);

@@ -377,6 +377,9 @@ TEST_F(RetryTest, AServerThatNeverAnswersIsGivenUpInTime) {
   const Status status = LookUp(client, one_);
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find("within 0.5 s"), std::string::npos) << status.message();
+  // Whoever gives up asks for no table again: many who do would keep the others waiting.
+  EXPECT_EQ(LookUp(client, one_).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(fake.calls("DescribeTable"), 1);
 }
 
 TEST_F(RetryTest, ATryThatTheDeadlineEndsTellsWhyTheTryBeforeFailed) {
