@@ -108,7 +108,7 @@ class Bench {
   // Returns the folder of checkpoints. REQUIRES: older ones were removed, so that it has one chain.
   std::string NewestChain() const { return data_ + "/checkpoints"; }
 
-  // What was measured of training: of each window its p99 and rate.
+  // Each window of training has its p99 and its rate.
   struct Training {
     std::vector<double> step;  // seconds, of all windows
     std::vector<double> p99;   // seconds

@@ -19,7 +19,8 @@ class DiskSpeed {
   // `folder` exists. The files that are written are removed at once.
   explicit DiskSpeed(std::string folder);
 
-  // Whether the file system takes direct I/O. Without it, DirectWrite and DirectRead use the page cache.
+  // Returns whether the file system takes direct I/O. Without it, DirectWrite and DirectRead use the page
+  // cache.
   bool takes_direct() const { return direct_; }
 
   // Appends records of so many bytes to a new file, with an fdatasync behind each, for so many seconds.

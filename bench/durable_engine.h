@@ -23,7 +23,7 @@
 
 namespace slotwise::bench {
 
-// What the trainer's table and steps are like.
+// This is what the trainer's table and steps are like.
 struct TrainerOptions : CommonOptions {
   std::uint32_t rows = 100'000;
   std::uint32_t dim = 16;

@@ -82,7 +82,7 @@ Report RunJournal(const JournalBenchOptions& o, const Collective& collective) {
   const DataFolder folder(o.data);
   const DiskSpeed disk(folder.path());
   const Steps steps(o);
-  // What the journal adds to a push's arrays, about.
+  // The journal adds about so much to a push's arrays.
   const std::size_t record = steps.bytes() + 200;
   std::array<Contestant, kModes.size()> contestants;
   for (std::size_t m = 0; m < kModes.size(); ++m) {

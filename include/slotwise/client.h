@@ -132,7 +132,7 @@ struct SessionTable {
   std::uint64_t last_step = 0;  // the largest number of its applied steps
 };
 
-// What the server knows of a session.
+// This is what the server knows of a session.
 struct SessionDescription {
   bool known = false;  // some applied step of it is
   // The largest number of its applied steps; 0 if none is known. Pushes that were in flight side by side may

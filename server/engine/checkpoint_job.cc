@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "slotwise/table_options.h"
@@ -79,21 +80,23 @@ bool CheckpointJob::ReadNow(const Shard& shard, std::chrono::milliseconds& left)
   HandOver();
   {
     std::unique_lock lock(mutex_);
-    // A disk is not to blame for the time that sorting takes.
-    auto waited = options_.threads->WaitFor(
-        changed_, lock, [&] { return cancelled_ || table.sorted; }, kLongestSort);
-    if (waited) {
-      waited = options_.threads->WaitFor(
+    const auto give_up = [&](const char* why) {
+      cancelled_ = true;
+      why_ = ResourceExhausted(
+          std::string(why) +
+          ": raise durability.max_preimage_mib, which keeps them meanwhile, or save when less "
+          "is pushed");
+      changed_.notify_all();
+    };
+    if (!options_.threads->WaitFor(
+            changed_, lock, [&] { return cancelled_ || table.sorted; }, kLongestSort)) {
+      give_up("rows changed for too long while a table's keys were sorted");
+    } else {
+      const auto waited = options_.threads->WaitFor(
           changed_, lock, [&] { return cancelled_ || !free_.empty() || table.asked == table.rows.size(); },
           left);
       left = waited.value_or(std::chrono::milliseconds(0));
-    }
-    if (!waited) {
-      cancelled_ = true;
-      why_ = ResourceExhausted(
-          "rows changed faster than the disk took those of before: raise durability.max_preimage_mib, which "
-          "keeps them meanwhile, or save when less is pushed");
-      changed_.notify_all();
+      if (!waited) give_up("rows changed faster than the disk took those of before");
     }
     if (cancelled_ || table.asked == table.rows.size()) return false;
     buffer = free_.front();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -15,8 +16,8 @@ namespace {
 static_assert(std::is_same_v<BucketOwners, BucketMap> && kBucketCount == kBuckets,
               "a checkpoint's owners of buckets are a shard's");
 
-constexpr std::uint64_t kChunkBytes = std::uint64_t{16}
-                                      << 20;  // of rows that are loaded at once; four in memory
+// So many bytes of rows are loaded at once; four such pieces are in memory.
+constexpr std::uint64_t kChunkBytes = std::uint64_t{16} << 20;
 
 }  // namespace
 
@@ -32,6 +33,14 @@ CheckpointLoader::CheckpointLoader(Checkpoints checkpoints, Threads& threads, De
       tables_(tables) {}
 
 Result<SavedTables> CheckpointLoader::Load(const Chain& chain, std::optional<std::uint64_t> lineages) {
+  try {
+    return LoadAll(chain, lineages);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("no memory to load checkpoint " + chain.back().id);
+  }
+}
+
+Result<SavedTables> CheckpointLoader::LoadAll(const Chain& chain, std::optional<std::uint64_t> lineages) {
   const Manifest& last = chain.back();
   if (last.tables.size() > tables_.most()) {
     return ResourceExhausted("checkpoint " + last.id + " has " + std::to_string(last.tables.size()) +

@@ -26,8 +26,7 @@ namespace slotwise {
 
 class CheckpointLoader {
  public:
-  // The references outlive it.
-  // It reads on a thread of `threads`.
+  // The references outlive it. It reads on a thread of `threads`.
   CheckpointLoader(Checkpoints checkpoints, Threads& threads, Device& device, const Collective& collective,
                    const TableMaker& maker, const Tables& tables);
 
@@ -39,6 +38,7 @@ class CheckpointLoader {
   Result<SavedTables> Load(const Chain& chain, std::optional<std::uint64_t> lineages = std::nullopt);
 
  private:
+  Result<SavedTables> LoadAll(const Chain& chain, std::optional<std::uint64_t> lineages);
   Status LoadRows(const Chain& chain, const TableEntry& entry, Table& table);
 
   const Checkpoints checkpoints_;

@@ -69,6 +69,8 @@ class StoppableFiles final : public FileSystem {
     Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
       return stop_() ? Stopped() : file_->ReadAt(offset, bytes);
     }
+    void ReadAhead(std::uint64_t begin, std::uint64_t end) const override { file_->ReadAhead(begin, end); }
+    void DropFromMemory() const override { file_->DropFromMemory(); }
 
    private:
     const std::unique_ptr<ReadableFile> file_;

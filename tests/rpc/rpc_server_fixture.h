@@ -34,8 +34,8 @@ class RpcServerTest : public testing::Test {
     auto server = RpcServer::Start(options, *engine_);
     ASSERT_TRUE(server.ok()) << server.status().message();
     server_ = std::move(*server);
-    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                   grpc::InsecureChannelCredentials());
+    channel_ = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                         grpc::InsecureChannelCredentials(), SmallWindows());
     embedding_ = v1::Embedding::NewStub(channel_);
     rows_ = v1::Rows::NewStub(channel_);
     admin_ = v1::Admin::NewStub(channel_);
@@ -54,6 +54,15 @@ class RpcServerTest : public testing::Test {
   grpc::Status GetTopology(v1::GetTopologyReply& reply) {
     grpc::ClientContext context;
     return admin_->GetTopology(&context, {}, &reply);
+  }
+
+  // gRPC measures a connection and opens its windows for what it finds, up to 16 MiB. Here they stay small, so
+  // that what a client does not read waits at the server, however fast this machine is.
+  static grpc::ChannelArguments SmallWindows() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
+    return arguments;
   }
 
   std::unique_ptr<Collective> collective_ = MakeSoloCollective();

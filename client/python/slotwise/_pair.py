@@ -30,7 +30,7 @@ _LOG = logging.getLogger("slotwise")
 
 _FORMAT = "slotwise.torch 1"
 
-# What a damaged file makes zipfile, torch and `decode` raise.
+# A damaged file makes zipfile, torch or `decode` raise one of these.
 _UNREADABLE = (
     zipfile.BadZipFile,
     pickle.UnpicklingError,

@@ -115,29 +115,36 @@ def test_a_trainer_goes_on_in_another_process_as_if_nothing_had_been(
             assert again.describe_session().last_step == _STEPS
 
 
+def train_past_a_save(ps: slotwise.Client, path: Path) -> slotwise.Checkpoint:
+    """Saves behind step 3, and takes a step more."""
+    make_tables(ps)
+    model, optimizer = make(ps)
+    for number in range(1, 4):
+        step(model, optimizer, number)
+    saved = st.save(path, model, optimizer, 4)
+    step(model, optimizer, 4)
+    return saved
+
+
 def test_a_server_that_is_further_is_refused_and_brought_back(
     tmp_path: Path, expected: list[Any]
 ) -> None:
     """The trainer is killed between a push and the save that would have had it."""
     path = tmp_path / "model.pt"
     with server(tmp_path / "data", durability="sync") as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
-        for number in range(1, 4):
-            step(model, optimizer, number)
-        saved = st.save(path, model, optimizer, 4)
-        step(model, optimizer, 4)
-        before = [tensor.clone() for tensor in model.state_dict().values()]
+        saved = train_past_a_save(ps, path)
         session = ps.session.id
         with slotwise.connect(ps.topology().ranks[0].address) as again:
             model, optimizer = make(again)
+            untouched = {name: tensor.clone() for name, tensor in model.state_dict().items()}
             with pytest.raises(slotwise.FailedPrecondition) as refused:
                 st.load(path, model, optimizer)
         said = str(refused.value)
         assert f"the server's state is not that of {path}: table ads has 4 steps, and in the" in said
         assert f"session {session} was applied up to step 4, and in the checkpoint up to 3" in said
-        assert before[0].shape == model.state_dict()["dense.weight"].shape
-    # What the message says, to the letter.
+        for name, tensor in model.state_dict().items():
+            assert torch.equal(tensor, untouched[name]), name
+    # The message is followed to the letter.
     command = re.search(r"`(python3 -m slotwise.checkpoint_files copy (\S+) NEW)`", said)
     assert command and Path(command[2]).name == saved.id
     words = command[1].replace("python3", sys.executable).replace("NEW", str(tmp_path / "new")).split()
@@ -154,12 +161,7 @@ def test_a_server_that_is_further_goes_back_if_it_is_told_to(
 ) -> None:
     path = tmp_path / "model.pt"
     with server(tmp_path / "data", durability="sync") as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
-        for number in range(1, 4):
-            step(model, optimizer, number)
-        st.save(path, model, optimizer, 4)
-        step(model, optimizer, 4)
+        train_past_a_save(ps, path)
         with slotwise.connect(ps.topology().ranks[0].address) as again:
             model, optimizer = make(again)
             for number in range(st.load(path, model, optimizer, go_back=True), _STEPS + 1):
