@@ -163,13 +163,6 @@ class Bench {
   std::uint64_t grown_ = 0;
 };
 
-// Returns the median of a[i] / b[i].
-double MedianRatio(const std::vector<double>& a, const std::vector<double>& b) {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
-  return Quantile(ratios, 0.5);
-}
-
 Report Bench::Finish() {
   engine_->CheckRows(o_.touched_rows(), touches_);
   const double rows = o_.rows;

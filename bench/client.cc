@@ -115,7 +115,7 @@ Report RunClient(const ClientBenchOptions& o, Collective& collective) {
   const int processors = KeepToProcessors(o.threads > 0 ? o.threads : 2);
   const Place place = MakePlace(o, collective);
   std::unique_ptr<LocalServer> local;
-  if (o.server.empty()) local = std::make_unique<LocalServer>(place.threads);
+  if (o.server.empty()) local = std::make_unique<LocalServer>(*place.device);
   const std::string address = local ? local->address() : o.server;
   Client client = Must(Client::Connect({address}, {.channels_per_rank = o.channels}), "cannot connect");
   Fill(client, o);

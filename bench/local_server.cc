@@ -18,10 +18,10 @@ int KeepToProcessors(int most) {
   return CPU_COUNT(&kept);
 }
 
-LocalServer::LocalServer(int threads) : device_(MakeCpuDevice(threads)) {
+LocalServer::LocalServer(Device& device) : device_(device) {
   rpc_ = Must(RpcServer::Start({}, engine_), "no server");
   address_ = "127.0.0.1:" + std::to_string(rpc_->port());
-  rpc_->Open({.version = "bench", .ranks = {{address_, "cpu"}}, .rank = Rank{0}});
+  rpc_->Open({.version = "bench", .ranks = {{address_, device.Name()}}, .rank = Rank{0}});
   run_ = std::thread([this] { engine_.Run(); });
 }
 

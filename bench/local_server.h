@@ -22,8 +22,8 @@ int KeepToProcessors(int most);
 // Runs one rank, at a free port of 127.0.0.1.
 class LocalServer {
  public:
-  // Throws std::runtime_error if the server cannot start.
-  explicit LocalServer(int threads);
+  // `device` outlives it. Throws std::runtime_error if the server cannot start.
+  explicit LocalServer(Device& device);
   ~LocalServer();
   LocalServer(const LocalServer&) = delete;
   LocalServer& operator=(const LocalServer&) = delete;
@@ -31,10 +31,10 @@ class LocalServer {
   const std::string& address() const { return address_; }
 
  private:
-  std::unique_ptr<Device> device_;
+  Device& device_;
   std::unique_ptr<Collective> collective_ = MakeSoloCollective();
-  Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
-  Engine engine_{*device_, *collective_, exchanges_, kBenchSecret, {}};
+  Exchanges exchanges_ = Exchanges::MakeSolo(device_);
+  Engine engine_{device_, *collective_, exchanges_, kBenchSecret, {}};
   std::unique_ptr<RpcServer> rpc_;
   std::string address_;
   std::thread run_;

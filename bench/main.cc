@@ -4,6 +4,8 @@
 // Alone the program measures one device. Under mpirun it measures one device a rank, and rank 0 reports. The
 // exit status is 0; 1 if a result was wrong or the machine cannot run the benchmark; or CLI11's own (above
 // 100) for options that are not understood.
+#include <spdlog/spdlog.h>
+
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
@@ -18,8 +20,8 @@ namespace slotwise::bench {
 namespace {
 
 // The subcommands, in the order of --help.
-constexpr std::array kSubcommands{&AddTable,  &AddEmbedding, &AddRounds,    &AddRpc,
-                                  &AddClient, &AddJournal,   &AddCheckpoint};
+constexpr std::array kSubcommands{&AddTable,  &AddEmbedding, &AddRounds,  &AddRpc,
+                                  &AddClient, &AddTables,    &AddJournal, &AddCheckpoint};
 
 void RunOn(Collective& collective, const Subcommand& subcommand) {
   const Report report = subcommand.run(collective);
@@ -29,6 +31,7 @@ void RunOn(Collective& collective, const Subcommand& subcommand) {
 }
 
 int Main(int argc, char** argv) {
+  spdlog::set_level(spdlog::level::warn);  // figures, and not what engines say of themselves
   CLI::App app(
       "Times Slotwise on this machine: each result is checked first, then timed in turn with the peers.\n"
       "The floor is what must move through memory, at the speed that this memory is measured to have.\n"

@@ -217,7 +217,7 @@ Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
   const int processors = KeepToProcessors(o.threads > 0 ? o.threads : 2);
   const Place place = MakePlace(o, collective);
   std::unique_ptr<LocalServer> local;
-  if (o.server.empty()) local = std::make_unique<LocalServer>(place.threads);
+  if (o.server.empty()) local = std::make_unique<LocalServer>(*place.device);
   Client client = Must(Client::Connect({local ? local->address() : o.server}, o.client), "cannot connect");
   const TableOptions table = Table(o);
   Fill(client, o, table);

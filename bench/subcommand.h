@@ -27,6 +27,7 @@ Subcommand AddEmbedding(CLI::App& parent);
 Subcommand AddRounds(CLI::App& parent);
 Subcommand AddRpc(CLI::App& parent);
 Subcommand AddClient(CLI::App& parent);
+Subcommand AddTables(CLI::App& parent);
 Subcommand AddJournal(CLI::App& parent);
 Subcommand AddCheckpoint(CLI::App& parent);
 

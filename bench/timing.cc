@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <thread>
+#include <utility>
 
 namespace slotwise::bench {
 
@@ -22,6 +23,12 @@ double Quantile(std::vector<double> samples, double q) {
   const auto at = std::lround(q * static_cast<double>(samples.size() - 1));
   std::ranges::nth_element(samples, samples.begin() + at);
   return samples[static_cast<std::size_t>(at)];
+}
+
+double MedianRatio(std::span<const double> a, std::span<const double> b) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
+  return Quantile(std::move(ratios), 0.5);
 }
 
 double MaxOverRanks(Collective& collective, double mine) {

@@ -122,6 +122,7 @@ class Snapshot {
   }
 
   void List(Queue& queue, RowStore<B>& store, bool changed_only, SnapshotInfo& info) {
+    if (used_ == 0) return;  // a cell without a row asks for the first row's bit, and there is none
     const body::HashTableRef table = store.hash_table();
     const auto at_once = static_cast<std::uint32_t>(std::min(kCellsAtOnce, table.Cells()));
     typename B::template Scratch<std::uint32_t> words;

@@ -21,7 +21,8 @@ host_libraries+='|udev|cap|nccl|cuda|nvidia.*))\.so'
 
 # Whose tests touch a device, or speak between ranks; and those that do neither all the same.
 rooms=(kernels contract collective engine)
-host_tests='/(agenda|allocation_failure|array_pool|inbox|incomplete_steps|ready_rounds|stage)_test$'
+host_tests='/(agenda|allocation_failure|array_pool|heartbeat|inbox|incomplete_steps|rank_limit|read_beside|ready_rounds|stage'
+host_tests+='|watchdog)_test$'
 
 copy_programs() {
   local programs=("$build/server/slotwise-server" "$build/client/ctl/slotwise-ctl" "$build/bench/slotwise-bench")

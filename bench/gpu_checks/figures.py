@@ -15,7 +15,7 @@ from pathlib import Path
 from gpu_checks.check import RANKS, Check, Failed, Place
 from gpu_checks.sizes import Sizes
 
-_TIMEOUT = 240.0
+_TIMEOUT = 400.0
 
 
 @dataclass
@@ -36,7 +36,8 @@ class Figure:
 
 
 def bench_figures(sizes: Sizes) -> Iterator[Figure]:
-    """Those that have goals; then rounds host to host, and bags that travel in 16 bits."""
+    """Those that have goals; then rounds host to host, bags that travel in 16 bits, and what has its goals in
+    the benchmark itself: calls of several tables, the journal and checkpoints."""
     for load in sizes.loads:
         for alpha in sizes.alphas:
             yield _table(sizes, f"table-load-{load}-alpha-{alpha}", sizes.keys, load, alpha)
@@ -57,6 +58,8 @@ def bench_figures(sizes: Sizes) -> Iterator[Figure]:
         yield _embedding(sizes, name, ranks=4, hot=sizes.hots[0], partials=partials)
     for ranks in RANKS:
         yield _rounds(sizes, f"rounds-{ranks}-gpus", ranks)
+    yield from _calls_of_several_tables(sizes)
+    yield from _durability(sizes)
 
 
 def sweep_figures(sizes: Sizes) -> Iterator[Figure]:
@@ -118,6 +121,44 @@ def _rounds(sizes: Sizes, name: str, ranks: int) -> Figure:
     return Figure(name, "rounds", options, ranks)
 
 
+def _calls_of_several_tables(sizes: Sizes) -> Iterator[Figure]:
+    rows = max(1, sizes.rows // 640)
+    for samples in (sizes.batch // 16, sizes.batch // 4):
+        options: dict[str, object] = {
+            "tables": sizes.bag_slots,
+            "rows": rows,
+            "dim": sizes.dim,
+            "samples": samples,
+        }
+        yield Figure(f"tables-{samples}-samples", "tables", options)
+
+
+def _durability(sizes: Sizes) -> Iterator[Figure]:
+    """Small steps and large ones for the journal; the largest table for checkpoints."""
+    for batch in sorted({max(1, sizes.batch // 1024), sizes.batch // 32}):
+        pushes: dict[str, object] = {
+            "rows": sizes.keys // 48,
+            "dim": sizes.dim,
+            "slots": sizes.bag_slots,
+            "batch": batch,
+            "seconds": sizes.pushing_seconds,
+            "repeats": min(3, sizes.repeats),
+        }
+        yield Figure(f"journal-{batch}-samples", "journal", pushes)
+    for alpha in sizes.alphas:
+        saves: dict[str, object] = {
+            "rows": sizes.saved_rows,
+            "dim": sizes.dim,
+            "slots": sizes.bag_slots,
+            "batch": max(1, sizes.batch // 32),
+            "alpha": alpha,
+            "preimage-mib": sizes.preimage_mib,
+            "seconds": sizes.training_seconds,
+            "repeats": 1,
+        }
+        yield Figure(f"checkpoint-alpha-{alpha}", "checkpoint", saves)
+
+
 def _measure(place: Place, section: str, figure: Figure, report: Path) -> str:
     place.needs_gpus(figure.ranks)
     report.unlink(missing_ok=True)
@@ -128,7 +169,9 @@ def _measure(place: Place, section: str, figure: Figure, report: Path) -> str:
         "--backend",
         place.device,
     ]
-    command += ["--repeats", str(place.sizes.repeats), "--json", report]
+    if "repeats" not in figure.options:
+        command += ["--repeats", str(place.sizes.repeats)]
+    command += ["--json", report]
     if place.device == "cpu":
         command += ["--threads", "1"]
     ranks = figure.ranks if figure.ranks > 1 else None

@@ -15,6 +15,9 @@ _UNITS = {  # of a quantity: what it is multiplied by to be read, and how it is 
     "keys_per_second": (1e-9, "{:.3g} G keys/s"),
     "seconds": (1e3, "{:.3g} ms"),
     "times_floor": (1.0, "{:.2f} × floor"),
+    "value": (1.0, "{:.3g}"),
+    "at_least": (1.0, "at least {:.3g}"),
+    "at_most": (1.0, "at most {:.3g}"),
 }
 
 
@@ -100,6 +103,17 @@ def _figures(outcome: Outcome) -> Iterator[dict[str, Any]]:
             "met": goal.is_met(result),
             "best_peer": None if peer is None else {"name": peer[0], goal.quantity: peer[1]},
         }
+    for figure in report.get("figures", []):  # what the benchmark itself has goals for, and counts
+        bounds = {bound: figure[bound] for bound in ("at_least", "at_most") if bound in figure}
+        yield {
+            "check": outcome.check.path,
+            "result": figure["name"],
+            "said_in": "value",
+            "value": figure["value"],
+            "goal": bounds or None,
+            "met": figure.get("met"),
+            "best_peer": None,
+        }
 
 
 def _check_rows(report: dict[str, Any]) -> Iterator[list[str]]:
@@ -116,7 +130,7 @@ def _figure_rows(report: dict[str, Any]) -> Iterator[list[str]]:
             figure["check"],
             figure["result"],
             _readable({figure["said_in"]: figure[figure["said_in"]]}),
-            f"{figure['times_floor']:.2f}",
+            f"{figure['times_floor']:.2f}" if "times_floor" in figure else "",
             _readable(figure["goal"] or {}),
             {True: "yes", False: "**no**", None: ""}[figure["met"]],
             f"{name}: {_readable(peer)}" if peer else "",

@@ -34,6 +34,10 @@ TESTS = (
     "RowsByKey.ErasedKeysComeBackAsNewOnes",
     "RowsByKey.EraseMakesRoomInAFullTable",
     "Digest.ChangesWithTheOptimizersStateAlone",
+    "Snapshots.ReadAsTheShardWasAndRebuildIt",
+    "Snapshots.KeepRowsOfErasedKeysThatNewKeysGet",
+    "ChangesOfAShard.AreOnlyForgottenByASnapshotThatRemembersAndIsKept",
+    "BulkLoads.ReplaceRecordsAndAddRows",
 )
 TOOLS = {
     "memcheck": TESTS,

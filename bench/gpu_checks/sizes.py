@@ -28,6 +28,10 @@ class Sizes:
     adult_batch: int
     synthetic_batches: int
     synthetic_batch: int
+    saved_rows: int  # of the table that is saved, recovered and trained beside a save
+    preimage_mib: int  # memory for what steps change of it meanwhile
+    training_seconds: float  # beside saves, and without
+    pushing_seconds: float  # with each kind of durability
     contract: str  # a GoogleTest pattern over the contract suite's tests, without their backend
 
 
@@ -51,6 +55,10 @@ FULL = Sizes(
     adult_batch=256,
     synthetic_batches=40,
     synthetic_batch=4096,
+    saved_rows=33_554_432,
+    preimage_mib=20_480,
+    training_seconds=12,
+    pushing_seconds=1,
     contract="*",
 )
 
@@ -75,6 +83,10 @@ TINY = Sizes(
     adult_batch=2048,
     synthetic_batches=4,
     synthetic_batch=512,
+    saved_rows=3000,
+    preimage_mib=64,
+    training_seconds=0.1,
+    pushing_seconds=0.1,
     contract="*/Lookup.*",
 )
 

@@ -112,7 +112,9 @@ void BatchGather::ReserveBatches(std::span<const TableShare> shares) {
 std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares) {
   ReserveBatches(shares);
   for (std::size_t s = 0; s < shares.size(); ++s) UploadMyKeys(shares[s], keys_.Mine(s));
+  batch_upload_.Flush();
   for (std::size_t s = 0; s < shares.size(); ++s) UploadMyOffsets(shares[s], offsets_.Mine(s));
+  batch_upload_.Flush();
   for (std::size_t s = 0; s < shares.size(); ++s) {
     if (shares[s].round->weighted()) UploadMyWeights(shares[s], weights_.Mine(s));
   }
@@ -215,6 +217,7 @@ void BatchGather::UploadMyBagValues(const ValueShare& share, float* mine) {
                if (from.type == DataType::kFloat32)
                  return value_upload_.Copy(to, from.data, bytes, part.memory);
                if (there != nullptr) {
+                 value_upload_.Flush();
                  value_upload_.Copy(there, from.data, bytes, part.memory);
                  value_upload_.Flush();
                  from.data = there;

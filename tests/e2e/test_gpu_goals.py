@@ -68,6 +68,22 @@ def test_a_figure_is_compared_with_its_goal_and_the_best_other(tmp_path: Path) -
     assert "1 of 2 goals met" in page
 
 
+def test_goals_of_the_benchmark_itself_are_reported_too(tmp_path: Path) -> None:
+    (journal,) = [figure for figure in bench_figures(FULL) if figure.name == "journal-64-samples"]
+    file = tmp_path / "figure.json"
+    ratio = {"name": "sync of the slower", "value": 0.6512, "at_least": 0.7, "met": False}
+    told = {"name": "disk, GB/s", "value": 2.2}
+    measured = report_of(journal, []) | {"figures": [ratio, told]}
+    file.write_text(json.dumps(measured), encoding="utf-8")
+    check = Check("bench", journal.name, lambda: "", file)
+    run = {"command": "run-gpu-checks", "started": "now", "seconds": 1.0}
+    report = make_report([Outcome(check, "passed", "checked and timed", 1.0)], {"gpus": []}, run, tmp_path)
+    page = to_markdown(report)
+    assert "| sync of the slower | 0.651 |  | at least 0.7 | **no** |" in page
+    assert "| disk, GB/s | 2.2 |  |  |  |" in page
+    assert "0 of 1 goals met" in page
+
+
 @pytest.mark.parametrize("rate, met", [(24.0e9, True), (23.9e9, False)])
 def test_of_rates_more_is_better(rate: float, met: bool) -> None:
     (table,) = [figure for figure in bench_figures(FULL) if figure.name == "table-load-0.75-alpha-0"]

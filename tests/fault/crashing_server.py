@@ -26,7 +26,9 @@ def crash_library() -> Path:
 class CrashingServer:
     """The server of one data folder. It always listens on the same ports, for at most `most_ranks` ranks."""
 
-    def __init__(self, folder: Path, most_ranks: int, mode: str = "sync", config: str = "") -> None:
+    def __init__(
+        self, folder: Path, most_ranks: int, mode: str = "sync", config: str = "", backend: str = "cpu"
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
         self.data = self.folder / "disk" / "data"
@@ -37,7 +39,7 @@ class CrashingServer:
         self.starts = 0
         self._port = free_ports(most_ranks)
         self._process: subprocess.Popen[bytes] | None = None
-        (self.folder / "server.pbtxt").write_text(f'{config}\nbackend: BACKEND_CPU\nthreads: 1\n')
+        (self.folder / "server.pbtxt").write_text(f'{config}\nbackend: BACKEND_{backend.upper()}\nthreads: 1\n')
 
     @property
     def log(self) -> str:

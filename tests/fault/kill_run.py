@@ -59,6 +59,7 @@ class Options:
     trainers: int = 3
     verbose: bool = False  # says what happens, on standard output
     forget: bool = False  # the disk forgets what was not synced, in crashes that are power failures
+    backend: str = "cpu"
     power: float = 0.5  # the share of crashes that are, if it forgets
 
 
@@ -90,7 +91,7 @@ class KillRun:
         self.rng = Random(self.options.seed)
         self.folder.mkdir(parents=True, exist_ok=True)
         most, mode = max(self.options.ranks), self.options.mode
-        self.server = CrashingServer(self.folder, most, mode, self._config())
+        self.server = CrashingServer(self.folder, most, mode, self._config(), self.options.backend)
         self.referee = Referee(may_lose=None if mode == "sync" else float(self.options.interval))
         self._check = StateCheck(self.server, self.referee, Protocol(self.folder))
         self.trainers: list[Trainer] = []

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/apart_memory.h"
+
 namespace slotwise::test {
 namespace {
 
@@ -73,10 +75,12 @@ class Late {
   std::size_t done_ = 0;
 };
 
-// The streams of a device, and when they do their work.
+// The memory and the streams of a device, and when these do their work.
 class Lates {
  public:
   explicit Lates(LateSchedule* schedule) : schedule_(schedule) {}
+
+  ApartMemory& memory() { return memory_; }
 
   std::shared_ptr<Late> Make() { return streams_.emplace_back(std::make_shared<Late>()); }
 
@@ -125,6 +129,7 @@ class Lates {
   }
 
  private:
+  ApartMemory memory_;
   LateSchedule* const schedule_;
   std::vector<std::shared_ptr<Late>> streams_;
   bool left_ = false;  // by the other devices, for ever
@@ -144,6 +149,8 @@ class ApartStream final : public Stream {
     Ask({.run = {}, .before = before, .count = before->asked()});
   }
   void Copy(void* to, const void* from, std::size_t bytes) override {
+    lates_->memory().CheckRange(to, bytes);
+    lates_->memory().CheckRange(from, bytes);
     Ask({.run = [to, from, bytes] {
       if (bytes > 0) std::memmove(to, from, bytes);
     }});
@@ -314,14 +321,12 @@ class ApartShard final : public Shard {
 
 // Host memory knows its own size, so that all of it can be overwritten when it is given back.
 constexpr std::size_t kSizeBytes = 64;
-constexpr int kGivenBack = 0xDB;
-constexpr int kNeverWritten = 0xA7;
 
 void* AllocateWithSize(std::size_t bytes) {
   const std::size_t all = (kSizeBytes + bytes + kSizeBytes - 1) / kSizeBytes * kSizeBytes;
   auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kSizeBytes, all));
   if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, kNeverWritten, all);
+  std::memset(memory, ApartMemory::kNeverWritten, all);
   std::memcpy(memory, &all, sizeof(all));
   return memory + kSizeBytes;
 }
@@ -331,7 +336,7 @@ void OverwriteAndFree(void* memory) noexcept {
   std::byte* const whole = static_cast<std::byte*>(memory) - kSizeBytes;
   std::size_t all = 0;
   std::memcpy(&all, whole, sizeof(all));
-  std::memset(memory, kGivenBack, all - kSizeBytes);
+  std::memset(memory, ApartMemory::kGivenBack, all - kSizeBytes);
   std::free(whole);
 }
 
@@ -354,10 +359,10 @@ class ApartDevice final : public Device {
   std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
     return std::make_unique<ApartPlan>(cpu_->MakeTrafficPlan());
   }
-  void* Allocate(std::size_t bytes) override { return AllocateWithSize(bytes); }
+  void* Allocate(std::size_t bytes) override { return lates_->memory().Allocate(bytes); }
   void Free(void* memory) noexcept override {
     lates_->DrainAll();
-    OverwriteAndFree(memory);
+    lates_->memory().Free(memory);
   }
   HostMemory AllocateHost(std::size_t bytes) override {
     return {AllocateWithSize(bytes),

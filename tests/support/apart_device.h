@@ -4,7 +4,7 @@
 // schedule, as late as the streams' order allows (by a shard's next call that answers, for the device's own
 // stream; by a Wait, or by another stream that comes after); with one, whenever the schedule draws it. So
 // whoever reuses memory too early, reads it without waiting, or forgets that one stream comes after another,
-// gets wrong bytes. Host memory that was given back is overwritten.
+// gets wrong bytes. Memory that was given back is overwritten.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SUPPORT_APART_DEVICE_H_
 #define SLOTWISE_TESTS_SUPPORT_APART_DEVICE_H_
