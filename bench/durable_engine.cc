@@ -23,6 +23,9 @@ namespace {
 // A session of its own a start, as a trainer that restarts draws one.
 std::atomic<std::uint64_t> starts = 0;
 
+// Of a table of more blocks of rows, some are looked at, as far from each other.
+constexpr std::uint32_t kMostBlocks = 64;
+
 TableOptions TableOf(const TrainerOptions& o) {
   TableOptions table;
   table.name = TableName("bench");
@@ -267,21 +270,15 @@ void DurableEngine::Touch(std::uint32_t rows) {
 }
 
 DurableEngine::Saved DurableEngine::Save(bool delta, DataType value_type) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  for (;;) {
-    const Clock::time_point asked = Clock::now();
-    Result<SavedCheckpoint> saved = Ask<Result<SavedCheckpoint>>([&](auto done) {
-      return SaveCheckpointRequest{.delta = delta, .value_type = value_type, .done = done};
-    });
-    if (saved.status().code() == StatusCode::kFailedPrecondition) {  // another one is under way
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      continue;
-    }
-    const Clock::time_point there = Clock::now();
-    const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
-    return {Must(std::move(saved), "checkpoint"), seconds(there - asked), seconds(asked - begin)};
-  }
+  Saved saved;
+  saved.seconds = SecondsOf([&] {
+    saved.checkpoint =
+        Must(Ask<Result<SavedCheckpoint>>([&](auto done) {
+               return SaveCheckpointRequest{.delta = delta, .value_type = value_type, .done = done};
+             }),
+             "checkpoint");
+  });
+  return saved;
 }
 
 DigestSums DurableEngine::Digest() {
@@ -296,7 +293,9 @@ void DurableEngine::CheckRows(std::uint32_t touched_rows, std::uint32_t touched)
   std::vector<float> wanted = steps_.Occurrences(next_step_);
   for (std::uint32_t row = 0; row < touched_rows; ++row) wanted[row] += static_cast<float>(touched);
   constexpr std::uint32_t kAtOnce = 1 << 16;
-  for (std::uint32_t first = 0; first < o_.rows; first += kAtOnce) {
+  const std::uint32_t every = 1 + o_.rows / kAtOnce / kMostBlocks;
+  for (std::uint64_t block = 0; block * kAtOnce < o_.rows; block += every) {
+    const auto first = static_cast<std::uint32_t>(block * kAtOnce);
     const std::uint32_t n = std::min(kAtOnce, o_.rows - first);
     const RowRecords read =
         Must(Ask<Result<RowRecords>>([&](auto done) {

@@ -145,18 +145,16 @@ def _durability(sizes: Sizes) -> Iterator[Figure]:
             "repeats": min(3, sizes.repeats),
         }
         yield Figure(f"journal-{batch}-samples", "journal", pushes)
-    for alpha in sizes.alphas:
-        saves: dict[str, object] = {
-            "rows": sizes.saved_rows,
-            "dim": sizes.dim,
-            "slots": sizes.bag_slots,
-            "batch": max(1, sizes.batch // 32),
-            "alpha": alpha,
-            "preimage-mib": sizes.preimage_mib,
-            "seconds": sizes.training_seconds,
-            "repeats": 1,
-        }
-        yield Figure(f"checkpoint-alpha-{alpha}", "checkpoint", saves)
+    saves: dict[str, object] = {
+        "rows": sizes.saved_rows,
+        "dim": sizes.dim,
+        "slots": sizes.bag_slots,
+        "batch": max(1, sizes.batch // 32),
+        "preimage-mib": sizes.preimage_mib,
+        "seconds": sizes.training_seconds,
+        "repeats": 1,
+    }
+    yield Figure("checkpoint", "checkpoint", saves)
 
 
 def _measure(place: Place, section: str, figure: Figure, report: Path) -> str:

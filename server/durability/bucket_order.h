@@ -26,28 +26,65 @@ struct KeyRow {
 inline Key KeyOf(const KeyRow& item) { return item.key; }
 inline Key KeyOf(Key item) { return item; }
 
+// Sorts items (Key or KeyRow), first by bucket and then, some buckets at a time, in their buckets: so who
+// writes them can begin before all are sorted.
+template <class Item>
+class BucketSort {
+ public:
+  // Puts item(0) .. item(count - 1), each of which is asked for twice, into their buckets.
+  // `bucket_of(key)` is below kBucketCount.
+  template <class ItemAt, class BucketOf>
+  BucketSort(std::size_t count, const ItemAt& item, const BucketOf& bucket_of)
+      : items_(count), starts_(kBucketCount + 1) {
+    for (std::size_t i = 0; i < count; ++i) ++starts_[bucket_of(KeyOf(item(i))) + 1];
+    std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
+    BucketStarts places(starts_.begin(), starts_.end() - 1);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Item it = item(i);
+      items_[places[bucket_of(KeyOf(it))]++] = it;
+    }
+  }
+
+  const BucketStarts& starts() const { return starts_; }
+
+  // Sorts the next buckets, until they have `least` items together or none is left, in time
+  // n log(n / kBucketCount) for all of them. Returns their items, none if all were returned.
+  std::span<const Item> SortNext(std::size_t least) {
+    const std::size_t first = starts_[next_];
+    while (next_ < kBucketCount && starts_[next_] - first < least) {
+      std::ranges::sort(Between(starts_[next_], starts_[next_ + 1]), {},
+                        [](const Item& item) { return KeyOf(item); });
+      ++next_;
+    }
+    return Between(first, starts_[next_]);
+  }
+
+  // Gives up what was sorted. REQUIRES: SortNext returned all items.
+  std::vector<Item> TakeItems() { return std::move(items_); }
+
+ private:
+  std::span<Item> Between(std::size_t begin, std::size_t end) {
+    return std::span(items_).subspan(begin, end - begin);
+  }
+
+  std::vector<Item> items_;
+  BucketStarts starts_;
+  std::uint32_t next_ = 0;  // the first bucket that is not sorted
+};
+
 template <class Item>
 struct BucketOrder {
   std::vector<Item> items;
   BucketStarts starts;
 };
 
-// Sorts items (Key or KeyRow) in time n log(n / kBucketCount), with memory for another copy of them
-// meanwhile. `bucket_of(key)` is below kBucketCount.
+// Sorts all at once, with memory for another copy of them meanwhile.
 template <class Item, class BucketOf>
-BucketOrder<Item> SortByBucket(std::vector<Item> items, const BucketOf& bucket_of) {
-  BucketStarts starts(kBucketCount + 1);
-  for (const Item& item : items) ++starts[bucket_of(KeyOf(item)) + 1];
-  std::partial_sum(starts.begin(), starts.end(), starts.begin());
-  BucketStarts places(starts.begin(), starts.end() - 1);
-  std::vector<Item> sorted(items.size());
-  for (const Item& item : items) sorted[places[bucket_of(KeyOf(item))]++] = item;
-  for (std::uint32_t bucket = 0; bucket < kBucketCount; ++bucket) {
-    std::sort(sorted.begin() + static_cast<std::ptrdiff_t>(starts[bucket]),
-              sorted.begin() + static_cast<std::ptrdiff_t>(starts[bucket + 1]),
-              [](const Item& a, const Item& b) { return KeyOf(a) < KeyOf(b); });
-  }
-  return {.items = std::move(sorted), .starts = std::move(starts)};
+BucketOrder<Item> SortByBucket(const std::vector<Item>& items, const BucketOf& bucket_of) {
+  BucketSort<Item> sort(
+      items.size(), [&](std::size_t i) { return items[i]; }, bucket_of);
+  sort.SortNext(items.size());
+  return {.items = sort.TakeItems(), .starts = sort.starts()};
 }
 
 // Sees keys in pieces and knows whether they ascend in each bucket. Which bucket a key belongs to is what

@@ -1,6 +1,7 @@
 #include "server/engine/checkpoint_job.h"
 
 #include <algorithm>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,8 +11,12 @@
 namespace slotwise {
 namespace {
 
-// An update waits no longer than this for a table's keys to be sorted; 100 million take about 10 s.
+// An update waits no longer than this for a table's next keys to be sorted. The first ones come once all are
+// in their buckets, which takes 100 million about 3 s.
 constexpr std::chrono::milliseconds kLongestSort{20000};
+
+// The rows of so many buffers are sorted at a time.
+constexpr std::size_t kBuffersASort = 4;
 
 }  // namespace
 
@@ -22,6 +27,7 @@ CheckpointJob::CheckpointJob(Device& device, CheckpointJobOptions options,
   for (SnapshotOfTable& snapshot : tables) {
     Table& table = tables_.emplace_back();
     table.floats = snapshot.options.dim + StateFloats(snapshot.options.optimizer.kind, snapshot.options.dim);
+    table.count = snapshot.info.keys.size();
     table.snapshot = std::move(snapshot);
     largest = std::max(largest, table.floats * sizeof(float));
   }
@@ -46,11 +52,11 @@ std::size_t CheckpointJob::Advance(std::size_t bytes) {
     std::size_t table = 0;
     {
       const std::scoped_lock lock(mutex_);
-      while (next_to_read_ < tables_.size() && tables_[next_to_read_].sorted &&
-             tables_[next_to_read_].asked == tables_[next_to_read_].rows.size()) {
+      while (next_to_read_ < tables_.size() && tables_[next_to_read_].asked == tables_[next_to_read_].count) {
         ++next_to_read_;
       }
-      const bool ready = next_to_read_ < tables_.size() && tables_[next_to_read_].sorted;
+      const bool ready =
+          next_to_read_ < tables_.size() && tables_[next_to_read_].asked < tables_[next_to_read_].sorted;
       if (cancelled_ || !ready || free_.empty()) break;
       table = next_to_read_;
       buffer = free_.front();
@@ -88,17 +94,20 @@ bool CheckpointJob::ReadNow(const Shard& shard, std::chrono::milliseconds& left)
           "is pushed");
       changed_.notify_all();
     };
+    waited_for_ = &table;
     if (!options_.threads->WaitFor(
-            changed_, lock, [&] { return cancelled_ || table.sorted; }, kLongestSort)) {
+            changed_, lock,
+            [&] { return cancelled_ || table.asked < table.sorted || table.asked == table.count; },
+            kLongestSort)) {
       give_up("rows changed for too long while a table's keys were sorted");
     } else {
       const auto waited = options_.threads->WaitFor(
-          changed_, lock, [&] { return cancelled_ || !free_.empty() || table.asked == table.rows.size(); },
-          left);
+          changed_, lock, [&] { return cancelled_ || !free_.empty() || table.asked == table.count; }, left);
       left = waited.value_or(std::chrono::milliseconds(0));
       if (!waited) give_up("rows changed faster than the disk took those of before");
     }
-    if (cancelled_ || table.asked == table.rows.size()) return false;
+    waited_for_ = nullptr;
+    if (cancelled_ || table.asked == table.count) return false;
     buffer = free_.front();
     free_.pop_front();
   }
@@ -111,7 +120,10 @@ bool CheckpointJob::ReadNow(const Shard& shard, std::chrono::milliseconds& left)
 void CheckpointJob::Ask(std::size_t t, Buffer* buffer) {
   Table& table = tables_[t];
   buffer->table = t;
-  buffer->rows = std::min(RowsABuffer(table), table.rows.size() - table.asked);
+  {
+    const std::scoped_lock lock(mutex_);
+    buffer->rows = std::min(RowsABuffer(table), table.sorted - table.asked);
+  }
   table.snapshot.shard->ReadSnapshot(*stream_, std::span(table.rows).subspan(table.asked, buffer->rows),
                                      buffer->records());
   table.asked += buffer->rows;
@@ -145,6 +157,14 @@ std::optional<Result<WrittenPart>> CheckpointJob::result() const {
 // On the job's thread.
 
 CheckpointJob::Progress CheckpointJob::Step() {
+  try {
+    return DoNext();
+  } catch (const std::bad_alloc&) {
+    return End(ResourceExhausted("no memory for a checkpoint's keys"));
+  }
+}
+
+CheckpointJob::Progress CheckpointJob::DoNext() {
   Buffer* buffer = nullptr;
   Status given_up;
   {
@@ -170,15 +190,17 @@ CheckpointJob::Progress CheckpointJob::Step() {
     nudge_();
     return Progress::kWorked;
   }
-  if (next_to_sort_ < tables_.size()) {
-    Sort(tables_[next_to_sort_++]);
+  if (Table* const table = NextToSort(); table != nullptr) {
+    const Status sorted = table->writer ? SortPiece(*table) : BeginSort(*table);
+    if (!sorted.ok()) return End(sorted);
+    changed_.notify_all();
     nudge_();
     return Progress::kWorked;
   }
   // Tables end in any order, and those without rows have nobody to end them. All that can end begin to, so
   // that the first sync brings the files of all to disk.
   for (Table& table : tables_) {
-    if (table.ending || table.written < table.rows.size()) continue;
+    if (table.ending || table.written < table.count) continue;
     if (Status begun = BeginClosing(table); !begun.ok()) return End(begun);
     return Progress::kWorked;
   }
@@ -195,53 +217,56 @@ void CheckpointJob::Wait() {
   options_.threads->Wait(changed_, lock, [&] { return cancelled_ || !filled_.empty(); });
 }
 
-void CheckpointJob::Sort(Table& table) {
-  SnapshotInfo& info = table.snapshot.info;
-  std::vector<KeyRow> items(info.keys.size());
-  for (std::size_t i = 0; i < items.size(); ++i) items[i] = {info.keys[i], info.rows[i]};
-  info.keys = {};
-  info.rows = {};
-  BucketOrder<KeyRow> sorted = SortByBucket(std::move(items), BucketOf);
-  table.erased = SortByBucket(std::exchange(info.erased, {}), BucketOf);
-  std::vector<Key> keys(sorted.items.size());
-  std::vector<RowIndex> rows(sorted.items.size());
-  std::ranges::transform(sorted.items, keys.begin(), &KeyRow::key);
-  std::ranges::transform(sorted.items, rows.begin(), &KeyRow::row);
+CheckpointJob::Table* CheckpointJob::NextToSort() {
+  const auto unsorted = [](const Table& table) { return !table.writer || table.sort; };
   const std::scoped_lock lock(mutex_);
-  table.starts = std::move(sorted.starts);
-  table.keys = std::move(keys);
-  table.rows = std::move(rows);
-  table.sorted = true;
-  changed_.notify_all();
+  if (waited_for_ != nullptr && !waited_for_->ending && unsorted(*waited_for_)) return waited_for_;
+  const auto next =
+      std::ranges::find_if(tables_, [&](const Table& table) { return !table.ending && unsorted(table); });
+  return next == tables_.end() ? nullptr : &*next;
 }
 
-Status CheckpointJob::Open(Table& table) {
+Status CheckpointJob::BeginSort(Table& table) {
+  SnapshotInfo& info = table.snapshot.info;
+  const auto item = [&](std::size_t i) { return KeyRow{info.keys[i], info.rows[i]}; };
+  table.sort.emplace(table.count, item, BucketOf);
+  info.keys = {};
+  info.rows = {};
+  table.rows.resize(table.count, RowIndex{0});
+  BucketOrder<Key> erased = SortByBucket(std::exchange(info.erased, {}), BucketOf);
   TableWriterOptions options{.table = table.snapshot.table,
                              .options = table.snapshot.options,
                              .value_type = options_.value_type,
-                             .starts = std::move(table.starts),
+                             .starts = table.sort->starts(),
                              .erased_starts = {}};
-  if (options_.delta) options.erased_starts = std::move(table.erased.starts);
+  if (options_.delta) options.erased_starts = std::move(erased.starts);
   auto begun = writer_->BeginTable(std::move(options));
   if (!begun.ok()) return begun.status();
   table.writer.emplace(std::move(*begun));
-  if (Status keys = table.writer->AppendKeys(std::exchange(table.keys, {})); !keys.ok()) return keys;
-  return options_.delta ? table.writer->AppendErased(std::exchange(table.erased.items, {})) : Status();
+  return options_.delta ? table.writer->AppendErased(erased.items) : Status();
+}
+
+Status CheckpointJob::SortPiece(Table& table) {
+  const std::span<const KeyRow> piece = table.sort->SortNext(kBuffersASort * RowsABuffer(table));
+  std::vector<Key> keys(piece.size());
+  std::ranges::transform(piece, keys.begin(), &KeyRow::key);
+  std::ranges::transform(piece, table.rows.begin() + static_cast<std::ptrdiff_t>(table.sorted), &KeyRow::row);
+  const bool was_last = table.sorted + piece.size() == table.count;
+  {
+    const std::scoped_lock lock(mutex_);
+    table.sorted += piece.size();
+  }
+  if (was_last) table.sort.reset();
+  return table.writer->AppendKeys(keys);
 }
 
 Status CheckpointJob::Write(const Buffer& buffer) {
   Table& table = tables_[buffer.table];
-  if (!table.writer) {
-    if (Status opened = Open(table); !opened.ok()) return opened;
-  }
   table.written += buffer.rows;
   return table.writer->AppendRecords({buffer.records(), buffer.rows * table.floats});
 }
 
 Status CheckpointJob::BeginClosing(Table& table) {
-  if (!table.writer) {
-    if (Status opened = Open(table); !opened.ok()) return opened;
-  }
   table.ending = true;
   return table.writer->BeginFinish();
 }

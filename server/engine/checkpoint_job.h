@@ -1,12 +1,12 @@
 // CheckpointJob: what one rank writes of one checkpoint, beside its engine.
 //
 // The engine's thread begins the shards' snapshots and hands them over. From then on two threads work on the
-// job: the job's own sorts keys into bucket order, and writes; the engine's reads rows from the device, some
-// at a time, in that order, when it has time (Advance), or a table's next rows at once when room for
-// pre-images is short (ReadNow). Rows pass in a few buffers, which the two hand to each other.
+// job: the job's own sorts keys into bucket order, a piece at a time, and writes; the engine's reads rows from
+// the device, some at a time, in that order, when it has time (Advance), or a table's next rows at once when
+// room for pre-images is short (ReadNow). Rows pass in a few buffers, which the two hand to each other.
 //
-//     job      |sort table 1||sort table 2|   |write||write||write| ...  |sync| result
-//     engine                  |read||read|    |read||read|   a round   |read|
+//     job      |sort||sort||write||sort||write||write||sort| ...  |sync| result
+//     engine         |read||read|    |read||read|   a round   |read|
 //
 // Thread-safety: Step and Wait, by the job's thread; Advance, AdvanceAndWait and ReadNow, by the engine's;
 // Cancel and result, by any. The shards are used by the engine's thread alone.
@@ -78,7 +78,8 @@ class CheckpointJob {
   std::size_t Advance(std::size_t bytes);
   // The same, and waits until the rows are there.
   void AdvanceAndWait(std::size_t bytes);
-  // Reads a table's next rows, all that a buffer holds. Waits until they are sorted, and then for a buffer,
+  // Reads a table's next rows, all that are sorted and a buffer holds. Waits until some are, and then for a
+  // buffer,
   // no longer than `left`, of which it takes the time that it waited. Returns false if the job has read all
   // rows of that table, or was cancelled. If it would have to wait longer, it cancels the job.
   bool ReadNow(const Shard& shard, std::chrono::milliseconds& left);
@@ -99,12 +100,11 @@ class CheckpointJob {
   struct Table {
     SnapshotOfTable snapshot;
     std::uint32_t floats = 0;  // of a record
-    // The job's thread sorts; from then on the engine reads.
-    bool sorted = false;
-    std::vector<Key> keys;
-    std::vector<RowIndex> rows;
-    BucketOrder<Key> erased;
-    BucketStarts starts;
+    std::size_t count = 0;     // of rows
+    // The job's thread sorts, and the engine reads what is sorted.
+    std::optional<BucketSort<KeyRow>> sort;
+    std::vector<RowIndex> rows;  // [count], of which the first `sorted` are known
+    std::size_t sorted = 0;
     std::size_t asked = 0;    // rows that the engine has asked the device for
     std::size_t written = 0;  // rows that the job's thread has written
     std::optional<TableWriter> writer;
@@ -112,11 +112,14 @@ class CheckpointJob {
     std::optional<RankEntry> entry;
   };
 
+  Progress DoNext();
   std::size_t RowsABuffer(const Table& table) const;
   void Ask(std::size_t table, Buffer* buffer);  // the engine's thread
   void HandOver();                              // what has arrived
-  void Sort(Table& table);
-  Status Open(Table& table);
+  // The first table with unsorted keys, or the one whose rows the engine waits for. Null if all are sorted.
+  Table* NextToSort();
+  Status BeginSort(Table& table);
+  Status SortPiece(Table& table);
   Status Write(const Buffer& buffer);
   Status BeginClosing(Table& table);
   Status Close(Table& table);
@@ -134,13 +137,13 @@ class CheckpointJob {
   std::deque<Buffer*> free_;
   std::deque<Buffer*> filled_;
   std::size_t next_to_read_ = 0;  // the first table of which rows are to be read
+  Table* waited_for_ = nullptr;   // by the engine, which needs its next rows at once
   bool cancelled_ = false;
   Status why_;  // it was cancelled
   std::optional<Result<WrittenPart>> result_;
 
   // The job's thread's.
   std::optional<CheckpointWriter> writer_;
-  std::size_t next_to_sort_ = 0;
   std::size_t closed_ = 0;
 };
 

@@ -210,7 +210,7 @@ class KillRun:
         """Makes tables and trainers; returns whether the server has lived through it. A crash before that
         may take the tables back, if it may lose anything."""
         try:
-            with self._connect(5.0) as client:
+            with self._connect(CALL_TIMEOUT / 12) as client:
                 make_tables(client)
                 if self.referee.may_lose is not None:
                     client.save()
