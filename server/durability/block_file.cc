@@ -8,6 +8,8 @@ namespace slotwise {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+// The system is asked to read so many blocks ahead: the disk then works while blocks are copied and verified.
+constexpr std::uint64_t kBlocksAhead = 3;
 // What was written goes to disk so many bytes at a time while more is written: else a sync would have to wait
 // for all of it, and so would others' syncs of the same disk.
 constexpr std::uint64_t kBytesOnTheirWay = std::uint64_t{8} << 20;
@@ -94,14 +96,24 @@ std::uint64_t BlockReader::SizeOf(std::uint64_t block) const {
   return std::min(entry_.block_bytes, entry_.bytes - block * entry_.block_bytes);
 }
 
+void BlockReader::ReadAhead(std::uint64_t begin) const {
+  const std::uint64_t end = begin + kBlocksAhead * entry_.block_bytes;
+  if (begin > ahead_ || end < ahead_) ahead_ = begin;  // this is not behind what was read before
+  if (end > ahead_ && ahead_ < entry_.bytes) file_->ReadAhead(std::exchange(ahead_, end), end);
+}
+
+Status BlockReader::Compare(std::uint64_t block, std::uint64_t checksum) const {
+  if (checksum == entry_.checksums[block]) return {};
+  const std::uint64_t begin = block * entry_.block_bytes;
+  return FailedPrecondition(path_ + " is damaged: bytes " + std::to_string(begin) + " to " +
+                            std::to_string(begin + SizeOf(block)) + " are not those that were written");
+}
+
 Status BlockReader::ReadBlock(std::uint64_t block, std::span<std::byte> bytes) const {
   const std::uint64_t begin = block * entry_.block_bytes;
+  ReadAhead(begin);
   if (Status status = file_->ReadAt(begin, bytes); !status.ok()) return status;
-  // The disk reads the next block while this one is verified and used.
-  file_->ReadAhead(begin + bytes.size(), begin + bytes.size() + entry_.block_bytes);
-  if (ChecksumOf(bytes) == entry_.checksums[block]) return {};
-  return FailedPrecondition(path_ + " is damaged: bytes " + std::to_string(begin) + " to " +
-                            std::to_string(begin + bytes.size()) + " are not those that were written");
+  return Compare(block, ChecksumOf(bytes));
 }
 
 Status BlockReader::Keep(std::uint64_t block) {
@@ -130,9 +142,56 @@ Status BlockReader::Read(std::uint64_t offset, std::span<std::byte> bytes) {
   return {};
 }
 
+Status BlockReader::ReadOn(std::uint64_t offset, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::uint64_t block = offset / entry_.block_bytes;
+    const std::uint64_t within = offset % entry_.block_bytes;
+    const bool goes_on = begun_ && begun_->block == block && begun_->read == within;
+    if (begun_ && !goes_on) {
+      if (Status status = Settle(); !status.ok()) return status;
+    }
+    if (!goes_on && within == 0) begun_ = {.block = block, .read = 0};
+    const auto piece = bytes.first(std::min<std::uint64_t>(SizeOf(block) - within, bytes.size()));
+    Status status = begun_ ? ReadOnInBlock(piece) : Read(offset, piece);
+    if (!status.ok()) return status;
+    offset += piece.size();
+    bytes = bytes.subspan(piece.size());
+  }
+  return {};
+}
+
+// Bytes are added to the checksum while they are in the processor's cache.
+Status BlockReader::ReadOnInBlock(std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(kBufferBytes, bytes.size()));
+    const std::uint64_t begin = begun_->block * entry_.block_bytes + begun_->read;
+    ReadAhead(begin);
+    if (Status status = file_->ReadAt(begin, piece); !status.ok()) return status;
+    checksum_.Update(piece);
+    begun_->read += piece.size();
+    bytes = bytes.subspan(piece.size());
+  }
+  if (begun_->read < SizeOf(begun_->block)) return {};
+  const std::uint64_t block = begun_->block;
+  begun_.reset();
+  return Compare(block, checksum_.Take());
+}
+
+Status BlockReader::Settle() {
+  while (begun_) {
+    kept_.reset();
+    block_.resize(std::min<std::uint64_t>(kBufferBytes, SizeOf(begun_->block) - begun_->read));
+    if (Status status = ReadOnInBlock(block_); !status.ok()) return status;
+  }
+  return {};
+}
+
 Status BlockReader::Verify() {
-  for (std::uint64_t block = 0; block < entry_.checksums.size(); ++block) {
-    if (Status status = Keep(block); !status.ok()) return status;
+  kept_.reset();
+  block_.resize(std::min<std::uint64_t>(kBufferBytes, entry_.bytes));
+  for (std::uint64_t offset = 0; offset < entry_.bytes; offset += block_.size()) {
+    const auto piece = std::span(block_).first(std::min<std::uint64_t>(block_.size(), entry_.bytes - offset));
+    if (Status status = ReadOn(offset, piece); !status.ok()) return status;
   }
   file_->DropFromMemory();
   return {};

@@ -79,6 +79,12 @@ class BlockReader {
   // that reading on from there reads no block twice. REQUIRES: offset + bytes.size() <= the entry's bytes.
   Status Read(std::uint64_t offset, std::span<std::byte> bytes);
 
+  // As Read, for who reads on and on: a block whose begin is read is not kept for that, and is verified when its
+  // end was read, or by Settle. REQUIRED: Settle, before what was read counts.
+  Status ReadOn(std::uint64_t offset, std::span<std::byte> bytes);
+  // Verifies the rest of what ReadOn has read.
+  Status Settle();
+
   // Reads and verifies every block, of which the system's memory need not keep any.
   Status Verify();
 
@@ -90,10 +96,23 @@ class BlockReader {
   std::uint64_t SizeOf(std::uint64_t block) const;
   Status ReadBlock(std::uint64_t block, std::span<std::byte> bytes) const;
   Status Keep(std::uint64_t block);
+  Status ReadOnInBlock(std::span<std::byte> bytes);
+  Status Compare(std::uint64_t block, std::uint64_t checksum) const;
+  // Has the system read what comes behind `begin`, where something is read now.
+  void ReadAhead(std::uint64_t begin) const;
+
+  // A block of which ReadOn has read some bytes, from its begin on.
+  struct Begun {
+    std::uint64_t block = 0;
+    std::uint64_t read = 0;
+  };
 
   std::unique_ptr<ReadableFile> file_;
   std::string path_;
   FileEntry entry_;
+  mutable std::uint64_t ahead_ = 0;  // the system was asked to read up to here
+  std::optional<Begun> begun_;
+  Checksum checksum_;                  // of what was read of it
   std::optional<std::uint64_t> kept_;  // which block `block_` holds
   std::vector<std::byte> block_;
 };

@@ -101,10 +101,10 @@ Result<BucketStarts> RankTableReader::ReadStarts(std::size_t place, std::uint64_
 }
 
 Status RankTableReader::ReadArray(std::size_t place, std::uint64_t begin, std::uint64_t row_bytes,
-                                  std::span<std::byte> bytes) {
+                                  std::span<std::byte> bytes, Read read) {
   const auto file = File(place);
   if (!file.ok()) return file.status();
-  return (*file)->Read(kNpyHeaderBytes + begin * row_bytes, bytes);
+  return ((*file)->*read)(kNpyHeaderBytes + begin * row_bytes, bytes);
 }
 
 Status RankTableReader::ReadKeys(std::uint64_t begin, std::span<Key> keys) {
@@ -116,13 +116,29 @@ Status RankTableReader::ReadErased(std::uint64_t begin, std::span<Key> keys) {
 }
 
 Status RankTableReader::ReadRecords(std::uint64_t begin, std::span<float> records) {
+  return ReadRecords(begin, records, &BlockReader::Read);
+}
+
+Status RankTableReader::ReadRecordsOn(std::uint64_t begin, std::span<float> records) {
+  return ReadRecords(begin, records, &BlockReader::ReadOn);
+}
+
+Status RankTableReader::Settle() {
+  for (std::optional<BlockReader>& reader : readers_) {
+    if (!reader) continue;
+    if (Status status = reader->Settle(); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status RankTableReader::ReadRecords(std::uint64_t begin, std::span<float> records, Read read) {
   const TableOptions& options = table_->options;
   const std::uint32_t state = StateFloats(options.optimizer.kind, options.dim);
-  if (Status status = ReadColumns(kValues, begin, 0, options.dim, records); !status.ok()) return status;
+  if (Status status = ReadColumns(kValues, begin, 0, options.dim, records, read); !status.ok()) return status;
   const auto states = static_cast<std::uint32_t>(StateNames(options.optimizer.kind).size());
   for (std::uint32_t i = 0; i < states; ++i) {
     const std::uint32_t width = state / states;
-    if (Status status = ReadColumns(kFirstState + i, begin, options.dim + i * width, width, records);
+    if (Status status = ReadColumns(kFirstState + i, begin, options.dim + i * width, width, records, read);
         !status.ok())
       return status;
   }
@@ -131,15 +147,15 @@ Status RankTableReader::ReadRecords(std::uint64_t begin, std::span<float> record
 
 // Fills columns [first, first + width) of the records from an array of that width.
 Status RankTableReader::ReadColumns(std::size_t place, std::uint64_t begin, std::uint32_t first,
-                                    std::uint32_t width, std::span<float> records) {
+                                    std::uint32_t width, std::span<float> records, Read read) {
   const std::uint32_t record = RecordWidth(table_->options);
   const std::uint64_t rows = records.size() / record;
   const DataType type = place == kValues ? table_->value_type : DataType::kFloat32;
   const std::uint64_t row_bytes = width * BytesOf(type);
   if (width == record && type == DataType::kFloat32)
-    return ReadArray(place, begin, row_bytes, std::as_writable_bytes(records));
+    return ReadArray(place, begin, row_bytes, std::as_writable_bytes(records), read);
   bytes_.resize(rows * row_bytes);
-  if (Status status = ReadArray(place, begin, row_bytes, bytes_); !status.ok()) return status;
+  if (Status status = ReadArray(place, begin, row_bytes, bytes_, read); !status.ok()) return status;
   for (std::uint64_t row = 0; row < rows; ++row)
     Widen(bytes_.data() + row * row_bytes, type, records.subspan(row * record + first, width));
   return {};
@@ -162,12 +178,14 @@ Status ReadRank(RankTableReader& reader, std::uint32_t width, const BucketOwners
     keys.resize(count);
     records.resize(count * width);
     if (Status status = reader.ReadKeys(begin, keys); !status.ok()) return status;
-    if (Status status = reader.ReadRecords(begin, records); !status.ok()) return status;
+    if (Status status = reader.ReadRecordsOn(begin, records); !status.ok()) return status;
     return sink.rows(keys, records);
   };
   const auto erased = RunsOf(reader.erased_starts(), owners, rank);
   if (Status status = EachPiece(erased, most_keys, erase); !status.ok()) return status;
-  return EachPiece(RunsOf(reader.starts(), owners, rank), most_rows, assign);
+  if (Status status = EachPiece(RunsOf(reader.starts(), owners, rank), most_rows, assign); !status.ok())
+    return status;
+  return reader.Settle();
 }
 
 }  // namespace

@@ -25,18 +25,14 @@ class Passage {
   explicit Passage(Threads& threads) : threads_(threads) {}
 
   // The reading thread's.
-  Status Put(bool erases, std::span<const Key> keys, std::span<const float> records) {
-    {
-      std::unique_lock lock(mutex_);
-      threads_.Wait(changed_, lock, [this] { return closed_ || filled_ - used_ < kPieces; });
-      if (closed_) return {StatusCode::kCancelled, "what was read before could not be used"};
-    }
-    Piece& piece = pieces_[filled_ % kPieces];
-    piece.erases = erases;
-    piece.keys.assign(keys.begin(), keys.end());
-    piece.records.assign(records.begin(), records.end());
-    Change([this] { ++filled_; });
-    return {};
+  Status PutRows(std::vector<Key>& keys, std::vector<float>& records) {
+    return Put(false, [&](Piece& piece) {
+      piece.keys.swap(keys);
+      piece.records.swap(records);
+    });
+  }
+  Status PutErased(std::span<const Key> keys) {
+    return Put(true, [&](Piece& piece) { piece.keys.assign(keys.begin(), keys.end()); });
   }
   void End(Status status, bool no_memory) {
     Change([&] {
@@ -47,7 +43,7 @@ class Passage {
   }
 
   // The using thread's. Returns null once all was used, and `read` has returned.
-  const Piece* Next() {
+  Piece* Next() {
     std::unique_lock lock(mutex_);
     threads_.Wait(changed_, lock, [this] { return ended_ || filled_ > used_; });
     return filled_ > used_ ? &pieces_[used_ % kPieces] : nullptr;
@@ -66,6 +62,20 @@ class Passage {
 
  private:
   static constexpr std::size_t kPieces = 2;
+
+  template <class Fill>
+  Status Put(bool erases, const Fill& fill) {
+    {
+      std::unique_lock lock(mutex_);
+      threads_.Wait(changed_, lock, [this] { return closed_ || filled_ - used_ < kPieces; });
+      if (closed_) return {StatusCode::kCancelled, "what was read before could not be used"};
+    }
+    Piece& piece = pieces_[filled_ % kPieces];
+    piece.erases = erases;
+    fill(piece);
+    Change([this] { ++filled_; });
+    return {};
+  }
 
   template <class F>
   void Change(const F& f) {
@@ -98,10 +108,9 @@ struct Closes {
 
 Status ReadBeside(Threads& threads, const std::function<Status(const RowSink&)>& read, const RowSink& use) {
   Passage passage(threads);
-  const RowSink sink{
-      .rows = [&](std::span<const Key> keys,
-                  std::span<const float> records) { return passage.Put(false, keys, records); },
-      .erase = [&](std::span<const Key> keys) { return passage.Put(true, keys, {}); }};
+  const RowSink sink{.rows = [&](std::vector<Key>& keys,
+                                 std::vector<float>& records) { return passage.PutRows(keys, records); },
+                     .erase = [&](std::span<const Key> keys) { return passage.PutErased(keys); }};
   const std::unique_ptr<Threads::Thread> reading = threads.Begin([&] {
     try {
       passage.End(read(sink), false);
@@ -112,7 +121,7 @@ Status ReadBeside(Threads& threads, const std::function<Status(const RowSink&)>&
     }
   });
   const Closes closes{passage};
-  while (const Piece* const piece = passage.Next()) {
+  while (Piece* const piece = passage.Next()) {
     Status used = piece->erases ? use.erase(piece->keys) : use.rows(piece->keys, piece->records);
     if (!used.ok()) return used;
     passage.GiveBack();

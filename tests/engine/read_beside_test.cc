@@ -17,8 +17,8 @@ constexpr std::size_t kPieces = 100;
 // Gives the sink `kPieces` pieces: each third erases, the others have two rows of one float.
 Status ReadAll(const RowSink& sink) {
   for (std::uint64_t i = 0; i < kPieces; ++i) {
-    const std::vector<Key> keys{Key{i}, Key{i + 1}};
-    const std::vector<float> records{static_cast<float>(i), -1};
+    std::vector<Key> keys{Key{i}, Key{i + 1}};
+    std::vector<float> records{static_cast<float>(i), -1};
     if (Status status = i % 3 == 0 ? sink.erase(keys) : sink.rows(keys, records); !status.ok()) return status;
   }
   return {};
@@ -101,8 +101,9 @@ TEST(ReadBesideTest, WhoReadsIsAtMostTwoPiecesAhead) {
   std::size_t used = 0;
   const auto read = [&](const RowSink& sink) {
     while (put < kPieces) {
-      if (Status status = sink.rows(std::vector{Key{put.load()}}, std::vector{1.0F}); !status.ok())
-        return status;
+      std::vector<Key> keys{Key{put.load()}};
+      std::vector<float> records{1.0F};
+      if (Status status = sink.rows(keys, records); !status.ok()) return status;
       ++put;
     }
     return Status();
