@@ -69,8 +69,8 @@ struct PieceSize {
   std::uint64_t in_message = 0;  // the bytes that the piece takes in its request
 };
 
-// Puts pieces into requests, neighbours together: about `requests` of them, about even in weight, each with at
-// most `room` bytes, unless one piece has more.
+// Puts pieces into requests, neighbours together: at most `requests` of them, about even in weight, but more
+// where one would have above `room` bytes. A piece that has more alone is a request.
 std::vector<Pieces> Group(const Pieces& pieces, std::uint64_t requests, std::uint64_t room,
                           const std::function<PieceSize(const Piece&)>& size_of);
 

@@ -17,9 +17,9 @@ class Step:
         session: random 64 bits, the same for all trainers that share the step.
         number: the session's own count.
         trainer, trainers: whose share of the step this is: 0 .. trainers - 1.
-        parts: how many parts every trainer's share of a table is cut into. 0 means as many as the batch needs,
-            which only a lone trainer may choose, because several trainers must agree on the step's
-            number of parts.
+        parts: how many parts every trainer's share of a table is cut into. 0 means as many as the
+            batch needs, which only a lone trainer may choose, because several trainers must agree on
+            the step's number of parts.
         epoch: the server's when the session was drawn; 0 if that is not known.
     """
 
