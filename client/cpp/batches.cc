@@ -24,15 +24,14 @@ std::uint64_t ValueBytes(const TableBatch& table, DataType type, std::uint64_t s
   return BytesOf(type) * std::uint64_t{table.checked.width} * samples;
 }
 
-// Returns the bytes of the arrays in a share's request.
-std::uint64_t ArrayBytes(const Batches& batches, DataType type, const Share& share) {
-  std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < share.size(); ++i) {
-    const TableBatch& table = batches.tables[i];
-    bytes += PartBytes(table.view, table.checked.slots, share[i]);
-    if (batches.pushes) bytes += ValueBytes(table, type, share[i].size());
-  }
-  return bytes;
+std::uint64_t KeyBytes(const TableBatch& table, SampleRange samples) {
+  return PartBytes(table.view, table.checked.slots, samples);
+}
+
+// Returns the bytes of the arrays in a request that some samples of a table take.
+std::uint64_t ArrayBytes(const Batches& batches, DataType type, std::size_t index, SampleRange samples) {
+  const TableBatch& table = batches.tables[index];
+  return KeyBytes(table, samples) + (batches.pushes ? ValueBytes(table, type, samples.size()) : 0);
 }
 
 // Returns the bytes that some samples of a table take in a round, of a lookup or of a step.
@@ -60,36 +59,67 @@ std::string NameOf(const Batches& batches, std::size_t table, SampleRange sample
          of_table;
 }
 
-// Refuses a share that does not fit and was not to be cut further.
-Status CheckShare(const Batches& batches, const CutOptions& options, const Share& share) {
-  for (std::size_t i = 0; i < share.size(); ++i) {
-    const std::uint64_t bytes = RoundBytes(batches, i, share[i]);
-    if (bytes <= options.limits.round) continue;
-    return ResourceExhausted(TooLarge(NameOf(batches, i, share[i]), bytes, "a round", "limits.max_round_mib",
-                                      options.limits.round));
+// Refuses a piece that does not fit and was not to be cut further.
+Status CheckPiece(const Batches& batches, const CutOptions& options, const Piece& piece) {
+  const std::uint64_t in_round = RoundBytes(batches, piece.table, piece.samples);
+  if (in_round > options.limits.round) {
+    return ResourceExhausted(TooLarge(NameOf(batches, piece.table, piece.samples), in_round, "a round",
+                                      "limits.max_round_mib", options.limits.round));
   }
   // The few bytes around the arrays are not counted here, so the server has the last word.
-  const std::uint64_t bytes = ArrayBytes(batches, options.type, share);
-  if (bytes <= options.limits.message) return {};
-  const auto largest = std::ranges::max_element(share, {}, &SampleRange::size);
-  return ResourceExhausted(
-      TooLarge(NameOf(batches, static_cast<std::size_t>(largest - share.begin()), *largest), bytes,
-               "a request", "limits.max_message_mib", options.limits.message));
+  const std::uint64_t in_message = ArrayBytes(batches, options.type, piece.table, piece.samples);
+  if (in_message <= options.limits.message) return {};
+  return ResourceExhausted(TooLarge(NameOf(batches, piece.table, piece.samples), in_message, "a request",
+                                    "limits.max_message_mib", options.limits.message));
 }
 
 // Refuses a step that no round can hold, before any of its parts is sent. A step of several tables is
 // applied in one round, so their bytes count together.
-Status CheckStep(const Batches& batches, const CutOptions& options, const std::vector<Share>& shares) {
+Status CheckStep(const Batches& batches, const CutOptions& options, const Pieces& pieces) {
   std::uint64_t bytes = 0;
-  for (const Share& share : shares) {
-    for (std::size_t i = 0; i < share.size(); ++i) bytes += RoundBytes(batches, i, share[i]);
-  }
+  for (const Piece& piece : pieces) bytes += RoundBytes(batches, piece.table, piece.samples);
   if (bytes <= options.limits.round) return {};
   const std::string what = batches.tables.size() == 1
                                ? "the step of table " + batches.tables.front().table
                                : "the step of " + std::to_string(batches.tables.size()) + " tables";
   return ResourceExhausted(TooLarge(what, bytes, "a round", "limits.max_round_mib", options.limits.round) +
                            "; a step is applied whole, so it cannot be cut: push fewer samples a step");
+}
+
+// Whether a request of these samples alone fits.
+bool Fits(const Batches& batches, const CutOptions& options, std::size_t table, SampleRange samples) {
+  const std::uint64_t in_message =
+      kHeaderBytes + kTableHeaderBytes + ArrayBytes(batches, options.type, table, samples);
+  // A step has to fit into a round as a whole, whatever its parts are.
+  return in_message <= options.limits.message &&
+         (batches.pushes || RoundBytes(batches, table, samples) <= options.limits.round);
+}
+
+// Cuts every table into `parts` parts, and, unless the caller chose their number, those that do not fit into
+// smaller ones. Returns the parts of all tables, in the tables' order.
+Pieces PiecesOf(const Batches& batches, const CutOptions& options, std::uint64_t parts) {
+  std::vector<std::vector<SampleRange>> parts_of;  // by table
+  std::size_t most = 0;
+  for (std::size_t table = 0; table < batches.tables.size(); ++table) {
+    const std::uint64_t samples = batches.tables[table].checked.samples;
+    // A lookup has no empty part but that of a table without samples.
+    const std::uint64_t own = batches.pushes ? parts : std::clamp<std::uint64_t>(samples, 1, parts);
+    std::vector<SampleRange> cut = EvenParts(samples, own);
+    if (options.parts == 0) {
+      cut = HalveUntilFit(cut, [&](SampleRange part) { return Fits(batches, options, table, part); });
+    }
+    most = std::max(most, cut.size());
+    parts_of.push_back(std::move(cut));
+  }
+  Pieces pieces;
+  for (std::size_t table = 0; table < parts_of.size(); ++table) {
+    const std::uint64_t samples = batches.tables[table].checked.samples;
+    if (batches.pushes) parts_of[table].resize(most, {samples, samples});
+    for (std::size_t part = 0; part < parts_of[table].size(); ++part) {
+      pieces.push_back({table, part, parts_of[table][part]});
+    }
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -111,50 +141,45 @@ Status Check(Batches& batches, const std::vector<TableOptions>& options) {
 }
 
 Status Cut(Batches& batches, const CutOptions& options) {
-  std::vector<std::uint64_t> samples;
-  std::uint64_t all_values = 0;
-  std::uint64_t all_keys = 0;
-  for (const TableBatch& table : batches.tables) {
-    samples.push_back(table.checked.samples);
-    all_values += ValueBytes(table, options.type, table.checked.samples);
-    all_keys += PartBytes(table.view, table.checked.slots, {0, table.checked.samples});
-  }
-  const auto fits = [&](const Share& share) {
-    const std::uint64_t message =
-        kHeaderBytes + kTableHeaderBytes * share.size() + ArrayBytes(batches, options.type, share);
-    if (message > options.limits.message) return false;
-    for (std::size_t i = 0; i < share.size(); ++i) {
-      // A step has to fit into a round as a whole, whatever its parts are.
-      if (!batches.pushes && RoundBytes(batches, i, share[i]) > options.limits.round) return false;
-    }
-    return true;
+  const auto weight = [&](const TableBatch& table, SampleRange samples) {
+    return std::max(ValueBytes(table, options.type, samples.size()), KeyBytes(table, samples));
   };
-  auto shares =
-      options.parts > 0
-          ? EvenShares(samples, options.parts)
-          : HalveUntilFit(Cut(samples, std::max(all_values, all_keys), options.ranks, options.channels),
-                          fits);
+  std::vector<BatchSize> sizes;
+  for (const TableBatch& table : batches.tables) {
+    sizes.push_back({table.checked.samples, weight(table, {0, table.checked.samples})});
+  }
+  const CutCounts counts = CountsFor(sizes, options.ranks, options.channels);
+  const Pieces pieces = PiecesOf(batches, options, options.parts > 0 ? options.parts : counts.parts);
   if (batches.pushes) {
-    if (Status status = CheckStep(batches, options, shares); !status.ok()) return status;
+    if (Status status = CheckStep(batches, options, pieces); !status.ok()) return status;
   }
-  for (const Share& share : shares) {
-    if (Status status = CheckShare(batches, options, share); !status.ok()) return status;
+  for (const Piece& piece : pieces) {
+    if (Status status = CheckPiece(batches, options, piece); !status.ok()) return status;
   }
-  batches.shares = std::move(shares);
+  if (batches.tables.size() == 1) {
+    batches.requests.clear();
+    for (const Piece& piece : pieces) batches.requests.push_back({piece});
+  } else {
+    const std::uint64_t room = options.limits.message - std::min(options.limits.message, kHeaderBytes);
+    batches.requests = Group(pieces, counts.requests, room, [&](const Piece& piece) -> PieceSize {
+      return {weight(batches.tables[piece.table], piece.samples),
+              kTableHeaderBytes + ArrayBytes(batches, options.type, piece.table, piece.samples)};
+    });
+  }
   return {};
 }
 
 Status WithAnsweredParts(const Status& refusal, const Batches& batches, const AnsweredParts& answered) {
   std::string more;
-  if (batches.shares.size() > 1) {
+  if (batches.requests.size() > 1) {
     std::uint64_t samples = 0;
     for (const TableBatch& table : batches.tables) samples += table.checked.samples;
-    more = "; the client had cut the lookup into " + std::to_string(batches.shares.size()) +
+    more = "; the client had cut the lookup into " + std::to_string(batches.requests.size()) +
            " parts, of which " + std::to_string(answered.parts()) + " (" +
            std::to_string(answered.samples()) + " of " + std::to_string(samples) +
            " samples) were answered: their keys have rows, which hold first values, and so may keys of other "
            "parts";
-  } else if (!batches.shares.empty() && batches.tables.size() > 1) {
+  } else if (!batches.requests.empty() && batches.tables.size() > 1) {
     more = "; keys of the call's other tables may have got rows, which hold first values";
   }
   return {refusal.code(), refusal.message() + more};

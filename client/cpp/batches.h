@@ -22,9 +22,8 @@ struct TableBatch {
   BatchView view;
   std::span<float> out;
   std::span<const float> gradients;
-  CheckedBatch checked;     // once the table's options are known
-  TableState before = {};   // what was acknowledged when the call began
-  std::uint32_t place = 0;  // among the call's tables
+  CheckedBatch checked;    // once the table's options are known
+  TableState before = {};  // what was acknowledged when the call began
 };
 using TableBatches = std::vector<TableBatch>;
 
@@ -33,7 +32,7 @@ struct Batches {
   TableBatches tables;
   bool many = false;  // one message of many messages
   bool pushes = false;
-  std::vector<Share> shares;  // one a request, once the batches are cut
+  std::vector<Pieces> requests = {};  // the pieces of each, once the batches are cut
 };
 
 // Checks every batch against its table's options. INVALID_ARGUMENT names field and value.
@@ -43,20 +42,21 @@ struct CutOptions {
   DataType type = DataType::kFloat32;  // of values and gradients on the wire
   std::uint64_t ranks = 1;
   std::uint64_t channels = 1;  // to a rank
-  std::uint64_t parts = 0;     // so many shares, as even as possible; 0: as many as the batches need
+  std::uint64_t parts = 0;     // of each table, as even as possible; 0: as many as the batches need
   ServerLimits limits = {};
 };
 
-// Cuts checked batches into `batches.shares`, of which each fits into a message and a round. A step is
-// applied in one round, so all shares of a push must fit into a round together. RESOURCE_EXHAUSTED names
-// the limit if a sample, a part or a step cannot fit; nothing has been sent then.
+// Cuts checked batches into `batches.requests`, of which each fits into a message. A part of a lookup fits
+// into a round; a step is applied in one round, so all parts of a push must fit into a round together. A
+// push has the same number of parts of each table, some of which may be empty. RESOURCE_EXHAUSTED names the
+// limit if a sample, a part or a step cannot fit; nothing has been sent then.
 Status Cut(Batches& batches, const CutOptions& options);
 
-// Counts the parts of a lookup that were answered.
+// Counts the requests of a lookup that were answered, which callers are told of as the lookup's parts.
 class AnsweredParts {
  public:
-  void Add(const Share& share) {
-    for (const SampleRange& samples : share) samples_ += samples.size();
+  void Add(const Pieces& request) {
+    for (const Piece& piece : request) samples_ += piece.samples.size();
     ++parts_;
   }
   std::uint64_t parts() const { return parts_; }

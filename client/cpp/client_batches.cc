@@ -18,6 +18,8 @@ namespace {
 
 using client::Batches;
 using client::Call;
+using client::Piece;
+using client::Pieces;
 using client::Request;
 using client::SampleRange;
 using client::TableBatch;
@@ -29,17 +31,17 @@ constexpr int kMany = v1::LookupManyRequest::kLookupsFieldNumber;
 static_assert(kMany == v1::LookupManyReply::kRepliesFieldNumber &&
               kMany == v1::PushManyRequest::kPushesFieldNumber);
 
-// Returns a request for each share. `message` returns a table's message for its samples of share `part`.
+// Returns the call's requests. `message` returns the message of a piece of a table.
 template <class MakeMessage>
 std::vector<Request> RequestsFor(const std::shared_ptr<Batches>& batches, const MakeMessage& message) {
   const std::string method = std::string("/slotwise.v1.Embedding/") + (batches->pushes ? "Push" : "Lookup") +
                              (batches->many ? "Many" : "");
   std::vector<Request> requests;
-  for (std::size_t part = 0; part < batches->shares.size(); ++part) {
-    requests.push_back({.method = method, .write = [batches, message, part] {
+  for (std::size_t i = 0; i < batches->requests.size(); ++i) {
+    requests.push_back({.method = method, .write = [batches, message, i] {
                           std::vector<grpc::ByteBuffer> messages;
-                          for (std::size_t i = 0; i < batches->tables.size(); ++i) {
-                            messages.push_back(message(batches->tables[i], batches->shares[part][i], part));
+                          for (const Piece& piece : batches->requests[i]) {
+                            messages.push_back(message(batches->tables[piece.table], piece));
                           }
                           return batches->many ? JoinMessages(kMany, messages) : messages.front();
                         }});
@@ -47,28 +49,29 @@ std::vector<Request> RequestsFor(const std::shared_ptr<Batches>& batches, const 
   return requests;
 }
 
-// Returns a reply's message for each table.
-Result<std::vector<grpc::ByteBuffer>> RepliesIn(const Batches& batches, const grpc::ByteBuffer& reply) {
-  if (!batches.many) return std::vector{reply};
+// Returns the message for each piece in a request's reply.
+Result<std::vector<grpc::ByteBuffer>> RepliesIn(const grpc::ByteBuffer& reply, const Pieces& request,
+                                                bool many) {
+  if (!many) return std::vector{reply};
   auto replies = SplitMessages(reply, kMany, "reply");
   if (!replies.ok()) {
     return Status(StatusCode::kInternal, "the reply is malformed: " + replies.status().message());
   }
-  if (replies->size() != batches.tables.size()) {
+  if (replies->size() != request.size()) {
     return Status(StatusCode::kInternal, "the reply has " + std::to_string(replies->size()) +
-                                             " messages, not one for each of " +
-                                             std::to_string(batches.tables.size()) + " tables");
+                                             " messages, not one for each of the request's " +
+                                             std::to_string(request.size()));
   }
   return replies;
 }
 
-Status ReadValues(const Batches& batches, std::size_t part, const grpc::ByteBuffer& reply, DataType type,
+Status ReadValues(const Batches& batches, const Pieces& request, const grpc::ByteBuffer& reply, DataType type,
                   client::AcknowledgedSteps& acknowledged) {
-  const auto replies = RepliesIn(batches, reply);
+  const auto replies = RepliesIn(reply, request, batches.many);
   if (!replies.ok()) return replies.status();
-  for (std::size_t i = 0; i < batches.tables.size(); ++i) {
-    const TableBatch& table = batches.tables[i];
-    const SampleRange samples = batches.shares[part][i];
+  for (std::size_t i = 0; i < request.size(); ++i) {
+    const TableBatch& table = batches.tables[request[i].table];
+    const SampleRange samples = request[i].samples;
     const std::uint32_t width = table.checked.width;
     const auto out = table.out.subspan(samples.first * width, samples.size() * width);
     const auto met = client::ReadLookupReply((*replies)[i], samples.size(), width, type, out);
@@ -78,14 +81,14 @@ Status ReadValues(const Batches& batches, std::size_t part, const grpc::ByteBuff
   return {};
 }
 
-// Reads the answers to a part of a push, one for each table: which steps of the tables it became.
-Result<std::vector<std::uint64_t>> ReadSteps(const Batches& batches, const grpc::ByteBuffer& reply,
-                                             client::AcknowledgedSteps& acknowledged) {
-  const auto replies = RepliesIn(batches, reply);
+// Reads the answers to a request of a push: which step of its table each piece became a part of. All parts of
+// a table's step have one answer, and that to the first part is put into `steps`, at the table's place.
+Status ReadSteps(const Batches& batches, const Pieces& request, const grpc::ByteBuffer& reply,
+                 client::AcknowledgedSteps& acknowledged, std::vector<std::uint64_t>& steps) {
+  const auto replies = RepliesIn(reply, request, batches.many);
   if (!replies.ok()) return replies.status();
-  std::vector<std::uint64_t> steps;
-  for (std::size_t i = 0; i < replies->size(); ++i) {
-    const TableBatch& table = batches.tables[i];
+  for (std::size_t i = 0; i < request.size(); ++i) {
+    const TableBatch& table = batches.tables[request[i].table];
     v1::PushReply parsed;
     if (Status status = client::Deserialize((*replies)[i], parsed); !status.ok()) return status;
     const TableState now{parsed.lineage(), parsed.newest_step()};
@@ -95,9 +98,9 @@ Result<std::vector<std::uint64_t>> ReadSteps(const Batches& batches, const grpc:
       return Status(lost.code(), lost.message() + "; this push was applied as the table's step " +
                                      std::to_string(parsed.table_step()));
     }
-    steps.push_back(parsed.table_step());
+    if (request[i].part == 0) steps[request[i].table] = parsed.table_step();
   }
-  return steps;
+  return {};
 }
 
 // Whether a push was refused because the server does not know its session, and has forgotten some that may be
@@ -120,7 +123,7 @@ std::vector<std::string> NamesOf(const TableBatches& tables) {
 // them, and forgets the options after an error.
 class Client::BatchCall {
  public:
-  // Called with the batches checked. Sets the shares, and returns the requests.
+  // Called with the batches checked. Cuts them, and returns the requests.
   using MakeRequests =
       std::function<Result<std::vector<Request>>(Impl&, const Call&, const std::shared_ptr<Batches>&)>;
 
@@ -167,14 +170,15 @@ class Client::BatchCall {
                              const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
       if (Status status = CutFor(client, the_call, *cut); !status.ok()) return status;
       return RequestsFor(cut, [mode, type = the_call.data_type, memory = client.message_memory()](
-                                  const TableBatch& table, SampleRange samples, std::size_t) {
-        return client::LookupMessage(*memory, table.table, mode, type, table.checked, samples);
+                                  const TableBatch& table, const Piece& piece) {
+        return client::LookupMessage(*memory, table.table, mode, type, table.checked, piece.samples);
       });
     };
-    const auto read = [&impl, batches, answered, type = call.data_type](std::size_t part,
+    const auto read = [&impl, batches, answered, type = call.data_type](std::size_t request,
                                                                         const grpc::ByteBuffer& reply) {
-      Status status = ReadValues(*batches, part, reply, type, impl.acknowledged());
-      if (status.ok()) answered->Add(batches->shares[part]);
+      const Pieces& pieces = batches->requests[request];
+      Status status = ReadValues(*batches, pieces, reply, type, impl.acknowledged());
+      if (status.ok()) answered->Add(pieces);
       return status;
     };
     Start(impl, call, batches, make, read,
@@ -206,38 +210,36 @@ class Client::BatchCall {
   static void PushAs(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches, const Step& step,
                      const std::shared_ptr<std::atomic<bool>>& sent_again, PushManyDone done) {
     if (Status status = Validate(step); !status.ok()) return done(status);
-    // Every part gets the same reply; the first is read.
-    const auto table_steps = std::make_shared<std::vector<std::uint64_t>>();
+    const auto table_steps = std::make_shared<std::vector<std::uint64_t>>(batches->tables.size());
     const auto make = [step, sent_again](
                           Impl& client, const Call& the_call,
                           const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
       if (Status status = CutFor(client, the_call, *cut, step.parts); !status.ok()) return status;
-      const std::uint64_t own_parts = cut->shares.size();
+      const std::uint64_t own_parts = cut->requests.back().back().part + 1;  // as of every table
       const std::uint64_t parts = own_parts * step.trainers;
       const std::uint64_t tables = cut->tables.size();
       if (parts * tables > StepId::kMaxParts) {
         return ResourceExhausted("the batch would be cut into " + std::to_string(parts * tables) +
                                  " parts: a step has at most " + std::to_string(StepId::kMaxParts));
       }
-      auto requests = RequestsFor(cut, [step, own_parts, parts, tables, type = the_call.data_type,
-                                        memory = client.message_memory()](
-                                           const TableBatch& table, SampleRange samples, std::size_t part) {
-        const StepId id{.session = step.session,
-                        .number = step.number,
-                        .part = static_cast<std::uint32_t>(step.trainer * own_parts + part),
-                        .parts = static_cast<std::uint32_t>(parts),
-                        .epoch = step.epoch,
-                        .place = table.place,
-                        .tables = static_cast<std::uint32_t>(tables)};
-        return client::PushMessage(*memory, table.table, id, table.checked, samples, table.gradients, type);
-      });
+      auto requests =
+          RequestsFor(cut, [step, own_parts, parts, tables, type = the_call.data_type,
+                            memory = client.message_memory()](const TableBatch& table, const Piece& piece) {
+            const StepId id{.session = step.session,
+                            .number = step.number,
+                            .part = static_cast<std::uint32_t>(step.trainer * own_parts + piece.part),
+                            .parts = static_cast<std::uint32_t>(parts),
+                            .epoch = step.epoch,
+                            .place = static_cast<std::uint32_t>(piece.table),
+                            .tables = static_cast<std::uint32_t>(tables)};
+            return client::PushMessage(*memory, table.table, id, table.checked, piece.samples,
+                                       table.gradients, type);
+          });
       for (Request& request : requests) request.sent_again = sent_again;
       return requests;
     };
-    const auto read = [&impl, batches, table_steps](std::size_t part, const grpc::ByteBuffer& reply) {
-      auto steps = ReadSteps(*batches, reply, impl.acknowledged());
-      if (steps.ok() && part == 0) *table_steps = std::move(*steps);
-      return steps.status();
+    const auto read = [&impl, batches, table_steps](std::size_t request, const grpc::ByteBuffer& reply) {
+      return ReadSteps(*batches, batches->requests[request], reply, impl.acknowledged(), *table_steps);
     };
     Start(impl, call, batches, make, read, [table_steps, done = std::move(done)](const Status& status) {
       if (!status.ok()) return done(status);
@@ -254,8 +256,7 @@ Batches OneLookup(std::string_view table, const BatchView& batch, std::span<floa
                       .out = out,
                       .gradients = {},
                       .checked = {},
-                      .before = {}}},
-          .shares = {}};
+                      .before = {}}}};
 }
 
 Batches OnePush(std::string_view table, const BatchView& batch, std::span<const float> gradients) {
@@ -265,8 +266,7 @@ Batches OnePush(std::string_view table, const BatchView& batch, std::span<const 
                       .gradients = gradients,
                       .checked = {},
                       .before = {}}},
-          .pushes = true,
-          .shares = {}};
+          .pushes = true};
 }
 
 // Returns a callback that keeps its answer for a future.
@@ -286,7 +286,7 @@ void Client::LookupAsync(std::string_view table, const BatchView& batch, LookupM
 
 void Client::LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
                              const CallOptions& call) {
-  Batches batches{.tables = {}, .many = true, .shares = {}};
+  Batches batches{.tables = {}, .many = true};
   for (const TableLookup& lookup : lookups) {
     batches.tables.push_back({std::string(lookup.table), lookup.batch, lookup.out, {}, {}, {}});
   }
@@ -304,14 +304,13 @@ void Client::PushAsync(std::string_view table, const BatchView& batch, std::span
 
 void Client::PushManyAsync(std::span<const TablePush> pushes, const std::optional<Step>& step,
                            PushManyDone done, const CallOptions& call) {
-  Batches batches{.tables = {}, .many = true, .pushes = true, .shares = {}};
+  Batches batches{.tables = {}, .many = true, .pushes = true};
   for (const TablePush& push : pushes) {
     batches.tables.push_back({.table = std::string(push.table),
                               .view = push.batch,
                               .out = {},
                               .gradients = push.gradients,
-                              .checked = {},
-                              .place = static_cast<std::uint32_t>(batches.tables.size())});
+                              .checked = {}});
   }
   BatchCall::Push(*impl_, impl_->Begin(call), std::move(batches), step, std::move(done));
 }

@@ -6,8 +6,9 @@
 //   client->Lookup("ads", {keys, offsets}, slotwise::LookupMode::kTrain, pooled);
 //   client->Push("ads", {keys, offsets}, gradients);
 //
-// The client cuts batches by samples into parts of 1 to 4 MiB, which travel side by side to all ranks. If a
-// rank is gone or too busy, the client sends the call again to another rank, until the timeout. A push is
+// The client cuts batches by samples into parts of 1 to 4 MiB, which travel side by side to all ranks, and
+// calls of several tables into such requests of whole tables, or of parts of large ones. If a rank is gone or
+// too busy, the client sends the call again to another rank, until the timeout. A push is
 // applied once, however often the client sends it. The Python client is this one (slotwise.h).
 //
 // Every call may end with DEADLINE_EXCEEDED or UNAVAILABLE if no answer came within the timeout (the caller
@@ -351,9 +352,9 @@ class Client {
   void LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
                    Done done, const CallOptions& call = {});
 
-  // Looks up in several tables in one request, or in a few large ones, of which each has a share of every
-  // table; a round serves all of them. Errors as for Lookup; if one table refuses, the call fails, though
-  // others may have got new rows.
+  // Looks up in several tables in one request, which one round serves, or in several requests of some tables
+  // each, between which steps of others may be applied. Errors as for Lookup; if one table refuses, the call
+  // fails, though others may have got new rows.
   Status LookupMany(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call = {});
   void LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
                        const CallOptions& call = {});

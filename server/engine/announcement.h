@@ -70,7 +70,7 @@ struct Announcement {
   bool with_digest = false;              // summaries
   bool with_state = false;               // imports
   bool weighted = false;                 // lookups and pushes
-  bool joined = false;                   // lookups: one of several of one call, which may share a round
+  bool joined = false;                   // lookups: came by LookupMany, whose lookups may share a round
   bool delta = false;                    // kSaveCheckpoint
   bool failed = false;                   // kCheckpointEvent
   CheckpointEvent event = CheckpointEvent::kWritten;  // kCheckpointEvent

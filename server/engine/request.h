@@ -45,7 +45,7 @@ struct LookupRequest {
   BatchPart batch;
   std::function<void(Result<PooledValues>)> done;
   DataType type = DataType::kFloat32;  // of the answer's numbers, each rounded once
-  bool joined = false;                 // it is one of several of one call, which may share a round
+  bool joined = false;                 // it came by LookupMany, whose lookups may share a round
   std::uint64_t answer_bytes = 0;      // of the answer's numbers; the engine fills it in
   // What the answer is charged to; it ends when the memory of the answer's numbers ends.
   Reservation answer_reservation = {};

@@ -31,7 +31,7 @@ struct RoundPart {
   std::uint32_t part = 0;  // its place among the parts of its step
   bool weighted = false;
   std::uint32_t body = 0;  // of a push: a hash of the batch and its gradients
-  bool joined = false;     // of a lookup: it was one of several of one call
+  bool joined = false;     // of a lookup: it came by LookupMany
 };
 
 struct Round {

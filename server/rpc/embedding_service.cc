@@ -173,7 +173,7 @@ void SubmitMany(Engine& engine, const Caller& caller, const grpc::ByteBuffer& re
     auto one = RequestOf(std::move(all[i]), engine, caller, [together, i](Result<grpc::ByteBuffer> reply) {
       together->End(i, std::move(reply));
     });
-    if constexpr (std::is_same_v<decltype(one), LookupRequest>) one.joined = all.size() > 1;
+    if constexpr (std::is_same_v<decltype(one), LookupRequest>) one.joined = true;
     requests.push_back(std::move(one));
   }
   engine.Submit(std::move(requests));

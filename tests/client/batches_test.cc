@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,8 +26,38 @@ class BatchesTest : public testing::Test {
                         .gradients = {},
                         .checked = {view, samples, slots, slots * kDim},
                         .before = {}}},
-            .pushes = pushes,
-            .shares = {}};
+            .pushes = pushes};
+  }
+
+  // Batches of tables "0", "1", ... of so many samples, whose rows have `dim` elements.
+  Batches OfTables(const std::vector<std::uint64_t>& samples, std::uint32_t dim, bool pushes) {
+    keys_.resize(*std::ranges::max_element(samples));
+    Batches batches{.tables = {}, .many = true, .pushes = pushes};
+    for (const std::uint64_t count : samples) {
+      const BatchView view{std::span(keys_).first(count), {}, {}};
+      batches.tables.push_back({.table = std::to_string(batches.tables.size()),
+                                .view = view,
+                                .out = {},
+                                .gradients = {},
+                                .checked = {view, count, 1, dim},
+                                .before = {}});
+    }
+    return batches;
+  }
+
+  static std::vector<Pieces> CutBy(Batches batches, const CutOptions& options) {
+    const Status status = Cut(batches, options);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return batches.requests;
+  }
+
+  // The requests of one table that is cut at these samples.
+  static std::vector<Pieces> OneTable(const std::vector<std::uint64_t>& ends) {
+    std::vector<Pieces> requests;
+    for (std::size_t part = 0; part + 1 < ends.size(); ++part) {
+      requests.push_back({{0, part, {ends[part], ends[part + 1]}}});
+    }
+    return requests;
   }
 
   static CutOptions Within(std::uint64_t message, std::uint64_t round, std::uint64_t parts = 0) {
@@ -39,18 +71,18 @@ class BatchesTest : public testing::Test {
 };
 
 // A sample of one slot takes 8 + 4 + 4 · kDim = 28 bytes in a round, which has 4 more.
-TEST_F(BatchesTest, AShareMayBeAsLargeAsARound) {
+TEST_F(BatchesTest, APartMayBeAsLargeAsARound) {
   Batches batches = Of(100, 1);
   ASSERT_TRUE(Cut(batches, Within(1 << 20, 100 * 28 + 4)).ok());
-  EXPECT_EQ(batches.shares.size(), 1u);
+  EXPECT_EQ(batches.requests, OneTable({0, 100}));
   ASSERT_TRUE(Cut(batches, Within(1 << 20, 100 * 28 + 3)).ok());
-  EXPECT_EQ(batches.shares, (std::vector<Share>{{{0, 50}}, {{50, 100}}}));
+  EXPECT_EQ(batches.requests, OneTable({0, 50, 100}));
 }
 
 TEST_F(BatchesTest, ASampleThatDoesNotFitIsRefusedByTheLimitsName) {
   Batches batches = Of(3, 2);
   EXPECT_TRUE(Cut(batches, Within(1 << 20, 60)).ok());
-  batches.shares.clear();
+  batches.requests.clear();
   const Status round = Cut(batches, Within(1 << 20, 59));
   EXPECT_EQ(round.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(round.message(), "sample 0 takes 60 bytes in a round, more than the 59 of limits.max_round_mib");
@@ -58,7 +90,7 @@ TEST_F(BatchesTest, ASampleThatDoesNotFitIsRefusedByTheLimitsName) {
   EXPECT_EQ(message.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(message.message(),
             "sample 0 takes 16 bytes in a request, more than the 15 of limits.max_message_mib");
-  EXPECT_TRUE(batches.shares.empty());
+  EXPECT_TRUE(batches.requests.empty());
 }
 
 TEST_F(BatchesTest, AStepHasToFitIntoARoundWithAllItsParts) {
@@ -85,8 +117,7 @@ TEST_F(BatchesTest, TheRoomForPartialSumsOfAStepCountsToo) {
                               .gradients = {},
                               .checked = {view, 1, 1, kWide},
                               .before = {}}},
-                  .pushes = true,
-                  .shares = {}};
+                  .pushes = true};
   EXPECT_TRUE(Cut(batches, Within(1 << 20, 100 * kWide * 4)).ok());
   const Status refused = Cut(batches, Within(1 << 20, 100 * kWide * 4 - 1));
   EXPECT_EQ(
@@ -110,6 +141,106 @@ TEST_F(BatchesTest, TheTablesOfAStepHaveToFitIntoARoundTogether) {
       << refused.message();
 }
 
+TEST_F(BatchesTest, APartOfOneTableIsARequest) {
+  for (const bool pushes : {false, true}) {
+    // 1.25 MiB of values, in three parts on three ranks, of which the limit halves each.
+    Batches batches = Of(81'920, 1, pushes);
+    const CutOptions options{.ranks = 3, .channels = 2};
+    const std::vector<Pieces> three = OneTable({0, 27306, 54613, 81'920});
+    EXPECT_EQ(CutBy(batches, options), three);
+    batches.many = true;
+    EXPECT_EQ(CutBy(batches, options), three) << "a call of several tables may be of one";
+    CutOptions small = options;
+    small.limits.message = pushes ? 400'000 : 200'000;
+    const std::vector<Pieces> six = OneTable({0, 13653, 27306, 40959, 54613, 68266, 81'920});
+    EXPECT_EQ(CutBy(batches, small), six);
+  }
+  const CutOptions agreed{.ranks = 3, .channels = 2, .parts = 4};
+  EXPECT_EQ(CutBy(Of(10, 1, true), agreed), OneTable({0, 2, 5, 7, 10}));
+}
+
+TEST_F(BatchesTest, TablesGoWholeIntoRequestsWhereTheyAreSmall) {
+  for (const bool pushes : {false, true}) {
+    // 26 tables of 2 MiB.
+    const auto requests =
+        CutBy(OfTables(std::vector<std::uint64_t>(26, 4096), 128, pushes), Within(64 << 20, 512 << 20));
+    ASSERT_EQ(requests.size(), 13u);
+    for (std::size_t i = 0; i < 13; ++i) {
+      EXPECT_EQ(requests[i], (Pieces{{2 * i, 0, {0, 4096}}, {2 * i + 1, 0, {0, 4096}}}));
+    }
+  }
+}
+
+TEST_F(BatchesTest, TablesAreCutOnceThereAreMoreRanks) {
+  const auto requests = CutBy(OfTables({4000, 4000}, 64, true), {.ranks = 4});
+  EXPECT_EQ(requests,
+            (std::vector<Pieces>{
+                {{0, 0, {0, 2000}}}, {{0, 1, {2000, 4000}}}, {{1, 0, {0, 2000}}}, {{1, 1, {2000, 4000}}}}));
+}
+
+// Tables of 1000 samples and of few or none: every table of a step has the same parts.
+TEST_F(BatchesTest, AStepHasAllPartsOfEveryTableAndALookupNoEmptyOnes) {
+  const CutOptions options{.ranks = 6};
+  EXPECT_EQ(CutBy(OfTables({1, 1000, 0}, 128, true), options),
+            (std::vector<Pieces>{{{0, 0, {0, 0}}, {0, 1, {0, 0}}, {0, 2, {0, 1}}},
+                                 {{1, 0, {0, 333}}},
+                                 {{1, 1, {333, 666}}},
+                                 {{1, 2, {666, 1000}}},
+                                 {{2, 0, {0, 0}}, {2, 1, {0, 0}}, {2, 2, {0, 0}}}}));
+  EXPECT_EQ(CutBy(OfTables({1, 1000, 0}, 128, false), options), (std::vector<Pieces>{{{0, 0, {0, 1}}},
+                                                                                     {{1, 0, {0, 333}}},
+                                                                                     {{1, 1, {333, 666}}},
+                                                                                     {{1, 2, {666, 1000}}},
+                                                                                     {{2, 0, {0, 0}}}}));
+}
+
+TEST_F(BatchesTest, TablesWithoutSamplesAreAskedFor) {
+  for (const bool pushes : {false, true}) {
+    EXPECT_EQ(CutBy(OfTables({0, 0}, 4, pushes), {.ranks = 4}),
+              (std::vector<Pieces>{{{0, 0, {0, 0}}, {1, 0, {0, 0}}}}));
+  }
+}
+
+TEST_F(BatchesTest, AStepOfSeveralTablesHasThePartsThatItsTrainersAgreedOn) {
+  EXPECT_EQ(CutBy(OfTables({4, 1}, 4, true), {.ranks = 4, .parts = 2}),
+            (std::vector<Pieces>{{{0, 0, {0, 2}}, {0, 1, {2, 4}}, {1, 0, {0, 0}}, {1, 1, {0, 1}}}}));
+}
+
+// A sample takes 24 bytes of a push here, and the two tables together 4800 beside the room for fields.
+TEST_F(BatchesTest, RequestsOfSeveralTablesFitIntoMessages) {
+  const Batches pushes = OfTables({100, 100}, kDim, true);
+  const std::vector<Pieces> whole{{{0, 0, {0, 100}}, {1, 0, {0, 100}}}};
+  EXPECT_EQ(CutBy(pushes, Within(768 + 2 * 256 + 4800, 1 << 20)), whole);
+  EXPECT_EQ(CutBy(pushes, Within(768 + 2 * 256 + 4799, 1 << 20)),
+            (std::vector<Pieces>{{{0, 0, {0, 100}}}, {{1, 0, {0, 100}}}}));
+  // A part that does not fit becomes two, and then so many are of every table.
+  EXPECT_EQ(CutBy(OfTables({100, 1}, kDim, true), Within(768 + 256 + 2399, 1 << 20)),
+            (std::vector<Pieces>{{{0, 0, {0, 50}}}, {{0, 1, {50, 100}}, {1, 0, {0, 1}}, {1, 1, {1, 1}}}}));
+  EXPECT_EQ(CutBy(OfTables({100, 1}, kDim, false), Within(768 + 256 + 799, 1 << 20)),
+            (std::vector<Pieces>{{{0, 0, {0, 50}}}, {{0, 1, {50, 100}}, {1, 0, {0, 1}}}}));
+}
+
+TEST_F(BatchesTest, LookupsOfSeveralTablesFitIntoRounds) {
+  // As APartMayBeAsLargeAsARound, of each table.
+  const Batches lookups = OfTables({100, 30}, kDim, false);
+  EXPECT_EQ(CutBy(lookups, Within(1 << 20, 100 * 28 + 4)),
+            (std::vector<Pieces>{{{0, 0, {0, 100}}, {1, 0, {0, 30}}}}));
+  EXPECT_EQ(CutBy(lookups, Within(1 << 20, 100 * 28 + 3)),
+            (std::vector<Pieces>{{{0, 0, {0, 50}}, {0, 1, {50, 100}}, {1, 0, {0, 30}}}}));
+}
+
+TEST_F(BatchesTest, ASampleOfSeveralTablesThatDoesNotFitIsRefusedByItsTable) {
+  Batches lookups = OfTables({1, 2}, kDim, false);
+  lookups.tables[1].checked.slots = 2;
+  lookups.tables[1].checked.samples = 1;
+  lookups.tables[1].checked.width = 2 * kDim;
+  EXPECT_TRUE(Cut(lookups, Within(16, 60)).ok()) << "tables that fit alone need not fit together";
+  EXPECT_EQ(Cut(lookups, Within(15, 60)).message(),
+            "sample 0 of table 1 takes 16 bytes in a request, more than the 15 of limits.max_message_mib");
+  EXPECT_EQ(Cut(lookups, Within(16, 59)).message(),
+            "sample 0 of table 1 takes 60 bytes in a round, more than the 59 of limits.max_round_mib");
+}
+
 TEST_F(BatchesTest, APartThatTrainersAgreedOnIsNotCut) {
   Batches batches = Of(100, 1, true);
   const Status refused = Cut(batches, Within(1000, 1 << 20, 2));
@@ -123,10 +254,10 @@ TEST_F(BatchesTest, ARefusalTellsHowManySamplesWereAnswered) {
   AnsweredParts answered;
   const Status full = ResourceExhausted("full");
   EXPECT_EQ(WithAnsweredParts(full, batches, answered).message(), "full") << "nothing was sent";
-  batches.shares = {{{0, 100}}};
+  batches.requests = OneTable({0, 100});
   EXPECT_EQ(WithAnsweredParts(full, batches, answered).message(), "full") << "a request is refused whole";
-  batches.shares = {{{0, 40}}, {{40, 70}}, {{70, 100}}};
-  answered.Add(batches.shares[1]);
+  batches.requests = OneTable({0, 40, 70, 100});
+  answered.Add(batches.requests[1]);
   EXPECT_EQ(WithAnsweredParts(full, batches, answered).message(),
             "full; the client had cut the lookup into 3 parts, of which 1 (30 of 100 samples) were answered: "
             "their keys have rows, which hold first values, and so may keys of other parts");

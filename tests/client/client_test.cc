@@ -216,6 +216,17 @@ TEST_F(ClientTest, ServesSeveralTablesInOneCallOfSeveralParts) {
   // Row 5 got (1, 2) and (5, 6), row 7 (5, 6), and row 0 (7, 8).
   EXPECT_EQ(out, (std::vector<float>{-2, -3, 0, 0, -3.5F, -5, -2.5F, -3}));
   for (std::size_t i = 0; i < word_out.size(); ++i) EXPECT_EQ(word_out[i], 1 - 0.5F * word_gradients[i]);
+
+  // A table without samples has its part of the step, and is asked like the others.
+  const std::vector<TablePush> few{{"ads", {}, {}}, {"words", {word_keys, {}}, word_gradients}};
+  const auto second = client_->PushMany(few, Step{.session = 1, .number = 2});
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  EXPECT_EQ(*second, (std::vector<std::uint64_t>{2, 2}));
+  // This client knows the table, which another has dropped.
+  Result<Client> other = Client::Connect({"127.0.0.1:" + std::to_string(server_->port())});
+  ASSERT_TRUE(other->DropTable("words").ok());
+  const std::vector<TableLookup> none{{"words", {}, {}}, {"words", {}, {}}};
+  EXPECT_EQ(client_->LookupMany(none, LookupMode::kEval).code(), StatusCode::kNotFound);
 }
 
 TEST_F(ClientTest, SetsTheLearningRate) {

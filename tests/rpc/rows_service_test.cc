@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <list>
 #include <map>
+#include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "server/engine/observer.h"
 #include "tests/rpc/rpc_server_fixture.h"
 
 namespace slotwise {
@@ -193,6 +196,47 @@ TEST_F(RowsServiceTest, LookupManyAnswersEachInItsOrder) {
   EXPECT_EQ(reply.replies(1).samples(), 0u);
   EXPECT_EQ(reply.replies(1).width(), 6u);
   EXPECT_EQ(reply.replies(2).values().size(), 24u);
+}
+
+// Says which lookups may share a round with those of other tables.
+class JoinedLookups final : public EngineObserver {
+ public:
+  void OnTaken(const Request& request, TicketNumber /*ticket*/) override {
+    if (const auto* lookup = std::get_if<LookupRequest>(&request)) joined.push_back(lookup->joined);
+  }
+  void OnDecision(const EngineState& /*state*/, const Decision& /*decision*/) override {}
+
+  std::vector<bool> joined;  // of the lookups, as the engine took them
+};
+
+class JoinedLookupsTest : public RowsServiceTest {
+ protected:
+  void SetUp() override {
+    engine_ = std::make_unique<Engine>(*device_, *collective_, exchanges_, test::kTestSecret, EngineOptions{},
+                                       SystemClock(), &observer_);
+    RowsServiceTest::SetUp();
+  }
+  void TearDown() override {
+    engine_->RequestStop();
+    run_.join();
+    EXPECT_EQ(observer_.joined, (std::vector<bool>{false, true, true, true}));
+  }
+
+  JoinedLookups observer_;
+};
+
+// A client may send one table's lookup in a message, and other tables' in others of the same call.
+TEST_F(JoinedLookupsTest, AreAllThatComeByLookupMany) {
+  v1::LookupReply one;
+  grpc::ClientContext first;
+  EXPECT_TRUE(embedding_->Lookup(&first, SmallLookup(), &one).ok());
+  for (const int lookups : {1, 2}) {
+    v1::LookupManyRequest request;
+    for (int i = 0; i < lookups; ++i) *request.add_lookups() = SmallLookup();
+    v1::LookupManyReply reply;
+    grpc::ClientContext context;
+    EXPECT_TRUE(embedding_->LookupMany(&context, request, &reply).ok());
+  }
 }
 
 TEST_F(RowsServiceTest, LookupManyOfNothingIsNothing) {

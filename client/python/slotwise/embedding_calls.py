@@ -186,7 +186,8 @@ class EmbeddingCalls(AdminCalls):
     ) -> dict[str, NDArray[np.float32]]:
         """Looks up in several tables, of any dims and numbers of samples, in one request and round.
 
-        A large request is cut into parts, as a lookup is; every part has a share of each table.
+        A large call becomes several requests, of some tables each, or of parts of large ones;
+        steps of others may be applied between them.
 
         Args:
             lookups: for each table, a tuple of `lookup`'s arguments: (keys,), (keys, offsets) or

@@ -17,9 +17,9 @@ class Step:
         session: random 64 bits, the same for all trainers that share the step.
         number: the session's own count.
         trainer, trainers: whose share of the step this is: 0 .. trainers - 1.
-        parts: how many parts every trainer's share is cut into. 0 means as many as the batch needs,
-            which only a lone trainer may choose, because several trainers must agree on the step's
-            number of parts.
+        parts: how many parts every trainer's share of a table is cut into. 0 means as many as the
+            batch needs, which only a lone trainer may choose, because several trainers must agree on
+            the step's number of parts.
         epoch: the server's when the session was drawn; 0 if that is not known.
     """
 
@@ -94,9 +94,10 @@ class Session:
             id: 64 bits; drawn from `os.urandom` if None.
             trainer: this trainer's number, 0 .. trainers - 1; gradients are summed in this order.
             trainers: how many trainers share the session.
-            parts: how many requests a push is cut into, the same for all trainers. None means:
-                chosen batch by batch for a lone trainer, 1 for several trainers. Raise `parts` if
-                one trainer's batch exceeds the server's largest request.
+            parts: how many parts a push's batch, or each table's, is cut into, the same for all
+                trainers. None means: chosen batch by batch for a lone trainer, 1 for several
+                trainers. Raise `parts` if one trainer's batch of a table exceeds the server's largest
+                request.
             epoch: `Topology.epoch` when the id was drawn; 0 if that is not known.
             last: the number of the last step that was drawn before.
         """

@@ -219,6 +219,13 @@ class FakeServer:
         return {"replies": [self._Lookup(lookup) for lookup in request.lookups]}
 
     def _Push(self, request: Any) -> dict[str, Any]:
+        return self._await_parts(self._take_part(request))
+
+    def _PushMany(self, request: Any) -> dict[str, Any]:
+        steps = [self._take_part(push) for push in request.pushes]
+        return {"replies": [self._await_parts(step) for step in steps]}
+
+    def _take_part(self, request: Any) -> PendingStep:
         table = self._table(request.table)
         keys, offsets, weights = _csr(request, table.options)
         bags, dim = len(offsets) - 1, table.options.dim
@@ -232,13 +239,15 @@ class FakeServer:
             if step.table_step is None and len(step.parts) == max(1, request.step.parts):
                 step.table_step = table.push(*_join([step.parts[i] for i in sorted(step.parts)]))
                 self._changed.notify_all()
+        return step
+
+    def _await_parts(self, step: PendingStep) -> dict[str, Any]:
+        with self._changed:
             if not self._changed.wait_for(lambda: step.table_step is not None, self.step_timeout):
-                self._steps.pop(name, None)
+                for name in [name for name, one in self._steps.items() if one is step]:
+                    del self._steps[name]
                 raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "other parts did not come")
             return {"table_step": step.table_step}
-
-    def _PushMany(self, request: Any) -> dict[str, Any]:
-        return {"replies": [self._Push(push) for push in request.pushes]}
 
     def _Export(self, request: Any, rank: int) -> Iterator[dict[str, Any]]:
         table = self._table(request.table)

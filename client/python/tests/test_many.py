@@ -79,16 +79,41 @@ def test_a_small_batch_is_one_request_and_one_step_number(
     assert steps == [(table, fake_ps.session.id, 1, 2) for table in TABLES]
 
 
-def test_a_large_batch_goes_to_all_ranks_in_parts(
+def test_a_large_batch_goes_to_all_ranks_table_by_table(
     fake: FakeServer, fake_ps: slotwise.Client
 ) -> None:
     make(fake_ps)
     batch = batches(4000)
     fake_ps.push_many(batch)
-    sent = [(rank, request) for rank, method, request in fake.log if method == "PushMany"]
-    assert {rank for rank, _ in sent} == {0, 1}
-    parts = sorted((push.step.part, push.step.parts) for _, r in sent for push in r.pushes)
-    assert parts == [(0, 2)] * 3 + [(1, 2)] * 3
+    fake_ps.lookup_many({table: (b[0], b[1], b[3]) for table, b in batch.items()})
+    pushes = {rank: r.pushes for rank, method, r in fake.log if method == "PushMany"}
+    lookups = {rank: r.lookups for rank, method, r in fake.log if method == "LookupMany"}
+    for requests in (pushes, lookups):
+        tables = {rank: [r.table for r in messages] for rank, messages in requests.items()}
+        assert tables == {0: ["ads"], 1: ["users", "words"]}
+    assert {(p.step.part, p.step.parts) for sent in pushes.values() for p in sent} == {(0, 1)}
+
+
+def test_tables_are_cut_where_there_are_more_ranks() -> None:
+    fake = FakeServer(ranks=4)
+    with slotwise.connect(*fake.addresses) as ps:
+        make(ps)
+        ps.push_many(batches(4000))
+    sent = [(rank, r) for rank, method, r in fake.log if method == "PushMany"]
+    assert {rank for rank, _ in sent} == {0, 1, 2, 3}
+    parts = sorted((p.table, p.step.part, p.step.parts) for _, r in sent for p in r.pushes)
+    assert parts == [(table, part, 2) for table in TABLES for part in (0, 1)]
+    fake.stop()
+
+
+def test_a_reply_of_too_few_messages_is_refused(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    make(fake_ps)
+    batch = batches(3)
+    fake.spoil = lambda method, reply: b"" if method in ("LookupMany", "PushMany") else reply
+    with pytest.raises(slotwise.Error, match="0 messages, not one for each of the request's 3"):
+        fake_ps.lookup_many({table: (b[0], b[1]) for table, b in batch.items()})
+    with pytest.raises(slotwise.Error, match="0 messages, not one for each of the request's 3"):
+        fake_ps.push_many(batch)
 
 
 def test_requests_stay_below_what_the_server_takes() -> None:
