@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/durability/checkpoint_rig.h"
@@ -100,6 +104,89 @@ TEST_F(BlockFileTest, AReaderHasTheNextBlocksReadWhileItVerifiesOne) {
   ASSERT_TRUE(reader->Read(kBlockBytes, {&byte, 1}).ok());
   EXPECT_EQ(watched_.read_ahead["f/a"], 4 * kBlockBytes);
   EXPECT_EQ(byte, std::byte{16});
+}
+
+// A file of three blocks of 8 bytes and one of 4: 0, 1, 2 ...
+class ReadOnTest : public BlockFileTest {
+ protected:
+  ReadOnTest() {
+    auto writer = BlockWriter::Create(watched_, "f", "a", 8);
+    for (unsigned char i = 0; i < 28; ++i) bytes_.push_back(std::byte{i});
+    EXPECT_TRUE(writer->Append(bytes_).ok());
+    entry_ = *writer->Finish();
+    auto reader = BlockReader::Open(watched_, "f", entry_);
+    EXPECT_TRUE(reader.ok());
+    reader_.emplace(std::move(*reader));
+  }
+
+  void Damage(std::uint64_t offset) {
+    auto file = files_.OpenToWrite("f/a");
+    ASSERT_TRUE(file.ok());
+    const std::byte other{0xFF};
+    ASSERT_TRUE((*file)->WriteAt(offset, std::array{std::span(&other, 1)}).ok());
+  }
+
+  Status ReadOn(std::uint64_t offset, std::size_t count) {
+    read_.resize(count);
+    const Status status = reader_->ReadOn(offset, read_);
+    if (status.ok()) {
+      EXPECT_TRUE(std::ranges::equal(read_, std::span(bytes_).subspan(offset, count)));
+    }
+    return status;
+  }
+
+  std::vector<std::byte> bytes_;
+  std::vector<std::byte> read_;
+  FileEntry entry_;
+  std::optional<BlockReader> reader_;
+};
+
+TEST_F(ReadOnTest, PiecesOfAnySizeAreWhatWasWrittenAndEachByteIsReadOnce) {
+  watched_.bytes_read = 0;
+  std::uint64_t offset = 0;
+  for (const std::size_t count : {3, 1, 12, 0, 9, 3}) {
+    ASSERT_TRUE(ReadOn(offset, count).ok());
+    offset += count;
+  }
+  EXPECT_TRUE(reader_->Settle().ok());
+  EXPECT_EQ(watched_.bytes_read, 28);
+}
+
+TEST_F(ReadOnTest, FromTheMiddleOfABlockItReadsTheBlockAsReadDoes) {
+  Damage(2);
+  EXPECT_EQ(ReadOn(5, 4).code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(ReadOn(9, 3).ok());
+  EXPECT_TRUE(ReadOn(12, 10).ok());
+  EXPECT_TRUE(reader_->Settle().ok());
+}
+
+TEST_F(ReadOnTest, DamageIsFoundAtTheEndOfItsBlock) {
+  Damage(9);
+  EXPECT_TRUE(reader_->ReadOn(8, std::span(read_ = std::vector<std::byte>(7))).ok());
+  const Status found = reader_->ReadOn(15, std::span(read_ = std::vector<std::byte>(3)));
+  EXPECT_EQ(found.message(), "f/a is damaged: bytes 8 to 16 are not those that were written");
+}
+
+TEST_F(ReadOnTest, SettlingFindsDamageBehindWhatWasRead) {
+  Damage(27);
+  EXPECT_TRUE(ReadOn(16, 9).ok());
+  EXPECT_EQ(reader_->Settle().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ReadOnTest, WhoGoesElsewhereHasSettledBefore) {
+  Damage(23);
+  EXPECT_TRUE(ReadOn(16, 2).ok());
+  EXPECT_EQ(ReadOn(0, 2).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ReadOnTest, VerifyingReadsAllAndFindsDamageAnywhere) {
+  for (const std::uint64_t offset : {0, 7, 8, 24, 27}) {
+    Damage(offset);
+    EXPECT_EQ(reader_->Verify().code(), StatusCode::kFailedPrecondition) << offset;
+    auto file = files_.OpenToWrite("f/a");
+    ASSERT_TRUE((*file)->WriteAt(offset, std::array{std::span<const std::byte>(&bytes_[offset], 1)}).ok());
+    EXPECT_TRUE(reader_->Verify().ok()) << offset;
+  }
 }
 
 using TwoFilesTest = CheckpointTest;
