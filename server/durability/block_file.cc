@@ -13,6 +13,9 @@ constexpr std::uint64_t kBlocksAhead = 3;
 // What was written goes to disk so many bytes at a time while more is written: else a sync would have to wait
 // for all of it, and so would others' syncs of the same disk.
 constexpr std::uint64_t kBytesOnTheirWay = std::uint64_t{8} << 20;
+// So much of a file stays in the system's memory while it is written. Its pages are then used again and again:
+// pages that were never used before cost a guest of a virtual machine more than the copy into them.
+constexpr std::uint64_t kBytesInMemory = std::uint64_t{32} << 20;
 
 }  // namespace
 
@@ -55,7 +58,11 @@ Status BlockWriter::Write(std::span<const std::byte> bytes) {
     if (piece.size() == left) entry_.checksums.push_back(checksum_.Take());
     bytes = bytes.subspan(piece.size());
   }
-  return entry_.bytes - begun_ < kBytesOnTheirWay ? Status() : BeginSync();
+  if (entry_.bytes - begun_ < kBytesOnTheirWay) return {};
+  if (Status status = BeginSync(); !status.ok()) return status;
+  if (begun_ - left_ <= kBytesInMemory) return {};
+  const std::uint64_t end = begun_ - kBytesInMemory;
+  return file_->WriteBack(std::exchange(left_, end), end);
 }
 
 Status BlockWriter::BeginSync() {
@@ -98,8 +105,9 @@ std::uint64_t BlockReader::SizeOf(std::uint64_t block) const {
 
 void BlockReader::ReadAhead(std::uint64_t begin) const {
   const std::uint64_t end = begin + kBlocksAhead * entry_.block_bytes;
-  if (begin > ahead_ || end < ahead_) ahead_ = begin;  // this is not behind what was read before
+  if (begin > ahead_ || end < ahead_) ahead_ = dropped_ = begin;  // this is not behind what was read before
   if (end > ahead_ && ahead_ < entry_.bytes) file_->ReadAhead(std::exchange(ahead_, end), end);
+  if (begin >= dropped_ + entry_.block_bytes) file_->DropFromMemory(std::exchange(dropped_, begin), begin);
 }
 
 Status BlockReader::Compare(std::uint64_t block, std::uint64_t checksum) const {
@@ -193,7 +201,7 @@ Status BlockReader::Verify() {
     const auto piece = std::span(block_).first(std::min<std::uint64_t>(block_.size(), entry_.bytes - offset));
     if (Status status = ReadOn(offset, piece); !status.ok()) return status;
   }
-  file_->DropFromMemory();
+  file_->DropFromMemory(0, entry_.bytes);
   return {};
 }
 

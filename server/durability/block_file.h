@@ -52,8 +52,8 @@ class BlockWriter {
   // them, and then waits for the disk about once.
   Status BeginFinish();
 
-  // Writes what is left, syncs the file and closes it. The system's memory need not keep it, so that who
-  // verifies the file reads the disk. Its name is durable once the caller syncs the folder.
+  // Writes what is left, syncs the file and closes it. The system's memory keeps none of it, so that who verifies
+  // the file reads the disk, and that a large file does not take the place of others' memory. Its name is durable once the caller syncs the folder.
   Result<FileEntry> Finish();
 
  private:
@@ -66,6 +66,7 @@ class BlockWriter {
   std::unique_ptr<WritableFile> file_;
   FileEntry entry_;          // of the bytes that were written, without the last block's checksum
   std::uint64_t begun_ = 0;  // bytes that were begun to be brought to disk
+  std::uint64_t left_ = 0;   // bytes that have left the system's memory for the disk
   Checksum checksum_;
   std::vector<std::byte> buffer_;
 };
@@ -98,7 +99,7 @@ class BlockReader {
   Status Keep(std::uint64_t block);
   Status ReadOnInBlock(std::span<std::byte> bytes);
   Status Compare(std::uint64_t block, std::uint64_t checksum) const;
-  // Has the system read what comes behind `begin`, where something is read now.
+  // Has the system read what comes behind `begin`, where something is read now, and drop what was read before.
   void ReadAhead(std::uint64_t begin) const;
 
   // A block of which ReadOn has read some bytes, from its begin on.
@@ -110,7 +111,8 @@ class BlockReader {
   std::unique_ptr<ReadableFile> file_;
   std::string path_;
   FileEntry entry_;
-  mutable std::uint64_t ahead_ = 0;  // the system was asked to read up to here
+  mutable std::uint64_t ahead_ = 0;    // the system was asked to read up to here
+  mutable std::uint64_t dropped_ = 0;  // and to drop what lies before
   std::optional<Begun> begun_;
   Checksum checksum_;                  // of what was read of it
   std::optional<std::uint64_t> kept_;  // which block `block_` holds

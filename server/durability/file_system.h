@@ -47,6 +47,11 @@ class WritableFile {
   // for. Makes nothing durable. An error is as one of Sync.
   virtual Status BeginSync(std::uint64_t /*begin*/, std::uint64_t /*end*/) { return Status(); }
 
+  // Waits until bytes [begin, end), for which BeginSync was called, have gone to disk, and says that nobody
+  // will soon read them: the system's memory need not keep them. Makes nothing durable. An error is as one of
+  // Sync.
+  virtual Status WriteBack(std::uint64_t /*begin*/, std::uint64_t /*end*/) { return Status(); }
+
   // Says that nobody will soon read what was synced: the system's memory need not keep it.
   virtual void DropFromMemory() {}
 
@@ -67,8 +72,9 @@ class ReadableFile {
   // Says that bytes [begin, end) will be read soon: the system may begin to. `end` may lie behind the file's.
   virtual void ReadAhead(std::uint64_t /*begin*/, std::uint64_t /*end*/) const {}
 
-  // Says that nobody will soon read the file again: the system's memory need not keep it.
-  virtual void DropFromMemory() const {}
+  // Says that nobody will soon read bytes [begin, end) again: the system's memory need not keep them. `end` may
+  // lie behind the file's.
+  virtual void DropFromMemory(std::uint64_t /*begin*/, std::uint64_t /*end*/) const {}
 
  protected:
   ReadableFile() = default;

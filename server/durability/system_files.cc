@@ -116,14 +116,27 @@ class SystemWritableFile final : public WritableFile {
     const auto size = static_cast<off_t>(end - begin);
     const int result =
         ::sync_file_range(file_.number(), static_cast<off_t>(begin), size, SYNC_FILE_RANGE_WRITE);
-    // A file system that cannot begin early syncs all in the end.
-    if (result == 0 || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL) return Status();
+    if (result == 0 || SyncsAtTheEnd(errno)) return Status();
     return Failure("write back", file_.path(), errno);
+  }
+
+  Status WriteBack(std::uint64_t begin, std::uint64_t end) override {
+    if (begin >= end) return Status();
+    constexpr unsigned kAll =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    const int result =
+        ::sync_file_range(file_.number(), static_cast<off_t>(begin), static_cast<off_t>(end - begin), kAll);
+    if (result != 0 && !SyncsAtTheEnd(errno)) return Failure("write back", file_.path(), errno);
+    Advise(file_.number(), begin, end - begin, POSIX_FADV_DONTNEED);
+    return Status();
   }
 
   void DropFromMemory() override { Advise(file_.number(), 0, 0, POSIX_FADV_DONTNEED); }
 
  private:
+  // Whether an error says that the file system cannot begin early: it syncs all in the end.
+  static bool SyncsAtTheEnd(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
+
   // Returns the first vector that is not written, made shorter by what is.
   static std::size_t Advance(std::vector<iovec>& vectors, std::size_t first, std::size_t written) {
     while (first < vectors.size() && written >= vectors[first].iov_len) written -= vectors[first++].iov_len;
@@ -181,7 +194,10 @@ class SystemReadableFile final : public ReadableFile {
     end = std::min(end, size_);
     if (begin < end) Advise(file_.number(), begin, end - begin, POSIX_FADV_WILLNEED);
   }
-  void DropFromMemory() const override { Advise(file_.number(), 0, 0, POSIX_FADV_DONTNEED); }
+  void DropFromMemory(std::uint64_t begin, std::uint64_t end) const override {
+    end = std::min(end, size_);
+    if (begin < end) Advise(file_.number(), begin, end - begin, POSIX_FADV_DONTNEED);
+  }
 
  private:
   Descriptor file_;

@@ -4,6 +4,7 @@
 #ifndef SLOTWISE_SERVER_RPC_STOPPABLE_FILES_H_
 #define SLOTWISE_SERVER_RPC_STOPPABLE_FILES_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -70,7 +71,9 @@ class StoppableFiles final : public FileSystem {
       return stop_() ? Stopped() : file_->ReadAt(offset, bytes);
     }
     void ReadAhead(std::uint64_t begin, std::uint64_t end) const override { file_->ReadAhead(begin, end); }
-    void DropFromMemory() const override { file_->DropFromMemory(); }
+    void DropFromMemory(std::uint64_t begin, std::uint64_t end) const override {
+      file_->DropFromMemory(begin, end);
+    }
 
    private:
     const std::unique_ptr<ReadableFile> file_;

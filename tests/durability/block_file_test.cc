@@ -90,7 +90,41 @@ TEST_F(BlockFileTest, WhatWasSyncedAndWhatWasVerifiedLeavesTheSystemsMemory) {
   auto reader = BlockReader::Open(watched_, "f", *entry);
   ASSERT_TRUE(reader.ok());
   EXPECT_TRUE(reader->Verify().ok());
-  EXPECT_THAT(watched_.dropped, ::testing::ElementsAre("f/a"));
+  EXPECT_EQ(watched_.dropped_up_to["f/a"], entry->bytes);
+}
+
+TEST_F(BlockFileTest, OfALargeFileThatIsWrittenLittleStaysInTheSystemsMemory) {
+  std::uint64_t most = 0;
+  watched_.before_change = [&](const std::string& operation, const std::string& path) {
+    if (operation == "write") most = std::max(most, watched_.begun[path] - watched_.written_back[path]);
+    return Status();
+  };
+  ASSERT_TRUE(WriteFile("a", 100).ok());
+  EXPECT_EQ(most, 32 * kMiB);
+  EXPECT_EQ(watched_.written_back["f/a"], 64 * kMiB);
+}
+
+TEST_F(BlockFileTest, AFailedWriteBackIsTheWritersError) {
+  watched_.before_change = [](const std::string& operation, const std::string&) {
+    return operation == "write back" ? Unavailable("the disk is gone") : Status();
+  };
+  EXPECT_EQ(WriteFile("a", 60).status().message(), "the disk is gone");
+}
+
+TEST_F(BlockFileTest, WhatWasReadOnIsDroppedBehindTheReader) {
+  const auto entry = WriteFile("a", 70);
+  ASSERT_TRUE(entry.ok());
+  auto reader = BlockReader::Open(watched_, "f", *entry);
+  ASSERT_TRUE(reader.ok());
+  std::vector<std::byte> bytes(kMiB);
+  for (std::uint64_t i = 0; i < 70; ++i) {
+    ASSERT_TRUE(reader->ReadOn(i * kMiB, bytes).ok());
+    EXPECT_EQ(watched_.dropped_up_to["f/a"], i / 16 * kBlockBytes) << i;
+  }
+  // Nothing is dropped that somebody else reads: a reader that begins in the middle drops from there on.
+  watched_.dropped_up_to.clear();
+  ASSERT_TRUE(reader->ReadOn(kBlockBytes, bytes).ok());
+  EXPECT_EQ(watched_.dropped_up_to["f/a"], 0);
 }
 
 TEST_F(BlockFileTest, AReaderHasTheNextBlocksReadWhileItVerifiesOne) {

@@ -101,6 +101,8 @@ TEST_P(FileSystemTest, WhatIsBegunReadAheadOrDroppedIsStillThere) {
   EXPECT_TRUE(file->BeginSync(50'000, 50'000).ok());  // nothing
   file->DropFromMemory();                             // not on disk yet
   EXPECT_TRUE(file->BeginSync(50'000, 100'000).ok());
+  EXPECT_TRUE(file->WriteBack(0, 50'000).ok());
+  EXPECT_TRUE(file->WriteBack(50'000, 50'000).ok());  // nothing
   EXPECT_TRUE(file->Sync().ok());
   file->DropFromMemory();
   const auto opened = files().Open(Path("a"));
@@ -108,7 +110,8 @@ TEST_P(FileSystemTest, WhatIsBegunReadAheadOrDroppedIsStillThere) {
   (*opened)->ReadAhead(50'000, 1'000'000);  // behind the end
   (*opened)->ReadAhead(200'000, 300'000);
   EXPECT_EQ(Read(files(), Path("a")), text);
-  (*opened)->DropFromMemory();
+  (*opened)->DropFromMemory(50'000, 1'000'000);
+  (*opened)->DropFromMemory(200'000, 300'000);
   EXPECT_EQ(Read(files(), Path("a")), text);
 }
 

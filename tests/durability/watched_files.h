@@ -20,17 +20,19 @@ class WatchedFiles final : public FileSystem {
  public:
   explicit WatchedFiles(FileSystem& files) : files_(files) {}
 
-  // Each may refuse what is about to happen. `before_change` gets "create", "write", "begin sync", "sync",
-  // "rename" (with the old path), "remove", "remove folder", "make folder" or "sync folder".
+  // Each may refuse what is about to happen. `before_change` gets "create", "write", "begin sync", "write back",
+  // "sync", "rename" (with the old path), "remove", "remove folder", "make folder" or "sync folder".
   std::function<Status(const std::string& operation, const std::string& path)> before_change;
   std::function<Status(const std::string& path)> before_open;
 
   std::uint64_t bytes_read = 0;
-  std::vector<std::string> opened;                  // to be read
-  std::vector<std::string> dropped;                 // that the system's memory need not keep
-  std::map<std::string, std::uint64_t> begun;       // bytes that were begun to be synced, from the first on
-  std::map<std::string, std::uint64_t> read_ahead;  // the end of what will be read soon
-  std::set<std::string> dirty_files;                // written, and not synced since
+  std::vector<std::string> opened;                    // to be read
+  std::vector<std::string> dropped;                   // that the system's memory need not keep
+  std::map<std::string, std::uint64_t> begun;         // bytes that were begun to be synced, from the first on
+  std::map<std::string, std::uint64_t> written_back;  // bytes that left for the disk, from the first on
+  std::map<std::string, std::uint64_t> dropped_up_to;  // bytes of a file that is read that need not be kept
+  std::map<std::string, std::uint64_t> read_ahead;     // the end of what will be read soon
+  std::set<std::string> dirty_files;                   // written, and not synced since
   std::set<std::string> dirty_folders;  // in which a name was made or changed, and which was not synced since
 
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
@@ -114,6 +116,11 @@ class WatchedFiles final : public FileSystem {
       if (begin == watch_.begun[path_]) watch_.begun[path_] = end;  // a gap shows
       return file_->BeginSync(begin, end);
     }
+    Status WriteBack(std::uint64_t begin, std::uint64_t end) override {
+      if (Status status = watch_.Ask("write back", path_); !status.ok()) return status;
+      if (begin == watch_.written_back[path_] && end <= watch_.begun[path_]) watch_.written_back[path_] = end;
+      return file_->WriteBack(begin, end);
+    }
     void DropFromMemory() override {
       watch_.dropped.push_back(path_);
       file_->DropFromMemory();
@@ -138,9 +145,9 @@ class WatchedFiles final : public FileSystem {
       watch_.read_ahead[path_] = end;
       file_->ReadAhead(begin, end);
     }
-    void DropFromMemory() const override {
-      watch_.dropped.push_back(path_);
-      file_->DropFromMemory();
+    void DropFromMemory(std::uint64_t begin, std::uint64_t end) const override {
+      watch_.dropped_up_to[path_] = end;
+      file_->DropFromMemory(begin, end);
     }
 
    private:
