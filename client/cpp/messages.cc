@@ -308,6 +308,7 @@ Status ReadExportReply(const grpc::ByteBuffer& reply, ExportedRows& rows) {
                           IntoVector(v1::ExportReply::kStateFieldNumber, rows.state, bytes[2])};
   v1::ExportReply fields;
   if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) return Internal(status);
+  rows.lineage = fields.lineage();
   const std::uint64_t count = rows.keys.size();
   if (bytes[0] == count * sizeof(Key) && bytes[1] == count * fields.dim() * sizeof(float) &&
       bytes[2] == count * fields.state_size() * sizeof(float)) {

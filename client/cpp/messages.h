@@ -70,6 +70,7 @@ struct ExportedRows {
   std::vector<Key> keys;
   std::vector<float> values;
   std::vector<float> state;
+  std::uint64_t lineage = 0;  // of the table; 0: the server does not say
 };
 
 // Reads a v1.ExportReply into `rows`, whose memory is used again. INTERNAL: the reply is not such a message,

@@ -37,12 +37,20 @@ class RowStream::Impl {
       rows_->Cancel(status);
       return status;
     }
+    if (lineage_ == 0) lineage_ = own_.lineage;
+    if (own_.lineage != lineage_) {
+      const Status replaced =
+          DataLoss("a checkpoint was loaded while rows were read: those before are of another state");
+      rows_->Cancel(replaced);
+      return replaced;
+    }
     return std::optional(RowsView{.keys = own_.keys, .values = own_.values, .state = own_.state});
   }
 
  private:
   const std::shared_ptr<client::Export> rows_;
   client::ExportedRows own_;
+  std::uint64_t lineage_ = 0;  // of the first reply
 };
 
 RowStream::RowStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -226,12 +226,30 @@ class Engine::Impl {
       Refuse(request, Cancelled("the caller was gone before the request's turn came"));
     }
     for (Request& request : taken.requests) {
+      if (IsOfReplacedTable(request)) {
+        Refuse(request, Unavailable("a checkpoint was loaded since the call began"));
+        continue;
+      }
       Announcement& announcement = header.announcements[header.count++];
       announcement = AnnouncementOf(request);
       announcement.ticket = tickets_.Add(std::move(request));
       if (observer_ != nullptr) observer_->OnTaken(tickets_.At(announcement.ticket), announcement.ticket);
     }
     return header;
+  }
+
+  // Whether the caller means rows in whose place a checkpoint's have come. No load comes between this and the
+  // announcement; what is announced already is refused by the agenda.
+  bool IsOfReplacedTable(const Request& request) const {
+    return std::visit(
+        [this](const auto& r) {
+          if constexpr (requires { r.lineage; }) {
+            const Table* const table = r.lineage == 0 ? nullptr : tables_.Get(r.table);
+            return table != nullptr && table->lineage != r.lineage;
+          }
+          return false;
+        },
+        request);
   }
 
   // Charges the parts of `header` that wait for others as such.

@@ -96,6 +96,8 @@ struct ImportRequest {
   std::uint64_t table_steps = 0;  // raises the table's count of applied steps to this
   std::function<void(Status)> done;
   Caller caller = {};
+  // Of the table as the caller knows it; 0: as it is. UNAVAILABLE: a checkpoint was loaded since.
+  std::uint64_t lineage = 0;
 };
 
 struct EraseRequest {
@@ -119,6 +121,7 @@ struct ReadRowsRequest {
   std::function<void(Result<RowRecords>)> done;
   Reservation reservation = {};
   Caller caller = {};
+  std::uint64_t lineage = 0;  // as an ImportRequest's
 };
 
 // A table over all ranks.

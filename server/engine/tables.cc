@@ -8,6 +8,12 @@
 
 namespace slotwise {
 
+namespace {
+
+TableInfo InfoOf(const Table& table) { return {table.info.id, table.info.options, table.lineage}; }
+
+}  // namespace
+
 std::uint64_t Tables::DrawLineage(std::uint64_t from, TableId id) {
   const std::uint64_t lineage = SplitMix(from + SplitMix(Value(id)));
   return lineage == 0 ? 1 : lineage;  // 0 means that there is none
@@ -26,20 +32,22 @@ void Tables::Record(const Ledger::Sequence& sequence, const StepId& step,
 std::optional<TableInfo> Tables::Find(std::string_view name) const {
   const std::shared_lock lock(mutex_);
   const auto found = by_name_.find(name);
-  return found == by_name_.end() ? std::nullopt : std::optional(tables_.at(found->second).info);
+  if (found == by_name_.end()) return std::nullopt;
+  return InfoOf(tables_.at(found->second));
 }
 
 std::optional<TableInfo> Tables::Find(TableId id) const {
   const std::shared_lock lock(mutex_);
   const auto found = tables_.find(id);
-  return found == tables_.end() ? std::nullopt : std::optional(found->second.info);
+  if (found == tables_.end()) return std::nullopt;
+  return InfoOf(found->second);
 }
 
 std::vector<TableInfo> Tables::All() const {
   const std::shared_lock lock(mutex_);
   std::vector<TableInfo> all;
   all.reserve(by_name_.size());
-  for (const auto& [name, id] : by_name_) all.push_back(tables_.at(id).info);
+  for (const auto& [name, id] : by_name_) all.push_back(InfoOf(tables_.at(id)));
   return all;
 }
 

@@ -30,6 +30,8 @@ namespace slotwise {
 struct TableInfo {
   TableId id{0};
   TableOptions options;
+  std::uint64_t lineage =
+      0;  // of its rows (TableVersion), which a load of a checkpoint replaces; 0 in a request
 };
 
 // What a table's rows are of. `lineage` is drawn when the table is made, and names its state from then on: a

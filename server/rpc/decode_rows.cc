@@ -133,7 +133,8 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
                         .batch = std::move(*batch),
                         .with_state = state.bytes > 0,
                         .table_steps = message.table_steps(),
-                        .done = {}};
+                        .done = {},
+                        .lineage = table->lineage};
   if (!request.with_state) {
     request.batch.values = std::move(values.values);
     return request;

@@ -130,13 +130,23 @@ class JointAnswer {
 };
 
 // Refuses pushes of which two are the same part of the same step and have different bodies: whichever was
-// taken in first would be applied, and the answer would say that it was not.
+// taken in first would be applied, and the answer would say that it was not. And a step that has one table at
+// two places.
 Status CheckNames(std::string_view field, const std::vector<PushRequest>& pushes) {
   using Name = std::tuple<StepKey, std::uint32_t, std::uint32_t>;  // and its place and part
   std::map<Name, std::size_t> first;
+  std::map<std::pair<StepKey, TableId>, std::uint32_t> places;
   for (std::size_t i = 0; i < pushes.size(); ++i) {
     const PushRequest& push = pushes[i];
     const StepId& step = push.step;
+    const std::uint32_t place =
+        places.try_emplace({KeyOf(push.table, step), push.table}, step.place).first->second;
+    if (place != step.place) {
+      return JointAnswer::WithPlace(field, i,
+                                    InvalidArgument("the table has place " + std::to_string(step.place) +
+                                                    " of its step here, and place " + std::to_string(place) +
+                                                    " in a part before: it can have one"));
+    }
     const auto [named, is_new] = first.try_emplace({KeyOf(push.table, step), step.place, step.part}, i);
     if (is_new || pushes[named->second].body == push.body) continue;
     return JointAnswer::WithPlace(

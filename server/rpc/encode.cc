@@ -100,9 +100,10 @@ grpc::ByteBuffer EncodePushReply(const AppliedStep& applied, std::uint64_t incar
   return Serialized(reply);
 }
 
-grpc::ByteBuffer EncodeImportReply(std::uint64_t rows) {
+grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t lineage) {
   v1::ImportReply reply;
   reply.set_rows(rows);
+  reply.set_lineage(lineage);
   return Serialized(reply);
 }
 
@@ -113,12 +114,13 @@ grpc::ByteBuffer EncodeEraseReply(std::uint64_t rows) {
 }
 
 grpc::ByteBuffer EncodeExportReply(const RowRecords& rows, std::uint32_t dim, std::uint32_t state_size,
-                                   bool with_state) {
+                                   bool with_state, std::uint64_t lineage) {
   const std::size_t stride = std::size_t{dim} + state_size;
   const std::size_t state = with_state ? state_size : 0;
   v1::ExportReply reply;
   reply.set_dim(dim);
   reply.set_state_size(static_cast<std::uint32_t>(state));
+  reply.set_lineage(lineage);
   std::string header = reply.SerializeAsString();
 
   std::vector<grpc::Slice> slices;

@@ -97,14 +97,15 @@ void ExportStream::ReadOn() {
                                        if (!rows.ok()) return stream->End(ToGrpc(rows.status()));
                                        stream->Write(*rows);
                                      },
-                                 .caller = caller_});
+                                 .caller = caller_,
+                                 .lineage = request_.table.lineage});
 }
 
 void ExportStream::Write(const RowRecords& rows) {
   if (rows.keys.empty()) return ReadOn();  // the keys were erased meanwhile, or belong to other ranks
   const TableOptions& table = request_.table.options;
-  message_ =
-      EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim), request_.with_state);
+  message_ = EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim),
+                               request_.with_state, request_.table.lineage);
   reply_.Begin();
   StartWrite(&message_);
 }
@@ -152,7 +153,7 @@ ImportStream* ImportStream::Begin(grpc::CallbackServerContext& context, grpc::By
 
 void ImportStream::OnReadDone(bool ok) {
   if (!ok) {  // the caller has sent everything, or is gone and gets no reply
-    *reply_ = EncodeImportReply(rows_);
+    *reply_ = EncodeImportReply(rows_, table_ ? table_->lineage : 0);
     return End(grpc::Status::OK);
   }
   auto request = DecodeImport(message_, find_table_, table_);

@@ -362,6 +362,22 @@ TEST_P(EngineTest, ARoundTakesAlongWhatComesWhileItWaitsForRoom) {
   Meet();
 }
 
+TEST_P(EngineTest, RowsAreWrittenToTheStateThatTheCallerMeansOnly) {
+  const TableId table = ranks().Create(Ones());
+  const std::uint64_t lineage = ranks().Summarize(table).lineage;
+  const std::vector<std::uint64_t> keys{static_cast<std::uint64_t>(me()) + 1};
+  const std::vector<float> row(4, 2.0F);
+  EXPECT_TRUE(ranks().Import(table, keys, row, 0, lineage).ok());
+  Meet();
+  const DigestSums before = ranks().Summarize(table).digest;
+  Meet();
+  const Status refused = ranks().Import(table, keys, std::vector<float>(4, 3.0F), 0, lineage + 1);
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(refused.message(), "a checkpoint was loaded since the call began");
+  Meet();
+  EXPECT_EQ(ranks().Summarize(table).digest, before);
+}
+
 TEST_P(EngineTest, ATableCanBeDroppedWhileItsRowsAreOnTheirWay) {
   const auto seed = 51 + static_cast<std::uint64_t>(me());
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -21,6 +21,7 @@ from durable_training import (
     kill,
     state,
 )
+from slotwise_cluster import wait_until
 ONES = np.ones((1, 4), np.float32)
 
 
@@ -114,6 +115,35 @@ def test_clients_hear_what_a_load_took_back(start_cluster: StartCluster, tmp_pat
         assert other.push("ads", [1], None, ONES, step=lost) == 3
         assert ps.push("ads", [1], None, ONES) == 4
         assert ps.describe_table("ads").steps == 4
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_who_writes_or_reads_many_rows_hears_of_a_load_amid_them(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int
+) -> None:
+    cluster = start_cluster(ranks, durability(tmp_path / "data", "NONE"))
+    keys = np.arange(1_500_000, dtype=np.uint64)
+    with connect(cluster) as ps, connect(cluster) as other:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        empty = ps.save().id
+
+        def load_once_rows_come() -> None:
+            wait_until(lambda: other.describe_table("ads").rows > 0, "rows")
+            other.load(empty)
+
+        loader = threading.Thread(target=load_once_rows_come)
+        loader.start()
+        with pytest.raises(slotwise.DataLoss, match="a checkpoint was loaded while rows were written"):
+            ps.import_rows("ads", keys, np.ones((len(keys), 4), np.float32))
+        loader.join()
+        assert ps.import_rows("ads", keys, np.ones((len(keys), 4), np.float32)) == len(keys)
+
+        chunks = ps.export_rows("ads")
+        next(chunks)
+        other.load(empty)
+        with pytest.raises((slotwise.Unavailable, slotwise.DataLoss), match="a checkpoint was loaded"):
+            for _ in chunks:
+                pass
 
 
 def test_a_load_that_fails_changes_nothing(start_cluster: StartCluster, tmp_path: Path) -> None:

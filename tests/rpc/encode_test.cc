@@ -87,13 +87,13 @@ TEST(EncodeLookupReply, SaysWhichTypeTheNumbersAre) {
 TEST(EncodeExportReply, PartsValuesFromState) {
   const RowRecords rows{{Key{7}, Key{8}}, {1, 2, 0.1F, 3, 4, 0.2F}};
   v1::ExportReply reply;
-  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeExportReply(rows, 2, 1, true))));
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeExportReply(rows, 2, 1, true, 77))));
   EXPECT_EQ(reply.dim(), 2u);
   EXPECT_EQ(reply.state_size(), 1u);
   EXPECT_EQ(reply.keys(), BytesOf<std::uint64_t>({7, 8}));
   EXPECT_EQ(reply.values(), BytesOf<float>({1, 2, 3, 4}));
   EXPECT_EQ(reply.state(), BytesOf<float>({0.1F, 0.2F}));
-  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeExportReply(rows, 2, 1, false))));
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeExportReply(rows, 2, 1, false, 77))));
   EXPECT_EQ(reply.state_size(), 0u);
   EXPECT_EQ(reply.values(), BytesOf<float>({1, 2, 3, 4}));
   EXPECT_EQ(reply.state(), "");

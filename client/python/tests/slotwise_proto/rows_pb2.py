@@ -13,7 +13,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16slotwise/v1/rows.proto\x12\x0bslotwise.v1\"@\n\rExportRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x12\n\nwith_state\x18\x02 \x01(\x08\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\"[\n\x0b\x45xportReply\x12\x0b\n\x03\x64im\x18\x01 \x01(\r\x12\x12\n\nstate_size\x18\x02 \x01(\r\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\x12\x0e\n\x06values\x18\x0f \x01(\x0c\x12\r\n\x05state\x18\x10 \x01(\x0c\"`\n\rImportRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x13\n\x0btable_steps\x18\x02 \x01(\x04\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\x12\x0e\n\x06values\x18\x0f \x01(\x0c\x12\r\n\x05state\x18\x10 \x01(\x0c\"\x1b\n\x0bImportReply\x12\x0c\n\x04rows\x18\x01 \x01(\x04\"+\n\x0c\x45raseRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\"\x1a\n\nEraseReply\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x32\xc7\x01\n\x04Rows\x12@\n\x06\x45xport\x12\x1a.slotwise.v1.ExportRequest\x1a\x18.slotwise.v1.ExportReply0\x01\x12@\n\x06Import\x12\x1a.slotwise.v1.ImportRequest\x1a\x18.slotwise.v1.ImportReply(\x01\x12;\n\x05\x45rase\x12\x19.slotwise.v1.EraseRequest\x1a\x17.slotwise.v1.EraseReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16slotwise/v1/rows.proto\x12\x0bslotwise.v1\"@\n\rExportRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x12\n\nwith_state\x18\x02 \x01(\x08\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\"l\n\x0b\x45xportReply\x12\x0b\n\x03\x64im\x18\x01 \x01(\r\x12\x12\n\nstate_size\x18\x02 \x01(\r\x12\x0f\n\x07lineage\x18\x03 \x01(\x06\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\x12\x0e\n\x06values\x18\x0f \x01(\x0c\x12\r\n\x05state\x18\x10 \x01(\x0c\"`\n\rImportRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x13\n\x0btable_steps\x18\x02 \x01(\x04\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\x12\x0e\n\x06values\x18\x0f \x01(\x0c\x12\r\n\x05state\x18\x10 \x01(\x0c\",\n\x0bImportReply\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x0f\n\x07lineage\x18\x02 \x01(\x06\"+\n\x0c\x45raseRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\"\x1a\n\nEraseReply\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x32\xc7\x01\n\x04Rows\x12@\n\x06\x45xport\x12\x1a.slotwise.v1.ExportRequest\x1a\x18.slotwise.v1.ExportReply0\x01\x12@\n\x06Import\x12\x1a.slotwise.v1.ImportRequest\x1a\x18.slotwise.v1.ImportReply(\x01\x12;\n\x05\x45rase\x12\x19.slotwise.v1.EraseRequest\x1a\x17.slotwise.v1.EraseReplyb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slotwise.v1.rows_pb2', globals())
@@ -23,15 +23,15 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _EXPORTREQUEST._serialized_start=39
   _EXPORTREQUEST._serialized_end=103
   _EXPORTREPLY._serialized_start=105
-  _EXPORTREPLY._serialized_end=196
-  _IMPORTREQUEST._serialized_start=198
-  _IMPORTREQUEST._serialized_end=294
-  _IMPORTREPLY._serialized_start=296
-  _IMPORTREPLY._serialized_end=323
-  _ERASEREQUEST._serialized_start=325
-  _ERASEREQUEST._serialized_end=368
-  _ERASEREPLY._serialized_start=370
-  _ERASEREPLY._serialized_end=396
-  _ROWS._serialized_start=399
-  _ROWS._serialized_end=598
+  _EXPORTREPLY._serialized_end=213
+  _IMPORTREQUEST._serialized_start=215
+  _IMPORTREQUEST._serialized_end=311
+  _IMPORTREPLY._serialized_start=313
+  _IMPORTREPLY._serialized_end=357
+  _ERASEREQUEST._serialized_start=359
+  _ERASEREQUEST._serialized_end=402
+  _ERASEREPLY._serialized_start=404
+  _ERASEREPLY._serialized_end=430
+  _ROWS._serialized_start=433
+  _ROWS._serialized_end=632
 # @@protoc_insertion_point(module_scope)

@@ -20,18 +20,20 @@ class EraseRequest(_message.Message):
     def __init__(self, table: _Optional[str] = ..., keys: _Optional[bytes] = ...) -> None: ...
 
 class ExportReply(_message.Message):
-    __slots__ = ["dim", "keys", "state", "state_size", "values"]
+    __slots__ = ["dim", "keys", "lineage", "state", "state_size", "values"]
     DIM_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     STATE_SIZE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     dim: int
     keys: bytes
+    lineage: int
     state: bytes
     state_size: int
     values: bytes
-    def __init__(self, dim: _Optional[int] = ..., state_size: _Optional[int] = ..., keys: _Optional[bytes] = ..., values: _Optional[bytes] = ..., state: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, dim: _Optional[int] = ..., state_size: _Optional[int] = ..., lineage: _Optional[int] = ..., keys: _Optional[bytes] = ..., values: _Optional[bytes] = ..., state: _Optional[bytes] = ...) -> None: ...
 
 class ExportRequest(_message.Message):
     __slots__ = ["keys", "table", "with_state"]
@@ -44,10 +46,12 @@ class ExportRequest(_message.Message):
     def __init__(self, table: _Optional[str] = ..., with_state: bool = ..., keys: _Optional[bytes] = ...) -> None: ...
 
 class ImportReply(_message.Message):
-    __slots__ = ["rows"]
+    __slots__ = ["lineage", "rows"]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    lineage: int
     rows: int
-    def __init__(self, rows: _Optional[int] = ...) -> None: ...
+    def __init__(self, rows: _Optional[int] = ..., lineage: _Optional[int] = ...) -> None: ...
 
 class ImportRequest(_message.Message):
     __slots__ = ["keys", "state", "table", "table_steps", "values"]
