@@ -233,6 +233,13 @@ Result<NewestChain> Checkpoints::Newest(const std::vector<std::string>& refused)
   return FailedPrecondition(std::move(message));
 }
 
+Status Checkpoints::CheckChain(const std::string& id) const {
+  const auto chain = ChainOf(id);
+  if (!chain.ok()) return chain.status();
+  std::string unusable;
+  return FirstUnusable(*chain, unusable);
+}
+
 Status Checkpoints::Verify(const std::string& id) const { return ReadBackOf(id).status(); }
 
 Result<ReadBack> Checkpoints::ReadBackOf(const std::string& id) const {

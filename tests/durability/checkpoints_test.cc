@@ -280,6 +280,21 @@ TEST_F(CheckpointsTest, WhatCannotBeReadIsNotTakenForBroken) {
   }
 }
 
+TEST_F(CheckpointsTest, AChainIsCheckedWithoutReadingItsRows) {
+  const Manifest base = SaveSmall("a", 1);
+  const Manifest tip = SaveSmall("b", 2, &base);
+  EXPECT_TRUE(checkpoints_.CheckChain("b").ok());
+  EXPECT_EQ(checkpoints_.CheckChain("c").code(), StatusCode::kNotFound);
+  Break(kCheckpoints + "/a/table-1/rank-0.rows.npy");
+  EXPECT_TRUE(checkpoints_.CheckChain("b").ok());
+  files_.Lose(kCheckpoints + "/a/table-1/rank-0.rows.npy");
+  EXPECT_EQ(checkpoints_.CheckChain("b").code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(checkpoints_.CheckChain("b").message(), HasSubstr("a/table-1/rank-0.rows.npy"));
+  ASSERT_TRUE(files_.RemoveFolder(kCheckpoints + "/a").ok());
+  EXPECT_EQ(checkpoints_.CheckChain("b"),
+            FailedPrecondition("the chain of checkpoint b has a gap: there is no a"));
+}
+
 TEST_F(CheckpointsTest, VerifyReadsEveryBlockOfACheckpointAndOfNoOther) {
   const Manifest a = SaveSmall("a", 1);
   SaveSmall("b", 2, &a);

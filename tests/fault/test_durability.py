@@ -240,6 +240,38 @@ def test_an_interval_bounds_what_a_crash_loses(
     assert lost <= 2.0
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("mode", ["INTERVAL", "SYNC"])
+def test_a_base_that_is_gone_is_replaced_while_steps_go_on(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int, mode: str
+) -> None:
+    data, training = tmp_path / "data", Training()
+    config = durability(data, mode, "interval_s: 2" if mode == "INTERVAL" else "")
+    first = start_cluster(ranks, config)
+    with connect(first) as ps:
+        training.begin(ps)
+        training.run(ps, 3)
+        ps.save()
+        for path in checkpoints(data):
+            shutil.rmtree(path)
+        training.run(ps, 1)
+        ps.save(delta=True)  # an answer comes before it was read back
+
+        def usable() -> bool:
+            listed = ps.checkpoints()
+            return bool(listed) and listed[0].usable
+
+        wait_until(usable, "a usable checkpoint")  # nobody asks for it, and nothing changes
+        training.run(ps, 3)
+        saved = ps.save(delta=True)
+        assert next(listed for listed in ps.checkpoints() if listed.id == saved.id).usable
+        before = state(ps)
+    assert any("cannot be restored, so the next one is a base" in line for line in first.messages(0))
+    kill(first)
+    with connect(start_cluster(3 - ranks, config)) as ps:
+        assert state(ps) == before
+
+
 def test_a_server_of_another_folder_has_nothing(start_cluster: StartCluster, tmp_path: Path) -> None:
     with connect(start_cluster(1, durability(tmp_path / "one"))) as ps:
         ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
