@@ -327,7 +327,7 @@ void Checkpointing::Publish() {
   if (Value(collective_.rank()) != 0) return;
   worker_->Post([this, result = manifest.status(), whole = open_->manifest]() mutable {
     Status published = result;
-    if (published.ok()) published = PublishCheckpoint(*options_.files, folder_, whole);
+    if (published.ok()) published = PublishIfOurs(whole);
     if (!published.ok()) {
       spdlog::error("checkpoint {} could not be written: {}", whole.id, published.message());
       const Status removed = options_.files->RemoveFolder(PartialFolder(folder_, whole.id));
@@ -335,6 +335,14 @@ void Checkpointing::Publish() {
     }
     Tell(CheckpointEvent::kPublished, !published.ok());
   });
+}
+
+Status Checkpointing::PublishIfOurs(Manifest& manifest) const {
+  if (Status ours = options_.still_ours ? options_.still_ours() : Status(); !ours.ok()) {
+    if (options_.on_failure) options_.on_failure(ours.message());
+    return ours;
+  }
+  return PublishCheckpoint(*options_.files, folder_, manifest);
 }
 
 void Checkpointing::EndSnapshots(bool kept) {
@@ -497,8 +505,7 @@ void Checkpointing::SaveLast(std::uint64_t round) {
     while (job.Step() != CheckpointJob::Progress::kEnded) job.AdvanceAndWait(std::size_t{64} << 20);
     Result<Manifest> manifest = GatherManifest(collective_, open_->manifest, *open_->job->result());
     saved = manifest.status();
-    if (saved.ok() && Value(collective_.rank()) == 0)
-      saved = PublishCheckpoint(*options_.files, folder_, *manifest);
+    if (saved.ok() && Value(collective_.rank()) == 0) saved = PublishIfOurs(*manifest);
     EndSnapshots(saved.ok());
   }
   if (!saved.ok()) {

@@ -117,6 +117,8 @@ class Checkpointing {
   std::size_t BytesAMillisecond() const;
   std::chrono::milliseconds Every() const;
   void Publish();
+  // Rank 0, any thread.
+  Status PublishIfOurs(Manifest& manifest) const;
   void Fail(const Status& why);
   // The newest checkpoint cannot be restored: what comes next builds on nothing.
   void BeginAnew();

@@ -122,6 +122,7 @@ class Recovery::Impl {
     options.reserve_bytes = options_.journal_reserve_bytes;
     options.segment_bytes = options_.journal_segment_bytes;
     options.threads = options_.threads;
+    options.still_ours = options_.still_ours;
     auto journal = Journal::Start(files_, options,
                                   {.on_durable = [tell = std::move(on_durable)](std::uint64_t) { tell(); },
                                    .on_failure = options_.on_failure});

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -40,10 +41,15 @@ class Saver {
     options.interval = std::chrono::seconds(2);
     options.files = &watched_;
     options.checkpoint_buffer_bytes = 4096;
+    options.still_ours = [this] { return ours ? Status() : FailedPrecondition("the lock is gone"); };
+    options.on_failure = [this](const std::string& why) { end_of_process = why; };
     CheckpointBase base;
     base.lineage = 77;
     checkpointing_.Use(options, 7, base, nullptr);
   }
+
+  std::atomic<bool> ours = true;  // the folder is
+  std::string end_of_process;     // why it has to end
 
   // A round changes state at a time.
   void Change(std::uint64_t now_ms) {
@@ -53,13 +59,15 @@ class Saver {
 
   // Saves, until rank 0 tells of a phase's end that was not handed to OnEvent yet.
   SavedCheckpoint Save() {
+    const Result<SavedCheckpoint> saved = TrySave();
+    EXPECT_TRUE(saved.ok()) << saved.status().message();
+    return saved.ok() ? *saved : SavedCheckpoint();
+  }
+  Result<SavedCheckpoint> TrySave() {
     Round round = Next(Operation::kSaveCheckpoint);
     round.delta = true;
-    SavedCheckpoint saved;
-    checkpointing_.Save(round, [&](const Result<SavedCheckpoint>& result) {
-      ASSERT_TRUE(result.ok()) << result.status().message();
-      saved = *result;
-    });
+    Result<SavedCheckpoint> saved = Unavailable("no answer");
+    checkpointing_.Save(round, [&](const Result<SavedCheckpoint>& result) { saved = result; });
     HandleEvent();  // kWritten
     HandleEvent();  // kPublished
     return saved;
@@ -90,6 +98,7 @@ class Saver {
   }
   void LoseFile(const std::string& path) { files_.Lose("data/checkpoints/" + path); }
   void LoseFolder(const std::string& id) { EXPECT_TRUE(files_.RemoveFolder("data/checkpoints/" + id).ok()); }
+  std::size_t Count() { return Checkpoints(files_, "data/checkpoints").List()->size(); }
   Status MayUpdate() const { return checkpointing_.MayUpdate(); }
   Status CanBeRestored(const std::string& id) {
     return Checkpoints(files_, "data/checkpoints").CheckChain(id);
@@ -173,6 +182,15 @@ TEST(ACheckpoint, ThatCannotBeReadBackIsFollowedByABase) {
   EXPECT_FALSE(server.Verify());
   server.ReadBack(true);
   EXPECT_FALSE(server.SaveAndVerify().delta);
+}
+
+TEST(ACheckpoint, IsNotPublishedInAFolderThatIsAnothersByNow) {
+  Saver server(DurabilityMode::kNone);
+  server.SaveAndVerify();
+  server.ours = false;
+  EXPECT_FALSE(server.TrySave().ok());
+  EXPECT_EQ(server.end_of_process, "the lock is gone");
+  EXPECT_EQ(server.Count(), 1);
 }
 
 TEST(AnInterval, RefusesUpdatesFromWhenABaseIsGoneUntilANewOneWasReadBack) {

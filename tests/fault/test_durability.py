@@ -13,7 +13,7 @@ import pytest
 import slotwise
 from conftest import StartCluster
 from durable_training import SEED, Training, checkpoints, connect, damage_a_byte, durability, kill, state
-from slotwise_cluster import run_server, wait_until
+from slotwise_cluster import STOP_TIMEOUT, run_server, wait_until
 
 
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 3)])
@@ -289,6 +289,30 @@ def test_a_second_server_on_a_folder_does_not_start(start_cluster: StartCluster,
         assert f"{data} is held by slotwise-server on " in ended.stderr, ended.stderr
         assert f" pid {first.pid(0)} since " in ended.stderr, ended.stderr
         ps.push("ads", [1], None, np.ones((1, 4), np.float32))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("mode", ["SYNC", "NONE"])
+def test_a_server_whose_lock_is_replaced_ends_before_it_acknowledges(
+    start_cluster: StartCluster, tmp_path: Path, mode: str, ranks: int
+) -> None:
+    """Somebody removes the lock's file, so a second server starts on the folder."""
+    data = tmp_path / "data"
+    first = start_cluster(ranks, durability(data, mode))
+    with connect(first) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        ps.push("ads", [1], None, np.ones((1, 4), np.float32))
+        (data / "server.lock").unlink()
+        with slotwise.connect(first.ranks[-1].address, timeout=3.0) as hasty, pytest.raises(slotwise.Error):
+            if mode == "SYNC":
+                hasty.push("ads", [1], None, np.ones((1, 4), np.float32))
+            else:
+                hasty.save()
+        assert first.process.wait(timeout=STOP_TIMEOUT) != 0
+    said = "\n".join(first.messages(0))
+    assert f"{data}/server.lock is not the file that this process has locked" in said, said
+    with connect(start_cluster(3 - ranks, durability(data, mode))) as ps:
+        assert [table.name for table in ps.list_tables()] == (["ads"] if mode == "SYNC" else [])
 
 
 @pytest.mark.parametrize("mode", ["SYNC", "INTERVAL"])
