@@ -40,9 +40,14 @@ Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string
                                     const std::string& program, std::chrono::milliseconds patience) {
   const std::string path = folder + "/" + name;
   // For writing, because NFS makes of it a lock that its server keeps.
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (file < 0) return Failed("open", path);
   FolderLock lock(file, path);
+  struct stat facts {};
+  if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    close(std::exchange(lock.file_, -1));
+    return FailedPrecondition(path + " is no regular file, so it cannot be locked");
+  }
   const auto end = std::chrono::steady_clock::now() + patience;
   bool locked = false;
   while (!(locked = flock(file, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK &&

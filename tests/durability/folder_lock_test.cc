@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -45,6 +46,15 @@ TEST_F(FolderLockTest, IsHeldByOne) {
   EXPECT_TRUE(lock->StillHeld().ok());
   EXPECT_EQ(Take().status().code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(lock->StillHeld().ok());
+}
+
+TEST_F(FolderLockTest, IsNoFifoAndNoFolder) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  EXPECT_EQ(Take().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Take().status().message(), HasSubstr(path().string()));
+  fs::remove(path());
+  fs::create_directory(path());
+  EXPECT_THAT(Take().status().message(), HasSubstr(path().string()));
 }
 
 TEST_F(FolderLockTest, IsLostWithItsFile) {
