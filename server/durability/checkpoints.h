@@ -94,9 +94,11 @@ class Checkpoints {
 
   // Keeps RemoveOld, of whatever process, from a checkpoint and its chain; OK: it is there, and stays until
   // Release. NOT_FOUND: there is none. RESOURCE_EXHAUSTED: kMaxPinned are pinned, or the disk is full.
+  // FAILED_PRECONDITION: the pin's name is that of something else than a file.
   // Processes that pin at the same moment may pass kMaxPinned by one each. REQUIRES: IsCheckpointId(id).
   Status Pin(const std::string& id) const;
-  // NOT_FOUND: there is no such checkpoint. REQUIRES: IsCheckpointId(id).
+  // NOT_FOUND: there is no such checkpoint. FAILED_PRECONDITION: the pin is a folder. REQUIRES:
+  // IsCheckpointId(id).
   Status Release(const std::string& id) const;
 
   // Removes what writers and RemoveOld left behind. REQUIRES: nobody writes a checkpoint.
