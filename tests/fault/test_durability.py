@@ -175,6 +175,42 @@ def test_a_server_does_not_start_without_what_its_folder_had(
     assert "has a folder checkpoints, which is not empty, and no file lineage" in ended.stderr, ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        (["journal"], ["journal is not there"]),
+        (["journal", "checkpoints"], ["journal is not there", "checkpoints is not there"]),
+        (["journal/rank-0", "journal/rank-1"], ["journal has no files"]),
+        ([], []),
+    ],
+)
+def test_a_server_warns_of_what_its_folder_has_lost(
+    start_cluster: StartCluster, tmp_path: Path, gone: list[str], said: list[str]
+) -> None:
+    """It starts, as it has to with a restored backup, which has no journal."""
+    data, training = tmp_path / "data", Training()
+    first = start_cluster(2, durability(data))
+    with connect(first) as ps:
+        training.begin(ps)
+        ps.save()
+        then = state(ps)
+        training.run(ps, 1)
+        now = state(ps)
+    assert not [line for line in first.messages(0) if "was used before" in line]
+    kill(first)
+    for name in gone:
+        shutil.rmtree(data / name)
+        if name.startswith("journal/"):
+            (data / name).mkdir()
+    second = start_cluster(1, durability(data))
+    with connect(second) as ps:
+        assert state(ps) == (now if not gone else {} if "checkpoints" in gone else then)
+    warnings = [line for line in second.messages(0) if "was used before" in line]
+    assert len(warnings) == len(said)
+    for line, words in zip(warnings, said, strict=True):
+        assert f"{data} was used before, and {data}/{words}" in line
+
+
 def test_a_server_goes_back_to_an_older_checkpoint_only_if_told_to(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
