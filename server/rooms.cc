@@ -109,7 +109,9 @@ void LogTravel(const std::string& exchange, const TravelOptions& travel) {
   spdlog::info("partial sums of bags travel as {}", ToString(travel.partials));
 }
 
-DurabilityOptions DurabilityOptionsOf(const v1::Durability& config, const LostRank& lost) {
+// `lock` is null on ranks that do not hold the folder's; else it outlives the options.
+DurabilityOptions DurabilityOptionsOf(const v1::Durability& config, const FolderLock* lock,
+                                      const LostRank& lost) {
   DurabilityOptions options;
   if (config.mode() == v1::DURABILITY_MODE_SYNC) options.mode = DurabilityMode::kSync;
   if (config.mode() == v1::DURABILITY_MODE_INTERVAL) options.mode = DurabilityMode::kInterval;
@@ -121,6 +123,7 @@ DurabilityOptions DurabilityOptionsOf(const v1::Durability& config, const LostRa
   options.rounded_checkpoints = config.rounded_checkpoints();
   options.max_preimage_bytes = std::uint64_t{config.max_preimage_mib()} << 20;
   options.server_version = SLOTWISE_VERSION;
+  if (lock != nullptr) options.still_ours = [lock] { return lock->StillHeld(); };
   options.on_failure = lost;
   return options;
 }
@@ -140,11 +143,11 @@ Status HoldData(const Collective& collective, Rooms& rooms) {
 }
 
 // Brings back what the data folder has, if there is one.
-Status Recover(const v1::Durability& config, const Collective& collective, const LostRank& lost,
-               Engine& engine) {
+Status Recover(const v1::Durability& config, const Collective& collective, const FolderLock* lock,
+               const LostRank& lost, Engine& engine) {
   if (config.folder().empty()) return {};
   const auto begin = std::chrono::steady_clock::now();
-  const auto recovered = engine.Recover(DurabilityOptionsOf(config, lost));
+  const auto recovered = engine.Recover(DurabilityOptionsOf(config, lock, lost));
   if (!recovered.ok()) return recovered.status();
   if (Value(collective.rank()) == 0) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -212,7 +215,8 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   rooms.heartbeat = std::move(*heartbeat);
   rooms.engine =
       std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges, rooms.secret.value(), engine);
-  if (const Status recovered = Recover(rooms.config.durability(), collective, lost, *rooms.engine);
+  const FolderLock* const lock = rooms.data ? &*rooms.data : nullptr;
+  if (const Status recovered = Recover(rooms.config.durability(), collective, lock, lost, *rooms.engine);
       !recovered.ok())
     return recovered;
 

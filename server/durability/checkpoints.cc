@@ -233,6 +233,13 @@ Result<NewestChain> Checkpoints::Newest(const std::vector<std::string>& refused)
   return FailedPrecondition(std::move(message));
 }
 
+Status Checkpoints::CheckChain(const std::string& id) const {
+  const auto chain = ChainOf(id);
+  if (!chain.ok()) return chain.status();
+  std::string unusable;
+  return FirstUnusable(*chain, unusable);
+}
+
 Status Checkpoints::Verify(const std::string& id) const { return ReadBackOf(id).status(); }
 
 Result<ReadBack> Checkpoints::ReadBackOf(const std::string& id) const {
@@ -321,7 +328,8 @@ Status Checkpoints::Pin(const std::string& id) const {
                              std::to_string(kMaxPinned) + " may be: release one first");
   }
   const std::string folder = folder_ + "/" + id;
-  Status created = files_->Create(folder + "/" + std::string(kPinName)).status();
+  const std::string pin = folder + "/" + std::string(kPinName);
+  Status created = files_->Create(pin).status();
   Status gone = NotFound("there is no checkpoint " + id + " in " + folder_);
   if (created.code() == StatusCode::kNotFound) return gone;
   if (!created.ok() && created.code() != StatusCode::kAlreadyExists) return created;
@@ -330,7 +338,9 @@ Status Checkpoints::Pin(const std::string& id) const {
   if (!synced.ok()) return synced;
   const auto there = IsPinned(folder);
   if (!there.ok()) return there.status();
-  return *there ? Status() : gone;
+  if (*there) return {};
+  if (created.ok()) return gone;
+  return FailedPrecondition(pin + " is no file, but a folder or a link to nothing, so it pins nothing");
 }
 
 Status Checkpoints::Release(const std::string& id) const {

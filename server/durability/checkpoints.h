@@ -78,6 +78,10 @@ class Checkpoints {
   // that could not be read may be whole: the FileSystem's error is returned then, and no older checkpoint.
   Result<NewestChain> Newest(const std::vector<std::string>& refused = {}) const;
 
+  // Returns whether a checkpoint can be restored, as far as manifests and sizes tell: its chain has no gap and
+  // no foreign link, and all of the chain's files are there.
+  Status CheckChain(const std::string& id) const;
+
   // Reads back every file of a checkpoint, and of no other of its chain.
   Status Verify(const std::string& id) const;
   // The same, and says how much that was.
@@ -90,9 +94,11 @@ class Checkpoints {
 
   // Keeps RemoveOld, of whatever process, from a checkpoint and its chain; OK: it is there, and stays until
   // Release. NOT_FOUND: there is none. RESOURCE_EXHAUSTED: kMaxPinned are pinned, or the disk is full.
+  // FAILED_PRECONDITION: the pin's name is that of something else than a file.
   // Processes that pin at the same moment may pass kMaxPinned by one each. REQUIRES: IsCheckpointId(id).
   Status Pin(const std::string& id) const;
-  // NOT_FOUND: there is no such checkpoint. REQUIRES: IsCheckpointId(id).
+  // NOT_FOUND: there is no such checkpoint. FAILED_PRECONDITION: the pin is a folder. REQUIRES:
+  // IsCheckpointId(id).
   Status Release(const std::string& id) const;
 
   // Removes what writers and RemoveOld left behind. REQUIRES: nobody writes a checkpoint.

@@ -7,6 +7,8 @@
 // Thread-safety: a FileSystem, any thread; a file, one thread at a time.
 // Errors: RESOURCE_EXHAUSTED: no space is left (or quota). NOT_FOUND: there is no such file or folder; a file
 // is no folder, on the way to a name either, and a folder that is to be opened is no file. ALREADY_EXISTS.
+// FAILED_PRECONDITION: what is to be opened or removed as a file is none: a FIFO, a device, a folder. No call
+// waits for a FIFO's other end.
 // UNAVAILABLE: any other error. Each names the operation, the path and the system's reason.
 #ifndef SLOTWISE_SERVER_DURABILITY_FILE_SYSTEM_H_
 #define SLOTWISE_SERVER_DURABILITY_FILE_SYSTEM_H_

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -39,9 +40,14 @@ Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string
                                     const std::string& program, std::chrono::milliseconds patience) {
   const std::string path = folder + "/" + name;
   // For writing, because NFS makes of it a lock that its server keeps.
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (file < 0) return Failed("open", path);
-  FolderLock lock(file);
+  FolderLock lock(file, path);
+  struct stat facts {};
+  if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    close(std::exchange(lock.file_, -1));
+    return FailedPrecondition(path + " is no regular file, so it cannot be locked");
+  }
   const auto end = std::chrono::steady_clock::now() + patience;
   bool locked = false;
   while (!(locked = flock(file, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK &&
@@ -65,7 +71,22 @@ Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string
 }
 
 FolderLock::FolderLock(FolderLock&& other) noexcept
-    : file_(std::exchange(other.file_, -1)), last_holder_(std::move(other.last_holder_)) {}
+    : file_(std::exchange(other.file_, -1)),
+      path_(std::move(other.path_)),
+      last_holder_(std::move(other.last_holder_)) {}
+
+Status FolderLock::StillHeld() const {
+  struct stat held {};
+  struct stat named {};
+  std::string why = "it was replaced";
+  if (fstat(file_, &held) != 0 || stat(path_.c_str(), &named) != 0) {
+    why = std::strerror(errno);
+  } else if (held.st_dev == named.st_dev && held.st_ino == named.st_ino) {
+    return {};
+  }
+  return FailedPrecondition(path_ + " is not the file that this process has locked (" + why +
+                            "): another server may use the folder");
+}
 
 // The file stays: a process that had opened it and one that makes a new one would each hold a lock.
 FolderLock::~FolderLock() {

@@ -327,6 +327,8 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
   for (Record& record : records) record.pieces.clear();
   queued_bytes_ -= bytes;
   if (Status status = segment.file->Sync(); !status.ok()) return status;
+  // Whoever takes the folder from here on finds these records in it.
+  if (Status ours = options_.still_ours ? options_.still_ours() : Status(); !ours.ok()) return ours;
   sync_is_slow_ = false;
   segment.written = group + bytes;
   TakeSpaceAhead(segment, bytes);

@@ -33,6 +33,9 @@ Status Failure(const char* operation, const std::string& path, int error) {
       return NotFound(std::move(message));
     case EEXIST:
       return AlreadyExists(std::move(message));
+    case EISDIR:
+    case ENXIO:  // of open: a socket, or a FIFO that nobody reads
+      return FailedPrecondition(std::move(message));
     default:
       return Unavailable(std::move(message));
   }
@@ -215,16 +218,11 @@ class SystemFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    const int number = Uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
-    if (number < 0) return Failure("open", path, errno);
     struct stat facts {};
-    if (::fstat(number, &facts) != 0 || !S_ISREG(facts.st_mode)) {
-      ::close(number);
-      if (S_ISDIR(facts.st_mode)) return NotFound("cannot open " + path + ": it is a folder");
-      return Failure("read", path, EINVAL);
-    }
+    const auto number = OpenRegular("open", path, O_RDONLY, facts);
+    if (!number.ok()) return number.status();
     return std::unique_ptr<ReadableFile>(
-        std::make_unique<SystemReadableFile>(number, path, static_cast<std::uint64_t>(facts.st_size)));
+        std::make_unique<SystemReadableFile>(*number, path, static_cast<std::uint64_t>(facts.st_size)));
   }
 
   Status Rename(const std::string& from, const std::string& to) override {
@@ -277,12 +275,27 @@ class SystemFileSystem final : public FileSystem {
   }
 
  private:
+  // Returns the descriptor of a file, which the caller owns.
+  static Result<int> OpenRegular(const char* operation, const std::string& path, int flags,
+                                 struct stat& facts) {
+    // Without O_NONBLOCK, who opens a FIFO waits for whoever opens its other end: for good.
+    const int number =
+        Uninterrupted([&] { return ::open(path.c_str(), O_CLOEXEC | O_NONBLOCK | flags, 0666); });
+    if (number < 0) return Failure(operation, path, errno);
+    const int error = ::fstat(number, &facts) == 0 ? 0 : errno;
+    if (error == 0 && S_ISREG(facts.st_mode)) return number;
+    ::close(number);
+    if (error != 0) return Failure("look at", path, error);
+    if (S_ISDIR(facts.st_mode)) return NotFound("cannot open " + path + ": it is a folder");
+    return FailedPrecondition("cannot open " + path + ": it is no regular file");
+  }
+
   static Result<std::unique_ptr<WritableFile>> Writable(const char* operation, const std::string& path,
                                                         int flags) {
-    const int number =
-        Uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666); });
-    if (number < 0) return Failure(operation, path, errno);
-    return std::unique_ptr<WritableFile>(std::make_unique<SystemWritableFile>(number, path));
+    struct stat facts {};
+    const auto number = OpenRegular(operation, path, O_WRONLY | flags, facts);
+    if (!number.ok()) return number.status();
+    return std::unique_ptr<WritableFile>(std::make_unique<SystemWritableFile>(*number, path));
   }
 };
 

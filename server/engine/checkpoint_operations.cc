@@ -85,7 +85,7 @@ void Operations::LoadCheckpoint(const Round& round) {
   const auto all = AllGatherValues(collective_, Loaded{name.checksum, !saved.ok()});
   if (!saved.ok()) {
     spdlog::error("checkpoint {} could not be loaded: {}", id, saved.status().message());
-    return refuse(saved.status());
+    return refuse(RefusalToLoad(saved.status()));
   }
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].failed || all[rank].checksum != name.checksum) {

@@ -15,6 +15,7 @@ namespace slotwise {
 namespace {
 
 constexpr std::size_t kMostWaiting = 16;
+constexpr std::uint64_t kNothing = ~std::uint64_t{0};  // is durable: no round has this number
 
 std::string IdOf(std::uint64_t round, std::uint64_t incarnation) {
   std::string number = std::to_string(round);
@@ -104,7 +105,7 @@ void Checkpointing::SaveLoaded(const Round& round, Done done) {
 }
 
 void Checkpointing::Save(const Round& round, Done done) {
-  asked_ = false;
+  asked_ = again_ = false;
   const auto refuse = [&](const Status& why) {
     if (done) done(why);
   };
@@ -268,9 +269,12 @@ void Checkpointing::OnEvent(const Round& round) {
       worker_->Post(
           [this, id = manifest.id,
            removes = folding_ == 0 && (journal_ == nullptr || previous_round_ >= base_.loaded_round)] {
-            const Status verified = Checkpoints(*options_.files, folder_).Verify(id);
+            const Checkpoints checkpoints(*options_.files, folder_);
+            Status verified = checkpoints.Verify(id);
+            if (verified.ok()) verified = checkpoints.CheckChain(id);
             if (!verified.ok()) {
-              spdlog::error("checkpoint {} is not what was written: {}", id, verified.message());
+              spdlog::error("checkpoint {} cannot be restored, so the next one is a base: {}", id,
+                            verified.message());
             } else if (removes) {
               RemoveOldCheckpoints();
             }
@@ -279,7 +283,12 @@ void Checkpointing::OnEvent(const Round& round) {
       return;
     }
     case CheckpointEvent::kVerified:
-      if (!round.failed) RemoveOldSegments();
+      if (round.failed) {
+        BeginAnew();
+      } else {
+        broken_.clear();
+        RemoveOldSegments();
+      }
       Close();
       FoldLongChain();
       return;
@@ -318,7 +327,7 @@ void Checkpointing::Publish() {
   if (Value(collective_.rank()) != 0) return;
   worker_->Post([this, result = manifest.status(), whole = open_->manifest]() mutable {
     Status published = result;
-    if (published.ok()) published = PublishCheckpoint(*options_.files, folder_, whole);
+    if (published.ok()) published = PublishIfOurs(whole);
     if (!published.ok()) {
       spdlog::error("checkpoint {} could not be written: {}", whole.id, published.message());
       const Status removed = options_.files->RemoveFolder(PartialFolder(folder_, whole.id));
@@ -326,6 +335,14 @@ void Checkpointing::Publish() {
     }
     Tell(CheckpointEvent::kPublished, !published.ok());
   });
+}
+
+Status Checkpointing::PublishIfOurs(Manifest& manifest) const {
+  if (Status ours = options_.still_ours ? options_.still_ours() : Status(); !ours.ok()) {
+    if (options_.on_failure) options_.on_failure(ours.message());
+    return ours;
+  }
+  return PublishCheckpoint(*options_.files, folder_, manifest);
 }
 
 void Checkpointing::EndSnapshots(bool kept) {
@@ -339,6 +356,16 @@ void Checkpointing::Fail(const Status& why) {
   EndSnapshots(false);
   if (open_->done) std::exchange(open_->done, nullptr)(why);
   Close();
+}
+
+void Checkpointing::BeginAnew() {
+  // A disk that loses every checkpoint is not written to without pause.
+  again_ = broken_.empty() && (options_.mode != DurabilityMode::kNone || Every().count() > 0);
+  broken_ = open_->manifest.id;
+  base_.newest.reset();  // no other can be newer: a checkpoint waits until the one before it was verified
+  base_.links = 0;
+  folds_newest_ = false;
+  durable_changed_ = kNothing;
 }
 
 void Checkpointing::Close() {
@@ -391,8 +418,9 @@ bool Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
   }
   if (asked_ || Value(collective_.rank()) != 0) return false;
   const std::chrono::milliseconds every = Every();
-  if (every.count() == 0 || now_ms < cut_ms_ + static_cast<std::uint64_t>(every.count())) return false;
-  if (changed_ == durable_changed_) return false;
+  const bool due = every.count() > 0 && now_ms >= cut_ms_ + static_cast<std::uint64_t>(every.count()) &&
+                   changed_ != durable_changed_;
+  if (!due && !again_) return false;
   asked_ = true;
   submit_(SaveCheckpointRequest{.delta = true,
                                 .done =
@@ -439,6 +467,11 @@ void Checkpointing::Keep(std::unique_ptr<Shard> shard) {
 
 Status Checkpointing::MayUpdate() const {
   if (options_.mode != DurabilityMode::kInterval || !worker_) return {};
+  if (!broken_.empty()) {
+    return Unavailable("checkpoint " + broken_ +
+                       ", the newest on disk, cannot be restored any more (rank 0's log says why): updates "
+                       "go on when a new one is there");
+  }
   const auto limit = static_cast<std::uint64_t>(std::chrono::milliseconds(options_.interval).count());
   const std::uint64_t behind = now_ms_ - std::min(now_ms_, durable_cut_ms_);
   if (behind <= limit) return {};
@@ -472,8 +505,7 @@ void Checkpointing::SaveLast(std::uint64_t round) {
     while (job.Step() != CheckpointJob::Progress::kEnded) job.AdvanceAndWait(std::size_t{64} << 20);
     Result<Manifest> manifest = GatherManifest(collective_, open_->manifest, *open_->job->result());
     saved = manifest.status();
-    if (saved.ok() && Value(collective_.rank()) == 0)
-      saved = PublishCheckpoint(*options_.files, folder_, *manifest);
+    if (saved.ok() && Value(collective_.rank()) == 0) saved = PublishIfOurs(*manifest);
     EndSnapshots(saved.ok());
   }
   if (!saved.ok()) {

@@ -8,10 +8,12 @@
 //     kWritten, of each rank      its files are on disk. Behind the last: ranks gather what they wrote, and
 //                                 rank 0's worker writes the manifest; from then on the checkpoint exists
 //     kPublished, of rank 0       every rank: snapshots end; whoever asked is answered
-//     kVerified, of rank 0        all files were read back, and checkpoints that are not needed any more are
-//                                 gone: older segments of the journal go
+//     kVerified, of rank 0        all files were read back, all that it is a delta of is there, and checkpoints
+//                                 that are not needed any more are gone: older segments of the journal go
 //
 // A checkpoint that was asked for meanwhile waits until this one was verified.
+// If what is on disk turns out not to be what was written, kVerified says so: the next checkpoint is a base, and
+// is made at once.
 // If a rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all
 // this, rank 0 folds a chain that has become long into a base (kCompacted).
 // Thread-safety: the engine's thread only. Save, OnEvent and Stop are collective.
@@ -96,8 +98,8 @@ class Checkpointing {
   // A table was dropped: a checkpoint may still have to read its rows.
   void Keep(std::unique_ptr<Shard> shard);
 
-  // OK, or why updates are refused: the disk does not keep up with `durability.interval_s`. The same on all
-  // ranks.
+  // OK, or why updates are refused: the disk does not keep up with `durability.interval_s`, or has lost what
+  // was written. The same on all ranks.
   Status MayUpdate() const;
 
   // The engine ends, after so many rounds: gives up what is under way. What no journal has goes into a last
@@ -115,7 +117,11 @@ class Checkpointing {
   std::size_t BytesAMillisecond() const;
   std::chrono::milliseconds Every() const;
   void Publish();
+  // Rank 0, any thread.
+  Status PublishIfOurs(Manifest& manifest) const;
   void Fail(const Status& why);
+  // The newest checkpoint cannot be restored: what comes next builds on nothing.
+  void BeginAnew();
   void Close();  // what is under way; what waits for it comes again
   void Tell(CheckpointEvent event, bool failed);
   void RemoveOldSegments();
@@ -134,6 +140,8 @@ class Checkpointing {
   Journal* journal_ = nullptr;
   std::unique_ptr<Open> open_;
   bool asked_ = false;  // rank 0: a checkpoint was asked for, by the clock
+  bool again_ = false;  // a checkpoint is due now: the newest one cannot be restored
+  std::string broken_;  // the newest checkpoint's id, from when it could not be restored until one can
   std::uint64_t now_ms_ = 0;
   std::uint64_t cut_ms_ = 0;                // when the newest checkpoint that was begun was begun
   std::uint64_t changed_ = 0;               // the last round that changed state

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/durability/hex.h"
+#include "server/durability/journal_format.h"
 #include "server/durability/journal_reader.h"
 #include "server/engine/checkpoint_loader.h"
 #include "server/engine/replay.h"
@@ -50,6 +51,36 @@ std::string ParentOf(const std::string& folder) {
   return slash == 0 ? "/" : folder.substr(0, slash);
 }
 
+// Whether a server has written a journal here of which no file is left. Its newest file always stays.
+bool JournalIsEmptied(FileSystem& files, const std::string& folder, const std::vector<std::string>& names) {
+  bool has_folder = false;
+  for (const std::string& name : names) {
+    if (!ParseRankFolder(name)) continue;
+    has_folder = true;
+    std::string path = folder;
+    const auto segments = files.List(path.append("/").append(name));
+    if (!segments.ok()) return false;  // whoever reads the journal says why
+    for (const std::string& segment : *segments) {
+      if (ParseSegmentName(segment)) return false;
+    }
+  }
+  return has_folder;
+}
+
+// A server goes on from what is left, because that is also what a restored backup or a copy has. What was there
+// nobody knows.
+void WarnOfWhatIsGone(FileSystem& files, const std::string& folder) {
+  for (const std::string& name : {folder + "/journal", folder + "/checkpoints"}) {
+    const auto names = files.List(name);
+    const bool gone = names.status().code() == StatusCode::kNotFound;
+    if (!gone && !(names.ok() && JournalIsEmptied(files, name, *names))) continue;
+    spdlog::warn(
+        "{} was used before, and {} {}: if it is no restored backup, and its first start was not broken off, "
+        "somebody has removed that, and the updates that only it had are lost",
+        folder, name, gone ? "is not there" : "has no files");
+  }
+}
+
 // Opens the folder, or makes it. Returns the lineage of what it has.
 Result<std::uint64_t> OpenFolder(FileSystem& files, const std::string& folder) {
   if (Status made = files.MakeFolder(folder); !made.ok()) return made;
@@ -63,7 +94,10 @@ Result<std::uint64_t> OpenFolder(FileSystem& files, const std::string& folder) {
       if (Status read = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !read.ok()) return read;
     }
     const bool is_hex = ParseHex(std::string(text.data(), 16), lineage);
-    if (is_hex && text[16] == '\n' && lineage != 0) return lineage;
+    if (is_hex && text[16] == '\n' && lineage != 0) {
+      WarnOfWhatIsGone(files, folder);
+      return lineage;
+    }
     return DataLoss(path + " is not a lineage, which is 16 hexadecimal digits and a newline");
   }
   if (file.status().code() != StatusCode::kNotFound) return file.status();
@@ -122,6 +156,7 @@ class Recovery::Impl {
     options.reserve_bytes = options_.journal_reserve_bytes;
     options.segment_bytes = options_.journal_segment_bytes;
     options.threads = options_.threads;
+    options.still_ours = options_.still_ours;
     auto journal = Journal::Start(files_, options,
                                   {.on_durable = [tell = std::move(on_durable)](std::uint64_t) { tell(); },
                                    .on_failure = options_.on_failure});

@@ -178,6 +178,13 @@ struct SaveCheckpointRequest {
   Caller caller = {};
 };
 
+// Returns what a caller hears who asked for a checkpoint that cannot be loaded. DATA_LOSS would be of steps that
+// the server had acknowledged, and after UNAVAILABLE callers try again.
+inline Status RefusalToLoad(const Status& why) {
+  if (why.code() == StatusCode::kDataLoss) return FailedPrecondition(why.message());
+  return why.code() == StatusCode::kUnavailable ? Status(StatusCode::kInternal, why.message()) : why;
+}
+
 // Asks for the tables, and steps' names, of a checkpoint in the place of those that there are. Answered once
 // a new checkpoint has them, which is what it returns.
 struct LoadCheckpointRequest {

@@ -36,7 +36,7 @@ std::string Token() {
 Result<std::string> TokenOf(const std::string& folder) {
   const std::string path = folder + "/launch.id";
   const std::string partial = folder + "/.launch.id.partial";
-  int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO has no digits
   if (file >= 0) {
     const std::string token = FirstLine(ReadBeginning(file));
     close(file);
@@ -47,7 +47,7 @@ Result<std::string> TokenOf(const std::string& folder) {
     return token;
   }
   if (errno != ENOENT) return Failed("open", path);
-  file = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (file < 0) return Failed("make", partial);
   const std::string token = Token();
   const bool written = WriteWhole(file, token + "\n");

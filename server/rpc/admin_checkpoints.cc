@@ -194,8 +194,10 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
   // The engine reads files: it is not asked for what is not there.
   checkpoints_.Describe(message->id(), [this, call, caller, id = message->id(), done = std::move(done)](
                                            const Result<DescribedCheckpoint>& described) {
-    if (!described.ok()) return call->Fail(described.status());
-    if (described->listed.chain.empty()) return call->Fail(described->listed.why_not);
+    const Status usable = !described.ok()                   ? described.status()
+                          : described->listed.chain.empty() ? described->listed.why_not
+                                                            : Status();
+    if (!usable.ok()) return call->Fail(RefusalToLoad(usable));
     engine_.Submit(LoadCheckpointRequest{.id = id, .done = done, .caller = caller});
   });
   return reactor;

@@ -18,6 +18,13 @@ Status NoSuchCheckpoint(const std::string& id) { return NotFound("there is no ch
 
 Status Stopping() { return Unavailable("the server is stopping"); }
 
+// Returns what a caller hears of a checkpoint that is there: it is damaged; or it may be whole, and the system
+// cannot read it, which trying again does not mend.
+Status Unusable(const Status& why) {
+  if (why.code() == StatusCode::kFailedPrecondition) return DataLoss(why.message());
+  return why.code() == StatusCode::kUnavailable ? Status(StatusCode::kInternal, why.message()) : why;
+}
+
 // Returns a checkpoint that is there, whether it can be used or not.
 Result<ListedCheckpoint> Find(const Checkpoints& checkpoints, const std::string& id) {
   auto listed = checkpoints.ListUsable();
@@ -30,7 +37,7 @@ Result<ListedCheckpoint> Find(const Checkpoints& checkpoints, const std::string&
 Result<VerifiedCheckpoint> ReadChain(const Checkpoints& checkpoints, const std::string& id) {
   const auto found = Find(checkpoints, id);
   if (!found.ok()) return found.status();
-  if (found->chain.empty()) return DataLoss(found->why_not.message());
+  if (found->chain.empty()) return Unusable(found->why_not);
   VerifiedCheckpoint verified{.chain = found->chain, .read = {}};
   for (const std::string& link : found->chain) {
     const auto read = checkpoints.ReadBackOf(link);
@@ -39,7 +46,7 @@ Result<VerifiedCheckpoint> ReadChain(const Checkpoints& checkpoints, const std::
       const auto still = Find(checkpoints, id);
       return still.ok() ? DataLoss(read.status().message()) : still.status();
     }
-    if (!read.ok()) return read.status();
+    if (!read.ok()) return Unusable(read.status());
     verified.read.files += read->files;
     verified.read.bytes += read->bytes;
   }
@@ -59,7 +66,7 @@ Result<ListedCheckpoint> Fold(const Checkpoints& checkpoints, const std::string&
   if (!listed.ok()) return listed.status();
   const auto found = std::ranges::find(*listed, id, &ListedCheckpoint::id);
   if (found == listed->end()) return NoSuchCheckpoint(id);
-  if (found->chain.empty()) return DataLoss(found->why_not.message());
+  if (found->chain.empty()) return Unusable(found->why_not);
   for (const ListedCheckpoint& other : *listed) {
     if (other.manifest && other.manifest->folds == found->manifest->name() && !other.chain.empty())
       return AlreadyExists("checkpoint " + other.id + " is " + id + " folded into a base");
@@ -128,7 +135,7 @@ void CheckpointDesk::Describe(const std::string& id, const Done<DescribedCheckpo
   const auto describe = [this, id]() -> Result<DescribedCheckpoint> {
     auto found = Find(*checkpoints_, id);
     if (!found.ok()) return found.status();
-    if (!found->manifest) return DataLoss(found->why_not.message());
+    if (!found->manifest) return Unusable(found->why_not);
     return DescribedCheckpoint{.listed = std::move(*found), .folder = checkpoints_->folder() + "/" + id};
   };
   Ask<DescribedCheckpoint>(describe, done);
@@ -138,7 +145,7 @@ void CheckpointDesk::Pin(const std::string& id, const Done<ListedCheckpoint>& do
   const auto pin = [this, id]() -> Result<ListedCheckpoint> {
     const auto found = Find(*checkpoints_, id);
     if (!found.ok()) return found.status();
-    if (found->chain.empty()) return DataLoss(found->why_not.message());
+    if (found->chain.empty()) return Unusable(found->why_not);
     if (Status pinned = checkpoints_->Pin(id); !pinned.ok()) return pinned;
     return Find(*checkpoints_, id);
   };

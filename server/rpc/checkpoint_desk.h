@@ -5,7 +5,7 @@
 // wait is RESOURCE_EXHAUSTED; so is what takes long while there is such. Once the desk stops, all is
 // UNAVAILABLE.
 // NOT_FOUND: there is no checkpoint of that id. DATA_LOSS: what there is of it cannot be used; the message
-// names the file.
+// names the file. INTERNAL: the system cannot read it, likewise.
 // Thread-safety: any thread. Each `done` is called once: here if the desk refuses, else from one of its
 // threads.
 #ifndef SLOTWISE_SERVER_RPC_CHECKPOINT_DESK_H_

@@ -1,5 +1,8 @@
 // Which checkpoints may go, and that they go whole.
 #include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include <filesystem>
 
 #include "tests/durability/checkpoints_rig.h"
 #include "tests/durability/watched_files.h"
@@ -8,6 +11,7 @@ namespace slotwise {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class RemoveTest : public CheckpointsTest {
@@ -119,6 +123,24 @@ TEST_F(RemoveTest, APinnedChainThatIsAmongTheNewestCountsAsOne) {
 TEST_F(RemoveTest, WhatIsNotThereIsNeitherPinnedNorReleased) {
   EXPECT_EQ(checkpoints_.Pin("a").code(), StatusCode::kNotFound);
   EXPECT_EQ(checkpoints_.Release("a").message(), "there is no checkpoint a in " + kCheckpoints);
+}
+
+TEST_F(RemoveTest, AFolderOrALinkToNothingIsNoPin) {
+  std::string folder = (std::filesystem::temp_directory_path() / "slotwise-checkpoints-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string pin = folder + "/a/pinned";
+  std::filesystem::create_directories(pin);
+  const Checkpoints checkpoints(SystemFiles(), folder);
+  for (const Status& refused : {checkpoints.Pin("a"), checkpoints.Release("a")}) {
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.message();
+    EXPECT_THAT(refused.message(), HasSubstr(pin));
+  }
+  std::filesystem::remove(pin);
+  std::filesystem::create_symlink("nothing", pin);
+  EXPECT_EQ(checkpoints.Pin("a").code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(checkpoints.Release("a").ok());
+  EXPECT_TRUE(checkpoints.Pin("a").ok());
+  EXPECT_TRUE(SystemFiles().RemoveFolder(folder).ok());
 }
 
 TEST_F(RemoveTest, SoManyArePinnedAndNoMore) {

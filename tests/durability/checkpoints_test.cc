@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -108,6 +109,23 @@ TEST_F(CheckpointsTest, StrayFilesArePassedOver) {
   std::string folder = (std::filesystem::temp_directory_path() / "slotwise-checkpoints-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   ExpectStrayFilesArePassedOver(SystemFiles(), folder + "/stray");
+  EXPECT_TRUE(SystemFiles().RemoveFolder(folder).ok());
+}
+
+TEST_F(CheckpointsTest, OfWhichTheManifestIsAFifoAreListedAsBroken) {
+  std::string folder = (std::filesystem::temp_directory_path() / "slotwise-checkpoints-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::filesystem::create_directory(folder + "/a");
+  const std::string manifest = folder + "/a/manifest.json";
+  ASSERT_EQ(mkfifo(manifest.c_str(), 0600), 0);
+  const Checkpoints checkpoints(SystemFiles(), folder);
+  const auto listed = checkpoints.ListUsable();
+  ASSERT_TRUE(listed.ok()) << listed.status().message();
+  EXPECT_THAT(IdsOf(*listed), ElementsAre("a"));
+  EXPECT_EQ(listed->front().why_not,
+            FailedPrecondition("cannot open " + manifest + ": it is no regular file"));
+  EXPECT_EQ(checkpoints.Newest().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(*checkpoints.RemoveOld(1), IsEmpty());
   EXPECT_TRUE(SystemFiles().RemoveFolder(folder).ok());
 }
 
@@ -278,6 +296,21 @@ TEST_F(CheckpointsTest, WhatCannotBeReadIsNotTakenForBroken) {
     EXPECT_THAT(checkpoints.ChainOf("c").status().message(), HasSubstr("cannot open " + path));
     EXPECT_EQ(checkpoints.RemoveOld(1).status().code(), StatusCode::kUnavailable);
   }
+}
+
+TEST_F(CheckpointsTest, AChainIsCheckedWithoutReadingItsRows) {
+  const Manifest base = SaveSmall("a", 1);
+  const Manifest tip = SaveSmall("b", 2, &base);
+  EXPECT_TRUE(checkpoints_.CheckChain("b").ok());
+  EXPECT_EQ(checkpoints_.CheckChain("c").code(), StatusCode::kNotFound);
+  Break(kCheckpoints + "/a/table-1/rank-0.rows.npy");
+  EXPECT_TRUE(checkpoints_.CheckChain("b").ok());
+  files_.Lose(kCheckpoints + "/a/table-1/rank-0.rows.npy");
+  EXPECT_EQ(checkpoints_.CheckChain("b").code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(checkpoints_.CheckChain("b").message(), HasSubstr("a/table-1/rank-0.rows.npy"));
+  ASSERT_TRUE(files_.RemoveFolder(kCheckpoints + "/a").ok());
+  EXPECT_EQ(checkpoints_.CheckChain("b"),
+            FailedPrecondition("the chain of checkpoint b has a gap: there is no a"));
 }
 
 TEST_F(CheckpointsTest, VerifyReadsEveryBlockOfACheckpointAndOfNoOther) {

@@ -1,8 +1,11 @@
 // What both the system's files and the simulated ones do; and what only those that forget do.
 #include "server/durability/file_system.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <filesystem>
@@ -139,6 +142,7 @@ TEST_P(FileSystemTest, AFileIsNoFolderAndAFolderIsNoFile) {
   }
   EXPECT_EQ(files().List(Path("a")).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(files().Create(Path("a/b")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(files().Remove(Path("b")).code(), StatusCode::kFailedPrecondition);
 }
 
 TEST_P(FileSystemTest, ReadingBehindTheEndIsAnError) {
@@ -194,6 +198,26 @@ INSTANTIATE_TEST_SUITE_P(Both, FileSystemTest, ::testing::Values(Kind::kSystem, 
                            return kind.param == Kind::kSystem ? std::string("System")
                                                               : std::string("Simulated");
                          });
+
+// Who opens a FIFO waits, unless somebody has opened the other end.
+TEST(SystemFilesTest, WhatIsNoFileIsRefusedAtOnce) {
+  std::string folder = (std::filesystem::temp_directory_path() / "slotwise-files-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string fifo = folder + "/fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const auto expect_refused = [](const Status& status, const std::string& path) {
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.message();
+    EXPECT_THAT(status.message(), HasSubstr(path));
+  };
+  expect_refused(SystemFiles().Open(fifo).status(), fifo);
+  expect_refused(SystemFiles().OpenToWrite(fifo).status(), fifo);
+  EXPECT_EQ(SystemFiles().Create(fifo).status().code(), StatusCode::kAlreadyExists);
+  const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  expect_refused(SystemFiles().OpenToWrite(fifo).status(), fifo);
+  close(reader);
+  expect_refused(SystemFiles().Open("/dev/zero").status(), "/dev/zero");
+  EXPECT_TRUE(SystemFiles().RemoveFolder(folder).ok());
+}
 
 TEST(SystemFilesTest, SpaceThatIsNotThereIsNamed) {
   std::string name = (std::filesystem::temp_directory_path() / "slotwise-files-XXXXXX").string();

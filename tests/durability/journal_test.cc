@@ -83,6 +83,26 @@ TEST_F(JournalTest, NothingIsDurableBeforeItIsSynced) {
   EXPECT_THAT(rank->failures, ElementsAre(HasSubstr("sync data/journal/rank-0/")));
 }
 
+TEST_F(JournalTest, NothingIsPublishedInAFolderThatIsAnothersByNow) {
+  bool ours = true;
+  JournalOptions options = OptionsOf(0, 1, 5);
+  std::uint64_t asked_at = 0;  // operations
+  options.still_ours = [&] {
+    asked_at = files_.operations();
+    return ours ? Status() : FailedPrecondition("the lock is gone");
+  };
+  auto rank = Start(options);
+  Append(*rank, 1);
+  rank->journal->WriteQueued();
+  EXPECT_THAT(rank->published, ElementsAre(1));
+  ours = false;
+  Append(*rank, 2);
+  rank->journal->WriteQueued();
+  EXPECT_EQ(asked_at, files_.operations()) << "what is synced later, the other one may not find";
+  EXPECT_THAT(rank->published, ElementsAre(1));
+  EXPECT_THAT(rank->failures, ElementsAre("the lock is gone"));
+}
+
 TEST_F(JournalTest, AFailedJournalNeverPublishesAgain) {
   auto rank = Start(OptionsOf(0, 1, 5));
   Append(*rank, 1);

@@ -346,7 +346,7 @@ Status SimFiles::Remove(const std::string& path) {
   return Operate("remove " + path, life(), [&](Verdict verdict) {
     const Place place = FindPlace(path);
     if (place.node == nullptr) return NotFound("cannot remove " + path + ": there is no such file");
-    if (place.node->is_folder) return Unavailable("cannot remove " + path + ": it is a folder");
+    if (place.node->is_folder) return FailedPrecondition("cannot remove " + path + ": it is a folder");
     if (verdict != Verdict::kFail) place.folder->Alter(place.name, "", nullptr);
     return Status();
   });

@@ -13,7 +13,7 @@ import pytest
 import slotwise
 from conftest import StartCluster
 from durable_training import SEED, Training, checkpoints, connect, damage_a_byte, durability, kill, state
-from slotwise_cluster import run_server, wait_until
+from slotwise_cluster import STOP_TIMEOUT, run_server, wait_until
 
 
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 3)])
@@ -175,6 +175,42 @@ def test_a_server_does_not_start_without_what_its_folder_had(
     assert "has a folder checkpoints, which is not empty, and no file lineage" in ended.stderr, ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        (["journal"], ["journal is not there"]),
+        (["journal", "checkpoints"], ["journal is not there", "checkpoints is not there"]),
+        (["journal/rank-0", "journal/rank-1"], ["journal has no files"]),
+        ([], []),
+    ],
+)
+def test_a_server_warns_of_what_its_folder_has_lost(
+    start_cluster: StartCluster, tmp_path: Path, gone: list[str], said: list[str]
+) -> None:
+    """It starts, as it has to with a restored backup, which has no journal."""
+    data, training = tmp_path / "data", Training()
+    first = start_cluster(2, durability(data))
+    with connect(first) as ps:
+        training.begin(ps)
+        ps.save()
+        then = state(ps)
+        training.run(ps, 1)
+        now = state(ps)
+    assert not [line for line in first.messages(0) if "was used before" in line]
+    kill(first)
+    for name in gone:
+        shutil.rmtree(data / name)
+        if name.startswith("journal/"):
+            (data / name).mkdir()
+    second = start_cluster(1, durability(data))
+    with connect(second) as ps:
+        assert state(ps) == (now if not gone else {} if "checkpoints" in gone else then)
+    warnings = [line for line in second.messages(0) if "was used before" in line]
+    assert len(warnings) == len(said)
+    for line, words in zip(warnings, said, strict=True):
+        assert f"{data} was used before, and {data}/{words}" in line
+
+
 def test_a_server_goes_back_to_an_older_checkpoint_only_if_told_to(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
@@ -240,6 +276,38 @@ def test_an_interval_bounds_what_a_crash_loses(
     assert lost <= 2.0
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("mode", ["INTERVAL", "SYNC"])
+def test_a_base_that_is_gone_is_replaced_while_steps_go_on(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int, mode: str
+) -> None:
+    data, training = tmp_path / "data", Training()
+    config = durability(data, mode, "interval_s: 2" if mode == "INTERVAL" else "")
+    first = start_cluster(ranks, config)
+    with connect(first) as ps:
+        training.begin(ps)
+        training.run(ps, 3)
+        ps.save()
+        for path in checkpoints(data):
+            shutil.rmtree(path)
+        training.run(ps, 1)
+        ps.save(delta=True)  # an answer comes before it was read back
+
+        def usable() -> bool:
+            listed = ps.checkpoints()
+            return bool(listed) and listed[0].usable
+
+        wait_until(usable, "a usable checkpoint")  # nobody asks for it, and nothing changes
+        training.run(ps, 3)
+        saved = ps.save(delta=True)
+        assert next(listed for listed in ps.checkpoints() if listed.id == saved.id).usable
+        before = state(ps)
+    assert any("cannot be restored, so the next one is a base" in line for line in first.messages(0))
+    kill(first)
+    with connect(start_cluster(3 - ranks, config)) as ps:
+        assert state(ps) == before
+
+
 def test_a_server_of_another_folder_has_nothing(start_cluster: StartCluster, tmp_path: Path) -> None:
     with connect(start_cluster(1, durability(tmp_path / "one"))) as ps:
         ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
@@ -257,6 +325,30 @@ def test_a_second_server_on_a_folder_does_not_start(start_cluster: StartCluster,
         assert f"{data} is held by slotwise-server on " in ended.stderr, ended.stderr
         assert f" pid {first.pid(0)} since " in ended.stderr, ended.stderr
         ps.push("ads", [1], None, np.ones((1, 4), np.float32))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("mode", ["SYNC", "NONE"])
+def test_a_server_whose_lock_is_replaced_ends_before_it_acknowledges(
+    start_cluster: StartCluster, tmp_path: Path, mode: str, ranks: int
+) -> None:
+    """Somebody removes the lock's file, so a second server starts on the folder."""
+    data = tmp_path / "data"
+    first = start_cluster(ranks, durability(data, mode))
+    with connect(first) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        ps.push("ads", [1], None, np.ones((1, 4), np.float32))
+        (data / "server.lock").unlink()
+        with slotwise.connect(first.ranks[-1].address, timeout=3.0) as hasty, pytest.raises(slotwise.Error):
+            if mode == "SYNC":
+                hasty.push("ads", [1], None, np.ones((1, 4), np.float32))
+            else:
+                hasty.save()
+        assert first.process.wait(timeout=STOP_TIMEOUT) != 0
+    said = "\n".join(first.messages(0))
+    assert f"{data}/server.lock is not the file that this process has locked" in said, said
+    with connect(start_cluster(3 - ranks, durability(data, mode))) as ps:
+        assert [table.name for table in ps.list_tables()] == (["ads"] if mode == "SYNC" else [])
 
 
 @pytest.mark.parametrize("mode", ["SYNC", "INTERVAL"])

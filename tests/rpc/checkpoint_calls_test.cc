@@ -43,6 +43,11 @@ class HeldFiles final : public FileSystem {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return waiting_ >= count; });
   }
+  // From now on the system refuses to open a file of that name.
+  void Forbid(const std::string& name) {
+    const std::scoped_lock lock(mutex_);
+    forbidden_ = name;
+  }
   // From now on nothing new can be written.
   void FillUp() {
     const std::scoped_lock lock(mutex_);
@@ -60,6 +65,9 @@ class HeldFiles final : public FileSystem {
   }
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     Enter();
+    const std::scoped_lock lock(mutex_);
+    if (!forbidden_.empty() && path.ends_with(forbidden_))
+      return Unavailable("cannot open " + path + ": Permission denied");
     return SystemFiles().Open(path);
   }
   Status Rename(const std::string& from, const std::string& to) override {
@@ -84,6 +92,7 @@ class HeldFiles final : public FileSystem {
   std::condition_variable changed_;
   bool held_ = false;
   bool full_ = false;
+  std::string forbidden_;
   int waiting_ = 0;
 };
 
@@ -139,6 +148,13 @@ class CheckpointCallsTest : public RpcServerTest {
     request.set_id(id);
     grpc::ClientContext context;
     return admin_->DescribeCheckpoint(&context, request, &reply);
+  }
+  grpc::Status Load(const std::string& id) {
+    v1::LoadCheckpointRequest request;
+    request.set_id(id);
+    v1::LoadCheckpointReply reply;
+    grpc::ClientContext context;
+    return admin_->LoadCheckpoint(&context, request, &reply);
   }
   grpc::Status Verify(const std::string& id, grpc::ClientContext& context) {
     v1::VerifyCheckpointRequest request;
@@ -246,6 +262,30 @@ TEST_F(CheckpointCallsTest, SaysWhichFileIsDamaged) {
   EXPECT_EQ(listed.checkpoints(1).id(), base);  // broken ones come last
   v1::DescribeCheckpointReply described;
   ExpectStatus(Describe(base, described), grpc::StatusCode::DATA_LOSS, "is damaged");
+}
+
+// DATA_LOSS would be of steps, and after UNAVAILABLE clients try again.
+TEST_F(CheckpointCallsTest, SaysWhyACheckpointIsNotLoaded) {
+  OpenWithData();
+  const std::string id = Saved();
+  const std::string manifest = (folder_ / "checkpoints" / id / "manifest.json").string();
+  ASSERT_TRUE(Load(id).ok());
+  for (const std::string& file : {manifest, FileOf(id, "rows").string()}) {
+    files_.Forbid(file);
+    ExpectStatus(Load(id), grpc::StatusCode::INTERNAL, file);
+    ExpectStatus(Verify(id), grpc::StatusCode::INTERNAL, file);
+    files_.Forbid("");
+    std::filesystem::rename(file, file + ".away");
+    ExpectStatus(Load(id), grpc::StatusCode::FAILED_PRECONDITION, file + " is missing");
+    std::filesystem::rename(file + ".away", file);
+  }
+  files_.Forbid(manifest);
+  v1::DescribeCheckpointReply described;
+  ExpectStatus(Describe(id, described), grpc::StatusCode::INTERNAL, manifest);
+  files_.Forbid("");
+  EXPECT_TRUE(Load(id).ok());
+  std::ofstream(manifest) << "{}";
+  ExpectStatus(Load(id), grpc::StatusCode::FAILED_PRECONDITION, manifest + " is damaged");
 }
 
 TEST_F(CheckpointCallsTest, RefusesNamesOfNoCheckpoint) {

@@ -13,14 +13,18 @@
 
 A delta is read with all that it builds on, from the folders beside its own. Sizes are always
 checked; checksums if the package xxhash is there. Nothing is ever whole in memory but the keys of
-deltas. Whatever cannot be trusted raises slotwise.DataLoss, naming the file.
+deltas. Whatever cannot be trusted raises slotwise.DataLoss, naming the file. A server that runs
+removes old checkpoints: one that goes while it is read raises slotwise.NotFound, and one that is
+pinned stays.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,7 @@ from numpy.typing import NDArray
 
 from slotwise import rows as rows_module
 from slotwise.checkpoint_manifest import Manifest, read_chain, table_options
-from slotwise.errors import DataLoss, InvalidArgument, NotFound
+from slotwise.errors import DataLoss, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from slotwise.optimizers import Json
 from slotwise.options import TableInfo, TravelledRounds
 from slotwise.rows_calls import Rows
@@ -52,6 +56,27 @@ _STATES: dict[str, tuple[str, ...]] = {
 _VALUE_TYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 
 
+@contextmanager
+def _while_there(folders: Sequence[Path]) -> Iterator[None]:
+    """Says of what cannot be read whether these checkpoints went meanwhile: a removal renames them."""
+    try:
+        yield
+    except (DataLoss, OSError) as error:
+        _refuse_if_gone(folders, error)
+        if isinstance(error, OSError):
+            raise DataLoss(f"cannot read {error.filename}: {error.strerror}") from error
+        raise
+
+
+def _refuse_if_gone(folders: Sequence[Path], error: Exception) -> None:
+    for folder in folders:
+        if not (folder / "manifest.json").is_file():
+            raise NotFound(
+                f"{folder} went while it was read: a server removes what newer checkpoints make old, "
+                "unless it is pinned"
+            ) from error
+
+
 class CheckpointTable:
     """A table in a checkpoint.
 
@@ -63,6 +88,7 @@ class CheckpointTable:
 
     def __init__(self, chain: list[Manifest], id: int, hasher: Any) -> None:
         """Use `open`."""
+        self._folders = [link.folder for link in chain]
         self._links = [
             _Link(link, entry, hasher)
             for link in chain
@@ -90,7 +116,12 @@ class CheckpointTable:
 
         Raises:
             DataLoss: a file is missing, has another size, or is damaged.
+            NotFound: the checkpoint, or one that it builds on, was removed meanwhile.
         """
+        with _while_there(self._folders):
+            yield from self._chunks(with_state)
+
+    def _chunks(self, with_state: bool) -> Iterator[Rows]:
         decided = np.zeros(0, np.uint64)  # keys that newer links have, or have erased; sorted
         for link in reversed(self._links):
             newer = []
@@ -157,7 +188,7 @@ def open(folder: PathLike, *, verify: bool | None = None) -> CheckpointFiles:
         verify: whether to compare checksums of what is read. None: if the package xxhash is there.
 
     Raises:
-        NotFound: `folder` is no checkpoint's.
+        NotFound: `folder` is no checkpoint's, or was removed meanwhile.
         DataLoss: its manifest, or its chain's, is damaged, or a link is missing.
         InvalidArgument: it is of another version of Slotwise.
         ImportError: `verify` is True, and there is no xxhash.
@@ -174,7 +205,9 @@ def open(folder: PathLike, *, verify: bool | None = None) -> CheckpointFiles:
                     "checkpoint_files.open(verify=True) needs xxhash: pip install xxhash"
                 ) from error
     try:
-        return CheckpointFiles(read_chain(Path(os.path.abspath(folder)), hasher), hasher)
+        path = Path(os.path.abspath(folder))
+        with _while_there([path] if (path / "manifest.json").is_file() else []):
+            return CheckpointFiles(read_chain(path, hasher), hasher)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InvalidArgument):
             raise
@@ -218,21 +251,44 @@ def copy(folder: PathLike, data: PathLike) -> list[str]:
         The ids of what was copied, the base first.
 
     Raises:
-        As `open`; InvalidArgument: `data` is not empty; FileNotFoundError: the old data folder has
-        no lineage.
+        As `open`; InvalidArgument: `data` is not empty, is no folder, or cannot be made; NotFound: the
+        old data folder has no lineage, or the checkpoint was removed meanwhile; ResourceExhausted: the
+        disk is full; FailedPrecondition: something else went wrong; the message names it.
     """
     source, target = Path(os.path.abspath(folder)), Path(os.path.abspath(data))
     chain = open(source).chain
-    if target.exists() and any(target.iterdir()):
-        raise InvalidArgument(f"{target} is not empty")
-    with rows_module.new_beside(target) as fresh:
-        shutil.copyfile(source.parents[1] / "lineage", fresh / "lineage")
-        for link in chain:
-            shutil.copytree(link, fresh / "checkpoints" / link.name)
-        _sync_all(fresh)
-        os.rename(fresh, target)
-    _sync(target.parent)
+    lineage = source.parents[1] / "lineage"
+    if not lineage.is_file():
+        raise NotFound(f"there is no {lineage}, which every data folder has")
+    with ExitStack() as stack:
+        try:
+            if target.exists() and any(target.iterdir()):
+                raise InvalidArgument(f"{target} is not empty")
+            fresh = stack.enter_context(rows_module.new_beside(target))
+        except OSError as error:
+            raise InvalidArgument(f"{target} cannot be made: {error}") from error
+        try:
+            shutil.copyfile(lineage, fresh / "lineage")
+            for link in chain:
+                _copy_all(link, fresh / "checkpoints" / link.name)
+            _sync_all(fresh)
+            os.rename(fresh, target)
+            _sync(target.parent)
+        except OSError as error:
+            _refuse_if_gone(chain, error)
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            kind = ResourceExhausted if full else FailedPrecondition
+            raise kind(f"cannot copy {source} to {target}: {error}") from error
     return [link.name for link in chain]
+
+
+def _copy_all(folder: Path, target: Path) -> None:
+    os.makedirs(target)
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir():
+            _copy_all(entry, target / entry.name)
+        else:
+            shutil.copyfile(entry, target / entry.name)
 
 
 def _sync_all(folder: Path) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import slotwise
-from slotwise import checkpoint_command, checkpoint_files
+from slotwise import checkpoint_command, checkpoint_files, checkpoint_manifest
 
 _OPTIMIZERS = [
     slotwise.SGD(lr=0.5),
@@ -245,6 +246,54 @@ def test_the_command_exports_and_imports(
     assert (saved.ps.lookup("fromtorch", expected.keys, train=False) == expected.values).all()
     for table in ("fromparquet", "fromtorch"):
         saved.ps.drop_table(table)
+
+
+def test_a_checkpoint_that_goes_while_it_is_read_is_not_found(
+    saved: SimpleNamespace, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a server removes it, because newer ones are kept."""
+    away, last, base = tmp_path / "away", copied, copied.parent / saved.folders[0].name
+    table = checkpoint_files.open(last)["Adam"]
+    for gone in (last, base):
+        gone.rename(away)
+        with pytest.raises(slotwise.NotFound, match=f"{gone} went while it was read"):
+            table.read()
+        away.rename(gone)
+    table.read()
+
+    def remove_then(call: Callable[..., Any]) -> Callable[..., Any]:
+        def removed(folder: Path, *more: Any) -> Any:
+            if last.exists():
+                last.rename(away)
+            return call(folder, *more)
+
+        return removed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint_manifest, "_read", remove_then(checkpoint_manifest._read))
+        with pytest.raises(slotwise.NotFound, match=f"{last} went while it was read"):
+            checkpoint_files.open(last)
+    away.rename(last)
+    (tmp_path.parent / "lineage").write_text("0123456789abcdef\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint_files, "_copy_all", remove_then(checkpoint_files._copy_all))
+        with pytest.raises(slotwise.NotFound, match=f"{last} went while it was read"):
+            checkpoint_files.copy(last, tmp_path / "new")
+    assert not list(tmp_path.glob("*new*"))
+    away.rename(last)
+    assert len(checkpoint_files.copy(last, tmp_path / "new")) == 3
+
+
+def test_a_copy_goes_to_a_folder_that_can_be_made(saved: SimpleNamespace, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for target in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/below")):
+        with pytest.raises(slotwise.InvalidArgument, match=str(target)):
+            checkpoint_files.copy(saved.last, target)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "file"]
+    alone = tmp_path / "checkpoints" / saved.folders[0].name
+    shutil.copytree(saved.folders[0], alone)
+    with pytest.raises(slotwise.NotFound, match="there is no .*lineage"):
+        checkpoint_files.copy(alone, tmp_path / "new")
 
 
 def test_the_command_says_what_is_wrong(saved: SimpleNamespace, tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+// One program holds a folder, and learns if the file that it has locked is no longer the one that others would
+// lock.
+#include "server/durability/folder_lock.h"
+
+#include <gmock/gmock.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace slotwise {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class FolderLockTest : public ::testing::Test {
+ protected:
+  FolderLockTest() {
+    std::string name = (fs::temp_directory_path() / "slotwise-lock-XXXXXX").string();
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    top_ = name;
+    fs::create_directory(folder_ = top_ / "data");
+  }
+  ~FolderLockTest() override { fs::remove_all(top_); }
+
+  Result<FolderLock> Take() const { return FolderLock::Take(folder_.string(), "server.lock", "a server"); }
+  fs::path path() const { return folder_ / "server.lock"; }
+
+  static void ExpectLost(const FolderLock& lock, const fs::path& path) {
+    const Status status = lock.StillHeld();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr(path.string()), HasSubstr("another server may use the folder")));
+  }
+
+  fs::path top_;
+  fs::path folder_;
+};
+
+TEST_F(FolderLockTest, IsHeldByOne) {
+  const auto lock = Take();
+  ASSERT_TRUE(lock.ok());
+  EXPECT_TRUE(lock->StillHeld().ok());
+  EXPECT_EQ(Take().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(lock->StillHeld().ok());
+}
+
+TEST_F(FolderLockTest, IsNoFifoAndNoFolder) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  EXPECT_EQ(Take().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Take().status().message(), HasSubstr(path().string()));
+  fs::remove(path());
+  fs::create_directory(path());
+  EXPECT_THAT(Take().status().message(), HasSubstr(path().string()));
+}
+
+TEST_F(FolderLockTest, IsLostWithItsFile) {
+  const auto lock = Take();
+  fs::remove(path());
+  ExpectLost(*lock, path());
+  const auto second = Take();
+  ASSERT_TRUE(second.ok());
+  ExpectLost(*lock, path());
+  EXPECT_TRUE(second->StillHeld().ok());
+}
+
+TEST_F(FolderLockTest, IsLostIfItsFileIsReplaced) {
+  const auto lock = Take();
+  std::ofstream(folder_ / "other") << "x";
+  fs::rename(folder_ / "other", path());
+  ExpectLost(*lock, path());
+}
+
+TEST_F(FolderLockTest, IsLostIfACopyTakesTheFoldersPlace) {
+  const auto lock = Take();
+  fs::rename(folder_, top_ / "moved");
+  ExpectLost(*lock, path());
+  fs::copy(top_ / "moved", folder_, fs::copy_options::recursive);
+  ExpectLost(*lock, path());
+  fs::remove_all(folder_);
+  fs::create_directory_symlink(top_ / "moved", folder_);  // the same folder by another way
+  EXPECT_TRUE(lock->StillHeld().ok());
+}
+
+}  // namespace
+}  // namespace slotwise

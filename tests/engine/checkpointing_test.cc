@@ -1,0 +1,241 @@
+// What checkpoints of a running server build on, once the disk has lost what they were to build on.
+#include "server/engine/checkpointing.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+
+#include "tests/durability/sim_files.h"
+#include "tests/durability/watched_files.h"
+#include "tests/support/test_secret.h"
+
+namespace slotwise::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The only rank of a server, whose rounds are made by hand.
+class Saver {
+ public:
+  explicit Saver(DurabilityMode mode) {
+    EXPECT_TRUE(files_.MakeFolder("data").ok());
+    EXPECT_TRUE(files_.MakeFolder("data/checkpoints").ok());
+    Table table;
+    table.info.id = tables_.NewId();
+    table.info.options.name = TableName("ads");
+    table.info.options.dim = 2;
+    table.shard = std::move(
+        *device_->MakeShard(table.info.options, {.secret = kTestSecret, .max_rows = kMaxRowsPerShard}));
+    table.learning_rate = 0.5F;
+    EXPECT_TRUE(table.shard->TrackChanges(1000).ok());
+    tables_.Add(std::move(table));
+    DurabilityOptions options;
+    options.mode = mode;
+    options.folder = "data";
+    options.interval = std::chrono::seconds(2);
+    options.files = &watched_;
+    options.checkpoint_buffer_bytes = 4096;
+    options.still_ours = [this] { return ours ? Status() : FailedPrecondition("the lock is gone"); };
+    options.on_failure = [this](const std::string& why) { end_of_process = why; };
+    CheckpointBase base;
+    base.lineage = 77;
+    checkpointing_.Use(options, 7, base, nullptr);
+  }
+
+  std::atomic<bool> ours = true;  // the folder is
+  std::string end_of_process;     // why it has to end
+
+  // A round changes state at a time.
+  void Change(std::uint64_t now_ms) {
+    changed_ = ++round_;
+    checkpointing_.OnDecision(now_ms, changed_);
+  }
+
+  // Saves, until rank 0 tells of a phase's end that was not handed to OnEvent yet.
+  SavedCheckpoint Save() {
+    const Result<SavedCheckpoint> saved = TrySave();
+    EXPECT_TRUE(saved.ok()) << saved.status().message();
+    return saved.ok() ? *saved : SavedCheckpoint();
+  }
+  Result<SavedCheckpoint> TrySave() {
+    Round round = Next(Operation::kSaveCheckpoint);
+    round.delta = true;
+    Result<SavedCheckpoint> saved = Unavailable("no answer");
+    checkpointing_.Save(round, [&](const Result<SavedCheckpoint>& result) { saved = result; });
+    HandleEvent();  // kWritten
+    HandleEvent();  // kPublished
+    return saved;
+  }
+  // Returns whether what was saved is what was written.
+  bool Verify() { return HandleEvent(); }
+  SavedCheckpoint SaveAndVerify() {
+    SavedCheckpoint saved = Save();
+    EXPECT_TRUE(Verify());
+    return saved;
+  }
+
+  // Whether a checkpoint is asked for at a time. It is as if it were refused, so it may be asked for again.
+  bool AsksAt(std::uint64_t now_ms) {
+    checkpointing_.Advance(now_ms, true);
+    const std::scoped_lock lock(mutex_);
+    if (asked_.empty()) return false;
+    asked_.front().done(Unavailable("refused by the test"));
+    asked_.clear();
+    return true;
+  }
+
+  // Whether rows can be read from now on.
+  void ReadBack(bool can) {
+    watched_.before_open = [can](const std::string& path) {
+      return can || !path.ends_with("rows.npy") ? Status() : FailedPrecondition(path + " is lost");
+    };
+  }
+  void LoseFile(const std::string& path) { files_.Lose("data/checkpoints/" + path); }
+  void LoseFolder(const std::string& id) { EXPECT_TRUE(files_.RemoveFolder("data/checkpoints/" + id).ok()); }
+  std::size_t Count() { return Checkpoints(files_, "data/checkpoints").List()->size(); }
+  Status MayUpdate() const { return checkpointing_.MayUpdate(); }
+  Status CanBeRestored(const std::string& id) {
+    return Checkpoints(files_, "data/checkpoints").CheckChain(id);
+  }
+
+ private:
+  Round Next(Operation operation) {
+    Round round;
+    round.number = ++round_;
+    round.operation = operation;
+    return round;
+  }
+
+  // Hands the next event to the round that it is for, and returns whether it is a good one.
+  bool HandleEvent() {
+    Round round = Next(Operation::kCheckpointEvent);
+    for (int tries = 0; tries < 60'000; ++tries) {
+      checkpointing_.Advance(0, true);
+      std::unique_lock lock(mutex_);
+      if (!news_.wait_for(lock, std::chrono::milliseconds(1), [this] { return !events_.empty(); })) continue;
+      round.event = events_.front().event;
+      round.failed = events_.front().failed;
+      events_.pop_front();
+      lock.unlock();
+      checkpointing_.OnEvent(round);
+      return !round.failed;
+    }
+    ADD_FAILURE() << "no event came within a minute";
+    return false;
+  }
+
+  void Take(Request request) {
+    const std::scoped_lock lock(mutex_);
+    if (auto* const event = std::get_if<CheckpointEventRequest>(&request)) events_.push_back(*event);
+    if (auto* const save = std::get_if<SaveCheckpointRequest>(&request)) asked_.push_back(*save);
+    news_.notify_all();
+  }
+
+  SimFiles files_;
+  WatchedFiles watched_{files_};
+  std::mutex mutex_;
+  std::condition_variable news_;
+  std::deque<CheckpointEventRequest> events_;
+  std::deque<SaveCheckpointRequest> asked_;
+  const std::unique_ptr<Device> device_ = MakeCpuDevice(1, 1);
+  const std::unique_ptr<Collective> collective_ = MakeSoloCollective();
+  Tables tables_{10};
+  std::uint64_t round_ = 0;
+  std::uint64_t changed_ = 0;
+  Checkpointing checkpointing_{*device_, *collective_, tables_,
+                               [this](Request request) { Take(std::move(request)); }, [] {}};
+};
+
+TEST(ACheckpoint, OfWhichTheBaseIsGoneIsFollowedByABase) {
+  Saver server(DurabilityMode::kNone);
+  const std::string base = server.SaveAndVerify().id;
+  EXPECT_TRUE(server.SaveAndVerify().delta);
+  server.LoseFolder(base);
+  EXPECT_TRUE(server.Save().delta);
+  EXPECT_FALSE(server.Verify());
+  EXPECT_FALSE(server.AsksAt(1'000'000)) << "nobody has asked for checkpoints";
+  const SavedCheckpoint next = server.SaveAndVerify();
+  EXPECT_FALSE(next.delta);
+  EXPECT_TRUE(server.CanBeRestored(next.id).ok());
+  EXPECT_TRUE(server.SaveAndVerify().delta);
+}
+
+TEST(ACheckpoint, OfWhichAFileOfTheBaseIsGoneIsFollowedByABase) {
+  Saver server(DurabilityMode::kNone);
+  server.LoseFile(server.SaveAndVerify().id + "/table-1/rank-0.rows.npy");
+  EXPECT_TRUE(server.Save().delta);
+  EXPECT_FALSE(server.Verify());
+  EXPECT_FALSE(server.SaveAndVerify().delta);
+}
+
+TEST(ACheckpoint, ThatCannotBeReadBackIsFollowedByABase) {
+  Saver server(DurabilityMode::kNone);
+  server.SaveAndVerify();
+  server.ReadBack(false);
+  EXPECT_TRUE(server.Save().delta);
+  EXPECT_FALSE(server.Verify());
+  server.ReadBack(true);
+  EXPECT_FALSE(server.SaveAndVerify().delta);
+}
+
+TEST(ACheckpoint, IsNotPublishedInAFolderThatIsAnothersByNow) {
+  Saver server(DurabilityMode::kNone);
+  server.SaveAndVerify();
+  server.ours = false;
+  EXPECT_FALSE(server.TrySave().ok());
+  EXPECT_EQ(server.end_of_process, "the lock is gone");
+  EXPECT_EQ(server.Count(), 1);
+}
+
+TEST(AnInterval, RefusesUpdatesFromWhenABaseIsGoneUntilANewOneWasReadBack) {
+  Saver server(DurabilityMode::kInterval);
+  server.Change(100);
+  const std::string base = server.SaveAndVerify().id;
+  server.Change(200);
+  server.LoseFolder(base);
+  const std::string delta = server.Save().id;
+  EXPECT_TRUE(server.MayUpdate().ok());
+  EXPECT_FALSE(server.Verify());
+  EXPECT_EQ(server.MayUpdate().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(server.MayUpdate().message(), HasSubstr("checkpoint " + delta));
+  EXPECT_TRUE(server.AsksAt(201)) << "nothing has changed, and what is there is lost";
+  EXPECT_FALSE(server.Save().delta);
+  EXPECT_FALSE(server.MayUpdate().ok());
+  EXPECT_TRUE(server.Verify());
+  EXPECT_TRUE(server.MayUpdate().ok());
+  EXPECT_FALSE(server.AsksAt(100'000)) << "nothing has changed";
+}
+
+TEST(AnInterval, DoesNotWriteWithoutPauseToADiskThatLosesAll) {
+  Saver server(DurabilityMode::kInterval);
+  server.ReadBack(false);
+  server.Change(100);
+  server.Save();
+  EXPECT_FALSE(server.Verify());
+  EXPECT_TRUE(server.AsksAt(101));
+  server.Change(110);
+  server.Save();
+  EXPECT_FALSE(server.Verify());
+  EXPECT_FALSE(server.AsksAt(111));
+  EXPECT_TRUE(server.AsksAt(1110)) << "half of the interval is over";
+}
+
+TEST(AJournalsServer, AsksForABaseAtOnceIfOneIsGone) {
+  Saver server(DurabilityMode::kSync);
+  const std::string base = server.SaveAndVerify().id;
+  EXPECT_FALSE(server.AsksAt(1));
+  server.LoseFolder(base);
+  server.Save();
+  EXPECT_FALSE(server.Verify());
+  EXPECT_TRUE(server.MayUpdate().ok()) << "the journal has them";
+  EXPECT_TRUE(server.AsksAt(2));
+}
+
+}  // namespace
+}  // namespace slotwise::test
