@@ -1,11 +1,19 @@
 #include "client/cpp/acknowledged_steps.h"
 
+#include <iterator>
+
 namespace slotwise::client {
 
 TableState AcknowledgedSteps::Of(std::string_view table) const {
   const std::lock_guard lock(mutex_);
   const auto found = newest_.find(table);
   return found == newest_.end() ? TableState{} : found->second;
+}
+
+std::vector<std::pair<std::string, TableState>> AcknowledgedSteps::All(std::size_t most) const {
+  const std::lock_guard lock(mutex_);
+  const auto end = newest_.size() <= most ? newest_.end() : std::next(newest_.begin(), std::ptrdiff_t(most));
+  return {newest_.begin(), end};
 }
 
 Status AcknowledgedSteps::Check(std::string_view table, const TableState& before, const TableState& met) {

@@ -7,11 +7,14 @@
 #ifndef SLOTWISE_CLIENT_CPP_ACKNOWLEDGED_STEPS_H_
 #define SLOTWISE_CLIENT_CPP_ACKNOWLEDGED_STEPS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "slotwise/status.h"
 
@@ -33,6 +36,9 @@ class AcknowledgedSteps {
   // what was lost: not everything is there. From then on the table counts as met; calls that begin later hear
   // nothing of it.
   Status Check(std::string_view table, const TableState& before, const TableState& met);
+
+  // Returns up to `most` tables with a state in which a step of this client was acknowledged.
+  std::vector<std::pair<std::string, TableState>> All(std::size_t most) const;
 
   // A push was acknowledged, which made the table `state`.
   void Acknowledge(std::string_view table, const TableState& state);

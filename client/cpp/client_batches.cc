@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "client/cpp/batches.h"
 #include "client/cpp/client_impl.h"
 #include "client/cpp/messages.h"
+#include "slotwise/v1/admin.pb.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "wire/nested.h"
 
@@ -111,6 +113,9 @@ bool IsOfForgottenSession(const Status& status) {
              std::string::npos;
 }
 
+// Whoever hears that one table has lost steps is told at once of so many others.
+constexpr std::size_t kMostTables = 1024;
+
 std::vector<std::string> NamesOf(const TableBatches& tables) {
   std::vector<std::string> names;
   for (const TableBatch& table : tables) names.push_back(table.table);
@@ -129,13 +134,14 @@ class Client::BatchCall {
 
   static void Start(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches,
                     MakeRequests make_requests, client::Run::OnReply on_reply, Done done) {
-    const auto finish = [&impl, batches, done = std::move(done)](const Status& status) {
+    const auto finish = [&impl, call, batches, done = std::move(done)](const Status& status) {
       // Whoever gave up has not heard that a table is another one.
       const bool gave_up =
           status.code() == StatusCode::kCancelled || status.code() == StatusCode::kDeadlineExceeded;
       if (!status.ok() && !gave_up) {
         for (const TableBatch& table : batches->tables) impl.Forget(table.table);
       }
+      if (status.code() == StatusCode::kDataLoss) return AddOtherLosses(impl, call, status, done);
       done(status);
     };
     if (batches->tables.empty()) return finish({});
@@ -152,6 +158,37 @@ class Client::BatchCall {
                       impl.Address(*requests);
                       impl.Start(call, std::move(*requests), on_reply, finish);
                     });
+  }
+
+  // Asks what became of the client's other tables, so that a restart or a load is heard of once. What cannot be
+  // asked is heard of by a later call.
+  static void AddOtherLosses(Impl& impl, const Call& call, const Status& loss, const Done& done) {
+    struct Found {
+      std::mutex mutex;
+      std::string message;
+    };
+    const auto tables = impl.acknowledged().All(kMostTables);
+    if (tables.empty()) return done(loss);
+    std::vector<Request> requests;
+    for (const auto& [name, state] : tables) {
+      v1::DescribeTableRequest describe;
+      describe.set_table(name);
+      requests.push_back(
+          {.method = "/slotwise.v1.Admin/DescribeTable", .message = client::Serialize(describe)});
+    }
+    const auto found = std::make_shared<Found>();
+    const auto read = [&impl, tables, found](std::size_t i, const grpc::ByteBuffer& bytes) -> Status {
+      v1::DescribeTableReply reply;
+      if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
+      const auto& [name, state] = tables[i];
+      const Status lost = impl.acknowledged().Check(name, state, {reply.lineage(), reply.steps()});
+      const std::lock_guard lock(found->mutex);
+      if (!lost.ok()) found->message += "; " + lost.message();
+      return {};
+    };
+    impl.Start(call, std::move(requests), read, [found, loss, done](const Status&) {
+      done({loss.code(), loss.message() + found->message});
+    });
   }
 
   static Status CutFor(Impl& impl, const Call& call, Batches& batches, std::uint32_t parts = 0) {

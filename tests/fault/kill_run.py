@@ -180,7 +180,7 @@ class KillRun:
             assert self._begin(), self.server.log
         self._say(f"{self.server.ranks} rank(s) serve, and are to die: {plan}")
         self.stop = threading.Event()
-        self.clients = [self._connect() for _ in self.trainers]
+        self.clients = self._connect_all(plan)
         self.threads = [
             threading.Thread(target=trainer.run, args=(client, self.stop))
             for trainer, client in zip(self.trainers, self.clients)
@@ -196,6 +196,14 @@ class KillRun:
             self._end_trainers()
         self._fail_power(plan)
         self._say("its disk is as a crash leaves it")
+
+    def _connect_all(self, plan: Plan) -> list[slotwise.Client]:
+        try:
+            return [self._connect() for _ in self.trainers]
+        except slotwise.Unavailable:
+            assert self.server.ended, self.server.log
+        self._start_again(plan)
+        return [self._connect() for _ in self.trainers]
 
     def _start_again(self, plan: Plan) -> None:
         """The server came to its point before there was work. Starts it again, for another end."""

@@ -88,6 +88,22 @@ def test_a_lookup_after_a_crash_says_it_too(server: tuple[str, Restart]) -> None
         ps.lookup("ads", KEYS, train=False)
 
 
+@pytest.mark.parametrize("tables", [["other"], ["ads", "other"]], ids=lambda names: f"{len(names)} tables")
+def test_what_all_tables_lost_is_said_once(server: tuple[str, Restart], tables: list[str]) -> None:
+    address, restart = server
+    with slotwise.connect(address) as ps:
+        push(ps)
+        push(ps)
+        push(ps, "other")
+        restart()
+        with pytest.raises(slotwise.DataLoss) as lost:
+            ps.lookup_many({name: KEYS for name in tables}, train=False)
+        assert lost.value.message.count("table ads has lost all its steps") == 1
+        assert lost.value.message.count("table other has lost all its steps") == 1
+        assert push(ps) == 1
+        assert push(ps, "other") == 1
+
+
 def test_a_table_that_its_client_drops_loses_nothing(server: tuple[str, Restart]) -> None:
     address, _ = server
     with slotwise.connect(address) as ps, slotwise.connect(address) as other:
