@@ -63,8 +63,8 @@ class Bench {
     const DurableEngine::Saved base = engine_->Save(false);
     base_bytes_ = base.checkpoint.bytes;
     Say("base saved", base.seconds);
-    // A checkpoint waits until the one before was read back: an empty one does so here, and is read back while
-    // the digest is computed.
+    // A checkpoint waits until the one before was read back: an empty one does so here, and is read back
+    // while the digest is computed.
     const double verified = engine_->Save(true).seconds;
     Say("base verified", verified);
     static_cast<void>(engine_->Digest());

@@ -39,8 +39,8 @@ void TakeTurns(int repeats, std::span<Contender> contenders);
 // Returns the value below which the share q of the samples lies. REQUIRES: !samples.empty().
 double Quantile(std::vector<double> samples, double q);
 
-// Returns the median of a[i] / b[i]: what turns of one repeat differ by, however the machine changed meanwhile.
-// REQUIRES: a.size() == b.size() > 0.
+// Returns the median of a[i] / b[i]: what turns of one repeat differ by, however the machine changed
+// meanwhile. REQUIRES: a.size() == b.size() > 0.
 double MedianRatio(std::span<const double> a, std::span<const double> b);
 
 // Collective. Returns the largest of the ranks' values.

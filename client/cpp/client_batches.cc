@@ -160,8 +160,8 @@ class Client::BatchCall {
                     });
   }
 
-  // Asks what became of the client's other tables, so that a restart or a load is heard of once. What cannot be
-  // asked is heard of by a later call.
+  // Asks what became of the client's other tables, so that a restart or a load is heard of once. What cannot
+  // be asked is heard of by a later call.
   static void AddOtherLosses(Impl& impl, const Call& call, const Status& loss, const Done& done) {
     struct Found {
       std::mutex mutex;

@@ -57,8 +57,8 @@ Status WithRowsDone(const Status& error, std::uint64_t rows, std::size_t count, 
                             " before, and more may have been"};
 }
 
-// Returns DATA_LOSS if a reply is of another state of the table than those before: a checkpoint was loaded, and
-// has taken the place of rows that were written.
+// Returns DATA_LOSS if a reply is of another state of the table than those before: a checkpoint was loaded,
+// and has taken the place of rows that were written.
 class OneLineage {
  public:
   template <class Reply>

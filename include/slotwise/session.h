@@ -22,8 +22,8 @@ struct Step {
   std::uint32_t trainer =
       0;  // whose share of the step this is: 0 .. trainers - 1; shares are summed in this order
   std::uint32_t trainers = 1;  // how many shares the step has
-  // How many parts every trainer's share of a table is cut into. 0 means as many as the batch needs, which only a lone
-  // trainer may choose, because several trainers must agree on the step's number of parts.
+  // How many parts every trainer's share of a table is cut into. 0 means as many as the batch needs, which
+  // only a lone trainer may choose, because several trainers must agree on the step's number of parts.
   std::uint32_t parts = 0;
   // The server's epoch when the session was drawn (ServerTopology::epoch); 0 if that is not known. A server
   // that has forgotten sessions refuses those that it does not know and whose epoch does not show that they

@@ -13,8 +13,8 @@ constexpr std::uint64_t kBlocksAhead = 3;
 // What was written goes to disk so many bytes at a time while more is written: else a sync would have to wait
 // for all of it, and so would others' syncs of the same disk.
 constexpr std::uint64_t kBytesOnTheirWay = std::uint64_t{8} << 20;
-// So much of a file stays in the system's memory while it is written. Its pages are then used again and again:
-// pages that were never used before cost a guest of a virtual machine more than the copy into them.
+// So much of a file stays in the system's memory while it is written. Its pages are then used again and
+// again: pages that were never used before cost a guest of a virtual machine more than the copy into them.
 constexpr std::uint64_t kBytesInMemory = std::uint64_t{32} << 20;
 
 }  // namespace

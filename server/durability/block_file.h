@@ -52,8 +52,9 @@ class BlockWriter {
   // them, and then waits for the disk about once.
   Status BeginFinish();
 
-  // Writes what is left, syncs the file and closes it. The system's memory keeps none of it, so that who verifies
-  // the file reads the disk, and that a large file does not take the place of others' memory. Its name is durable once the caller syncs the folder.
+  // Writes what is left, syncs the file and closes it. The system's memory keeps none of it, so that who
+  // verifies the file reads the disk, and that a large file does not take the place of others' memory. Its
+  // name is durable once the caller syncs the folder.
   Result<FileEntry> Finish();
 
  private:
@@ -80,8 +81,8 @@ class BlockReader {
   // that reading on from there reads no block twice. REQUIRES: offset + bytes.size() <= the entry's bytes.
   Status Read(std::uint64_t offset, std::span<std::byte> bytes);
 
-  // As Read, for who reads on and on: a block whose begin is read is not kept for that, and is verified when its
-  // end was read, or by Settle. REQUIRED: Settle, before what was read counts.
+  // As Read, for who reads on and on: a block whose begin is read is not kept for that, and is verified when
+  // its end was read, or by Settle. REQUIRED: Settle, before what was read counts.
   Status ReadOn(std::uint64_t offset, std::span<std::byte> bytes);
   // Verifies the rest of what ReadOn has read.
   Status Settle();
@@ -99,7 +100,8 @@ class BlockReader {
   Status Keep(std::uint64_t block);
   Status ReadOnInBlock(std::span<std::byte> bytes);
   Status Compare(std::uint64_t block, std::uint64_t checksum) const;
-  // Has the system read what comes behind `begin`, where something is read now, and drop what was read before.
+  // Has the system read what comes behind `begin`, where something is read now, and drop what was read
+  // before.
   void ReadAhead(std::uint64_t begin) const;
 
   // A block of which ReadOn has read some bytes, from its begin on.

@@ -82,9 +82,10 @@ struct RowSink {
 
 // Reads all rows of a table that `rank` owns by `owners`: those of the base, and then of each delta the
 // erased keys and then the rows. A key comes once for each link that has it, and the last time counts.
-// Records may be damaged until ReadTable returned OK: it says FAILED_PRECONDITION then, and what the sink took is
-// good for nothing. `folder`: that of all checkpoints. No call of the sink gets more than `chunk_bytes` of records, or else one
-// record. A table that the chain's last checkpoint does not have is NOT_FOUND.
+// Records may be damaged until ReadTable returned OK: it says FAILED_PRECONDITION then, and what the sink
+// took is good for nothing. `folder`: that of all checkpoints. No call of the sink gets more than
+// `chunk_bytes` of records, or else one record. A table that the chain's last checkpoint does not have is
+// NOT_FOUND.
 Status ReadTable(FileSystem& files, const std::string& folder, const Chain& chain, TableId table,
                  const BucketOwners& owners, std::uint32_t rank, std::uint64_t chunk_bytes,
                  const RowSink& sink);

@@ -78,8 +78,8 @@ class Checkpoints {
   // that could not be read may be whole: the FileSystem's error is returned then, and no older checkpoint.
   Result<NewestChain> Newest(const std::vector<std::string>& refused = {}) const;
 
-  // Returns whether a checkpoint can be restored, as far as manifests and sizes tell: its chain has no gap and
-  // no foreign link, and all of the chain's files are there.
+  // Returns whether a checkpoint can be restored, as far as manifests and sizes tell: its chain has no gap
+  // and no foreign link, and all of the chain's files are there.
   Status CheckChain(const std::string& id) const;
 
   // Reads back every file of a checkpoint, and of no other of its chain.

@@ -74,8 +74,8 @@ class ReadableFile {
   // Says that bytes [begin, end) will be read soon: the system may begin to. `end` may lie behind the file's.
   virtual void ReadAhead(std::uint64_t /*begin*/, std::uint64_t /*end*/) const {}
 
-  // Says that nobody will soon read bytes [begin, end) again: the system's memory need not keep them. `end` may
-  // lie behind the file's.
+  // Says that nobody will soon read bytes [begin, end) again: the system's memory need not keep them. `end`
+  // may lie behind the file's.
   virtual void DropFromMemory(std::uint64_t /*begin*/, std::uint64_t /*end*/) const {}
 
  protected:

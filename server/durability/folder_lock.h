@@ -2,9 +2,9 @@
 //
 // The lock is flock(2) on a file in it, which the kernel lets go of however its holder ends. NFS carries it
 // between hosts (unless mounted nolock or local_lock=flock), Lustre if mounted with flock; a host that is cut
-// off from its NFS server loses it. The file says who holds the lock, for people.
-// The lock is the file's, not the name's: whoever removes or replaces the file, or puts a copy in the folder's
-// place, lets another program take the same lock. StillHeld tells.
+// off from its NFS server loses it. The file says who holds the lock, for people. The lock is the file's, not
+// the name's: whoever removes or replaces the file, or puts a copy in the folder's place, lets another
+// program take the same lock. StillHeld tells.
 // Thread-safety: StillHeld, any thread; else one thread.
 #ifndef SLOTWISE_SERVER_DURABILITY_FOLDER_LOCK_H_
 #define SLOTWISE_SERVER_DURABILITY_FOLDER_LOCK_H_
@@ -29,8 +29,8 @@ class FolderLock {
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;
 
-  // OK: the lock's path still leads to the file that is locked. FAILED_PRECONDITION: it does not, or nobody can
-  // tell, so another program may use the folder.
+  // OK: the lock's path still leads to the file that is locked. FAILED_PRECONDITION: it does not, or nobody
+  // can tell, so another program may use the folder.
   Status StillHeld() const;
 
   // Who held the lock last and did not give it back; empty if nobody.

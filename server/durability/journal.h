@@ -49,8 +49,8 @@ struct JournalOptions {
   std::uint64_t segment_bytes = std::uint64_t{1} << 30;  // a segment gets no more records when it has so much
   std::uint64_t max_queued_bytes = std::uint64_t{1} << 30;  // that wait to be written
   std::chrono::milliseconds longest_wait{1000};             // of a Reserve, for a sync
-  // Asked, by the thread that writes, after each sync and before what it made durable is published: whether the
-  // folder is still this server's. An error is as one of the sync. Empty: it is.
+  // Asked, by the thread that writes, after each sync and before what it made durable is published: whether
+  // the folder is still this server's. An error is as one of the sync. Empty: it is.
   std::function<Status()> still_ours = {};
   Threads* threads = &SystemThreads();  // that call the journal
 };

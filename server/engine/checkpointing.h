@@ -8,14 +8,14 @@
 //     kWritten, of each rank      its files are on disk. Behind the last: ranks gather what they wrote, and
 //                                 rank 0's worker writes the manifest; from then on the checkpoint exists
 //     kPublished, of rank 0       every rank: snapshots end; whoever asked is answered
-//     kVerified, of rank 0        all files were read back, all that it is a delta of is there, and checkpoints
-//                                 that are not needed any more are gone: older segments of the journal go
+//     kVerified, of rank 0        all files were read back, all that it is a delta of is there, and
+//                                 checkpoints that are not needed any more are gone: older segments of the
+//                                 journal go
 //
-// A checkpoint that was asked for meanwhile waits until this one was verified.
-// If what is on disk turns out not to be what was written, kVerified says so: the next checkpoint is a base, and
-// is made at once.
-// If a rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all
-// this, rank 0 folds a chain that has become long into a base (kCompacted).
+// A checkpoint that was asked for meanwhile waits until this one was verified. If what is on disk turns out
+// not to be what was written, kVerified says so: the next checkpoint is a base, and is made at once. If a
+// rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all this,
+// rank 0 folds a chain that has become long into a base (kCompacted).
 // Thread-safety: the engine's thread only. Save, OnEvent and Stop are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_

@@ -51,11 +51,12 @@ struct DurabilityOptions {
   std::string server_version = "0";
   FileSystem* files = &SystemFiles();
   Threads* threads = &SystemThreads();  // that write the journal, and checkpoints
-  // OK, or why the folder may be another server's by now; for any thread. Empty: nobody can take it, or another
-  // rank watches it. Rank 0's, which is in every acknowledgement: it asks before what it has written counts.
+  // OK, or why the folder may be another server's by now; for any thread. Empty: nobody can take it, or
+  // another rank watches it. Rank 0's, which is in every acknowledgement: it asks before what it has written
+  // counts.
   std::function<Status()> still_ours = {};
-  // Is told why the journal or checkpoints cannot go on, on a thread of theirs. The process has to end: nobody
-  // knows what is on disk, or whose it is.
+  // Is told why the journal or checkpoints cannot go on, on a thread of theirs. The process has to end:
+  // nobody knows what is on disk, or whose it is.
   std::function<void(const std::string& why)> on_failure = {};
 };
 

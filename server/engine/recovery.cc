@@ -67,8 +67,8 @@ bool JournalIsEmptied(FileSystem& files, const std::string& folder, const std::v
   return has_folder;
 }
 
-// A server goes on from what is left, because that is also what a restored backup or a copy has. What was there
-// nobody knows.
+// A server goes on from what is left, because that is also what a restored backup or a copy has. What was
+// there nobody knows.
 void WarnOfWhatIsGone(FileSystem& files, const std::string& folder) {
   for (const std::string& name : {folder + "/journal", folder + "/checkpoints"}) {
     const auto names = files.List(name);

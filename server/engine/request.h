@@ -178,8 +178,8 @@ struct SaveCheckpointRequest {
   Caller caller = {};
 };
 
-// Returns what a caller hears who asked for a checkpoint that cannot be loaded. DATA_LOSS would be of steps that
-// the server had acknowledged, and after UNAVAILABLE callers try again.
+// Returns what a caller hears who asked for a checkpoint that cannot be loaded. DATA_LOSS would be of steps
+// that the server had acknowledged, and after UNAVAILABLE callers try again.
 inline Status RefusalToLoad(const Status& why) {
   if (why.code() == StatusCode::kDataLoss) return FailedPrecondition(why.message());
   return why.code() == StatusCode::kUnavailable ? Status(StatusCode::kInternal, why.message()) : why;

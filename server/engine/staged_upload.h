@@ -46,9 +46,9 @@ class StagedUpload {
   // the staging buffer.
   void* WriteTo(void* to, std::size_t bytes);
 
-  // Asks the stream for what is still in the staging buffer alone. REQUIRED behind the last Copy or WriteTo to
-  // an allocation: what follows may go to the next one, which may begin where this one ends, and a GPU copies
-  // to one at a time.
+  // Asks the stream for what is still in the staging buffer alone. REQUIRED behind the last Copy or WriteTo
+  // to an allocation: what follows may go to the next one, which may begin where this one ends, and a GPU
+  // copies to one at a time.
   void Flush();
 
  private:

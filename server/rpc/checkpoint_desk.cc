@@ -18,8 +18,8 @@ Status NoSuchCheckpoint(const std::string& id) { return NotFound("there is no ch
 
 Status Stopping() { return Unavailable("the server is stopping"); }
 
-// Returns what a caller hears of a checkpoint that is there: it is damaged; or it may be whole, and the system
-// cannot read it, which trying again does not mend.
+// Returns what a caller hears of a checkpoint that is there: it is damaged; or it may be whole, and the
+// system cannot read it, which trying again does not mend.
 Status Unusable(const Status& why) {
   if (why.code() == StatusCode::kFailedPrecondition) return DataLoss(why.message());
   return why.code() == StatusCode::kUnavailable ? Status(StatusCode::kInternal, why.message()) : why;

@@ -1,5 +1,5 @@
-// One program holds a folder, and learns if the file that it has locked is no longer the one that others would
-// lock.
+// One program holds a folder, and learns if the file that it has locked is no longer the one that others
+// would lock.
 #include "server/durability/folder_lock.h"
 
 #include <gmock/gmock.h>

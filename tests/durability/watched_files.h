@@ -20,8 +20,8 @@ class WatchedFiles final : public FileSystem {
  public:
   explicit WatchedFiles(FileSystem& files) : files_(files) {}
 
-  // Each may refuse what is about to happen. `before_change` gets "create", "write", "begin sync", "write back",
-  // "sync", "rename" (with the old path), "remove", "remove folder", "make folder" or "sync folder".
+  // Each may refuse what is about to happen. `before_change` gets "create", "write", "begin sync", "write
+  // back", "sync", "rename" (with the old path), "remove", "remove folder", "make folder" or "sync folder".
   std::function<Status(const std::string& operation, const std::string& path)> before_change;
   std::function<Status(const std::string& path)> before_open;
 

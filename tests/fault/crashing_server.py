@@ -39,7 +39,8 @@ class CrashingServer:
         self.starts = 0
         self._port = free_ports(most_ranks)
         self._process: subprocess.Popen[bytes] | None = None
-        (self.folder / "server.pbtxt").write_text(f'{config}\nbackend: BACKEND_{backend.upper()}\nthreads: 1\n')
+        place = f"backend: BACKEND_{backend.upper()}\nthreads: 1\n"
+        (self.folder / "server.pbtxt").write_text(f"{config}\n{place}")
 
     @property
     def log(self) -> str:

@@ -293,8 +293,9 @@ TEST_F(RowsServiceTest, PushManyIsRefusedAtOnceByAPartThatIsRefusedForGood) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
   const grpc::Status status = embedding_->PushMany(&context, request, &reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(status.error_message(),
-            "pushes[1]: the table has place 1 of its step here, and place 0 in a part before: it can have one");
+  EXPECT_EQ(
+      status.error_message(),
+      "pushes[1]: the table has place 1 of its step here, and place 0 in a part before: it can have one");
 }
 
 TEST_F(RowsServiceTest, OnlySoManyExportsOfWholeTablesAreUnderWay) {

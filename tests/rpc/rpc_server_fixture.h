@@ -56,8 +56,8 @@ class RpcServerTest : public testing::Test {
     return admin_->GetTopology(&context, {}, &reply);
   }
 
-  // gRPC measures a connection and opens its windows for what it finds, up to 16 MiB. Here they stay small, so
-  // that what a client does not read waits at the server, however fast this machine is.
+  // gRPC measures a connection and opens its windows for what it finds, up to 16 MiB. Here they stay small,
+  // so that what a client does not read waits at the server, however fast this machine is.
   static grpc::ChannelArguments SmallWindows() {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
