@@ -58,7 +58,7 @@ FULL = Sizes(
     saved_rows=33_554_432,
     preimage_mib=20_480,
     training_seconds=12,
-    pushing_seconds=1,
+    pushing_seconds=0.5,
     contract="*",
 )
 

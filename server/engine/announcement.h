@@ -46,6 +46,7 @@ enum class CheckpointEvent : std::uint8_t {
   kPublished,  // the checkpoint exists; rank 0
   kVerified,   // all of it was read back; rank 0
   kCompacted,  // a chain was folded into a base; rank 0
+  kDamaged,    // what the newest checkpoint builds on was found damaged as it was folded; rank 0
 };
 
 // A request's number on the rank it came to.

@@ -15,6 +15,9 @@ namespace {
 // in their buckets, which takes 100 million about 3 s.
 constexpr std::chrono::milliseconds kLongestSort{20000};
 
+constexpr const char* kAdvice =
+    ": raise durability.max_preimage_mib, which keeps them meanwhile, or save when less is pushed";
+
 // The rows of so many buffers are sorted at a time.
 constexpr std::size_t kBuffersASort = 4;
 
@@ -86,12 +89,9 @@ bool CheckpointJob::ReadNow(const Shard& shard, std::chrono::milliseconds& left)
   HandOver();
   {
     std::unique_lock lock(mutex_);
-    const auto give_up = [&](const char* why) {
+    const auto give_up = [&](Status why) {
       cancelled_ = true;
-      why_ = ResourceExhausted(
-          std::string(why) +
-          ": raise durability.max_preimage_mib, which keeps them meanwhile, or save when less "
-          "is pushed");
+      why_ = std::move(why);
       changed_.notify_all();
     };
     waited_for_ = &table;
@@ -99,12 +99,15 @@ bool CheckpointJob::ReadNow(const Shard& shard, std::chrono::milliseconds& left)
             changed_, lock,
             [&] { return cancelled_ || table.asked < table.sorted || table.asked == table.count; },
             kLongestSort)) {
-      give_up("rows changed for too long while a table's keys were sorted");
+      give_up(ResourceExhausted(std::string("rows changed for too long while a table's keys were sorted") +
+                                kAdvice));
     } else {
       const auto waited = options_.threads->WaitFor(
           changed_, lock, [&] { return cancelled_ || !free_.empty() || table.asked == table.count; }, left);
       left = waited.value_or(std::chrono::milliseconds(0));
-      if (!waited) give_up("rows changed faster than the disk took those of before");
+      if (!waited)
+        give_up(ResourceExhausted(std::string("rows changed faster than the disk took those of before") +
+                                  kAdvice));
     }
     waited_for_ = nullptr;
     if (cancelled_ || table.asked == table.count) return false;

@@ -54,7 +54,8 @@ struct Checkpointing::Open {
   std::shared_ptr<CheckpointJob> job;
   std::size_t written = 0;  // ranks
   bool failed = false;
-  Status why_not;  // what a rank could not write
+  bool builds_on_damage = false;  // if it is a delta
+  Status why_not;                 // what a rank could not write
   std::uint64_t cut_ms = 0;
   std::uint64_t changed = 0;
   std::size_t bytes = 0;  // of this rank's rows in it
@@ -228,6 +229,15 @@ void Checkpointing::OnEvent(const Round& round) {
     folding_ = 0;
     return;
   }
+  if (round.event == CheckpointEvent::kDamaged) {
+    if (!folds_newest_) return;  // a base was made since
+    if (open_) {
+      open_->builds_on_damage = true;
+    } else {
+      BeginAnew(base_.newest->id);
+    }
+    return;
+  }
   if (!open_) return;  // it was given up
   switch (round.event) {
     case CheckpointEvent::kWritten:
@@ -283,8 +293,8 @@ void Checkpointing::OnEvent(const Round& round) {
       return;
     }
     case CheckpointEvent::kVerified:
-      if (round.failed) {
-        BeginAnew();
+      if (round.failed || (open_->builds_on_damage && open_->manifest.is_delta())) {
+        BeginAnew(open_->manifest.id);
       } else {
         broken_.clear();
         RemoveOldSegments();
@@ -293,6 +303,7 @@ void Checkpointing::OnEvent(const Round& round) {
       FoldLongChain();
       return;
     case CheckpointEvent::kCompacted:
+    case CheckpointEvent::kDamaged:
       return;
   }
 }
@@ -314,6 +325,7 @@ void Checkpointing::FoldLongChain() {
     }
     if (!folded.ok())
       spdlog::error("checkpoint {} and its deltas stay as they are: {}", tip, folded.message());
+    if (folded.code() == StatusCode::kFailedPrecondition) Tell(CheckpointEvent::kDamaged, true);
     Tell(CheckpointEvent::kCompacted, !folded.ok());
   });
 }
@@ -358,10 +370,10 @@ void Checkpointing::Fail(const Status& why) {
   Close();
 }
 
-void Checkpointing::BeginAnew() {
+void Checkpointing::BeginAnew(const std::string& lost) {
   // A disk that loses every checkpoint is not written to without pause.
   again_ = broken_.empty() && (options_.mode != DurabilityMode::kNone || Every().count() > 0);
-  broken_ = open_->manifest.id;
+  broken_ = lost;
   base_.newest.reset();  // no other can be newer: a checkpoint waits until the one before it was verified
   base_.links = 0;
   folds_newest_ = false;

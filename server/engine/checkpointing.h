@@ -15,7 +15,8 @@
 // A checkpoint that was asked for meanwhile waits until this one was verified. If what is on disk turns out
 // not to be what was written, kVerified says so: the next checkpoint is a base, and is made at once. If a
 // rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all this,
-// rank 0 folds a chain that has become long into a base (kCompacted).
+// rank 0 folds a chain that has become long into a base (kCompacted); if that finds damage (kDamaged), the
+// next checkpoint is a base too.
 // Thread-safety: the engine's thread only. Save, OnEvent and Stop are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
@@ -121,7 +122,7 @@ class Checkpointing {
   Status PublishIfOurs(Manifest& manifest) const;
   void Fail(const Status& why);
   // The newest checkpoint cannot be restored: what comes next builds on nothing.
-  void BeginAnew();
+  void BeginAnew(const std::string& lost);
   void Close();  // what is under way; what waits for it comes again
   void Tell(CheckpointEvent event, bool failed);
   void RemoveOldSegments();

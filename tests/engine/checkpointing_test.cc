@@ -3,11 +3,16 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <variant>
 
@@ -23,7 +28,7 @@ using ::testing::HasSubstr;
 // The only rank of a server, whose rounds are made by hand.
 class Saver {
  public:
-  explicit Saver(DurabilityMode mode) {
+  explicit Saver(DurabilityMode mode, std::uint32_t max_deltas = 16) {
     EXPECT_TRUE(files_.MakeFolder("data").ok());
     EXPECT_TRUE(files_.MakeFolder("data/checkpoints").ok());
     Table table;
@@ -40,6 +45,7 @@ class Saver {
     options.folder = "data";
     options.interval = std::chrono::seconds(2);
     options.files = &watched_;
+    options.max_deltas = max_deltas;
     options.checkpoint_buffer_bytes = 4096;
     options.still_ours = [this] { return ours ? Status() : FailedPrecondition("the lock is gone"); };
     options.on_failure = [this](const std::string& why) { end_of_process = why; };
@@ -68,12 +74,12 @@ class Saver {
     round.delta = true;
     Result<SavedCheckpoint> saved = Unavailable("no answer");
     checkpointing_.Save(round, [&](const Result<SavedCheckpoint>& result) { saved = result; });
-    HandleEvent();  // kWritten
-    HandleEvent();  // kPublished
+    HandleEvent(CheckpointEvent::kWritten);
+    HandleEvent(CheckpointEvent::kPublished);
     return saved;
   }
   // Returns whether what was saved is what was written.
-  bool Verify() { return HandleEvent(); }
+  bool Verify() { return HandleEvent(CheckpointEvent::kVerified); }
   SavedCheckpoint SaveAndVerify() {
     SavedCheckpoint saved = Save();
     EXPECT_TRUE(Verify());
@@ -96,6 +102,32 @@ class Saver {
       return can || !path.ends_with("rows.npy") ? Status() : FailedPrecondition(path + " is lost");
     };
   }
+  // Hands an event of that kind to the round that it is for, and returns whether it is a good one.
+  bool HandleEvent(CheckpointEvent event) {
+    Round round = Next(Operation::kCheckpointEvent);
+    const auto is_of_kind = [&](const CheckpointEventRequest& told) { return told.event == event; };
+    for (int tries = 0; tries < 60'000; ++tries) {
+      checkpointing_.Advance(0, true);
+      std::unique_lock lock(mutex_);
+      const auto has_come = [&] { return std::ranges::any_of(events_, is_of_kind); };
+      if (!news_.wait_for(lock, std::chrono::milliseconds(1), has_come)) continue;
+      const auto told = std::ranges::find_if(events_, is_of_kind);
+      round.event = event;
+      round.failed = told->failed;
+      events_.erase(told);
+      lock.unlock();
+      checkpointing_.OnEvent(round);
+      return !round.failed;
+    }
+    ADD_FAILURE() << "no event came within a minute";
+    return false;
+  }
+  void Damage(const std::string& path) {
+    auto file = files_.OpenToWrite("data/checkpoints/" + path);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    const std::byte other{0xA5};
+    ASSERT_TRUE((*file)->WriteAt(200, std::array{std::span(&other, 1)}).ok());
+  }
   void LoseFile(const std::string& path) { files_.Lose("data/checkpoints/" + path); }
   void LoseFolder(const std::string& id) { EXPECT_TRUE(files_.RemoveFolder("data/checkpoints/" + id).ok()); }
   std::size_t Count() { return Checkpoints(files_, "data/checkpoints").List()->size(); }
@@ -110,24 +142,6 @@ class Saver {
     round.number = ++round_;
     round.operation = operation;
     return round;
-  }
-
-  // Hands the next event to the round that it is for, and returns whether it is a good one.
-  bool HandleEvent() {
-    Round round = Next(Operation::kCheckpointEvent);
-    for (int tries = 0; tries < 60'000; ++tries) {
-      checkpointing_.Advance(0, true);
-      std::unique_lock lock(mutex_);
-      if (!news_.wait_for(lock, std::chrono::milliseconds(1), [this] { return !events_.empty(); })) continue;
-      round.event = events_.front().event;
-      round.failed = events_.front().failed;
-      events_.pop_front();
-      lock.unlock();
-      checkpointing_.OnEvent(round);
-      return !round.failed;
-    }
-    ADD_FAILURE() << "no event came within a minute";
-    return false;
   }
 
   void Take(Request request) {
@@ -182,6 +196,49 @@ TEST(ACheckpoint, ThatCannotBeReadBackIsFollowedByABase) {
   EXPECT_FALSE(server.Verify());
   server.ReadBack(true);
   EXPECT_FALSE(server.SaveAndVerify().delta);
+}
+
+// A chain of 3, of which the base is damaged then: it is folded once it has 4 links.
+std::unique_ptr<Saver> DamagedChain(DurabilityMode mode) {
+  auto server = std::make_unique<Saver>(mode, 8);
+  server->Change(1);
+  const std::string base = server->SaveAndVerify().id;
+  for (std::uint64_t now = 2; now < 4; ++now) {
+    server->Change(now);
+    EXPECT_TRUE(server->SaveAndVerify().delta);
+  }
+  server->Damage(base + "/table-1/rank-0.starts.npy");
+  server->Change(4);
+  EXPECT_TRUE(server->SaveAndVerify().delta) << "only sizes are looked at";
+  return server;
+}
+
+TEST(AChain, WhoseFoldFindsDamageIsFollowedByABase) {
+  const auto server = DamagedChain(DurabilityMode::kInterval);
+  EXPECT_TRUE(server->MayUpdate().ok());
+  EXPECT_FALSE(server->HandleEvent(CheckpointEvent::kDamaged));
+  EXPECT_FALSE(server->HandleEvent(CheckpointEvent::kCompacted));
+  EXPECT_EQ(server->MayUpdate().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(server->AsksAt(5));
+  EXPECT_FALSE(server->SaveAndVerify().delta);
+  EXPECT_TRUE(server->MayUpdate().ok());
+}
+
+TEST(AChain, WhoseFoldFindsDamageWhileADeltaIsWrittenIsFollowedByABase) {
+  const auto server = DamagedChain(DurabilityMode::kNone);
+  EXPECT_TRUE(server->Save().delta);
+  EXPECT_FALSE(server->HandleEvent(CheckpointEvent::kDamaged));
+  EXPECT_FALSE(server->HandleEvent(CheckpointEvent::kCompacted));
+  EXPECT_TRUE(server->Verify()) << "the delta itself is what was written";
+  EXPECT_FALSE(server->SaveAndVerify().delta);
+  EXPECT_TRUE(server->SaveAndVerify().delta);
+}
+
+TEST(AChain, WhoseFoldSucceedsGoesOn) {
+  Saver server(DurabilityMode::kNone, 8);
+  for (int link = 0; link < 4; ++link) server.SaveAndVerify();
+  EXPECT_TRUE(server.HandleEvent(CheckpointEvent::kCompacted));
+  EXPECT_TRUE(server.SaveAndVerify().delta);
 }
 
 TEST(ACheckpoint, IsNotPublishedInAFolderThatIsAnothersByNow) {
