@@ -78,7 +78,7 @@ class Bench {
     Compare([&](std::size_t sample, std::uint32_t table) { return sample * o_.tables + table; }, keys_);
     std::ranges::fill(values_, -1.0F);
     LookUpEach();
-    Compare([&](std::size_t sample, std::uint32_t table) { return table * o_.samples + sample; },
+    Compare([&](std::size_t sample, std::size_t table) { return table * o_.samples + sample; },
             keys_by_table_);
   }
 
@@ -208,7 +208,7 @@ Report RunTables(const TablesBenchOptions& o, Collective& collective) {
          .value = MedianRatio(contenders[i + 1].seconds, contenders[i].seconds),
          .at_most = kGoal});
   }
-  report.notes.push_back("The floor is one copy of what travels, in memory.");
+  report.notes.emplace_back("The floor is one copy of what travels, in memory.");
   return report;
 }
 

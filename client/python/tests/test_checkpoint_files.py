@@ -107,7 +107,7 @@ def test_a_gap_and_foreign_links_are_refused(saved: SimpleNamespace, copied: Pat
     (middle / "manifest.json").write_bytes(manifest.replace(b'{"checksum": "', b'{"checksum": "0', 1))
     with pytest.raises(slotwise.DataLoss, match="manifest.json is damaged"):
         checkpoint_files.open(copied)
-    swapped = bytes([manifest[14] ^ 1])
+    swapped = b"1" if manifest[14:15] == b"0" else b"0"  # another digit
     (middle / "manifest.json").write_bytes(manifest[:14] + swapped + manifest[15:])
     with pytest.raises(slotwise.DataLoss, match="foreign link"):
         checkpoint_files.open(copied, verify=False)

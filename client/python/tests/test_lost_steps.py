@@ -97,7 +97,7 @@ def test_what_all_tables_lost_is_said_once(server: tuple[str, Restart], tables: 
         push(ps, "other")
         restart()
         with pytest.raises(slotwise.DataLoss) as lost:
-            ps.lookup_many({name: KEYS for name in tables}, train=False)
+            ps.lookup_many({name: (KEYS,) for name in tables}, train=False)
         assert lost.value.message.count("table ads has lost all its steps") == 1
         assert lost.value.message.count("table other has lost all its steps") == 1
         assert push(ps) == 1
