@@ -23,7 +23,7 @@ namespace {
 // A session of its own a start, as a trainer that restarts draws one.
 std::atomic<std::uint64_t> starts = 0;
 
-// Of a table of more blocks of rows, some are looked at, as far from each other.
+// CheckRows looks at no more blocks of rows than these: a larger table's lie evenly apart.
 constexpr std::uint32_t kMostBlocks = 64;
 
 TableOptions TableOf(const TrainerOptions& o) {

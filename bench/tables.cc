@@ -32,7 +32,7 @@ struct TablesBenchOptions : CommonOptions {
 };
 
 constexpr const char* kWhole = "slotwise-bench-whole";
-// What several tables may take of one table's time.
+// Several tables may take so many times as long as one.
 constexpr double kGoal = 1.15;
 
 std::string NameOf(std::uint32_t table) { return "slotwise-bench-" + std::to_string(table); }

@@ -86,7 +86,7 @@ Status CheckStep(const Batches& batches, const CutOptions& options, const Pieces
                            "; a step is applied whole, so it cannot be cut: push fewer samples a step");
 }
 
-// Whether a request of these samples alone fits.
+// Returns whether a request of these samples alone fits.
 bool Fits(const Batches& batches, const CutOptions& options, std::size_t table, SampleRange samples) {
   const std::uint64_t in_message =
       kHeaderBytes + kTableHeaderBytes + ArrayBytes(batches, options.type, table, samples);

@@ -27,13 +27,13 @@ struct SampleRange {
 // REQUIRES: a checked batch (CheckBatch).
 std::uint64_t PartBytes(const BatchView& batch, std::uint32_t slots, SampleRange samples);
 
-// What a batch of a call is to be cut by.
+// A batch of a call is cut by its size.
 struct BatchSize {
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;  // of the values, or of the keys, weights and offsets
 };
 
-// How a call's batches are cut: each into `parts` parts, which go into about `requests` requests.
+// Each of a call's batches is cut into `parts` parts, and these go into about `requests` requests.
 struct CutCounts {
   std::uint64_t requests = 1;
   std::uint64_t parts = 1;

@@ -22,7 +22,7 @@ struct Step {
   std::uint32_t trainer =
       0;  // whose share of the step this is: 0 .. trainers - 1; shares are summed in this order
   std::uint32_t trainers = 1;  // how many shares the step has
-  // How many parts every trainer's share of a table is cut into. 0 means as many as the batch needs, which
+  // Every trainer's share of a table is cut into so many parts. 0 means as many as the batch needs, which
   // only a lone trainer may choose, because several trainers must agree on the step's number of parts.
   std::uint32_t parts = 0;
   // The server's epoch when the session was drawn (ServerTopology::epoch); 0 if that is not known. A server
@@ -43,7 +43,7 @@ class Session {
     std::uint64_t id = 0;
     std::uint32_t trainer = 0;
     std::uint32_t trainers = 1;
-    // How many parts a push's batch, or each table's, is cut into, the same for all trainers. 0 means: chosen
+    // A push's batch, or each table's, is cut into so many parts, the same for all trainers. 0 means: chosen
     // batch by batch for a lone trainer, 1 for several trainers. Raise `parts` if one trainer's batch of a
     // table exceeds the server's largest request.
     std::uint32_t parts = 0;

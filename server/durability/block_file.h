@@ -81,8 +81,8 @@ class BlockReader {
   // that reading on from there reads no block twice. REQUIRES: offset + bytes.size() <= the entry's bytes.
   Status Read(std::uint64_t offset, std::span<std::byte> bytes);
 
-  // As Read, for who reads on and on: a block whose begin is read is not kept for that, and is verified when
-  // its end was read, or by Settle. REQUIRED: Settle, before what was read counts.
+  // Reads as Read does, for who reads on and on: it keeps no block of which the begin is read, and
+  // verifies it when its end was read, or in Settle. REQUIRED: Settle, before what was read counts.
   Status ReadOn(std::uint64_t offset, std::span<std::byte> bytes);
   // Verifies the rest of what ReadOn has read.
   Status Settle();

@@ -78,8 +78,8 @@ class BucketSort {
 
   const BucketStarts& starts() const { return starts_; }
 
-  // Sorts the next buckets, until they have `least` items together or none is left, in time
-  // n for all of them. Returns their items, none if all were returned.
+  // Sorts the next buckets, until they have `least` items together or none is left. Returns their items, none
+  // if all were returned. All calls together take time in proportion to the items.
   std::span<const Item> SortNext(std::size_t least) {
     const std::size_t first = starts_[next_];
     while (next_ < kBucketCount && starts_[next_] - first < least) {

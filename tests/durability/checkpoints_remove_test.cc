@@ -6,6 +6,7 @@
 
 #include "tests/durability/checkpoints_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace slotwise {
 namespace {
@@ -126,11 +127,10 @@ TEST_F(RemoveTest, WhatIsNotThereIsNeitherPinnedNorReleased) {
 }
 
 TEST_F(RemoveTest, AFolderOrALinkToNothingIsNoPin) {
-  std::string folder = (std::filesystem::temp_directory_path() / "slotwise-checkpoints-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::string pin = folder + "/a/pinned";
+  const test::TemporaryFolder folder;
+  const std::string pin = folder.path() + "/a/pinned";
   std::filesystem::create_directories(pin);
-  const Checkpoints checkpoints(SystemFiles(), folder);
+  const Checkpoints checkpoints(SystemFiles(), folder.path());
   for (const Status& refused : {checkpoints.Pin("a"), checkpoints.Release("a")}) {
     EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.message();
     EXPECT_THAT(refused.message(), HasSubstr(pin));
@@ -140,7 +140,6 @@ TEST_F(RemoveTest, AFolderOrALinkToNothingIsNoPin) {
   EXPECT_EQ(checkpoints.Pin("a").code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(checkpoints.Release("a").ok());
   EXPECT_TRUE(checkpoints.Pin("a").ok());
-  EXPECT_TRUE(SystemFiles().RemoveFolder(folder).ok());
 }
 
 TEST_F(RemoveTest, SoManyArePinnedAndNoMore) {

@@ -9,6 +9,7 @@
 
 #include "tests/durability/checkpoints_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace slotwise {
 namespace {
@@ -106,19 +107,16 @@ TEST_F(CheckpointsTest, StrayFilesArePassedOver) {
   EXPECT_THAT(IdsOf(newest->chain), ElementsAre("a"));
   EXPECT_THAT(newest->passed_over, ElementsAre(PathOf("notes") + " is missing"));
   ExpectStrayFilesArePassedOver(files_, "stray");
-  std::string folder = (std::filesystem::temp_directory_path() / "slotwise-checkpoints-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  ExpectStrayFilesArePassedOver(SystemFiles(), folder + "/stray");
-  EXPECT_TRUE(SystemFiles().RemoveFolder(folder).ok());
+  const test::TemporaryFolder folder;
+  ExpectStrayFilesArePassedOver(SystemFiles(), folder.path() + "/stray");
 }
 
 TEST_F(CheckpointsTest, OfWhichTheManifestIsAFifoAreListedAsBroken) {
-  std::string folder = (std::filesystem::temp_directory_path() / "slotwise-checkpoints-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  std::filesystem::create_directory(folder + "/a");
-  const std::string manifest = folder + "/a/manifest.json";
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() + "/a");
+  const std::string manifest = folder.path() + "/a/manifest.json";
   ASSERT_EQ(mkfifo(manifest.c_str(), 0600), 0);
-  const Checkpoints checkpoints(SystemFiles(), folder);
+  const Checkpoints checkpoints(SystemFiles(), folder.path());
   const auto listed = checkpoints.ListUsable();
   ASSERT_TRUE(listed.ok()) << listed.status().message();
   EXPECT_THAT(IdsOf(*listed), ElementsAre("a"));
@@ -126,7 +124,6 @@ TEST_F(CheckpointsTest, OfWhichTheManifestIsAFifoAreListedAsBroken) {
             FailedPrecondition("cannot open " + manifest + ": it is no regular file"));
   EXPECT_EQ(checkpoints.Newest().status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(*checkpoints.RemoveOld(1), IsEmpty());
-  EXPECT_TRUE(SystemFiles().RemoveFolder(folder).ok());
 }
 
 // --- Chains

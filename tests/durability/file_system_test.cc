@@ -13,6 +13,7 @@
 
 #include "tests/durability/journal_rig.h"
 #include "tests/durability/sim_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace slotwise {
 namespace {
@@ -49,9 +50,8 @@ class FileSystemTest : public ::testing::TestWithParam<Kind> {
       folder_ = "files";
       return;
     }
-    std::string name = (std::filesystem::temp_directory_path() / "slotwise-files-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
+    folder_ = temporary_.path() + "/files";
+    EXPECT_TRUE(SystemFiles().MakeFolder(folder_).ok());
   }
   void TearDown() override { EXPECT_TRUE(files().RemoveFolder(folder_).ok()); }
 
@@ -63,6 +63,7 @@ class FileSystemTest : public ::testing::TestWithParam<Kind> {
     return std::move(*file);
   }
 
+  const test::TemporaryFolder temporary_;
   SimFiles simulated_;
   std::string folder_;
 };
@@ -201,9 +202,8 @@ INSTANTIATE_TEST_SUITE_P(Both, FileSystemTest, ::testing::Values(Kind::kSystem, 
 
 // Who opens a FIFO waits, unless somebody has opened the other end.
 TEST(SystemFilesTest, WhatIsNoFileIsRefusedAtOnce) {
-  std::string folder = (std::filesystem::temp_directory_path() / "slotwise-files-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::string fifo = folder + "/fifo";
+  const test::TemporaryFolder folder;
+  const std::string fifo = folder.path() + "/fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   const auto expect_refused = [](const Status& status, const std::string& path) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.message();
@@ -216,18 +216,15 @@ TEST(SystemFilesTest, WhatIsNoFileIsRefusedAtOnce) {
   expect_refused(SystemFiles().OpenToWrite(fifo).status(), fifo);
   close(reader);
   expect_refused(SystemFiles().Open("/dev/zero").status(), "/dev/zero");
-  EXPECT_TRUE(SystemFiles().RemoveFolder(folder).ok());
 }
 
 TEST(SystemFilesTest, SpaceThatIsNotThereIsNamed) {
-  std::string name = (std::filesystem::temp_directory_path() / "slotwise-files-XXXXXX").string();
-  ASSERT_NE(mkdtemp(name.data()), nullptr);
-  auto file = SystemFiles().Create(name + "/a");
+  const test::TemporaryFolder folder;
+  auto file = SystemFiles().Create(folder.path() + "/a");
   ASSERT_TRUE(file.ok());
   const Status status = (*file)->Reserve(std::uint64_t{1} << 62);
   EXPECT_FALSE(status.ok());  // which error, the file system decides
-  EXPECT_THAT(status.message(), HasSubstr("cannot take space for " + name + "/a: "));
-  EXPECT_TRUE(SystemFiles().RemoveFolder(name).ok());
+  EXPECT_THAT(status.message(), HasSubstr("cannot take space for " + folder.path() + "/a: "));
 }
 
 // Crashes with many seeds, and returns all that a file may then hold.

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/temporary_folder.h"
+
 namespace slotwise {
 namespace {
 
@@ -18,13 +20,7 @@ namespace fs = std::filesystem;
 
 class FolderLockTest : public ::testing::Test {
  protected:
-  FolderLockTest() {
-    std::string name = (fs::temp_directory_path() / "slotwise-lock-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    top_ = name;
-    fs::create_directory(folder_ = top_ / "data");
-  }
-  ~FolderLockTest() override { fs::remove_all(top_); }
+  FolderLockTest() { fs::create_directory(folder_); }
 
   Result<FolderLock> Take() const { return FolderLock::Take(folder_.string(), "server.lock", "a server"); }
   fs::path path() const { return folder_ / "server.lock"; }
@@ -36,8 +32,9 @@ class FolderLockTest : public ::testing::Test {
                 AllOf(HasSubstr(path.string()), HasSubstr("another server may use the folder")));
   }
 
-  fs::path top_;
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path top_ = temporary_.path();
+  const fs::path folder_ = top_ / "data";
 };
 
 TEST_F(FolderLockTest, IsHeldByOne) {

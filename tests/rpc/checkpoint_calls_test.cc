@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -21,6 +20,7 @@
 #include "server/rpc/checkpoint_desk.h"
 #include "tests/rpc/messages.h"
 #include "tests/rpc/rpc_server_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace slotwise {
 namespace {
@@ -98,17 +98,10 @@ class HeldFiles final : public FileSystem {
 
 class CheckpointCallsTest : public RpcServerTest {
  protected:
-  CheckpointCallsTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "slotwise-checkpoints-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    folder_ = name;
-  }
   ~CheckpointCallsTest() override {
     files_.Release();
     if (server_) server_->Shutdown(milliseconds(5000));
     StopEngine();  // which uses the files
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
 
   // A server with a data folder and a table, which has rows of 2 keys.
@@ -183,7 +176,8 @@ class CheckpointCallsTest : public RpcServerTest {
 
   HeldFiles files_;
   DurabilityOptions durability_;  // of OpenWithData
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(CheckpointCallsTest, RefusesAllWithoutADataFolder) {
@@ -465,15 +459,13 @@ TEST_F(CheckpointCallsTest, AnswersVerificationsWhenTheServerStops) {
 class CheckpointDeskTest : public testing::Test {
  protected:
   CheckpointDeskTest() {
-    folder_ = (std::filesystem::temp_directory_path() / "slotwise-desk-XXXXXX").string();
-    if (mkdtemp(folder_.data()) == nullptr) std::abort();
     std::filesystem::create_directory(folder_ + "/one");
     files_.Hold();
   }
-  ~CheckpointDeskTest() override { std::filesystem::remove_all(folder_); }
 
   HeldFiles files_;
-  std::string folder_;
+  const test::TemporaryFolder temporary_;
+  const std::string& folder_ = temporary_.path();
 };
 
 TEST_F(CheckpointDeskTest, BoundsWhatWaits) {
