@@ -1,9 +1,9 @@
-// slotwise-bench rpc fetches rows over a loopback socket, by the C++ client from a server, beside Redis doing
-// the like.
+// slotwise-bench rpc fetches rows over loopback sockets by the C++ client from a server, and pushes
+// gradients, beside bare TCP with as many bytes and connections, and beside Redis fetching the like.
 //
-// The server is a rank in this process, unless the command line names a server. Both contenders get the same
+// The server is a rank in this process, unless the command line names a server. All contenders get the same
 // processors for client and server together: two, unless --threads says otherwise. A fetch is one row a key
-// (256 B at dim 64), unpooled.
+// (256 B at dim 64), unpooled, and a push one gradient a key.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -11,8 +11,10 @@
 #include <condition_variable>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -21,6 +23,7 @@
 
 #include "bench/local_server.h"
 #include "bench/peers/redis.h"
+#include "bench/peers/tcp.h"
 #include "bench/subcommand.h"
 #include "bench/timing.h"
 #include "slotwise/client.h"
@@ -72,7 +75,11 @@ void Fill(Client& client, const RpcBenchOptions& o, const TableOptions& table) {
 class Traffic {
  public:
   Traffic(Client& client, const RpcBenchOptions& o, std::string table)
-      : client_(client), o_(o), table_(std::move(table)), streams_(o.in_flight) {
+      : client_(client),
+        o_(o),
+        table_(std::move(table)),
+        no_gradients_(std::size_t{o.request} * o.dim),
+        streams_(o.in_flight) {
     std::mt19937_64 random(o.seed);
     for (Stream& stream : streams_) {
       stream.out.resize(std::size_t{o.request} * o.dim);
@@ -84,17 +91,18 @@ class Traffic {
     }
   }
 
-  // Sends `requests` lookups, and returns once all are answered. Throws if one was refused.
-  void Run(std::uint32_t requests) {
+  // Sends `requests` lookups, or pushes, and returns once all are answered. Throws if one was refused.
+  void Run(std::uint32_t requests, bool pushes = false) {
     {
       const std::lock_guard lock(mutex_);
       to_send_ = requests;
       to_answer_ = requests;
+      pushes_ = pushes;
     }
     for (Stream& stream : streams_) Send(stream);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return to_answer_ == 0; });
-    Must(failure_.ok(), "lookup: " + failure_.message());
+    Must(failure_.ok(), "a call: " + failure_.message());
   }
 
   // Returns whether all streams hold the values of the rows that they asked for last.
@@ -132,28 +140,38 @@ class Traffic {
       --to_send_;
     }
     const Batch& batch = stream.batches[stream.turns++ % stream.batches.size()];
-    client_.LookupAsync(table_, {batch.keys, {}}, LookupMode::kEval, stream.out,
-                        [this, &stream](const Status& status) {
-                          {
-                            const std::lock_guard lock(mutex_);
-                            if (!status.ok()) failure_ = status;
-                          }
-                          Send(stream);
-                          // This must come last, because Run may return after it.
-                          const std::lock_guard lock(mutex_);
-                          if (--to_answer_ == 0) changed_.notify_all();
-                        });
+    if (pushes_) {
+      client_.PushAsync(
+          table_, {batch.keys, {}}, no_gradients_, std::nullopt,
+          [this, &stream](const Result<std::uint64_t>& step) { Answered(stream, step.status()); });
+    } else {
+      client_.LookupAsync(table_, {batch.keys, {}}, LookupMode::kEval, stream.out,
+                          [this, &stream](const Status& status) { Answered(stream, status); });
+    }
+  }
+
+  void Answered(Stream& stream, const Status& status) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!status.ok()) failure_ = status;
+    }
+    Send(stream);
+    // This must come last, because Run may return after it.
+    const std::lock_guard lock(mutex_);
+    if (--to_answer_ == 0) changed_.notify_all();
   }
 
   Client& client_;
   const RpcBenchOptions& o_;
   const std::string table_;
+  const std::vector<float> no_gradients_;  // zeros, so that rows stay what they are
   std::vector<Stream> streams_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint32_t to_send_ = 0;
   std::uint32_t to_answer_ = 0;
+  bool pushes_ = false;
   Status failure_;
 };
 
@@ -166,7 +184,8 @@ nlohmann::ordered_json OptionsToJson(const RpcBenchOptions& o) {
                {"in_flight", o.in_flight},
                {"requests", o.requests},
                {"channels", o.client.channels_per_rank},
-               {"client_threads", o.client.threads}});
+               {"client_threads", o.client.threads},
+               {"door", o.client.door == Door::kGrpc ? "grpc" : "best"}});
   return json;
 }
 
@@ -223,50 +242,80 @@ Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
   Fill(client, o, table);
   Traffic traffic(client, o, table.name.str());
   traffic.Run(4 * o.in_flight);
+  traffic.Run(o.in_flight, true);
+  traffic.Run(o.in_flight);
   Must(traffic.ValuesAreRight(), "wrong result: a row is not what was pushed");
 
   const double rows = static_cast<double>(o.requests) * o.request;
   const double bytes = rows * o.dim * sizeof(float);
+  const std::size_t key_bytes = std::size_t{o.request} * sizeof(Key);
+  const std::size_t row_bytes = std::size_t{o.request} * o.dim * sizeof(float);
   Times times;
   times.Add(
       "lookup", [&] { return SecondsOf([&] { traffic.Run(o.requests); }); }, CpuSeconds);
+  times.Add(
+      "push", [&] { return SecondsOf([&] { traffic.Run(o.requests, true); }); }, CpuSeconds);
+  std::optional<TcpPeer> tcp;
   std::string why_not = "--no-peers";
-  const auto redis =
-      o.peers ? RedisPeer::Start({.rows = o.rows, .row_bytes = o.dim * std::uint32_t{sizeof(float)}}, why_not)
-              : nullptr;
+  std::unique_ptr<RedisPeer> redis;
+  if (o.peers) {
+    tcp.emplace(static_cast<std::size_t>(o.client.channels_per_rank));
+    times.Add(
+        "bare TCP", [&] { return SecondsOf([&] { tcp->Exchange(o.requests, key_bytes, row_bytes); }); },
+        CpuSeconds);
+    times.Add(
+        "bare TCP", [&] { return SecondsOf([&] { tcp->Exchange(o.requests, key_bytes + row_bytes, 16); }); },
+        CpuSeconds);
+    redis = RedisPeer::Start({.rows = o.rows, .row_bytes = o.dim * std::uint32_t{sizeof(float)}}, why_not);
+  }
   if (redis) {
     times.Add(
         redis->description(), [&] { return redis->Fetch(rows); }, [&] { return redis->CpuSeconds(); });
   }
   times.Take(o.repeats);
+  traffic.Run(o.in_flight);
   Must(traffic.ValuesAreRight(), "wrong result: a row is not what was pushed");
   static_cast<void>(client.DropTable(table.name.view()));
 
-  Line line{.name = "lookup",
-            .keys = rows,
-            .seconds = times.seconds(0),
-            .bytes = 2 * bytes,  // every byte is read and written once
-            .floor_seconds = 0,
-            .peers = {}};
-  if (redis) line.peers.push_back({redis->description(), processors, times.seconds(1)});
   Report report;
   report.benchmark = "rpc";
-  report.title = "rows of dim " + std::to_string(o.dim) + " over loopback gRPC, requests of " +
+  report.title = "rows of dim " + std::to_string(o.dim) + " over loopback, door " +
+                 (o.client.door == Door::kGrpc ? "grpc" : "best") + ", requests of " +
                  std::to_string(o.request) + " keys, " + std::to_string(o.in_flight) + " in flight";
   report.options = OptionsToJson(o);
   report.device = place.device->Name();
   report.threads = processors;
   report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
-  line.floor_seconds = line.bytes / report.copy_bytes_per_second;
   report.random_lines_per_second = place.memory->LinesPerSecond();
-  report.lines.push_back(line);
-  const double seconds = Quantile(line.seconds, 0.5);
-  report.notes.push_back("payload " + Rounded(bytes / seconds / 1e9) +
-                         " GB/s; the floor is one copy of it in memory; client and server share " +
+  for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+    Line line{.name = i == 0 ? "lookup" : "push",
+              .keys = rows,
+              .seconds = times.seconds(i),
+              .bytes = 2 * bytes,  // every byte is read and written once
+              .floor_seconds = 2 * bytes / report.copy_bytes_per_second,
+              .peers = {}};
+    const double seconds = Quantile(line.seconds, 0.5);
+    report.figures.push_back({.name = line.name + ", payload, GB/s", .value = bytes / seconds / 1e9});
+    if (tcp) {
+      line.peers.push_back({"bare TCP", processors, times.seconds(2 + i)});
+      report.figures.push_back({.name = line.name + ", payload of bare TCP's",
+                                .value = MedianRatio(times.seconds(2 + i), times.seconds(i)),
+                                .at_least = 0.5});
+    }
+    if (redis && i == 0) {
+      line.peers.push_back({redis->description(), processors, times.seconds(4)});
+      report.figures.push_back({.name = "lookup, rows of Redis's",
+                                .value = MedianRatio(times.seconds(4), times.seconds(0)),
+                                .at_least = 2});
+    }
+    report.lines.push_back(line);
+  }
+  report.notes.push_back("the floor is one copy of the payload in memory; client and server share " +
                          std::to_string(processors) + " processors");
   std::string cpu = "processor time a row: ours " + Rounded(times.Cpu(0) / rows * 1e9) + " ns";
   if (!o.server.empty()) cpu += " (the client's alone)";
-  if (redis) cpu += ", Redis and its client " + Rounded(times.Cpu(1) / rows * 1e9) + " ns";
+  if (tcp) cpu += ", bare TCP " + Rounded(times.Cpu(2) / rows * 1e9) + " ns";
+  if (redis) cpu += ", Redis and its client " + Rounded(times.Cpu(4) / rows * 1e9) + " ns";
   report.notes.push_back(cpu);
   if (!redis) report.notes.push_back("no Redis beside it: " + why_not);
   return report;
@@ -276,7 +325,8 @@ Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
 
 Subcommand AddRpc(CLI::App& parent) {
   auto options = std::make_shared<RpcBenchOptions>();
-  CLI::App* app = parent.add_subcommand("rpc", "rows over a loopback socket by the C++ client, beside Redis");
+  CLI::App* app =
+      parent.add_subcommand("rpc", "rows over loopback sockets by the C++ client, beside bare TCP and Redis");
   AddCommonOptions(*app, *options);
   app->add_option("--server", options->server, "host:port of a rank; empty: one in this process");
   app->add_option("--rows", options->rows, "rows in the table")->check(CLI::Range(1, 1 << 28));
@@ -286,6 +336,9 @@ Subcommand AddRpc(CLI::App& parent) {
   app->add_option("--requests", options->requests, "lookups a timed run")->check(CLI::PositiveNumber);
   app->add_option("--channels", options->client.channels_per_rank, "connections")->check(CLI::PositiveNumber);
   app->add_option("--client-threads", options->client.threads, "of the client")->check(CLI::PositiveNumber);
+  app->add_option("--door", options->client.door, "best or grpc")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, Door>{{"best", Door::kBest}, {"grpc", Door::kGrpc}}));
   return {app, options, [options](Collective& collective) { return RunRpc(*options, collective); }};
 }
 

@@ -1,7 +1,7 @@
 # Everything Slotwise links, found once, by the names the rooms use:
 #   Threads::Threads  TBB::tbb  MPI::MPI_C  gRPC::grpc++  gRPC::grpc++_reflection  protobuf::libprotobuf
 #   spdlog::spdlog  CLI11::CLI11  xxHash::xxhash  GTest::gtest  GTest::gtest_main  GTest::gmock
-#   nlohmann_json::nlohmann_json
+#   nlohmann_json::nlohmann_json  Asio::asio
 find_package(Threads REQUIRED)
 find_package(TBB REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
@@ -16,6 +16,15 @@ find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 mark_as_advanced(XXHASH_INCLUDE_DIR)
 add_library(xxHash::xxhash INTERFACE IMPORTED)
 set_target_properties(xxHash::xxhash PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${XXHASH_INCLUDE_DIR})
+
+# Asio is headers alone, and has no CMake package either.
+find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)
+mark_as_advanced(ASIO_INCLUDE_DIR)
+add_library(Asio::asio INTERFACE IMPORTED)
+set_target_properties(Asio::asio PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES ${ASIO_INCLUDE_DIR}
+  INTERFACE_COMPILE_DEFINITIONS "ASIO_STANDALONE;ASIO_NO_DEPRECATED"
+  INTERFACE_LINK_LIBRARIES Threads::Threads)
 
 if(SLOTWISE_TESTS)
   find_package(GTest REQUIRED)

@@ -23,11 +23,16 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "server/collective": ({"kernels/shard.h", "kernels/backend/cuda_check.cuh"}, {"mpi", "nccl", "cuda"}),
     "server/durability": (set(), set()),
     "server/engine": ({"kernels/shard.h", *COLLECTIVE_HEADERS, "server/durability"}, {"spdlog"}),
-    "wire": ({"proto"}, {"grpc"}),
-    "server/rpc": ({"server/engine", "server/durability", "proto", "wire"}, {"grpc", "spdlog"}),
+    "wire": ({"proto"}, {"grpc", "asio"}),
+    "server/intake": ({"server/engine", "proto", "wire"}, {"spdlog"}),
+    "server/data": ({"server/intake", "server/engine", "proto", "wire"}, {"asio", "spdlog"}),
+    "server/rpc": (
+        {"server/data", "server/intake", "server/engine", "server/durability", "proto", "wire"},
+        {"grpc", "spdlog"},
+    ),
     "server/ops": ({"proto"}, {"grpc", "spdlog"}),
     "server/launch": ({"server/durability/folder_lock.h", "server/durability/small_file.h"}, {"spdlog"}),
-    "client/cpp": ({"proto", "wire"}, {"grpc"}),
+    "client/cpp": ({"proto", "wire"}, {"grpc", "asio"}),
     "client/c": ({"proto", "wire"}, {"grpc"}),
     "client/ctl": ({"proto", "wire"}, {"grpc"}),
 }
@@ -40,6 +45,7 @@ LIBRARIES = {
     "tbb": re.compile(r"(oneapi/)?tbb/"),
     "grpc": re.compile(r"grpc|google/protobuf/"),
     "spdlog": re.compile(r"spdlog/"),
+    "asio": re.compile(r"asio"),
 }
 CUDA_FILES = re.compile(r"kernels/backend/cuda[a-z_]*\.cuh$|.*\.cu$|server/collective/nccl[a-z_]*\.[^/]*$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)

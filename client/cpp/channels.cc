@@ -31,23 +31,25 @@ grpc::ChannelArguments Arguments() {
 
 }  // namespace
 
-Connections::Connections(std::vector<std::string> addresses, std::size_t channels_per_rank)
+Connections::Connections(std::vector<std::string> addresses, std::size_t channels_per_rank, DataThreads* data)
     : addresses_(std::move(addresses)), channels_per_rank_(channels_per_rank) {
   for (const std::string& address : addresses_) {
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
       Channel& made = channels_.emplace_back();
       made.channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments());
       made.stub = std::make_unique<grpc::GenericStub>(made.channel);
+      if (data != nullptr) made.data = std::make_unique<DataLink>(*data, address);
     }
   }
 }
 
-Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, LogLine log,
-                   OnLost on_lost)
+Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, bool data,
+                   LogLine log, OnLost on_lost)
     : channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),
       log_(std::move(log)),
       on_lost_(std::move(on_lost)),
-      now_(std::make_shared<Connections>(std::move(addresses), channels_per_rank_)) {
+      data_threads_(threads),
+      now_(std::make_shared<Connections>(std::move(addresses), channels_per_rank_, DataOf(data))) {
   KeepFreedMemory();
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { ReadArrivals(); });
@@ -59,9 +61,10 @@ Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, in
 
 Channels::~Channels() { queue_.Shutdown(); }
 
-void Channels::MoveTo(const std::vector<std::string>& addresses) {
-  if (now()->addresses() == addresses) return;  // gRPC connects again by itself
-  auto next = std::make_shared<Connections>(addresses, channels_per_rank_);
+void Channels::MoveTo(const std::vector<std::string>& addresses, bool data) {
+  // Connections are made again by themselves.
+  if (now()->addresses() == addresses && now()->has_data() == data) return;
+  auto next = std::make_shared<Connections>(addresses, channels_per_rank_, DataOf(data));
   const std::lock_guard lock(mutex_);
   now_ = std::move(next);
 }

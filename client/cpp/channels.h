@@ -21,6 +21,8 @@
 #include <thread>
 #include <vector>
 
+#include "client/cpp/data_link.h"
+
 namespace slotwise::client {
 
 // An Arrival is an event in the completion queue. It owns itself, and Arrive deletes it.
@@ -36,12 +38,20 @@ class Connections {
   struct Channel {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<grpc::GenericStub> stub;
+    std::unique_ptr<DataLink> data;  // null: the data path goes by gRPC
 
     // Called before a request is sent: notices whether the connection over which answers came is gone.
     void NoteState() {
-      if (state_ == State::kAnswers && channel->GetState(false) != GRPC_CHANNEL_READY) state_ = State::kLost;
+      if (state_ != State::kAnswers) return;
+      const bool there = data ? data->connected() : channel->GetState(false) == GRPC_CHANNEL_READY;
+      if (!there) state_ = State::kLost;
     }
     void NoteFailure() { state_ = State::kLost; }
+    // Begins to connect, if there is no connection.
+    void Connect() {
+      if (data) data->Connect();
+      channel->GetState(true);
+    }
     // Returns whether this is the first answer since something was lost: it may be of another server.
     bool NoteAnswer() { return state_.exchange(State::kAnswers) == State::kLost; }
 
@@ -50,9 +60,11 @@ class Connections {
     std::atomic<State> state_ = State::kNew;
   };
 
-  // Each channel connects when first used. REQUIRES: an address, a number above 0.
-  Connections(std::vector<std::string> addresses, std::size_t channels_per_rank);
+  // Each channel connects when first used. With `data`, which outlives the connections, the data path has
+  // connections of the data transport. REQUIRES: an address, a number above 0.
+  Connections(std::vector<std::string> addresses, std::size_t channels_per_rank, DataThreads* data = nullptr);
 
+  bool has_data() const { return channels_.front().data != nullptr; }
   std::size_t ranks() const { return addresses_.size(); }
   const std::vector<std::string>& addresses() const { return addresses_; }
   const std::string& address(std::size_t rank) const { return addresses_[rank % ranks()]; }
@@ -76,7 +88,8 @@ class Channels {
   using OnLost = std::function<void()>;
 
   // REQUIRES: an address, numbers above 0. `log` and `on_lost` may be empty.
-  Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, LogLine log,
+  // `data`: the addresses speak the data transport, which is to be used.
+  Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, bool data, LogLine log,
            OnLost on_lost = nullptr);
   ~Channels();
   Channels(const Channels&) = delete;
@@ -90,7 +103,7 @@ class Channels {
   std::size_t ranks() const { return now()->ranks(); }
   std::size_t channels_per_rank() const { return channels_per_rank_; }
   // What is sent from now on goes to these addresses. REQUIRES: an address.
-  void MoveTo(const std::vector<std::string>& addresses);
+  void MoveTo(const std::vector<std::string>& addresses, bool data);
   void NoteLost() const {
     if (on_lost_) on_lost_();
   }
@@ -102,9 +115,12 @@ class Channels {
  private:
   void ReadArrivals();
 
+  DataThreads* DataOf(bool data) { return data ? &data_threads_ : nullptr; }
+
   const std::size_t channels_per_rank_;
   const LogLine log_;
   const OnLost on_lost_;
+  DataThreads data_threads_;
   mutable std::mutex mutex_;
   std::shared_ptr<Connections> now_;  // guarded by mutex_
   grpc::CompletionQueue queue_;

@@ -5,6 +5,7 @@
 #include "client/cpp/messages.h"
 #include "slotwise/client.h"
 #include "slotwise/v1/admin.pb.h"
+#include "wire/data_type_proto.h"
 
 namespace slotwise {
 namespace {
@@ -31,7 +32,7 @@ CheckpointDescription DescriptionOf(const v1::CheckpointInfo& info) {
 Result<CheckpointCreation> Client::SaveCheckpoint(bool delta, DataType value_type, const CallOptions& call) {
   v1::SaveCheckpointRequest request;
   request.set_delta(delta);
-  request.set_value_type(client::ToProto(value_type));
+  request.set_value_type(ToProto(value_type));
   v1::SaveCheckpointReply reply;
   if (Status status = impl_->AskLong(call, "Admin/SaveCheckpoint", request, reply); !status.ok())
     return status;

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "client/cpp/batch_exchange.h"
 #include "client/cpp/batches.h"
 #include "client/cpp/client_impl.h"
 #include "client/cpp/messages.h"
@@ -33,20 +34,33 @@ constexpr int kMany = v1::LookupManyRequest::kLookupsFieldNumber;
 static_assert(kMany == v1::LookupManyReply::kRepliesFieldNumber &&
               kMany == v1::PushManyRequest::kPushesFieldNumber);
 
-// Returns the call's requests. `message` returns the message of a piece of a table.
-template <class MakeMessage>
-std::vector<Request> RequestsFor(const std::shared_ptr<Batches>& batches, const MakeMessage& message) {
+// Messages say how the pieces of a call's requests become messages of either transport, and read replies.
+struct Messages {
+  std::function<grpc::ByteBuffer(const TableBatch&, const Piece&)> message;
+  client::BatchExchange::AddMessage add_message;
+  std::function<Status(std::size_t request, const v1::DataReply&)> read;
+};
+
+// Returns the call's requests.
+std::vector<Request> RequestsFor(const std::shared_ptr<Batches>& batches, DataType type,
+                                 const Messages& messages) {
   const std::string method = std::string("/slotwise.v1.Embedding/") + (batches->pushes ? "Push" : "Lookup") +
                              (batches->many ? "Many" : "");
   std::vector<Request> requests;
   for (std::size_t i = 0; i < batches->requests.size(); ++i) {
-    requests.push_back({.method = method, .write = [batches, message, i] {
-                          std::vector<grpc::ByteBuffer> messages;
-                          for (const Piece& piece : batches->requests[i]) {
-                            messages.push_back(message(batches->tables[piece.table], piece));
-                          }
-                          return batches->many ? JoinMessages(kMany, messages) : messages.front();
-                        }});
+    requests.push_back(
+        {.method = method,
+         .write =
+             [batches, message = messages.message, i] {
+               std::vector<grpc::ByteBuffer> parts;
+               for (const Piece& piece : batches->requests[i]) {
+                 parts.push_back(message(batches->tables[piece.table], piece));
+               }
+               return batches->many ? JoinMessages(kMany, parts) : parts.front();
+             },
+         .data = std::make_shared<client::BatchExchange>(
+             batches, i, type, messages.add_message,
+             [read = messages.read, i](const v1::DataReply& reply) { return read(i, reply); })});
   }
   return requests;
 }
@@ -83,24 +97,56 @@ Status ReadValues(const Batches& batches, const Pieces& request, const grpc::Byt
   return {};
 }
 
-// Reads the answers to a request of a push: which step of its table each piece became a part of. All parts of
-// a table's step have one answer, and that to the first part is put into `steps`, at the table's place.
+// The same of a reply by the data transport, of which the values are in place.
+Status ReadStates(const Batches& batches, const Pieces& request, const v1::DataReply& reply,
+                  client::AcknowledgedSteps& acknowledged) {
+  for (std::size_t i = 0; i < request.size(); ++i) {
+    const TableBatch& table = batches.tables[request[i].table];
+    const v1::LookupReply& lookup = reply.lookups(static_cast<int>(i));
+    const TableState met{lookup.lineage(), lookup.table_step()};
+    if (Status status = acknowledged.Check(table.table, table.before, met); !status.ok()) return status;
+  }
+  return {};
+}
+
+// Reads the answer to a piece of a push: which step of its table it became a part of. All parts of a table's
+// step have one answer, and that to the first part is put into `steps`, at the table's place.
+Status ReadStep(const TableBatch& table, const Piece& piece, const v1::PushReply& reply,
+                client::AcknowledgedSteps& acknowledged, std::vector<std::uint64_t>& steps) {
+  const TableState now{reply.lineage(), reply.newest_step()};
+  const Status lost = acknowledged.Check(table.table, table.before, now);
+  acknowledged.Acknowledge(table.table, {reply.lineage(), reply.table_step()});
+  if (!lost.ok()) {
+    return {lost.code(), lost.message() + "; this push was applied as the table's step " +
+                             std::to_string(reply.table_step())};
+  }
+  if (piece.part == 0) steps[piece.table] = reply.table_step();
+  return {};
+}
+
+// Reads the answers to a request of a push.
 Status ReadSteps(const Batches& batches, const Pieces& request, const grpc::ByteBuffer& reply,
                  client::AcknowledgedSteps& acknowledged, std::vector<std::uint64_t>& steps) {
   const auto replies = RepliesIn(reply, request, batches.many);
   if (!replies.ok()) return replies.status();
   for (std::size_t i = 0; i < request.size(); ++i) {
-    const TableBatch& table = batches.tables[request[i].table];
     v1::PushReply parsed;
     if (Status status = client::Deserialize((*replies)[i], parsed); !status.ok()) return status;
-    const TableState now{parsed.lineage(), parsed.newest_step()};
-    const Status lost = acknowledged.Check(table.table, table.before, now);
-    acknowledged.Acknowledge(table.table, {parsed.lineage(), parsed.table_step()});
-    if (!lost.ok()) {
-      return Status(lost.code(), lost.message() + "; this push was applied as the table's step " +
-                                     std::to_string(parsed.table_step()));
+    if (Status status = ReadStep(batches.tables[request[i].table], request[i], parsed, acknowledged, steps);
+        !status.ok()) {
+      return status;
     }
-    if (request[i].part == 0) steps[request[i].table] = parsed.table_step();
+  }
+  return {};
+}
+Status ReadSteps(const Batches& batches, const Pieces& request, const v1::DataReply& reply,
+                 client::AcknowledgedSteps& acknowledged, std::vector<std::uint64_t>& steps) {
+  for (std::size_t i = 0; i < request.size(); ++i) {
+    if (Status status = ReadStep(batches.tables[request[i].table], request[i],
+                                 reply.pushes(static_cast<int>(i)), acknowledged, steps);
+        !status.ok()) {
+      return status;
+    }
   }
   return {};
 }
@@ -203,13 +249,28 @@ class Client::BatchCall {
   static void Lookup(Impl& impl, const Call& call, Batches lookups, LookupMode mode, Done done) {
     const auto batches = std::make_shared<Batches>(std::move(lookups));
     const auto answered = std::make_shared<client::AnsweredParts>();
-    const auto make = [mode](Impl& client, const Call& the_call,
-                             const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
+    const auto make = [mode, answered](Impl& client, const Call& the_call,
+                                       const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
       if (Status status = CutFor(client, the_call, *cut); !status.ok()) return status;
-      return RequestsFor(cut, [mode, type = the_call.data_type, memory = client.message_memory()](
-                                  const TableBatch& table, const Piece& piece) {
-        return client::LookupMessage(*memory, table.table, mode, type, table.checked, piece.samples);
-      });
+      const DataType type = the_call.data_type;
+      return RequestsFor(
+          cut, type,
+          {.message =
+               [mode, type, memory = client.message_memory()](const TableBatch& table, const Piece& piece) {
+                 return client::LookupMessage(*memory, table.table, mode, type, table.checked, piece.samples);
+               },
+           .add_message =
+               [mode, type](const TableBatch& table, const Piece& piece, v1::DataCall& data) {
+                 *data.add_lookups() = client::LookupFields(table.table, mode, type, piece.samples);
+               },
+           .read =
+               [&client, cut = std::weak_ptr(cut), answered](std::size_t request,
+                                                             const v1::DataReply& reply) {
+                 const auto sent = cut.lock();
+                 Status status = ReadStates(*sent, sent->requests[request], reply, client.acknowledged());
+                 if (status.ok()) answered->Add(sent->requests[request]);
+                 return status;
+               }});
     };
     const auto read = [&impl, batches, answered, type = call.data_type](std::size_t request,
                                                                         const grpc::ByteBuffer& reply) {
@@ -248,7 +309,7 @@ class Client::BatchCall {
                      const std::shared_ptr<std::atomic<bool>>& sent_again, PushManyDone done) {
     if (Status status = Validate(step); !status.ok()) return done(status);
     const auto table_steps = std::make_shared<std::vector<std::uint64_t>>(batches->tables.size());
-    const auto make = [step, sent_again](
+    const auto make = [step, sent_again, table_steps](
                           Impl& client, const Call& the_call,
                           const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
       if (Status status = CutFor(client, the_call, *cut, step.parts); !status.ok()) return status;
@@ -259,19 +320,33 @@ class Client::BatchCall {
         return ResourceExhausted("the batch would be cut into " + std::to_string(parts * tables) +
                                  " parts: a step has at most " + std::to_string(StepId::kMaxParts));
       }
-      auto requests =
-          RequestsFor(cut, [step, own_parts, parts, tables, type = the_call.data_type,
-                            memory = client.message_memory()](const TableBatch& table, const Piece& piece) {
-            const StepId id{.session = step.session,
-                            .number = step.number,
-                            .part = static_cast<std::uint32_t>(step.trainer * own_parts + piece.part),
-                            .parts = static_cast<std::uint32_t>(parts),
-                            .epoch = step.epoch,
-                            .place = static_cast<std::uint32_t>(piece.table),
-                            .tables = static_cast<std::uint32_t>(tables)};
-            return client::PushMessage(*memory, table.table, id, table.checked, piece.samples,
-                                       table.gradients, type);
-          });
+      const auto id_of = [step, own_parts, parts, tables](const Piece& piece) {
+        return StepId{.session = step.session,
+                      .number = step.number,
+                      .part = static_cast<std::uint32_t>(step.trainer * own_parts + piece.part),
+                      .parts = static_cast<std::uint32_t>(parts),
+                      .epoch = step.epoch,
+                      .place = static_cast<std::uint32_t>(piece.table),
+                      .tables = static_cast<std::uint32_t>(tables)};
+      };
+      const DataType type = the_call.data_type;
+      auto requests = RequestsFor(
+          cut, type,
+          {.message =
+               [id_of, type, memory = client.message_memory()](const TableBatch& table, const Piece& piece) {
+                 return client::PushMessage(*memory, table.table, id_of(piece), table.checked, piece.samples,
+                                            table.gradients, type);
+               },
+           .add_message =
+               [id_of, type](const TableBatch& table, const Piece& piece, v1::DataCall& data) {
+                 *data.add_pushes() = client::PushFields(table.table, id_of(piece), type, piece.samples);
+               },
+           .read =
+               [&client, cut = std::weak_ptr(cut), table_steps](std::size_t request,
+                                                                const v1::DataReply& reply) {
+                 const auto sent = cut.lock();
+                 return ReadSteps(*sent, sent->requests[request], reply, client.acknowledged(), *table_steps);
+               }});
       for (Request& request : requests) request.sent_again = sent_again;
       return requests;
     };

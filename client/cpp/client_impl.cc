@@ -6,6 +6,7 @@
 
 #include "client/cpp/messages.h"
 #include "slotwise/v1/admin.pb.h"
+#include "wire/data_version.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise {
@@ -36,12 +37,16 @@ std::vector<std::string> AddressesIn(const ServerTopology& topology) {
   return addresses;
 }
 
+bool UsesData(const ClientOptions& options, const ServerTopology& topology) {
+  return options.door == Door::kBest && topology.data_version == kDataVersion;
+}
+
 }  // namespace
 
 Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options)
     : options_(options),
       session_({.id = Session::NewId()}),
-      channels_(std::move(seeds), options.channels_per_rank, options.threads, options.log) {}
+      channels_(std::move(seeds), options.channels_per_rank, options.threads, false, options.log) {}
 
 Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
                    const ServerTopology& topology)
@@ -50,8 +55,8 @@ Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
       limits_(topology),
       session_({.id = Session::NewId(), .epoch = topology.epoch}),
       incarnation_(topology.incarnation),
-      channels_(AddressesIn(topology), options.channels_per_rank, options.threads, options.log,
-                [this] { LookForNewStart(); }) {}
+      channels_(AddressesIn(topology), options.channels_per_rank, options.threads,
+                UsesData(options, topology), options.log, [this] { LookForNewStart(); }) {}
 
 void Client::Impl::Meet(const ServerTopology& topology) {
   if (topology.ranks.empty() || topology.incarnation == 0) return;
@@ -60,7 +65,7 @@ void Client::Impl::Meet(const ServerTopology& topology) {
     // Whoever finds the server met may rely on the channels to its ranks.
     const std::lock_guard lock(meeting_);
     if (incarnation_ == topology.incarnation) return;
-    channels_.MoveTo(AddressesIn(topology));
+    channels_.MoveTo(AddressesIn(topology), UsesData(options_, topology));
     is_first = incarnation_ == 0;
     incarnation_ = topology.incarnation;
   }

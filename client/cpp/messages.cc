@@ -15,6 +15,7 @@
 
 #include "slotwise/v1/embedding.pb.h"
 #include "slotwise/v1/rows.pb.h"
+#include "wire/data_type_proto.h"
 #include "wire/table_options_proto.h"
 #include "wire/wire_reader.h"
 #include "wire/wire_writer.h"
@@ -123,18 +124,6 @@ ArrayField IntoVector(int field, std::vector<T>& to, std::size_t& bytes) {
 
 }  // namespace
 
-v1::DataType ToProto(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return v1::DATA_TYPE_FLOAT32;
-    case DataType::kFloat16:
-      return v1::DATA_TYPE_FLOAT16;
-    case DataType::kBFloat16:
-      return v1::DATA_TYPE_BFLOAT16;
-  }
-  return v1::DATA_TYPE_UNSPECIFIED;
-}
-
 Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table) {
   const std::uint32_t slots = table.slots;
   const std::uint64_t bags = batch.offsets.empty() ? batch.keys.size() : batch.offsets.size() - 1;
@@ -199,21 +188,16 @@ class PiecewiseWidening {
   std::byte first_byte_{};
 };
 
-grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
-                               const CheckedBatch& batch, SampleRange samples) {
+v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples) {
   v1::LookupRequest fields;
   fields.set_table(std::string(table));
   fields.set_mode(mode == LookupMode::kTrain ? v1::LOOKUP_MODE_TRAIN : v1::LOOKUP_MODE_EVAL);
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
   fields.set_data_type(ToProto(type));
-  MessageWriter message(fields);
-  AddBags(batch, samples, message);
-  return message.Write(memory);
+  return fields;
 }
 
-grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
-                             const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
-                             DataType type) {
+v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples) {
   v1::PushRequest fields;
   fields.set_table(std::string(table));
   fields.mutable_step()->set_session(step.session);
@@ -227,7 +211,20 @@ grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, cons
   }
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
   fields.set_data_type(ToProto(type));
-  MessageWriter message(fields);
+  return fields;
+}
+
+grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
+                               const CheckedBatch& batch, SampleRange samples) {
+  MessageWriter message(LookupFields(table, mode, type, samples));
+  AddBags(batch, samples, message);
+  return message.Write(memory);
+}
+
+grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
+                             const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
+                             DataType type) {
+  MessageWriter message(PushFields(table, step, type, samples));
   AddBags(batch, samples, message);
   const auto part = gradients.subspan(samples.first * batch.width, samples.size() * batch.width);
   if (type == DataType::kFloat32) {
@@ -245,7 +242,8 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
                           .max_message_bytes = reply.max_message_bytes(),
                           .max_round_bytes = reply.max_round_bytes(),
                           .incarnation = reply.incarnation(),
-                          .epoch = reply.epoch()};
+                          .epoch = reply.epoch(),
+                          .data_version = reply.data_version()};
   for (const auto& rank : reply.ranks()) topology.ranks.push_back({rank.address(), rank.device()});
   return topology;
 }
@@ -267,6 +265,24 @@ grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {
   return {&slice, 1};
 }
 
+Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, std::uint64_t samples,
+                       std::uint32_t width, DataType type, std::size_t numbers) {
+  const std::uint64_t expected = numbers * BytesOf(type);
+  if (received != expected || (expected > 0 && fields.width() != width)) {
+    return FailedPrecondition("the reply has " + std::to_string(received) +
+                              " bytes of values in samples of " + std::to_string(fields.width()) + ", not " +
+                              std::to_string(samples) + " samples of " + std::to_string(width) +
+                              " numbers of " + std::string(ToString(type)) +
+                              ": the table was made anew with other options; try again");
+  }
+  const bool plain = fields.data_type() == v1::DATA_TYPE_UNSPECIFIED && type == DataType::kFloat32;
+  if (expected > 0 && !plain && fields.data_type() != ToProto(type)) {
+    return Status(StatusCode::kInternal, "the reply's data_type is " + std::to_string(fields.data_type()) +
+                                             ", which was not asked for");
+  }
+  return {};
+}
+
 Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
                                    DataType type, std::span<float> out) {
   const std::size_t expected = out.size() * BytesOf(type);
@@ -283,17 +299,8 @@ Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t 
   const std::array arrays{std::move(values)};
   v1::LookupReply fields;
   if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) return Internal(status);
-  if (received != expected || (!out.empty() && fields.width() != width)) {
-    return FailedPrecondition("the reply has " + std::to_string(received) +
-                              " bytes of values in samples of " + std::to_string(fields.width()) + ", not " +
-                              std::to_string(samples) + " samples of " + std::to_string(width) +
-                              " numbers of " + std::string(ToString(type)) +
-                              ": the table was made anew with other options; try again");
-  }
-  const bool plain = fields.data_type() == v1::DATA_TYPE_UNSPECIFIED && type == DataType::kFloat32;
-  if (!out.empty() && !plain && fields.data_type() != ToProto(type)) {
-    return Status(StatusCode::kInternal, "the reply's data_type is " + std::to_string(fields.data_type()) +
-                                             ", which was not asked for");
+  if (Status status = CheckReplyShape(fields, received, samples, width, type, out.size()); !status.ok()) {
+    return status;
   }
   return TableState{fields.lineage(), fields.table_step()};
 }

@@ -26,8 +26,6 @@
 
 namespace slotwise::client {
 
-v1::DataType ToProto(DataType type);
-
 // A batch that CheckBatch has checked against its table.
 struct CheckedBatch {
   BatchView view;
@@ -39,6 +37,10 @@ struct CheckedBatch {
 // Returns INVALID_ARGUMENT, with field, place and value, unless `batch` is a whole number of a table's
 // samples, has finite weights, and, if the table has no combiner, one key in each bag.
 Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table);
+
+// Return a part's request without its arrays.
+v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples);
+v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples);
 
 // Writes a v1.LookupRequest for `samples` of a batch.
 grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
@@ -57,6 +59,11 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply);
 
 // Serialises any message of small fields.
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
+
+// Checks that a reply with `received` bytes of values is one to `samples` samples of `width` numbers, which
+// travelled as `type`, and that they are as many `numbers` as there is room for. Errors as ReadLookupReply's.
+Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, std::uint64_t samples,
+                       std::uint32_t width, DataType type, std::size_t numbers);
 
 // Reads the values of a v1.LookupReply, which travelled as `type`, to `out`, float[samples · width]. float32
 // values are copied once. INTERNAL: the reply is not such a message, or has values of another type.

@@ -20,17 +20,47 @@ constexpr std::string_view kOwnDeadline = "Deadline Exceeded";
 
 }  // namespace
 
-class Run::Flight final : public Arrival {
+class Run::Flight {
  public:
-  Flight(std::shared_ptr<Run> run, std::size_t index) : run_(std::move(run)), index_(index) {}
+  Flight(std::shared_ptr<Run> run, std::size_t index, std::shared_ptr<Connections> connections)
+      : run_(std::move(run)), index_(index), connections_(std::move(connections)) {}
+  virtual ~Flight() = default;
 
-  void Start(std::size_t attempt) {
+  virtual void Start(std::size_t attempt) = 0;
+  virtual void Cancel() = 0;
+
+ protected:
+  Connections::Channel& ChannelOf(std::size_t attempt) {
     const Request& request = run_->requests_[index_];
+    rank_ = request.rank + attempt;
+    return connections_->at(rank_, request.channel);
+  }
+  // The flight is over, and about to be destroyed.
+  void End(const grpc::Status& status, const std::function<Status()>& read) {
+    Connections::Channel& channel = connections_->at(rank_, run_->requests_[index_].channel);
+    if (status.ok() && channel.NoteAnswer()) run_->channels_.NoteLost();
+    if (!status.ok() && IsWorthAnotherTry(status)) channel.NoteFailure();
+    run_->FlightEnded(index_, connections_->address(rank_), status, read);
+  }
+
+  const std::shared_ptr<Run> run_;
+  const std::size_t index_;
+  const std::shared_ptr<Connections> connections_;
+
+ private:
+  std::size_t rank_ = 0;
+};
+
+class Run::GrpcFlight final : public Flight, public Arrival {
+ public:
+  using Flight::Flight;
+
+  void Start(std::size_t attempt) override {
+    Request& request = run_->requests_[index_];
+    if (request.write) request.message = std::exchange(request.write, nullptr)();
     context_.set_deadline(Until(run_->call_.deadline));
     context_.set_wait_for_ready(request.once);
-    connections_ = run_->To();
-    rank_ = request.rank + attempt;
-    Connections::Channel& channel = connections_->at(rank_, request.channel);
+    Connections::Channel& channel = ChannelOf(attempt);
     channel.NoteState();
     reader_ =
         channel.stub->PrepareUnaryCall(&context_, request.method, request.message, &run_->channels_.queue());
@@ -38,25 +68,40 @@ class Run::Flight final : public Arrival {
     reader_->Finish(&reply_, &status_, static_cast<Arrival*>(this));
   }
 
-  void Cancel() { context_.TryCancel(); }
+  void Cancel() override { context_.TryCancel(); }
 
   void Arrive(bool) override {
-    const std::unique_ptr<Flight> self(this);
-    Connections::Channel& channel = connections_->at(rank_, run_->requests_[index_].channel);
-    if (status_.ok() && channel.NoteAnswer()) run_->channels_.NoteLost();
-    if (!status_.ok() && IsWorthAnotherTry(status_)) channel.NoteFailure();
-    run_->FlightEnded(index_, connections_->address(rank_), status_, reply_);
+    const std::unique_ptr<GrpcFlight> self(this);
+    End(status_, [this] { return run_->on_reply_(index_, reply_); });
   }
 
  private:
-  const std::shared_ptr<Run> run_;
-  const std::size_t index_;
-  std::shared_ptr<Connections> connections_;
-  std::size_t rank_ = 0;
   grpc::ClientContext context_;
   grpc::ByteBuffer reply_;
   grpc::Status status_;
   std::unique_ptr<grpc::ClientAsyncResponseReader<grpc::ByteBuffer>> reader_;
+};
+
+class Run::DataFlight final : public Flight {
+ public:
+  using Flight::Flight;
+
+  void Start(std::size_t attempt) override {
+    Connections::Channel& channel = ChannelOf(attempt);
+    channel.NoteState();
+    link_ = channel.data.get();
+    call_ = link_->Send(run_->requests_[index_].data, run_->call_.deadline,
+                        [this](const grpc::Status& status, const Status& read) {
+                          const std::unique_ptr<DataFlight> self(this);
+                          End(status, [&read] { return read; });
+                        });
+  }
+
+  void Cancel() override { link_->Cancel(call_); }
+
+ private:
+  DataLink* link_ = nullptr;
+  std::uint64_t call_ = 0;
 };
 
 class Run::Wait final : public Arrival {
@@ -102,10 +147,14 @@ Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, On
 void Run::Start() {
   const auto self = shared_from_this();  // keeps the run alive if the last reply comes before Start returns
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    try {
-      if (requests_[i].write) requests_[i].message = std::exchange(requests_[i].write, nullptr)();
-    } catch (const std::bad_alloc&) {
-      Cancel(ResourceExhausted("there is no memory for a request"));
+    // A message is written without the lock that replies need.
+    Request& request = requests_[i];
+    if (request.write && (request.data == nullptr || !To()->has_data())) {
+      try {
+        request.message = std::exchange(request.write, nullptr)();
+      } catch (const std::bad_alloc&) {
+        Cancel(ResourceExhausted("there is no memory for a request"));
+      }
     }
     Send(i);
   }
@@ -122,15 +171,27 @@ void Run::Send(std::size_t index) {
     return EndIfOver(std::move(lock));
   }
   const std::size_t attempt = attempts_[index]++;
-  auto flight = std::make_unique<Flight>(shared_from_this(), index);
-  // The flight starts under the lock, so that nobody cancels a flight that has not begun. gRPC answers
-  // through the queue, never from inside Start.
-  flight->Start(attempt);
+  std::unique_ptr<Flight> flight;
+  auto to = To();  // once: the client may move to connections of another kind meanwhile
+  if (requests_[index].data != nullptr && to->has_data()) {
+    flight = std::make_unique<DataFlight>(shared_from_this(), index, std::move(to));
+  } else {
+    flight = std::make_unique<GrpcFlight>(shared_from_this(), index, std::move(to));
+  }
+  // The flight starts under the lock, so that nobody cancels a flight that has not begun. Answers come later,
+  // never from inside Start.
+  try {
+    flight->Start(attempt);
+  } catch (const std::bad_alloc&) {
+    FailLocked(ResourceExhausted("there is no memory for a request"));
+    --pending_;
+    return EndIfOver(std::move(lock));
+  }
   flights_[index] = flight.release();
 }
 
 void Run::FlightEnded(std::size_t index, const std::string& address, const grpc::Status& status,
-                      const grpc::ByteBuffer& reply) {
+                      const std::function<Status()>& read) {
   std::unique_lock lock(mutex_);
   flights_[index] = nullptr;
   if (!status.ok() && failure_.ok()) {
@@ -142,9 +203,9 @@ void Run::FlightEnded(std::size_t index, const std::string& address, const grpc:
     }
   } else if (failure_.ok()) {
     lock.unlock();
-    Status read = on_reply_(index, reply);
+    Status status_of_reply = read();
     lock.lock();
-    if (!read.ok()) FailLocked(std::move(read));
+    if (!status_of_reply.ok()) FailLocked(std::move(status_of_reply));
   }
   --pending_;
   EndIfOver(std::move(lock));
@@ -170,7 +231,7 @@ std::string Run::SendAgainLater(std::size_t index, const std::string& address, c
   }
   if (request.sent_again) *request.sent_again = true;
   // Connect to the next rank during the wait.
-  To()->at(request.rank + attempts, request.channel).channel->GetState(true);
+  To()->at(request.rank + attempts, request.channel).Connect();
   auto wait = std::make_unique<Wait>(shared_from_this(), index);
   wait->Start(backoff);
   waits_[index] = wait.release();

@@ -22,6 +22,7 @@
 
 #include "client/cpp/call.h"
 #include "client/cpp/channels.h"
+#include "client/cpp/data_link.h"
 #include "slotwise/status.h"
 
 namespace slotwise::client {
@@ -33,6 +34,8 @@ struct Request {
   // Writes the message when the run first sends it, if there is none. So the first parts of a batch travel
   // while the others are written.
   std::function<grpc::ByteBuffer()> write = nullptr;
+  // The same request for connections of the data transport, where there are such.
+  std::shared_ptr<DataExchange> data = nullptr;
   std::size_t rank = 0;
   std::size_t channel = 0;
   // Sent to this rank alone, when there is a connection to it.
@@ -61,11 +64,14 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
 
  private:
   class Flight;  // a request on its way
-  class Wait;    // a request's wait until it is sent again
+  class GrpcFlight;
+  class DataFlight;
+  class Wait;  // a request's wait until it is sent again
 
   void Send(std::size_t index);
+  // `read` reads a reply whose status is OK.
   void FlightEnded(std::size_t index, const std::string& address, const grpc::Status& status,
-                   const grpc::ByteBuffer& reply);
+                   const std::function<Status()>& read);
   // Returns a line for people, to be logged without the lock; none if the run has failed.
   std::string SendAgainLater(std::size_t index, const std::string& address, const grpc::Status& status);
   std::shared_ptr<Connections> To() const { return to_ != nullptr ? to_ : channels_.now(); }

@@ -46,17 +46,24 @@
 
 namespace slotwise {
 
+// A door is a way on which lookups and pushes reach the server. All doors say the same, to the byte.
+enum class Door : std::uint8_t {
+  kBest,  // the fastest that the server has
+  kGrpc,  // gRPC, as everything else, for example through a proxy that speaks HTTP/2 alone
+};
+
 struct ClientOptions {
   // The longest that one call may take, all tries and waits together.
   std::chrono::milliseconds timeout{30'000};
-  // Connections to each rank. Large batches are spread over them, because gRPC gives one connection about one
-  // core. 1 to 1024.
+  // Connections to each rank. Large batches are spread over them, because one connection keeps about one core
+  // busy. 1 to 1024.
   int channels_per_rank = 2;
   // The client's own threads, which read replies and run callbacks. 1 to 1024.
   int threads = 2;
   // The type that values and gradients have on the wire; in the caller's arrays they are always float32. The
   // 16-bit types halve the bytes and round (data_type.h).
   DataType data_type = DataType::kFloat32;
+  Door door = Door::kBest;
   // Called with a line for people whenever a request is sent again, from the client's threads. It must not
   // block, and must not use the client.
   std::function<void(std::string_view)> log = nullptr;
@@ -80,8 +87,9 @@ struct ServerTopology {
   std::uint64_t max_message_bytes = 0;
   // The most that one round gathers on a rank; 0 if the server is older than this member.
   std::uint64_t max_round_bytes = 0;
-  std::uint64_t incarnation = 0;  // drawn when the server started
-  std::uint64_t epoch = 0;        // what the steps of a session that is drawn now carry (Session::Options)
+  std::uint64_t incarnation = 0;   // drawn when the server started
+  std::uint64_t epoch = 0;         // what the steps of a session that is drawn now carry (Session::Options)
+  std::uint32_t data_version = 0;  // of the data transport that the ranks speak; 0: none
 };
 
 struct ShardDescription {

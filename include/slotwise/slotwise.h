@@ -116,11 +116,15 @@ SLOTWISE_API slotwise_call* slotwise_queue_take(slotwise_queue* queue, int64_t m
 
 /* --- clients */
 
+#define SLOTWISE_DOOR_BEST 0 /* the fastest that the server has */
+#define SLOTWISE_DOOR_GRPC 1 /* by gRPC, as all else */
+
 typedef struct slotwise_client_options {
   int64_t timeout_ms;        /* of connecting, and of every call that names none; 0: 30,000 */
   int32_t channels_per_rank; /* 0: 2 */
   int32_t threads;           /* the client's own, which read replies; 0: 2 */
   int32_t data_type;         /* on the wire, of calls that name none */
+  int32_t door;              /* how lookups and pushes travel: SLOTWISE_DOOR_... */
   /* Called with a line whenever a request is sent again, from any thread; may be null. It must not block. */
   void (*log)(void* log_user, const char* line);
   void* log_user;

@@ -2,26 +2,34 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <new>
 #include <utility>
 
 namespace slotwise {
 namespace {
 
-constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+// A file's first bytes are written so many at a time, and the others in larger pieces, which a disk takes as
+// fast as it can.
+constexpr std::size_t kFirstPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 // The system is asked to read so many blocks ahead: the disk then works while blocks are copied and verified.
 constexpr std::uint64_t kBlocksAhead = 3;
-// What was written goes to disk so many bytes at a time while more is written: else a sync would have to wait
-// for all of it, and so would others' syncs of the same disk.
-constexpr std::uint64_t kBytesOnTheirWay = std::uint64_t{8} << 20;
-// So much of a file stays in the system's memory while it is written. Its pages are then used again and
-// again: pages that were never used before cost a guest of a virtual machine more than the copy into them.
-constexpr std::uint64_t kBytesInMemory = std::uint64_t{32} << 20;
 
 }  // namespace
 
+BlockWriter::Piece::Piece(std::size_t its_capacity)
+    : bytes(static_cast<std::byte*>(::operator new(its_capacity, std::align_val_t{kAlign}))),
+      capacity(its_capacity) {}
+
+void BlockWriter::Piece::Free::operator()(std::byte* memory) const noexcept {
+  ::operator delete(memory, std::align_val_t{kAlign});
+}
+
 BlockWriter::BlockWriter(std::unique_ptr<WritableFile> file, std::string name, std::uint64_t block_bytes)
-    : file_(std::move(file)),
-      entry_{.name = std::move(name), .bytes = 0, .block_bytes = block_bytes, .checksums = {}} {}
+    : entry_{.name = std::move(name), .bytes = 0, .block_bytes = block_bytes, .checksums = {}},
+      file_(std::move(file)) {}
 
 Result<BlockWriter> BlockWriter::Create(FileSystem& files, const std::string& folder, std::string name,
                                         std::uint64_t block_bytes) {
@@ -31,47 +39,58 @@ Result<BlockWriter> BlockWriter::Create(FileSystem& files, const std::string& fo
 }
 
 Status BlockWriter::Append(std::span<const std::byte> bytes) {
-  if (buffer_.size() + bytes.size() < kBufferBytes) {
-    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-    return {};
+  while (!bytes.empty()) {
+    if (piece_.capacity == 0) piece_ = Piece(kFirstPieceBytes);
+    const auto part = bytes.first(std::min(bytes.size(), piece_.capacity - piece_.size));
+    std::memcpy(piece_.bytes.get() + piece_.size, part.data(), part.size());
+    piece_.size += part.size();
+    Count(part);
+    bytes = bytes.subspan(part.size());
+    if (piece_.size < piece_.capacity) continue;
+    if (Status status = Write(); !status.ok()) return status;
   }
-  if (Status status = Flush(); !status.ok()) return status;
-  if (bytes.size() >= kBufferBytes) return Write(bytes);
-  buffer_.assign(bytes.begin(), bytes.end());
   return {};
 }
 
-Status BlockWriter::Flush() {
-  Status status = Write(buffer_);
-  buffer_.clear();
+void BlockWriter::Count(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::uint64_t left = entry_.block_bytes - entry_.bytes % entry_.block_bytes;
+    const auto part = bytes.first(std::min<std::uint64_t>(left, bytes.size()));
+    checksum_.Update(part);
+    entry_.bytes += part.size();
+    if (part.size() == left) entry_.checksums.push_back(checksum_.Take());
+    bytes = bytes.subspan(part.size());
+  }
+}
+
+// Writes a full piece, in large files while the next one is filled.
+Status BlockWriter::Write() {
+  const std::uint64_t offset = entry_.bytes - piece_.size;
+  const std::span<const std::byte> bytes(piece_.bytes.get(), piece_.size);
+  Status status;
+  if (piece_.capacity == kPieceBytes) {
+    status = file_->WriteLater(offset, bytes);
+    std::swap(piece_, on_its_way_);
+    piece_.size = 0;
+  } else {
+    status = BeginFinish();
+  }
+  const std::size_t capacity = entry_.bytes < kPieceBytes ? kFirstPieceBytes : kPieceBytes;
+  if (piece_.capacity != capacity) piece_ = Piece(capacity);
   return status;
 }
 
-Status BlockWriter::Write(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return {};
-  if (Status status = file_->WriteAt(entry_.bytes, std::array{bytes}); !status.ok()) return status;
-  while (!bytes.empty()) {
-    const std::uint64_t left = entry_.block_bytes - entry_.bytes % entry_.block_bytes;
-    const auto piece = bytes.first(std::min<std::uint64_t>(left, bytes.size()));
-    checksum_.Update(piece);
-    entry_.bytes += piece.size();
-    if (piece.size() == left) entry_.checksums.push_back(checksum_.Take());
-    bytes = bytes.subspan(piece.size());
-  }
-  if (entry_.bytes - begun_ < kBytesOnTheirWay) return {};
-  if (Status status = BeginSync(); !status.ok()) return status;
-  if (begun_ - left_ <= kBytesInMemory) return {};
-  const std::uint64_t end = begun_ - kBytesInMemory;
-  return file_->WriteBack(std::exchange(left_, end), end);
-}
-
-Status BlockWriter::BeginSync() {
-  return file_->BeginSync(std::exchange(begun_, entry_.bytes), entry_.bytes);
+Status BlockWriter::Flush() {
+  if (piece_.size == 0) return {};
+  const std::span<const std::byte> bytes(piece_.bytes.get(), piece_.size);
+  const std::uint64_t offset = entry_.bytes - std::exchange(piece_.size, 0);
+  return file_->WriteAt(offset, std::array{bytes});
 }
 
 Status BlockWriter::BeginFinish() {
+  const std::uint64_t offset = entry_.bytes - piece_.size;
   if (Status status = Flush(); !status.ok()) return status;
-  return BeginSync();
+  return file_->BeginSync(offset, entry_.bytes);
 }
 
 Result<FileEntry> BlockWriter::Finish() {
@@ -171,7 +190,7 @@ Status BlockReader::ReadOn(std::uint64_t offset, std::span<std::byte> bytes) {
 // Bytes are added to the checksum while they are in the processor's cache.
 Status BlockReader::ReadOnInBlock(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min(kBufferBytes, bytes.size()));
+    const auto piece = bytes.first(std::min(kReadBytes, bytes.size()));
     const std::uint64_t begin = begun_->block * entry_.block_bytes + begun_->read;
     ReadAhead(begin);
     if (Status status = file_->ReadAt(begin, piece); !status.ok()) return status;
@@ -188,7 +207,7 @@ Status BlockReader::ReadOnInBlock(std::span<std::byte> bytes) {
 Status BlockReader::Settle() {
   while (begun_) {
     kept_.reset();
-    block_.resize(std::min<std::uint64_t>(kBufferBytes, SizeOf(begun_->block) - begun_->read));
+    block_.resize(std::min<std::uint64_t>(kReadBytes, SizeOf(begun_->block) - begun_->read));
     if (Status status = ReadOnInBlock(block_); !status.ok()) return status;
   }
   return {};
@@ -196,7 +215,7 @@ Status BlockReader::Settle() {
 
 Status BlockReader::Verify() {
   kept_.reset();
-  block_.resize(std::min<std::uint64_t>(kBufferBytes, entry_.bytes));
+  block_.resize(std::min<std::uint64_t>(kReadBytes, entry_.bytes));
   for (std::uint64_t offset = 0; offset < entry_.bytes; offset += block_.size()) {
     const auto piece = std::span(block_).first(std::min<std::uint64_t>(block_.size(), entry_.bytes - offset));
     if (Status status = ReadOn(offset, piece); !status.ok()) return status;

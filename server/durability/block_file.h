@@ -60,16 +60,29 @@ class BlockWriter {
  private:
   BlockWriter(std::unique_ptr<WritableFile> file, std::string name, std::uint64_t block_bytes);
 
-  Status Flush();
-  Status BeginSync();
-  Status Write(std::span<const std::byte> bytes);
+  // Memory for a part of the file, aligned for the disk.
+  struct Piece {
+    static constexpr std::size_t kAlign = 4096;
+    struct Free {
+      void operator()(std::byte* memory) const noexcept;
+    };
+    Piece() = default;
+    explicit Piece(std::size_t its_capacity);  // throws std::bad_alloc
 
-  std::unique_ptr<WritableFile> file_;
-  FileEntry entry_;          // of the bytes that were written, without the last block's checksum
-  std::uint64_t begun_ = 0;  // bytes that were begun to be brought to disk
-  std::uint64_t left_ = 0;   // bytes that have left the system's memory for the disk
+    std::unique_ptr<std::byte, Free> bytes;
+    std::size_t capacity = 0;
+    std::size_t size = 0;  // bytes that are filled
+  };
+
+  void Count(std::span<const std::byte> bytes);
+  Status Write();
+  Status Flush();
+
+  FileEntry entry_;  // of the bytes that were appended, without the last block's checksum
   Checksum checksum_;
-  std::vector<std::byte> buffer_;
+  Piece piece_;       // that is filled
+  Piece on_its_way_;  // that was written last, if the file is large; `file_` may read it until it is synced
+  std::unique_ptr<WritableFile> file_;
 };
 
 class BlockReader {

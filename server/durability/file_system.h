@@ -49,10 +49,12 @@ class WritableFile {
   // for. Makes nothing durable. An error is as one of Sync.
   virtual Status BeginSync(std::uint64_t /*begin*/, std::uint64_t /*end*/) { return Status(); }
 
-  // Waits until bytes [begin, end), for which BeginSync was called, have gone to disk, and says that nobody
-  // will soon read them: the system's memory need not keep them. Makes nothing durable. An error is as one of
-  // Sync.
-  virtual Status WriteBack(std::uint64_t /*begin*/, std::uint64_t /*end*/) { return Status(); }
+  // Writes a piece of a large file, of which much follows and nobody will soon read any: it may go to the
+  // disk past the system's memory, and after the call has returned. So the piece stays in use until the next
+  // WriteLater or Sync returns, and these tell of an error. Writes of other parts may go on beside it.
+  virtual Status WriteLater(std::uint64_t offset, std::span<const std::byte> piece) {
+    return WriteAt(offset, std::span(&piece, 1));
+  }
 
   // Says that nobody will soon read what was synced: the system's memory need not keep it.
   virtual void DropFromMemory() {}

@@ -9,19 +9,17 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "server/durability/file_system.h"
+#include "server/durability/streamed_writes.h"
+#include "server/durability/system_errors.h"
 
 namespace slotwise {
-namespace {
 
-// As many pieces go to the system at once: Linux takes 1024.
-constexpr std::size_t kPiecesACall = 1024;
-constexpr std::size_t kZerosACall = std::size_t{1} << 20;
-
-Status Failure(const char* operation, const std::string& path, int error) {
+Status SystemFailure(const char* operation, const std::string& path, int error) {
   std::string message =
       "cannot " + std::string(operation) + " " + path + ": " + std::generic_category().message(error);
   switch (error) {
@@ -41,13 +39,11 @@ Status Failure(const char* operation, const std::string& path, int error) {
   }
 }
 
-// Calls `call` again as long as a signal interrupts it.
-template <class Call>
-auto Uninterrupted(const Call& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
+namespace {
+
+// As many pieces go to the system at once: Linux takes 1024.
+constexpr std::size_t kPiecesACall = 1024;
+constexpr std::size_t kZerosACall = std::size_t{1} << 20;
 
 // Tells the system how a part of a file will be used; 0 bytes: all behind `begin`. It may not care.
 void Advise(int file, std::uint64_t begin, std::uint64_t bytes, int use) {
@@ -86,7 +82,7 @@ class SystemWritableFile final : public WritableFile {
       const int count = static_cast<int>(std::min(kPiecesACall, vectors.size() - first));
       const ssize_t written = Uninterrupted(
           [&] { return ::pwritev(file_.number(), &vectors[first], count, static_cast<off_t>(offset)); });
-      if (written < 0) return Failure("write to", file_.path(), errno);
+      if (written < 0) return SystemFailure("write to", file_.path(), errno);
       if (written == 0) return Unavailable("cannot write to " + file_.path() + ": it takes no more bytes");
       offset += static_cast<std::uint64_t>(written);
       first = Advance(vectors, first, static_cast<std::size_t>(written));
@@ -100,18 +96,26 @@ class SystemWritableFile final : public WritableFile {
     if (result == 0) return Status();
     // Some file systems take space only by writing: ext3, older NFS, ZFS.
     if (errno == EOPNOTSUPP || errno == ENOSYS) return WriteZerosUpTo(size);
-    return Failure("take space for", file_.path(), errno);
+    return SystemFailure("take space for", file_.path(), errno);
   }
 
   Status Truncate(std::uint64_t size) override {
     const int result = Uninterrupted([&] { return ::ftruncate(file_.number(), static_cast<off_t>(size)); });
-    return result == 0 ? Status() : Failure("change the length of", file_.path(), errno);
+    return result == 0 ? Status() : SystemFailure("change the length of", file_.path(), errno);
+  }
+
+  Status WriteLater(std::uint64_t offset, std::span<const std::byte> piece) override {
+    if (!streamed_) streamed_.emplace(file_.number(), file_.path());
+    return streamed_->Write(offset, piece);
   }
 
   Status Sync() override {
+    if (streamed_) {
+      if (Status status = streamed_->Wait(); !status.ok()) return status;
+    }
     // A sync that was interrupted is not tried again: the system may have forgotten by then what it could not
     // write.
-    return ::fdatasync(file_.number()) == 0 ? Status() : Failure("sync", file_.path(), errno);
+    return ::fdatasync(file_.number()) == 0 ? Status() : SystemFailure("sync", file_.path(), errno);
   }
 
   Status BeginSync(std::uint64_t begin, std::uint64_t end) override {
@@ -120,26 +124,12 @@ class SystemWritableFile final : public WritableFile {
     const int result =
         ::sync_file_range(file_.number(), static_cast<off_t>(begin), size, SYNC_FILE_RANGE_WRITE);
     if (result == 0 || SyncsAtTheEnd(errno)) return Status();
-    return Failure("write back", file_.path(), errno);
-  }
-
-  Status WriteBack(std::uint64_t begin, std::uint64_t end) override {
-    if (begin >= end) return Status();
-    constexpr unsigned kAll =
-        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    const int result =
-        ::sync_file_range(file_.number(), static_cast<off_t>(begin), static_cast<off_t>(end - begin), kAll);
-    if (result != 0 && !SyncsAtTheEnd(errno)) return Failure("write back", file_.path(), errno);
-    Advise(file_.number(), begin, end - begin, POSIX_FADV_DONTNEED);
-    return Status();
+    return SystemFailure("write back", file_.path(), errno);
   }
 
   void DropFromMemory() override { Advise(file_.number(), 0, 0, POSIX_FADV_DONTNEED); }
 
  private:
-  // Whether an error says that the file system cannot begin early: it syncs all in the end.
-  static bool SyncsAtTheEnd(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
-
   // Returns the first vector that is not written, made shorter by what is.
   static std::size_t Advance(std::vector<iovec>& vectors, std::size_t first, std::size_t written) {
     while (first < vectors.size() && written >= vectors[first].iov_len) written -= vectors[first++].iov_len;
@@ -153,7 +143,7 @@ class SystemWritableFile final : public WritableFile {
   // Appends zeros until the file has `size` bytes.
   Status WriteZerosUpTo(std::uint64_t size) {
     struct stat facts {};
-    if (::fstat(file_.number(), &facts) != 0) return Failure("look at", file_.path(), errno);
+    if (::fstat(file_.number(), &facts) != 0) return SystemFailure("look at", file_.path(), errno);
     const auto before = static_cast<std::uint64_t>(facts.st_size);
     const std::vector<std::byte> zeros(kZerosACall);
     for (std::uint64_t offset = before; offset < size;) {
@@ -170,6 +160,7 @@ class SystemWritableFile final : public WritableFile {
   }
 
   Descriptor file_;
+  std::optional<StreamedWrites> streamed_;
 };
 
 class SystemReadableFile final : public ReadableFile {
@@ -183,7 +174,7 @@ class SystemReadableFile final : public ReadableFile {
     while (!bytes.empty()) {
       const ssize_t taken = Uninterrupted(
           [&] { return ::pread(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
-      if (taken < 0) return Failure("read", file_.path(), errno);
+      if (taken < 0) return SystemFailure("read", file_.path(), errno);
       if (taken == 0) {
         return Unavailable("cannot read " + file_.path() + ": it ends at byte " + std::to_string(offset));
       }
@@ -228,17 +219,17 @@ class SystemFileSystem final : public FileSystem {
   Status Rename(const std::string& from, const std::string& to) override {
     if (std::rename(from.c_str(), to.c_str()) == 0) return Status();
     const int error = errno;
-    return Failure("rename", from + " to " + to, error);
+    return SystemFailure("rename", from + " to " + to, error);
   }
 
   Status Remove(const std::string& path) override {
-    return ::unlink(path.c_str()) == 0 ? Status() : Failure("remove", path, errno);
+    return ::unlink(path.c_str()) == 0 ? Status() : SystemFailure("remove", path, errno);
   }
 
   Status RemoveFolder(const std::string& path) override {
     std::error_code error;
     std::filesystem::remove_all(path, error);
-    return error ? Failure("remove the folder", path, error.value()) : Status();
+    return error ? SystemFailure("remove the folder", path, error.value()) : Status();
   }
 
   Status MakeFolder(const std::string& path) override {
@@ -246,12 +237,12 @@ class SystemFileSystem final : public FileSystem {
     const int error = errno;
     struct stat facts {};
     if (error == EEXIST && ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return Status();
-    return Failure("make the folder", path, error);
+    return SystemFailure("make the folder", path, error);
   }
 
   Result<std::vector<std::string>> List(const std::string& path) override {
     DIR* folder = ::opendir(path.c_str());
-    if (folder == nullptr) return Failure("list the folder", path, errno);
+    if (folder == nullptr) return SystemFailure("list the folder", path, errno);
     std::vector<std::string> names;
     errno = 0;
     while (const dirent* entry = ::readdir(folder)) {  // NOLINT(concurrency-mt-unsafe): the stream is ours
@@ -261,7 +252,7 @@ class SystemFileSystem final : public FileSystem {
     }
     const int error = errno;
     ::closedir(folder);
-    if (error != 0) return Failure("list the folder", path, error);
+    if (error != 0) return SystemFailure("list the folder", path, error);
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -269,9 +260,9 @@ class SystemFileSystem final : public FileSystem {
   Status SyncFolder(const std::string& path) override {
     const int number =
         Uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-    if (number < 0) return Failure("open the folder", path, errno);
+    if (number < 0) return SystemFailure("open the folder", path, errno);
     const Descriptor folder(number, path);
-    return ::fsync(number) == 0 ? Status() : Failure("sync the folder", path, errno);
+    return ::fsync(number) == 0 ? Status() : SystemFailure("sync the folder", path, errno);
   }
 
  private:
@@ -281,11 +272,11 @@ class SystemFileSystem final : public FileSystem {
     // Without O_NONBLOCK, who opens a FIFO waits for whoever opens its other end: for good.
     const int number =
         Uninterrupted([&] { return ::open(path.c_str(), O_CLOEXEC | O_NONBLOCK | flags, 0666); });
-    if (number < 0) return Failure(operation, path, errno);
+    if (number < 0) return SystemFailure(operation, path, errno);
     const int error = ::fstat(number, &facts) == 0 ? 0 : errno;
     if (error == 0 && S_ISREG(facts.st_mode)) return number;
     ::close(number);
-    if (error != 0) return Failure("look at", path, error);
+    if (error != 0) return SystemFailure("look at", path, error);
     if (S_ISDIR(facts.st_mode)) return NotFound("cannot open " + path + ": it is a folder");
     return FailedPrecondition("cannot open " + path + ": it is no regular file");
   }

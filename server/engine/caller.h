@@ -8,6 +8,7 @@
 #define SLOTWISE_SERVER_ENGINE_CALLER_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -18,27 +19,34 @@ namespace slotwise {
 
 class Caller {
  public:
+  using Clock = std::chrono::steady_clock;
   // A longer name is cut.
   static constexpr std::size_t kMostCharacters = 128;
 
   // The server itself.
   Caller() = default;
-  explicit Caller(std::string_view name)
-      : call_(std::make_shared<OfCall>(std::string(name.substr(0, kMostCharacters)))) {}
+  // From `deadline` on the caller is gone.
+  explicit Caller(std::string_view name, Clock::time_point deadline = Clock::time_point::max())
+      : call_(std::make_shared<OfCall>(std::string(name.substr(0, kMostCharacters)), deadline)) {}
 
   std::string_view name() const { return is_server() ? std::string_view("the server") : call_->name; }
   bool is_server() const { return call_ == nullptr; }
 
   // The caller wants no answer any more. REQUIRES: it is not the server.
   void Leave() const { call_->gone.store(true, std::memory_order_relaxed); }
-  bool gone() const { return !is_server() && call_->gone.load(std::memory_order_relaxed); }
+  bool gone() const {
+    return !is_server() && (call_->gone.load(std::memory_order_relaxed) ||
+                            (call_->deadline != Clock::time_point::max() && Clock::now() >= call_->deadline));
+  }
 
   friend bool operator==(const Caller& one, const Caller& other) { return one.name() == other.name(); }
 
  private:
   struct OfCall {
-    explicit OfCall(std::string caller) : name(std::move(caller)) {}
+    OfCall(std::string caller, Clock::time_point its_deadline)
+        : name(std::move(caller)), deadline(its_deadline) {}
     const std::string name;
+    const Clock::time_point deadline;
     std::atomic<bool> gone{false};
   };
   std::shared_ptr<OfCall> call_;

@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t kMostWaiting = 16;
 constexpr std::uint64_t kNothing = ~std::uint64_t{0};  // is durable: no round has this number
+constexpr std::uint64_t kRestAfterMs = 25;
+constexpr std::uint64_t kTickMs = 8;
 
 std::string IdOf(std::uint64_t round, std::uint64_t incarnation) {
   std::string number = std::to_string(round);
@@ -411,28 +413,16 @@ void Checkpointing::OnDecision(std::uint64_t now_ms, std::uint64_t changed) {
   if (!open_ && changed_ == durable_changed_) cut_ms_ = durable_cut_ms_ = now_ms;
 }
 
-bool Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
-  if (!worker_) return false;
+Checkpointing::Next Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
+  if (!worker_) return Next::kNothing;
   const std::uint64_t passed_ms = now_ms - std::exchange(advanced_ms_, now_ms);
-  if (open_) {
-    if (!open_->job || open_->failed) return false;
-    // A device reads beside its work.
-    constexpr std::size_t kMost = std::size_t{16} << 20;
-    // So long a request that comes to an idle engine may have to wait.
-    constexpr std::size_t kIdleProcessor = std::size_t{1} << 20;
-    const bool processor = device_.SharesHostMemory();
-    may_read_ = !processor ? kMost
-                : idle     ? kIdleProcessor
-                           : std::min<std::size_t>(kMost, may_read_ + passed_ms * BytesAMillisecond());
-    const std::size_t read = may_read_ > 0 ? open_->job->Advance(may_read_) : 0;
-    may_read_ -= std::min(may_read_, read);
-    return open_->job->rows_are_on_the_way() || (processor && idle && read > 0);
-  }
-  if (asked_ || Value(collective_.rank()) != 0) return false;
+  if (!idle) busy_ms_ = now_ms;
+  if (open_) return ReadSome(passed_ms, !busy_ms_ || now_ms - *busy_ms_ >= kRestAfterMs);
+  if (asked_ || Value(collective_.rank()) != 0) return Next::kNothing;
   const std::chrono::milliseconds every = Every();
   const bool due = every.count() > 0 && now_ms >= cut_ms_ + static_cast<std::uint64_t>(every.count()) &&
                    changed_ != durable_changed_;
-  if (!due && !again_) return false;
+  if (!due && !again_) return Next::kNothing;
   asked_ = true;
   submit_(SaveCheckpointRequest{.delta = true,
                                 .done =
@@ -442,14 +432,34 @@ bool Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
                                         spdlog::error("no checkpoint was made: {}", saved.status().message());
                                     },
                                 .caller = {}});
-  return false;
+  return Next::kNothing;
 }
 
-// A processor that trains reads, and its worker then writes, verifies and syncs, 150 MB of a checkpoint a
-// second: about a tenth of two cores' time. It is faster if the next checkpoint would be due before this one
-// is there.
+Checkpointing::Next Checkpointing::ReadSome(std::uint64_t passed_ms, bool at_rest) {
+  // A device reads beside its work.
+  constexpr std::size_t kMost = std::size_t{16} << 20;
+  // So long a request that comes to an engine at rest may have to wait.
+  constexpr std::size_t kProcessorAtRest = std::size_t{1} << 20;
+  if (!open_->job || open_->failed) return Next::kNothing;
+  const bool processor = device_.SharesHostMemory();
+  const std::size_t a_millisecond = BytesAMillisecond();
+  may_read_ = !processor ? kMost
+              : at_rest  ? kProcessorAtRest
+                         : std::min<std::size_t>(kMost, may_read_ + passed_ms * a_millisecond);
+  // To begin a read, and to wake the thread that writes, costs as much as a few hundred rows.
+  const bool must_pause = processor && !at_rest && may_read_ < std::min(kMost, kTickMs * a_millisecond);
+  const std::size_t read = must_pause ? 0 : open_->job->Advance(may_read_);
+  may_read_ -= std::min(may_read_, read);
+  if (open_->job->rows_are_on_the_way()) return Next::kSoon;
+  if (!processor || (read == 0 && !must_pause)) return Next::kNothing;
+  return at_rest ? Next::kSoon : Next::kInATick;
+}
+
+// A processor that trains reads, and its worker then writes, verifies and syncs, 48 MiB of a checkpoint a
+// second: less than a tenth of two cores' time. It is faster if the next checkpoint would be due before this
+// one is there.
 std::size_t Checkpointing::BytesAMillisecond() const {
-  constexpr std::size_t kGentle = std::size_t{150} << 10;
+  constexpr std::size_t kGentle = std::size_t{48} << 10;
   const std::chrono::milliseconds every = Every();
   if (every.count() == 0) return kGentle;
   return std::max(kGentle, 2 * open_->bytes / static_cast<std::size_t>(every.count()));

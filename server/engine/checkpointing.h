@@ -87,10 +87,15 @@ class Checkpointing {
   // Before every decision: the time that the ranks agree on, and the last round that changed state.
   void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
   // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this
-  // rank's clock. On a CPU, an engine that is not idle gives it little of its time, and an idle one a quarter
-  // of a millisecond. Returns whether rows are on their way, or more may be read, to be looked after soon.
+  // rank's clock. On a CPU, an engine that was busy within the last 25 ms, as one is that waits for its
+  // trainer's next step, gives it little of its time, and one that is at rest a quarter of a millisecond.
   // Does not wait.
-  bool Advance(std::uint64_t now_ms, bool idle);
+  enum class Next : std::uint8_t {
+    kNothing,  // the next call is due when something has changed
+    kSoon,     // rows are on their way, or more may be read
+    kInATick,  // more may be read in some milliseconds
+  };
+  Next Advance(std::uint64_t now_ms, bool idle);
 
   // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads
   // of the checkpoint what it has to. If a round would wait for its files for longer than
@@ -114,6 +119,7 @@ class Checkpointing {
   void SaveLast(std::uint64_t round);
   void FoldLongChain();
   void EndSnapshots(bool kept);
+  Next ReadSome(std::uint64_t passed_ms, bool at_rest);
   // Of rows that an engine on a CPU reads while it is busy.
   std::size_t BytesAMillisecond() const;
   std::chrono::milliseconds Every() const;
@@ -149,6 +155,7 @@ class Checkpointing {
   std::uint64_t durable_changed_ = 0;       // the last one that the newest checkpoint has
   std::uint64_t durable_cut_ms_ = 0;        // when the newest checkpoint that exists was begun
   std::uint64_t advanced_ms_ = 0;           // when Advance was last called
+  std::optional<std::uint64_t> busy_ms_;    // when it was last called by an engine that was not idle
   std::chrono::milliseconds may_stall_{0};  // the round, for the checkpoint's files
   std::size_t may_read_ = 0;                // bytes, of what a busy engine has time for
   std::size_t folding_ = 0;                 // links of the chain that is being folded; 0: none

@@ -152,7 +152,8 @@ class Engine::Impl {
   static constexpr std::chrono::microseconds kLongPause{4000};
   static constexpr std::chrono::milliseconds kRecently{20};
   static constexpr std::chrono::milliseconds kLongAgo{1000};
-  static constexpr std::chrono::milliseconds kAlone{1000};
+  static constexpr std::chrono::microseconds kAlone{1'000'000};
+  static constexpr std::chrono::microseconds kTick{4000};
   // A batch may bring one rank new rows of so many rounds' bytes.
   static constexpr std::uint64_t kRoundsOfNewRows = 8;
   // While so many rounds are ready, no more requests are announced.
@@ -331,7 +332,16 @@ class Engine::Impl {
                                         : waited < kLongAgo ? kLastPause
                                                             : kLongPause;
       if (collective_.size() == 1) pause = kAlone;
-      if (checkpointing_.Advance(Milliseconds(clock_.Now() - start_), true)) pause = kFirstPause;
+      switch (checkpointing_.Advance(Milliseconds(clock_.Now() - start_), true)) {
+        case Checkpointing::Next::kNothing:
+          break;
+        case Checkpointing::Next::kSoon:
+          pause = kFirstPause;
+          break;
+        case Checkpointing::Next::kInATick:
+          pause = std::min(pause, kTick);
+          break;
+      }
       if (decision.awaits_parts) {
         const auto left = std::chrono::ceil<std::chrono::microseconds>(due - waited);
         pause = std::clamp(left, std::chrono::microseconds(0), pause);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/durability/manifest.h"
+#include "server/intake/quoted.h"
 #include "server/rpc/admin_answers.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call.h"

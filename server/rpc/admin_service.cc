@@ -12,10 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "server/intake/quoted.h"
+#include "server/intake/rare_log.h"
 #include "server/rpc/admin_answers.h"
 #include "server/rpc/call.h"
 #include "server/rpc/grpc_status.h"
-#include "server/rpc/rare_log.h"
+#include "wire/data_version.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise {
@@ -47,7 +49,7 @@ void LogTable(const std::string& name, std::string_view what, const Caller& call
 
 }  // namespace
 
-AdminService::AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
+AdminService::AdminService(Engine& engine, WatchedGate& gate, const RequestLimits& limits,
                            std::chrono::milliseconds default_deadline)
     : engine_(engine),
       gate_(gate),
@@ -206,6 +208,7 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
   }
   answer.set_max_message_bytes(limits_.max_message_bytes);
   answer.set_max_round_bytes(limits_.max_round_bytes);
+  answer.set_data_version(kDataVersion);
   answer.set_incarnation(engine_.incarnation());
   answer.set_epoch(engine_.epoch());
   Answer(*call, answer, reply);

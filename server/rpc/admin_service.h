@@ -11,8 +11,8 @@
 
 #include "server/engine/engine.h"
 #include "server/rpc/checkpoint_desk.h"
-#include "server/rpc/gate.h"
 #include "server/rpc/topology.h"
+#include "server/rpc/watched_gate.h"
 #include "slotwise/v1/admin.grpc.pb.h"
 
 namespace slotwise {
@@ -33,7 +33,7 @@ class AdminService final
                                                       v1::Admin::Service>>>>>>>>>>>>>>>> {
  public:
   // `engine` and `gate` outlive the service. REQUIRES: the engine has recovered, if it is to.
-  AdminService(Engine& engine, Gate& gate, const RequestLimits& limits,
+  AdminService(Engine& engine, WatchedGate& gate, const RequestLimits& limits,
                std::chrono::milliseconds default_deadline);
 
   // Sets what GetTopology answers. A rank listens before it knows its peers, so SetTopology is called later,
@@ -89,7 +89,7 @@ class AdminService final
   Result<TableInfo> Find(const std::string& name) const;
 
   Engine& engine_;
-  Gate& gate_;
+  WatchedGate& gate_;
   const RequestLimits limits_;
   const std::chrono::milliseconds default_deadline_;
 

@@ -9,7 +9,7 @@
 
 namespace slotwise {
 
-std::shared_ptr<Call> Call::Begin(grpc::CallbackServerContext& context, Gate& gate,
+std::shared_ptr<Call> Call::Begin(grpc::CallbackServerContext& context, WatchedGate& gate,
                                   std::chrono::milliseconds default_deadline) {
   std::shared_ptr<Call> call(new Call(gate, context));
   call->self_ = call;

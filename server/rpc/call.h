@@ -20,9 +20,9 @@
 #include <memory>
 
 #include "server/engine/caller.h"
-#include "server/rpc/gate.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/reply_watch.h"
+#include "server/rpc/watched_gate.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -32,7 +32,7 @@ class Call final : public grpc::ServerUnaryReactor {
   // Enters `gate`, and leaves it when gRPC is done with the call. If the gate is closed, answers the call
   // with the gate's status. `gate` outlives the server. A service's method returns `get()` of the result to
   // gRPC, and must take it before another thread can answer.
-  static std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, Gate& gate,
+  static std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, WatchedGate& gate,
                                      std::chrono::milliseconds default_deadline);
 
   // Returns who calls: the address of the connection's peer.
@@ -57,7 +57,7 @@ class Call final : public grpc::ServerUnaryReactor {
   }
 
  private:
-  Call(Gate& gate, grpc::CallbackServerContext& context)
+  Call(WatchedGate& gate, grpc::CallbackServerContext& context)
       : gate_(gate), caller_(context.peer()), reply_(gate.replies(), context, caller_) {}
 
   // Returns true for the first caller only. gRPC keeps the reply alive until that caller calls Finish.
@@ -68,7 +68,7 @@ class Call final : public grpc::ServerUnaryReactor {
   void OnCancel() override;
   void OnDone() override;
 
-  Gate& gate_;
+  WatchedGate& gate_;
   const Caller caller_;
   ReplyWatch::Reply reply_;
   std::atomic<bool> answered_{false};

@@ -9,6 +9,7 @@
 #include "server/durability/hex.h"
 #include "server/durability/manifest.h"
 #include "server/durability/threads.h"
+#include "server/intake/quoted.h"
 #include "server/rpc/grpc_status.h"
 
 namespace slotwise {

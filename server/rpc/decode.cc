@@ -1,217 +1,36 @@
 #include "server/rpc/decode.h"
 
 #include <array>
-#include <numeric>
-#include <string>
 #include <utility>
 
-#include "server/rpc/finite.h"
-#include "server/rpc/grpc_status.h"
-#include "server/rpc/wire_array.h"
-#include "slotwise/batch.h"
+#include "server/intake/wire_array.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "wire/wire_reader.h"
 
 namespace slotwise {
-namespace {
 
-// The arrays that lookups and pushes share.
-struct WireBatch {
-  explicit WireBatch(ArrayPool* pool) : keys{.pool = pool}, weights{.pool = pool} {}
-  WireArray<Key> keys;
-  WireArray<std::uint32_t> offsets;
-  WireArray<float> weights;
-};
-
-// Checks a request that leaves the offsets out.
-Status CheckOneKeyABag(std::size_t keys, std::uint32_t samples, std::uint32_t slots) {
-  const std::uint64_t bags = std::uint64_t{samples} * slots;
-  if (keys == bags) return {};
-  return InvalidArgument("keys has " + std::to_string(keys) + " keys for " + std::to_string(bags) +
-                         " bags (samples " + std::to_string(samples) + " x slots " + std::to_string(slots) +
-                         "); without offsets, every bag has one key");
-}
-
-// Checks the offsets for a table without a combiner. REQUIRES: valid offsets.
-Status CheckUnitOffsets(std::span<const std::uint32_t> offsets) {
-  for (std::uint32_t bag = 0; bag < offsets.size(); ++bag) {
-    if (offsets[bag] == bag) continue;
-    return InvalidArgument("offsets[" + std::to_string(bag) + "] is " + std::to_string(offsets[bag]) +
-                           ": in a table without a combiner every bag has one key, so it must be " +
-                           std::to_string(bag));
-  }
-  return {};
-}
-
-Result<BatchPart> CheckBatch(WireBatch wire, std::uint32_t samples, const TableOptions& table) {
-  if (Status status = CheckWhole("keys", wire.keys); !status.ok()) return status;
-  if (Status status = CheckWhole("offsets", wire.offsets); !status.ok()) return status;
-  if (Status status = CheckWhole("weights", wire.weights); !status.ok()) return status;
-
-  BatchPart part{.samples = samples,
-                 .keys = std::move(wire.keys.values),
-                 .offsets = std::move(wire.offsets.values),
-                 .weights = std::move(wire.weights.values)};
-  if (part.offsets.size() == 0) {  // proto3 cannot tell an absent array from an empty one
-    if (Status status = CheckOneKeyABag(part.keys.size(), samples, table.slots); !status.ok()) return status;
-    part.offsets = UnitOffsets(part.keys.size());
-  }
-  if (Status status = Validate(part.view(), samples, table.slots); !status.ok()) return status;
-  if (Status status = CheckFinite("weights", part.weights.span()); !status.ok()) return status;
-  if (table.combiner == Combiner::kNone) {
-    if (Status status = CheckUnitOffsets(part.offsets.span()); !status.ok()) return status;
-  }
-  return part;
-}
-
-Result<LookupMode> ModeOf(v1::LookupMode mode) {
-  switch (mode) {
-    case v1::LOOKUP_MODE_UNSPECIFIED:
-    case v1::LOOKUP_MODE_TRAIN:
-      return LookupMode::kTrain;
-    case v1::LOOKUP_MODE_EVAL:
-      return LookupMode::kEval;
-    default:
-      return InvalidArgument("mode is " + std::to_string(mode) + ", which is no LookupMode");
-  }
-}
-
-Result<DataType> DataTypeOf(v1::DataType type) {
-  switch (type) {
-    case v1::DATA_TYPE_UNSPECIFIED:
-    case v1::DATA_TYPE_FLOAT32:
-      return DataType::kFloat32;
-    case v1::DATA_TYPE_FLOAT16:
-      return DataType::kFloat16;
-    case v1::DATA_TYPE_BFLOAT16:
-      return DataType::kBFloat16;
-    default:
-      return InvalidArgument("data_type is " + std::to_string(type) + ", which is no DataType");
-  }
-}
-
-// Checks protobuf's own limit, for rounds that may be larger still. The engine refuses requests larger than a
-// round.
-Status CheckReplySize(std::uint32_t samples, std::uint32_t width, DataType type) {
-  constexpr std::uint64_t kMaxReply = (std::uint64_t{1} << 31) - 4096;
-  const std::uint64_t bytes = std::uint64_t{samples} * width * BytesOf(type);
-  if (bytes <= kMaxReply) return {};
-  return ResourceExhausted("samples is " + std::to_string(samples) + ": the reply would have " +
-                           std::to_string(bytes) + " bytes, and a message holds at most " +
-                           std::to_string(kMaxReply));
-}
-
-Result<StepId> StepOf(const v1::PushRequest& message) {
-  if (!message.has_step())
-    return InvalidArgument("step is missing: a push names the step that it is part of");
-  const v1::StepId& wire = message.step();
-  const StepId step{.session = wire.session(),
-                    .number = wire.number(),
-                    .part = wire.part(),
-                    .parts = wire.parts() == 0 ? 1 : wire.parts(),
-                    .epoch = wire.epoch(),
-                    .place = wire.place(),
-                    .tables = wire.tables() == 0 ? 1 : wire.tables()};
-  if (Status status = Validate(step); !status.ok()) return status;
-  return step;
-}
-
-// Also adds the gradients to `hash`.
-Status CheckGradients(const WireNumbers& wire, DataType type, std::uint32_t samples,
-                      const TableOptions& table, ArrayHash& hash) {
-  // The product is at most 2^32 · 2^12 · 2^12 · 2^2, which fits.
-  const std::uint64_t count = std::uint64_t{samples} * table.slots * table.dim;
-  if (wire.bytes != count * BytesOf(type)) {
-    return InvalidArgument("gradients has " + std::to_string(wire.bytes) + " bytes, but samples " +
-                           std::to_string(samples) + " x slots " + std::to_string(table.slots) + " x dim " +
-                           std::to_string(table.dim) + " " + std::string(ToString(type)) + " values are " +
-                           std::to_string(count * BytesOf(type)));
-  }
-  const auto place = FirstNonFinite(wire.words.data(), type, count, &hash);
-  if (!place) return {};
-  float value = 0;
-  Widen(reinterpret_cast<const std::byte*>(wire.words.data()) + *place * BytesOf(type), type, {&value, 1});
-  const std::uint64_t bag = *place / table.dim;
-  return InvalidArgument("gradients[" + std::to_string(*place) + "] is " + std::to_string(value) +
-                         " (sample " + std::to_string(bag / table.slots) + ", slot " +
-                         std::to_string(bag % table.slots) + ", element " +
-                         std::to_string(*place % table.dim) + "); gradients must be finite");
-}
-
-template <class T>
-std::uint64_t HashOf(std::span<const T> array) {
-  static_assert(sizeof(T) % sizeof(std::uint32_t) == 0);
-  ArrayHash hash;
-  hash.AddWords(array.data(), array.size_bytes() / sizeof(std::uint32_t));
-  return hash.value();
-}
-
-}  // namespace
-
-Result<DecodedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTable& find_table,
+Result<CheckedLookup> DecodeLookup(const grpc::ByteBuffer& bytes, const FindTable& find_table,
                                    ArrayPool* arrays) {
   v1::LookupRequest message;
-  WireBatch wire(arrays);
-  const std::array fields{ReadInto(v1::LookupRequest::kKeysFieldNumber, wire.keys),
-                          ReadInto(v1::LookupRequest::kOffsetsFieldNumber, wire.offsets),
-                          ReadInto(v1::LookupRequest::kWeightsFieldNumber, wire.weights)};
+  BatchArrays batch(arrays);
+  const std::array fields{ReadInto(v1::LookupRequest::kKeysFieldNumber, batch.keys),
+                          ReadInto(v1::LookupRequest::kOffsetsFieldNumber, batch.offsets),
+                          ReadInto(v1::LookupRequest::kWeightsFieldNumber, batch.weights)};
   if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
-
-  auto table = TableNamed(message.table(), find_table);
-  if (!table.ok()) return table.status();
-  auto mode = ModeOf(message.mode());
-  if (!mode.ok()) return mode.status();
-  auto type = DataTypeOf(message.data_type());
-  if (!type.ok()) return type.status();
-  auto batch = CheckBatch(std::move(wire), message.samples(), table->options);
-  if (!batch.ok()) return batch.status();
-  const std::uint32_t width = table->options.slots * table->options.dim;
-  if (Status status = CheckReplySize(message.samples(), width, *type); !status.ok()) return status;
-
-  DecodedLookup decoded;
-  decoded.request.table = table->id;
-  decoded.request.mode = *mode;
-  decoded.request.batch = std::move(*batch);
-  decoded.request.type = *type;
-  decoded.width = width;
-  return decoded;
+  return CheckLookup(message, std::move(batch), find_table);
 }
 
 Result<PushRequest> DecodePush(const grpc::ByteBuffer& bytes, const FindTable& find_table,
                                ArrayPool* arrays) {
   v1::PushRequest message;
-  WireBatch wire(arrays);
-  WireNumbers wire_gradients{.pool = arrays};
-  const std::array fields{ReadInto(v1::PushRequest::kKeysFieldNumber, wire.keys),
-                          ReadInto(v1::PushRequest::kOffsetsFieldNumber, wire.offsets),
-                          ReadInto(v1::PushRequest::kWeightsFieldNumber, wire.weights),
-                          ReadInto(v1::PushRequest::kGradientsFieldNumber, wire_gradients)};
+  BatchArrays batch(arrays);
+  WireNumbers gradients{.pool = arrays};
+  const std::array fields{ReadInto(v1::PushRequest::kKeysFieldNumber, batch.keys),
+                          ReadInto(v1::PushRequest::kOffsetsFieldNumber, batch.offsets),
+                          ReadInto(v1::PushRequest::kWeightsFieldNumber, batch.weights),
+                          ReadInto(v1::PushRequest::kGradientsFieldNumber, gradients)};
   if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
-
-  auto table = TableNamed(message.table(), find_table);
-  if (!table.ok()) return table.status();
-  auto step = StepOf(message);
-  if (!step.ok()) return step.status();
-  auto type = DataTypeOf(message.data_type());
-  if (!type.ok()) return type.status();
-  auto batch = CheckBatch(std::move(wire), message.samples(), table->options);
-  if (!batch.ok()) return batch.status();
-  ArrayHash gradients;
-  if (Status status = CheckGradients(wire_gradients, *type, message.samples(), table->options, gradients);
-      !status.ok()) {
-    return status;
-  }
-
-  PushRequest request;
-  request.table = table->id;
-  request.step = *step;
-  const BatchView view = batch->view();
-  request.body = BodyHash(message.samples(), std::array{HashOf(view.keys), HashOf(view.offsets),
-                                                        HashOf(view.weights), gradients.value()});
-  request.batch = std::move(*batch);
-  request.batch.values = std::move(wire_gradients.words);
-  request.batch.value_type = *type;
-  return request;
+  return CheckPush(message, std::move(batch), std::move(gradients), find_table);
 }
 
 }  // namespace slotwise

@@ -8,8 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include "server/intake/quoted.h"
+#include "server/intake/wire_array.h"
 #include "server/rpc/grpc_status.h"
-#include "server/rpc/wire_array.h"
 #include "slotwise/v1/rows.pb.h"
 
 namespace slotwise {

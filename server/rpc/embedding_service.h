@@ -10,7 +10,7 @@
 
 #include "server/engine/engine.h"
 #include "server/rpc/decode.h"
-#include "server/rpc/gate.h"
+#include "server/rpc/watched_gate.h"
 #include "slotwise/v1/embedding.grpc.pb.h"
 
 namespace slotwise {
@@ -21,7 +21,7 @@ class EmbeddingService final
               v1::Embedding::WithRawCallbackMethod_PushMany<v1::Embedding::Service>>>> {
  public:
   // `engine` and `gate` outlive the service.
-  EmbeddingService(Engine& engine, Gate& gate, std::chrono::milliseconds default_deadline);
+  EmbeddingService(Engine& engine, WatchedGate& gate, std::chrono::milliseconds default_deadline);
 
   grpc::ServerUnaryReactor* Lookup(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* reply) override;
@@ -34,7 +34,7 @@ class EmbeddingService final
 
  private:
   Engine& engine_;
-  Gate& gate_;
+  WatchedGate& gate_;
   const FindTable find_table_;
   const std::chrono::milliseconds default_deadline_;
 };

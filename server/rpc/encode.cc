@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/intake/replies.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "slotwise/v1/rows.pb.h"
 #include "wire/hand_over.h"
@@ -19,30 +20,10 @@
 namespace slotwise {
 namespace {
 
-v1::DataType ToProto(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return v1::DATA_TYPE_FLOAT32;
-    case DataType::kFloat16:
-      return v1::DATA_TYPE_FLOAT16;
-    case DataType::kBFloat16:
-      return v1::DATA_TYPE_BFLOAT16;
-  }
-  return v1::DATA_TYPE_UNSPECIFIED;
-}
-
 // Returns the reply's small fields, then the tag and the length of `values`, whose bytes follow.
-std::string HeaderOf(std::uint32_t samples, std::uint32_t width, const PooledValues& values,
-                     std::uint64_t incarnation) {
-  v1::LookupReply reply;
-  reply.set_samples(samples);
-  reply.set_width(width);
-  reply.set_data_type(ToProto(values.type));
-  reply.set_incarnation(incarnation);
-  reply.set_lineage(values.version.lineage);
-  reply.set_table_step(values.version.step);
-  std::string header = reply.SerializeAsString();
-  AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, values.bytes(), header);
+std::string HeaderOf(const LookupAnswer& answer, std::uint64_t incarnation) {
+  std::string header = MessageOf(answer, incarnation).SerializeAsString();
+  AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, answer.values.bytes(), header);
   return header;
 }
 
@@ -83,21 +64,15 @@ grpc::Slice Share(PooledValues values) {
 
 }  // namespace
 
-grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values,
-                                   std::uint64_t incarnation) {
-  const grpc::Slice header(HeaderOf(samples, width, values, incarnation));
-  if (values.size == 0) return {&header, 1};
-  const std::array slices{header, Share(std::move(values))};
+grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnation) {
+  const grpc::Slice header(HeaderOf(answer, incarnation));
+  if (answer.values.size == 0) return {&header, 1};
+  const std::array slices{header, Share(std::move(answer.values))};
   return {slices.data(), slices.size()};
 }
 
 grpc::ByteBuffer EncodePushReply(const AppliedStep& applied, std::uint64_t incarnation) {
-  v1::PushReply reply;
-  reply.set_table_step(applied.table_step);
-  reply.set_lineage(applied.now.lineage);
-  reply.set_newest_step(applied.now.step);
-  reply.set_incarnation(incarnation);
-  return Serialized(reply);
+  return Serialized(MessageOf(applied, incarnation));
 }
 
 grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t lineage) {

@@ -9,13 +9,13 @@
 #include <cstdint>
 
 #include "server/engine/request.h"
+#include "server/intake/embedding_calls.h"
 
 namespace slotwise {
 
-// Encodes a v1.LookupReply. The buffer shares `values`, and keeps them alive until gRPC has sent them.
-// `incarnation` is the engine's. REQUIRES: values.size = samples · width.
-grpc::ByteBuffer EncodeLookupReply(std::uint32_t samples, std::uint32_t width, PooledValues values,
-                                   std::uint64_t incarnation);
+// Encodes a v1.LookupReply. The buffer shares the values, and keeps them alive until gRPC has sent them.
+// `incarnation` is the engine's. REQUIRES: answer.values.size = samples · width.
+grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnation);
 
 // Encodes a v1.PushReply.
 grpc::ByteBuffer EncodePushReply(const AppliedStep& applied, std::uint64_t incarnation);

@@ -5,19 +5,12 @@
 
 #include <grpcpp/support/status.h>
 
-#include <string>
-#include <string_view>
-
 #include "slotwise/status.h"
 
 namespace slotwise {
 
 // Cuts the message at 1 KiB, because it travels in an HTTP/2 trailer, and peers refuse trailers above 8 KiB.
 grpc::Status ToGrpc(const Status& status);
-
-// Returns `text`, a name that a caller sent, in quotes: cut at 80 bytes, with bytes that are not printable
-// ASCII as \x..
-std::string Quoted(std::string_view text);
 
 }  // namespace slotwise
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "server/intake/quoted.h"
 #include "server/rpc/grpc_status.h"
 #include "slotwise/status.h"
 #include "wire/hand_over.h"

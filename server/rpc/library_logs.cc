@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include "server/rpc/rare_log.h"
+#include "server/intake/rare_log.h"
 
 #if GOOGLE_PROTOBUF_VERSION < 4022000  // later versions log through Abseil
 #include <google/protobuf/stubs/logging.h>

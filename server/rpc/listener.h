@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/rpc/rare_log.h"
+#include "server/intake/rare_log.h"
 #include "slotwise/status.h"
 
 namespace slotwise {

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <linux/tcp.h>  // has more counters than netinet/tcp.h
-#include <netdb.h>
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
@@ -21,10 +20,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
+#include "server/intake/peer_name.h"
+#include "server/intake/rare_log.h"
 #include "server/rpc/frame_meter.h"
-#include "server/rpc/rare_log.h"
 
 namespace slotwise {
 namespace {
@@ -65,26 +64,6 @@ std::uint64_t BytesTaken(int socket) {
                                                                                       : 0;
 }
 
-std::string PeerOf(int socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (getpeername(socket, any, &size) != 0 ||
-      getnameinfo(any, size, host.data(), host.size(), port.data(), port.size(),
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "a connection";
-  }
-  // As gRPC names callers: an IPv4 address that came to a socket of IPv6 is one of IPv4.
-  constexpr std::string_view kMapped = "::ffff:";
-  const std::string_view name = host.data();
-  if (address.ss_family == AF_INET) return "ipv4:" + std::string(name) + ":" + port.data();
-  if (name.starts_with(kMapped))
-    return "ipv4:" + std::string(name.substr(kMapped.size())) + ":" + port.data();
-  return "ipv6:[" + std::string(name) + "]:" + port.data();
-}
-
 std::string WhatWasPassed(FrameMeter::Bound bound) {
   switch (bound) {
     case FrameMeter::Bound::kHeaders:
@@ -103,7 +82,7 @@ std::string WhatWasPassed(FrameMeter::Bound bound) {
 void LogCutOff(int socket, FrameMeter::Bound bound) {
   static RareLog log(std::chrono::minutes(1), 3);
   if (const auto held_back = log.Pass()) {
-    spdlog::warn("cut off {}: {} ({} more since the last such line)", PeerOf(socket), WhatWasPassed(bound),
+    spdlog::warn("cut off {}: {} ({} more since the last such line)", PeerName(socket), WhatWasPassed(bound),
                  *held_back);
   }
 }

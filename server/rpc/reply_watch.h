@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "server/engine/caller.h"
-#include "server/rpc/rare_log.h"
+#include "server/intake/rare_log.h"
 
 namespace slotwise {
 

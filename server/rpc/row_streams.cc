@@ -17,7 +17,8 @@ constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
 }  // namespace
 
 ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
-                                  const FindTable& find_table, Engine& engine, Gate& gate, ExportRoom& room) {
+                                  const FindTable& find_table, Engine& engine, WatchedGate& gate,
+                                  ExportRoom& room) {
   const std::shared_ptr<ExportStream> stream(new ExportStream(context, engine, gate, room));
   stream->self_ = stream;
   HandOver(stream.get());
@@ -140,7 +141,7 @@ void ExportStream::OnDone() {
 }
 
 ImportStream* ImportStream::Begin(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply,
-                                  const FindTable& find_table, Engine& engine, Gate& gate) {
+                                  const FindTable& find_table, Engine& engine, WatchedGate& gate) {
   const std::shared_ptr<ImportStream> stream(new ImportStream(context, reply, find_table, engine, gate));
   stream->self_ = stream;
   if (Status status = gate.Enter(); !status.ok()) {

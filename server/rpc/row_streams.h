@@ -18,8 +18,8 @@
 #include "server/engine/budget.h"
 #include "server/engine/engine.h"
 #include "server/rpc/decode_rows.h"
-#include "server/rpc/gate.h"
 #include "server/rpc/reply_watch.h"
+#include "server/rpc/watched_gate.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -39,10 +39,11 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Enters `gate` and begins to stream. The stream keeps itself alive until gRPC is done with it. `engine`
   // and `gate` outlive the server. The stream is charged to `room`.
   static ExportStream* Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
-                             const FindTable& find_table, Engine& engine, Gate& gate, ExportRoom& room);
+                             const FindTable& find_table, Engine& engine, WatchedGate& gate,
+                             ExportRoom& room);
 
  private:
-  ExportStream(grpc::CallbackServerContext& context, Engine& engine, Gate& gate, ExportRoom& room)
+  ExportStream(grpc::CallbackServerContext& context, Engine& engine, WatchedGate& gate, ExportRoom& room)
       : engine_(engine),
         gate_(gate),
         room_(room),
@@ -63,7 +64,7 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void OnDone() override;
 
   Engine& engine_;
-  Gate& gate_;
+  WatchedGate& gate_;
   ExportRoom& room_;
   const Caller caller_;
   ReplyWatch::Reply reply_;
@@ -80,11 +81,11 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   // As ExportStream::Begin. The stream writes a v1.ImportReply to `reply`.
   static ImportStream* Begin(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply,
-                             const FindTable& find_table, Engine& engine, Gate& gate);
+                             const FindTable& find_table, Engine& engine, WatchedGate& gate);
 
  private:
   ImportStream(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply, const FindTable& find_table,
-               Engine& engine, Gate& gate)
+               Engine& engine, WatchedGate& gate)
       : reply_(reply),
         find_table_(find_table),
         engine_(engine),
@@ -100,7 +101,7 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer* reply_;
   const FindTable& find_table_;
   Engine& engine_;
-  Gate& gate_;
+  WatchedGate& gate_;
   const Caller caller_;
   ReplyWatch::Reply reply_watch_;
   std::optional<TableInfo> table_;

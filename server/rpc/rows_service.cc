@@ -11,7 +11,7 @@
 
 namespace slotwise {
 
-RowsService::RowsService(Engine& engine, Gate& gate, std::uint64_t max_export_bytes,
+RowsService::RowsService(Engine& engine, WatchedGate& gate, std::uint64_t max_export_bytes,
                          std::chrono::milliseconds default_deadline)
     : engine_(engine),
       gate_(gate),

@@ -8,8 +8,8 @@
 
 #include "server/engine/engine.h"
 #include "server/rpc/decode_rows.h"
-#include "server/rpc/gate.h"
 #include "server/rpc/row_streams.h"
+#include "server/rpc/watched_gate.h"
 #include "slotwise/v1/rows.grpc.pb.h"
 
 namespace slotwise {
@@ -20,7 +20,7 @@ class RowsService final
  public:
   // `engine` and `gate` outlive the service. Exports that are under way take `max_export_bytes` together, or
   // there is one that takes more.
-  RowsService(Engine& engine, Gate& gate, std::uint64_t max_export_bytes,
+  RowsService(Engine& engine, WatchedGate& gate, std::uint64_t max_export_bytes,
               std::chrono::milliseconds default_deadline);
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Export(grpc::CallbackServerContext* context,
@@ -32,7 +32,7 @@ class RowsService final
 
  private:
   Engine& engine_;
-  Gate& gate_;
+  WatchedGate& gate_;
   ExportRoom exports_;
   const FindTable find_table_;
   const std::chrono::milliseconds default_deadline_;

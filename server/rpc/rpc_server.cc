@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/data/data_server.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/embedding_service.h"
 #include "server/rpc/health_service.h"
@@ -46,6 +47,11 @@ void EndIfStalled(int socket, std::chrono::milliseconds limit) {
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
 
+// What may have been received and not been decoded.
+std::uint64_t MostReceived(const RpcOptions& options) {
+  return std::max(kReceivedShare * options.max_inbox_bytes, 4 * options.max_message_bytes);
+}
+
 void SetChannelArguments(const RpcOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              static_cast<int>(options.max_calls_per_connection));
@@ -53,8 +59,8 @@ void SetChannelArguments(const RpcOptions& options, grpc::ServerBuilder& builder
   // arrays of ids and numbers, which hardly pack at all.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  // Who connects and says nothing is let go.
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(options.hello_timeout.count()));
   // Keepalive notices peers that vanished without closing their connections, and lets clients probe us too.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
@@ -75,7 +81,13 @@ class RpcServer::Impl {
         rows_(engine, gate_, options.max_inbox_bytes / kExportShare, options.default_deadline),
         admin_(engine, gate_,
                {.max_message_bytes = options.max_message_bytes, .max_round_bytes = options.max_round_bytes},
-               options.default_deadline) {}
+               options.default_deadline),
+        data_({.max_message_bytes = options.max_message_bytes,
+               .max_calls_per_connection = options.max_calls_per_connection,
+               .max_received_bytes = MostReceived(options),
+               .reply_timeout = options.reply_timeout,
+               .hello_timeout = options.hello_timeout},
+              engine, gate_) {}
 
   Status Listen(const RpcOptions& options) {
     auto listener = Listener::Bind(options.host, options.port, options.max_connections);
@@ -90,23 +102,14 @@ class RpcServer::Impl {
     builder.RegisterService(&health_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
     // A call whose message is incomplete when too much is received is ended by gRPC.
-    builder.SetResourceQuota(
-        grpc::ResourceQuota("received")
-            .Resize(std::max(kReceivedShare * options.max_inbox_bytes, 4 * options.max_message_bytes)));
+    builder.SetResourceQuota(grpc::ResourceQuota("received").Resize(MostReceived(options)));
     SetChannelArguments(options, builder);
     server_ = builder.BuildAndStart();
     if (!server_) return FailedPrecondition("gRPC cannot make a server");
     listener_ = std::move(*listener);
     listener_->Start([this](int socket) {
       EndIfStalled(socket, reply_timeout_);
-      // The connection has ended already, or its number is beyond any that a process may have.
-      if (!MeterFrames(socket)) {
-        close(socket);
-        return;
-      }
-      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.fd = socket;
-      connections_->HandleNewConnection(&connection);
+      data_.Take(socket, [this](int other) { HandToGrpc(other); });
     });
     return {};
   }
@@ -129,6 +132,7 @@ class RpcServer::Impl {
     admin_.Stop();
     gate_.AwaitEmpty(grace);
     listener_->Stop();
+    data_.Stop();
     // Only idle callers are still connected. gRPC asks them to leave and waits for them, but an idle caller
     // may not look at its connection for minutes.
     server_->Shutdown(std::chrono::system_clock::now() + kLeaveTaking);
@@ -137,10 +141,21 @@ class RpcServer::Impl {
   }
 
  private:
+  void HandToGrpc(int socket) {
+    // The connection has ended already, or its number is beyond any that a process may have.
+    if (!MeterFrames(socket)) {
+      close(socket);
+      return;
+    }
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket;
+    connections_->HandleNewConnection(&connection);
+  }
+
   const Engine& engine_;
   const std::chrono::milliseconds reply_timeout_;
   const std::chrono::milliseconds engine_timeout_;
-  Gate gate_;
+  WatchedGate gate_;
   EmbeddingService embedding_;
   RowsService rows_;
   AdminService admin_;
@@ -149,6 +164,8 @@ class RpcServer::Impl {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   // Destroyed before the services that it calls.
   std::unique_ptr<grpc::Server> server_;
+  // Hands connections to gRPC's server, so it stops before that.
+  DataServer data_;
   std::unique_ptr<Listener> listener_;
   std::optional<HealthWatch> health_watch_;
 };

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "server/data/data_server.h"
 #include "server/engine/engine.h"
 #include "server/rpc/topology.h"
 #include "slotwise/status.h"
@@ -25,6 +26,7 @@ struct RpcOptions {
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A caller that has not taken its reply after this time is cut off.
   std::chrono::milliseconds reply_timeout{30'000};
+  std::chrono::milliseconds hello_timeout = kHelloTimeout;
   // Health checks are answered NOT_SERVING while the engine has been at one round for this long.
   std::chrono::milliseconds engine_timeout{10'000};
   // Applies to calls without a deadline of their own. It is longer than a step may wait for its parts, so

@@ -9,6 +9,9 @@
 
 #include <array>
 #include <filesystem>
+#include <memory>
+#include <new>
+#include <span>
 #include <string_view>
 
 #include "tests/durability/journal_rig.h"
@@ -105,8 +108,6 @@ TEST_P(FileSystemTest, WhatIsBegunReadAheadOrDroppedIsStillThere) {
   EXPECT_TRUE(file->BeginSync(50'000, 50'000).ok());  // nothing
   file->DropFromMemory();                             // not on disk yet
   EXPECT_TRUE(file->BeginSync(50'000, 100'000).ok());
-  EXPECT_TRUE(file->WriteBack(0, 50'000).ok());
-  EXPECT_TRUE(file->WriteBack(50'000, 50'000).ok());  // nothing
   EXPECT_TRUE(file->Sync().ok());
   file->DropFromMemory();
   const auto opened = files().Open(Path("a"));
@@ -117,6 +118,38 @@ TEST_P(FileSystemTest, WhatIsBegunReadAheadOrDroppedIsStillThere) {
   (*opened)->DropFromMemory(50'000, 1'000'000);
   (*opened)->DropFromMemory(200'000, 300'000);
   EXPECT_EQ(Read(files(), Path("a")), text);
+}
+
+TEST_P(FileSystemTest, WhatIsWrittenLaterIsThereOnceItIsSynced) {
+  constexpr std::size_t kAlign = 4096;
+  auto file = Create("a");
+  struct Free {
+    void operator()(char* memory) const { ::operator delete(memory, std::align_val_t{kAlign}); }
+  };
+  const std::unique_ptr<char, Free> memory(
+      static_cast<char*>(::operator new(8 * kAlign, std::align_val_t{kAlign})));
+  for (std::size_t i = 0; i < 8 * kAlign; ++i) memory.get()[i] = static_cast<char>(i * 7 >> 4);
+  const std::string text(memory.get(), 8 * kAlign);
+  const auto piece = [&](std::size_t first, std::size_t size) {
+    return std::as_bytes(std::span(memory.get() + first, size));
+  };
+  // Aligned pieces, others beside and behind them, and more ordinary ones than stay in memory.
+  EXPECT_TRUE(file->WriteLater(0, piece(0, kAlign)).ok());
+  EXPECT_TRUE(file->WriteLater(kAlign, piece(kAlign, 2 * kAlign)).ok());
+  EXPECT_TRUE(Write(*file, 3 * kAlign, text.substr(3 * kAlign, 10)).ok());
+  EXPECT_TRUE(file->WriteLater(3 * kAlign + 10, piece(3 * kAlign + 10, 100)).ok());
+  for (std::size_t at = 3 * kAlign + 110; at < 6 * kAlign; at += 1000) {
+    EXPECT_TRUE(file->WriteLater(at, piece(at, 1000)).ok());
+  }
+  EXPECT_TRUE(file->WriteLater(6 * kAlign, piece(6 * kAlign, 2 * kAlign)).ok());
+  EXPECT_TRUE(file->WriteLater(8 * kAlign, {}).ok());
+  EXPECT_TRUE(file->Sync().ok());
+  EXPECT_EQ(Read(files(), Path("a")), text);
+  // A piece that is still on its way when the file goes is written before that.
+  auto other = Create("b");
+  EXPECT_TRUE(other->WriteLater(0, piece(0, 8 * kAlign)).ok());
+  other.reset();
+  EXPECT_EQ(Read(files(), Path("b")), text);
 }
 
 TEST_P(FileSystemTest, AFileIsMadeOnceAndOpenedWhereItIs) {

@@ -26,10 +26,10 @@ class WatchedFiles final : public FileSystem {
   std::function<Status(const std::string& path)> before_open;
 
   std::uint64_t bytes_read = 0;
-  std::vector<std::string> opened;                    // to be read
-  std::vector<std::string> dropped;                   // that the system's memory need not keep
-  std::map<std::string, std::uint64_t> begun;         // bytes that were begun to be synced, from the first on
-  std::map<std::string, std::uint64_t> written_back;  // bytes that left for the disk, from the first on
+  std::vector<std::string> opened;             // to be read
+  std::vector<std::string> dropped;            // that the system's memory need not keep
+  std::map<std::string, std::uint64_t> begun;  // bytes that were begun to be synced, from the first on
+  std::map<std::string, std::vector<std::span<const std::byte>>> later;  // what WriteLater was called with
   std::map<std::string, std::uint64_t> dropped_up_to;  // bytes of a file that is read that need not be kept
   std::map<std::string, std::uint64_t> read_ahead;     // the end of what will be read soon
   std::set<std::string> dirty_files;                   // written, and not synced since
@@ -116,10 +116,12 @@ class WatchedFiles final : public FileSystem {
       if (begin == watch_.begun[path_]) watch_.begun[path_] = end;  // a gap shows
       return file_->BeginSync(begin, end);
     }
-    Status WriteBack(std::uint64_t begin, std::uint64_t end) override {
-      if (Status status = watch_.Ask("write back", path_); !status.ok()) return status;
-      if (begin == watch_.written_back[path_] && end <= watch_.begun[path_]) watch_.written_back[path_] = end;
-      return file_->WriteBack(begin, end);
+    Status WriteLater(std::uint64_t offset, std::span<const std::byte> piece) override {
+      if (Status status = watch_.Ask("write later", path_); !status.ok()) return status;
+      watch_.dirty_files.insert(path_);
+      if (offset == watch_.begun[path_]) watch_.begun[path_] = offset + piece.size();
+      watch_.later[path_].push_back(piece);
+      return file_->WriteLater(offset, piece);
     }
     void DropFromMemory() override {
       watch_.dropped.push_back(path_);

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "tests/durability/sim_files.h"
 #include "tests/durability/watched_files.h"
@@ -25,19 +26,30 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr std::uint32_t kDim = 2;
+
 // The only rank of a server, whose rounds are made by hand.
 class Saver {
  public:
-  explicit Saver(DurabilityMode mode, std::uint32_t max_deltas = 16) {
+  struct Options {
+    std::uint32_t max_deltas = 16;
+    std::size_t rows = 0;
+    std::size_t buffer_bytes = 4096;
+  };
+  explicit Saver(DurabilityMode mode) : Saver(mode, Options()) {}
+  Saver(DurabilityMode mode, const Options& with) {
     EXPECT_TRUE(files_.MakeFolder("data").ok());
     EXPECT_TRUE(files_.MakeFolder("data/checkpoints").ok());
     Table table;
     table.info.id = tables_.NewId();
     table.info.options.name = TableName("ads");
-    table.info.options.dim = 2;
+    table.info.options.dim = kDim;
     table.shard = std::move(
         *device_->MakeShard(table.info.options, {.secret = kTestSecret, .max_rows = kMaxRowsPerShard}));
     table.learning_rate = 0.5F;
+    std::vector<Key> keys;
+    for (std::size_t row = 0; row < with.rows; ++row) keys.push_back(Key{row});
+    EXPECT_TRUE(table.shard->Load(keys, std::vector<float>(keys.size() * kDim).data()).ok());
     EXPECT_TRUE(table.shard->TrackChanges(1000).ok());
     tables_.Add(std::move(table));
     DurabilityOptions options;
@@ -45,8 +57,8 @@ class Saver {
     options.folder = "data";
     options.interval = std::chrono::seconds(2);
     options.files = &watched_;
-    options.max_deltas = max_deltas;
-    options.checkpoint_buffer_bytes = 4096;
+    options.max_deltas = with.max_deltas;
+    options.checkpoint_buffer_bytes = with.buffer_bytes;
     options.still_ours = [this] { return ours ? Status() : FailedPrecondition("the lock is gone"); };
     options.on_failure = [this](const std::string& why) { end_of_process = why; };
     CheckpointBase base;
@@ -86,6 +98,19 @@ class Saver {
     return saved;
   }
 
+  // Saves while the engine is as busy as one whose trainer's next step always comes: it is idle at each
+  // millisecond but every tenth. Returns the one at which all rows have been written.
+  std::uint64_t MillisecondsOfSaveWhileBusy() {
+    checkpointing_.Save(Next(Operation::kSaveCheckpoint), [](const Result<SavedCheckpoint>&) {});
+    EXPECT_EQ(checkpointing_.Advance(0, false), Checkpointing::Next::kInATick);
+    std::uint64_t now_ms = 0;
+    HandleEvent(CheckpointEvent::kWritten, [&] {
+      ++now_ms;
+      checkpointing_.Advance(now_ms, now_ms % 10 != 0);
+    });
+    return now_ms;
+  }
+
   // Whether a checkpoint is asked for at a time. It is as if it were refused, so it may be asked for again.
   bool AsksAt(std::uint64_t now_ms) {
     checkpointing_.Advance(now_ms, true);
@@ -104,10 +129,14 @@ class Saver {
   }
   // Hands an event of that kind to the round that it is for, and returns whether it is a good one.
   bool HandleEvent(CheckpointEvent event) {
+    return HandleEvent(event, [this] { checkpointing_.Advance(0, true); });
+  }
+  template <class Advance>
+  bool HandleEvent(CheckpointEvent event, const Advance& advance) {
     Round round = Next(Operation::kCheckpointEvent);
     const auto is_of_kind = [&](const CheckpointEventRequest& told) { return told.event == event; };
     for (int tries = 0; tries < 60'000; ++tries) {
-      checkpointing_.Advance(0, true);
+      advance();
       std::unique_lock lock(mutex_);
       const auto has_come = [&] { return std::ranges::any_of(events_, is_of_kind); };
       if (!news_.wait_for(lock, std::chrono::milliseconds(1), has_come)) continue;
@@ -166,6 +195,15 @@ class Saver {
                                [this](Request request) { Take(std::move(request)); }, [] {}};
 };
 
+// An engine that waits for its trainer's next step is idle, and not at rest.
+TEST(ACheckpoint, IsReadGentlyByAProcessorThatWasBusy) {
+  constexpr std::size_t kRows = std::size_t{1} << 20;
+  constexpr std::size_t kBytesAMillisecond = std::size_t{48} << 10;
+  Saver server(DurabilityMode::kNone, {.rows = kRows, .buffer_bytes = std::size_t{1} << 20});
+  // What is asked for at a time may be a little more.
+  EXPECT_GE(server.MillisecondsOfSaveWhileBusy(), kRows * kDim * sizeof(float) / kBytesAMillisecond * 9 / 10);
+}
+
 TEST(ACheckpoint, OfWhichTheBaseIsGoneIsFollowedByABase) {
   Saver server(DurabilityMode::kNone);
   const std::string base = server.SaveAndVerify().id;
@@ -200,7 +238,7 @@ TEST(ACheckpoint, ThatCannotBeReadBackIsFollowedByABase) {
 
 // A chain of 3, of which the base is damaged then: it is folded once it has 4 links.
 std::unique_ptr<Saver> DamagedChain(DurabilityMode mode) {
-  auto server = std::make_unique<Saver>(mode, 8);
+  auto server = std::make_unique<Saver>(mode, Saver::Options{.max_deltas = 8});
   server->Change(1);
   const std::string base = server->SaveAndVerify().id;
   for (std::uint64_t now = 2; now < 4; ++now) {
@@ -235,7 +273,7 @@ TEST(AChain, WhoseFoldFindsDamageWhileADeltaIsWrittenIsFollowedByABase) {
 }
 
 TEST(AChain, WhoseFoldSucceedsGoesOn) {
-  Saver server(DurabilityMode::kNone, 8);
+  Saver server(DurabilityMode::kNone, {.max_deltas = 8});
   for (int link = 0; link < 4; ++link) server.SaveAndVerify();
   EXPECT_TRUE(server.HandleEvent(CheckpointEvent::kCompacted));
   EXPECT_TRUE(server.SaveAndVerify().delta);

@@ -6,7 +6,7 @@
 namespace slotwise::fuzz {
 namespace {
 
-void RequireSame(const DecodedLookup& a, const DecodedLookup& b) {
+void RequireSame(const CheckedLookup& a, const CheckedLookup& b) {
   Require(a.request.table == b.request.table && a.request.mode == b.request.mode,
           "that the table is the same");
   Require(a.request.type == b.request.type && a.width == b.width, "that the reply's shape is the same");

@@ -11,7 +11,7 @@ import io
 from pathlib import Path
 
 import numpy as np
-from slotwise_proto import admin_pb2, embedding_pb2, rows_pb2
+from slotwise_proto import admin_pb2, data_pb2, embedding_pb2, rows_pb2
 
 CORPUS = Path(__file__).with_name("corpus")
 KEYS = np.array([5, 2**64 - 1, 5, 0], "<u8").tobytes()
@@ -68,6 +68,26 @@ def pushes() -> dict[str, bytes]:
         "bfloat16": upper_half.SerializeToString(),
         "one_part": adam.SerializeToString(),
     }
+
+
+def data_call(many: bool, *messages: bytes) -> bytes:
+    """A call of the data transport of lookups or pushes, as the fuzzer reads it."""
+    call, body = data_pb2.DataCall(id=1, timeout_ms=1000, many=many), b""
+    for each in messages:
+        push = embedding_pb2.PushRequest.FromString(each)
+        is_push = push.HasField("step")
+        message = push if is_push else embedding_pb2.LookupRequest.FromString(each)
+        arrays = call.arrays.add()
+        for name in ("keys", "gradients", "offsets", "weights"):
+            if not hasattr(message, name):
+                continue
+            array = getattr(message, name)
+            setattr(arrays, name, len(array))
+            body += array + bytes(-len(array) % 64)
+            message.ClearField(name)
+        (call.pushes if is_push else call.lookups).append(message)
+    head = call.SerializeToString()
+    return len(head).to_bytes(2, "little") + head + body
 
 
 def imports() -> dict[str, bytes]:
@@ -129,6 +149,9 @@ def main() -> None:
     save("push", **push)
     save("wire_reader", **push)
     save("import", **stream)
+    save("data", lookup=data_call(False, lookup["weights"]), push=data_call(False, push["float16"]))
+    save("data", many=data_call(True, lookup["bags"], lookup["no_samples"], lookup["no_combiner"]))
+    save("data", pushes=data_call(True, push["float32"], push["one_part"], push["bfloat16"]))
     some = rows_pb2.ExportRequest(table="ads", keys=KEYS)
     state = rows_pb2.ExportRequest(table="adam", with_state=True)
     save("keys", some=some.SerializeToString(), all=state.SerializeToString())

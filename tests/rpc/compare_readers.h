@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/rpc/wire_array.h"
+#include "server/intake/wire_array.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "tests/rpc/messages.h"
 #include "wire/wire_reader.h"

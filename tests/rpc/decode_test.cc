@@ -31,7 +31,7 @@ std::string Field(int number, std::string_view bytes, std::uint64_t claimed) {
 
 std::string Field(int number, std::string_view bytes) { return Field(number, bytes, bytes.size()); }
 
-Result<DecodedLookup> Lookup(std::string_view bytes) { return DecodeLookup(BufferOf(bytes), FindAds); }
+Result<CheckedLookup> Lookup(std::string_view bytes) { return DecodeLookup(BufferOf(bytes), FindAds); }
 Result<PushRequest> Push(const v1::PushRequest& message) {
   return DecodePush(BufferOf(message.SerializeAsString()), FindAds);
 }
@@ -42,7 +42,7 @@ void ExpectSmallBatch(const BatchPart& batch) {
   EXPECT_EQ(BytesOf(batch.offsets.span()), SmallLookup().offsets());
 }
 
-void ExpectSmallLookup(const Result<DecodedLookup>& decoded) {
+void ExpectSmallLookup(const Result<CheckedLookup>& decoded) {
   ASSERT_TRUE(decoded.ok()) << decoded.status().message();
   EXPECT_EQ(decoded->request.table, TableId{7});
   EXPECT_EQ(decoded->request.mode, LookupMode::kEval);

@@ -23,7 +23,7 @@ PooledValues Values(const std::vector<T>& from, DataType type = DataType::kFloat
 TEST(EncodeLookupReply, IsAPlainMessage) {
   const std::vector<float> values{1.5F, -2.0F, 0.0F, 4.0F, 5.0F, 6.0F};
   v1::LookupReply reply;
-  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply(2, 3, Values(values), 33))));
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply({2, 3, Values(values)}, 33))));
   EXPECT_EQ(reply.samples(), 2u);
   EXPECT_EQ(reply.width(), 3u);
   EXPECT_EQ(reply.incarnation(), 33u);
@@ -44,7 +44,7 @@ TEST(EncodeLookupReply, IsAsProtobufWouldWriteItForEveryLengthOfLength) {
     expected.set_table_step(55);
     const std::vector<float> values(samples, 0.25F);
     expected.set_values(BytesOf(values));
-    EXPECT_EQ(StringOf(EncodeLookupReply(samples, 1, Values(values), 33)), expected.SerializeAsString())
+    EXPECT_EQ(StringOf(EncodeLookupReply({samples, 1, Values(values)}, 33)), expected.SerializeAsString())
         << samples;
   }
 }
@@ -54,7 +54,7 @@ TEST(EncodeLookupReply, SendsTheValuesFromWhereTheyLieAndThenLetsThemGo) {
   const std::weak_ptr<const void> watch = values.values;
   const void* memory = values.values.get();
 
-  std::optional<grpc::ByteBuffer> buffer = EncodeLookupReply(10, 100, std::move(values), 33);
+  std::optional<grpc::ByteBuffer> buffer = EncodeLookupReply({10, 100, std::move(values)}, 33);
   EXPECT_FALSE(watch.expired());
   std::vector<grpc::Slice> slices;
   ASSERT_TRUE(buffer->Dump(&slices).ok());
@@ -73,7 +73,7 @@ TEST(EncodeLookupReply, SaysWhichTypeTheNumbersAre) {
                                         std::pair(DataType::kBFloat16, v1::DATA_TYPE_BFLOAT16)}) {
     PooledValues values = Values(halves, type);
     const void* memory = values.values.get();
-    const auto buffer = EncodeLookupReply(2, 3, std::move(values), 33);
+    const auto buffer = EncodeLookupReply({2, 3, std::move(values)}, 33);
     v1::LookupReply reply;
     ASSERT_TRUE(reply.ParseFromString(StringOf(buffer)));
     EXPECT_EQ(reply.data_type(), wire_type);

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/intake/quoted.h"
+
 namespace slotwise {
 namespace {
 

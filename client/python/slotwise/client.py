@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 
 from slotwise import local_server
 from slotwise.checkpoint_calls import CheckpointCalls
@@ -14,6 +15,7 @@ from slotwise.rows_calls import RowsCalls
 from slotwise.session import Session
 
 _MOST_CHANNELS = 1024
+_DOORS = {"best": 0, "grpc": 1}  # SLOTWISE_DOOR_...
 
 
 def connect(
@@ -22,6 +24,7 @@ def connect(
     channels_per_rank: int = 2,
     wire_dtype: str = "float32",
     session: Session | None = None,
+    door: str | None = None,
 ) -> Client:
     """Connects to a server through any of its ranks and learns the others from it.
 
@@ -33,8 +36,10 @@ def connect(
         channels_per_rank: connections to each rank; large batches are spread over them.
         wire_dtype: the type that looked-up values and gradients have on the wire, if a call does
             not say: "float32", or "float16" or "bfloat16", which halve the bytes and round.
-
         session: the one to go on with after a restart: `Client.resume`. None: a new one.
+        door: how lookups and pushes travel, to the same bytes: "best", the fastest way that the
+            server has, or "grpc", for example through a proxy that speaks HTTP/2 alone. None: what
+            the environment's SLOTWISE_DOOR says, or "best".
 
     Raises:
         Unavailable, DeadlineExceeded: nobody answered at any address within `timeout`.
@@ -46,6 +51,9 @@ def connect(
         raise InvalidArgument(f"timeout is {timeout}, not above 0")
     if not 1 <= channels_per_rank <= _MOST_CHANNELS:
         raise InvalidArgument(f"channels_per_rank is {channels_per_rank}, not 1 to {_MOST_CHANNELS}")
+    door = door if door is not None else os.environ.get("SLOTWISE_DOOR", "best")
+    if door not in _DOORS:
+        raise InvalidArgument(f"door is {door!r}, none of {', '.join(_DOORS)}")
     if addresses == ("local",):
         addresses = (local_server.shared_address(timeout, connect),)
     native = core()
@@ -54,6 +62,7 @@ def connect(
         timeout_ms=max(1, round(min(timeout, 1e9) * 1000)),
         channels_per_rank=channels_per_rank,
         data_type=wire_number(wire_dtype),
+        door=_DOORS[door],
         log=native.log_line,
     )
     call = native.finish(native.connect(seeds, len(seeds), ctypes.byref(options), None))

@@ -51,6 +51,7 @@ class ClientOptions(ctypes.Structure):
         ("channels_per_rank", ctypes.c_int32),
         ("threads", ctypes.c_int32),
         ("data_type", ctypes.c_int32),
+        ("door", ctypes.c_int32),
         ("log", ctypes.c_void_p),
         ("log_user", ctypes.c_void_p),
     )

@@ -202,7 +202,8 @@ class Ftrl(_message.Message):
     def __init__(self, lambda1: _Optional[float] = ..., lambda2: _Optional[float] = ..., beta: _Optional[float] = ...) -> None: ...
 
 class GetTopologyReply(_message.Message):
-    __slots__ = ["epoch", "incarnation", "max_message_bytes", "max_round_bytes", "rank", "ranks", "version"]
+    __slots__ = ["data_version", "epoch", "incarnation", "max_message_bytes", "max_round_bytes", "rank", "ranks", "version"]
+    DATA_VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +211,7 @@ class GetTopologyReply(_message.Message):
     RANKS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    data_version: int
     epoch: int
     incarnation: int
     max_message_bytes: int
@@ -217,7 +219,7 @@ class GetTopologyReply(_message.Message):
     rank: int
     ranks: _containers.RepeatedCompositeFieldContainer[RankInfo]
     version: str
-    def __init__(self, version: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., rank: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., max_round_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., rank: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., max_round_bytes: _Optional[int] = ..., data_version: _Optional[int] = ...) -> None: ...
 
 class GetTopologyRequest(_message.Message):
     __slots__ = []

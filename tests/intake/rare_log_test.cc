@@ -1,4 +1,4 @@
-#include "server/rpc/rare_log.h"
+#include "server/intake/rare_log.h"
 
 #include <gtest/gtest.h>
 

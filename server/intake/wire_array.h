@@ -1,7 +1,7 @@
 // A WireArray is an array of a request, read from the wire into memory that the engine will use.
 // Thread-safety: a WireArray belongs to one thread.
-#ifndef SLOTWISE_SERVER_RPC_WIRE_ARRAY_H_
-#define SLOTWISE_SERVER_RPC_WIRE_ARRAY_H_
+#ifndef SLOTWISE_SERVER_INTAKE_WIRE_ARRAY_H_
+#define SLOTWISE_SERVER_INTAKE_WIRE_ARRAY_H_
 
 #include <cstddef>
 
@@ -51,4 +51,4 @@ ArrayField ReadInto(int number, WireArray<T>& array) {
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_RPC_WIRE_ARRAY_H_
+#endif  // SLOTWISE_SERVER_INTAKE_WIRE_ARRAY_H_

@@ -1,8 +1,8 @@
 // RareLog lets through so many log lines of one kind in an interval, and counts the others. What clients can
 // provoke at will must not fill a disk.
 // Thread-safety: safe from any thread.
-#ifndef SLOTWISE_SERVER_RPC_RARE_LOG_H_
-#define SLOTWISE_SERVER_RPC_RARE_LOG_H_
+#ifndef SLOTWISE_SERVER_INTAKE_RARE_LOG_H_
+#define SLOTWISE_SERVER_INTAKE_RARE_LOG_H_
 
 #include <chrono>
 #include <cstdint>
@@ -45,4 +45,4 @@ class RareLog {
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_RPC_RARE_LOG_H_
+#endif  // SLOTWISE_SERVER_INTAKE_RARE_LOG_H_

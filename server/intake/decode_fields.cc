@@ -1,9 +1,9 @@
-#include "server/rpc/decode_fields.h"
+#include "server/intake/decode_fields.h"
 
 #include <numeric>
 
-#include "server/rpc/finite.h"
-#include "server/rpc/grpc_status.h"
+#include "server/intake/finite.h"
+#include "server/intake/quoted.h"
 
 namespace slotwise {
 

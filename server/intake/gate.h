@@ -1,24 +1,19 @@
-// Every call passes the Gate, which is closed while the server starts, which counts the calls inside, and
-// which watches that their callers take what they asked for. Thread-safety: safe from any thread.
-#ifndef SLOTWISE_SERVER_RPC_GATE_H_
-#define SLOTWISE_SERVER_RPC_GATE_H_
+// Every call of every door passes the Gate, which is closed while the server starts, and which counts the
+// calls inside. Thread-safety: safe from any thread.
+#ifndef SLOTWISE_SERVER_INTAKE_GATE_H_
+#define SLOTWISE_SERVER_INTAKE_GATE_H_
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 
-#include "server/rpc/reply_watch.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
 
 class Gate {
  public:
-  explicit Gate(std::chrono::milliseconds reply_timeout) : replies_(reply_timeout) {}
-
-  ReplyWatch& replies() { return replies_; }
-
   void Open() {
     const std::lock_guard lock(mutex_);
     open_ = true;
@@ -45,7 +40,6 @@ class Gate {
   }
 
  private:
-  ReplyWatch replies_;
   std::mutex mutex_;
   std::condition_variable empty_;
   bool open_ = false;
@@ -54,4 +48,4 @@ class Gate {
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_RPC_GATE_H_
+#endif  // SLOTWISE_SERVER_INTAKE_GATE_H_

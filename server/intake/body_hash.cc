@@ -1,4 +1,4 @@
-#include "server/rpc/body_hash.h"
+#include "server/intake/body_hash.h"
 
 #include <algorithm>
 #include <array>

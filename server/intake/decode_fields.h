@@ -1,7 +1,7 @@
 // Checks fields that several kinds of request share. Errors name the field and the value, as decode.h says.
 // Thread-safety: free functions.
-#ifndef SLOTWISE_SERVER_RPC_DECODE_FIELDS_H_
-#define SLOTWISE_SERVER_RPC_DECODE_FIELDS_H_
+#ifndef SLOTWISE_SERVER_INTAKE_DECODE_FIELDS_H_
+#define SLOTWISE_SERVER_INTAKE_DECODE_FIELDS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 #include "server/engine/engine.h"
 #include "server/engine/request.h"
-#include "server/rpc/wire_array.h"
+#include "server/intake/wire_array.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -39,4 +39,4 @@ BatchArray<std::uint32_t> UnitOffsets(std::size_t keys);
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_RPC_DECODE_FIELDS_H_
+#endif  // SLOTWISE_SERVER_INTAKE_DECODE_FIELDS_H_

@@ -3,8 +3,8 @@
 // It is not cryptographic: it finds mistakes. docs/semantics.md has the formula, which takes any order of
 // evaluation, so that a device can compute it as well. It goes at the speed of memory.
 // Thread-safety: one thread at a time.
-#ifndef SLOTWISE_SERVER_RPC_BODY_HASH_H_
-#define SLOTWISE_SERVER_RPC_BODY_HASH_H_
+#ifndef SLOTWISE_SERVER_INTAKE_BODY_HASH_H_
+#define SLOTWISE_SERVER_INTAKE_BODY_HASH_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -37,4 +37,4 @@ std::uint32_t BodyHash(std::uint32_t samples, std::span<const std::uint64_t> arr
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_RPC_BODY_HASH_H_
+#endif  // SLOTWISE_SERVER_INTAKE_BODY_HASH_H_

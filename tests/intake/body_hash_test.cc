@@ -1,5 +1,5 @@
 // Two bodies under one name are told apart by a hash that does not depend on how their numbers travelled.
-#include "server/rpc/body_hash.h"
+#include "server/intake/body_hash.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-#include "server/rpc/finite.h"
+#include "server/intake/finite.h"
 
 namespace slotwise {
 namespace {

@@ -1,13 +1,13 @@
 // Finds NaN and infinity in an array at the speed of memory.
 // Thread-safety: a free function.
-#ifndef SLOTWISE_SERVER_RPC_FINITE_H_
-#define SLOTWISE_SERVER_RPC_FINITE_H_
+#ifndef SLOTWISE_SERVER_INTAKE_FINITE_H_
+#define SLOTWISE_SERVER_INTAKE_FINITE_H_
 
 #include <cstddef>
 #include <optional>
 #include <span>
 
-#include "server/rpc/body_hash.h"
+#include "server/intake/body_hash.h"
 #include "slotwise/data_type.h"
 
 namespace slotwise {
@@ -23,4 +23,4 @@ inline std::optional<std::size_t> FirstNonFinite(std::span<const float> values) 
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_RPC_FINITE_H_
+#endif  // SLOTWISE_SERVER_INTAKE_FINITE_H_

@@ -1,4 +1,4 @@
-#include "server/rpc/finite.h"
+#include "server/intake/finite.h"
 
 #include <gtest/gtest.h>
 

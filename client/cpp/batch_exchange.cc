@@ -1,0 +1,105 @@
+#include "client/cpp/batch_exchange.h"
+
+#include <span>
+#include <string>
+
+#include "client/cpp/messages.h"
+
+namespace slotwise::client {
+namespace {
+
+// Adds an array to a body, and returns its bytes.
+template <class T>
+std::uint64_t Add(std::span<const T> array, DataExchange::Body& body) {
+  AddArray(std::as_bytes(array), body);
+  return array.size_bytes();
+}
+
+}  // namespace
+
+void BatchExchange::AddArrays(const TableBatch& table, const Piece& piece, v1::DataArrays& bytes,
+                              Body& body) {
+  const CheckedBatch& batch = table.checked;
+  const std::uint64_t first = piece.samples.first * batch.slots;
+  const std::uint64_t last = piece.samples.last * batch.slots;
+  const auto& [keys, offsets, weights] = batch.view;
+  const std::uint64_t first_key = offsets.empty() ? first : offsets[first];
+  const std::uint64_t key_count = (offsets.empty() ? last : offsets[last]) - first_key;
+  bytes.set_keys(Add(keys.subspan(first_key, key_count), body));
+  if (batches_->pushes) {
+    const auto gradients =
+        table.gradients.subspan(piece.samples.first * batch.width, piece.samples.size() * batch.width);
+    if (type_ == DataType::kFloat32) {
+      bytes.set_gradients(Add(gradients, body));
+    } else {
+      std::vector<std::byte>& narrow = narrow_.emplace_back(gradients.size() * BytesOf(type_));
+      Narrow(gradients, type_, narrow.data());
+      bytes.set_gradients(Add(std::span<const std::byte>(narrow), body));
+    }
+  }
+  if (!offsets.empty()) {
+    const auto part = offsets.subspan(first, last - first + 1);
+    if (part.front() == 0) {
+      bytes.set_offsets(Add(part, body));
+    } else {
+      std::vector<std::uint32_t>& from_here = offsets_.emplace_back(part.begin(), part.end());
+      for (std::uint32_t& offset : from_here) offset -= offsets[first];
+      bytes.set_offsets(Add(std::span<const std::uint32_t>(from_here), body));
+    }
+  }
+  if (!weights.empty()) bytes.set_weights(Add(weights.subspan(first_key, key_count), body));
+}
+
+void BatchExchange::Write(v1::DataCall& call, Body& body) {
+  offsets_.clear();
+  narrow_.clear();
+  call.set_many(batches_->many);
+  for (const Piece& piece : pieces()) {
+    const TableBatch& table = batches_->tables[piece.table];
+    add_message_(table, piece, call);
+    AddArrays(table, piece, *call.add_arrays(), body);
+  }
+}
+
+std::span<float> BatchExchange::OutOf(const Piece& piece) const {
+  const TableBatch& table = batches_->tables[piece.table];
+  return table.out.subspan(piece.samples.first * table.checked.width,
+                           piece.samples.size() * table.checked.width);
+}
+
+Result<DataExchange::Room> BatchExchange::MakeRoom(const v1::DataReply& reply) {
+  const int messages = batches_->pushes ? reply.pushes_size() : reply.lookups_size();
+  if (static_cast<std::size_t>(messages) != pieces().size() ||
+      reply.value_bytes_size() != (batches_->pushes ? 0 : messages)) {
+    return Status(StatusCode::kInternal, "the reply has " + std::to_string(messages) +
+                                             " messages, not one for each of the request's " +
+                                             std::to_string(pieces().size()));
+  }
+  Room room;
+  if (batches_->pushes) return room;
+  narrow_.clear();
+  for (int i = 0; i < messages; ++i) {
+    const Piece& piece = pieces()[static_cast<std::size_t>(i)];
+    const std::uint64_t bytes = reply.value_bytes(i);
+    const std::span<float> out = OutOf(piece);
+    if (Status status = CheckReplyShape(reply.lookups(i), bytes, piece.samples.size(),
+                                        batches_->tables[piece.table].checked.width, type_, out.size());
+        !status.ok()) {
+      return status;
+    }
+    room.push_back(type_ == DataType::kFloat32 ? std::as_writable_bytes(out)
+                                               : std::span(narrow_.emplace_back(bytes)));
+    room.push_back(std::span(padding_).first(PaddedBytes(bytes) - bytes));
+  }
+  return room;
+}
+
+Status BatchExchange::Read(const v1::DataReply& reply) {
+  auto narrow = narrow_.begin();
+  if (!batches_->pushes && type_ != DataType::kFloat32) {
+    for (const Piece& piece : pieces()) Widen((narrow++)->data(), type_, OutOf(piece));
+  }
+  return read_reply_(reply);
+}
+
+}  // namespace slotwise::client

@@ -1,0 +1,509 @@
+#include "client/cpp/data_link.h"
+
+#include <algorithm>
+#include <asio/connect.hpp>
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/post.hpp>
+#include <asio/read.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/write.hpp>
+#include <atomic>
+#include <deque>
+#include <limits>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "wire/data_version.h"
+#include "wire/frame_stream.h"
+
+namespace slotwise::client {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kConnectLimit{3};
+// So long bytes of a call that has been given up may be on their way before the connection is given up, too.
+constexpr std::chrono::seconds kStuckLimit{1};
+
+grpc::Status Gone(const std::string& why) { return {grpc::StatusCode::UNAVAILABLE, why}; }
+grpc::Status Late() { return {grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"}; }  // as gRPC says it
+
+// host:port, or [IPv6]:port.
+std::pair<std::string, std::string> HostAndPort(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return {host, address.substr(colon + 1)};
+}
+
+}  // namespace
+
+class DataThreads::Impl {
+ public:
+  explicit Impl(int threads) {
+    for (int i = 0; i < threads; ++i) {
+      Worker& worker = workers_.emplace_back();
+      worker.thread = std::thread([&worker] { worker.context.run(); });
+    }
+  }
+  ~Impl() {
+    for (Worker& worker : workers_) worker.work.reset();
+    for (Worker& worker : workers_) worker.thread.join();
+  }
+  asio::io_context& Next() { return workers_[turn_++ % workers_.size()].context; }
+
+ private:
+  struct Worker {
+    asio::io_context context{1};
+    std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work{context.get_executor()};
+    std::thread thread;
+  };
+  std::deque<Worker> workers_;
+  std::atomic<std::size_t> turn_ = 0;
+};
+
+DataThreads::DataThreads(int threads) : impl_(std::make_unique<Impl>(threads)) {}
+DataThreads::~DataThreads() = default;
+
+class DataLink::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(asio::io_context& context, std::string address)
+      : context_(context), address_(std::move(address)), timer_(context) {}
+
+  std::uint64_t Send(std::shared_ptr<DataExchange> exchange, steady_clock::time_point deadline, Done done) {
+    std::uint64_t id = 0;
+    std::shared_ptr<Stream> stream;
+    {
+      const std::lock_guard lock(mutex_);
+      id = ++last_id_;
+      const auto call =
+          calls_
+              .emplace(
+                  id, Pending{.exchange = std::move(exchange), .done = std::move(done), .deadline = deadline})
+              .first;
+      call->second.watch = Watch(deadline, id);
+      stream = stream_;
+      if (stream == nullptr) {
+        waiting_.push_back(id);
+        ConnectLocked();
+      }
+    }
+    if (stream != nullptr) Write(*stream, id);
+    return id;
+  }
+
+  void Cancel(std::uint64_t id) {
+    asio::post(context_, [self = shared_from_this(), id] {
+      self->GiveUp(id, {grpc::StatusCode::CANCELLED, "CANCELLED"});
+    });
+  }
+
+  bool connected() {
+    const std::lock_guard lock(mutex_);
+    return stream_ != nullptr;
+  }
+
+  void Connect() {
+    const std::lock_guard lock(mutex_);
+    if (stream_ == nullptr) ConnectLocked();
+  }
+
+  void Close() {
+    asio::post(context_, [self = shared_from_this()] {
+      self->timer_.cancel();
+      std::shared_ptr<Stream> stream;
+      {
+        const std::lock_guard lock(self->mutex_);
+        self->closed_ = true;
+        stream = self->stream_;
+      }
+      if (self->connecting_) self->connecting_->Fail("the client is closed");
+      if (stream) stream->End("the client is closed");
+    });
+  }
+
+ private:
+  using Deadlines = std::multimap<steady_clock::time_point, std::uint64_t>;
+  struct Pending {
+    std::shared_ptr<DataExchange> exchange;
+    Done done;
+    steady_clock::time_point deadline;
+    bool sending = false;  // the stream may use the exchange's arrays
+    bool reading = false;  // and where its values go
+    std::optional<grpc::Status> outcome = std::nullopt;
+    Status read = {};
+    std::optional<Deadlines::iterator> watch = std::nullopt;
+  };
+
+  using Calls = std::unordered_map<std::uint64_t, Pending>;
+
+  // The connection, once it is made.
+  class Stream final : public FrameStream {
+   public:
+    Stream(Socket socket, std::weak_ptr<Impl> link)
+        : FrameStream(std::move(socket), {.frame_bytes = std::numeric_limits<std::uint64_t>::max() >> 1}),
+          link_(std::move(link)) {}
+    using FrameStream::Start;
+
+   private:
+    std::optional<Room> OnHead(std::span<const std::byte> head, std::uint64_t body_bytes,
+                               std::string& why) override {
+      reply_.Clear();
+      if (head.size() > std::numeric_limits<int>::max() ||
+          !reply_.ParseFromArray(head.data(), static_cast<int>(head.size()))) {
+        why = "a frame's head is no DataReply";
+        return std::nullopt;
+      }
+      const auto link = link_.lock();
+      if (link == nullptr) {
+        why = "the client is closed";
+        return std::nullopt;
+      }
+      return link->RoomFor(reply_, body_bytes);
+    }
+    bool OnBody() override {
+      if (const auto link = link_.lock()) link->Answered(reply_);
+      return true;
+    }
+    void OnEnd(const std::string& why, bool /*by_peer*/) override {
+      if (const auto link = link_.lock()) link->Lost(*this, why);
+    }
+
+    const std::weak_ptr<Impl> link_;
+    v1::DataReply reply_;
+  };
+
+  // A connection that is being made. The io_context's thread's.
+  struct Connecting : std::enable_shared_from_this<Connecting> {
+    explicit Connecting(std::shared_ptr<Impl> its_link)
+        : link(std::move(its_link)),
+          resolver(link->context_),
+          socket(link->context_),
+          timer(link->context_) {}
+
+    void Begin() {
+      timer.expires_after(kConnectLimit);
+      timer.async_wait([self = shared_from_this()](const asio::error_code& error) {
+        if (!error) self->Fail("no connection within " + std::to_string(kConnectLimit.count()) + " s");
+      });
+      const auto [host, port] = HostAndPort(link->address_);
+      resolver.async_resolve(host, port,
+                             [self = shared_from_this()](const asio::error_code& error,
+                                                         const asio::ip::tcp::resolver::results_type& found) {
+                               if (error) return self->Fail(error.message());
+                               asio::async_connect(
+                                   self->socket, found,
+                                   [self](const asio::error_code& failed, const asio::ip::tcp::endpoint&) {
+                                     failed ? self->Fail(failed.message()) : self->Greet();
+                                   });
+                             });
+    }
+
+    void Greet() {
+      asio::error_code ignored;
+      socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+      preface = MakePreface(kDataVersion);
+      asio::async_write(socket, asio::buffer(preface),
+                        [self = shared_from_this()](const asio::error_code& error, std::size_t) {
+                          if (error) return self->Fail(error.message());
+                          asio::async_read(self->socket, asio::buffer(self->preface),
+                                           [self](const asio::error_code& failed, std::size_t) {
+                                             if (failed) return self->Fail(failed.message());
+                                             self->Meet();
+                                           });
+                        });
+    }
+
+    void Meet() {
+      const auto version = VersionIn(preface);
+      if (!version) return Fail("what answers there does not speak Slotwise's data transport");
+      if (*version != kDataVersion) {
+        return Fail("it speaks version " + std::to_string(*version) + " of the data transport, not " +
+                    std::to_string(kDataVersion));
+      }
+      if (std::exchange(over, true)) return;
+      timer.cancel();
+      std::shared_ptr<Impl> with;
+      with.swap(link);
+      with->Connected(std::make_shared<Stream>(std::move(socket), with));
+    }
+
+    void Fail(const std::string& why) {
+      if (std::exchange(over, true)) return;
+      timer.cancel();
+      resolver.cancel();
+      asio::error_code ignored;
+      socket.close(ignored);
+      std::shared_ptr<Impl> with;
+      with.swap(link);
+      with->NotConnected(why);
+    }
+
+    std::shared_ptr<Impl> link;
+    asio::ip::tcp::resolver resolver;
+    asio::ip::tcp::socket socket;
+    asio::steady_timer timer;
+    Preface preface{};
+    bool over = false;
+  };
+
+  void ConnectLocked() {
+    if (std::exchange(connect_asked_, true)) return;
+    asio::post(context_, [self = shared_from_this()] {
+      self->connecting_ = std::make_shared<Connecting>(self);
+      self->connecting_->Begin();
+    });
+  }
+
+  void Connected(const std::shared_ptr<Stream>& stream) {
+    connecting_.reset();
+    std::vector<std::uint64_t> waiting;
+    bool closed = false;
+    {
+      const std::lock_guard lock(mutex_);
+      connect_asked_ = false;
+      stream_ = stream;
+      waiting.swap(waiting_);
+      closed = closed_;
+    }
+    stream->Start();
+    if (closed) stream->End("the client is closed");
+    for (const std::uint64_t id : waiting) Write(*stream, id);
+  }
+
+  void NotConnected(const std::string& why) {
+    connecting_.reset();
+    std::vector<std::uint64_t> waiting;
+    {
+      const std::lock_guard lock(mutex_);
+      connect_asked_ = false;
+      waiting.swap(waiting_);
+    }
+    for (const std::uint64_t id : waiting) GiveUp(id, Gone("cannot connect: " + why));
+  }
+
+  // REQUIRES: nobody else writes this call.
+  void Write(Stream& stream, std::uint64_t id) {
+    std::shared_ptr<DataExchange> exchange;
+    steady_clock::time_point deadline;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto call = calls_.find(id);
+      if (call == calls_.end() || call->second.outcome) return;
+      call->second.sending = true;
+      exchange = call->second.exchange;
+      deadline = call->second.deadline;
+    }
+    v1::DataCall head;
+    OutgoingFrame frame;
+    try {
+      exchange->Write(head, frame.body);
+    } catch (const std::bad_alloc&) {
+      const std::lock_guard lock(mutex_);
+      const auto call = calls_.find(id);
+      call->second.sending = false;
+      if (!call->second.outcome) {
+        call->second.outcome = grpc::Status::OK;
+        call->second.read = ResourceExhausted("there is no memory for a request");
+      }
+      return EndIfOver(call);
+    }
+    head.set_id(id);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
+    head.set_timeout_ms(static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(left, 1, std::numeric_limits<std::uint32_t>::max())));
+    frame.head = head.SerializeAsString();
+    frame.keeps = exchange;
+    frame.done = [self = shared_from_this(), id, sent_to = &stream] {
+      const std::lock_guard lock(self->mutex_);
+      const auto call = self->calls_.find(id);
+      call->second.sending = false;
+      // The connection was lost before this call was given to it.
+      if (self->stream_.get() != sent_to && !call->second.outcome) {
+        call->second.outcome = Gone("the connection was lost");
+      }
+      self->EndIfOver(call);
+    };
+    stream.Send(std::move(frame));
+  }
+
+  std::optional<FrameStream::Room> RoomFor(const v1::DataReply& reply, std::uint64_t body_bytes) {
+    std::shared_ptr<DataExchange> exchange;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto call = calls_.find(reply.id());
+      if (call == calls_.end() || call->second.outcome) return FrameStream::Room{.skip = true};
+      if (reply.code() != 0) return FrameStream::Room{.skip = true};
+      call->second.reading = true;
+      exchange = call->second.exchange;
+    }
+    auto room = exchange->MakeRoom(reply);
+    std::uint64_t bytes = 0;
+    FrameStream::Room to;
+    if (room.ok()) {
+      for (const auto& piece : *room) {
+        bytes += piece.size();
+        if (!piece.empty()) to.buffers.emplace_back(piece.data(), piece.size());
+      }
+      if (bytes == body_bytes) return to;
+    }
+    const std::lock_guard lock(mutex_);
+    const auto call = calls_.find(reply.id());
+    call->second.reading = false;
+    call->second.read =
+        !room.ok() ? room.status()
+                   : Status(StatusCode::kInternal, "a reply has " + std::to_string(body_bytes) +
+                                                       " bytes of values, not " + std::to_string(bytes));
+    if (!call->second.outcome) call->second.outcome = grpc::Status::OK;
+    EndIfOver(call);
+    return FrameStream::Room{.skip = true};
+  }
+
+  void Answered(const v1::DataReply& reply) {
+    std::shared_ptr<DataExchange> exchange;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto call = calls_.find(reply.id());
+      if (call == calls_.end()) return;
+      if (!call->second.reading) {
+        if (call->second.outcome) return;
+        call->second.outcome = grpc::Status(static_cast<grpc::StatusCode>(reply.code()), reply.message());
+        return EndIfOver(call);
+      }
+      if (!call->second.outcome) exchange = call->second.exchange;
+    }
+    Status read = exchange == nullptr ? Status() : exchange->Read(reply);
+    const std::lock_guard lock(mutex_);
+    const auto call = calls_.find(reply.id());
+    call->second.reading = false;
+    if (!call->second.outcome) {
+      call->second.outcome = grpc::Status::OK;
+      call->second.read = std::move(read);
+    }
+    EndIfOver(call);
+  }
+
+  void Lost(const Stream& stream, const std::string& why) {
+    std::vector<std::uint64_t> lost;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stream_.get() != &stream) return;
+      stream_.reset();
+      for (auto& [id, call] : calls_) {
+        call.reading = false;
+        lost.push_back(id);
+      }
+      // Calls that wait for the next connection have nothing on this one.
+      std::erase_if(lost,
+                    [this](std::uint64_t id) { return std::ranges::find(waiting_, id) != waiting_.end(); });
+    }
+    for (const std::uint64_t id : lost) GiveUp(id, Gone("the connection was lost: " + why));
+  }
+
+  // Ends a call that is not over, once nothing of it is on its way. The io_context's thread's.
+  void GiveUp(std::uint64_t id, const grpc::Status& status) {
+    const std::lock_guard lock(mutex_);
+    const auto call = calls_.find(id);
+    if (call == calls_.end()) return;
+    if (!call->second.outcome) call->second.outcome = status;
+    if (call->second.watch) deadlines_.erase(*std::exchange(call->second.watch, std::nullopt));
+    if (call->second.sending || call->second.reading) {
+      call->second.watch = Watch(steady_clock::now() + kStuckLimit, id);
+    }
+    EndIfOver(call);
+  }
+
+  // REQUIRES: mutex_ is held. Calls back later: nobody calls back with a lock.
+  void EndIfOver(Calls::iterator call) {
+    Pending& pending = call->second;
+    if (!pending.outcome || pending.sending || pending.reading) return;
+    std::erase(waiting_, call->first);
+    if (pending.watch) deadlines_.erase(*pending.watch);
+    asio::post(context_, [done = std::move(pending.done), answer = *pending.outcome,
+                          read = std::move(pending.read), exchange = std::move(pending.exchange)]() mutable {
+      exchange.reset();
+      done(answer, read);
+    });
+    calls_.erase(call);
+  }
+
+  // REQUIRES: mutex_ is held.
+  Deadlines::iterator Watch(steady_clock::time_point when, std::uint64_t id) {
+    if (when < timer_at_) {
+      timer_at_ = when;
+      asio::post(context_, [self = shared_from_this()] { self->SetTimer(); });
+    }
+    return deadlines_.emplace(when, id);
+  }
+
+  void SetTimer() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return;
+      timer_at_ = deadlines_.empty() ? steady_clock::time_point::max() : deadlines_.begin()->first;
+      if (deadlines_.empty()) return;
+      timer_.expires_at(timer_at_);
+    }
+    timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+      if (error) return;
+      if (const auto self = weak.lock()) self->OnTimer();
+    });
+  }
+
+  void OnTimer() {
+    std::vector<std::uint64_t> due;
+    std::shared_ptr<Stream> stuck;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto now = steady_clock::now();
+      while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+        const std::uint64_t id = deadlines_.begin()->second;
+        deadlines_.erase(deadlines_.begin());
+        const auto call = calls_.find(id);
+        call->second.watch.reset();
+        if (call->second.outcome) {
+          stuck = stream_;
+        } else {
+          due.push_back(id);
+        }
+      }
+    }
+    if (stuck) stuck->End("bytes of a call that was given up were stuck");
+    for (const std::uint64_t id : due) GiveUp(id, Late());
+    SetTimer();
+  }
+
+  asio::io_context& context_;
+  const std::string address_;
+  asio::steady_timer timer_;                // the io_context's thread's
+  std::shared_ptr<Connecting> connecting_;  // the io_context's thread's
+
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  bool closed_ = false;
+  bool connect_asked_ = false;
+  std::shared_ptr<Stream> stream_;
+  Calls calls_;
+  std::vector<std::uint64_t> waiting_;  // for a connection
+  Deadlines deadlines_;                 // of calls, or when what is stuck of them ends the connection
+  steady_clock::time_point timer_at_ =
+      steady_clock::time_point::max();  // when SetTimer is next due at the latest
+  std::uint64_t last_id_ = 0;
+};
+
+DataLink::DataLink(DataThreads& threads, std::string address)
+    : impl_(std::make_shared<Impl>(threads.impl_->Next(), std::move(address))) {}
+DataLink::~DataLink() { impl_->Close(); }
+
+std::uint64_t DataLink::Send(std::shared_ptr<DataExchange> exchange, steady_clock::time_point deadline,
+                             Done done) {
+  return impl_->Send(std::move(exchange), deadline, std::move(done));
+}
+void DataLink::Cancel(std::uint64_t call) { impl_->Cancel(call); }
+bool DataLink::connected() const { return impl_->connected(); }
+void DataLink::Connect() { impl_->Connect(); }
+
+}  // namespace slotwise::client

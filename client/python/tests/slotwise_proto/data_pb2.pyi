@@ -1,0 +1,52 @@
+# mypy: ignore-errors
+from slotwise_proto import embedding_pb2 as _embedding_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DataArrays(_message.Message):
+    __slots__ = ["gradients", "keys", "offsets", "weights"]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    gradients: int
+    keys: int
+    offsets: int
+    weights: int
+    def __init__(self, keys: _Optional[int] = ..., gradients: _Optional[int] = ..., offsets: _Optional[int] = ..., weights: _Optional[int] = ...) -> None: ...
+
+class DataCall(_message.Message):
+    __slots__ = ["arrays", "id", "lookups", "many", "pushes", "timeout_ms"]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LOOKUPS_FIELD_NUMBER: _ClassVar[int]
+    MANY_FIELD_NUMBER: _ClassVar[int]
+    PUSHES_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    arrays: _containers.RepeatedCompositeFieldContainer[DataArrays]
+    id: int
+    lookups: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.LookupRequest]
+    many: bool
+    pushes: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.PushRequest]
+    timeout_ms: int
+    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., many: bool = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupRequest, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushRequest, _Mapping]]] = ..., arrays: _Optional[_Iterable[_Union[DataArrays, _Mapping]]] = ...) -> None: ...
+
+class DataReply(_message.Message):
+    __slots__ = ["code", "id", "lookups", "message", "pushes", "value_bytes"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LOOKUPS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PUSHES_FIELD_NUMBER: _ClassVar[int]
+    VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    id: int
+    lookups: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.LookupReply]
+    message: str
+    pushes: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.PushReply]
+    value_bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupReply, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushReply, _Mapping]]] = ..., value_bytes: _Optional[_Iterable[int]] = ...) -> None: ...

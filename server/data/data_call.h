@@ -1,0 +1,33 @@
+// A call of the data transport, from its frame to checked requests, whose arrays stay in the frame's body.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_SERVER_DATA_DATA_CALL_H_
+#define SLOTWISE_SERVER_DATA_DATA_CALL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/engine/request.h"
+#include "server/intake/check.h"
+#include "slotwise/status.h"
+#include "slotwise/v1/data.pb.h"
+
+namespace slotwise {
+
+// Returns why a call with a body of so many bytes is none of this protocol; empty if it is one.
+std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes);
+
+// Make requests of the call's lookups, or pushes. REQUIRES: there is no objection to the call and its body.
+// Errors as check.h's, with the message's place if the call is of many.
+Result<std::vector<CheckedLookup>> CheckLookups(const v1::DataCall& call,
+                                                const std::shared_ptr<std::byte[]>& body,
+                                                const FindTable& find_table);
+Result<std::vector<PushRequest>> CheckPushes(const v1::DataCall& call,
+                                             const std::shared_ptr<std::byte[]>& body,
+                                             const FindTable& find_table);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DATA_DATA_CALL_H_

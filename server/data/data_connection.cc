@@ -1,0 +1,160 @@
+#include "server/data/data_connection.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "server/data/data_call.h"
+#include "server/intake/rare_log.h"
+#include "server/intake/replies.h"
+#include "wire/status_code.h"
+
+namespace slotwise {
+namespace {
+
+constexpr std::size_t kMostReason = 1024;  // bytes of a refusal, as through gRPC
+
+}  // namespace
+
+DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shared,
+                               std::shared_ptr<void> token)
+    : FrameStream(std::move(socket), {.frame_bytes = shared.options.max_message_bytes,
+                                      .write_timeout = shared.options.reply_timeout,
+                                      .read_timeout = shared.options.reply_timeout}),
+      peer_(std::move(peer)),
+      shared_(shared),
+      token_(std::move(token)) {}
+
+bool DataConnection::OnLargeHead(std::uint64_t bytes) {
+  // Parsed, it takes a few times as much.
+  constexpr std::uint64_t kParsed = 4;
+  auto reservation = shared_.received.Reserve(kParsed * bytes);
+  if (!reservation) return false;
+  received_head_ = std::move(*reservation);
+  return true;
+}
+
+std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byte> head,
+                                                        std::uint64_t body_bytes, std::string& why) {
+  if (head.size() > std::numeric_limits<int>::max() ||
+      !call_.ParseFromArray(head.data(), static_cast<int>(head.size()))) {
+    why = "a frame's head is no DataCall";
+    return std::nullopt;
+  }
+  why = Objection(call_, body_bytes);
+  if (!why.empty()) return std::nullopt;
+
+  refusal_ = {};
+  block_.reset();
+  auto reservation = shared_.received.Reserve(body_bytes);
+  if (!reservation) {
+    refusal_ = Unavailable("this rank is receiving too much at once (twice limits.max_inbox_mib): try again");
+  } else {
+    received_ = std::move(*reservation);
+    try {
+      if (body_bytes > 0) block_ = shared_.engine.arrays().Take<std::byte>(body_bytes);
+    } catch (const std::bad_alloc&) {
+      refusal_ = Unavailable("there is no memory for the request's arrays");
+    }
+  }
+  if (!refusal_.ok() || body_bytes == 0) return Room{.skip = true};
+  return Room{.buffers = {asio::mutable_buffer(block_.get(), body_bytes)}};
+}
+
+bool DataConnection::OnBody() {
+  const std::uint64_t id = call_.id();
+  const auto timeout = std::chrono::milliseconds(call_.timeout_ms());
+  const Caller caller(peer_, Caller::Clock::now() + timeout);
+  bool full = false;
+  {
+    const std::lock_guard lock(calls_mutex_);
+    if (!calls_.try_emplace(id, caller).second) {
+      End("two calls that are under way have the id " + std::to_string(id));
+      return false;
+    }
+    full = full_ = calls_.size() >= shared_.options.max_calls_per_connection;
+  }
+  const Status closed = shared_.gate.Enter();
+  const AnswerCall answer = [connection = self(), id](Result<EmbeddingAnswers> answers) {
+    connection->Answer(id, std::move(answers));
+  };
+  if (!closed.ok()) {
+    answer(closed);
+  } else if (!refusal_.ok()) {
+    answer(refusal_);
+  } else {
+    Submit(caller, answer);
+  }
+  block_.reset();
+  received_ = {};
+  // A message keeps its memory for the next one: much of it is not kept, for nobody is charged for it.
+  constexpr int kKeptMessages = 64;
+  if (call_.arrays_size() > kKeptMessages || received_head_.bytes() > 0) call_ = {};
+  received_head_ = {};
+  return !full;
+}
+
+void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
+  if (call_.pushes_size() > 0) {
+    auto pushes = CheckPushes(call_, block_, shared_.find_table);
+    if (!pushes.ok()) return answer(pushes.status());
+    return SubmitPushes(shared_.engine, caller, std::move(*pushes), call_.many(), answer);
+  }
+  auto lookups = CheckLookups(call_, block_, shared_.find_table);
+  if (!lookups.ok()) return answer(lookups.status());
+  SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);
+}
+
+void DataConnection::Answer(std::uint64_t id, Result<EmbeddingAnswers> answers) {
+  v1::DataReply reply;
+  OutgoingFrame frame;
+  reply.set_id(id);
+  if (!answers.ok()) {
+    reply.set_code(WireCode(answers.status().code()));
+    reply.set_message(answers.status().message().substr(0, kMostReason));
+  } else {
+    auto kept = std::make_shared<EmbeddingAnswers>(std::move(*answers));
+    for (const auto& answer : *kept) {
+      if (const auto* const step = std::get_if<AppliedStep>(&answer)) {
+        *reply.add_pushes() = MessageOf(*step, shared_.engine.incarnation());
+        continue;
+      }
+      const auto& lookup = std::get<LookupAnswer>(answer);
+      *reply.add_lookups() = MessageOf(lookup, shared_.engine.incarnation());
+      reply.add_value_bytes(lookup.values.bytes());
+      AddArray({static_cast<const std::byte*>(lookup.values.values.get()), lookup.values.bytes()},
+               frame.body);
+    }
+    frame.keeps = std::move(kept);
+  }
+  frame.head = reply.SerializeAsString();
+  frame.done = [connection = self(), id] {
+    connection->shared_.gate.Leave();
+    bool read_on = false;
+    {
+      const std::lock_guard lock(connection->calls_mutex_);
+      connection->calls_.erase(id);
+      read_on = std::exchange(connection->full_, false);
+    }
+    if (read_on) connection->Resume();
+  };
+  Send(std::move(frame));
+}
+
+void DataConnection::OnEnd(const std::string& why, bool by_peer) {
+  static RareLog log(std::chrono::minutes(1), 3);
+  if (!by_peer && !shared_.stopping) {
+    if (const auto held_back = log.Pass()) {
+      spdlog::warn("cut off {}: {} ({} more since the last such line)", peer_, why, *held_back);
+    }
+  }
+  const std::lock_guard lock(calls_mutex_);
+  for (const auto& [id, caller] : calls_) caller.Leave();
+}
+
+}  // namespace slotwise

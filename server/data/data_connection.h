@@ -1,0 +1,81 @@
+// DataConnection: the server's end of one connection of the data transport.
+//
+// A call's arrays are read into one piece of the engine's own memory, in which they stay until the device is
+// done with them; a lookup's rows are sent from where the round left them.
+// Thread-safety: FrameStream's.
+#ifndef SLOTWISE_SERVER_DATA_DATA_CONNECTION_H_
+#define SLOTWISE_SERVER_DATA_DATA_CONNECTION_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "server/data/data_server.h"
+#include "server/engine/budget.h"
+#include "server/intake/decode_fields.h"
+#include "server/intake/embedding_calls.h"
+#include "slotwise/v1/data.pb.h"
+#include "wire/frame_stream.h"
+
+namespace slotwise {
+
+// DataShared has what the connections of a server share.
+struct DataShared {
+  DataShared(const DataOptions& with, Engine& its_engine, Gate& its_gate)
+      : options(with), engine(its_engine), gate(its_gate), received(with.max_received_bytes) {}
+  const DataOptions options;
+  Engine& engine;
+  Gate& gate;
+  Budget received;
+  std::atomic<bool> stopping = false;  // the server
+  const FindTable find_table = [this](std::string_view name) { return engine.FindTable(name); };
+};
+
+class DataConnection final : public FrameStream {
+ public:
+  // `shared` outlives the connection. `token` ends with it.
+  DataConnection(Socket socket, std::string peer, DataShared& shared, std::shared_ptr<void> token);
+
+  using FrameStream::Start;
+
+ private:
+  std::optional<Room> OnHead(std::span<const std::byte> head, std::uint64_t body_bytes,
+                             std::string& why) override;
+  bool OnLargeHead(std::uint64_t bytes) override;
+  bool OnBody() override;
+  void OnEnd(const std::string& why, bool by_peer) override;
+
+  std::shared_ptr<DataConnection> self() {
+    return std::static_pointer_cast<DataConnection>(shared_from_this());
+  }
+  // Makes requests of the call's messages and hands them to the engine.
+  void Submit(const Caller& caller, const AnswerCall& answer);
+  void Answer(std::uint64_t id, Result<EmbeddingAnswers> answers);
+
+  const std::string peer_;
+  DataShared& shared_;
+  const std::shared_ptr<void> token_;
+
+  // The call that is being read.
+  v1::DataCall call_;
+  Status refusal_;
+  std::shared_ptr<std::byte[]> block_;
+  Reservation received_;
+  Reservation received_head_;
+
+  std::mutex calls_mutex_;
+  std::unordered_map<std::uint64_t, Caller> calls_;  // under way, by id; guarded by calls_mutex_
+  bool full_ = false;                                // nothing is read; guarded by calls_mutex_
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DATA_DATA_CONNECTION_H_

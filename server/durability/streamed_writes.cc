@@ -1,0 +1,125 @@
+#include "server/durability/streamed_writes.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "server/durability/system_errors.h"
+
+namespace slotwise {
+namespace {
+
+// So many ordinary pieces of a file stay in the system's memory. Their pages are then used again and again:
+// pages that were never used before cost a guest of a virtual machine more than the copy into them.
+constexpr std::size_t kPiecesInMemory = 4;
+
+bool IsAligned(std::uint64_t number) { return number % StreamedWrites::kAlign == 0; }
+
+Status WriteAll(int file, const std::string& path, std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        Uninterrupted([&] { return ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+    if (written < 0) return SystemFailure("write to", path, errno);
+    if (written == 0) return Unavailable("cannot write to " + path + ": it takes no more bytes");
+    offset += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+}  // namespace
+
+StreamedWrites::~StreamedWrites() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  if (direct_ >= 0) ::close(direct_);
+}
+
+void StreamedWrites::OpenDirect() {
+  if (std::exchange(tried_direct_, true)) return;
+  direct_ = Uninterrupted([&] { return ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT); });
+  if (direct_ >= 0) thread_ = std::thread([this] { Run(); });
+}
+
+Status StreamedWrites::Write(std::uint64_t offset, std::span<const std::byte> bytes) {
+  OpenDirect();
+  if (Status status = Wait(); !status.ok()) return status;
+  const Piece piece{offset, bytes};
+  const bool aligned = IsAligned(offset) && IsAligned(bytes.size()) &&
+                       IsAligned(reinterpret_cast<std::uintptr_t>(bytes.data()));
+  if (direct_ < 0 || !aligned) return WriteOrdinary(piece);
+  const std::lock_guard lock(mutex_);
+  piece_ = piece;
+  busy_ = true;
+  changed_.notify_all();
+  return {};
+}
+
+Status StreamedWrites::Wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !busy_; });
+  return status_;
+}
+
+void StreamedWrites::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return busy_ || stop_; });
+    if (!busy_) return;
+    const Piece piece = piece_;
+    lock.unlock();
+    Status written = WriteDirect(piece);
+    lock.lock();
+    if (status_.ok()) status_ = std::move(written);
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+Status StreamedWrites::WriteDirect(const Piece& piece) {
+  std::uint64_t offset = piece.offset;
+  std::span<const std::byte> bytes = piece.bytes;
+  while (!bytes.empty()) {
+    const ssize_t written = Uninterrupted(
+        [&] { return ::pwrite(direct_, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+    // The disk wants larger multiples, or the file system has changed its mind amid a piece.
+    if (written < 0 && errno == EINVAL) return WriteAll(file_, path_, offset, bytes);
+    if (written < 0) return SystemFailure("write to", path_, errno);
+    if (written == 0) return Unavailable("cannot write to " + path_ + ": it takes no more bytes");
+    offset += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    if (!bytes.empty() && !IsAligned(static_cast<std::uint64_t>(written))) {
+      return WriteAll(file_, path_, offset, bytes);
+    }
+  }
+  return {};
+}
+
+Status StreamedWrites::WriteOrdinary(const Piece& piece) {
+  if (Status status = WriteAll(file_, path_, piece.offset, piece.bytes); !status.ok()) return status;
+  const auto sync = [this](std::uint64_t begin, std::uint64_t end, unsigned flags) -> Status {
+    const int result =
+        ::sync_file_range(file_, static_cast<off_t>(begin), static_cast<off_t>(end - begin), flags);
+    if (result == 0 || SyncsAtTheEnd(errno)) return {};
+    return SystemFailure("write back", path_, errno);
+  };
+  const std::uint64_t end = piece.offset + piece.bytes.size();
+  if (piece.offset == end) return {};  // 0 bytes would mean all up to the file's end
+  if (Status status = sync(piece.offset, end, SYNC_FILE_RANGE_WRITE); !status.ok()) return status;
+  written_.emplace_back(piece.offset, end);
+  if (written_.size() <= kPiecesInMemory) return {};
+  const auto [oldest, oldest_end] = written_.front();
+  written_.pop_front();
+  constexpr unsigned kAll = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  if (Status status = sync(oldest, oldest_end, kAll); !status.ok()) return status;
+  [[maybe_unused]] const int ignored = ::posix_fadvise(
+      file_, static_cast<off_t>(oldest), static_cast<off_t>(oldest_end - oldest), POSIX_FADV_DONTNEED);
+  return {};
+}
+
+}  // namespace slotwise

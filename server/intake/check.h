@@ -1,0 +1,51 @@
+// Checks messages of the data path, whichever door they came through, and makes the engine's requests of
+// them; no room past intake sees an invalid batch.
+//
+// Errors name the field and the value. INVALID_ARGUMENT: a value can never be right. NOT_FOUND: there is no
+// such table. RESOURCE_EXHAUSTED: no protobuf message can hold the lookup's reply.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_SERVER_INTAKE_CHECK_H_
+#define SLOTWISE_SERVER_INTAKE_CHECK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "server/engine/request.h"
+#include "server/intake/decode_fields.h"
+#include "server/intake/wire_array.h"
+#include "slotwise/status.h"
+#include "slotwise/v1/embedding.pb.h"
+
+namespace slotwise {
+
+// The arrays that lookups and pushes share.
+struct BatchArrays {
+  explicit BatchArrays(ArrayPool* pool = nullptr) : keys{.pool = pool}, weights{.pool = pool} {}
+  WireArray<Key> keys;
+  WireArray<std::uint32_t> offsets;
+  WireArray<float> weights;
+};
+
+struct CheckedLookup {
+  LookupRequest request;    // every field but `done` and `caller`
+  std::uint32_t width = 0;  // elements a sample: slots · dim
+};
+
+// The messages' own arrays are not looked at.
+Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays arrays,
+                                  const FindTable& find_table);
+// Sets every field but `done` and `caller`.
+Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays, WireNumbers gradients,
+                              const FindTable& find_table);
+
+// The messages' names in calls of several, for refusals.
+inline constexpr std::string_view kLookups = "lookups";
+inline constexpr std::string_view kPushes = "pushes";
+
+// Returns `why` with the message's place in front.
+Status WithPlace(std::string_view field, std::size_t index, const Status& why);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_INTAKE_CHECK_H_

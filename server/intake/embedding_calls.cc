@@ -1,0 +1,146 @@
+#include "server/intake/embedding_calls.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "server/intake/rare_log.h"
+
+namespace slotwise {
+namespace {
+
+// Says in the log who sent a step that cannot be told from another of its name: with another body, with other
+// tables, or one that may have been applied before. Retries never do that, so a client is wrong, or two take
+// each other's names.
+void LogIfWrongName(const Status& status, const Caller& caller) {
+  static RareLog log(std::chrono::seconds(10));
+  if (status.code() != StatusCode::kFailedPrecondition) return;
+  if (const auto held_back = log.Pass()) {
+    spdlog::warn("refused to {}: {} ({} more since the last such line)", caller.name(), status.message(),
+                 *held_back);
+  }
+}
+
+// Answers several requests together, once all have ended or one push is refused for good.
+// Thread-safety: requests may end on any thread.
+class JointAnswer {
+ public:
+  JointAnswer(std::size_t count, bool pushes, bool many, AnswerCall answer)
+      : pushes_(pushes), many_(many), answers_(count), waiting_(count), answer_(std::move(answer)) {}
+
+  template <class Answer>
+  void End(std::size_t index, Result<Answer> one) {
+    AnswerCall answer;
+    {
+      const std::lock_guard lock(mutex_);
+      --waiting_;
+      if (answer_ == nullptr) return;
+      const bool ends_the_call = pushes_ && IsRefusedForGood(one.status());
+      if (one.ok()) {
+        answers_[index] = std::move(*one);
+      } else if (index < refused_ || ends_the_call) {
+        refused_ = index;
+        why_ = one.status();
+      }
+      if (waiting_ > 0 && !ends_the_call) return;
+      answer = std::exchange(answer_, nullptr);
+    }
+    // Once the answer is taken, nobody changes the answers and the refusal.
+    if (why_.ok()) return answer(std::move(answers_));
+    answer(many_ ? WithPlace(pushes_ ? kPushes : kLookups, refused_, why_) : why_);
+  }
+
+ private:
+  static bool IsRefusedForGood(const Status& status) {
+    return !status.ok() && status.code() != StatusCode::kUnavailable &&
+           status.code() != StatusCode::kDeadlineExceeded && status.code() != StatusCode::kCancelled;
+  }
+
+  const bool pushes_;
+  const bool many_;
+  std::mutex mutex_;
+  EmbeddingAnswers answers_;
+  std::size_t waiting_;
+  std::size_t refused_ = std::numeric_limits<std::size_t>::max();
+  Status why_;
+  AnswerCall answer_;
+};
+
+// Refuses pushes of which two are the same part of the same step and have different bodies: whichever was
+// taken in first would be applied, and the answer would say that it was not. And a step that has one table at
+// two places.
+Status CheckNames(const std::vector<PushRequest>& pushes) {
+  using Name = std::tuple<StepKey, std::uint32_t, std::uint32_t>;  // and its place and part
+  std::map<Name, std::size_t> first;
+  std::map<std::pair<StepKey, TableId>, std::uint32_t> places;
+  for (std::size_t i = 0; i < pushes.size(); ++i) {
+    const PushRequest& push = pushes[i];
+    const StepId& step = push.step;
+    const std::uint32_t place =
+        places.try_emplace({KeyOf(push.table, step), push.table}, step.place).first->second;
+    if (place != step.place) {
+      return WithPlace(kPushes, i,
+                       InvalidArgument("the table has place " + std::to_string(step.place) +
+                                       " of its step here, and place " + std::to_string(place) +
+                                       " in a part before: it can have one"));
+    }
+    const auto [named, is_new] = first.try_emplace({KeyOf(push.table, step), step.place, step.part}, i);
+    if (is_new || pushes[named->second].body == push.body) continue;
+    return WithPlace(
+        kPushes, i,
+        InvalidArgument("part " + std::to_string(step.part) + " of step " + std::to_string(step.number) +
+                        " of session " + std::to_string(step.session) + " is in the message before, as " +
+                        std::string(kPushes) + "[" + std::to_string(named->second) +
+                        "], with other keys, weights or gradients"));
+  }
+  return {};
+}
+}  // namespace
+
+void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLookup> lookups, bool many,
+                   AnswerCall answer) {
+  if (lookups.empty()) return answer(EmbeddingAnswers());
+  const auto together = std::make_shared<JointAnswer>(lookups.size(), false, many, std::move(answer));
+  std::vector<Request> requests;
+  requests.reserve(lookups.size());
+  for (std::size_t i = 0; i < lookups.size(); ++i) {
+    LookupRequest request = std::move(lookups[i].request);
+    request.caller = caller;
+    request.joined = many;
+    request.done = [together, i, samples = request.batch.samples,
+                    width = lookups[i].width](Result<PooledValues> values) {
+      if (!values.ok()) return together->End<LookupAnswer>(i, values.status());
+      together->End<LookupAnswer>(i, LookupAnswer{samples, width, std::move(*values)});
+    };
+    requests.emplace_back(std::move(request));
+  }
+  engine.Submit(std::move(requests));
+}
+
+void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest> pushes, bool many,
+                  AnswerCall answer) {
+  if (pushes.empty()) return answer(EmbeddingAnswers());
+  if (const Status names = CheckNames(pushes); !names.ok()) return answer(names);
+  const auto together = std::make_shared<JointAnswer>(pushes.size(), true, many, std::move(answer));
+  std::vector<Request> requests;
+  requests.reserve(pushes.size());
+  for (std::size_t i = 0; i < pushes.size(); ++i) {
+    PushRequest request = std::move(pushes[i]);
+    request.caller = caller;
+    request.done = [together, i, caller](const Result<AppliedStep>& applied) {
+      if (!applied.ok()) LogIfWrongName(applied.status(), caller);
+      together->End(i, applied);
+    };
+    requests.emplace_back(std::move(request));
+  }
+  engine.Submit(std::move(requests));
+}
+
+}  // namespace slotwise

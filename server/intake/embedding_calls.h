@@ -1,0 +1,42 @@
+// Lookups and pushes of a call, from checked requests to one answer, whichever door the call came through.
+//
+// A call of several messages is taken in by the engine whole or not at all, and answered once: if requests
+// were refused, the first one's refusal is the answer, with its place in the message. A push may wait for
+// parts that come with no message any more once another push of the call is refused: so the first refusal of
+// a push that would be refused again is the answer at once.
+// Thread-safety: free functions; `answer` is called once, on the engine's thread or on the caller's.
+#ifndef SLOTWISE_SERVER_INTAKE_EMBEDDING_CALLS_H_
+#define SLOTWISE_SERVER_INTAKE_EMBEDDING_CALLS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <variant>
+#include <vector>
+
+#include "server/engine/engine.h"
+#include "server/intake/check.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+struct LookupAnswer {
+  std::uint32_t samples = 0;
+  std::uint32_t width = 0;
+  PooledValues values = {};
+};
+// To each request of a call, in their order.
+using EmbeddingAnswers = std::vector<std::variant<LookupAnswer, AppliedStep>>;
+using AnswerCall = std::function<void(Result<EmbeddingAnswers>)>;
+
+// `many`: the call is one of several messages, be there one or none.
+void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLookup> lookups, bool many,
+                   AnswerCall answer);
+// INVALID_ARGUMENT: two pushes are the same part of the same step and have different bodies, or a step has
+// one table at two places.
+void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest> pushes, bool many,
+                  AnswerCall answer);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_INTAKE_EMBEDDING_CALLS_H_

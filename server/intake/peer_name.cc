@@ -1,0 +1,32 @@
+#include "server/intake/peer_name.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <string_view>
+
+namespace slotwise {
+
+std::string PeerName(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (getpeername(socket, any, &size) != 0 ||
+      getnameinfo(any, size, host.data(), host.size(), port.data(), port.size(),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "a connection";
+  }
+  // As gRPC names callers: an IPv4 address that came to a socket of IPv6 is one of IPv4.
+  constexpr std::string_view kMapped = "::ffff:";
+  const std::string_view name = host.data();
+  if (address.ss_family == AF_INET) return "ipv4:" + std::string(name) + ":" + port.data();
+  if (name.starts_with(kMapped))
+    return "ipv4:" + std::string(name.substr(kMapped.size())) + ":" + port.data();
+  return "ipv6:[" + std::string(name) + "]:" + port.data();
+}
+
+}  // namespace slotwise

@@ -1,0 +1,133 @@
+// DataClient speaks the data transport byte by byte, as a client that a test makes up would.
+// Thread-safety: one thread.
+#ifndef SLOTWISE_TESTS_DATA_DATA_CLIENT_H_
+#define SLOTWISE_TESTS_DATA_DATA_CLIENT_H_
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "slotwise/v1/data.pb.h"
+#include "wire/data_version.h"
+#include "wire/frame_stream.h"
+
+namespace slotwise::test {
+
+class DataClient {
+ public:
+  explicit DataClient(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    // A test that would wait for ever fails instead.
+    const timeval limit{60, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
+  ~DataClient() { Close(); }
+  DataClient(const DataClient&) = delete;
+  DataClient& operator=(const DataClient&) = delete;
+
+  void Close() {
+    if (socket_ >= 0) close(std::exchange(socket_, -1));
+  }
+  int socket() const { return socket_; }
+
+  // Sends bytes; returns whether all went out.
+  bool SendBytes(const void* bytes, std::size_t size) {
+    return send(socket_, bytes, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
+  }
+  bool Greet(std::uint32_t version = kDataVersion) {
+    const Preface mine = MakePreface(version);
+    return SendBytes(mine.data(), mine.size());
+  }
+  // The server's version; nothing if the connection has ended.
+  std::optional<std::uint32_t> Greeted() {
+    Preface theirs{};
+    if (!Receive(theirs.data(), theirs.size())) return std::nullopt;
+    return VersionIn(theirs);
+  }
+  void Meet() {
+    ASSERT_TRUE(Greet());
+    ASSERT_EQ(Greeted(), kDataVersion);
+  }
+
+  bool SendFrame(const std::string& head, const std::string& body = {}) {
+    const auto head_bytes = static_cast<std::uint32_t>(head.size());
+    const std::uint64_t body_bytes = body.size();
+    std::string frame(16, 0);
+    std::memcpy(frame.data(), &head_bytes, sizeof(head_bytes));
+    std::memcpy(frame.data() + 8, &body_bytes, sizeof(body_bytes));
+    frame += head + body;
+    return SendBytes(frame.data(), frame.size());
+  }
+  bool Send(const v1::DataCall& call, const std::string& body) {
+    return SendFrame(call.SerializeAsString(), body);
+  }
+
+  struct Reply {
+    v1::DataReply head;
+    std::string body;
+  };
+  // The next frame; nothing if the connection has ended.
+  std::optional<Reply> Receive() {
+    std::array<char, 16> prefix{};
+    if (!Receive(prefix.data(), prefix.size())) return std::nullopt;
+    std::uint32_t head_bytes = 0;
+    std::uint64_t body_bytes = 0;
+    std::memcpy(&head_bytes, prefix.data(), sizeof(head_bytes));
+    std::memcpy(&body_bytes, prefix.data() + 8, sizeof(body_bytes));
+    std::string head(head_bytes, 0);
+    Reply reply{{}, std::string(body_bytes, 0)};
+    if (!Receive(head.data(), head.size()) || !Receive(reply.body.data(), reply.body.size()))
+      return std::nullopt;
+    EXPECT_TRUE(reply.head.ParseFromString(head));
+    return reply;
+  }
+  // Whether the server ends the connection though nothing is read of it.
+  bool BrokenOff() {
+    pollfd connection{socket_, 0, 0};
+    return poll(&connection, 1, 60'000) == 1 && (connection.revents & (POLLERR | POLLHUP)) != 0;
+  }
+  // Whether the server has ended the connection; reads what comes before that.
+  bool Ended() {
+    std::array<char, 4096> bytes{};
+    for (;;) {
+      const ssize_t size = recv(socket_, bytes.data(), bytes.size(), 0);
+      if (size == 0) return true;
+      if (size < 0) return errno == ECONNRESET;
+    }
+  }
+
+ private:
+  bool Receive(void* to, std::size_t size) {
+    auto* next = static_cast<char*>(to);
+    while (size > 0) {
+      const ssize_t came = recv(socket_, next, size, 0);
+      if (came <= 0) return false;
+      next += came;
+      size -= static_cast<std::size_t>(came);
+    }
+    return true;
+  }
+
+  int socket_;
+};
+
+}  // namespace slotwise::test
+
+#endif  // SLOTWISE_TESTS_DATA_DATA_CLIENT_H_

@@ -1,0 +1,444 @@
+// The data transport's server, called byte by byte beside gRPC.
+#include "server/data/data_server.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/data/data_client.h"
+#include "tests/rpc/rpc_server_fixture.h"
+#include "wire/status_code.h"
+
+namespace slotwise {
+namespace {
+
+using std::chrono::milliseconds;
+using test::DataClient;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kMinute = 60'000;
+
+std::uint32_t Number(StatusCode code) { return WireCode(code); }
+
+class DataServerTest : public RpcServerTest {
+ protected:
+  // Takes a message's arrays out, and puts them into a call's body.
+  template <class Message>
+  static void MoveArrays(Message& message, v1::DataCall& call, std::string& body) {
+    v1::DataArrays& bytes = *call.add_arrays();
+    const auto add = [&](const std::string& array) {
+      body += array;
+      body.append(PaddedBytes(array.size()) - array.size(), 0);
+      return array.size();
+    };
+    bytes.set_keys(add(message.keys()));
+    if constexpr (requires { message.gradients(); }) {
+      bytes.set_gradients(add(message.gradients()));
+      message.clear_gradients();
+    }
+    bytes.set_offsets(add(message.offsets()));
+    bytes.set_weights(add(message.weights()));
+    message.clear_keys();
+    message.clear_offsets();
+    message.clear_weights();
+  }
+
+  using Call = std::pair<v1::DataCall, std::string>;
+  template <class Message>
+  static Call CallOf(std::uint64_t id, Message message, Message* (v1::DataCall::*add)()) {
+    Call call;
+    call.first.set_id(id);
+    call.first.set_timeout_ms(kMinute);
+    MoveArrays(message, call.first, call.second);
+    *(call.first.*add)() = message;
+    return call;
+  }
+  static Call Lookup(std::uint64_t id, v1::LookupRequest message = SmallLookup()) {
+    return CallOf(id, std::move(message), &v1::DataCall::add_lookups);
+  }
+  static Call Push(std::uint64_t id, v1::PushRequest message) {
+    return CallOf(id, std::move(message), &v1::DataCall::add_pushes);
+  }
+  static v1::PushRequest WholePush(std::uint64_t number) {
+    v1::PushRequest push = SmallPush();
+    push.mutable_step()->set_number(number);
+    push.mutable_step()->set_part(0);
+    push.mutable_step()->set_parts(1);
+    return push;
+  }
+
+  // What gRPC answers to the same lookup.
+  v1::LookupReply ByGrpc(const v1::LookupRequest& request = SmallLookup()) {
+    grpc::ClientContext context;
+    v1::LookupReply reply;
+    EXPECT_TRUE(embedding_->Lookup(&context, request, &reply).ok());
+    return reply;
+  }
+  void ExpectSameAsByGrpc(const DataClient::Reply& reply, int place = 0) {
+    const v1::LookupReply expected = ByGrpc();
+    v1::LookupReply fields = expected;
+    fields.clear_values();
+    EXPECT_EQ(reply.head.lookups(place).SerializeAsString(), fields.SerializeAsString());
+    ASSERT_EQ(reply.head.value_bytes(place), expected.values().size());
+    const std::size_t first = static_cast<std::size_t>(place) * PaddedBytes(expected.values().size());
+    EXPECT_EQ(reply.body.substr(first, expected.values().size()), expected.values());
+  }
+};
+
+TEST_F(DataServerTest, AnswersAsGrpcDoes) {
+  OpenWithAds();
+  DataClient client(server_->port());
+  client.Meet();
+  const auto [push, gradients] = Push(1, WholePush(1));
+  ASSERT_TRUE(client.Send(push, gradients));
+  const auto pushed = client.Receive();
+  ASSERT_TRUE(pushed);
+  EXPECT_EQ(pushed->head.id(), 1U);
+  ASSERT_EQ(pushed->head.code(), 0U) << pushed->head.message();
+  EXPECT_EQ(pushed->head.pushes(0).table_step(), 1U);
+  EXPECT_TRUE(pushed->body.empty());
+
+  const auto [lookup, keys] = Lookup(2);
+  ASSERT_TRUE(client.Send(lookup, keys));
+  const auto reply = client.Receive();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->head.id(), 2U);
+  EXPECT_NE(reply->head.lookups(0).lineage(), 0U);
+  ExpectSameAsByGrpc(*reply);
+
+  // The same step by gRPC is the same step.
+  grpc::ClientContext context;
+  v1::PushReply again;
+  ASSERT_TRUE(embedding_->Push(&context, WholePush(1), &again).ok());
+  EXPECT_EQ(again.SerializeAsString(), pushed->head.pushes(0).SerializeAsString());
+}
+
+TEST_F(DataServerTest, AnswersCallsOfSeveralMessages) {
+  OpenWithAds();
+  DataClient client(server_->port());
+  client.Meet();
+  v1::DataCall call;
+  std::string body;
+  call.set_id(7);
+  call.set_timeout_ms(kMinute);
+  call.set_many(true);
+  for (int i = 0; i < 3; ++i) {
+    v1::LookupRequest message = SmallLookup();
+    MoveArrays(message, call, body);
+    *call.add_lookups() = message;
+  }
+  ASSERT_TRUE(client.Send(call, body));
+  const auto reply = client.Receive();
+  ASSERT_TRUE(reply);
+  ASSERT_EQ(reply->head.lookups_size(), 3) << reply->head.message();
+  for (int i = 0; i < 3; ++i) ExpectSameAsByGrpc(*reply, i);
+
+  call.mutable_lookups(1)->set_table("none");
+  ASSERT_TRUE(client.Send(call, body));
+  const auto refused = client.Receive();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->head.code(), Number(StatusCode::kNotFound));
+  EXPECT_EQ(refused->head.message(), "lookups[1]: there is no table \"none\"");
+  EXPECT_EQ(refused->head.lookups_size(), 0);
+
+  v1::DataCall none;
+  none.set_id(8);
+  none.set_timeout_ms(kMinute);
+  none.set_many(true);
+  ASSERT_TRUE(client.Send(none, ""));
+  const auto nothing = client.Receive();
+  ASSERT_TRUE(nothing);
+  EXPECT_EQ(nothing->head.code(), 0U);
+}
+
+TEST_F(DataServerTest, RefusesWhatGrpcRefusesInTheSameWords) {
+  OpenWithAds();
+  DataClient client(server_->port());
+  client.Meet();
+  std::vector<v1::LookupRequest> bad(5, SmallLookup());
+  bad[0].set_samples(3);
+  bad[1].mutable_keys()->pop_back();
+  bad[2].set_table("none");
+  bad[3].set_weights(std::string("\0\0\x80\x7f", 4));
+  bad[4].mutable_offsets()->append("x");
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    grpc::ClientContext context;
+    v1::LookupReply ignored;
+    const grpc::Status expected = embedding_->Lookup(&context, bad[i], &ignored);
+    const auto [call, body] = Lookup(i + 1, bad[i]);
+    ASSERT_TRUE(client.Send(call, body));
+    const auto reply = client.Receive();
+    ASSERT_TRUE(reply);
+    EXPECT_NE(reply->head.code(), 0U);
+    EXPECT_EQ(reply->head.code(), static_cast<std::uint32_t>(expected.error_code()));
+    EXPECT_EQ(reply->head.message(), expected.error_message());
+  }
+  v1::PushRequest push = WholePush(1);
+  push.mutable_gradients()->replace(4, 4, std::string("\0\0\x80\x7f", 4));
+  const auto [call, body] = Push(99, push);
+  ASSERT_TRUE(client.Send(call, body));
+  const auto reply = client.Receive();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->head.code(), Number(StatusCode::kInvalidArgument));
+  EXPECT_THAT(reply->head.message(), HasSubstr("gradients[1] is inf"));
+}
+
+TEST_F(DataServerTest, IsUnavailableUntilItIsOpened) {
+  Start();
+  DataClient client(server_->port());
+  client.Meet();
+  const auto [call, body] = Lookup(1);
+  ASSERT_TRUE(client.Send(call, body));
+  const auto reply = client.Receive();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->head.code(), Number(StatusCode::kUnavailable));
+}
+
+TEST_F(DataServerTest, EndsAConnectionThatIsNoneOfThisProtocol) {
+  OpenWithAds();
+  const auto [call, body] = Lookup(1);
+  std::vector<std::pair<v1::DataCall, std::string>> bad;
+  const auto add = [&, good = call, arrays = body](const auto& change) {
+    auto& [changed, bytes] = bad.emplace_back(good, arrays);
+    change(changed, bytes);
+  };
+  add([](v1::DataCall&, std::string& bytes) { bytes += "x"; });
+  add([](v1::DataCall&, std::string& bytes) { bytes.clear(); });
+  add([](v1::DataCall& c, std::string&) { c.mutable_arrays(0)->set_keys(~std::uint64_t{0} - 63); });
+  add([](v1::DataCall& c, std::string&) {
+    // Together they are as long as the body, modulo 2^64.
+    c.mutable_arrays(0)->set_gradients(std::uint64_t{1} << 63);
+    c.mutable_arrays(0)->set_weights(std::uint64_t{1} << 63);
+  });
+  add([](v1::DataCall& c, std::string&) { c.add_arrays(); });
+  add([](v1::DataCall& c, std::string&) { c.clear_arrays(); });
+  add([](v1::DataCall& c, std::string&) { c.add_pushes(); });
+  add([](v1::DataCall& c, std::string&) { *c.add_lookups() = c.lookups(0); });
+  add([](v1::DataCall& c, std::string&) { c.set_timeout_ms(0); });
+  add([](v1::DataCall& c, std::string& bytes) {
+    c.set_many(true);
+    c.clear_arrays();
+    bytes.clear();
+    for (int i = 0; i < 65'536; ++i) c.add_lookups();
+    for (int i = 0; i < 65'537; ++i) c.add_arrays();
+  });
+  for (const auto& [changed, bytes] : bad) {
+    DataClient client(server_->port());
+    client.Meet();
+    ASSERT_TRUE(client.Send(changed, bytes));
+    EXPECT_TRUE(client.Ended()) << changed.ShortDebugString().substr(0, 200);
+  }
+  DataClient client(server_->port());
+  client.Meet();
+  ASSERT_TRUE(client.SendFrame("\xff\xff\xff no message"));
+  EXPECT_TRUE(client.Ended());
+}
+
+TEST_F(DataServerTest, SaysItsVersionToOneThatItDoesNotSpeak) {
+  OpenWithAds();
+  DataClient client(server_->port());
+  ASSERT_TRUE(client.Greet(kDataVersion + 1));
+  EXPECT_EQ(client.Greeted(), kDataVersion);
+  EXPECT_TRUE(client.Ended());
+}
+
+TEST_F(DataServerTest, EndsConnectionsThatDoNotSayWhatTheyAre) {
+  OpenWithAds({.hello_timeout = milliseconds(50)});
+  DataClient silent(server_->port());
+  EXPECT_TRUE(silent.Ended());
+  DataClient slow(server_->port());
+  ASSERT_TRUE(slow.SendBytes("SLOT", 4));
+  EXPECT_TRUE(slow.Ended());
+  DataClient other(server_->port());
+  ASSERT_TRUE(other.SendBytes("SLOTWARE\1\0\0\0\0\0\0", 16));
+  EXPECT_TRUE(other.Ended());
+  ByGrpc();  // which is served all the while
+}
+
+TEST_F(DataServerTest, EndsAConnectionThatSendsHalfAFrame) {
+  OpenWithAds({.reply_timeout = milliseconds(50)});
+  const auto [call, body] = Lookup(1);
+  DataClient client(server_->port());
+  client.Meet();
+  std::string frame(16, 0);
+  const std::string head = call.SerializeAsString();
+  frame[0] = static_cast<char>(head.size());
+  frame[8] = static_cast<char>(body.size());
+  frame += head;
+  ASSERT_TRUE(client.SendBytes(frame.data(), frame.size()));
+  EXPECT_TRUE(client.Ended());
+}
+
+TEST_F(DataServerTest, RefusesTwoCallsOfOneName) {
+  OpenWithAds();
+  DataClient client(server_->port());
+  client.Meet();
+  // The first one waits for its step's other parts.
+  const auto [push, gradients] = Push(5, SmallPush());
+  ASSERT_TRUE(client.Send(push, gradients));
+  const auto [lookup, keys] = Lookup(5);
+  ASSERT_TRUE(client.Send(lookup, keys));
+  EXPECT_TRUE(client.Ended());
+  engine_->RequestStop();
+}
+
+TEST_F(DataServerTest, ReadsNoMoreCallsThanMayBeUnderWay) {
+  OpenWithAds({.max_calls_per_connection = 2});
+  DataClient client(server_->port());
+  client.Meet();
+  v1::PushRequest first = SmallPush();
+  first.mutable_step()->set_part(0);
+  v1::PushRequest second = SmallPush();
+  const auto [call_1, body_1] = Push(1, first);
+  const auto [call_2, body_2] = Push(2, second);
+  const auto [call_3, body_3] = Lookup(3);
+  ASSERT_TRUE(client.Send(call_1, body_1));
+  ASSERT_TRUE(client.Send(call_2, body_2));
+  ASSERT_TRUE(client.Send(call_3, body_3));
+  // Both pushes wait for their step's last part, and the lookup stays unread until they are answered.
+  v1::PushRequest third = SmallPush();
+  third.mutable_step()->set_part(2);
+  grpc::ClientContext context;
+  v1::PushReply reply;
+  ASSERT_TRUE(embedding_->Push(&context, third, &reply).ok());
+  std::vector<std::uint64_t> answered;
+  for (int i = 0; i < 3; ++i) answered.push_back(client.Receive()->head.id());
+  EXPECT_EQ(answered.back(), 3U);
+}
+
+TEST_F(DataServerTest, WorksForNobodyWhoseTimeIsOver) {
+  const Caller caller("ipv4:1.2.3.4:5", Caller::Clock::now() - milliseconds(1));
+  EXPECT_TRUE(caller.gone());
+  EXPECT_FALSE(Caller("ipv4:1.2.3.4:5", Caller::Clock::now() + std::chrono::hours(1)).gone());
+  EXPECT_FALSE(Caller("ipv4:1.2.3.4:5").gone());
+}
+
+TEST_F(DataServerTest, TakesNoMoreThanItsMemoryForWhatIsOnItsWay) {
+  // 4 messages of 1 MiB are the least that are received at once.
+  OpenWithAds({.max_message_bytes = 1 << 20, .max_inbox_bytes = 1 << 20});
+  const std::uint64_t body_bytes = (1 << 20) - 4096;
+  v1::DataCall call;
+  call.set_id(1);
+  call.set_timeout_ms(kMinute);
+  call.add_lookups()->set_table("ads");
+  call.add_arrays()->set_keys(body_bytes);
+  const std::string head = call.SerializeAsString();
+  std::string begin(16, 0);
+  const auto head_bytes = static_cast<std::uint32_t>(head.size());
+  std::memcpy(begin.data(), &head_bytes, sizeof(head_bytes));
+  std::memcpy(begin.data() + 8, &body_bytes, sizeof(body_bytes));
+  begin += head;
+  // Four connections have sent heads, and hold memory for their bodies, which do not come.
+  std::vector<std::unique_ptr<DataClient>> holders;
+  for (int i = 0; i < 4; ++i) {
+    holders.push_back(std::make_unique<DataClient>(server_->port()));
+    holders.back()->Meet();
+    ASSERT_TRUE(holders.back()->SendBytes(begin.data(), begin.size()));
+  }
+  // Whether the server has read all of them is seen when a fifth is refused.
+  DataClient fifth(server_->port());
+  fifth.Meet();
+  const std::string body(body_bytes, 0);
+  for (int tries = 0;; ++tries) {
+    ASSERT_LT(tries, 10'000);
+    call.set_id(static_cast<std::uint64_t>(tries));
+    ASSERT_TRUE(fifth.Send(call, body));
+    const auto reply = fifth.Receive();
+    ASSERT_TRUE(reply);
+    if (reply->head.code() != Number(StatusCode::kUnavailable)) continue;
+    EXPECT_THAT(reply->head.message(), HasSubstr("limits.max_inbox_mib"));
+    break;
+  }
+  // It is served once they are gone.
+  holders.clear();
+  for (int tries = 0;; ++tries) {
+    ASSERT_LT(tries, 10'000);
+    call.set_id(static_cast<std::uint64_t>(tries));
+    ASSERT_TRUE(fifth.Send(call, body));
+    const auto reply = fifth.Receive();
+    ASSERT_TRUE(reply);
+    if (reply->head.code() == Number(StatusCode::kInvalidArgument)) break;
+  }
+}
+
+TEST_F(DataServerTest, CutsOffWhoTakesNoReplies) {
+  OpenWithAds({.reply_timeout = milliseconds(200)});
+  DataClient client(server_->port());
+  const int small = 4096;
+  setsockopt(client.socket(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+  client.Meet();
+  v1::LookupRequest large;
+  large.set_table("ads");
+  large.set_mode(v1::LOOKUP_MODE_EVAL);
+  large.set_samples(250'000);
+  large.set_keys(std::string(std::size_t{500'000} * 8, 0));
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    const auto [call, body] = Lookup(id, large);
+    if (!client.Send(call, body)) break;  // it is cut off already
+  }
+  EXPECT_TRUE(client.BrokenOff());
+  ByGrpc();
+}
+
+TEST_F(DataServerTest, StopsWithConnectionsInEveryState) {
+  OpenWithAds();
+  DataClient silent(server_->port());
+  DataClient greeted(server_->port());
+  greeted.Meet();
+  DataClient amid_frame(server_->port());
+  amid_frame.Meet();
+  ASSERT_TRUE(amid_frame.SendBytes("x", 1));
+  DataClient waits(server_->port());
+  waits.Meet();
+  const auto [push, gradients] = Push(1, SmallPush());
+  ASSERT_TRUE(waits.Send(push, gradients));
+  engine_->RequestStop();
+  server_->Shutdown(milliseconds(100));
+  EXPECT_TRUE(silent.Ended());
+  EXPECT_TRUE(greeted.Ended());
+  EXPECT_TRUE(amid_frame.Ended());
+  EXPECT_TRUE(waits.Ended());
+}
+
+TEST_F(DataServerTest, StopsWhileConnectionsEndByThemselves) {
+  Gate gate;
+  for (int i = 0; i < 500; ++i) {
+    DataServer server({.threads = 2}, *engine_, gate);
+    std::vector<int> clients;
+    for (int c = 0; c < 8; ++c) {
+      std::array<int, 2> sockets{};
+      ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets.data()), 0);
+      server.Take(sockets[0], [](int other) { close(other); });
+      const Preface mine = MakePreface(kDataVersion);
+      ASSERT_EQ(write(sockets[1], mine.data(), mine.size()), 16);
+      Preface theirs{};
+      ASSERT_EQ(recv(sockets[1], theirs.data(), theirs.size(), MSG_WAITALL), 16);
+      clients.push_back(sockets[1]);
+    }
+    for (const int client : clients) close(client);
+    server.Stop();  // returns
+  }
+}
+
+TEST_F(DataServerTest, LetsCallsGoWhoseConnectionHasEnded) {
+  OpenWithAds();
+  for (int i = 0; i < 20; ++i) {
+    DataClient client(server_->port());
+    client.Meet();
+    const auto [call, body] = Lookup(1);
+    ASSERT_TRUE(client.Send(call, body));
+    v1::PushRequest part = SmallPush();
+    part.mutable_step()->set_number(static_cast<std::uint64_t>(i) + 1);
+    const auto [push, gradients] = Push(2, part);
+    ASSERT_TRUE(client.Send(push, gradients));
+  }
+  engine_->RequestStop();
+  server_->Shutdown(milliseconds(100));  // returns, so nothing waits for them
+}
+
+}  // namespace
+}  // namespace slotwise

@@ -1,0 +1,162 @@
+// FrameStream: one connection of the data transport (proto/slotwise/v1/data.proto), at either end: frames in
+// and out, each body read to, and written from, where its owner has it.
+//
+// A frame's head is a message, its body arrays. The owner says where a body goes as soon as the head is
+// there, so no byte of an array is copied on this side of the kernel. Small frames that came together are
+// read from one buffer, and small ones that wait are written together.
+//
+// Thread-safety: the hooks run in the thread of the stream's io_context, one at a time; there must be one
+// such thread. Send, Resume and End may be called from any thread.
+#ifndef SLOTWISE_WIRE_FRAME_STREAM_H_
+#define SLOTWISE_WIRE_FRAME_STREAM_H_
+
+#include <array>
+#include <asio/any_io_executor.hpp>
+#include <asio/buffer.hpp>
+#include <asio/generic/stream_protocol.hpp>
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace slotwise {
+
+// Arrays in a body begin at multiples of so many bytes.
+inline constexpr std::size_t kArrayAlign = 64;
+constexpr std::uint64_t PaddedBytes(std::uint64_t bytes) {
+  return (bytes + kArrayAlign - 1) / kArrayAlign * kArrayAlign;
+}
+
+// A frame on its way out.
+struct OutgoingFrame {
+  std::string head;
+  std::vector<std::span<const std::byte>> body = {};  // pieces, padding included
+  std::shared_ptr<const void> keeps = nullptr;        // the memory of the pieces
+  // Called once the stream uses the pieces no more, sent or not, from any thread, without a lock.
+  std::function<void()> done = nullptr;
+};
+
+// Adds an array to a body, with its padding.
+void AddArray(std::span<const std::byte> array, std::vector<std::span<const std::byte>>& body);
+
+class FrameStream : public std::enable_shared_from_this<FrameStream> {
+ public:
+  using Socket = asio::generic::stream_protocol::socket;
+  struct Limits {
+    std::uint64_t frame_bytes = 0;               // head and body together
+    std::chrono::milliseconds write_timeout{0};  // a frame has so long to be taken; 0: any time
+    std::chrono::milliseconds read_timeout{0};   // from a frame's first byte to its last; 0: any time
+  };
+
+  // Where a body goes.
+  struct Room {
+    bool skip = false;  // nowhere
+    std::vector<asio::mutable_buffer> buffers = {};
+  };
+
+  virtual ~FrameStream() = default;
+  FrameStream(const FrameStream&) = delete;
+  FrameStream& operator=(const FrameStream&) = delete;
+
+  // Frames go out in the order in which they are sent. After the end they are dropped.
+  void Send(OutgoingFrame frame);
+  // Reads on, if OnBody has said not to.
+  void Resume();
+  // Ends the connection soon.
+  void End(std::string why);
+
+ protected:
+  // The socket is connected and both prefaces have passed.
+  FrameStream(Socket socket, const Limits& limits);
+
+  // Begins to read. The stream lives until OnEnd has returned, and as long as its owners.
+  void Start();
+  asio::any_io_executor executor() { return socket_.get_executor(); }
+
+  static constexpr std::size_t kBufferBytes = std::size_t{16} << 10;
+
+  // A frame's head has come, and a body of so many bytes follows. Returns where it goes, or nothing to end
+  // the connection, with the reason in `why`.
+  virtual std::optional<Room> OnHead(std::span<const std::byte> head, std::uint64_t body_bytes,
+                                     std::string& why) = 0;
+  // A head of more than kBufferBytes is about to be read into memory. Returns whether there is some for it.
+  virtual bool OnLargeHead(std::uint64_t /*bytes*/) { return true; }
+  // The body is there. Returns whether to read on at once.
+  virtual bool OnBody() = 0;
+  // The connection has ended, and nothing of the owner's memory is in use any more. Comes once. `by_peer`:
+  // the peer ended it, or the network.
+  virtual void OnEnd(const std::string& why, bool by_peer) = 0;
+
+ private:
+  static constexpr std::size_t kPrefixBytes = 16;
+  struct Outgoing {
+    std::array<std::byte, kPrefixBytes> prefix{};
+    OutgoingFrame frame;
+  };
+  // A frame of so many bytes is written by who sends it, if nothing waits.
+  static constexpr std::size_t kSmall = std::size_t{16} << 10;
+
+  // Reading: the io_context's thread.
+  void Read();
+  bool TakeFromBuffer();  // returns whether more has to be read into the buffer
+  void ReadIntoBuffer();
+  void ReadBody();
+  void EndBody();
+  std::size_t buffered() const { return end_ - begin_; }
+  // Ends the connection unless `epoch` goes on within the limit.
+  void Watch(asio::steady_timer& timer, const std::uint64_t& epoch, std::chrono::milliseconds limit,
+             std::string_view what);
+
+  // Writing: WriteNow with mutex_ held, by any thread, the rest by the io_context's.
+  template <class Buffer>
+  static void AddBuffers(const Outgoing& outgoing, std::vector<Buffer>& buffers);
+  bool WriteNow();  // returns whether all of the only frame is written
+  void Write();
+  void DropSent(std::size_t frames);
+  void EndNow(const std::string& why, bool by_peer = false);
+  void EndIfIdle();
+
+  Socket socket_;
+  const Limits limits_;
+  asio::steady_timer read_timer_;
+  asio::steady_timer write_timer_;
+
+  // The io_context's thread's:
+  std::unique_ptr<std::byte[]> buffer_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  enum class Part : std::uint8_t { kPrefix, kHead, kBody } part_ = Part::kPrefix;
+  std::size_t head_bytes_ = 0;
+  std::uint64_t body_left_ = 0;
+  std::vector<std::byte> head_;
+  Room room_;
+  bool paused_ = false;
+  bool reading_ = false;  // an operation is under way
+  bool frame_begun_ = false;
+  std::uint64_t read_epoch_ = 0;
+  std::uint64_t write_epoch_ = 0;
+  std::string why_;
+  bool by_peer_ = false;
+  bool told_ = false;
+
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  std::deque<Outgoing> queue_;
+  std::size_t written_ = 0;  // bytes of the first frame
+  bool writing_ = false;     // an operation is under way, or about to be
+  bool ended_ = false;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_WIRE_FRAME_STREAM_H_

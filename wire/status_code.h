@@ -1,0 +1,42 @@
+// Status codes as numbers on the wire: gRPC's, so that every door says the same.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_WIRE_STATUS_CODE_H_
+#define SLOTWISE_WIRE_STATUS_CODE_H_
+
+#include <cstdint>
+
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+constexpr std::uint32_t WireCode(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk:
+      return 0;
+    case StatusCode::kCancelled:
+      return 1;
+    case StatusCode::kInvalidArgument:
+      return 3;
+    case StatusCode::kDeadlineExceeded:
+      return 4;
+    case StatusCode::kNotFound:
+      return 5;
+    case StatusCode::kAlreadyExists:
+      return 6;
+    case StatusCode::kResourceExhausted:
+      return 8;
+    case StatusCode::kFailedPrecondition:
+      return 9;
+    case StatusCode::kInternal:
+      return 13;
+    case StatusCode::kUnavailable:
+      return 14;
+    case StatusCode::kDataLoss:
+      return 15;
+  }
+  return 2;  // gRPC's UNKNOWN
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_WIRE_STATUS_CODE_H_
