@@ -9,23 +9,16 @@
 namespace slotwise {
 namespace {
 
-// A file's first bytes are written so many at a time, and the others in larger pieces, which a disk takes as
-// fast as it can.
+// A file's first bytes are written so many at a time, and those of a large file in larger pieces, which a
+// disk takes as fast as it can. Memory for these costs a small file more than it gains.
 constexpr std::size_t kFirstPieceBytes = std::size_t{1} << 20;
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+constexpr std::uint64_t kLargeFileBytes = std::uint64_t{32} << 20;
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 // The system is asked to read so many blocks ahead: the disk then works while blocks are copied and verified.
 constexpr std::uint64_t kBlocksAhead = 3;
 
 }  // namespace
-
-BlockWriter::Piece::Piece(std::size_t its_capacity)
-    : bytes(static_cast<std::byte*>(::operator new(its_capacity, std::align_val_t{kAlign}))),
-      capacity(its_capacity) {}
-
-void BlockWriter::Piece::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete(memory, std::align_val_t{kAlign});
-}
 
 BlockWriter::BlockWriter(std::unique_ptr<WritableFile> file, std::string name, std::uint64_t block_bytes)
     : entry_{.name = std::move(name), .bytes = 0, .block_bytes = block_bytes, .checksums = {}},
@@ -40,13 +33,13 @@ Result<BlockWriter> BlockWriter::Create(FileSystem& files, const std::string& fo
 
 Status BlockWriter::Append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    if (piece_.capacity == 0) piece_ = Piece(kFirstPieceBytes);
-    const auto part = bytes.first(std::min(bytes.size(), piece_.capacity - piece_.size));
-    std::memcpy(piece_.bytes.get() + piece_.size, part.data(), part.size());
-    piece_.size += part.size();
+    if (piece_.size() == 0) piece_ = AlignedMemory(kFirstPieceBytes);
+    const auto part = bytes.first(std::min(bytes.size(), piece_.size() - filled_));
+    std::memcpy(piece_.data() + filled_, part.data(), part.size());
+    filled_ += part.size();
     Count(part);
     bytes = bytes.subspan(part.size());
-    if (piece_.size < piece_.capacity) continue;
+    if (filled_ < piece_.size()) continue;
     if (Status status = Write(); !status.ok()) return status;
   }
   return {};
@@ -63,33 +56,37 @@ void BlockWriter::Count(std::span<const std::byte> bytes) {
   }
 }
 
-// Writes a full piece, in large files while the next one is filled.
+// Writes a full piece, in large files while the next ones are filled.
 Status BlockWriter::Write() {
-  const std::uint64_t offset = entry_.bytes - piece_.size;
-  const std::span<const std::byte> bytes(piece_.bytes.get(), piece_.size);
-  Status status;
-  if (piece_.capacity == kPieceBytes) {
-    status = file_->WriteLater(offset, bytes);
-    std::swap(piece_, on_its_way_);
-    piece_.size = 0;
-  } else {
-    status = BeginFinish();
+  if (piece_.size() < kPieceBytes) {
+    if (Status status = BeginFinish(); !status.ok()) return status;
+    if (entry_.bytes >= kLargeFileBytes) piece_ = AlignedMemory(kPieceBytes);
+    return {};
   }
-  const std::size_t capacity = entry_.bytes < kPieceBytes ? kFirstPieceBytes : kPieceBytes;
-  if (piece_.capacity != capacity) piece_ = Piece(capacity);
+  Status status = file_->WriteLater(entry_.bytes - filled_, Filled());
+  on_their_way_.push_back(std::move(piece_));
+  filled_ = 0;
+  if (on_their_way_.size() <= WritableFile::kPiecesLater) {
+    piece_ = AlignedMemory(kPieceBytes);
+  } else {
+    piece_ = std::move(on_their_way_.front());
+    on_their_way_.pop_front();
+  }
   return status;
 }
 
 Status BlockWriter::Flush() {
-  if (piece_.size == 0) return {};
-  const std::span<const std::byte> bytes(piece_.bytes.get(), piece_.size);
-  const std::uint64_t offset = entry_.bytes - std::exchange(piece_.size, 0);
+  if (filled_ == 0) return {};
+  const std::span<const std::byte> bytes = Filled();
+  const std::uint64_t offset = entry_.bytes - std::exchange(filled_, 0);
   return file_->WriteAt(offset, std::array{bytes});
 }
 
 Status BlockWriter::BeginFinish() {
-  const std::uint64_t offset = entry_.bytes - piece_.size;
+  const std::uint64_t offset = entry_.bytes - filled_;
   if (Status status = Flush(); !status.ok()) return status;
+  if (Status status = file_->WaitForPieces(); !status.ok()) return status;
+  on_their_way_.clear();
   return file_->BeginSync(offset, entry_.bytes);
 }
 

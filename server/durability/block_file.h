@@ -10,12 +10,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "server/durability/aligned_memory.h"
 #include "server/durability/checksum.h"
 #include "server/durability/file_system.h"
 #include "slotwise/status.h"
@@ -60,28 +62,16 @@ class BlockWriter {
  private:
   BlockWriter(std::unique_ptr<WritableFile> file, std::string name, std::uint64_t block_bytes);
 
-  // Memory for a part of the file, aligned for the disk.
-  struct Piece {
-    static constexpr std::size_t kAlign = 4096;
-    struct Free {
-      void operator()(std::byte* memory) const noexcept;
-    };
-    Piece() = default;
-    explicit Piece(std::size_t its_capacity);  // throws std::bad_alloc
-
-    std::unique_ptr<std::byte, Free> bytes;
-    std::size_t capacity = 0;
-    std::size_t size = 0;  // bytes that are filled
-  };
-
   void Count(std::span<const std::byte> bytes);
   Status Write();
   Status Flush();
+  std::span<const std::byte> Filled() const { return piece_.First(filled_); }
 
   FileEntry entry_;  // of the bytes that were appended, without the last block's checksum
   Checksum checksum_;
-  Piece piece_;       // that is filled
-  Piece on_its_way_;  // that was written last, if the file is large; `file_` may read it until it is synced
+  AlignedMemory piece_;  // for the file's next bytes
+  std::size_t filled_ = 0;
+  std::deque<AlignedMemory> on_their_way_;  // of a large file, the oldest first: `file_` may still read them
   std::unique_ptr<WritableFile> file_;
 };
 

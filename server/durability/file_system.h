@@ -50,11 +50,15 @@ class WritableFile {
   virtual Status BeginSync(std::uint64_t /*begin*/, std::uint64_t /*end*/) { return Status(); }
 
   // Writes a piece of a large file, of which much follows and nobody will soon read any: it may go to the
-  // disk past the system's memory, and after the call has returned. So the piece stays in use until the next
-  // WriteLater or Sync returns, and these tell of an error. Writes of other parts may go on beside it.
+  // disk past the system's memory, and after the call has returned. So the piece stays in use until
+  // kPiecesLater more calls of WriteLater, or one of WaitForPieces, have returned, and these tell of an
+  // error. Writes of other parts may go on beside it.
+  static constexpr std::size_t kPiecesLater = 3;
   virtual Status WriteLater(std::uint64_t offset, std::span<const std::byte> piece) {
     return WriteAt(offset, std::span(&piece, 1));
   }
+  // Returns once no piece is in use any more; so does Sync.
+  virtual Status WaitForPieces() { return Status(); }
 
   // Says that nobody will soon read what was synced: the system's memory need not keep it.
   virtual void DropFromMemory() {}

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "server/durability/aligned_memory.h"
+#include "server/durability/file_system.h"
 #include "server/durability/system_errors.h"
 
 namespace slotwise {
@@ -13,8 +15,6 @@ namespace {
 // So many ordinary pieces of a file stay in the system's memory. Their pages are then used again and again:
 // pages that were never used before cost a guest of a virtual machine more than the copy into them.
 constexpr std::size_t kPiecesInMemory = 4;
-
-bool IsAligned(std::uint64_t number) { return number % StreamedWrites::kAlign == 0; }
 
 Status WriteAll(int file, const std::string& path, std::uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -48,35 +48,38 @@ void StreamedWrites::OpenDirect() {
 
 Status StreamedWrites::Write(std::uint64_t offset, std::span<const std::byte> bytes) {
   OpenDirect();
-  if (Status status = Wait(); !status.ok()) return status;
   const Piece piece{offset, bytes};
-  const bool aligned = IsAligned(offset) && IsAligned(bytes.size()) &&
-                       IsAligned(reinterpret_cast<std::uintptr_t>(bytes.data()));
-  if (direct_ < 0 || !aligned) return WriteOrdinary(piece);
-  const std::lock_guard lock(mutex_);
-  piece_ = piece;
-  busy_ = true;
+  const bool aligned = IsDiskAligned(offset) && IsDiskAligned(bytes.size()) && IsDiskAligned(bytes.data());
+  if (direct_ < 0 || !aligned) {
+    if (Status status = Wait(); !status.ok()) return status;
+    return WriteOrdinary(piece);
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return waiting_.size() < WritableFile::kPiecesLater; });
+  if (!status_.ok()) return status_;
+  waiting_.push_back(piece);
   changed_.notify_all();
   return {};
 }
 
 Status StreamedWrites::Wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !busy_; });
+  changed_.wait(lock, [this] { return waiting_.empty(); });
   return status_;
 }
 
 void StreamedWrites::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return busy_ || stop_; });
-    if (!busy_) return;
-    const Piece piece = piece_;
+    changed_.wait(lock, [this] { return !waiting_.empty() || stop_; });
+    if (waiting_.empty()) return;
+    const Piece piece = waiting_.front();
+    const bool failed = !status_.ok();
     lock.unlock();
-    Status written = WriteDirect(piece);
+    Status written = failed ? Status() : WriteDirect(piece);
     lock.lock();
-    if (status_.ok()) status_ = std::move(written);
-    busy_ = false;
+    if (!written.ok()) status_ = std::move(written);
+    waiting_.pop_front();
     changed_.notify_all();
   }
 }
@@ -93,7 +96,7 @@ Status StreamedWrites::WriteDirect(const Piece& piece) {
     if (written == 0) return Unavailable("cannot write to " + path_ + ": it takes no more bytes");
     offset += static_cast<std::uint64_t>(written);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
-    if (!bytes.empty() && !IsAligned(static_cast<std::uint64_t>(written))) {
+    if (!bytes.empty() && !IsDiskAligned(static_cast<std::uint64_t>(written))) {
       return WriteAll(file_, path_, offset, bytes);
     }
   }

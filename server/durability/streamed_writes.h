@@ -1,9 +1,10 @@
 // StreamedWrites: how a large file of the system goes to disk while it is being written.
 //
-// Pieces go past the system's memory (O_DIRECT), each while its writer makes the next one: what is copied
-// into that memory has to find pages there, wait to be brought to disk, and be dropped, which takes a third
-// of a fast disk's rate. A file system that has no such writes gets ordinary ones, which are brought to disk
-// a piece at a time, and leave the system's memory some pieces behind that.
+// Pieces go past the system's memory (O_DIRECT), while their writer makes the next ones: what is copied into
+// that memory has to find pages there, wait to be brought to disk, and be dropped, which takes a third of a
+// fast disk's rate. A few pieces wait for the disk, so that it goes on while the writer does something else.
+// A file system that has no such writes gets ordinary ones, which are brought to disk a piece at a time, and
+// leave the system's memory some pieces behind that.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_STREAMED_WRITES_H_
 #define SLOTWISE_SERVER_DURABILITY_STREAMED_WRITES_H_
@@ -24,9 +25,6 @@ namespace slotwise {
 
 class StreamedWrites {
  public:
-  // A direct write's place, size and memory are multiples of so many bytes.
-  static constexpr std::size_t kAlign = 4096;
-
   // `file` is open at `path`, and stays open.
   StreamedWrites(int file, std::string path) : file_(file), path_(std::move(path)) {}
   // Waits for what is on its way.
@@ -34,7 +32,8 @@ class StreamedWrites {
   StreamedWrites(const StreamedWrites&) = delete;
   StreamedWrites& operator=(const StreamedWrites&) = delete;
 
-  // Writes a piece, which stays in use until the next Write or Wait returns: that one tells of an error.
+  // Writes a piece, which stays in use until WritableFile::kPiecesLater more calls of Write, or one of Wait,
+  // have returned: these tell of an error.
   Status Write(std::uint64_t offset, std::span<const std::byte> piece);
   // Returns once all pieces are written. Nothing is durable before a sync.
   Status Wait();
@@ -61,9 +60,8 @@ class StreamedWrites {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
-  bool busy_ = false;
+  std::deque<Piece> waiting_;  // the first one is being written
   bool stop_ = false;
-  Piece piece_;
   Status status_;
 };
 

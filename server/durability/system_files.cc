@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "server/durability/file_system.h"
+#include "server/durability/streamed_reads.h"
 #include "server/durability/streamed_writes.h"
 #include "server/durability/system_errors.h"
 
@@ -109,10 +110,10 @@ class SystemWritableFile final : public WritableFile {
     return streamed_->Write(offset, piece);
   }
 
+  Status WaitForPieces() override { return streamed_ ? streamed_->Wait() : Status(); }
+
   Status Sync() override {
-    if (streamed_) {
-      if (Status status = streamed_->Wait(); !status.ok()) return status;
-    }
+    if (Status status = WaitForPieces(); !status.ok()) return status;
     // A sync that was interrupted is not tried again: the system may have forgotten by then what it could not
     // write.
     return ::fdatasync(file_.number()) == 0 ? Status() : SystemFailure("sync", file_.path(), errno);
@@ -171,6 +172,11 @@ class SystemReadableFile final : public ReadableFile {
   std::uint64_t size() const override { return size_; }
 
   Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    if (streamed_) {
+      const std::size_t taken = streamed_->Read(offset, bytes);
+      offset += taken;
+      bytes = bytes.subspan(taken);
+    }
     while (!bytes.empty()) {
       const ssize_t taken = Uninterrupted(
           [&] { return ::pread(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
@@ -186,7 +192,13 @@ class SystemReadableFile final : public ReadableFile {
 
   void ReadAhead(std::uint64_t begin, std::uint64_t end) const override {
     end = std::min(end, size_);
-    if (begin < end) Advise(file_.number(), begin, end - begin, POSIX_FADV_WILLNEED);
+    if (begin >= end) return;
+    if (!std::exchange(tried_stream_, true)) streamed_ = StreamedReads::Open(file_.number(), size_);
+    if (streamed_) {
+      streamed_->Begin(begin, end);
+    } else {
+      Advise(file_.number(), begin, end - begin, POSIX_FADV_WILLNEED);
+    }
   }
   void DropFromMemory(std::uint64_t begin, std::uint64_t end) const override {
     end = std::min(end, size_);
@@ -196,6 +208,8 @@ class SystemReadableFile final : public ReadableFile {
  private:
   Descriptor file_;
   std::uint64_t size_;
+  mutable bool tried_stream_ = false;
+  mutable std::unique_ptr<StreamedReads> streamed_;  // null: what is read ahead goes to the system's memory
 };
 
 class SystemFileSystem final : public FileSystem {

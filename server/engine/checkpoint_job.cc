@@ -200,8 +200,8 @@ CheckpointJob::Progress CheckpointJob::DoNext() {
     nudge_();
     return Progress::kWorked;
   }
-  // Tables end in any order, and those without rows have nobody to end them. All that can end begin to, so
-  // that the first sync brings the files of all to disk.
+  // Tables without rows have nobody else to end them. All that can end begin to, so that the first sync
+  // brings the files of all to disk.
   for (Table& table : tables_) {
     if (table.ending || table.written < table.count) continue;
     if (Status begun = BeginClosing(table); !begun.ok()) return End(begun);
@@ -233,8 +233,9 @@ Status CheckpointJob::BeginSort(Table& table) {
   SnapshotInfo& info = table.snapshot.info;
   const auto item = [&](std::size_t i) { return KeyRow{info.keys[i], info.rows[i]}; };
   table.sort.emplace(table.count, item, BucketOf);
-  info.keys = {};
-  info.rows = {};
+  // Of a vector, `= {}` would keep the memory.
+  info.keys = std::vector<Key>();
+  info.rows = std::vector<RowIndex>();
   table.rows.resize(table.count, RowIndex{0});
   BucketOrder<Key> erased = SortByBucket(std::exchange(info.erased, {}), BucketOf);
   TableWriterOptions options{.table = table.snapshot.table,
@@ -266,7 +267,9 @@ Status CheckpointJob::SortPiece(Table& table) {
 Status CheckpointJob::Write(const Buffer& buffer) {
   Table& table = tables_[buffer.table];
   table.written += buffer.rows;
-  return table.writer->AppendRecords({buffer.records(), buffer.rows * table.floats});
+  Status status = table.writer->AppendRecords({buffer.records(), buffer.rows * table.floats});
+  if (status.ok() && table.written == table.count) status = BeginClosing(table);
+  return status;
 }
 
 Status CheckpointJob::BeginClosing(Table& table) {

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMostWaiting = 16;
 constexpr std::uint64_t kNothing = ~std::uint64_t{0};  // is durable: no round has this number
 constexpr std::uint64_t kRestAfterMs = 25;
-constexpr std::uint64_t kTickMs = 8;
+constexpr std::int64_t kTickMs = 8;
 
 std::string IdOf(std::uint64_t round, std::uint64_t incarnation) {
   std::string number = std::to_string(round);
@@ -109,6 +109,7 @@ void Checkpointing::SaveLoaded(const Round& round, Done done) {
 
 void Checkpointing::Save(const Round& round, Done done) {
   asked_ = again_ = false;
+  in_own_round_ = true;
   const auto refuse = [&](const Status& why) {
     if (done) done(why);
   };
@@ -226,6 +227,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
 }
 
 void Checkpointing::OnEvent(const Round& round) {
+  in_own_round_ = true;
   if (round.event == CheckpointEvent::kCompacted) {
     if (!round.failed && folds_newest_) base_.links -= folding_ - 1;
     folding_ = 0;
@@ -416,7 +418,8 @@ void Checkpointing::OnDecision(std::uint64_t now_ms, std::uint64_t changed) {
 Checkpointing::Next Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
   if (!worker_) return Next::kNothing;
   const std::uint64_t passed_ms = now_ms - std::exchange(advanced_ms_, now_ms);
-  if (!idle) busy_ms_ = now_ms;
+  const bool in_own_round = std::exchange(in_own_round_, false);
+  if (!idle && !in_own_round) busy_ms_ = now_ms;
   if (open_) return ReadSome(passed_ms, !busy_ms_ || now_ms - *busy_ms_ >= kRestAfterMs);
   if (asked_ || Value(collective_.rank()) != 0) return Next::kNothing;
   const std::chrono::milliseconds every = Every();
@@ -437,19 +440,19 @@ Checkpointing::Next Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
 
 Checkpointing::Next Checkpointing::ReadSome(std::uint64_t passed_ms, bool at_rest) {
   // A device reads beside its work.
-  constexpr std::size_t kMost = std::size_t{16} << 20;
+  constexpr std::int64_t kMost = std::int64_t{16} << 20;
   // So long a request that comes to an engine at rest may have to wait.
-  constexpr std::size_t kProcessorAtRest = std::size_t{1} << 20;
+  constexpr std::int64_t kProcessorAtRest = std::int64_t{1} << 20;
   if (!open_->job || open_->failed) return Next::kNothing;
   const bool processor = device_.SharesHostMemory();
-  const std::size_t a_millisecond = BytesAMillisecond();
+  const auto a_millisecond = static_cast<std::int64_t>(BytesAMillisecond());
   may_read_ = !processor ? kMost
               : at_rest  ? kProcessorAtRest
-                         : std::min<std::size_t>(kMost, may_read_ + passed_ms * a_millisecond);
+                         : std::min(kMost, may_read_ + static_cast<std::int64_t>(passed_ms) * a_millisecond);
   // To begin a read, and to wake the thread that writes, costs as much as a few hundred rows.
   const bool must_pause = processor && !at_rest && may_read_ < std::min(kMost, kTickMs * a_millisecond);
-  const std::size_t read = must_pause ? 0 : open_->job->Advance(may_read_);
-  may_read_ -= std::min(may_read_, read);
+  const std::size_t read = must_pause ? 0 : open_->job->Advance(static_cast<std::size_t>(may_read_));
+  may_read_ = at_rest ? 0 : may_read_ - static_cast<std::int64_t>(read);
   if (open_->job->rows_are_on_the_way()) return Next::kSoon;
   if (!processor || (read == 0 && !must_pause)) return Next::kNothing;
   return at_rest ? Next::kSoon : Next::kInATick;

@@ -87,9 +87,9 @@ class Checkpointing {
   // Before every decision: the time that the ranks agree on, and the last round that changed state.
   void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
   // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this
-  // rank's clock. On a CPU, an engine that was busy within the last 25 ms, as one is that waits for its
-  // trainer's next step, gives it little of its time, and one that is at rest a quarter of a millisecond.
-  // Does not wait.
+  // rank's clock. On a CPU, an engine that was busy within the last 25 ms with more than checkpoints, as one
+  // is that waits for its trainer's next step, gives it little of its time, and one that is at rest a quarter
+  // of a millisecond. Does not wait.
   enum class Next : std::uint8_t {
     kNothing,  // the next call is due when something has changed
     kSoon,     // rows are on their way, or more may be read
@@ -155,9 +155,10 @@ class Checkpointing {
   std::uint64_t durable_changed_ = 0;       // the last one that the newest checkpoint has
   std::uint64_t durable_cut_ms_ = 0;        // when the newest checkpoint that exists was begun
   std::uint64_t advanced_ms_ = 0;           // when Advance was last called
-  std::optional<std::uint64_t> busy_ms_;    // when it was last called by an engine that was not idle
+  std::optional<std::uint64_t> busy_ms_;    // when it was last called by an engine that was busy for others
+  bool in_own_round_ = false;               // a round of a checkpoint came since Advance was called
   std::chrono::milliseconds may_stall_{0};  // the round, for the checkpoint's files
-  std::size_t may_read_ = 0;                // bytes, of what a busy engine has time for
+  std::int64_t may_read_ = 0;               // bytes a busy engine has time for, less what it read too many
   std::size_t folding_ = 0;                 // links of the chain that is being folded; 0: none
   bool folds_newest_ = false;               // that chain is the newest's
   std::vector<Request> waiting_;            // of this rank's callers

@@ -81,7 +81,7 @@ class Engine::Impl {
       if (const auto replaced = operations_.TakeReplacedTables(); !replaced.empty())
         AnswerEarly(agenda_.TablesWereReplaced(replaced));
       serves_nobody = decision.round && MayTakeLong(decision.round->operation);
-      checkpointing_.Advance(Milliseconds(clock_.Now() - start_), false);
+      checkpointing_.Advance(Milliseconds(clock_.Now() - start_), !decision.round);
       finished = decision.finished && log_.all_is_durable();
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
       if (news || decision.more_is_ready || decision.closing) continue;

@@ -7,13 +7,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <new>
+#include <random>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "server/durability/aligned_memory.h"
 #include "tests/durability/journal_rig.h"
 #include "tests/durability/sim_files.h"
 #include "tests/support/temporary_folder.h"
@@ -120,6 +127,79 @@ TEST_P(FileSystemTest, WhatIsBegunReadAheadOrDroppedIsStillThere) {
   EXPECT_EQ(Read(files(), Path("a")), text);
 }
 
+// Large enough to be read past the system's memory, and no multiple of what a disk takes.
+std::string LargeText() {
+  std::string text((std::size_t{21} << 20) + 123, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>((i * 2'654'435'761U) >> 17);
+  return text;
+}
+
+TEST_P(FileSystemTest, ALargeFileIsReadAheadFromAnyPlaceInAnyOrder) {
+  const std::string text = LargeText();
+  ASSERT_TRUE(Write(*Create("a"), 0, text).ok());
+  constexpr std::uint64_t kSeed = 5;
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937_64 random(kSeed);
+  // More readers than are read past the system's memory at a time.
+  std::vector<std::unique_ptr<ReadableFile>> readers;
+  for (int r = 0; r < 10; ++r) {
+    auto opened = files().Open(Path("a"));
+    ASSERT_TRUE(opened.ok());
+    readers.push_back(std::move(*opened));
+  }
+  std::vector<std::uint64_t> asked(readers.size());
+  std::vector<std::uint64_t> read(readers.size());
+  std::string bytes;
+  for (int i = 0; i < 600; ++i) {
+    const std::size_t r = random() % readers.size();
+    if (random() % 8 == 0) read[r] = random() % text.size();                       // goes elsewhere
+    if (random() % 8 == 0) asked[r] = random() % text.size();                      // asks for another part
+    if (random() % 4 == 0) readers[r]->ReadAhead(asked[r], asked[r] + 9'000'000);  // maybe once more
+    if (random() % 4 == 0) {
+      const std::uint64_t begin = asked[r];
+      asked[r] += 3'000'000;
+      readers[r]->ReadAhead(begin, asked[r]);
+    }
+    bytes.resize(std::min<std::uint64_t>(random() % 1'000'000, text.size() - read[r]));
+    const Status status = readers[r]->ReadAt(read[r], std::as_writable_bytes(std::span(bytes)));
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_EQ(bytes, std::string_view(text).substr(read[r], bytes.size())) << i << ": at " << read[r];
+    read[r] += bytes.size();
+  }
+}
+
+TEST_P(FileSystemTest, ALargeFileIsReadOnWhileItIsReadAhead) {
+  const std::string text = LargeText();
+  ASSERT_TRUE(Write(*Create("a"), 0, text).ok());
+  const auto opened = files().Open(Path("a"));
+  ASSERT_TRUE(opened.ok());
+  std::string bytes;
+  for (std::size_t at = 0; at < text.size(); at += bytes.size()) {
+    (*opened)->ReadAhead(at, at + 5'000'000);  // the first bytes again and again
+    bytes.resize(std::min<std::size_t>(700'001, text.size() - at));
+    ASSERT_TRUE((*opened)->ReadAt(at, std::as_writable_bytes(std::span(bytes))).ok());
+    ASSERT_EQ(bytes, std::string_view(text).substr(at, bytes.size())) << at;
+  }
+}
+
+TEST_P(FileSystemTest, AFileThatWasCutWhileItIsReadAheadEndsWhereItWasCut) {
+  const std::string text = LargeText();
+  auto file = Create("a");
+  ASSERT_TRUE(Write(*file, 0, text).ok());
+  const auto opened = files().Open(Path("a"));
+  ASSERT_TRUE(opened.ok());
+  constexpr std::size_t kLeft = 9'000'001;
+  ASSERT_TRUE(file->Truncate(kLeft).ok());
+  (*opened)->ReadAhead(0, text.size());
+  std::string bytes(kLeft, ' ');
+  ASSERT_TRUE((*opened)->ReadAt(0, std::as_writable_bytes(std::span(bytes))).ok());
+  EXPECT_EQ(bytes, std::string_view(text).substr(0, kLeft));
+  bytes.resize(1);
+  const Status behind = (*opened)->ReadAt(kLeft, std::as_writable_bytes(std::span(bytes)));
+  EXPECT_EQ(behind.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(behind.message(), HasSubstr(Path("a")));
+}
+
 TEST_P(FileSystemTest, WhatIsWrittenLaterIsThereOnceItIsSynced) {
   constexpr std::size_t kAlign = 4096;
   auto file = Create("a");
@@ -150,6 +230,28 @@ TEST_P(FileSystemTest, WhatIsWrittenLaterIsThereOnceItIsSynced) {
   EXPECT_TRUE(other->WriteLater(0, piece(0, 8 * kAlign)).ok());
   other.reset();
   EXPECT_EQ(Read(files(), Path("b")), text);
+}
+
+TEST_P(FileSystemTest, MemoryOfAPieceIsFreeAfterAFewLaterPieces) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  constexpr std::size_t kPieces = 40;
+  auto file = Create("a");
+  std::vector<AlignedMemory> places;
+  for (std::size_t p = 0; p <= WritableFile::kPiecesLater; ++p) places.emplace_back(kPiece);
+  for (std::size_t i = 0; i < kPieces; ++i) {
+    const auto piece = places[i % places.size()].First(kPiece);
+    std::ranges::fill(piece, static_cast<std::byte>(i));
+    ASSERT_TRUE(file->WriteLater(i * kPiece, piece).ok());
+  }
+  ASSERT_TRUE(file->WaitForPieces().ok());
+  for (const AlignedMemory& place : places) std::ranges::fill(place.First(kPiece), std::byte{0xFF});
+  ASSERT_TRUE(file->Sync().ok());
+  const std::string text = Read(files(), Path("a"));
+  ASSERT_EQ(text.size(), kPieces * kPiece);
+  for (std::size_t i = 0; i < kPieces; ++i) {
+    const std::string_view piece = std::string_view(text).substr(i * kPiece, kPiece);
+    EXPECT_EQ(piece.find_first_not_of(static_cast<char>(i)), std::string_view::npos) << "piece " << i;
+  }
 }
 
 TEST_P(FileSystemTest, AFileIsMadeOnceAndOpenedWhereItIs) {

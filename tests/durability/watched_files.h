@@ -123,6 +123,7 @@ class WatchedFiles final : public FileSystem {
       watch_.later[path_].push_back(piece);
       return file_->WriteLater(offset, piece);
     }
+    Status WaitForPieces() override { return file_->WaitForPieces(); }
     void DropFromMemory() override {
       watch_.dropped.push_back(path_);
       file_->DropFromMemory();

@@ -101,6 +101,7 @@ class Saver {
   // Saves while the engine is as busy as one whose trainer's next step always comes: it is idle at each
   // millisecond but every tenth. Returns the one at which all rows have been written.
   std::uint64_t MillisecondsOfSaveWhileBusy() {
+    checkpointing_.Advance(0, false);
     checkpointing_.Save(Next(Operation::kSaveCheckpoint), [](const Result<SavedCheckpoint>&) {});
     EXPECT_EQ(checkpointing_.Advance(0, false), Checkpointing::Next::kInATick);
     std::uint64_t now_ms = 0;
@@ -109,6 +110,12 @@ class Saver {
       checkpointing_.Advance(now_ms, now_ms % 10 != 0);
     });
     return now_ms;
+  }
+  // Saves while the engine has nothing else to do and no time passes. Returns whether all rows are written.
+  bool IsSavedAtOnce() {
+    checkpointing_.Save(Next(Operation::kSaveCheckpoint), [](const Result<SavedCheckpoint>&) {});
+    checkpointing_.Advance(0, false);  // behind the checkpoint's own round
+    return HandleEvent(CheckpointEvent::kWritten);
   }
 
   // Whether a checkpoint is asked for at a time. It is as if it were refused, so it may be asked for again.
@@ -200,8 +207,14 @@ TEST(ACheckpoint, IsReadGentlyByAProcessorThatWasBusy) {
   constexpr std::size_t kRows = std::size_t{1} << 20;
   constexpr std::size_t kBytesAMillisecond = std::size_t{48} << 10;
   Saver server(DurabilityMode::kNone, {.rows = kRows, .buffer_bytes = std::size_t{1} << 20});
-  // What is asked for at a time may be a little more.
+  // What is asked for last may be a little more.
   EXPECT_GE(server.MillisecondsOfSaveWhileBusy(), kRows * kDim * sizeof(float) / kBytesAMillisecond * 9 / 10);
+}
+
+// The round that began it says nothing of a trainer.
+TEST(ACheckpoint, IsReadAtOnceByAProcessorThatWasAtRest) {
+  Saver server(DurabilityMode::kNone, {.rows = std::size_t{1} << 20, .buffer_bytes = std::size_t{1} << 20});
+  EXPECT_TRUE(server.IsSavedAtOnce());
 }
 
 TEST(ACheckpoint, OfWhichTheBaseIsGoneIsFollowedByABase) {
