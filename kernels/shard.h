@@ -358,6 +358,8 @@ class Device {
 
   // Whether device memory is the host's own, so that what a copy would bring is there already.
   virtual bool SharesHostMemory() const = 0;
+  // Returns how much memory the device has in all, in bytes; other processes may have some of it.
+  virtual std::uint64_t MemoryBytes() const = 0;
 
   // Returns the stream that the device's shards work in.
   virtual Stream& WorkStream() = 0;
@@ -398,6 +400,10 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);
 
 // Returns how many CUDA devices this process can see; 0 in a build without CUDA.
 int CudaDeviceCount();
+
+// Returns how much memory the host has in all, in bytes, within the limits of this process's control groups
+// (a container's, a service's); other processes may have some of it.
+std::uint64_t HostMemoryBytesInAll();
 
 }  // namespace slotwise
 

@@ -2,6 +2,7 @@
 #include <tbb/info.h>
 
 #include "kernels/backend/cpu.h"
+#include "kernels/backend/host_memory.h"
 #include "kernels/convert.inl"
 #include "kernels/shard.inl"
 #include "kernels/sum_over_ranks.inl"
@@ -43,6 +44,7 @@ class CpuDevice final : public Device {
             {[](void* memory, int /*ordinal*/) noexcept { FreeAligned(memory); }, Ordinal()}};
   }
   bool SharesHostMemory() const override { return true; }
+  std::uint64_t MemoryBytes() const override { return HostMemoryBytesInAll(); }
   Stream& WorkStream() override { return work_; }
   std::unique_ptr<Stream> MakeStream() override { return std::make_unique<CpuStream>(queue_); }
   void Wait() override {}  // every call has done its work when it returns
@@ -60,5 +62,7 @@ std::unique_ptr<Device> MakeCpuDevice(int threads, int processes) {
   ShareHostMemory(static_cast<std::size_t>(std::max(processes, 1)));
   return std::make_unique<CpuDevice>(threads);
 }
+
+std::uint64_t HostMemoryBytesInAll() { return ReadHostMemory().total; }
 
 }  // namespace slotwise

@@ -53,6 +53,12 @@ class CudaDevice final : public Device {
     return {memory, {FreePinned, ordinal_}};
   }
   bool SharesHostMemory() const override { return false; }
+  std::uint64_t MemoryBytes() const override {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    SLOTWISE_CUDA_TRY(cudaMemGetInfo(&free, &total));
+    return total;
+  }
   Stream& WorkStream() override { return work_; }
   std::unique_ptr<Stream> MakeStream() override {
     int last = 0;

@@ -43,6 +43,20 @@ Result<std::unique_ptr<Device>> MakeDevice(const v1::ServerConfig& config, const
   return MakeCpuDevice(threads > 0 ? threads : ThreadsPerRank(ranks_here), ranks_here);
 }
 
+// What every rank can count on. Ranks of a host share its memory, and its devices if there are fewer.
+MemoryShare LeastMemoryShare(const Device& device, Collective& collective) {
+  const auto ranks_here = static_cast<std::uint64_t>(collective.local_size());
+  const auto devices =
+      device.SharesHostMemory() ? 1 : static_cast<std::uint64_t>(std::max(1, CudaDeviceCount()));
+  MemoryShare least{.device = device.MemoryBytes() / ((ranks_here + devices - 1) / devices),
+                    .host = HostMemoryBytesInAll() / ranks_here};
+  for (const MemoryShare& share : AllGatherValues(collective, least)) {
+    least.device = std::min(least.device, share.device);
+    least.host = std::min(least.host, share.host);
+  }
+  return least;
+}
+
 DataType TypeOf(v1::DataType type) {
   if (type == v1::DATA_TYPE_FLOAT16) return DataType::kFloat16;
   if (type == v1::DATA_TYPE_BFLOAT16) return DataType::kBFloat16;
@@ -195,6 +209,13 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
 }
 
 Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& rooms) {
+  const MemoryShare memory = LeastMemoryShare(*rooms.device, collective);
+  v1::Limits& limits = *rooms.config.mutable_limits();
+  FitLimits(limits, memory);
+  if (Value(collective.rank()) == 0) {
+    spdlog::info("a round gathers {} MiB at most (limits.max_round_mib), and {} MiB of requests wait",
+                 limits.max_round_mib(), limits.max_inbox_mib());
+  }
   auto exchanges =
       Exchanges::Make(*rooms.device, collective, {.deterministic = rooms.config.deterministic()});
   if (!exchanges.ok()) return exchanges.status();

@@ -5,6 +5,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -20,6 +21,11 @@ namespace {
 using google::protobuf::TextFormat;
 
 constexpr std::size_t kLargestFile = std::size_t{16} << 20;
+
+// Of what FitLimits sets.
+constexpr std::uint64_t kLeastRoundMib = 512;
+constexpr std::uint64_t kMostRoundMib = 4096;
+constexpr std::uint32_t kLeastInboxMib = 1024;
 
 // Keeps the first error. Its line and column are counted from 1, as editors count them.
 class FirstError final : public google::protobuf::io::ErrorCollector {
@@ -40,7 +46,7 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// Fills in every default that config.proto names; no other code does.
+// Fills in every default that config.proto names, but for FitLimits'; no other code does.
 void FillDefaults(v1::ServerConfig& config) {
   if (config.listen().empty()) config.set_listen("127.0.0.1:7070");
   if (config.backend() == v1::BACKEND_UNSPECIFIED) config.set_backend(v1::BACKEND_AUTO);
@@ -57,8 +63,6 @@ void FillDefaults(v1::ServerConfig& config) {
   if (durability.max_preimage_mib() == 0) durability.set_max_preimage_mib(256);
   v1::Limits& limits = *config.mutable_limits();
   if (limits.max_message_mib() == 0) limits.set_max_message_mib(64);
-  if (limits.max_round_mib() == 0) limits.set_max_round_mib(512);
-  if (limits.max_inbox_mib() == 0) limits.set_max_inbox_mib(1024);
   if (limits.max_connections() == 0) limits.set_max_connections(4096);
   if (limits.max_calls_per_connection() == 0) limits.set_max_calls_per_connection(256);
   if (limits.reply_timeout_ms() == 0) limits.set_reply_timeout_ms(30'000);
@@ -115,6 +119,19 @@ Config DefaultConfig() {
   Config config;
   FillDefaults(config.values);
   return config;
+}
+
+void FitLimits(v1::Limits& limits, const MemoryShare& memory) {
+  constexpr std::uint64_t kDeviceOverRound = 64;
+  constexpr std::uint64_t kHostOverRound = 32;
+  if (limits.max_round_mib() == 0) {
+    const std::uint64_t bytes = std::min(memory.device / kDeviceOverRound, memory.host / kHostOverRound);
+    limits.set_max_round_mib(
+        static_cast<std::uint32_t>(std::clamp(bytes >> 20, kLeastRoundMib, kMostRoundMib)));
+  }
+  if (limits.max_inbox_mib() == 0)
+    limits.set_max_inbox_mib(
+        std::max({kLeastInboxMib, limits.max_message_mib(), 2 * limits.max_round_mib()}));
 }
 
 std::uint64_t Fingerprint(const Config& config) {

@@ -17,7 +17,8 @@
 namespace slotwise {
 
 struct Config {
-  v1::ServerConfig values;                // every field is set but advertise_host, threads and tables
+  v1::ServerConfig values;                // every field is set but advertise_host, threads, tables and what
+                                          // FitLimits sets
   std::vector<std::string> table_places;  // of values.tables(i): "server.pbtxt:12:1: tables[0]"
 };
 
@@ -30,6 +31,17 @@ Result<Config> ReadConfig(const std::string& path);
 
 // Returns the configuration of a server without a configuration file.
 Config DefaultConfig();
+
+// What a rank can count on, in bytes: its even share of its device's memory, and of its host's.
+struct MemoryShare {
+  std::uint64_t device = 0;
+  std::uint64_t host = 0;
+};
+
+// Sets the limits that follow the memory, where they are not set: max_round_mib to a 64th of the device's,
+// no more than a 32nd of the host's, and 512 to 4096 in any case; max_inbox_mib to two rounds, and 1024 or a
+// message at least. All ranks have to pass the same `memory`.
+void FitLimits(v1::Limits& limits, const MemoryShare& memory);
 
 // Returns a number that is equal for configurations that may serve together: they have the same limits,
 // tables, `deterministic` and `partial_sums`. The address, the threads and the log may differ from machine to

@@ -60,10 +60,11 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
       Range{Limits::kMaxRankPercentFieldNumber, "limits.max_rank_percent", limits.max_rank_percent(), 110,
             1'000'000}};
   for (const Range& range : ranges) {
+    if (range.value == 0) continue;  // it follows the memory (FitLimits)
     Status status = CheckRange(where.Limit(range.field), range.name, range.value, range.low, range.high);
     if (!status.ok()) return status;
   }
-  if (limits.max_inbox_mib() < limits.max_message_mib()) {
+  if (limits.max_inbox_mib() != 0 && limits.max_inbox_mib() < limits.max_message_mib()) {
     return Refuse(
         where.Limit(Limits::kMaxInboxMibFieldNumber), "limits.max_inbox_mib",
         std::to_string(limits.max_inbox_mib()),

@@ -75,8 +75,13 @@ def value_in_code(name: str, path: str) -> float:
     return evaluate(braced or assigned) * CHRONO.get(kind.rpartition("::")[2], 1.0)
 
 
+FOLLOW_THE_MEMORY = {"max_round_mib": "kLeastRoundMib", "max_inbox_mib": "kLeastInboxMib"}
+
+
 def default_of(limit: str) -> float:
-    """What the server takes for a field of `limits` that the file leaves out."""
+    """What the server takes at least for a field of `limits` that the file leaves out."""
+    if limit in FOLLOW_THE_MEMORY:
+        return value_in_code(FOLLOW_THE_MEMORY[limit], "server/ops/config.cc") * UNITS["MiB"]
     text = (ROOT / "server" / "ops" / "config.cc").read_text()
     (number,) = re.findall(rf"limits\.set_{limit}\(([\d']+)\)", text)
     unit = "MiB" if limit.endswith("_mib") else "ms" if limit.endswith("_ms") else ""

@@ -110,6 +110,7 @@ class PoorDevice final : public Device {
             }}};
   }
   bool SharesHostMemory() const override { return false; }
+  std::uint64_t MemoryBytes() const override { return cpu_->MemoryBytes(); }
   Stream& WorkStream() override { return cpu_->WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return cpu_->MakeStream(); }
   std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return cpu_->MakeTrafficPlan(); }

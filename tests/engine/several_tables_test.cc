@@ -68,6 +68,7 @@ class CountHostArrays final : public Device {
     return device_.AllocateHost(bytes);
   }
   bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
+  std::uint64_t MemoryBytes() const override { return device_.MemoryBytes(); }
   Stream& WorkStream() override { return device_.WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return device_.MakeStream(); }
   std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return device_.MakeTrafficPlan(); }

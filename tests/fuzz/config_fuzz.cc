@@ -18,7 +18,8 @@ void Run(const std::string& text) {
     return;
   }
   const v1::ServerConfig& values = config->values;
-  const v1::Limits& limits = values.limits();
+  v1::Limits limits = values.limits();
+  FitLimits(limits, {});
   Require(limits.max_message_mib() > 0 && limits.max_message_mib() <= 2047, "that a message fits protobuf");
   Require(limits.max_inbox_mib() >= limits.max_message_mib(), "that the inbox takes a message");
   Require(limits.max_round_mib() > 0 && limits.max_tables() > 0 && limits.max_ledger_mib() > 0 &&

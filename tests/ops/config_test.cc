@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace slotwise {
@@ -28,8 +30,8 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.log_level(), "info");
     EXPECT_EQ(values.log_format(), v1::LOG_FORMAT_TEXT);
     EXPECT_EQ(values.limits().max_message_mib(), 64u);
-    EXPECT_EQ(values.limits().max_round_mib(), 512u);
-    EXPECT_EQ(values.limits().max_inbox_mib(), 1024u);
+    EXPECT_EQ(values.limits().max_round_mib(), 0u) << "it follows the memory";
+    EXPECT_EQ(values.limits().max_inbox_mib(), 0u) << "it follows the memory";
     EXPECT_EQ(values.limits().max_tables(), 1024u);
     EXPECT_EQ(values.limits().max_connections(), 4096u);
     EXPECT_EQ(values.limits().step_timeout_ms(), 60'000u);
@@ -39,6 +41,27 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.partial_sums(), v1::DATA_TYPE_FLOAT32);
     EXPECT_EQ(values.tables_size(), 0);
   }
+}
+
+TEST(Limits, FollowTheMemoryWhereTheyAreNotSet) {
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+  const auto fitted = [](const std::string& text, const MemoryShare& memory) {
+    const auto config = ParseConfig("limits { " + text + " }", "server.pbtxt");
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    v1::Limits limits = config->values.limits();
+    FitLimits(limits, memory);
+    return std::pair(limits.max_round_mib(), limits.max_inbox_mib());
+  };
+  using Mib = std::pair<std::uint32_t, std::uint32_t>;
+  EXPECT_EQ(fitted("", {.device = 24 * kGiB, .host = 24 * kGiB}), Mib(512, 1024)) << "the least";
+  EXPECT_EQ(fitted("", {.device = 0, .host = 0}), Mib(512, 1024));
+  EXPECT_EQ(fitted("", {.device = 80 * kGiB, .host = 256 * kGiB}), Mib(1280, 2560));
+  EXPECT_EQ(fitted("", {.device = 80 * kGiB, .host = 32 * kGiB}), Mib(1024, 2048)) << "the host is small";
+  EXPECT_EQ(fitted("", {.device = 1000 * kGiB, .host = 1000 * kGiB}), Mib(4096, 8192)) << "the most";
+  EXPECT_EQ(fitted("max_round_mib: 7", {.device = 80 * kGiB, .host = 256 * kGiB}), Mib(7, 1024));
+  EXPECT_EQ(fitted("max_round_mib: 3000", {.device = kGiB, .host = kGiB}), Mib(3000, 6000));
+  EXPECT_EQ(fitted("max_inbox_mib: 100", {.device = 80 * kGiB, .host = 256 * kGiB}), Mib(1280, 100));
+  EXPECT_EQ(fitted("max_message_mib: 2047", {.device = kGiB, .host = kGiB}), Mib(512, 2047));
 }
 
 TEST(Config, KeepsNothingUnlessAFolderIsNamed) {
@@ -84,7 +107,7 @@ TEST(Config, KeepsWhatIsWrittenAndKnowsWhereTheTablesStand) {
   EXPECT_EQ(config->values.listen(), "[::]:80");
   EXPECT_EQ(config->values.backend(), v1::BACKEND_CPU);
   EXPECT_EQ(config->values.limits().max_round_mib(), 7u);
-  EXPECT_EQ(config->values.limits().max_inbox_mib(), 1024u);
+  EXPECT_EQ(config->values.limits().max_inbox_mib(), 0u);
   EXPECT_EQ(config->table_places,
             (std::vector<std::string>{"etc/s.pbtxt:5:1: tables[0]", "etc/s.pbtxt:6:3: tables[1]"}));
 }
@@ -116,8 +139,9 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
       ErrorOf("limits { max_inbox_mib: 10 }"),
       "server.pbtxt:1:10: limits.max_inbox_mib is 10: must not be below limits.max_message_mib, which is 64");
   EXPECT_EQ(
-      ErrorOf("limits { max_message_mib: 2000 }"),
-      "server.pbtxt: limits.max_inbox_mib is 1024: must not be below limits.max_message_mib, which is 2000");
+      ErrorOf("limits { max_message_mib: 2000 max_inbox_mib: 1024 }"),
+      "server.pbtxt:1:32: limits.max_inbox_mib is 1024: must not be below limits.max_message_mib, which is "
+      "2000");
   EXPECT_EQ(ErrorOf("threads: 4097"), "server.pbtxt:1:1: threads is 4097: must be 0 to 4096");
   EXPECT_EQ(ErrorOf("log_level: \"loud\""),
             "server.pbtxt:1:1: log_level is \"loud\": must be trace, debug, info, warning or error");
@@ -165,7 +189,8 @@ TEST(Config, FingerprintsAreEqualIfWhatRanksMustShareIs) {
   const std::uint64_t plain = fingerprint("tables { name: \"a\" dim: 4 }");
   EXPECT_EQ(plain,
             fingerprint("listen: \"b:1\" threads: 3 log_level: \"debug\" tables { dim: 4 name: \"a\" }"));
-  EXPECT_EQ(plain, fingerprint("limits { max_round_mib: 512 } tables { dim: 4 name: \"a\" }"));
+  EXPECT_EQ(plain, fingerprint("limits { max_round_mib: 0 } tables { dim: 4 name: \"a\" }"));
+  EXPECT_NE(plain, fingerprint("limits { max_round_mib: 512 } tables { dim: 4 name: \"a\" }"));
   EXPECT_NE(plain, fingerprint("tables { name: \"a\" dim: 5 }"));
   EXPECT_NE(plain, fingerprint("limits { max_round_mib: 511 } tables { dim: 4 name: \"a\" }"));
   EXPECT_NE(plain, fingerprint("limits { max_rank_percent: 151 } tables { name: \"a\" dim: 4 }"));

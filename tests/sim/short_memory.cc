@@ -100,6 +100,7 @@ class ShortDevice final : public Device {
   void Free(void* memory) noexcept override { device_.Free(memory); }
   HostMemory AllocateHost(std::size_t bytes) override { return device_.AllocateHost(bytes); }
   bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
+  std::uint64_t MemoryBytes() const override { return device_.MemoryBytes(); }
   Stream& WorkStream() override { return device_.WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return device_.MakeStream(); }
   std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return device_.MakeTrafficPlan(); }

@@ -369,6 +369,7 @@ class ApartDevice final : public Device {
             {[](void* memory, int /*ordinal*/) noexcept { OverwriteAndFree(memory); }, ordinal_}};
   }
   bool SharesHostMemory() const override { return false; }
+  std::uint64_t MemoryBytes() const override { return HostMemoryBytesInAll(); }
   Stream& WorkStream() override { return work_; }
   std::unique_ptr<Stream> MakeStream() override { return std::make_unique<ApartStream>(lates_); }
   void Wait() override { lates_->WaitForAll(); }
