@@ -104,11 +104,13 @@ bool FrameStream::TakeFromBuffer() {
                " are taken, or it is no frame");
         return false;
       }
-      if (head_bytes_ > kBufferBytes && !OnLargeHead(head_bytes_)) {
-        EndNow("there is no memory for a frame's head of " + std::to_string(head_bytes_) + " bytes");
+      if (head_bytes_ > limits_.head_bytes) {
+        EndNow("a frame has a head of " + std::to_string(head_bytes_) + " bytes: at most " +
+               std::to_string(limits_.head_bytes) + " are taken");
         return false;
       }
       head_.clear();
+      head_room_ = kBufferBytes;
       part_ = Part::kHead;
       return false;
     }
@@ -117,6 +119,15 @@ bool FrameStream::TakeFromBuffer() {
       std::span<const std::byte> head(from, size);
       begin_ += size;
       if (size < head_bytes_) {
+        // What was announced and has not come takes nothing from others.
+        if (head_.size() + size > head_room_) {
+          head_room_ = std::min(head_bytes_, 2 * (head_.size() + size));
+          if (!OnLargeHead(head_room_)) {
+            EndNow("there is no memory for a frame's head of " + std::to_string(head_bytes_) + " bytes");
+            return false;
+          }
+          head_.reserve(head_room_);
+        }
         head_.insert(head_.end(), head.begin(), head.end());
         if (head_.size() < head_bytes_) return true;
         head = head_;
@@ -159,7 +170,8 @@ bool FrameStream::TakeFromBuffer() {
 void FrameStream::EndBody() {
   part_ = Part::kPrefix;
   room_ = {};
-  if (head_.capacity() > kBufferBytes) head_ = {};  // whoever let it in is not charged for it any more
+  // Whoever let it in is not charged for it any more. `= {}` would keep the memory.
+  if (head_.capacity() > kBufferBytes) head_ = std::vector<std::byte>();
   ++read_epoch_;
   if (std::exchange(frame_begun_, false)) read_timer_.cancel();
   if (!OnBody()) paused_ = true;

@@ -53,7 +53,8 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
  public:
   using Socket = asio::generic::stream_protocol::socket;
   struct Limits {
-    std::uint64_t frame_bytes = 0;               // head and body together
+    std::uint64_t frame_bytes = 0;  // head and body together
+    std::uint64_t head_bytes = ~std::uint64_t{0};
     std::chrono::milliseconds write_timeout{0};  // a frame has so long to be taken; 0: any time
     std::chrono::milliseconds read_timeout{0};   // from a frame's first byte to its last; 0: any time
   };
@@ -89,7 +90,8 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   // the connection, with the reason in `why`.
   virtual std::optional<Room> OnHead(std::span<const std::byte> head, std::uint64_t body_bytes,
                                      std::string& why) = 0;
-  // A head of more than kBufferBytes is about to be read into memory. Returns whether there is some for it.
+  // Of a head of more than kBufferBytes, so many are about to be held, and more later, as they come. Returns
+  // whether there is memory for them.
   virtual bool OnLargeHead(std::uint64_t /*bytes*/) { return true; }
   // The body is there. Returns whether to read on at once.
   virtual bool OnBody() = 0;
@@ -137,6 +139,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   std::size_t end_ = 0;
   enum class Part : std::uint8_t { kPrefix, kHead, kBody } part_ = Part::kPrefix;
   std::size_t head_bytes_ = 0;
+  std::size_t head_room_ = 0;  // bytes of it that there is memory for
   std::uint64_t body_left_ = 0;
   std::vector<std::byte> head_;
   Room room_;

@@ -1,14 +1,10 @@
 #include "client/cpp/data_link.h"
 
 #include <algorithm>
-#include <asio/connect.hpp>
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <asio/post.hpp>
-#include <asio/read.hpp>
 #include <asio/steady_timer.hpp>
-#include <asio/write.hpp>
 #include <atomic>
 #include <deque>
 #include <limits>
@@ -16,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "wire/data_version.h"
+#include "client/cpp/data_connecting.h"
 #include "wire/frame_stream.h"
 
 namespace slotwise::client {
@@ -24,20 +20,11 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kConnectLimit{3};
 // So long bytes of a call that has been given up may be on their way before the connection is given up, too.
 constexpr std::chrono::seconds kStuckLimit{1};
 
 grpc::Status Gone(const std::string& why) { return {grpc::StatusCode::UNAVAILABLE, why}; }
 grpc::Status Late() { return {grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"}; }  // as gRPC says it
-
-// host:port, or [IPv6]:port.
-std::pair<std::string, std::string> HostAndPort(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return {host, address.substr(colon + 1)};
-}
 
 }  // namespace
 
@@ -176,84 +163,14 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     v1::DataReply reply_;
   };
 
-  // A connection that is being made. The io_context's thread's.
-  struct Connecting : std::enable_shared_from_this<Connecting> {
-    explicit Connecting(std::shared_ptr<Impl> its_link)
-        : link(std::move(its_link)),
-          resolver(link->context_),
-          socket(link->context_),
-          timer(link->context_) {}
-
-    void Begin() {
-      timer.expires_after(kConnectLimit);
-      timer.async_wait([self = shared_from_this()](const asio::error_code& error) {
-        if (!error) self->Fail("no connection within " + std::to_string(kConnectLimit.count()) + " s");
-      });
-      const auto [host, port] = HostAndPort(link->address_);
-      resolver.async_resolve(host, port,
-                             [self = shared_from_this()](const asio::error_code& error,
-                                                         const asio::ip::tcp::resolver::results_type& found) {
-                               if (error) return self->Fail(error.message());
-                               asio::async_connect(
-                                   self->socket, found,
-                                   [self](const asio::error_code& failed, const asio::ip::tcp::endpoint&) {
-                                     failed ? self->Fail(failed.message()) : self->Greet();
-                                   });
-                             });
-    }
-
-    void Greet() {
-      asio::error_code ignored;
-      socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-      preface = MakePreface(kDataVersion);
-      asio::async_write(socket, asio::buffer(preface),
-                        [self = shared_from_this()](const asio::error_code& error, std::size_t) {
-                          if (error) return self->Fail(error.message());
-                          asio::async_read(self->socket, asio::buffer(self->preface),
-                                           [self](const asio::error_code& failed, std::size_t) {
-                                             if (failed) return self->Fail(failed.message());
-                                             self->Meet();
-                                           });
-                        });
-    }
-
-    void Meet() {
-      const auto version = VersionIn(preface);
-      if (!version) return Fail("what answers there does not speak Slotwise's data transport");
-      if (*version != kDataVersion) {
-        return Fail("it speaks version " + std::to_string(*version) + " of the data transport, not " +
-                    std::to_string(kDataVersion));
-      }
-      if (std::exchange(over, true)) return;
-      timer.cancel();
-      std::shared_ptr<Impl> with;
-      with.swap(link);
-      with->Connected(std::make_shared<Stream>(std::move(socket), with));
-    }
-
-    void Fail(const std::string& why) {
-      if (std::exchange(over, true)) return;
-      timer.cancel();
-      resolver.cancel();
-      asio::error_code ignored;
-      socket.close(ignored);
-      std::shared_ptr<Impl> with;
-      with.swap(link);
-      with->NotConnected(why);
-    }
-
-    std::shared_ptr<Impl> link;
-    asio::ip::tcp::resolver resolver;
-    asio::ip::tcp::socket socket;
-    asio::steady_timer timer;
-    Preface preface{};
-    bool over = false;
-  };
-
   void ConnectLocked() {
     if (std::exchange(connect_asked_, true)) return;
     asio::post(context_, [self = shared_from_this()] {
-      self->connecting_ = std::make_shared<Connecting>(self);
+      self->connecting_ = std::make_shared<DataConnecting>(
+          self->context_, self->address_, [self](Result<asio::ip::tcp::socket> socket) {
+            socket.ok() ? self->Connected(std::make_shared<Stream>(std::move(*socket), self))
+                        : self->NotConnected(socket.status().message());
+          });
       self->connecting_->Begin();
     });
   }
@@ -478,8 +395,8 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
 
   asio::io_context& context_;
   const std::string address_;
-  asio::steady_timer timer_;                // the io_context's thread's
-  std::shared_ptr<Connecting> connecting_;  // the io_context's thread's
+  asio::steady_timer timer_;                    // the io_context's thread's
+  std::shared_ptr<DataConnecting> connecting_;  // the io_context's thread's
 
   std::mutex mutex_;
   // Guarded by mutex_:

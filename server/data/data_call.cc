@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "wire/frame_stream.h"
+#include "wire/message_fields.h"
 
 namespace slotwise {
 namespace {
@@ -67,6 +68,15 @@ Result<std::vector<Checked>> CheckAll(const v1::DataCall& call, const std::share
 }
 
 }  // namespace
+
+std::string HeadObjection(std::span<const std::byte> head) {
+  // Each message has an element of `arrays`, and there are a few other fields.
+  constexpr std::size_t kMostFields = 2 * std::size_t{kMostMessages} + 64;
+  const auto fields = CountFields(head);
+  if (!fields) return "a frame's head is no DataCall";
+  if (*fields <= kMostFields) return {};
+  return "a call has more than " + std::to_string(kMostMessages) + " messages, or fields that are none";
+}
 
 std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes) {
   const int messages = call.lookups_size() + call.pushes_size();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,11 @@
 #include "slotwise/v1/data.pb.h"
 
 namespace slotwise {
+
+// Returns why a head is none that is to be parsed; empty if it is. Parsed, it takes kParsed times its bytes
+// at most, and a little.
+std::string HeadObjection(std::span<const std::byte> head);
+inline constexpr std::uint64_t kParsed = 16;
 
 // Returns why a call with a body of so many bytes is none of this protocol; empty if it is one.
 std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes);

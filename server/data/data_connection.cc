@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
@@ -17,6 +16,8 @@
 namespace slotwise {
 namespace {
 
+// A message of a call without its arrays takes about 100 bytes.
+constexpr std::uint64_t kMostHeadBytes = std::uint64_t{8} << 20;
 constexpr std::size_t kMostReason = 1024;  // bytes of a refusal, as through gRPC
 
 }  // namespace
@@ -24,6 +25,7 @@ constexpr std::size_t kMostReason = 1024;  // bytes of a refusal, as through gRP
 DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shared,
                                std::shared_ptr<void> token)
     : FrameStream(std::move(socket), {.frame_bytes = shared.options.max_message_bytes,
+                                      .head_bytes = kMostHeadBytes,
                                       .write_timeout = shared.options.reply_timeout,
                                       .read_timeout = shared.options.reply_timeout}),
       peer_(std::move(peer)),
@@ -31,18 +33,21 @@ DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shar
       token_(std::move(token)) {}
 
 bool DataConnection::OnLargeHead(std::uint64_t bytes) {
-  // Parsed, it takes a few times as much.
-  constexpr std::uint64_t kParsed = 4;
-  auto reservation = shared_.received.Reserve(kParsed * bytes);
-  if (!reservation) return false;
-  received_head_ = std::move(*reservation);
-  return true;
+  received_head_ = {};
+  auto reservation = shared_.received.Reserve(bytes);
+  if (reservation) received_head_ = std::move(*reservation);
+  return reservation.has_value();
 }
 
 std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byte> head,
                                                         std::uint64_t body_bytes, std::string& why) {
-  if (head.size() > std::numeric_limits<int>::max() ||
-      !call_.ParseFromArray(head.data(), static_cast<int>(head.size()))) {
+  why = HeadObjection(head);
+  if (!why.empty()) return std::nullopt;
+  if (head.size() > kBufferBytes && !OnLargeHead((1 + kParsed) * head.size())) {
+    why = "there is no memory for a frame's head of " + std::to_string(head.size()) + " bytes";
+    return std::nullopt;
+  }
+  if (!call_.ParseFromArray(head.data(), static_cast<int>(head.size()))) {
     why = "a frame's head is no DataCall";
     return std::nullopt;
   }

@@ -65,20 +65,6 @@ Result<LookupMode> ModeOf(v1::LookupMode mode) {
   }
 }
 
-Result<DataType> DataTypeOf(v1::DataType type) {
-  switch (type) {
-    case v1::DATA_TYPE_UNSPECIFIED:
-    case v1::DATA_TYPE_FLOAT32:
-      return DataType::kFloat32;
-    case v1::DATA_TYPE_FLOAT16:
-      return DataType::kFloat16;
-    case v1::DATA_TYPE_BFLOAT16:
-      return DataType::kBFloat16;
-    default:
-      return InvalidArgument("data_type is " + std::to_string(type) + ", which is no DataType");
-  }
-}
-
 // Checks protobuf's own limit, for rounds that may be larger still. The engine refuses requests larger than a
 // round.
 Status CheckReplySize(std::uint32_t samples, std::uint32_t width, DataType type) {
@@ -137,13 +123,27 @@ std::uint64_t HashOf(std::span<const T> array) {
 
 }  // namespace
 
+Result<DataType> CheckDataType(v1::DataType type, std::string_view field) {
+  switch (type) {
+    case v1::DATA_TYPE_UNSPECIFIED:
+    case v1::DATA_TYPE_FLOAT32:
+      return DataType::kFloat32;
+    case v1::DATA_TYPE_FLOAT16:
+      return DataType::kFloat16;
+    case v1::DATA_TYPE_BFLOAT16:
+      return DataType::kBFloat16;
+    default:
+      return InvalidArgument(std::string(field) + " is " + std::to_string(type) + ", which is no DataType");
+  }
+}
+
 Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays arrays,
                                   const FindTable& find_table) {
   auto table = TableNamed(message.table(), find_table);
   if (!table.ok()) return table.status();
   auto mode = ModeOf(message.mode());
   if (!mode.ok()) return mode.status();
-  auto type = DataTypeOf(message.data_type());
+  auto type = CheckDataType(message.data_type(), "data_type");
   if (!type.ok()) return type.status();
   auto batch = CheckBatch(std::move(arrays), message.samples(), table->options);
   if (!batch.ok()) return batch.status();
@@ -165,7 +165,7 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
   if (!table.ok()) return table.status();
   auto step = StepOf(message);
   if (!step.ok()) return step.status();
-  auto type = DataTypeOf(message.data_type());
+  auto type = CheckDataType(message.data_type(), "data_type");
   if (!type.ok()) return type.status();
   auto batch = CheckBatch(std::move(arrays), message.samples(), table->options);
   if (!batch.ok()) return batch.status();

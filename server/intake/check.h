@@ -39,6 +39,9 @@ Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays 
 Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays, WireNumbers gradients,
                               const FindTable& find_table);
 
+// The type that a message's `field` names.
+Result<DataType> CheckDataType(v1::DataType type, std::string_view field);
+
 // The messages' names in calls of several, for refusals.
 inline constexpr std::string_view kLookups = "lookups";
 inline constexpr std::string_view kPushes = "pushes";

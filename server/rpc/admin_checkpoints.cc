@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/durability/manifest.h"
+#include "server/intake/check.h"
 #include "server/intake/quoted.h"
 #include "server/rpc/admin_answers.h"
 #include "server/rpc/admin_service.h"
@@ -18,20 +19,6 @@ namespace {
 
 // The default deadline of a call that writes or reads all files of a checkpoint.
 constexpr std::chrono::minutes kLongCall{24 * 60};
-
-Result<DataType> ValueTypeOf(v1::DataType type) {
-  switch (type) {
-    case v1::DATA_TYPE_UNSPECIFIED:
-    case v1::DATA_TYPE_FLOAT32:
-      return DataType::kFloat32;
-    case v1::DATA_TYPE_FLOAT16:
-      return DataType::kFloat16;
-    case v1::DATA_TYPE_BFLOAT16:
-      return DataType::kBFloat16;
-    default:
-      return InvalidArgument("value_type is " + std::to_string(type) + ", which is no type");
-  }
-}
 
 void Describe(const Manifest& manifest, v1::CheckpointInfo& info) {
   if (manifest.parent) info.set_parent(manifest.parent->id);
@@ -88,7 +75,7 @@ grpc::ServerUnaryReactor* AdminService::SaveCheckpoint(grpc::CallbackServerConte
   if (call->answered()) return reactor;
   const auto message = Parse<v1::SaveCheckpointRequest>(*request, *call);
   if (!message) return reactor;
-  const auto type = ValueTypeOf(message->value_type());
+  const auto type = CheckDataType(message->value_type(), "value_type");
   const Status legal = type.ok() ? checkpoints_.KeepsCheckpoints() : type.status();
   if (!legal.ok()) {
     call->Fail(legal);

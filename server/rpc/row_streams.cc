@@ -119,7 +119,7 @@ void ExportStream::OnWriteDone(bool ok) {
 
 void ExportStream::End(const grpc::Status& status) {
   // A caller who hears of the end finds the room.
-  keys_ = {};
+  keys_ = std::vector<Key>();  // `= {}` would keep the memory
   reservation_ = {};
   list_ = {};
   reply_.Begin();

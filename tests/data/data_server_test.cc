@@ -2,13 +2,19 @@
 #include "server/data/data_server.h"
 
 #include <gmock/gmock.h>
+#include <malloc.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "server/data/data_call.h"
 #include "tests/data/data_client.h"
 #include "tests/rpc/rpc_server_fixture.h"
 #include "wire/status_code.h"
@@ -310,6 +316,44 @@ TEST_F(DataServerTest, ReadsNoMoreCallsThanMayBeUnderWay) {
   EXPECT_EQ(answered.back(), 3U);
 }
 
+// What a connection keeps between calls is charged to nobody, so it has to be little.
+TEST_F(DataServerTest, KeepsNothingOfALargeCallOnceItIsAnswered) {
+  OpenWithAds();
+  const auto bytes_in_use = [] {
+    const auto heap = ::mallinfo2();
+    return heap.uordblks + heap.hblkhd;
+  };
+  constexpr std::size_t kClients = 24;
+  v1::DataCall many;
+  many.set_id(1);
+  many.set_many(true);
+  many.set_timeout_ms(kMinute);
+  for (int i = 0; i < 60'000; ++i) {
+    many.add_lookups();
+    many.add_arrays();
+  }
+  const std::string head = many.SerializeAsString();
+  many.Clear();
+  std::vector<std::unique_ptr<DataClient>> clients;
+  for (std::size_t c = 0; c < kClients; ++c) {
+    clients.push_back(std::make_unique<DataClient>(server_->port()));
+    clients.back()->Meet();
+  }
+  const std::size_t before = bytes_in_use();
+  for (const auto& client : clients) {
+    ASSERT_TRUE(client->SendFrame(head));
+    const auto reply = client->Receive();
+    ASSERT_TRUE(reply);
+    EXPECT_NE(reply->head.code(), 0U) << "a lookup of no table";
+    // What has answered the next call is done with the one before.
+    const auto [lookup, keys] = Lookup(2);
+    ASSERT_TRUE(client->Send(lookup, keys));
+    ASSERT_TRUE(client->Receive());
+  }
+  const std::size_t after = bytes_in_use();
+  EXPECT_LE(after, before + kClients * 64 * 1024);
+}
+
 TEST_F(DataServerTest, WorksForNobodyWhoseTimeIsOver) {
   const Caller caller("ipv4:1.2.3.4:5", Caller::Clock::now() - milliseconds(1));
   EXPECT_TRUE(caller.gone());
@@ -363,6 +407,71 @@ TEST_F(DataServerTest, TakesNoMoreThanItsMemoryForWhatIsOnItsWay) {
     ASSERT_TRUE(reply);
     if (reply->head.code() == Number(StatusCode::kInvalidArgument)) break;
   }
+}
+
+// What is announced and does not come is denied to nobody else.
+TEST_F(DataServerTest, ServesOthersWhileLargeHeadsAreAnnounced) {
+  OpenWithAds({.max_message_bytes = 1 << 20, .max_inbox_bytes = 1 << 20});
+  std::string begin(16, 0);
+  const std::uint32_t head_bytes = 1 << 20;
+  std::memcpy(begin.data(), &head_bytes, sizeof(head_bytes));
+  begin.append(20'000, 0x22);  // more than is held for nothing
+  std::vector<std::unique_ptr<DataClient>> holders;
+  for (int i = 0; i < 16; ++i) {
+    holders.push_back(std::make_unique<DataClient>(server_->port()));
+    holders.back()->Meet();
+    ASSERT_TRUE(holders.back()->SendBytes(begin.data(), begin.size()));
+  }
+  DataClient other(server_->port());
+  other.Meet();
+  for (std::uint64_t id = 1; id <= 100; ++id) {
+    const auto [call, keys] = Lookup(id);
+    ASSERT_TRUE(other.Send(call, keys));
+    const auto reply = other.Receive();
+    ASSERT_TRUE(reply);
+    ASSERT_EQ(reply->head.code(), 0U) << reply->head.message();
+  }
+}
+
+// An empty message takes two bytes on the wire and a hundred once it is parsed.
+TEST_F(DataServerTest, EndsCallsOfTooManyMessagesBeforeTheyTakeMemory) {
+  OpenWithAds();
+  const auto largest = [] {
+    rusage use{};
+    ::getrusage(RUSAGE_SELF, &use);
+    return use.ru_maxrss;  // KiB
+  };
+  std::string head(std::size_t{4} << 20, 0);
+  const long before = largest();
+  for (const char field : {0x22, 0x2A, 0x32}) {  // lookups, pushes, arrays
+    for (std::size_t i = 0; i < head.size(); i += 2) head[i] = field;
+    DataClient client(server_->port());
+    client.Meet();
+    static_cast<void>(client.SendFrame(head));
+    EXPECT_TRUE(client.Ended());
+  }
+  EXPECT_LT(largest(), before + 48 * 1024);
+}
+
+TEST(AHeadOfACall, IsParsedOnlyIfItHasFewFieldsAndEnds) {
+  const auto objection = [](const std::string& head) {
+    return HeadObjection(std::as_bytes(std::span(head)));
+  };
+  v1::DataCall call;
+  call.set_id(1);
+  call.set_timeout_ms(kMinute);
+  call.set_many(true);
+  for (int i = 0; i < 65'536; ++i) {
+    call.add_lookups()->set_table("ads");
+    call.add_arrays()->set_keys(8);
+  }
+  const std::string most = call.SerializeAsString();
+  EXPECT_EQ(objection(most), "");
+  EXPECT_EQ(objection(""), "");
+  EXPECT_THAT(objection(most.substr(0, most.size() - 1)), HasSubstr("no DataCall"));
+  EXPECT_THAT(objection(std::string(300'000, 0x08)), HasSubstr("more than 65536 messages"));  // varints
+  EXPECT_THAT(objection("\x23\x24"), HasSubstr("no DataCall")) << "a group";
+  EXPECT_THAT(objection(std::string("\x22\xFF\xFF\xFF\xFF\x0F", 6)), HasSubstr("no DataCall"));
 }
 
 TEST_F(DataServerTest, CutsOffWhoTakesNoReplies) {

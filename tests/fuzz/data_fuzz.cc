@@ -2,6 +2,7 @@
 // two say, and behind it the body.
 #include <cstring>
 #include <memory>
+#include <span>
 
 #include "server/data/data_call.h"
 #include "tests/fuzz/fuzz.h"
@@ -14,8 +15,10 @@ void Run(std::string_view bytes) {
   if (bytes.size() < sizeof(head_bytes)) return;
   std::memcpy(&head_bytes, bytes.data(), sizeof(head_bytes));
   bytes.remove_prefix(sizeof(head_bytes));
+  if (head_bytes > bytes.size()) return;
+  if (!HeadObjection(std::as_bytes(std::span(bytes.data(), head_bytes))).empty()) return;
   v1::DataCall call;
-  if (head_bytes > bytes.size() || !call.ParseFromArray(bytes.data(), head_bytes)) return;
+  if (!call.ParseFromArray(bytes.data(), head_bytes)) return;
   bytes.remove_prefix(head_bytes);
   if (!Objection(call, bytes.size()).empty()) return;
   // As large as the body, so that the sanitizer sees whoever reads beyond it.

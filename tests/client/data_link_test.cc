@@ -1,0 +1,228 @@
+// A client's connection of the data transport: what becomes of calls when memory, the peer or the call fails.
+#include "client/cpp/data_link.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "wire/data_version.h"
+
+namespace slotwise::client {
+namespace {
+
+// The other end of one connection, byte by byte.
+class Peer {
+ public:
+  Peer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener_, 4), 0);
+    EXPECT_EQ(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  ~Peer() {
+    Hang();
+    ::close(listener_);
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  const std::string& address() const { return address_; }
+
+  // Takes the next connection, and greets it with a preface.
+  void Meet(std::uint32_t version = kDataVersion) {
+    connection_ = ::accept(listener_, nullptr, nullptr);
+    ASSERT_GE(connection_, 0);
+    const timeval limit{60, 0};  // a test that would wait for ever fails instead
+    ::setsockopt(connection_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    Preface theirs{};
+    Receive(theirs.data(), theirs.size());
+    EXPECT_EQ(VersionIn(theirs), kDataVersion);
+    const Preface mine = MakePreface(version);
+    Send(mine.data(), mine.size());
+  }
+  void Hang() {
+    if (connection_ >= 0) ::close(std::exchange(connection_, -1));
+  }
+
+  // Takes the next call.
+  v1::DataCall Take() {
+    std::uint32_t head_bytes = 0;
+    std::uint64_t body_bytes = 0;
+    char prefix[16] = {};
+    Receive(prefix, sizeof(prefix));
+    std::memcpy(&head_bytes, prefix, sizeof(head_bytes));
+    std::memcpy(&body_bytes, prefix + 8, sizeof(body_bytes));
+    std::string head(head_bytes, 0);
+    Receive(head.data(), head.size());
+    std::string body(body_bytes, 0);
+    Receive(body.data(), body.size());
+    v1::DataCall call;
+    EXPECT_TRUE(call.ParseFromString(head));
+    return call;
+  }
+  void Answer(const v1::DataReply& reply, const std::string& body = {}) {
+    const std::string head = reply.SerializeAsString();
+    const auto head_bytes = static_cast<std::uint32_t>(head.size());
+    const std::uint64_t body_bytes = body.size();
+    std::string frame(16, 0);
+    std::memcpy(frame.data(), &head_bytes, sizeof(head_bytes));
+    std::memcpy(frame.data() + 8, &body_bytes, sizeof(body_bytes));
+    frame += head + body;
+    Send(frame.data(), frame.size());
+  }
+
+ private:
+  void Send(const void* bytes, std::size_t size) const {
+    EXPECT_EQ(::send(connection_, bytes, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+  }
+  void Receive(void* bytes, std::size_t size) const {
+    if (size == 0) return;
+    EXPECT_EQ(::recv(connection_, bytes, size, MSG_WAITALL), static_cast<ssize_t>(size));
+  }
+
+  int listener_;
+  int connection_ = -1;
+  std::string address_;
+};
+
+class Exchange final : public DataExchange {
+ public:
+  void Write(v1::DataCall& /*call*/, Body& /*body*/) override {
+    if (no_memory) throw std::bad_alloc();
+  }
+  Result<Room> MakeRoom(const v1::DataReply& /*reply*/) override { return Room{}; }
+  Status Read(const v1::DataReply& /*reply*/) override { return {}; }
+
+  bool no_memory = false;
+};
+
+struct Outcome {
+  grpc::StatusCode code;
+  std::string message;
+  Status read;
+};
+
+class DataLinkTest : public ::testing::Test {
+ protected:
+  std::future<Outcome> Send(std::shared_ptr<Exchange> exchange = std::make_shared<Exchange>(),
+                            std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
+    auto promise = std::make_shared<std::promise<Outcome>>();
+    std::future<Outcome> outcome = promise->get_future();
+    last_ = link_->Send(std::move(exchange), std::chrono::steady_clock::now() + timeout,
+                        [promise](const grpc::Status& answer, const Status& read) {
+                          promise->set_value({answer.error_code(), answer.error_message(), read});
+                        });
+    return outcome;
+  }
+
+  Peer peer_;
+  DataThreads threads_{1};
+  std::unique_ptr<DataLink> link_ = std::make_unique<DataLink>(threads_, peer_.address());
+  std::uint64_t last_ = 0;
+};
+
+TEST_F(DataLinkTest, ACallThatFindsNoMemoryIsAnsweredAndTheNextOneGoesOn) {
+  link_->Connect();
+  peer_.Meet();
+  const auto poor = std::make_shared<Exchange>();
+  poor->no_memory = true;
+  const Outcome refused = Send(poor).get();
+  EXPECT_EQ(refused.code, grpc::StatusCode::OK) << "the server has said nothing";
+  EXPECT_EQ(refused.read.code(), StatusCode::kResourceExhausted);
+  std::future<Outcome> next = Send();
+  v1::DataReply reply;
+  reply.set_id(peer_.Take().id());
+  EXPECT_EQ(reply.id(), last_);
+  peer_.Answer(reply);
+  const Outcome answered = next.get();
+  EXPECT_EQ(answered.code, grpc::StatusCode::OK);
+  EXPECT_TRUE(answered.read.ok());
+}
+
+TEST_F(DataLinkTest, CallsThatAreUnderWayEndWithTheirConnectionAndLaterOnesConnectAgain) {
+  std::future<Outcome> first = Send();
+  peer_.Meet();
+  EXPECT_EQ(peer_.Take().id(), last_);
+  peer_.Hang();
+  EXPECT_EQ(first.get().code, grpc::StatusCode::UNAVAILABLE);
+  std::future<Outcome> second = Send();
+  peer_.Meet();
+  v1::DataReply reply;
+  reply.set_id(peer_.Take().id());
+  reply.set_code(static_cast<int>(grpc::StatusCode::NOT_FOUND));
+  reply.set_message("no table");
+  peer_.Answer(reply);
+  const Outcome answered = second.get();
+  EXPECT_EQ(answered.code, grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(answered.message, "no table");
+}
+
+TEST_F(DataLinkTest, CallsEndInTimeThoughNobodyAnswers) {
+  std::future<Outcome> late = Send(std::make_shared<Exchange>(), std::chrono::milliseconds(20));
+  peer_.Meet();
+  EXPECT_EQ(late.get().code, grpc::StatusCode::DEADLINE_EXCEEDED);
+  std::future<Outcome> given_up = Send();
+  const std::uint64_t name = last_;
+  v1::DataReply reply;
+  // The late call may have come, or not, and then this one comes alone.
+  do {
+    reply.set_id(peer_.Take().id());
+  } while (reply.id() != name);
+  link_->Cancel(name);
+  EXPECT_EQ(given_up.get().code, grpc::StatusCode::CANCELLED);
+  peer_.Answer(reply);  // too late, and to nobody
+  std::future<Outcome> next = Send();
+  reply.set_id(peer_.Take().id());
+  peer_.Answer(reply);
+  EXPECT_EQ(next.get().code, grpc::StatusCode::OK);
+}
+
+TEST_F(DataLinkTest, AReplyThatDoesNotFitIsAnErrorOfItsCallAlone) {
+  std::future<Outcome> call = Send();
+  peer_.Meet();
+  v1::DataReply reply;
+  reply.set_id(peer_.Take().id());
+  peer_.Answer(reply, "values that nobody asked for");
+  const Outcome answered = call.get();
+  EXPECT_EQ(answered.code, grpc::StatusCode::OK);
+  EXPECT_EQ(answered.read.code(), StatusCode::kInternal);
+  std::future<Outcome> next = Send();
+  reply.set_id(peer_.Take().id());
+  peer_.Answer(reply);
+  EXPECT_TRUE(next.get().read.ok());
+}
+
+TEST_F(DataLinkTest, APeerOfAnotherVersionIsNoConnection) {
+  std::future<Outcome> call = Send();
+  peer_.Meet(kDataVersion + 1);
+  const Outcome outcome = call.get();
+  EXPECT_EQ(outcome.code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_NE(outcome.message.find("version"), std::string::npos) << outcome.message;
+  EXPECT_FALSE(link_->connected());
+}
+
+TEST_F(DataLinkTest, ALinkThatGoesWhileItConnectsEndsQuietly) {
+  std::future<Outcome> call = Send(std::make_shared<Exchange>(), std::chrono::milliseconds(20));
+  EXPECT_EQ(call.get().code, grpc::StatusCode::DEADLINE_EXCEEDED);  // nobody has accepted it
+  link_.reset();
+}
+
+}  // namespace
+}  // namespace slotwise::client
