@@ -22,7 +22,7 @@ using google::protobuf::TextFormat;
 
 constexpr std::size_t kLargestFile = std::size_t{16} << 20;
 
-// Of what FitLimits sets.
+// FitLimits sets no round and no inbox beyond these.
 constexpr std::uint64_t kLeastRoundMib = 512;
 constexpr std::uint64_t kMostRoundMib = 4096;
 constexpr std::uint32_t kLeastInboxMib = 1024;

@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "tests/data/data_client.h"
 #include "wire/data_version.h"
 
 namespace slotwise::client {
@@ -78,13 +79,7 @@ class Peer {
     return call;
   }
   void Answer(const v1::DataReply& reply, const std::string& body = {}) {
-    const std::string head = reply.SerializeAsString();
-    const auto head_bytes = static_cast<std::uint32_t>(head.size());
-    const std::uint64_t body_bytes = body.size();
-    std::string frame(16, 0);
-    std::memcpy(frame.data(), &head_bytes, sizeof(head_bytes));
-    std::memcpy(frame.data() + 8, &body_bytes, sizeof(body_bytes));
-    frame += head + body;
+    const std::string frame = test::FrameOf(reply.SerializeAsString(), body);
     Send(frame.data(), frame.size());
   }
 

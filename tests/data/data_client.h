@@ -26,6 +26,17 @@
 
 namespace slotwise::test {
 
+// The bytes before a frame's head.
+inline std::string PrefixOf(std::uint32_t head_bytes, std::uint64_t body_bytes) {
+  std::string prefix(16, 0);
+  std::memcpy(prefix.data(), &head_bytes, sizeof(head_bytes));
+  std::memcpy(prefix.data() + 8, &body_bytes, sizeof(body_bytes));
+  return prefix;
+}
+inline std::string FrameOf(const std::string& head, const std::string& body) {
+  return PrefixOf(static_cast<std::uint32_t>(head.size()), body.size()) + head + body;
+}
+
 class DataClient {
  public:
   explicit DataClient(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -67,12 +78,7 @@ class DataClient {
   }
 
   bool SendFrame(const std::string& head, const std::string& body = {}) {
-    const auto head_bytes = static_cast<std::uint32_t>(head.size());
-    const std::uint64_t body_bytes = body.size();
-    std::string frame(16, 0);
-    std::memcpy(frame.data(), &head_bytes, sizeof(head_bytes));
-    std::memcpy(frame.data() + 8, &body_bytes, sizeof(body_bytes));
-    frame += head + body;
+    const std::string frame = FrameOf(head, body);
     return SendBytes(frame.data(), frame.size());
   }
   bool Send(const v1::DataCall& call, const std::string& body) {

@@ -2,21 +2,16 @@
 #include "server/data/data_server.h"
 
 #include <gmock/gmock.h>
-#include <malloc.h>
-#include <sys/resource.h>
 
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "server/data/data_call.h"
-#include "tests/data/data_client.h"
-#include "tests/rpc/rpc_server_fixture.h"
+#include "tests/data/data_server_fixture.h"
 #include "wire/status_code.h"
 
 namespace slotwise {
@@ -26,74 +21,7 @@ using std::chrono::milliseconds;
 using test::DataClient;
 using ::testing::HasSubstr;
 
-constexpr std::uint32_t kMinute = 60'000;
-
 std::uint32_t Number(StatusCode code) { return WireCode(code); }
-
-class DataServerTest : public RpcServerTest {
- protected:
-  // Takes a message's arrays out, and puts them into a call's body.
-  template <class Message>
-  static void MoveArrays(Message& message, v1::DataCall& call, std::string& body) {
-    v1::DataArrays& bytes = *call.add_arrays();
-    const auto add = [&](const std::string& array) {
-      body += array;
-      body.append(PaddedBytes(array.size()) - array.size(), 0);
-      return array.size();
-    };
-    bytes.set_keys(add(message.keys()));
-    if constexpr (requires { message.gradients(); }) {
-      bytes.set_gradients(add(message.gradients()));
-      message.clear_gradients();
-    }
-    bytes.set_offsets(add(message.offsets()));
-    bytes.set_weights(add(message.weights()));
-    message.clear_keys();
-    message.clear_offsets();
-    message.clear_weights();
-  }
-
-  using Call = std::pair<v1::DataCall, std::string>;
-  template <class Message>
-  static Call CallOf(std::uint64_t id, Message message, Message* (v1::DataCall::*add)()) {
-    Call call;
-    call.first.set_id(id);
-    call.first.set_timeout_ms(kMinute);
-    MoveArrays(message, call.first, call.second);
-    *(call.first.*add)() = message;
-    return call;
-  }
-  static Call Lookup(std::uint64_t id, v1::LookupRequest message = SmallLookup()) {
-    return CallOf(id, std::move(message), &v1::DataCall::add_lookups);
-  }
-  static Call Push(std::uint64_t id, v1::PushRequest message) {
-    return CallOf(id, std::move(message), &v1::DataCall::add_pushes);
-  }
-  static v1::PushRequest WholePush(std::uint64_t number) {
-    v1::PushRequest push = SmallPush();
-    push.mutable_step()->set_number(number);
-    push.mutable_step()->set_part(0);
-    push.mutable_step()->set_parts(1);
-    return push;
-  }
-
-  // What gRPC answers to the same lookup.
-  v1::LookupReply ByGrpc(const v1::LookupRequest& request = SmallLookup()) {
-    grpc::ClientContext context;
-    v1::LookupReply reply;
-    EXPECT_TRUE(embedding_->Lookup(&context, request, &reply).ok());
-    return reply;
-  }
-  void ExpectSameAsByGrpc(const DataClient::Reply& reply, int place = 0) {
-    const v1::LookupReply expected = ByGrpc();
-    v1::LookupReply fields = expected;
-    fields.clear_values();
-    EXPECT_EQ(reply.head.lookups(place).SerializeAsString(), fields.SerializeAsString());
-    ASSERT_EQ(reply.head.value_bytes(place), expected.values().size());
-    const std::size_t first = static_cast<std::size_t>(place) * PaddedBytes(expected.values().size());
-    EXPECT_EQ(reply.body.substr(first, expected.values().size()), expected.values());
-  }
-};
 
 TEST_F(DataServerTest, AnswersAsGrpcDoes) {
   OpenWithAds();
@@ -130,7 +58,7 @@ TEST_F(DataServerTest, AnswersCallsOfSeveralMessages) {
   v1::DataCall call;
   std::string body;
   call.set_id(7);
-  call.set_timeout_ms(kMinute);
+  call.set_timeout_ms(kMinuteMs);
   call.set_many(true);
   for (int i = 0; i < 3; ++i) {
     v1::LookupRequest message = SmallLookup();
@@ -153,7 +81,7 @@ TEST_F(DataServerTest, AnswersCallsOfSeveralMessages) {
 
   v1::DataCall none;
   none.set_id(8);
-  none.set_timeout_ms(kMinute);
+  none.set_timeout_ms(kMinuteMs);
   none.set_many(true);
   ASSERT_TRUE(client.Send(none, ""));
   const auto nothing = client.Receive();
@@ -317,43 +245,6 @@ TEST_F(DataServerTest, ReadsNoMoreCallsThanMayBeUnderWay) {
 }
 
 // What a connection keeps between calls is charged to nobody, so it has to be little.
-TEST_F(DataServerTest, KeepsNothingOfALargeCallOnceItIsAnswered) {
-  OpenWithAds();
-  const auto bytes_in_use = [] {
-    const auto heap = ::mallinfo2();
-    return heap.uordblks + heap.hblkhd;
-  };
-  constexpr std::size_t kClients = 24;
-  v1::DataCall many;
-  many.set_id(1);
-  many.set_many(true);
-  many.set_timeout_ms(kMinute);
-  for (int i = 0; i < 60'000; ++i) {
-    many.add_lookups();
-    many.add_arrays();
-  }
-  const std::string head = many.SerializeAsString();
-  many.Clear();
-  std::vector<std::unique_ptr<DataClient>> clients;
-  for (std::size_t c = 0; c < kClients; ++c) {
-    clients.push_back(std::make_unique<DataClient>(server_->port()));
-    clients.back()->Meet();
-  }
-  const std::size_t before = bytes_in_use();
-  for (const auto& client : clients) {
-    ASSERT_TRUE(client->SendFrame(head));
-    const auto reply = client->Receive();
-    ASSERT_TRUE(reply);
-    EXPECT_NE(reply->head.code(), 0U) << "a lookup of no table";
-    // What has answered the next call is done with the one before.
-    const auto [lookup, keys] = Lookup(2);
-    ASSERT_TRUE(client->Send(lookup, keys));
-    ASSERT_TRUE(client->Receive());
-  }
-  const std::size_t after = bytes_in_use();
-  EXPECT_LE(after, before + kClients * 64 * 1024);
-}
-
 TEST_F(DataServerTest, WorksForNobodyWhoseTimeIsOver) {
   const Caller caller("ipv4:1.2.3.4:5", Caller::Clock::now() - milliseconds(1));
   EXPECT_TRUE(caller.gone());
@@ -361,119 +252,8 @@ TEST_F(DataServerTest, WorksForNobodyWhoseTimeIsOver) {
   EXPECT_FALSE(Caller("ipv4:1.2.3.4:5").gone());
 }
 
-TEST_F(DataServerTest, TakesNoMoreThanItsMemoryForWhatIsOnItsWay) {
-  // 4 messages of 1 MiB are the least that are received at once.
-  OpenWithAds({.max_message_bytes = 1 << 20, .max_inbox_bytes = 1 << 20});
-  const std::uint64_t body_bytes = (1 << 20) - 4096;
-  v1::DataCall call;
-  call.set_id(1);
-  call.set_timeout_ms(kMinute);
-  call.add_lookups()->set_table("ads");
-  call.add_arrays()->set_keys(body_bytes);
-  const std::string head = call.SerializeAsString();
-  std::string begin(16, 0);
-  const auto head_bytes = static_cast<std::uint32_t>(head.size());
-  std::memcpy(begin.data(), &head_bytes, sizeof(head_bytes));
-  std::memcpy(begin.data() + 8, &body_bytes, sizeof(body_bytes));
-  begin += head;
-  // Four connections have sent heads, and hold memory for their bodies, which do not come.
-  std::vector<std::unique_ptr<DataClient>> holders;
-  for (int i = 0; i < 4; ++i) {
-    holders.push_back(std::make_unique<DataClient>(server_->port()));
-    holders.back()->Meet();
-    ASSERT_TRUE(holders.back()->SendBytes(begin.data(), begin.size()));
-  }
-  // Whether the server has read all of them is seen when a fifth is refused.
-  DataClient fifth(server_->port());
-  fifth.Meet();
-  const std::string body(body_bytes, 0);
-  for (int tries = 0;; ++tries) {
-    ASSERT_LT(tries, 10'000);
-    call.set_id(static_cast<std::uint64_t>(tries));
-    ASSERT_TRUE(fifth.Send(call, body));
-    const auto reply = fifth.Receive();
-    ASSERT_TRUE(reply);
-    if (reply->head.code() != Number(StatusCode::kUnavailable)) continue;
-    EXPECT_THAT(reply->head.message(), HasSubstr("limits.max_inbox_mib"));
-    break;
-  }
-  // It is served once they are gone.
-  holders.clear();
-  for (int tries = 0;; ++tries) {
-    ASSERT_LT(tries, 10'000);
-    call.set_id(static_cast<std::uint64_t>(tries));
-    ASSERT_TRUE(fifth.Send(call, body));
-    const auto reply = fifth.Receive();
-    ASSERT_TRUE(reply);
-    if (reply->head.code() == Number(StatusCode::kInvalidArgument)) break;
-  }
-}
-
 // What is announced and does not come is denied to nobody else.
-TEST_F(DataServerTest, ServesOthersWhileLargeHeadsAreAnnounced) {
-  OpenWithAds({.max_message_bytes = 1 << 20, .max_inbox_bytes = 1 << 20});
-  std::string begin(16, 0);
-  const std::uint32_t head_bytes = 1 << 20;
-  std::memcpy(begin.data(), &head_bytes, sizeof(head_bytes));
-  begin.append(20'000, 0x22);  // more than is held for nothing
-  std::vector<std::unique_ptr<DataClient>> holders;
-  for (int i = 0; i < 16; ++i) {
-    holders.push_back(std::make_unique<DataClient>(server_->port()));
-    holders.back()->Meet();
-    ASSERT_TRUE(holders.back()->SendBytes(begin.data(), begin.size()));
-  }
-  DataClient other(server_->port());
-  other.Meet();
-  for (std::uint64_t id = 1; id <= 100; ++id) {
-    const auto [call, keys] = Lookup(id);
-    ASSERT_TRUE(other.Send(call, keys));
-    const auto reply = other.Receive();
-    ASSERT_TRUE(reply);
-    ASSERT_EQ(reply->head.code(), 0U) << reply->head.message();
-  }
-}
-
 // An empty message takes two bytes on the wire and a hundred once it is parsed.
-TEST_F(DataServerTest, EndsCallsOfTooManyMessagesBeforeTheyTakeMemory) {
-  OpenWithAds();
-  const auto largest = [] {
-    rusage use{};
-    ::getrusage(RUSAGE_SELF, &use);
-    return use.ru_maxrss;  // KiB
-  };
-  std::string head(std::size_t{4} << 20, 0);
-  const long before = largest();
-  for (const char field : {0x22, 0x2A, 0x32}) {  // lookups, pushes, arrays
-    for (std::size_t i = 0; i < head.size(); i += 2) head[i] = field;
-    DataClient client(server_->port());
-    client.Meet();
-    static_cast<void>(client.SendFrame(head));
-    EXPECT_TRUE(client.Ended());
-  }
-  EXPECT_LT(largest(), before + 48 * 1024);
-}
-
-TEST(AHeadOfACall, IsParsedOnlyIfItHasFewFieldsAndEnds) {
-  const auto objection = [](const std::string& head) {
-    return HeadObjection(std::as_bytes(std::span(head)));
-  };
-  v1::DataCall call;
-  call.set_id(1);
-  call.set_timeout_ms(kMinute);
-  call.set_many(true);
-  for (int i = 0; i < 65'536; ++i) {
-    call.add_lookups()->set_table("ads");
-    call.add_arrays()->set_keys(8);
-  }
-  const std::string most = call.SerializeAsString();
-  EXPECT_EQ(objection(most), "");
-  EXPECT_EQ(objection(""), "");
-  EXPECT_THAT(objection(most.substr(0, most.size() - 1)), HasSubstr("no DataCall"));
-  EXPECT_THAT(objection(std::string(300'000, 0x08)), HasSubstr("more than 65536 messages"));  // varints
-  EXPECT_THAT(objection("\x23\x24"), HasSubstr("no DataCall")) << "a group";
-  EXPECT_THAT(objection(std::string("\x22\xFF\xFF\xFF\xFF\x0F", 6)), HasSubstr("no DataCall"));
-}
-
 TEST_F(DataServerTest, CutsOffWhoTakesNoReplies) {
   OpenWithAds({.reply_timeout = milliseconds(200)});
   DataClient client(server_->port());
