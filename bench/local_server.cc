@@ -1,6 +1,7 @@
 #include "bench/local_server.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include "bench/common_options.h"
 
@@ -19,9 +20,11 @@ int KeepToProcessors(int most) {
 }
 
 LocalServer::LocalServer(Device& device) : device_(device) {
-  rpc_ = Must(RpcServer::Start({}, engine_), "no server");
+  RpcOptions options;
+  options.local = "slotwise-bench-" + std::to_string(getpid());
+  rpc_ = Must(RpcServer::Start(options, engine_), "no server");
   address_ = "127.0.0.1:" + std::to_string(rpc_->port());
-  rpc_->Open({.version = "bench", .ranks = {{address_, device.Name()}}, .rank = Rank{0}});
+  rpc_->Open({.version = "bench", .ranks = {{address_, device.Name(), options.local}}, .rank = Rank{0}});
   run_ = std::thread([this] { engine_.Run(); });
 }
 

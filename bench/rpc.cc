@@ -1,31 +1,36 @@
-// slotwise-bench rpc fetches rows over loopback sockets by the C++ client from a server, and pushes
-// gradients, beside bare TCP with as many bytes and connections, and beside Redis fetching the like.
+// slotwise-bench rpc fetches rows, pooled or not, by the C++ client from a server, and pushes gradients, through
+// one of the doors, beside what a door can be compared with: bare TCP with as many bytes and connections, two
+// copies of the payload in memory, the shard without a door, Redis, PyTorch.
 //
 // The server is a rank in this process, unless the command line names a server. All contenders get the same
-// processors for client and server together: two, unless --threads says otherwise. A fetch is one row a key
-// (256 B at dim 64), unpooled, and a push one gradient a key.
+// processors for client and server together: two, unless --threads says otherwise.
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <map>
-#include <mutex>
-#include <numeric>
+#include <memory>
 #include <optional>
-#include <random>
+#include <span>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bench/local_server.h"
+#include "bench/peers/python.h"
 #include "bench/peers/redis.h"
 #include "bench/peers/tcp.h"
+#include "bench/rpc_latency.h"
+#include "bench/rpc_traffic.h"
+#include "bench/sharded_table.h"
 #include "bench/subcommand.h"
 #include "bench/timing.h"
+#include "bench/workload.h"
 #include "slotwise/client.h"
 
 namespace slotwise::bench {
@@ -35,147 +40,30 @@ struct RpcBenchOptions : CommonOptions {
   std::string server;
   std::uint32_t rows = 100'000;
   std::uint32_t dim = 64;
+  std::uint32_t hot = 1;
   std::uint32_t request = 8192;
   std::uint32_t in_flight = 4;
   std::uint32_t requests = 400;
+  int calls = 2000;
+  std::vector<std::string> against{"tcp", "redis", "memcpy", "shard"};
+  std::string torch_python = "/usr/bin/python3";
   ClientOptions client{.channels_per_rank = 2, .threads = 2};
+
+  bool Against(const std::string& peer) const { return peers && std::ranges::count(against, peer) > 0; }
+  std::uint32_t bags() const { return request / hot; }
+  RpcTraffic::Options traffic() const {
+    return {.rows = rows, .dim = dim, .hot = hot, .request = request, .in_flight = in_flight, .seed = seed};
+  }
 };
 
-Key KeyOf(std::uint32_t row) { return Key{(row + 1) * 0x9E3779B97F4A7C15ULL}; }
-float ValueOf(std::uint32_t row, std::uint32_t element) {
-  return static_cast<float>(row % 4096 * 64 + element % 64);
+const std::map<std::string, Door> kDoors{
+    {"best", Door::kBest}, {"shm", Door::kShm}, {"tcp", Door::kTcp}, {"grpc", Door::kGrpc}};
+
+std::string NameOf(Door door) {
+  return std::ranges::find(kDoors, door, [](const auto& named) { return named.second; })->first;
 }
 
-TableOptions Table(const RpcBenchOptions& o) {
-  TableOptions table;
-  table.name = TableName("slotwise-bench-rpc");
-  table.dim = o.dim;
-  table.combiner = Combiner::kNone;
-  table.optimizer.learning_rate = 1;
-  table.initializer.low = table.initializer.high = 0;
-  table.initial_rows = o.rows;
-  return table;
-}
-
-// Fills the table with ValueOf's values: rows begin as zeros and learn at rate 1, so each becomes the
-// negative of its gradient.
-void Fill(Client& client, const RpcBenchOptions& o, const TableOptions& table) {
-  static_cast<void>(client.DropTable(table.name.view()));  // left by a run that was broken off
-  Must(client.CreateTable(table), "cannot make the table");
-  std::vector<Key> keys(o.rows);
-  std::vector<float> gradients(std::size_t{o.rows} * o.dim);
-  for (std::uint32_t row = 0; row < o.rows; ++row) {
-    keys[row] = KeyOf(row);
-    for (std::uint32_t e = 0; e < o.dim; ++e) gradients[std::size_t{row} * o.dim + e] = -ValueOf(row, e);
-  }
-  Must(client.Push(table.name.view(), {keys, {}}, gradients), "cannot fill the table");
-}
-
-// Keeps `in_flight` lookups of `request` keys each in flight.
-class Traffic {
- public:
-  Traffic(Client& client, const RpcBenchOptions& o, std::string table)
-      : client_(client),
-        o_(o),
-        table_(std::move(table)),
-        no_gradients_(std::size_t{o.request} * o.dim),
-        streams_(o.in_flight) {
-    std::mt19937_64 random(o.seed);
-    for (Stream& stream : streams_) {
-      stream.out.resize(std::size_t{o.request} * o.dim);
-      for (Batch& batch : stream.batches) {
-        batch.rows.resize(o.request);
-        for (std::uint32_t& row : batch.rows) row = static_cast<std::uint32_t>(random() % o.rows);
-        for (const std::uint32_t row : batch.rows) batch.keys.push_back(KeyOf(row));
-      }
-    }
-  }
-
-  // Sends `requests` lookups, or pushes, and returns once all are answered. Throws if one was refused.
-  void Run(std::uint32_t requests, bool pushes = false) {
-    {
-      const std::lock_guard lock(mutex_);
-      to_send_ = requests;
-      to_answer_ = requests;
-      pushes_ = pushes;
-    }
-    for (Stream& stream : streams_) Send(stream);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return to_answer_ == 0; });
-    Must(failure_.ok(), "a call: " + failure_.message());
-  }
-
-  // Returns whether all streams hold the values of the rows that they asked for last.
-  bool ValuesAreRight() const {
-    return std::ranges::all_of(streams_, [this](const Stream& stream) { return ValuesAreRight(stream); });
-  }
-
- private:
-  struct Batch {
-    std::vector<std::uint32_t> rows;
-    std::vector<Key> keys;
-  };
-  // A stream asks for its batches in turn, so that not all rows are in the cache.
-  struct Stream {
-    std::array<Batch, 8> batches;
-    std::size_t turns = 0;
-    const Batch* looked_up = nullptr;  // whose rows `out` has; null: others left this stream no turn
-    std::vector<float> out;
-  };
-
-  bool ValuesAreRight(const Stream& stream) const {
-    if (stream.looked_up == nullptr) return true;
-    const std::vector<std::uint32_t>& rows = stream.looked_up->rows;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      for (std::uint32_t e = 0; e < o_.dim; ++e) {
-        if (stream.out[i * o_.dim + e] != ValueOf(rows[i], e)) return false;
-      }
-    }
-    return true;
-  }
-
-  void Send(Stream& stream) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (to_send_ == 0) return;
-      --to_send_;
-    }
-    const Batch& batch = stream.batches[stream.turns++ % stream.batches.size()];
-    if (pushes_) {
-      client_.PushAsync(
-          table_, {batch.keys, {}}, no_gradients_, std::nullopt,
-          [this, &stream](const Result<std::uint64_t>& step) { Answered(stream, step.status()); });
-    } else {
-      stream.looked_up = &batch;
-      client_.LookupAsync(table_, {batch.keys, {}}, LookupMode::kEval, stream.out,
-                          [this, &stream](const Status& status) { Answered(stream, status); });
-    }
-  }
-
-  void Answered(Stream& stream, const Status& status) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!status.ok()) failure_ = status;
-    }
-    Send(stream);
-    // This must come last, because Run may return after it.
-    const std::lock_guard lock(mutex_);
-    if (--to_answer_ == 0) changed_.notify_all();
-  }
-
-  Client& client_;
-  const RpcBenchOptions& o_;
-  const std::string table_;
-  const std::vector<float> no_gradients_;  // zeros, so that rows stay what they are
-  std::vector<Stream> streams_;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint32_t to_send_ = 0;
-  std::uint32_t to_answer_ = 0;
-  bool pushes_ = false;
-  Status failure_;
-};
+constexpr const char* kTable = "slotwise-bench-rpc";
 
 nlohmann::ordered_json OptionsToJson(const RpcBenchOptions& o) {
   auto json = ToJson(static_cast<const CommonOptions&>(o));
@@ -185,9 +73,11 @@ nlohmann::ordered_json OptionsToJson(const RpcBenchOptions& o) {
                {"request", o.request},
                {"in_flight", o.in_flight},
                {"requests", o.requests},
+               {"hot", o.hot},
+               {"against", o.against},
                {"channels", o.client.channels_per_rank},
                {"client_threads", o.client.threads},
-               {"door", o.client.door == Door::kGrpc ? "grpc" : "best"}});
+               {"door", NameOf(o.client.door)}});
   return json;
 }
 
@@ -232,115 +122,334 @@ std::string Rounded(double value) {
   return text.data();
 }
 
-Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
-  Must(collective.size() == 1,
-       "rpc runs alone: for a server of several ranks start one, and name it with --server");
-  const int processors = KeepToProcessors(o.threads > 0 ? o.threads : 2);
-  const Place place = MakePlace(o, collective);
-  std::unique_ptr<LocalServer> local;
-  if (o.server.empty()) local = std::make_unique<LocalServer>(*place.device);
-  Client client = Must(Client::Connect({local ? local->address() : o.server}, o.client), "cannot connect");
-  const TableOptions table = Table(o);
-  Fill(client, o, table);
-  Traffic traffic(client, o, table.name.str());
-  traffic.Run(4 * o.in_flight);
-  traffic.Run(o.in_flight, true);
-  traffic.Run(o.in_flight);
-  Must(traffic.ValuesAreRight(), "wrong result: a row is not what was pushed");
-
-  const double rows = static_cast<double>(o.requests) * o.request;
-  const double bytes = rows * o.dim * sizeof(float);
-  const std::size_t key_bytes = std::size_t{o.request} * sizeof(Key);
-  const std::size_t row_bytes = std::size_t{o.request} * o.dim * sizeof(float);
-  Times times;
-  times.Add(
-      "lookup", [&] { return SecondsOf([&] { traffic.Run(o.requests); }); }, CpuSeconds);
-  times.Add(
-      "push", [&] { return SecondsOf([&] { traffic.Run(o.requests, true); }); }, CpuSeconds);
-  std::optional<TcpPeer> tcp;
-  std::string why_not = "--no-peers";
-  std::unique_ptr<RedisPeer> redis;
-  if (o.peers) {
-    tcp.emplace(static_cast<std::size_t>(o.client.channels_per_rank));
-    times.Add(
-        "bare TCP", [&] { return SecondsOf([&] { tcp->Exchange(o.requests, key_bytes, row_bytes); }); },
-        CpuSeconds);
-    times.Add(
-        "bare TCP", [&] { return SecondsOf([&] { tcp->Exchange(o.requests, key_bytes + row_bytes, 16); }); },
-        CpuSeconds);
-    redis = RedisPeer::Start({.rows = o.rows, .row_bytes = o.dim * std::uint32_t{sizeof(float)}}, why_not);
+// What two processes on one host cannot do without if neither works where the other's arrays are: each
+// request's payload is copied to memory that they share, and from there.
+class CopyPeer {
+ public:
+  CopyPeer(int threads, std::size_t bytes) : threads_(static_cast<std::size_t>(threads)), bytes_(bytes) {
+    for (std::vector<std::byte>& buffer : buffers_) buffer.resize(bytes, std::byte{1});
+    shared_.resize(threads_, std::vector<std::byte>(bytes));
   }
-  if (redis) {
-    times.Add(
-        redis->description(), [&] { return redis->Fetch(rows); }, [&] { return redis->CpuSeconds(); });
-  }
-  times.Take(o.repeats);
-  traffic.Run(o.in_flight);
-  Must(traffic.ValuesAreRight(), "wrong result: a row is not what was pushed");
-  static_cast<void>(client.DropTable(table.name.view()));
 
-  Report report;
-  report.benchmark = "rpc";
-  report.title = "rows of dim " + std::to_string(o.dim) + " over loopback, door " +
-                 (o.client.door == Door::kGrpc ? "grpc" : "best") + ", requests of " +
-                 std::to_string(o.request) + " keys, " + std::to_string(o.in_flight) + " in flight";
-  report.options = OptionsToJson(o);
-  report.device = place.device->Name();
-  report.threads = processors;
-  report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
-  report.random_lines_per_second = place.memory->LinesPerSecond();
-  for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-    Line line{.name = i == 0 ? "lookup" : "push",
-              .keys = rows,
-              .seconds = times.seconds(i),
+  void Run(std::uint32_t requests) {
+    std::vector<std::jthread> threads;
+    for (std::size_t t = 0; t < threads_; ++t) {
+      threads.emplace_back([this, t, requests] {
+        for (std::size_t i = t; i < requests; i += threads_) {
+          const auto& from = buffers_[i % (buffers_.size() / 2)];
+          auto& to = buffers_[buffers_.size() / 2 + i % (buffers_.size() / 2)];
+          std::memcpy(shared_[t].data(), from.data(), bytes_);
+          std::memcpy(to.data(), shared_[t].data(), bytes_);
+        }
+      });
+    }
+  }
+
+ private:
+  const std::size_t threads_;
+  const std::size_t bytes_;
+  std::array<std::vector<std::byte>, 16> buffers_;
+  std::vector<std::vector<std::byte>> shared_;
+};
+
+// The same rows in a shard of this process's own, which is asked for the same batches.
+class ShardPeer {
+ public:
+  ShardPeer(const RpcBenchOptions& o, Collective& collective, const RpcTraffic& traffic)
+      : o_(o),
+        place_(MakePlace(o, collective)),
+        exchange_(Must(MakeExchange(*place_.device, place_.device->WorkStream(), collective), "no exchange")),
+        table_(*place_.device, collective, *exchange_, RpcTraffic::TableOf("alone", o.traffic()), {}),
+        batches_(traffic.batches()) {
+    std::vector<Key> keys(o.rows);
+    for (std::uint32_t row = 0; row < o.rows; ++row) keys[row] = RpcTraffic::KeyOf(row);
+    table_.Insert(keys);
+  }
+
+  // Times the lookups alone.
+  double Run(std::uint32_t requests) {
+    double seconds = 0;
+    for (std::uint32_t i = 0; i < requests; ++i) {
+      table_.SetBatch(*batches_[i % batches_.size()], o_.bags(), o_.hot, {});
+      seconds += SecondsOf([&] {
+        table_.Lookup();
+        table_.Wait();
+      });
+    }
+    return seconds;
+  }
+
+ private:
+  const RpcBenchOptions& o_;
+  const Place place_;
+  const std::unique_ptr<Exchange> exchange_;
+  ShardedTable table_;
+  const std::vector<const std::vector<Key>*> batches_;
+};
+
+std::unique_ptr<PythonPeer> StartTorch(const RpcBenchOptions& o, int threads, const RpcTraffic& traffic,
+                                       std::string& why_not) {
+  std::vector<std::uint32_t> rows;
+  for (const Key key : *traffic.batches().front()) {
+    rows.push_back(static_cast<std::uint32_t>(Value(key) % o.rows));
+  }
+  return PythonPeer::Start(o.torch_python, "torch_embedding.py",
+                           {{"rows", o.rows},
+                            {"dim", o.dim},
+                            {"bags", o.bags()},
+                            {"hot", o.hot},
+                            {"optimizer", "sgd"},
+                            {"threads", threads},
+                            {"device", o.backend},
+                            {"calls", 1},
+                            {"seed", o.seed}},
+                           std::as_bytes(std::span(rows)), why_not);
+}
+
+// Who is compared, and with what: `ours` and `theirs` do as much, and `goal` is what theirs over ours is to be
+// at least; 0: there is none.
+struct Comparison {
+  std::string name;
+  std::size_t theirs = 0;
+  bool push = false;
+  double goal = 0;
+};
+
+class RpcBench {
+ public:
+  RpcBench(const RpcBenchOptions& o, Collective& collective)
+      : o_(o),
+        processors_(KeepToProcessors(o.threads > 0 ? o.threads : 2)),
+        place_(MakePlace(o, collective)) {
+    if (o_.server.empty()) local_ = std::make_unique<LocalServer>(*place_.device);
+    client_.emplace(Connect(o_.client.door));
+    traffic_.emplace(*client_, kTable, o_.traffic());
+    traffic_->LookUp(4 * o_.in_flight);
+    traffic_->Push(o_.in_flight);
+    traffic_->Check();
+    AddOurs("lookup", "push", *traffic_);
+    AddPeers(collective);
+  }
+
+  Report Run() {
+    times_.Take(o_.repeats);
+    traffic_->Check();
+    Report report;
+    report.benchmark = "rpc";
+    report.title = Title();
+    report.options = OptionsToJson(o_);
+    report.device = place_.device->Name();
+    report.threads = processors_;
+    report.copy_bytes_per_second = place_.memory->CopyBytesPerSecond();
+    report.random_lines_per_second = place_.memory->LinesPerSecond();
+    for (const bool push : {false, true}) AddLine(push, report);
+    AddPooled(report);
+    if (o_.calls > 0) AddLatency(report);
+    report.notes.push_back("the floor is one copy of the payload in memory; client and server share " +
+                           std::to_string(processors_) + " processors");
+    report.notes.push_back(ProcessorTimes());
+    for (const std::string& why : missing_) report.notes.push_back(why);
+    return report;
+  }
+
+ private:
+  static constexpr std::size_t kLookup = 0;
+  static constexpr std::size_t kPush = 1;
+
+  Client Connect(Door door) const {
+    ClientOptions options = o_.client;
+    options.door = door;
+    return Must(Client::Connect({local_ ? local_->address() : o_.server}, options), "cannot connect");
+  }
+  std::size_t Add(const std::string& name, std::function<double()> run,
+                  std::function<double()> cpu = CpuSeconds) {
+    names_.push_back(name);
+    times_.Add(name, std::move(run), std::move(cpu));
+    return names_.size() - 1;
+  }
+  void AddOurs(const std::string& lookup, const std::string& push, RpcTraffic& traffic) {
+    Add(lookup, [this, &traffic] { return SecondsOf([&] { traffic.LookUp(o_.requests); }); });
+    Add(push, [this, &traffic] { return SecondsOf([&] { traffic.Push(o_.requests); }); });
+  }
+
+  std::size_t key_bytes() const { return std::size_t{o_.request} * sizeof(Key); }
+  std::size_t row_bytes() const { return std::size_t{o_.bags()} * o_.dim * sizeof(float); }
+
+  void AddPeers(Collective& collective) {
+    if (o_.Against("tcp")) {
+      tcp_.emplace(static_cast<std::size_t>(o_.client.channels_per_rank));
+      const auto exchange = [this](std::size_t there, std::size_t back) {
+        return [this, there, back] { return SecondsOf([&] { tcp_->Exchange(o_.requests, there, back); }); };
+      };
+      compared_.push_back({"bare TCP", Add("bare TCP", exchange(key_bytes(), row_bytes())), false, 0.5});
+      compared_.push_back({"bare TCP", Add("bare TCP", exchange(key_bytes() + row_bytes(), 16)), true, 0.5});
+      if (IsShared()) {
+        tcp_client_.emplace(Connect(Door::kTcp));
+        tcp_traffic_.emplace(*tcp_client_, std::string(kTable) + "-tcp", o_.traffic());
+        tcp_traffic_->Check();
+        AddOurs("ours over TCP", "ours over TCP", *tcp_traffic_);
+        compared_.push_back({"ours over TCP", names_.size() - 2, false, o_.hot == 1 ? 2.0 : 0});
+        compared_.push_back({"ours over TCP", names_.size() - 1, true, 2});
+      }
+    }
+    if (o_.Against("memcpy")) {
+      copy_.emplace(processors_, row_bytes());
+      const std::size_t copies =
+          Add("memcpy in and out", [this] { return SecondsOf([&] { copy_->Run(o_.requests); }); });
+      for (const bool push : {false, true}) compared_.push_back({"memcpy in and out", copies, push, 0});
+    }
+    if (o_.Against("shard")) {
+      shard_.emplace(o_, collective, *traffic_);
+      shard_index_ = Add("the shard alone", [this] { return shard_->Run(o_.requests); });
+      compared_.push_back({"the shard alone", *shard_index_, false, IsShared() && o_.hot > 1 ? 0.6 : 0});
+    }
+    std::string why_not;
+    if (o_.Against("redis") && o_.hot == 1) {
+      redis_ =
+          RedisPeer::Start({.rows = o_.rows, .row_bytes = o_.dim * std::uint32_t{sizeof(float)}}, why_not);
+      if (!redis_) missing_.push_back("no Redis beside it: " + why_not);
+    }
+    for (const bool fixed : {false, true}) {
+      if (!redis_) break;
+      const std::string name = redis_->description() + (fixed ? ", keys that never change" : "");
+      const double rows = static_cast<double>(o_.requests) * o_.request;
+      const std::size_t index = Add(
+          name, [this, rows, fixed] { return redis_->Fetch(rows, fixed); },
+          [this] { return redis_->CpuSeconds(); });
+      compared_.push_back({name, index, false, fixed ? 2.0 : 6.0});
+    }
+    if (o_.Against("torch")) {
+      torch_ = StartTorch(o_, processors_, *traffic_, why_not);
+      if (!torch_) {
+        missing_.push_back("no PyTorch beside it: " + why_not);
+        return;
+      }
+      const auto one = [this] { return torch_->Run("lookup") * o_.requests; };
+      compared_.push_back({torch_->description(), Add("PyTorch", one), false, 0});
+    }
+  }
+
+  bool IsShared() const {
+    return o_.client.door == Door::kShm || (o_.client.door == Door::kBest && local_ != nullptr);
+  }
+
+  std::string Title() const {
+    return (o_.hot == 1 ? "rows" : "bags of " + std::to_string(o_.hot) + " rows") + " of dim " +
+           std::to_string(o_.dim) + ", door " + NameOf(o_.client.door) + ", requests of " +
+           std::to_string(o_.request) + " keys, " + std::to_string(o_.in_flight) + " in flight";
+  }
+
+  void AddLine(bool push, Report& report) const {
+    const std::size_t ours = push ? kPush : kLookup;
+    const double bytes = static_cast<double>(o_.requests) * static_cast<double>(row_bytes());
+    Line line{.name = names_[ours],
+              .keys = static_cast<double>(o_.requests) * o_.request,
+              .seconds = times_.seconds(ours),
               .bytes = 2 * bytes,  // every byte is read and written once
               .floor_seconds = 2 * bytes / report.copy_bytes_per_second,
               .peers = {}};
-    const double seconds = Quantile(line.seconds, 0.5);
-    report.figures.push_back({.name = line.name + ", payload, GB/s", .value = bytes / seconds / 1e9});
-    if (tcp) {
-      line.peers.push_back({"bare TCP", processors, times.seconds(2 + i)});
-      report.figures.push_back({.name = line.name + ", payload of bare TCP's",
-                                .value = MedianRatio(times.seconds(2 + i), times.seconds(i)),
-                                .at_least = 0.5});
-    }
-    if (redis && i == 0) {
-      line.peers.push_back({redis->description(), processors, times.seconds(4)});
-      report.figures.push_back({.name = "lookup, rows of Redis's",
-                                .value = MedianRatio(times.seconds(4), times.seconds(0)),
-                                .at_least = 2});
+    report.figures.push_back(
+        {.name = line.name + ", payload, GB/s", .value = bytes / Quantile(line.seconds, 0.5) / 1e9});
+    for (const Comparison& with : compared_) {
+      if (with.push != push) continue;
+      line.peers.push_back({with.name, processors_, times_.seconds(with.theirs)});
+      report.figures.push_back({.name = line.name + ", of what " + with.name + " does",
+                                .value = MedianRatio(times_.seconds(with.theirs), times_.seconds(ours)),
+                                .at_least = with.goal});
     }
     report.lines.push_back(line);
   }
-  report.notes.push_back("the floor is one copy of the payload in memory; client and server share " +
-                         std::to_string(processors) + " processors");
-  std::string cpu = "processor time a row: ours " + Rounded(times.Cpu(0) / rows * 1e9) + " ns";
-  if (!o.server.empty()) cpu += " (the client's alone)";
-  if (tcp) cpu += ", bare TCP " + Rounded(times.Cpu(2) / rows * 1e9) + " ns";
-  if (redis) cpu += ", Redis and its client " + Rounded(times.Cpu(4) / rows * 1e9) + " ns";
-  report.notes.push_back(cpu);
-  if (!redis) report.notes.push_back("no Redis beside it: " + why_not);
-  return report;
+
+  // A pooled lookup by sockets takes the shard's time and that of its bytes, if neither hides the other.
+  void AddPooled(Report& report) const {
+    const auto tcp = std::ranges::find_if(
+        compared_, [](const Comparison& with) { return with.name == "bare TCP" && !with.push; });
+    if (o_.hot == 1 || IsShared() || !shard_index_ || tcp == compared_.end()) return;
+    std::vector<double> both = times_.seconds(*shard_index_);
+    for (std::size_t i = 0; i < both.size(); ++i) both[i] += times_.seconds(tcp->theirs)[i];
+    report.figures.push_back({.name = "lookup, of 1 / (1 / bare TCP + 1 / shard)",
+                              .value = MedianRatio(both, times_.seconds(kLookup)),
+                              .at_least = 0.7});
+  }
+
+  void AddLatency(Report& report) {
+    const RpcLatency latency = MeasureLatency(*client_, o_.client.door, kTable, o_.hot, o_.calls);
+    for (const auto& [q, name, most] : {std::tuple(0.5, "p50", 1.5), std::tuple(0.99, "p99", 3.0)}) {
+      const double empty = Quantile(latency.empty, q);
+      const double lookup = Quantile(latency.lookup, q);
+      report.figures.push_back(
+          {.name = std::string("an empty call, ") + name + ", us", .value = empty * 1e6});
+      report.figures.push_back(
+          {.name = std::string("a lookup of one sample, ") + name + ", us", .value = lookup * 1e6});
+      report.figures.push_back({.name = std::string("a lookup of one sample over an empty call, ") + name,
+                                .value = lookup / empty,
+                                .at_most = most});
+    }
+  }
+
+  std::string ProcessorTimes() const {
+    const double rows = static_cast<double>(o_.requests) * o_.request;
+    std::string text = "processor time a key:";
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      if (names_[i] == "PyTorch") continue;  // in a process of its own
+      text += (i > 0 ? ", " : " ") + names_[i] + " " + Rounded(times_.Cpu(i) / rows * 1e9) + " ns";
+      if (i == 0 && !o_.server.empty()) text += " (the client's alone)";
+    }
+    return text;
+  }
+
+  const RpcBenchOptions& o_;
+  const int processors_;
+  const Place place_;
+  std::unique_ptr<LocalServer> local_;
+  std::optional<Client> client_;
+  std::optional<RpcTraffic> traffic_;
+  std::optional<Client> tcp_client_;
+  std::optional<RpcTraffic> tcp_traffic_;
+  std::optional<TcpPeer> tcp_;
+  std::optional<CopyPeer> copy_;
+  std::optional<ShardPeer> shard_;
+  std::optional<std::size_t> shard_index_;
+  std::unique_ptr<RedisPeer> redis_;
+  std::unique_ptr<PythonPeer> torch_;
+  std::vector<std::string> missing_;
+  std::vector<std::string> names_;
+  std::vector<Comparison> compared_;
+  Times times_;
+};
+
+Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
+  Must(collective.size() == 1,
+       "rpc runs alone: for a server of several ranks start one, and name it with --server");
+  Must(o.request % o.hot == 0, "--request must be a multiple of --hot");
+  return RpcBench(o, collective).Run();
 }
 
 }  // namespace
 
 Subcommand AddRpc(CLI::App& parent) {
   auto options = std::make_shared<RpcBenchOptions>();
-  CLI::App* app =
-      parent.add_subcommand("rpc", "rows over loopback sockets by the C++ client, beside bare TCP and Redis");
+  CLI::App* app = parent.add_subcommand(
+      "rpc", "rows by the C++ client through a door, beside bare TCP, copies in memory, the shard and Redis");
   AddCommonOptions(*app, *options);
   app->add_option("--server", options->server, "host:port of a rank; empty: one in this process");
   app->add_option("--rows", options->rows, "rows in the table")->check(CLI::Range(1, 1 << 28));
   app->add_option("--dim", options->dim, "elements a row")->check(CLI::Range(1, 4096));
-  app->add_option("--request", options->request, "keys a lookup")->check(CLI::PositiveNumber);
-  app->add_option("--in-flight", options->in_flight, "lookups at any time")->check(CLI::PositiveNumber);
-  app->add_option("--requests", options->requests, "lookups a timed run")->check(CLI::PositiveNumber);
+  app->add_option("--hot", options->hot, "keys a bag; 1: rows that are not pooled")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--request", options->request, "keys a call")->check(CLI::PositiveNumber);
+  app->add_option("--in-flight", options->in_flight, "calls at any time")->check(CLI::PositiveNumber);
+  app->add_option("--requests", options->requests, "calls a timed run")->check(CLI::PositiveNumber);
+  app->add_option("--calls", options->calls, "of one sample, whose latency is measured; 0: none")
+      ->check(CLI::NonNegativeNumber);
   app->add_option("--channels", options->client.channels_per_rank, "connections")->check(CLI::PositiveNumber);
   app->add_option("--client-threads", options->client.threads, "of the client")->check(CLI::PositiveNumber);
-  app->add_option("--door", options->client.door, "best or grpc")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, Door>{{"best", Door::kBest}, {"grpc", Door::kGrpc}}));
+  app->add_option("--door", options->client.door, "best, shm, tcp or grpc")
+      ->transform(CLI::CheckedTransformer(kDoors));
+  app->add_option("--against", options->against, "what it is compared with: tcp, redis, memcpy, shard, torch")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"tcp", "redis", "memcpy", "shard", "torch"}));
+  app->add_option("--torch-python", options->torch_python, "the Python that has PyTorch");
   return {app, options, [options](Collective& collective) { return RunRpc(*options, collective); }};
 }
 

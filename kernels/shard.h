@@ -205,6 +205,8 @@ class Shard {
   // sum of the rows (times weights) of this rank's keys in key order: [bags][dim], zeros where a bag has no
   // key here. Sums are float32, and each is rounded once to partial.type as it is written.
   virtual void Pool(Numbers partial) = 0;
+  // The same of bags [first, last) alone: [last - first][dim].
+  virtual void PoolRange(std::uint32_t first, std::uint32_t last, Numbers partial) = 0;
 
   // Does the combiner's last step, over bags whose partial sums of all ranks are added: divides values[b][j]
   // by the divisor of mean or sqrtn of bag b (docs/semantics.md), and does nothing for the other combiners.

@@ -74,6 +74,12 @@ class ShardOn final : public Shard {
   void FinishInsert() override { batch_.FinishInsert(); }
 
   void Pool(Numbers partial) override { PoolTo(partial, nullptr); }
+  void PoolRange(std::uint32_t first, std::uint32_t last, Numbers partial) override {
+    KeptKeys kept = batch_.kept();
+    kept.offsets += first;
+    kept.bags = last - first;
+    pooling_.Pool(queue_, kept, batch_.rows(), store_.values(), partial, nullptr);
+  }
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     pooling_.Divide(QueueOf(stream), offsets, weights, values);

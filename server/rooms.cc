@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <utility>
@@ -91,6 +92,7 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   options.port = static_cast<std::uint16_t>(port);
   options.max_message_bytes = std::uint64_t{config.limits().max_message_mib()} << 20;
   options.max_round_bytes = std::uint64_t{config.limits().max_round_mib()} << 20;
+  options.max_shared_bytes = std::uint64_t{config.limits().max_shared_mib()} << 20;
   options.max_connections = config.limits().max_connections();
   options.max_calls_per_connection = config.limits().max_calls_per_connection();
   options.max_inbox_bytes = std::uint64_t{config.limits().max_inbox_mib()} << 20;
@@ -99,6 +101,14 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   options.default_deadline =
       std::chrono::milliseconds(config.limits().step_timeout_ms()) + kDefaultDeadlineMargin;
   return options;
+}
+
+// Nobody else draws such a name: a client that finds somebody there is on the rank's host.
+std::string LocalName(std::uint64_t incarnation, Rank rank) {
+  std::array<char, 64> name{};
+  std::snprintf(name.data(), name.size(), "slotwise-%016llx-%d", static_cast<unsigned long long>(incarnation),
+                Value(rank));
+  return name.data();
 }
 
 // Returns the address that clients dial.
@@ -241,13 +251,15 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
       !recovered.ok())
     return recovered;
 
-  const auto options = RpcOptionsOf(rooms.config, collective.local_rank());
+  auto options = RpcOptionsOf(rooms.config, collective.local_rank());
   if (!options.ok()) return options.status();
+  options->local = LocalName(incarnation.id, collective.rank());
   auto rpc = RpcServer::Start(*options, *rooms.engine);
   if (!rpc.ok()) return rpc.status();
   rooms.rpc = std::move(*rpc);
   return RankPlace{.address = AdvertisedAddress(rooms.config, *options, rooms.rpc->port()),
-                   .device = rooms.device->Name()};
+                   .device = rooms.device->Name(),
+                   .local = options->local};
 }
 
 }  // namespace slotwise

@@ -27,6 +27,7 @@ using Reason = Text<1024>;  // empty: ready
 struct Place {
   Text<288> address{};
   Text<256> device{};
+  Text<108> local{};
 };
 
 bool NobodyRefuses(Collective& collective, const Status& mine) {
@@ -60,9 +61,10 @@ std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, cons
   Place place;
   Write(mine->address, place.address);
   Write(mine->device, place.device);
+  Write(mine->local, place.local);
   std::vector<RankPlace> places;
   for (const Place& peer : AllGatherValues(collective, place)) {
-    places.push_back({peer.address.data(), peer.device.data()});
+    places.push_back({peer.address.data(), peer.device.data(), peer.local.data()});
   }
   return places;
 }

@@ -16,13 +16,15 @@ namespace slotwise {
 inline constexpr std::string_view kDataMagic = "SLOTWISE";
 inline constexpr std::uint32_t kDataVersion = 1;
 
-// What both sides send first: the magic, the version, little-endian, and four zeros.
+// What both sides send first: the magic, the version, little-endian, and how large an arena is wanted, or
+// given.
 using Preface = std::array<std::byte, 16>;
 
-inline Preface MakePreface(std::uint32_t version) {
+inline Preface MakePreface(std::uint32_t version, std::uint32_t arena_mib = 0) {
   Preface bytes{};
   std::memcpy(bytes.data(), kDataMagic.data(), kDataMagic.size());
   std::memcpy(bytes.data() + kDataMagic.size(), &version, sizeof(version));
+  std::memcpy(bytes.data() + kDataMagic.size() + sizeof(version), &arena_mib, sizeof(arena_mib));
   return bytes;
 }
 
@@ -32,6 +34,13 @@ inline std::optional<std::uint32_t> VersionIn(const Preface& bytes) {
   std::uint32_t version = 0;
   std::memcpy(&version, bytes.data() + kDataMagic.size(), sizeof(version));
   return version;
+}
+
+// REQUIRES: it is a preface.
+inline std::uint32_t ArenaMibIn(const Preface& bytes) {
+  std::uint32_t arena_mib = 0;
+  std::memcpy(&arena_mib, bytes.data() + kDataMagic.size() + sizeof(std::uint32_t), sizeof(arena_mib));
+  return arena_mib;
 }
 
 }  // namespace slotwise

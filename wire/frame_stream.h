@@ -29,13 +29,9 @@
 #include <string_view>
 #include <vector>
 
-namespace slotwise {
+#include "wire/array_align.h"
 
-// Arrays in a body begin at multiples of so many bytes.
-inline constexpr std::size_t kArrayAlign = 64;
-constexpr std::uint64_t PaddedBytes(std::uint64_t bytes) {
-  return (bytes + kArrayAlign - 1) / kArrayAlign * kArrayAlign;
-}
+namespace slotwise {
 
 // A frame on its way out.
 struct OutgoingFrame {

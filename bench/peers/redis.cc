@@ -100,16 +100,23 @@ RedisPeer::~RedisPeer() {
   waitpid(server_, nullptr, 0);
 }
 
-double RedisPeer::Fetch(double rows) {
+double RedisPeer::Fetch(double rows, bool fixed_keys) {
   const auto requests = static_cast<std::uint64_t>(std::ceil(rows / options_.keys_a_request));
   std::string command = "redis-benchmark --csv -p " + std::to_string(port_) + " -c " +
                         std::to_string(options_.connections) + " -P " + std::to_string(options_.pipeline) +
-                        " -n " + std::to_string(requests) + " -r " + std::to_string(options_.rows) + " mget";
-  for (std::uint32_t i = 0; i < options_.keys_a_request; ++i) command += " key:__rand_int__";
+                        " -n " + std::to_string(requests);
+  command += fixed_keys ? " mget" : " -r " + std::to_string(options_.rows) + " mget";
+  std::array<char, 32> key{"key:__rand_int__"};
+  for (std::uint32_t i = 0; i < options_.keys_a_request; ++i) {
+    if (fixed_keys) std::snprintf(key.data(), key.size(), kKey, static_cast<int>(i % options_.rows));
+    command.append(" ").append(key.data());
+  }
   // The first line is "test","rps",...; the second has the command and its numbers, each in quotes.
   const std::string output = OutputOf(command + " 2> /dev/null");
-  const auto place = output.rfind("__rand_int__\",\"");
-  const double per_second = place == std::string::npos ? 0 : std::atof(output.c_str() + place + 15);
+  const std::string end_of_command = std::string(key.data()) + "\",\"";
+  const auto place = output.rfind(end_of_command);
+  const double per_second =
+      place == std::string::npos ? 0 : std::atof(output.c_str() + place + end_of_command.size());
   if (!(per_second > 0)) throw std::runtime_error("redis-benchmark says no rate: " + output);
   return rows / options_.keys_a_request / per_second;
 }

@@ -1,5 +1,7 @@
 // Connecting and closing.
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,10 +22,11 @@ Result<ClientOptions> OptionsOf(const slotwise_client_options& given) {
   if (given.timeout_ms > 0) options.timeout = std::chrono::milliseconds(given.timeout_ms);
   if (given.channels_per_rank > 0) options.channels_per_rank = given.channels_per_rank;
   if (given.threads > 0) options.threads = given.threads;
-  if (given.door != SLOTWISE_DOOR_BEST && given.door != SLOTWISE_DOOR_GRPC) {
+  constexpr std::array kDoors{Door::kBest, Door::kGrpc, Door::kTcp, Door::kShm};
+  if (given.door < 0 || static_cast<std::size_t>(given.door) >= kDoors.size()) {
     return InvalidArgument("door is " + std::to_string(given.door) + ", which is none");
   }
-  options.door = given.door == SLOTWISE_DOOR_GRPC ? Door::kGrpc : Door::kBest;
+  options.door = kDoors[static_cast<std::size_t>(given.door)];
   options.data_type = static_cast<DataType>(given.data_type);
   if (given.log != nullptr) {
     options.log = [log = given.log, user = given.log_user](std::string_view line) {

@@ -94,6 +94,13 @@ Result<DataExchange::Room> BatchExchange::MakeRoom(const v1::DataReply& reply) {
   return room;
 }
 
+std::uint64_t BatchExchange::ValueBytes() const {
+  std::uint64_t bytes = 0;
+  if (batches_->pushes) return bytes;
+  for (const Piece& piece : pieces()) bytes += PaddedBytes(OutOf(piece).size() * BytesOf(type_));
+  return bytes;
+}
+
 Status BatchExchange::Read(const v1::DataReply& reply) {
   auto narrow = narrow_.begin();
   if (!batches_->pushes && type_ != DataType::kFloat32) {

@@ -38,6 +38,7 @@ class BatchExchange final : public DataExchange {
 
   void Write(v1::DataCall& call, Body& body) override;
   Result<Room> MakeRoom(const v1::DataReply& reply) override;
+  std::uint64_t ValueBytes() const override;
   Status Read(const v1::DataReply& reply) override;
 
  private:

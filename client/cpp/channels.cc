@@ -31,19 +31,19 @@ grpc::ChannelArguments Arguments() {
 
 }  // namespace
 
-Connections::Connections(std::vector<std::string> addresses, std::size_t channels_per_rank, DataThreads* data)
+Connections::Connections(std::vector<RankAddress> addresses, std::size_t channels_per_rank, DataThreads* data)
     : addresses_(std::move(addresses)), channels_per_rank_(channels_per_rank) {
-  for (const std::string& address : addresses_) {
+  for (const RankAddress& address : addresses_) {
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
       Channel& made = channels_.emplace_back();
-      made.channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments());
+      made.channel = grpc::CreateCustomChannel(address.address, grpc::InsecureChannelCredentials(), Arguments());
       made.stub = std::make_unique<grpc::GenericStub>(made.channel);
       if (data != nullptr) made.data = std::make_unique<DataLink>(*data, address);
     }
   }
 }
 
-Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, bool data,
+Channels::Channels(std::vector<RankAddress> addresses, int channels_per_rank, int threads, bool data,
                    LogLine log, OnLost on_lost)
     : channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),
       log_(std::move(log)),
@@ -61,7 +61,7 @@ Channels::Channels(std::vector<std::string> addresses, int channels_per_rank, in
 
 Channels::~Channels() { queue_.Shutdown(); }
 
-void Channels::MoveTo(const std::vector<std::string>& addresses, bool data) {
+void Channels::MoveTo(const std::vector<RankAddress>& addresses, bool data) {
   // Connections are made again by themselves.
   if (now()->addresses() == addresses && now()->has_data() == data) return;
   auto next = std::make_shared<Connections>(addresses, channels_per_rank_, DataOf(data));

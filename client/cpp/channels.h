@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "client/cpp/data_link.h"
+#include "client/cpp/rank_address.h"
 
 namespace slotwise::client {
 
@@ -62,19 +63,19 @@ class Connections {
 
   // Each channel connects when first used. With `data`, which outlives the connections, the data path has
   // connections of the data transport. REQUIRES: an address, a number above 0.
-  Connections(std::vector<std::string> addresses, std::size_t channels_per_rank, DataThreads* data = nullptr);
+  Connections(std::vector<RankAddress> addresses, std::size_t channels_per_rank, DataThreads* data = nullptr);
 
   bool has_data() const { return channels_.front().data != nullptr; }
   std::size_t ranks() const { return addresses_.size(); }
-  const std::vector<std::string>& addresses() const { return addresses_; }
-  const std::string& address(std::size_t rank) const { return addresses_[rank % ranks()]; }
+  const std::vector<RankAddress>& addresses() const { return addresses_; }
+  const std::string& address(std::size_t rank) const { return addresses_[rank % ranks()].address; }
   // Both `rank` and `channel` wrap around.
   Channel& at(std::size_t rank, std::size_t channel) {
     return channels_[rank % ranks() * channels_per_rank_ + channel % channels_per_rank_];
   }
 
  private:
-  const std::vector<std::string> addresses_;
+  const std::vector<RankAddress> addresses_;
   const std::size_t channels_per_rank_;
   std::deque<Channel> channels_;  // which do not move
 };
@@ -89,7 +90,7 @@ class Channels {
 
   // REQUIRES: an address, numbers above 0. `log` and `on_lost` may be empty.
   // `data`: the addresses speak the data transport, which is to be used.
-  Channels(std::vector<std::string> addresses, int channels_per_rank, int threads, bool data, LogLine log,
+  Channels(std::vector<RankAddress> addresses, int channels_per_rank, int threads, bool data, LogLine log,
            OnLost on_lost = nullptr);
   ~Channels();
   Channels(const Channels&) = delete;
@@ -103,7 +104,7 @@ class Channels {
   std::size_t ranks() const { return now()->ranks(); }
   std::size_t channels_per_rank() const { return channels_per_rank_; }
   // What is sent from now on goes to these addresses. REQUIRES: an address.
-  void MoveTo(const std::vector<std::string>& addresses, bool data);
+  void MoveTo(const std::vector<RankAddress>& addresses, bool data);
   void NoteLost() const {
     if (on_lost_) on_lost_();
   }

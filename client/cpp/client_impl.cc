@@ -31,22 +31,33 @@ Status OfAnotherProcess() {
   return FailedPrecondition("the client was made before a fork, which gRPC does not survive");
 }
 
-std::vector<std::string> AddressesIn(const ServerTopology& topology) {
-  std::vector<std::string> addresses;
-  for (const ServerRank& rank : topology.ranks) addresses.push_back(rank.address);
+std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) {
+  std::vector<client::RankAddress> addresses;
+  for (const std::string& seed : seeds) addresses.push_back({.address = seed});
+  return addresses;
+}
+
+std::vector<client::RankAddress> AddressesIn(const ClientOptions& options, const ServerTopology& topology) {
+  std::vector<client::RankAddress> addresses;
+  for (const ServerRank& rank : topology.ranks) {
+    addresses.push_back({.address = rank.address,
+                         .local = options.door == Door::kTcp ? "" : rank.local,
+                         .only_local = options.door == Door::kShm});
+  }
   return addresses;
 }
 
 bool UsesData(const ClientOptions& options, const ServerTopology& topology) {
-  return options.door == Door::kBest && topology.data_version == kDataVersion;
+  return options.door == Door::kShm ||
+         (options.door != Door::kGrpc && topology.data_version == kDataVersion);
 }
 
 }  // namespace
 
-Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options)
+Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& options)
     : options_(options),
       session_({.id = Session::NewId()}),
-      channels_(std::move(seeds), options.channels_per_rank, options.threads, false, options.log) {}
+      channels_(SeedsOf(seeds), options.channels_per_rank, options.threads, false, options.log) {}
 
 Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
                    const ServerTopology& topology)
@@ -55,7 +66,7 @@ Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
       limits_(topology),
       session_({.id = Session::NewId(), .epoch = topology.epoch}),
       incarnation_(topology.incarnation),
-      channels_(AddressesIn(topology), options.channels_per_rank, options.threads,
+      channels_(AddressesIn(options, topology), options.channels_per_rank, options.threads,
                 UsesData(options, topology), options.log, [this] { LookForNewStart(); }) {}
 
 void Client::Impl::Meet(const ServerTopology& topology) {
@@ -65,7 +76,7 @@ void Client::Impl::Meet(const ServerTopology& topology) {
     // Whoever finds the server met may rely on the channels to its ranks.
     const std::lock_guard lock(meeting_);
     if (incarnation_ == topology.incarnation) return;
-    channels_.MoveTo(AddressesIn(topology), UsesData(options_, topology));
+    channels_.MoveTo(AddressesIn(options_, topology), UsesData(options_, topology));
     is_first = incarnation_ == 0;
     incarnation_ = topology.incarnation;
   }
@@ -81,7 +92,7 @@ void Client::Impl::LookForNewStart() {
     if (look_again_ || closing_) return;
     questions_ = kAskedRanks + 1;
     look = looks_++;
-    if (to_seeds_ == nullptr) to_seeds_ = std::make_shared<client::Connections>(seeds_, 1);
+    if (to_seeds_ == nullptr) to_seeds_ = std::make_shared<client::Connections>(SeedsOf(seeds_), 1);
   }
   for (std::size_t i = 0; i < kAskedRanks; ++i) AskForTopology(look * kAskedRanks + i, channels_.now());
   AskForTopology(look, to_seeds_);

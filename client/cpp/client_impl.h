@@ -30,7 +30,7 @@ namespace slotwise {
 class Client::Impl {
  public:
   // For a server that nothing is known of yet but some of its addresses.
-  Impl(std::vector<std::string> seeds, const ClientOptions& options);
+  Impl(const std::vector<std::string>& seeds, const ClientOptions& options);
   // For the server that has told its topology when asked at one of `seeds`.
   Impl(std::vector<std::string> seeds, const ClientOptions& options, const ServerTopology& topology);
   ~Impl() { Close(); }

@@ -1,15 +1,24 @@
 #include "client/cpp/data_connecting.h"
 
+#include <unistd.h>
+
 #include <asio/connect.hpp>
+#include <asio/local/stream_protocol.hpp>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
+#include <cerrno>
 #include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <span>
 #include <utility>
 
 namespace slotwise::client {
 namespace {
 
 constexpr std::chrono::seconds kConnectLimit{3};
+// Requests are cut to a few MiB, of which each connection has some on their way.
+constexpr std::uint64_t kArena = std::uint64_t{32} << 20;
 
 std::pair<std::string, std::string> HostAndPort(const std::string& address) {
   const std::size_t colon = address.rfind(':');
@@ -20,10 +29,11 @@ std::pair<std::string, std::string> HostAndPort(const std::string& address) {
 
 }  // namespace
 
-DataConnecting::DataConnecting(asio::io_context& context, std::string address, Done done)
+DataConnecting::DataConnecting(asio::io_context& context, RankAddress address, Done done)
     : address_(std::move(address)),
       done_(std::move(done)),
       resolver_(context),
+      tcp_(context),
       socket_(context),
       timer_(context) {}
 
@@ -32,30 +42,80 @@ void DataConnecting::Begin() {
   timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
     if (!error) self->Fail("no connection within " + std::to_string(kConnectLimit.count()) + " s");
   });
-  const auto [host, port] = HostAndPort(address_);
+  if (!address_.local.empty() && ConnectLocally()) return Greet();
+  if (address_.only_local) return Fail("there is no server on this host that shares memory");
+  ConnectByTcp();
+}
+
+// Who listens there answers at once: a connection that would have to wait is not made.
+bool DataConnecting::ConnectLocally() {
+  asio::error_code error;
+  asio::local::stream_protocol::socket socket(tcp_.get_executor());
+  socket.open(asio::local::stream_protocol(), error);
+  if (!error) socket.non_blocking(true, error);
+  if (!error) socket.native_non_blocking(true, error);
+  if (!error)
+    socket.connect(asio::local::stream_protocol::endpoint(std::string(1, 0) + address_.local), error);
+  if (error) return false;
+  local_ = true;
+  socket_ = std::move(socket);
+  return true;
+}
+
+void DataConnecting::ConnectByTcp() {
+  const auto [host, port] = HostAndPort(address_.address);
   const auto connect = [self = shared_from_this()](const asio::error_code& error,
                                                    const asio::ip::tcp::resolver::results_type& found) {
     if (error) return self->Fail(error.message());
-    asio::async_connect(self->socket_, found,
+    asio::async_connect(self->tcp_, found,
                         [self](const asio::error_code& failed, const asio::ip::tcp::endpoint&) {
-                          failed ? self->Fail(failed.message()) : self->Greet();
+                          if (failed) return self->Fail(failed.message());
+                          asio::error_code ignored;
+                          self->tcp_.set_option(asio::ip::tcp::no_delay(true), ignored);
+                          self->socket_ = std::move(self->tcp_);
+                          self->Greet();
                         });
   };
   resolver_.async_resolve(host, port, connect);
 }
 
 void DataConnecting::Greet() {
-  asio::error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  preface_ = MakePreface(kDataVersion);
+  preface_ = MakePreface(kDataVersion, local_ ? static_cast<std::uint32_t>(kArena >> 20) : 0);
   const auto hear = [self = shared_from_this()](const asio::error_code& error, std::size_t) {
     if (error) return self->Fail(error.message());
-    asio::async_read(self->socket_, asio::buffer(self->preface_),
-                     [self](const asio::error_code& failed, std::size_t) {
-                       failed ? self->Fail(failed.message()) : self->Meet();
-                     });
+    self->local_ ? self->HearLocally() : self->Hear();
   };
   asio::async_write(socket_, asio::buffer(preface_), hear);
+}
+
+void DataConnecting::Hear() {
+  asio::async_read(socket_, asio::buffer(preface_),
+                   [self = shared_from_this()](const asio::error_code& error, std::size_t) {
+                     error ? self->Fail(error.message()) : self->Meet();
+                   });
+}
+
+void DataConnecting::HearLocally() {
+  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const asio::error_code& error) {
+    if (error) return self->Fail(error.message());
+    int descriptor = -1;
+    const auto room = std::span(self->preface_).subspan(self->heard_);
+    const ssize_t size = ReceiveWithDescriptor(self->socket_.native_handle(), room, descriptor);
+    if (size == 0) return self->Fail("the connection was closed");
+    if (size < 0 && errno != EAGAIN) return self->Fail(std::strerror(errno));
+    if (descriptor >= 0) {
+      // The descriptor comes with the first bytes, which say how much memory it is.
+      const std::uint64_t bytes = std::uint64_t{ArenaMibIn(self->preface_)} << 20;
+      if (self->heard_ + static_cast<std::size_t>(size) < self->preface_.size()) {
+        close(descriptor);
+        return self->Fail("the server sent a descriptor with part of its preface");
+      }
+      self->arena_ = SharedMemory::Open(descriptor, bytes);
+      if (!self->arena_) return self->Fail("the memory that the server shares cannot be mapped");
+    }
+    if (size > 0) self->heard_ += static_cast<std::size_t>(size);
+    self->heard_ < self->preface_.size() ? self->HearLocally() : self->Meet();
+  });
 }
 
 void DataConnecting::Meet() {
@@ -65,18 +125,22 @@ void DataConnecting::Meet() {
     return Fail("it speaks version " + std::to_string(*version) + " of the data transport, not " +
                 std::to_string(kDataVersion));
   }
-  if (done_) End(std::move(socket_));
+  if (address_.only_local && !arena_) {
+    return Fail("the server shares no more memory (limits.max_shared_mib)");
+  }
+  if (done_) End(Made{std::move(socket_), std::move(arena_)});
 }
 
 void DataConnecting::Fail(const std::string& why) {
   if (!done_) return;
   resolver_.cancel();
   asio::error_code ignored;
+  tcp_.close(ignored);
   socket_.close(ignored);
   End(Unavailable(why));
 }
 
-void DataConnecting::End(Result<asio::ip::tcp::socket> result) {
+void DataConnecting::End(Result<Made> result) {
   timer_.cancel();
   std::exchange(done_, nullptr)(std::move(result));
 }

@@ -1,28 +1,38 @@
 // DataConnecting: a client's connection of the data transport while it is being made: it finds the address,
-// connects, and hears that what answers there speaks this transport.
+// connects, by the rank's Unix socket where that is on this host, and hears that what answers there speaks
+// this transport.
 // Thread-safety: the io_context's thread.
 #ifndef SLOTWISE_CLIENT_CPP_DATA_CONNECTING_H_
 #define SLOTWISE_CLIENT_CPP_DATA_CONNECTING_H_
 
+#include <asio/generic/stream_protocol.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "client/cpp/rank_address.h"
 #include "slotwise/status.h"
 #include "wire/data_version.h"
+#include "wire/shared_memory.h"
 
 namespace slotwise::client {
 
 class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
  public:
+  using Socket = asio::generic::stream_protocol::socket;
+  struct Made {
+    Socket socket;
+    std::shared_ptr<SharedMemory> arena = nullptr;  // null: there is none
+  };
   // Hears once that the connection is there, or UNAVAILABLE, with the reason.
-  using Done = std::function<void(Result<asio::ip::tcp::socket>)>;
+  using Done = std::function<void(Result<Made>)>;
 
-  // `address` is host:port, or [IPv6]:port.
-  DataConnecting(asio::io_context& context, std::string address, Done done);
+  // `address` has a host:port, or [IPv6]:port.
+  DataConnecting(asio::io_context& context, RankAddress address, Done done);
 
   // REQUIRES: once.
   void Begin();
@@ -30,16 +40,24 @@ class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
   void Fail(const std::string& why);
 
  private:
+  bool ConnectLocally();
+  void ConnectByTcp();
   void Greet();
+  void Hear();
+  void HearLocally();  // and takes the arena
   void Meet();
-  void End(Result<asio::ip::tcp::socket> result);
+  void End(Result<Made> result);
 
-  const std::string address_;
+  const RankAddress address_;
   Done done_;  // empty once it was called
   asio::ip::tcp::resolver resolver_;
-  asio::ip::tcp::socket socket_;
+  asio::ip::tcp::socket tcp_;
+  Socket socket_;  // once it is connected
+  bool local_ = false;
   asio::steady_timer timer_;
   Preface preface_{};
+  std::size_t heard_ = 0;  // bytes of the preface
+  std::shared_ptr<SharedMemory> arena_;
 };
 
 }  // namespace slotwise::client

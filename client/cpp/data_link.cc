@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "client/cpp/arena.h"
 #include "client/cpp/data_connecting.h"
 #include "wire/frame_stream.h"
 
@@ -22,6 +23,8 @@ using std::chrono::steady_clock;
 
 // So long bytes of a call that has been given up may be on their way before the connection is given up, too.
 constexpr std::chrono::seconds kStuckLimit{1};
+// Calls with fewer bytes, those of their values included, go by the socket.
+constexpr std::uint64_t kLeastInArena = 4096;
 
 grpc::Status Gone(const std::string& why) { return {grpc::StatusCode::UNAVAILABLE, why}; }
 grpc::Status Late() { return {grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"}; }  // as gRPC says it
@@ -57,7 +60,7 @@ DataThreads::~DataThreads() = default;
 
 class DataLink::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(asio::io_context& context, std::string address)
+  Impl(asio::io_context& context, RankAddress address)
       : context_(context), address_(std::move(address)), timer_(context) {}
 
   std::uint64_t Send(std::shared_ptr<DataExchange> exchange, steady_clock::time_point deadline, Done done) {
@@ -130,10 +133,31 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   // The connection, once it is made.
   class Stream final : public FrameStream {
    public:
-    Stream(Socket socket, std::weak_ptr<Impl> link)
-        : FrameStream(std::move(socket), {.frame_bytes = std::numeric_limits<std::uint64_t>::max() >> 1}),
-          link_(std::move(link)) {}
+    Stream(DataConnecting::Made made, std::weak_ptr<Impl> link)
+        : FrameStream(std::move(made.socket),
+                      {.frame_bytes = std::numeric_limits<std::uint64_t>::max() >> 1}),
+          link_(std::move(link)) {
+      if (made.arena) arena_.emplace(std::move(made.arena));
+    }
     using FrameStream::Start;
+
+    // Brings a call's body to the arena, if it is large, there is one, and it has room: then the frame has
+    // none.
+    void UseArena(std::uint64_t id, const DataExchange& exchange, v1::DataCall& head, OutgoingFrame& frame) {
+      if (!arena_) return;
+      const std::uint64_t value_bytes = exchange.ValueBytes();
+      std::uint64_t bytes = value_bytes;
+      for (const auto& piece : frame.body) bytes += piece.size();
+      if (bytes < kLeastInArena) return;
+      auto places = arena_->Put(id, frame.body, value_bytes);
+      if (!places) return;
+      *head.mutable_arena() = std::move(*places);
+      frame.body.clear();
+    }
+    // Returns whether the arena had a reply's values, which are in `room` then.
+    bool TakeFromArena(std::uint64_t id, const DataExchange::Room& room) const {
+      return arena_ && arena_->Get(id, room);
+    }
 
    private:
     std::optional<Room> OnHead(std::span<const std::byte> head, std::uint64_t body_bytes,
@@ -149,9 +173,10 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
         why = "the client is closed";
         return std::nullopt;
       }
-      return link->RoomFor(reply_, body_bytes);
+      return link->RoomFor(*this, reply_, body_bytes);
     }
     bool OnBody() override {
+      if (arena_) arena_->Free(reply_.id());
       if (const auto link = link_.lock()) link->Answered(reply_);
       return true;
     }
@@ -160,6 +185,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     }
 
     const std::weak_ptr<Impl> link_;
+    std::optional<Arena> arena_;
     v1::DataReply reply_;
   };
 
@@ -167,9 +193,9 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     if (std::exchange(connect_asked_, true)) return;
     asio::post(context_, [self = shared_from_this()] {
       self->connecting_ = std::make_shared<DataConnecting>(
-          self->context_, self->address_, [self](Result<asio::ip::tcp::socket> socket) {
-            socket.ok() ? self->Connected(std::make_shared<Stream>(std::move(*socket), self))
-                        : self->NotConnected(socket.status().message());
+          self->context_, self->address_, [self](Result<DataConnecting::Made> made) {
+            made.ok() ? self->Connected(std::make_shared<Stream>(std::move(*made), self))
+                      : self->NotConnected(made.status().message());
           });
       self->connecting_->Begin();
     });
@@ -228,6 +254,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       }
       return EndIfOver(call);
     }
+    stream.UseArena(id, *exchange, head, frame);
     head.set_id(id);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
     head.set_timeout_ms(static_cast<std::uint32_t>(
@@ -247,7 +274,8 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     stream.Send(std::move(frame));
   }
 
-  std::optional<FrameStream::Room> RoomFor(const v1::DataReply& reply, std::uint64_t body_bytes) {
+  std::optional<FrameStream::Room> RoomFor(Stream& stream, const v1::DataReply& reply,
+                                           std::uint64_t body_bytes) {
     std::shared_ptr<DataExchange> exchange;
     {
       const std::lock_guard lock(mutex_);
@@ -260,6 +288,15 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     auto room = exchange->MakeRoom(reply);
     std::uint64_t bytes = 0;
     FrameStream::Room to;
+    if (room.ok() && reply.in_arena()) {
+      if (stream.TakeFromArena(reply.id(), *room)) return to;
+      const std::lock_guard lock(mutex_);
+      const auto call = calls_.find(reply.id());
+      call->second.reading = false;
+      if (!call->second.outcome) call->second.outcome = Gone("the server has taken its memory back");
+      EndIfOver(call);
+      return FrameStream::Room{.skip = true};
+    }
     if (room.ok()) {
       for (const auto& piece : *room) {
         bytes += piece.size();
@@ -394,7 +431,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   asio::io_context& context_;
-  const std::string address_;
+  const RankAddress address_;
   asio::steady_timer timer_;                    // the io_context's thread's
   std::shared_ptr<DataConnecting> connecting_;  // the io_context's thread's
 
@@ -411,7 +448,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   std::uint64_t last_id_ = 0;
 };
 
-DataLink::DataLink(DataThreads& threads, std::string address)
+DataLink::DataLink(DataThreads& threads, RankAddress address)
     : impl_(std::make_shared<Impl>(threads.impl_->Next(), std::move(address))) {}
 DataLink::~DataLink() { impl_->Close(); }
 

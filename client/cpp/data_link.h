@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "client/cpp/rank_address.h"
 #include "slotwise/status.h"
 #include "slotwise/v1/data.pb.h"
 
@@ -38,6 +39,8 @@ class DataExchange {
   // Says where the values of a reply go: so many bytes, padding included. An error ends the call.
   using Room = std::vector<std::span<std::byte>>;
   virtual Result<Room> MakeRoom(const v1::DataReply& reply) = 0;
+  // Returns how many bytes a reply's values have if all is well, padding included.
+  virtual std::uint64_t ValueBytes() const = 0;
   // The values are there.
   virtual Status Read(const v1::DataReply& reply) = 0;
 };
@@ -62,8 +65,8 @@ class DataLink {
   // Hears what became of a call: gRPC's status of it, and if that is OK, what DataExchange::Read said.
   using Done = std::function<void(const grpc::Status& answer, const Status& read)>;
 
-  // `address` is host:port. `threads` outlives the link.
-  DataLink(DataThreads& threads, std::string address);
+  // `threads` outlives the link.
+  DataLink(DataThreads& threads, RankAddress address);
   // Ends the connection. REQUIRES: all calls are over.
   ~DataLink();
   DataLink(const DataLink&) = delete;

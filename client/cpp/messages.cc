@@ -244,7 +244,9 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
                           .incarnation = reply.incarnation(),
                           .epoch = reply.epoch(),
                           .data_version = reply.data_version()};
-  for (const auto& rank : reply.ranks()) topology.ranks.push_back({rank.address(), rank.device()});
+  for (const auto& rank : reply.ranks()) {
+    topology.ranks.push_back({rank.address(), rank.device(), rank.local()});
+  }
   return topology;
 }
 

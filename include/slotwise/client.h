@@ -48,8 +48,10 @@ namespace slotwise {
 
 // A door is a way on which lookups and pushes reach the server. All doors say the same, to the byte.
 enum class Door : std::uint8_t {
-  kBest,  // the fastest that the server has
+  kBest,  // the fastest that there is: memory that is shared with a server on this host, else sockets
   kGrpc,  // gRPC, as everything else, for example through a proxy that speaks HTTP/2 alone
+  kTcp,   // sockets, wherever the server is
+  kShm,   // memory that is shared with a server on this host; UNAVAILABLE if there is none
 };
 
 struct ClientOptions {
@@ -79,6 +81,7 @@ struct CallOptions {
 struct ServerRank {
   std::string address;  // host:port
   std::string device;   // "cpu", or "cuda" and the device's name
+  std::string local = {};  // the Unix socket of clients on the rank's host; empty: none
 };
 
 struct ServerTopology {

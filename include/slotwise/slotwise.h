@@ -118,6 +118,8 @@ SLOTWISE_API slotwise_call* slotwise_queue_take(slotwise_queue* queue, int64_t m
 
 #define SLOTWISE_DOOR_BEST 0 /* the fastest that the server has */
 #define SLOTWISE_DOOR_GRPC 1 /* by gRPC, as all else */
+#define SLOTWISE_DOOR_TCP 2  /* by sockets, wherever the server is */
+#define SLOTWISE_DOOR_SHM 3  /* by memory that is shared with a server on this host, or UNAVAILABLE */
 
 typedef struct slotwise_client_options {
   int64_t timeout_ms;        /* of connecting, and of every call that names none; 0: 30,000 */

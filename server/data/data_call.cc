@@ -120,4 +120,20 @@ Result<std::vector<PushRequest>> CheckPushes(const v1::DataCall& call,
       });
 }
 
+void PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner,
+                 std::vector<CheckedLookup>& lookups) {
+  const auto bytes_of = [](const CheckedLookup& lookup) {
+    return std::uint64_t{lookup.request.batch.samples} * lookup.width * BytesOf(lookup.request.type);
+  };
+  std::uint64_t sum = 0;
+  for (const CheckedLookup& lookup : lookups) sum += PaddedBytes(bytes_of(lookup));
+  if (sum > values.size()) return;
+  std::byte* at = values.data();
+  for (CheckedLookup& lookup : lookups) {
+    const std::uint64_t bytes = bytes_of(lookup);
+    if (bytes > 0) lookup.request.place = std::shared_ptr<std::byte[]>(owner, at);
+    at += PaddedBytes(bytes);
+  }
+}
+
 }  // namespace slotwise

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
@@ -23,13 +24,14 @@ constexpr std::size_t kMostReason = 1024;  // bytes of a refusal, as through gRP
 }  // namespace
 
 DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shared,
-                               std::shared_ptr<void> token)
+                               std::shared_ptr<SharedMemory> arena, std::shared_ptr<void> token)
     : FrameStream(std::move(socket), {.frame_bytes = shared.options.max_message_bytes,
                                       .head_bytes = kMostHeadBytes,
                                       .write_timeout = shared.options.reply_timeout,
                                       .read_timeout = shared.options.reply_timeout}),
       peer_(std::move(peer)),
       shared_(shared),
+      arena_(std::move(arena)),
       token_(std::move(token)) {}
 
 bool DataConnection::OnLargeHead(std::uint64_t bytes) {
@@ -51,6 +53,13 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
     why = "a frame's head is no DataCall";
     return std::nullopt;
   }
+  std::span<const std::byte> in_arena;
+  if (call_.has_arena()) {
+    if (body_bytes > 0) why = "a frame has a body, and its call has it in the arena";
+    if (why.empty()) why = FindPlaces(in_arena);
+    if (!why.empty()) return std::nullopt;
+    body_bytes = in_arena.size();
+  }
   why = Objection(call_, body_bytes);
   if (!why.empty()) return std::nullopt;
 
@@ -68,7 +77,31 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
     }
   }
   if (!refusal_.ok() || body_bytes == 0) return Room{.skip = true};
+  if (!in_arena.empty()) {
+    // The client may write them while they are copied, and no longer.
+    std::memcpy(block_.get(), in_arena.data(), in_arena.size());
+    return Room{};
+  }
   return Room{.buffers = {asio::mutable_buffer(block_.get(), body_bytes)}};
+}
+
+std::string DataConnection::FindPlaces(std::span<const std::byte>& body) {
+  values_ = {};
+  if (arena_ == nullptr) return "a call has places in an arena, and there is none";
+  const v1::ArenaPlaces& places = call_.arena();
+  if (places.body_bytes() > shared_.options.max_message_bytes) {
+    return "a call has " + std::to_string(places.body_bytes()) + " bytes in the arena: at most " +
+           std::to_string(shared_.options.max_message_bytes) + " are taken";
+  }
+  const auto place = [&](std::uint64_t at, std::uint64_t bytes) {
+    return bytes > 0 ? arena_->Place(at, bytes) : std::span<std::byte>();
+  };
+  const auto its_body = place(places.body(), places.body_bytes());
+  const auto values = place(places.values(), places.values_bytes());
+  if (!its_body || !values) return "a call has places that are none of its arena";
+  body = *its_body;
+  values_ = *values;
+  return {};
 }
 
 bool DataConnection::OnBody() {
@@ -112,6 +145,7 @@ void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
   }
   auto lookups = CheckLookups(call_, block_, shared_.find_table);
   if (!lookups.ok()) return answer(lookups.status());
+  if (call_.has_arena()) PlaceValues(values_, arena_, *lookups);
   SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);
 }
 
@@ -132,6 +166,10 @@ void DataConnection::Answer(std::uint64_t id, Result<EmbeddingAnswers> answers) 
       const auto& lookup = std::get<LookupAnswer>(answer);
       *reply.add_lookups() = MessageOf(lookup, shared_.engine.incarnation());
       reply.add_value_bytes(lookup.values.bytes());
+      if (arena_ != nullptr && arena_->Has(lookup.values.values.get())) {
+        reply.set_in_arena(true);
+        continue;
+      }
       AddArray({static_cast<const std::byte*>(lookup.values.values.get()), lookup.values.bytes()},
                frame.body);
     }

@@ -24,25 +24,33 @@
 #include "server/intake/embedding_calls.h"
 #include "slotwise/v1/data.pb.h"
 #include "wire/frame_stream.h"
+#include "wire/shared_memory.h"
 
 namespace slotwise {
 
 // DataShared has what the connections of a server share.
 struct DataShared {
   DataShared(const DataOptions& with, Engine& its_engine, Gate& its_gate)
-      : options(with), engine(its_engine), gate(its_gate), received(with.max_received_bytes) {}
+      : options(with),
+        engine(its_engine),
+        gate(its_gate),
+        received(with.max_received_bytes),
+        shared(with.max_shared_bytes) {}
   const DataOptions options;
   Engine& engine;
   Gate& gate;
   Budget received;
+  Budget shared;
   std::atomic<bool> stopping = false;  // the server
   const FindTable find_table = [this](std::string_view name) { return engine.FindTable(name); };
 };
 
 class DataConnection final : public FrameStream {
  public:
-  // `shared` outlives the connection. `token` ends with it.
-  DataConnection(Socket socket, std::string peer, DataShared& shared, std::shared_ptr<void> token);
+  // `shared` outlives the connection. `arena` is what it shares with its client; null: nothing. `token` ends
+  // with it.
+  DataConnection(Socket socket, std::string peer, DataShared& shared, std::shared_ptr<SharedMemory> arena,
+                 std::shared_ptr<void> token);
 
   using FrameStream::Start;
 
@@ -56,18 +64,23 @@ class DataConnection final : public FrameStream {
   std::shared_ptr<DataConnection> self() {
     return std::static_pointer_cast<DataConnection>(shared_from_this());
   }
+  // Finds where the call that is being read has its body in the arena, and wants its values. Returns why it is
+  // none of this protocol; empty if it is one.
+  std::string FindPlaces(std::span<const std::byte>& body);
   // Makes requests of the call's messages and hands them to the engine.
   void Submit(const Caller& caller, const AnswerCall& answer);
   void Answer(std::uint64_t id, Result<EmbeddingAnswers> answers);
 
   const std::string peer_;
   DataShared& shared_;
+  const std::shared_ptr<SharedMemory> arena_;
   const std::shared_ptr<void> token_;
 
   // The call that is being read.
   v1::DataCall call_;
   Status refusal_;
   std::shared_ptr<std::byte[]> block_;
+  std::span<std::byte> values_;  // where the reply's values are wanted
   Reservation received_;
   Reservation received_head_;
 

@@ -26,6 +26,7 @@
 #include "server/intake/peer_name.h"
 #include "wire/data_version.h"
 #include "wire/frame_stream.h"
+#include "wire/shared_memory.h"
 
 namespace slotwise {
 namespace {
@@ -36,6 +37,12 @@ std::size_t ThreadsFor(std::size_t asked) {
   if (asked > 0) return asked;
   return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, 8);
 }
+
+constexpr std::uint64_t kLeastArena = std::uint64_t{1} << 20;
+// No connection gets more than this share of what clients may share.
+constexpr std::uint64_t kShareOfOne = 8;
+
+std::uint32_t MibOf(const SharedMemory& arena) { return static_cast<std::uint32_t>(arena.bytes().size() >> 20); }
 
 }  // namespace
 
@@ -102,6 +109,7 @@ class DataServer::Impl {
       sockaddr_storage address{};
       socklen_t size = sizeof(address);
       getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
+      local = address.ss_family == AF_UNIX;
       asio::error_code error;
       socket.assign({address.ss_family, 0}, descriptor, error);
       if (error) close(descriptor);
@@ -122,6 +130,7 @@ class DataServer::Impl {
       char first = 0;
       if (recv(socket.native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return Close();
       if (first != kDataMagic.front()) {
+        if (local) return Close();
         asio::error_code error;
         const int descriptor = socket.release(error);
         Leave();
@@ -136,8 +145,15 @@ class DataServer::Impl {
 
     void Answer() {
       const auto version = VersionIn(preface);
-      if (!version) return Close();
-      preface = MakePreface(kDataVersion);
+      const std::uint32_t asked_mib = ArenaMibIn(preface);
+      if (!version || (asked_mib > 0 && !local)) return Close();
+      if (*version == kDataVersion) arena = server.MakeArena(asked_mib);
+      preface = MakePreface(kDataVersion, arena ? MibOf(*arena) : 0);
+      if (arena) {
+        // A new connection has room for so few bytes.
+        const ssize_t sent = SendWithDescriptor(socket.native_handle(), preface, arena->descriptor());
+        return sent == static_cast<ssize_t>(preface.size()) ? server.Serve(*this) : Close();
+      }
       asio::async_write(socket, asio::buffer(preface),
                         [self = shared_from_this(), known = *version == kDataVersion](
                             const asio::error_code& error, std::size_t) {
@@ -164,8 +180,27 @@ class DataServer::Impl {
     asio::steady_timer timer;
     std::function<void(int)> others;
     Preface preface{};
+    bool local = false;  // a Unix socket
+    std::shared_ptr<SharedMemory> arena;
     std::optional<std::list<std::shared_ptr<Hello>>::iterator> place;  // guarded by mutex_
   };
+
+  // Returns as much memory as is asked for, or less; null if clients share as much as they may.
+  std::shared_ptr<SharedMemory> MakeArena(std::uint32_t asked_mib) {
+    struct Charged {
+      Reservation charge;
+      std::shared_ptr<SharedMemory> memory;
+    };
+    const std::uint64_t most = std::max(shared_.options.max_shared_bytes / kShareOfOne, kLeastArena);
+    for (std::uint64_t bytes = std::min(std::uint64_t{asked_mib} << 20, most) >> 20 << 20;
+         bytes >= kLeastArena; bytes = (bytes / 2) >> 20 << 20) {
+      auto charge = shared_.shared.Reserve(bytes);
+      if (!charge) continue;
+      const auto made = std::make_shared<Charged>(std::move(*charge), SharedMemory::Make(bytes));
+      return {made, made->memory.get()};
+    }
+    return nullptr;
+  }
 
   void Serve(Hello& hello) {
     if (!hello.socket.is_open()) return;  // it was closed after it had answered
@@ -180,7 +215,8 @@ class DataServer::Impl {
       connections_.erase(place);
       gone_.notify_all();
     });
-    const auto connection = std::make_shared<DataConnection>(std::move(hello.socket), peer, shared_, token);
+    const auto connection = std::make_shared<DataConnection>(std::move(hello.socket), peer, shared_,
+                                                             std::move(hello.arena), token);
     hello.Leave();
     bool stopping = false;
     {

@@ -27,6 +27,9 @@ struct DataOptions {
   // Requests that are received and not handed to the engine yet take at most so many bytes. Calls beyond that
   // are UNAVAILABLE.
   std::uint64_t max_received_bytes = std::uint64_t{2} << 30;
+  // What connections of this host share with their clients takes at most so many bytes. Clients beyond that
+  // share none.
+  std::uint64_t max_shared_bytes = std::uint64_t{1} << 30;
   // A connection ends whose peer does not take what was sent, or the rest of a frame of which does not come,
   // within this time.
   std::chrono::milliseconds reply_timeout{30'000};
@@ -43,8 +46,8 @@ class DataServer {
   DataServer(const DataServer&) = delete;
   DataServer& operator=(const DataServer&) = delete;
 
-  // Takes a connected socket, of which nothing was read. If it is not of this transport, hands it on to
-  // `others`, on a thread of the server's. Closes it if it cannot be served.
+  // Takes a connected socket, of TCP or a Unix one, of which nothing was read. If it is not of this transport,
+  // hands it on to `others`, on a thread of the server's. Closes it if it cannot be served.
   void Take(int socket, std::function<void(int socket)> others);
 
   // Ends all connections; takes no more.

@@ -78,39 +78,60 @@ void Operations::LookupOneByOne(const Round& round) {
 
 Operations::PooledNumbers Operations::PooledBy(std::span<const TableBatch> batches) {
   PooledNumbers numbers;
-  for (const TableBatch& batch : batches) {
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    const TableBatch& batch = batches[t];
+    std::uint32_t bag = 0;
     std::size_t at =
         (numbers.size + PooledNumbers::kAlign - 1) / PooledNumbers::kAlign * PooledNumbers::kAlign;
     numbers.first.push_back(at);
     for (const RoundPart& part : batch.round.parts) {
       if (!IsMine(part.ticket)) continue;
-      const DataType type = tickets_.Get<LookupRequest>(part.ticket.number).type;
-      if (numbers.runs.empty() || numbers.runs.back().type != type) {
-        numbers.runs.push_back({.type = type, .first = at});
+      const auto& lookup = tickets_.Get<LookupRequest>(part.ticket.number);
+      LookupRun* run = numbers.runs.empty() ? nullptr : &numbers.runs.back();
+      if (run == nullptr || !run->GoesOnWith(lookup, at)) {
+        run = &numbers.runs.emplace_back(LookupRun{.type = lookup.type, .first = at});
+        run->memory->values = lookup.place;
+        run->placed = lookup.place != nullptr;
       }
+      const std::size_t index = numbers.runs.size() - 1;
+      numbers.run_of.push_back(index);
+      if (numbers.pieces.empty() || numbers.pieces.back().table != t || numbers.pieces.back().run != index) {
+        numbers.pieces.push_back({.table = t, .first = bag, .last = bag, .run = index, .at = at});
+      }
+      bag += part.samples * batch.table.info.options.slots;
+      numbers.pieces.back().last = bag;
       at += part.samples * WidthOf(batch.table);
-      numbers.runs.back().end = numbers.size = at;
+      run->end = numbers.size = at;
     }
   }
   return numbers;
 }
 
+// Memory of different owners may be side by side, and does not end together.
+bool Operations::LookupRun::GoesOnWith(const LookupRequest& lookup, std::size_t at) const {
+  if (lookup.type != type) return false;
+  if (!placed || lookup.place == nullptr) return !placed && lookup.place == nullptr;
+  const std::shared_ptr<std::byte[]>& first_place = memory->values;
+  return !first_place.owner_before(lookup.place) && !lookup.place.owner_before(first_place) &&
+         lookup.place.get() == values() + (at - first) * BytesOf(type);
+}
+
 void Operations::AnswerWithPooled(Stage& stage, std::span<const TableBatch> batches, PooledNumbers& numbers) {
-  auto run = numbers.runs.begin();
+  auto run_of = numbers.run_of.begin();
   for (std::size_t t = 0; t < batches.size(); ++t) {
     std::size_t at = numbers.first[t];
     for (const RoundPart& part : batches[t].round.parts) {
       if (!IsMine(part.ticket)) continue;
       Request request = tickets_.Take(part.ticket.number);
       LookupRequest& lookup = std::get<LookupRequest>(request);
-      if (lookup.type != run->type) ++run;
+      const LookupRun& run = numbers.runs[*run_of++];
       const std::size_t size = part.samples * WidthOf(batches[t].table);
-      const std::byte* const values = run->values() + (at - run->first) * BytesOf(run->type);
+      const std::byte* const values = run.values() + (at - run.first) * BytesOf(run.type);
       at += size;
-      run->memory->reservations.push_back(std::move(lookup.answer_reservation));
+      run.memory->reservations.push_back(std::move(lookup.answer_reservation));
       stage.AnswerLater([done = std::move(lookup.done),
                          answer = PooledValues{
-                             {run->memory, values}, size, run->type, batches[t].table.version()}]() mutable {
+                             {run.memory, values}, size, run.type, batches[t].table.version()}]() mutable {
         done(std::move(answer));
       });
       stage.Keep(std::move(request));
@@ -121,8 +142,11 @@ void Operations::AnswerWithPooled(Stage& stage, std::span<const TableBatch> batc
 void Operations::PoolMine(Stage& stage, std::span<const TableBatch> batches,
                           std::span<const TableWork::Share> gathered, PooledNumbers& numbers) {
   std::vector<LookupRun>& runs = numbers.runs;
-  for (LookupRun& run : runs)
-    run.memory->values = arrays_.TakeOfDevice<std::byte>(run.bytes());  // written whole below
+  for (LookupRun& run : runs) {
+    if (!run.placed)
+      run.memory->values = arrays_.TakeOfDevice<std::byte>(run.bytes());  // written whole below
+  }
+  if (PoolsInPlace(batches, numbers)) return PoolInPlace(stage, batches, gathered, numbers);
   // A single run is pooled as what it is to become, if all tables can be, and where it is to lie.
   const bool single = runs.size() == 1 && std::ranges::all_of(batches, [&](const TableBatch& batch) {
                         return work_.TypeOfPooled(batch.table, runs.front().type) == runs.front().type;
@@ -140,20 +164,44 @@ void Operations::PoolMine(Stage& stage, std::span<const TableBatch> batches,
   stage.stream().OrderAfter(*pooled);
   if (type == DataType::kFloat32) {
     for (std::size_t t = 0; t < batches.size(); ++t) {
-      DivideMine(stage, batches[t], gathered[t].batch, static_cast<float*>(pooled_of(t).data));
+      DivideMine(stage, batches[t], gathered[t].batch, 0, batches[t].bags_of(collective_.rank()),
+                 static_cast<float*>(pooled_of(t).data));
     }
   }
   BringToHost(stage, {where, type}, runs);
 }
 
-void Operations::DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, float* pooled) {
+bool Operations::PoolsInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const {
+  return device_.SharesHostMemory() && work_.CanPoolRanges() &&
+         std::ranges::all_of(numbers.pieces, [&](const PooledPiece& piece) {
+           const DataType type = numbers.runs[piece.run].type;
+           return work_.TypeOfPooled(batches[piece.table].table, type) == type;
+         });
+}
+
+void Operations::PoolInPlace(Stage& stage, std::span<const TableBatch> batches,
+                             std::span<const TableWork::Share> gathered, const PooledNumbers& numbers) {
+  for (const PooledPiece& piece : numbers.pieces) {
+    if (piece.first == piece.last) continue;
+    const TableBatch& batch = batches[piece.table];
+    const LookupRun& run = numbers.runs[piece.run];
+    std::byte* const to = run.values() + (piece.at - run.first) * BytesOf(run.type);
+    stage.stream().OrderAfter(work_.PoolRange(batch.table, piece.first, piece.last, {to, run.type}));
+    if (run.type != DataType::kFloat32) continue;  // nothing is divided
+    DivideMine(stage, batch, gathered[piece.table].batch, piece.first, piece.last,
+               reinterpret_cast<float*>(to));
+  }
+}
+
+void Operations::DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, std::size_t first,
+                            std::size_t last, float* pooled) {
   const auto me = static_cast<std::size_t>(Value(collective_.rank()));
   const std::vector<std::size_t>& bags_of = batch.layout.bags_of;
   const std::size_t first_bag =
       std::accumulate(bags_of.begin(), bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
   const float* weights = view.weights.empty() ? nullptr : view.weights.data();
-  batch.table.shard->DivideBags(stage.stream(), view.offsets.subspan(first_bag, bags_of[me] + 1), weights,
-                                pooled);
+  batch.table.shard->DivideBags(stage.stream(), view.offsets.subspan(first_bag + first, last - first + 1),
+                                weights, pooled);
 }
 
 void Operations::BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs) {

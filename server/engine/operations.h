@@ -79,6 +79,7 @@ class Operations {
     Table& table;
     BatchLayout layout;
 
+    std::size_t bags_of(Rank rank) const { return layout.bags_of[static_cast<std::size_t>(Value(rank))]; }
     TableShare share() const { return {&round, &layout}; }
     TravellingBags bags() const { return {layout.bags_of, layout.size.keys, table.info.options.dim}; }
   };
@@ -93,23 +94,36 @@ class Operations {
     std::vector<Reservation> reservations;
     std::shared_ptr<std::byte[]> values;
   };
-  // Lookups of this rank that follow each other in a round, and whose answers are of one type: numbers
-  // [first, end) of those that are pooled.
+  // Lookups of this rank that follow each other in a round, and whose answers are of one type and lie behind
+  // each other: numbers [first, end) of those that are pooled.
   struct LookupRun {
     DataType type = DataType::kFloat32;
     std::size_t first = 0;
     std::size_t end = 0;
+    bool placed = false;  // where the lookups want it
     std::shared_ptr<AnswerMemory> memory = std::make_shared<AnswerMemory>();
 
     std::byte* values() const { return memory->values.get(); }
     std::size_t size() const { return end - first; }
     std::size_t bytes() const { return size() * BytesOf(type); }
+    // Whether a lookup's numbers, which are pooled at `at`, may be the run's next.
+    bool GoesOnWith(const LookupRequest& lookup, std::size_t at) const;
+  };
+  // Bags [first, last) of a table that follow each other in a run: its numbers from `at` on.
+  struct PooledPiece {
+    std::size_t table = 0;  // of the round's
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+    std::size_t run = 0;
+    std::size_t at = 0;
   };
   // The numbers that lookups of this rank pool, one table's behind the other's.
   struct PooledNumbers {
     std::vector<std::size_t> first;  // [tables] where the table's begin: at a multiple of kAlign
     std::size_t size = 0;
     std::vector<LookupRun> runs;
+    std::vector<std::size_t> run_of;  // of each of the lookups, in their order
+    std::vector<PooledPiece> pieces;
 
     // Any table's numbers then begin at a multiple of 64 bytes.
     static constexpr std::size_t kAlign = 32;
@@ -119,8 +133,13 @@ class Operations {
   // values. They are there when the stage's stream is done.
   void PoolMine(Stage& stage, std::span<const TableBatch> batches, std::span<const TableWork::Share> gathered,
                 PooledNumbers& numbers);
-  // Divides this rank's pooled bags of a table as its combiner says.
-  void DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, float* pooled);
+  // Whether each piece can be pooled where its run lies, and does so.
+  bool PoolsInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const;
+  void PoolInPlace(Stage& stage, std::span<const TableBatch> batches,
+                   std::span<const TableWork::Share> gathered, const PooledNumbers& numbers);
+  // Divides this rank's pooled bags [first, last) of a table as its combiner says.
+  void DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, std::size_t first,
+                  std::size_t last, float* pooled);
   // Writes the runs' values: `pooled`, in device memory, has all numbers of the runs.
   void BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs);
   // Answers this rank's lookups when the device is done.

@@ -47,6 +47,9 @@ struct LookupRequest {
   DataType type = DataType::kFloat32;  // of the answer's numbers, each rounded once
   bool joined = false;                 // it came by LookupMany, whose lookups may share a round
   std::uint64_t answer_bytes = 0;      // of the answer's numbers; the engine fills it in
+  // Where the answer's numbers go, which the client may write and read at any time; null: to memory of the
+  // engine's.
+  std::shared_ptr<std::byte[]> place = nullptr;
   // What the answer is charged to; it ends when the memory of the answer's numbers ends.
   Reservation answer_reservation = {};
   Caller caller = {};

@@ -186,6 +186,11 @@ Stream& TableWork::Pool(Table& table, const TravellingBags& bags, TravelArrays& 
   return travel_.stream();
 }
 
+Stream& TableWork::PoolRange(Table& table, std::uint32_t first, std::uint32_t last, Numbers pooled) {
+  table.shard->PoolRange(first, last, pooled);
+  return device_.WorkStream();
+}
+
 // A traffic plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part order:
 // only if the two orders are one can owned bags travel.
 bool TableWork::TakesMineAlone(const TravellingBags& bags, bool in_part_order) const {

@@ -61,6 +61,10 @@ class TableWork {
   // ranks, before the combiner's division: [bags_of[rank]][dim] in device memory. Returns the stream in whose
   // order that happens.
   Stream& Pool(Table& table, const TravellingBags& bags, TravelArrays& arrays, Numbers pooled);
+  // The same of a range of this rank's bags, which may lie anywhere. REQUIRES: CanPoolRanges.
+  Stream& PoolRange(Table& table, std::uint32_t first, std::uint32_t last, Numbers pooled);
+  // Whether there are no partial sums, because there is one rank.
+  bool CanPoolRanges() const { return collective_.size() == 1; }
 
   // Whether Update takes the gradients of this rank's bags alone. `in_part_order`: the ranks' bags lie in the
   // batch in rank order.

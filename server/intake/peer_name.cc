@@ -15,8 +15,14 @@ std::string PeerName(int socket) {
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (getpeername(socket, any, &size) != 0 ||
-      getnameinfo(any, size, host.data(), host.size(), port.data(), port.size(),
+  if (getpeername(socket, any, &size) != 0) return "a connection";
+  if (address.ss_family == AF_UNIX) {
+    ucred peer{};
+    size = sizeof(peer);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return "a connection";
+    return "unix:uid=" + std::to_string(peer.uid) + ",pid=" + std::to_string(peer.pid);
+  }
+  if (getnameinfo(any, size, host.data(), host.size(), port.data(), port.size(),
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return "a connection";
   }

@@ -132,6 +132,7 @@ void FitLimits(v1::Limits& limits, const MemoryShare& memory) {
   if (limits.max_inbox_mib() == 0)
     limits.set_max_inbox_mib(
         std::max({kLeastInboxMib, limits.max_message_mib(), 2 * limits.max_round_mib()}));
+  if (limits.max_shared_mib() == 0) limits.set_max_shared_mib(limits.max_inbox_mib());
 }
 
 std::uint64_t Fingerprint(const Config& config) {

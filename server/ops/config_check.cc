@@ -41,6 +41,7 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
       Range{Limits::kMaxMessageMibFieldNumber, "limits.max_message_mib", limits.max_message_mib(), 1, 2047},
       Range{Limits::kMaxRoundMibFieldNumber, "limits.max_round_mib", limits.max_round_mib(), 1, 4096},
       Range{Limits::kMaxInboxMibFieldNumber, "limits.max_inbox_mib", limits.max_inbox_mib(), 1, 1 << 24},
+      Range{Limits::kMaxSharedMibFieldNumber, "limits.max_shared_mib", limits.max_shared_mib(), 1, 1 << 24},
       Range{Limits::kMaxConnectionsFieldNumber, "limits.max_connections", limits.max_connections(), 16,
             1'000'000},
       Range{Limits::kMaxCallsPerConnectionFieldNumber, "limits.max_calls_per_connection",

@@ -203,6 +203,7 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
       v1::RankInfo& info = *answer.add_ranks();
       info.set_address(place.address);
       info.set_device(place.device);
+      info.set_local(place.local);
     }
     answer.set_rank(static_cast<std::uint32_t>(Value(topology_.rank)));
   }

@@ -9,12 +9,14 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -140,6 +142,24 @@ Status Listener::Open(const std::string& host, std::uint16_t port) {
   stop_ = Checked(eventfd(0, EFD_CLOEXEC), "eventfd");
   spare_ = Checked(SpareDescriptor(), "open /dev/null");
   return {};
+}
+
+Status Listener::ListenLocally(const std::string& name) {
+  const auto cannot = [&](const std::string& why) {
+    return FailedPrecondition("cannot listen at the Unix socket @" + name + ": " + why);
+  };
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.empty() || name.size() + 1 > sizeof(address.sun_path)) return cannot("no such name");
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return cannot(std::strerror(errno));
+  listening_.push_back(fd);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 && listen(fd, SOMAXCONN) == 0) {
+    return {};
+  }
+  return cannot(std::strerror(errno));
 }
 
 void Listener::Start(Take take) {

@@ -35,6 +35,10 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
+  // Listens at a name of the abstract namespace too, for clients of this host. REQUIRES: before Start.
+  // FAILED_PRECONDITION if it cannot.
+  Status ListenLocally(const std::string& name);
+
   std::uint16_t port() const { return port_; }
 
   // Begins to accept connections, in a thread that calls `take`. Called once.

@@ -85,6 +85,7 @@ class RpcServer::Impl {
         data_({.max_message_bytes = options.max_message_bytes,
                .max_calls_per_connection = options.max_calls_per_connection,
                .max_received_bytes = MostReceived(options),
+               .max_shared_bytes = options.max_shared_bytes,
                .reply_timeout = options.reply_timeout,
                .hello_timeout = options.hello_timeout},
               engine, gate_) {}
@@ -92,6 +93,9 @@ class RpcServer::Impl {
   Status Listen(const RpcOptions& options) {
     auto listener = Listener::Bind(options.host, options.port, options.max_connections);
     if (!listener.ok()) return listener.status();
+    if (!options.local.empty()) {
+      if (Status local = (*listener)->ListenLocally(options.local); !local.ok()) return local;
+    }
     grpc::ServerBuilder builder;
     using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     connections_ = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD,

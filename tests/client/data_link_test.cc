@@ -103,6 +103,7 @@ class Exchange final : public DataExchange {
     if (no_memory) throw std::bad_alloc();
   }
   Result<Room> MakeRoom(const v1::DataReply& /*reply*/) override { return Room{}; }
+  std::uint64_t ValueBytes() const override { return 0; }
   Status Read(const v1::DataReply& /*reply*/) override { return {}; }
 
   bool no_memory = false;
@@ -129,7 +130,7 @@ class DataLinkTest : public ::testing::Test {
 
   Peer peer_;
   DataThreads threads_{1};
-  std::unique_ptr<DataLink> link_ = std::make_unique<DataLink>(threads_, peer_.address());
+  std::unique_ptr<DataLink> link_ = std::make_unique<DataLink>(threads_, RankAddress{peer_.address()});
   std::uint64_t last_ = 0;
 };
 

@@ -161,6 +161,33 @@ TEST_P(Lookup, PreparesOverABatchThatWasPreparedAndLeft) {
   table->ExpectRowsMatch();
 }
 
+TEST_P(Lookup, PoolsARangeOfBagsAsAmongAllOfThem) {
+  const std::uint64_t seed = Seed(25);
+  SCOPED_TRACE(SeedNote(seed));
+  Random random(seed);
+  for (const std::uint32_t dim : {3, 64}) {
+    const auto table = TrainedShard(MakeOptions(dim));
+    Shard& shard = table->shards().shard(0);
+    for (const bool weighted : {false, true}) {
+      Batch batch = RandomBatch(random, {.bags = 70, .max_bag = 6, .distinct_keys = 400});
+      if (weighted) AddRandomWeights(random, batch);
+      DeviceArray<Key> keys(device(), std::span<const Key>(batch.keys));
+      DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(batch.offsets));
+      DeviceArray<float> weights(device(), std::span<const float>(batch.weights));
+      ASSERT_TRUE(shard.Prepare({keys.span(), offsets.span(), weights.span()}, /*insert=*/false).ok());
+      DeviceArray<float> all(device(), std::vector<float>(std::size_t{70} * dim));
+      shard.Pool({all.data(), DataType::kFloat32});
+      const std::vector<float> pooled = all.Download();
+      for (const auto& [first, last] : {std::pair{0U, 70U}, {0U, 1U}, {69U, 70U}, {13U, 37U}}) {
+        DeviceArray<float> some(device(), std::vector<float>(std::size_t{last - first} * dim));
+        shard.PoolRange(first, last, {some.data(), DataType::kFloat32});
+        const std::vector<float> expected(pooled.begin() + first * dim, pooled.begin() + last * dim);
+        EXPECT_TRUE(SameBytes(some.Download(), expected, dim)) << first << " to " << last;
+      }
+    }
+  }
+}
+
 TEST_P(Lookup, SaysExactlyHowManyRowsInsertWouldAdd) {
   const auto table = TrainedShard(MakeOptions(8));
   Shard& shard = table->shards().shard(0);

@@ -8,12 +8,15 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +26,7 @@
 #include "slotwise/v1/data.pb.h"
 #include "wire/data_version.h"
 #include "wire/frame_stream.h"
+#include "wire/shared_memory.h"
 
 namespace slotwise::test {
 
@@ -49,6 +53,16 @@ class DataClient {
     const timeval limit{60, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   }
+  // Connects to a Unix socket of the abstract namespace.
+  explicit DataClient(const std::string& local) : socket_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, local.data(), local.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + local.size());
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    const timeval limit{60, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
   ~DataClient() { Close(); }
   DataClient(const DataClient&) = delete;
   DataClient& operator=(const DataClient&) = delete;
@@ -62,8 +76,8 @@ class DataClient {
   bool SendBytes(const void* bytes, std::size_t size) {
     return send(socket_, bytes, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
   }
-  bool Greet(std::uint32_t version = kDataVersion) {
-    const Preface mine = MakePreface(version);
+  bool Greet(std::uint32_t version = kDataVersion, std::uint32_t arena_mib = 0) {
+    const Preface mine = MakePreface(version, arena_mib);
     return SendBytes(mine.data(), mine.size());
   }
   // The server's version; nothing if the connection has ended.
@@ -75,6 +89,20 @@ class DataClient {
   void Meet() {
     ASSERT_TRUE(Greet());
     ASSERT_EQ(Greeted(), kDataVersion);
+  }
+
+  // Asks for an arena; returns it, or null if none was given.
+  std::shared_ptr<SharedMemory> MeetWithArena(std::uint32_t arena_mib) {
+    EXPECT_TRUE(Greet(kDataVersion, arena_mib));
+    pollfd connection{socket_, POLLIN, 0};
+    EXPECT_EQ(poll(&connection, 1, 60'000), 1);
+    Preface theirs{};
+    int descriptor = -1;
+    EXPECT_EQ(ReceiveWithDescriptor(socket_, theirs, descriptor), static_cast<ssize_t>(theirs.size()));
+    EXPECT_EQ(VersionIn(theirs), kDataVersion);
+    EXPECT_EQ(descriptor >= 0, ArenaMibIn(theirs) > 0);
+    if (descriptor < 0) return nullptr;
+    return SharedMemory::Open(descriptor, std::uint64_t{ArenaMibIn(theirs)} << 20);
   }
 
   bool SendFrame(const std::string& head, const std::string& body = {}) {

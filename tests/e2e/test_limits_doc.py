@@ -75,7 +75,11 @@ def value_in_code(name: str, path: str) -> float:
     return evaluate(braced or assigned) * CHRONO.get(kind.rpartition("::")[2], 1.0)
 
 
-FOLLOW_THE_MEMORY = {"max_round_mib": "kLeastRoundMib", "max_inbox_mib": "kLeastInboxMib"}
+FOLLOW_THE_MEMORY = {
+    "max_round_mib": "kLeastRoundMib",
+    "max_inbox_mib": "kLeastInboxMib",
+    "max_shared_mib": "kLeastInboxMib",
+}
 
 
 def default_of(limit: str) -> float:

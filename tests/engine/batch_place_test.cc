@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <future>
 #include <memory>
@@ -148,6 +149,63 @@ TEST_P(BatchPlaceTest, EveryLookupOfARoundHasNumbersOfItsOwnType) {
         const std::span found(static_cast<const std::byte*>(answer->values.get()), answer->bytes());
         EXPECT_TRUE(std::ranges::equal(found, expected))
             << ToString(combiner) << ", lookup " << i << " of " << types.size() << ", " << ToString(types[i]);
+      }
+    }
+    engine_.reset();
+  }
+}
+
+// A round's answers lie where their lookups want them, be that beside each other or not, and whoever owns it.
+TEST_P(BatchPlaceTest, EveryLookupOfARoundHasItsNumbersWhereItWantsThem) {
+  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
+    const TableId table = StartWithTable(combiner);
+    const Bags bags{2, {7, 8, 7, 9, 1, 8}, {0, 2, 3, 5, 6}, {1, 2, 0.5F, 3, 1, 1}};
+    const std::vector<float> exact = *engine_->Lookup(table, bags);
+    const std::size_t size = exact.size() * sizeof(float);  // 64 bytes
+    using enum DataType;
+    struct Wish {
+      DataType type;
+      int owner;  // below 0: no place
+      std::size_t at;
+    };
+    const std::vector<std::vector<Wish>> rounds{
+        {{kFloat32, 0, 0}},
+        {{kBFloat16, 0, 0}},
+        {{kFloat32, 0, 0}, {kFloat32, 0, size}, {kFloat32, 0, 2 * size}},
+        {{kFloat32, 0, size}, {kFloat32, 0, 0}},
+        {{kFloat32, 0, 0}, {kFloat32, 1, size}, {kFloat32, -1, 0}, {kFloat32, 0, 2 * size}},
+        {{kFloat32, -1, 0}, {kFloat32, -1, 0}, {kFloat32, 0, 0}, {kFloat32, -1, 0}},
+        {{kFloat32, 0, 0}, {kFloat16, 0, size}, {kFloat16, 0, size + size / 2}, {kFloat32, 1, 2 * size}}};
+    for (const auto& wishes : rounds) {
+      // Two owners of one block: the second's places adjoin the first's, and it may end before it.
+      const auto block = std::make_unique<std::byte[]>(8 * size);
+      std::array<std::shared_ptr<std::byte[]>, 2> owners;
+      for (auto& owner : owners) owner = std::shared_ptr<std::byte[]>(block.get(), [](std::byte*) {});
+      std::vector<Request> requests;
+      std::vector<std::promise<Result<PooledValues>>> answers(wishes.size());
+      for (std::size_t i = 0; i < wishes.size(); ++i) {
+        LookupRequest request{
+            table, LookupMode::kTrain, PartOf(bags),
+            [&answers, i](const Result<PooledValues>& pooled) { answers[i].set_value(pooled); },
+            wishes[i].type};
+        if (wishes[i].owner >= 0) {
+          request.place = {owners[static_cast<std::size_t>(wishes[i].owner)], block.get() + wishes[i].at};
+        }
+        requests.emplace_back(std::move(request));
+      }
+      engine_->engine().Submit(std::move(requests));
+      for (std::size_t i = 0; i < wishes.size(); ++i) {
+        const auto answer = answers[i].get_future().get();
+        ASSERT_TRUE(answer.ok()) << answer.status().message();
+        ASSERT_EQ(answer->type, wishes[i].type);
+        std::vector<std::byte> expected(exact.size() * BytesOf(wishes[i].type));
+        Narrow(exact, wishes[i].type, expected.data());
+        const std::span found(static_cast<const std::byte*>(answer->values.get()), answer->bytes());
+        EXPECT_TRUE(std::ranges::equal(found, expected)) << ToString(combiner) << ", lookup " << i;
+        if (wishes[i].owner < 0) continue;
+        EXPECT_EQ(found.data(), block.get() + wishes[i].at);
+        const auto& owner = owners[static_cast<std::size_t>(wishes[i].owner)];
+        EXPECT_GT(owner.use_count(), 1) << "an answer keeps the memory of its own place";
       }
     }
     engine_.reset();

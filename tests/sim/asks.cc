@@ -1,6 +1,8 @@
 #include "tests/sim/asks.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <utility>
 
 namespace slotwise::sim {
@@ -26,6 +28,12 @@ BatchPart PartOf(const Ask& ask) {
   part.value_type = ask.type;
   Narrow(ask.values, ask.type, reinterpret_cast<std::byte*>(part.values.data()));
   return part;
+}
+
+// Where the ask wants its answer, which has whatever its client wrote there.
+std::shared_ptr<std::byte[]> PlaceOf(const Ask& ask) {
+  if (!ask.placed || ask.answer_bytes == 0) return nullptr;
+  return std::make_shared<std::byte[]>(ask.answer_bytes, std::byte{0x5A});
 }
 
 // A `done` of the engine's, which fills in `member` of the reply.
@@ -76,8 +84,13 @@ std::string Ask::Describe() const {
 static Request RequestOfNobody(const Ask& ask, std::function<void(Reply)> done) {
   switch (ask.operation) {
     case Operation::kLookup:
-      return LookupRequest{ask.table, ask.mode,  PartOf(ask), Fill(&Reply::pooled, std::move(done)),
-                           ask.type,  ask.joined};
+      return LookupRequest{.table = ask.table,
+                           .mode = ask.mode,
+                           .batch = PartOf(ask),
+                           .done = Fill(&Reply::pooled, std::move(done)),
+                           .type = ask.type,
+                           .joined = ask.joined,
+                           .place = PlaceOf(ask)};
     case Operation::kPush:
       return PushRequest{ask.table, ask.step, PartOf(ask), Fill(&Reply::applied, std::move(done)), ask.body};
     case Operation::kCreateTable:

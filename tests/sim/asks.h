@@ -38,6 +38,7 @@ struct Ask {
   std::vector<Key> keys = {};  // kReadRows
 
   std::uint64_t answer_bytes = 0;  // kLookup
+  bool placed = false;             // the lookup says where its answer goes
 
   // Bytes of arrays, which the inbox is charged for.
   std::uint64_t bytes() const;

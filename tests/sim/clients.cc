@@ -92,6 +92,7 @@ Ask Clients::DrawLookup() {
   ask.batch = DrawBatch(options, ask.samples, random_.Below(100) < plan_.weighted_percent);
   ask.type = DrawType();
   ask.answer_bytes = std::uint64_t{ask.samples} * options.slots * options.dim * BytesOf(ask.type);
+  ask.placed = random_.OneIn(3);
   return ask;
 }
 

@@ -30,6 +30,9 @@ class ShortShard final : public Shard {
   void BeginInsert() override { shard_->BeginInsert(); }
   void FinishInsert() override { shard_->FinishInsert(); }
   void Pool(Numbers partial) override { shard_->Pool(partial); }
+  void PoolRange(std::uint32_t first, std::uint32_t last, Numbers partial) override {
+    shard_->PoolRange(first, last, partial);
+  }
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     shard_->DivideBags(stream, offsets, weights, values);

@@ -227,6 +227,9 @@ class ApartShard final : public Shard {
   void Pool(Numbers partial) override {
     Later([=, this] { shard_->Pool(partial); });
   }
+  void PoolRange(std::uint32_t first, std::uint32_t last, Numbers partial) override {
+    Later([=, this] { shard_->PoolRange(first, last, partial); });
+  }
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     static_cast<ApartStream&>(stream).Ask(

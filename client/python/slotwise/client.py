@@ -15,7 +15,7 @@ from slotwise.rows_calls import RowsCalls
 from slotwise.session import Session
 
 _MOST_CHANNELS = 1024
-_DOORS = {"best": 0, "grpc": 1}  # SLOTWISE_DOOR_...
+_DOORS = {"best": 0, "grpc": 1, "tcp": 2, "shm": 3}  # SLOTWISE_DOOR_...
 
 
 def connect(
@@ -37,9 +37,11 @@ def connect(
         wire_dtype: the type that looked-up values and gradients have on the wire, if a call does
             not say: "float32", or "float16" or "bfloat16", which halve the bytes and round.
         session: the one to go on with after a restart: `Client.resume`. None: a new one.
-        door: how lookups and pushes travel, to the same bytes: "best", the fastest way that the
-            server has, or "grpc", for example through a proxy that speaks HTTP/2 alone. None: what
-            the environment's SLOTWISE_DOOR says, or "best".
+        door: how lookups and pushes travel, to the same bytes: "best", the fastest way that there
+            is; "shm", by memory that is shared with a server on this host, or not at all
+            (`Unavailable`); "tcp", by sockets wherever the server is; or "grpc", for example through
+            a proxy that speaks HTTP/2 alone. None: what the environment's SLOTWISE_DOOR says, or
+            "best".
 
     Raises:
         Unavailable, DeadlineExceeded: nobody answered at any address within `timeout`.

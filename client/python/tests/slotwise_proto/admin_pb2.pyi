@@ -332,12 +332,14 @@ class PinCheckpointRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class RankInfo(_message.Message):
-    __slots__ = ["address", "device"]
+    __slots__ = ["address", "device", "local"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
     address: str
     device: str
-    def __init__(self, address: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
+    local: str
+    def __init__(self, address: _Optional[str] = ..., device: _Optional[str] = ..., local: _Optional[str] = ...) -> None: ...
 
 class ReleaseCheckpointReply(_message.Message):
     __slots__ = []

@@ -7,6 +7,18 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ArenaPlaces(_message.Message):
+    __slots__ = ["body", "body_bytes", "values", "values_bytes"]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_BYTES_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    body: int
+    body_bytes: int
+    values: int
+    values_bytes: int
+    def __init__(self, body: _Optional[int] = ..., body_bytes: _Optional[int] = ..., values: _Optional[int] = ..., values_bytes: _Optional[int] = ...) -> None: ...
+
 class DataArrays(_message.Message):
     __slots__ = ["gradients", "keys", "offsets", "weights"]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
@@ -20,33 +32,37 @@ class DataArrays(_message.Message):
     def __init__(self, keys: _Optional[int] = ..., gradients: _Optional[int] = ..., offsets: _Optional[int] = ..., weights: _Optional[int] = ...) -> None: ...
 
 class DataCall(_message.Message):
-    __slots__ = ["arrays", "id", "lookups", "many", "pushes", "timeout_ms"]
+    __slots__ = ["arena", "arrays", "id", "lookups", "many", "pushes", "timeout_ms"]
+    ARENA_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     LOOKUPS_FIELD_NUMBER: _ClassVar[int]
     MANY_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    arena: ArenaPlaces
     arrays: _containers.RepeatedCompositeFieldContainer[DataArrays]
     id: int
     lookups: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.LookupRequest]
     many: bool
     pushes: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.PushRequest]
     timeout_ms: int
-    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., many: bool = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupRequest, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushRequest, _Mapping]]] = ..., arrays: _Optional[_Iterable[_Union[DataArrays, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., many: bool = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupRequest, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushRequest, _Mapping]]] = ..., arrays: _Optional[_Iterable[_Union[DataArrays, _Mapping]]] = ..., arena: _Optional[_Union[ArenaPlaces, _Mapping]] = ...) -> None: ...
 
 class DataReply(_message.Message):
-    __slots__ = ["code", "id", "lookups", "message", "pushes", "value_bytes"]
+    __slots__ = ["code", "id", "in_arena", "lookups", "message", "pushes", "value_bytes"]
     CODE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
+    IN_ARENA_FIELD_NUMBER: _ClassVar[int]
     LOOKUPS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
     VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     code: int
     id: int
+    in_arena: bool
     lookups: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.LookupReply]
     message: str
     pushes: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.PushReply]
     value_bytes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupReply, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushReply, _Mapping]]] = ..., value_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupReply, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushReply, _Mapping]]] = ..., value_bytes: _Optional[_Iterable[int]] = ..., in_arena: bool = ...) -> None: ...

@@ -1,0 +1,88 @@
+// RpcTraffic: lookups and pushes of one table by the C++ client, a number of them in flight at any time.
+// Thread-safety: one thread at a time. Throws std::runtime_error if a call is refused or a result is wrong.
+#ifndef SLOTWISE_BENCH_RPC_TRAFFIC_H_
+#define SLOTWISE_BENCH_RPC_TRAFFIC_H_
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "slotwise/client.h"
+#include "slotwise/types.h"
+
+namespace slotwise::bench {
+
+class RpcTraffic {
+ public:
+  struct Options {
+    std::uint32_t rows = 0;  // of the table
+    std::uint32_t dim = 0;
+    std::uint32_t hot = 1;      // keys a bag; above 1 bags are summed
+    std::uint32_t request = 0;  // keys of a call, a multiple of `hot`
+    std::uint32_t in_flight = 1;
+    std::uint64_t seed = 1;
+  };
+  // Makes the table, and fills it. Drops one of that name that a broken run has left.
+  RpcTraffic(Client& client, std::string table, const Options& options);
+  // Drops the table, if it can.
+  ~RpcTraffic();
+  RpcTraffic(const RpcTraffic&) = delete;
+  RpcTraffic& operator=(const RpcTraffic&) = delete;
+
+  // Each returns once `requests` calls are answered.
+  void LookUp(std::uint32_t requests) { Run(requests, false); }
+  void Push(std::uint32_t requests) { Run(requests, true); }  // of zeros, so that rows stay what they are
+  // Looks up, and throws if a value is wrong.
+  void Check();
+
+  // The distinct batches that calls take in turn.
+  std::vector<const std::vector<Key>*> batches() const;
+  // As the table was made.
+  static TableOptions TableOf(std::string_view name, const Options& options);
+  static Key KeyOf(std::uint32_t row) { return Key{(row + 1) * 0x9E3779B97F4A7C15ULL}; }
+
+ private:
+  struct Batch {
+    std::vector<std::uint32_t> rows;
+    std::vector<Key> keys;
+  };
+  // A stream asks for its batches in turn, so that not all rows are in the cache.
+  struct Stream {
+    std::array<Batch, 8> batches;
+    std::size_t turns = 0;
+    const Batch* looked_up = nullptr;  // whose values `out` has; null: others left this stream no turn
+    std::vector<float> out;
+  };
+
+  static float ValueOf(std::uint32_t row, std::uint32_t element) {
+    return static_cast<float>(row % 4096 * 64 + element % 64);
+  }
+  void Fill();
+  void Run(std::uint32_t requests, bool pushes);
+  void Send(Stream& stream);
+  void Answered(Stream& stream, const Status& status);
+  bool IsRight(const Stream& stream) const;
+  std::uint32_t bags() const { return options_.request / options_.hot; }
+
+  Client& client_;
+  const std::string table_;
+  const Options options_;
+  std::vector<std::uint32_t> offsets_;  // empty: one key a bag
+  const std::vector<float> no_gradients_;
+  std::vector<Stream> streams_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint32_t to_send_ = 0;
+  std::uint32_t to_answer_ = 0;
+  bool pushes_ = false;
+  Status failure_;
+};
+
+}  // namespace slotwise::bench
+
+#endif  // SLOTWISE_BENCH_RPC_TRAFFIC_H_

@@ -1,0 +1,125 @@
+"""Every door means the same, to the byte: memory shared with the server, sockets, and gRPC."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fake_server import FakeServer
+from numpy.typing import NDArray
+from real_server import RealServer
+
+import slotwise
+
+DOORS = ["best", "shm", "tcp", "grpc"]
+DIM = 16
+SLOTS = 3
+SEED = 20261123
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
+    """A server that shares less memory with its clients than a large batch has."""
+    server = RealServer(request.param, config="limits { max_shared_mib: 8 }")
+    yield server
+    assert server.stop() == 0
+
+
+def batch(
+    random: np.random.Generator, samples: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float32]]:
+    """Keys, offsets and weights of bags of 0 to 3 keys."""
+    lengths = random.integers(0, 4, samples * SLOTS)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32)
+    keys = random.integers(0, 5000, offsets[-1]).astype(np.uint64)
+    return keys, offsets, random.normal(size=len(keys)).astype(np.float32)
+
+
+def train(ps: slotwise.Client, wire_dtype: str) -> tuple[list[NDArray[np.float32]], str]:
+    """Trains a table, by batches of none to many samples; returns what it saw, and the digest."""
+    print(f"seed {SEED}")
+    random = np.random.default_rng(SEED)
+    ps.create_table(
+        "doors", dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1)
+    )
+    ps.create_table("others", dim=5, combiner="none", optimizer=slotwise.SGD(lr=0.1))
+    seen = []
+    try:
+        for samples in (1, 0, 7, 300, 40_000, 2):
+            keys, offsets, weights = batch(random, samples)
+            found = ps.lookup("doors", keys, offsets, weights=weights, wire_dtype=wire_dtype)
+            seen.append(found)
+            gradients = random.normal(size=found.shape).astype(np.float32)
+            ps.push("doors", keys, offsets, gradients, weights=weights, wire_dtype=wire_dtype)
+            others = random.integers(0, 900, 2000).astype(np.uint64)
+            many = ps.lookup_many(
+                {"doors": (keys, offsets), "others": (others,)}, wire_dtype=wire_dtype
+            )
+            seen += many.values()
+            ps.push_many(
+                {
+                    "others": (others, None, np.ones((2000, 5), np.float32)),
+                    "doors": (keys, offsets, gradients),
+                },
+                wire_dtype=wire_dtype,
+            )
+        return seen, ps.digest("doors").digest + ps.digest("others").digest
+    finally:
+        ps.drop_table("doors")
+        ps.drop_table("others")
+
+
+@pytest.mark.parametrize("wire_dtype", ["float32", "bfloat16"])
+def test_all_doors_give_the_same_bytes(server: RealServer, wire_dtype: str) -> None:
+    expected = None
+    for door in DOORS:
+        with slotwise.connect(server.address, door=door) as ps:
+            seen, digest = train(ps, wire_dtype)
+        if expected is None:
+            expected = seen, digest
+        assert digest == expected[1], door
+        for one, other in zip(seen, expected[0]):
+            np.testing.assert_array_equal(one.view(np.uint32), other.view(np.uint32), err_msg=door)
+
+
+def shared_by(pid: int) -> int:
+    """How many arenas a process has mapped."""
+    with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
+        return sum("slotwise-arena" in line for line in maps)
+
+
+def test_the_best_door_on_this_host_is_shared_memory(server: RealServer) -> None:
+    before = shared_by(os.getpid())
+    for door, shares in (("best", True), ("shm", True), ("tcp", False), ("grpc", False)):
+        with slotwise.connect(server.address, door=door) as ps:
+            train(ps, "float32")
+            assert (shared_by(os.getpid()) > before) == shares, door
+        del ps  # which has its connections as long as it is there
+        assert shared_by(os.getpid()) == before, door
+
+
+def test_clients_for_whom_no_memory_is_left_are_served_by_sockets(server: RealServer) -> None:
+    """A rank shares 8 MiB here, which the first connections get."""
+    with slotwise.connect(server.address, channels_per_rank=8) as first:
+        expected = train(first, "float32")
+        with slotwise.connect(server.address, channels_per_rank=8) as second:
+            found = train(second, "float32")
+            assert found[1] == expected[1]
+        with slotwise.connect(server.address, door="shm", timeout=2) as third:
+            with pytest.raises(slotwise.Unavailable, match="max_shared_mib"):
+                train(third, "float32")
+
+
+def test_shared_memory_of_another_host_is_unavailable(fake: FakeServer) -> None:
+    """A server that names no socket of this host."""
+    with slotwise.connect(*fake.addresses, door="shm", timeout=1) as ps:
+        ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.SGD(lr=1))
+        with pytest.raises(slotwise.Unavailable, match="no server on this host"):
+            ps.lookup("words", [1, 2])
+
+
+def test_a_door_that_is_none_is_refused(server: RealServer) -> None:
+    with pytest.raises(slotwise.InvalidArgument, match="best, grpc, tcp, shm"):
+        slotwise.connect(server.address, door="window")

@@ -1,0 +1,308 @@
+// The data transport with memory that a client on the server's host shares with it.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/data/data_server.h"
+#include "tests/data/data_server_fixture.h"
+#include "wire/shared_memory.h"
+#include "wire/status_code.h"
+
+namespace slotwise {
+namespace {
+
+using test::DataClient;
+
+constexpr std::uint64_t kMib = std::uint64_t{1} << 20;
+
+class DataArenaTest : public DataServerTest {
+ protected:
+  void OpenLocally(RpcOptions options = {}) {
+    static int servers = 0;
+    local_ = options.local = "slotwise-test-" + std::to_string(getpid()) + "-" + std::to_string(servers++);
+    OpenWithAds(options);
+  }
+
+  // Brings a call's body to a place of the arena, and asks for values at another.
+  static v1::DataCall Placed(Call call, const SharedMemory& arena, std::uint64_t body_at,
+                             std::uint64_t values_at = 4096, std::uint64_t values_bytes = 1024) {
+    v1::ArenaPlaces& places = *call.first.mutable_arena();
+    places.set_body(body_at);
+    places.set_body_bytes(call.second.size());
+    places.set_values(values_at);
+    places.set_values_bytes(values_bytes);
+    std::memcpy(arena.bytes().data() + body_at, call.second.data(), call.second.size());
+    return call.first;
+  }
+
+  // Waits until the server has the arena no more.
+  static void AwaitEnd(const SharedMemory& arena) {
+    while (arena.alive()) poll(nullptr, 0, 1);
+  }
+
+  std::string local_;
+};
+
+TEST_F(DataArenaTest, AnswersAsGrpcDoes) {
+  OpenLocally();
+  DataClient client(local_);
+  const auto arena = client.MeetWithArena(2);
+  ASSERT_NE(arena, nullptr);
+  ASSERT_EQ(arena->bytes().size(), 2 * kMib);
+  ASSERT_TRUE(client.Send(Placed(Push(1, WholePush(1)), *arena, 64), {}));
+  const auto pushed = client.Receive();
+  ASSERT_TRUE(pushed);
+  ASSERT_EQ(pushed->head.code(), 0U) << pushed->head.message();
+  EXPECT_EQ(pushed->head.pushes(0).table_step(), 1U);
+
+  ASSERT_TRUE(client.Send(Placed(Lookup(2), *arena, 64), {}));
+  auto reply = client.Receive();
+  ASSERT_TRUE(reply);
+  EXPECT_TRUE(reply->head.in_arena());
+  EXPECT_TRUE(reply->body.empty());
+  reply->body.assign(reinterpret_cast<const char*>(arena->bytes().data()) + 4096, 1024);
+  ExpectSameAsByGrpc(*reply);
+
+  grpc::ClientContext context;
+  v1::PushReply again;
+  ASSERT_TRUE(embedding_->Push(&context, WholePush(1), &again).ok());
+  EXPECT_EQ(again.SerializeAsString(), pushed->head.pushes(0).SerializeAsString());
+}
+
+TEST_F(DataArenaTest, AnswersCallsOfSeveralMessages) {
+  OpenLocally();
+  DataClient client(local_);
+  const auto arena = client.MeetWithArena(1);
+  ASSERT_NE(arena, nullptr);
+  Call call;
+  call.first.set_id(7);
+  call.first.set_timeout_ms(kMinuteMs);
+  call.first.set_many(true);
+  for (int i = 0; i < 3; ++i) {
+    v1::LookupRequest message = SmallLookup();
+    MoveArrays(message, call.first, call.second);
+    *call.first.add_lookups() = message;
+  }
+  ASSERT_TRUE(client.Send(Placed(call, *arena, 8192), {}));
+  auto reply = client.Receive();
+  ASSERT_TRUE(reply);
+  ASSERT_TRUE(reply->head.in_arena());
+  reply->body.assign(reinterpret_cast<const char*>(arena->bytes().data()) + 4096, 1024);
+  for (int i = 0; i < 3; ++i) ExpectSameAsByGrpc(*reply, i);
+}
+
+// 48 bytes of values have 64 in a body.
+TEST_F(DataArenaTest, SendsValuesForWhichThereIsNoRoomByTheSocket) {
+  OpenLocally();
+  DataClient client(local_);
+  const auto arena = client.MeetWithArena(1);
+  ASSERT_NE(arena, nullptr);
+  for (const std::uint64_t room : {0, 63}) {
+    ASSERT_TRUE(client.Send(Placed(Lookup(1), *arena, 64, 4096, room), {}));
+    const auto reply = client.Receive();
+    ASSERT_TRUE(reply);
+    EXPECT_FALSE(reply->head.in_arena());
+    ExpectSameAsByGrpc(*reply);
+  }
+  ASSERT_TRUE(client.Send(Placed(Lookup(1), *arena, 64, 4096, 64), {}));
+  const auto reply = client.Receive();
+  ASSERT_TRUE(reply);
+  EXPECT_TRUE(reply->head.in_arena());
+
+  // And a body may come by the socket, beside an arena.
+  const auto [lookup, keys] = Lookup(2);
+  ASSERT_TRUE(client.Send(lookup, keys));
+  const auto plain = client.Receive();
+  ASSERT_TRUE(plain);
+  ExpectSameAsByGrpc(*plain);
+}
+
+TEST_F(DataArenaTest, EndsConnectionsThatLieAboutPlaces) {
+  OpenLocally({.max_message_bytes = kMib / 2});
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  using Lie = std::function<void(v1::ArenaPlaces&)>;
+  const std::vector<std::pair<const char*, Lie>> lies{
+      {"a body at the word before all places", [](auto& places) { places.set_body(0); }},
+      {"a body that is not aligned", [](auto& places) { places.set_body(65); }},
+      {"a body beyond the arena", [](auto& places) { places.set_body(2 * kMib); }},
+      {"a body that begins in the arena alone", [](auto& places) { places.set_body(kMib - 64); }},
+      {"a body whose end is beyond 2^64", [](auto& places) { places.set_body(kMost - 63); }},
+      {"a body of other bytes than its arrays'", [](auto& places) { places.set_body_bytes(64); }},
+      {"more bytes than a message's", [](auto& places) { places.set_body_bytes(kMib / 2 + 64); }},
+      {"2^64 bytes", [](auto& places) { places.set_body_bytes(kMost); }},
+      {"values at the word before all places", [](auto& places) { places.set_values(0); }},
+      {"values that are not aligned", [](auto& places) { places.set_values(4097); }},
+      {"values beyond the arena", [](auto& places) { places.set_values_bytes(kMib); }},
+      {"2^64 bytes of values", [](auto& places) { places.set_values_bytes(kMost); }},
+  };
+  for (const auto& [what, lie] : lies) {
+    DataClient client(local_);
+    const auto arena = client.MeetWithArena(1);
+    ASSERT_NE(arena, nullptr);
+    v1::DataCall call = Placed(Lookup(1), *arena, 64);
+    lie(*call.mutable_arena());
+    ASSERT_TRUE(client.Send(call, {})) << what;
+    EXPECT_TRUE(client.Ended()) << what;
+  }
+  {
+    DataClient client(local_);
+    const auto arena = client.MeetWithArena(1);
+    ASSERT_NE(arena, nullptr);
+    const Call twice = Lookup(1);
+    ASSERT_TRUE(client.Send(Placed(twice, *arena, 64), twice.second));
+    EXPECT_TRUE(client.Ended()) << "a body in the arena and in the frame";
+  }
+  for (const bool local : {false, true}) {
+    const auto client = local ? std::make_unique<DataClient>(local_)
+                              : std::make_unique<DataClient>(server_->port());
+    client->Meet();
+    Call call = Lookup(1);
+    call.first.mutable_arena()->set_body_bytes(call.second.size());
+    ASSERT_TRUE(client->Send(call.first, {}));
+    EXPECT_TRUE(client->Ended()) << "places in no arena";
+  }
+  DataClient tcp(server_->port());
+  ASSERT_TRUE(tcp.Greet(kDataVersion, 1));
+  EXPECT_TRUE(tcp.Ended()) << "an arena by TCP";
+  DataClient neither(local_);
+  ASSERT_TRUE(neither.SendBytes("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24));
+  EXPECT_TRUE(neither.Ended()) << "gRPC by the Unix socket";
+  DataClient next(local_);
+  EXPECT_NE(next.MeetWithArena(1), nullptr);
+}
+
+TEST_F(DataArenaTest, SharesNoMoreThanItsMemoryAndTakesItBackFromClientsThatAreGone) {
+  OpenLocally({.max_shared_bytes = 17 * kMib});
+  DataClient first(local_);
+  const auto most = first.MeetWithArena(std::numeric_limits<std::uint32_t>::max());
+  ASSERT_NE(most, nullptr);
+  EXPECT_EQ(most->bytes().size(), 2 * kMib) << "no one gets more than an eighth";
+  std::vector<std::unique_ptr<DataClient>> others;
+  for (int i = 0; i < 7; ++i) {
+    others.push_back(std::make_unique<DataClient>(local_));
+    ASSERT_NE(others.back()->MeetWithArena(2), nullptr);
+  }
+  DataClient second(local_);
+  const auto less = second.MeetWithArena(2);
+  ASSERT_NE(less, nullptr) << "a part of what it asks for";
+  EXPECT_EQ(less->bytes().size(), kMib);
+  DataClient third(local_);
+  EXPECT_EQ(third.MeetWithArena(1), nullptr);
+  const auto [lookup, keys] = Lookup(1);
+  ASSERT_TRUE(third.Send(lookup, keys)) << "who shares nothing is served all the same";
+  const auto reply = third.Receive();
+  ASSERT_TRUE(reply);
+  ExpectSameAsByGrpc(*reply);
+
+  // Its client keeps the memory and goes.
+  std::memset(most->bytes().data() + 64, 1, most->bytes().size() - 64);
+  first.Close();
+  AwaitEnd(*most);
+  struct stat file {};
+  do {
+    ASSERT_EQ(fstat(most->descriptor(), &file), 0);
+  } while (file.st_blocks > 8);  // of a page
+  std::shared_ptr<SharedMemory> again;
+  // The charge ends behind the memory.
+  while (again == nullptr || again->bytes().size() < 2 * kMib) {
+    DataClient other(local_);
+    again = other.MeetWithArena(2);
+  }
+}
+
+// Its client goes while calls are under way, and while the engine still writes their values.
+TEST_F(DataArenaTest, OutlivesClientsThatGoInTheMiddleOfCalls) {
+  OpenLocally();
+  std::vector<std::shared_ptr<SharedMemory>> arenas;
+  for (int i = 0; i < 40; ++i) {
+    DataClient client(local_);
+    arenas.push_back(client.MeetWithArena(1));
+    ASSERT_NE(arenas.back(), nullptr);
+    for (std::uint64_t id = 1; id <= 8; ++id) {
+      ASSERT_TRUE(client.Send(Placed(Lookup(id), *arenas.back(), 64), {}));
+    }
+    v1::DataCall cut = Placed(Push(9, WholePush(1)), *arenas.back(), 64);
+    const std::string frame = test::FrameOf(cut.SerializeAsString(), {});
+    ASSERT_TRUE(client.SendBytes(frame.data(), frame.size() / 2));
+  }
+  for (const auto& arena : arenas) AwaitEnd(*arena);
+  EXPECT_EQ(ByGrpc().values(), std::string(48, 0)) << "no cut push was applied";
+}
+
+// What is applied is what was checked: a client rewrites its arena at every moment, with numbers that are
+// finite and numbers that are not, with offsets that are right and wrong.
+TEST_F(DataArenaTest, AppliesOnlyWhatItHasChecked) {
+  constexpr std::uint64_t kSeed = 7;
+  RecordProperty("seed", static_cast<int>(kSeed));
+  OpenLocally();
+  DataClient client(local_);
+  const auto arena = client.MeetWithArena(1);
+  ASSERT_NE(arena, nullptr);
+  const Call good = Push(1, WholePush(1));
+  ASSERT_EQ(good.second.size(), 192U);  // keys, gradients, offsets: 64 bytes of each
+  std::atomic<bool> over = false;
+  std::thread writer([&] {
+    std::mt19937_64 random(kSeed);
+    std::byte* const at = arena->bytes().data() + 64;
+    while (!over) {
+      const std::uint64_t what = random();
+      if (what % 4 == 0) {
+        std::memcpy(at, good.second.data(), good.second.size());
+      } else if (what % 4 == 1) {
+        const float wrong = std::numeric_limits<float>::quiet_NaN();
+        std::memcpy(at + 64 + (what >> 8) % 12 * 4, &wrong, sizeof(wrong));
+      } else if (what % 4 == 2) {
+        const std::uint32_t wrong = static_cast<std::uint32_t>(what >> 32);
+        std::memcpy(at + 128 + (what >> 8) % 5 * 4, &wrong, sizeof(wrong));
+      } else {
+        const float other = -1;
+        std::memcpy(at + 64 + (what >> 8) % 12 * 4, &other, sizeof(other));
+      }
+    }
+  });
+  std::uint64_t applied = 0;
+  std::uint64_t refused = 0;
+  for (std::uint64_t number = 1; number < 100'000 && (applied < 200 || refused < 200); ++number) {
+    v1::DataCall call = good.first;
+    call.set_id(number);
+    call.mutable_pushes(0)->mutable_step()->set_number(number);
+    call.mutable_arena()->set_body(64);
+    call.mutable_arena()->set_body_bytes(good.second.size());
+    ASSERT_TRUE(client.Send(call, {}));
+    const auto reply = client.Receive();
+    ASSERT_TRUE(reply);
+    reply->head.code() == 0 ? ++applied : ++refused;
+    if (reply->head.code() != 0) {
+      ASSERT_EQ(reply->head.code(), WireCode(StatusCode::kInvalidArgument)) << reply->head.message();
+    }
+  }
+  over = true;
+  writer.join();
+  EXPECT_GE(applied, 200U);
+  EXPECT_GE(refused, 200U);
+  const std::string values = ByGrpc().values();
+  for (std::size_t i = 0; i < values.size() / sizeof(float); ++i) {
+    float value = 0;
+    std::memcpy(&value, values.data() + i * sizeof(float), sizeof(value));
+    EXPECT_TRUE(std::isfinite(value)) << "element " << i;
+  }
+}
+
+}  // namespace
+}  // namespace slotwise
