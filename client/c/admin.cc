@@ -86,6 +86,10 @@ slotwise_call* slotwise_topology(slotwise_client* client, const slotwise_call_op
   return slotwise::c::Start(call, [client](const CallOptions& now) { return client->client.Topology(now); });
 }
 
+slotwise_call* slotwise_stats(slotwise_client* client, const slotwise_call_options* call) {
+  return slotwise::c::Start(call, [client](const CallOptions& now) { return client->client.Stats(now); });
+}
+
 slotwise_call* slotwise_describe_session(slotwise_client* client, uint64_t session, uint64_t epoch,
                                          const slotwise_call_options* call) {
   return slotwise::c::Start(

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "slotwise/v1/admin.pb.h"
+#include "wire/stats_proto.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise::c {
@@ -101,6 +102,12 @@ std::string ToJson(const ServerTopology& topology) {
     info.set_device(rank.device);
   }
   return Print(reply);
+}
+
+std::string ToJson(const std::vector<RankStats>& ranks) {
+  std::string json;
+  for (const RankStats& rank : ranks) json += (json.empty() ? "" : ",") + Print(slotwise::ToProto(rank));
+  return R"({"ranks":[)" + json + "]}";
 }
 
 std::string ToJson(const SessionDescription& session) {

@@ -18,6 +18,8 @@ std::string ToJson(const std::vector<TableOptions>& tables);
 std::string ToJson(const TableDescription& table);
 std::string ToJson(const TableDigest& digest);
 std::string ToJson(const ServerTopology& topology);
+// {"ranks": [GetStatsReply, ...]}, in rank order.
+std::string ToJson(const std::vector<RankStats>& ranks);
 std::string ToJson(const SessionDescription& session);
 std::string ToJson(const CheckpointCreation& made);
 std::string ToJson(const std::vector<CheckpointDescription>& checkpoints);

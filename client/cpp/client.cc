@@ -11,6 +11,7 @@
 #include "client/cpp/client_impl.h"
 #include "client/cpp/messages.h"
 #include "slotwise/v1/admin.pb.h"
+#include "wire/stats_proto.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise {
@@ -186,6 +187,28 @@ Result<ServerTopology> Client::Topology(const CallOptions& call) {
   ServerTopology topology = client::TopologyOf(reply);
   impl_->Meet(topology);
   return topology;
+}
+
+Result<std::vector<RankStats>> Client::Stats(const CallOptions& call) {
+  client::Call all = impl_->Begin(call);
+  const auto topology = Topology(call);
+  if (!topology.ok()) return topology.status();
+  std::vector<client::Request> requests(topology->ranks.size());
+  for (std::size_t rank = 0; rank < requests.size(); ++rank) {
+    requests[rank] = {.method = "/slotwise.v1.Admin/GetStats",
+                      .message = client::Serialize(v1::GetStatsRequest()),
+                      .rank = rank,
+                      .once = true};
+  }
+  std::vector<RankStats> stats(requests.size());
+  const auto read = [&stats](std::size_t rank, const grpc::ByteBuffer& bytes) {
+    v1::GetStatsReply reply;
+    Status status = client::Deserialize(bytes, reply);
+    if (status.ok()) stats[rank] = FromProto(reply);
+    return status;
+  };
+  if (Status status = impl_->RunToEnd(all, std::move(requests), read); !status.ok()) return status;
+  return stats;
 }
 
 Result<SessionDescription> Client::DescribeSession(std::uint64_t session, std::uint64_t epoch,

@@ -1,8 +1,12 @@
 // slotwise-ctl manages a server's tables and checkpoints from the command line.
 //
 // Exit codes: 0 for success; 1 for a refusal or no answer; 2 for a command line that makes no sense. With
-// --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal.
+// --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal; of `top`, one a
+// line.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <iostream>
@@ -11,6 +15,7 @@
 
 #include "client/ctl/checkpoints.h"
 #include "client/ctl/commands.h"
+#include "client/ctl/stats.h"
 
 namespace {
 
@@ -36,6 +41,7 @@ struct Flags {
   bool delta = false;
   std::string value_type = "float32";
   slotwise::ctl::CreateFlags create;
+  slotwise::ctl::TopFlags top;
 };
 
 using Command = std::function<Result<Answer>()>;
@@ -63,6 +69,32 @@ void AddStatus(CLI::App& app, Flags& flags, Command& chosen) {
   status->add_option("--wait", flags.wait, "seconds that the server has to come to serve")
       ->check(CLI::NonNegativeNumber);
   status->callback([&] { chosen = [&] { return slotwise::ctl::ShowStatus(flags.server, flags.wait); }; });
+}
+
+void AddStats(CLI::App& app, Flags& flags, Command& chosen) {
+  app.add_subcommand("stats", "what each rank has counted since it started: calls, latencies, stages")
+      ->callback([&] {
+        chosen = [&] {
+          return RunWithClient(flags, [](Client& client) { return slotwise::ctl::ShowStats(client); });
+        };
+      });
+  CLI::App* top = app.add_subcommand(
+      "top", "rates, latencies and the slowest stage of each interval, live; with --json an object a line");
+  top->add_option("--interval", flags.top.interval, "seconds between two readings")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  top->add_option("--count", flags.top.count, "intervals to show; 0: until it is ended")
+      ->capture_default_str();
+  top->callback([&] {
+    chosen = [&] {
+      return RunWithClient(flags, [&](Client& client) {
+        // A rank answers at once, or something is wrong that is worth saying.
+        const double patience = std::min(flags.server.timeout, std::max(flags.top.interval, 2.0));
+        const std::chrono::milliseconds most(static_cast<std::int64_t>(patience * 1e3));
+        return slotwise::ctl::Top(client, flags.top, flags.json, isatty(STDOUT_FILENO) == 1, most, std::cout);
+      });
+    };
+  });
 }
 
 void AddCreate(CLI::App& app, Flags& flags, Command& chosen) {
@@ -237,7 +269,8 @@ int Run(const Flags& flags, const Command& chosen) {
   const auto answer = chosen();
   if (!answer.ok())
     return Refuse(flags, std::string(ToString(answer.status().code())), answer.status().message());
-  if (!flags.quiet) std::cout << (flags.json ? answer->json.dump(2) + "\n" : answer->text);
+  if (!flags.quiet && !answer->json.is_null())
+    std::cout << (flags.json ? answer->json.dump(2) + "\n" : answer->text);
   return answer->good ? 0 : 1;
 }
 
@@ -259,6 +292,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", flags.json, "write JSON");
   Command chosen;
   AddStatus(app, flags, chosen);
+  AddStats(app, flags, chosen);
   AddTables(app, flags, chosen);
   AddCreate(app, flags, chosen);
   AddRows(app, flags, chosen);

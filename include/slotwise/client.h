@@ -39,6 +39,7 @@
 
 #include "slotwise/batch.h"
 #include "slotwise/data_type.h"
+#include "slotwise/server_stats.h"
 #include "slotwise/session.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
@@ -288,6 +289,9 @@ class Client {
   // Returns the server's ranks as they are now. The client uses them from then on, if the server has been
   // started again since it connected; a client whose connection is lost asks by itself.
   Result<ServerTopology> Topology(const CallOptions& call = {});
+  // Returns what each rank has counted since it started, in rank order, once all have answered; they do so
+  // without a round. The server's ranks are those of now, as with Topology.
+  Result<std::vector<RankStats>> Stats(const CallOptions& call = {});
   // Says which steps of a session were applied last, so that a trainer that was started again can go on with
   // it: Session({.id = id, .epoch = epoch, .last = last_step}). `epoch` is the session's. A step that was in
   // flight when its trainer ended may be applied after the answer: pushing the same batch again under its

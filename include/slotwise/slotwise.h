@@ -164,6 +164,8 @@ SLOTWISE_API slotwise_call* slotwise_set_learning_rate(slotwise_client* client, 
                                                        float learning_rate,
                                                        const slotwise_call_options* call);
 SLOTWISE_API slotwise_call* slotwise_topology(slotwise_client* client, const slotwise_call_options* call);
+/* What each rank has counted since it started: {"ranks": [GetStatsReply, ...]}, in rank order. */
+SLOTWISE_API slotwise_call* slotwise_stats(slotwise_client* client, const slotwise_call_options* call);
 /* Says which steps of a session were applied last; `epoch` is the session's. A trainer that was started again
  * goes on with slotwise_step of that session, from the next number on. */
 SLOTWISE_API slotwise_call* slotwise_describe_session(slotwise_client* client, uint64_t session,

@@ -48,7 +48,9 @@ Watchdog::Scope::Scope(Watchdog& watchdog, const char* name, std::size_t bytes) 
 
 Watchdog::Scope::~Scope() {
   const std::scoped_lock lock(watchdog_.mutex_);
+  const std::chrono::nanoseconds lasted = Clock::now() - watchdog_.scopes_.back().begin;
   watchdog_.scopes_.pop_back();
+  if (watchdog_.scopes_.empty()) watchdog_.waited_ns_.fetch_add(lasted.count(), std::memory_order_relaxed);
 }
 
 void Watchdog::Add(const char* name, std::size_t bytes, std::function<bool()> ended) {

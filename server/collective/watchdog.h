@@ -9,9 +9,11 @@
 #ifndef SLOTWISE_SERVER_COLLECTIVE_WATCHDOG_H_
 #define SLOTWISE_SERVER_COLLECTIVE_WATCHDOG_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -65,6 +67,11 @@ class Watchdog {
   // thread, but not after it returned true; it throws std::exception if the operation has failed.
   void Add(const char* name, std::size_t bytes, std::function<bool()> ended);
 
+  // Returns for how long scopes have lasted that are over, in all. For any thread.
+  std::chrono::nanoseconds waited() const {
+    return std::chrono::nanoseconds(waited_ns_.load(std::memory_order_relaxed));
+  }
+
   // Forgets added operations that have ended. The resources that their `ended` functions use may be freed
   // afterwards.
   void ForgetEnded();
@@ -94,6 +101,7 @@ class Watchdog {
   std::function<void(const std::string&)> stuck_;
   std::vector<Operation> scopes_;
   std::vector<Operation> added_;  // the oldest is first
+  std::atomic<std::int64_t> waited_ns_ = 0;
   std::thread thread_;
 };
 

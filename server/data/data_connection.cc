@@ -53,16 +53,18 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
     why = "a frame's head is no DataCall";
     return std::nullopt;
   }
-  std::span<const std::byte> in_arena;
+  places_ = {};
+  const bool in_frame = body_bytes > 0;
   if (call_.has_arena()) {
-    if (body_bytes > 0) why = "a frame has a body, and its call has it in the arena";
-    if (why.empty()) why = FindPlaces(in_arena);
+    if (in_frame) why = "a frame has a body, and its call has it in the arena";
+    if (why.empty()) why = FindPlaces();
     if (!why.empty()) return std::nullopt;
-    body_bytes = in_arena.size();
+    body_bytes = places_.body.size();
   }
   why = Objection(call_, body_bytes);
   if (!why.empty()) return std::nullopt;
 
+  frame_bytes_ = head.size() + body_bytes;
   refusal_ = {};
   block_.reset();
   auto reservation = shared_.received.Reserve(body_bytes);
@@ -76,17 +78,11 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
       refusal_ = Unavailable("there is no memory for the request's arrays");
     }
   }
-  if (!refusal_.ok() || body_bytes == 0) return Room{.skip = true};
-  if (!in_arena.empty()) {
-    // The client may write them while they are copied, and no longer.
-    std::memcpy(block_.get(), in_arena.data(), in_arena.size());
-    return Room{};
-  }
+  if (!refusal_.ok() || !in_frame) return Room{.skip = true};
   return Room{.buffers = {asio::mutable_buffer(block_.get(), body_bytes)}};
 }
 
-std::string DataConnection::FindPlaces(std::span<const std::byte>& body) {
-  values_ = {};
+std::string DataConnection::FindPlaces() {
   if (arena_ == nullptr) return "a call has places in an arena, and there is none";
   const v1::ArenaPlaces& places = call_.arena();
   if (places.body_bytes() > shared_.options.max_message_bytes) {
@@ -99,15 +95,16 @@ std::string DataConnection::FindPlaces(std::span<const std::byte>& body) {
   const auto its_body = place(places.body(), places.body_bytes());
   const auto values = place(places.values(), places.values_bytes());
   if (!its_body || !values) return "a call has places that are none of its arena";
-  body = *its_body;
-  values_ = *values;
+  places_ = {.body = *its_body, .values = *values};
   return {};
 }
 
 bool DataConnection::OnBody() {
   const std::uint64_t id = call_.id();
   const auto timeout = std::chrono::milliseconds(call_.timeout_ms());
-  const Caller caller(peer_, Caller::Clock::now() + timeout);
+  const Caller caller(peer_, Caller::Clock::now() + timeout,
+                      call_.pushes_size() > 0 ? CallKind::kPush : CallKind::kLookup);
+  caller.times().NoteBytesIn(frame_bytes_);
   bool full = false;
   {
     const std::lock_guard lock(calls_mutex_);
@@ -118,8 +115,8 @@ bool DataConnection::OnBody() {
     full = full_ = calls_.size() >= shared_.options.max_calls_per_connection;
   }
   const Status closed = shared_.gate.Enter();
-  const AnswerCall answer = [connection = self(), id](Result<EmbeddingAnswers> answers) {
-    connection->Answer(id, std::move(answers));
+  const AnswerCall answer = [connection = self(), id, caller](Result<EmbeddingAnswers> answers) {
+    connection->Answer(id, caller, std::move(answers));
   };
   if (!closed.ok()) {
     answer(closed);
@@ -138,6 +135,8 @@ bool DataConnection::OnBody() {
 }
 
 void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
+  // The client may write them while they are copied, and no longer.
+  if (!places_.body.empty()) std::memcpy(block_.get(), places_.body.data(), places_.body.size());
   if (call_.pushes_size() > 0) {
     auto pushes = CheckPushes(call_, block_, shared_.find_table);
     if (!pushes.ok()) return answer(pushes.status());
@@ -145,11 +144,12 @@ void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
   }
   auto lookups = CheckLookups(call_, block_, shared_.find_table);
   if (!lookups.ok()) return answer(lookups.status());
-  if (call_.has_arena()) PlaceValues(values_, arena_, *lookups);
+  if (call_.has_arena()) PlaceValues(places_.values, arena_, *lookups);
   SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);
 }
 
-void DataConnection::Answer(std::uint64_t id, Result<EmbeddingAnswers> answers) {
+void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<EmbeddingAnswers> answers) {
+  const StatusCode code = answers.status().code();
   v1::DataReply reply;
   OutgoingFrame frame;
   reply.set_id(id);
@@ -176,8 +176,12 @@ void DataConnection::Answer(std::uint64_t id, Result<EmbeddingAnswers> answers) 
     frame.keeps = std::move(kept);
   }
   frame.head = reply.SerializeAsString();
-  frame.done = [connection = self(), id] {
-    connection->shared_.gate.Leave();
+  std::uint64_t bytes = frame.head.size();
+  for (const std::uint64_t values : reply.value_bytes()) bytes += PaddedBytes(values);
+  caller.times().NoteBytesOut(bytes);
+  caller.times().NoteReply(code);
+  frame.done = [connection = self(), id, caller] {
+    connection->shared_.gate.Leave(caller);
     bool read_on = false;
     {
       const std::lock_guard lock(connection->calls_mutex_);

@@ -64,12 +64,12 @@ class DataConnection final : public FrameStream {
   std::shared_ptr<DataConnection> self() {
     return std::static_pointer_cast<DataConnection>(shared_from_this());
   }
-  // Finds where the call that is being read has its body in the arena, and wants its values. Returns why it is
-  // none of this protocol; empty if it is one.
-  std::string FindPlaces(std::span<const std::byte>& body);
+  // Sets the places of the call that is being read. Returns why it is none of this protocol; empty if it is
+  // one.
+  std::string FindPlaces();
   // Makes requests of the call's messages and hands them to the engine.
   void Submit(const Caller& caller, const AnswerCall& answer);
-  void Answer(std::uint64_t id, Result<EmbeddingAnswers> answers);
+  void Answer(std::uint64_t id, const Caller& caller, Result<EmbeddingAnswers> answers);
 
   const std::string peer_;
   DataShared& shared_;
@@ -78,9 +78,13 @@ class DataConnection final : public FrameStream {
 
   // The call that is being read.
   v1::DataCall call_;
+  std::uint64_t frame_bytes_ = 0;
   Status refusal_;
   std::shared_ptr<std::byte[]> block_;
-  std::span<std::byte> values_;  // where the reply's values are wanted
+  struct Places {
+    std::span<const std::byte> body;
+    std::span<std::byte> values;
+  } places_;  // in the arena
   Reservation received_;
   Reservation received_head_;
 

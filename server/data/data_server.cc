@@ -42,7 +42,9 @@ constexpr std::uint64_t kLeastArena = std::uint64_t{1} << 20;
 // No connection gets more than this share of what clients may share.
 constexpr std::uint64_t kShareOfOne = 8;
 
-std::uint32_t MibOf(const SharedMemory& arena) { return static_cast<std::uint32_t>(arena.bytes().size() >> 20); }
+std::uint32_t MibOf(const SharedMemory& arena) {
+  return static_cast<std::uint32_t>(arena.bytes().size() >> 20);
+}
 
 }  // namespace
 
@@ -68,6 +70,15 @@ class DataServer::Impl {
       hello->place = hellos_.insert(hellos_.end(), hello);
     }
     asio::post(context, [hello] { hello->Begin(); });
+  }
+
+  DataLoad Load() {
+    const std::lock_guard lock(mutex_);
+    return {.connections = connections_.size(),
+            .received_bytes = shared_.received.used(),
+            .max_received_bytes = shared_.received.limit(),
+            .shared_bytes = shared_.shared.used(),
+            .max_shared_bytes = shared_.shared.limit()};
   }
 
   void Stop() {
@@ -246,6 +257,7 @@ DataServer::~DataServer() = default;
 void DataServer::Take(int socket, std::function<void(int socket)> others) {
   impl_->Take(socket, std::move(others));
 }
+DataLoad DataServer::Load() const { return impl_->Load(); }
 void DataServer::Stop() { impl_->Stop(); }
 
 }  // namespace slotwise

@@ -37,6 +37,15 @@ struct DataOptions {
   std::size_t threads = 0;  // that read and write; 0: as many as half of this machine's processors, at most 8
 };
 
+// What a server has of its clients.
+struct DataLoad {
+  std::uint64_t connections = 0;
+  std::uint64_t received_bytes = 0;  // that are not handed to the engine yet, and those of large heads
+  std::uint64_t max_received_bytes = 0;
+  std::uint64_t shared_bytes = 0;  // that clients have, or may take
+  std::uint64_t max_shared_bytes = 0;
+};
+
 class DataServer {
  public:
   // `engine` and `gate` outlive the server.
@@ -49,6 +58,8 @@ class DataServer {
   // Takes a connected socket, of TCP or a Unix one, of which nothing was read. If it is not of this transport,
   // hands it on to `others`, on a thread of the server's. Closes it if it cannot be served.
   void Take(int socket, std::function<void(int socket)> others);
+
+  DataLoad Load() const;
 
   // Ends all connections; takes no more.
   void Stop();

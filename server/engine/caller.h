@@ -1,7 +1,7 @@
 // Caller: who asks. A caller's identity is made once a call and travels with every request of the call, so
 // that the inbox can take turns of callers, log lines can name them, and nobody works for a caller who has
-// cancelled the call or whose deadline has passed. Today a caller is the address of the connection's peer; a
-// token or a certificate may name callers later.
+// cancelled the call or whose deadline has passed. It also has the call's times. Today a caller is the
+// address of the connection's peer; a token or a certificate may name callers later.
 //
 // Thread-safety: safe from any thread; copies share the name, and whether the caller is gone.
 #ifndef SLOTWISE_SERVER_ENGINE_CALLER_H_
@@ -15,6 +15,8 @@
 #include <string_view>
 #include <utility>
 
+#include "server/engine/call_times.h"
+
 namespace slotwise {
 
 class Caller {
@@ -26,11 +28,14 @@ class Caller {
   // The server itself.
   Caller() = default;
   // From `deadline` on the caller is gone.
-  explicit Caller(std::string_view name, Clock::time_point deadline = Clock::time_point::max())
-      : call_(std::make_shared<OfCall>(std::string(name.substr(0, kMostCharacters)), deadline)) {}
+  explicit Caller(std::string_view name, Clock::time_point deadline = Clock::time_point::max(),
+                  CallKind kind = CallKind::kOther)
+      : call_(std::make_shared<OfCall>(std::string(name.substr(0, kMostCharacters)), deadline, kind)) {}
 
   std::string_view name() const { return is_server() ? std::string_view("the server") : call_->name; }
   bool is_server() const { return call_ == nullptr; }
+  // REQUIRES: it is not the server.
+  CallTimes& times() const { return call_->times; }
 
   // The caller wants no answer any more. REQUIRES: it is not the server.
   void Leave() const { call_->gone.store(true, std::memory_order_relaxed); }
@@ -43,11 +48,12 @@ class Caller {
 
  private:
   struct OfCall {
-    OfCall(std::string caller, Clock::time_point its_deadline)
-        : name(std::move(caller)), deadline(its_deadline) {}
+    OfCall(std::string caller, Clock::time_point its_deadline, CallKind kind)
+        : name(std::move(caller)), deadline(its_deadline), times(kind) {}
     const std::string name;
     const Clock::time_point deadline;
     std::atomic<bool> gone{false};
+    CallTimes times;
   };
   std::shared_ptr<OfCall> call_;
 };

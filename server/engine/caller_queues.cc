@@ -20,6 +20,7 @@ void CallerQueues::Add(const Caller& caller, std::vector<Request> message) {
     found = of_caller_.emplace(turns_.back().caller.name(), std::prev(turns_.end())).first;
   }
   const auto about_tables = static_cast<std::size_t>(std::ranges::count_if(message, IsAboutTable));
+  size_ += message.size();
   table_requests_ += about_tables;
   found->second->table_requests += about_tables;
   found->second->messages.push_back(std::move(message));
@@ -34,6 +35,7 @@ std::vector<Request> CallerQueues::Take(std::size_t most) {
       --table_requests_;
       --queue.table_requests;
     }
+    --size_;
     ++queue.taken;
     ++queue.of_turn;
     if (queue.over()) EndTurn();

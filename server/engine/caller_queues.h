@@ -25,6 +25,7 @@ class CallerQueues {
   static constexpr std::size_t kTurn = 32;
 
   bool empty() const { return turns_.empty(); }
+  std::size_t size() const { return size_; }  // requests
 
   // Return how many requests about whole tables wait: the caller's, and everybody's.
   std::size_t table_requests_of(const Caller& caller) const;
@@ -51,6 +52,7 @@ class CallerQueues {
   void EndTurn();
 
   std::list<Queue> turns_;  // the next turn's first
+  std::size_t size_ = 0;
   std::size_t table_requests_ = 0;
   // The keys are the names of the queues' callers.
   std::unordered_map<std::string_view, std::list<Queue>::iterator> of_caller_;

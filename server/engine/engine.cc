@@ -123,6 +123,15 @@ class Engine::Impl {
     return since == kIdle ? Clock::TimePoint::duration(0) : Clock::TimePoint::duration(Now() - since);
   }
 
+  EngineLoad Load() const {
+    return {.rounds = rounds_,
+            .inbox_requests = inbox_.requests(),
+            .announced_requests = announced_,
+            .inbox_bytes = inbox_.bytes(),
+            .max_inbox_bytes = options_.max_inbox_bytes};
+  }
+  std::chrono::nanoseconds WaitedInCollectives() const { return collective_.watchdog().waited(); }
+
   void Submit(std::span<Request> requests) {
     std::vector<Request> fitting;
     for (Request& request : requests) {
@@ -263,7 +272,22 @@ class Engine::Impl {
     }
   }
 
+  // Notes when the round takes this rank's requests.
+  void NoteTaken(const Round& round) {
+    const CallTimes::TimePoint now = CallTimes::Clock::now();
+    const std::chrono::nanoseconds waited = WaitedInCollectives();
+    round.ForEachTable([&](const Round& share) {
+      for (const Ticket& waiter : share.waiters) {
+        if (!IsMine(waiter)) continue;
+        const Caller& caller = CallerOf(tickets_.At(waiter.number));
+        if (!caller.is_server()) caller.times().NoteTaken(now, waited);
+      }
+    });
+  }
+
   void RunRound(const Round& round) {
+    rounds_.fetch_add(1, std::memory_order_relaxed);
+    NoteTaken(round);
     try {
       operations_.Run(round);
     } catch (const std::bad_alloc&) {
@@ -276,6 +300,7 @@ class Engine::Impl {
 
   void Report(const Decision& decision) {
     ++decisions_;
+    announced_.store(tickets_.size(), std::memory_order_relaxed);
     if (decision.round) last_round_ = decision.round->number;
     if (observer_ == nullptr) return;
     observer_->OnDecision({decisions_, last_round_, agenda_.HashState(), inbox_.bytes()}, decision);
@@ -373,6 +398,8 @@ class Engine::Impl {
   Operations operations_;
   const Clock::TimePoint start_ = clock_.Now();
   std::uint64_t decisions_ = 0;
+  std::atomic<std::uint64_t> rounds_ = 0;
+  std::atomic<std::uint64_t> announced_ = 0;
   std::uint64_t last_round_ = 0;
   std::uint64_t waits_ = 0;
   static constexpr Clock::TimePoint::rep kIdle = std::numeric_limits<Clock::TimePoint::rep>::min();
@@ -390,6 +417,8 @@ void Engine::RequestStop() { impl_->RequestStop(); }
 void Engine::Submit(Request request) { impl_->Submit(std::span(&request, 1)); }
 void Engine::Submit(std::vector<Request> requests) { impl_->Submit(requests); }
 Clock::TimePoint::duration Engine::BusyFor() const { return impl_->BusyFor(); }
+EngineLoad Engine::Load() const { return impl_->Load(); }
+std::chrono::nanoseconds Engine::WaitedInCollectives() const { return impl_->WaitedInCollectives(); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }
 std::uint64_t Engine::incarnation() const { return impl_->incarnation(); }
 std::uint64_t Engine::epoch() const { return impl_->tables().epoch(); }

@@ -62,6 +62,15 @@ struct EngineOptions {
   TravelOptions travel = {};
 };
 
+// What an engine has to do.
+struct EngineLoad {
+  std::uint64_t rounds = 0;              // that it has begun
+  std::uint64_t inbox_requests = 0;      // that wait to be announced to other ranks
+  std::uint64_t announced_requests = 0;  // that have no answer yet, as of the last decision
+  std::uint64_t inbox_bytes = 0;         // that requests and replies are charged
+  std::uint64_t max_inbox_bytes = 0;
+};
+
 class Engine {
  public:
   // Collective. Every argument outlives the engine. `device`, `collective` and `exchanges` are used by the
@@ -86,6 +95,12 @@ class Engine {
   // and are each about a whole table (summaries, lists of keys, new tables); 0 while there is nothing to do.
   // For any thread.
   Clock::TimePoint::duration BusyFor() const;
+
+  // Returns what there is to do. Does not wait for a round. For any thread.
+  EngineLoad Load() const;
+
+  // Returns for how long this rank has waited for others in collectives, in all. For any thread.
+  std::chrono::nanoseconds WaitedInCollectives() const;
 
   // Asks all ranks to stop. From now on Submit refuses requests as UNAVAILABLE.
   void RequestStop();

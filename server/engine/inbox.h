@@ -62,6 +62,11 @@ class Inbox {
   // Returns the bytes of arrays that came here and have not ended (in the inbox, in rounds, on the device),
   // and of the answers to those requests.
   std::uint64_t bytes() const { return parts_.used() + others_.used(); }
+  // Returns how many requests wait to be taken out. For any thread.
+  std::size_t requests() const {
+    const std::scoped_lock lock(mutex_);
+    return requests_.size();
+  }
 
   // From now on a full inbox has room for parts of this step, or of none. The step should be one that waits
   // for parts, the same on every rank: else inboxes that are full of parts of steps would have no room for
@@ -120,7 +125,7 @@ class Inbox {
 
   Clock& clock_;
   const InboxOptions options_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable news_;
   CallerQueues requests_;
   Budget parts_;   // charged for messages with parts of steps that others have to complete

@@ -107,13 +107,14 @@ Operations::PooledNumbers Operations::PooledBy(std::span<const TableBatch> batch
   return numbers;
 }
 
-// Memory of different owners may be side by side, and does not end together.
+// Memory of different owners may be side by side, and does not end together. What lies between two places is
+// somebody else's.
 bool Operations::LookupRun::GoesOnWith(const LookupRequest& lookup, std::size_t at) const {
   if (lookup.type != type) return false;
   if (!placed || lookup.place == nullptr) return !placed && lookup.place == nullptr;
   const std::shared_ptr<std::byte[]>& first_place = memory->values;
-  return !first_place.owner_before(lookup.place) && !lookup.place.owner_before(first_place) &&
-         lookup.place.get() == values() + (at - first) * BytesOf(type);
+  return at == end && !first_place.owner_before(lookup.place) && !lookup.place.owner_before(first_place) &&
+         lookup.place.get() == values() + bytes();
 }
 
 void Operations::AnswerWithPooled(Stage& stage, std::span<const TableBatch> batches, PooledNumbers& numbers) {

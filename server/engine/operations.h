@@ -168,6 +168,8 @@ class Operations {
         [&](Kind& request) {
           const auto kept = std::make_shared<Kind>();  // with what the answer is charged to
           kept->done = std::move(request.done);
+          if (log_.on() && !request.caller.is_server())
+            request.caller.times().NoteApplied(CallTimes::Clock::now(), collective_.watchdog().waited());
           if constexpr (requires { request.answer_reservation; })
             kept->answer_reservation = std::move(request.answer_reservation);
           log_.Answer([kept, outcome] {

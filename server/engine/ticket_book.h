@@ -4,6 +4,7 @@
 #ifndef SLOTWISE_SERVER_ENGINE_TICKET_BOOK_H_
 #define SLOTWISE_SERVER_ENGINE_TICKET_BOOK_H_
 
+#include <cstddef>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -32,6 +33,7 @@ class TicketBook {
   Request Take(TicketNumber ticket) { return std::move(requests_.extract(ticket).mapped()); }
 
   bool empty() const { return requests_.empty(); }
+  std::size_t size() const { return requests_.size(); }
 
  private:
   std::unordered_map<TicketNumber, Request> requests_;

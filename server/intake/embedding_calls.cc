@@ -32,8 +32,15 @@ void LogIfWrongName(const Status& status, const Caller& caller) {
 // Thread-safety: requests may end on any thread.
 class JointAnswer {
  public:
-  JointAnswer(std::size_t count, bool pushes, bool many, AnswerCall answer)
-      : pushes_(pushes), many_(many), answers_(count), waiting_(count), answer_(std::move(answer)) {}
+  JointAnswer(const Engine& engine, Caller caller, std::size_t count, bool pushes, bool many,
+              AnswerCall answer)
+      : engine_(engine),
+        caller_(std::move(caller)),
+        pushes_(pushes),
+        many_(many),
+        answers_(count),
+        waiting_(count),
+        answer_(std::move(answer)) {}
 
   template <class Answer>
   void End(std::size_t index, Result<Answer> one) {
@@ -52,6 +59,7 @@ class JointAnswer {
       if (waiting_ > 0 && !ends_the_call) return;
       answer = std::exchange(answer_, nullptr);
     }
+    caller_.times().NoteAnswered(engine_.WaitedInCollectives());
     // Once the answer is taken, nobody changes the answers and the refusal.
     if (why_.ok()) return answer(std::move(answers_));
     answer(many_ ? WithPlace(pushes_ ? kPushes : kLookups, refused_, why_) : why_);
@@ -63,6 +71,8 @@ class JointAnswer {
            status.code() != StatusCode::kDeadlineExceeded && status.code() != StatusCode::kCancelled;
   }
 
+  const Engine& engine_;
+  const Caller caller_;
   const bool pushes_;
   const bool many_;
   std::mutex mutex_;
@@ -107,11 +117,15 @@ Status CheckNames(const std::vector<PushRequest>& pushes) {
 void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLookup> lookups, bool many,
                    AnswerCall answer) {
   if (lookups.empty()) return answer(EmbeddingAnswers());
-  const auto together = std::make_shared<JointAnswer>(lookups.size(), false, many, std::move(answer));
+  const auto together =
+      std::make_shared<JointAnswer>(engine, caller, lookups.size(), false, many, std::move(answer));
   std::vector<Request> requests;
   requests.reserve(lookups.size());
+  std::uint64_t samples = 0, keys = 0;
   for (std::size_t i = 0; i < lookups.size(); ++i) {
     LookupRequest request = std::move(lookups[i].request);
+    samples += request.batch.samples;
+    keys += request.batch.keys.size();
     request.caller = caller;
     request.joined = many;
     request.done = [together, i, samples = request.batch.samples,
@@ -121,6 +135,7 @@ void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLook
     };
     requests.emplace_back(std::move(request));
   }
+  caller.times().NoteSubmitted(samples, keys);
   engine.Submit(std::move(requests));
 }
 
@@ -128,11 +143,15 @@ void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest>
                   AnswerCall answer) {
   if (pushes.empty()) return answer(EmbeddingAnswers());
   if (const Status names = CheckNames(pushes); !names.ok()) return answer(names);
-  const auto together = std::make_shared<JointAnswer>(pushes.size(), true, many, std::move(answer));
+  const auto together =
+      std::make_shared<JointAnswer>(engine, caller, pushes.size(), true, many, std::move(answer));
   std::vector<Request> requests;
   requests.reserve(pushes.size());
+  std::uint64_t samples = 0, keys = 0;
   for (std::size_t i = 0; i < pushes.size(); ++i) {
     PushRequest request = std::move(pushes[i]);
+    samples += request.batch.samples;
+    keys += request.batch.keys.size();
     request.caller = caller;
     request.done = [together, i, caller](const Result<AppliedStep>& applied) {
       if (!applied.ok()) LogIfWrongName(applied.status(), caller);
@@ -140,6 +159,7 @@ void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest>
     };
     requests.emplace_back(std::move(request));
   }
+  caller.times().NoteSubmitted(samples, keys);
   engine.Submit(std::move(requests));
 }
 

@@ -29,7 +29,7 @@ struct LookupAnswer {
 using EmbeddingAnswers = std::vector<std::variant<LookupAnswer, AppliedStep>>;
 using AnswerCall = std::function<void(Result<EmbeddingAnswers>)>;
 
-// `many`: the call is one of several messages, be there one or none.
+// `many`: the call is one of several messages, be there one or none. REQUIRES: the caller is not the server.
 void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLookup> lookups, bool many,
                    AnswerCall answer);
 // INVALID_ARGUMENT: two pushes are the same part of the same step and have different bodies, or a step has

@@ -1,5 +1,5 @@
 // Every call of every door passes the Gate, which is closed while the server starts, and which counts the
-// calls inside. Thread-safety: safe from any thread.
+// calls inside, and those that are over. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_INTAKE_GATE_H_
 #define SLOTWISE_SERVER_INTAKE_GATE_H_
 
@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "server/engine/caller.h"
+#include "server/intake/call_stats.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -28,10 +30,20 @@ class Gate {
   }
 
   // Called when a call is over: its reply is with the operating system, or its caller is gone.
+  void Leave(const Caller& caller) {
+    if (caller.times().kind() != CallKind::kOther) counters_.Count(caller.times().End());
+    Leave();
+  }
   void Leave() {
     const std::lock_guard lock(mutex_);
     if (--inside_ == 0) empty_.notify_all();
   }
+
+  std::uint64_t inside() const {
+    const std::lock_guard lock(mutex_);
+    return inside_;
+  }
+  const CallCounters& counters() const { return counters_; }
 
   // Waits until no call is inside, for `most` at the longest. Returns whether no call is inside.
   bool AwaitEmpty(std::chrono::milliseconds most) {
@@ -40,7 +52,8 @@ class Gate {
   }
 
  private:
-  std::mutex mutex_;
+  CallCounters counters_;
+  mutable std::mutex mutex_;
   std::condition_variable empty_;
   bool open_ = false;
   std::uint64_t inside_ = 0;

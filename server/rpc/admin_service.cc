@@ -18,6 +18,7 @@
 #include "server/rpc/call.h"
 #include "server/rpc/grpc_status.h"
 #include "wire/data_version.h"
+#include "wire/stats_proto.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise {
@@ -213,6 +214,35 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
   answer.set_incarnation(engine_.incarnation());
   answer.set_epoch(engine_.epoch());
   Answer(*call, answer, reply);
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  if (call->answered() || !Parse<v1::GetStatsRequest>(*request, *call)) return call.get();
+  RankStats stats;
+  {
+    const std::lock_guard lock(mutex_);
+    stats.rank = static_cast<std::uint32_t>(Value(topology_.rank));
+  }
+  gate_.counters().Read(stats);
+  const EngineLoad engine = engine_.Load();
+  const DataLoad data = data_load_();
+  stats.incarnation = engine_.incarnation();
+  stats.rounds = engine.rounds;
+  stats.calls_under_way = gate_.inside() - 1;  // but for this one
+  stats.inbox_requests = engine.inbox_requests;
+  stats.announced_requests = engine.announced_requests;
+  stats.inbox_bytes = engine.inbox_bytes;
+  stats.max_inbox_bytes = engine.max_inbox_bytes;
+  stats.received_bytes = data.received_bytes;
+  stats.max_received_bytes = data.max_received_bytes;
+  stats.shared_bytes = data.shared_bytes;
+  stats.max_shared_bytes = data.max_shared_bytes;
+  stats.data_connections = data.connections;
+  stats.busy_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(engine_.BusyFor()).count());
+  Answer(*call, ToProto(stats), reply);
   return call.get();
 }
 

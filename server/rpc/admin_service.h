@@ -6,9 +6,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 
+#include "server/data/data_server.h"
 #include "server/engine/engine.h"
 #include "server/rpc/checkpoint_desk.h"
 #include "server/rpc/topology.h"
@@ -30,11 +33,15 @@ class AdminService final
                                           v1::Admin::WithRawCallbackMethod_ReleaseCheckpoint<
                                               v1::Admin::WithRawCallbackMethod_CompactCheckpoint<
                                                   v1::Admin::WithRawCallbackMethod_DescribeSession<
-                                                      v1::Admin::Service>>>>>>>>>>>>>>>> {
+                                                      v1::Admin::WithRawCallbackMethod_GetStats<
+                                                          v1::Admin::Service>>>>>>>>>>>>>>>>> {
  public:
   // `engine` and `gate` outlive the service. REQUIRES: the engine has recovered, if it is to.
   AdminService(Engine& engine, WatchedGate& gate, const RequestLimits& limits,
                std::chrono::milliseconds default_deadline);
+
+  // Sets what GetStats says of the data transport. Called before the gate opens.
+  void SetDataLoad(std::function<DataLoad()> load) { data_load_ = std::move(load); }
 
   // Sets what GetTopology answers. A rank listens before it knows its peers, so SetTopology is called later,
   // but before the gate opens.
@@ -56,6 +63,8 @@ class AdminService final
                                             grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* Digest(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* DescribeSession(grpc::CallbackServerContext* context,
@@ -92,6 +101,8 @@ class AdminService final
   WatchedGate& gate_;
   const RequestLimits limits_;
   const std::chrono::milliseconds default_deadline_;
+
+  std::function<DataLoad()> data_load_ = [] { return DataLoad{}; };
 
   std::mutex mutex_;
   Topology topology_;  // guarded by mutex_

@@ -10,8 +10,8 @@
 namespace slotwise {
 
 std::shared_ptr<Call> Call::Begin(grpc::CallbackServerContext& context, WatchedGate& gate,
-                                  std::chrono::milliseconds default_deadline) {
-  std::shared_ptr<Call> call(new Call(gate, context));
+                                  std::chrono::milliseconds default_deadline, CallKind kind) {
+  std::shared_ptr<Call> call(new Call(gate, context, kind));
   call->self_ = call;
   HandOver(call.get());
   if (Status status = gate.Enter(); !status.ok()) {
@@ -23,9 +23,10 @@ std::shared_ptr<Call> Call::Begin(grpc::CallbackServerContext& context, WatchedG
   return call;
 }
 
-void Call::End(const grpc::Status& status) {
+void Call::End(const Status& status) {
+  caller_.times().NoteReply(status.code());
   reply_.Begin();
-  Finish(status);
+  Finish(ToGrpc(status));
 }
 
 void Call::AnswerAfter(std::chrono::milliseconds default_deadline) {
@@ -50,7 +51,7 @@ void Call::OnCancel() {
 void Call::OnDone() {
   reply_.End();
   TakeOver(this);
-  gate_.Leave();
+  gate_.Leave(caller_);
   // `last` may be the last reference, and then destroys this object.
   const std::shared_ptr<Call> last = std::move(self_);
 }

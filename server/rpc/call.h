@@ -30,10 +30,12 @@ namespace slotwise {
 class Call final : public grpc::ServerUnaryReactor {
  public:
   // Enters `gate`, and leaves it when gRPC is done with the call. If the gate is closed, answers the call
-  // with the gate's status. `gate` outlives the server. A service's method returns `get()` of the result to
-  // gRPC, and must take it before another thread can answer.
+  // with the gate's status. A call of the data path is counted once it is over. `gate` outlives the server. A
+  // service's method returns `get()` of the result to gRPC, and must take it before another thread can
+  // answer.
   static std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, WatchedGate& gate,
-                                     std::chrono::milliseconds default_deadline);
+                                     std::chrono::milliseconds default_deadline,
+                                     CallKind kind = CallKind::kOther);
 
   // Returns who calls: the address of the connection's peer.
   const Caller& caller() const { return caller_; }
@@ -49,21 +51,23 @@ class Call final : public grpc::ServerUnaryReactor {
   void Succeed(WriteReply&& write_reply) {
     if (!Claim()) return;
     write_reply();
-    End(grpc::Status::OK);
+    End({});
   }
 
   void Fail(const Status& status) {
-    if (Claim()) End(ToGrpc(status));
+    if (Claim()) End(status);
   }
 
  private:
-  Call(WatchedGate& gate, grpc::CallbackServerContext& context)
-      : gate_(gate), caller_(context.peer()), reply_(gate.replies(), context, caller_) {}
+  Call(WatchedGate& gate, grpc::CallbackServerContext& context, CallKind kind)
+      : gate_(gate),
+        caller_(context.peer(), Caller::Clock::time_point::max(), kind),
+        reply_(gate.replies(), context, caller_) {}
 
   // Returns true for the first caller only. gRPC keeps the reply alive until that caller calls Finish.
   bool Claim() { return !answered_.exchange(true, std::memory_order_acq_rel); }
 
-  void End(const grpc::Status& status);
+  void End(const Status& status);
   void AnswerAfter(std::chrono::milliseconds default_deadline);
   void OnCancel() override;
   void OnDone() override;

@@ -38,6 +38,7 @@ AnswerCall AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply, bool ma
       replies.reserve(answers->size());
       for (auto& answer : *answers) replies.push_back(Encode(answer, incarnation));
       (many ? JoinMessages(kReplies, replies) : replies.front()).Swap(reply);
+      call->caller().times().NoteBytesOut(reply->Length());
     });
   };
 }
@@ -68,9 +69,16 @@ EmbeddingService::EmbeddingService(Engine& engine, WatchedGate& gate,
       find_table_([&engine](std::string_view name) { return engine.FindTable(name); }),
       default_deadline_(default_deadline) {}
 
+std::shared_ptr<Call> EmbeddingService::Begin(grpc::CallbackServerContext& context,
+                                              const grpc::ByteBuffer& request, CallKind kind) {
+  auto call = Call::Begin(context, gate_, default_deadline_, kind);
+  call->caller().times().NoteBytesIn(request.Length());
+  return call;
+}
+
 grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
+  auto call = Begin(*context, *request, CallKind::kLookup);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   auto decoded = DecodeLookup(TakeRequest(request), find_table_, &engine_.arrays());
@@ -88,7 +96,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
 
 grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* context,
                                                  const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
+  auto call = Begin(*context, *request, CallKind::kPush);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   auto decoded = DecodePush(TakeRequest(request), find_table_, &engine_.arrays());
@@ -107,7 +115,7 @@ grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* EmbeddingService::LookupMany(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
+  auto call = Begin(*context, *request, CallKind::kLookup);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const Caller caller = call->caller();
@@ -123,7 +131,7 @@ grpc::ServerUnaryReactor* EmbeddingService::LookupMany(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* EmbeddingService::PushMany(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
+  auto call = Begin(*context, *request, CallKind::kPush);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const Caller caller = call->caller();

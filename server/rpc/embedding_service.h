@@ -7,8 +7,10 @@
 #define SLOTWISE_SERVER_RPC_EMBEDDING_SERVICE_H_
 
 #include <chrono>
+#include <memory>
 
 #include "server/engine/engine.h"
+#include "server/rpc/call.h"
 #include "server/rpc/decode.h"
 #include "server/rpc/watched_gate.h"
 #include "slotwise/v1/embedding.grpc.pb.h"
@@ -33,6 +35,10 @@ class EmbeddingService final
                                      grpc::ByteBuffer* reply) override;
 
  private:
+  // Begins a call that is counted.
+  std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
+                              CallKind kind);
+
   Engine& engine_;
   WatchedGate& gate_;
   const FindTable find_table_;

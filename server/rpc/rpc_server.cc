@@ -88,7 +88,9 @@ class RpcServer::Impl {
                .max_shared_bytes = options.max_shared_bytes,
                .reply_timeout = options.reply_timeout,
                .hello_timeout = options.hello_timeout},
-              engine, gate_) {}
+              engine, gate_) {
+    admin_.SetDataLoad([this] { return data_.Load(); });
+  }
 
   Status Listen(const RpcOptions& options) {
     auto listener = Listener::Bind(options.host, options.port, options.max_connections);

@@ -205,6 +205,37 @@ TEST_F(DataLinkTest, AReplyThatDoesNotFitIsAnErrorOfItsCallAlone) {
   EXPECT_TRUE(next.get().read.ok());
 }
 
+TEST_F(DataLinkTest, AReplyInAnArenaThatThereIsNotEndsItsCallAlone) {
+  std::future<Outcome> call = Send();
+  peer_.Meet();
+  v1::DataReply reply;
+  reply.set_id(peer_.Take().id());
+  reply.set_in_arena(true);
+  peer_.Answer(reply);
+  EXPECT_EQ(call.get().code, grpc::StatusCode::UNAVAILABLE);
+  std::future<Outcome> next = Send();
+  reply.Clear();
+  reply.set_id(peer_.Take().id());
+  peer_.Answer(reply);
+  EXPECT_TRUE(next.get().read.ok());
+}
+
+// The name is nobody's on this host: then the rank is on another.
+TEST_F(DataLinkTest, GoesByTcpWhereNobodyListensAtTheUnixSocket) {
+  link_ = std::make_unique<DataLink>(threads_, RankAddress{peer_.address(), "slotwise-test-nobody"});
+  std::future<Outcome> call = Send();
+  peer_.Meet();
+  v1::DataReply reply;
+  reply.set_id(peer_.Take().id());
+  peer_.Answer(reply);
+  EXPECT_EQ(call.get().code, grpc::StatusCode::OK);
+
+  link_ = std::make_unique<DataLink>(threads_, RankAddress{peer_.address(), "slotwise-test-nobody", true});
+  const Outcome outcome = Send().get();
+  EXPECT_EQ(outcome.code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_NE(outcome.message.find("on this host"), std::string::npos) << outcome.message;
+}
+
 TEST_F(DataLinkTest, APeerOfAnotherVersionIsNoConnection) {
   std::future<Outcome> call = Send();
   peer_.Meet(kDataVersion + 1);

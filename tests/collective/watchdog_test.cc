@@ -36,6 +36,21 @@ TEST_F(AWatchdog, ReportsACallThatDoesNotEnd) {
   EXPECT_EQ(report.find("AllGather of 123 bytes has not ended after 0."), 0U) << report;
 }
 
+TEST_F(AWatchdog, AddsUpHowLongItsScopesLasted) {
+  EXPECT_EQ(watchdog_.waited().count(), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const Watchdog::Scope outer(watchdog_, "AllGather", 1);
+    { const Watchdog::Scope inner(watchdog_, "AllReduceSum", 1); }
+    EXPECT_EQ(watchdog_.waited().count(), 0) << "it is not over";
+  }
+  const auto first = watchdog_.waited();
+  EXPECT_GT(first.count(), 0);
+  { const Watchdog::Scope next(watchdog_, "Wake", 1); }
+  EXPECT_GT(watchdog_.waited(), first);
+  EXPECT_LE(watchdog_.waited(), std::chrono::steady_clock::now() - begin);
+}
+
 TEST_F(AWatchdog, ForgetsCallsThatEnded) {
   Start(kNever);
   { const Watchdog::Scope ended(watchdog_, "AllGather", 1); }

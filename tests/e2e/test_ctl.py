@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import slotwise
 import slotwise.rows
 from conftest import StartCluster
 from slotwise import checkpoint_files
-from slotwise_cluster import Cluster, server_binary
+from slotwise_cluster import Cluster, server_binary, wait_until
 
 SEED = 20261121
 
@@ -97,6 +98,62 @@ def test_describe_counts_rounds_by_how_bags_travelled(cluster: Cluster) -> None:
     assert (line in run("describe", name, "--server", address).stdout) == (len(cluster.ranks) > 1)
 
 
+def test_stats_and_top_show_what_was_done(cluster: Cluster) -> None:
+    name = cluster.create(dim=8)
+
+    def calls(stats: Any) -> int:
+        return int(sum(rank["lookups"]["calls"] for rank in stats["ranks"]))
+
+    before = ctl(cluster, "stats")
+    for _ in range(4):
+        cluster.lookup(name, range(4), 4)
+    wait_until(lambda: calls(ctl(cluster, "stats")) == calls(before) + 4, "the lookups are counted")
+    after = ctl(cluster, "stats")
+    assert [rank["rank"] for rank in after["ranks"]] == list(range(len(cluster.ranks)))
+    stages = after["lookups"]["stages"]
+    assert list(stages) == ["decode", "inbox", "round", "exchange", "journal", "encode", "send"]
+    assert stages["round"]["mean_us"] > 0 and after["slowest_stage"] in stages
+    assert stages["exchange"]["mean_us"] > 0 or len(cluster.ranks) == 1
+
+    address = cluster.ranks[0].address
+    top = run("top", "--interval", "0.1", "--count", "3", "--json", "--server", address)
+    assert (top.returncode, top.stderr) == (0, "")
+    intervals = [json.loads(line) for line in top.stdout.splitlines()]
+    assert len(intervals) == 3
+    assert all(0.05 < interval["ranks"][0]["seconds"] < 50 for interval in intervals)
+    assert calls(intervals[-1]) == 0
+    text = run("top", "--interval", "0.1", "--count", "1", "--server", address).stdout
+    assert text.split()[:2] == ["the", "last"] and "\x1b" not in text, "it is no terminal"
+    assert "LOOKUPS/S" in text and "exchange" in text
+    assert "slowest stage: " in run("stats", "--server", address).stdout
+
+
+def test_top_goes_on_through_a_restart(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1)
+    address = cluster.ranks[0].address
+    program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
+    command = [program, "top", "--interval", "0.1", "--json", "--server", address]
+    lines: list[Any] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as top:
+        try:
+            assert top.stdout is not None
+
+            def shows(condition: Callable[[Any], bool]) -> bool:
+                lines.append(json.loads(top.stdout.readline()))  # type: ignore[union-attr]
+                return condition(lines[-1])
+
+            wait_until(lambda: shows(lambda line: "ranks" in line), "an interval")
+            cluster.stop()
+            wait_until(lambda: shows(lambda line: "error" in line), "an interval without an answer")
+            assert lines[-1]["error"]["code"] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+            start_cluster(1, listen=address)
+            wait_until(lambda: shows(lambda line: "ranks" in line), "the new server")
+            first = next(line["ranks"][0]["incarnation"] for line in lines if "ranks" in line)
+            assert lines[-1]["ranks"][0]["incarnation"] != first
+        finally:
+            top.kill()
+
+
 def test_exit_codes_tell_usage_from_refusal() -> None:
     nobody = "127.0.0.1:1"
     assert run("--help").returncode == 0
@@ -107,6 +164,7 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
         ["describe"],
         ["tables", "--timeout", "-1"],
         ["status", "--wait", "x"],
+        ["top", "--interval", "0"],
     ]
     for usage in wrong:
         assert run(*usage).returncode == 2, usage

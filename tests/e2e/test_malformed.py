@@ -217,6 +217,7 @@ def test_malformed_push_is_refused_and_changes_nothing(cluster: Cluster, table: 
 @pytest.mark.parametrize(
     "method",
     ["CreateTable", "DropTable", "ListTables", "DescribeTable", "SetLearningRate", "GetTopology", "Digest"]
+    + ["GetStats"]
     + ["SaveCheckpoint", "ListCheckpoints", "DescribeCheckpoint", "VerifyCheckpoint", "LoadCheckpoint"]
     + ["PinCheckpoint", "ReleaseCheckpoint", "CompactCheckpoint", "DescribeSession"],
 )

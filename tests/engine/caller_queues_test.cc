@@ -48,11 +48,14 @@ TEST(CallerQueues, GoOnWithATurnThatATakeHasCutShort) {
   CallerQueues queues;
   queues.Add(Caller("a"), Message(5, 10));
   queues.Add(Caller("b"), Message(2, 20));
+  EXPECT_EQ(queues.size(), 7U);
   EXPECT_EQ(Take(queues, 3), (Keys{10, 11, 12}));
+  EXPECT_EQ(queues.size(), 4U);
   queues.Add(Caller("c"), Message(1, 30));
   EXPECT_EQ(Take(queues, 3), (Keys{13, 14, 20}));
   EXPECT_EQ(Take(queues, 3), (Keys{21, 30}));
   EXPECT_TRUE(Take(queues, 3).empty());
+  EXPECT_EQ(queues.size(), 0U);
 }
 
 TEST(CallerQueues, EndTheTurnOfALongMessage) {

@@ -53,6 +53,7 @@ from slotwise.options import (
 )
 from slotwise.rows_calls import Rows
 from slotwise.session import Session, SessionInfo, Step
+from slotwise.stats import CallStats, Durations, RankStats
 from slotwise.version import __version__
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "AlreadyExists",
+    "CallStats",
     "Cancelled",
     "Checkpoint",
     "CheckpointDetails",
@@ -68,6 +70,7 @@ __all__ = [
     "Constant",
     "DataLoss",
     "DeadlineExceeded",
+    "Durations",
     "Error",
     "FailedPrecondition",
     "Future",
@@ -79,6 +82,7 @@ __all__ = [
     "NotFound",
     "RMSProp",
     "RankInfo",
+    "RankStats",
     "ResourceExhausted",
     "RowWiseAdaGrad",
     "Rows",

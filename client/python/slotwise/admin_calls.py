@@ -22,6 +22,7 @@ from slotwise.options import (
     options_to_json,
 )
 from slotwise.session import Session
+from slotwise.stats import RankStats, rank_stats_from_json
 
 
 class AdminCalls:
@@ -128,6 +129,15 @@ class AdminCalls:
             incarnation=int(reply.get("incarnation", 0)),
             epoch=int(reply.get("epoch", 0)),
         )
+
+    def stats(self) -> list[RankStats]:
+        """Returns what each rank has counted since it started, in rank order.
+
+        What happened in an interval is the difference of two readings: `RankStats.since`. Ranks
+        answer without a round, so also while rounds are stuck.
+        """
+        reply = self._ask(self._usable().stats(self._client, None))
+        return [rank_stats_from_json(rank) for rank in reply["ranks"]]
 
     def new_session(
         self, *, trainer: int = 0, trainers: int = 1, parts: int | None = None

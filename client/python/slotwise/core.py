@@ -204,6 +204,7 @@ class Core:
             "digest": (call, [pointer, text, options]),
             "set_learning_rate": (call, [pointer, text, ctypes.c_float, options]),
             "topology": (call, [pointer, options]),
+            "stats": (call, [pointer, options]),
             "describe_session": (call, [pointer, u64, u64, options]),
             "save_checkpoint": (call, [pointer, i32, i32, options]),
             "list_checkpoints": (call, [pointer, options]),

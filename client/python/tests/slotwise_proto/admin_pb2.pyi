@@ -31,6 +31,40 @@ class Adam(_message.Message):
     epsilon: float
     def __init__(self, beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
 
+class CallStats(_message.Message):
+    __slots__ = ["bytes_in", "bytes_out", "calls", "keys", "latency", "refusals", "samples", "stages"]
+    class RefusalsEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class StagesEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: DurationStats
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[DurationStats, _Mapping]] = ...) -> None: ...
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    bytes_in: int
+    bytes_out: int
+    calls: int
+    keys: int
+    latency: DurationStats
+    refusals: _containers.ScalarMap[str, int]
+    samples: int
+    stages: _containers.MessageMap[str, DurationStats]
+    def __init__(self, calls: _Optional[int] = ..., samples: _Optional[int] = ..., keys: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., refusals: _Optional[_Mapping[str, int]] = ..., latency: _Optional[_Union[DurationStats, _Mapping]] = ..., stages: _Optional[_Mapping[str, DurationStats]] = ...) -> None: ...
+
 class CheckpointInfo(_message.Message):
     __slots__ = ["bytes", "created", "folds", "id", "parent", "pinned", "ranks", "round", "rows", "tables", "usable", "why_not"]
     BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +225,14 @@ class DropTableRequest(_message.Message):
     table: str
     def __init__(self, table: _Optional[str] = ...) -> None: ...
 
+class DurationStats(_message.Message):
+    __slots__ = ["buckets", "sum_ns"]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    SUM_NS_FIELD_NUMBER: _ClassVar[int]
+    buckets: _containers.RepeatedScalarFieldContainer[int]
+    sum_ns: int
+    def __init__(self, sum_ns: _Optional[int] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Ftrl(_message.Message):
     __slots__ = ["beta", "lambda1", "lambda2"]
     BETA_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +242,50 @@ class Ftrl(_message.Message):
     lambda1: float
     lambda2: float
     def __init__(self, lambda1: _Optional[float] = ..., lambda2: _Optional[float] = ..., beta: _Optional[float] = ...) -> None: ...
+
+class GetStatsReply(_message.Message):
+    __slots__ = ["announced_requests", "busy_ns", "calls_under_way", "data_connections", "inbox_bytes", "inbox_requests", "incarnation", "lookups", "max_inbox_bytes", "max_received_bytes", "max_shared_bytes", "pushes", "rank", "received_bytes", "rounds", "shared_bytes", "started", "uptime_ns"]
+    ANNOUNCED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_NS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    DATA_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    INBOX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INBOX_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    LOOKUPS_FIELD_NUMBER: _ClassVar[int]
+    MAX_INBOX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PUSHES_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    announced_requests: int
+    busy_ns: int
+    calls_under_way: int
+    data_connections: int
+    inbox_bytes: int
+    inbox_requests: int
+    incarnation: int
+    lookups: CallStats
+    max_inbox_bytes: int
+    max_received_bytes: int
+    max_shared_bytes: int
+    pushes: CallStats
+    rank: int
+    received_bytes: int
+    rounds: int
+    shared_bytes: int
+    started: int
+    uptime_ns: int
+    def __init__(self, rank: _Optional[int] = ..., incarnation: _Optional[int] = ..., started: _Optional[int] = ..., uptime_ns: _Optional[int] = ..., lookups: _Optional[_Union[CallStats, _Mapping]] = ..., pushes: _Optional[_Union[CallStats, _Mapping]] = ..., rounds: _Optional[int] = ..., calls_under_way: _Optional[int] = ..., inbox_requests: _Optional[int] = ..., announced_requests: _Optional[int] = ..., inbox_bytes: _Optional[int] = ..., max_inbox_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., max_received_bytes: _Optional[int] = ..., shared_bytes: _Optional[int] = ..., max_shared_bytes: _Optional[int] = ..., data_connections: _Optional[int] = ..., busy_ns: _Optional[int] = ...) -> None: ...
+
+class GetStatsRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
 
 class GetTopologyReply(_message.Message):
     __slots__ = ["data_version", "epoch", "incarnation", "max_message_bytes", "max_round_bytes", "rank", "ranks", "version"]

@@ -1,0 +1,166 @@
+"""What a server's ranks count of lookups and pushes (`Client.stats`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
+
+from slotwise.optimizers import Json
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How many calls took how long.
+
+    Attributes:
+        sum_ns: of all durations, in nanoseconds.
+        buckets: how many calls took so long, in the buckets of `DurationStats` of admin.proto.
+    """
+
+    sum_ns: int = 0
+    buckets: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Returns how many durations are counted."""
+        return sum(self.buckets)
+
+    def mean(self) -> float:
+        """Returns the mean in seconds; 0 if nothing is counted."""
+        return self.sum_ns / max(self.count, 1) / 1e9
+
+    def quantile(self, q: float) -> float:
+        """Returns the seconds that a share `q` (0 to 1) did not exceed, to within a quarter.
+
+        It is 0 if nothing is counted.
+        """
+        rank, below = q * self.count, 0
+        for bucket, here in enumerate(self.buckets):
+            if here and below + here >= rank:
+                first, end = _first_of(bucket), _first_of(bucket + 1)
+                return (first + (end - first) * (rank - below) / here) / 1e9
+            below += here
+        return 0.0
+
+
+@dataclass(frozen=True)
+class CallStats:
+    """Lookups, or pushes; a call of several tables counts as one.
+
+    Attributes:
+        calls: that were answered; `samples` (of each of their tables) and `keys` are theirs.
+        bytes_in: of all calls' messages; `bytes_out` of their replies.
+        refusals: how many calls were refused, by the code's name. After "UNAVAILABLE", clients try
+            again.
+        latency: of calls that were answered, from when their bytes were at the rank until their
+            replies were with its operating system.
+        stages: the same time by stages, which follow each other: "decode", "inbox", "round",
+            "exchange", "journal", "encode" and "send" (admin.proto says what each is).
+    """
+
+    calls: int
+    samples: int
+    keys: int
+    bytes_in: int
+    bytes_out: int
+    refusals: dict[str, int]
+    latency: Durations
+    stages: dict[str, Durations]
+
+
+@dataclass(frozen=True)
+class RankStats:
+    """What one rank has counted since it started, and what waits there now.
+
+    Attributes:
+        incarnation: drawn when the server started.
+        started: when the rank began to count, in seconds since 1970; `uptime_ns` is how long ago.
+        rounds: that the rank took part in, of all operations.
+        calls_under_way: now, of all kinds.
+        inbox_requests: that wait to be announced to other ranks.
+        announced_requests: that were, and have no answer yet.
+        inbox_bytes: of requests and replies; at most `max_inbox_bytes`.
+        received_bytes: of calls over the data transport whose requests are not made yet; at most
+            `max_received_bytes`.
+        shared_bytes: of memory that clients on the rank's host have; at most `max_shared_bytes`.
+        data_connections: of the data transport.
+        busy_ns: for how long the rank has been at the same round.
+    """
+
+    rank: int
+    incarnation: int
+    started: int
+    uptime_ns: int
+    lookups: CallStats
+    pushes: CallStats
+    rounds: int
+    calls_under_way: int
+    inbox_requests: int
+    announced_requests: int
+    inbox_bytes: int
+    max_inbox_bytes: int
+    received_bytes: int
+    max_received_bytes: int
+    shared_bytes: int
+    max_shared_bytes: int
+    data_connections: int
+    busy_ns: int
+
+    def since(self, before: RankStats) -> RankStats:
+        """Returns what was counted after `before`, an earlier reading of the same rank.
+
+        Its `uptime_ns` is the time between the two. If the rank was started again since, that is
+        all that it has counted.
+        """
+        if (before.incarnation, before.rank) != (self.incarnation, self.rank):
+            return self
+        return replace(
+            self,
+            uptime_ns=self.uptime_ns - before.uptime_ns,
+            rounds=self.rounds - before.rounds,
+            lookups=_less(self.lookups, before.lookups),
+            pushes=_less(self.pushes, before.pushes),
+        )
+
+
+def _first_of(bucket: int) -> int:
+    return bucket if bucket < 4 else (4 + bucket % 4) << (bucket // 4 - 1)
+
+
+def _less_time(now: Durations, before: Durations) -> Durations:
+    pairs = zip_longest(now.buckets, before.buckets, fillvalue=0)
+    return Durations(now.sum_ns - before.sum_ns, tuple(count - earlier for count, earlier in pairs))
+
+
+def _less(now: CallStats, before: CallStats) -> CallStats:
+    return CallStats(
+        calls=now.calls - before.calls,
+        samples=now.samples - before.samples,
+        keys=now.keys - before.keys,
+        bytes_in=now.bytes_in - before.bytes_in,
+        bytes_out=now.bytes_out - before.bytes_out,
+        refusals={code: n - before.refusals.get(code, 0) for code, n in now.refusals.items()},
+        latency=_less_time(now.latency, before.latency),
+        stages={name: _less_time(stage, before.stages[name]) for name, stage in now.stages.items()},
+    )
+
+
+def _durations_from_json(message: Json) -> Durations:
+    return Durations(int(message.get("sum_ns", 0)), tuple(map(int, message.get("buckets", ()))))
+
+
+def _calls_from_json(message: Json) -> CallStats:
+    numbers = ("calls", "samples", "keys", "bytes_in", "bytes_out")
+    return CallStats(
+        **{name: int(message.get(name, 0)) for name in numbers},
+        refusals={code: int(count) for code, count in message.get("refusals", {}).items()},
+        latency=_durations_from_json(message.get("latency", {})),
+        stages={name: _durations_from_json(each) for name, each in message.get("stages", {}).items()},
+    )
+
+
+def rank_stats_from_json(message: Json) -> RankStats:
+    """Returns what a rank says of itself."""
+    calls = {name: _calls_from_json(message.get(name, {})) for name in ("lookups", "pushes")}
+    numbers = (field.name for field in fields(RankStats) if field.name not in calls)
+    return RankStats(**calls, **{name: int(message.get(name, 0)) for name in numbers})  # type: ignore

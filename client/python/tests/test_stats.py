@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from real_server import RealServer, empty_client
+
+import slotwise
+from slotwise import CallStats, Durations, RankStats
+
+STAGES = {"decode", "inbox", "round", "exchange", "journal", "encode", "send"}
+
+
+def keys_of(stats: list[RankStats]) -> tuple[int, int]:
+    return sum(rank.lookups.keys for rank in stats), sum(rank.pushes.keys for rank in stats)
+
+
+def stats_once(ps: slotwise.Client, holds: Callable[[list[RankStats]], bool]) -> list[RankStats]:
+    """A call is counted once it is over, which its caller may hear a little earlier."""
+    deadline = time.monotonic() + 60
+    while not holds(stats := ps.stats()):
+        assert time.monotonic() < deadline, stats
+    return stats
+
+
+@pytest.mark.parametrize("door", ["best", "grpc"])
+def test_ranks_count_what_was_done(real: RealServer, door: str) -> None:
+    with empty_client(real), slotwise.connect(real.address, door=door) as ps:
+        ps.create_table("t", dim=2, slots=2, optimizer=slotwise.SGD(lr=1.0))
+        before = ps.stats()
+        assert [rank.rank for rank in before] == [0, 1]
+        keys, offsets = np.arange(6, dtype=np.uint64), np.array([0, 1, 2, 4, 6], dtype=np.uint32)
+        for _ in range(3):
+            rows = ps.lookup("t", keys, offsets)
+        ps.push("t", keys, offsets, rows)
+        looked_up, pushed = keys_of(before)
+        after = stats_once(ps, lambda now: keys_of(now) == (looked_up + 18, pushed + 6))
+        done = [now.since(earlier) for now, earlier in zip(after, before)]
+        assert sum(rank.lookups.samples for rank in done) == 6
+        assert sum(rank.pushes.samples for rank in done) == 2
+        assert all(rank.uptime_ns > 0 and rank.rounds >= 4 for rank in done)
+        for rank in done:
+            calls = rank.lookups
+            assert calls.stages.keys() == STAGES and not calls.refusals
+            assert calls.latency.count == calls.calls
+            assert calls.latency.sum_ns == sum(stage.sum_ns for stage in calls.stages.values())
+        with pytest.raises(slotwise.NotFound):
+            ps.lookup("none", keys, offsets)
+
+
+def test_a_journal_is_a_stage_of_pushes(tmp_path: Path) -> None:
+    with slotwise.serve(1, threads=1, data=tmp_path / "data", durability="sync") as server:
+        with slotwise.connect(server.addresses[0]) as ps:
+            ps.create_table("t", dim=2, optimizer=slotwise.SGD(lr=1.0))
+            keys, offsets = np.arange(3, dtype=np.uint64), np.arange(4, dtype=np.uint32)
+            ps.push("t", keys, offsets, np.ones((3, 2), dtype=np.float32))
+            ps.lookup("t", keys, offsets)
+            (rank,) = stats_once(ps, lambda now: now[0].lookups.calls + now[0].pushes.calls == 2)
+            assert rank.pushes.stages["journal"].count == 1
+            assert rank.pushes.stages["journal"].sum_ns > 0
+            assert rank.lookups.stages["journal"].count == 0
+
+
+def reading(incarnation: int, calls: int) -> RankStats:
+    times = Durations(1000 * calls, (0,) * 35 + (calls,))
+    counted = CallStats(calls, calls, calls, calls, calls, {"UNAVAILABLE": calls}, times, {"send": times})
+    return RankStats(0, incarnation, 7, calls, counted, counted, calls, *[1] * 11)
+
+
+def test_differences_know_a_restart() -> None:
+    assert reading(1, 12).since(reading(1, 5)) == reading(1, 7)
+    assert reading(2, 12).since(reading(1, 5)) == reading(2, 12)
+    assert reading(2, 3).since(reading(1, 5)) == reading(2, 3)
+
+
+def test_quantiles_lie_in_their_buckets() -> None:
+    times = Durations(99 * 1000 + 10**6, (0,) * 35 + (99,) + (0,) * 39 + (1,))
+    assert 0.8e-6 < times.quantile(0.5) < 1.25e-6
+    assert 0.8e-3 < times.quantile(1.0) < 1.25e-3
+    assert times.mean() == pytest.approx((99e-6 + 1e-3) / 100)
+    assert Durations().quantile(0.5) == Durations().mean() == 0

@@ -1,0 +1,79 @@
+#include "server/intake/call_stats.h"
+
+#include <algorithm>
+#include <string>
+
+namespace slotwise {
+namespace {
+
+void Add(std::atomic<std::uint64_t>& counter, std::uint64_t more) {
+  counter.fetch_add(more, std::memory_order_relaxed);
+}
+
+std::uint64_t Get(const std::atomic<std::uint64_t>& counter) {
+  return counter.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void DurationCounter::Count(std::chrono::nanoseconds duration) {
+  const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0));
+  Add(sum_ns_, ns);
+  Add(buckets_[DurationStats::BucketOf(ns)], 1);
+}
+
+DurationStats DurationCounter::Read() const {
+  DurationStats stats{.sum_ns = Get(sum_ns_)};
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const std::uint64_t count = Get(buckets_[b]);
+    if (count == 0) continue;
+    stats.buckets.resize(b + 1);
+    stats.buckets[b] = count;
+  }
+  return stats;
+}
+
+void CallCounters::Count(const EndedCall& call) {
+  if (call.kind == CallKind::kLookup) lookups_.Count(call);
+  if (call.kind == CallKind::kPush) pushes_.Count(call);
+}
+
+void CallCounters::OfKind::Count(const EndedCall& call) {
+  Add(bytes_in, call.bytes_in);
+  Add(bytes_out, call.bytes_out);
+  if (call.code != StatusCode::kOk) return Add(refusals[static_cast<std::size_t>(call.code)], 1);
+  Add(calls, 1);
+  Add(samples, call.samples);
+  Add(keys, call.keys);
+  latency.Count(call.latency);
+  for (std::size_t s = 0; s < kCallStages; ++s) {
+    if (call.stages[s]) stages[s].Count(*call.stages[s]);
+  }
+}
+
+CallStats CallCounters::OfKind::Read() const {
+  CallStats stats{.calls = Get(calls),
+                  .samples = Get(samples),
+                  .keys = Get(keys),
+                  .bytes_in = Get(bytes_in),
+                  .bytes_out = Get(bytes_out),
+                  .latency = latency.Read()};
+  for (std::size_t code = 0; code < refusals.size(); ++code) {
+    const std::uint64_t count = Get(refusals[code]);
+    if (count > 0) stats.refusals[std::string(ToString(static_cast<StatusCode>(code)))] = count;
+  }
+  for (std::size_t s = 0; s < kCallStages; ++s) stats.stages[s] = stages[s].Read();
+  return stats;
+}
+
+void CallCounters::Read(RankStats& stats) const {
+  using std::chrono::duration_cast;
+  stats.started =
+      static_cast<std::uint64_t>(duration_cast<std::chrono::seconds>(started_.time_since_epoch()).count());
+  stats.uptime_ns = static_cast<std::uint64_t>(
+      duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count());
+  stats.lookups = lookups_.Read();
+  stats.pushes = pushes_.Read();
+}
+
+}  // namespace slotwise

@@ -1,0 +1,62 @@
+// CallCounters: what a rank counts of lookups and pushes, whichever door they came through: how many, how
+// long, and where the time went (slotwise/server_stats.h says what the numbers mean).
+//
+// A call is counted once, when it is over, by a few additions to counters that threads share.
+// Thread-safety: any thread. A reading is of no one instant: calls that end meanwhile may be in a part of it.
+#ifndef SLOTWISE_SERVER_INTAKE_CALL_STATS_H_
+#define SLOTWISE_SERVER_INTAKE_CALL_STATS_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "server/engine/call_times.h"
+#include "slotwise/server_stats.h"
+
+namespace slotwise {
+
+class DurationCounter {
+ public:
+  void Count(std::chrono::nanoseconds duration);
+  DurationStats Read() const;
+
+ private:
+  std::atomic<std::uint64_t> sum_ns_ = 0;
+  std::array<std::atomic<std::uint64_t>, DurationStats::kBuckets> buckets_ = {};
+};
+
+class CallCounters {
+ public:
+  // Counts a lookup or push that is over; a call of another kind is not counted.
+  void Count(const EndedCall& call);
+
+  // Fills in the rank's lookups and pushes, when it started, and for how long it has counted.
+  void Read(RankStats& stats) const;
+
+ private:
+  // Each kind of calls has cache lines of its own.
+  struct alignas(64) OfKind {
+    void Count(const EndedCall& call);
+    CallStats Read() const;
+
+    std::atomic<std::uint64_t> calls = 0;
+    std::atomic<std::uint64_t> samples = 0;
+    std::atomic<std::uint64_t> keys = 0;
+    std::atomic<std::uint64_t> bytes_in = 0;
+    std::atomic<std::uint64_t> bytes_out = 0;
+    std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(StatusCode::kInternal) + 1> refusals = {};
+    DurationCounter latency;
+    std::array<DurationCounter, kCallStages> stages = {};
+  };
+
+  const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  OfKind lookups_;
+  OfKind pushes_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_INTAKE_CALL_STATS_H_
