@@ -1,6 +1,6 @@
-// slotwise-bench rpc fetches rows, pooled or not, by the C++ client from a server, and pushes gradients, through
-// one of the doors, beside what a door can be compared with: bare TCP with as many bytes and connections, two
-// copies of the payload in memory, the shard without a door, Redis, PyTorch.
+// slotwise-bench rpc fetches rows, pooled or not, by the C++ client from a server, and pushes gradients,
+// through one of the doors, beside what a door can be compared with: bare TCP with as many bytes and
+// connections, two copies of the payload in memory, the shard without a door, Redis, PyTorch.
 //
 // The server is a rank in this process, unless the command line names a server. All contenders get the same
 // processors for client and server together: two, unless --threads says otherwise.
@@ -206,8 +206,8 @@ std::unique_ptr<PythonPeer> StartTorch(const RpcBenchOptions& o, int threads, co
                            std::as_bytes(std::span(rows)), why_not);
 }
 
-// Who is compared, and with what: `ours` and `theirs` do as much, and `goal` is what theirs over ours is to be
-// at least; 0: there is none.
+// What a contender's time is compared with. `goal` is what theirs over ours is to be at least; 0: there is
+// none.
 struct Comparison {
   std::string name;
   std::size_t theirs = 0;

@@ -32,8 +32,8 @@ std::shared_ptr<SharedMemory> SharedMemory::Map(int descriptor, std::uint64_t by
     close(descriptor);
     return nullptr;
   }
-  madvise(at, bytes, MADV_HUGEPAGE);   // as far as the system lets it
-  madvise(at, bytes, MADV_DONTFORK);   // a child would keep what its parent has left
+  madvise(at, bytes, MADV_HUGEPAGE);  // as far as the system lets it
+  madvise(at, bytes, MADV_DONTFORK);  // a child would keep what its parent has left
   return std::shared_ptr<SharedMemory>(
       new SharedMemory(descriptor, static_cast<std::byte*>(at), static_cast<std::size_t>(bytes), ours));
 }

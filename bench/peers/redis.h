@@ -30,7 +30,8 @@ class RedisPeer {
   RedisPeer(const RedisPeer&) = delete;
   RedisPeer& operator=(const RedisPeer&) = delete;
 
-  // Fetches `rows` values by MGET, at random, or always those of the same keys, which lie in the cache. Returns the seconds that the fetch took, by redis-benchmark's own clock.
+  // Fetches `rows` values by MGET, at random, or always those of the same keys, which lie in the cache.
+  // Returns the seconds that the fetch took, by redis-benchmark's own clock.
   // Throws std::runtime_error if redis-benchmark reports no rate.
   double Fetch(double rows, bool fixed_keys = false);
 

@@ -36,7 +36,8 @@ Connections::Connections(std::vector<RankAddress> addresses, std::size_t channel
   for (const RankAddress& address : addresses_) {
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
       Channel& made = channels_.emplace_back();
-      made.channel = grpc::CreateCustomChannel(address.address, grpc::InsecureChannelCredentials(), Arguments());
+      made.channel =
+          grpc::CreateCustomChannel(address.address, grpc::InsecureChannelCredentials(), Arguments());
       made.stub = std::make_unique<grpc::GenericStub>(made.channel);
       if (data != nullptr) made.data = std::make_unique<DataLink>(*data, address);
     }

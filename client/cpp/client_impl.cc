@@ -48,8 +48,7 @@ std::vector<client::RankAddress> AddressesIn(const ClientOptions& options, const
 }
 
 bool UsesData(const ClientOptions& options, const ServerTopology& topology) {
-  return options.door == Door::kShm ||
-         (options.door != Door::kGrpc && topology.data_version == kDataVersion);
+  return options.door == Door::kShm || (options.door != Door::kGrpc && topology.data_version == kDataVersion);
 }
 
 }  // namespace

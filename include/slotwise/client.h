@@ -80,8 +80,8 @@ struct CallOptions {
 };
 
 struct ServerRank {
-  std::string address;  // host:port
-  std::string device;   // "cpu", or "cuda" and the device's name
+  std::string address;     // host:port
+  std::string device;      // "cpu", or "cuda" and the device's name
   std::string local = {};  // the Unix socket of clients on the rank's host; empty: none
 };
 

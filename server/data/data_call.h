@@ -34,8 +34,8 @@ Result<std::vector<PushRequest>> CheckPushes(const v1::DataCall& call,
                                              const std::shared_ptr<std::byte[]>& body,
                                              const FindTable& find_table);
 
-// Says where lookups' values go, as in a reply's body: `values`, which `owner` keeps. If they do not fit there,
-// they go nowhere but to memory of the engine's.
+// Says where lookups' values go, as in a reply's body: `values`, which `owner` keeps. If they do not fit
+// there, they go to memory of the engine's.
 void PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner,
                  std::vector<CheckedLookup>& lookups);
 

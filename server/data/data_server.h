@@ -55,8 +55,8 @@ class DataServer {
   DataServer(const DataServer&) = delete;
   DataServer& operator=(const DataServer&) = delete;
 
-  // Takes a connected socket, of TCP or a Unix one, of which nothing was read. If it is not of this transport,
-  // hands it on to `others`, on a thread of the server's. Closes it if it cannot be served.
+  // Takes a connected socket, of TCP or a Unix one, of which nothing was read. If it is not of this
+  // transport, hands it on to `others`, on a thread of the server's. Closes it if it cannot be served.
   void Take(int socket, std::function<void(int socket)> others);
 
   DataLoad Load() const;

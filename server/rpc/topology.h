@@ -12,8 +12,8 @@
 namespace slotwise {
 
 struct RankPlace {
-  std::string address;  // host:port, as a client dials it
-  std::string device;   // "cpu", or "cuda" and the device's name
+  std::string address;     // host:port, as a client dials it
+  std::string device;      // "cpu", or "cuda" and the device's name
   std::string local = {};  // the Unix socket, as RankInfo.local
 };
 

@@ -110,9 +110,8 @@ TEST_F(ArenaTest, GivesNoTwoCallsTheSameBytes) {
     std::map<std::uint64_t, std::uint64_t> taken;
     std::uint64_t sum = 0;
     for (const auto& [its, place] : calls) {
-      for (const auto& [at, size] :
-           {std::pair{place.body(), PaddedBytes(place.body_bytes())},
-            std::pair{place.values(), PaddedBytes(place.values_bytes())}}) {
+      for (const auto& [at, size] : {std::pair{place.body(), PaddedBytes(place.body_bytes())},
+                                     std::pair{place.values(), PaddedBytes(place.values_bytes())}}) {
         if (size == 0) continue;
         ASSERT_TRUE(memory_->Place(at, size)) << "seed " << kSeed << ", call " << its;
         ASSERT_TRUE(taken.emplace(at, size).second);

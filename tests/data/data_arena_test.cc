@@ -169,8 +169,8 @@ TEST_F(DataArenaTest, EndsConnectionsThatLieAboutPlaces) {
     EXPECT_TRUE(client.Ended()) << "a body in the arena and in the frame";
   }
   for (const bool local : {false, true}) {
-    const auto client = local ? std::make_unique<DataClient>(local_)
-                              : std::make_unique<DataClient>(server_->port());
+    const auto client =
+        local ? std::make_unique<DataClient>(local_) : std::make_unique<DataClient>(server_->port());
     client->Meet();
     Call call = Lookup(1);
     call.first.mutable_arena()->set_body_bytes(call.second.size());

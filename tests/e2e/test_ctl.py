@@ -132,7 +132,7 @@ def test_top_goes_on_through_a_restart(start_cluster: StartCluster) -> None:
     cluster = start_cluster(1)
     address = cluster.ranks[0].address
     program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
-    command = [program, "top", "--interval", "0.1", "--json", "--server", address]
+    command = [str(program), "top", "--interval", "0.1", "--json", "--server", address]
     lines: list[Any] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as top:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from slotwise._pushes import Pushes
 from slotwise.core import Core, Handle, text
 from slotwise.errors import Error, FailedPrecondition, InvalidArgument, NotFound
 from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
@@ -32,6 +33,7 @@ class AdminCalls:
         """Takes a client of the core's."""
         self._core = core
         self._client = client
+        self._pushes = Pushes()  # of slotwise.torch, in the background
         self._process = os.getpid()
         self._options: dict[str, TableOptions] = {}  # of the tables in use
 
@@ -84,9 +86,10 @@ class AdminCalls:
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """Drops a table on every rank. Raises NotFound if there is none, unless `missing_ok`."""
         self._options.pop(name, None)
-        core = self._usable()
+        core = self._settled()
         try:
-            core.finish(core.drop_table(self._client, text(name), None))
+            with self._pushes.around_another_state():
+                core.finish(core.drop_table(self._client, text(name), None))
         except NotFound:
             if not missing_ok:
                 raise
@@ -114,7 +117,7 @@ class AdminCalls:
             InvalidArgument: `lr` is not finite and above 0.
             NotFound: no such table.
         """
-        core = self._usable()
+        core = self._settled()
         core.finish(core.set_learning_rate(self._client, text(name), float(lr), None))
 
     def topology(self) -> Topology:
@@ -149,7 +152,7 @@ class AdminCalls:
 
     def digest(self, name: str) -> TableDigest:
         """Returns a hash of a table's contents, wherever they lie, or raises NotFound."""
-        reply = self._ask(self._usable().digest(self._client, text(name), None))
+        reply = self._ask(self._settled().digest(self._client, text(name), None))
         return TableDigest(reply["digest"], int(reply.get("rows", 0)), int(reply.get("steps", 0)))
 
     @contextmanager
@@ -180,6 +183,16 @@ class AdminCalls:
                 "started by \"spawn\", or connect after the fork"
             )
         return self._core
+
+    def _settled(self) -> Core:
+        """Returns the core as `_usable`, when `slotwise.torch` has no push in flight.
+
+        Raises:
+            Error: a push in the background has failed.
+        """
+        core = self._usable()
+        self._pushes.wait()
+        return core
 
     def _ask(self, call: Handle) -> Json:
         """Returns the JSON that a call ends with."""

@@ -118,7 +118,7 @@ class CheckpointCalls(AdminCalls):
                 f"value_dtype is {value_dtype!r}, not one of {', '.join(_VALUE_DTYPES)}"
             )
         number, options = _VALUE_DTYPES.index(value_dtype), _options(timeout)
-        call = self._usable().save_checkpoint(self._client, bool(delta), number, options)
+        call = self._settled().save_checkpoint(self._client, bool(delta), number, options)
         return _made(self._ask(call))
 
     def load(self, id: str, *, timeout: float | None = None) -> Checkpoint:
@@ -142,9 +142,11 @@ class CheckpointCalls(AdminCalls):
             Unavailable: no answer came. It may have been loaded, and is never tried again by itself:
                 `checkpoints` shows the new checkpoint.
         """
-        return _made(
-            self._ask(self._usable().load_checkpoint(self._client, text(id), _options(timeout)))
-        )
+        core = self._settled()
+        with self._pushes.around_another_state():
+            return _made(
+                self._ask(core.load_checkpoint(self._client, text(id), _options(timeout)))
+            )
 
     def checkpoints(self) -> list[ListedCheckpoint]:
         """Returns the checkpoints in the data folder, the newest first, then broken ones."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
 import os
 
 from slotwise import local_server
 from slotwise.checkpoint_calls import CheckpointCalls
 from slotwise.core import ClientOptions, Core, Handle, core, core_if_loaded, text
 from slotwise.embedding_calls import EmbeddingCalls, wire_number
-from slotwise.errors import InvalidArgument
+from slotwise.errors import Error, InvalidArgument
 from slotwise.rows_calls import RowsCalls
 from slotwise.session import Session
+
+_LOG = logging.getLogger("slotwise")
 
 _MOST_CHANNELS = 1024
 _DOORS = {"best": 0, "grpc": 1, "tcp": 2, "shm": 3}  # SLOTWISE_DOOR_...
@@ -104,15 +107,28 @@ class Client(EmbeddingCalls, RowsCalls, CheckpointCalls):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.close()
+        except Error as error:
+            if kind is None:
+                raise
+            _LOG.error("a push in the background failed: %s", error)
 
     def __repr__(self) -> str:
         return f"<slotwise.Client of {', '.join(self._addresses)}>"
 
     def close(self) -> None:
-        """Closes the connections; calls in flight in other threads raise. Closing again is harmless."""
-        if not self._core.inherited:
+        """Closes the connections; calls in flight in other threads raise. Closing again is harmless.
+
+        Pushes that `slotwise.torch` has in the background are waited for first, and an error of
+        theirs that nobody has heard of is raised when the connections are closed.
+        """
+        if self._core.inherited:
+            return
+        try:
+            self._pushes.wait()
+        finally:
             self._core.client_close(self._client)
 
 
@@ -121,4 +137,7 @@ def _close_all() -> None:
     """Ends what is in flight, so that the core's threads are idle when the interpreter goes."""
     native = core_if_loaded()
     for client in list(native.clients) if native is not None else []:
-        client.close()
+        try:
+            client.close()
+        except Error as error:
+            _LOG.error("a push in the background failed: %s", error)

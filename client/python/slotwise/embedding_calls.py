@@ -61,7 +61,7 @@ class EmbeddingCalls(AdminCalls):
             session: by its `id` and `epoch`; None: this client's own.
         """
         session = self.session if session is None else session
-        core = self._usable()
+        core = self._settled()
         reply = self._ask(core.describe_session(self._client, session.id, session.epoch, None))
         return SessionInfo(
             bool(reply.get("known", False)),

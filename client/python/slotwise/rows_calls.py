@@ -48,7 +48,7 @@ class RowsCalls(AdminCalls):
             NotFound: no such table, or it was dropped meanwhile.
             Unavailable, DeadlineExceeded: a rank is gone, or nothing came within the timeout.
         """
-        core = self._usable()
+        core = self._settled()
         wanted = None if keys is None else as_keys(keys)
         rows = core.export(
             self._client,
@@ -121,9 +121,10 @@ class RowsCalls(AdminCalls):
         )
         if not isinstance(table_steps, (int, np.integer)) or not 0 <= table_steps < 1 << 64:
             raise InvalidArgument(f"table_steps is {table_steps!r}, not a 64-bit number")
-        core, name = self._usable(), text(table)
-        call = core.import_rows(self._client, name, ctypes.byref(view), int(table_steps), None)
-        return core.numbers_of(core.finish(call))[0]
+        core, name = self._settled(), text(table)
+        with self._pushes.around_another_state():
+            call = core.import_rows(self._client, name, ctypes.byref(view), int(table_steps), None)
+            return core.numbers_of(core.finish(call))[0]
 
     def erase(self, table: str, keys: ArrayLike) -> int:
         """Erases the rows of keys. An erase is not a step.
@@ -139,9 +140,10 @@ class RowsCalls(AdminCalls):
         Raises:
             NotFound: no such table.
         """
-        flat, core = as_keys(keys), self._usable()
-        call = core.erase(self._client, text(table), address_of(flat), len(flat), None)
-        return core.numbers_of(core.finish(call))[0]
+        flat, core = as_keys(keys), self._settled()
+        with self._pushes.around_another_state():
+            call = core.erase(self._client, text(table), address_of(flat), len(flat), None)
+            return core.numbers_of(core.finish(call))[0]
 
 
 def _copy(address: int | None, element: type[np.generic], *shape: int) -> NDArray[Any]:

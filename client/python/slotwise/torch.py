@@ -5,6 +5,13 @@ result is used in a `backward()` is one step of the table, which is applied when
 returns; `backward()` raises the push's errors. In `train()` mode a lookup gives new keys rows; in
 `eval()` mode it inserts nothing, and its result takes no gradient.
 
+`Prefetch` goes around a loader: it looks the next batches' rows up while the trainer computes, and
+pushes in the background. A module made with `in_flight=True` pushes in the background without it.
+Then the next `forward()` waits for the push, and raises its error; so do `flush()`, `save`, `load`,
+`adopt`, `release`, `Client.close` and the client's calls that read or change whole tables. A
+client's pushes in the background are applied one after the other, so trainers in one process that
+share a step have a client each.
+
 So the modules' `state_dict()` is empty: `save` writes the rest of the model and the server's
 checkpoint as one, and `load` brings both back. Modules cannot be
 copied or pickled, and do not survive a fork, because they hold connections. Thread-safe as
@@ -22,17 +29,26 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from slotwise import _pair
 from slotwise._adopt.adopt import adopt, release
+from slotwise._prefetch import Prefetch
+from slotwise._remote import Lookups, Remote
 from slotwise.checkpoint_calls import Checkpoint
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
-from slotwise.options import TableOptions
 from slotwise.session import Session
 
-__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBags", "adopt", "load", "release", "save"]
+__all__ = [
+    "Embedding",
+    "EmbeddingBag",
+    "EmbeddingBags",
+    "Prefetch",
+    "adopt",
+    "load",
+    "release",
+    "save",
+]
 
 # keys; (keys, offsets); (keys, offsets, per_sample_weights).
 Bags = (
@@ -43,87 +59,28 @@ Bags = (
 )
 
 
-class _Remote(nn.Module):
-    """The modules' common base: looks up in all its tables, and pushes their gradients."""
-
-    def __init__(self, ps: Client, tables: Iterable[str], session: Session | None) -> None:
-        super().__init__()
-        self._ps = ps
-        self._session = session
-        self._tables: dict[str, TableOptions] = {
-            table: ps.describe_table(table).options for table in tables
-        }
-        # Keys take no gradient; autograd calls backward() because of this tensor. It is not a
-        # Parameter, because nobody trains it.
-        self._anchor = torch.zeros(0, requires_grad=True)
-
-    def _forward(self, lookups: dict[str, tuple[Tensor | None, ...]]) -> tuple[Tensor, ...]:
-        """Looks up (keys, offsets, weights) of each table; returns the values by table."""
-        for table, (_, _, weights) in lookups.items():
-            if weights is not None and weights.requires_grad:
-                raise InvalidArgument(
-                    f"per_sample_weights of table {table} require a gradient, which is not "
-                    f"computed: detach() them"
-                )
-        if not self.training:
-            return self._lookup(lookups)
-        flat = [tensor for tensors in lookups.values() for tensor in tensors]
-        outputs: tuple[Tensor, ...] = _LookupAndPush.apply(
-            self._anchor, self, tuple(lookups), *flat
-        )
-        return outputs
-
-    def _lookup(self, lookups: dict[str, tuple[Tensor | None, ...]]) -> tuple[Tensor, ...]:
-        wanted: Any = {table: tuple(map(_array, tensors)) for table, tensors in lookups.items()}
-        if len(wanted) == 1:  # a request of one table is smaller
-            ((table, (keys, offsets, weights)),) = wanted.items()
-            values = self._ps.lookup(table, keys, offsets, weights=weights, train=self.training)
-            results = {table: values}
-        else:
-            results = self._ps.lookup_many(wanted, train=self.training)
-        devices = [keys.device for keys, _, _ in lookups.values() if keys is not None]
-        return tuple(
-            torch.from_numpy(values).to(device)
-            for values, device in zip(results.values(), devices)
-        )
-
-    def __reduce_ex__(self, _protocol: Any) -> Any:
-        """Refuses copies and pickles, which would be further views of the same rows."""
-        kind, tables = type(self).__name__, ", ".join(self._tables)
-        raise TypeError(
-            f"{kind} of {tables} cannot be copied or pickled, because its rows are on the server: "
-            f"make another {kind} where you need one, and save rows with slotwise.rows.save_npy"
-        )
-
-    def _push(self, pushes: dict[str, tuple[Any, Any, Any, Any]]) -> None:
-        """Pushes one step of every table, with its (keys, offsets, gradients, weights)."""
-        step = None if self._session is None else self._session.next()
-        if len(pushes) == 1:
-            ((table, (keys, offsets, gradients, weights)),) = pushes.items()
-            self._ps.push(table, keys, offsets, gradients, weights=weights, step=step)
-        else:
-            self._ps.push_many(pushes, step=step)
-
-
-class Embedding(_Remote):
+class Embedding(Remote):
     """Looks up rows as `torch.nn.Embedding` does, in a table without a combiner ("none").
 
     Attributes:
         dim: the table's dim; a result has one dimension more than the keys, of this size.
     """
 
-    def __init__(self, ps: Client, table: str, *, session: Session | None = None) -> None:
+    def __init__(
+        self, ps: Client, table: str, *, session: Session | None = None, in_flight: bool = False
+    ) -> None:
         """Uses a table that exists already.
 
         Args:
             session: names the steps. None: `ps.session`. Data-parallel trainers pass a session that
                 they share.
+            in_flight: whether `backward()` returns before its push is applied.
 
         Raises:
             slotwise.NotFound: no such table.
             slotwise.InvalidArgument: the table has a combiner.
         """
-        super().__init__(ps, [table], session)
+        super().__init__(ps, [table], session, in_flight)
         (options,) = self._tables.values()
         if options.combiner != "none":
             raise InvalidArgument(
@@ -138,14 +95,18 @@ class Embedding(_Remote):
         Args:
             keys: int64 of any shape, any 64 bits, or narrower integers.
         """
-        return self._forward({self._table: (keys, None, None)})[0]
+        return self._forward(self.lookups_of(keys))[0]
+
+    def lookups_of(self, keys: Tensor) -> Lookups:
+        """Is Slotwise's own."""
+        return {self._table: (keys, None, None)}
 
     def extra_repr(self) -> str:
         """Returns what `print(module)` shows."""
         return f"{self._table!r}, dim={self.dim}"
 
 
-class EmbeddingBag(_Remote):
+class EmbeddingBag(Remote):
     """Pools the rows of every bag, as `torch.nn.EmbeddingBag` does.
 
     Attributes:
@@ -159,19 +120,19 @@ class EmbeddingBag(_Remote):
         *,
         session: Session | None = None,
         include_last_offset: bool = True,
+        in_flight: bool = False,
     ) -> None:
         """Uses a table that exists already.
 
         Args:
-            session: names the steps. None: `ps.session`. Data-parallel trainers pass a session that
-                they share.
+            session, in_flight: as for `Embedding`.
             include_last_offset: as in `torch.nn.EmbeddingBag`, whose default is False: whether
                 `forward`'s offsets end with the number of keys.
 
         Raises:
             slotwise.NotFound: no such table.
         """
-        super().__init__(ps, [table], session)
+        super().__init__(ps, [table], session, in_flight)
         (options,) = self._tables.values()
         self.dim, self.slots = options.dim, options.slots
         self._table = table
@@ -194,16 +155,25 @@ class EmbeddingBag(_Remote):
                 weight. The weights' own gradient is not computed, so weights that require one are
                 refused.
         """
+        return self._forward(self.lookups_of(keys, offsets, per_sample_weights))[0]
+
+    def lookups_of(
+        self,
+        keys: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Lookups:
+        """Is Slotwise's own."""
         if offsets is not None and not self._include_last_offset:
             offsets = torch.cat([offsets, offsets.new_tensor([keys.numel()])])
-        return self._forward({self._table: (keys, offsets, per_sample_weights)})[0]
+        return {self._table: (keys, offsets, per_sample_weights)}
 
     def extra_repr(self) -> str:
         """Returns what `print(module)` shows."""
         return f"{self._table!r}, slots={self.slots}, dim={self.dim}"
 
 
-class EmbeddingBags(_Remote):
+class EmbeddingBags(Remote):
     """Looks up in several tables, of any dims, with one request a `forward()` or `backward()`.
 
     All steps of one `backward()` have one number. A table whose result had no part in the loss
@@ -211,17 +181,22 @@ class EmbeddingBags(_Remote):
     """
 
     def __init__(
-        self, ps: Client, tables: Iterable[str], *, session: Session | None = None
+        self,
+        ps: Client,
+        tables: Iterable[str],
+        *,
+        session: Session | None = None,
+        in_flight: bool = False,
     ) -> None:
         """Uses tables that exist already.
 
         Args:
-            session: as for `EmbeddingBag`.
+            session, in_flight: as for `Embedding`.
 
         Raises:
             slotwise.NotFound: no such table.
         """
-        super().__init__(ps, tables, session)
+        super().__init__(ps, tables, session, in_flight)
 
     def forward(self, bags: Mapping[str, Bags]) -> dict[str, Tensor]:
         """Returns the pooled rows by table, float32 [samples, slots * dim], on their keys' devices.
@@ -230,15 +205,20 @@ class EmbeddingBags(_Remote):
             bags: for each table, or for some, keys or a tuple of `EmbeddingBag.forward`'s
                 arguments: (keys,), (keys, offsets) or (keys, offsets, per_sample_weights).
         """
-        lookups: dict[str, tuple[Tensor | None, ...]] = {}
+        lookups = self.lookups_of(bags)
+        return dict(zip(lookups, self._forward(lookups))) if lookups else {}
+
+    def lookups_of(self, bags: Mapping[str, Bags]) -> Lookups:
+        """Is Slotwise's own."""
+        lookups: Lookups = {}
         for table, given in bags.items():
             if table not in self._tables:
                 raise InvalidArgument(f"table {table} is not one of {', '.join(self._tables)}")
-            tensors = given if isinstance(given, tuple) else (given,)
+            tensors = tuple(given) if isinstance(given, (tuple, list)) else (given,)
             if not 1 <= len(tensors) <= 3:
                 raise InvalidArgument(f"table {table}: {len(tensors)} tensors, not 1 to 3")
             lookups[table] = (*tensors, *[None] * (3 - len(tensors)))
-        return dict(zip(lookups, self._forward(lookups))) if lookups else {}
+        return lookups
 
     def extra_repr(self) -> str:
         """Returns what `print(module)` shows."""
@@ -283,6 +263,8 @@ def save(
         slotwise.Error, OSError: the checkpoint, or the file, could not be written. The file is then
             as it was.
     """
+    remote = _remote_of(model)
+    remote.ps._pushes.wait()
     state = model.state_dict()
     content = {
         "model": state,
@@ -290,7 +272,7 @@ def save(
         "optimizers": [each.state_dict() for each in _pair.optimizers_of(optimizer)],
         "loader_state": loader_state,
     }
-    return _pair.save(path, _remote_of(model), content, delta=delta, timeout=timeout)
+    return _pair.save(path, remote, content, delta=delta, timeout=timeout)
 
 
 def load(
@@ -333,8 +315,9 @@ def load(
     _check_fits(path, model.state_dict(), state)
     for each, saved in zip(optimizers, content["optimizers"]):
         _check_groups(path, each.state_dict()["param_groups"], saved["param_groups"])
-    record = content["slotwise"]
-    _pair.bring_back(path, _remote_of(model), record, go_back=go_back, timeout=timeout)
+    record, remote = content["slotwise"], _remote_of(model)
+    remote.ps._pushes.wait()
+    _pair.bring_back(path, remote, record, go_back=go_back, timeout=timeout)
     if content["model_metadata"] is not None:
         state._metadata = content["model_metadata"]
     model.load_state_dict(state)
@@ -367,42 +350,5 @@ def _check_groups(path: str | os.PathLike[str], mine: list[Any], saved: list[Any
 
 
 def _remote_of(model: nn.Module) -> _pair.Remote:
-    modules = [module for module in model.modules() if isinstance(module, _Remote)]
+    modules = [module for module in model.modules() if isinstance(module, Remote)]
     return _pair.remote_of((module._ps, module._tables, module._session) for module in modules)
-
-
-class _LookupAndPush(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, _anchor: Tensor, module: _Remote, tables: tuple[str, ...], *flat: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        ctx.module, ctx.tables = module, tables
-        ctx.set_materialize_grads(False)
-        # The tensors are saved by autograd, which then refuses a backward() after the keys were
-        # overwritten.
-        ctx.save_for_backward(*flat)
-        return module._lookup(_by_table(tables, flat))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[None, ...]:
-        pushes = {
-            table: (_array(keys), _array(offsets), _array(gradient), _array(weights))
-            for (table, (keys, offsets, weights)), gradient in zip(
-                _by_table(ctx.tables, ctx.saved_tensors).items(), gradients
-            )
-            if gradient is not None
-        }
-        if pushes:
-            ctx.module._push(pushes)
-        return (None,) * (3 + 3 * len(ctx.tables))
-
-
-def _by_table(
-    tables: tuple[str, ...], flat: tuple[Tensor | None, ...]
-) -> dict[str, tuple[Tensor | None, ...]]:
-    return {table: flat[3 * i : 3 * i + 3] for i, table in enumerate(tables)}
-
-
-def _array(tensor: Tensor | None) -> Any:
-    return None if tensor is None else tensor.detach().cpu().numpy()

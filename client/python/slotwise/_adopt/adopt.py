@@ -102,6 +102,7 @@ def adopt(
         slotwise.AlreadyExists: there is a table of such a name.
         slotwise.Error: the server cannot take the tables.
     """
+    ps._pushes.wait()
     given = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or ())
     found = find_weights(model, given)
     tables = [
@@ -149,6 +150,9 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
     }
     if not adoptions:
         raise InvalidArgument("nothing in the model is adopted")
+    for ps in {table.ps for adoption in adoptions.values() for table in adoption.tables}:
+        if not discard:
+            ps._pushes.wait()
     fetched = {key: None if discard else one.fetch() for key, one in adoptions.items()}
     for key, adoption in adoptions.items():
         adoption.end(fetched[key])
