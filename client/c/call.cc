@@ -76,6 +76,7 @@ void slotwise_call::Finish(const std::shared_ptr<State>& state, const slotwise_c
     const std::lock_guard lock(state->mutex);
     if (state->code != SLOTWISE_RUNNING) return;
     state->message = outcome.status().message();
+    state->retry_after = outcome.status().retry_after();
     if (outcome.ok()) state->answer = std::move(*outcome);
     state->teller = std::this_thread::get_id();
     state->code = slotwise::c::CodeOf(outcome.status().code());
@@ -160,6 +161,7 @@ std::int32_t slotwise_call_wait(slotwise_call* call, std::int64_t most_ms) { ret
 void slotwise_call_cancel(slotwise_call* call) { call->Cancel(); }
 void slotwise_call_free(slotwise_call* call) { delete call; }
 const char* slotwise_call_message(const slotwise_call* call) { return call->message().c_str(); }
+std::int64_t slotwise_call_retry_after_ms(const slotwise_call* call) { return call->retry_after().count(); }
 const char* slotwise_call_json(const slotwise_call* call) { return call->answer().json.c_str(); }
 
 const std::uint64_t* slotwise_call_numbers(const slotwise_call* call, std::size_t* count) {

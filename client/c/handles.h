@@ -52,6 +52,7 @@ struct slotwise_call {
 
   // REQUIRES: the call has ended.
   const std::string& message() const { return state_->message; }
+  std::chrono::milliseconds retry_after() const { return state_->retry_after; }
   Answer& answer() const { return state_->answer; }
 
  private:
@@ -64,6 +65,7 @@ struct slotwise_call {
     bool told = false;       // the callback has run
 
     std::string message;
+    std::chrono::milliseconds retry_after{0};
     Answer answer;
     std::stop_source stop;
   };

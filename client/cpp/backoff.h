@@ -23,6 +23,15 @@ inline std::chrono::steady_clock::duration Backoff(std::size_t attempts, std::mi
       longest * std::uniform_real_distribution<double>(0.5, 1.0)(random));
 }
 
+// Returns the wait before the next try after `attempts` tries: as Backoff, or, if a busy server said when to
+// try again, one to one and a half times what it said, at random.
+inline std::chrono::steady_clock::duration WaitToRetry(std::chrono::milliseconds retry_after,
+                                                       std::size_t attempts, std::minstd_rand& random) {
+  if (retry_after.count() == 0) return Backoff(attempts, random);
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      retry_after * std::uniform_real_distribution<double>(1.0, 1.5)(random));
+}
+
 // Returns `time`, but at least a millisecond from now, on gRPC's monotonic clock, which nobody sets.
 inline gpr_timespec Until(std::chrono::steady_clock::time_point time) {
   using std::chrono::milliseconds;

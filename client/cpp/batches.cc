@@ -182,7 +182,7 @@ Status WithAnsweredParts(const Status& refusal, const Batches& batches, const An
   } else if (!batches.requests.empty() && batches.tables.size() > 1) {
     more = "; keys of the call's other tables may have got rows, which hold first values";
   }
-  return {refusal.code(), refusal.message() + more};
+  return {refusal.code(), refusal.message() + more, refusal.retry_after()};
 }
 
 }  // namespace slotwise::client

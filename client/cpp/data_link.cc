@@ -14,6 +14,7 @@
 
 #include "client/cpp/arena.h"
 #include "client/cpp/data_connecting.h"
+#include "client/cpp/from_grpc.h"
 #include "wire/frame_stream.h"
 
 namespace slotwise::client {
@@ -324,7 +325,8 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       if (call == calls_.end()) return;
       if (!call->second.reading) {
         if (call->second.outcome) return;
-        call->second.outcome = grpc::Status(static_cast<grpc::StatusCode>(reply.code()), reply.message());
+        call->second.outcome = WithRetryAfter({static_cast<grpc::StatusCode>(reply.code()), reply.message()},
+                                              std::chrono::milliseconds(reply.retry_after_ms()));
         return EndIfOver(call);
       }
       if (!call->second.outcome) exchange = call->second.exchange;

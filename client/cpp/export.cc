@@ -120,10 +120,10 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
   }
 
   void FinishedLocked(Lock lock) {
-    const grpc::Status status = attempt_->status;
+    const grpc::Status status = WithRetryAfter(attempt_->status, attempt_->context);
     if (!status.ok() && owner_->failure_.ok()) {
       const std::string& address = owner_->ranks_->address(rank_);
-      const auto backoff = Backoff(attempts_, random_);
+      const auto backoff = WaitToRetry(RetryAfter(status), attempts_, random_);
       if (!began_ && IsWorthAnotherTry(status) && steady_clock::now() + backoff < deadline_) {
         state_ = State::kWaiting;
         alarm_.Set(&owner_->channels_.queue(), Until(steady_clock::now() + backoff), NewEvent());

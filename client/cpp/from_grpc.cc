@@ -1,7 +1,12 @@
 #include "client/cpp/from_grpc.h"
 
 #include <array>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
+#include <system_error>
+
+#include "wire/retry_after.h"
 
 namespace slotwise::client {
 namespace {
@@ -23,7 +28,30 @@ bool ServerReceivesTooMuch(const grpc::Status& status) {
 bool IsWorthAnotherTry(const grpc::Status& status) {
   const grpc::StatusCode code = status.error_code();
   return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED ||
-         code == grpc::StatusCode::DEADLINE_EXCEEDED || ServerReceivesTooMuch(status);
+         code == grpc::StatusCode::DEADLINE_EXCEEDED || ServerReceivesTooMuch(status) ||
+         RetryAfter(status).count() > 0;
+}
+
+// No server of ours sends details of its own, so they have room for the time, as the metadata write it.
+std::chrono::milliseconds RetryAfter(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return {};
+  const std::string details = status.error_details();
+  std::int32_t time = 0;
+  const auto [end, error] = std::from_chars(details.data(), details.data() + details.size(), time);
+  const bool is_time = error == std::errc() && end == details.data() + details.size() && time > 0;
+  return std::chrono::milliseconds(is_time ? time : 0);
+}
+
+grpc::Status WithRetryAfter(const grpc::Status& status, std::chrono::milliseconds time) {
+  return {status.error_code(), status.error_message(), time.count() > 0 ? std::to_string(time.count()) : ""};
+}
+
+grpc::Status WithRetryAfter(const grpc::Status& status, const grpc::ClientContext& context) {
+  if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return status;
+  const auto& metadata = context.GetServerTrailingMetadata();
+  const auto said = metadata.find(kRetryAfterMetadata);
+  return {status.error_code(), status.error_message(),
+          said == metadata.end() ? std::string() : std::string(said->second.data(), said->second.size())};
 }
 
 Status FromGrpc(const grpc::Status& status, const std::string& address, std::chrono::milliseconds timeout) {
@@ -47,6 +75,7 @@ Status FromGrpc(const grpc::Status& status, const std::string& address, std::chr
       return FailedPrecondition(details);
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       if (ServerReceivesTooMuch(status)) return Unavailable(no_answer);
+      if (RetryAfter(status).count() > 0) return ResourceExhausted(no_answer, RetryAfter(status));
       return ResourceExhausted(details);
     case grpc::StatusCode::DATA_LOSS:
       return DataLoss(details);

@@ -39,7 +39,7 @@ class Run::Flight {
   void End(const grpc::Status& status, const std::function<Status()>& read) {
     Connections::Channel& channel = connections_->at(rank_, run_->requests_[index_].channel);
     if (status.ok() && channel.NoteAnswer()) run_->channels_.NoteLost();
-    if (!status.ok() && IsWorthAnotherTry(status)) channel.NoteFailure();
+    if (!status.ok() && IsWorthAnotherTry(status) && RetryAfter(status).count() == 0) channel.NoteFailure();
     run_->FlightEnded(index_, connections_->address(rank_), status, read);
   }
 
@@ -72,7 +72,7 @@ class Run::GrpcFlight final : public Flight, public Arrival {
 
   void Arrive(bool) override {
     const std::unique_ptr<GrpcFlight> self(this);
-    End(status_, [this] { return run_->on_reply_(index_, reply_); });
+    End(WithRetryAfter(status_, context_), [this] { return run_->on_reply_(index_, reply_); });
   }
 
  private:
@@ -199,7 +199,7 @@ void Run::FlightEnded(std::size_t index, const std::string& address, const grpc:
     if (failure_.ok()) {
       lock.unlock();
       channels_.Log(line);
-      return channels_.NoteLost();
+      return RetryAfter(status).count() == 0 ? channels_.NoteLost() : void();
     }
   } else if (failure_.ok()) {
     lock.unlock();
@@ -217,9 +217,10 @@ std::string Run::SendAgainLater(std::size_t index, const std::string& address, c
   const std::size_t attempts = attempts_[index];
   // If our own clock ended this try, an earlier try may know the reason.
   const bool knows_no_reason = status.error_message() == kOwnDeadline && !reasons_[index].empty();
-  const grpc::Status said(status.error_code(), knows_no_reason ? reasons_[index] : status.error_message());
+  const grpc::Status said(status.error_code(), knows_no_reason ? reasons_[index] : status.error_message(),
+                          status.error_details());
   reasons_[index] = said.error_message();
-  const auto backoff = Backoff(attempts, random_);
+  const auto backoff = WaitToRetry(RetryAfter(status), attempts, random_);
   const Request& request = requests_[index];
   const auto begin = call_.deadline - call_.timeout;
   const auto taken = steady_clock::now() - begin;

@@ -1,10 +1,11 @@
 // A Run sends the requests of one client call, and ends with the last reply.
 //
 // A run sends all its requests at once. If a request's rank is gone or too busy, the run sends the request to
-// the next rank, after a growing, random wait, until the deadline that all requests share: the same bytes, so
-// a step is the same step, though the server may have been started again meanwhile. If a request fails for
-// good, the run cancels the others. The run ends once nothing is in flight any more, and nobody touches the
-// caller's memory after `on_done`.
+// the next rank, after a growing, random wait, or a little more than the time that the busy rank has named,
+// until the deadline that all requests share: the same bytes, so a step is the same step, though the server
+// may have been started again meanwhile. A wait that would end past the deadline is not begun. If a request
+// fails for good, the run cancels the others. The run ends once nothing is in flight any more, and nobody
+// touches the caller's memory after `on_done`.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_RUN_H_
 #define SLOTWISE_CLIENT_CPP_RUN_H_

@@ -12,7 +12,8 @@
 // applied once, however often the client sends it. The Python client is this one (slotwise.h).
 //
 // Every call may end with DEADLINE_EXCEEDED or UNAVAILABLE if no answer came within the timeout (the caller
-// then does not know whether a push was applied; pushing again with the same Step is safe), with CANCELLED if
+// then does not know whether a push was applied; pushing again with the same Step is safe), or with
+// RESOURCE_EXHAUSTED and a Status::retry_after() if the server stayed too busy, with CANCELLED if
 // the caller asked to stop (which leaves a push as unknown as a timeout does), with FAILED_PRECONDITION if
 // the client is being destroyed or the server has another version, and with INTERNAL. Lookups and pushes end
 // with DATA_LOSS if the table no longer has a step that this client saw acknowledged, because the server or

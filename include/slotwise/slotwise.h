@@ -94,6 +94,9 @@ SLOTWISE_API void slotwise_call_free(slotwise_call* call);
 
 /* Of a call that has ended: one sentence that says why it failed, or "". */
 SLOTWISE_API const char* slotwise_call_message(const slotwise_call* call);
+/* Of a call that has ended with SLOTWISE_RESOURCE_EXHAUSTED because the server stayed busy until the timeout:
+ * after how many milliseconds it has room again. 0: the same call would be refused again. */
+SLOTWISE_API int64_t slotwise_call_retry_after_ms(const slotwise_call* call);
 /* Of a call that has ended with SLOTWISE_OK: the message of proto/slotwise/v1/admin.proto that answers it, in
  * protobuf's JSON with the fields' own names, or "". */
 SLOTWISE_API const char* slotwise_call_json(const slotwise_call* call);

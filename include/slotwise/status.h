@@ -3,10 +3,14 @@
 // A `Status` is either OK or a code and a message that names the offending field and value. A `Result<T>` is
 // a T or the Status that says why there is no T. The codes have gRPC's names; server/rpc translates them in
 // one place.
+//
+// A server that has no room now, and will have, answers kResourceExhausted and says when to try again
+// (`retry_after`). Without that, the same request would be refused again.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_STATUS_H_
 #define SLOTWISE_STATUS_H_
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,9 +24,9 @@ enum class StatusCode {
   kNotFound,            // no such table
   kAlreadyExists,       // a table of that name, with other options
   kFailedPrecondition,  // legal, but not in this state
-  kResourceExhausted,   // a full table, no memory, too large a batch
+  kResourceExhausted,   // a full table, no memory, too large a batch; with retry_after(): busy, try again
   kDeadlineExceeded,    // something that the request needs did not come in time
-  kUnavailable,         // stopping, or a full inbox: try again, here or at another rank
+  kUnavailable,         // gone, starting or stopping: try again, here or at another rank
   kCancelled,           // the caller no longer wants the answer
   kDataLoss,            // steps that this client saw acknowledged are gone (clients only)
   kInternal,            // a bug in Slotwise
@@ -34,24 +38,29 @@ std::string_view ToString(StatusCode code);
 class [[nodiscard]] Status {
  public:
   Status() = default;  // OK
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message, std::chrono::milliseconds retry_after = {})
+      : code_(code), message_(std::move(message)), retry_after_(retry_after) {}
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
+  // Returns how long to wait before the same request is sent again; 0: nobody knows that it would help.
+  std::chrono::milliseconds retry_after() const { return retry_after_; }
 
   friend bool operator==(const Status&, const Status&) = default;
 
  private:
   StatusCode code_ = StatusCode::kOk;
   std::string message_;
+  std::chrono::milliseconds retry_after_{0};
 };
 
 Status InvalidArgument(std::string message);
 Status NotFound(std::string message);
 Status AlreadyExists(std::string message);
 Status FailedPrecondition(std::string message);
-Status ResourceExhausted(std::string message);
+// `retry_after`: there will be room again. 0: there will be none for this request.
+Status ResourceExhausted(std::string message, std::chrono::milliseconds retry_after = {});
 Status DeadlineExceeded(std::string message);
 Status Unavailable(std::string message);
 Status Cancelled(std::string message);

@@ -1,5 +1,6 @@
 #include "slotwise/status.h"
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,7 +41,9 @@ Status AlreadyExists(std::string message) { return {StatusCode::kAlreadyExists, 
 Status FailedPrecondition(std::string message) {
   return {StatusCode::kFailedPrecondition, std::move(message)};
 }
-Status ResourceExhausted(std::string message) { return {StatusCode::kResourceExhausted, std::move(message)}; }
+Status ResourceExhausted(std::string message, std::chrono::milliseconds retry_after) {
+  return {StatusCode::kResourceExhausted, std::move(message), retry_after};
+}
 Status DeadlineExceeded(std::string message) { return {StatusCode::kDeadlineExceeded, std::move(message)}; }
 Status Unavailable(std::string message) { return {StatusCode::kUnavailable, std::move(message)}; }
 Status DataLoss(std::string message) { return {StatusCode::kDataLoss, std::move(message)}; }

@@ -66,16 +66,19 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
 
   frame_bytes_ = head.size() + body_bytes;
   refusal_ = {};
+  deadline_ = Caller::Clock::now() + std::chrono::milliseconds(call_.timeout_ms());
   block_.reset();
   auto reservation = shared_.received.Reserve(body_bytes);
   if (!reservation) {
-    refusal_ = Unavailable("this rank is receiving too much at once (twice limits.max_inbox_mib): try again");
+    refusal_ = ResourceExhausted("this rank is receiving too much at once (twice limits.max_inbox_mib)",
+                                 shared_.engine.RetryAfter());
   } else {
     received_ = std::move(*reservation);
     try {
       if (body_bytes > 0) block_ = shared_.engine.arrays().Take<std::byte>(body_bytes);
     } catch (const std::bad_alloc&) {
-      refusal_ = Unavailable("there is no memory for the request's arrays");
+      refusal_ =
+          ResourceExhausted("there is no memory for the request's arrays", shared_.engine.RetryAfter());
     }
   }
   if (!refusal_.ok() || !in_frame) return Room{.skip = true};
@@ -101,9 +104,7 @@ std::string DataConnection::FindPlaces() {
 
 bool DataConnection::OnBody() {
   const std::uint64_t id = call_.id();
-  const auto timeout = std::chrono::milliseconds(call_.timeout_ms());
-  const Caller caller(peer_, Caller::Clock::now() + timeout,
-                      call_.pushes_size() > 0 ? CallKind::kPush : CallKind::kLookup);
+  const Caller caller(peer_, deadline_, call_.pushes_size() > 0 ? CallKind::kPush : CallKind::kLookup);
   caller.times().NoteBytesIn(frame_bytes_);
   bool full = false;
   {
@@ -122,6 +123,8 @@ bool DataConnection::OnBody() {
     answer(closed);
   } else if (!refusal_.ok()) {
     answer(refusal_);
+  } else if (caller.late()) {
+    answer(DeadlineExceeded("the deadline passed before the request was read"));
   } else {
     Submit(caller, answer);
   }
@@ -156,6 +159,7 @@ void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<Embed
   if (!answers.ok()) {
     reply.set_code(WireCode(answers.status().code()));
     reply.set_message(answers.status().message().substr(0, kMostReason));
+    reply.set_retry_after_ms(static_cast<std::uint32_t>(answers.status().retry_after().count()));
   } else {
     auto kept = std::make_shared<EmbeddingAnswers>(std::move(*answers));
     for (const auto& answer : *kept) {

@@ -80,6 +80,7 @@ class DataConnection final : public FrameStream {
   v1::DataCall call_;
   std::uint64_t frame_bytes_ = 0;
   Status refusal_;
+  Caller::Clock::time_point deadline_;  // on its timeout, which begins as its head is here
   std::shared_ptr<std::byte[]> block_;
   struct Places {
     std::span<const std::byte> body;

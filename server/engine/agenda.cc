@@ -54,17 +54,20 @@ Decision Agenda::Decide(std::span<const Header> headers) {
 
 void Agenda::TakeIn(Rank rank, const Announcement& announcement) {
   const Ticket ticket{rank, announcement.ticket};
-  const RoundPart part{ticket,
-                       announcement.samples,
-                       announcement.keys,
-                       0,
-                       announcement.weighted,
-                       announcement.body,
-                       announcement.joined};
+  RoundPart part{ticket,
+                 announcement.samples,
+                 announcement.keys,
+                 0,
+                 announcement.weighted,
+                 announcement.body,
+                 announcement.joined};
   const bool of_no_table = IsOfNoTable(announcement.operation);
   const Table* const table = of_no_table ? nullptr : tables_.Get(announcement.table);
   if (!of_no_table && table == nullptr) return Reply(ticket, Gone());
   if (announcement.operation == Operation::kPush) return TakeInPart(ticket, announcement, *table);
+  // What has no batch gathers nothing; of it, several may become one round.
+  if (table != nullptr && part.samples > 0) part.bytes = BytesOf(*table, part);
+  ready_bytes_ += part.bytes;
   if (announcement.operation == Operation::kLookup) {
     return ready_.AddLookup({announcement.table, announcement.mode, announcement.weighted}, part);
   }
@@ -105,8 +108,9 @@ void Agenda::TakeInPart(const Ticket& ticket, const Announcement& announcement, 
   if (share == nullptr) return RefuseOtherTables(ticket, id);
   const auto [first, is_new] = share->bodies.emplace(id.part, announcement.body);
   if (first->second != announcement.body && !step->too_large) return RefuseOtherBody(ticket, id);
-  const RoundPart part{ticket,  announcement.samples,  announcement.keys,
-                       id.part, announcement.weighted, announcement.body};
+  RoundPart part{ticket,  announcement.samples,  announcement.keys,
+                 id.part, announcement.weighted, announcement.body};
+  part.bytes = BytesOf(table, part);
   if (is_new) {
     share->have.push_back(part);
     ++step->came;
@@ -217,6 +221,7 @@ void Agenda::MakeReady(const StepKey& key, IncompleteStep complete) {
   auto share = complete.shares.begin();
   Round round = round_of(share->second);
   for (++share; share != complete.shares.end(); ++share) round.others.push_back(round_of(share->second));
+  ready_bytes_ += BytesIn(round);
   ready_.Add(std::move(round));
 }
 
@@ -247,6 +252,7 @@ std::optional<Round> Agenda::NextRound() {
       [this](TableId table, const RoundPart& part) { return BytesOf(*tables_.Get(table), part); });
   if (!round) return std::nullopt;
   round->number = ++rounds_;
+  ready_bytes_ -= BytesIn(*round);
   if (round->operation == Operation::kDropTable) AnswerAllOf(round->table, Gone());
   return round;
 }
@@ -259,6 +265,7 @@ std::vector<EarlyAnswer> Agenda::TablesWereReplaced(std::span<const TableId> tab
 
 void Agenda::AnswerAllOf(TableId table, const Status& why) {
   for (const Round& round : ready_.TakeAllOf(table)) {
+    ready_bytes_ -= BytesIn(round);
     round.ForEachTable([&](const Round& share) { ReplyToAll(share.waiters, why); });
   }
   for (const IncompleteStep& step : incomplete_.TakeAllOf(table)) ReplyToAll(step, why);
@@ -266,6 +273,14 @@ void Agenda::AnswerAllOf(TableId table, const Status& why) {
 
 std::uint64_t Agenda::BytesOf(const Table& table, const RoundPart& part) {
   return RoundBytes(part.samples, part.keys, table.info.options.slots, table.info.options.dim, part.weighted);
+}
+
+std::uint64_t Agenda::BytesIn(const Round& round) {
+  std::uint64_t bytes = 0;
+  round.ForEachTable([&](const Round& share) {
+    for (const RoundPart& part : share.parts) bytes += part.bytes;
+  });
+  return bytes;
 }
 
 void Agenda::Reply(const Ticket& ticket, Status status, const AppliedStep& applied) {

@@ -72,6 +72,9 @@ class Agenda {
   // Returns how many rounds are ready, of which lookups are none: all lookups of a kind may share one.
   std::size_t ready_rounds() const { return ready_.size_without_lookups(); }
 
+  // Returns the bytes that the ready rounds will gather.
+  std::uint64_t ready_bytes() const { return ready_bytes_; }
+
   // A hash of all that the agenda knows: equal on every rank.
   std::uint64_t HashState() const;
 
@@ -94,6 +97,7 @@ class Agenda {
   std::optional<Round> NextRound();
   void AnswerAllOf(TableId table, const Status& why);
   static std::uint64_t BytesOf(const Table& table, const RoundPart& part);
+  static std::uint64_t BytesIn(const Round& round);
   void Reply(const Ticket& ticket, Status status, const AppliedStep& applied = {});
   void ReplyToAll(const std::vector<Ticket>& tickets, const Status& status);
   void ReplyToAll(const IncompleteStep& step, const Status& status);
@@ -103,6 +107,7 @@ class Agenda {
   ReadyRounds ready_;
   IncompleteSteps incomplete_;
   Decision decision_;  // the one that is being made
+  std::uint64_t ready_bytes_ = 0;
   std::uint64_t rounds_ = 0;
   std::uint64_t now_ms_ = 0;
   bool closing_ = false;

@@ -39,9 +39,11 @@ class Caller {
 
   // The caller wants no answer any more. REQUIRES: it is not the server.
   void Leave() const { call_->gone.store(true, std::memory_order_relaxed); }
-  bool gone() const {
-    return !is_server() && (call_->gone.load(std::memory_order_relaxed) ||
-                            (call_->deadline != Clock::time_point::max() && Clock::now() >= call_->deadline));
+  bool gone() const { return late() || (!is_server() && call_->gone.load(std::memory_order_relaxed)); }
+
+  // Returns whether the caller is gone because its deadline has passed.
+  bool late() const {
+    return !is_server() && call_->deadline != Clock::time_point::max() && Clock::now() >= call_->deadline;
   }
 
   friend bool operator==(const Caller& one, const Caller& other) { return one.name() == other.name(); }

@@ -18,6 +18,7 @@
 #include "server/engine/checkpointing.h"
 #include "server/engine/inbox.h"
 #include "server/engine/operations.h"
+#include "server/engine/portion.h"
 #include "server/engine/recovery.h"
 #include "server/engine/round_log.h"
 #include "server/engine/table_maker.h"
@@ -48,6 +49,8 @@ class Engine::Impl {
                 .beyond_bytes = options.max_inbox_bytes + options.max_round_bytes,
                 .request_bytes = options.request_bytes},
                clock),
+        portion_(device.SharesHostMemory() ? Portion::kTimeOnCpu : Portion::kTimeOnGpu,
+                 options.least_portion_bytes, options.max_round_bytes),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
         maker_(device, collective, secret, options.rank_limit),
         checkpointing_(
@@ -65,6 +68,7 @@ class Engine::Impl {
     bool serves_nobody = false;
     for (bool finished = false; !finished;) {
       if (!serves_nobody) busy_since_ = Now();
+      const Clock::TimePoint begin = clock_.Now();
       // A round would have to wait for room anyway: the requests that come until then can share it.
       stages().FinishOldest();
       const Header mine = TakeHeader();
@@ -78,6 +82,7 @@ class Engine::Impl {
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round) : stages().FinishAll();
+      if (decision.round) portion_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
       if (const auto replaced = operations_.TakeReplacedTables(); !replaced.empty())
         AnswerEarly(agenda_.TablesWereReplaced(replaced));
       serves_nobody = decision.round && MayTakeLong(decision.round->operation);
@@ -142,12 +147,18 @@ class Engine::Impl {
       }
     }
     if (fitting.empty()) return;
+    if (CallerOf(fitting.front()).late()) {
+      for (Request& request : fitting)
+        Refuse(request, DeadlineExceeded("the deadline passed before the request was queued"));
+      return;
+    }
     if (const Status added = inbox_.Add(fitting); !added.ok()) {
       for (Request& request : fitting) Refuse(request, added);
     }
   }
 
   void RequestStop() { inbox_.Close(); }
+  std::chrono::milliseconds RetryAfter() { return inbox_.RetryAfter(); }
   const Tables& tables() const { return tables_; }
   std::uint64_t incarnation() const { return options_.incarnation; }
   const std::optional<Checkpoints>& checkpoints() const { return checkpoints_; }
@@ -221,19 +232,22 @@ class Engine::Impl {
 
   // Takes requests out of the inbox, and says what other ranks are told of them. What is announced is served
   // in the order of announcements, so the inbox keeps its callers' requests, for their turns, while many
-  // rounds are ready.
+  // rounds are ready, or large ones.
   Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);
-    if (agenda_.ready_rounds() >= kEnoughReady) {
+    const auto ranks = static_cast<std::uint64_t>(collective_.size());
+    if (agenda_.ready_rounds() >= kEnoughReady || agenda_.ready_bytes() >= portion_.bytes() * ranks) {
       header.durable = log_.durable();
       return header;
     }
-    Inbox::Taken taken = inbox_.Take(Header::kMost);
+    Inbox::Taken taken = inbox_.Take(Header::kMost, portion_.bytes());
     header.durable = log_.durable();  // behind Take: what becomes durable from here on is news again
     header.closed = taken.closed;
     for (Request& request : taken.abandoned) {
-      Refuse(request, Cancelled("the caller was gone before the request's turn came"));
+      Refuse(request, CallerOf(request).late()
+                          ? DeadlineExceeded("the deadline passed before the request's turn came")
+                          : Cancelled("the caller was gone before the request's turn came"));
     }
     for (Request& request : taken.requests) {
       if (IsOfReplacedTable(request)) {
@@ -260,6 +274,15 @@ class Engine::Impl {
           return false;
         },
         request);
+  }
+
+  // Returns the bytes of a round that this rank's requests gather.
+  std::uint64_t BytesOfMine(const Round& round) const {
+    std::uint64_t bytes = 0;
+    round.ForEachTable([&](const Round& share) {
+      for (const RoundPart& part : share.parts) bytes += IsMine(part.ticket) ? part.bytes : 0;
+    });
+    return bytes;
   }
 
   // Charges the parts of `header` that wait for others as such.
@@ -387,6 +410,7 @@ class Engine::Impl {
   Tables tables_;
   Agenda agenda_;
   Inbox inbox_;
+  Portion portion_;
   TicketBook tickets_;
   ArrayPool arrays_;
   TableMaker maker_;
@@ -419,6 +443,7 @@ void Engine::Submit(std::vector<Request> requests) { impl_->Submit(requests); }
 Clock::TimePoint::duration Engine::BusyFor() const { return impl_->BusyFor(); }
 EngineLoad Engine::Load() const { return impl_->Load(); }
 std::chrono::nanoseconds Engine::WaitedInCollectives() const { return impl_->WaitedInCollectives(); }
+std::chrono::milliseconds Engine::RetryAfter() { return impl_->RetryAfter(); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }
 std::uint64_t Engine::incarnation() const { return impl_->incarnation(); }
 std::uint64_t Engine::epoch() const { return impl_->tables().epoch(); }

@@ -49,6 +49,9 @@ struct EngineOptions {
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // What a waiting lookup or push is charged beside its arrays: about what it takes in this process.
   std::uint64_t request_bytes = 2048;
+  // A rank announces about as much of its callers' requests at once as the ranks serve in a moment
+  // (portion.h), and at least so many bytes. Ranks may differ.
+  std::uint64_t least_portion_bytes = std::uint64_t{64} << 10;
   std::size_t max_tables = 1024;
   // Of the applied steps that the ranks remember.
   LedgerLimits ledger = {};
@@ -106,13 +109,17 @@ class Engine {
   void RequestStop();
 
   // Queues a request, whose `done` is called once with its outcome, here if the request is refused at once.
-  // RESOURCE_EXHAUSTED: the request is larger than a round may be. UNAVAILABLE: the engine is stopping, or
-  // its inbox is full. NOT_FOUND: the table was dropped meanwhile. INVALID_ARGUMENT: the client may still
-  // write the batch's arrays.
+  // RESOURCE_EXHAUSTED: the request is larger than a round may be; with a time to try again: the inbox is
+  // full. UNAVAILABLE: the engine is stopping. DEADLINE_EXCEEDED: the caller's has passed. NOT_FOUND: the
+  // table was dropped meanwhile. INVALID_ARGUMENT: the client may still write the batch's arrays.
   void Submit(Request request);
   // Queues several requests. Those that fit are taken by the inbox together or not at all; the others are
   // refused each.
   void Submit(std::vector<Request> requests);
+
+  // Returns when somebody for whom this rank has no room may ask again: once half of what waits in its inbox
+  // has gone, at the rate of late. For any thread.
+  std::chrono::milliseconds RetryAfter();
 
   // Returns the pool of the memory that the device reads fastest: requests' arrays had better lie there. For
   // any thread.

@@ -78,6 +78,10 @@ Status Inbox::Add(std::span<Request> requests) {
     if (Status busy = TooManyOfTables(requests.front()); !busy.ok()) return busy;
     std::optional<Reservation> room = Reserve(message);
     if (!room) return Busy(message);
+    bytes_left_.Came(clock_.Now(), bytes() - message.bytes, message.bytes);
+    if (IsAboutTable(requests.front())) {
+      table_requests_left_.Came(clock_.Now(), requests_.table_requests(), requests.size());
+    }
     for (Request& request : requests) {
       const Charge charge = ChargeOf(request);
       if (charge.arrays > 0) *ReservationOf(request) = room->Split(charge.arrays);
@@ -98,6 +102,9 @@ std::optional<Reservation> Inbox::Reserve(const Message& message) {
   std::optional<Reservation> room;
   if (bytes() == 0 || message.bytes == 0 || Fits(message, 0))
     room = budget.Reserve(message.bytes, parts ? 0 : kAnything);
+  const std::uint64_t for_small = options_.max_bytes / kShareForSmall;
+  if (!room && !parts && IsSmallAndFirst(message) && Fits(message, for_small))
+    room = others_.Reserve(message.bytes, kAnything);
   // A message may turn out not to have all that it seems to have of a step, so there is an end to such ones.
   const bool alone_or_small = message.requests.size() == 1 || message.bytes <= others_.limit();
   if (!room && !parts && alone_or_small &&
@@ -111,34 +118,52 @@ std::optional<Reservation> Inbox::Reserve(const Message& message) {
   return room;
 }
 
+bool Inbox::IsSmallAndFirst(const Message& message) const {
+  return message.bytes <= options_.max_bytes / kSmall && !requests_.Has(CallerOf(message.requests.front()));
+}
+
 bool Inbox::Fits(const Message& message, std::uint64_t beyond) const {
   const std::uint64_t most = options_.max_bytes + beyond;
   return message.bytes <= most && bytes() <= most - message.bytes;
 }
 
-Status Inbox::Busy(const Message& message) const {
-  const std::string wanted = std::to_string(message.bytes);
-  if (Fits(message, 0)) {
-    return Unavailable("the server is busy: " + std::to_string(parts_.used()) +
-                       " bytes of parts wait for the rest of their steps, and limits.max_inbox_mib leaves no "
-                       "room for " +
-                       wanted + " more");
-  }
-  return Unavailable("the server is busy: " + std::to_string(bytes()) +
-                     " bytes of requests and replies wait, and limits.max_inbox_mib leaves no room for " +
-                     wanted + " more");
+std::chrono::milliseconds Inbox::RetryAfter() {
+  const std::scoped_lock lock(mutex_);
+  return bytes_left_.RetryAfter(clock_.Now(), bytes());
 }
 
-Status Inbox::TooManyOfTables(const Request& request) const {
+Status Inbox::Busy(const Message& message) {
+  const auto retry_after = bytes_left_.RetryAfter(clock_.Now(), bytes());
+  const std::string wanted = std::to_string(message.bytes);
+  if (Fits(message, 0)) {
+    return ResourceExhausted(
+        "the server is busy: " + std::to_string(parts_.used()) +
+            " bytes of parts wait for the rest of their steps, and limits.max_inbox_mib leaves no room for " +
+            wanted + " more",
+        retry_after);
+  }
+  return ResourceExhausted(
+      "the server is busy: " + std::to_string(bytes()) +
+          " bytes of requests and replies wait, and limits.max_inbox_mib leaves no room for " + wanted +
+          " more",
+      retry_after);
+}
+
+Status Inbox::TooManyOfTables(const Request& request) {
   const Caller& caller = CallerOf(request);
   if (caller.is_server() || !IsAboutTable(request)) return {};
+  const auto retry_after = [&] {
+    return table_requests_left_.RetryAfter(clock_.Now(), requests_.table_requests());
+  };
   if (requests_.table_requests_of(caller) >= kTableRequestsOfCaller) {
-    return Unavailable("the server is busy: " + std::to_string(kTableRequestsOfCaller) +
-                       " requests about tables wait that this caller has sent, and no more may");
+    return ResourceExhausted("the server is busy: " + std::to_string(kTableRequestsOfCaller) +
+                                 " requests about tables wait that this caller has sent, and no more may",
+                             retry_after());
   }
   if (requests_.table_requests() >= kTableRequests) {
-    return Unavailable("the server is busy: " + std::to_string(kTableRequests) +
-                       " requests about tables wait, and no more may");
+    return ResourceExhausted("the server is busy: " + std::to_string(kTableRequests) +
+                                 " requests about tables wait, and no more may",
+                             retry_after());
   }
   return {};
 }
@@ -159,14 +184,10 @@ void Inbox::Favour(const std::optional<StepKey>& step) {
   favoured_ = step;
 }
 
-Inbox::Taken Inbox::Take(std::size_t most) {
+Inbox::Taken Inbox::Take(std::size_t most, std::uint64_t most_bytes) {
   const std::scoped_lock lock(mutex_);
   Taken taken;
-  while (taken.requests.size() < most && !requests_.empty()) {
-    for (Request& request : requests_.Take(most - taken.requests.size())) {
-      (IsAbandoned(request) ? taken.abandoned : taken.requests).push_back(std::move(request));
-    }
-  }
+  taken.requests = requests_.Take(most, most_bytes, &taken.abandoned);
   taken.closed = closed_;
   closing_is_news_ = false;
   nudged_ = false;

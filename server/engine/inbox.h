@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include "server/engine/budget.h"
 #include "server/engine/caller_queues.h"
 #include "server/engine/clock.h"
+#include "server/engine/drain_meter.h"
 #include "server/engine/request.h"
 #include "slotwise/status.h"
 
@@ -37,6 +39,10 @@ class Inbox {
  public:
   // Of `max_bytes` one part in so many is kept from parts of steps that others have to complete.
   static constexpr std::uint64_t kShareForOthers = 4;
+  // Messages of at most a kSmall-th of `max_bytes`, of callers who have nothing waiting here, may go so much
+  // beyond it: a kShareForSmall-th. So nobody's small request is refused for others' large ones.
+  static constexpr std::uint64_t kSmall = 1024;
+  static constexpr std::uint64_t kShareForSmall = 16;
   // So many requests about whole tables may wait here, of one caller and of all callers together. They are
   // charged nothing. The server's own requests are not counted among one caller's.
   static constexpr std::size_t kTableRequestsOfCaller = 64;
@@ -46,8 +52,9 @@ class Inbox {
   explicit Inbox(const InboxOptions& options, Clock& clock = SystemClock());
 
   // Takes all of `requests`, which came in one message of one caller, or none; the requests are as they were
-  // if it refuses. UNAVAILABLE: the inbox is closed, has no room for all of them, or too many requests about
-  // tables wait. RESOURCE_EXHAUSTED: they are several, and too much for any inbox.
+  // if it refuses. UNAVAILABLE: the inbox is closed. RESOURCE_EXHAUSTED with a time to try again
+  // (drain_meter.h): it has no room for all of them, or too many requests about tables wait; without one:
+  // they are several, and too much for any inbox.
   //
   // While nothing is charged, there is room for any requests, and always for requests that are charged
   // nothing. Otherwise there is room within `max_bytes`, of which a share is kept:
@@ -55,6 +62,8 @@ class Inbox {
   //    share; with a part of the favoured step, beyond all that, within `beyond_bytes`.
   //  - Other messages have room within the share, whatever the parts of steps take. (Those with all parts of
   //    a step of several only as long as all together is within `beyond_bytes`.)
+  //  - Small ones of these others, if their callers have nothing waiting, have room in a share beyond
+  //    `max_bytes`.
   // Arrays that are charged to no budget yet are charged to the inbox until they end, and answers until they
   // end.
   Status Add(std::span<Request> requests);
@@ -82,9 +91,12 @@ class Inbox {
     std::vector<Request> abandoned;  // by their callers while they waited here: nobody needs an answer
     bool closed = false;             // only what is still in the inbox can come after these requests
   };
-  // Takes requests out, at most `most`, in turns of their callers, and the abandoned ones on the way. Does
-  // not wait.
-  Taken Take(std::size_t most);
+  // Takes requests out in turns of their callers, at most `most`, and begins no turn once they have
+  // `most_bytes` (caller_queues.h); and the abandoned ones on the way. Does not wait.
+  Taken Take(std::size_t most, std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max());
+
+  // Returns when somebody for whom there is no room may ask again.
+  std::chrono::milliseconds RetryAfter();
 
   // Waits until there is something to take, or until Close (for the first time) or Nudge was called since the
   // last Take, but no longer than `most`, nor after a NudgeLocally. Returns whether one of the former has
@@ -118,10 +130,12 @@ class Inbox {
   std::optional<Reservation> Reserve(const Message& message);
   // Returns whether all that is charged stays within `max_bytes` and so many more with the message.
   bool Fits(const Message& message, std::uint64_t beyond) const;
-  Status Busy(const Message& message) const;
-  // Returns UNAVAILABLE if the request is about a table, and too many such requests wait.
-  Status TooManyOfTables(const Request& request) const;
+  Status Busy(const Message& message);
+  // Refuses the request if it is about a table, and too many such requests wait.
+  Status TooManyOfTables(const Request& request);
   bool IsFavoured(const Request& request) const;
+  // Returns whether the message is small, and its caller has nothing waiting.
+  bool IsSmallAndFirst(const Message& message) const;
 
   Clock& clock_;
   const InboxOptions options_;
@@ -130,6 +144,8 @@ class Inbox {
   CallerQueues requests_;
   Budget parts_;   // charged for messages with parts of steps that others have to complete
   Budget others_;  // charged for all other messages
+  DrainMeter bytes_left_;
+  DrainMeter table_requests_left_;
   std::optional<StepKey> favoured_;
   bool closed_ = false;
   bool closing_is_news_ = false;

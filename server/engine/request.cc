@@ -126,7 +126,9 @@ const Caller& CallerOf(const Request& request) {
 }
 
 bool IsAbandoned(const Request& request) {
-  return !std::holds_alternative<PushRequest>(request) && CallerOf(request).gone();
+  const auto* const push = std::get_if<PushRequest>(&request);
+  const bool others_wait = push != nullptr && (push->step.parts > 1 || push->step.tables > 1);
+  return !others_wait && CallerOf(request).gone();
 }
 
 bool IsAboutTable(const Request& request) {

@@ -226,8 +226,8 @@ Announcement AnnouncementOf(const Request& request);
 // Returns who sent a request.
 const Caller& CallerOf(const Request& request);
 
-// Returns whether nobody needs the request any more: its caller is gone. A push is always needed, because
-// other parts of its step may wait for it.
+// Returns whether nobody needs the request any more: its caller is gone. A part of a step of several is
+// always needed, because the others may wait for it.
 bool IsAbandoned(const Request& request);
 
 // Returns whether the request is about a whole table, without keys or a batch. Such a request is charged

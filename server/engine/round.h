@@ -30,8 +30,9 @@ struct RoundPart {
   std::uint32_t keys = 0;
   std::uint32_t part = 0;  // its place among the parts of its step
   bool weighted = false;
-  std::uint32_t body = 0;  // of a push: a hash of the batch and its gradients
-  bool joined = false;     // of a lookup: it came by LookupMany
+  std::uint32_t body = 0;   // of a push: a hash of the batch and its gradients
+  bool joined = false;      // of a lookup: it came by LookupMany
+  std::uint64_t bytes = 0;  // that it gathers
 };
 
 struct Round {

@@ -188,7 +188,8 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
 }
 
 Status WithPlace(std::string_view field, std::size_t index, const Status& why) {
-  return {why.code(), std::string(field) + "[" + std::to_string(index) + "]: " + why.message()};
+  return {why.code(), std::string(field) + "[" + std::to_string(index) + "]: " + why.message(),
+          why.retry_after()};
 }
 
 }  // namespace slotwise

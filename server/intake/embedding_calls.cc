@@ -67,7 +67,7 @@ class JointAnswer {
 
  private:
   static bool IsRefusedForGood(const Status& status) {
-    return !status.ok() && status.code() != StatusCode::kUnavailable &&
+    return !status.ok() && status.retry_after().count() == 0 && status.code() != StatusCode::kUnavailable &&
            status.code() != StatusCode::kDeadlineExceeded && status.code() != StatusCode::kCancelled;
   }
 

@@ -2,6 +2,8 @@
 
 #include <grpc/support/time.h>
 
+#include <chrono>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -18,13 +20,30 @@ std::shared_ptr<Call> Call::Begin(grpc::CallbackServerContext& context, WatchedG
     call->Fail(status);
     return call;
   }
+  if (call->caller_.gone()) {
+    call->Fail(DeadlineExceeded("the deadline passed before the request was read"));
+    return call;
+  }
   const gpr_timespec deadline = context.raw_deadline();
   if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) call->AnswerAfter(default_deadline);
   return call;
 }
 
+Caller::Clock::time_point Call::DeadlineOf(const grpc::CallbackServerContext& context) {
+  const gpr_timespec deadline = context.raw_deadline();
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0)
+    return Caller::Clock::time_point::max();
+  const gpr_timespec left =
+      gpr_time_sub(gpr_convert_clock_type(deadline, GPR_CLOCK_MONOTONIC), gpr_now(GPR_CLOCK_MONOTONIC));
+  // Days make no difference, and more of them than a clock can count are not added up.
+  constexpr std::int64_t kMostSeconds = 1'000'000;
+  if (left.tv_sec > kMostSeconds) return Caller::Clock::time_point::max();
+  return Caller::Clock::now() + std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec);
+}
+
 void Call::End(const Status& status) {
   caller_.times().NoteReply(status.code());
+  AddRetryAfter(status, context_);
   reply_.Begin();
   Finish(ToGrpc(status));
 }

@@ -30,9 +30,9 @@ namespace slotwise {
 class Call final : public grpc::ServerUnaryReactor {
  public:
   // Enters `gate`, and leaves it when gRPC is done with the call. If the gate is closed, answers the call
-  // with the gate's status. A call of the data path is counted once it is over. `gate` outlives the server. A
-  // service's method returns `get()` of the result to gRPC, and must take it before another thread can
-  // answer.
+  // with the gate's status. Answers a call whose deadline has passed, before anything is read of its request.
+  // A call of the data path is counted once it is over. `gate` outlives the server. A service's method
+  // returns `get()` of the result to gRPC, and must take it before another thread can answer.
   static std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, WatchedGate& gate,
                                      std::chrono::milliseconds default_deadline,
                                      CallKind kind = CallKind::kOther);
@@ -61,9 +61,12 @@ class Call final : public grpc::ServerUnaryReactor {
  private:
   Call(WatchedGate& gate, grpc::CallbackServerContext& context, CallKind kind)
       : gate_(gate),
-        caller_(context.peer(), Caller::Clock::time_point::max(), kind),
+        context_(context),
+        caller_(context.peer(), DeadlineOf(context), kind),
         reply_(gate.replies(), context, caller_) {}
 
+  // Returns when gRPC, whose clock may be set, would end the call.
+  static Caller::Clock::time_point DeadlineOf(const grpc::CallbackServerContext& context);
   // Returns true for the first caller only. gRPC keeps the reply alive until that caller calls Finish.
   bool Claim() { return !answered_.exchange(true, std::memory_order_acq_rel); }
 
@@ -73,6 +76,7 @@ class Call final : public grpc::ServerUnaryReactor {
   void OnDone() override;
 
   WatchedGate& gate_;
+  grpc::CallbackServerContext& context_;  // gRPC keeps it until it is done with the call
   const Caller caller_;
   ReplyWatch::Reply reply_;
   std::atomic<bool> answered_{false};

@@ -3,6 +3,7 @@
 #ifndef SLOTWISE_SERVER_RPC_GRPC_STATUS_H_
 #define SLOTWISE_SERVER_RPC_GRPC_STATUS_H_
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
 #include "slotwise/status.h"
@@ -11,6 +12,10 @@ namespace slotwise {
 
 // Cuts the message at 1 KiB, because it travels in an HTTP/2 trailer, and peers refuse trailers above 8 KiB.
 grpc::Status ToGrpc(const Status& status);
+
+// Says in the call's trailing metadata when to try again, if `status` says so. REQUIRES: the call is not
+// finished, and nobody else writes to its context.
+void AddRetryAfter(const Status& status, grpc::CallbackServerContext& context);
 
 }  // namespace slotwise
 

@@ -42,7 +42,7 @@ ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const gr
   engine.Submit(ListKeysRequest{.table = stream->request_.table.id,
                                 .done =
                                     [stream](Result<std::vector<Key>> keys) {
-                                      if (!keys.ok()) return stream->End(ToGrpc(keys.status()));
+                                      if (!keys.ok()) return stream->Refuse(keys.status());
                                       stream->StreamRowsOf(std::move(*keys));
                                     },
                                 .caller = stream->caller_});
@@ -50,12 +50,16 @@ ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const gr
 }
 
 bool ExportStream::ReserveList() {
+  const std::scoped_lock lock(room_.mutex);
   std::optional<Reservation> list = room_.whole_tables.Reserve(1);
   if (!list) {
-    End(ToGrpc(Unavailable("the server is busy: " + std::to_string(room_.whole_tables.used()) +
-                           " exports of whole tables are under way at this rank, the most at a time")));
+    Refuse(ResourceExhausted(
+        "the server is busy: " + std::to_string(room_.whole_tables.used()) +
+            " exports of whole tables are under way at this rank, the most at a time",
+        room_.whole_tables_left.RetryAfter(Caller::Clock::now(), room_.whole_tables.used())));
     return false;
   }
+  room_.whole_tables_left.Came(Caller::Clock::now(), room_.whole_tables.used() - 1, 1);
   list_ = std::move(*list);
   return true;
 }
@@ -64,14 +68,18 @@ bool ExportStream::Reserve(std::size_t keys) {
   reservation_ = {};
   // A message exists twice while it is encoded.
   const std::size_t bytes = keys * sizeof(Key) + 2 * kMessageBytes;
+  const std::scoped_lock lock(room_.mutex);
   std::optional<Reservation> reservation = room_.bytes.Reserve(bytes);
   if (!reservation) {
-    End(ToGrpc(
-        Unavailable("the server is busy: " + std::to_string(room_.bytes.used()) +
-                    " bytes of exports wait, and a quarter of limits.max_inbox_mib leaves no room for " +
-                    std::to_string(bytes) + " more")));
+    Refuse(ResourceExhausted(
+        "the server is busy: " + std::to_string(room_.bytes.used()) +
+            " bytes of exports wait, and a quarter of limits.max_inbox_mib leaves no room for " +
+            std::to_string(bytes) + " more",
+        room_.bytes_left.RetryAfter(Caller::Clock::now(), room_.bytes.used())));
     return false;
   }
+  room_.bytes_left.Came(Caller::Clock::now(), room_.bytes.used() - std::min(bytes, room_.bytes.used()),
+                        bytes);
   reservation_ = std::move(*reservation);
   return true;
 }
@@ -95,7 +103,7 @@ void ExportStream::ReadOn() {
                                  .keys = {first, first + static_cast<std::ptrdiff_t>(count)},
                                  .done =
                                      [stream = self_](const Result<RowRecords>& rows) {
-                                       if (!rows.ok()) return stream->End(ToGrpc(rows.status()));
+                                       if (!rows.ok()) return stream->Refuse(rows.status());
                                        stream->Write(*rows);
                                      },
                                  .caller = caller_,
@@ -115,6 +123,11 @@ void ExportStream::OnWriteDone(bool ok) {
   reply_.End();
   if (!ok) return End(grpc::Status::CANCELLED);
   ReadOn();
+}
+
+void ExportStream::Refuse(const Status& status) {
+  AddRetryAfter(status, context_);
+  End(ToGrpc(status));
 }
 
 void ExportStream::End(const grpc::Status& status) {
@@ -163,11 +176,16 @@ void ImportStream::OnReadDone(bool ok) {
   const std::uint64_t rows = request->batch.samples;
   request->caller = caller_;
   request->done = [stream = self_, rows](const Status& status) {
-    if (!status.ok()) return stream->End(ToGrpc(status));
+    if (!status.ok()) return stream->Refuse(status);
     stream->rows_ += rows;
     stream->StartRead(&stream->message_);
   };
   engine_.Submit(std::move(*request));
+}
+
+void ImportStream::Refuse(const Status& status) {
+  AddRetryAfter(status, context_);
+  End(ToGrpc(status));
 }
 
 void ImportStream::End(const grpc::Status& status) {

@@ -12,10 +12,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "server/engine/budget.h"
+#include "server/engine/drain_meter.h"
 #include "server/engine/engine.h"
 #include "server/rpc/decode_rows.h"
 #include "server/rpc/reply_watch.h"
@@ -32,6 +34,10 @@ struct ExportRoom {
   explicit ExportRoom(std::uint64_t max_bytes) : bytes(max_bytes) {}
   Budget bytes;  // of lists of keys, and of messages
   Budget whole_tables{kWholeTables};
+  std::mutex mutex;
+  // Guarded by mutex:
+  DrainMeter bytes_left;
+  DrainMeter whole_tables_left;
 };
 
 class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -47,6 +53,7 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       : engine_(engine),
         gate_(gate),
         room_(room),
+        context_(context),
         caller_(context.peer()),
         reply_(gate.replies(), context, caller_) {}
 
@@ -58,6 +65,7 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void StreamRowsOf(std::vector<Key> keys);
   void ReadOn();
   void End(const grpc::Status& status);
+  void Refuse(const Status& status);
   void Write(const RowRecords& rows);
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -66,6 +74,7 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   Engine& engine_;
   WatchedGate& gate_;
   ExportRoom& room_;
+  grpc::CallbackServerContext& context_;  // gRPC keeps it until it is done with the stream
   const Caller caller_;
   ReplyWatch::Reply reply_;
   Reservation reservation_;
@@ -90,10 +99,12 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         find_table_(find_table),
         engine_(engine),
         gate_(gate),
+        context_(context),
         caller_(context.peer()),
         reply_watch_(gate.replies(), context, caller_) {}
 
   void End(const grpc::Status& status);
+  void Refuse(const Status& status);
 
   void OnReadDone(bool ok) override;
   void OnDone() override;
@@ -102,6 +113,7 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   const FindTable& find_table_;
   Engine& engine_;
   WatchedGate& gate_;
+  grpc::CallbackServerContext& context_;  // gRPC keeps it until it is done with the stream
   const Caller caller_;
   ReplyWatch::Reply reply_watch_;
   std::optional<TableInfo> table_;

@@ -90,4 +90,4 @@ def test_exports_of_whole_tables_are_few_at_a_time(start_cluster: StartCluster) 
     for call in calls:
         call.cancel()
     words = "the server is busy: 4 exports of whole tables are under way at this rank, the most at a time"
-    assert refused == [(grpc.StatusCode.UNAVAILABLE, words)] * 16
+    assert refused == [(grpc.StatusCode.RESOURCE_EXHAUSTED, words)] * 16

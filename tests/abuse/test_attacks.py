@@ -136,7 +136,7 @@ def test_steps_that_nobody_completes_leave_room_for_others(attacked: Cluster) ->
     with Guard(attacked):
         calls = [attacked.rank(n).embedding.PushMany.future(m, timeout=5) for n, m in enumerate(messages)]
         refused = refusals(calls)
-        assert refused == {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
+        assert refused == {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
 def test_a_message_of_more_steps_than_the_inbox_holds_is_refused(attacked: Cluster) -> None:
@@ -167,7 +167,7 @@ def test_copies_of_a_waiting_part_take_no_memory(attacked: Cluster) -> None:
     assert 2 * MIB < len(part) < 4 * MIB
     with Guard(attacked):
         pending = [attacked.rank(n).embedding.Push.future(part, timeout=10) for n in range(120 * ranks)]
-        assert refusals(pending) <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
+        assert refusals(pending) <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
 # --- tables

@@ -62,7 +62,7 @@ def others_are_served(cluster: Cluster, table: str, rank: int = 0) -> None:
         try:
             return cluster.lookup(table, np.zeros(128, np.uint64), 128, rank=rank).size == 128 * DIM
         except grpc.RpcError as error:
-            assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
             assert "limits.max_inbox_mib" in error.details()
             return False
 
@@ -81,7 +81,7 @@ def waits_or_is_refused(calls: list[grpc.Future], limit: str) -> int:
     """How many of the calls were refused, each with the limit's name."""
     refused = [call for call in calls if call.done()]
     for call in refused:
-        assert call.code() == grpc.StatusCode.UNAVAILABLE, call.details()
+        assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, call.details()
         assert limit in call.details()
     return len(refused)
 

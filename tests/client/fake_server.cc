@@ -56,12 +56,16 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
  public:
   Embedding(FakeServer& fake, std::size_t rank) : fake_(fake), rank_(rank) {}
 
-  grpc::Status Lookup(ServerContext*, const v1::LookupRequest* request, v1::LookupReply* reply) override {
+  grpc::Status Lookup(ServerContext* context, const v1::LookupRequest* request,
+                      v1::LookupReply* reply) override {
     {
       const std::lock_guard lock(fake_.mutex_);
       fake_.lookups_.push_back({rank_, *request});
     }
-    if (auto status = fake_.Enter(rank_, "Lookup", *request); !status.ok()) return status;
+    if (auto status = fake_.Enter(rank_, "Lookup", *request); !status.ok()) {
+      fake_.SayWhenToRetry(*context, status);
+      return status;
+    }
     std::vector<float> values;
     for (std::size_t i = 0; i < request->keys().size() / sizeof(std::uint64_t); ++i) {
       std::uint64_t key = 0;
@@ -82,7 +86,10 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
       const std::lock_guard lock(fake_.mutex_);
       fake_.pushes_.push_back({rank_, *request});
     }
-    if (auto status = fake_.Enter(rank_, "Push", *request); !status.ok()) return status;
+    if (auto status = fake_.Enter(rank_, "Push", *request); !status.ok()) {
+      fake_.SayWhenToRetry(*context, status);
+      return status;
+    }
     const auto status = fake_.TakePart(*context, *request);
     reply->set_table_step(1);
     return status;
@@ -112,6 +119,11 @@ FakeServer::FakeServer(std::size_t ranks, std::uint64_t max_message_bytes)
 FakeServer::~FakeServer() {
   Release();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) StopRank(rank);
+}
+
+void FakeServer::SayWhenToRetry(grpc::ServerContext& context, const grpc::Status& status) const {
+  const bool busy = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && !retry_after.empty();
+  if (busy) context.AddTrailingMetadata("grpc-retry-pushback-ms", retry_after);
 }
 
 void FakeServer::Spoil(Spoiler spoiler) {

@@ -37,6 +37,9 @@ class FakeServer {
   static Fault FailFirst(int times, const std::string& method, grpc::StatusCode code);
   // Makes a fault that refuses the first `times` pushes, because it does not know the session.
   static Fault ForgetSessions(int times);
+  // What refusals of lookups and pushes say in their metadata of when to try again; empty: nothing. Set
+  // before the first call.
+  std::string retry_after;
   std::atomic<std::uint64_t> epoch{0};  // what GetTopology says
   // From now on, calls `spoiler` on each lookup's reply before it is sent; null ends that.
   using Spoiler = std::function<void(v1::LookupReply&)>;
@@ -74,6 +77,8 @@ class FakeServer {
     std::unique_ptr<grpc::Server> server;
   };
 
+  // Says in a call's metadata what a refusal of it is to say.
+  void SayWhenToRetry(grpc::ServerContext& context, const grpc::Status& status) const;
   grpc::Status Enter(std::size_t rank, const std::string& method, const google::protobuf::Message& request);
   grpc::Status TakePart(grpc::ServerContext& context, const v1::PushRequest& request);
 

@@ -73,6 +73,49 @@ TEST_F(RetryTest, APushIsSentAgainAsTheSameStep) {
   }
 }
 
+TEST_F(RetryTest, ABusyServerIsAskedAgainWhenItSaidAndNotBefore) {
+  using std::chrono::steady_clock;
+  FakeServer fake;
+  fake.retry_after = "200";
+  fake.before = FakeServer::FailFirst(3, "Push", grpc::StatusCode::RESOURCE_EXHAUSTED);
+  Client client = Connect(fake);
+  const auto begin = steady_clock::now();
+  ASSERT_TRUE(PushOne(client).ok());
+  const auto took = steady_clock::now() - begin;
+  EXPECT_GE(took, milliseconds(600)) << "three times 200 ms";
+  EXPECT_LE(took, milliseconds(3000)) << "half as much again, and no growing pauses";
+  EXPECT_EQ(fake.pushes().size(), 4U);
+  EXPECT_EQ(fake.calls("GetTopology"), 1) << "whoever is busy is not lost";
+}
+
+TEST_F(RetryTest, ABusyServerIsNotWaitedForPastTheDeadline) {
+  using std::chrono::steady_clock;
+  FakeServer fake;
+  fake.retry_after = "4000";
+  fake.before = FakeServer::FailFirst(1'000'000, "Push", grpc::StatusCode::RESOURCE_EXHAUSTED);
+  Client client = Connect(fake, milliseconds(2000));
+  const auto begin = steady_clock::now();
+  const auto step = PushOne(client);
+  EXPECT_LT(steady_clock::now() - begin, milliseconds(1500)) << "no second try can be in time";
+  EXPECT_EQ(step.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(step.status().retry_after(), milliseconds(4000));
+  EXPECT_NE(step.status().message().find("no answer from "), std::string::npos) << step.status().message();
+  EXPECT_EQ(fake.pushes().size(), 1U);
+}
+
+TEST_F(RetryTest, WhatIsRefusedWithoutATimeIsNotSentAgain) {
+  for (const char* said : {"", "0", "-1", "soon", "5x", "99999999999999"}) {
+    FakeServer fake;
+    fake.retry_after = said;
+    fake.before = FakeServer::FailFirst(1, "Push", grpc::StatusCode::RESOURCE_EXHAUSTED);
+    Client client = Connect(fake);
+    const auto step = PushOne(client);
+    EXPECT_EQ(step.status().code(), StatusCode::kResourceExhausted) << said;
+    EXPECT_EQ(step.status().retry_after().count(), 0) << said;
+    EXPECT_EQ(fake.pushes().size(), 1U) << said;
+  }
+}
+
 TEST_F(RetryTest, APushGoesOnAtTheRanksOfANewStart) {
   FakeServer old;
   FakeServer started_again(3);

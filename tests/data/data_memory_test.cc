@@ -87,7 +87,8 @@ TEST_F(DataServerTest, TakesNoMoreThanItsMemoryForWhatIsOnItsWay) {
     ASSERT_TRUE(fifth.Send(call, body));
     const auto reply = fifth.Receive();
     ASSERT_TRUE(reply);
-    if (reply->head.code() != Number(StatusCode::kUnavailable)) continue;
+    if (reply->head.code() != Number(StatusCode::kResourceExhausted)) continue;
+    EXPECT_GT(reply->head.retry_after_ms(), 0U);
     EXPECT_THAT(reply->head.message(), HasSubstr("limits.max_inbox_mib"));
     break;
   }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/data/data_server_fixture.h"
@@ -119,6 +120,36 @@ TEST_F(DataServerTest, RefusesWhatGrpcRefusesInTheSameWords) {
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->head.code(), Number(StatusCode::kInvalidArgument));
   EXPECT_THAT(reply->head.message(), HasSubstr("gradients[1] is inf"));
+}
+
+// Of calls whose deadline passes while their arrays come, nothing is looked at: neither what is wrong with
+// one, nor a step that could be applied.
+TEST_F(DataServerTest, DoesNothingForACallWhoseDeadlineHasPassedAsItComes) {
+  OpenWithAds();
+  DataClient client(server_->port());
+  client.Meet();
+  v1::LookupRequest unknown = SmallLookup();
+  unknown.set_table("nobody's");
+  auto lookup = Lookup(1, unknown);
+  auto push = Push(2, WholePush(1));
+  for (auto* const sent : {&lookup, &push}) {
+    auto& [call, body] = *sent;
+    constexpr milliseconds kTimeout(20);
+    call.set_timeout_ms(static_cast<std::uint32_t>(kTimeout.count()));
+    const std::string frame = test::FrameOf(call.SerializeAsString(), body);
+    ASSERT_TRUE(client.SendBytes(frame.data(), frame.size() - 1));
+    std::this_thread::sleep_for(5 * kTimeout);
+    ASSERT_TRUE(client.SendBytes(&frame.back(), 1));
+    const auto reply = client.Receive();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->head.code(), Number(StatusCode::kDeadlineExceeded)) << reply->head.message();
+  }
+  auto [again, body] = Push(3, WholePush(1));
+  ASSERT_TRUE(client.Send(again, body));
+  const auto applied = client.Receive();
+  ASSERT_TRUE(applied);
+  ASSERT_EQ(applied->head.pushes_size(), 1) << applied->head.message();
+  EXPECT_EQ(applied->head.pushes(0).table_step(), 1U);
 }
 
 TEST_F(DataServerTest, IsUnavailableUntilItIsOpened) {

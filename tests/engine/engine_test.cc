@@ -56,8 +56,7 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
     const StepId step{1, ++meetings_, static_cast<std::uint32_t>(me()), static_cast<std::uint32_t>(size())};
     Result<std::uint64_t> met = ranks_->Push(table, step, {0, {}, {0}}, {});
     // A rank that was late for the step's deadline, or whose inbox is full, meets the others at the next try.
-    while (met.status().code() == StatusCode::kDeadlineExceeded ||
-           met.status().code() == StatusCode::kUnavailable)
+    while (met.status().code() == StatusCode::kDeadlineExceeded || met.status().retry_after().count() > 0)
       met = ranks_->Push(table, step, {0, {}, {0}}, {});
     EXPECT_TRUE(met.ok()) << met.status().message();
   }
@@ -451,7 +450,7 @@ TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
   // As a client does: what finds the inbox full is sent again.
   const auto complete = [&](std::uint64_t trainer) {
     Result<std::uint64_t> pushed = push(trainer, 1).get();
-    while (pushed.status().code() == StatusCode::kUnavailable) {
+    while (pushed.status().retry_after().count() > 0) {
       std::this_thread::yield();
       pushed = push(trainer, 1).get();
     }
@@ -499,7 +498,8 @@ TEST_P(EngineTest, APartThatWaitsIsChargedAsOneThoughItsMessageSeemedToHaveTheWh
   for (auto& each : refused) each.get_future().wait();
   waiting.push_back(waits_alone(2));
   const Result<std::uint64_t> beyond = waits_alone(3).get();
-  EXPECT_EQ(beyond.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(beyond.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_GT(beyond.status().retry_after().count(), 0);
   EXPECT_NE(beyond.status().message().find("bytes of parts wait for the rest of their steps"),
             std::string::npos)
       << beyond.status().message();

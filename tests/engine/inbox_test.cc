@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -40,11 +44,11 @@ TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
   Request large = LookupOf(100);  // alone, any request fits
   ASSERT_TRUE(inbox.Add({&large, 1}).ok());
   Request next = LookupOf(1);
-  EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kResourceExhausted);
   {
     Request taken = std::move(inbox.Take(1).requests.at(0));
     EXPECT_EQ(inbox.bytes(), 800U);
-    EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kUnavailable) << "taken is not yet answered";
+    EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kResourceExhausted) << "taken is not yet answered";
     Request bare = SummarizeRequest{};
     EXPECT_TRUE(inbox.Add({&bare, 1}).ok()) << "it takes no room";
     const LookupRequest kept = std::move(std::get<LookupRequest>(taken));
@@ -60,7 +64,7 @@ SummarizeRequest SummaryFor(const Caller& caller) {
   return request;
 }
 
-TEST(Inbox, SetsAsideWhatItsCallerHasAbandonedButPushes) {
+TEST(Inbox, SetsAsideWhatItsCallerHasAbandonedButPartsOfSteps) {
   Inbox inbox({.max_bytes = 1 << 20});
   const Caller gone("gone");
   const Caller there("there");
@@ -70,6 +74,7 @@ TEST(Inbox, SetsAsideWhatItsCallerHasAbandonedButPushes) {
   }
   PushRequest push;
   push.caller = gone;
+  push.step = {.session = 1, .number = 1, .part = 0, .parts = 2};
   Request request = std::move(push);
   ASSERT_TRUE(inbox.Add({&request, 1}).ok());
   gone.Leave();
@@ -88,7 +93,7 @@ TEST(Inbox, HasRoomForSoManyRequestsAboutTablesOfACaller) {
   };
   for (std::size_t i = 0; i < Inbox::kTableRequestsOfCaller; ++i) ASSERT_TRUE(add(Caller("a")).ok());
   const Status refused = add(Caller("a"));
-  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(
       refused.message().starts_with("the server is busy: 64 requests about tables wait that this caller"))
       << refused.message();
@@ -108,7 +113,7 @@ TEST(Inbox, HasRoomForSoManyRequestsAboutTables) {
     return inbox.Add({&summary, 1});
   };
   for (std::size_t i = 0; i < Inbox::kTableRequests; ++i) ASSERT_TRUE(add(i / 32).ok());
-  EXPECT_EQ(add(1'000'000).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(add(1'000'000).code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(inbox.Take(1).requests.size(), 1U);
   EXPECT_TRUE(add(1'000'000).ok());
 }
@@ -122,7 +127,7 @@ TEST(Inbox, TakesRequestsTogetherOrNotAtAll) {
   std::vector<Request> more;
   more.push_back(LookupOf(1));
   more.push_back(LookupOf(2));
-  EXPECT_EQ(inbox.Add(more).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(inbox.Add(more).code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(AnnouncementOf(more[0]).keys, 1U) << "refused, and untouched";
   EXPECT_EQ(inbox.bytes(), 80U);
   Inbox::Taken taken = inbox.Take(8);
@@ -167,24 +172,26 @@ TEST(Inbox, KeepsAShareThatPartsOfStepsWhichOthersCompleteCannotTake) {
   Inbox inbox({.max_bytes = 400, .beyond_bytes = 800});
   Status refused;
   EXPECT_EQ(FillWithParts(inbox, &refused), 300U / 8);
-  EXPECT_EQ(refused,
-            Unavailable("the server is busy: 296 bytes of parts wait for the rest of their steps, and "
-                        "limits.max_inbox_mib leaves no room for 8 more"));
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.message(),
+            "the server is busy: 296 bytes of parts wait for the rest of their steps, and "
+            "limits.max_inbox_mib leaves no room for 8 more");
+  EXPECT_GT(refused.retry_after().count(), 0);
   std::vector<Request> half = StepOfTwoTables(3);
-  EXPECT_EQ(inbox.Add(half).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(inbox.Add(half).code(), StatusCode::kResourceExhausted);
   std::vector<Request> twice = StepOfTwoTables(3);
   twice.push_back(std::move(half[2]));
-  EXPECT_EQ(inbox.Add(twice).code(), StatusCode::kUnavailable) << "a part that comes twice is one part";
+  EXPECT_EQ(inbox.Add(twice).code(), StatusCode::kResourceExhausted) << "a part that comes twice is one part";
 
   std::vector<Request> lookups;
   for (int i = 0; i < 2; ++i) lookups.push_back(LookupOf(9));
-  EXPECT_EQ(inbox.Add(lookups).code(), StatusCode::kUnavailable) << "several, and more than the share";
+  EXPECT_EQ(inbox.Add(lookups).code(), StatusCode::kResourceExhausted) << "several, and more than the share";
   EXPECT_TRUE(Add(inbox, LookupOf(4)).ok());
   EXPECT_TRUE(Add(inbox, PushOf(kTable, {9, 2000, 0, 1}, 4)).ok()) << "a step of one part";
   std::vector<Request> whole = StepOfTwoTables(4);
   EXPECT_TRUE(inbox.Add(whole).ok());
   EXPECT_EQ(inbox.bytes(), 296U + 32 + 32 + 32);
-  EXPECT_EQ(Add(inbox, LookupOf(2)).code(), StatusCode::kUnavailable) << "the share is taken, too";
+  EXPECT_EQ(Add(inbox, LookupOf(2)).code(), StatusCode::kResourceExhausted) << "the share is taken, too";
 }
 
 TEST(Inbox, BoundsPartsWithoutArraysByTheirNumber) {
@@ -204,7 +211,7 @@ TEST(Inbox, KeepsTheShareThoughPartsOfTheFavouredStepGoBeyond) {
   }
   EXPECT_GT(inbox.bytes(), 2 * 400U);
   EXPECT_TRUE(Add(inbox, LookupOf(12)).ok());
-  EXPECT_EQ(Add(inbox, LookupOf(12)).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Add(inbox, LookupOf(12)).code(), StatusCode::kResourceExhausted);
 }
 
 // Others had sent something else under the step's name, say, so what came is not the whole step.
@@ -222,8 +229,8 @@ TEST(Inbox, ChargesAMessageThatSeemedToHaveAWholeStepToThePartsOnceItWaits) {
   };
   for (int i = 0; i < 12; ++i) EXPECT_TRUE(add_whole().ok());
   EXPECT_EQ(inbox.bytes(), 384U);
-  EXPECT_EQ(add_whole().code(), StatusCode::kUnavailable) << "none of them goes beyond";
-  EXPECT_EQ(Add(inbox, PushOf(kTable, {9, 1, 0, 2}, 1)).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(add_whole().code(), StatusCode::kResourceExhausted) << "none of them goes beyond";
+  EXPECT_EQ(Add(inbox, PushOf(kTable, {9, 1, 0, 2}, 1)).code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(Add(inbox, LookupOf(12)).ok()) << "the share is untouched";
   waiting.clear();
   EXPECT_EQ(inbox.bytes(), 96U);
@@ -268,26 +275,26 @@ TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
   Request full = LookupOf(12);
   ASSERT_TRUE(inbox.Add({&full, 1}).ok());
   Request part = PushOf(kTable, {9, 4, 1, 2});
-  EXPECT_EQ(inbox.Add({&part, 1}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(inbox.Add({&part, 1}).code(), StatusCode::kResourceExhausted);
 
   inbox.Favour(StepKey{kTable, 9, 4});
   for (const StepId& step : {StepId{9, 5, 1, 2}, StepId{8, 4, 1, 2}}) {
     Request other = PushOf(kTable, step);
-    EXPECT_EQ(inbox.Add({&other, 1}).code(), StatusCode::kUnavailable);
+    EXPECT_EQ(inbox.Add({&other, 1}).code(), StatusCode::kResourceExhausted);
   }
   Request elsewhere = PushOf(TableId{4}, {9, 4, 1, 2});
-  EXPECT_EQ(inbox.Add({&elsewhere, 1}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(inbox.Add({&elsewhere, 1}).code(), StatusCode::kResourceExhausted);
   std::vector<Request> together;
   together.emplace_back(PushOf(TableId{4}, {9, 4, 1, 2}));
   together.push_back(std::move(part));
   EXPECT_TRUE(inbox.Add(together).ok()) << "one of them is of the favoured step";
   EXPECT_EQ(inbox.bytes(), 256U);
   Request once_more = PushOf(kTable, {9, 4, 1, 2});
-  EXPECT_EQ(inbox.Add({&once_more, 1}).code(), StatusCode::kUnavailable) << "beyond what may go beyond";
+  EXPECT_EQ(inbox.Add({&once_more, 1}).code(), StatusCode::kResourceExhausted) << "beyond what may go beyond";
 
   inbox.Favour(std::nullopt);
   Request another = PushOf(kTable, {9, 4, 0, 2});
-  EXPECT_EQ(inbox.Add({&another, 1}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(inbox.Add({&another, 1}).code(), StatusCode::kResourceExhausted);
 }
 
 TEST(Inbox, ChargesAnswersUntilTheyEndAndWhatARequestTakesBesideItsArrays) {
@@ -332,6 +339,95 @@ TEST(Inbox, ChargesTheKeysOfRowsToRead) {
   EXPECT_EQ(inbox.bytes(), 80U);
   inbox.Take(1);
   EXPECT_EQ(inbox.bytes(), 0U);
+}
+
+// A clock that the test sets.
+class HandClock final : public Clock {
+ public:
+  TimePoint Now() override { return now; }
+  bool WaitFor(std::condition_variable&, std::unique_lock<std::mutex>&, microseconds,
+               const std::function<bool()>& holds) override {
+    return holds();
+  }
+  TimePoint now = TimePoint(std::chrono::hours(1));
+};
+
+// Of an inbox that is full of 10 requests, one leaves every `pause`, and another comes: what somebody hears
+// for whom there is no room.
+std::chrono::milliseconds HintAtOneEvery(std::chrono::milliseconds pause) {
+  HandClock clock;
+  Inbox inbox({.max_bytes = 800}, clock);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Add(inbox, LookupOf(10)).ok());
+  for (int i = 0; i < 100; ++i) {
+    clock.now += pause;
+    inbox.Take(1);
+    EXPECT_TRUE(Add(inbox, LookupOf(10)).ok());
+  }
+  const Status refused = Add(inbox, LookupOf(10));
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(inbox.RetryAfter(), refused.retry_after());
+  return refused.retry_after();
+}
+
+TEST(Inbox, SaysToAskAgainWhenHalfOfWhatItHasWillHaveGone) {
+  EXPECT_EQ(HintAtOneEvery(std::chrono::milliseconds(20)), std::chrono::milliseconds(100));
+  EXPECT_EQ(HintAtOneEvery(std::chrono::milliseconds(200)), std::chrono::milliseconds(1000));
+  EXPECT_EQ(HintAtOneEvery(std::chrono::milliseconds(0)), std::chrono::milliseconds(50)) << "nobody knows";
+  EXPECT_EQ(HintAtOneEvery(std::chrono::hours(1)), DrainMeter::kMost);
+}
+
+TEST(Inbox, SaysSoonerToAskAgainWhenItHasBecomeFaster) {
+  HandClock clock;
+  Inbox inbox({.max_bytes = 800}, clock);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Add(inbox, LookupOf(10)).ok());
+  const auto hint_at = [&](std::chrono::milliseconds pause) {
+    for (int i = 0; i < 200; ++i) {
+      clock.now += pause;
+      inbox.Take(1);
+      EXPECT_TRUE(Add(inbox, LookupOf(10)).ok());
+    }
+    return Add(inbox, LookupOf(10)).retry_after().count();
+  };
+  EXPECT_EQ(hint_at(std::chrono::milliseconds(500)), 2500);
+  EXPECT_LE(hint_at(std::chrono::milliseconds(20)), 120);
+  // Time in which nothing waits says nothing about the server.
+  while (!inbox.Take(8).requests.empty()) {
+  }
+  clock.now += std::chrono::hours(1);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Add(inbox, LookupOf(10)).ok());
+  EXPECT_LE(hint_at(std::chrono::milliseconds(20)), 120);
+}
+
+TEST(Inbox, HasRoomForASmallRequestOfWhoeverHasNothingThere) {
+  Inbox inbox({.max_bytes = 1 << 20, .request_bytes = 0});
+  const auto add = [&](std::size_t keys, std::string_view name) {
+    Request request = LookupOf(keys);
+    std::get<LookupRequest>(request).caller = Caller(name);
+    return Add(inbox, std::move(request));
+  };
+  const std::size_t most = (1 << 20) / 8;
+  ASSERT_TRUE(add(most, "large").ok());
+  EXPECT_FALSE(add(1, "large").ok()) << "it has something there";
+  EXPECT_FALSE(add(most / 1024 + 1, "other").ok()) << "that is not small";
+  EXPECT_TRUE(add(most / 1024, "other").ok());
+  EXPECT_FALSE(add(1, "other").ok());
+  int more = 0;
+  while (add(most / 1024, std::to_string(more)).ok()) ++more;
+  EXPECT_EQ(more, 1024 / 16 - 1);
+}
+
+TEST(Inbox, GivesUpPushesForWhichNobodyElseWaits) {
+  Inbox inbox({.max_bytes = 1 << 20});
+  const Caller late("late", Caller::Clock::now() - std::chrono::seconds(1));
+  for (const StepId& step : {StepId{9, 1, 0, 1}, StepId{9, 2, 0, 2}}) {
+    Request push = PushOf(TableId{1}, step, 1);
+    std::get<PushRequest>(push).caller = late;
+    ASSERT_TRUE(Add(inbox, std::move(push)).ok());
+  }
+  const Inbox::Taken taken = inbox.Take(8);
+  ASSERT_EQ(taken.abandoned.size(), 1U);
+  EXPECT_EQ(std::get<PushRequest>(taken.abandoned[0]).step.number, 1U);
+  ASSERT_EQ(taken.requests.size(), 1U) << "its other part may wait";
 }
 
 TEST(Inbox, TakesNothingOnceClosedButGivesWhatItHas) {

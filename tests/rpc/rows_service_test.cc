@@ -160,7 +160,8 @@ TEST_F(RowsServiceOfFewExportsTest, AnExportWithoutRoomIsRefusedBeforeTheKeysAre
 
   grpc::ClientContext second_context;
   const grpc::Status refused = rows_->Export(&second_context, request)->Finish();
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(second_context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1U);
   // Two messages, and none of the keys, which nobody has listed.
   EXPECT_TRUE(refused.error_message().ends_with("no room for 2097152 more")) << refused.error_message();
 
@@ -311,7 +312,7 @@ TEST_F(RowsServiceTest, OnlySoManyExportsOfWholeTablesAreUnderWay) {
   }
   contexts.emplace_back().set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
   const grpc::Status refused = rows_->Export(&contexts.back(), request)->Finish();
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(refused.error_message(),
             "the server is busy: 4 exports of whole tables are under way at this rank, the most at a time");
   EXPECT_EQ(Export({1, 2}).size(), 2U) << "rows by key are few";

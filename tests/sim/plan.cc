@@ -42,6 +42,7 @@ Plan MakePlan(std::uint64_t seed) {
 
   plan.engine.max_round_bytes = random.OneOf(std::vector<std::uint64_t>{700, 1500, 4000, 100'000});
   plan.engine.max_inbox_bytes = random.OneOf(std::vector<std::uint64_t>{300, 1000, 5000, 1'000'000});
+  plan.engine.least_portion_bytes = random.OneOf(std::vector<std::uint64_t>{1, 5000, 1'000'000});
   plan.engine.request_bytes = 0;  // the referee reckons with arrays and answers alone
   plan.engine.step_timeout =
       std::chrono::milliseconds(random.OneOf(std::vector<std::int64_t>{2, 20, 100, 1000}));

@@ -281,7 +281,7 @@ void Simulation::Send(int rank, std::vector<Ask> asks) {
   refused_ = nullptr;
   to.clock.Poke();
   for (const auto& status : refused) {
-    if (status && status->code() == StatusCode::kUnavailable && !to.stopping) ++outcome_.full_inboxes;
+    if (status && status->retry_after().count() > 0) ++outcome_.full_inboxes;
   }
   referee_.OnSubmit(rank, group, refused, to.stopping);
 }

@@ -184,6 +184,7 @@ class Core:
             "call_wait": (i32, [pointer, i64]),
             "call_cancel": (None, [pointer]),
             "call_message": (text, [pointer]),
+            "call_retry_after_ms": (i64, [pointer]),
             "call_json": (text, [pointer]),
             "call_numbers": (ctypes.POINTER(u64), [pointer, ctypes.POINTER(size)]),
             "call_client": (self.Client, [pointer]),
@@ -261,7 +262,8 @@ class Core:
 
     def error_of(self, call: Handle, code: int) -> Error:
         """Returns the exception of a call that has ended with `code`."""
-        return from_code(code, self.call_message(call).decode(errors="replace"))
+        message = self.call_message(call).decode(errors="replace")
+        return from_code(code, message, self.call_retry_after_ms(call))
 
     def json_of(self, call: Handle) -> dict[str, Any]:
         """Returns the message that a call has ended with."""

@@ -26,15 +26,18 @@ class Error(Exception):
     Attributes:
         code: the status code.
         message: one sentence; for bad input it names the field and the value.
+        retry_after: of a ResourceExhausted, the seconds after which a busy server has room again;
+            None: the same call would be refused again.
 
     INTERNAL, which has no subclass below, is raised as `Error` itself.
     """
 
     code: StatusCode = StatusCode.INTERNAL
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.retry_after = retry_after
 
 
 class InvalidArgument(Error, ValueError):
@@ -57,6 +60,9 @@ class AlreadyExists(Error):
 
 class ResourceExhausted(Error):
     """The table, or the disk for a checkpoint, is full, or the batch or table is too large.
+
+    Or the server stayed too busy until the timeout: then, and only then, `retry_after` says when the
+    same call may find room.
 
     A request that is refused has changed nothing. If the client had cut a lookup or an import into
     several, the message says how much was done.
@@ -85,7 +91,7 @@ class DeadlineExceeded(Error):
 
 
 class Unavailable(Error):
-    """There was no connection until the timeout, or the server stayed too busy."""
+    """There was no connection until the timeout, or the server was starting or stopping."""
 
     code = StatusCode.UNAVAILABLE
 
@@ -127,6 +133,6 @@ _BY_CODE: dict[int, type[Error]] = {
 }
 
 
-def from_code(code: int, message: str) -> Error:
+def from_code(code: int, message: str, retry_after_ms: int = 0) -> Error:
     """Returns the exception for a status code other than OK."""
-    return _BY_CODE.get(code, Error)(message)
+    return _BY_CODE.get(code, Error)(message, retry_after_ms / 1000 if retry_after_ms > 0 else None)

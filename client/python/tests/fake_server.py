@@ -40,10 +40,13 @@ MESSAGES = {"Admin": admin_pb2, "Embedding": embedding_pb2, "Rows": rows_pb2}
 class Refused(Exception):
     """Ends a call with a status."""
 
-    def __init__(self, code: grpc.StatusCode, message: str = "as the test wishes") -> None:
+    def __init__(
+        self, code: grpc.StatusCode, message: str = "as the test wishes", retry_after_ms: int | None = None
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.retry_after_ms = retry_after_ms
 
 
 # Called with (rank, method, request) before or after a call is served; raises Refused to fail it.
@@ -111,6 +114,8 @@ class FakeServer:
                     yield self.spoil(method, reply_type(**reply).SerializeToString())
                 self.after(rank, method, request)
             except Refused as refused:
+                if refused.retry_after_ms is not None:
+                    context.set_trailing_metadata((("grpc-retry-pushback-ms", str(refused.retry_after_ms)),))
                 context.abort(refused.code, refused.message)
 
         def handle_one(message: bytes, context: grpc.ServicerContext) -> bytes:

@@ -17,7 +17,9 @@ ONES = np.ones((1, 2), dtype=np.float32)
 LARGE_KEYS = np.arange(17_000, dtype=np.uint64)  # 136 kB of reply: a part for each of two ranks
 
 
-def fail_first(times: int, method: str, code: grpc.StatusCode) -> Fault:
+def fail_first(
+    times: int, method: str, code: grpc.StatusCode, retry_after_ms: int | None = None
+) -> Fault:
     """Refuses the first calls of a method."""
     lock, left = threading.Lock(), times
 
@@ -27,7 +29,7 @@ def fail_first(times: int, method: str, code: grpc.StatusCode) -> Fault:
             if name != method or left == 0:
                 return
             left -= 1
-        raise Refused(code)
+        raise Refused(code, retry_after_ms=retry_after_ms)
 
     return fault
 
@@ -133,6 +135,33 @@ def test_errors_have_their_code_and_message(
     with pytest.raises(slotwise.Error, match="as the test wishes") as caught:
         ps.lookup("ads", [1])
     assert type(caught.value) is kind and caught.value.code.name == code.name
+
+
+def test_a_busy_server_is_asked_again_when_it_said(fake: FakeServer, ps: slotwise.Client) -> None:
+    fake.before = fail_first(2, "Lookup", grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=300)
+    started = time.monotonic()
+    ps.lookup("ads", [1])
+    assert 0.6 <= time.monotonic() - started < 3.0
+    assert len(fake.requests("Lookup")) == 3
+
+
+def test_a_busy_server_is_not_waited_for_past_the_timeout(fake: FakeServer) -> None:
+    fake.before = fail_first(10**9, "ListTables", grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=5000)
+    with slotwise.connect(fake.addresses[0], timeout=2.0) as ps:
+        started = time.monotonic()
+        with pytest.raises(slotwise.ResourceExhausted, match="no answer from 127.0.0.1:.*") as caught:
+            ps.list_tables()
+        assert time.monotonic() - started < 1.5
+    assert caught.value.retry_after == 5.0
+    assert len(fake.requests("ListTables")) == 1
+
+
+def test_what_is_refused_without_a_time_is_not_sent_again(fake: FakeServer, ps: slotwise.Client) -> None:
+    fake.before = fail_first(1, "Lookup", grpc.StatusCode.RESOURCE_EXHAUSTED)
+    with pytest.raises(slotwise.ResourceExhausted) as caught:
+        ps.lookup("ads", [1])
+    assert caught.value.retry_after is None
+    assert len(fake.requests("Lookup")) == 1
 
 
 def test_a_server_that_stays_unavailable_is_given_up_in_time(fake: FakeServer) -> None:

@@ -1,0 +1,21 @@
+"""A server that is offered ten times what it can take serves as much as ever, and small clients as soon.
+
+tests/abuse/overload is the same for longer.
+"""
+
+from __future__ import annotations
+
+import overload_run
+import pytest
+from conftest import StartCluster
+
+SECONDS = 12.0
+# Of a second that others take a part of.
+TOLERANCE = 0.25
+
+
+@pytest.mark.parametrize("door", ["best", "grpc"])
+def test_ten_times_what_a_server_can_take(start_cluster: StartCluster, door: str) -> None:
+    outcome = overload_run.run(lambda config: start_cluster(None, config), door, SECONDS, TOLERANCE)
+    print(*outcome.lines, sep="\n")
+    assert outcome.failures == []
