@@ -198,6 +198,7 @@ int Main(int argc, char** argv) {
     return 1;
   }
   std::signal(SIGPIPE, SIG_IGN);  // whoever read the log may go, and the server lives on
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more (ulimit -f) is an error of its own
   HoldStopSignals();              // before MPI and gRPC start threads
   if (!LaunchedByMpi()) return Serve(flags, *MakeSoloCollective()).exit_code;
   const MpiSession mpi;

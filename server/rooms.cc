@@ -253,7 +253,8 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
 
   auto options = RpcOptionsOf(rooms.config, collective.local_rank());
   if (!options.ok()) return options.status();
-  options->local = LocalName(incarnation.id, collective.rank());
+  // A GPU copies to memory that is not pinned with the engine's thread waiting.
+  if (rooms.device->SharesHostMemory()) options->local = LocalName(incarnation.id, collective.rank());
   auto rpc = RpcServer::Start(*options, *rooms.engine);
   if (!rpc.ok()) return rpc.status();
   rooms.rpc = std::move(*rpc);

@@ -100,6 +100,7 @@ std::string ToJson(const ServerTopology& topology) {
     v1::RankInfo& info = *reply.add_ranks();
     info.set_address(rank.address);
     info.set_device(rank.device);
+    info.set_local(rank.local);
   }
   return Print(reply);
 }

@@ -44,6 +44,12 @@ Connections::Connections(std::vector<RankAddress> addresses, std::size_t channel
   }
 }
 
+void Connections::Close() {
+  for (Channel& channel : channels_) {
+    if (channel.data) channel.data->Close();
+  }
+}
+
 Channels::Channels(std::vector<RankAddress> addresses, int channels_per_rank, int threads, bool data,
                    LogLine log, OnLost on_lost)
     : channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),

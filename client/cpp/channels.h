@@ -65,6 +65,9 @@ class Connections {
   // connections of the data transport. REQUIRES: an address, a number above 0.
   Connections(std::vector<RankAddress> addresses, std::size_t channels_per_rank, DataThreads* data = nullptr);
 
+  // Ends connections of the data transport. REQUIRES: their calls are over, and none follows.
+  void Close();
+
   bool has_data() const { return channels_.front().data != nullptr; }
   std::size_t ranks() const { return addresses_.size(); }
   const std::vector<RankAddress>& addresses() const { return addresses_; }

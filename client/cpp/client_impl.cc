@@ -131,6 +131,8 @@ void Client::Impl::Close() {
   for (const auto& work : ongoing) work->Cancel(Closed());
   lock.lock();
   changed_.wait(lock, [this] { return ongoing_.empty(); });
+  lock.unlock();
+  channels_.now()->Close();
 }
 
 Call Client::Impl::Begin(const CallOptions& options) const {
@@ -308,7 +310,10 @@ std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {
 
 void Client::Impl::Address(std::vector<Request>& parts) {
   const std::size_t ranks = channels_.ranks();
-  const std::size_t turn = parts.size() == 1 ? turns_.fetch_add(1, std::memory_order_relaxed) : 0;
+  // A trainer's lookups and pushes alternate: with one turn for both, each would find the same rank every
+  // time.
+  const bool pushes = !parts.empty() && parts.front().method.find("/Push") != std::string::npos;
+  const std::size_t turn = parts.size() == 1 ? turns_[pushes ? 0 : 1]++ : 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     parts[i].rank = (i * ranks / parts.size() + turn) % ranks;
     parts[i].channel = i + turn / ranks;

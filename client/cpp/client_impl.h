@@ -6,6 +6,7 @@
 #include <google/protobuf/message_lite.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -121,8 +122,8 @@ class Client::Impl {
   Session session_;
   client::AcknowledgedSteps acknowledged_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
-  std::atomic<std::size_t> turns_{0};
-  std::mutex meeting_;             // of Meet
+  std::array<std::atomic<std::size_t>, 2> turns_{};  // of pushes, and of all else
+  std::mutex meeting_;                               // of Meet
   std::uint64_t incarnation_ = 0;  // guarded by meeting_: of the server that channels_ lead to
 
   std::mutex mutex_;

@@ -461,5 +461,6 @@ std::uint64_t DataLink::Send(std::shared_ptr<DataExchange> exchange, steady_cloc
 void DataLink::Cancel(std::uint64_t call) { impl_->Cancel(call); }
 bool DataLink::connected() const { return impl_->connected(); }
 void DataLink::Connect() { impl_->Connect(); }
+void DataLink::Close() { impl_->Close(); }
 
 }  // namespace slotwise::client

@@ -83,6 +83,8 @@ class DataLink {
   bool connected() const;
   // Connects, if there is no connection.
   void Connect();
+  // Ends the connection soon. REQUIRES: all calls are over, and none follows.
+  void Close();
 
  private:
   class Impl;

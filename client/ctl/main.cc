@@ -11,6 +11,7 @@
 #include <functional>
 #include <iostream>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include "client/ctl/checkpoints.h"
@@ -46,6 +47,20 @@ struct Flags {
 
 using Command = std::function<Result<Answer>()>;
 
+constexpr double kMostSeconds = 1e9;
+
+// Takes a number of seconds within the bounds, which nan and inf are not.
+CLI::Validator Seconds(double least, double most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    double seconds = 0;
+    if (CLI::detail::lexical_cast(text, seconds) && seconds >= least && seconds <= most) return {};
+    std::ostringstream why;
+    why << text << " is no number of seconds from " << least << " to " << most;
+    return why.str();
+  };
+  return {check, "SECONDS"};
+}
+
 // Connects, then runs `command`. `timeout` replaces the flags' timeout.
 Result<Answer> RunWithClient(const Flags& flags, const std::function<Result<Answer>(Client&)>& command,
                              std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
@@ -67,7 +82,7 @@ void AddStatus(CLI::App& app, Flags& flags, Command& chosen) {
   CLI::App* status = app.add_subcommand("status", "whether the server serves, its version and ranks");
   status->add_flag("--quiet,-q", flags.quiet, "say nothing: the exit code is the answer");
   status->add_option("--wait", flags.wait, "seconds that the server has to come to serve")
-      ->check(CLI::NonNegativeNumber);
+      ->check(Seconds(0, kMostSeconds));
   status->callback([&] { chosen = [&] { return slotwise::ctl::ShowStatus(flags.server, flags.wait); }; });
 }
 
@@ -81,9 +96,10 @@ void AddStats(CLI::App& app, Flags& flags, Command& chosen) {
   CLI::App* top = app.add_subcommand(
       "top", "rates, latencies and the slowest stage of each interval, live; with --json an object a line");
   top->add_option("--interval", flags.top.interval, "seconds between two readings")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->check(Seconds(0.1, 86'400))
       ->capture_default_str();
   top->add_option("--count", flags.top.count, "intervals to show; 0: until it is ended")
+      ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
   top->callback([&] {
     chosen = [&] {
@@ -287,7 +303,7 @@ int main(int argc, char** argv) {
   app.add_option("--server,-s", flags.server.address, "host:port of any rank")->capture_default_str();
   app.add_option("--timeout", flags.server.timeout,
                  "seconds to wait for an answer; rows and checkpoints take what they need")
-      ->check(CLI::PositiveNumber)
+      ->check(Seconds(0.001, kMostSeconds))
       ->capture_default_str();
   app.add_flag("--json", flags.json, "write JSON");
   Command chosen;

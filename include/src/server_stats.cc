@@ -20,6 +20,7 @@ void Subtract(const CallStats& before, CallStats& now) {
   now.bytes_in -= before.bytes_in;
   now.bytes_out -= before.bytes_out;
   for (const auto& [code, count] : before.refusals) now.refusals[code] -= count;
+  std::erase_if(now.refusals, [](const auto& refused) { return refused.second == 0; });
   Subtract(before.latency, now.latency);
   for (std::size_t s = 0; s < kCallStages; ++s) Subtract(before.stages[s], now.stages[s]);
 }

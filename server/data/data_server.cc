@@ -207,7 +207,9 @@ class DataServer::Impl {
          bytes >= kLeastArena; bytes = (bytes / 2) >> 20 << 20) {
       auto charge = shared_.shared.Reserve(bytes);
       if (!charge) continue;
-      const auto made = std::make_shared<Charged>(std::move(*charge), SharedMemory::Make(bytes));
+      auto memory = SharedMemory::Make(bytes);
+      if (!memory) break;
+      const auto made = std::make_shared<Charged>(std::move(*charge), std::move(memory));
       return {made, made->memory.get()};
     }
     return nullptr;

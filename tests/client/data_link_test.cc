@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -27,6 +29,16 @@ namespace {
 // The other end of one connection, byte by byte.
 class Peer {
  public:
+  // Listens at a Unix socket of that name, and shares memory with who connects.
+  explicit Peer(const std::string& local)
+      : listener_(::socket(AF_UNIX, SOCK_STREAM, 0)), arena_(SharedMemory::Make(std::uint64_t{1} << 20)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, local.data(), local.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + local.size());
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener_, 4), 0);
+  }
   Peer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -55,8 +67,9 @@ class Peer {
     Preface theirs{};
     Receive(theirs.data(), theirs.size());
     EXPECT_EQ(VersionIn(theirs), kDataVersion);
-    const Preface mine = MakePreface(version);
-    Send(mine.data(), mine.size());
+    const Preface mine = MakePreface(version, arena_ ? 1 : 0);
+    if (!arena_) return Send(mine.data(), mine.size());
+    EXPECT_EQ(SendWithDescriptor(connection_, mine, arena_->descriptor()), static_cast<ssize_t>(mine.size()));
   }
   void Hang() {
     if (connection_ >= 0) ::close(std::exchange(connection_, -1));
@@ -95,6 +108,7 @@ class Peer {
   int listener_;
   int connection_ = -1;
   std::string address_;
+  std::shared_ptr<SharedMemory> arena_;
 };
 
 class Exchange final : public DataExchange {
@@ -103,10 +117,11 @@ class Exchange final : public DataExchange {
     if (no_memory) throw std::bad_alloc();
   }
   Result<Room> MakeRoom(const v1::DataReply& /*reply*/) override { return Room{}; }
-  std::uint64_t ValueBytes() const override { return 0; }
+  std::uint64_t ValueBytes() const override { return value_bytes; }
   Status Read(const v1::DataReply& /*reply*/) override { return {}; }
 
   bool no_memory = false;
+  std::uint64_t value_bytes = 0;
 };
 
 struct Outcome {
@@ -218,6 +233,47 @@ TEST_F(DataLinkTest, AReplyInAnArenaThatThereIsNotEndsItsCallAlone) {
   reply.set_id(peer_.Take().id());
   peer_.Answer(reply);
   EXPECT_TRUE(next.get().read.ok());
+}
+
+// The server writes a call's values though its caller has given it up: nobody else may have their place.
+TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
+  const std::string name = "slotwise-test-link-" + std::to_string(getpid());
+  Peer peer(name);
+  DataThreads threads(1);
+  DataLink link(threads, RankAddress{"127.0.0.1:1", name, true});
+  const auto send = [&](std::promise<grpc::StatusCode>& ended) {
+    auto exchange = std::make_shared<Exchange>();
+    exchange->value_bytes = 8192;
+    return link.Send(
+        std::move(exchange), std::chrono::steady_clock::now() + std::chrono::minutes(1),
+        [&ended](const grpc::Status& answer, const Status&) { ended.set_value(answer.error_code()); });
+  };
+  std::promise<grpc::StatusCode> given_up;
+  const std::uint64_t first = send(given_up);
+  peer.Meet();
+  const v1::DataCall late = peer.Take();
+  ASSERT_EQ(late.arena().values_bytes(), 8192U);
+  link.Cancel(first);
+  EXPECT_EQ(given_up.get_future().get(), grpc::StatusCode::CANCELLED);
+
+  std::promise<grpc::StatusCode> second_ended;
+  send(second_ended);
+  const v1::DataCall second = peer.Take();
+  EXPECT_NE(second.arena().values(), late.arena().values());
+  v1::DataReply reply;
+  for (const std::uint64_t id : {late.id(), second.id()}) {
+    reply.set_id(id);
+    peer.Answer(reply);
+  }
+  EXPECT_EQ(second_ended.get_future().get(), grpc::StatusCode::OK);
+
+  std::promise<grpc::StatusCode> third_ended;
+  send(third_ended);
+  const v1::DataCall third = peer.Take();
+  EXPECT_EQ(third.arena().values(), late.arena().values()) << "it is answered, though late";
+  reply.set_id(third.id());
+  peer.Answer(reply);
+  EXPECT_EQ(third_ended.get_future().get(), grpc::StatusCode::OK);
 }
 
 // The name is nobody's on this host: then the rank is on another.

@@ -166,6 +166,13 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
         ["status", "--wait", "x"],
         ["top", "--interval", "0"],
     ]
+    for option, values in (
+        ("--timeout", ["0", "-1", "nan", "inf", "1e300", "1e-9", "soon"]),
+        ("--interval", ["0", "nan", "1e300"]),
+        ("--count", ["-1", "99999999999999999999", "1.5"]),
+    ):
+        command = ["status"] if option == "--timeout" else ["top"]
+        wrong += [[*command, option, value] for value in values]
     for usage in wrong:
         assert run(*usage).returncode == 2, usage
     assert ctl(None, "status", address=nobody, code=1)["error"]["code"] == "UNAVAILABLE"

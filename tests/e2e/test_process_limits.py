@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
+from conftest import StartCluster
 from slotwise_cluster import run_server
+
+import slotwise
 
 
 @pytest.mark.parametrize("kib", [100_000, 200_000, 1_000_000, 4_194_303])
@@ -25,6 +30,21 @@ def test_too_few_files_are_refused_by_name() -> None:
         "slotwise-server: this process may open 63 files (RLIMIT_NOFILE, ulimit -n), and a server needs at "
         "least 64\n"
     )
+
+
+def test_a_server_whose_files_may_not_grow_shares_no_memory_and_lives(
+    start_cluster: StartCluster,
+) -> None:
+    largest, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, most))
+    try:
+        cluster = start_cluster(None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, most))
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("words", dim=8, combiner="none", optimizer=slotwise.SGD(lr=1.0))
+        assert ps.lookup("words", list(range(2000))).shape == (2000, 8)
+        assert ps.stats()[0].shared_bytes == 0
 
 
 def test_a_configuration_without_a_name_is_refused() -> None:

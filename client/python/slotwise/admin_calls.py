@@ -123,7 +123,10 @@ class AdminCalls:
     def topology(self) -> Topology:
         """Returns the server's ranks, as they are now."""
         reply = self._ask(self._usable().topology(self._client, None))
-        ranks = (RankInfo(rank["address"], rank["device"]) for rank in reply.get("ranks", []))
+        ranks = (
+            RankInfo(rank["address"], rank["device"], rank.get("local", ""))
+            for rank in reply.get("ranks", [])
+        )
         return Topology(
             reply["version"],
             tuple(ranks),

@@ -115,10 +115,15 @@ class TableInfo:
 
 @dataclass(frozen=True)
 class RankInfo:
-    """A rank's address, and its device: "cpu", or "cuda" and the device's name."""
+    """A rank's address, its device ("cpu", or "cuda" and the device's name), and its Unix socket.
+
+    `local` is a name of Linux's abstract namespace, where clients on the rank's host share memory
+    with it; empty: it shares none.
+    """
 
     address: str
     device: str
+    local: str = ""
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,11 @@ def _less(now: CallStats, before: CallStats) -> CallStats:
         keys=now.keys - before.keys,
         bytes_in=now.bytes_in - before.bytes_in,
         bytes_out=now.bytes_out - before.bytes_out,
-        refusals={code: n - before.refusals.get(code, 0) for code, n in now.refusals.items()},
+        refusals={
+            code: n - before.refusals.get(code, 0)
+            for code, n in now.refusals.items()
+            if n != before.refusals.get(code, 0)
+        },
         latency=_less_time(now.latency, before.latency),
         stages={name: _less_time(stage, before.stages[name]) for name, stage in now.stages.items()},
     )

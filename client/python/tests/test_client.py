@@ -145,6 +145,18 @@ def test_an_eval_lookup_inserts_nothing_and_sees_zeros(ps: slotwise.Client) -> N
     assert ps.describe_table("ads").rows == 1
 
 
+def test_lookups_and_pushes_that_alternate_reach_every_rank(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("words", dim=2, combiner="none", optimizer=slotwise.SGD(lr=1))
+    for _ in range(4):
+        fake_ps.lookup("words", [1])
+        fake_ps.push("words", [1], None, np.ones((1, 2), dtype=np.float32))
+    for method in ("Lookup", "Push"):
+        ranks = [rank for rank, name, _ in fake.log if name == method]
+        assert sorted(ranks) == [0, 0, 1, 1], method
+
+
 def test_a_lookup_into_given_memory_returns_it(ps: slotwise.Client) -> None:
     ps.create_table("ads", dim=3, optimizer=slotwise.SGD(lr=0.1))
     out = np.full((2, 3), np.nan, dtype=np.float32)

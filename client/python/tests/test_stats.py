@@ -74,6 +74,7 @@ def test_differences_know_a_restart() -> None:
     assert reading(1, 12).since(reading(1, 5)) == reading(1, 7)
     assert reading(2, 12).since(reading(1, 5)) == reading(2, 12)
     assert reading(2, 3).since(reading(1, 5)) == reading(2, 3)
+    assert reading(1, 5).since(reading(1, 5)).pushes.refusals == {}, "nothing was refused since"
 
 
 def test_quantiles_lie_in_their_buckets() -> None:
