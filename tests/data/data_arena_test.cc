@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -302,6 +303,64 @@ TEST_F(DataArenaTest, AppliesOnlyWhatItHasChecked) {
     std::memcpy(&value, values.data() + i * sizeof(float), sizeof(value));
     EXPECT_TRUE(std::isfinite(value)) << "element " << i;
   }
+}
+
+// A large push is applied long after it was checked: what its client writes by then is not applied.
+TEST_F(DataArenaTest, AppliesALargePushAsItWasChecked) {
+  OpenLocally();
+  DataClient client(local_);
+  const auto arena = client.MeetWithArena(4);
+  ASSERT_NE(arena, nullptr);
+  constexpr std::uint32_t kSamples = 20'000;  // of two bags of a key, of dim 3
+  std::vector<std::uint64_t> keys(2 * kSamples);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  v1::PushRequest push = WholePush(1);
+  push.set_samples(kSamples);
+  push.set_keys(BytesOf(keys));
+  push.clear_offsets();
+  push.set_gradients(BytesOf(std::vector<float>(6 * kSamples, 1)));
+  const Call good = Push(1, push);
+  std::memcpy(arena->bytes().data() + 64, good.second.data(), good.second.size());
+  float* const last =
+      reinterpret_cast<float*>(arena->bytes().data() + 64 + keys.size() * 8) + 6 * std::size_t{kSamples} - 1;
+  std::atomic<bool> over = false;
+  std::thread writer([&] {
+    const std::atomic_ref<float> number(*last);
+    while (!over) {
+      for (const float value : {std::numeric_limits<float>::infinity(), 1.0F}) {
+        number = value;
+        const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(300);
+        while (std::chrono::steady_clock::now() < end) continue;
+      }
+    }
+  });
+  std::uint64_t applied = 0;
+  std::uint64_t refused = 0;
+  for (std::uint64_t number = 1; number < 100'000 && applied < 100; ++number) {
+    v1::DataCall call = good.first;
+    call.set_id(number);
+    call.mutable_pushes(0)->mutable_step()->set_number(number);
+    call.mutable_arena()->set_body(64);
+    call.mutable_arena()->set_body_bytes(good.second.size());
+    EXPECT_TRUE(client.Send(call, {}));
+    const auto reply = client.Receive();
+    if (!reply) break;
+    ++(reply->head.code() == 0 ? applied : refused);
+  }
+  over = true;
+  writer.join();
+  EXPECT_EQ(applied, 100U);
+  EXPECT_GT(refused, 0U);
+  // The number was 1 in all that was applied: so its row has moved as far as the others' numbers.
+  v1::LookupRequest lookup = SmallLookup();
+  lookup.set_samples(1);
+  lookup.set_keys(BytesOf<std::uint64_t>({keys.back(), keys.back()}));
+  lookup.set_offsets(BytesOf<std::uint32_t>({0, 1, 2}));
+  const std::string values = ByGrpc(lookup).values();
+  ASSERT_EQ(values.size(), 6 * sizeof(float));
+  std::array<float, 3> row{};
+  std::memcpy(row.data(), values.data(), sizeof(row));
+  EXPECT_NEAR(row[2], row[0], 0.1F) << "rows begin within 0.05 of 0";
 }
 
 }  // namespace
