@@ -122,8 +122,8 @@ std::string Rounded(double value) {
   return text.data();
 }
 
-// What two processes on one host cannot do without if neither works where the other's arrays are: each
-// request's payload is copied to memory that they share, and from there.
+// CopyPeer does what two processes on one host cannot do without if neither works where the other's arrays
+// are: it copies each request's payload to memory that they would share, and from there.
 class CopyPeer {
  public:
   CopyPeer(int threads, std::size_t bytes) : threads_(static_cast<std::size_t>(threads)), bytes_(bytes) {
@@ -206,8 +206,8 @@ std::unique_ptr<PythonPeer> StartTorch(const RpcBenchOptions& o, int threads, co
                            std::as_bytes(std::span(rows)), why_not);
 }
 
-// What a contender's time is compared with. `goal` is what theirs over ours is to be at least; 0: there is
-// none.
+// A Comparison names what a contender's time is compared with. `goal` is what theirs over ours is to be at
+// least; 0: there is none.
 struct Comparison {
   std::string name;
   std::size_t theirs = 0;

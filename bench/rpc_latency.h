@@ -1,5 +1,5 @@
-// How long one call waits: a lookup of one sample, and a call that asks for nothing, which is what the door
-// itself takes.
+// RpcLatency is how long one call waits: a lookup of one sample, and a call that asks for nothing, which
+// shows what the door itself takes.
 // Thread-safety: one thread at a time. Throws std::runtime_error if a call is refused.
 #ifndef SLOTWISE_BENCH_RPC_LATENCY_H_
 #define SLOTWISE_BENCH_RPC_LATENCY_H_

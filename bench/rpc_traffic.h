@@ -41,7 +41,7 @@ class RpcTraffic {
 
   // The distinct batches that calls take in turn.
   std::vector<const std::vector<Key>*> batches() const;
-  // As the table was made.
+  // Returns the options that the table was made with.
   static TableOptions TableOf(std::string_view name, const Options& options);
   static Key KeyOf(std::uint32_t row) { return Key{(row + 1) * 0x9E3779B97F4A7C15ULL}; }
 

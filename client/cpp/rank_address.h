@@ -1,4 +1,4 @@
-// Where a client finds a rank.
+// A RankAddress says where a client finds a rank.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_CLIENT_CPP_RANK_ADDRESS_H_
 #define SLOTWISE_CLIENT_CPP_RANK_ADDRESS_H_

@@ -36,7 +36,7 @@ std::string TimeText(double ns) {
 
 std::string PercentText(double share) { return Format("%.0f %%", 100 * share); }
 
-// What one rank, or all, did in an interval.
+// Work is what one rank, or all, did in an interval.
 struct Work {
   CallStats lookups = {};
   CallStats pushes = {};
@@ -67,8 +67,12 @@ std::vector<std::string> RowOf(const std::string& name, const Work& work, const 
                                                  : static_cast<double>(load.inbox_bytes) /
                                                        static_cast<double>(load.max_inbox_bytes);
   const auto again = [](const CallStats& calls) {
-    const auto found = calls.refusals.find("UNAVAILABLE");
-    return found == calls.refusals.end() ? 0 : found->second;
+    std::uint64_t count = 0;
+    for (const std::string_view code : {kBusyRefusals, std::string_view("UNAVAILABLE")}) {
+      if (const auto found = calls.refusals.find(std::string(code)); found != calls.refusals.end())
+        count += found->second;
+    }
+    return count;
   };
   const std::uint64_t retries = again(lookups) + again(pushes);
   return {name,

@@ -1,5 +1,5 @@
-// What a rank counts of its lookups and pushes: how many there were, how long they took, and where the time
-// went.
+// RankStats is what a rank counts of its lookups and pushes: how many there were, how long they took, and
+// where the time went.
 //
 // Counts begin at 0 when a rank starts and only grow, so what happened in an interval is the difference of
 // two readings (RankStats::Since). Times are in nanoseconds, by the rank's own clock. A call's stages follow
@@ -20,7 +20,8 @@
 
 namespace slotwise {
 
-// What a call is at. A call that has no part in a stage (a journal that is not kept) is not counted there.
+// A CallStage is what a call is at. A call that has no part in a stage (a journal that is not kept) is not
+// counted there.
 enum class CallStage : std::uint8_t {
   kDecode,    // its bytes are there, and become checked requests
   kInbox,     // its requests wait for a round, and a push for the other parts of its step
@@ -63,6 +64,8 @@ struct DurationStats {
   friend bool operator==(const DurationStats&, const DurationStats&) = default;
 };
 
+inline constexpr std::string_view kBusyRefusals = "BUSY";
+
 // Lookups, or pushes. A call of several tables counts as one.
 struct CallStats {
   std::uint64_t calls = 0;    // that were answered OK
@@ -71,7 +74,8 @@ struct CallStats {
   // Of all calls' messages and their replies: gRPC's messages, or the data transport's heads and bodies.
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
-  // Calls that were refused, by the code's name. After "UNAVAILABLE" clients try again.
+  // Calls that were refused, by the code's name; kBusyRefusals: RESOURCE_EXHAUSTED with a time to try again.
+  // After that and "UNAVAILABLE" clients try again.
   std::map<std::string, std::uint64_t> refusals = {};
   // Of the calls that were answered OK, from when their bytes were there until their replies were with the
   // operating system.
@@ -84,7 +88,7 @@ struct CallStats {
   friend bool operator==(const CallStats&, const CallStats&) = default;
 };
 
-// What one rank says of itself.
+// RankStats is what one rank says of itself.
 struct RankStats {
   std::uint32_t rank = 0;
   std::uint64_t incarnation = 0;  // drawn when the server started

@@ -152,7 +152,7 @@ void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
 }
 
 void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<EmbeddingAnswers> answers) {
-  const StatusCode code = answers.status().code();
+  const Status outcome = answers.status();
   v1::DataReply reply;
   OutgoingFrame frame;
   reply.set_id(id);
@@ -183,7 +183,7 @@ void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<Embed
   std::uint64_t bytes = frame.head.size();
   for (const std::uint64_t values : reply.value_bytes()) bytes += PaddedBytes(values);
   caller.times().NoteBytesOut(bytes);
-  caller.times().NoteReply(code);
+  caller.times().NoteReply(outcome);
   frame.done = [connection = self(), id, caller] {
     connection->shared_.gate.Leave(caller);
     bool read_on = false;

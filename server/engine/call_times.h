@@ -26,6 +26,7 @@ enum class CallKind : std::uint8_t { kOther, kLookup, kPush };
 struct EndedCall {
   CallKind kind = CallKind::kOther;
   StatusCode code = StatusCode::kOk;
+  bool busy = false;  // it was refused, with a time to try again
   std::uint64_t samples = 0;
   std::uint64_t keys = 0;
   std::uint64_t bytes_in = 0;
@@ -69,8 +70,9 @@ class CallTimes {
     Set(answered_, Ns(now));
   }
   // The reply is made.
-  void NoteReply(StatusCode code, TimePoint now = Clock::now()) {
-    Set(code_, code);
+  void NoteReply(const Status& outcome, TimePoint now = Clock::now()) {
+    Set(code_, outcome.code());
+    Set(busy_, outcome.retry_after().count() > 0);
     Set(replied_, Ns(now));
   }
 
@@ -80,6 +82,7 @@ class CallTimes {
   EndedCall End(TimePoint now = Clock::now()) const {
     EndedCall call{.kind = kind_,
                    .code = Get(code_),
+                   .busy = Get(busy_),
                    .samples = Get(samples_),
                    .keys = Get(keys_),
                    .bytes_in = Get(bytes_in_),
@@ -125,6 +128,7 @@ class CallTimes {
   const CallKind kind_;
   const TimePoint begin_;
   std::atomic<StatusCode> code_ = StatusCode::kOk;
+  std::atomic<bool> busy_ = false;
   std::atomic<std::uint64_t> samples_ = 0;
   std::atomic<std::uint64_t> keys_ = 0;
   std::atomic<std::uint64_t> bytes_in_ = 0;

@@ -41,6 +41,7 @@ void CallCounters::Count(const EndedCall& call) {
 void CallCounters::OfKind::Count(const EndedCall& call) {
   Add(bytes_in, call.bytes_in);
   Add(bytes_out, call.bytes_out);
+  if (call.busy) return Add(busy, 1);
   if (call.code != StatusCode::kOk) return Add(refusals[static_cast<std::size_t>(call.code)], 1);
   Add(calls, 1);
   Add(samples, call.samples);
@@ -62,6 +63,7 @@ CallStats CallCounters::OfKind::Read() const {
     const std::uint64_t count = Get(refusals[code]);
     if (count > 0) stats.refusals[std::string(ToString(static_cast<StatusCode>(code)))] = count;
   }
+  if (const std::uint64_t count = Get(busy); count > 0) stats.refusals[std::string(kBusyRefusals)] = count;
   for (std::size_t s = 0; s < kCallStages; ++s) stats.stages[s] = stages[s].Read();
   return stats;
 }

@@ -47,6 +47,7 @@ class CallCounters {
     std::atomic<std::uint64_t> bytes_in = 0;
     std::atomic<std::uint64_t> bytes_out = 0;
     std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(StatusCode::kInternal) + 1> refusals = {};
+    std::atomic<std::uint64_t> busy = 0;
     DurationCounter latency;
     std::array<DurationCounter, kCallStages> stages = {};
   };

@@ -42,7 +42,7 @@ Caller::Clock::time_point Call::DeadlineOf(const grpc::CallbackServerContext& co
 }
 
 void Call::End(const Status& status) {
-  caller_.times().NoteReply(status.code());
+  caller_.times().NoteReply(status);
   AddRetryAfter(status, context_);
   reply_.Begin();
   Finish(ToGrpc(status));

@@ -89,7 +89,7 @@ TEST(ShowInterval, ARankThatWasStartedAgainShowsWhatItDidSince) {
 
 TEST(ShowInterval, TellsRetriesFromRefusalsAndNamesAStuckRank) {
   RankStats now = Reading(1, 10, {});
-  now.pushes.refusals = {{"UNAVAILABLE", 50}, {"NOT_FOUND", 70}};
+  now.pushes.refusals = {{"UNAVAILABLE", 20}, {"BUSY", 30}, {"NOT_FOUND", 70}};
   now.busy_ns = 12'000 * kMs;
   now.inbox_requests = 3;
   now.announced_requests = 4;

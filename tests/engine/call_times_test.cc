@@ -31,7 +31,7 @@ TEST(CallTimes, StagesFollowEachOtherAndAreTheWholeCall) {
   times.NoteTaken(At(1200), nanoseconds(5050));  // a second round, of its other tables
   times.NoteAnswered(nanoseconds(5300), At(2110));
   times.NoteBytesOut(80);
-  times.NoteReply(StatusCode::kOk, At(2115));
+  times.NoteReply(Status(), At(2115));
   const EndedCall call = times.End(At(2122));
   EXPECT_EQ(call.kind, CallKind::kLookup);
   EXPECT_EQ(call.samples, 3U);
@@ -56,7 +56,7 @@ TEST(CallTimes, TheJournalIsAStageOfItsOwn) {
   times.NoteApplied(At(50), nanoseconds(110));
   times.NoteApplied(At(60), nanoseconds(115));     // the step's next table
   times.NoteAnswered(nanoseconds(500), At(1000));  // rounds of others have exchanged meanwhile
-  times.NoteReply(StatusCode::kOk, At(1001));
+  times.NoteReply(Status(), At(1001));
   const EndedCall call = times.End(At(1002));
   EXPECT_EQ(In(call, CallStage::kRound), nanoseconds(25));
   EXPECT_EQ(In(call, CallStage::kExchange), nanoseconds(15));
@@ -68,7 +68,7 @@ TEST(CallTimes, ACallWithoutARoundHasWaitedInTheInbox) {
   CallTimes times(CallKind::kPush, At(0));
   times.NoteSubmitted(1, 1, At(10));
   times.NoteAnswered(nanoseconds(500), At(30));
-  times.NoteReply(StatusCode::kOk, At(31));
+  times.NoteReply(Status(), At(31));
   const EndedCall call = times.End(At(32));
   EXPECT_EQ(In(call, CallStage::kInbox), nanoseconds(20));
   EXPECT_EQ(In(call, CallStage::kRound), std::nullopt);
@@ -78,7 +78,7 @@ TEST(CallTimes, ACallWithoutARoundHasWaitedInTheInbox) {
 
 TEST(CallTimes, ACallOfNothingIsDecodedAndEncoded) {
   CallTimes times(CallKind::kLookup, At(100));
-  times.NoteReply(StatusCode::kOk, At(110));
+  times.NoteReply(Status(), At(110));
   const EndedCall call = times.End(At(112));
   EXPECT_EQ(In(call, CallStage::kDecode), nanoseconds(0));
   EXPECT_EQ(SumOfStages(call), call.latency);
@@ -87,9 +87,12 @@ TEST(CallTimes, ACallOfNothingIsDecodedAndEncoded) {
 TEST(CallTimes, ARefusedCallHasACodeAndNoStages) {
   CallTimes times(CallKind::kLookup, At(0));
   times.NoteSubmitted(1, 1, At(10));
-  times.NoteReply(StatusCode::kUnavailable, At(31));
+  times.NoteReply(Unavailable("stopping"), At(31));
   const EndedCall call = times.End(At(32));
   EXPECT_EQ(call.code, StatusCode::kUnavailable);
+  EXPECT_FALSE(call.busy);
+  times.NoteReply(ResourceExhausted("busy", std::chrono::milliseconds(7)), At(31));
+  EXPECT_TRUE(times.End(At(32)).busy);
   for (const auto& stage : call.stages) EXPECT_EQ(stage, std::nullopt);
 }
 

@@ -66,6 +66,17 @@ TEST(CallCounters, ARefusedCallIsCountedByItsCodeAlone) {
   EXPECT_EQ(pushes.refusals, (std::map<std::string, std::uint64_t>{{"INTERNAL", 1}, {"UNAVAILABLE", 2}}));
 }
 
+TEST(CallCounters, ARefusalOfABusyRankIsNoneForGood) {
+  CallCounters counters;
+  EndedCall busy = Call(CallKind::kLookup, StatusCode::kResourceExhausted);
+  counters.Count(busy);
+  busy.busy = true;
+  counters.Count(busy);
+  counters.Count(busy);
+  EXPECT_EQ(Read(counters).lookups.refusals,
+            (std::map<std::string, std::uint64_t>{{"BUSY", 2}, {"RESOURCE_EXHAUSTED", 1}}));
+}
+
 TEST(CallCounters, LoseNothingOfManyThreads) {
   CallCounters counters;
   constexpr std::uint64_t kCalls = 20'000;

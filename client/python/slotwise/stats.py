@@ -50,8 +50,8 @@ class CallStats:
     Attributes:
         calls: that were answered; `samples` (of each of their tables) and `keys` are theirs.
         bytes_in: of all calls' messages; `bytes_out` of their replies.
-        refusals: how many calls were refused, by the code's name. After "UNAVAILABLE", clients try
-            again.
+        refusals: how many calls were refused, by the code's name; "BUSY" is "RESOURCE_EXHAUSTED"
+            with a time to try again. After that and "UNAVAILABLE", clients try again.
         latency: of calls that were answered, from when their bytes were at the rank until their
             replies were with its operating system.
         stages: the same time by stages, which follow each other: "decode", "inbox", "round",
