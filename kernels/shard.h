@@ -31,7 +31,8 @@
 // Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory
 // will do). Arrays of floats, and Numbers, begin at a multiple of 16 bytes where dim is a multiple of 4.
-// Thread-safety: a Device, its streams and its shards belong to one thread at a time, but for AllocateHost.
+// Thread-safety: a Device, its streams and its shards belong to one thread at a time, but for AllocateHost,
+// MakeArrivals and MakeArena.
 // Device outlives its streams and shards.
 // Update, UpdateFromReceived, Assign and Erase spend the batch: what needs its rows after that throws
 // std::logic_error, as does any call that comes before those that it REQUIRES.
@@ -49,6 +50,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/arrivals.h"
 #include "kernels/hash_secret.h"
 #include "kernels/snapshot.h"
 #include "kernels/stream.h"
@@ -357,6 +359,17 @@ class Device {
   // keep it. Any thread may ask for it, at any time.
   // Throws std::bad_alloc.
   virtual HostMemory AllocateHost(std::size_t bytes) = 0;
+
+  // Makes what brings arrays here that others may write. Any thread may ask for it, at any time. Throws
+  // std::bad_alloc.
+  virtual std::unique_ptr<Arrivals> MakeArrivals() = 0;
+  // Returns device memory of zeros, rounded up to what the device makes, that other processes of the host can
+  // map. Null: the device has none to spare, leaves a sixteenth of its memory to batches, or cannot share
+  // it. Any thread may ask for it, at any time.
+  virtual std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) = 0;
+  // Returns what names the device among all there are: a GPU's UUID, as 32 hexadecimal digits; "host": the
+  // device's memory is the host's.
+  virtual std::string Uuid() const = 0;
 
   // Whether device memory is the host's own, so that what a copy would bring is there already.
   virtual bool SharesHostMemory() const = 0;

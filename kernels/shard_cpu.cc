@@ -1,8 +1,10 @@
 // The CPU: the shard of shard.inl on the backend of backend/cpu.h.
 #include <tbb/info.h>
 
+#include "kernels/arrivals.inl"
 #include "kernels/backend/cpu.h"
 #include "kernels/backend/host_memory.h"
+#include "kernels/body/add_to_each.h"
 #include "kernels/convert.inl"
 #include "kernels/shard.inl"
 #include "kernels/sum_over_ranks.inl"
@@ -17,6 +19,11 @@ void CpuStream::SumOverRanks(const RankBlocks& blocks, float* sum) {
   SumBlocksOn<CpuBackend>(queue_, blocks, sum);
 }
 
+void CpuStream::AddToEach(std::uint32_t* to, const std::uint32_t* from, std::size_t count,
+                          std::uint32_t add) {
+  CpuBackend::ForEach(queue_, count, body::AddToEach{from, to, add});
+}
+
 void SumOverRanksOnHost(const RankBlocks& blocks, float* sum) {
   constexpr std::uint32_t kRow = 1024;
   WithSumOf(blocks, kRow, sum, [](auto sum_row, std::uint32_t rows) {
@@ -25,6 +32,24 @@ void SumOverRanksOnHost(const RankBlocks& blocks, float* sum) {
 }
 
 namespace {
+
+// Works on the thread that asks: others are the engine's.
+class CpuArrivals final : public Arrivals {
+ public:
+  std::shared_ptr<std::byte[]> Take(std::size_t bytes) override {
+    return {static_cast<std::byte*>(AllocateAligned(std::max(bytes, kCacheLine))),
+            [](std::byte* memory) { FreeAligned(memory); }};
+  }
+  void Copy(std::span<const ArrivingArray> arrays, std::span<ArrivedArray> found) override {
+    on_cpu_.Copy(arrays, found.data());
+    for (std::size_t i = 0; i < arrays.size(); ++i) found[i].words = HashedWords(arrays[i]);
+  }
+  void Download(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+
+ private:
+  CpuQueue queue_{1};
+  ArrivalsOn<CpuBackend> on_cpu_{queue_};
+};
 
 class CpuDevice final : public Device {
  public:
@@ -43,6 +68,9 @@ class CpuDevice final : public Device {
     return {Allocate(bytes),
             {[](void* memory, int /*ordinal*/) noexcept { FreeAligned(memory); }, Ordinal()}};
   }
+  std::unique_ptr<Arrivals> MakeArrivals() override { return std::make_unique<CpuArrivals>(); }
+  std::unique_ptr<DeviceArena> MakeArena(std::size_t /*bytes*/) override { return nullptr; }
+  std::string Uuid() const override { return "host"; }
   bool SharesHostMemory() const override { return true; }
   std::uint64_t MemoryBytes() const override { return HostMemoryBytesInAll(); }
   Stream& WorkStream() override { return work_; }

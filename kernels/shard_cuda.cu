@@ -1,8 +1,12 @@
 // A CUDA device: the shard of shard.inl on the backend of backend/cuda.cuh.
 #include <algorithm>
 #include <array>
+#include <cstdio>
 
+#include "kernels/arrivals.inl"
 #include "kernels/backend/cuda.cuh"
+#include "kernels/backend/cuda_arena.cuh"
+#include "kernels/body/add_to_each.h"
 #include "kernels/convert.inl"
 #include "kernels/numa.h"
 #include "kernels/shard.inl"
@@ -18,7 +22,71 @@ void CudaStream::SumOverRanks(const RankBlocks& blocks, float* sum) {
   SumBlocksOn<CudaBackend>(queue_, blocks, sum);
 }
 
+void CudaStream::AddToEach(std::uint32_t* to, const std::uint32_t* from, std::size_t count,
+                           std::uint32_t add) {
+  CudaBackend::ForEach(queue_, count, body::AddToEach{from, to, add});
+}
+
 namespace {
+
+// Has a stream of its own, which goes before the engine's: arrays that arrive are what rounds wait for.
+class CudaArrivals final : public Arrivals {
+ public:
+  // REQUIRES: the device is this thread's.
+  explicit CudaArrivals(int ordinal, int priority)
+      : ordinal_(ordinal), stream_(std::make_shared<CudaStream>(priority)), on_cuda_(stream_->queue()) {}
+  ~CudaArrivals() override {
+    cudaSetDevice(ordinal_);
+    cudaFreeHost(found_);
+  }
+
+  std::shared_ptr<std::byte[]> Take(std::size_t bytes) override {
+    SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_));
+    const auto memory = std::make_shared<CudaMemory>(stream_->queue().stream(), bytes);
+    // The stream outlives the memory, which ends in its order, whichever thread lets go of it.
+    struct Owner {
+      Owner(int on, std::shared_ptr<CudaStream> of) : ordinal(on), stream(std::move(of)) {}
+      ~Owner() {
+        cudaSetDevice(ordinal);
+        memory.reset();
+      }
+      int ordinal;
+      std::shared_ptr<CudaStream> stream;
+      std::shared_ptr<CudaMemory> memory;
+    };
+    const auto owner = std::make_shared<Owner>(ordinal_, stream_);
+    owner->memory = memory;
+    return {owner, static_cast<std::byte*>(memory->data())};
+  }
+
+  void Copy(std::span<const ArrivingArray> arrays, std::span<ArrivedArray> found) override {
+    SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_));
+    if (arrays.size() > room_) {
+      cudaFreeHost(std::exchange(found_, nullptr));
+      room_ = 0;
+      SLOTWISE_CUDA_TRY(cudaHostAlloc(&found_, arrays.size() * sizeof(ArrivedArray), cudaHostAllocDefault));
+      room_ = arrays.size();
+    }
+    auto* const told = static_cast<ArrivedArray*>(found_);
+    on_cuda_.Copy(arrays, told);
+    stream_->Wait();
+    std::copy_n(told, arrays.size(), found.begin());
+    for (std::size_t i = 0; i < arrays.size(); ++i) found[i].words = HashedWords(arrays[i]);
+  }
+
+  void Download(void* to, const void* from, std::size_t bytes) override {
+    SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_));
+    stream_->Copy(to, from, bytes);
+    stream_->Wait();
+  }
+
+ private:
+  const int ordinal_;
+  const std::shared_ptr<CudaStream> stream_;
+  ArrivalsOn<CudaBackend> on_cuda_;
+  void* found_ = nullptr;  // pinned
+  std::size_t room_ = 0;   // arrays that it has room for
+};
 
 class CudaDevice final : public Device {
  public:
@@ -27,6 +95,11 @@ class CudaDevice final : public Device {
     cudaDeviceProp properties;
     SLOTWISE_CUDA_TRY(cudaGetDeviceProperties(&properties, ordinal));
     name_ = std::string("cuda ") + properties.name;
+    for (const char byte : properties.uuid.bytes) {
+      std::array<char, 3> digits{};
+      std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned>(byte) & 0xFFU);
+      uuid_ += digits.data();
+    }
     std::array<char, 32> bus_id{};
     SLOTWISE_CUDA_TRY(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), ordinal));
     numa_node_ = NumaNodeOfPciDevice(bus_id.data());
@@ -52,6 +125,15 @@ class CudaDevice final : public Device {
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable));
     return {memory, {FreePinned, ordinal_}};
   }
+  std::unique_ptr<Arrivals> MakeArrivals() override {
+    UseOnThisThread();
+    return std::make_unique<CudaArrivals>(ordinal_, FirstPriority());
+  }
+  std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override {
+    UseOnThisThread();
+    return CudaArena::Make(ordinal_, bytes);
+  }
+  std::string Uuid() const override { return uuid_; }
   bool SharesHostMemory() const override { return false; }
   std::uint64_t MemoryBytes() const override {
     std::size_t free = 0;
@@ -60,17 +142,18 @@ class CudaDevice final : public Device {
     return total;
   }
   Stream& WorkStream() override { return work_; }
-  std::unique_ptr<Stream> MakeStream() override {
-    int last = 0;
-    int first = 0;
-    SLOTWISE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&last, &first));
-    return std::make_unique<CudaStream>(first);
-  }
+  std::unique_ptr<Stream> MakeStream() override { return std::make_unique<CudaStream>(FirstPriority()); }
   void Wait() override { SLOTWISE_CUDA_TRY(cudaDeviceSynchronize()); }
   void UseOnThisThread() override { SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_)); }
   int Ordinal() const override { return ordinal_; }
 
  private:
+  static int FirstPriority() {
+    int last = 0;
+    int first = 0;
+    SLOTWISE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&last, &first));
+    return first;
+  }
   // A thread that has not chosen a device would open the first one, in which this process may have no part.
   static void FreePinned(void* memory, int ordinal) noexcept {
     cudaSetDevice(ordinal);
@@ -80,6 +163,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   int numa_node_ = -1;
   std::string name_;
+  std::string uuid_;
   CudaStream work_;
 };
 

@@ -93,6 +93,7 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   options.max_message_bytes = std::uint64_t{config.limits().max_message_mib()} << 20;
   options.max_round_bytes = std::uint64_t{config.limits().max_round_mib()} << 20;
   options.max_shared_bytes = std::uint64_t{config.limits().max_shared_mib()} << 20;
+  options.max_device_arena_bytes = std::uint64_t{config.limits().max_gpu_arena_mib()} << 20;
   options.max_connections = config.limits().max_connections();
   options.max_calls_per_connection = config.limits().max_calls_per_connection();
   options.max_inbox_bytes = std::uint64_t{config.limits().max_inbox_mib()} << 20;
@@ -253,14 +254,14 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
 
   auto options = RpcOptionsOf(rooms.config, collective.local_rank());
   if (!options.ok()) return options.status();
-  // A GPU copies to memory that is not pinned with the engine's thread waiting.
-  if (rooms.device->SharesHostMemory()) options->local = LocalName(incarnation.id, collective.rank());
+  options->local = LocalName(incarnation.id, collective.rank());
   auto rpc = RpcServer::Start(*options, *rooms.engine);
   if (!rpc.ok()) return rpc.status();
   rooms.rpc = std::move(*rpc);
   return RankPlace{.address = AdvertisedAddress(rooms.config, *options, rooms.rpc->port()),
                    .device = rooms.device->Name(),
-                   .local = options->local};
+                   .local = options->local,
+                   .gpu = rooms.device->Uuid()};
 }
 
 }  // namespace slotwise

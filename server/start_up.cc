@@ -28,6 +28,7 @@ struct Place {
   Text<288> address{};
   Text<256> device{};
   Text<108> local{};
+  Text<40> gpu{};
 };
 
 bool NobodyRefuses(Collective& collective, const Status& mine) {
@@ -62,9 +63,10 @@ std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, cons
   Write(mine->address, place.address);
   Write(mine->device, place.device);
   Write(mine->local, place.local);
+  Write(mine->gpu, place.gpu);
   std::vector<RankPlace> places;
   for (const Place& peer : AllGatherValues(collective, place)) {
-    places.push_back({peer.address.data(), peer.device.data(), peer.local.data()});
+    places.push_back({peer.address.data(), peer.device.data(), peer.local.data(), peer.gpu.data()});
   }
   return places;
 }

@@ -20,11 +20,19 @@ inline constexpr std::uint32_t kDataVersion = 1;
 // given.
 using Preface = std::array<std::byte, 16>;
 
-inline Preface MakePreface(std::uint32_t version, std::uint32_t arena_mib = 0) {
+// An arena of so many MiB, below kMostArenaMib: of the host's memory, or of the memory of the rank's device.
+struct AskedArena {
+  std::uint32_t mib = 0;
+  bool on_device = false;
+};
+inline constexpr std::uint32_t kMostArenaMib = 0x7FFF'FFFF;
+
+inline Preface MakePreface(std::uint32_t version, AskedArena arena = {}) {
   Preface bytes{};
+  const std::uint32_t asked = arena.mib | (arena.on_device ? kMostArenaMib + 1 : 0);
   std::memcpy(bytes.data(), kDataMagic.data(), kDataMagic.size());
   std::memcpy(bytes.data() + kDataMagic.size(), &version, sizeof(version));
-  std::memcpy(bytes.data() + kDataMagic.size() + sizeof(version), &arena_mib, sizeof(arena_mib));
+  std::memcpy(bytes.data() + kDataMagic.size() + sizeof(version), &asked, sizeof(asked));
   return bytes;
 }
 
@@ -37,10 +45,10 @@ inline std::optional<std::uint32_t> VersionIn(const Preface& bytes) {
 }
 
 // REQUIRES: it is a preface.
-inline std::uint32_t ArenaMibIn(const Preface& bytes) {
-  std::uint32_t arena_mib = 0;
-  std::memcpy(&arena_mib, bytes.data() + kDataMagic.size() + sizeof(std::uint32_t), sizeof(arena_mib));
-  return arena_mib;
+inline AskedArena ArenaIn(const Preface& bytes) {
+  std::uint32_t asked = 0;
+  std::memcpy(&asked, bytes.data() + kDataMagic.size() + sizeof(std::uint32_t), sizeof(asked));
+  return {asked & kMostArenaMib, asked > kMostArenaMib};
 }
 
 }  // namespace slotwise

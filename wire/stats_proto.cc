@@ -67,6 +67,8 @@ RankStats FromProto(const v1::GetStatsReply& wire) {
           .max_received_bytes = wire.max_received_bytes(),
           .shared_bytes = wire.shared_bytes(),
           .max_shared_bytes = wire.max_shared_bytes(),
+          .gpu_arena_bytes = wire.gpu_arena_bytes(),
+          .max_gpu_arena_bytes = wire.max_gpu_arena_bytes(),
           .data_connections = wire.data_connections(),
           .busy_ns = wire.busy_ns()};
 }
@@ -88,6 +90,8 @@ v1::GetStatsReply ToProto(const RankStats& stats) {
   wire.set_received_bytes(stats.received_bytes);
   wire.set_max_received_bytes(stats.max_received_bytes);
   wire.set_shared_bytes(stats.shared_bytes);
+  wire.set_gpu_arena_bytes(stats.gpu_arena_bytes);
+  wire.set_max_gpu_arena_bytes(stats.max_gpu_arena_bytes);
   wire.set_max_shared_bytes(stats.max_shared_bytes);
   wire.set_data_connections(stats.data_connections);
   wire.set_busy_ns(stats.busy_ns);

@@ -61,12 +61,6 @@ Result<std::shared_ptr<Batches>> Read(std::span<const slotwise_batch> given) {
   return batches;
 }
 
-Result<LookupMode> ModeOf(std::int32_t mode) {
-  if (mode == SLOTWISE_TRAIN) return LookupMode::kTrain;
-  if (mode == SLOTWISE_EVAL) return LookupMode::kEval;
-  return InvalidArgument("mode is " + std::to_string(mode) + ": must be SLOTWISE_TRAIN or SLOTWISE_EVAL");
-}
-
 slotwise_call* Lookup(slotwise_client* client, std::span<const slotwise_batch> given, bool many,
                       std::int32_t mode_number, const slotwise_call_options* options) {
   return slotwise_call::Start(options, [&](const CallOptions& call, const End& end) {
@@ -96,15 +90,7 @@ slotwise_call* Push(slotwise_client* client, std::span<const slotwise_batch> giv
     const auto read = Read(given);
     if (!read.ok()) return end(read.status());
     const Batches& batches = **read;
-    std::optional<Step> named;
-    if (step != nullptr) {
-      named = {.session = step->session,
-               .number = step->number,
-               .trainer = step->trainer,
-               .trainers = step->trainers,
-               .parts = step->parts,
-               .epoch = step->epoch};
-    }
+    const std::optional<Step> named = StepOf(step);
     const auto done = [end, keep = *read](const Result<std::vector<std::uint64_t>>& steps) {
       end(steps.ok() ? Outcome(slotwise_call::Answer{.numbers = *steps}) : Outcome(steps.status()));
     };

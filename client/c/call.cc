@@ -80,6 +80,7 @@ void slotwise_call::Finish(const std::shared_ptr<State>& state, const slotwise_c
     if (outcome.ok()) state->answer = std::move(*outcome);
     state->teller = std::this_thread::get_id();
     state->code = slotwise::c::CodeOf(outcome.status().code());
+    state->ended = true;
     state->changed.notify_all();
   }
   if (options.done != nullptr) options.done(options.user, handle);  // it may free the call, not the state
@@ -89,11 +90,12 @@ void slotwise_call::Finish(const std::shared_ptr<State>& state, const slotwise_c
   state->changed.notify_all();
 }
 
-slotwise_call* slotwise_call::Start(const slotwise_call_options* options, const Begin& begin) {
+slotwise_call* slotwise_call::Start(const slotwise_call_options* options, const Begin& begin, bool soon) {
   const slotwise_call_options given = options == nullptr ? slotwise_call_options{} : *options;
   std::unique_ptr<slotwise_call> call(new slotwise_call);
   slotwise_call* const handle = call.release();  // from here on, the callback may free it
   const std::shared_ptr<State> state = handle->state_;
+  state->soon = soon;
   const End end = [state, given, handle](Outcome outcome) {
     Finish(state, given, handle, std::move(outcome));
   };
@@ -147,6 +149,10 @@ slotwise_call::~slotwise_call() {
 }
 
 std::int32_t slotwise_call::Wait(std::int64_t most_ms) const {
+  constexpr std::chrono::milliseconds kAwake{2};
+  const auto begin = std::chrono::steady_clock::now();
+  while (state_->soon && !state_->ended && std::chrono::steady_clock::now() - begin < kAwake) {
+  }
   std::unique_lock lock(state_->mutex);
   const auto ended = [this] { return state_->code != SLOTWISE_RUNNING; };
   if (most_ms < 0) {

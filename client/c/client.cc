@@ -22,7 +22,7 @@ Result<ClientOptions> OptionsOf(const slotwise_client_options& given) {
   if (given.timeout_ms > 0) options.timeout = std::chrono::milliseconds(given.timeout_ms);
   if (given.channels_per_rank > 0) options.channels_per_rank = given.channels_per_rank;
   if (given.threads > 0) options.threads = given.threads;
-  constexpr std::array kDoors{Door::kBest, Door::kGrpc, Door::kTcp, Door::kShm};
+  constexpr std::array kDoors{Door::kBest, Door::kGrpc, Door::kTcp, Door::kShm, Door::kGpu};
   if (given.door < 0 || static_cast<std::size_t>(given.door) >= kDoors.size()) {
     return InvalidArgument("door is " + std::to_string(given.door) + ", which is none");
   }

@@ -3,6 +3,7 @@
 #define SLOTWISE_CLIENT_C_HANDLES_H_
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -31,6 +32,7 @@ struct slotwise_call {
     std::string json = {};
     std::vector<std::uint64_t> numbers = {};
     std::unique_ptr<slotwise_client> client = nullptr;
+    std::vector<slotwise::GpuRows> gpu_rows = {};
   };
   using Outcome = slotwise::Result<Answer>;
   using End = std::function<void(Outcome)>;
@@ -38,7 +40,8 @@ struct slotwise_call {
   // Starts a call: `begin` gets the call's options, and a function that it, or whoever it passes it to, calls
   // once with the outcome. Returns null if there is no memory.
   using Begin = std::function<void(const slotwise::CallOptions&, const End&)>;
-  static slotwise_call* Start(const slotwise_call_options* options, const Begin& begin);
+  // `soon`: the call ends within a millisecond or so, and whoever waits for it stays awake as long.
+  static slotwise_call* Start(const slotwise_call_options* options, const Begin& begin, bool soon = false);
   // Starts a call that does its work in a thread of its own.
   using Work = std::function<Outcome(const slotwise::CallOptions&)>;
   static slotwise_call* StartThread(const slotwise_call_options* options, const Work& work);
@@ -68,6 +71,8 @@ struct slotwise_call {
     std::chrono::milliseconds retry_after{0};
     Answer answer;
     std::stop_source stop;
+    std::atomic<bool> ended = false;  // the code is another
+    bool soon = false;
   };
 
   slotwise_call() = default;
@@ -84,6 +89,22 @@ namespace slotwise::c {
 inline std::string Text(const char* text) { return text == nullptr ? std::string() : std::string(text); }
 
 std::int32_t CodeOf(StatusCode code);
+
+inline Result<LookupMode> ModeOf(std::int32_t mode) {
+  if (mode == SLOTWISE_TRAIN) return LookupMode::kTrain;
+  if (mode == SLOTWISE_EVAL) return LookupMode::kEval;
+  return InvalidArgument("mode is " + std::to_string(mode) + ": must be SLOTWISE_TRAIN or SLOTWISE_EVAL");
+}
+
+inline std::optional<Step> StepOf(const slotwise_step* step) {
+  if (step == nullptr) return std::nullopt;
+  return Step{.session = step->session,
+              .number = step->number,
+              .trainer = step->trainer,
+              .trainers = step->trainers,
+              .parts = step->parts,
+              .epoch = step->epoch};
+}
 
 // Returns a wait that can be added to the clock.
 inline std::chrono::milliseconds Bounded(std::int64_t most_ms) {

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "client/cpp/places.h"
 #include "slotwise/v1/data.pb.h"
 #include "wire/shared_memory.h"
 
@@ -38,23 +38,15 @@ class Arena {
   std::uint64_t used() const;
 
  private:
-  struct Place {
-    std::uint64_t at = 0;
-    std::uint64_t bytes = 0;  // a multiple of kArrayAlign
-  };
-  std::optional<Place> Take(std::uint64_t bytes);  // with mutex_ held
-  void GiveBack(const Place& place);               // likewise
-
   const std::shared_ptr<SharedMemory> memory_;
   mutable std::mutex mutex_;
   // Guarded by mutex_:
-  std::map<std::uint64_t, std::uint64_t> free_;  // where, and how many bytes; none adjoins another
-  struct Places {
-    Place body;
-    Place values;
+  Places free_;
+  struct Taken {
+    Places::Place body;
+    Places::Place values;
   };
-  std::unordered_map<std::uint64_t, Places> calls_;
-  std::uint64_t used_ = 0;
+  std::unordered_map<std::uint64_t, Taken> calls_;
 };
 
 }  // namespace slotwise::client

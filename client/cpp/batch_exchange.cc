@@ -67,18 +67,23 @@ std::span<float> BatchExchange::OutOf(const Piece& piece) const {
                            piece.samples.size() * table.checked.width);
 }
 
-Result<DataExchange::Room> BatchExchange::MakeRoom(const v1::DataReply& reply) {
-  const int messages = batches_->pushes ? reply.pushes_size() : reply.lookups_size();
-  if (static_cast<std::size_t>(messages) != pieces().size() ||
-      reply.value_bytes_size() != (batches_->pushes ? 0 : messages)) {
-    return Status(StatusCode::kInternal, "the reply has " + std::to_string(messages) +
-                                             " messages, not one for each of the request's " +
-                                             std::to_string(pieces().size()));
+Status CheckReplyCounts(const v1::DataReply& reply, const Batches& batches, std::size_t pieces) {
+  const int messages = batches.pushes ? reply.pushes_size() : reply.lookups_size();
+  if (static_cast<std::size_t>(messages) == pieces &&
+      reply.value_bytes_size() == (batches.pushes ? 0 : messages)) {
+    return {};
   }
+  return {StatusCode::kInternal, "the reply has " + std::to_string(messages) +
+                                     " messages, not one for each of the request's " +
+                                     std::to_string(pieces)};
+}
+
+Result<DataExchange::Room> BatchExchange::MakeRoom(const v1::DataReply& reply) {
+  if (Status status = CheckReplyCounts(reply, *batches_, pieces().size()); !status.ok()) return status;
   Room room;
   if (batches_->pushes) return room;
   narrow_.clear();
-  for (int i = 0; i < messages; ++i) {
+  for (int i = 0; i < reply.lookups_size(); ++i) {
     const Piece& piece = pieces()[static_cast<std::size_t>(i)];
     const std::uint64_t bytes = reply.value_bytes(i);
     const std::span<float> out = OutOf(piece);

@@ -20,6 +20,9 @@
 
 namespace slotwise::client {
 
+// INTERNAL unless a reply has one message for each of so many pieces.
+Status CheckReplyCounts(const v1::DataReply& reply, const Batches& batches, std::size_t pieces);
+
 class BatchExchange final : public DataExchange {
  public:
   // Adds a piece's message, without arrays, to a call.

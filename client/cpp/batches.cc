@@ -127,10 +127,10 @@ Pieces PiecesOf(const Batches& batches, const CutOptions& options, std::uint64_t
 Status Check(Batches& batches, const std::vector<TableOptions>& options) {
   for (std::size_t i = 0; i < options.size(); ++i) {
     TableBatch& batch = batches.tables[i];
-    const auto checked = CheckBatch(batch.view, options[i]);
+    const auto checked = (batches.gpu ? CheckBatchShape : CheckBatch)(batch.view, options[i]);
     Status status = checked.status();
-    if (status.ok()) {
-      batch.checked = *checked;
+    if (status.ok()) batch.checked = *checked;
+    if (status.ok() && !batches.gpu) {
       status = batches.pushes ? CheckSize(batch, "gradients", batch.gradients.size())
                               : CheckSize(batch, "out", batch.out.size());
     }
@@ -167,6 +167,16 @@ Status Cut(Batches& batches, const CutOptions& options) {
     });
   }
   return {};
+}
+
+void PutTogether(Batches& batches, std::uint64_t parts) {
+  Pieces pieces;
+  for (std::size_t table = 0; table < batches.tables.size(); ++table) {
+    const std::uint64_t samples = batches.tables[table].checked.samples;
+    pieces.push_back({table, 0, {0, samples}});
+    for (std::uint64_t part = 1; part < parts; ++part) pieces.push_back({table, part, {samples, samples}});
+  }
+  batches.requests = {std::move(pieces)};
 }
 
 Status WithAnsweredParts(const Status& refusal, const Batches& batches, const AnsweredParts& answered) {

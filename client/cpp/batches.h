@@ -6,13 +6,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "client/cpp/cut.h"
+#include "client/cpp/gpu_arena.h"
 #include "client/cpp/messages.h"
 #include "client/cpp/server_limits.h"
+#include "slotwise/gpu.h"
 
 namespace slotwise::client {
 
@@ -27,12 +30,22 @@ struct TableBatch {
 };
 using TableBatches = std::vector<TableBatch>;
 
+// What a call has whose arrays lie in the memory of a GPU.
+struct GpuBatches {
+  std::string gpu;  // RankInfo.gpu
+  OnDevice of;
+  std::vector<const void*> gradients = {};  // by table, of the call's type on the wire
+  std::vector<bool> wide = {};              // by table: the batch's offsets have 64 bits
+  std::vector<GpuRows> rows = {};           // by table, once a lookup is answered
+};
+
 // The state of one call, which its callbacks share.
 struct Batches {
   TableBatches tables;
   bool many = false;  // one message of many messages
   bool pushes = false;
-  std::vector<Pieces> requests = {};  // the pieces of each, once the batches are cut
+  std::vector<Pieces> requests = {};          // the pieces of each, once the batches are cut
+  std::shared_ptr<GpuBatches> gpu = nullptr;  // null: the arrays lie in the host's memory
 };
 
 // Checks every batch against its table's options. INVALID_ARGUMENT names field and value.
@@ -51,6 +64,10 @@ struct CutOptions {
 // push has the same number of parts of each table, some of which may be empty. RESOURCE_EXHAUSTED names the
 // limit if a sample, a part or a step cannot fit; nothing has been sent then.
 Status Cut(Batches& batches, const CutOptions& options);
+
+// Makes one request of the batches, whole, with so many pieces of each table, of which all but the first are
+// empty. For arrays that the host cannot read.
+void PutTogether(Batches& batches, std::uint64_t parts);
 
 // Counts the requests of a lookup that were answered, which callers are told of as the lookup's parts.
 class AnsweredParts {

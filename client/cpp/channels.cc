@@ -41,13 +41,25 @@ Connections::Connections(std::vector<RankAddress> addresses, std::size_t channel
       made.stub = std::make_unique<grpc::GenericStub>(made.channel);
       if (data != nullptr) made.data = std::make_unique<DataLink>(*data, address);
     }
+    // Ranks that share a device are one way: the first rank's.
+    if (data == nullptr || address.gpu.empty() || gpus_.contains(address.gpu)) continue;
+    RankAddress by_gpu = address;
+    by_gpu.by_gpu = true;
+    gpus_[address.gpu].data = std::make_unique<DataLink>(*data, by_gpu);
   }
+}
+
+std::vector<std::string> Connections::gpus() const {
+  std::vector<std::string> names;
+  for (const auto& [gpu, channel] : gpus_) names.push_back(gpu);
+  return names;
 }
 
 void Connections::Close() {
   for (Channel& channel : channels_) {
     if (channel.data) channel.data->Close();
   }
+  for (auto& [gpu, channel] : gpus_) channel.data->Close();
 }
 
 Channels::Channels(std::vector<RankAddress> addresses, int channels_per_rank, int threads, bool data,

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,7 +40,7 @@ class Connections {
   struct Channel {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<grpc::GenericStub> stub;
-    std::unique_ptr<DataLink> data;  // null: the data path goes by gRPC
+    std::unique_ptr<DataLink> data;  // null: the data path goes by gRPC; of a GPU's channel: by its memory
 
     // Called before a request is sent: notices whether the connection over which answers came is gone.
     void NoteState() {
@@ -51,7 +52,7 @@ class Connections {
     // Begins to connect, if there is no connection.
     void Connect() {
       if (data) data->Connect();
-      channel->GetState(true);
+      if (channel) channel->GetState(true);
     }
     // Returns whether this is the first answer since something was lost: it may be of another server.
     bool NoteAnswer() { return state_.exchange(State::kAnswers) == State::kLost; }
@@ -69,6 +70,13 @@ class Connections {
   void Close();
 
   bool has_data() const { return channels_.front().data != nullptr; }
+  // Returns the way to a rank by the memory of its device, which RankInfo.gpu names; null if there is none.
+  Channel* by_gpu(const std::string& gpu) {
+    const auto found = gpus_.find(gpu);
+    return found == gpus_.end() ? nullptr : &found->second;
+  }
+  // Returns the names of the devices to which there is such a way.
+  std::vector<std::string> gpus() const;
   std::size_t ranks() const { return addresses_.size(); }
   const std::vector<RankAddress>& addresses() const { return addresses_; }
   const std::string& address(std::size_t rank) const { return addresses_[rank % ranks()].address; }
@@ -81,6 +89,7 @@ class Connections {
   const std::vector<RankAddress> addresses_;
   const std::size_t channels_per_rank_;
   std::deque<Channel> channels_;  // which do not move
+  std::map<std::string, Channel> gpus_;
 };
 
 class Channels {

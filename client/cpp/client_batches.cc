@@ -11,6 +11,7 @@
 #include "client/cpp/batch_exchange.h"
 #include "client/cpp/batches.h"
 #include "client/cpp/client_impl.h"
+#include "client/cpp/gpu_exchange.h"
 #include "client/cpp/messages.h"
 #include "slotwise/v1/admin.pb.h"
 #include "slotwise/v1/embedding.pb.h"
@@ -47,6 +48,14 @@ std::vector<Request> RequestsFor(const std::shared_ptr<Batches>& batches, DataTy
   const std::string method = std::string("/slotwise.v1.Embedding/") + (batches->pushes ? "Push" : "Lookup") +
                              (batches->many ? "Many" : "");
   std::vector<Request> requests;
+  if (batches->gpu) {
+    requests.push_back({.method = method,
+                        .data = std::make_shared<client::GpuExchange>(
+                            batches, type, messages.add_message,
+                            [read = messages.read](const v1::DataReply& reply) { return read(0, reply); }),
+                        .gpu = batches->gpu->gpu});
+    return requests;
+  }
   for (std::size_t i = 0; i < batches->requests.size(); ++i) {
     requests.push_back(
         {.method = method,
@@ -238,6 +247,10 @@ class Client::BatchCall {
   }
 
   static Status CutFor(Impl& impl, const Call& call, Batches& batches, std::uint32_t parts = 0) {
+    if (batches.gpu) {
+      client::PutTogether(batches, std::max<std::uint32_t>(parts, 1));
+      return {};
+    }
     const client::Channels& channels = impl.channels();
     return client::Cut(batches, {.type = call.data_type,
                                  .ranks = channels.ranks(),
@@ -425,6 +438,68 @@ void Client::PushManyAsync(std::span<const TablePush> pushes, const std::optiona
                               .checked = {}});
   }
   BatchCall::Push(*impl_, impl_->Begin(call), std::move(batches), step, std::move(done));
+}
+
+namespace {
+
+// Returns batches of one request without their tables, or says why the GPU cannot be had.
+Result<Batches> OnGpu(const Gpu& gpu, std::size_t tables) {
+  auto access = client::DeviceAccess::Find(gpu.name);
+  if (!access.ok()) return access.status();
+  auto ready = (*access)->Mark(gpu.stream);
+  if (!ready.ok()) return ready.status();
+  Batches batches{.tables = {}, .many = tables != 1};
+  batches.gpu = std::make_shared<client::GpuBatches>();
+  batches.gpu->gpu = gpu.name;
+  batches.gpu->of = {.access = std::move(*access), .stream = gpu.stream, .ready = std::move(*ready)};
+  return batches;
+}
+
+// Adds a batch whose arrays nobody looks at here: of wide offsets, their number counts.
+template <class Given>
+void AddOnGpu(const Given& given, Batches& batches) {
+  BatchView view = given.batch;
+  const bool wide = !given.wide_offsets.empty();
+  if (wide) {
+    const auto* const first = reinterpret_cast<const std::uint32_t*>(given.wide_offsets.data());
+    view.offsets = {first, given.wide_offsets.size()};
+  }
+  batches.tables.push_back({std::string(given.table), view, {}, {}, {}, {}});
+  batches.gpu->wide.push_back(wide);
+}
+
+}  // namespace
+
+void Client::LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu,
+                              GpuRowsDone done, const CallOptions& call) {
+  auto batches = OnGpu(gpu, lookups.size());
+  if (!batches.ok()) return done(batches.status());
+  for (const GpuLookup& lookup : lookups) AddOnGpu(lookup, *batches);
+  BatchCall::Lookup(*impl_, impl_->Begin(call), *batches, mode,
+                    [of = batches->gpu, done = std::move(done)](const Status& status) {
+                      if (!status.ok()) return done(status);
+                      done(std::move(of->rows));
+                    });
+}
+
+void Client::PushOnGpuAsync(std::span<const GpuPush> pushes, const std::optional<Step>& step, const Gpu& gpu,
+                            PushManyDone done, const CallOptions& call) {
+  auto batches = OnGpu(gpu, pushes.size());
+  if (!batches.ok()) return done(batches.status());
+  batches->pushes = true;
+  for (const GpuPush& push : pushes) {
+    AddOnGpu(push, *batches);
+    batches->gpu->gradients.push_back(push.gradients);
+  }
+  BatchCall::Push(*impl_, impl_->Begin(call), *batches, step, std::move(done));
+}
+
+std::vector<std::string> Client::Gpus() const {
+  std::vector<std::string> here;
+  for (const std::string& gpu : impl_->channels().now()->gpus()) {
+    if (client::DeviceAccess::Find(gpu).ok()) here.push_back(gpu);
+  }
+  return here;
 }
 
 std::future<Status> Client::LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode,

@@ -40,15 +40,22 @@ std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) 
 std::vector<client::RankAddress> AddressesIn(const ClientOptions& options, const ServerTopology& topology) {
   std::vector<client::RankAddress> addresses;
   for (const ServerRank& rank : topology.ranks) {
+    // A rank whose device has memory of its own shares none of the host's; one that does not say so does.
+    const bool shares_host = rank.gpu.empty() || rank.gpu == client::kHostMemory;
+    const bool by_gpu =
+        options.door == Door::kGpu || (options.door == Door::kBest && rank.gpu != client::kHostMemory);
     addresses.push_back({.address = rank.address,
                          .local = options.door == Door::kTcp ? "" : rank.local,
-                         .only_local = options.door == Door::kShm});
+                         .shares_host = shares_host,
+                         .only_local = options.door == Door::kShm,
+                         .gpu = by_gpu ? rank.gpu : ""});
   }
   return addresses;
 }
 
 bool UsesData(const ClientOptions& options, const ServerTopology& topology) {
-  return options.door == Door::kShm || (options.door != Door::kGrpc && topology.data_version == kDataVersion);
+  return options.door == Door::kShm || options.door == Door::kGpu ||
+         (options.door != Door::kGrpc && topology.data_version == kDataVersion);
 }
 
 }  // namespace

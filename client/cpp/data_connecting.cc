@@ -37,13 +37,22 @@ DataConnecting::DataConnecting(asio::io_context& context, RankAddress address, D
       socket_(context),
       timer_(context) {}
 
+AskedArena DataConnecting::AskFor() const {
+  // As much of a device as the server gives one client.
+  if (address_.by_gpu) return {kMostArenaMib, true};
+  return {local_ ? static_cast<std::uint32_t>(kArena >> 20) : 0};
+}
+
 void DataConnecting::Begin() {
   timer_.expires_after(kConnectLimit);
   timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
     if (!error) self->Fail("no connection within " + std::to_string(kConnectLimit.count()) + " s");
   });
-  if (!address_.local.empty() && ConnectLocally()) return Greet();
-  if (address_.only_local) return Fail("there is no server on this host that shares memory");
+  const bool shares = address_.shares_host || address_.by_gpu;
+  if (shares && !address_.local.empty() && ConnectLocally()) return Greet();
+  if (address_.only_local || address_.by_gpu) {
+    return Fail("there is no server on this host that shares memory");
+  }
   ConnectByTcp();
 }
 
@@ -80,7 +89,7 @@ void DataConnecting::ConnectByTcp() {
 }
 
 void DataConnecting::Greet() {
-  preface_ = MakePreface(kDataVersion, local_ ? static_cast<std::uint32_t>(kArena >> 20) : 0);
+  preface_ = MakePreface(kDataVersion, AskFor());
   const auto hear = [self = shared_from_this()](const asio::error_code& error, std::size_t) {
     if (error) return self->Fail(error.message());
     self->local_ ? self->HearLocally() : self->Hear();
@@ -105,17 +114,37 @@ void DataConnecting::HearLocally() {
     if (size < 0 && errno != EAGAIN) return self->Fail(std::strerror(errno));
     if (descriptor >= 0) {
       // The descriptor comes with the first bytes, which say how much memory it is.
-      const std::uint64_t bytes = std::uint64_t{ArenaMibIn(self->preface_)} << 20;
       if (self->heard_ + static_cast<std::size_t>(size) < self->preface_.size()) {
         close(descriptor);
         return self->Fail("the server sent a descriptor with part of its preface");
       }
-      self->arena_ = SharedMemory::Open(descriptor, bytes);
-      if (!self->arena_) return self->Fail("the memory that the server shares cannot be mapped");
+      if (Status taken = self->TakeArena(descriptor); !taken.ok()) return self->Fail(std::move(taken));
     }
     if (size > 0) self->heard_ += static_cast<std::size_t>(size);
     self->heard_ < self->preface_.size() ? self->HearLocally() : self->Meet();
   });
+}
+
+Status DataConnecting::TakeArena(int descriptor) {
+  const AskedArena given = ArenaIn(preface_);
+  const std::uint64_t bytes = std::uint64_t{given.mib} << 20;
+  if (given.on_device != address_.by_gpu) {
+    close(descriptor);
+    return Unavailable("the server shares memory of another kind than was asked for");
+  }
+  if (!given.on_device) {
+    arena_ = SharedMemory::Open(descriptor, bytes);
+    return arena_ ? Status() : Unavailable("the memory that the server shares cannot be mapped");
+  }
+  const auto access = DeviceAccess::Find(address_.gpu);
+  if (!access.ok()) {
+    close(descriptor);
+    return access.status();
+  }
+  const auto memory = (*access)->Map(descriptor, bytes);
+  if (!memory.ok()) return memory.status();
+  gpu_ = std::make_shared<GpuArena>(*access, *memory, bytes);
+  return {};
 }
 
 void DataConnecting::Meet() {
@@ -128,16 +157,20 @@ void DataConnecting::Meet() {
   if (address_.only_local && !arena_) {
     return Fail("the server shares no more memory (limits.max_shared_mib)");
   }
-  if (done_) End(Made{std::move(socket_), std::move(arena_)});
+  if (address_.by_gpu && !gpu_) {
+    return Fail(
+        ResourceExhausted("the server shares no more memory of its device (limits.max_gpu_arena_mib)"));
+  }
+  if (done_) End(Made{std::move(socket_), std::move(arena_), std::move(gpu_)});
 }
 
-void DataConnecting::Fail(const std::string& why) {
+void DataConnecting::Fail(Status why) {
   if (!done_) return;
   resolver_.cancel();
   asio::error_code ignored;
   tcp_.close(ignored);
   socket_.close(ignored);
-  End(Unavailable(why));
+  End(std::move(why));
 }
 
 void DataConnecting::End(Result<Made> result) {

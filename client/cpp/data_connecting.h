@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "client/cpp/gpu_arena.h"
 #include "client/cpp/rank_address.h"
 #include "slotwise/status.h"
 #include "wire/data_version.h"
@@ -27,8 +28,10 @@ class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
   struct Made {
     Socket socket;
     std::shared_ptr<SharedMemory> arena = nullptr;  // null: there is none
+    std::shared_ptr<GpuArena> gpu = nullptr;        // of an address that goes by it
   };
-  // Hears once that the connection is there, or UNAVAILABLE, with the reason.
+  // Hears once that the connection is there, or UNAVAILABLE, with the reason; another code is final: there is
+  // no memory of a device to be had.
   using Done = std::function<void(Result<Made>)>;
 
   // `address` has a host:port, or [IPv6]:port.
@@ -36,15 +39,19 @@ class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
 
   // REQUIRES: once.
   void Begin();
-  // Gives up, unless it is over.
-  void Fail(const std::string& why);
+  // Gives up, unless it is over: with UNAVAILABLE, or with what is final.
+  void Fail(const std::string& why) { Fail(Unavailable(why)); }
+  void Fail(Status why);
 
  private:
+  AskedArena AskFor() const;
   bool ConnectLocally();
   void ConnectByTcp();
   void Greet();
   void Hear();
   void HearLocally();  // and takes the arena
+  // Takes a descriptor over, of memory of which the preface says what it is.
+  Status TakeArena(int descriptor);
   void Meet();
   void End(Result<Made> result);
 
@@ -58,6 +65,7 @@ class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
   Preface preface_{};
   std::size_t heard_ = 0;  // bytes of the preface
   std::shared_ptr<SharedMemory> arena_;
+  std::shared_ptr<GpuArena> gpu_;
 };
 
 }  // namespace slotwise::client

@@ -15,7 +15,9 @@
 #include "client/cpp/arena.h"
 #include "client/cpp/data_connecting.h"
 #include "client/cpp/from_grpc.h"
+#include "wire/brisk_loop.h"
 #include "wire/frame_stream.h"
+#include "wire/status_code.h"
 
 namespace slotwise::client {
 namespace {
@@ -37,19 +39,20 @@ class DataThreads::Impl {
   explicit Impl(int threads) {
     for (int i = 0; i < threads; ++i) {
       Worker& worker = workers_.emplace_back();
-      worker.thread = std::thread([&worker] { worker.context.run(); });
+      worker.thread = std::thread([&worker] { worker.loop.Run(); });
     }
   }
   ~Impl() {
     for (Worker& worker : workers_) worker.work.reset();
     for (Worker& worker : workers_) worker.thread.join();
   }
-  asio::io_context& Next() { return workers_[turn_++ % workers_.size()].context; }
+  BriskLoop& Next() { return workers_[turn_++ % workers_.size()].loop; }
 
  private:
   struct Worker {
-    asio::io_context context{1};
-    std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work{context.get_executor()};
+    BriskLoop loop;
+    std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work{
+        loop.context().get_executor()};
     std::thread thread;
   };
   std::deque<Worker> workers_;
@@ -61,8 +64,8 @@ DataThreads::~DataThreads() = default;
 
 class DataLink::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(asio::io_context& context, RankAddress address)
-      : context_(context), address_(std::move(address)), timer_(context) {}
+  Impl(BriskLoop& loop, RankAddress address)
+      : loop_(loop), context_(loop.context()), address_(std::move(address)), timer_(loop.context()) {}
 
   std::uint64_t Send(std::shared_ptr<DataExchange> exchange, steady_clock::time_point deadline, Done done) {
     std::uint64_t id = 0;
@@ -139,25 +142,39 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
                       {.frame_bytes = std::numeric_limits<std::uint64_t>::max() >> 1}),
           link_(std::move(link)) {
       if (made.arena) arena_.emplace(std::move(made.arena));
+      gpu_ = std::move(made.gpu);
     }
     using FrameStream::Start;
 
     // Brings a call's body to the arena, if it is large, there is one, and it has room: then the frame has
-    // none.
-    void UseArena(std::uint64_t id, const DataExchange& exchange, v1::DataCall& head, OutgoingFrame& frame) {
-      if (!arena_) return;
+    // none. What lies on a device goes by its memory, or not at all.
+    Status UseArena(std::uint64_t id, const DataExchange& exchange, v1::DataCall& head,
+                    OutgoingFrame& frame) {
+      if (const OnDevice* const of = exchange.on_device()) {
+        if (gpu_ == nullptr) return {StatusCode::kInternal, "the connection has no memory of the device"};
+        auto there = gpu_->Put(id, frame.body, exchange.ValueBytes(), *of);
+        if (!there.ok()) return there.status();
+        *head.mutable_arena() = std::move(*there);
+        frame.body.clear();
+        return {};
+      }
+      if (!arena_) return {};
       const std::uint64_t value_bytes = exchange.ValueBytes();
       std::uint64_t bytes = value_bytes;
       for (const auto& piece : frame.body) bytes += piece.size();
-      if (bytes < kLeastInArena) return;
+      if (bytes < kLeastInArena) return {};
       auto places = arena_->Put(id, frame.body, value_bytes);
-      if (!places) return;
+      if (!places) return {};
       *head.mutable_arena() = std::move(*places);
       frame.body.clear();
+      return {};
     }
     // Returns whether the arena had a reply's values, which are in `room` then.
-    bool TakeFromArena(std::uint64_t id, const DataExchange::Room& room) const {
-      return arena_ && arena_->Get(id, room);
+    bool TakeFromArena(std::uint64_t id, DataExchange& exchange, const DataExchange::Room& room) const {
+      if (exchange.on_device() == nullptr) return arena_ && arena_->Get(id, room);
+      if (gpu_ == nullptr) return false;
+      exchange.TakeValues(gpu_->TakeValues(id));
+      return true;
     }
 
    private:
@@ -178,6 +195,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     }
     bool OnBody() override {
       if (arena_) arena_->Free(reply_.id());
+      if (gpu_) gpu_->Free(reply_.id());
       if (const auto link = link_.lock()) link->Answered(reply_);
       return true;
     }
@@ -187,6 +205,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
 
     const std::weak_ptr<Impl> link_;
     std::optional<Arena> arena_;
+    std::shared_ptr<GpuArena> gpu_;
     v1::DataReply reply_;
   };
 
@@ -196,7 +215,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       self->connecting_ = std::make_shared<DataConnecting>(
           self->context_, self->address_, [self](Result<DataConnecting::Made> made) {
             made.ok() ? self->Connected(std::make_shared<Stream>(std::move(*made), self))
-                      : self->NotConnected(made.status().message());
+                      : self->NotConnected(made.status());
           });
       self->connecting_->Begin();
     });
@@ -218,7 +237,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     for (const std::uint64_t id : waiting) Write(*stream, id);
   }
 
-  void NotConnected(const std::string& why) {
+  void NotConnected(const Status& why) {
     connecting_.reset();
     std::vector<std::uint64_t> waiting;
     {
@@ -226,8 +245,13 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       connect_asked_ = false;
       waiting.swap(waiting_);
     }
-    for (const std::uint64_t id : waiting) GiveUp(id, Gone("cannot connect: " + why));
+    const grpc::Status status(static_cast<grpc::StatusCode>(WireCode(why.code())),
+                              "cannot connect: " + why.message());
+    for (const std::uint64_t id : waiting) GiveUp(id, status);
   }
+
+  // Whether calls go by the memory of a GPU.
+  bool IsBrisk() const { return address_.by_gpu && address_.gpu != kHostMemory; }
 
   // REQUIRES: nobody else writes this call.
   void Write(Stream& stream, std::uint64_t id) {
@@ -243,19 +267,25 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     }
     v1::DataCall head;
     OutgoingFrame frame;
+    // The answer comes soon: whoever reads it is awake by then.
+    if (IsBrisk()) loop_.Wake(kBriskTime);
+    Status written;
     try {
       exchange->Write(head, frame.body);
+      written = stream.UseArena(id, *exchange, head, frame);
     } catch (const std::bad_alloc&) {
+      written = ResourceExhausted("there is no memory for a request");
+    }
+    if (!written.ok()) {
       const std::lock_guard lock(mutex_);
       const auto call = calls_.find(id);
       call->second.sending = false;
       if (!call->second.outcome) {
         call->second.outcome = grpc::Status::OK;
-        call->second.read = ResourceExhausted("there is no memory for a request");
+        call->second.read = std::move(written);
       }
       return EndIfOver(call);
     }
-    stream.UseArena(id, *exchange, head, frame);
     head.set_id(id);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
     head.set_timeout_ms(static_cast<std::uint32_t>(
@@ -289,8 +319,9 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     auto room = exchange->MakeRoom(reply);
     std::uint64_t bytes = 0;
     FrameStream::Room to;
-    if (room.ok() && reply.in_arena()) {
-      if (stream.TakeFromArena(reply.id(), *room)) return to;
+    const bool there = reply.in_arena() || exchange->on_device() != nullptr;
+    if (room.ok() && there) {
+      if (body_bytes == 0 && stream.TakeFromArena(reply.id(), *exchange, *room)) return to;
       const std::lock_guard lock(mutex_);
       const auto call = calls_.find(reply.id());
       call->second.reading = false;
@@ -318,6 +349,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void Answered(const v1::DataReply& reply) {
+    if (IsBrisk()) loop_.Relax();
     std::shared_ptr<DataExchange> exchange;
     {
       const std::lock_guard lock(mutex_);
@@ -432,7 +464,8 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     SetTimer();
   }
 
-  asio::io_context& context_;
+  BriskLoop& loop_;
+  asio::io_context& context_;  // the loop's
   const RankAddress address_;
   asio::steady_timer timer_;                    // the io_context's thread's
   std::shared_ptr<DataConnecting> connecting_;  // the io_context's thread's

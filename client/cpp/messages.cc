@@ -124,7 +124,7 @@ ArrayField IntoVector(int field, std::vector<T>& to, std::size_t& bytes) {
 
 }  // namespace
 
-Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table) {
+Result<CheckedBatch> CheckBatchShape(const BatchView& batch, const TableOptions& table) {
   const std::uint32_t slots = table.slots;
   const std::uint64_t bags = batch.offsets.empty() ? batch.keys.size() : batch.offsets.size() - 1;
   const std::uint64_t samples = bags / slots;
@@ -142,17 +142,24 @@ Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& tabl
                            " elements: must have none, or " + std::to_string(batch.keys.size()) +
                            ", one for each key");
   }
+  return CheckedBatch{.view = batch, .samples = samples, .slots = slots, .width = slots * table.dim};
+}
+
+Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table) {
+  auto checked = CheckBatchShape(batch, table);
+  if (!checked.ok()) return checked;
   const auto strange = std::ranges::find_if_not(batch.weights, [](float w) { return std::isfinite(w); });
   if (strange != batch.weights.end()) {
     return InvalidArgument("weights[" + std::to_string(strange - batch.weights.begin()) + "] is " +
                            std::to_string(*strange) + ": must be finite");
   }
   if (!batch.offsets.empty()) {
-    if (Status status = Validate(batch, static_cast<std::uint32_t>(samples), slots); !status.ok())
+    if (Status status = Validate(batch, static_cast<std::uint32_t>(checked->samples), checked->slots);
+        !status.ok())
       return status;
     if (Status status = CheckCombiner(batch.offsets, table.combiner); !status.ok()) return status;
   }
-  return CheckedBatch{.view = batch, .samples = samples, .slots = slots, .width = slots * table.dim};
+  return checked;
 }
 
 // Widens halves, which come in pieces of any size, into `out`. REQUIRES: the pieces are together as many as
@@ -245,7 +252,7 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
                           .epoch = reply.epoch(),
                           .data_version = reply.data_version()};
   for (const auto& rank : reply.ranks()) {
-    topology.ranks.push_back({rank.address(), rank.device(), rank.local()});
+    topology.ranks.push_back({rank.address(), rank.device(), rank.local(), rank.gpu()});
   }
   return topology;
 }

@@ -34,6 +34,10 @@ struct CheckedBatch {
   std::uint32_t width = 0;  // elements a sample: slots · dim
 };
 
+// Returns INVALID_ARGUMENT unless `batch` is a whole number of a table's samples, by its arrays' lengths; the
+// arrays are not looked at.
+Result<CheckedBatch> CheckBatchShape(const BatchView& batch, const TableOptions& table);
+
 // Returns INVALID_ARGUMENT, with field, place and value, unless `batch` is a whole number of a table's
 // samples, has finite weights, and, if the table has no combiner, one key in each bag.
 Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table);

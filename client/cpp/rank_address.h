@@ -4,13 +4,20 @@
 #define SLOTWISE_CLIENT_CPP_RANK_ADDRESS_H_
 
 #include <string>
+#include <string_view>
 
 namespace slotwise::client {
+
+// RankInfo.gpu of a rank whose device's memory is the host's.
+inline constexpr std::string_view kHostMemory = "host";
 
 struct RankAddress {
   std::string address;      // host:port
   std::string local = {};   // its Unix socket, if this is its host (RankInfo.local); empty: not to be used
+  bool shares_host = true;  // and shares memory of the host there
   bool only_local = false;  // lookups and pushes go by shared memory, or fail
+  std::string gpu = {};     // the memory of its device (RankInfo.gpu); empty: not to be used
+  bool by_gpu = false;      // what connects there goes by that memory
 
   bool operator==(const RankAddress&) const = default;
 };

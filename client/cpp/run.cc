@@ -31,13 +31,12 @@ class Run::Flight {
 
  protected:
   Connections::Channel& ChannelOf(std::size_t attempt) {
-    const Request& request = run_->requests_[index_];
-    rank_ = request.rank + attempt;
-    return connections_->at(rank_, request.channel);
+    rank_ = run_->requests_[index_].rank + attempt;
+    return Channel();
   }
   // The flight is over, and about to be destroyed.
   void End(const grpc::Status& status, const std::function<Status()>& read) {
-    Connections::Channel& channel = connections_->at(rank_, run_->requests_[index_].channel);
+    Connections::Channel& channel = Channel();
     if (status.ok() && channel.NoteAnswer()) run_->channels_.NoteLost();
     if (!status.ok() && IsWorthAnotherTry(status) && RetryAfter(status).count() == 0) channel.NoteFailure();
     run_->FlightEnded(index_, connections_->address(rank_), status, read);
@@ -48,6 +47,12 @@ class Run::Flight {
   const std::shared_ptr<Connections> connections_;
 
  private:
+  Connections::Channel& Channel() const {
+    const Request& request = run_->requests_[index_];
+    if (!request.gpu.empty()) return *connections_->by_gpu(request.gpu);
+    return connections_->at(rank_, request.channel);
+  }
+
   std::size_t rank_ = 0;
 };
 
@@ -173,6 +178,11 @@ void Run::Send(std::size_t index) {
   const std::size_t attempt = attempts_[index]++;
   std::unique_ptr<Flight> flight;
   auto to = To();  // once: the client may move to connections of another kind meanwhile
+  if (const std::string& gpu = requests_[index].gpu; !gpu.empty() && to->by_gpu(gpu) == nullptr) {
+    FailLocked(FailedPrecondition("the server has no rank that shares memory of GPU " + gpu));
+    --pending_;
+    return EndIfOver(std::move(lock));
+  }
   if (requests_[index].data != nullptr && to->has_data()) {
     flight = std::make_unique<DataFlight>(shared_from_this(), index, std::move(to));
   } else {
@@ -232,7 +242,12 @@ std::string Run::SendAgainLater(std::size_t index, const std::string& address, c
   }
   if (request.sent_again) *request.sent_again = true;
   // Connect to the next rank during the wait.
-  To()->at(request.rank + attempts, request.channel).Connect();
+  const auto to = To();
+  if (request.gpu.empty()) {
+    to->at(request.rank + attempts, request.channel).Connect();
+  } else if (Connections::Channel* const way = to->by_gpu(request.gpu)) {
+    way->Connect();
+  }
   auto wait = std::make_unique<Wait>(shared_from_this(), index);
   wait->Start(backoff);
   waits_[index] = wait.release();

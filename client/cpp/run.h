@@ -39,6 +39,8 @@ struct Request {
   std::shared_ptr<DataExchange> data = nullptr;
   std::size_t rank = 0;
   std::size_t channel = 0;
+  // Not empty: the request is `data`, and goes by the memory of that device.
+  std::string gpu = {};
   // Sent to this rank alone, when there is a connection to it.
   bool once = false;
   // If given, the run sets it before it sends the request again: an earlier try may have arrived.

@@ -167,6 +167,8 @@ ordered_json JsonOf(const RankStats& since) {
           {"max_received_bytes", since.max_received_bytes},
           {"shared_bytes", since.shared_bytes},
           {"max_shared_bytes", since.max_shared_bytes},
+          {"gpu_arena_bytes", since.gpu_arena_bytes},
+          {"max_gpu_arena_bytes", since.max_gpu_arena_bytes},
           {"data_connections", since.data_connections},
           {"busy_seconds", static_cast<double>(since.busy_ns) / kNsInSecond}};
 }

@@ -40,6 +40,7 @@
 
 #include "slotwise/batch.h"
 #include "slotwise/data_type.h"
+#include "slotwise/gpu.h"
 #include "slotwise/server_stats.h"
 #include "slotwise/session.h"
 #include "slotwise/status.h"
@@ -54,6 +55,7 @@ enum class Door : std::uint8_t {
   kGrpc,  // gRPC, as everything else, for example through a proxy that speaks HTTP/2 alone
   kTcp,   // sockets, wherever the server is
   kShm,   // memory that is shared with a server on this host; UNAVAILABLE if there is none
+  kGpu,   // as kBest; and calls with arrays on a GPU (slotwise/gpu.h) may use a CPU's memory in its place
 };
 
 struct ClientOptions {
@@ -84,6 +86,9 @@ struct ServerRank {
   std::string address;     // host:port
   std::string device;      // "cpu", or "cuda" and the device's name
   std::string local = {};  // the Unix socket of clients on the rank's host; empty: none
+  // The memory of its device, which clients on its host can share: a GPU's UUID, as 32 hexadecimal digits, or
+  // "host". Empty: the server is older than this member.
+  std::string gpu = {};
 };
 
 struct ServerTopology {
@@ -374,6 +379,22 @@ class Client {
   Status LookupMany(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call = {});
   void LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
                        const CallOptions& call = {});
+
+  // --- arrays in the memory of a GPU (slotwise/gpu.h)
+
+  // Returns the names of the GPUs that both this process and a rank of the server have, and whose memory that
+  // rank shares: what Gpu::name may be.
+  std::vector<std::string> Gpus() const;
+  // As Lookup and LookupMany, and answers with the rows of each table. FAILED_PRECONDITION: no rank shares that
+  // GPU's memory. UNAVAILABLE: the rank has given all that it may. RESOURCE_EXHAUSTED: there is no room in what
+  // it has given, too. May wait, before it returns, until the arrays are there.
+  using GpuRowsDone = std::function<void(Result<std::vector<GpuRows>>)>;
+  void LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu, GpuRowsDone done,
+                        const CallOptions& call = {});
+  // As Push and PushMany; the batches are whole steps of each table, or as many parts as `step` names, of which
+  // all but the first are empty.
+  void PushOnGpuAsync(std::span<const GpuPush> pushes, const std::optional<Step>& step, const Gpu& gpu,
+                      PushManyDone done, const CallOptions& call = {});
 
   // Sums the gradients of every row and runs the table's optimizer on the sums, once. `gradients`: finite
   // float32 [samples][slots · dim], the loss's gradient with respect to each pooled value. The call is

@@ -108,6 +108,8 @@ struct RankStats {
   std::uint64_t max_received_bytes = 0;
   std::uint64_t shared_bytes = 0;  // of memory that clients of the rank's host have
   std::uint64_t max_shared_bytes = 0;
+  std::uint64_t gpu_arena_bytes = 0;  // the same of the rank's device, until clients' processes are gone
+  std::uint64_t max_gpu_arena_bytes = 0;
   std::uint64_t data_connections = 0;  // of the data transport
   std::uint64_t busy_ns = 0;           // for how long the engine has been at the same round
 

@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised by any change after which a program that was compiled before could misbehave. */
-#define SLOTWISE_ABI 3
+#define SLOTWISE_ABI 4
 SLOTWISE_API int32_t slotwise_abi(void);
 /* The version of Slotwise, for example "0.1.0". */
 SLOTWISE_API const char* slotwise_version(void);
@@ -123,6 +123,7 @@ SLOTWISE_API slotwise_call* slotwise_queue_take(slotwise_queue* queue, int64_t m
 #define SLOTWISE_DOOR_GRPC 1 /* by gRPC, as all else */
 #define SLOTWISE_DOOR_TCP 2  /* by sockets, wherever the server is */
 #define SLOTWISE_DOOR_SHM 3  /* by memory that is shared with a server on this host, or UNAVAILABLE */
+#define SLOTWISE_DOOR_GPU 4  /* as the best; the memory of a server without a GPU may stand for one's */
 
 typedef struct slotwise_client_options {
   int64_t timeout_ms;        /* of connecting, and of every call that names none; 0: 30,000 */
@@ -238,6 +239,34 @@ SLOTWISE_API slotwise_call* slotwise_push(slotwise_client* client, const slotwis
 SLOTWISE_API slotwise_call* slotwise_push_many(slotwise_client* client, const slotwise_batch* batches,
                                                size_t count, const slotwise_step* step,
                                                const slotwise_call_options* call);
+
+/* --- arrays in the memory of a GPU (gpu.h)
+ *
+ * Of such batches all arrays lie there; `values` are the gradients of a push, of the type that the call's values have on the wire, and nothing for a lookup. */
+
+typedef struct slotwise_gpu {
+  const char* name; /* one of slotwise_client_gpus */
+  void* stream;     /* a CUstream, in which the arrays are written; null: the default stream */
+} slotwise_gpu;
+
+/* Writes the names of the GPUs that both this process and the server have, each ended by a newline, into
+ * `names`, of `size` bytes with the 0 that ends them all. Returns how many bytes that takes; if they are more,
+ * nothing was written. */
+SLOTWISE_API size_t slotwise_client_gpus(slotwise_client* client, char* names, size_t size);
+SLOTWISE_API slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_batch* batches,
+                                                   size_t count, int32_t mode, const slotwise_gpu* gpu,
+                                                   const slotwise_call_options* call);
+SLOTWISE_API slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batch* batches,
+                                                 size_t count, const slotwise_step* step,
+                                                 const slotwise_gpu* gpu, const slotwise_call_options* call);
+/* Takes the rows of batch `index` out of a call of slotwise_lookup_on_gpu that has ended with SLOTWISE_OK, as a
+ * DLManagedTensor (DLPack 0.x) of the shape given, whose `deleter`, or slotwise_dlpack_free, lets go of them.
+ * They last until then, whatever becomes of the client; their memory is used again once the call's stream has
+ * come to that point. `device_type` and `device_id` are what the tensor says of itself. Null the second time, or
+ * if the shape has another number of elements, or none. */
+SLOTWISE_API void* slotwise_call_dlpack(slotwise_call* call, size_t index, int32_t device_type,
+                                        int32_t device_id, const int64_t* shape, size_t dimensions);
+SLOTWISE_API void slotwise_dlpack_free(void* tensor);
 
 /* --- rows by key */
 

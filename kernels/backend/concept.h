@@ -143,6 +143,7 @@ concept Backend = requires(typename B::Queue& queue, typename B::Stream& stream,
 
   // Launches may use Atomics. Load and Store are relaxed, of words of 64 or 32 bits;
   // CompareExchange returns the value before.
+  B::Atomics::Add(word, std::uint64_t{});
   { B::Atomics::Load(word) } -> std::same_as<std::uint64_t>;
   B::Atomics::Store(word, std::uint64_t{});
   { B::Atomics::Load(indices) } -> std::same_as<std::uint32_t>;

@@ -58,6 +58,7 @@ class CpuStream final : public Stream {
   }
   void Convert(ConstNumbers from, std::size_t size, Numbers to) override;
   void SumOverRanks(const RankBlocks& blocks, float* sum) override;
+  void AddToEach(std::uint32_t* to, const std::uint32_t* from, std::size_t count, std::uint32_t add) override;
   void Wait() override {}
   bool IsDone() override { return true; }
   void* NativeHandle() const override { return nullptr; }
@@ -91,6 +92,9 @@ struct CpuBackend {
     static std::uint64_t CompareExchange(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
       __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
       return expected;
+    }
+    static void Add(std::uint64_t* word, std::uint64_t number) {
+      __atomic_fetch_add(word, number, __ATOMIC_RELAXED);
     }
   };
 

@@ -60,6 +60,7 @@ class CudaStream final : public Stream {
   }
   void Convert(ConstNumbers from, std::size_t size, Numbers to) override;
   void SumOverRanks(const RankBlocks& blocks, float* sum) override;
+  void AddToEach(std::uint32_t* to, const std::uint32_t* from, std::size_t count, std::uint32_t add) override;
   void Wait() override { queue_.Wait(); }
   bool IsDone() override {
     const cudaError_t done = cudaStreamQuery(queue_.stream());
@@ -105,6 +106,13 @@ struct CudaBackend {
       return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired);
 #else
       return (void)desired, *word ^ expected;
+#endif
+    }
+    SLOTWISE_HD static void Add(std::uint64_t* word, std::uint64_t number) {
+#ifdef __CUDA_ARCH__
+      atomicAdd(reinterpret_cast<unsigned long long*>(word), number);
+#else
+      (void)word, (void)number;
 #endif
     }
   };

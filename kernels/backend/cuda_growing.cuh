@@ -30,6 +30,7 @@ class CudaVirtualMemory {
   decltype(&cuMemMap) map;
   decltype(&cuMemUnmap) unmap;
   decltype(&cuMemSetAccess) set_access;
+  decltype(&cuMemExportToShareableHandle) export_memory;
 
   // Throws std::runtime_error if the driver has none.
   static const CudaVirtualMemory& Get() {
@@ -54,6 +55,7 @@ class CudaVirtualMemory {
     Find("cuMemMap", map);
     Find("cuMemUnmap", unmap);
     Find("cuMemSetAccess", set_access);
+    Find("cuMemExportToShareableHandle", export_memory);
   }
 
   template <class Function>

@@ -78,7 +78,7 @@ std::string HeadObjection(std::span<const std::byte> head) {
   return "a call has more than " + std::to_string(kMostMessages) + " messages, or fields that are none";
 }
 
-std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes) {
+std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes, bool on_device) {
   const int messages = call.lookups_size() + call.pushes_size();
   if (call.lookups_size() > 0 && call.pushes_size() > 0) return "a call has lookups and pushes";
   if (messages > kMostMessages) {
@@ -91,6 +91,9 @@ std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes) {
     for (const std::uint64_t bytes :
          {arrays.keys(), arrays.gradients(), arrays.offsets(), arrays.weights()}) {
       if (bytes > body_bytes) return "an array is longer than its frame's body";
+    }
+    if (arrays.wide_offsets() && (!on_device || arrays.offsets() % sizeof(std::uint64_t) != 0)) {
+      return "a call has wide offsets where none can be";
     }
     sum += PaddedSum(arrays);
     if (sum > body_bytes) break;
@@ -120,20 +123,22 @@ Result<std::vector<PushRequest>> CheckPushes(const v1::DataCall& call,
       });
 }
 
-void PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner,
+bool PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner, bool on_device,
                  std::vector<CheckedLookup>& lookups) {
   const auto bytes_of = [](const CheckedLookup& lookup) {
     return std::uint64_t{lookup.request.batch.samples} * lookup.width * BytesOf(lookup.request.type);
   };
   std::uint64_t sum = 0;
   for (const CheckedLookup& lookup : lookups) sum += PaddedBytes(bytes_of(lookup));
-  if (sum > values.size()) return;
+  if (sum > values.size()) return false;
   std::byte* at = values.data();
   for (CheckedLookup& lookup : lookups) {
     const std::uint64_t bytes = bytes_of(lookup);
     if (bytes > 0) lookup.request.place = std::shared_ptr<std::byte[]>(owner, at);
+    lookup.request.place_on_device = on_device && bytes > 0;
     at += PaddedBytes(bytes);
   }
+  return true;
 }
 
 }  // namespace slotwise

@@ -22,8 +22,9 @@ namespace slotwise {
 std::string HeadObjection(std::span<const std::byte> head);
 inline constexpr std::uint64_t kParsed = 16;
 
-// Returns why a call with a body of so many bytes is none of this protocol; empty if it is one.
-std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes);
+// Returns why a call with a body of so many bytes, on a device or not, is none of this protocol; empty if it is
+// one.
+std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes, bool on_device);
 
 // Make requests of the call's lookups, or pushes. REQUIRES: there is no objection to the call and its body.
 // Errors as check.h's, with the message's place if the call is of many.
@@ -34,9 +35,9 @@ Result<std::vector<PushRequest>> CheckPushes(const v1::DataCall& call,
                                              const std::shared_ptr<std::byte[]>& body,
                                              const FindTable& find_table);
 
-// Says where lookups' values go, as in a reply's body: `values`, which `owner` keeps. If they do not fit
-// there, they go to memory of the engine's.
-void PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner,
+// Says where lookups' values go, as in a reply's body: `values`, of the device's memory or the host's, which
+// `owner` keeps. Returns whether they fit there: if not, they go to memory of the engine's.
+bool PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner, bool on_device,
                  std::vector<CheckedLookup>& lookups);
 
 }  // namespace slotwise

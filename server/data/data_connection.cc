@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/data/data_call.h"
+#include "server/data/device_call.h"
 #include "server/intake/rare_log.h"
 #include "server/intake/replies.h"
 #include "wire/status_code.h"
@@ -24,7 +25,8 @@ constexpr std::size_t kMostReason = 1024;  // bytes of a refusal, as through gRP
 }  // namespace
 
 DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shared,
-                               std::shared_ptr<SharedMemory> arena, std::shared_ptr<void> token)
+                               std::shared_ptr<ClientArena> arena, BriskLoop& loop,
+                               std::shared_ptr<void> token)
     : FrameStream(std::move(socket), {.frame_bytes = shared.options.max_message_bytes,
                                       .head_bytes = kMostHeadBytes,
                                       .write_timeout = shared.options.reply_timeout,
@@ -32,6 +34,8 @@ DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shar
       peer_(std::move(peer)),
       shared_(shared),
       arena_(std::move(arena)),
+      arrivals_(arena_ && arena_->on_device ? shared.engine.device().MakeArrivals() : nullptr),
+      loop_(loop),
       token_(std::move(token)) {}
 
 bool DataConnection::OnLargeHead(std::uint64_t bytes) {
@@ -61,7 +65,7 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
     if (!why.empty()) return std::nullopt;
     body_bytes = places_.body.size();
   }
-  why = Objection(call_, body_bytes);
+  why = Objection(call_, body_bytes, OnDevice());
   if (!why.empty()) return std::nullopt;
 
   frame_bytes_ = head.size() + body_bytes;
@@ -75,7 +79,7 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
   } else {
     received_ = std::move(*reservation);
     try {
-      if (body_bytes > 0) block_ = shared_.engine.arrays().Take<std::byte>(body_bytes);
+      if (body_bytes > 0 && !OnDevice()) block_ = shared_.engine.arrays().Take<std::byte>(body_bytes);
     } catch (const std::bad_alloc&) {
       refusal_ =
           ResourceExhausted("there is no memory for the request's arrays", shared_.engine.RetryAfter());
@@ -88,7 +92,7 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
 std::string DataConnection::FindPlaces() {
   if (arena_ == nullptr) return "a call has places in an arena, and there is none";
   const v1::ArenaPlaces& places = call_.arena();
-  if (places.body_bytes() > shared_.options.max_message_bytes) {
+  if (places.body_bytes() > shared_.options.max_message_bytes && !arena_->on_device) {
     return "a call has " + std::to_string(places.body_bytes()) + " bytes in the arena: at most " +
            std::to_string(shared_.options.max_message_bytes) + " are taken";
   }
@@ -137,7 +141,30 @@ bool DataConnection::OnBody() {
   return !full;
 }
 
+void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answer) {
+  // The trainer's next call comes soon. A machine without a GPU has better uses for its processors.
+  if (!shared_.engine.device().SharesHostMemory()) loop_.StayAwake(kBriskTime);
+  try {
+    if (call_.pushes_size() > 0) {
+      auto pushes = CheckPushesOnDevice(call_, places_.body, *arrivals_, shared_.find_table);
+      if (!pushes.ok()) return answer(pushes.status());
+      return SubmitPushes(shared_.engine, caller, std::move(*pushes), call_.many(), answer);
+    }
+    auto lookups = CheckLookupsOnDevice(call_, places_.body, *arrivals_, shared_.find_table);
+    if (!lookups.ok()) return answer(lookups.status());
+    if (!PlaceValues(places_.values, arena_, true, *lookups)) {
+      return answer(InvalidArgument("the call's place for values has " +
+                                    std::to_string(places_.values.size()) + " bytes, which is too few"));
+    }
+    SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);
+  } catch (const std::bad_alloc&) {
+    answer(
+        ResourceExhausted("there is no device memory for the request's arrays", shared_.engine.RetryAfter()));
+  }
+}
+
 void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
+  if (OnDevice()) return SubmitOnDevice(caller, answer);
   // The client may write them while they are copied, and no longer.
   if (!places_.body.empty()) std::memcpy(block_.get(), places_.body.data(), places_.body.size());
   if (call_.pushes_size() > 0) {
@@ -147,7 +174,7 @@ void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
   }
   auto lookups = CheckLookups(call_, block_, shared_.find_table);
   if (!lookups.ok()) return answer(lookups.status());
-  if (call_.has_arena()) PlaceValues(places_.values, arena_, *lookups);
+  if (call_.has_arena()) PlaceValues(places_.values, arena_, false, *lookups);
   SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);
 }
 

@@ -1,7 +1,7 @@
 // DataConnection: the server's end of one connection of the data transport.
 //
-// A call's arrays are read into one piece of the engine's own memory, in which they stay until the device is
-// done with them; a lookup's rows are sent from where the round left them.
+// A call's arrays are read, or copied from an arena, into one piece of the engine's own memory, in which they
+// stay until the device is done with them; a lookup's rows are sent from where the round left them.
 // Thread-safety: FrameStream's.
 #ifndef SLOTWISE_SERVER_DATA_DATA_CONNECTION_H_
 #define SLOTWISE_SERVER_DATA_DATA_CONNECTION_H_
@@ -18,13 +18,14 @@
 #include <unordered_map>
 #include <vector>
 
+#include "server/data/client_arena.h"
 #include "server/data/data_server.h"
 #include "server/engine/budget.h"
 #include "server/intake/decode_fields.h"
 #include "server/intake/embedding_calls.h"
 #include "slotwise/v1/data.pb.h"
+#include "wire/brisk_loop.h"
 #include "wire/frame_stream.h"
-#include "wire/shared_memory.h"
 
 namespace slotwise {
 
@@ -35,22 +36,22 @@ struct DataShared {
         engine(its_engine),
         gate(its_gate),
         received(with.max_received_bytes),
-        shared(with.max_shared_bytes) {}
+        arenas(its_engine.device(), with.max_shared_bytes, with.max_device_arena_bytes) {}
   const DataOptions options;
   Engine& engine;
   Gate& gate;
   Budget received;
-  Budget shared;
+  ClientArenas arenas;
   std::atomic<bool> stopping = false;  // the server
   const FindTable find_table = [this](std::string_view name) { return engine.FindTable(name); };
 };
 
 class DataConnection final : public FrameStream {
  public:
-  // `shared` outlives the connection. `arena` is what it shares with its client; null: nothing. `token` ends
+  // `shared`, and `loop`, whose the socket is, outlive the connection. `arena` is what it shares with its client; null: nothing. `token` ends
   // with it.
-  DataConnection(Socket socket, std::string peer, DataShared& shared, std::shared_ptr<SharedMemory> arena,
-                 std::shared_ptr<void> token);
+  DataConnection(Socket socket, std::string peer, DataShared& shared, std::shared_ptr<ClientArena> arena,
+                 BriskLoop& loop, std::shared_ptr<void> token);
 
   using FrameStream::Start;
 
@@ -64,16 +65,22 @@ class DataConnection final : public FrameStream {
   std::shared_ptr<DataConnection> self() {
     return std::static_pointer_cast<DataConnection>(shared_from_this());
   }
+  // Whether the arrays of the call that is being read lie in device memory.
+  bool OnDevice() const { return call_.has_arena() && arrivals_ != nullptr; }
   // Sets the places of the call that is being read. Returns why it is none of this protocol; empty if it is
   // one.
   std::string FindPlaces();
   // Makes requests of the call's messages and hands them to the engine.
   void Submit(const Caller& caller, const AnswerCall& answer);
+  // The same of a call whose arrays lie in device memory.
+  void SubmitOnDevice(const Caller& caller, const AnswerCall& answer);
   void Answer(std::uint64_t id, const Caller& caller, Result<EmbeddingAnswers> answers);
 
   const std::string peer_;
   DataShared& shared_;
-  const std::shared_ptr<SharedMemory> arena_;
+  const std::shared_ptr<ClientArena> arena_;
+  const std::unique_ptr<Arrivals> arrivals_;  // of an arena in device memory
+  BriskLoop& loop_;
   const std::shared_ptr<void> token_;
 
   // The call that is being read.

@@ -24,6 +24,7 @@
 
 #include "server/data/data_connection.h"
 #include "server/intake/peer_name.h"
+#include "wire/brisk_loop.h"
 #include "wire/data_version.h"
 #include "wire/frame_stream.h"
 #include "wire/shared_memory.h"
@@ -38,14 +39,6 @@ std::size_t ThreadsFor(std::size_t asked) {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, 8);
 }
 
-constexpr std::uint64_t kLeastArena = std::uint64_t{1} << 20;
-// No connection gets more than this share of what clients may share.
-constexpr std::uint64_t kShareOfOne = 8;
-
-std::uint32_t MibOf(const SharedMemory& arena) {
-  return static_cast<std::uint32_t>(arena.bytes().size() >> 20);
-}
-
 }  // namespace
 
 class DataServer::Impl {
@@ -55,21 +48,21 @@ class DataServer::Impl {
     for (std::size_t i = 0; i < threads; ++i) {
       workers_.emplace_back();
       Worker& worker = workers_.back();
-      worker.thread = std::thread([&worker] { worker.context.run(); });
+      worker.thread = std::thread([&worker] { worker.loop.Run(); });
     }
   }
 
   ~Impl() { Stop(); }
 
   void Take(int socket, std::function<void(int)> others) {
-    asio::io_context& context = workers_[turn_++ % workers_.size()].context;
-    const auto hello = std::make_shared<Hello>(*this, context, socket, std::move(others));
+    BriskLoop& loop = workers_[turn_++ % workers_.size()].loop;
+    const auto hello = std::make_shared<Hello>(*this, loop, socket, std::move(others));
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;  // closes the socket
       hello->place = hellos_.insert(hellos_.end(), hello);
     }
-    asio::post(context, [hello] { hello->Begin(); });
+    asio::post(loop.context(), [hello] { hello->Begin(); });
   }
 
   DataLoad Load() {
@@ -77,8 +70,10 @@ class DataServer::Impl {
     return {.connections = connections_.size(),
             .received_bytes = shared_.received.used(),
             .max_received_bytes = shared_.received.limit(),
-            .shared_bytes = shared_.shared.used(),
-            .max_shared_bytes = shared_.shared.limit()};
+            .shared_bytes = shared_.arenas.shared_bytes(),
+            .max_shared_bytes = shared_.arenas.max_shared_bytes(),
+            .device_arena_bytes = shared_.arenas.device_bytes(),
+            .max_device_arena_bytes = shared_.arenas.max_device_bytes()};
   }
 
   void Stop() {
@@ -108,15 +103,20 @@ class DataServer::Impl {
 
  private:
   struct Worker {
-    asio::io_context context{1};
-    std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work{context.get_executor()};
+    BriskLoop loop;
+    std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work{
+        loop.context().get_executor()};
     std::thread thread;
   };
 
   // A connection before both prefaces have passed. Its worker's thread's, but for `place`.
   struct Hello : std::enable_shared_from_this<Hello> {
-    Hello(Impl& its_server, asio::io_context& context, int descriptor, std::function<void(int)> takes_others)
-        : server(its_server), socket(context), timer(context), others(std::move(takes_others)) {
+    Hello(Impl& its_server, BriskLoop& its_loop, int descriptor, std::function<void(int)> takes_others)
+        : server(its_server),
+          loop(its_loop),
+          socket(its_loop.context()),
+          timer(its_loop.context()),
+          others(std::move(takes_others)) {
       sockaddr_storage address{};
       socklen_t size = sizeof(address);
       getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
@@ -156,13 +156,17 @@ class DataServer::Impl {
 
     void Answer() {
       const auto version = VersionIn(preface);
-      const std::uint32_t asked_mib = ArenaMibIn(preface);
-      if (!version || (asked_mib > 0 && !local)) return Close();
-      if (*version == kDataVersion) arena = server.MakeArena(asked_mib);
-      preface = MakePreface(kDataVersion, arena ? MibOf(*arena) : 0);
+      const AskedArena asked = ArenaIn(preface);
+      if (!version || (asked.mib > 0 && !local)) return Close();
+      if (*version == kDataVersion && asked.mib > 0) {
+        ClientArenas& arenas = server.shared_.arenas;
+        arena =
+            asked.on_device ? arenas.MakeOnDevice(asked.mib, socket.native_handle()) : arenas.Make(asked.mib);
+      }
+      preface = MakePreface(kDataVersion, {arena ? arena->mib() : 0, arena && arena->on_device});
       if (arena) {
         // A new connection has room for so few bytes.
-        const ssize_t sent = SendWithDescriptor(socket.native_handle(), preface, arena->descriptor());
+        const ssize_t sent = SendWithDescriptor(socket.native_handle(), preface, arena->descriptor);
         return sent == static_cast<ssize_t>(preface.size()) ? server.Serve(*this) : Close();
       }
       asio::async_write(socket, asio::buffer(preface),
@@ -187,33 +191,15 @@ class DataServer::Impl {
     }
 
     Impl& server;
+    BriskLoop& loop;
     Socket socket;
     asio::steady_timer timer;
     std::function<void(int)> others;
     Preface preface{};
     bool local = false;  // a Unix socket
-    std::shared_ptr<SharedMemory> arena;
+    std::shared_ptr<ClientArena> arena;
     std::optional<std::list<std::shared_ptr<Hello>>::iterator> place;  // guarded by mutex_
   };
-
-  // Returns as much memory as is asked for, or less; null if clients share as much as they may.
-  std::shared_ptr<SharedMemory> MakeArena(std::uint32_t asked_mib) {
-    struct Charged {
-      Reservation charge;
-      std::shared_ptr<SharedMemory> memory;
-    };
-    const std::uint64_t most = std::max(shared_.options.max_shared_bytes / kShareOfOne, kLeastArena);
-    for (std::uint64_t bytes = std::min(std::uint64_t{asked_mib} << 20, most) >> 20 << 20;
-         bytes >= kLeastArena; bytes = (bytes / 2) >> 20 << 20) {
-      auto charge = shared_.shared.Reserve(bytes);
-      if (!charge) continue;
-      auto memory = SharedMemory::Make(bytes);
-      if (!memory) break;
-      const auto made = std::make_shared<Charged>(std::move(*charge), std::move(memory));
-      return {made, made->memory.get()};
-    }
-    return nullptr;
-  }
 
   void Serve(Hello& hello) {
     if (!hello.socket.is_open()) return;  // it was closed after it had answered
@@ -229,7 +215,7 @@ class DataServer::Impl {
       gone_.notify_all();
     });
     const auto connection = std::make_shared<DataConnection>(std::move(hello.socket), peer, shared_,
-                                                             std::move(hello.arena), token);
+                                                             std::move(hello.arena), hello.loop, token);
     hello.Leave();
     bool stopping = false;
     {

@@ -53,8 +53,7 @@ BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective,
       ordered_offsets_(device, 1),
       ordered_weights_(device, 1),
       ordered_values_(device, kValueAlign),
-      narrow_values_(device),
-      fetched_(device) {}
+      narrow_values_(device) {}
 
 template <class Upload>
 void BatchGather::ForMyParts(const TableShare& share, Upload upload) const {
@@ -67,6 +66,12 @@ void BatchGather::ForMyParts(const TableShare& share, Upload upload) const {
     place.bags += part.size.bags;
     place.keys += part.size.keys;
   }
+}
+
+const BatchPart* BatchGather::WholeOnDevice(const TableShare& share) const {
+  if (share.layout->bags_of.size() > 1 || share.round->parts.size() != 1) return nullptr;
+  const BatchPart& part = tickets_.BatchOf(share.round->parts.front().ticket.number);
+  return part.memory == MemoryKind::kDevice ? &part : nullptr;
 }
 
 std::vector<std::size_t> BatchGather::OffsetBlocks(const BatchLayout& layout) {
@@ -86,6 +91,12 @@ void BatchGather::ReserveBatches(std::span<const TableShare> shares) {
   for (const TableShare& share : shares) {
     const BatchLayout& layout = *share.layout;
     const bool weighted = share.round->weighted();
+    if (WholeOnDevice(share) != nullptr) {
+      keys_.Add({0});
+      offsets_.Add({0});
+      weights_.Add({0});
+      continue;
+    }
     keys_.Add(layout.keys_of);
     offsets_.Add(OffsetBlocks(layout));
     weights_.Add(layout.keys_of, weighted ? 1 : 0);
@@ -111,11 +122,15 @@ void BatchGather::ReserveBatches(std::span<const TableShare> shares) {
 
 std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares) {
   ReserveBatches(shares);
-  for (std::size_t s = 0; s < shares.size(); ++s) UploadMyKeys(shares[s], keys_.Mine(s));
-  batch_upload_.Flush();
-  for (std::size_t s = 0; s < shares.size(); ++s) UploadMyOffsets(shares[s], offsets_.Mine(s));
-  batch_upload_.Flush();
+  std::vector<std::size_t> uploaded;
   for (std::size_t s = 0; s < shares.size(); ++s) {
+    if (WholeOnDevice(shares[s]) == nullptr) uploaded.push_back(s);
+  }
+  for (const std::size_t s : uploaded) UploadMyKeys(shares[s], keys_.Mine(s));
+  batch_upload_.Flush();
+  for (const std::size_t s : uploaded) UploadMyOffsets(shares[s], offsets_.Mine(s));
+  batch_upload_.Flush();
+  for (const std::size_t s : uploaded) {
     if (shares[s].round->weighted()) UploadMyWeights(shares[s], weights_.Mine(s));
   }
   batch_upload_.Flush();
@@ -125,6 +140,10 @@ std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares) {
   std::vector<BatchView> batches;
   batches.reserve(shares.size());
   for (std::size_t s = 0; s < shares.size(); ++s) {
+    if (const BatchPart* const whole = WholeOnDevice(shares[s])) {
+      batches.push_back(whole->view());
+      continue;
+    }
     const BatchLayout& layout = *shares[s].layout;
     const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.Gather(s), ordered_keys_);
     const std::uint32_t* offsets =
@@ -138,14 +157,6 @@ std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares) {
   }
   device_.WorkStream().OrderAfter(exchange_.stream());
   return batches;
-}
-
-const std::uint32_t* BatchGather::OffsetsOnHost(const BatchPart& part) {
-  if (part.memory != MemoryKind::kDevice) return part.offsets.data();
-  std::uint32_t* const fetched = fetched_.Reserve(part.offsets.size());
-  stream_.Copy(fetched, part.offsets.data(), part.offsets.bytes());
-  stream_.Wait();
-  return fetched;
 }
 
 void BatchGather::UploadMyKeys(const TableShare& share, Key* mine) {
@@ -162,11 +173,13 @@ void BatchGather::UploadMyOffsets(const TableShare& share, std::uint32_t* mine) 
   };
   ForMyParts(share,
              [&](const BatchLayout::Part& place, const BatchLayout::Extent& block, const BatchPart& part) {
-               const std::uint32_t* const offsets = OffsetsOnHost(part);
-               std::uint32_t* const counted = to(block.bags, place.size.bags);
-               for (std::size_t b = 0; b < place.size.bags; ++b) {
-                 counted[b] = static_cast<std::uint32_t>(place.lies.keys + offsets[b]);
+               const std::uint32_t* const offsets = part.offsets.data();
+               const auto first_key = static_cast<std::uint32_t>(place.lies.keys);
+               if (part.memory == MemoryKind::kDevice) {
+                 return stream_.AddToEach(mine + block.bags, offsets, place.size.bags, first_key);
                }
+               std::uint32_t* const counted = to(block.bags, place.size.bags);
+               for (std::size_t b = 0; b < place.size.bags; ++b) counted[b] = first_key + offsets[b];
              });
   if (me + 1 == layout.bags_of.size()) {
     *to(layout.bags_of[me], 1) = static_cast<std::uint32_t>(layout.size.keys);
@@ -184,12 +197,21 @@ void BatchGather::UploadMyWeights(const TableShare& share, float* mine) {
   });
 }
 
+bool BatchGather::HasWholeValues(const TableShare& share) const {
+  const BatchPart* const whole = WholeOnDevice(share);
+  return whole != nullptr && whole->value_type == DataType::kFloat32;
+}
+
 void BatchGather::ReserveValues(std::span<const ValueShare> shares) {
   values_.Clear();
   ordered_values_.Clear();
   std::size_t staged = 0;
   std::size_t narrow = 0;  // the most bytes of a part that comes as 16 bits
   for (const auto& [share, columns, mine_alone] : shares) {
+    if (HasWholeValues(share)) {
+      values_.Add({0});
+      continue;
+    }
     values_.Add(share.layout->bags_of, columns);
     if (!share.layout->in_part_order && !mine_alone) {
       ordered_values_.size += share.layout->size.bags * columns + kValueAlign;
@@ -216,7 +238,7 @@ void BatchGather::UploadMyBagValues(const ValueShare& share, float* mine) {
                ConstNumbers from = part.numbers();
                if (from.type == DataType::kFloat32)
                  return value_upload_.Copy(to, from.data, bytes, part.memory);
-               if (there != nullptr) {
+               if (there != nullptr && part.memory != MemoryKind::kDevice) {
                  value_upload_.Flush();
                  value_upload_.Copy(there, from.data, bytes, part.memory);
                  value_upload_.Flush();
@@ -228,7 +250,9 @@ void BatchGather::UploadMyBagValues(const ValueShare& share, float* mine) {
 
 std::vector<const float*> BatchGather::GatherBagValues(std::span<const ValueShare> shares) {
   ReserveValues(shares);
-  for (std::size_t s = 0; s < shares.size(); ++s) UploadMyBagValues(shares[s], values_.Mine(s));
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    if (!HasWholeValues(shares[s].of)) UploadMyBagValues(shares[s], values_.Mine(s));
+  }
   value_upload_.Flush();
 
   exchange_.stream().OrderAfter(stream_);
@@ -236,6 +260,10 @@ std::vector<const float*> BatchGather::GatherBagValues(std::span<const ValueShar
   values.reserve(shares.size());
   for (std::size_t s = 0; s < shares.size(); ++s) {
     const auto& [share, columns, mine_alone] = shares[s];
+    if (HasWholeValues(share)) {
+      values.push_back(WholeOnDevice(share)->values.data());
+      continue;
+    }
     values.push_back(mine_alone ? values_.Mine(s)
                                 : InPartOrder(*share.layout, &BatchLayout::Extent::bags, columns,
                                               values_.Gather(s), ordered_values_));

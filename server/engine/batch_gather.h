@@ -73,8 +73,7 @@ class BatchGather {
               TicketBook& tickets);
 
   // Returns the whole batch of each share, in device memory, parts in part order; valid until the next call.
-  // Waits for parts in device memory, whose offsets have to come to the host, and for what the exchange and
-  // growing arrays wait for.
+  // Waits for what the exchange and growing arrays wait for.
   // REQUIRES: the device is done with what used the last round's batches.
   std::vector<BatchView> Gather(std::span<const TableShare> shares);
   BatchView Gather(const Round& round, const BatchLayout& layout) {
@@ -106,8 +105,10 @@ class BatchGather {
   // Makes room for the arrays of the shares' batches. Throws std::bad_alloc.
   void ReserveBatches(std::span<const TableShare> shares);
   void ReserveValues(std::span<const ValueShare> shares);
-  // The part's offsets, in host memory; valid until the next call.
-  const std::uint32_t* OffsetsOnHost(const BatchPart& part);
+  // Returns the part that is all of a share's batch, if it lies in device memory; null otherwise.
+  const BatchPart* WholeOnDevice(const TableShare& share) const;
+  // Whether that part's values can be used as they lie.
+  bool HasWholeValues(const TableShare& share) const;
   // The sizes of the ranks' blocks of offsets.
   static std::vector<std::size_t> OffsetBlocks(const BatchLayout& layout);
   void UploadMyKeys(const TableShare& share, Key* mine);
@@ -134,7 +135,6 @@ class BatchGather {
   Ordered<std::uint32_t> ordered_offsets_;
   Ordered<float> ordered_weights_, ordered_values_;
   DeviceArray<std::byte> narrow_values_;  // of 16 bits, on a device with memory of its own
-  HostScratch<std::uint32_t> fetched_;    // a part's offsets, from device memory
 };
 
 }  // namespace slotwise

@@ -81,7 +81,7 @@ class Engine::Impl {
       AnswerWithoutRound(decision);
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
-      decision.round ? RunRound(*decision.round) : stages().FinishAll();
+      decision.round ? RunRound(*decision.round) : FinishRounds();
       if (decision.round) portion_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
       if (const auto replaced = operations_.TakeReplacedTables(); !replaced.empty())
         AnswerEarly(agenda_.TablesWereReplaced(replaced));
@@ -163,6 +163,7 @@ class Engine::Impl {
   std::uint64_t incarnation() const { return options_.incarnation; }
   const std::optional<Checkpoints>& checkpoints() const { return checkpoints_; }
   ArrayPool& arrays() { return arrays_; }
+  Device& device() { return device_; }
 
  private:
   // An idle rank looks this often whether another rank woke it: often at first, then seldom, to leave the
@@ -174,6 +175,8 @@ class Engine::Impl {
   static constexpr std::chrono::milliseconds kLongAgo{1000};
   static constexpr std::chrono::microseconds kAlone{1'000'000};
   static constexpr std::chrono::microseconds kTick{4000};
+  // A rank stays awake so long after a batch that came by its device's memory.
+  static constexpr std::chrono::milliseconds kBriskTime{2};
   // A batch may bring one rank new rows of so many rounds' bytes.
   static constexpr std::uint64_t kRoundsOfNewRows = 8;
   // While so many rounds are ready, no more requests are announced.
@@ -311,6 +314,7 @@ class Engine::Impl {
   void RunRound(const Round& round) {
     rounds_.fetch_add(1, std::memory_order_relaxed);
     NoteTaken(round);
+    NoteBrisk(round);
     try {
       operations_.Run(round);
     } catch (const std::bad_alloc&) {
@@ -364,7 +368,32 @@ class Engine::Impl {
 
   // All ranks come here after the same decision. The first rank that gets work, or finds that the first
   // step's deadline has come, wakes the others.
+  // A trainer on the device's host asks again soon. Whoever sleeps hears of that tens of microseconds later,
+  // and whoever waits for the device as much later than it could begin the next round.
+  template <class Done>
+  void StayAwakeUntil(const Done& done) {
+    while (clock_.Now() < brisk_until_ && !inbox_.HasNews() && !done()) {
+    }
+  }
+  void NoteBrisk(const Round& round) {
+    if (device_.SharesHostMemory() || collective_.size() > 1) return;
+    round.ForEachTable([&](const Round& share) {
+      for (const RoundPart& part : share.parts) {
+        const BatchPart* const batch = BatchOf(tickets_.At(part.ticket.number));
+        if (batch != nullptr && batch->memory == MemoryKind::kDevice) brisk_until_ = clock_.Now() + kBriskTime;
+      }
+    });
+  }
+  void FinishRounds() {
+    StayAwakeUntil([this] {
+      stages().FinishDone();
+      return stages().idle();
+    });
+    if (!inbox_.HasNews()) stages().FinishAll();
+  }
+
   void AwaitWork(const Decision& decision) {
+    StayAwakeUntil([] { return false; });
     ++waits_;
     busy_since_ = kIdle;
     AwaitWorkOrDeadline(decision);
@@ -426,6 +455,7 @@ class Engine::Impl {
   std::atomic<std::uint64_t> announced_ = 0;
   std::uint64_t last_round_ = 0;
   std::uint64_t waits_ = 0;
+  Clock::TimePoint brisk_until_{};
   static constexpr Clock::TimePoint::rep kIdle = std::numeric_limits<Clock::TimePoint::rep>::min();
   std::atomic<Clock::TimePoint::rep> busy_since_ = kIdle;
 };
@@ -445,6 +475,7 @@ EngineLoad Engine::Load() const { return impl_->Load(); }
 std::chrono::nanoseconds Engine::WaitedInCollectives() const { return impl_->WaitedInCollectives(); }
 std::chrono::milliseconds Engine::RetryAfter() { return impl_->RetryAfter(); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }
+Device& Engine::device() { return impl_->device(); }
 std::uint64_t Engine::incarnation() const { return impl_->incarnation(); }
 std::uint64_t Engine::epoch() const { return impl_->tables().epoch(); }
 std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }

@@ -124,6 +124,8 @@ class Engine {
   // Returns the pool of the memory that the device reads fastest: requests' arrays had better lie there. For
   // any thread.
   ArrayPool& arrays();
+  // Returns what was given, for what any thread may ask of it.
+  Device& device();
 
   // Returns what was given: the start of the server.
   std::uint64_t incarnation() const;

@@ -202,6 +202,11 @@ bool Inbox::AwaitNews(std::chrono::microseconds most) {
   return news();
 }
 
+bool Inbox::HasNews() const {
+  const std::scoped_lock lock(mutex_);
+  return !requests_.empty() || closing_is_news_ || nudged_ || nudged_locally_;
+}
+
 void Inbox::NudgeLocally() {
   {
     const std::scoped_lock lock(mutex_);

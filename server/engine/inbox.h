@@ -102,6 +102,8 @@ class Inbox {
   // last Take, but no longer than `most`, nor after a NudgeLocally. Returns whether one of the former has
   // happened.
   bool AwaitNews(std::chrono::microseconds most);
+  // Returns whether AwaitNews would return at once.
+  bool HasNews() const;
 
   // There is something to tell the other ranks that is no request. For any thread.
   void Nudge();

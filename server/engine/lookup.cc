@@ -92,6 +92,7 @@ Operations::PooledNumbers Operations::PooledBy(std::span<const TableBatch> batch
         run = &numbers.runs.emplace_back(LookupRun{.type = lookup.type, .first = at});
         run->memory->values = lookup.place;
         run->placed = lookup.place != nullptr;
+        run->reachable = device_.SharesHostMemory() || lookup.place_on_device;
       }
       const std::size_t index = numbers.runs.size() - 1;
       numbers.run_of.push_back(index);
@@ -153,8 +154,8 @@ void Operations::PoolMine(Stage& stage, std::span<const TableBatch> batches,
                         return work_.TypeOfPooled(batch.table, runs.front().type) == runs.front().type;
                       });
   const DataType type = single ? runs.front().type : DataType::kFloat32;
-  void* const where = single && device_.SharesHostMemory() ? static_cast<void*>(runs.front().values())
-                                                           : stage.pooled().Reserve(numbers.size);
+  void* const where = single && runs.front().reachable ? static_cast<void*>(runs.front().values())
+                                                       : stage.pooled().Reserve(numbers.size);
   const auto pooled_of = [&](std::size_t t) {
     return Numbers{static_cast<std::byte*>(where) + numbers.first[t] * BytesOf(type), type};
   };
@@ -173,7 +174,7 @@ void Operations::PoolMine(Stage& stage, std::span<const TableBatch> batches,
 }
 
 bool Operations::PoolsInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const {
-  return device_.SharesHostMemory() && work_.CanPoolRanges() &&
+  return work_.CanPoolRanges() && std::ranges::all_of(numbers.runs, &LookupRun::reachable) &&
          std::ranges::all_of(numbers.pieces, [&](const PooledPiece& piece) {
            const DataType type = numbers.runs[piece.run].type;
            return work_.TypeOfPooled(batches[piece.table].table, type) == type;
@@ -208,14 +209,14 @@ void Operations::DivideMine(Stage& stage, const TableBatch& batch, const BatchVi
 void Operations::BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs) {
   std::size_t narrow_bytes = 0;  // the most of a run that is to be converted
   for (const LookupRun& run : runs) {
-    if (run.type != pooled.type) narrow_bytes = std::max(narrow_bytes, run.bytes());
+    if (run.type != pooled.type && !run.reachable) narrow_bytes = std::max(narrow_bytes, run.bytes());
   }
   // A device with memory of its own converts there, one run after the other, so that fewer bytes travel.
-  std::byte* const there = device_.SharesHostMemory() ? nullptr : stage.narrow().Reserve(narrow_bytes);
+  std::byte* const there = stage.narrow().Reserve(narrow_bytes);
   for (const LookupRun& run : runs) {
     const std::byte* result = static_cast<std::byte*>(pooled.data) + run.first * BytesOf(pooled.type);
     if (run.type != pooled.type) {
-      std::byte* const to = there != nullptr ? there : run.values();
+      std::byte* const to = run.reachable ? run.values() : there;
       stage.stream().Convert({result, pooled.type}, run.size(), {to, run.type});
       result = to;
     }

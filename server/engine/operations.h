@@ -100,7 +100,8 @@ class Operations {
     DataType type = DataType::kFloat32;
     std::size_t first = 0;
     std::size_t end = 0;
-    bool placed = false;  // where the lookups want it
+    bool placed = false;     // where the lookups want it
+    bool reachable = false;  // the device can write there itself
     std::shared_ptr<AnswerMemory> memory = std::make_shared<AnswerMemory>();
 
     std::byte* values() const { return memory->values.get(); }

@@ -27,7 +27,8 @@
 
 namespace slotwise {
 
-// Numbers[samples · slots · dim] in host memory: a part of the round's output, which it keeps alive.
+// Numbers[samples · slots · dim]: a part of the round's output, which it keeps alive. They lie in host memory,
+// or where the lookup wanted them.
 struct PooledValues {
   std::shared_ptr<const void> values;
   std::size_t size = 0;  // numbers
@@ -50,6 +51,7 @@ struct LookupRequest {
   // Where the answer's numbers go, which the client may write and read at any time; null: to memory of the
   // engine's.
   std::shared_ptr<std::byte[]> place = nullptr;
+  bool place_on_device = false;  // the place is of the rank's device's memory, not of the host's
   // What the answer is charged to; it ends when the memory of the answer's numbers ends.
   Reservation answer_reservation = {};
   Caller caller = {};

@@ -1,5 +1,6 @@
 #include "server/engine/stage.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace slotwise {
@@ -23,7 +24,7 @@ void Stage::LetGoOfLargeArrays() {
 }
 
 void Stage::FinishIfDone() {
-  if ((!answers_.empty() || !kept_.empty()) && stream_->IsDone()) Finish();
+  if (!idle() && stream_->IsDone()) Finish();
 }
 
 void Stage::Finish() {
@@ -50,6 +51,10 @@ Stage& Stages::Next() {
 
 void Stages::FinishDone() {
   for (std::size_t i = 1; i <= stages_.size(); ++i) After(i).FinishIfDone();
+}
+
+bool Stages::idle() const {
+  return std::ranges::all_of(stages_, [](const auto& stage) { return stage->idle(); });
 }
 
 void Stages::FinishAll() {

@@ -76,6 +76,8 @@ class Stage {
   // Nothing more is asked for this round: from here on the stream is done when the round is.
   void Close(Stream& work) { stream_->OrderAfter(work); }
 
+  // Whether no request or answer waits for what the device has done, or does.
+  bool idle() const { return answers_.empty() && kept_.empty(); }
   // Finish, if some request or answer waits for what the device has done.
   void FinishIfDone();
   // Waits until the device is done with the round, lets go of the round's requests, and gives the answers
@@ -115,6 +117,8 @@ class Stages {
   void FinishOldest() { After(1).Finish(); }
   // Finishes the rounds that the device is done with, the oldest first.
   void FinishDone();
+  // Whether no request or answer waits for what the device has done, or does.
+  bool idle() const;
   // Waits until the device is done with every round, the oldest first.
   void FinishAll();
 

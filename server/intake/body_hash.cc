@@ -9,8 +9,6 @@
 namespace slotwise {
 namespace {
 
-constexpr std::uint64_t kPlace = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio, odd
-
 std::uint64_t Product(std::uint64_t pair) { return (pair & 0xFFFF'FFFF) * (pair >> 32); }
 
 // Sums the products of `pairs` pairs that `pair_at` returns, from place `place`, which is moved on.
@@ -18,7 +16,7 @@ template <class PairAt>
 std::uint64_t SumPairs(std::size_t pairs, std::uint64_t& place, const PairAt& pair_at) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < pairs; ++i) {
-    place += kPlace;
+    place += kPairPlace;
     sum += Product(pair_at(i) + place);
   }
   return sum;
@@ -73,7 +71,7 @@ std::uint64_t ArrayHash::value() const { return SplitMix(sum_ + SplitMix(words_)
 
 std::uint32_t BodyHash(std::uint32_t samples, std::span<const std::uint64_t> arrays) {
   std::uint64_t hash = SplitMix(samples);
-  for (const std::uint64_t array : arrays) hash = SplitMix(hash + kPlace + array);
+  for (const std::uint64_t array : arrays) hash = SplitMix(hash + kPairPlace + array);
   return static_cast<std::uint32_t>(hash);
 }
 

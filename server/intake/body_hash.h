@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/arrivals.h"
 #include "slotwise/data_type.h"
 
 namespace slotwise {
@@ -18,6 +19,10 @@ namespace slotwise {
 // number was added that depends on the pair's place.
 class ArrayHash {
  public:
+  ArrayHash() = default;
+  // Goes on behind what a device has summed (kernels/arrivals.h). REQUIRES: nothing is added any more.
+  explicit ArrayHash(const ArrivedArray& summed) : sum_(summed.pairs), words_(summed.words) {}
+
   // REQUIRES: every piece but the last is a whole number of pairs. `words` need not be aligned.
   void AddWords(const void* words, std::size_t count);
   // Adds the float32 numbers that numbers of that type decode to.

@@ -1,9 +1,13 @@
 #include "server/intake/check.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/intake/finite.h"
 #include "slotwise/batch.h"
@@ -32,24 +36,58 @@ Status CheckUnitOffsets(std::span<const std::uint32_t> offsets) {
   return {};
 }
 
+// Checks a batch's offsets and sizes; no keys and weights are looked at.
+Status CheckShape(const BatchView& batch, std::uint32_t samples, const TableOptions& table) {
+  if (Status status = Validate(batch, samples, table.slots); !status.ok()) return status;
+  return table.combiner == Combiner::kNone ? CheckUnitOffsets(batch.offsets) : Status();
+}
+
+// The same of a batch in device memory. Offsets come here only if there is something to say of them.
+Status CheckShapeThere(const BatchPart& part, const FoundArrays& found, const TableOptions& table) {
+  const std::uint64_t bags = std::uint64_t{part.samples} * table.slots;
+  const bool weights_fit = part.weights.size() == 0 || part.weights.size() == part.keys.size();
+  if (found.offsets.wrong == ArrivedArray::kNone && part.offsets.size() == bags + 1 && weights_fit) return {};
+  std::vector<std::uint32_t> offsets(part.offsets.size());
+  found.by->Download(offsets.data(), part.offsets.data(), part.offsets.bytes());
+  BatchView here = part.view();
+  here.offsets = offsets;
+  Status status = CheckShape(here, part.samples, table);
+  if (!status.ok()) return status;
+  return {StatusCode::kInternal, "the device finds fault with offsets that have none"};
+}
+
+Status NonFiniteWeight(std::uint64_t place, float value) {
+  return InvalidArgument("weights[" + std::to_string(place) + "] is " + std::to_string(value) +
+                         ": must be finite");
+}
+
 Result<BatchPart> CheckBatch(BatchArrays wire, std::uint32_t samples, const TableOptions& table) {
   if (Status status = CheckWhole("keys", wire.keys); !status.ok()) return status;
   if (Status status = CheckWhole("offsets", wire.offsets); !status.ok()) return status;
   if (Status status = CheckWhole("weights", wire.weights); !status.ok()) return status;
 
+  const FoundArrays* const found = wire.found;
+  const bool left_out = wire.offsets.bytes == 0;  // proto3 cannot tell an absent array from an empty one
   BatchPart part{.samples = samples,
                  .keys = std::move(wire.keys.values),
                  .offsets = std::move(wire.offsets.values),
-                 .weights = std::move(wire.weights.values)};
-  if (part.offsets.size() == 0) {  // proto3 cannot tell an absent array from an empty one
+                 .weights = std::move(wire.weights.values),
+                 .memory = found != nullptr ? MemoryKind::kDevice : MemoryKind::kHost};
+  if (left_out) {
     if (Status status = CheckOneKeyABag(part.keys.size(), samples, table.slots); !status.ok()) return status;
-    part.offsets = UnitOffsets(part.keys.size());
+    if (found == nullptr) part.offsets = UnitOffsets(part.keys.size());
   }
-  if (Status status = Validate(part.view(), samples, table.slots); !status.ok()) return status;
+  if (found != nullptr) {
+    if (Status status = CheckShapeThere(part, *found, table); !status.ok()) return status;
+    if (const std::uint64_t place = found->weights.wrong; place != ArrivedArray::kNone) {
+      float value = 0;
+      found->by->Download(&value, part.weights.data() + place, sizeof(value));
+      return NonFiniteWeight(place, value);
+    }
+    return part;
+  }
+  if (Status status = CheckShape(part.view(), samples, table); !status.ok()) return status;
   if (Status status = CheckFinite("weights", part.weights.span()); !status.ok()) return status;
-  if (table.combiner == Combiner::kNone) {
-    if (Status status = CheckUnitOffsets(part.offsets.span()); !status.ok()) return status;
-  }
   return part;
 }
 
@@ -91,8 +129,8 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
   return step;
 }
 
-// Also adds the gradients to `hash`.
-Status CheckGradients(const WireNumbers& wire, DataType type, std::uint32_t samples,
+// Also hashes the gradients, unless the device has done so.
+Status CheckGradients(const WireNumbers& wire, const FoundArrays* found, DataType type, std::uint32_t samples,
                       const TableOptions& table, ArrayHash& hash) {
   // The product is at most 2^32 · 2^12 · 2^12 · 2^2, which fits.
   const std::uint64_t count = std::uint64_t{samples} * table.slots * table.dim;
@@ -102,10 +140,22 @@ Status CheckGradients(const WireNumbers& wire, DataType type, std::uint32_t samp
                            std::to_string(table.dim) + " " + std::string(ToString(type)) + " values are " +
                            std::to_string(count * BytesOf(type)));
   }
-  const auto place = FirstNonFinite(wire.words.data(), type, count, &hash);
+  std::optional<std::size_t> place;
+  if (found == nullptr) {
+    place = FirstNonFinite(wire.words.data(), type, count, &hash);
+  } else if (found->gradients.wrong != ArrivedArray::kNone) {
+    place = found->gradients.wrong;
+  }
   if (!place) return {};
+  const auto* const at = reinterpret_cast<const std::byte*>(wire.words.data()) + *place * BytesOf(type);
+  std::array<std::byte, sizeof(float)> number{};
+  if (found == nullptr) {
+    std::copy_n(at, BytesOf(type), number.begin());
+  } else {
+    found->by->Download(number.data(), at, BytesOf(type));
+  }
   float value = 0;
-  Widen(reinterpret_cast<const std::byte*>(wire.words.data()) + *place * BytesOf(type), type, {&value, 1});
+  Widen(number.data(), type, {&value, 1});
   const std::uint64_t bag = *place / table.dim;
   return InvalidArgument("gradients[" + std::to_string(*place) + "] is " + std::to_string(value) +
                          " (sample " + std::to_string(bag / table.slots) + ", slot " +
@@ -120,6 +170,8 @@ std::uint64_t HashOf(std::span<const T> array) {
   hash.AddWords(array.data(), array.size_bytes() / sizeof(std::uint32_t));
   return hash.value();
 }
+
+std::uint64_t HashOf(const ArrivedArray& found) { return ArrayHash(found).value(); }
 
 }  // namespace
 
@@ -167,10 +219,11 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
   if (!step.ok()) return step.status();
   auto type = CheckDataType(message.data_type(), "data_type");
   if (!type.ok()) return type.status();
+  const FoundArrays* const found = arrays.found;
   auto batch = CheckBatch(std::move(arrays), message.samples(), table->options);
   if (!batch.ok()) return batch.status();
   ArrayHash hash;
-  if (Status status = CheckGradients(gradients, *type, message.samples(), table->options, hash);
+  if (Status status = CheckGradients(gradients, found, *type, message.samples(), table->options, hash);
       !status.ok()) {
     return status;
   }
@@ -179,8 +232,12 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
   request.table = table->id;
   request.step = *step;
   const BatchView view = batch->view();
-  request.body = BodyHash(message.samples(), std::array{HashOf(view.keys), HashOf(view.offsets),
-                                                        HashOf(view.weights), hash.value()});
+  request.body =
+      found == nullptr
+          ? BodyHash(message.samples(),
+                     std::array{HashOf(view.keys), HashOf(view.offsets), HashOf(view.weights), hash.value()})
+          : BodyHash(message.samples(), std::array{HashOf(found->keys), HashOf(found->offsets),
+                                                   HashOf(found->weights), HashOf(found->gradients)});
   request.batch = std::move(*batch);
   request.batch.values = std::move(gradients.words);
   request.batch.value_type = *type;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/arrivals.h"
 #include "server/engine/request.h"
 #include "server/intake/decode_fields.h"
 #include "server/intake/wire_array.h"
@@ -19,12 +20,20 @@
 
 namespace slotwise {
 
+// What a device has found of a request's arrays, which lie in its memory: what is checked and hashed here of
+// others. Offsets that were left out have been written there.
+struct FoundArrays {
+  Arrivals* by = nullptr;  // brings here what is wrong
+  ArrivedArray keys, offsets, weights, gradients;
+};
+
 // The arrays that lookups and pushes share.
 struct BatchArrays {
   explicit BatchArrays(ArrayPool* pool = nullptr) : keys{.pool = pool}, weights{.pool = pool} {}
   WireArray<Key> keys;
   WireArray<std::uint32_t> offsets;
   WireArray<float> weights;
+  const FoundArrays* found = nullptr;  // null: the arrays lie in host memory
 };
 
 struct CheckedLookup {

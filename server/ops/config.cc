@@ -133,6 +133,11 @@ void FitLimits(v1::Limits& limits, const MemoryShare& memory) {
     limits.set_max_inbox_mib(
         std::max({kLeastInboxMib, limits.max_message_mib(), 2 * limits.max_round_mib()}));
   if (limits.max_shared_mib() == 0) limits.set_max_shared_mib(limits.max_inbox_mib());
+  constexpr std::uint64_t kDeviceOverArenas = 16;
+  if (limits.max_gpu_arena_mib() == 0) {
+    limits.set_max_gpu_arena_mib(static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>((memory.device / kDeviceOverArenas) >> 20, 1, 1 << 24)));
+  }
 }
 
 std::uint64_t Fingerprint(const Config& config) {

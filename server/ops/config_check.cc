@@ -42,6 +42,8 @@ Status CheckLimits(const Limits& limits, const ConfigPlaces& where) {
       Range{Limits::kMaxRoundMibFieldNumber, "limits.max_round_mib", limits.max_round_mib(), 1, 4096},
       Range{Limits::kMaxInboxMibFieldNumber, "limits.max_inbox_mib", limits.max_inbox_mib(), 1, 1 << 24},
       Range{Limits::kMaxSharedMibFieldNumber, "limits.max_shared_mib", limits.max_shared_mib(), 1, 1 << 24},
+      Range{Limits::kMaxGpuArenaMibFieldNumber, "limits.max_gpu_arena_mib", limits.max_gpu_arena_mib(), 1,
+            1 << 24},
       Range{Limits::kMaxConnectionsFieldNumber, "limits.max_connections", limits.max_connections(), 16,
             1'000'000},
       Range{Limits::kMaxCallsPerConnectionFieldNumber, "limits.max_calls_per_connection",

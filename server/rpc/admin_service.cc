@@ -205,6 +205,7 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
       info.set_address(place.address);
       info.set_device(place.device);
       info.set_local(place.local);
+      info.set_gpu(place.gpu);
     }
     answer.set_rank(static_cast<std::uint32_t>(Value(topology_.rank)));
   }
@@ -240,6 +241,8 @@ grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* co
   stats.max_received_bytes = data.max_received_bytes;
   stats.shared_bytes = data.shared_bytes;
   stats.max_shared_bytes = data.max_shared_bytes;
+  stats.gpu_arena_bytes = data.device_arena_bytes;
+  stats.max_gpu_arena_bytes = data.max_device_arena_bytes;
   stats.data_connections = data.connections;
   stats.busy_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(engine_.BusyFor()).count());
   Answer(*call, ToProto(stats), reply);

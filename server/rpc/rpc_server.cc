@@ -86,6 +86,7 @@ class RpcServer::Impl {
                .max_calls_per_connection = options.max_calls_per_connection,
                .max_received_bytes = MostReceived(options),
                .max_shared_bytes = options.max_shared_bytes,
+               .max_device_arena_bytes = options.max_device_arena_bytes,
                .reply_timeout = options.reply_timeout,
                .hello_timeout = options.hello_timeout},
               engine, gate_) {

@@ -15,6 +15,7 @@ struct RankPlace {
   std::string address;     // host:port, as a client dials it
   std::string device;      // "cpu", or "cuda" and the device's name
   std::string local = {};  // the Unix socket, as RankInfo.local
+  std::string gpu = {};    // as RankInfo.gpu
 };
 
 // What a client must keep to, in bytes; admin.proto says how a request's are counted.

@@ -67,7 +67,7 @@ class Peer {
     Preface theirs{};
     Receive(theirs.data(), theirs.size());
     EXPECT_EQ(VersionIn(theirs), kDataVersion);
-    const Preface mine = MakePreface(version, arena_ ? 1 : 0);
+    const Preface mine = MakePreface(version, {arena_ ? 1U : 0U});
     if (!arena_) return Send(mine.data(), mine.size());
     EXPECT_EQ(SendWithDescriptor(connection_, mine, arena_->descriptor()), static_cast<ssize_t>(mine.size()));
   }

@@ -179,7 +179,7 @@ TEST_F(DataArenaTest, EndsConnectionsThatLieAboutPlaces) {
     EXPECT_TRUE(client->Ended()) << "places in no arena";
   }
   DataClient tcp(server_->port());
-  ASSERT_TRUE(tcp.Greet(kDataVersion, 1));
+  ASSERT_TRUE(tcp.Greet(kDataVersion, {1}));
   EXPECT_TRUE(tcp.Ended()) << "an arena by TCP";
   DataClient neither(local_);
   ASSERT_TRUE(neither.SendBytes("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24));
@@ -191,7 +191,7 @@ TEST_F(DataArenaTest, EndsConnectionsThatLieAboutPlaces) {
 TEST_F(DataArenaTest, SharesNoMoreThanItsMemoryAndTakesItBackFromClientsThatAreGone) {
   OpenLocally({.max_shared_bytes = 17 * kMib});
   DataClient first(local_);
-  const auto most = first.MeetWithArena(std::numeric_limits<std::uint32_t>::max());
+  const auto most = first.MeetWithArena(kMostArenaMib);
   ASSERT_NE(most, nullptr);
   EXPECT_EQ(most->bytes().size(), 2 * kMib) << "no one gets more than an eighth";
   std::vector<std::unique_ptr<DataClient>> others;

@@ -76,8 +76,8 @@ class DataClient {
   bool SendBytes(const void* bytes, std::size_t size) {
     return send(socket_, bytes, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
   }
-  bool Greet(std::uint32_t version = kDataVersion, std::uint32_t arena_mib = 0) {
-    const Preface mine = MakePreface(version, arena_mib);
+  bool Greet(std::uint32_t version = kDataVersion, AskedArena arena = {}) {
+    const Preface mine = MakePreface(version, arena);
     return SendBytes(mine.data(), mine.size());
   }
   // The server's version; nothing if the connection has ended.
@@ -92,17 +92,18 @@ class DataClient {
   }
 
   // Asks for an arena; returns it, or null if none was given.
-  std::shared_ptr<SharedMemory> MeetWithArena(std::uint32_t arena_mib) {
-    EXPECT_TRUE(Greet(kDataVersion, arena_mib));
+  std::shared_ptr<SharedMemory> MeetWithArena(std::uint32_t arena_mib, bool on_device = false) {
+    EXPECT_TRUE(Greet(kDataVersion, {arena_mib, on_device}));
     pollfd connection{socket_, POLLIN, 0};
     EXPECT_EQ(poll(&connection, 1, 60'000), 1);
     Preface theirs{};
     int descriptor = -1;
     EXPECT_EQ(ReceiveWithDescriptor(socket_, theirs, descriptor), static_cast<ssize_t>(theirs.size()));
     EXPECT_EQ(VersionIn(theirs), kDataVersion);
-    EXPECT_EQ(descriptor >= 0, ArenaMibIn(theirs) > 0);
+    EXPECT_EQ(descriptor >= 0, ArenaIn(theirs).mib > 0);
     if (descriptor < 0) return nullptr;
-    return SharedMemory::Open(descriptor, std::uint64_t{ArenaMibIn(theirs)} << 20);
+    EXPECT_EQ(ArenaIn(theirs).on_device, on_device);
+    return SharedMemory::Open(descriptor, std::uint64_t{ArenaIn(theirs).mib} << 20);
   }
 
   bool SendFrame(const std::string& head, const std::string& body = {}) {

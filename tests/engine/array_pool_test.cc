@@ -109,6 +109,9 @@ class PoorDevice final : public Device {
               std::free(array);
             }}};
   }
+  std::unique_ptr<Arrivals> MakeArrivals() override { return cpu_->MakeArrivals(); }
+  std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return cpu_->MakeArena(bytes); }
+  std::string Uuid() const override { return cpu_->Uuid(); }
   bool SharesHostMemory() const override { return false; }
   std::uint64_t MemoryBytes() const override { return cpu_->MemoryBytes(); }
   Stream& WorkStream() override { return cpu_->WorkStream(); }

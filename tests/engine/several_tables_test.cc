@@ -67,6 +67,9 @@ class CountHostArrays final : public Device {
     ++arrays;
     return device_.AllocateHost(bytes);
   }
+  std::unique_ptr<Arrivals> MakeArrivals() override { return device_.MakeArrivals(); }
+  std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return device_.MakeArena(bytes); }
+  std::string Uuid() const override { return device_.Uuid(); }
   bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
   std::uint64_t MemoryBytes() const override { return device_.MemoryBytes(); }
   Stream& WorkStream() override { return device_.WorkStream(); }
@@ -261,6 +264,7 @@ class CountCopies final : public Stream {
   }
   void Convert(ConstNumbers /*from*/, std::size_t /*size*/, Numbers /*to*/) override {}
   void SumOverRanks(const RankBlocks& /*blocks*/, float* /*sum*/) override {}
+  void AddToEach(std::uint32_t*, const std::uint32_t*, std::size_t, std::uint32_t) override {}
   void Wait() override {}
   bool IsDone() override { return true; }
   void* NativeHandle() const override { return nullptr; }

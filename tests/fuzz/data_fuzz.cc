@@ -34,7 +34,7 @@ void Run(std::string_view bytes) {
   v1::DataCall call;
   if (!call.ParseFromArray(bytes.data(), head_bytes)) return;
   bytes.remove_prefix(head_bytes);
-  if (!Objection(call, bytes.size()).empty()) return;
+  if (!Objection(call, bytes.size(), false).empty()) return;
   // As large as the body, so that the sanitizer sees whoever reads beyond it.
   const auto body = std::make_shared_for_overwrite<std::byte[]>(bytes.size());
   std::memcpy(body.get(), bytes.data(), bytes.size());

@@ -102,6 +102,9 @@ class ShortDevice final : public Device {
   void* Allocate(std::size_t bytes) override { return device_.Allocate(bytes); }
   void Free(void* memory) noexcept override { device_.Free(memory); }
   HostMemory AllocateHost(std::size_t bytes) override { return device_.AllocateHost(bytes); }
+  std::unique_ptr<Arrivals> MakeArrivals() override { return device_.MakeArrivals(); }
+  std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return device_.MakeArena(bytes); }
+  std::string Uuid() const override { return device_.Uuid(); }
   bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
   std::uint64_t MemoryBytes() const override { return device_.MemoryBytes(); }
   Stream& WorkStream() override { return device_.WorkStream(); }

@@ -155,6 +155,12 @@ class ApartStream final : public Stream {
       if (bytes > 0) std::memmove(to, from, bytes);
     }});
   }
+  void AddToEach(std::uint32_t* to, const std::uint32_t* from, std::size_t count,
+                 std::uint32_t add) override {
+    lates_->memory().CheckRange(to, count * sizeof(*to));
+    lates_->memory().CheckRange(from, count * sizeof(*from));
+    Ask({.run = [=] { std::transform(from, from + count, to, [add](std::uint32_t x) { return x + add; }); }});
+  }
   void Wait() override { lates_->Wait(*late_); }
   bool IsDone() override {
     lates_->Call();
@@ -371,6 +377,9 @@ class ApartDevice final : public Device {
     return {AllocateWithSize(bytes),
             {[](void* memory, int /*ordinal*/) noexcept { OverwriteAndFree(memory); }, ordinal_}};
   }
+  std::unique_ptr<Arrivals> MakeArrivals() override { return cpu_->MakeArrivals(); }
+  std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return cpu_->MakeArena(bytes); }
+  std::string Uuid() const override { return cpu_->Uuid(); }
   bool SharesHostMemory() const override { return false; }
   std::uint64_t MemoryBytes() const override { return HostMemoryBytesInAll(); }
   Stream& WorkStream() override { return work_; }

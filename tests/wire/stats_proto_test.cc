@@ -37,6 +37,8 @@ TEST(StatsProto, EveryNumberComesBack) {
                         .max_received_bytes = 12,
                         .shared_bytes = 15,
                         .max_shared_bytes = 16,
+                        .gpu_arena_bytes = 19,
+                        .max_gpu_arena_bytes = 20,
                         .data_connections = 13,
                         .busy_ns = 14};
   EXPECT_EQ(FromProto(ToProto(stats)), stats);

@@ -97,7 +97,10 @@ class Pushes:
         Raises:
             slotwise.Error: a push has failed, whichever table it was of.
         """
-        if threading.current_thread() is self._sender:
+        sender = self._sender
+        if sender is None and self._error is None:
+            return  # nothing was handed over that has not ended
+        if threading.current_thread() is sender:
             return  # a push that needs another call first
         with self.changed:
             names = self._handed if tables is None else list(tables)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from slotwise._gpu import gpu_of
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
@@ -85,7 +86,13 @@ class Remote(nn.Module):
         raise NotImplementedError
 
     def fetch(self, lookups: Lookups, train: bool) -> tuple[Tensor, ...]:
-        """Looks up; returns the values by table, float32 on the CPU."""
+        """Looks up; returns the values by table, float32, on the GPU that the server shares or the CPU."""
+        gpu = gpu_of(self._ps)
+        device = gpu.device_of(lookups.values())
+        if device is not None:
+            found = gpu.lookup(device, lookups, self._tables, train)
+            if found is not None:
+                return found
         wanted: Any = {table: tuple(map(_array, tensors)) for table, tensors in lookups.items()}
         if len(wanted) == 1:  # a request of one table is smaller
             ((table, (keys, offsets, weights)),) = wanted.items()
@@ -102,7 +109,7 @@ class Remote(nn.Module):
                     f"per_sample_weights of table {table} require a gradient, which is not "
                     f"computed: detach() them"
                 )
-        if not self.training:
+        if not self.training or not torch.is_grad_enabled():
             return self._find(lookups).rows
         flat = [tensor for tensors in lookups.values() for tensor in tensors]
         outputs: tuple[Tensor, ...] = _LookupAndPush.apply(
@@ -117,9 +124,12 @@ class Remote(nn.Module):
             if found is not None:
                 return found
         self._ps._pushes.wait(lookups)
-        devices = [keys.device for keys, _, _ in lookups.values() if keys is not None]
         rows = self.fetch(lookups, self.training)
-        moved = tuple(values.to(device) for values, device in zip(rows, devices))
+        moved = tuple(
+            values.to(keys.device)
+            for values, (keys, _, _) in zip(rows, lookups.values())
+            if keys is not None
+        )
         for ahead in reversed(self._ahead):
             if ahead.trains and self.training:
                 return Found(moved, None, ahead, ahead.batch)
@@ -162,6 +172,13 @@ class Remote(nn.Module):
         return None if self._session is None else self._session.next()
 
     def _send(self, lookups: Lookups, gradients: dict[str, Tensor], step: Any) -> None:
+        gpu = gpu_of(self._ps)
+        device = gpu.device_of((*lookups[table], each) for table, each in gradients.items())
+        if device is not None:
+            if step is None and self._ps._door != "gpu":
+                step = self._ps.session.next()
+            if gpu.push(device, lookups, gradients, self._tables, step):
+                return
         pushes: dict[str, Any] = {}
         for table, gradient in gradients.items():
             keys, offsets, weights = map(_array, lookups[table])

@@ -18,7 +18,7 @@ from slotwise.session import Session
 _LOG = logging.getLogger("slotwise")
 
 _MOST_CHANNELS = 1024
-_DOORS = {"best": 0, "grpc": 1, "tcp": 2, "shm": 3}  # SLOTWISE_DOOR_...
+_DOORS = {"best": 0, "grpc": 1, "tcp": 2, "shm": 3, "gpu": 4}  # SLOTWISE_DOOR_...
 
 
 def connect(
@@ -41,8 +41,10 @@ def connect(
             not say: "float32", or "float16" or "bfloat16", which halve the bytes and round.
         session: the one to go on with after a restart: `Client.resume`. None: a new one.
         door: how lookups and pushes travel, to the same bytes: "best", the fastest way that there
-            is; "shm", by memory that is shared with a server on this host, or not at all
-            (`Unavailable`); "tcp", by sockets wherever the server is; or "grpc", for example through
+            is; "gpu", by memory of the GPU that is shared with a server on this host, for tensors of
+            `slotwise.torch`'s modules that lie there, or not at all (a server without a GPU has the
+            host's memory in its place, and takes tensors that lie there); "shm", by memory that is
+            shared with a server on this host, or not at all (`Unavailable`); "tcp", by sockets wherever the server is; or "grpc", for example through
             a proxy that speaks HTTP/2 alone. None: what the environment's SLOTWISE_DOOR says, or
             "best".
 
@@ -72,6 +74,7 @@ def connect(
     )
     call = native.finish(native.connect(seeds, len(seeds), ctypes.byref(options), None))
     client = Client(native, native.call_client(call), addresses)
+    client._door, client._wire_dtype = door, wire_dtype
     if session is not None:
         try:
             client.resume(session)

@@ -23,7 +23,7 @@ from slotwise.errors import Error, InvalidArgument, from_code
 
 _LOG = logging.getLogger("slotwise")
 
-_ABI = 3
+_ABI = 4
 RUNNING, OK = -1, 0
 TRAIN, EVAL = 0, 1
 UINT32, INT64 = 0, 1
@@ -71,6 +71,12 @@ class Batch(ctypes.Structure):
         ("values", ctypes.c_void_p),
         ("values_count", ctypes.c_size_t),
     )
+
+
+class Gpu(ctypes.Structure):
+    """slotwise_gpu."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("stream", ctypes.c_void_p))
 
 
 class NamedStep(ctypes.Structure):
@@ -177,6 +183,7 @@ class Core:
         batches = ctypes.POINTER(Batch)
         view = ctypes.POINTER(RowsView)
         call, step = self.Call, ctypes.POINTER(NamedStep)
+        gpu = ctypes.POINTER(Gpu)
         # For each function, what it returns and takes.
         functions: dict[str, tuple[Any, list[Any]]] = {
             "abi": (i32, []),
@@ -219,6 +226,11 @@ class Core:
             "lookup_many": (call, [pointer, batches, size, i32, options]),
             "push": (call, [pointer, batches, step, options]),
             "push_many": (call, [pointer, batches, size, step, options]),
+            "client_gpus": (size, [pointer, ctypes.c_char_p, size]),
+            "lookup_on_gpu": (call, [pointer, batches, size, i32, gpu, options]),
+            "push_on_gpu": (call, [pointer, batches, size, step, gpu, options]),
+            "call_dlpack": (pointer, [pointer, size, i32, i32, ctypes.POINTER(i64), size]),
+            "dlpack_free": (None, [pointer]),
             "import": (call, [pointer, text, view, u64, options]),
             "erase": (call, [pointer, text, pointer, size, options]),
             "export": (self.Rows, [pointer, text, i32, pointer, size, options]),

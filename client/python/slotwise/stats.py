@@ -83,6 +83,8 @@ class RankStats:
         received_bytes: of calls over the data transport whose requests are not made yet; at most
             `max_received_bytes`.
         shared_bytes: of memory that clients on the rank's host have; at most `max_shared_bytes`.
+        gpu_arena_bytes: of the rank's device's memory that clients on its host have, until their
+            processes are gone; at most `max_gpu_arena_bytes`.
         data_connections: of the data transport.
         busy_ns: for how long the rank has been at the same round.
     """
@@ -103,6 +105,8 @@ class RankStats:
     max_received_bytes: int
     shared_bytes: int
     max_shared_bytes: int
+    gpu_arena_bytes: int
+    max_gpu_arena_bytes: int
     data_connections: int
     busy_ns: int
 

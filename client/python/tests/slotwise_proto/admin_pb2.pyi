@@ -244,15 +244,17 @@ class Ftrl(_message.Message):
     def __init__(self, lambda1: _Optional[float] = ..., lambda2: _Optional[float] = ..., beta: _Optional[float] = ...) -> None: ...
 
 class GetStatsReply(_message.Message):
-    __slots__ = ["announced_requests", "busy_ns", "calls_under_way", "data_connections", "inbox_bytes", "inbox_requests", "incarnation", "lookups", "max_inbox_bytes", "max_received_bytes", "max_shared_bytes", "pushes", "rank", "received_bytes", "rounds", "shared_bytes", "started", "uptime_ns"]
+    __slots__ = ["announced_requests", "busy_ns", "calls_under_way", "data_connections", "gpu_arena_bytes", "inbox_bytes", "inbox_requests", "incarnation", "lookups", "max_gpu_arena_bytes", "max_inbox_bytes", "max_received_bytes", "max_shared_bytes", "pushes", "rank", "received_bytes", "rounds", "shared_bytes", "started", "uptime_ns"]
     ANNOUNCED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     BUSY_NS_FIELD_NUMBER: _ClassVar[int]
     CALLS_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     DATA_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    GPU_ARENA_BYTES_FIELD_NUMBER: _ClassVar[int]
     INBOX_BYTES_FIELD_NUMBER: _ClassVar[int]
     INBOX_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LOOKUPS_FIELD_NUMBER: _ClassVar[int]
+    MAX_GPU_ARENA_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_INBOX_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -267,10 +269,12 @@ class GetStatsReply(_message.Message):
     busy_ns: int
     calls_under_way: int
     data_connections: int
+    gpu_arena_bytes: int
     inbox_bytes: int
     inbox_requests: int
     incarnation: int
     lookups: CallStats
+    max_gpu_arena_bytes: int
     max_inbox_bytes: int
     max_received_bytes: int
     max_shared_bytes: int
@@ -281,7 +285,7 @@ class GetStatsReply(_message.Message):
     shared_bytes: int
     started: int
     uptime_ns: int
-    def __init__(self, rank: _Optional[int] = ..., incarnation: _Optional[int] = ..., started: _Optional[int] = ..., uptime_ns: _Optional[int] = ..., lookups: _Optional[_Union[CallStats, _Mapping]] = ..., pushes: _Optional[_Union[CallStats, _Mapping]] = ..., rounds: _Optional[int] = ..., calls_under_way: _Optional[int] = ..., inbox_requests: _Optional[int] = ..., announced_requests: _Optional[int] = ..., inbox_bytes: _Optional[int] = ..., max_inbox_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., max_received_bytes: _Optional[int] = ..., shared_bytes: _Optional[int] = ..., max_shared_bytes: _Optional[int] = ..., data_connections: _Optional[int] = ..., busy_ns: _Optional[int] = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., incarnation: _Optional[int] = ..., started: _Optional[int] = ..., uptime_ns: _Optional[int] = ..., lookups: _Optional[_Union[CallStats, _Mapping]] = ..., pushes: _Optional[_Union[CallStats, _Mapping]] = ..., rounds: _Optional[int] = ..., calls_under_way: _Optional[int] = ..., inbox_requests: _Optional[int] = ..., announced_requests: _Optional[int] = ..., inbox_bytes: _Optional[int] = ..., max_inbox_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., max_received_bytes: _Optional[int] = ..., shared_bytes: _Optional[int] = ..., max_shared_bytes: _Optional[int] = ..., gpu_arena_bytes: _Optional[int] = ..., max_gpu_arena_bytes: _Optional[int] = ..., data_connections: _Optional[int] = ..., busy_ns: _Optional[int] = ...) -> None: ...
 
 class GetStatsRequest(_message.Message):
     __slots__ = []
@@ -418,14 +422,16 @@ class PinCheckpointRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class RankInfo(_message.Message):
-    __slots__ = ["address", "device", "local"]
+    __slots__ = ["address", "device", "gpu", "local"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
     LOCAL_FIELD_NUMBER: _ClassVar[int]
     address: str
     device: str
+    gpu: str
     local: str
-    def __init__(self, address: _Optional[str] = ..., device: _Optional[str] = ..., local: _Optional[str] = ...) -> None: ...
+    def __init__(self, address: _Optional[str] = ..., device: _Optional[str] = ..., local: _Optional[str] = ..., gpu: _Optional[str] = ...) -> None: ...
 
 class ReleaseCheckpointReply(_message.Message):
     __slots__ = []

@@ -1,0 +1,52 @@
+// GpuExchange: a lookup or push whose arrays lie in the memory of a GPU that the server has too. It is one
+// request, of whole batches.
+// Thread-safety: DataExchange's.
+#ifndef SLOTWISE_CLIENT_CPP_GPU_EXCHANGE_H_
+#define SLOTWISE_CLIENT_CPP_GPU_EXCHANGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client/cpp/batch_exchange.h"
+#include "client/cpp/batches.h"
+#include "client/cpp/data_link.h"
+#include "slotwise/data_type.h"
+
+namespace slotwise::client {
+
+class GpuExchange final : public DataExchange {
+ public:
+  // REQUIRES: batches->gpu, and one request.
+  GpuExchange(std::shared_ptr<const Batches> batches, DataType type, BatchExchange::AddMessage add_message,
+              BatchExchange::ReadReply read_reply)
+      : batches_(std::move(batches)),
+        type_(type),
+        add_message_(std::move(add_message)),
+        read_reply_(std::move(read_reply)) {}
+
+  void Write(v1::DataCall& call, Body& body) override;
+  Result<Room> MakeRoom(const v1::DataReply& reply) override;
+  std::uint64_t ValueBytes() const override;
+  Status Read(const v1::DataReply& reply) override;
+  const OnDevice* on_device() const override { return &batches_->gpu->of; }
+  void TakeValues(std::shared_ptr<std::byte[]> values) override { values_ = std::move(values); }
+
+ private:
+  const Pieces& pieces() const { return batches_->requests.front(); }
+  std::uint64_t NumbersOf(const Piece& piece) const {
+    return piece.samples.size() * batches_->tables[piece.table].checked.width;
+  }
+
+  const std::shared_ptr<const Batches> batches_;
+  const DataType type_;
+  const BatchExchange::AddMessage add_message_;
+  const BatchExchange::ReadReply read_reply_;
+  std::shared_ptr<std::byte[]> values_;
+};
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_CLIENT_CPP_GPU_EXCHANGE_H_

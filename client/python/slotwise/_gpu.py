@@ -1,0 +1,274 @@
+"""Lookups and pushes of tensors that lie in the memory of a GPU which the server has, too.
+
+A call takes half a millisecond, so what Python does for it counts: nothing here is made anew that can be
+kept, and torch is asked for no kernels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+from slotwise.client import Client
+from slotwise.core import EVAL, INT64, TRAIN, UINT32, Handle, text
+from slotwise.core import Batch as NativeBatch
+from slotwise.core import Gpu as NativeGpu
+from slotwise.errors import Error, FailedPrecondition, InvalidArgument, ResourceExhausted
+from slotwise.options import TableOptions
+
+_LOG = logging.getLogger("slotwise")
+
+# The keys, offsets and weights of each table.
+Lookups = Mapping[str, tuple[Tensor | None, ...]]
+
+_HOST = "host"  # RankInfo.gpu of a server whose device's memory is the host's
+_DL_CPU, _DL_CUDA = 1, 2  # DLPack's types of devices
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_new_capsule.restype = ctypes.py_object
+
+
+def gpu_of(ps: Client) -> GpuDoor:
+    """Returns a client's way by the memory of a GPU, which may lead nowhere."""
+    if ps._gpu is None:
+        ps._gpu = GpuDoor(ps)
+    door: GpuDoor = ps._gpu
+    return door
+
+
+class GpuDoor:
+    """How a client's calls go by the memory of a GPU, if they can.
+
+    Thread-safe.
+    """
+
+    def __init__(self, ps: Client) -> None:
+        self._ps = ps
+        self._lock = threading.Lock()
+        self._names: dict[torch.device, bytes] | None = None  # of devices; made with _lock held
+        self._told = False
+
+    def device_of(self, tensors: Iterable[tuple[Tensor | None, ...]]) -> torch.device | None:
+        """Returns the device on which all tensors lie, if it is one that the server shares."""
+        names = self._devices()
+        if not names:
+            return None
+        device = None
+        for some in tensors:
+            for each in some:
+                if each is None:
+                    continue
+                if device is None:
+                    device = each.device
+                elif each.device != device:
+                    return None
+        return device if device in names else None
+
+    def lookup(
+        self, device: torch.device, lookups: Lookups, options: Mapping[str, TableOptions], train: bool
+    ) -> tuple[Tensor, ...] | None:
+        """Looks up; returns the values by table, in the memory that is shared, or None.
+
+        None: there is no room there, and the client may go another way.
+        """
+        batches = [_Batch(options[table], *tensors) for table, tensors in lookups.items()]
+        native = _natives(batches)
+        core, mode = self._ps._usable(), TRAIN if train else EVAL
+        gpu = self._gpu(device)
+        try:
+            call = core.finish(
+                core.lookup_on_gpu(
+                    self._ps._client, native, len(batches), mode, ctypes.byref(gpu), None
+                ),
+                batches,
+            )
+        except (ResourceExhausted, FailedPrecondition) as error:
+            if not self._goes_another_way(device, error):
+                raise
+            return None
+        narrow = self._ps._wire_dtype != "float32"
+        rows = (_tensor(core, call, i, batch.shape, device) for i, batch in enumerate(batches))
+        return tuple(each.float() if narrow else each for each in rows)
+
+    def push(
+        self,
+        device: torch.device,
+        lookups: Lookups,
+        gradients: Mapping[str, Tensor],
+        options: Mapping[str, TableOptions],
+        step: Any,
+    ) -> bool:
+        """Pushes; returns whether it did, as `lookup` returns something.
+
+        Args:
+            step: has a name where the client may go another way, because an earlier try may have
+                arrived.
+        """
+        batches = []
+        for table, gradient in gradients.items():
+            batch = _Batch(options[table], *lookups[table])
+            batch.add_gradients(gradient, self._ps._wire_dtype)
+            batches.append(batch)
+        native = _natives(batches)
+        core, named = self._ps._usable(), self._ps._named(step)
+        gpu = self._gpu(device)
+        try:
+            core.finish(
+                core.push_on_gpu(
+                    self._ps._client, native, len(batches), named, ctypes.byref(gpu), None
+                ),
+                batches,
+            )
+        except (ResourceExhausted, FailedPrecondition) as error:
+            if not self._goes_another_way(device, error):
+                raise
+            return False
+        return True
+
+    def _goes_another_way(self, device: torch.device, error: Error) -> bool:
+        """Whether a call that was refused goes by the host's memory, where it may be cut."""
+        if self._ps._door == "gpu":
+            return False
+        if isinstance(error, FailedPrecondition):
+            with self._lock:
+                self._names = None
+            if device in self._devices():  # the server still shares it: the refusal is of something else
+                return False
+        if not self._told:
+            self._told = True
+            _LOG.warning("a call goes by the host's memory, not the GPU's: %s", error)
+        return True
+
+    def _gpu(self, device: torch.device) -> NativeGpu:
+        on_host = device.type == "cpu"
+        stream = 0 if on_host else torch.cuda.current_stream(device).cuda_stream
+        return NativeGpu(self._devices()[device], stream)
+
+    def _devices(self) -> dict[torch.device, bytes]:
+        """Returns the names of the devices that the server shares with this process."""
+        names = self._names
+        if names is None:
+            with self._lock:
+                names = self._names = self._find()
+        return names
+
+    def _find(self) -> dict[torch.device, bytes]:
+        core = self._ps._usable()
+        size = core.client_gpus(self._ps._client, None, 0)
+        names = ctypes.create_string_buffer(size)
+        core.client_gpus(self._ps._client, names, size)
+        shared = set(names.value.decode().split())
+        found = {torch.device("cpu"): text(_HOST)} if _HOST in shared else {}
+        if shared - {_HOST} and torch.cuda.is_available():
+            for i in range(torch.cuda.device_count()):
+                name = str(torch.cuda.get_device_properties(i).uuid).replace("-", "")
+                if name in shared:
+                    found[torch.device("cuda", i)] = text(name)
+        return found
+
+
+class _Batch:
+    """A table's batch on a device, and what keeps its arrays.
+
+    Attributes:
+        native: what the core reads; the host cannot read what it points to.
+        shape: the result's.
+    """
+
+    def __init__(
+        self,
+        table: TableOptions,
+        keys: Tensor | None,
+        offsets: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
+        if keys is None or keys.is_floating_point() or keys.is_complex():
+            raise InvalidArgument(f"keys of table {table.name}: must be integers")
+        if offsets is not None and keys.ndim != 1:
+            raise InvalidArgument(f"keys: shape is {tuple(keys.shape)}, not [keys], though with offsets")
+        flat = keys if keys.dtype == torch.int64 else _widened(table, keys)
+        flat = flat if flat.is_contiguous() else flat.contiguous()
+        bags = count = flat.numel()
+        native = self.native = NativeBatch(table.name.encode(), flat.data_ptr(), count)
+        self.keep: list[Tensor] = [flat]
+        if offsets is not None:
+            wide = _offsets(offsets, table.slots, count)
+            native.offsets, native.offsets_count = wide.data_ptr(), wide.numel()
+            native.offsets_type = INT64 if wide.dtype == torch.int64 else UINT32
+            self.keep.append(wide)
+            bags = wide.numel() - 1
+        if weights is not None:
+            if weights.dtype != torch.float32 or weights.shape != keys.shape:
+                raise InvalidArgument(
+                    f"weights: {weights.dtype} of shape {tuple(weights.shape)} is not float32 of shape "
+                    f"{tuple(keys.shape)}"
+                )
+            own = weights.detach().contiguous()
+            native.weights = own.data_ptr()
+            self.keep.append(own)
+        self.shape: tuple[int, ...] = (bags // table.slots, table.slots * table.dim)
+        if offsets is None and table.combiner == "none":
+            self.shape = (*keys.shape, table.dim)
+
+    def add_gradients(self, gradient: Tensor, wire_dtype: str) -> None:
+        """Adds gradients, of the type that they have on the wire."""
+        if tuple(gradient.shape) != self.shape:
+            raise InvalidArgument(f"gradients: shape is {tuple(gradient.shape)}, not {self.shape}")
+        if wire_dtype != "float32":
+            gradient = gradient.to(getattr(torch, wire_dtype))
+        own = gradient.detach().contiguous()
+        self.native.values, self.native.values_count = own.data_ptr(), own.numel()
+        self.keep.append(own)
+
+
+def _natives(batches: list[_Batch]) -> Any:
+    if len(batches) == 1:
+        return ctypes.byref(batches[0].native)
+    return (NativeBatch * len(batches))(*(batch.native for batch in batches))
+
+
+def _widened(table: TableOptions, keys: Tensor) -> Tensor:
+    if bool((keys < 0).any()):
+        raise InvalidArgument(
+            f"keys of table {table.name} are below 0, of {keys.dtype}: only int64 may be, which is "
+            f"reinterpreted bit by bit"
+        )
+    return keys.to(torch.int64)
+
+
+def _offsets(offsets: Tensor, slots: int, keys: int) -> Tensor:
+    if offsets.is_floating_point() or offsets.is_complex() or offsets.ndim != 1:
+        raise InvalidArgument("offsets: must be integers [bags + 1]")
+    if slots > 1 and offsets.numel() % slots == 0:
+        offsets = torch.cat([offsets, offsets.new_tensor([keys])])
+    if offsets.dtype not in (torch.int64, torch.int32):
+        offsets = offsets.to(torch.int64)
+    return offsets if offsets.is_contiguous() else offsets.contiguous()
+
+
+def _tensor(
+    core: Any, call: Handle, index: int, shape: tuple[int, ...], device: torch.device
+) -> Tensor:
+    """Returns the rows of a lookup as a tensor, which owns them."""
+    if math.prod(shape) == 0:
+        return torch.empty(shape, device=device)
+    kind, number = (_DL_CPU, 0) if device.type == "cpu" else (_DL_CUDA, device.index)
+    sizes = (ctypes.c_int64 * len(shape))(*shape)
+    managed = core.call_dlpack(call, index, kind, number, sizes, len(shape))
+    if not managed:
+        raise InvalidArgument(f"the rows are not of shape {shape}")
+    try:
+        tensor: Tensor = from_dlpack(_new_capsule(managed, b"dltensor", None))
+    except BaseException:
+        core.dlpack_free(managed)  # nobody has taken them
+        raise
+    return tensor

@@ -1,0 +1,153 @@
+#include "server/data/client_arena.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "wire/array_align.h"
+#include "wire/shared_memory.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77  // since Linux 6.5
+#endif
+
+namespace slotwise {
+namespace {
+
+constexpr std::uint64_t kLeastArena = std::uint64_t{1} << 20;
+// No connection gets more than these shares of what clients may share, and of device memory.
+constexpr std::uint64_t kShareOfOne = 8;
+constexpr std::uint64_t kDeviceShareOfOne = 4;
+
+// Returns a descriptor of the process at the other end, which can be read once it is gone; -1: the system
+// does not tell.
+int ProcessAt(int socket) {
+  int process = -1;
+  socklen_t size = sizeof(process);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &process, &size) == 0) return process;
+  ucred peer{};
+  size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return -1;
+  return static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
+}
+
+bool IsGone(int process) {
+  pollfd asked{.fd = process, .events = POLLIN, .revents = 0};
+  return poll(&asked, 1, 0) > 0;
+}
+
+// Calls make(bytes) with less and less, until there is something.
+template <class Make>
+std::shared_ptr<ClientArena> MakeAtMost(std::uint64_t asked, std::uint64_t most, const Make& make) {
+  for (std::uint64_t bytes = std::min(asked, most) >> 20 << 20; bytes >= kLeastArena;
+       bytes = (bytes / 2) >> 20 << 20) {
+    if (auto made = make(bytes)) return made;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<std::span<std::byte>> ClientArena::Place(std::uint64_t at, std::uint64_t size) const {
+  if (at < SharedMemory::kFirstPlace || at % kArrayAlign != 0 || at > bytes.size() ||
+      size > bytes.size() - at) {
+    return std::nullopt;
+  }
+  return bytes.subspan(at, size);
+}
+
+// The memory ends with its connection, and the charge with it.
+std::shared_ptr<ClientArena> ClientArenas::MakeOfHost(std::uint64_t bytes, Budget& budget) {
+  struct Owner {
+    Reservation charge;
+    std::shared_ptr<SharedMemory> memory;
+  };
+  auto charge = budget.Reserve(bytes);
+  if (!charge) return nullptr;
+  auto memory = SharedMemory::Make(bytes);
+  if (!memory) return nullptr;
+  auto made = std::make_shared<ClientArena>();
+  made->bytes = memory->bytes();
+  made->descriptor = memory->descriptor();
+  made->owner = std::make_shared<Owner>(Owner{std::move(*charge), std::move(memory)});
+  return made;
+}
+
+std::shared_ptr<ClientArena> ClientArenas::Make(std::uint32_t asked_mib) {
+  // A GPU would copy from and to memory that is not pinned with the engine's thread waiting.
+  if (!device_.SharesHostMemory()) return nullptr;
+  const std::uint64_t most = std::max(shared_.limit() / kShareOfOne, kLeastArena);
+  return MakeAtMost(std::uint64_t{asked_mib} << 20, most,
+                    [&](std::uint64_t bytes) { return MakeOfHost(bytes, shared_); });
+}
+
+// What is charged beyond the connections. It outlives the arenas, which may outlive their maker.
+struct ClientArenas::Left {
+  ~Left() {
+    for (const Departed& departed : all) close(departed.process);
+  }
+  std::mutex mutex;
+  std::list<Departed> all;  // guarded by mutex
+};
+
+std::shared_ptr<ClientArenas::Left> ClientArenas::MakeLeft() { return std::make_shared<Left>(); }
+
+void ClientArenas::ForgetTheGone() {
+  const std::lock_guard lock(left_->mutex);
+  std::erase_if(left_->all, [](const Departed& departed) {
+    if (!IsGone(departed.process)) return false;
+    close(departed.process);
+    return true;
+  });
+}
+
+std::uint64_t ClientArenas::device_bytes() {
+  ForgetTheGone();
+  return on_device_.used();
+}
+
+std::shared_ptr<ClientArena> ClientArenas::MakeOnDevice(std::uint32_t asked_mib, int socket) {
+  // The memory, and what it is charged to until the client's process is gone.
+  struct Owner {
+    Owner(std::shared_ptr<Left> goes_to, int process, Reservation of)
+        : left(std::move(goes_to)), departed{process, std::move(of)} {}
+    ~Owner() {
+      memory.reset();
+      const std::lock_guard lock(left->mutex);
+      left->all.push_back(std::move(departed));
+    }
+    Owner(const Owner&) = delete;
+    Owner& operator=(const Owner&) = delete;
+    const std::shared_ptr<Left> left;
+    Departed departed;
+    std::unique_ptr<DeviceArena> memory;
+  };
+  ForgetTheGone();
+  const std::uint64_t most = std::max(on_device_.limit() / kDeviceShareOfOne, kLeastArena);
+  return MakeAtMost(std::uint64_t{asked_mib} << 20, most, [&](std::uint64_t bytes) {
+    std::shared_ptr<ClientArena> made;
+    if (device_.SharesHostMemory()) {
+      made = MakeOfHost(bytes, on_device_);
+      if (made) made->on_device = true;
+      return made;
+    }
+    auto charge = on_device_.Reserve(bytes);
+    if (!charge) return made;
+    auto memory = device_.MakeArena(bytes);
+    const int process = memory ? ProcessAt(socket) : -1;
+    if (process < 0) return made;
+    made = std::make_shared<ClientArena>();
+    made->bytes = memory->bytes();
+    made->descriptor = memory->descriptor();
+    made->on_device = true;
+    const auto owner = std::make_shared<Owner>(left_, process, std::move(*charge));
+    owner->memory = std::move(memory);
+    made->owner = owner;
+    return made;
+  });
+}
+
+}  // namespace slotwise

@@ -1,0 +1,78 @@
+// ClientArena: memory that a connection shares with its client: the host's, or the device's.
+// ClientArenas: makes it, within budgets.
+//
+// Host memory goes back to the system when the connection ends, whatever its client does
+// (wire/shared_memory.h). Device memory cannot be taken back: what a client has mapped stays until its process
+// is gone, and is charged as long.
+// Thread-safety: plain values; ClientArenas: any thread.
+#ifndef SLOTWISE_SERVER_DATA_CLIENT_ARENA_H_
+#define SLOTWISE_SERVER_DATA_CLIENT_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "kernels/shard.h"
+#include "server/engine/budget.h"
+
+namespace slotwise {
+
+struct ClientArena {
+  std::span<std::byte> bytes;
+  int descriptor = -1;     // the memory's
+  bool on_device = false;  // `bytes` are device memory
+  std::shared_ptr<void> owner;
+
+  std::uint32_t mib() const { return static_cast<std::uint32_t>(bytes.size() >> 20); }
+  // The bytes at a place; nothing if they are not all of places, or are not aligned as arrays are.
+  std::optional<std::span<std::byte>> Place(std::uint64_t at, std::uint64_t size) const;
+  bool Has(const void* address) const {
+    const auto* const at = static_cast<const std::byte*>(address);
+    return !std::less<>()(at, bytes.data()) && std::less<>()(at, bytes.data() + bytes.size());
+  }
+};
+
+class ClientArenas {
+ public:
+  // `device` outlives it, and all arenas.
+  ClientArenas(Device& device, std::uint64_t max_shared_bytes, std::uint64_t max_device_bytes)
+      : device_(device), shared_(max_shared_bytes), on_device_(max_device_bytes) {}
+
+  // Returns as much host memory as is asked for, or less; null if clients share as much as they may, or the
+  // device does not reach such memory.
+  std::shared_ptr<ClientArena> Make(std::uint32_t asked_mib);
+  // The same of device memory, for the client at the other end of a Unix socket. Null, too: nobody can tell
+  // when the client's process is gone.
+  std::shared_ptr<ClientArena> MakeOnDevice(std::uint32_t asked_mib, int socket);
+
+  std::uint64_t shared_bytes() const { return shared_.used(); }
+  std::uint64_t max_shared_bytes() const { return shared_.limit(); }
+  std::uint64_t device_bytes();
+  std::uint64_t max_device_bytes() const { return on_device_.limit(); }
+
+ private:
+  // Device memory that a client may still have, though its connection has ended.
+  struct Departed {
+    int process;  // a descriptor of it, to be closed
+    Reservation charge;
+  };
+  struct Left;
+  static std::shared_ptr<ClientArena> MakeOfHost(std::uint64_t bytes, Budget& budget);
+  void ForgetTheGone();
+
+  Device& device_;
+  Budget shared_;
+  Budget on_device_;
+  const std::shared_ptr<Left> left_ = MakeLeft();
+  static std::shared_ptr<Left> MakeLeft();
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_DATA_CLIENT_ARENA_H_
