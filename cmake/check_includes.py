@@ -13,7 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # What server/collective shows of itself.
-COLLECTIVE_HEADERS = {f"server/collective/{name}.h" for name in ("collective", "device_array", "exchange")}
+COLLECTIVE_HEADERS = {
+    f"server/collective/{name}.h" for name in ("bell", "collective", "device_array", "exchange")
+}
 
 # A room is a folder. Of each: the rooms (or the only file of a room) and the libraries that it may include.
 # A room may include itself, the contracts and the standard library. Tests, benchmarks and main.cc see all.

@@ -1,8 +1,9 @@
 // A Collective is how ranks agree, in host memory. (exchange.h moves the arrays of a batch.) There is one
-// implementation for one rank (solo) and one for MPI.
+// implementation for one rank (solo) and one for MPI, which ranks that share a host's memory use little.
 //
-// Every call but Wake, PollWake and the getters is collective: all ranks make the same calls in the same
-// order, and a call returns when this rank's part of the result has arrived. Waiting ranks yield their core.
+// Every call but Wake, PollWake, bell and the getters is collective: all ranks make the same calls in the
+// same order, and a call returns when this rank's part of the result has arrived. Waiting ranks yield their
+// core.
 // Thread-safety: one thread at a time (the engine's).
 // Errors: std::runtime_error with the call and the transport's message, because a rank that cannot
 // communicate cannot go on. The watchdog notices a call that does not end.
@@ -16,10 +17,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "server/collective/bell.h"
 #include "server/collective/watchdog.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
+
+class HostMeeting;
 
 class Collective {
  public:
@@ -37,6 +41,13 @@ class Collective {
   // REQUIRES: all ranks' sizes are equal; all.size() = size() · mine.size().
   virtual void AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
+  // The same, but only the first `used` bytes of this rank's `mine` mean something, as other ranks' others
+  // may: what is behind them in `all` may be what it was before.
+  virtual void AllGatherBegins(std::span<const std::byte> mine, std::size_t /*used*/,
+                               std::span<std::byte> all) {
+    AllGather(mine, all);
+  }
+
   // Sets values[i] to the sum of all ranks' values[i], modulo 2^64.
   virtual void AllReduceSum(std::span<std::uint64_t> values) = 0;
 
@@ -46,6 +57,13 @@ class Collective {
   virtual void Wake(std::uint64_t wait) = 0;
   // Returns true if another rank called Wake(`wait`). Forgets older wakes. Does not block.
   virtual bool PollWake(std::uint64_t wait) = 0;
+  // Returns the bell that other ranks' Wake rings, and that any thread of this rank may ring. Null: there is
+  // none, and who waits for a wake has to poll.
+  virtual Bell* bell() { return nullptr; }
+
+  // Returns where the ranks meet if all of them share a host's memory; else null. Small arrays travel there.
+  // A meeting takes its place in the order of this rank's collectives.
+  virtual HostMeeting* meeting() { return nullptr; }
 
   // Watches this rank's collectives, and those of its Exchange.
   Watchdog& watchdog() { return watchdog_; }
@@ -70,9 +88,11 @@ std::vector<T> AllGatherValues(Collective& collective, const T& mine) {
 // Makes the Collective of a server of one rank.
 std::unique_ptr<Collective> MakeSoloCollective();
 
-// Makes the Collective of every process of MPI_COMM_WORLD. REQUIRES: MpiSession below has initialised MPI,
-// and outlives the result.
-std::unique_ptr<Collective> MakeMpiCollective();
+// Makes the Collective of every process of MPI_COMM_WORLD. If all of them are on one host and have its memory
+// together, they meet there, and MPI carries what is large; unless one of them says that it may not.
+// REQUIRES: MpiSession below has initialised MPI, and outlives the result.
+enum class HostMemoryUse : std::uint8_t { kAllowed, kForbidden };
+std::unique_ptr<Collective> MakeMpiCollective(HostMemoryUse use = HostMemoryUse::kAllowed);
 
 // Returns true if mpirun (or another PMIx launcher) started this process with a world to join.
 bool LaunchedByMpi();

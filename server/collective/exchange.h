@@ -39,6 +39,16 @@ class Exchange {
   // rank order, one behind the other. `bytes` are the blocks' sizes, multiples of 4, the same on every rank.
   virtual void AllGatherBlocks(std::span<const std::size_t> bytes, void* blocks) = 0;
 
+  // An array for AllGatherTogether.
+  struct Blocks {
+    std::span<const std::size_t> bytes;
+    void* blocks = nullptr;
+  };
+  // Does AllGatherBlocks for each of the arrays. The ranks may wait for each other once for all of them.
+  virtual void AllGatherTogether(std::span<const Blocks> arrays) {
+    for (const Blocks& array : arrays) AllGatherBlocks(array.bytes, array.blocks);
+  }
+
   // `partial` holds one block a rank, in rank order; `sizes` are their elements, the same on every rank, as
   // is its type. mine[i] = Σ over ranks of their partial block for this rank, added in float32, from +0 in
   // rank order; but see ExchangeOptions. `mine` does not overlap `partial`.

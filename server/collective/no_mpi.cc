@@ -21,7 +21,7 @@ MpiSession::~MpiSession() { std::abort(); }  // never runs, because no session i
 
 void MpiSession::AbortAllRanks(int exit_code) { std::_Exit(exit_code); }
 
-std::unique_ptr<Collective> MakeMpiCollective() { ThrowNoMpi(); }
+std::unique_ptr<Collective> MakeMpiCollective(HostMemoryUse /*use*/) { ThrowNoMpi(); }
 
 std::unique_ptr<Exchange> MakeMpiExchange(Device& /*device*/, Stream& /*stream*/, Collective& /*collective*/,
                                           const std::string& /*why*/) {

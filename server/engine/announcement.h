@@ -74,6 +74,8 @@ struct Announcement {
   bool joined = false;                   // lookups: came by LookupMany, whose lookups may share a round
   bool delta = false;                    // kSaveCheckpoint
   bool failed = false;                   // kCheckpointEvent
+  bool carried = false;                  // lookups: the header has the batch (carried_batches.h) ...
+  std::uint16_t carried_at = 0;          // ... at this byte
   CheckpointEvent event = CheckpointEvent::kWritten;  // kCheckpointEvent
   DataType value_type = DataType::kFloat32;           // kSaveCheckpoint
   TableId table{0};                                   // unless IsOfNoTable
@@ -95,7 +97,8 @@ struct Header {
   std::uint32_t count = 0;    // of `announcements`
   bool closed = false;        // this rank takes no new requests; with count = 0, it has none left to announce
   std::uint64_t durable = 0;  // the last recorded round that is on this rank's disk
-  std::array<Announcement, kMost> announcements;
+  std::uint32_t carried_bytes = 0;
+  std::array<Announcement, kMost> announcements;  // behind the first `count`: small batches of theirs
 };
 
 static_assert(std::is_trivially_copyable_v<Header>, "headers are exchanged as bytes");

@@ -1,6 +1,7 @@
 #include "server/engine/batch_gather.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 namespace slotwise {
@@ -120,7 +121,73 @@ void BatchGather::ReserveBatches(std::span<const TableShare> shares) {
   batch_upload_.Begin(staged);
 }
 
-std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares) {
+std::vector<BatchView> BatchGather::UploadCarried(std::span<const TableShare> shares,
+                                                  const CarriedBatches& carried) {
+  ReserveBatches(shares);
+  std::size_t bytes = 0;
+  for (const TableShare& share : shares) {
+    const BatchLayout::Extent& size = share.layout->size;
+    bytes += size.keys * (sizeof(Key) + sizeof(float)) + (size.bags + 1) * sizeof(std::uint32_t);
+  }
+  batch_upload_.Begin(bytes);
+  const auto for_parts = [&](std::size_t s, const auto& upload) {
+    const TableShare& share = shares[s];
+    for (std::size_t p = 0; p < share.round->parts.size(); ++p) {
+      const BatchLayout::Part& place = share.layout->parts[p];
+      upload(share.round->parts[p], place, carried.Of(share.round->parts[p], place.size.bags));
+    }
+  };
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    for_parts(s, [&](const RoundPart&, const BatchLayout::Part& place, const CarriedBatches::Arrays& part) {
+      batch_upload_.Copy(keys_.All(s) + place.lies.keys, part.keys, place.size.keys * sizeof(Key));
+    });
+  }
+  batch_upload_.Flush();
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    std::uint32_t* const offsets = offsets_.All(s);
+    const auto to = [&](std::size_t first, std::size_t count) {
+      return static_cast<std::uint32_t*>(batch_upload_.WriteTo(offsets + first, count * sizeof(*offsets)));
+    };
+    for_parts(s, [&](const RoundPart&, const BatchLayout::Part& place, const CarriedBatches::Arrays& part) {
+      std::uint32_t* const counted = to(place.lies.bags, place.size.bags);
+      std::memcpy(counted, part.offsets, place.size.bags * sizeof(*counted));
+      for (std::size_t b = 0; b < place.size.bags; ++b)
+        counted[b] += static_cast<std::uint32_t>(place.lies.keys);
+    });
+    const BatchLayout::Extent& size = shares[s].layout->size;
+    *to(size.bags, 1) = static_cast<std::uint32_t>(size.keys);
+  }
+  batch_upload_.Flush();
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    if (!shares[s].round->weighted()) continue;
+    for_parts(
+        s, [&](const RoundPart& of, const BatchLayout::Part& place, const CarriedBatches::Arrays& part) {
+          const std::size_t count = place.size.keys;
+          float* const to = weights_.All(s) + place.lies.keys;
+          if (of.weighted) return batch_upload_.Copy(to, part.weights, count * sizeof(float));
+          std::fill_n(static_cast<float*>(batch_upload_.WriteTo(to, count * sizeof(float))), count, 1.0F);
+        });
+  }
+  batch_upload_.Flush();
+  device_.WorkStream().OrderAfter(stream_);
+  std::vector<BatchView> batches;
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    const BatchLayout::Extent& size = shares[s].layout->size;
+    BatchView& batch = batches.emplace_back();
+    batch.keys = {keys_.All(s), size.keys};
+    batch.offsets = {offsets_.All(s), size.bags + 1};
+    if (shares[s].round->weighted()) batch.weights = {weights_.All(s), size.keys};
+  }
+  return batches;
+}
+
+std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares,
+                                           const CarriedBatches& carried) {
+  const bool all_are_carried = std::ranges::all_of(shares, [&](const TableShare& share) {
+    return share.layout->in_part_order &&
+           std::ranges::all_of(share.round->parts, [&](const RoundPart& part) { return carried.Has(part); });
+  });
+  if (all_are_carried) return UploadCarried(shares, carried);
   ReserveBatches(shares);
   std::vector<std::size_t> uploaded;
   for (std::size_t s = 0; s < shares.size(); ++s) {
@@ -135,8 +202,16 @@ std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares) {
   }
   batch_upload_.Flush();
 
-  using Extent = BatchLayout::Extent;
   exchange_.stream().OrderAfter(stream_);
+  std::vector<Exchange::Blocks> arrays;
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    arrays.push_back(keys_.BlocksOf(s));
+    arrays.push_back(offsets_.BlocksOf(s));
+    if (shares[s].round->weighted()) arrays.push_back(weights_.BlocksOf(s));
+  }
+  exchange_.AllGatherTogether(arrays);
+
+  using Extent = BatchLayout::Extent;
   std::vector<BatchView> batches;
   batches.reserve(shares.size());
   for (std::size_t s = 0; s < shares.size(); ++s) {
@@ -145,14 +220,14 @@ std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares) {
       continue;
     }
     const BatchLayout& layout = *shares[s].layout;
-    const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.Gather(s), ordered_keys_);
+    const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.All(s), ordered_keys_);
     const std::uint32_t* offsets =
-        InPartOrder(layout, &Extent::bags, 1, offsets_.Gather(s), ordered_offsets_, 1);
+        InPartOrder(layout, &Extent::bags, 1, offsets_.All(s), ordered_offsets_, 1);
     BatchView& batch = batches.emplace_back();
     batch.keys = {keys, layout.size.keys};
     batch.offsets = {offsets, layout.size.bags + 1};
     if (!shares[s].round->weighted()) continue;
-    batch.weights = {InPartOrder(layout, &Extent::keys, 1, weights_.Gather(s), ordered_weights_),
+    batch.weights = {InPartOrder(layout, &Extent::keys, 1, weights_.All(s), ordered_weights_),
                      layout.size.keys};
   }
   device_.WorkStream().OrderAfter(exchange_.stream());

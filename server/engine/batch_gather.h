@@ -21,6 +21,7 @@
 #include "server/collective/collective.h"
 #include "server/collective/device_array.h"
 #include "server/collective/exchange.h"
+#include "server/engine/carried_batches.h"
 #include "server/engine/gathered_array.h"
 #include "server/engine/round.h"
 #include "server/engine/staged_upload.h"
@@ -74,8 +75,9 @@ class BatchGather {
 
   // Returns the whole batch of each share, in device memory, parts in part order; valid until the next call.
   // Waits for what the exchange and growing arrays wait for.
+  // If `carried` has every part, each rank uploads all of them, and nothing travels.
   // REQUIRES: the device is done with what used the last round's batches.
-  std::vector<BatchView> Gather(std::span<const TableShare> shares);
+  std::vector<BatchView> Gather(std::span<const TableShare> shares, const CarriedBatches& carried = {});
   BatchView Gather(const Round& round, const BatchLayout& layout) {
     const TableShare share{&round, &layout};
     return Gather({&share, 1}).front();
@@ -88,6 +90,9 @@ class BatchGather {
   void OrderWorkAfterValues() { device_.WorkStream().OrderAfter(exchange_.stream()); }
 
  private:
+  // Uploads the batches of all ranks. REQUIRES: they are all carried.
+  std::vector<BatchView> UploadCarried(std::span<const TableShare> shares, const CarriedBatches& carried);
+
   // An array of a batch, or of its values, whose elements were put in part order on the device.
   template <class T>
   struct Ordered {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/collective/bell.h"
 #include "server/durability/journal_thread.h"
 #include "server/engine/agenda.h"
 #include "server/engine/checkpointing.h"
@@ -60,7 +61,11 @@ class Engine::Impl {
             },
             [this] { inbox_.NudgeLocally(); }),
         operations_(device, collective, exchanges, maker_, kRoundsOfNewRows * options.max_round_bytes,
-                    options.travel, arrays_, tables_, tickets_, log_, checkpointing_) {}
+                    options.travel, arrays_, tables_, tickets_, log_, checkpointing_) {
+    if (Bell* const bell = collective_.bell(); bell != nullptr) {
+      inbox_.RingToo([bell] { bell->Ring(); });
+    }
+  }
 
   void Run() {
     device_.UseOnThisThread();
@@ -72,7 +77,8 @@ class Engine::Impl {
       // A round would have to wait for room anyway: the requests that come until then can share it.
       stages().FinishOldest();
       const Header mine = TakeHeader();
-      collective_.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(headers)));
+      collective_.AllGatherBegins(std::as_bytes(std::span(&mine, 1)), UsedBytes(mine),
+                                  std::as_writable_bytes(std::span(headers)));
       AnswerWhatIsDurable(headers);
       checkpointing_.OnDecision(headers[0].now_ms, log_.changed());
       const Decision decision = agenda_.Decide(headers);
@@ -81,7 +87,7 @@ class Engine::Impl {
       AnswerWithoutRound(decision);
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
-      decision.round ? RunRound(*decision.round) : FinishRounds();
+      decision.round ? RunRound(*decision.round, CarriedBatches(headers)) : FinishRounds();
       if (decision.round) portion_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
       if (const auto replaced = operations_.TakeReplacedTables(); !replaced.empty())
         AnswerEarly(agenda_.TablesWereReplaced(replaced));
@@ -167,13 +173,14 @@ class Engine::Impl {
 
  private:
   // An idle rank looks this often whether another rank woke it: often at first, then seldom, to leave the
-  // core alone. A rank that is alone is woken by its inbox.
+  // core alone. A rank that is alone is woken by its inbox, and one that has a bell by that.
   static constexpr std::chrono::microseconds kFirstPause{50};
   static constexpr std::chrono::microseconds kLastPause{2000};
   static constexpr std::chrono::microseconds kLongPause{4000};
   static constexpr std::chrono::milliseconds kRecently{20};
   static constexpr std::chrono::milliseconds kLongAgo{1000};
   static constexpr std::chrono::microseconds kAlone{1'000'000};
+  static constexpr std::chrono::microseconds kByBell{100'000};
   static constexpr std::chrono::microseconds kTick{4000};
   // A rank stays awake so long after a batch that came by its device's memory.
   static constexpr std::chrono::milliseconds kBriskTime{2};
@@ -262,6 +269,7 @@ class Engine::Impl {
       announcement.ticket = tickets_.Add(std::move(request));
       if (observer_ != nullptr) observer_->OnTaken(tickets_.At(announcement.ticket), announcement.ticket);
     }
+    if (collective_.size() > 1) CarryBatches(header, tickets_);
     return header;
   }
 
@@ -311,12 +319,12 @@ class Engine::Impl {
     });
   }
 
-  void RunRound(const Round& round) {
+  void RunRound(const Round& round, const CarriedBatches& carried) {
     rounds_.fetch_add(1, std::memory_order_relaxed);
     NoteTaken(round);
     NoteBrisk(round);
     try {
-      operations_.Run(round);
+      operations_.Run(round, carried);
     } catch (const std::bad_alloc&) {
       throw std::runtime_error("no memory for the arrays of a round, of which " +
                                std::to_string(round.parts.size()) +
@@ -403,12 +411,16 @@ class Engine::Impl {
   void AwaitWorkOrDeadline(const Decision& decision) {
     const Clock::TimePoint begin = clock_.Now();
     const std::chrono::milliseconds due(decision.due_in_ms);
+    Bell* const bell = collective_.bell();
     for (;;) {
+      // Read first: a ring after any of the looks below ends this turn's wait.
+      const std::uint32_t rung = bell == nullptr ? 0 : bell->rung();
       const Clock::TimePoint::duration waited = clock_.Now() - begin;
       std::chrono::microseconds pause = waited < kRecently  ? kFirstPause
                                         : waited < kLongAgo ? kLastPause
                                                             : kLongPause;
       if (collective_.size() == 1) pause = kAlone;
+      if (bell != nullptr) pause = kByBell;
       switch (checkpointing_.Advance(Milliseconds(clock_.Now() - start_), true)) {
         case Checkpointing::Next::kNothing:
           break;
@@ -424,8 +436,10 @@ class Engine::Impl {
         pause = std::clamp(left, std::chrono::microseconds(0), pause);
       }
       const bool is_due = decision.awaits_parts && waited >= due;
-      if (inbox_.AwaitNews(pause) || is_due) return collective_.Wake(waits_);
+      const auto at_inbox = bell == nullptr ? pause : std::chrono::microseconds(0);
+      if (inbox_.AwaitNews(at_inbox) || is_due) return collective_.Wake(waits_);
       if (collective_.PollWake(waits_)) return;
+      if (bell != nullptr) bell->Await(rung, pause);
     }
   }
 

@@ -35,7 +35,9 @@ class GatheredArray {
     for (std::size_t& size : sizes) size *= width;
     const std::size_t first = (size_ + align_ - 1) / align_ * align_;
     size_ = std::accumulate(sizes.begin(), sizes.end(), first);
-    batches_.push_back({first, std::move(sizes)});
+    std::vector<std::size_t> bytes = sizes;
+    for (std::size_t& size : bytes) size *= sizeof(T);
+    batches_.push_back({first, std::move(sizes), std::move(bytes)});
     return batches_.size() - 1;
   }
 
@@ -44,25 +46,33 @@ class GatheredArray {
 
   // REQUIRES: Reserve. Returns this rank's block of a batch's array.
   T* Mine(std::size_t batch) {
-    const auto& [first, sizes] = batches_[batch];
+    const auto& [first, sizes, bytes] = batches_[batch];
     const auto mine = sizes.begin() + static_cast<std::ptrdiff_t>(me_);
     return array_.data() + std::accumulate(sizes.begin(), mine, first);
   }
 
+  // REQUIRES: Reserve. Returns what the exchange gathers of a batch's array; valid until Clear.
+  Exchange::Blocks BlocksOf(std::size_t batch) {
+    const auto& [first, sizes, bytes] = batches_[batch];
+    return {bytes, array_.data() + first};
+  }
+  // Returns all blocks of a batch's array, in rank order. They are there once the exchange has gathered
+  // BlocksOf the batch, in the order of its stream, until the next round.
+  T* All(std::size_t batch) { return array_.data() + batches_[batch].first; }
+
   // REQUIRES: Reserve. Collective. Returns all blocks of a batch's array, in rank order. They are there in
   // the order of the exchange's stream, until the next round.
   const T* Gather(std::size_t batch) {
-    const auto& [first, sizes] = batches_[batch];
-    std::vector<std::size_t> bytes = sizes;
-    for (std::size_t& size : bytes) size *= sizeof(T);
-    exchange_.AllGatherBlocks(bytes, array_.data() + first);
-    return array_.data() + first;
+    const Exchange::Blocks blocks = BlocksOf(batch);
+    exchange_.AllGatherBlocks(blocks.bytes, blocks.blocks);
+    return All(batch);
   }
 
  private:
   struct Batch {
     std::size_t first;               // element of the array
     std::vector<std::size_t> sizes;  // of each rank's block, in elements
+    std::vector<std::size_t> bytes;  // the same in bytes
   };
 
   Exchange& exchange_;

@@ -90,7 +90,7 @@ Status Inbox::Add(std::span<Request> requests) {
     const Caller caller = CallerOf(requests.front());
     requests_.Add(caller, {std::move_iterator(requests.begin()), std::move_iterator(requests.end())});
   }
-  news_.notify_one();
+  TellNews();
   return {};
 }
 
@@ -207,12 +207,17 @@ bool Inbox::HasNews() const {
   return !requests_.empty() || closing_is_news_ || nudged_ || nudged_locally_;
 }
 
+void Inbox::TellNews() {
+  news_.notify_one();
+  if (ring_) ring_();
+}
+
 void Inbox::NudgeLocally() {
   {
     const std::scoped_lock lock(mutex_);
     nudged_locally_ = true;
   }
-  news_.notify_one();
+  TellNews();
 }
 
 void Inbox::Nudge() {
@@ -220,7 +225,7 @@ void Inbox::Nudge() {
     const std::scoped_lock lock(mutex_);
     nudged_ = true;
   }
-  news_.notify_one();
+  TellNews();
 }
 
 void Inbox::Close() {
@@ -229,7 +234,7 @@ void Inbox::Close() {
     closing_is_news_ = closing_is_news_ || !closed_;
     closed_ = true;
   }
-  news_.notify_one();
+  TellNews();
 }
 
 }  // namespace slotwise

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -105,6 +106,10 @@ class Inbox {
   // Returns whether AwaitNews would return at once.
   bool HasNews() const;
 
+  // From now on whoever waits by another means than AwaitNews hears by `ring`, on any thread, that AwaitNews
+  // may have an end. REQUIRES: no other thread uses the inbox yet.
+  void RingToo(std::function<void()> ring) { ring_ = std::move(ring); }
+
   // There is something to tell the other ranks that is no request. For any thread.
   void Nudge();
   // There is something to do for this rank alone. For any thread.
@@ -139,10 +144,14 @@ class Inbox {
   // Returns whether the message is small, and its caller has nothing waiting.
   bool IsSmallAndFirst(const Message& message) const;
 
+  // Says that there may be something to wait for no longer.
+  void TellNews();
+
   Clock& clock_;
   const InboxOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable news_;
+  std::function<void()> ring_;
   CallerQueues requests_;
   Budget parts_;   // charged for messages with parts of steps that others have to complete
   Budget others_;  // charged for all other messages

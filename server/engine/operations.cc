@@ -39,10 +39,11 @@ Operations::Operations(Device& device, Collective& collective, const Exchanges& 
   Connect(device, collective, exchanges.batches());
 }
 
-void Operations::Run(const Round& round) {
+void Operations::Run(const Round& round, const CarriedBatches& carried) {
   const bool overlaps = round.operation == Operation::kLookup || round.operation == Operation::kPush;
   overlaps ? stages_.FinishDone() : stages_.FinishAll();
   round_ = round.number;
+  carried_ = carried;
   Dispatch(round);
   RecordNewKeysOfRound();
   if (!stages_.overlap()) stages_.FinishAll();
@@ -57,7 +58,7 @@ std::vector<TableWork::Share> Operations::Gather(Stage& stage, std::span<const T
   std::vector<TableShare> shares;
   shares.reserve(batches.size());
   for (const TableBatch& batch : batches) shares.push_back(batch.share());
-  const std::vector<BatchView> gathered = stage.gather().Gather(shares);
+  const std::vector<BatchView> gathered = stage.gather().Gather(shares, carried_);
   std::vector<TableWork::Share> work;
   work.reserve(batches.size());
   for (std::size_t t = 0; t < batches.size(); ++t) work.push_back({&batches[t].table, gathered[t]});

@@ -39,9 +39,9 @@ class Operations {
              std::uint64_t max_new_bytes, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
              TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing);
 
-  // Runs the round's operation. It may leave work to the device, and answers to a later call of Run, of the
-  // stages or of the log.
-  void Run(const Round& round);
+  // Runs the round's operation; `carried` may have batches of it. It may leave work to the device, and
+  // answers to a later call of Run, of the stages or of the log.
+  void Run(const Round& round, const CarriedBatches& carried = {});
 
   // Returns the tables that the last round has replaced by a checkpoint's, once.
   std::vector<TableId> TakeReplacedTables() { return std::exchange(replaced_, {}); }
@@ -85,7 +85,7 @@ class Operations {
   };
   TableBatch TableBatchOf(const Round& round);
   // Returns each table's batch, gathered from all ranks.
-  static std::vector<TableWork::Share> Gather(Stage& stage, std::span<const TableBatch> batches);
+  std::vector<TableWork::Share> Gather(Stage& stage, std::span<const TableBatch> batches);
   // Updates the tables' rows by a step that was prepared and inserted.
   void Update(Stage& stage, std::span<const TableBatch> batches);
 
@@ -207,6 +207,7 @@ class Operations {
   TableWork work_;
   Stages stages_;
   std::uint64_t round_ = 0;        // the one that is run
+  CarriedBatches carried_;         // with its announcement
   std::vector<TableId> replaced_;  // by a checkpoint's, in the last round
   std::vector<NewKeys> new_keys_;  // that lookups of the round added on this rank, by table
 };

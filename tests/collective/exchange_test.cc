@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "server/collective/host_meeting.h"
 #include "server/collective/nccl.h"
 #include "tests/support/device_array.h"
 #include "tests/support/device_kinds.h"
@@ -37,6 +38,7 @@ struct Way {
   bool in_rank_order;
   DeviceKind device;
   std::function<std::unique_ptr<Exchange>(Device&, Collective&)> exchange;  // null: it cannot
+  HostMemoryUse use = HostMemoryUse::kAllowed;
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
@@ -47,6 +49,8 @@ std::unique_ptr<Exchange> Mpi(Device& device, Collective& collective) {
 const std::vector<Way> kWays{
     {"Mpi", true, kCpu, Mpi},
     {"MpiFromAnotherMemory", true, kApart, Mpi},
+    {"MpiAlone", true, kCpu, Mpi, HostMemoryUse::kForbidden},
+    {"MpiAloneFromAnotherMemory", true, kApart, Mpi, HostMemoryUse::kForbidden},
     {"MpiFromGpus", true, kCuda, Mpi},
     {"Nccl", false, kCuda, [](Device& device, Collective& c) { return Nccl(device, c, false); }},
     {"NcclInRankOrder", true, kCuda, [](Device& device, Collective& c) { return Nccl(device, c, true); }},
@@ -74,10 +78,11 @@ float Rounded(float value, DataType type) {
 // One of kWays, and what it needs; null what this machine has not.
 struct Connected {
   explicit Connected(const Way& way)
-      : device(way.device.make(collective->local_rank())),
+      : collective(MakeMpiCollective(way.use)),
+        device(way.device.make(collective->local_rank())),
         exchange(device ? way.exchange(*device, *collective) : nullptr) {}
 
-  const std::unique_ptr<Collective> collective = MakeMpiCollective();
+  const std::unique_ptr<Collective> collective;
   const std::unique_ptr<Device> device;
   const std::unique_ptr<Exchange> exchange;
 };
@@ -229,6 +234,63 @@ TEST_P(AnExchange, GathersBlocksOfOneSize) {
 TEST_P(AnExchange, GathersBlocksOfAnySizeEmptyOnesToo) {
   CheckAllGather(SizesOf([](std::size_t r) { return r % 2 == 0 ? 3 * r + 1 : 0; }));
   CheckAllGather(SizesOf([&](std::size_t r) { return r + 1 == ranks() ? 99'999 : 0; }));
+}
+
+// A rank's blocks that fit into its place at a meeting by a word, or do not fit by one.
+constexpr std::size_t kPlace = HostMeeting::kMostBytes / sizeof(std::uint32_t);
+
+TEST_P(AnExchange, GathersBlocksOfAboutTheMostThatTravelsByAMeeting) {
+  for (const std::size_t size : {kPlace - 1, kPlace, kPlace + 1}) {
+    CheckAllGather(Sizes(ranks(), size));
+    CheckAllGather(SizesOf([&](std::size_t r) { return r == 0 ? size : 3; }));
+  }
+}
+
+TEST_P(AnExchange, GathersSeveralArraysAtOnce) {
+  for (const std::size_t more : {std::size_t{0}, kPlace - 6, kPlace - 5, kPlace}) {
+    // Rank r's blocks of three arrays: r + 1 words, none, and 5 + more words on rank 0, else 5.
+    const Sizes first = SizesOf([](std::size_t r) { return 4 * (r + 1); });
+    const Sizes second(ranks(), 0);
+    const Sizes third = SizesOf([&](std::size_t r) { return 4 * (5 + (r == 0 ? more : 0)); });
+    const auto expected = [&](const Sizes& bytes, std::uint32_t array) {
+      std::vector<std::uint32_t> blocks;
+      for (std::size_t r = 0; r < ranks(); ++r)
+        blocks.insert(blocks.end(), bytes[r] / 4, static_cast<std::uint32_t>(10 * r + array));
+      return blocks;
+    };
+    const auto mine = [&](const Sizes& bytes, std::uint32_t array) {
+      std::vector<std::uint32_t> blocks(Sum(bytes, ranks()) / 4, 999);
+      std::fill_n(blocks.begin() + static_cast<std::ptrdiff_t>(Sum(bytes, me()) / 4), bytes[me()] / 4,
+                  static_cast<std::uint32_t>(10 * me() + array));
+      return blocks;
+    };
+    auto a = OnDevice(mine(first, 1));
+    auto b = OnDevice(mine(third, 2));
+    const std::array<Exchange::Blocks, 3> arrays{{{first, a.data()}, {second, nullptr}, {third, b.data()}}};
+    exchange_->AllGatherTogether(arrays);
+    EXPECT_EQ(a.Download(), expected(first, 1)) << more;
+    EXPECT_EQ(b.Download(), expected(third, 2)) << more;
+  }
+}
+
+TEST_P(AnExchange, AddsBlocksOfAboutTheMostThatTravelsByAMeeting) {
+  const std::size_t block = kPlace / ranks();
+  for (const std::size_t size : {block - 1, block, block + 1}) {
+    CheckReduceScatter(Sizes(ranks(), size));
+    CheckReduceScatter(SizesOf([&](std::size_t r) { return r % 2 == 0 ? size : 2; }));
+  }
+}
+
+TEST_P(AnExchange, BringsSmallBlocksBesideLargeOnes) {
+  const std::size_t block = kPlace / ranks();
+  for (int turn = 0; turn < 3; ++turn) {
+    CheckAllToAll(DataType::kFloat32, [&](std::size_t from, std::size_t to) {
+      return (from + to) % 3 == 0 ? block + from : (from + to) % 3 == 1 ? block : from % 2;
+    });
+    CheckAllToAll(DataType::kBFloat16, [&](std::size_t from, std::size_t to) {
+      return from == 0 ? 2 * block + 2 * to : 2 * block - from;
+    });
+  }
 }
 
 TEST_P(AnExchange, MayHaveNothingToBring) {

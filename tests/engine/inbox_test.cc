@@ -446,6 +446,27 @@ TEST(Inbox, TakesNothingOnceClosedButGivesWhatItHas) {
   EXPECT_TRUE(taken.closed);
 }
 
+TEST(Inbox, RingsForAllThatEndsAWait) {
+  Inbox inbox({.max_bytes = 1 << 20});
+  int rings = 0;
+  inbox.RingToo([&] {
+    EXPECT_TRUE(inbox.AwaitNews(microseconds(0)) || rings == 3) << "who hears the ring finds the news";
+    ++rings;
+  });
+  Request request = LookupOf(1);
+  EXPECT_TRUE(inbox.Add({&request, 1}).ok());
+  EXPECT_EQ(rings, 1);
+  EXPECT_EQ(inbox.Take(8).requests.size(), 1U);
+  inbox.Nudge();
+  EXPECT_EQ(rings, 2);
+  EXPECT_EQ(inbox.Take(8).requests.size(), 0U);
+  inbox.Close();
+  EXPECT_EQ(rings, 3);
+  EXPECT_TRUE(inbox.Take(8).closed);
+  inbox.NudgeLocally();  // is no news for the others
+  EXPECT_EQ(rings, 4);
+}
+
 TEST(Inbox, WaitsForNewsAndClosingIsNewsOnce) {
   Inbox inbox({.max_bytes = 1 << 20});
   EXPECT_FALSE(inbox.AwaitNews(microseconds(0)));
