@@ -44,6 +44,7 @@ struct RpcBenchOptions : CommonOptions {
   std::uint32_t request = 8192;
   std::uint32_t in_flight = 4;
   std::uint32_t requests = 400;
+  double duplicates = 0;
   int calls = 2000;
   std::vector<std::string> against{"tcp", "redis", "memcpy", "shard"};
   std::string torch_python = "/usr/bin/python3";
@@ -52,7 +53,13 @@ struct RpcBenchOptions : CommonOptions {
   bool Against(const std::string& peer) const { return peers && std::ranges::count(against, peer) > 0; }
   std::uint32_t bags() const { return request / hot; }
   RpcTraffic::Options traffic() const {
-    return {.rows = rows, .dim = dim, .hot = hot, .request = request, .in_flight = in_flight, .seed = seed};
+    return {.rows = rows,
+            .dim = dim,
+            .hot = hot,
+            .request = request,
+            .in_flight = in_flight,
+            .duplicates = duplicates,
+            .seed = seed};
   }
 };
 
@@ -74,6 +81,7 @@ nlohmann::ordered_json OptionsToJson(const RpcBenchOptions& o) {
                {"in_flight", o.in_flight},
                {"requests", o.requests},
                {"hot", o.hot},
+               {"duplicates", o.duplicates},
                {"against", o.against},
                {"channels", o.client.channels_per_rank},
                {"client_threads", o.client.threads},
@@ -256,9 +264,10 @@ class RpcBench {
   static constexpr std::size_t kLookup = 0;
   static constexpr std::size_t kPush = 1;
 
-  Client Connect(Door door) const {
+  Client Connect(Door door, bool send_each_key_once = true) const {
     ClientOptions options = o_.client;
     options.door = door;
+    options.send_each_key_once = send_each_key_once;
     return Must(Client::Connect({local_ ? local_->address() : o_.server}, options), "cannot connect");
   }
   std::size_t Add(const std::string& name, std::function<double()> run,
@@ -295,6 +304,13 @@ class RpcBench {
         compared_.push_back({"ours over TCP", names_.size() - 2, false, o_.hot == 1 ? 2.0 : 0});
         compared_.push_back({"ours over TCP", names_.size() - 1, true, 0});
       }
+    }
+    if (o_.Against("repeated")) {
+      repeating_client_.emplace(Connect(o_.client.door, false));
+      repeating_traffic_.emplace(*repeating_client_, std::string(kTable) + "-repeated", o_.traffic());
+      repeating_traffic_->Check();
+      const auto look_up = [this] { return SecondsOf([&] { repeating_traffic_->LookUp(o_.requests); }); };
+      compared_.push_back({"repeated keys", Add("repeated keys", look_up), false, 0});
     }
     if (o_.Against("memcpy")) {
       copy_.emplace(processors_, row_bytes());
@@ -410,6 +426,8 @@ class RpcBench {
   std::optional<RpcTraffic> traffic_;
   std::optional<Client> tcp_client_;
   std::optional<RpcTraffic> tcp_traffic_;
+  std::optional<Client> repeating_client_;  // sends each key as often as the batch has it
+  std::optional<RpcTraffic> repeating_traffic_;
   std::optional<TcpPeer> tcp_;
   std::optional<CopyPeer> copy_;
   std::optional<ShardPeer> shard_;
@@ -450,9 +468,14 @@ Subcommand AddRpc(CLI::App& parent) {
   app->add_option("--client-threads", options->client.threads, "of the client")->check(CLI::PositiveNumber);
   app->add_option("--door", options->client.door, "best, shm, tcp or grpc")
       ->transform(CLI::CheckedTransformer(kDoors));
-  app->add_option("--against", options->against, "what it is compared with: tcp, redis, memcpy, shard, torch")
+  app->add_option("--against", options->against,
+                  "what it is compared with: tcp, redis, memcpy, shard, torch; repeated: a client that sends "
+                  "each key as often as it comes")
       ->delimiter(',')
-      ->check(CLI::IsMember({"tcp", "redis", "memcpy", "shard", "torch"}));
+      ->check(CLI::IsMember({"tcp", "redis", "memcpy", "shard", "torch", "repeated"}));
+  app->add_option("--duplicates", options->duplicates,
+                  "the share of a call's keys that repeat another of them; 0: keys are drawn alike")
+      ->check(CLI::Range(0.0, 1.0));
   app->add_option("--torch-python", options->torch_python, "the Python that has PyTorch");
   return {app, options, [options](Collective& collective) { return RunRpc(*options, collective); }};
 }

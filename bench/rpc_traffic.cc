@@ -34,8 +34,7 @@ RpcTraffic::RpcTraffic(Client& client, std::string table, const Options& options
   for (Stream& stream : streams_) {
     stream.out.resize(std::size_t{bags()} * options_.dim);
     for (Batch& batch : stream.batches) {
-      batch.rows.resize(options_.request);
-      for (std::uint32_t& row : batch.rows) row = static_cast<std::uint32_t>(random() % options_.rows);
+      batch.rows = DrawRows(random);
       for (const std::uint32_t row : batch.rows) batch.keys.push_back(KeyOf(row));
     }
   }
@@ -43,6 +42,20 @@ RpcTraffic::RpcTraffic(Client& client, std::string table, const Options& options
 }
 
 RpcTraffic::~RpcTraffic() { static_cast<void>(client_.DropTable(table_)); }
+
+std::vector<std::uint32_t> RpcTraffic::DrawRows(std::mt19937_64& random) const {
+  std::vector<std::uint32_t> rows(options_.request);
+  for (std::uint32_t& row : rows) row = static_cast<std::uint32_t>(random() % options_.rows);
+  const auto repeated = static_cast<std::size_t>(options_.duplicates * options_.request);
+  if (repeated == 0) return rows;
+  // Neighbouring rows are distinct keys.
+  const std::size_t distinct = std::max<std::size_t>(1, rows.size() - repeated);
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    rows[i] = i < distinct ? (rows[i - 1] + 1) % options_.rows : rows[random() % distinct];
+  }
+  std::ranges::shuffle(rows, random);
+  return rows;
+}
 
 // Rows begin as zeros and learn at rate 1, so each becomes the negative of its gradient.
 void RpcTraffic::Fill() {

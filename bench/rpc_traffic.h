@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ class RpcTraffic {
     std::uint32_t hot = 1;      // keys a bag; above 1 bags are summed
     std::uint32_t request = 0;  // keys of a call, a multiple of `hot`
     std::uint32_t in_flight = 1;
+    double duplicates =
+        0;  // the share of a call's keys that repeat one of the others; 0: rows are drawn alike
     std::uint64_t seed = 1;
   };
   // Makes the table, and fills it. Drops one of that name that a broken run has left.
@@ -61,6 +64,7 @@ class RpcTraffic {
   static float ValueOf(std::uint32_t row, std::uint32_t element) {
     return static_cast<float>(row % 4096 * 64 + element % 64);
   }
+  std::vector<std::uint32_t> DrawRows(std::mt19937_64& random) const;
   void Fill();
   void Run(std::uint32_t requests, bool pushes);
   void Send(Stream& stream);

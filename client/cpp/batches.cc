@@ -1,6 +1,8 @@
 #include "client/cpp/batches.h"
 
 #include <algorithm>
+#include <new>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +12,17 @@ namespace {
 // The room that a request keeps for its fields that are not arrays, and for those of each table in it.
 constexpr std::uint64_t kHeaderBytes = 768;
 constexpr std::uint64_t kTableHeaderBytes = 256;
+
+// A batch of fewer keys is sent as it is: a call of so many takes about as long as one of none.
+constexpr std::size_t kLeastKeys = 256;
+// All keys of a batch of up to so many are compared at once, in a few microseconds. Of more, some are looked
+// at first.
+constexpr std::size_t kMostKeysWithoutEstimate = 1024;
+// Where a smaller share of the keys is repeated, the server and the wire are spared no more than the
+// comparison and the copies take (docs/performance.md, "Each key once").
+constexpr double kLeastRepeatedShare = 0.25;
+// A batch of more keys is sent as it is: the comparison takes up to 50 bytes a key meanwhile.
+constexpr std::size_t kMostKeys = std::size_t{1} << 22;
 
 Status CheckSize(const TableBatch& batch, std::string_view array, std::size_t size) {
   const CheckedBatch& checked = batch.checked;
@@ -122,6 +135,35 @@ Pieces PiecesOf(const Batches& batches, const CutOptions& options, std::uint64_t
   return pieces;
 }
 
+// Returns whether the batch may have one key in each bag, and rows that are not weighted: it has as many keys
+// as bags.
+bool MayHaveOneKeyABag(const BatchView& batch) {
+  return batch.weights.empty() && (batch.offsets.empty() || batch.offsets.size() == batch.keys.size() + 1);
+}
+// REQUIRES: MayHaveOneKeyABag.
+bool HasOneKeyABag(const BatchView& batch) {
+  for (std::size_t bag = 0; bag < batch.offsets.size(); ++bag) {
+    if (batch.offsets[bag] != bag) return false;
+  }
+  return true;
+}
+
+// Returns a batch's distinct keys if it pays to send them alone.
+std::optional<DistinctKeys> DistinctKeysIfManyRepeat(const BatchView& batch, std::uint32_t slots) {
+  const std::span<const Key> keys = batch.keys;
+  if (keys.size() < kLeastKeys || keys.size() > kMostKeys || !MayHaveOneKeyABag(batch)) return std::nullopt;
+  const KeyHash hash = KeyHash::Draw();
+  const bool estimates = keys.size() > kMostKeysWithoutEstimate;
+  const double most = (1 - kLeastRepeatedShare) * static_cast<double>(keys.size());
+  try {
+    if (estimates && EstimateRepeatedShare(keys, hash) < kLeastRepeatedShare) return std::nullopt;
+    if (!HasOneKeyABag(batch)) return std::nullopt;
+    return FindDistinctKeys(keys, hash, slots, static_cast<std::size_t>(most));
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 Status Check(Batches& batches, const std::vector<TableOptions>& options) {
@@ -138,6 +180,29 @@ Status Check(Batches& batches, const std::vector<TableOptions>& options) {
     return batches.many ? Status(status.code(), "table " + batch.table + ": " + status.message()) : status;
   }
   return {};
+}
+
+void SendEachKeyOnce(Batches& lookups) {
+  for (TableBatch& table : lookups.tables) {
+    auto distinct = DistinctKeysIfManyRepeat(table.view, table.checked.slots);
+    if (!distinct) continue;
+    table.distinct = std::make_shared<const DistinctKeys>(std::move(*distinct));
+    const std::size_t bags = table.distinct->keys.size();
+    table.view.keys = table.distinct->keys;
+    // The offsets of bags of one key are 0, 1, 2, ...
+    if (!table.view.offsets.empty()) table.view.offsets = table.view.offsets.first(bags + 1);
+    table.checked.view = table.view;
+    table.checked.samples = bags / table.checked.slots;
+    table.caller_out = table.out;
+    table.out = table.out.first(table.checked.samples * table.checked.width);
+  }
+}
+
+void CopyRepeatedRows(const Batches& lookups) {
+  for (const TableBatch& table : lookups.tables) {
+    if (!table.distinct) continue;
+    CopyRows(table.distinct->copies, table.checked.width / table.checked.slots, table.caller_out);
+  }
 }
 
 Status Cut(Batches& batches, const CutOptions& options) {
@@ -183,11 +248,16 @@ Status WithAnsweredParts(const Status& refusal, const Batches& batches, const An
   std::string more;
   if (batches.requests.size() > 1) {
     std::uint64_t samples = 0;
-    for (const TableBatch& table : batches.tables) samples += table.checked.samples;
+    bool each_key_once = false;
+    for (const TableBatch& table : batches.tables) {
+      samples += table.checked.samples;
+      each_key_once = each_key_once || table.distinct;
+    }
     more = "; the client had cut the lookup into " + std::to_string(batches.requests.size()) +
            " parts, of which " + std::to_string(answered.parts()) + " (" +
-           std::to_string(answered.samples()) + " of " + std::to_string(samples) +
-           " samples) were answered: their keys have rows, which hold first values, and so may keys of other "
+           std::to_string(answered.samples()) + " of " + std::to_string(samples) + " samples" +
+           (each_key_once ? ", of batches in which each key was sent once" : "") +
+           ") were answered: their keys have rows, which hold first values, and so may keys of other "
            "parts";
   } else if (!batches.requests.empty() && batches.tables.size() > 1) {
     more = "; keys of the call's other tables may have got rows, which hold first values";

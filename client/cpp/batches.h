@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client/cpp/cut.h"
+#include "client/cpp/distinct_keys.h"
 #include "client/cpp/gpu_arena.h"
 #include "client/cpp/messages.h"
 #include "client/cpp/server_limits.h"
@@ -27,6 +28,10 @@ struct TableBatch {
   std::span<const float> gradients;
   CheckedBatch checked;    // once the table's options are known
   TableState before = {};  // what was acknowledged when the call began
+  // If each key is sent once: the keys that are sent, which `view` and `checked` are of, and all of the
+  // caller's `out`, of which `out` is the beginning.
+  std::shared_ptr<const DistinctKeys> distinct = nullptr;
+  std::span<float> caller_out = {};
 };
 using TableBatches = std::vector<TableBatch>;
 
@@ -50,6 +55,15 @@ struct Batches {
 
 // Checks every batch against its table's options. INVALID_ARGUMENT names field and value.
 Status Check(Batches& batches, const std::vector<TableOptions>& options);
+
+// Replaces batches of a checked lookup, before it is cut, by their distinct keys, where that pays: where bags
+// have one key each, without weights, and enough keys are repeated. The row of such a bag is the same
+// wherever its key stands. With several slots some repeated keys stay, because samples are sent whole.
+void SendEachKeyOnce(Batches& lookups);
+
+// Copies the rows of distinct keys to all places of the callers' arrays where the keys were. Is called once
+// all requests are answered.
+void CopyRepeatedRows(const Batches& lookups);
 
 struct CutOptions {
   DataType type = DataType::kFloat32;  // of values and gradients on the wire

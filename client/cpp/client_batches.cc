@@ -264,6 +264,7 @@ class Client::BatchCall {
     const auto answered = std::make_shared<client::AnsweredParts>();
     const auto make = [mode, answered](Impl& client, const Call& the_call,
                                        const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
+      if (client.options().send_each_key_once) client::SendEachKeyOnce(*cut);
       if (Status status = CutFor(client, the_call, *cut); !status.ok()) return status;
       const DataType type = the_call.data_type;
       return RequestsFor(
@@ -294,6 +295,7 @@ class Client::BatchCall {
     };
     Start(impl, call, batches, make, read,
           [batches, answered, mode, done = std::move(done)](const Status& status) {
+            if (status.ok()) client::CopyRepeatedRows(*batches);
             const bool may_have_inserted =
                 mode == LookupMode::kTrain && status.code() == StatusCode::kResourceExhausted;
             done(may_have_inserted ? client::WithAnsweredParts(status, *batches, *answered) : status);

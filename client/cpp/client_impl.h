@@ -89,6 +89,7 @@ class Client::Impl {
   // order. Batches of one part go to the ranks in turn.
   void Address(std::vector<client::Request>& parts);
 
+  const ClientOptions& options() const { return options_; }
   client::Channels& channels() { return channels_; }
   const client::ServerLimits& limits() const { return limits_; }
   // Returns how many rows, or keys, of so many bytes travel in one message: about 1 MiB of them, or as many

@@ -70,6 +70,9 @@ struct ClientOptions {
   // 16-bit types halve the bytes and round (data_type.h).
   DataType data_type = DataType::kFloat32;
   Door door = Door::kBest;
+  // Whether a lookup of rows that are not pooled (one key a bag, no weights) sends a key once that its batch
+  // has several times, where that pays. It has the same result as if every key were sent.
+  bool send_each_key_once = true;
   // Called with a line for people whenever a request is sent again, from the client's threads. It must not
   // block, and must not use the client.
   std::function<void(std::string_view)> log = nullptr;

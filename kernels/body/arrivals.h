@@ -21,7 +21,7 @@ struct alignas(16) Words {
 SLOTWISE_HD inline Words LoadOnce(const Words* from) {
 #ifdef __CUDA_ARCH__
   Words words;
-  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(words.at[0]), "=r"(words.at[1]), "=r"(words.at[2]), "=r"(words.at[3])
                : "l"(from));
   return words;
@@ -37,7 +37,7 @@ struct ArrivingArrays {
   static constexpr std::uint32_t kMost = 48;
   static constexpr std::uint32_t kSumsOfOne = 16;
   static constexpr std::uint32_t kGroup = 32;
-  static constexpr std::uint32_t kVectors = 8;
+  static constexpr std::uint32_t kVectors = 4;
   static constexpr std::uint32_t kVectorsOfGroup = kGroup * kVectors;
 
   enum class Words32 : std::uint8_t { kAsTheyAre, kIndices, kWide, kFloat32, kFloat16, kBFloat16 };

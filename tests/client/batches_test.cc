@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -262,6 +264,139 @@ TEST_F(BatchesTest, ARefusalTellsHowManySamplesWereAnswered) {
             "full; the client had cut the lookup into 3 parts, of which 1 (30 of 100 samples) were answered: "
             "their keys have rows, which hold first values, and so may keys of other parts");
   EXPECT_EQ(WithAnsweredParts(full, batches, answered).code(), StatusCode::kResourceExhausted);
+}
+
+// 600 keys of which each is there twice, in samples of three slots.
+class EachKeyOnceTest : public BatchesTest {
+ protected:
+  EachKeyOnceTest() : offsets_(601), out_(600 * kDim) {
+    std::iota(offsets_.begin(), offsets_.end(), 0U);
+    for (std::uint64_t i = 0; i < 600; ++i) keys_.push_back(Key{i % 300 * 7919});
+  }
+
+  Batches Lookups(const BatchView& view, std::uint32_t slots = 3) {
+    const std::uint64_t samples = (view.offsets.empty() ? view.keys.size() : view.offsets.size() - 1) / slots;
+    return {.tables = {{.table = "ads",
+                        .view = view,
+                        .out = std::span(out_).first(samples * slots * kDim),
+                        .gradients = {},
+                        .checked = {view, samples, slots, slots * kDim}}}};
+  }
+  // Returns how many keys are sent.
+  std::size_t Sent(Batches batches) {
+    SendEachKeyOnce(batches);
+    const TableBatch& table = batches.tables.front();
+    EXPECT_EQ(table.checked.view.keys.data(), table.view.keys.data());
+    EXPECT_EQ(table.checked.view.keys.size(), table.view.keys.size());
+    return table.view.keys.size();
+  }
+
+  std::vector<std::uint32_t> offsets_;
+  std::vector<float> out_;
+};
+
+TEST_F(EachKeyOnceTest, ALookupOfSingleKeysIsOfItsDistinctKeys) {
+  for (const bool has_offsets : {false, true}) {
+    Batches batches = Lookups({keys_, has_offsets ? std::span(offsets_) : std::span<std::uint32_t>()});
+    SendEachKeyOnce(batches);
+    const TableBatch& table = batches.tables.front();
+    EXPECT_EQ(std::vector<Key>(table.view.keys.begin(), table.view.keys.end()),
+              std::vector<Key>(keys_.begin(), keys_.begin() + 300));
+    EXPECT_EQ(table.view.offsets.size(), has_offsets ? 301u : 0u);
+    EXPECT_EQ(table.checked.view.offsets.size(), table.view.offsets.size());
+    EXPECT_EQ(table.checked.samples, 100u);
+    EXPECT_EQ(table.out.data(), out_.data());
+    EXPECT_EQ(table.out.size(), 300u * kDim);
+    EXPECT_EQ(CutBy(batches, {}), OneTable({0, 100}));
+    for (std::size_t i = 0; i < out_.size(); ++i) out_[i] = i < 300 * kDim ? static_cast<float>(i) : -1;
+    CopyRepeatedRows(batches);
+    for (std::size_t i = 0; i < out_.size(); ++i) ASSERT_EQ(out_[i], static_cast<float>(i % (300 * kDim)));
+  }
+}
+
+TEST_F(EachKeyOnceTest, SamplesAreSentWhole) {
+  EXPECT_EQ(Sent(Lookups({keys_, {}}, 1)), 300u);
+  EXPECT_EQ(Sent(Lookups({keys_, {}}, 8)), 304u) << "38 samples";
+}
+
+TEST_F(EachKeyOnceTest, WeightsAndBagsOfNoneOrSeveralKeysAreSentAsTheyAre) {
+  const std::vector<float> weights(600, 1.0F);
+  EXPECT_EQ(Sent(Lookups({keys_, offsets_, weights})), 600u);
+  EXPECT_EQ(Sent(Lookups({keys_, {}, weights})), 600u);
+  std::vector<std::uint32_t> pairs(301);
+  for (std::uint32_t bag = 0; bag <= 300; ++bag) pairs[bag] = 2 * bag;
+  EXPECT_EQ(Sent(Lookups({keys_, pairs})), 600u);
+  // As many bags as keys, of which the last has none and the one before has two.
+  offsets_[599] = 600;
+  EXPECT_EQ(Sent(Lookups({keys_, offsets_})), 600u);
+}
+
+TEST_F(EachKeyOnceTest, FewKeysAndFewRepeatedOnesAreSentAsTheyAre) {
+  const std::vector<Key> few(255, Key{1});
+  EXPECT_EQ(Sent(Lookups({few, {}})), 255u);
+  const std::vector<Key> enough(258, Key{1});
+  EXPECT_EQ(Sent(Lookups({enough, {}})), 3u);
+  // A quarter is repeated, or one key less.
+  for (std::uint64_t i = 0; i < 600; ++i) keys_[i] = Key{i % 450};
+  EXPECT_EQ(Sent(Lookups({keys_, {}})), 450u);
+  keys_[450] = Key{1000};
+  EXPECT_EQ(Sent(Lookups({keys_, {}})), 600u);
+}
+
+TEST_F(EachKeyOnceTest, ManyKeysAreSentOnceIfTheEstimateSaysSo) {
+  out_.resize(std::size_t{30'000} * kDim);
+  std::mt19937_64 random(1);
+  std::vector<Key> keys(30'000);
+  for (Key& key : keys) key = Key{random()};
+  EXPECT_EQ(Sent(Lookups({keys, {}})), 30'000u);
+  for (std::size_t i = 9000; i < keys.size(); ++i) keys[i] = keys[i % 9000];
+  EXPECT_EQ(Sent(Lookups({keys, {}})), 9000u);
+}
+
+TEST_F(EachKeyOnceTest, EveryTableOfACallIsLookedAt) {
+  Batches batches = Lookups({keys_, {}});
+  const std::vector<Key> others = {keys_.begin(), keys_.begin() + 300};
+  std::vector<float> other_out(300 * kDim, 5);
+  batches.many = true;
+  batches.tables.push_back(Lookups({others, {}}).tables.front());
+  batches.tables.back().out = other_out;
+  batches.tables.push_back(batches.tables.front());
+  std::vector<float> third_out(600 * kDim);
+  batches.tables.back().out = third_out;
+  SendEachKeyOnce(batches);
+  EXPECT_EQ(batches.tables[0].view.keys.size(), 300u);
+  EXPECT_FALSE(batches.tables[1].distinct);
+  EXPECT_EQ(batches.tables[2].view.keys.size(), 300u);
+  for (std::size_t i = 0; i < 300 * kDim; ++i) third_out[i] = static_cast<float>(i);
+  CopyRepeatedRows(batches);
+  EXPECT_EQ(third_out[300 * kDim + 9], 9);
+  EXPECT_EQ(other_out, std::vector<float>(300 * kDim, 5));
+}
+
+TEST_F(EachKeyOnceTest, LimitsAreThoseOfTheWholeBatch) {
+  // A sample of three bags with offsets takes 3 · 8 + 4 · 4 bytes in a request.
+  const BatchView view{keys_, offsets_};
+  for (const std::uint64_t message : {39, 40}) {
+    Batches whole = Lookups(view);
+    Batches once = Lookups(view);
+    SendEachKeyOnce(once);
+    ASSERT_TRUE(once.tables.front().distinct);
+    const CutOptions options = Within(message, 1 << 20);
+    EXPECT_EQ(Cut(once, options).message(), Cut(whole, options).message());
+    EXPECT_EQ(Cut(once, options).ok(), message == 40);
+  }
+}
+
+TEST_F(EachKeyOnceTest, ARefusalSaysOfWhichBatchesSamplesWereAnswered) {
+  Batches batches = Lookups({keys_, {}});
+  SendEachKeyOnce(batches);
+  batches.requests = OneTable({0, 40, 70, 100});
+  AnsweredParts answered;
+  answered.Add(batches.requests[1]);
+  EXPECT_EQ(WithAnsweredParts(ResourceExhausted("full"), batches, answered).message(),
+            "full; the client had cut the lookup into 3 parts, of which 1 (30 of 100 samples, of batches in "
+            "which each key was sent once) were answered: their keys have rows, which hold first values, and "
+            "so may keys of other parts");
 }
 
 }  // namespace

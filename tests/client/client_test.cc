@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <thread>
 
 #include "kernels/shard.h"
@@ -227,6 +231,131 @@ TEST_F(ClientTest, ServesSeveralTablesInOneCallOfSeveralParts) {
   ASSERT_TRUE(other->DropTable("words").ok());
   const std::vector<TableLookup> none{{"words", {}, {}}, {"words", {}, {}}};
   EXPECT_EQ(client_->LookupMany(none, LookupMode::kEval).code(), StatusCode::kNotFound);
+}
+
+class RepeatedKeysTest : public ClientTest {
+ protected:
+  RepeatedKeysTest() {
+    auto whole = Client::Connect({client_->Topology()->ranks[0].address}, {.send_each_key_once = false});
+    EXPECT_TRUE(whole.ok()) << whole.status().message();
+    whole_ = std::make_unique<Client>(std::move(*whole));
+    offsets_.resize(kKeys + 1);
+    std::iota(offsets_.begin(), offsets_.end(), 0U);
+    std::mt19937_64 random(1);
+    std::vector<Key> distinct(kDistinct);
+    for (Key& key : distinct) key = Key{random()};
+    keys_ = distinct;
+    while (keys_.size() < kKeys) keys_.push_back(distinct[random() % kDistinct]);
+    std::ranges::shuffle(keys_, random);
+  }
+  ~RepeatedKeysTest() override { whole_.reset(); }
+
+  TableOptions Table(std::string_view name, Combiner combiner, std::uint32_t slots) {
+    TableOptions options;
+    options.name = TableName(name);
+    options.dim = kDim;
+    options.slots = slots;
+    options.combiner = combiner;
+    return options;
+  }
+  // Returns the rank's counts once it has counted `more` more lookups, which it does after their answers.
+  CallStats LookupsAfter(std::uint64_t more) {
+    counted_ += more;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    for (;;) {
+      const CallStats lookups = client_->Stats()->front().lookups;
+      if (lookups.calls >= counted_ || std::chrono::steady_clock::now() > deadline) return lookups;
+      std::this_thread::yield();
+    }
+  }
+
+  static constexpr std::size_t kKeys = 6000;
+  static constexpr std::uint64_t kDistinct = 505;
+  static constexpr std::uint32_t kDim = 5;
+  std::vector<Key> keys_;
+  std::vector<std::uint32_t> offsets_;
+  std::unique_ptr<Client> whole_;  // sends each key as often as it comes
+  std::uint64_t counted_ = 0;
+};
+
+TEST_F(RepeatedKeysTest, ALookupHasTheSameBytesAndFewerOnTheWire) {
+  struct Case {
+    std::string_view table;
+    Combiner combiner;
+    std::uint32_t slots;
+    bool has_offsets;
+    std::uint64_t keys_sent;
+  };
+  for (const Case& c :
+       {Case{"none", Combiner::kNone, 1, false, kDistinct}, Case{"mean", Combiner::kMean, 3, true, 507},
+        Case{"sqrtn", Combiner::kSqrtn, 1, true, kDistinct}, Case{"sum", Combiner::kSum, 6, false, 510}}) {
+    ASSERT_TRUE(client_->CreateTable(Table(c.table, c.combiner, c.slots)).ok());
+    const BatchView batch{keys_, c.has_offsets ? std::span(offsets_) : std::span<std::uint32_t>()};
+    for (const DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
+      for (const LookupMode mode : {LookupMode::kEval, LookupMode::kTrain}) {
+        std::vector<float> once(kKeys * kDim, 1);
+        std::vector<float> whole(kKeys * kDim, 2);
+        const CallStats before = LookupsAfter(0);
+        ASSERT_TRUE(client_->Lookup(c.table, batch, mode, once, {.data_type = type}).ok());
+        const CallStats between = LookupsAfter(1);
+        EXPECT_EQ(client_->DescribeTable(c.table)->rows(),
+                  mode == LookupMode::kTrain || type == DataType::kBFloat16 ? kDistinct : 0);
+        ASSERT_TRUE(whole_->Lookup(c.table, batch, mode, whole, {.data_type = type}).ok());
+        const CallStats after = LookupsAfter(1);
+        EXPECT_EQ(std::memcmp(once.data(), whole.data(), once.size() * sizeof(float)), 0) << c.table;
+        EXPECT_EQ(between.keys - before.keys, c.keys_sent) << c.table;
+        EXPECT_EQ(between.samples - before.samples, c.keys_sent / c.slots);
+        EXPECT_EQ(after.keys - between.keys, kKeys);
+        const std::uint64_t values = kDim * BytesOf(type);
+        EXPECT_LT(between.bytes_out - before.bytes_out, c.keys_sent * values + 200);
+        EXPECT_GT(after.bytes_out - between.bytes_out, kKeys * values);
+        EXPECT_LT(between.bytes_in - before.bytes_in, c.keys_sent * (8 + (c.has_offsets ? 4 : 0)) + 200);
+      }
+    }
+  }
+}
+
+TEST_F(RepeatedKeysTest, LookupsOfSeveralTablesHaveTheSameBytes) {
+  ASSERT_TRUE(client_->CreateTable(Table("one", Combiner::kNone, 1)).ok());
+  ASSERT_TRUE(client_->CreateTable(Table("two", Combiner::kSum, 2)).ok());
+  const std::vector<float> weights(kKeys, 0.5F);
+  std::vector<std::vector<float>> once(3, std::vector<float>(kKeys * kDim));
+  std::vector<std::vector<float>> whole = once;
+  for (auto [client, out] : {std::pair(client_.get(), &once), std::pair(whole_.get(), &whole)}) {
+    const CallStats before = LookupsAfter(0);
+    const std::vector<TableLookup> lookups{{"one", {keys_, {}}, (*out)[0]},
+                                           {"two", {keys_, offsets_}, (*out)[1]},
+                                           {"two", {keys_, offsets_, weights}, (*out)[2]}};
+    ASSERT_TRUE(client->LookupMany(lookups, LookupMode::kTrain).ok());
+    EXPECT_EQ(LookupsAfter(1).keys - before.keys,
+              client == client_.get() ? kDistinct + 506 + kKeys : 3 * kKeys);
+  }
+  EXPECT_EQ(once, whole);
+}
+
+TEST_F(RepeatedKeysTest, APushIsOfAllKeys) {
+  ASSERT_TRUE(client_->CreateTable(Table("one", Combiner::kNone, 1)).ok());
+  ASSERT_TRUE(client_->CreateTable(Table("other", Combiner::kNone, 1)).ok());
+  std::vector<float> gradients(kKeys * kDim);
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = 1 / static_cast<float>(i + 1);
+  ASSERT_TRUE(client_->Push("one", {keys_, {}}, gradients).ok());
+  ASSERT_TRUE(whole_->Push("other", {keys_, {}}, gradients).ok());
+  EXPECT_EQ(client_->Digest("one")->digest, client_->Digest("other")->digest);
+}
+
+TEST_F(RepeatedKeysTest, AFullTableRefusesItAlike) {
+  TableOptions full = Table("full", Combiner::kNone, 1);
+  full.max_rows = kDistinct - 1;
+  ASSERT_TRUE(client_->CreateTable(full).ok());
+  std::vector<float> out(kKeys * kDim);
+  const Status once = client_->Lookup("full", {keys_, {}}, LookupMode::kTrain, out);
+  const Status whole = whole_->Lookup("full", {keys_, {}}, LookupMode::kTrain, out);
+  EXPECT_EQ(once.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(once.message(), whole.message());
+  EXPECT_EQ(client_->DescribeTable("full")->rows(), 0u);
+  const std::vector<float> short_out(kKeys);
+  EXPECT_EQ(client_->Lookup("full", {keys_, {}}, LookupMode::kTrain, std::span(out).first(kKeys)).message(),
+            "out has 6000 floats: must have 30000 (6000 samples of 5)");
 }
 
 TEST_F(ClientTest, SetsTheLearningRate) {

@@ -60,10 +60,15 @@ class DataArenaTest : public DataServerTest {
   std::string local_;
 };
 
-TEST_F(DataArenaTest, AnswersAsGrpcDoes) {
+// Of both kinds of memory: the host's, and the device's, which is the host's here.
+class AnyArenaTest : public DataArenaTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(OfEitherMemory, AnyArenaTest, ::testing::Bool(),
+                         [](const auto& of) { return std::string(of.param ? "Device" : "Host"); });
+
+TEST_P(AnyArenaTest, AnswersAsGrpcDoes) {
   OpenLocally();
   DataClient client(local_);
-  const auto arena = client.MeetWithArena(2);
+  const auto arena = client.MeetWithArena(2, GetParam());
   ASSERT_NE(arena, nullptr);
   ASSERT_EQ(arena->bytes().size(), 2 * kMib);
   ASSERT_TRUE(client.Send(Placed(Push(1, WholePush(1)), *arena, 64), {}));
@@ -86,10 +91,10 @@ TEST_F(DataArenaTest, AnswersAsGrpcDoes) {
   EXPECT_EQ(again.SerializeAsString(), pushed->head.pushes(0).SerializeAsString());
 }
 
-TEST_F(DataArenaTest, AnswersCallsOfSeveralMessages) {
+TEST_P(AnyArenaTest, AnswersCallsOfSeveralMessages) {
   OpenLocally();
   DataClient client(local_);
-  const auto arena = client.MeetWithArena(1);
+  const auto arena = client.MeetWithArena(1, GetParam());
   ASSERT_NE(arena, nullptr);
   Call call;
   call.first.set_id(7);
@@ -134,7 +139,7 @@ TEST_F(DataArenaTest, SendsValuesForWhichThereIsNoRoomByTheSocket) {
   ExpectSameAsByGrpc(*plain);
 }
 
-TEST_F(DataArenaTest, EndsConnectionsThatLieAboutPlaces) {
+TEST_P(AnyArenaTest, EndsConnectionsThatLieAboutPlaces) {
   OpenLocally({.max_message_bytes = kMib / 2});
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   using Lie = std::function<void(v1::ArenaPlaces&)>;
@@ -154,7 +159,7 @@ TEST_F(DataArenaTest, EndsConnectionsThatLieAboutPlaces) {
   };
   for (const auto& [what, lie] : lies) {
     DataClient client(local_);
-    const auto arena = client.MeetWithArena(1);
+    const auto arena = client.MeetWithArena(1, GetParam());
     ASSERT_NE(arena, nullptr);
     v1::DataCall call = Placed(Lookup(1), *arena, 64);
     lie(*call.mutable_arena());
@@ -163,7 +168,7 @@ TEST_F(DataArenaTest, EndsConnectionsThatLieAboutPlaces) {
   }
   {
     DataClient client(local_);
-    const auto arena = client.MeetWithArena(1);
+    const auto arena = client.MeetWithArena(1, GetParam());
     ASSERT_NE(arena, nullptr);
     const Call twice = Lookup(1);
     ASSERT_TRUE(client.Send(Placed(twice, *arena, 64), twice.second));
@@ -185,7 +190,7 @@ TEST_F(DataArenaTest, EndsConnectionsThatLieAboutPlaces) {
   ASSERT_TRUE(neither.SendBytes("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24));
   EXPECT_TRUE(neither.Ended()) << "gRPC by the Unix socket";
   DataClient next(local_);
-  EXPECT_NE(next.MeetWithArena(1), nullptr);
+  EXPECT_NE(next.MeetWithArena(1, GetParam()), nullptr);
 }
 
 TEST_F(DataArenaTest, SharesNoMoreThanItsMemoryAndTakesItBackFromClientsThatAreGone) {
@@ -227,13 +232,136 @@ TEST_F(DataArenaTest, SharesNoMoreThanItsMemoryAndTakesItBackFromClientsThatAreG
   }
 }
 
+TEST_F(DataArenaTest, GivesNoClientMoreThanAQuarterOfTheDevicesMemory) {
+  OpenLocally({.max_device_arena_bytes = 9 * kMib});
+  std::vector<std::unique_ptr<DataClient>> clients;
+  for (const std::uint64_t mib : {2, 2, 2, 2, 1, 0}) {
+    clients.push_back(std::make_unique<DataClient>(local_));
+    const auto arena = clients.back()->MeetWithArena(kMostArenaMib, true);
+    ASSERT_EQ(arena != nullptr, mib > 0);
+    if (arena) EXPECT_EQ(arena->bytes().size(), mib * kMib);
+  }
+  DataClient another(local_);
+  EXPECT_NE(another.MeetWithArena(1), nullptr) << "the host's memory counts for itself";
+}
+
+TEST_F(DataArenaTest, HasNoOtherPlaceForValuesThanTheDevices) {
+  OpenLocally();
+  DataClient client(local_);
+  const auto arena = client.MeetWithArena(1, true);
+  ASSERT_NE(arena, nullptr);
+  ASSERT_TRUE(client.Send(Placed(Lookup(1), *arena, 64, 4096, 63), {}));
+  const auto refused = client.Receive();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->head.code(), 3U) << "INVALID_ARGUMENT";
+  EXPECT_EQ(refused->head.message(), "the call's place for values has 63 bytes, which is too few");
+  ASSERT_TRUE(client.Send(Placed(Lookup(2), *arena, 64, 4096, 64), {}));
+  const auto reply = client.Receive();
+  ASSERT_TRUE(reply);
+  EXPECT_TRUE(reply->head.in_arena());
+}
+
+// A call's arrays, of which `change` may be wrong, in the device's memory.
+TEST_F(DataArenaTest, RefusesWhatIsWrongOnADeviceInTheSameWords) {
+  OpenLocally();
+  DataClient on_device(local_);
+  const auto arena = on_device.MeetWithArena(1, true);
+  ASSERT_NE(arena, nullptr);
+  DataClient by_socket(server_->port());
+  by_socket.Meet();
+  using Change = std::function<void(v1::PushRequest&)>;
+  const auto set = [](std::string& bytes, std::size_t at, auto value) {
+    std::memcpy(bytes.data() + at * sizeof(value), &value, sizeof(value));
+  };
+  const std::vector<Change> changes{
+      [](v1::PushRequest&) {},
+      [](v1::PushRequest& push) { push.set_table("none"); },
+      [](v1::PushRequest& push) { push.mutable_keys()->pop_back(); },
+      [](v1::PushRequest& push) { push.mutable_keys()->resize(push.keys().size() - 8); },
+      [](v1::PushRequest& push) { push.mutable_offsets()->pop_back(); },
+      [](v1::PushRequest& push) { push.mutable_offsets()->resize(push.offsets().size() - 4); },
+      [](v1::PushRequest& push) { push.clear_offsets(); },
+      [&](v1::PushRequest& push) { set(*push.mutable_offsets(), 0, std::uint32_t{1}); },
+      [&](v1::PushRequest& push) { set(*push.mutable_offsets(), 1, ~std::uint32_t{0}); },
+      [](v1::PushRequest& push) { push.set_weights(std::string(push.keys().size() / 2 + 4, 0)); },
+      [&](v1::PushRequest& push) {
+        push.set_weights(std::string(push.keys().size() / 2, 0));
+        set(*push.mutable_weights(), 1, std::numeric_limits<float>::infinity());
+      },
+      [](v1::PushRequest& push) { push.mutable_gradients()->pop_back(); },
+      [&](v1::PushRequest& push) { set(*push.mutable_gradients(), 2, std::nanf("")); },
+      [](v1::PushRequest& push) { push.set_data_type(v1::DATA_TYPE_BFLOAT16); },
+      [](v1::PushRequest& push) { push.set_data_type(static_cast<v1::DataType>(9)); },
+      [](v1::PushRequest& push) { push.set_samples(push.samples() + 1); },
+      [](v1::PushRequest& push) { push.clear_step(); },
+  };
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    SCOPED_TRACE("change " + std::to_string(i));
+    v1::PushRequest push = WholePush(100 + i);
+    changes[i](push);
+    const Call call = Push(1, push);
+    ASSERT_TRUE(on_device.Send(Placed(call, *arena, 64), {}));
+    const auto there = on_device.Receive();
+    ASSERT_TRUE(there);
+    ASSERT_TRUE(by_socket.Send(call.first, call.second));
+    const auto here = by_socket.Receive();
+    ASSERT_TRUE(here);
+    EXPECT_EQ(there->head.code(), here->head.code());
+    EXPECT_EQ(there->head.message(), here->head.message());
+    // The same step came twice: its body has the same hash, whoever computed it.
+    EXPECT_EQ(there->head.code() == 0, i == 0) << there->head.message();
+  }
+}
+
+TEST_F(DataArenaTest, TakesOffsetsOf64BitsOnADeviceAlone) {
+  OpenLocally();
+  const auto widen = [](Call& call) {
+    v1::DataArrays& arrays = *call.first.mutable_arrays(0);
+    const std::uint64_t before = PaddedBytes(arrays.keys()) + PaddedBytes(arrays.gradients());
+    std::vector<std::uint32_t> narrow(arrays.offsets() / 4);
+    std::memcpy(narrow.data(), call.second.data() + before, arrays.offsets());
+    const std::vector<std::int64_t> wide(narrow.begin(), narrow.end());
+    std::string bytes(PaddedBytes(8 * wide.size()), 0);
+    std::memcpy(bytes.data(), wide.data(), 8 * wide.size());
+    call.second =
+        call.second.substr(0, before) + bytes + call.second.substr(before + PaddedBytes(arrays.offsets()));
+    arrays.set_offsets(8 * wide.size());
+    arrays.set_wide_offsets(true);
+  };
+  DataClient client(local_);
+  const auto arena = client.MeetWithArena(1, true);
+  ASSERT_NE(arena, nullptr);
+  Call narrow = Push(1, WholePush(1));
+  Call wide = Push(2, WholePush(1));
+  ASSERT_GT(narrow.first.arrays(0).offsets(), 0U);
+  widen(wide);
+  ASSERT_TRUE(client.Send(Placed(narrow, *arena, 64), {}));
+  const auto first = client.Receive();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->head.code(), 0U) << first->head.message();
+  ASSERT_TRUE(client.Send(Placed(wide, *arena, 64), {}));
+  const auto again = client.Receive();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->head.code(), 0U) << "the same body of the same step: " << again->head.message();
+  EXPECT_EQ(again->head.pushes(0).table_step(), first->head.pushes(0).table_step());
+  wide.first.mutable_arrays(0)->set_offsets(wide.first.arrays(0).offsets() - 4);
+  ASSERT_TRUE(client.Send(Placed(wide, *arena, 64), {}));
+  EXPECT_TRUE(client.Ended()) << "half an offset";
+  DataClient by_socket(server_->port());
+  by_socket.Meet();
+  Call sent = Push(3, WholePush(3));
+  widen(sent);
+  by_socket.Send(sent.first, sent.second);
+  EXPECT_TRUE(by_socket.Ended()) << "wide offsets by a socket";
+}
+
 // Its client goes while calls are under way, and while the engine still writes their values.
-TEST_F(DataArenaTest, OutlivesClientsThatGoInTheMiddleOfCalls) {
+TEST_P(AnyArenaTest, OutlivesClientsThatGoInTheMiddleOfCalls) {
   OpenLocally();
   std::vector<std::shared_ptr<SharedMemory>> arenas;
   for (int i = 0; i < 40; ++i) {
     DataClient client(local_);
-    arenas.push_back(client.MeetWithArena(1));
+    arenas.push_back(client.MeetWithArena(1, GetParam()));
     ASSERT_NE(arenas.back(), nullptr);
     for (std::uint64_t id = 1; id <= 8; ++id) {
       ASSERT_TRUE(client.Send(Placed(Lookup(id), *arenas.back(), 64), {}));
@@ -248,12 +376,12 @@ TEST_F(DataArenaTest, OutlivesClientsThatGoInTheMiddleOfCalls) {
 
 // What is applied is what was checked: a client rewrites its arena at every moment, with numbers that are
 // finite and numbers that are not, with offsets that are right and wrong.
-TEST_F(DataArenaTest, AppliesOnlyWhatItHasChecked) {
+TEST_P(AnyArenaTest, AppliesOnlyWhatItHasChecked) {
   constexpr std::uint64_t kSeed = 7;
   RecordProperty("seed", static_cast<int>(kSeed));
   OpenLocally();
   DataClient client(local_);
-  const auto arena = client.MeetWithArena(1);
+  const auto arena = client.MeetWithArena(1, GetParam());
   ASSERT_NE(arena, nullptr);
   const Call good = Push(1, WholePush(1));
   ASSERT_EQ(good.second.size(), 192U);  // keys, gradients, offsets: 64 bytes of each
@@ -306,10 +434,10 @@ TEST_F(DataArenaTest, AppliesOnlyWhatItHasChecked) {
 }
 
 // A large push is applied long after it was checked: what its client writes by then is not applied.
-TEST_F(DataArenaTest, AppliesALargePushAsItWasChecked) {
+TEST_P(AnyArenaTest, AppliesALargePushAsItWasChecked) {
   OpenLocally();
   DataClient client(local_);
-  const auto arena = client.MeetWithArena(4);
+  const auto arena = client.MeetWithArena(4, GetParam());
   ASSERT_NE(arena, nullptr);
   constexpr std::uint32_t kSamples = 20'000;  // of two bags of a key, of dim 3
   std::vector<std::uint64_t> keys(2 * kSamples);

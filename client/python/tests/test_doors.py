@@ -86,6 +86,45 @@ def test_all_doors_give_the_same_bytes(server: RealServer, wire_dtype: str) -> N
             np.testing.assert_array_equal(one.view(np.uint32), other.view(np.uint32), err_msg=door)
 
 
+def counted(ps: slotwise.Client, calls: int) -> tuple[int, int]:
+    """All ranks' lookups and the bytes of their replies, once there are so many lookups.
+
+    A rank counts a call a little after its answer.
+    """
+    lookups = [rank.lookups for rank in ps.stats()]
+    if sum(count.calls for count in lookups) < calls:
+        wait_until(lambda: sum(rank.lookups.calls for rank in ps.stats()) >= calls)
+        lookups = [rank.lookups for rank in ps.stats()]
+    return sum(count.calls for count in lookups), sum(count.bytes_out for count in lookups)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_key_that_comes_often_travels_once(server: RealServer, door: str) -> None:
+    """Rows that are not pooled come to all places of their keys, and each is sent once."""
+    print(f"seed {SEED}")
+    random = np.random.default_rng(SEED)
+    distinct = random.integers(0, 2**63, 700, dtype=np.uint64)
+    keys = np.concatenate([distinct, random.choice(distinct, 5300)])
+    random.shuffle(keys)
+    with slotwise.connect(server.address, door=door) as ps:
+        ps.create_table(
+            "often", dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.SGD(lr=0.1)
+        )
+        try:
+            start, _ = counted(ps, 0)
+            rows = ps.lookup("often", np.concatenate([distinct, distinct[:2]])).reshape(-1, DIM)
+            row_of = dict(zip(distinct.tolist(), rows))
+            expected = np.stack([row_of[key] for key in keys.tolist()])
+            _, before = counted(ps, start + 1)
+            found = ps.lookup("often", keys, np.arange(len(keys) + 1)).reshape(-1, DIM)
+            sent = counted(ps, start + 2)[1] - before
+            np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+            assert sent < 702 * DIM * 4 + 1000
+            assert sum(shard.rows for shard in ps.describe_table("often").shards) == 700
+        finally:
+            ps.drop_table("often")
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     """Fails after a minute."""
     end = time.monotonic() + 60

@@ -1,0 +1,74 @@
+// Finds the distinct keys of a batch, so that a lookup whose bags have one key each sends every key once, and
+// copies the rows that come back to all places of the batch.
+//
+// Keys may be chosen by somebody who wants them to collide. So a key is hashed by an odd number that is drawn
+// for each batch (multiply-shift, Dietzfelbinger et al. 1997): two keys, whatever they are, share a chain of
+// the hash table with a probability of at most 2 / chains. The chains that a batch's searches pass are then
+// short on average, and nobody who chooses keys knows the number.
+// Thread-safety: plain values and free functions.
+#ifndef SLOTWISE_CLIENT_CPP_DISTINCT_KEYS_H_
+#define SLOTWISE_CLIENT_CPP_DISTINCT_KEYS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "slotwise/types.h"
+
+namespace slotwise::client {
+
+// A KeyHash is what the hash of one batch's keys is drawn by.
+class KeyHash {
+ public:
+  // Draws one from a secret of this process.
+  static KeyHash Draw();
+  // Tests name what it is drawn from.
+  explicit constexpr KeyHash(std::uint64_t drawn) : multiplier_(drawn | 1) {}
+  // Returns another hash, which is as secret as this one.
+  KeyHash Another() const;
+
+  // Returns a number below 2^bits. REQUIRES: 1 <= bits <= 32.
+  std::uint32_t operator()(Key key, int bits) const {
+    return static_cast<std::uint32_t>((Value(key) * multiplier_) >> (64 - bits));
+  }
+
+ private:
+  std::uint64_t multiplier_;
+};
+
+// Estimates which share of a batch's keys repeat an earlier key of the batch: 0 to below 1. It hashes every
+// key, and looks at all places of about 512 keys that the hash has chosen, because repeated keys would mostly
+// be missed among a few places. The standard deviation is about 0.05 or less. REQUIRES: a key.
+double EstimateRepeatedShare(std::span<const Key> keys, const KeyHash& hash);
+
+// Row `to` of a batch is what row `from` was.
+struct RowCopy {
+  std::uint32_t to = 0;
+  std::uint32_t from = 0;
+
+  friend bool operator==(const RowCopy&, const RowCopy&) = default;
+};
+
+// The distinct keys of a batch. They are the first keys of the batch, except that keys which repeat an
+// earlier one have given way to keys that first occur behind all these: so most rows arrive where they
+// belong.
+struct DistinctKeys {
+  std::vector<Key> keys;
+  // The copies, in this order, that bring rows to where they belong once row i of `keys` is at place i.
+  std::vector<RowCopy> copies;
+};
+
+// Returns the distinct keys of a batch. If their number is no multiple of `multiple`, some repeated keys stay
+// among them, so that it is. Returns nothing if there are then more than `most`. REQUIRES: 1 to 2^31 keys,
+// whose number is a multiple of `multiple`.
+std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const KeyHash& hash,
+                                             std::uint32_t multiple, std::size_t most);
+
+// Copies rows of `dim` elements within `rows`, one after the other.
+void CopyRows(std::span<const RowCopy> copies, std::size_t dim, std::span<float> rows);
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_CLIENT_CPP_DISTINCT_KEYS_H_
