@@ -63,8 +63,11 @@ struct RpcBenchOptions : CommonOptions {
   }
 };
 
-const std::map<std::string, Door> kDoors{
-    {"best", Door::kBest}, {"shm", Door::kShm}, {"tcp", Door::kTcp}, {"grpc", Door::kGrpc}};
+const std::map<std::string, Door> kDoors{{"best", Door::kBest},
+                                         {"shm", Door::kShm},
+                                         {"tcp", Door::kTcp},
+                                         {"grpc", Door::kGrpc},
+                                         {"gpu", Door::kGpu}};
 
 std::string NameOf(Door door) {
   return std::ranges::find(kDoors, door, [](const auto& named) { return named.second; })->first;
@@ -231,7 +234,10 @@ class RpcBench {
         place_(MakePlace(o, collective)) {
     if (o_.server.empty()) local_ = std::make_unique<LocalServer>(*place_.device);
     client_.emplace(Connect(o_.client.door));
-    traffic_.emplace(*client_, kTable, o_.traffic());
+    if (o_.client.door == Door::kGpu) {
+      client_device_ = o_.backend == "cuda" ? Must(MakeCudaDevice(0), "no GPU") : MakeCpuDevice(1);
+    }
+    traffic_.emplace(*client_, kTable, o_.traffic(), client_device_.get());
     traffic_->LookUp(4 * o_.in_flight);
     traffic_->Push(o_.in_flight);
     traffic_->Check();
@@ -252,7 +258,7 @@ class RpcBench {
     report.random_lines_per_second = place_.memory->LinesPerSecond();
     for (const bool push : {false, true}) AddLine(push, report);
     AddPooled(report);
-    if (o_.calls > 0) AddLatency(report);
+    if (o_.calls > 0 && !client_device_) AddLatency(report);  // of calls whose arrays lie on the host
     report.notes.push_back("the floor is one copy of the payload in memory; client and server share " +
                            std::to_string(processors_) + " processors");
     report.notes.push_back(ProcessorTimes());
@@ -422,6 +428,7 @@ class RpcBench {
   const int processors_;
   const Place place_;
   std::unique_ptr<LocalServer> local_;
+  std::unique_ptr<Device> client_device_;  // where the arrays of the GPU's door lie
   std::optional<Client> client_;
   std::optional<RpcTraffic> traffic_;
   std::optional<Client> tcp_client_;

@@ -21,12 +21,13 @@ TableOptions RpcTraffic::TableOf(std::string_view name, const Options& o) {
   return table;
 }
 
-RpcTraffic::RpcTraffic(Client& client, std::string table, const Options& options)
+RpcTraffic::RpcTraffic(Client& client, std::string table, const Options& options, Device* device)
     : client_(client),
       table_(std::move(table)),
       options_(options),
       no_gradients_(std::size_t{bags()} * options.dim),
-      streams_(options.in_flight) {
+      streams_(options.in_flight),
+      device_(device) {
   static_cast<void>(client_.DropTable(table_));
   Must(client_.CreateTable(TableOf(table_, options_)), "cannot make the table");
   if (options_.hot > 1) offsets_ = EvenOffsets(bags(), options_.hot);
@@ -39,6 +40,16 @@ RpcTraffic::RpcTraffic(Client& client, std::string table, const Options& options
     }
   }
   Fill();
+  if (device_ == nullptr) return;
+  const std::vector<std::string> gpus = client_.Gpus();
+  Must(!gpus.empty(), "the server shares no memory of a device that this process has");
+  gpu_.name = gpus.front();
+  if (!offsets_.empty()) offsets_there_ = std::make_unique<OnDevice<std::uint32_t>>(*device_, offsets_);
+  no_gradients_there_ = std::make_unique<OnDevice<float>>(*device_, no_gradients_);
+  for (Stream& stream : streams_) {
+    for (Batch& batch : stream.batches)
+      batch.keys_there = std::make_unique<OnDevice<Key>>(*device_, batch.keys);
+  }
 }
 
 RpcTraffic::~RpcTraffic() { static_cast<void>(client_.DropTable(table_)); }
@@ -95,6 +106,10 @@ void RpcTraffic::Run(std::uint32_t requests, bool pushes) {
 
 void RpcTraffic::Check() {
   LookUp(options_.in_flight);
+  for (Stream& stream : streams_) {
+    if (stream.there.values == nullptr) continue;
+    device_->Download(stream.out.data(), stream.there.values.get(), stream.out.size() * sizeof(float));
+  }
   Must(std::ranges::all_of(streams_, [this](const Stream& stream) { return IsRight(stream); }),
        "wrong result: a row is not what was pushed");
 }
@@ -119,6 +134,7 @@ void RpcTraffic::Send(Stream& stream) {
     --to_send_;
   }
   const Batch& batch = stream.batches[stream.turns++ % stream.batches.size()];
+  if (device_ != nullptr) return SendOnDevice(stream, batch);
   if (pushes_) {
     client_.PushAsync(
         table_, {batch.keys, offsets_}, no_gradients_, std::nullopt,
@@ -128,6 +144,26 @@ void RpcTraffic::Send(Stream& stream) {
     client_.LookupAsync(table_, {batch.keys, offsets_}, LookupMode::kEval, stream.out,
                         [this, &stream](const Status& status) { Answered(stream, status); });
   }
+}
+
+void RpcTraffic::SendOnDevice(Stream& stream, const Batch& batch) {
+  const BatchView view{batch.keys_there->span(),
+                       offsets_there_ ? offsets_there_->span() : std::span<std::uint32_t>()};
+  if (pushes_) {
+    const GpuPush push{.table = table_, .batch = view, .gradients = no_gradients_there_->data()};
+    return client_.PushOnGpuAsync({&push, 1}, std::nullopt, gpu_,
+                                  [this, &stream](const Result<std::vector<std::uint64_t>>& steps) {
+                                    Answered(stream, steps.status());
+                                  });
+  }
+  stream.looked_up = &batch;
+  stream.there = {};
+  const GpuLookup lookup{.table = table_, .batch = view};
+  client_.LookupOnGpuAsync({&lookup, 1}, LookupMode::kEval, gpu_,
+                           [this, &stream](Result<std::vector<GpuRows>> rows) {
+                             if (rows.ok()) stream.there = std::move(rows->front());
+                             Answered(stream, rows.status());
+                           });
 }
 
 void RpcTraffic::Answered(Stream& stream, const Status& status) {

@@ -7,11 +7,14 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/on_device.h"
+#include "kernels/shard.h"
 #include "slotwise/client.h"
 #include "slotwise/types.h"
 
@@ -29,8 +32,10 @@ class RpcTraffic {
         0;  // the share of a call's keys that repeat one of the others; 0: rows are drawn alike
     std::uint64_t seed = 1;
   };
+  // `device`: where the calls' arrays lie, for the memory that the server shares of it; null: on the host. It
+  // outlives the traffic, and is its alone.
   // Makes the table, and fills it. Drops one of that name that a broken run has left.
-  RpcTraffic(Client& client, std::string table, const Options& options);
+  RpcTraffic(Client& client, std::string table, const Options& options, Device* device = nullptr);
   // Drops the table, if it can.
   ~RpcTraffic();
   RpcTraffic(const RpcTraffic&) = delete;
@@ -52,6 +57,7 @@ class RpcTraffic {
   struct Batch {
     std::vector<std::uint32_t> rows;
     std::vector<Key> keys;
+    std::unique_ptr<OnDevice<Key>> keys_there = nullptr;
   };
   // A stream asks for its batches in turn, so that not all rows are in the cache.
   struct Stream {
@@ -59,6 +65,7 @@ class RpcTraffic {
     std::size_t turns = 0;
     const Batch* looked_up = nullptr;  // whose values `out` has; null: others left this stream no turn
     std::vector<float> out;
+    GpuRows there = {};  // instead of `out`
   };
 
   static float ValueOf(std::uint32_t row, std::uint32_t element) {
@@ -68,6 +75,7 @@ class RpcTraffic {
   void Fill();
   void Run(std::uint32_t requests, bool pushes);
   void Send(Stream& stream);
+  void SendOnDevice(Stream& stream, const Batch& batch);
   void Answered(Stream& stream, const Status& status);
   bool IsRight(const Stream& stream) const;
   std::uint32_t bags() const { return options_.request / options_.hot; }
@@ -78,6 +86,10 @@ class RpcTraffic {
   std::vector<std::uint32_t> offsets_;  // empty: one key a bag
   const std::vector<float> no_gradients_;
   std::vector<Stream> streams_;
+  Device* const device_;
+  Gpu gpu_;
+  std::unique_ptr<OnDevice<std::uint32_t>> offsets_there_;
+  std::unique_ptr<OnDevice<float>> no_gradients_there_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -64,8 +64,8 @@ class Stream {
   // one pass over memory. All arrays lie in the memory of the stream's device; `sum` overlaps no block.
   // Throws std::runtime_error.
   virtual void SumOverRanks(const RankBlocks& blocks, float* sum) = 0;
-  // Writes to[i] = from[i] + add for i in [0, count). Both arrays lie in the memory of the stream's device, and
-  // do not overlap.
+  // Writes to[i] = from[i] + add for i in [0, count). Both arrays lie in the memory of the stream's device,
+  // and do not overlap.
   virtual void AddToEach(std::uint32_t* to, const std::uint32_t* from, std::size_t count,
                          std::uint32_t add) = 0;
   // Returns when all that was asked of this stream is done.

@@ -18,6 +18,7 @@
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
 #include "server/start_up.h"
+#include "wire/spare_processors.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise {
@@ -68,6 +69,7 @@ EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
   const v1::Limits& limits = config.limits();
   EngineOptions options;
   options.travel.partials = TypeOf(config.partial_sums());
+  options.stays_awake = HasSpareProcessors();
   options.max_round_bytes = std::uint64_t{limits.max_round_mib()} << 20;
   options.max_inbox_bytes = std::uint64_t{limits.max_inbox_mib()} << 20;
   options.max_tables = limits.max_tables();

@@ -11,6 +11,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "wire/spare_processors.h"
+
 namespace slotwise {
 
 // How long who has had a call on a GPU stays awake for the next: trainers' steps take milliseconds.
@@ -30,10 +32,13 @@ class BriskLoop {
       }
     }
   }
-  // Stays awake until so long from now; REQUIRES: in a handler of this loop, or Wake.
-  void StayAwake(std::chrono::steady_clock::duration time) { awake_until_ = Now() + time.count(); }
+  // Stays awake until so long from now, if there are processors for it; REQUIRES: in a handler of this loop.
+  void StayAwake(std::chrono::steady_clock::duration time) {
+    if (HasSpareProcessors()) awake_until_ = Now() + time.count();
+  }
   // The same from any thread.
   void Wake(std::chrono::steady_clock::duration time) {
+    if (!HasSpareProcessors()) return;
     StayAwake(time);
     asio::post(context_, [] {});
   }

@@ -23,7 +23,7 @@ std::atomic_ref<std::uint64_t> Alive(std::byte* at) {
 
 }  // namespace
 
-std::shared_ptr<SharedMemory> SharedMemory::Map(int descriptor, std::uint64_t bytes, bool ours) {
+std::shared_ptr<SharedMemory> SharedMemory::Map(int descriptor, std::uint64_t bytes, bool takes_back) {
   void* at = MAP_FAILED;
   if (bytes > kFirstPlace && bytes <= std::numeric_limits<std::size_t>::max() / 2) {
     at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -35,10 +35,10 @@ std::shared_ptr<SharedMemory> SharedMemory::Map(int descriptor, std::uint64_t by
   madvise(at, bytes, MADV_HUGEPAGE);  // as far as the system lets it
   madvise(at, bytes, MADV_DONTFORK);  // a child would keep what its parent has left
   return std::shared_ptr<SharedMemory>(
-      new SharedMemory(descriptor, static_cast<std::byte*>(at), static_cast<std::size_t>(bytes), ours));
+      new SharedMemory(descriptor, static_cast<std::byte*>(at), static_cast<std::size_t>(bytes), takes_back));
 }
 
-std::shared_ptr<SharedMemory> SharedMemory::Make(std::uint64_t bytes) {
+std::shared_ptr<SharedMemory> SharedMemory::Make(std::uint64_t bytes, bool taken_back) {
   const int descriptor = memfd_create("slotwise-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return nullptr;
   if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
@@ -46,7 +46,7 @@ std::shared_ptr<SharedMemory> SharedMemory::Make(std::uint64_t bytes) {
     close(descriptor);
     return nullptr;
   }
-  auto memory = Map(descriptor, bytes, true);
+  auto memory = Map(descriptor, bytes, taken_back);
   if (memory != nullptr) Alive(memory->at_).store(1);
   return memory;
 }
@@ -73,11 +73,11 @@ bool SharedMemory::alive() const {
 }
 
 SharedMemory::~SharedMemory() {
-  if (ours_) Alive(at_).store(0);
+  if (takes_back_) Alive(at_).store(0);
   munmap(at_, size_);
   // A client that keeps its descriptor would keep the memory, for which nobody is charged any more. What it
   // touches later is its own to pay for.
-  if (ours_) {
+  if (takes_back_) {
     fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size_));
   }
   close(descriptor_);

@@ -23,12 +23,13 @@ namespace slotwise {
 
 class SharedMemory {
  public:
-  // Makes `bytes` of zeros, which take memory as they are touched. Null: the system has no such memory.
-  static std::shared_ptr<SharedMemory> Make(std::uint64_t bytes);
+  // Makes `bytes` of zeros, which take memory as they are touched. Null: the system has no such memory. Not
+  // `taken_back`: the memory is the client's as long as it has it mapped, as a device's would be.
+  static std::shared_ptr<SharedMemory> Make(std::uint64_t bytes, bool taken_back = true);
   // Maps what came from a server, and takes the descriptor over. Null: it is not sealed, has other than
   // `bytes`, or cannot be mapped.
   static std::shared_ptr<SharedMemory> Open(int descriptor, std::uint64_t bytes);
-  // The server gives the memory back to the system, even while the client has it mapped.
+  // The server gives memory that is taken back to the system, even while the client has it mapped.
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
@@ -47,14 +48,14 @@ class SharedMemory {
   int descriptor() const { return descriptor_; }
 
  private:
-  SharedMemory(int descriptor, std::byte* at, std::size_t size, bool ours)
-      : descriptor_(descriptor), at_(at), size_(size), ours_(ours) {}
-  static std::shared_ptr<SharedMemory> Map(int descriptor, std::uint64_t bytes, bool ours);
+  SharedMemory(int descriptor, std::byte* at, std::size_t size, bool takes_back)
+      : descriptor_(descriptor), at_(at), size_(size), takes_back_(takes_back) {}
+  static std::shared_ptr<SharedMemory> Map(int descriptor, std::uint64_t bytes, bool takes_back);
 
   const int descriptor_;
   std::byte* const at_;
   const std::size_t size_;
-  const bool ours_;
+  const bool takes_back_;
 };
 
 // Sends bytes over a Unix socket, with a descriptor beside the first of them. Returns how many went, or -1,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/c/handles.h"
+#include "wire/spare_processors.h"
 
 namespace slotwise::c {
 
@@ -151,7 +152,8 @@ slotwise_call::~slotwise_call() {
 std::int32_t slotwise_call::Wait(std::int64_t most_ms) const {
   constexpr std::chrono::milliseconds kAwake{2};
   const auto begin = std::chrono::steady_clock::now();
-  while (state_->soon && !state_->ended && std::chrono::steady_clock::now() - begin < kAwake) {
+  const bool awake = state_->soon && slotwise::HasSpareProcessors();
+  while (awake && !state_->ended && std::chrono::steady_clock::now() - begin < kAwake) {
   }
   std::unique_lock lock(state_->mutex);
   const auto ended = [this] { return state_->code != SLOTWISE_RUNNING; };

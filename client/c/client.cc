@@ -1,8 +1,10 @@
 // Connecting and closing.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,7 +23,10 @@ Result<ClientOptions> OptionsOf(const slotwise_client_options& given) {
   ClientOptions options;
   if (given.timeout_ms > 0) options.timeout = std::chrono::milliseconds(given.timeout_ms);
   if (given.channels_per_rank > 0) options.channels_per_rank = given.channels_per_rank;
-  if (given.threads > 0) options.threads = given.threads;
+  // Each thread keeps a processor busy where connections have large batches.
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  options.threads = given.threads > 0 ? given.threads
+                                      : std::clamp(processors / 2, 2, std::max(options.channels_per_rank, 2));
   constexpr std::array kDoors{Door::kBest, Door::kGrpc, Door::kTcp, Door::kShm, Door::kGpu};
   if (given.door < 0 || static_cast<std::size_t>(given.door) >= kDoors.size()) {
     return InvalidArgument("door is " + std::to_string(given.door) + ", which is none");

@@ -36,7 +36,7 @@ Result<GpuBatches> Read(std::span<const slotwise_batch> given) {
         {.keys = std::span(reinterpret_cast<const Key*>(batch.keys), batch.keys_count),
          .offsets = {static_cast<const std::uint32_t*>(batch.offsets), wide ? 0 : offsets},
          .weights = std::span(batch.weights, weights)});
-    batches.wide_offsets.push_back({static_cast<const std::int64_t*>(batch.offsets), wide ? offsets : 0});
+    batches.wide_offsets.emplace_back(static_cast<const std::int64_t*>(batch.offsets), wide ? offsets : 0);
   }
   return batches;
 }
@@ -77,7 +77,16 @@ struct Rows {
 }  // namespace
 }  // namespace slotwise::c
 
+using slotwise::c::DlManaged;
+using slotwise::c::End;
+using slotwise::c::GpuOf;
+using slotwise::c::IsGpu;
+using slotwise::c::ModeOf;
 using slotwise::c::OrNull;
+using slotwise::c::Outcome;
+using slotwise::c::Read;
+using slotwise::c::Rows;
+using slotwise::c::StepOf;
 
 std::size_t slotwise_client_gpus(slotwise_client* client, char* names, std::size_t size) {
   std::string all;
@@ -89,7 +98,6 @@ std::size_t slotwise_client_gpus(slotwise_client* client, char* names, std::size
 slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_batch* batches,
                                       std::size_t count, std::int32_t mode_number, const slotwise_gpu* gpu,
                                       const slotwise_call_options* options) {
-  using namespace slotwise::c;
   return OrNull([&] {
     return slotwise_call::Start(
         options,
@@ -118,7 +126,6 @@ slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_ba
 slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
                                     const slotwise_step* step, const slotwise_gpu* gpu,
                                     const slotwise_call_options* options) {
-  using namespace slotwise::c;
   return OrNull([&] {
     return slotwise_call::Start(
         options,
@@ -141,7 +148,6 @@ slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batc
 
 void* slotwise_call_dlpack(slotwise_call* call, std::size_t index, std::int32_t device_type,
                            std::int32_t device_id, const std::int64_t* shape, std::size_t dimensions) {
-  using namespace slotwise::c;
   return OrNull([&]() -> void* {
     constexpr std::uint8_t kFloat = 2;
     constexpr std::uint8_t kBfloat = 4;
@@ -171,6 +177,6 @@ void* slotwise_call_dlpack(slotwise_call* call, std::size_t index, std::int32_t 
 }
 
 void slotwise_dlpack_free(void* tensor) {
-  auto* const managed = static_cast<slotwise::c::DlManaged*>(tensor);
+  auto* const managed = static_cast<DlManaged*>(tensor);
   managed->deleter(managed);
 }

@@ -264,7 +264,7 @@ class Client::BatchCall {
     const auto answered = std::make_shared<client::AnsweredParts>();
     const auto make = [mode, answered](Impl& client, const Call& the_call,
                                        const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
-      if (client.options().send_each_key_once) client::SendEachKeyOnce(*cut);
+      if (client.options().send_each_key_once && !cut->gpu) client::SendEachKeyOnce(*cut);
       if (Status status = CutFor(client, the_call, *cut); !status.ok()) return status;
       const DataType type = the_call.data_type;
       return RequestsFor(

@@ -48,7 +48,8 @@ std::vector<client::RankAddress> AddressesIn(const ClientOptions& options, const
                          .local = options.door == Door::kTcp ? "" : rank.local,
                          .shares_host = shares_host,
                          .only_local = options.door == Door::kShm,
-                         .gpu = by_gpu ? rank.gpu : ""});
+                         .gpu = by_gpu ? rank.gpu : "",
+                         .only_gpu = options.door == Door::kGpu});
   }
   return addresses;
 }

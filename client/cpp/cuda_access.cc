@@ -165,8 +165,10 @@ class CudaAccess final : public DeviceAccess {
   Result<std::shared_ptr<std::byte[]>> Map(int descriptor, std::uint64_t bytes) override {
     const InContext in(driver_, context_);
     CuMemory memory = 0;
-    const CuResult imported = driver_.import_memory(
-        &memory, reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor)), kDescriptorHandle);
+    // The driver takes a descriptor as a pointer, and gives addresses as numbers.
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    void* const handle = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
+    const CuResult imported = driver_.import_memory(&memory, handle, kDescriptorHandle);
     close(descriptor);
     if (imported != 0) return Failed("cuMemImportFromShareableHandle", imported);
     CuPointer at = 0;
@@ -185,7 +187,9 @@ class CudaAccess final : public DeviceAccess {
     }
     driver_.release(memory);  // what is mapped stays
     if (error != 0) return Failed(what, error);
-    return std::shared_ptr<std::byte[]>(reinterpret_cast<std::byte*>(at),
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    auto* const mapped_at = reinterpret_cast<std::byte*>(at);
+    return std::shared_ptr<std::byte[]>(mapped_at,
                                         [&driver = driver_, context = context_, bytes](std::byte* mapped) {
                                           const InContext mine(driver, context);
                                           const auto address = reinterpret_cast<CuPointer>(mapped);

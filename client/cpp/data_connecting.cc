@@ -50,9 +50,9 @@ void DataConnecting::Begin() {
   });
   const bool shares = address_.shares_host || address_.by_gpu;
   if (shares && !address_.local.empty() && ConnectLocally()) return Greet();
-  if (address_.only_local || address_.by_gpu) {
-    return Fail("there is no server on this host that shares memory");
-  }
+  const std::string nobody = "there is no server on this host that shares memory";
+  if (address_.only_local || (address_.by_gpu && address_.only_gpu)) return Fail(nobody);
+  if (address_.by_gpu) return Fail(ResourceExhausted(nobody));  // the caller goes another way at once
   ConnectByTcp();
 }
 

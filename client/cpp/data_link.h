@@ -45,10 +45,10 @@ class DataExchange {
   // The values are there.
   virtual Status Read(const v1::DataReply& reply) = 0;
 
-  // If not null, the request goes by an arena in a device's memory: what Write gives are arrays there, without
-  // padding, and what MakeRoom says goes nowhere. The values stay where they are, from TakeValues on.
+  // If not null, the request goes by an arena in a device's memory: what Write gives are arrays there,
+  // without padding, and what MakeRoom says goes nowhere. The values stay where they are, from TakeValues on.
   virtual const OnDevice* on_device() const { return nullptr; }
-  virtual void TakeValues(std::shared_ptr<std::byte[]> /*values*/) {}
+  virtual void TakeValues(std::shared_ptr<std::byte[]>&& /*values*/) {}
 };
 
 // The threads that read and write all links of a client, and run what they call back.

@@ -1,5 +1,6 @@
 // DeviceAccess: what a client does with memory of the device that a server's rank has, in this process: a
-// GPU's, by CUDA's driver, whose library is found at run time; or the host's, where that is the device's memory.
+// GPU's, by CUDA's driver, whose library is found at run time; or the host's, where that is the device's
+// memory.
 // Thread-safety: any thread.
 // Errors: INTERNAL, with the driver's number.
 #ifndef SLOTWISE_CLIENT_CPP_DEVICE_ACCESS_H_
@@ -27,8 +28,8 @@ class StreamPoint {
 
 class DeviceAccess {
  public:
-  // Returns access to the device that RankInfo.gpu names; the same each time. FAILED_PRECONDITION: this process
-  // has no such device.
+  // Returns access to the device that RankInfo.gpu names; the same each time. FAILED_PRECONDITION: this
+  // process has no such device.
   static Result<std::shared_ptr<DeviceAccess>> Find(const std::string& gpu);
 
   virtual ~DeviceAccess() = default;

@@ -43,9 +43,9 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
     while (!TakeBoth(body_bytes, value_bytes, taken)) {
       if (freed_.empty()) {
         return ResourceExhausted(
-            "a call takes " + std::to_string(body_bytes + value_bytes) + " bytes of the memory that the " +
-            "server shares on the GPU, of whose " + std::to_string(bytes_) + " " +
-            std::to_string(free_.used()) +
+            "a call takes " + std::to_string(body_bytes + value_bytes) +
+            " bytes of the memory that the server shares on the GPU, of whose " + std::to_string(bytes_) +
+            " " + std::to_string(free_.used()) +
             " are in use: let go of earlier results, or raise the server's limits.max_gpu_arena_mib");
       }
       const auto at = freed_.front().at;

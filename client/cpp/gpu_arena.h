@@ -1,8 +1,8 @@
 // GpuArena: memory of a server's device that a connection shares with it, and who has which of its places.
 //
-// A call's arrays are copied there by the device. A lookup's values stay where the server wrote them: they are
-// the caller's from then on, and their place is free once the caller has let go of them, and the stream that
-// they were for has come to that point.
+// A call's arrays are copied there by the device. A lookup's values stay where the server wrote them: they
+// are the caller's from then on, and their place is free once the caller has let go of them, and the stream
+// that they were for has come to that point.
 // Thread-safety: any thread.
 #ifndef SLOTWISE_CLIENT_CPP_GPU_ARENA_H_
 #define SLOTWISE_CLIENT_CPP_GPU_ARENA_H_

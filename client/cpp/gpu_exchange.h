@@ -32,7 +32,7 @@ class GpuExchange final : public DataExchange {
   std::uint64_t ValueBytes() const override;
   Status Read(const v1::DataReply& reply) override;
   const OnDevice* on_device() const override { return &batches_->gpu->of; }
-  void TakeValues(std::shared_ptr<std::byte[]> values) override { values_ = std::move(values); }
+  void TakeValues(std::shared_ptr<std::byte[]>&& values) override { values_ = std::move(values); }
 
  private:
   const Pieces& pieces() const { return batches_->requests.front(); }

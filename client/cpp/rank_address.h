@@ -18,6 +18,7 @@ struct RankAddress {
   bool only_local = false;  // lookups and pushes go by shared memory, or fail
   std::string gpu = {};     // the memory of its device (RankInfo.gpu); empty: not to be used
   bool by_gpu = false;      // what connects there goes by that memory
+  bool only_gpu = false;    // nobody goes another way: who is away is waited for
 
   bool operator==(const RankAddress&) const = default;
 };

@@ -26,6 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="127.0.0.1:7070", help='any rank, or "local"')
     parser.add_argument("--door", default="best", help="of the client: best, gpu, shm, tcp or grpc")
+    parser.add_argument("--channels", type=int, default=2, help="connections to each rank")
     parser.add_argument("--table", default="ctr-model", help="dropped and made anew")
     parser.add_argument("--batch", type=int, default=8192, help="samples")
     parser.add_argument("--steps", type=int, default=30)
@@ -135,7 +136,9 @@ def main() -> None:
     batches = draw_batches(arguments)
     ahead = f"Prefetch, depth {arguments.prefetch}, staleness {arguments.staleness}"
     try:
-        with slotwise.connect(arguments.server, door=arguments.door) as ps:
+        with slotwise.connect(
+            arguments.server, door=arguments.door, channels_per_rank=arguments.channels
+        ) as ps:
             seconds, losses = train_with_slotwise(ps, batches, arguments)
             digest = ps.digest(arguments.table)
             print(f"slotwise ({ahead if arguments.prefetch else 'plain loop'}): ", end="")

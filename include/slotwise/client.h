@@ -388,14 +388,14 @@ class Client {
   // Returns the names of the GPUs that both this process and a rank of the server have, and whose memory that
   // rank shares: what Gpu::name may be.
   std::vector<std::string> Gpus() const;
-  // As Lookup and LookupMany, and answers with the rows of each table. FAILED_PRECONDITION: no rank shares that
-  // GPU's memory. UNAVAILABLE: the rank has given all that it may. RESOURCE_EXHAUSTED: there is no room in what
-  // it has given, too. May wait, before it returns, until the arrays are there.
+  // As Lookup and LookupMany, and answers with the rows of each table. FAILED_PRECONDITION: no rank shares
+  // that GPU's memory. UNAVAILABLE: the rank has given all that it may. RESOURCE_EXHAUSTED: there is no room
+  // in what it has given, too. May wait, before it returns, until the arrays are there.
   using GpuRowsDone = std::function<void(Result<std::vector<GpuRows>>)>;
   void LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu, GpuRowsDone done,
                         const CallOptions& call = {});
-  // As Push and PushMany; the batches are whole steps of each table, or as many parts as `step` names, of which
-  // all but the first are empty.
+  // As Push and PushMany; the batches are whole steps of each table, or as many parts as `step` names, of
+  // which all but the first are empty.
   void PushOnGpuAsync(std::span<const GpuPush> pushes, const std::optional<Step>& step, const Gpu& gpu,
                       PushManyDone done, const CallOptions& call = {});
 

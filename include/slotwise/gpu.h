@@ -1,11 +1,11 @@
 // Lookups and pushes whose arrays lie in the memory of a GPU that a rank of the server has, on the same host:
 // its device copies them from there, and writes rows there.
 //
-// Such a call has a request of its own and goes to that rank. It means what it means through every other door,
-// to the byte; a batch is not cut, so a step is one part of each table, and one that is larger than the
-// server's limits.max_round_mib is refused. What the caller gives has to stay as it is until the call has ended.
-// Where a server has no GPU, its device's memory is the host's: with Door::kGpu the arrays then lie in this
-// process's own memory.
+// Such a call has a request of its own and goes to that rank. It means what it means through every other
+// door, to the byte; a batch is not cut, so a step is one part of each table, and one that is larger than the
+// server's limits.max_round_mib is refused. What the caller gives has to stay as it is until the call has
+// ended. Where a server has no GPU, its device's memory is the host's: with Door::kGpu the arrays then lie in
+// this process's own memory.
 // Thread-safety: plain values, which may be let go of by any thread.
 #ifndef SLOTWISE_GPU_H_
 #define SLOTWISE_GPU_H_
@@ -42,9 +42,9 @@ struct GpuPush {
   const void* gradients = nullptr;
 };
 
-// The rows of a lookup: [samples · slots · dim], in the memory that the client shares with the server. The last
-// owner lets go of the memory, which is used again once the lookup's stream has come to that point: work that
-// reads it is asked of that stream, or is done by then.
+// The rows of a lookup: [samples · slots · dim], in the memory that the client shares with the server. The
+// last owner lets go of the memory, which is used again once the lookup's stream has come to that point: work
+// that reads it is asked of that stream, or is done by then.
 struct GpuRows {
   std::shared_ptr<void> values;
   std::size_t size = 0;                // numbers

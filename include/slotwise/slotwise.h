@@ -128,7 +128,8 @@ SLOTWISE_API slotwise_call* slotwise_queue_take(slotwise_queue* queue, int64_t m
 typedef struct slotwise_client_options {
   int64_t timeout_ms;        /* of connecting, and of every call that names none; 0: 30,000 */
   int32_t channels_per_rank; /* 0: 2 */
-  int32_t threads;           /* the client's own, which read replies; 0: 2 */
+  int32_t threads;           /* the client's own, which read replies; 0: 2, or where there are more than 4
+                                processors, as many as half of them, but no more than channels_per_rank */
   int32_t data_type;         /* on the wire, of calls that name none */
   int32_t door;              /* how lookups and pushes travel: SLOTWISE_DOOR_... */
   /* Called with a line whenever a request is sent again, from any thread; may be null. It must not block. */
@@ -242,7 +243,8 @@ SLOTWISE_API slotwise_call* slotwise_push_many(slotwise_client* client, const sl
 
 /* --- arrays in the memory of a GPU (gpu.h)
  *
- * Of such batches all arrays lie there; `values` are the gradients of a push, of the type that the call's values have on the wire, and nothing for a lookup. */
+ * Of such batches all arrays lie there; `values` are the gradients of a push, of the type that the call's
+ * values have on the wire, and nothing for a lookup. */
 
 typedef struct slotwise_gpu {
   const char* name; /* one of slotwise_client_gpus */
@@ -250,8 +252,8 @@ typedef struct slotwise_gpu {
 } slotwise_gpu;
 
 /* Writes the names of the GPUs that both this process and the server have, each ended by a newline, into
- * `names`, of `size` bytes with the 0 that ends them all. Returns how many bytes that takes; if they are more,
- * nothing was written. */
+ * `names`, of `size` bytes with the 0 that ends them all. Returns how many bytes that takes; if they are
+ * more, nothing was written. */
 SLOTWISE_API size_t slotwise_client_gpus(slotwise_client* client, char* names, size_t size);
 SLOTWISE_API slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_batch* batches,
                                                    size_t count, int32_t mode, const slotwise_gpu* gpu,
@@ -259,11 +261,11 @@ SLOTWISE_API slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, cons
 SLOTWISE_API slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batch* batches,
                                                  size_t count, const slotwise_step* step,
                                                  const slotwise_gpu* gpu, const slotwise_call_options* call);
-/* Takes the rows of batch `index` out of a call of slotwise_lookup_on_gpu that has ended with SLOTWISE_OK, as a
- * DLManagedTensor (DLPack 0.x) of the shape given, whose `deleter`, or slotwise_dlpack_free, lets go of them.
- * They last until then, whatever becomes of the client; their memory is used again once the call's stream has
- * come to that point. `device_type` and `device_id` are what the tensor says of itself. Null the second time, or
- * if the shape has another number of elements, or none. */
+/* Takes the rows of batch `index` out of a call of slotwise_lookup_on_gpu that has ended with SLOTWISE_OK, as
+ * a DLManagedTensor (DLPack 0.x) of the shape given, whose `deleter`, or slotwise_dlpack_free, lets go of
+ * them. They last until then, whatever becomes of the client; their memory is used again once the call's
+ * stream has come to that point. `device_type` and `device_id` are what the tensor says of itself. Null the
+ * second time, or if the shape has another number of elements, or none. */
 SLOTWISE_API void* slotwise_call_dlpack(slotwise_call* call, size_t index, int32_t device_type,
                                         int32_t device_id, const int64_t* shape, size_t dimensions);
 SLOTWISE_API void slotwise_dlpack_free(void* tensor);

@@ -1,10 +1,11 @@
 // Arrivals copies arrays, adds up their hashes and finds what is wrong in them, in one pass over memory.
 //
-// A thread has kVectors vectors of 16 bytes, of which it loads each once, before it looks at one. Neighbouring
-// threads load neighbouring vectors: a group is the 32 threads whose vectors lie together.
+// A thread has kVectors vectors of 16 bytes, of which it loads each once, before it looks at one.
+// Neighbouring threads load neighbouring vectors: a group is the 32 threads whose vectors lie together.
 #ifndef SLOTWISE_KERNELS_BODY_ARRIVALS_H_
 #define SLOTWISE_KERNELS_BODY_ARRIVALS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/arrivals.h"
@@ -107,7 +108,7 @@ struct CopyArrivals {
     if (array.words != Words32::kIndices) {
       SLOTWISE_UNROLL
       for (std::uint32_t v = 0; v < kVectors; ++v) {
-        const std::uint64_t at = first + v * ArrivingArrays::kGroup;
+        const std::uint64_t at = first + std::uint64_t{v} * ArrivingArrays::kGroup;
         if (at < vectors) loaded[v] = LoadOnce(array.from + at);
       }
     }
@@ -115,7 +116,7 @@ struct CopyArrivals {
     std::uint64_t wrong = ArrivedArray::kNone;
     SLOTWISE_UNROLL
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const std::uint64_t at = first + v * ArrivingArrays::kGroup;
+      const std::uint64_t at = first + std::uint64_t{v} * ArrivingArrays::kGroup;
       if (at >= vectors) continue;
       const std::uint64_t left = array.size - at * in_vector;
       if (wide) {
@@ -164,16 +165,17 @@ struct CopyArrivals {
     std::uint64_t sum = 0;
     SLOTWISE_UNROLL
     for (std::uint32_t w = 0; w < 4; ++w) {
-      if (2 * w >= left) words.at[w] = 0;
-      if (2 * w + 1 >= left) words.at[w] &= 0xFFFFU;
+      const std::uint64_t number = std::uint64_t{2} * w;  // the word's first, of the vector's
+      if (number >= left) words.at[w] = 0;
+      if (number + 1 >= left) words.at[w] &= 0xFFFFU;
       std::uint32_t wide[2];
       SLOTWISE_UNROLL
       for (std::uint32_t h = 0; h < 2; ++h) {
         const auto bits = static_cast<std::uint16_t>(words.at[w] >> 16 * h);
         wide[h] = Wide(array, bits);
-        if (!IsFinite(wide[h]) && at * 8 + 2 * w + h < wrong) wrong = at * 8 + 2 * w + h;
+        if (!IsFinite(wide[h]) && at * 8 + number + h < wrong) wrong = at * 8 + number + h;
       }
-      if (2 * w < left) sum += ProductOfPair(wide[0], wide[1], at * 4 + w);
+      if (number < left) sum += ProductOfPair(wide[0], wide[1], at * 4 + w);
     }
     return sum;
   }
@@ -200,7 +202,7 @@ struct CopyArrivals {
 
   SLOTWISE_HD void Add(std::uint32_t a, std::uint32_t group, std::uint64_t sum, std::uint64_t wrong) const {
     std::uint64_t* const place =
-        all.sums + a * ArrivingArrays::kSumsOfOne + group % ArrivingArrays::kSumsOfOne;
+        all.sums + std::size_t{a} * ArrivingArrays::kSumsOfOne + group % ArrivingArrays::kSumsOfOne;
     if (wrong != ArrivedArray::kNone) NoteWrong<Atomics>(all.wrong + a, wrong);
 #ifdef __CUDA_ARCH__
     // A group is a warp, because launches begin at multiples of its size: one thread adds for all.
@@ -238,7 +240,7 @@ struct ReportArrivals {
   SLOTWISE_HD void operator()(std::uint32_t i) const {
     std::uint64_t sum = 0;
     for (std::uint32_t s = 0; s < ArrivingArrays::kSumsOfOne; ++s) {
-      std::uint64_t& one = sums[i * ArrivingArrays::kSumsOfOne + s];
+      std::uint64_t& one = sums[std::size_t{i} * ArrivingArrays::kSumsOfOne + s];
       sum += one;
       one = 0;
     }
@@ -254,7 +256,7 @@ struct ClearArrivals {
   std::uint64_t* wrong;
   SLOTWISE_HD void operator()(std::uint32_t i) const {
     for (std::uint32_t s = 0; s < ArrivingArrays::kSumsOfOne; ++s)
-      sums[i * ArrivingArrays::kSumsOfOne + s] = 0;
+      sums[std::size_t{i} * ArrivingArrays::kSumsOfOne + s] = 0;
     wrong[i] = ArrivedArray::kNone;
   }
 };

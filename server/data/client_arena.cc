@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 
 #include "wire/array_align.h"
 #include "wire/shared_memory.h"
@@ -18,9 +19,8 @@ namespace slotwise {
 namespace {
 
 constexpr std::uint64_t kLeastArena = std::uint64_t{1} << 20;
-// No connection gets more than these shares of what clients may share, and of device memory.
+// No connection gets more than this share of what clients may share.
 constexpr std::uint64_t kShareOfOne = 8;
-constexpr std::uint64_t kDeviceShareOfOne = 4;
 
 // Returns a descriptor of the process at the other end, which can be read once it is gone; -1: the system
 // does not tell.
@@ -60,28 +60,26 @@ std::optional<std::span<std::byte>> ClientArena::Place(std::uint64_t at, std::ui
 }
 
 // The memory ends with its connection, and the charge with it.
-std::shared_ptr<ClientArena> ClientArenas::MakeOfHost(std::uint64_t bytes, Budget& budget) {
-  struct Owner {
-    Reservation charge;
-    std::shared_ptr<SharedMemory> memory;
-  };
-  auto charge = budget.Reserve(bytes);
-  if (!charge) return nullptr;
-  auto memory = SharedMemory::Make(bytes);
-  if (!memory) return nullptr;
-  auto made = std::make_shared<ClientArena>();
-  made->bytes = memory->bytes();
-  made->descriptor = memory->descriptor();
-  made->owner = std::make_shared<Owner>(Owner{std::move(*charge), std::move(memory)});
-  return made;
-}
-
 std::shared_ptr<ClientArena> ClientArenas::Make(std::uint32_t asked_mib) {
   // A GPU would copy from and to memory that is not pinned with the engine's thread waiting.
   if (!device_.SharesHostMemory()) return nullptr;
   const std::uint64_t most = std::max(shared_.limit() / kShareOfOne, kLeastArena);
-  return MakeAtMost(std::uint64_t{asked_mib} << 20, most,
-                    [&](std::uint64_t bytes) { return MakeOfHost(bytes, shared_); });
+  return MakeAtMost(std::uint64_t{asked_mib} << 20, most, [&](std::uint64_t bytes) {
+    struct Owner {
+      Reservation charge;
+      std::shared_ptr<SharedMemory> memory;
+    };
+    std::shared_ptr<ClientArena> made;
+    auto charge = shared_.Reserve(bytes);
+    if (!charge) return made;
+    auto memory = SharedMemory::Make(bytes);
+    if (!memory) return made;
+    made = std::make_shared<ClientArena>();
+    made->bytes = memory->bytes();
+    made->descriptor = memory->descriptor();
+    made->owner = std::make_shared<Owner>(Owner{std::move(*charge), std::move(memory)});
+    return made;
+  });
 }
 
 // What is charged beyond the connections. It outlives the arenas, which may outlive their maker.
@@ -115,7 +113,8 @@ std::shared_ptr<ClientArena> ClientArenas::MakeOnDevice(std::uint32_t asked_mib,
     Owner(std::shared_ptr<Left> goes_to, int process, Reservation of)
         : left(std::move(goes_to)), departed{process, std::move(of)} {}
     ~Owner() {
-      memory.reset();
+      on_device.reset();
+      on_host.reset();
       const std::lock_guard lock(left->mutex);
       left->all.push_back(std::move(departed));
     }
@@ -123,28 +122,36 @@ std::shared_ptr<ClientArena> ClientArenas::MakeOnDevice(std::uint32_t asked_mib,
     Owner& operator=(const Owner&) = delete;
     const std::shared_ptr<Left> left;
     Departed departed;
-    std::unique_ptr<DeviceArena> memory;
+    std::unique_ptr<DeviceArena> on_device;
+    std::shared_ptr<SharedMemory> on_host;  // where the device's memory is the host's
   };
   ForgetTheGone();
   const std::uint64_t most = std::max(on_device_.limit() / kDeviceShareOfOne, kLeastArena);
   return MakeAtMost(std::uint64_t{asked_mib} << 20, most, [&](std::uint64_t bytes) {
     std::shared_ptr<ClientArena> made;
-    if (device_.SharesHostMemory()) {
-      made = MakeOfHost(bytes, on_device_);
-      if (made) made->on_device = true;
-      return made;
-    }
     auto charge = on_device_.Reserve(bytes);
     if (!charge) return made;
-    auto memory = device_.MakeArena(bytes);
-    const int process = memory ? ProcessAt(socket) : -1;
+    const bool of_host = device_.SharesHostMemory();
+    std::unique_ptr<DeviceArena> on_device;
+    std::shared_ptr<SharedMemory> on_host;
+    std::unique_ptr<Arrivals> arrivals;
+    try {
+      arrivals = device_.MakeArrivals();
+      if (of_host) on_host = SharedMemory::Make(bytes, false);
+      if (!of_host) on_device = device_.MakeArena(bytes);
+    } catch (const std::bad_alloc&) {
+      return made;
+    }
+    const int process = on_device || on_host ? ProcessAt(socket) : -1;
     if (process < 0) return made;
     made = std::make_shared<ClientArena>();
-    made->bytes = memory->bytes();
-    made->descriptor = memory->descriptor();
+    made->bytes = on_host ? on_host->bytes() : on_device->bytes();
+    made->descriptor = on_host ? on_host->descriptor() : on_device->descriptor();
     made->on_device = true;
+    made->arrivals = std::move(arrivals);
     const auto owner = std::make_shared<Owner>(left_, process, std::move(*charge));
-    owner->memory = std::move(memory);
+    owner->on_device = std::move(on_device);
+    owner->on_host = std::move(on_host);
     made->owner = owner;
     return made;
   });

@@ -2,8 +2,8 @@
 // ClientArenas: makes it, within budgets.
 //
 // Host memory goes back to the system when the connection ends, whatever its client does
-// (wire/shared_memory.h). Device memory cannot be taken back: what a client has mapped stays until its process
-// is gone, and is charged as long.
+// (wire/shared_memory.h). Device memory cannot be taken back: what a client has mapped stays until its
+// process is gone, and is charged as long.
 // Thread-safety: plain values; ClientArenas: any thread.
 #ifndef SLOTWISE_SERVER_DATA_CLIENT_ARENA_H_
 #define SLOTWISE_SERVER_DATA_CLIENT_ARENA_H_
@@ -18,8 +18,7 @@
 #include <span>
 #include <utility>
 
-#include "kernels/shard.h"
-#include "server/engine/budget.h"
+#include "server/engine/engine.h"
 
 namespace slotwise {
 
@@ -28,6 +27,7 @@ struct ClientArena {
   int descriptor = -1;     // the memory's
   bool on_device = false;  // `bytes` are device memory
   std::shared_ptr<void> owner;
+  std::unique_ptr<Arrivals> arrivals = nullptr;  // of device memory: brings calls' arrays out of it
 
   std::uint32_t mib() const { return static_cast<std::uint32_t>(bytes.size() >> 20); }
   // The bytes at a place; nothing if they are not all of places, or are not aligned as arrays are.
@@ -42,7 +42,13 @@ class ClientArenas {
  public:
   // `device` outlives it, and all arenas.
   ClientArenas(Device& device, std::uint64_t max_shared_bytes, std::uint64_t max_device_bytes)
-      : device_(device), shared_(max_shared_bytes), on_device_(max_device_bytes) {}
+      : device_(device),
+        shared_(max_shared_bytes),
+        on_device_(max_device_bytes),
+        copies_(max_device_bytes / kDeviceShareOfOne) {}
+
+  // No connection gets more than this share of the device memory.
+  static constexpr std::uint64_t kDeviceShareOfOne = 4;
 
   // Returns as much host memory as is asked for, or less; null if clients share as much as they may, or the
   // device does not reach such memory.
@@ -50,6 +56,10 @@ class ClientArenas {
   // The same of device memory, for the client at the other end of a Unix socket. Null, too: nobody can tell
   // when the client's process is gone.
   std::shared_ptr<ClientArena> MakeOnDevice(std::uint32_t asked_mib, int socket);
+
+  // Charges so many bytes of device memory to the copies of calls' arrays. Nothing: they take too much. The
+  // copies of all clients take as much as one client may be given.
+  std::optional<Reservation> ReserveCopies(std::uint64_t bytes) { return copies_.Reserve(bytes); }
 
   std::uint64_t shared_bytes() const { return shared_.used(); }
   std::uint64_t max_shared_bytes() const { return shared_.limit(); }
@@ -63,12 +73,12 @@ class ClientArenas {
     Reservation charge;
   };
   struct Left;
-  static std::shared_ptr<ClientArena> MakeOfHost(std::uint64_t bytes, Budget& budget);
   void ForgetTheGone();
 
   Device& device_;
   Budget shared_;
   Budget on_device_;
+  Budget copies_;
   const std::shared_ptr<Left> left_ = MakeLeft();
   static std::shared_ptr<Left> MakeLeft();
 };

@@ -22,8 +22,8 @@ namespace slotwise {
 std::string HeadObjection(std::span<const std::byte> head);
 inline constexpr std::uint64_t kParsed = 16;
 
-// Returns why a call with a body of so many bytes, on a device or not, is none of this protocol; empty if it is
-// one.
+// Returns why a call with a body of so many bytes, on a device or not, is none of this protocol; empty if it
+// is one.
 std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes, bool on_device);
 
 // Make requests of the call's lookups, or pushes. REQUIRES: there is no objection to the call and its body.

@@ -34,7 +34,6 @@ DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shar
       peer_(std::move(peer)),
       shared_(shared),
       arena_(std::move(arena)),
-      arrivals_(arena_ && arena_->on_device ? shared.engine.device().MakeArrivals() : nullptr),
       loop_(loop),
       token_(std::move(token)) {}
 
@@ -144,13 +143,20 @@ bool DataConnection::OnBody() {
 void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answer) {
   // The trainer's next call comes soon. A machine without a GPU has better uses for its processors.
   if (!shared_.engine.device().SharesHostMemory()) loop_.StayAwake(kBriskTime);
+  const auto busy = [&] {
+    answer(ResourceExhausted("there is no device memory for the request's arrays (limits.max_gpu_arena_mib)",
+                             shared_.engine.RetryAfter()));
+  };
+  auto charge = shared_.arenas.ReserveCopies(BytesOfCopies(call_));
+  if (!charge) return busy();
+  DeviceBody body{places_.body, *arena_->arrivals, std::move(*charge)};
   try {
     if (call_.pushes_size() > 0) {
-      auto pushes = CheckPushesOnDevice(call_, places_.body, *arrivals_, shared_.find_table);
+      auto pushes = CheckPushesOnDevice(call_, body, shared_.find_table);
       if (!pushes.ok()) return answer(pushes.status());
       return SubmitPushes(shared_.engine, caller, std::move(*pushes), call_.many(), answer);
     }
-    auto lookups = CheckLookupsOnDevice(call_, places_.body, *arrivals_, shared_.find_table);
+    auto lookups = CheckLookupsOnDevice(call_, body, shared_.find_table);
     if (!lookups.ok()) return answer(lookups.status());
     if (!PlaceValues(places_.values, arena_, true, *lookups)) {
       return answer(InvalidArgument("the call's place for values has " +

@@ -48,8 +48,8 @@ struct DataShared {
 
 class DataConnection final : public FrameStream {
  public:
-  // `shared`, and `loop`, whose the socket is, outlive the connection. `arena` is what it shares with its client; null: nothing. `token` ends
-  // with it.
+  // `shared`, and `loop`, whose the socket is, outlive the connection. `arena` is what it shares with its
+  // client; null: nothing. `token` ends with it.
   DataConnection(Socket socket, std::string peer, DataShared& shared, std::shared_ptr<ClientArena> arena,
                  BriskLoop& loop, std::shared_ptr<void> token);
 
@@ -66,7 +66,7 @@ class DataConnection final : public FrameStream {
     return std::static_pointer_cast<DataConnection>(shared_from_this());
   }
   // Whether the arrays of the call that is being read lie in device memory.
-  bool OnDevice() const { return call_.has_arena() && arrivals_ != nullptr; }
+  bool OnDevice() const { return call_.has_arena() && arena_ != nullptr && arena_->on_device; }
   // Sets the places of the call that is being read. Returns why it is none of this protocol; empty if it is
   // one.
   std::string FindPlaces();
@@ -79,7 +79,6 @@ class DataConnection final : public FrameStream {
   const std::string peer_;
   DataShared& shared_;
   const std::shared_ptr<ClientArena> arena_;
-  const std::unique_ptr<Arrivals> arrivals_;  // of an arena in device memory
   BriskLoop& loop_;
   const std::shared_ptr<void> token_;
 

@@ -11,6 +11,9 @@ namespace {
 
 static_assert(ArrivingArray::kAlign == kArrayAlign);
 
+// Returns how many offsets are written for a message that leaves them out.
+std::uint64_t UnitOffsets(const v1::DataArrays& arrays) { return arrays.keys() / sizeof(Key) + 1; }
+
 // A message's arrays: where they come from, where they go, and what is found of them.
 struct Message {
   BatchArrays arrays;
@@ -22,19 +25,20 @@ struct Message {
 class CopiedCall {
  public:
   // The arguments outlive it.
-  CopiedCall(const v1::DataCall& call, std::span<const std::byte> body, Arrivals& arrivals,
-             const FindTable& find_table)
-      : body_(body), arrivals_(arrivals), find_table_(find_table) {
-    std::uint64_t bytes = body.size();
-    for (const v1::DataArrays& arrays : call.arrays()) {
-      if (arrays.offsets() == 0) bytes += PaddedBytes(UnitOffsets(arrays) * sizeof(std::uint32_t));
-    }
-    block_ = arrivals.Take(bytes);
+  CopiedCall(const v1::DataCall& call, DeviceBody& body, const FindTable& find_table)
+      : body_(body.bytes), arrivals_(body.arrivals), find_table_(find_table) {
+    struct Charged {
+      std::shared_ptr<std::byte[]> copies;
+      Reservation charge;
+    };
+    const auto charged =
+        std::make_shared<Charged>(Charged{arrivals_.Take(BytesOfCopies(call)), std::move(body.charge)});
+    block_ = {charged, charged->copies.get()};
     messages_.resize(static_cast<std::size_t>(call.arrays_size()));
     for (int i = 0; i < call.lookups_size(); ++i) Plan(call.lookups(i), call.arrays(i), i);
     for (int i = 0; i < call.pushes_size(); ++i) Plan(call.pushes(i), call.arrays(i), i);
     std::vector<ArrivedArray> found(planned_.size());
-    arrivals.Copy(planned_, found);
+    arrivals_.Copy(planned_, found);
     for (std::size_t i = 0; i < found.size(); ++i) *goes_to_[i] = found[i];
   }
 
@@ -42,9 +46,6 @@ class CopiedCall {
 
  private:
   using Kind = ArrivingArray::Kind;
-
-  // Returns how many offsets are written for a message that leaves them out.
-  static std::uint64_t UnitOffsets(const v1::DataArrays& arrays) { return arrays.keys() / sizeof(Key) + 1; }
 
   // What makes no sense is planned as something, and refused when it is checked.
   template <class AnyMessage>
@@ -138,10 +139,21 @@ Status Placed(const v1::DataCall& call, std::string_view field, int i, const Sta
 
 }  // namespace
 
-Result<std::vector<CheckedLookup>> CheckLookupsOnDevice(const v1::DataCall& call,
-                                                        std::span<const std::byte> body, Arrivals& arrivals,
+std::uint64_t BytesOfCopies(const v1::DataCall& call) {
+  std::uint64_t bytes = 0;
+  for (const v1::DataArrays& arrays : call.arrays()) {
+    const std::uint64_t offsets =
+        arrays.offsets() > 0 ? arrays.offsets() : UnitOffsets(arrays) * sizeof(std::uint32_t);
+    for (const std::uint64_t array : {arrays.keys(), arrays.gradients(), arrays.weights(), offsets}) {
+      bytes += PaddedBytes(array);
+    }
+  }
+  return bytes;
+}
+
+Result<std::vector<CheckedLookup>> CheckLookupsOnDevice(const v1::DataCall& call, DeviceBody& body,
                                                         const FindTable& find_table) {
-  CopiedCall copied(call, body, arrivals, find_table);
+  CopiedCall copied(call, body, find_table);
   std::vector<CheckedLookup> all;
   for (int i = 0; i < call.lookups_size(); ++i) {
     auto checked = CheckLookup(call.lookups(i), std::move(copied.at(i).arrays), find_table);
@@ -151,10 +163,9 @@ Result<std::vector<CheckedLookup>> CheckLookupsOnDevice(const v1::DataCall& call
   return all;
 }
 
-Result<std::vector<PushRequest>> CheckPushesOnDevice(const v1::DataCall& call,
-                                                     std::span<const std::byte> body, Arrivals& arrivals,
+Result<std::vector<PushRequest>> CheckPushesOnDevice(const v1::DataCall& call, DeviceBody& body,
                                                      const FindTable& find_table) {
-  CopiedCall copied(call, body, arrivals, find_table);
+  CopiedCall copied(call, body, find_table);
   std::vector<PushRequest> all;
   for (int i = 0; i < call.pushes_size(); ++i) {
     Message& message = copied.at(i);

@@ -384,11 +384,12 @@ class Engine::Impl {
     }
   }
   void NoteBrisk(const Round& round) {
-    if (device_.SharesHostMemory() || collective_.size() > 1) return;
+    if (device_.SharesHostMemory() || collective_.size() > 1 || !options_.stays_awake) return;
     round.ForEachTable([&](const Round& share) {
       for (const RoundPart& part : share.parts) {
         const BatchPart* const batch = BatchOf(tickets_.At(part.ticket.number));
-        if (batch != nullptr && batch->memory == MemoryKind::kDevice) brisk_until_ = clock_.Now() + kBriskTime;
+        if (batch != nullptr && batch->memory == MemoryKind::kDevice)
+          brisk_until_ = clock_.Now() + kBriskTime;
       }
     });
   }

@@ -57,6 +57,9 @@ struct EngineOptions {
   LedgerLimits ledger = {};
   // No other start of a server has the same; the lineages of tables come from it.
   std::uint64_t incarnation = 1;
+  // Whether a rank that is alone waits awake for a while after a batch that came by a GPU's memory, because
+  // there are processors for it.
+  bool stays_awake = false;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
   // What one rank may hold of a table.

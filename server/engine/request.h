@@ -27,8 +27,8 @@
 
 namespace slotwise {
 
-// Numbers[samples · slots · dim]: a part of the round's output, which it keeps alive. They lie in host memory,
-// or where the lookup wanted them.
+// Numbers[samples · slots · dim]: a part of the round's output, which it keeps alive. They lie in host
+// memory, or where the lookup wanted them.
 struct PooledValues {
   std::shared_ptr<const void> values;
   std::size_t size = 0;  // numbers

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/arrivals.h"
+#include "server/engine/request.h"
 #include "slotwise/data_type.h"
 
 namespace slotwise {

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/arrivals.h"
 #include "server/engine/request.h"
 #include "server/intake/decode_fields.h"
 #include "server/intake/wire_array.h"

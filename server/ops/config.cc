@@ -25,6 +25,7 @@ constexpr std::size_t kLargestFile = std::size_t{16} << 20;
 // FitLimits sets no round and no inbox beyond these.
 constexpr std::uint64_t kLeastRoundMib = 512;
 constexpr std::uint64_t kMostRoundMib = 4096;
+constexpr std::uint64_t kLeastGpuArenaMib = 1;
 constexpr std::uint32_t kLeastInboxMib = 1024;
 
 // Keeps the first error. Its line and column are counted from 1, as editors count them.
@@ -136,7 +137,7 @@ void FitLimits(v1::Limits& limits, const MemoryShare& memory) {
   constexpr std::uint64_t kDeviceOverArenas = 16;
   if (limits.max_gpu_arena_mib() == 0) {
     limits.set_max_gpu_arena_mib(static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>((memory.device / kDeviceOverArenas) >> 20, 1, 1 << 24)));
+        std::clamp<std::uint64_t>((memory.device / kDeviceOverArenas) >> 20, kLeastGpuArenaMib, 1 << 24)));
   }
 }
 

@@ -286,7 +286,8 @@ TEST_F(DataLinkTest, GoesByTcpWhereNobodyListensAtTheUnixSocket) {
   peer_.Answer(reply);
   EXPECT_EQ(call.get().code, grpc::StatusCode::OK);
 
-  link_ = std::make_unique<DataLink>(threads_, RankAddress{peer_.address(), "slotwise-test-nobody", true});
+  link_ = std::make_unique<DataLink>(
+      threads_, RankAddress{.address = peer_.address(), .local = "slotwise-test-nobody", .only_local = true});
   const Outcome outcome = Send().get();
   EXPECT_EQ(outcome.code, grpc::StatusCode::UNAVAILABLE);
   EXPECT_NE(outcome.message.find("on this host"), std::string::npos) << outcome.message;

@@ -239,7 +239,9 @@ TEST_F(DataArenaTest, GivesNoClientMoreThanAQuarterOfTheDevicesMemory) {
     clients.push_back(std::make_unique<DataClient>(local_));
     const auto arena = clients.back()->MeetWithArena(kMostArenaMib, true);
     ASSERT_EQ(arena != nullptr, mib > 0);
-    if (arena) EXPECT_EQ(arena->bytes().size(), mib * kMib);
+    if (arena) {
+      EXPECT_EQ(arena->bytes().size(), mib * kMib);
+    }
   }
   DataClient another(local_);
   EXPECT_NE(another.MeetWithArena(1), nullptr) << "the host's memory counts for itself";
@@ -299,7 +301,7 @@ TEST_F(DataArenaTest, RefusesWhatIsWrongOnADeviceInTheSameWords) {
     SCOPED_TRACE("change " + std::to_string(i));
     v1::PushRequest push = WholePush(100 + i);
     changes[i](push);
-    const Call call = Push(1, push);
+    const Call call = Push(1 + i, push);
     ASSERT_TRUE(on_device.Send(Placed(call, *arena, 64), {}));
     const auto there = on_device.Receive();
     ASSERT_TRUE(there);
@@ -308,8 +310,9 @@ TEST_F(DataArenaTest, RefusesWhatIsWrongOnADeviceInTheSameWords) {
     ASSERT_TRUE(here);
     EXPECT_EQ(there->head.code(), here->head.code());
     EXPECT_EQ(there->head.message(), here->head.message());
-    // The same step came twice: its body has the same hash, whoever computed it.
-    EXPECT_EQ(there->head.code() == 0, i == 0) << there->head.message();
+    // The same step came twice, and was applied once: its body has the same hash, whoever computed it.
+    const bool is_right = i == 0 || i == 6;  // of one key a bag, as the offsets have it
+    EXPECT_EQ(there->head.code() == 0, is_right) << there->head.message();
   }
 }
 
@@ -370,7 +373,9 @@ TEST_P(AnyArenaTest, OutlivesClientsThatGoInTheMiddleOfCalls) {
     const std::string frame = test::FrameOf(cut.SerializeAsString(), {});
     ASSERT_TRUE(client.SendBytes(frame.data(), frame.size() / 2));
   }
-  for (const auto& arena : arenas) AwaitEnd(*arena);
+  if (!GetParam()) {  // memory of a device is not taken back
+    for (const auto& arena : arenas) AwaitEnd(*arena);
+  }
   EXPECT_EQ(ByGrpc().values(), std::string(48, 0)) << "no cut push was applied";
 }
 

@@ -29,12 +29,12 @@ def digest(printed: str) -> str:
 def test_it_learns_as_torch_and_prefetch_changes_nothing(start_cluster: StartCluster) -> None:
     address = start_cluster(2).ranks[0].address
     ahead = train(address, "--torch")
-    assert "slotwise (Prefetch, depth 2, staleness 0): median" in ahead and "\ntorch: median" in ahead
+    assert "slotwise (Prefetch, depth 2, staleness 0): " in ahead and "\ntorch: " in ahead
     (largest,) = re.findall(r"^largest difference of a step's losses: (\S+)$", ahead, re.M)
     assert float(largest) < 1e-4
     assert digest(train(address, "--prefetch", "0")) == digest(ahead)
     stale = train(address, "--prefetch", "3", "--staleness", "2")
-    assert "slotwise (Prefetch, depth 3, staleness 2): median" in stale and digest(stale)
+    assert "slotwise (Prefetch, depth 3, staleness 2): " in stale and digest(stale)
 
 
 def test_staleness_without_prefetch_is_refused() -> None:

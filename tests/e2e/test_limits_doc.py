@@ -79,6 +79,7 @@ FOLLOW_THE_MEMORY = {
     "max_round_mib": "kLeastRoundMib",
     "max_inbox_mib": "kLeastInboxMib",
     "max_shared_mib": "kLeastInboxMib",
+    "max_gpu_arena_mib": "kLeastGpuArenaMib",
 }
 
 

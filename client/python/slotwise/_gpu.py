@@ -170,7 +170,8 @@ class GpuDoor:
         found = {torch.device("cpu"): text(_HOST)} if _HOST in shared else {}
         if shared - {_HOST} and torch.cuda.is_available():
             for i in range(torch.cuda.device_count()):
-                name = str(torch.cuda.get_device_properties(i).uuid).replace("-", "")
+                properties: Any = torch.cuda.get_device_properties(i)
+                name = str(properties.uuid).replace("-", "")
                 if name in shared:
                     found[torch.device("cuda", i)] = text(name)
         return found

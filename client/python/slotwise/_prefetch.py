@@ -366,9 +366,8 @@ class _Iteration:
                     continue
             rows, error = None, None
             try:
-                rows = module.fetch(lookup.lookups, self._trains[id(module)])
-                if self._device is not None and self._device.type == "cuda":
-                    rows = tuple(values.pin_memory() for values in rows)
+                pinned = self._device is not None and self._device.type == "cuda"
+                rows = module.fetch(lookup.lookups, self._trains[id(module)], pinned)
             except BaseException as raised:
                 error = raised
             with self._changed:

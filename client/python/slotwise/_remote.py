@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from slotwise._gpu import gpu_of
+from slotwise.batch import make_batch
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
@@ -85,8 +86,14 @@ class Remote(nn.Module):
         """Returns what `forward(*arguments)` looks up; InvalidArgument if that makes no sense."""
         raise NotImplementedError
 
-    def fetch(self, lookups: Lookups, train: bool) -> tuple[Tensor, ...]:
-        """Looks up; returns the values by table, float32, on the GPU that the server shares or the CPU."""
+    def fetch(
+        self, lookups: Lookups, train: bool, pinned: bool = False
+    ) -> tuple[Tensor, ...]:
+        """Looks up; returns the values by table, float32, on the GPU that the server shares or the CPU.
+
+        Args:
+            pinned: whether what lies on the CPU is to be copied to a GPU from there.
+        """
         gpu = gpu_of(self._ps)
         device = gpu.device_of(lookups.values())
         if device is not None:
@@ -96,10 +103,21 @@ class Remote(nn.Module):
         wanted: Any = {table: tuple(map(_array, tensors)) for table, tensors in lookups.items()}
         if len(wanted) == 1:  # a request of one table is smaller
             ((table, (keys, offsets, weights)),) = wanted.items()
-            results = {table: self._ps.lookup(table, keys, offsets, weights=weights, train=train)}
-        else:
-            results = self._ps.lookup_many(wanted, train=train)
-        return tuple(map(torch.from_numpy, results.values()))
+            out = None
+            if pinned:
+                batch = make_batch(self._tables[table], keys, offsets, weights)
+                out = torch.empty((*batch.shape, batch.width), pin_memory=True)
+            result = self._ps.lookup(
+                table,
+                keys,
+                offsets,
+                weights=weights,
+                train=train,
+                out=None if out is None else out.numpy(),
+            )
+            return (torch.from_numpy(result) if out is None else out,)
+        results = tuple(map(torch.from_numpy, self._ps.lookup_many(wanted, train=train).values()))
+        return tuple(each.pin_memory() for each in results) if pinned else results
 
     def _forward(self, lookups: Lookups) -> tuple[Tensor, ...]:
         """Looks up (keys, offsets, weights) of each table; returns the values by table."""

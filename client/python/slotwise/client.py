@@ -36,7 +36,8 @@ def connect(
             server of this process's own, which the first such call starts: `slotwise.serve`.
         timeout: seconds that this and every later call may take, retries included. `connect` waits
             for a server that is still starting.
-        channels_per_rank: connections to each rank; large batches are spread over them.
+        channels_per_rank: connections to each rank; large batches are spread over them. Where there
+            are many processors and no shared memory, 8 take a few times as much as 2.
         wire_dtype: the type that looked-up values and gradients have on the wire, if a call does
             not say: "float32", or "float16" or "bfloat16", which halve the bytes and round.
         session: the one to go on with after a restart: `Client.resume`. None: a new one.
@@ -44,7 +45,8 @@ def connect(
             is; "gpu", by memory of the GPU that is shared with a server on this host, for tensors of
             `slotwise.torch`'s modules that lie there, or not at all (a server without a GPU has the
             host's memory in its place, and takes tensors that lie there); "shm", by memory that is
-            shared with a server on this host, or not at all (`Unavailable`); "tcp", by sockets wherever the server is; or "grpc", for example through
+            shared with a server on this host, or not at all (`Unavailable`); "tcp", by sockets
+            wherever the server is; or "grpc", for example through
             a proxy that speaks HTTP/2 alone. None: what the environment's SLOTWISE_DOOR says, or
             "best".
 

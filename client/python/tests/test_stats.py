@@ -67,7 +67,7 @@ def test_a_journal_is_a_stage_of_pushes(tmp_path: Path) -> None:
 def reading(incarnation: int, calls: int) -> RankStats:
     times = Durations(1000 * calls, (0,) * 35 + (calls,))
     counted = CallStats(calls, calls, calls, calls, calls, {"UNAVAILABLE": calls}, times, {"send": times})
-    return RankStats(0, incarnation, 7, calls, counted, counted, calls, *[1] * 11)
+    return RankStats(0, incarnation, 7, calls, counted, counted, calls, *[1] * 13)
 
 
 def test_differences_know_a_restart() -> None:

@@ -20,16 +20,18 @@ class ArenaPlaces(_message.Message):
     def __init__(self, body: _Optional[int] = ..., body_bytes: _Optional[int] = ..., values: _Optional[int] = ..., values_bytes: _Optional[int] = ...) -> None: ...
 
 class DataArrays(_message.Message):
-    __slots__ = ["gradients", "keys", "offsets", "weights"]
+    __slots__ = ["gradients", "keys", "offsets", "weights", "wide_offsets"]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    WIDE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     gradients: int
     keys: int
     offsets: int
     weights: int
-    def __init__(self, keys: _Optional[int] = ..., gradients: _Optional[int] = ..., offsets: _Optional[int] = ..., weights: _Optional[int] = ...) -> None: ...
+    wide_offsets: bool
+    def __init__(self, keys: _Optional[int] = ..., gradients: _Optional[int] = ..., offsets: _Optional[int] = ..., weights: _Optional[int] = ..., wide_offsets: bool = ...) -> None: ...
 
 class DataCall(_message.Message):
     __slots__ = ["arena", "arrays", "id", "lookups", "many", "pushes", "timeout_ms"]

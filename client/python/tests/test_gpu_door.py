@@ -1,0 +1,190 @@
+"""`slotwise.torch` by memory of the server's device: a GPU's, or the host's, which stands for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from real_server import RealServer
+
+import slotwise
+
+torch = pytest.importorskip("torch")
+st = pytest.importorskip("slotwise.torch")
+
+SEED = 20261124
+DEVICE = torch.device("cuda", 0) if os.environ.get("SLOTWISE_TEST_GPU") else torch.device("cpu")
+# One client gets a quarter.
+ARENA_MIB = 32
+
+
+@pytest.fixture(params=[1, 3])
+def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
+    """Servers of one rank, and of several, of which one rank is spoken to."""
+    server = RealServer(request.param, config=f"limits {{ max_gpu_arena_mib: {ARENA_MIB} }}")
+    yield server
+    assert server.stop() == 0
+
+
+def train(address: str, door: str, wire_dtype: str) -> tuple[list[torch.Tensor], str]:
+    """Trains by all modules; returns what they found, and the tables' digests."""
+    print(f"seed {SEED}")
+    random = torch.Generator().manual_seed(SEED)
+    found = []
+    with slotwise.connect(address, door=door, wire_dtype=wire_dtype) as ps:
+        for table in ("bags", "rows"):
+            ps.drop_table(table, missing_ok=True)
+        ps.create_table(
+            "bags", dim=12, slots=3, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1)
+        )
+        ps.create_table("rows", dim=5, combiner="none", optimizer=slotwise.SGD(lr=0.1))
+        bag, rows = st.EmbeddingBag(ps, "bags"), st.Embedding(ps, "rows")
+        both = st.EmbeddingBags(ps, ["bags", "rows"])
+        for samples in (1, 0, 50, 3000):
+            lengths = torch.randint(0, 4, (3 * samples,), generator=random)
+            offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+            keys = torch.randint(-(2**63), 2**63 - 1, (400,), generator=random)[
+                torch.randint(0, 400, (int(offsets[-1]),), generator=random)
+            ]
+            weights = torch.randn(len(keys), generator=random)
+            some = torch.randint(0, 90, (samples, 7), generator=random)
+            keys, offsets, weights, some = (
+                each.to(DEVICE) for each in (keys, offsets, weights, some)
+            )
+            for call in (
+                lambda: [bag(keys, offsets, weights)],
+                lambda: [bag(keys, offsets.to(torch.int32))],
+                lambda: [rows(some)],
+                lambda: list(both({"bags": (keys, offsets), "rows": some}).values()),
+            ):
+                outs = call()
+                found += [out.detach().clone() for out in outs]
+                sum((out * out).sum() for out in outs).backward()
+        bag.eval()
+        found.append(bag(keys, offsets))
+        used = sum(rank.gpu_arena_bytes for rank in ps.stats())
+        assert (used > 0) == (door == "gpu")
+        return found, ps.digest("bags").digest + ps.digest("rows").digest
+
+
+@pytest.mark.parametrize("wire_dtype", ["float32", "bfloat16", "float16"])
+def test_it_gives_the_same_bytes_as_a_socket(server: RealServer, wire_dtype: str) -> None:
+    expected, digest = train(server.address, "tcp", wire_dtype)
+    found, same = train(server.address, "gpu", wire_dtype)
+    assert same == digest
+    for one, other in zip(found, expected):
+        assert one.device == other.device
+        assert torch.equal(one, other)
+
+
+def errors_of(address: str, door: str) -> list[str]:
+    """What calls are refused with."""
+    said = []
+    with slotwise.connect(address, door=door) as ps:
+        ps.drop_table("errors", missing_ok=True)
+        ps.create_table(
+            "errors", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1), max_rows=50
+        )
+        bag = st.EmbeddingBag(ps, "errors")
+        keys = torch.arange(10, device=DEVICE)
+        offsets = torch.tensor([0, 2, 4, 7, 10], device=DEVICE)
+        out = bag(keys, offsets)
+
+        def refused(call: Callable[[], object]) -> None:
+            with pytest.raises(slotwise.Error) as caught:
+                call()
+            said.append(f"{type(caught.value).__name__}: {caught.value}")
+
+        for wrong in ([1, 2, 4, 7, 10], [0, 2, 1, 7, 10], [0, 2, 4, 7, 11], [0, 2, 4]):
+            refused(lambda: bag(keys, torch.tensor(wrong, device=DEVICE)))
+        refused(lambda: bag(keys, offsets + (1 << 32)))
+        refused(lambda: bag(keys, offsets, torch.full((10,), float("nan"), device=DEVICE)))
+        refused(lambda: out.backward(torch.full_like(out, float("inf"))))
+        refused(lambda: bag(torch.arange(100, device=DEVICE), torch.arange(101, device=DEVICE)))
+        refused(lambda: bag(keys.to(torch.float32), offsets))
+        assert ps.describe_table("errors").steps == 0
+    return said
+
+
+def test_it_refuses_what_a_socket_refuses(server: RealServer) -> None:
+    expected, found = errors_of(server.address, "tcp"), errors_of(server.address, "gpu")
+    assert [each.split(":")[0] for each in found] == [each.split(":")[0] for each in expected]
+    for one, other in zip(found[:3], expected[:3]):
+        assert one == other
+
+
+def test_results_keep_their_memory_and_give_it_back(server: RealServer) -> None:
+    """A quarter of the arenas has room for a few results: those that nobody has make room."""
+    with slotwise.connect(server.address, door="gpu") as ps:
+        ps.drop_table("kept", missing_ok=True)
+        ps.create_table("kept", dim=64, combiner="none", optimizer=slotwise.SGD(lr=1.0))
+        rows = st.Embedding(ps, "kept")
+        rows.eval()
+        keys = torch.arange(4096, device=DEVICE)  # a result of 1 MiB
+        for _ in range(5 * ARENA_MIB):
+            rows(keys)
+        kept = []
+        with pytest.raises(slotwise.ResourceExhausted, match="limits.max_gpu_arena_mib"):
+            for _ in range(ARENA_MIB):
+                kept.append(rows(keys))
+        assert len(kept) >= ARENA_MIB // 4 - 1
+        kept.clear()
+        last = rows(keys).add_(5)
+        for _ in range(3):
+            rows(keys).fill_(3)  # in other memory than `last`
+        assert torch.equal(last, torch.full_like(last, 5))
+    del ps, rows
+    assert torch.equal(last, torch.full_like(last, 5))  # though the client is closed
+
+
+def test_without_room_it_goes_another_way(
+    server: RealServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the best door the host's memory takes what the device's has no room for; nobody loses a step."""
+    if DEVICE.type == "cpu":
+        pytest.skip("the best door uses no stand-in")
+    with slotwise.connect(server.address) as ps, caplog.at_level(logging.WARNING, "slotwise"):
+        ps.drop_table("wide", missing_ok=True)
+        ps.create_table("wide", dim=1024, combiner="none", optimizer=slotwise.SGD(lr=1.0))
+        rows = st.Embedding(ps, "wide")
+        out = rows(torch.arange(1 << 14, device=DEVICE))  # of 64 MiB
+        out.backward(torch.ones_like(out))
+        assert ps.describe_table("wide").steps == 1
+    assert "goes by the host's memory" in caplog.text
+
+
+_TRAINER = """
+import sys, torch, slotwise, slotwise.torch as st
+with slotwise.connect(sys.argv[1], door="gpu") as ps:
+    st.Embedding(ps, "gone")(torch.arange(10, device=sys.argv[2]))
+    print("looked up", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_trainer_that_is_gone_leaves_nothing(server: RealServer) -> None:
+    """What processes were given counts until they end: then others may have it."""
+    with slotwise.connect(server.address) as ps:
+        ps.drop_table("gone", missing_ok=True)
+        ps.create_table("gone", dim=8, combiner="none", optimizer=slotwise.SGD(lr=1.0))
+        before = sum(rank.gpu_arena_bytes for rank in ps.stats())
+        for _ in range(6):  # more than have room at once
+            trainer = subprocess.Popen(
+                [sys.executable, "-c", _TRAINER, server.address, str(DEVICE)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            assert trainer.stdout is not None
+            assert trainer.stdout.readline() == b"looked up\n"
+            assert sum(rank.gpu_arena_bytes for rank in ps.stats()) > before
+            trainer.kill()
+            trainer.communicate()
+            deadline = time.monotonic() + 60
+            while sum(rank.gpu_arena_bytes for rank in ps.stats()) > before:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
