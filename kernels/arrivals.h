@@ -70,6 +70,9 @@ class Arrivals {
   Arrivals() = default;
 };
 
+// Makes arrivals in the host's memory, which use no device.
+std::unique_ptr<Arrivals> MakeCpuArrivals();
+
 // Device memory that another process of the host can map, by a descriptor (CUDA's virtual-memory API). What
 // is mapped stays as long as somebody has it.
 // Thread-safety: any thread.

@@ -1,7 +1,6 @@
 // The CPU: the shard of shard.inl on the backend of backend/cpu.h.
 #include <tbb/info.h>
 
-#include "kernels/arrivals.inl"
 #include "kernels/backend/cpu.h"
 #include "kernels/backend/host_memory.h"
 #include "kernels/body/add_to_each.h"
@@ -33,24 +32,6 @@ void SumOverRanksOnHost(const RankBlocks& blocks, float* sum) {
 
 namespace {
 
-// Works on the thread that asks: others are the engine's.
-class CpuArrivals final : public Arrivals {
- public:
-  std::shared_ptr<std::byte[]> Take(std::size_t bytes) override {
-    return {static_cast<std::byte*>(AllocateAligned(std::max(bytes, kCacheLine))),
-            [](std::byte* memory) { FreeAligned(memory); }};
-  }
-  void Copy(std::span<const ArrivingArray> arrays, std::span<ArrivedArray> found) override {
-    on_cpu_.Copy(arrays, found.data());
-    for (std::size_t i = 0; i < arrays.size(); ++i) found[i].words = HashedWords(arrays[i]);
-  }
-  void Download(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
-
- private:
-  CpuQueue queue_{1};
-  ArrivalsOn<CpuBackend> on_cpu_{queue_};
-};
-
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threads) : queue_(threads > 0 ? threads : tbb::info::default_concurrency()) {}
@@ -68,7 +49,7 @@ class CpuDevice final : public Device {
     return {Allocate(bytes),
             {[](void* memory, int /*ordinal*/) noexcept { FreeAligned(memory); }, Ordinal()}};
   }
-  std::unique_ptr<Arrivals> MakeArrivals() override { return std::make_unique<CpuArrivals>(); }
+  std::unique_ptr<Arrivals> MakeArrivals() override { return MakeCpuArrivals(); }
   std::unique_ptr<DeviceArena> MakeArena(std::size_t /*bytes*/) override { return nullptr; }
   std::string Uuid() const override { return "host"; }
   bool SharesHostMemory() const override { return true; }

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "client/cpp/device_access.h"
 #include "wire/array_align.h"
@@ -212,30 +213,44 @@ class CudaAccess final : public DeviceAccess {
 
   Status CopyIn(StreamPoint& after, std::byte* to, const Pieces& pieces) override {
     const InContext in(driver_, context_);
-    const std::lock_guard lock(mutex_);
-    if (stream_ == nullptr) {
-      if (const CuResult error = driver_.make_stream(&stream_, kNonBlocking); error != 0) {
-        return Failed("cuStreamCreate", error);
-      }
-    }
-    CuResult error = driver_.order_after(stream_, static_cast<CudaPoint&>(after).event(), 0);
+    auto taken = TakeStream();
+    if (!taken.ok()) return taken.status();
+    CuResult error = driver_.order_after(*taken, static_cast<CudaPoint&>(after).event(), 0);
     for (const auto& piece : pieces) {
       if (error == 0 && !piece.empty()) {
         error = driver_.copy(reinterpret_cast<CuPointer>(to), reinterpret_cast<CuPointer>(piece.data()),
-                             piece.size(), stream_);
+                             piece.size(), *taken);
       }
       to += PaddedBytes(piece.size());
     }
-    if (error == 0) error = driver_.wait_for_stream(stream_);
+    if (error == 0) error = driver_.wait_for_stream(*taken);
+    const std::lock_guard lock(mutex_);
+    streams_.push_back(*taken);
     return error == 0 ? Status() : Failed("a copy on the GPU", error);
   }
 
  private:
+  // Returns a stream that nobody copies in: a call may wait long for its arrays, and others go on.
+  Result<CuStream> TakeStream() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!streams_.empty()) {
+        CuStream const stream = streams_.back();
+        streams_.pop_back();
+        return stream;
+      }
+    }
+    CuStream made = nullptr;
+    const CuResult error = driver_.make_stream(&made, kNonBlocking);
+    if (error != 0) return Failed("cuStreamCreate", error);
+    return made;
+  }
+
   const Driver& driver_;
   const CuDevice device_;
   const CuContext context_;
   std::mutex mutex_;
-  CuStream stream_ = nullptr;  // guarded by mutex_
+  std::vector<CuStream> streams_;  // that are free; guarded by mutex_
 };
 
 }  // namespace

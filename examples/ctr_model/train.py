@@ -32,6 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--prefetch", type=int, default=2, help="batches ahead; 0: a plain loop")
     parser.add_argument("--staleness", type=int, default=0, help="pushes that a lookup may miss")
+    parser.add_argument("--in-flight", action="store_true", help="push in the background, with --prefetch 0")
     parser.add_argument("--device", default="cpu", help="of the MLP")
     parser.add_argument("--torch", action="store_true", help="also torch's own EmbeddingBag")
     parser.add_argument("--rate", type=float, default=0.02, help="of AdaGrad, everywhere")
@@ -43,6 +44,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--prefetch, --staleness and --seed are at least 0")
     if arguments.staleness and not arguments.prefetch:
         parser.error("--staleness is for --prefetch")
+    if arguments.in_flight and arguments.prefetch:
+        parser.error("--in-flight is for --prefetch 0: Prefetch pushes in the background anyway")
     return arguments
 
 
@@ -95,7 +98,8 @@ def train_with_slotwise(
     """Trains with the rows on the server."""
     create_table(ps, arguments.table, arguments.rate, arguments.seed)
     torch.manual_seed(arguments.seed)
-    embedding, device = st.EmbeddingBag(ps, arguments.table), arguments.device
+    embedding = st.EmbeddingBag(ps, arguments.table, in_flight=arguments.in_flight)
+    device = arguments.device
     model = ClickModel(embedding, device)
     optimizer = torch.optim.Adagrad(model.dense.parameters(), lr=arguments.rate)
     loader: Iterable[Batch] = batches
@@ -134,15 +138,16 @@ def main() -> None:
     """Trains and reports; what the server refuses is one sentence."""
     arguments = parse_arguments()
     batches = draw_batches(arguments)
-    ahead = f"Prefetch, depth {arguments.prefetch}, staleness {arguments.staleness}"
+    how = "pushes in flight" if arguments.in_flight else "plain loop"
+    if arguments.prefetch:
+        how = f"Prefetch, depth {arguments.prefetch}, staleness {arguments.staleness}"
     try:
         with slotwise.connect(
             arguments.server, door=arguments.door, channels_per_rank=arguments.channels
         ) as ps:
             seconds, losses = train_with_slotwise(ps, batches, arguments)
             digest = ps.digest(arguments.table)
-            print(f"slotwise ({ahead if arguments.prefetch else 'plain loop'}): ", end="")
-            print(f"{seconds * 1e3:.2f} ms a step, last loss {losses[-1]:.6f}")
+            print(f"slotwise ({how}): {seconds * 1e3:.2f} ms a step, last loss {losses[-1]:.6f}")
             print(f"table {arguments.table}: {digest.rows} rows, {digest.steps} steps, ", end="")
             print(f"digest {digest.digest}", flush=True)
             if arguments.torch:

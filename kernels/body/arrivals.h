@@ -120,7 +120,7 @@ struct CopyArrivals {
       if (at >= vectors) continue;
       const std::uint64_t left = array.size - at * in_vector;
       if (wide) {
-        sum += Narrow(array, loaded[v], at, left);
+        sum += Narrow(array, loaded[v], at, left, wrong);
         continue;
       }
       sum += halves ? Halves(array, loaded[v], at, left, wrong) : Whole(array, loaded[v], at, left, wrong);
@@ -148,11 +148,13 @@ struct CopyArrivals {
 
   // Writes two wide offsets as words of 32 bits, and returns what they add to the hash.
   SLOTWISE_HD static std::uint64_t Narrow(const ArrivingArrays::Array& array, const Words& words,
-                                          std::uint64_t at, std::uint64_t left) {
+                                          std::uint64_t at, std::uint64_t left, std::uint64_t& wrong) {
     constexpr std::uint64_t kInPadded = ArrivingArray::kAlign / sizeof(std::uint32_t);
     auto* const to = reinterpret_cast<std::uint32_t*>(array.to) + at * 2;
     const std::uint32_t first = words.at[1] == 0 ? words.at[0] : ~0U;
     const std::uint32_t second = left < 2 ? 0 : words.at[3] == 0 ? words.at[2] : ~0U;
+    if (left >= 2 && words.at[3] != 0 && at * 2 + 1 < wrong) wrong = at * 2 + 1;
+    if (words.at[1] != 0 && at * 2 < wrong) wrong = at * 2;
     to[0] = first;
     to[1] = second;
     for (std::uint64_t w = 2; left <= 2 && (at * 2 + w) % kInPadded != 0; ++w) to[w] = 0;

@@ -19,6 +19,13 @@ std::uint64_t PaddedSum(const v1::DataArrays& arrays) {
          PaddedBytes(arrays.weights());
 }
 
+constexpr const char* kArraysInMessage = "a message has arrays of its own, beside those of the body";
+
+template <class Message>
+bool HasArrays(const Message& message) {
+  return !message.keys().empty() || !message.offsets().empty() || !message.weights().empty();
+}
+
 // Hands out the arrays of a body, one behind the other.
 class BodyReader {
  public:
@@ -86,8 +93,15 @@ std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes, bool o
   }
   if (!call.many() && messages != 1) return "a call of one message has " + std::to_string(messages);
   if (call.arrays_size() != messages) return "a call has arrays of other than its messages";
+  for (const v1::LookupRequest& lookup : call.lookups()) {
+    if (HasArrays(lookup)) return kArraysInMessage;
+  }
+  for (const v1::PushRequest& push : call.pushes()) {
+    if (HasArrays(push) || !push.gradients().empty()) return kArraysInMessage;
+  }
   std::uint64_t sum = 0;
   for (const v1::DataArrays& arrays : call.arrays()) {
+    if (call.lookups_size() > 0 && arrays.gradients() > 0) return "a lookup has gradients";
     for (const std::uint64_t bytes :
          {arrays.keys(), arrays.gradients(), arrays.offsets(), arrays.weights()}) {
       if (bytes > body_bytes) return "an array is longer than its frame's body";

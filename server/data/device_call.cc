@@ -69,6 +69,7 @@ class CopiedCall {
          its.found.gradients);
     const std::uint64_t keys = bytes.keys() / sizeof(Key);
     if (bytes.offsets() > 0 && bytes.wide_offsets()) {
+      its.found.wide_offsets = true;
       const std::uint64_t count = bytes.offsets() / sizeof(std::uint64_t);
       WireArray<std::uint32_t>& offsets = its.arrays.offsets;
       offsets.bytes = count * sizeof(std::uint32_t);

@@ -49,6 +49,14 @@ Status CheckShapeThere(const BatchPart& part, const FoundArrays& found, const Ta
   if (found.offsets.wrong == ArrivedArray::kNone && part.offsets.size() == bags + 1 && weights_fit) return {};
   std::vector<std::uint32_t> offsets(part.offsets.size());
   found.by->Download(offsets.data(), part.offsets.data(), part.offsets.bytes());
+  if (found.wide_offsets) {
+    const auto too_large = std::find(offsets.begin(), offsets.end(), ~std::uint32_t{0});
+    if (too_large != offsets.end()) {
+      return InvalidArgument("offsets[" + std::to_string(too_large - offsets.begin()) +
+                             "] is 4294967295 or more, or negative: there are " +
+                             std::to_string(part.keys.size()) + " keys");
+    }
+  }
   BatchView here = part.view();
   here.offsets = offsets;
   Status status = CheckShape(here, part.samples, table);

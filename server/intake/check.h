@@ -24,6 +24,7 @@ namespace slotwise {
 struct FoundArrays {
   Arrivals* by = nullptr;  // brings here what is wrong
   ArrivedArray keys, offsets, weights, gradients;
+  bool wide_offsets = false;  // they came with 64 bits
 };
 
 // The arrays that lookups and pushes share.

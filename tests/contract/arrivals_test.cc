@@ -210,6 +210,23 @@ TEST_P(ArrivalsTest, FindsTheFirstNumberThatIsNotFinite) {
   }
 }
 
+TEST_P(ArrivalsTest, FindsWideOffsetsThatDoNotFit) {
+  const std::uint64_t high = std::uint64_t{1} << 32;
+  for (const std::size_t size : {1, 2, 3, 700}) {
+    for (const std::size_t place : {std::size_t{0}, size / 2, size - 1}) {
+      for (const std::uint64_t bits : {high, high << 31, high | 5}) {
+        std::vector<std::uint64_t> offsets(size);
+        std::iota(offsets.begin(), offsets.end(), std::uint64_t{0});
+        offsets[place] = bits;
+        std::vector<Given> given;
+        // The last offset is right, once it has become the largest number.
+        given.push_back(Give({.kind = Kind::kWideOffsets, .last = high - 1}, offsets));
+        EXPECT_NE(Copy(given)[0].wrong, ArrivedArray::kNone) << place << " of " << size;
+      }
+    }
+  }
+}
+
 TEST_P(ArrivalsTest, FindsOffsetsThatAreNone) {
   const std::uint64_t seed = Seed(913);
   SCOPED_TRACE(SeedNote(seed));

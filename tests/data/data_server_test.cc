@@ -184,6 +184,11 @@ TEST_F(DataServerTest, EndsAConnectionThatIsNoneOfThisProtocol) {
   add([](v1::DataCall& c, std::string&) { c.add_pushes(); });
   add([](v1::DataCall& c, std::string&) { *c.add_lookups() = c.lookups(0); });
   add([](v1::DataCall& c, std::string&) { c.set_timeout_ms(0); });
+  add([](v1::DataCall& c, std::string&) { c.mutable_lookups(0)->set_keys("12345678"); });
+  add([](v1::DataCall& c, std::string& bytes) {
+    c.mutable_arrays(0)->set_gradients(4);
+    bytes.resize(bytes.size() + kArrayAlign);
+  });
   add([](v1::DataCall& c, std::string& bytes) {
     c.set_many(true);
     c.clear_arrays();

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import StartCluster
 
 TRAIN = Path(__file__).parents[2] / "examples" / "ctr_model" / "train.py"
@@ -33,11 +34,13 @@ def test_it_learns_as_torch_and_prefetch_changes_nothing(start_cluster: StartClu
     (largest,) = re.findall(r"^largest difference of a step's losses: (\S+)$", ahead, re.M)
     assert float(largest) < 1e-4
     assert digest(train(address, "--prefetch", "0")) == digest(ahead)
+    assert digest(train(address, "--prefetch", "0", "--in-flight")) == digest(ahead)
     stale = train(address, "--prefetch", "3", "--staleness", "2")
     assert "slotwise (Prefetch, depth 3, staleness 2): " in stale and digest(stale)
 
 
-def test_staleness_without_prefetch_is_refused() -> None:
-    command = [sys.executable, str(TRAIN), "--prefetch", "0", "--staleness", "1"]
+@pytest.mark.parametrize("options", [("--prefetch", "0", "--staleness", "1"), ("--in-flight",)])
+def test_options_that_need_another_are_refused(options: tuple[str, ...]) -> None:
+    command = [sys.executable, str(TRAIN), *options]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert run.returncode == 2 and "--staleness is for --prefetch" in run.stderr
+    assert run.returncode == 2 and "is for --prefetch" in run.stderr

@@ -1,11 +1,18 @@
 // Calls of the data transport as the server reads them: a v1.DataCall of so many bytes as the input's first
-// two say, and behind it the body.
+// two say, and behind it the body, which is that of a frame and that of an arena in device memory.
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <new>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/data/data_call.h"
+#include "server/data/device_call.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace slotwise::fuzz {
@@ -15,13 +22,69 @@ namespace {
 void PlaceAll(const v1::DataCall& call, std::vector<CheckedLookup>& lookups) {
   const std::size_t room = call.arena().values_bytes() % 8192;
   const auto memory = std::make_shared<std::byte[]>(room);
-  PlaceValues({memory.get(), room}, memory, lookups);
+  PlaceValues({memory.get(), room}, memory, false, lookups);
   for (const CheckedLookup& lookup : lookups) {
     const LookupRequest& request = lookup.request;
     if (request.place == nullptr) continue;
     std::memset(request.place.get(), 1,
                 std::size_t{request.batch.samples} * lookup.width * BytesOf(request.type));
   }
+}
+
+void RequireWhole(const v1::DataCall& call, Result<std::vector<CheckedLookup>>& lookups) {
+  if (!lookups.ok()) return;
+  Require(lookups->size() == static_cast<std::size_t>(call.lookups_size()), "that no lookup is lost");
+  for (const CheckedLookup& lookup : *lookups) {
+    RequireValid(lookup.request.batch, OptionsOf(lookup.request.table).slots);
+  }
+  PlaceAll(call, *lookups);
+}
+
+void RequireWhole(const v1::DataCall& call, const Result<std::vector<PushRequest>>& pushes) {
+  if (!pushes.ok()) return;
+  Require(pushes->size() == static_cast<std::size_t>(call.pushes_size()), "that no push is lost");
+  for (const PushRequest& push : *pushes) RequireValid(push.batch, OptionsOf(push.table).slots);
+}
+
+// Requires that a call means the same from a frame and from device memory, which is the CPU's here.
+void RequireSame(const Result<std::vector<PushRequest>>& a, const Result<std::vector<PushRequest>>& b) {
+  Require(a.ok() == b.ok(), "that both doors take a call, or none");
+  if (!a.ok()) return Require(a.status().message() == b.status().message(), "that both refuse it for the same");
+  for (std::size_t i = 0; i < a->size(); ++i) {
+    RequireSameBatch((*a)[i].batch, (*b)[i].batch);
+    Require((*a)[i].body == (*b)[i].body, "that both hash a body to the same");
+  }
+}
+
+// Returns the body in memory as large as it, so that the sanitizer sees whoever reads beyond it.
+std::shared_ptr<std::byte[]> Alone(std::string_view bytes) {
+  auto* const memory = static_cast<std::byte*>(
+      ::operator new(bytes.size(), std::align_val_t{ArrivingArray::kAlign}));
+  std::memcpy(memory, bytes.data(), bytes.size());
+  return {memory, [](std::byte* its) { ::operator delete(its, std::align_val_t{ArrivingArray::kAlign}); }};
+}
+
+void RunOnDevice(const v1::DataCall& call, std::string_view bytes) {
+  static const std::unique_ptr<Arrivals> arrivals = MakeCpuArrivals();
+  const auto body = Alone(bytes);
+  Budget budget(std::numeric_limits<std::uint64_t>::max());
+  const auto there = [&]() -> DeviceBody {
+    return {{body.get(), bytes.size()}, *arrivals, std::move(*budget.Reserve(BytesOfCopies(call)))};
+  };
+  bool in_frame = true;
+  for (const v1::DataArrays& arrays : call.arrays()) in_frame = in_frame && !arrays.wide_offsets();
+  if (call.pushes_size() > 0) {
+    DeviceBody its = there();
+    const auto pushes = CheckPushesOnDevice(call, its, FindTable);
+    RequireWhole(call, pushes);
+    if (in_frame) RequireSame(CheckPushes(call, body, FindTable), pushes);
+  } else {
+    DeviceBody its = there();
+    auto lookups = CheckLookupsOnDevice(call, its, FindTable);
+    RequireWhole(call, lookups);
+    if (in_frame) Require(lookups.ok() == CheckLookups(call, body, FindTable).ok(), "that both doors agree");
+  }
+  Require(budget.used() == 0, "that the copies are charged as long as they last, and no longer");
 }
 
 void Run(std::string_view bytes) {
@@ -34,21 +97,12 @@ void Run(std::string_view bytes) {
   v1::DataCall call;
   if (!call.ParseFromArray(bytes.data(), head_bytes)) return;
   bytes.remove_prefix(head_bytes);
+  if (Objection(call, bytes.size(), true).empty()) RunOnDevice(call, bytes);
   if (!Objection(call, bytes.size(), false).empty()) return;
-  // As large as the body, so that the sanitizer sees whoever reads beyond it.
-  const auto body = std::make_shared_for_overwrite<std::byte[]>(bytes.size());
-  std::memcpy(body.get(), bytes.data(), bytes.size());
-  if (auto lookups = CheckLookups(call, body, FindTable); lookups.ok()) {
-    Require(lookups->size() == static_cast<std::size_t>(call.lookups_size()), "that no lookup is lost");
-    for (const CheckedLookup& lookup : *lookups) {
-      RequireValid(lookup.request.batch, OptionsOf(lookup.request.table).slots);
-    }
-    PlaceAll(call, *lookups);
-  }
-  if (const auto pushes = CheckPushes(call, body, FindTable); pushes.ok()) {
-    Require(pushes->size() == static_cast<std::size_t>(call.pushes_size()), "that no push is lost");
-    for (const PushRequest& push : *pushes) RequireValid(push.batch, OptionsOf(push.table).slots);
-  }
+  const auto body = Alone(bytes);
+  auto lookups = CheckLookups(call, body, FindTable);
+  RequireWhole(call, lookups);
+  RequireWhole(call, CheckPushes(call, body, FindTable));
 }
 
 }  // namespace

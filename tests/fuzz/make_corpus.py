@@ -70,8 +70,8 @@ def pushes() -> dict[str, bytes]:
     }
 
 
-def data_call(many: bool, *messages: bytes) -> bytes:
-    """A call of the data transport of lookups or pushes, as the fuzzer reads it."""
+def data_call(many: bool, *messages: bytes, wide: bool = False) -> bytes:
+    """A call of the data transport of lookups or pushes, as the fuzzer reads it; offsets may have 64 bits."""
     call, body = data_pb2.DataCall(id=1, timeout_ms=1000, many=many), b""
     for each in messages:
         push = embedding_pb2.PushRequest.FromString(each)
@@ -82,6 +82,8 @@ def data_call(many: bool, *messages: bytes) -> bytes:
             if not hasattr(message, name):
                 continue
             array = getattr(message, name)
+            if name == "offsets" and wide and array:
+                array, arrays.wide_offsets = np.frombuffer(array, "<u4").astype("<u8").tobytes(), True
             setattr(arrays, name, len(array))
             body += array + bytes(-len(array) % 64)
             message.ClearField(name)
@@ -152,6 +154,8 @@ def main() -> None:
     save("data", lookup=data_call(False, lookup["weights"]), push=data_call(False, push["float16"]))
     save("data", many=data_call(True, lookup["bags"], lookup["no_samples"], lookup["no_combiner"]))
     save("data", pushes=data_call(True, push["float32"], push["one_part"], push["bfloat16"]))
+    save("data", wide_lookup=data_call(False, lookup["bags"], wide=True))
+    save("data", wide_pushes=data_call(True, push["float32"], push["float16"], wide=True))
     some = rows_pb2.ExportRequest(table="ads", keys=KEYS)
     state = rows_pb2.ExportRequest(table="adam", with_state=True)
     save("keys", some=some.SerializeToString(), all=state.SerializeToString())

@@ -55,6 +55,7 @@ class GpuDoor:
         self._ps = ps
         self._lock = threading.Lock()
         self._names: dict[torch.device, bytes] | None = None  # of devices; made with _lock held
+        self._beside: dict[torch.device, torch.cuda.Stream] = {}  # used with _lock held
         self._told = False
 
     def device_of(self, tensors: Iterable[tuple[Tensor | None, ...]]) -> torch.device | None:
@@ -72,6 +73,11 @@ class GpuDoor:
                 elif each.device != device:
                     return None
         return device if device in names else None
+
+    def beside(self, device: torch.device) -> torch.cuda.Stream:
+        """Returns the stream in which what a GPU's trainer hands over is kept and read: one for each."""
+        with self._lock:
+            return self._beside.setdefault(device, torch.cuda.Stream(device))
 
     def lookup(
         self, device: torch.device, lookups: Lookups, options: Mapping[str, TableOptions], train: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -170,8 +171,11 @@ class Remote(nn.Module):
             self._send(lookups, gradients, self._next_step())
             return
         keys = found.owned or {table: lookups[table] for table in gradients}
-        keys, keys_there = (keys, _nothing) if found.owned else _copies(keys)
-        copied, gradients_there = _copies({table: (each,) for table, each in gradients.items()})
+        gpu = gpu_of(self._ps)
+        device = gpu.device_of((*keys[table], each) for table, each in gradients.items())
+        beside = None if device is None or device.type == "cpu" else gpu.beside(device)
+        keys, keys_there = (keys, _nothing) if found.owned else _copies(keys, beside)
+        copied, gradients_there = _copies({table: (each,) for table, each in gradients.items()}, beside)
         own = {table: each for table, (each,) in copied.items() if each is not None}
         with in_flight.changed:
             in_flight.raise_error()  # before a step is drawn
@@ -180,7 +184,8 @@ class Remote(nn.Module):
             def send() -> None:
                 keys_there()
                 gradients_there()
-                self._send(keys, own, step)
+                with nullcontext() if beside is None else torch.cuda.stream(beside):
+                    self._send(keys, own, step)
 
             numbers = in_flight.hand_over(own, send)
             if trains and iteration is not None:
@@ -239,12 +244,25 @@ def own_copies(lookups: Lookups) -> Lookups:
     return copied
 
 
-def _copies(lookups: Lookups) -> tuple[Lookups, Callable[[], None]]:
-    """Copies tensors to the CPU, and does not wait for a GPU.
+def _copies(
+    lookups: Lookups, beside: torch.cuda.Stream | None = None
+) -> tuple[Lookups, Callable[[], None]]:
+    """Copies tensors, and does not wait for a GPU.
+
+    Args:
+        beside: a stream whose GPU has all of them, and keeps the copies; None: they go to the CPU.
 
     Returns:
-        The copies, contiguous, and what waits until a GPU has written them.
+        The copies, contiguous, and what waits until they can be read: on the CPU, or in the order of
+        `beside`.
     """
+    if beside is not None:
+        now = torch.cuda.current_stream(beside.device)
+        beside.wait_stream(now)
+        with torch.cuda.stream(beside):
+            there = {table: tuple(map(_clone, tensors)) for table, tensors in lookups.items()}
+        now.wait_stream(beside)  # for who writes the tensors next
+        return there, _nothing
     copied: Lookups = {}
     events = []
     for table, tensors in lookups.items():
@@ -253,11 +271,15 @@ def _copies(lookups: Lookups) -> tuple[Lookups, Callable[[], None]]:
             if tensor is not None and tensor.is_cuda:
                 events.append(torch.cuda.current_stream(tensor.device).record_event())
 
-    def there() -> None:
+    def wait() -> None:
         for event in events:
             event.synchronize()
 
-    return copied, there
+    return copied, wait
+
+
+def _clone(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _copy(tensor: Tensor | None) -> Tensor | None:

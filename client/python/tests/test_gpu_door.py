@@ -31,8 +31,13 @@ def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     assert server.stop() == 0
 
 
-def train(address: str, door: str, wire_dtype: str) -> tuple[list[torch.Tensor], str]:
-    """Trains by all modules; returns what they found, and the tables' digests."""
+def train(
+    address: str, door: str, wire_dtype: str, in_flight: bool = False
+) -> tuple[list[torch.Tensor], str]:
+    """Trains by all modules; returns what they found, and the tables' digests.
+
+    Gradients are overwritten as soon as backward() has returned.
+    """
     print(f"seed {SEED}")
     random = torch.Generator().manual_seed(SEED)
     found = []
@@ -43,8 +48,9 @@ def train(address: str, door: str, wire_dtype: str) -> tuple[list[torch.Tensor],
             "bags", dim=12, slots=3, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1)
         )
         ps.create_table("rows", dim=5, combiner="none", optimizer=slotwise.SGD(lr=0.1))
-        bag, rows = st.EmbeddingBag(ps, "bags"), st.Embedding(ps, "rows")
-        both = st.EmbeddingBags(ps, ["bags", "rows"])
+        bag = st.EmbeddingBag(ps, "bags", in_flight=in_flight)
+        rows = st.Embedding(ps, "rows", in_flight=in_flight)
+        both = st.EmbeddingBags(ps, ["bags", "rows"], in_flight=in_flight)
         for samples in (1, 0, 50, 3000):
             lengths = torch.randint(0, 4, (3 * samples,), generator=random)
             offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
@@ -64,7 +70,11 @@ def train(address: str, door: str, wire_dtype: str) -> tuple[list[torch.Tensor],
             ):
                 outs = call()
                 found += [out.detach().clone() for out in outs]
-                sum((out * out).sum() for out in outs).backward()
+                gradients = [2 * out.detach() for out in outs]
+                torch.autograd.backward(outs, gradients)
+                for gradient in gradients:
+                    gradient.fill_(float("nan"))
+        bag.flush()
         bag.eval()
         found.append(bag(keys, offsets))
         used = sum(rank.gpu_arena_bytes for rank in ps.stats())
@@ -75,11 +85,12 @@ def train(address: str, door: str, wire_dtype: str) -> tuple[list[torch.Tensor],
 @pytest.mark.parametrize("wire_dtype", ["float32", "bfloat16", "float16"])
 def test_it_gives_the_same_bytes_as_a_socket(server: RealServer, wire_dtype: str) -> None:
     expected, digest = train(server.address, "tcp", wire_dtype)
-    found, same = train(server.address, "gpu", wire_dtype)
-    assert same == digest
-    for one, other in zip(found, expected):
-        assert one.device == other.device
-        assert torch.equal(one, other)
+    for in_flight in (False, True):
+        found, same = train(server.address, "gpu", wire_dtype, in_flight)
+        assert same == digest
+        for one, other in zip(found, expected):
+            assert one.device == other.device
+            assert torch.equal(one, other)
 
 
 def errors_of(address: str, door: str) -> list[str]:
@@ -116,6 +127,7 @@ def test_it_refuses_what_a_socket_refuses(server: RealServer) -> None:
     assert [each.split(":")[0] for each in found] == [each.split(":")[0] for each in expected]
     for one, other in zip(found[:3], expected[:3]):
         assert one == other
+    assert "offsets[0] is 4294967295 or more" in found[4]
 
 
 def test_results_keep_their_memory_and_give_it_back(server: RealServer) -> None:
