@@ -34,6 +34,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--hot", type=int, default=4, help="keys a bag")
     parser.add_argument("--calls", type=int, default=5, help="in a run")
     parser.add_argument("--repeats", type=int, default=7, help="runs")
+    parser.add_argument("--in-flight", action="store_true", help="push in the background, as modules can")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
@@ -44,10 +45,17 @@ class Contender:
     Attributes:
         name: what it is called.
         lookup, step: do it once.
+        flush: waits for what the device knows nothing of.
     """
 
-    def __init__(self, name: str, lookup: Callable[[], object], step: Callable[[], object]) -> None:
-        self.name, self.lookup, self.step = name, lookup, step
+    def __init__(
+        self,
+        name: str,
+        lookup: Callable[[], object],
+        step: Callable[[], object],
+        flush: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.name, self.lookup, self.step, self.flush = name, lookup, step, flush
         self.seconds: dict[str, list[float]] = {"lookup": [], "lookup and push": []}
 
 
@@ -91,7 +99,7 @@ def main() -> None:
     for _ in range(o.repeats):
         for each in contenders:
             for name, call in (("lookup", each.lookup), ("lookup and push", each.step)):
-                each.seconds[name].append(seconds_of(call, o.calls, device))
+                each.seconds[name].append(seconds_of(call, each.flush, o.calls, device))
     report(o, contenders)
 
 
@@ -117,7 +125,7 @@ def contender_of(
     for first in range(0, o.rows, step):
         ids = np.arange(first, min(first + step, o.rows), dtype=np.uint64)
         ps.import_rows(table, ids, rows[first : first + len(ids)])
-    module = st.EmbeddingBag(ps, table)
+    module = st.EmbeddingBag(ps, table, in_flight=o.in_flight)
     with torch.no_grad():
         expected = bag(probe, offsets).view(o.batch, -1)
     module.eval()
@@ -134,16 +142,19 @@ def contender_of(
     def take_step() -> None:
         module(keys(), offsets).backward(gradient)
 
-    return Contender(door, lookup, take_step)
+    return Contender(door, lookup, take_step, module.flush)
 
 
-def seconds_of(call: Callable[[], object], calls: int, device: torch.device) -> float:
+def seconds_of(
+    call: Callable[[], object], flush: Callable[[], object], calls: int, device: torch.device
+) -> float:
     """Returns the seconds of one of some calls."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     begin = time.perf_counter()
     for _ in range(calls):
         call()
+    flush()
     if device.type == "cuda":
         torch.cuda.synchronize()
     return (time.perf_counter() - begin) / calls

@@ -21,7 +21,7 @@ class ArrivalsOn {
   // `queue` outlives it.
   explicit ArrivalsOn(typename B::Queue& queue) : queue_(queue) {
     constexpr std::uint32_t kMost = body::ArrivingArrays::kMost;
-    sums_.Reserve(queue, kMost * body::ArrivingArrays::kSumsOfOne);
+    sums_.Reserve(queue, body::ArrivingArrays::PlaceOf(kMost, 0));
     wrong_.Reserve(queue, kMost);
     B::ForEach(queue, kMost, body::ClearArrivals{sums_.data(), wrong_.data()});
   }

@@ -45,7 +45,8 @@ Gpu GpuOf(const slotwise_gpu* gpu) {
   return gpu == nullptr ? Gpu{} : Gpu{.name = Text(gpu->name), .stream = gpu->stream};
 }
 
-// Whether it is a GPU, and no host that stands for one, whose processors have more to do than to wait.
+// Returns whether the device is a GPU. The processors of a host that stands for one have more to do than to
+// wait.
 bool IsGpu(const slotwise_gpu* gpu) { return gpu != nullptr && Text(gpu->name) != "host"; }
 
 // DLPack's tensor as its header has it (https://dmlc.github.io/dlpack, version 0).
@@ -67,7 +68,7 @@ struct DlManaged {
   void (*deleter)(DlManaged*);
 };
 
-// What a tensor of rows needs as long as it lives.
+// Keeps what a tensor of rows needs as long as it lives.
 struct Rows {
   DlManaged managed{};
   std::shared_ptr<void> values;

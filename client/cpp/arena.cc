@@ -11,17 +11,12 @@ Arena::Arena(std::shared_ptr<SharedMemory> memory)
 std::optional<v1::ArenaPlaces> Arena::Put(std::uint64_t call, const Body& body, std::uint64_t value_bytes) {
   std::uint64_t body_bytes = 0;
   for (const auto& piece : body) body_bytes += piece.size();
-  Taken places;
+  Places::OfCall places;
   {
     const std::lock_guard lock(mutex_);
-    const auto for_body = free_.Take(body_bytes);
-    if (!for_body) return std::nullopt;
-    const auto for_values = free_.Take(value_bytes);
-    if (!for_values) {
-      free_.GiveBack(*for_body);
-      return std::nullopt;
-    }
-    places = {*for_body, *for_values};
+    const auto taken = free_.TakeBoth(body_bytes, value_bytes);
+    if (!taken) return std::nullopt;
+    places = *taken;
     calls_.emplace(call, places);
   }
   std::byte* to = memory_->bytes().data() + places.body.at;
@@ -60,8 +55,7 @@ void Arena::Free(std::uint64_t call) {
   const std::lock_guard lock(mutex_);
   const auto its = calls_.find(call);
   if (its == calls_.end()) return;
-  free_.GiveBack(its->second.body);
-  free_.GiveBack(its->second.values);
+  free_.GiveBack(its->second);
   calls_.erase(its);
 }
 

@@ -42,11 +42,7 @@ class Arena {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   Places free_;
-  struct Taken {
-    Places::Place body;
-    Places::Place values;
-  };
-  std::unordered_map<std::uint64_t, Taken> calls_;
+  std::unordered_map<std::uint64_t, Places::OfCall> calls_;
 };
 
 }  // namespace slotwise::client

@@ -35,7 +35,7 @@ struct TableBatch {
 };
 using TableBatches = std::vector<TableBatch>;
 
-// What a call has whose arrays lie in the memory of a GPU.
+// Tells of a call whose arrays lie in the memory of a GPU.
 struct GpuBatches {
   std::string gpu;  // RankInfo.gpu
   OnDevice of;

@@ -38,7 +38,7 @@ DataConnecting::DataConnecting(asio::io_context& context, RankAddress address, D
       timer_(context) {}
 
 AskedArena DataConnecting::AskFor() const {
-  // As much of a device as the server gives one client.
+  // It asks for as much of a device as the server gives one client.
   if (address_.by_gpu) return {kMostArenaMib, true};
   return {local_ ? static_cast<std::uint32_t>(kArena >> 20) : 0};
 }

@@ -250,7 +250,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     for (const std::uint64_t id : waiting) GiveUp(id, status);
   }
 
-  // Whether calls go by the memory of a GPU.
+  // Returns whether calls go by the memory of a GPU.
   bool IsBrisk() const { return address_.by_gpu && address_.gpu != kHostMemory; }
 
   // REQUIRES: nobody else writes this call.

@@ -21,7 +21,7 @@ namespace slotwise::client {
 class StreamPoint {
  public:
   virtual ~StreamPoint() = default;
-  // Whether all of that is done.
+  // Returns whether all of that is done.
   virtual bool Passed() = 0;
   virtual Status Wait() = 0;
 };

@@ -100,7 +100,7 @@ std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const Ke
                                              std::uint32_t multiple, std::size_t most) {
   const auto count = static_cast<std::uint32_t>(keys.size());
   KeyTable table(keys, hash);
-  // Where the row of each key arrives: at first, the first place of the same key.
+  // Says where the row of each key arrives: at first, the first place of the same key.
   const auto places = std::make_unique_for_overwrite<std::uint32_t[]>(count);
   std::size_t distinct = 0;
   for (std::uint32_t i = 0; i < count; ++i) {

@@ -11,19 +11,6 @@ GpuArena::GpuArena(std::shared_ptr<DeviceAccess> access, std::shared_ptr<std::by
                    std::uint64_t bytes)
     : access_(std::move(access)), memory_(std::move(memory)), bytes_(bytes), free_(kArrayAlign, bytes) {}
 
-bool GpuArena::TakeBoth(std::uint64_t body, std::uint64_t values, Taken& taken) {
-  const auto for_body = free_.Take(body);
-  if (!for_body) return false;
-  const auto for_values = free_.Take(values);
-  if (!for_values) {
-    free_.GiveBack(*for_body);
-    return false;
-  }
-  taken.body = *for_body;
-  taken.values = *for_values;
-  return true;
-}
-
 void GpuArena::Reclaim() {
   std::erase_if(freed_, [this](const Freed& freed) {
     if (freed.at != nullptr && !freed.at->Passed()) return false;
@@ -36,11 +23,12 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
                                       std::uint64_t value_bytes, const OnDevice& of) {
   std::uint64_t body_bytes = 0;
   for (const auto& array : arrays) body_bytes += PaddedBytes(array.size());
-  Taken taken{.body = {}, .values = {}, .of = of};
+  Places::OfCall taken;
   {
     std::unique_lock lock(mutex_);
     Reclaim();
-    while (!TakeBoth(body_bytes, value_bytes, taken)) {
+    std::optional<Places::OfCall> places;
+    while (!(places = free_.TakeBoth(body_bytes, value_bytes))) {
       if (freed_.empty()) {
         return ResourceExhausted(
             "a call takes " + std::to_string(body_bytes + value_bytes) +
@@ -54,7 +42,8 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
       lock.lock();
       Reclaim();
     }
-    calls_.emplace(call, taken);
+    taken = *places;
+    calls_.emplace(call, Taken{taken, of});
   }
   if (Status copied = access_->CopyIn(*of.ready, memory_.get() + taken.body.at, arrays); !copied.ok()) {
     Free(call);
@@ -71,8 +60,8 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
 std::shared_ptr<std::byte[]> GpuArena::TakeValues(std::uint64_t call) {
   const std::lock_guard lock(mutex_);
   const auto its = calls_.find(call);
-  if (its == calls_.end() || its->second.values.bytes == 0) return nullptr;
-  const Places::Place place = std::exchange(its->second.values, {});
+  if (its == calls_.end() || its->second.places.values.bytes == 0) return nullptr;
+  const Places::Place place = std::exchange(its->second.places.values, {});
   return {memory_.get() + place.at,
           [arena = shared_from_this(), place, of = its->second.of](std::byte*) { arena->LetGo(place, of); }};
 }
@@ -88,8 +77,7 @@ void GpuArena::Free(std::uint64_t call) {
   const std::lock_guard lock(mutex_);
   const auto its = calls_.find(call);
   if (its == calls_.end()) return;
-  free_.GiveBack(its->second.body);
-  free_.GiveBack(its->second.values);
+  free_.GiveBack(its->second.places);
   calls_.erase(its);
 }
 

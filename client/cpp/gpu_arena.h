@@ -50,16 +50,13 @@ class GpuArena : public std::enable_shared_from_this<GpuArena> {
 
  private:
   struct Taken {
-    Places::Place body;
-    Places::Place values;
+    Places::OfCall places;
     OnDevice of;
   };
   struct Freed {
     Places::Place place;
     std::shared_ptr<StreamPoint> at;
   };
-  // Takes both places, with mutex_ held.
-  bool TakeBoth(std::uint64_t body, std::uint64_t values, Taken& taken);
   // Makes places that were let go of free, those whose point has passed. With mutex_ held.
   void Reclaim();
   void LetGo(const Places::Place& place, const OnDevice& of);

@@ -40,4 +40,20 @@ void Places::GiveBack(const Place& place) {
   }
 }
 
+std::optional<Places::OfCall> Places::TakeBoth(std::uint64_t body_bytes, std::uint64_t value_bytes) {
+  const auto body = Take(body_bytes);
+  if (!body) return std::nullopt;
+  const auto values = Take(value_bytes);
+  if (!values) {
+    GiveBack(*body);
+    return std::nullopt;
+  }
+  return OfCall{*body, *values};
+}
+
+void Places::GiveBack(const OfCall& places) {
+  GiveBack(places.body);
+  GiveBack(places.values);
+}
+
 }  // namespace slotwise::client

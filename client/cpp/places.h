@@ -19,9 +19,18 @@ class Places {
   // Of an arena of `size` bytes, of which those before `first` are not for places.
   Places(std::uint64_t first, std::uint64_t size);
 
+  // The places of a call: of its arrays, and of its values.
+  struct OfCall {
+    Place body;
+    Place values;
+  };
+
   // Returns a place for so many bytes, or nothing if there is no room.
   std::optional<Place> Take(std::uint64_t bytes);
   void GiveBack(const Place& place);
+  // The same of both places of a call.
+  std::optional<OfCall> TakeBoth(std::uint64_t body_bytes, std::uint64_t value_bytes);
+  void GiveBack(const OfCall& places);
 
   // Returns the bytes of all places that were taken.
   std::uint64_t used() const { return used_; }

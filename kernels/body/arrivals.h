@@ -32,13 +32,15 @@ SLOTWISE_HD inline Words LoadOnce(const Words* from) {
 #endif
 }
 
-// The arrays of a launch, in device memory. Sums are kept in several places for each array, so that threads
-// seldom meet at one.
+// The arrays of a launch, in device memory. Sums are kept in several places for each array, so that groups
+// seldom meet at one. Each place has a cache line of its own, because additions to a line come one after the
+// other, a nanosecond each (docs/performance.md, "A trainer on the server's GPU").
 struct ArrivingArrays {
   static constexpr std::uint32_t kMost = 48;
   static constexpr std::uint32_t kSumsOfOne = 16;
+  static constexpr std::uint32_t kSumStride = 128 / sizeof(std::uint64_t);
   static constexpr std::uint32_t kGroup = 32;
-  static constexpr std::uint32_t kVectors = 4;
+  static constexpr std::uint32_t kVectors = 8;
   static constexpr std::uint32_t kVectorsOfGroup = kGroup * kVectors;
 
   enum class Words32 : std::uint8_t { kAsTheyAre, kIndices, kWide, kFloat32, kFloat16, kBFloat16 };
@@ -55,8 +57,13 @@ struct ArrivingArrays {
 
   Array arrays[kMost];
   std::uint32_t count;
-  std::uint64_t* sums;   // [kMost][kSumsOfOne], zeros between launches
+  std::uint64_t* sums;   // [kMost][kSumsOfOne][kSumStride], zeros between launches
   std::uint64_t* wrong;  // [kMost], of which kNone stands for nothing
+
+  // Returns where sum `sum` of array `array` is among `sums`.
+  SLOTWISE_HD static std::size_t PlaceOf(std::uint32_t array, std::uint32_t sum) {
+    return (std::size_t{array} * kSumsOfOne + sum) * kSumStride;
+  }
 
   // Returns which array a thread is for.
   SLOTWISE_HD std::uint32_t Of(std::uint32_t thread) const {
@@ -203,8 +210,7 @@ struct CopyArrivals {
   }
 
   SLOTWISE_HD void Add(std::uint32_t a, std::uint32_t group, std::uint64_t sum, std::uint64_t wrong) const {
-    std::uint64_t* const place =
-        all.sums + std::size_t{a} * ArrivingArrays::kSumsOfOne + group % ArrivingArrays::kSumsOfOne;
+    std::uint64_t* const place = all.sums + ArrivingArrays::PlaceOf(a, group % ArrivingArrays::kSumsOfOne);
     if (wrong != ArrivedArray::kNone) NoteWrong<Atomics>(all.wrong + a, wrong);
 #ifdef __CUDA_ARCH__
     // A group is a warp, because launches begin at multiples of its size: one thread adds for all.
@@ -242,7 +248,7 @@ struct ReportArrivals {
   SLOTWISE_HD void operator()(std::uint32_t i) const {
     std::uint64_t sum = 0;
     for (std::uint32_t s = 0; s < ArrivingArrays::kSumsOfOne; ++s) {
-      std::uint64_t& one = sums[std::size_t{i} * ArrivingArrays::kSumsOfOne + s];
+      std::uint64_t& one = sums[ArrivingArrays::PlaceOf(i, s)];
       sum += one;
       one = 0;
     }
@@ -257,8 +263,7 @@ struct ClearArrivals {
   std::uint64_t* sums;
   std::uint64_t* wrong;
   SLOTWISE_HD void operator()(std::uint32_t i) const {
-    for (std::uint32_t s = 0; s < ArrivingArrays::kSumsOfOne; ++s)
-      sums[std::size_t{i} * ArrivingArrays::kSumsOfOne + s] = 0;
+    for (std::uint32_t s = 0; s < ArrivingArrays::kSumsOfOne; ++s) sums[ArrivingArrays::PlaceOf(i, s)] = 0;
     wrong[i] = ArrivedArray::kNone;
   }
 };

@@ -164,8 +164,7 @@ void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answ
     }
     SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);
   } catch (const std::bad_alloc&) {
-    answer(
-        ResourceExhausted("there is no device memory for the request's arrays", shared_.engine.RetryAfter()));
+    busy();
   }
 }
 

@@ -49,7 +49,8 @@ void RequireWhole(const v1::DataCall& call, const Result<std::vector<PushRequest
 // Requires that a call means the same from a frame and from device memory, which is the CPU's here.
 void RequireSame(const Result<std::vector<PushRequest>>& a, const Result<std::vector<PushRequest>>& b) {
   Require(a.ok() == b.ok(), "that both doors take a call, or none");
-  if (!a.ok()) return Require(a.status().message() == b.status().message(), "that both refuse it for the same");
+  if (!a.ok())
+    return Require(a.status().message() == b.status().message(), "that both refuse it for the same");
   for (std::size_t i = 0; i < a->size(); ++i) {
     RequireSameBatch((*a)[i].batch, (*b)[i].batch);
     Require((*a)[i].body == (*b)[i].body, "that both hash a body to the same");
@@ -58,8 +59,8 @@ void RequireSame(const Result<std::vector<PushRequest>>& a, const Result<std::ve
 
 // Returns the body in memory as large as it, so that the sanitizer sees whoever reads beyond it.
 std::shared_ptr<std::byte[]> Alone(std::string_view bytes) {
-  auto* const memory = static_cast<std::byte*>(
-      ::operator new(bytes.size(), std::align_val_t{ArrivingArray::kAlign}));
+  auto* const memory =
+      static_cast<std::byte*>(::operator new(bytes.size(), std::align_val_t{ArrivingArray::kAlign}));
   std::memcpy(memory, bytes.data(), bytes.size());
   return {memory, [](std::byte* its) { ::operator delete(its, std::align_val_t{ArrivingArray::kAlign}); }};
 }

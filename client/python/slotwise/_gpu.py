@@ -77,7 +77,10 @@ class GpuDoor:
     def beside(self, device: torch.device) -> torch.cuda.Stream:
         """Returns the stream in which what a GPU's trainer hands over is kept and read: one for each."""
         with self._lock:
-            return self._beside.setdefault(device, torch.cuda.Stream(device))
+            stream: torch.cuda.Stream | None = self._beside.get(device)
+            if stream is None:
+                stream = self._beside[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            return stream
 
     def lookup(
         self, device: torch.device, lookups: Lookups, options: Mapping[str, TableOptions], train: bool

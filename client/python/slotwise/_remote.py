@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -184,7 +184,10 @@ class Remote(nn.Module):
             def send() -> None:
                 keys_there()
                 gradients_there()
-                with nullcontext() if beside is None else torch.cuda.stream(beside):
+                on_stream: AbstractContextManager[object] = nullcontext()
+                if beside is not None:
+                    on_stream = torch.cuda.stream(beside)
+                with on_stream:
                     self._send(keys, own, step)
 
             numbers = in_flight.hand_over(own, send)
