@@ -36,7 +36,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=7, help="runs")
     parser.add_argument("--in-flight", action="store_true", help="push in the background, as modules can")
     parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    for name in ("rows", "slots", "dim", "batch", "hot", "calls", "repeats"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name} is at least 1")
+    return arguments
 
 
 class Contender:

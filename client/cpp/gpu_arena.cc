@@ -29,6 +29,13 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
     Reclaim();
     std::optional<Places::OfCall> places;
     while (!(places = free_.TakeBoth(body_bytes, value_bytes))) {
+      if (body_bytes + value_bytes > bytes_) {
+        return ResourceExhausted("a call takes " + std::to_string(body_bytes + value_bytes) +
+                                 " bytes of the memory that the server shares on the GPU, which has " +
+                                 std::to_string(bytes_) +
+                                 ": look up or push less at once, or raise the server's "
+                                 "limits.max_gpu_arena_mib");
+      }
       if (freed_.empty()) {
         return ResourceExhausted(
             "a call takes " + std::to_string(body_bytes + value_bytes) +

@@ -26,6 +26,10 @@ bool HasArrays(const Message& message) {
   return !message.keys().empty() || !message.offsets().empty() || !message.weights().empty();
 }
 
+std::uint64_t BytesOfValue(const CheckedLookup& lookup) {
+  return std::uint64_t{lookup.request.batch.samples} * lookup.width * BytesOf(lookup.request.type);
+}
+
 // Hands out the arrays of a body, one behind the other.
 class BodyReader {
  public:
@@ -106,9 +110,8 @@ std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes, bool o
          {arrays.keys(), arrays.gradients(), arrays.offsets(), arrays.weights()}) {
       if (bytes > body_bytes) return "an array is longer than its frame's body";
     }
-    if (arrays.wide_offsets() && (!on_device || arrays.offsets() % sizeof(std::uint64_t) != 0)) {
-      return "a call has wide offsets where none can be";
-    }
+    if (arrays.wide_offsets() && !on_device)
+      return "a call has wide offsets, and its arrays lie on no device";
     sum += PaddedSum(arrays);
     if (sum > body_bytes) break;
   }
@@ -137,17 +140,18 @@ Result<std::vector<PushRequest>> CheckPushes(const v1::DataCall& call,
       });
 }
 
+std::uint64_t BytesOfValues(const std::vector<CheckedLookup>& lookups) {
+  std::uint64_t sum = 0;
+  for (const CheckedLookup& lookup : lookups) sum += PaddedBytes(BytesOfValue(lookup));
+  return sum;
+}
+
 bool PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner, bool on_device,
                  std::vector<CheckedLookup>& lookups) {
-  const auto bytes_of = [](const CheckedLookup& lookup) {
-    return std::uint64_t{lookup.request.batch.samples} * lookup.width * BytesOf(lookup.request.type);
-  };
-  std::uint64_t sum = 0;
-  for (const CheckedLookup& lookup : lookups) sum += PaddedBytes(bytes_of(lookup));
-  if (sum > values.size()) return false;
+  if (BytesOfValues(lookups) > values.size()) return false;
   std::byte* at = values.data();
   for (CheckedLookup& lookup : lookups) {
-    const std::uint64_t bytes = bytes_of(lookup);
+    const std::uint64_t bytes = BytesOfValue(lookup);
     if (bytes > 0) lookup.request.place = std::shared_ptr<std::byte[]>(owner, at);
     lookup.request.place_on_device = on_device && bytes > 0;
     at += PaddedBytes(bytes);

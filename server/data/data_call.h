@@ -35,6 +35,9 @@ Result<std::vector<PushRequest>> CheckPushes(const v1::DataCall& call,
                                              const std::shared_ptr<std::byte[]>& body,
                                              const FindTable& find_table);
 
+// Returns how many bytes lookups' values take in a reply's body.
+std::uint64_t BytesOfValues(const std::vector<CheckedLookup>& lookups);
+
 // Says where lookups' values go, as in a reply's body: `values`, of the device's memory or the host's, which
 // `owner` keeps. Returns whether they fit there: if not, they go to memory of the engine's.
 bool PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner, bool on_device,

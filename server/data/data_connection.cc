@@ -116,7 +116,7 @@ bool DataConnection::OnBody() {
       End("two calls that are under way have the id " + std::to_string(id));
       return false;
     }
-    full = full_ = calls_.size() >= shared_.options.max_calls_per_connection;
+    full = full_ = calls_.size() + answers_ >= shared_.options.max_calls_per_connection;
   }
   const Status closed = shared_.gate.Enter();
   const AnswerCall answer = [connection = self(), id, caller](Result<EmbeddingAnswers> answers) {
@@ -160,7 +160,8 @@ void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answ
     if (!lookups.ok()) return answer(lookups.status());
     if (!PlaceValues(places_.values, arena_, true, *lookups)) {
       return answer(InvalidArgument("the call's place for values has " +
-                                    std::to_string(places_.values.size()) + " bytes, which is too few"));
+                                    std::to_string(places_.values.size()) + " bytes, and they take " +
+                                    std::to_string(BytesOfValues(*lookups))));
     }
     SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);
   } catch (const std::bad_alloc&) {
@@ -216,16 +217,22 @@ void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<Embed
   for (const std::uint64_t values : reply.value_bytes()) bytes += PaddedBytes(values);
   caller.times().NoteBytesOut(bytes);
   caller.times().NoteReply(outcome);
-  frame.done = [connection = self(), id, caller] {
+  frame.done = [connection = self(), caller] {
     connection->shared_.gate.Leave(caller);
     bool read_on = false;
     {
       const std::lock_guard lock(connection->calls_mutex_);
-      connection->calls_.erase(id);
+      --connection->answers_;
       read_on = std::exchange(connection->full_, false);
     }
     if (read_on) connection->Resume();
   };
+  {
+    // Who has the answer may use the id again, and may have it before the system says that it is sent.
+    const std::lock_guard lock(calls_mutex_);
+    calls_.erase(id);
+    ++answers_;
+  }
   Send(std::move(frame));
 }
 

@@ -96,8 +96,10 @@ class DataConnection final : public FrameStream {
   Reservation received_head_;
 
   std::mutex calls_mutex_;
-  std::unordered_map<std::uint64_t, Caller> calls_;  // under way, by id; guarded by calls_mutex_
-  bool full_ = false;                                // nothing is read; guarded by calls_mutex_
+  // Guarded by calls_mutex_:
+  std::unordered_map<std::uint64_t, Caller> calls_;  // that are not answered, by id
+  std::uint64_t answers_ = 0;                        // that are not with the system yet
+  bool full_ = false;                                // nothing is read
 };
 
 }  // namespace slotwise

@@ -72,8 +72,8 @@ class CopiedCall {
       its.found.wide_offsets = true;
       const std::uint64_t count = bytes.offsets() / sizeof(std::uint64_t);
       WireArray<std::uint32_t>& offsets = its.arrays.offsets;
-      offsets.bytes = count * sizeof(std::uint32_t);
-      offsets.values = {Next<std::uint32_t>(PaddedBytes(offsets.bytes)), count};
+      offsets.bytes = bytes.offsets();
+      offsets.values = {Next<std::uint32_t>(PaddedBytes(count * sizeof(std::uint32_t))), count};
       Plan({.kind = Kind::kWideOffsets,
             .one_key_a_bag = one_key_a_bag,
             .from = From(bytes.offsets()),

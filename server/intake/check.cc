@@ -53,8 +53,8 @@ Status CheckShapeThere(const BatchPart& part, const FoundArrays& found, const Ta
     const auto too_large = std::find(offsets.begin(), offsets.end(), ~std::uint32_t{0});
     if (too_large != offsets.end()) {
       return InvalidArgument("offsets[" + std::to_string(too_large - offsets.begin()) +
-                             "] is 4294967295 or more, or negative: there are " +
-                             std::to_string(part.keys.size()) + " keys");
+                             "] is negative, or above 4294967294: must be 0 to the number of keys, " +
+                             std::to_string(part.keys.size()));
     }
   }
   BatchView here = part.view();
@@ -71,10 +71,12 @@ Status NonFiniteWeight(std::uint64_t place, float value) {
 
 Result<BatchPart> CheckBatch(BatchArrays wire, std::uint32_t samples, const TableOptions& table) {
   if (Status status = CheckWhole("keys", wire.keys); !status.ok()) return status;
-  if (Status status = CheckWhole("offsets", wire.offsets); !status.ok()) return status;
+  const FoundArrays* const found = wire.found;
+  const std::size_t offset_bytes =
+      found != nullptr && found->wide_offsets ? sizeof(std::uint64_t) : sizeof(std::uint32_t);
+  if (Status status = CheckWhole("offsets", wire.offsets.bytes, offset_bytes); !status.ok()) return status;
   if (Status status = CheckWhole("weights", wire.weights); !status.ok()) return status;
 
-  const FoundArrays* const found = wire.found;
   const bool left_out = wire.offsets.bytes == 0;  // proto3 cannot tell an absent array from an empty one
   BatchPart part{.samples = samples,
                  .keys = std::move(wire.keys.values),

@@ -222,6 +222,9 @@ TEST_P(ArrivalsTest, FindsWideOffsetsThatDoNotFit) {
         // The last offset is right, once it has become the largest number.
         given.push_back(Give({.kind = Kind::kWideOffsets, .last = high - 1}, offsets));
         EXPECT_NE(Copy(given)[0].wrong, ArrivedArray::kNone) << place << " of " << size;
+        std::vector<std::uint32_t> there(size);
+        arrivals_->Download(there.data(), given[0].array.to, size * sizeof(there[0]));
+        EXPECT_EQ(there[place], high - 1);
       }
     }
   }

@@ -256,7 +256,7 @@ TEST_F(DataArenaTest, HasNoOtherPlaceForValuesThanTheDevices) {
   const auto refused = client.Receive();
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->head.code(), 3U) << "INVALID_ARGUMENT";
-  EXPECT_EQ(refused->head.message(), "the call's place for values has 63 bytes, which is too few");
+  EXPECT_EQ(refused->head.message(), "the call's place for values has 63 bytes, and they take 64");
   ASSERT_TRUE(client.Send(Placed(Lookup(2), *arena, 64, 4096, 64), {}));
   const auto reply = client.Receive();
   ASSERT_TRUE(reply);
@@ -349,7 +349,10 @@ TEST_F(DataArenaTest, TakesOffsetsOf64BitsOnADeviceAlone) {
   EXPECT_EQ(again->head.pushes(0).table_step(), first->head.pushes(0).table_step());
   wide.first.mutable_arrays(0)->set_offsets(wide.first.arrays(0).offsets() - 4);
   ASSERT_TRUE(client.Send(Placed(wide, *arena, 64), {}));
-  EXPECT_TRUE(client.Ended()) << "half an offset";
+  const auto half = client.Receive();
+  ASSERT_TRUE(half);
+  EXPECT_EQ(half->head.message(),
+            "offsets has " + std::to_string(wide.first.arrays(0).offsets()) + " bytes, not a multiple of 8");
   DataClient by_socket(server_->port());
   by_socket.Meet();
   Call sent = Push(3, WholePush(3));

@@ -208,6 +208,24 @@ TEST_F(DataServerTest, EndsAConnectionThatIsNoneOfThisProtocol) {
   EXPECT_TRUE(client.Ended());
 }
 
+TEST_F(DataServerTest, TakesAnIdAgainOnceItsCallIsAnswered) {
+  OpenWithAds();
+  DataClient client(server_->port());
+  client.Meet();
+  v1::LookupRequest lookup;
+  lookup.set_table("ads");
+  lookup.set_samples(250);
+  lookup.set_mode(v1::LOOKUP_MODE_EVAL);
+  lookup.set_keys(std::string(500 * sizeof(Key), '\1'));
+  const auto [call, body] = Lookup(3, lookup);
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_TRUE(client.Send(call, body)) << "call " << i;
+    const auto reply = client.Receive();
+    ASSERT_TRUE(reply) << "call " << i;
+    ASSERT_EQ(reply->head.code(), 0U) << reply->head.message();
+  }
+}
+
 TEST_F(DataServerTest, SaysItsVersionToOneThatItDoesNotSpeak) {
   OpenWithAds();
   DataClient client(server_->port());

@@ -257,7 +257,10 @@ def _widened(table: TableOptions, keys: Tensor) -> Tensor:
 
 def _offsets(offsets: Tensor, slots: int, keys: int) -> Tensor:
     if offsets.is_floating_point() or offsets.is_complex() or offsets.ndim != 1:
-        raise InvalidArgument("offsets: must be integers [bags + 1]")
+        raise InvalidArgument(
+            f"offsets: {str(offsets.dtype).removeprefix('torch.')} of shape {tuple(offsets.shape)} "
+            f"is not a 1-D array of integers"
+        )
     if slots > 1 and offsets.numel() % slots == 0:
         offsets = torch.cat([offsets, offsets.new_tensor([keys])])
     if offsets.dtype not in (torch.int64, torch.int32):

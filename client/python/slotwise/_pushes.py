@@ -151,7 +151,7 @@ class Pushes:
         self._error = error
         if self._waiting:
             _LOG.warning(
-                "%d pushes are dropped behind one that failed: %s", len(self._waiting), error
+                "a push failed, and those behind it are dropped (%d): %s", len(self._waiting), error
             )
         for tables, _ in self._waiting:
             self._settled.update(tables)
