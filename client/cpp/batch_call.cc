@@ -158,8 +158,8 @@ Status ReadSteps(const Batches& batches, const Pieces& request, const v1::DataRe
   return {};
 }
 
-// Whether a push was refused because the server does not know its session, and has forgotten some that may be
-// it (Agenda::AnswerFromLedger).
+// Tells whether a push was refused because the server does not know its session, and has forgotten some
+// that may be it (Agenda::AnswerFromLedger).
 bool IsOfForgottenSession(const Status& status) {
   return status.code() == StatusCode::kFailedPrecondition &&
          status.message().find(" may have been applied before: the server does not know the session") !=

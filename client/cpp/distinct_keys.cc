@@ -122,7 +122,7 @@ std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const Ke
     repeats += places[i] == i ? 0 : 1;
   }
   repeated[repeats] = sent;
-  // Of the keys behind, the first with a key goes where one of those was; the others follow the first.
+  // The first of the keys behind goes where one of those was; others of the same key follow it.
   std::uint32_t taken = 0;
   for (std::uint32_t i = sent; i < count; ++i) {
     const bool is_first = places[i] == i;

@@ -24,7 +24,7 @@
 
 namespace slotwise::client {
 
-// Where a call's arrays are, and whose values' place becomes whose.
+// Says where a call's arrays are, and whose stream its values are for.
 struct OnDevice {
   std::shared_ptr<DeviceAccess> access;
   void* stream = nullptr;              // the caller's

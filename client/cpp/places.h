@@ -16,7 +16,7 @@ class Places {
     std::uint64_t bytes = 0;  // a multiple of kArrayAlign
   };
 
-  // Of an arena of `size` bytes, of which those before `first` are not for places.
+  // Hands out places of an arena of `size` bytes, of which those before `first` are none.
   Places(std::uint64_t first, std::uint64_t size);
 
   // The places of a call: of its arrays, and of its values.

@@ -70,8 +70,8 @@ struct ClientOptions {
   // 16-bit types halve the bytes and round (data_type.h).
   DataType data_type = DataType::kFloat32;
   Door door = Door::kBest;
-  // Whether a lookup of rows that are not pooled (one key a bag, no weights) sends a key once that its batch
-  // has several times, where that pays. It has the same result as if every key were sent.
+  // A lookup of rows that are not pooled (one key a bag, no weights) sends a key once that its batch has
+  // several times, where that pays. It has the same result as if every key were sent.
   bool send_each_key_once = true;
   // Called with a line for people whenever a request is sent again, from the client's threads. It must not
   // block, and must not use the client.
@@ -388,13 +388,13 @@ class Client {
   // Returns the names of the GPUs that both this process and a rank of the server have, and whose memory that
   // rank shares: what Gpu::name may be.
   std::vector<std::string> Gpus() const;
-  // As Lookup and LookupMany, and answers with the rows of each table. FAILED_PRECONDITION: no rank shares
+  // Looks up as LookupMany does, and answers with each table's rows. FAILED_PRECONDITION: no rank shares
   // that GPU's memory. UNAVAILABLE: the rank has given all that it may. RESOURCE_EXHAUSTED: there is no room
   // in what it has given, too. May wait, before it returns, until the arrays are there.
   using GpuRowsDone = std::function<void(Result<std::vector<GpuRows>>)>;
   void LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu, GpuRowsDone done,
                         const CallOptions& call = {});
-  // As Push and PushMany; the batches are whole steps of each table, or as many parts as `step` names, of
+  // Pushes as PushMany does; the batches are whole steps of each table, or the parts that `step` names, of
   // which all but the first are empty.
   void PushOnGpuAsync(std::span<const GpuPush> pushes, const std::optional<Step>& step, const Gpu& gpu,
                       PushManyDone done, const CallOptions& call = {});

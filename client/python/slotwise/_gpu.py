@@ -93,16 +93,11 @@ class GpuDoor:
         native = _natives(batches)
         core, mode = self._ps._usable(), TRAIN if train else EVAL
         gpu = self._gpu(device)
-        try:
-            call = core.finish(
-                core.lookup_on_gpu(
-                    self._ps._client, native, len(batches), mode, ctypes.byref(gpu), None
-                ),
-                batches,
-            )
-        except (ResourceExhausted, FailedPrecondition) as error:
-            if not self._goes_another_way(device, error):
-                raise
+        started = core.lookup_on_gpu(
+            self._ps._client, native, len(batches), mode, ctypes.byref(gpu), None
+        )
+        call = self._finish(device, started, batches)
+        if call is None:
             return None
         narrow = self._ps._wire_dtype != "float32"
         rows = (_tensor(core, call, i, batch.shape, device) for i, batch in enumerate(batches))
@@ -130,18 +125,19 @@ class GpuDoor:
         native = _natives(batches)
         core, named = self._ps._usable(), self._ps._named(step)
         gpu = self._gpu(device)
+        started = core.push_on_gpu(
+            self._ps._client, native, len(batches), named, ctypes.byref(gpu), None
+        )
+        return self._finish(device, started, batches) is not None
+
+    def _finish(self, device: torch.device, started: Handle, batches: list[_Batch]) -> Handle | None:
+        """Waits for a call's end; None if it was refused and goes another way."""
         try:
-            core.finish(
-                core.push_on_gpu(
-                    self._ps._client, native, len(batches), named, ctypes.byref(gpu), None
-                ),
-                batches,
-            )
+            return self._ps._usable().finish(started, batches)
         except (ResourceExhausted, FailedPrecondition) as error:
             if not self._goes_another_way(device, error):
                 raise
-            return False
-        return True
+            return None
 
     def _goes_another_way(self, device: torch.device, error: Error) -> bool:
         """Whether a call that was refused goes by the host's memory, where it may be cut."""
