@@ -151,10 +151,11 @@ void RpcTraffic::SendOnDevice(Stream& stream, const Batch& batch) {
                        offsets_there_ ? offsets_there_->span() : std::span<std::uint32_t>()};
   if (pushes_) {
     const GpuPush push{.table = table_, .batch = view, .gradients = no_gradients_there_->data()};
-    return client_.PushOnGpuAsync({&push, 1}, std::nullopt, gpu_,
-                                  [this, &stream](const Result<std::vector<std::uint64_t>>& steps) {
-                                    Answered(stream, steps.status());
-                                  });
+    client_.PushOnGpuAsync({&push, 1}, std::nullopt, gpu_,
+                           [this, &stream](const Result<std::vector<std::uint64_t>>& steps) {
+                             Answered(stream, steps.status());
+                           });
+    return;
   }
   stream.looked_up = &batch;
   stream.there = {};

@@ -1,6 +1,6 @@
 // Arrivals over any backend: each launch takes a number of arrays, and the host hears of all of them at once.
 //
-// Included by arrivals_cpu.cc and shard_cuda.cu alone.
+// Included by arrivals_cpu.cc and shard_cuda.cu, and by the simulator, on a backend that stops midway.
 #ifndef SLOTWISE_KERNELS_ARRIVALS_INL_
 #define SLOTWISE_KERNELS_ARRIVALS_INL_
 

@@ -91,7 +91,8 @@ void slotwise_call::Finish(const std::shared_ptr<State>& state, const slotwise_c
   state->changed.notify_all();
 }
 
-slotwise_call* slotwise_call::Start(const slotwise_call_options* options, const Begin& begin, bool soon) {
+slotwise_call* slotwise_call::Start(const slotwise_call_options* options, const Begin& begin, bool soon,
+                                    const Push* push) {
   const slotwise_call_options given = options == nullptr ? slotwise_call_options{} : *options;
   std::unique_ptr<slotwise_call> call(new slotwise_call);
   slotwise_call* const handle = call.release();  // from here on, the callback may free it
@@ -108,6 +109,10 @@ slotwise_call* slotwise_call::Start(const slotwise_call_options* options, const 
   }
   try {
     begin(checked, end);
+    if (push != nullptr) {
+      const std::lock_guard lock(state->mutex);
+      state->push = *push;
+    }
   } catch (...) {
     end(slotwise::c::Thrown());
   }

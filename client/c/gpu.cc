@@ -78,6 +78,7 @@ struct Rows {
 }  // namespace
 }  // namespace slotwise::c
 
+using slotwise::InvalidArgument;
 using slotwise::c::DlManaged;
 using slotwise::c::End;
 using slotwise::c::GpuOf;
@@ -98,13 +99,17 @@ std::size_t slotwise_client_gpus(slotwise_client* client, char* names, std::size
 
 slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_batch* batches,
                                       std::size_t count, std::int32_t mode_number, const slotwise_gpu* gpu,
-                                      const slotwise_call_options* options) {
+                                      const slotwise_call* behind, const slotwise_call_options* options) {
   return OrNull([&] {
     return slotwise_call::Start(
         options,
         [&](const slotwise::CallOptions& call, const End& end) {
           const auto mode = ModeOf(mode_number);
           if (!mode.ok()) return end(mode.status());
+          const auto push = behind == nullptr ? nullptr : behind->push();
+          if (behind != nullptr && push == nullptr) {
+            return end(InvalidArgument("behind: is no call of slotwise_push_on_gpu that has begun"));
+          }
           const auto read = Read({batches, count});
           if (!read.ok()) return end(read.status());
           std::vector<slotwise::GpuLookup> lookups;
@@ -118,7 +123,7 @@ slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_ba
                 answer.gpu_rows = std::move(*rows);
                 end(std::move(answer));
               },
-              call);
+              call, push);
         },
         IsGpu(gpu));
   });
@@ -128,6 +133,7 @@ slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batc
                                     const slotwise_step* step, const slotwise_gpu* gpu,
                                     const slotwise_call_options* options) {
   return OrNull([&] {
+    std::shared_ptr<slotwise::GpuPushUnderWay> under_way;
     return slotwise_call::Start(
         options,
         [&](const slotwise::CallOptions& call, const End& end) {
@@ -136,15 +142,20 @@ slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batc
           std::vector<slotwise::GpuPush> pushes;
           for (std::size_t i = 0; i < count; ++i)
             pushes.push_back({read->tables[i], read->views[i], read->wide_offsets[i], batches[i].values});
-          client->client.PushOnGpuAsync(
+          under_way = client->client.PushOnGpuAsync(
               pushes, StepOf(step), GpuOf(gpu),
               [end](const slotwise::Result<std::vector<std::uint64_t>>& steps) {
                 end(steps.ok() ? Outcome(slotwise_call::Answer{.numbers = *steps}) : Outcome(steps.status()));
               },
               call);
         },
-        IsGpu(gpu));
+        IsGpu(gpu), &under_way);
   });
+}
+
+std::int32_t slotwise_call_has_arrays(const slotwise_call* call) {
+  const auto push = call->push();
+  return push != nullptr && push->has_arrays() ? 1 : 0;
 }
 
 void* slotwise_call_dlpack(slotwise_call* call, std::size_t index, std::int32_t device_type,

@@ -40,8 +40,11 @@ struct slotwise_call {
   // Starts a call: `begin` gets the call's options, and a function that it, or whoever it passes it to, calls
   // once with the outcome. Returns null if there is no memory.
   using Begin = std::function<void(const slotwise::CallOptions&, const End&)>;
-  // `soon`: the call ends within a millisecond or so, and whoever waits for it stays awake as long.
-  static slotwise_call* Start(const slotwise_call_options* options, const Begin& begin, bool soon = false);
+  // `soon`: the call ends within a millisecond or so, and whoever waits for it stays awake as long. `push` is
+  // set by `begin`, and kept.
+  using Push = std::shared_ptr<slotwise::GpuPushUnderWay>;
+  static slotwise_call* Start(const slotwise_call_options* options, const Begin& begin, bool soon = false,
+                              const Push* push = nullptr);
   // Starts a call that does its work in a thread of its own.
   using Work = std::function<Outcome(const slotwise::CallOptions&)>;
   static slotwise_call* StartThread(const slotwise_call_options* options, const Work& work);
@@ -58,6 +61,12 @@ struct slotwise_call {
   std::chrono::milliseconds retry_after() const { return state_->retry_after; }
   Answer& answer() const { return state_->answer; }
 
+  // Of a push by a GPU's memory; else null.
+  Push push() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->push;
+  }
+
  private:
   struct State {
     std::mutex mutex;
@@ -66,6 +75,7 @@ struct slotwise_call {
     std::int32_t code = SLOTWISE_RUNNING;
     std::thread::id teller;  // the thread that runs the callback, while it does
     bool told = false;       // the callback has run
+    Push push;
 
     std::string message;
     std::chrono::milliseconds retry_after{0};

@@ -85,12 +85,10 @@ namespace {
 Result<Batches> OnGpu(const Gpu& gpu, std::size_t tables) {
   auto access = client::DeviceAccess::Find(gpu.name);
   if (!access.ok()) return access.status();
-  auto ready = (*access)->Mark(gpu.stream);
-  if (!ready.ok()) return ready.status();
   Batches batches{.tables = {}, .many = tables != 1};
   batches.gpu = std::make_shared<client::GpuBatches>();
   batches.gpu->gpu = gpu.name;
-  batches.gpu->of = {.access = std::move(*access), .stream = gpu.stream, .ready = std::move(*ready)};
+  batches.gpu->of = {.access = std::move(*access), .stream = gpu.stream};
   return batches;
 }
 
@@ -110,27 +108,44 @@ void AddOnGpu(const Given& given, Batches& batches) {
 }  // namespace
 
 void Client::LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu,
-                              GpuRowsDone done, const CallOptions& call) {
+                              GpuRowsDone done, const CallOptions& call,
+                              const std::shared_ptr<GpuPushUnderWay>& behind) {
   auto batches = OnGpu(gpu, lookups.size());
   if (!batches.ok()) return done(batches.status());
+  batches->gpu->of.behind = std::static_pointer_cast<client::Turn>(behind);
   for (const GpuLookup& lookup : lookups) AddOnGpu(lookup, *batches);
   BatchCall::Lookup(*impl_, impl_->Begin(call), *batches, mode,
-                    [of = batches->gpu, done = std::move(done)](const Status& status) {
+                    [gpu = batches->gpu, done = std::move(done)](const Status& status) {
+                      gpu->of.carried.reset();
                       if (!status.ok()) return done(status);
-                      done(std::move(of->rows));
+                      done(std::move(gpu->rows));
                     });
 }
 
-void Client::PushOnGpuAsync(std::span<const GpuPush> pushes, const std::optional<Step>& step, const Gpu& gpu,
-                            PushManyDone done, const CallOptions& call) {
+std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush> pushes,
+                                                        const std::optional<Step>& step, const Gpu& gpu,
+                                                        PushManyDone done, const CallOptions& call) {
+  const auto turn = std::make_shared<client::Turn>();
   auto batches = OnGpu(gpu, pushes.size());
-  if (!batches.ok()) return done(batches.status());
+  if (!batches.ok()) {
+    turn->End(false);
+    done(batches.status());
+    return turn;
+  }
   batches->pushes = true;
+  batches->gpu->of.turn = turn;
   for (const GpuPush& push : pushes) {
     AddOnGpu(push, *batches);
     batches->gpu->gradients.push_back(push.gradients);
   }
-  BatchCall::Push(*impl_, impl_->Begin(call), *batches, step, std::move(done));
+  BatchCall::Push(
+      *impl_, impl_->Begin(call), *batches, step,
+      [gpu = batches->gpu, turn, done = std::move(done)](const Result<std::vector<std::uint64_t>>& steps) {
+        gpu->of.carried.reset();
+        turn->End(steps.ok());
+        done(steps);
+      });
+  return turn;
 }
 
 std::vector<std::string> Client::Gpus() const {

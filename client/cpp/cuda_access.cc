@@ -8,9 +8,7 @@
 
 #include <array>
 #include <cstdio>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "client/cpp/device_access.h"
 #include "wire/array_align.h"
@@ -37,7 +35,6 @@ constexpr int kDescriptorHandle = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTO
 constexpr int kDeviceLocation = 1;    // CU_MEM_LOCATION_TYPE_DEVICE
 constexpr int kReadAndWrite = 3;      // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 constexpr unsigned kDisableTiming = 2;
-constexpr unsigned kNonBlocking = 1;
 
 // The driver's functions. Not unloaded: others in the process have it, too.
 struct Driver {
@@ -56,9 +53,7 @@ struct Driver {
   CuResult (*set_access)(CuPointer, std::size_t, const CuAccess*, std::size_t);
   CuResult (*release)(CuMemory);
   CuResult (*copy)(CuPointer, CuPointer, std::size_t, CuStream);
-  CuResult (*make_stream)(CuStream*, unsigned);
   CuResult (*wait_for_stream)(CuStream);
-  CuResult (*order_after)(CuStream, CuEvent, unsigned);
   CuResult (*make_event)(CuEvent*, unsigned);
   CuResult (*record)(CuEvent, CuStream);
   CuResult (*query)(CuEvent);
@@ -96,9 +91,7 @@ struct Driver {
     find("cuMemSetAccess", driver.set_access);
     find("cuMemRelease", driver.release);
     find("cuMemcpyAsync", driver.copy);
-    find("cuStreamCreate", driver.make_stream);
     find("cuStreamSynchronize", driver.wait_for_stream);
-    find("cuStreamWaitEvent", driver.order_after);
     find("cuEventCreate", driver.make_event);
     find("cuEventRecord", driver.record);
     find("cuEventQuery", driver.query);
@@ -150,7 +143,6 @@ class CudaPoint final : public StreamPoint {
     const CuResult error = driver_.wait_for_event(event_);
     return error == 0 ? Status() : Failed("cuEventSynchronize", error);
   }
-  CuEvent event() const { return event_; }
 
  private:
   const Driver& driver_;
@@ -211,46 +203,26 @@ class CudaAccess final : public DeviceAccess {
     return std::shared_ptr<StreamPoint>(std::move(point));
   }
 
-  Status CopyIn(StreamPoint& after, std::byte* to, const Pieces& pieces) override {
+  Result<std::shared_ptr<StreamPoint>> CopyIn(void* stream, std::byte* to, const Pieces& pieces) override {
     const InContext in(driver_, context_);
-    auto taken = TakeStream();
-    if (!taken.ok()) return taken.status();
-    CuResult error = driver_.order_after(*taken, static_cast<CudaPoint&>(after).event(), 0);
+    CuResult error = 0;
     for (const auto& piece : pieces) {
       if (error == 0 && !piece.empty()) {
         error = driver_.copy(reinterpret_cast<CuPointer>(to), reinterpret_cast<CuPointer>(piece.data()),
-                             piece.size(), *taken);
+                             piece.size(), stream);
       }
       to += PaddedBytes(piece.size());
     }
-    if (error == 0) error = driver_.wait_for_stream(*taken);
-    const std::lock_guard lock(mutex_);
-    streams_.push_back(*taken);
-    return error == 0 ? Status() : Failed("a copy on the GPU", error);
+    Result<std::shared_ptr<StreamPoint>> done =
+        error == 0 ? Mark(stream) : Failed("a copy on the GPU", error);
+    if (!done.ok()) driver_.wait_for_stream(stream);  // for the pieces before the one that failed
+    return done;
   }
 
  private:
-  // Returns a stream that nobody copies in: a call may wait long for its arrays, and others go on.
-  Result<CuStream> TakeStream() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!streams_.empty()) {
-        CuStream const stream = streams_.back();
-        streams_.pop_back();
-        return stream;
-      }
-    }
-    CuStream made = nullptr;
-    const CuResult error = driver_.make_stream(&made, kNonBlocking);
-    if (error != 0) return Failed("cuStreamCreate", error);
-    return made;
-  }
-
   const Driver& driver_;
   const CuDevice device_;
   const CuContext context_;
-  std::mutex mutex_;
-  std::vector<CuStream> streams_;  // that are free; guarded by mutex_
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "client/cpp/arena.h"
 #include "client/cpp/data_connecting.h"
 #include "client/cpp/from_grpc.h"
+#include "client/cpp/when_passed.h"
 #include "wire/brisk_loop.h"
 #include "wire/frame_stream.h"
 #include "wire/status_code.h"
@@ -85,7 +86,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
         ConnectLocked();
       }
     }
-    if (stream != nullptr) Write(*stream, id);
+    if (stream != nullptr) Write(stream, id);
     return id;
   }
 
@@ -125,8 +126,9 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     std::shared_ptr<DataExchange> exchange;
     Done done;
     steady_clock::time_point deadline;
-    bool sending = false;  // the stream may use the exchange's arrays
-    bool reading = false;  // and where its values go
+    bool copying = false;  // the device may read the exchange's arrays
+    bool sending = false;  // the stream may
+    bool reading = false;  // the stream may write where its values go
     std::optional<grpc::Status> outcome = std::nullopt;
     Status read = {};
     std::optional<Deadlines::iterator> watch = std::nullopt;
@@ -148,9 +150,8 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
 
     // Brings a call's body to the arena, if it is large, there is one, and it has room: then the frame has
     // none. What lies on a device goes by its memory, or not at all.
-    Status UseArena(std::uint64_t id, const DataExchange& exchange, v1::DataCall& head,
-                    OutgoingFrame& frame) {
-      if (const OnDevice* const of = exchange.on_device()) {
+    Status UseArena(std::uint64_t id, DataExchange& exchange, v1::DataCall& head, OutgoingFrame& frame) {
+      if (OnDevice* const of = exchange.on_device()) {
         if (gpu_ == nullptr) return {StatusCode::kInternal, "the connection has no memory of the device"};
         auto there = gpu_->Put(id, frame.body, exchange.ValueBytes(), *of);
         if (!there.ok()) return there.status();
@@ -176,6 +177,8 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       exchange.TakeValues(gpu_->TakeValues(id));
       return true;
     }
+    // A call that was put into the device's memory is not sent.
+    void Drop(std::uint64_t id) const { gpu_->Free(id); }
 
    private:
     std::optional<Room> OnHead(std::span<const std::byte> head, std::uint64_t body_bytes,
@@ -200,6 +203,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       return true;
     }
     void OnEnd(const std::string& why, bool /*by_peer*/) override {
+      if (gpu_) gpu_->End();
       if (const auto link = link_.lock()) link->Lost(*this, why);
     }
 
@@ -234,7 +238,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     }
     stream->Start();
     if (closed) stream->End("the client is closed");
-    for (const std::uint64_t id : waiting) Write(*stream, id);
+    for (const std::uint64_t id : waiting) Write(stream, id);
   }
 
   void NotConnected(const Status& why) {
@@ -254,45 +258,101 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   bool IsBrisk() const { return address_.by_gpu && address_.gpu != kHostMemory; }
 
   // REQUIRES: nobody else writes this call.
-  void Write(Stream& stream, std::uint64_t id) {
-    std::shared_ptr<DataExchange> exchange;
-    steady_clock::time_point deadline;
+  void Write(const std::shared_ptr<Stream>& stream, std::uint64_t id) {
+    const auto written = std::make_shared<Written>();
     {
       const std::lock_guard lock(mutex_);
       const auto call = calls_.find(id);
       if (call == calls_.end() || call->second.outcome) return;
       call->second.sending = true;
-      exchange = call->second.exchange;
-      deadline = call->second.deadline;
+      written->exchange = call->second.exchange;
+      written->deadline = call->second.deadline;
     }
-    v1::DataCall head;
-    OutgoingFrame frame;
+    written->stream = stream;
+    written->id = id;
     // The answer comes soon: whoever reads it is awake by then.
     if (IsBrisk()) loop_.Wake(kBriskTime);
-    Status written;
+    DataExchange& exchange = *written->exchange;
+    Status status;
     try {
-      exchange->Write(head, frame.body);
-      written = stream.UseArena(id, *exchange, head, frame);
+      exchange.Write(written->head, written->frame.body);
+      status = stream->UseArena(id, exchange, written->head, written->frame);
     } catch (const std::bad_alloc&) {
-      written = ResourceExhausted("there is no memory for a request");
+      status = ResourceExhausted("there is no memory for a request");
     }
-    if (!written.ok()) {
+    if (!status.ok()) return NotSent(id, std::move(status));
+    if (exchange.on_device() == nullptr) return Send(*written);
+    {
       const std::lock_guard lock(mutex_);
-      const auto call = calls_.find(id);
-      call->second.sending = false;
-      if (!call->second.outcome) {
-        call->second.outcome = grpc::Status::OK;
-        call->second.read = std::move(written);
-      }
-      return EndIfOver(call);
+      Pending& call = calls_.find(id)->second;
+      call.copying = true;
+      call.sending = false;
     }
-    head.set_id(id);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
+    WhenPassed(
+        loop_, exchange.on_device()->carried->there,
+        [self = shared_from_this(), written](Status there) { self->Copied(written, std::move(there)); });
+  }
+
+  // A call that could be sent. Its copy on a device may not be done yet.
+  struct Written {
+    std::shared_ptr<Stream> stream;
+    std::uint64_t id = 0;
+    std::shared_ptr<DataExchange> exchange;
+    steady_clock::time_point deadline;
+    v1::DataCall head;
+    OutgoingFrame frame;
+  };
+
+  // A call's arrays are in the device's memory. It is sent now, or behind another call.
+  void Copied(const std::shared_ptr<Written>& written, Status there) {
+    std::shared_ptr<Turn> behind;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto call = calls_.find(written->id);
+      call->second.copying = false;
+      if (!call->second.outcome && there.ok()) {
+        behind = written->exchange->on_device()->behind;
+        call->second.sending = behind == nullptr;
+      } else {
+        written->stream->Drop(written->id);
+        if (!call->second.outcome) Refuse(call->second, std::move(there));
+        return EndIfOver(call);
+      }
+    }
+    if (behind == nullptr) return Send(*written);
+    behind->Await([self = shared_from_this(), written](bool well) {
+      asio::post(self->context_, [self, written, well] { self->OnTurn(*written, well); });
+    });
+  }
+
+  // The call before this one has ended.
+  void OnTurn(Written& written, bool well) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto call = calls_.find(written.id);
+      if (call == calls_.end() || !well) {
+        written.stream->Drop(written.id);
+        if (call == calls_.end()) return;
+        Refuse(call->second, {StatusCode::kCancelled, "the push that this call comes behind has failed"});
+        return EndIfOver(call);
+      }
+      call->second.sending = true;
+    }
+    if (IsBrisk()) loop_.Wake(kBriskTime);
+    Send(written);
+  }
+
+  void Send(Written& written) {
+    v1::DataCall& head = written.head;
+    head.set_id(written.id);
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(written.deadline - steady_clock::now()).count();
     head.set_timeout_ms(static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(left, 1, std::numeric_limits<std::uint32_t>::max())));
+    OutgoingFrame& frame = written.frame;
     frame.head = head.SerializeAsString();
-    frame.keeps = exchange;
-    frame.done = [self = shared_from_this(), id, sent_to = &stream] {
+    frame.keeps = written.exchange;
+    frame.done = [self = shared_from_this(), id = written.id, sent_to = written.stream.get()] {
       const std::lock_guard lock(self->mutex_);
       const auto call = self->calls_.find(id);
       call->second.sending = false;
@@ -302,7 +362,21 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       }
       self->EndIfOver(call);
     };
-    stream.Send(std::move(frame));
+    written.stream->Send(std::move(frame));
+  }
+
+  void NotSent(std::uint64_t id, Status why) {
+    const std::lock_guard lock(mutex_);
+    const auto call = calls_.find(id);
+    call->second.sending = false;
+    if (!call->second.outcome) Refuse(call->second, std::move(why));
+    EndIfOver(call);
+  }
+
+  // Ends a call that has no outcome yet, and does not send it again.
+  static void Refuse(Pending& call, Status why) {
+    call.outcome = grpc::Status::OK;
+    call.read = std::move(why);
   }
 
   std::optional<FrameStream::Room> RoomFor(Stream& stream, const v1::DataReply& reply,
@@ -407,7 +481,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   // REQUIRES: mutex_ is held. Calls back later: nobody calls back with a lock.
   void EndIfOver(Calls::iterator call) {
     Pending& pending = call->second;
-    if (!pending.outcome || pending.sending || pending.reading) return;
+    if (!pending.outcome || pending.copying || pending.sending || pending.reading) return;
     std::erase(waiting_, call->first);
     if (pending.watch) deadlines_.erase(*pending.watch);
     asio::post(context_, [done = std::move(pending.done), answer = *pending.outcome,

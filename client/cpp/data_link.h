@@ -47,7 +47,7 @@ class DataExchange {
 
   // If not null, the request goes by an arena in a device's memory: what Write gives are arrays there,
   // without padding, and what MakeRoom says goes nowhere. The values stay where they are, from TakeValues on.
-  virtual const OnDevice* on_device() const { return nullptr; }
+  virtual OnDevice* on_device() { return nullptr; }
   virtual void TakeValues(std::shared_ptr<std::byte[]>&& /*values*/) {}
 };
 

@@ -28,12 +28,12 @@ class HostAccess final : public DeviceAccess {
   Result<std::shared_ptr<StreamPoint>> Mark(void* /*stream*/) override {
     return std::shared_ptr<StreamPoint>(std::make_shared<HostPoint>());
   }
-  Status CopyIn(StreamPoint& /*after*/, std::byte* to, const Pieces& pieces) override {
+  Result<std::shared_ptr<StreamPoint>> CopyIn(void* stream, std::byte* to, const Pieces& pieces) override {
     for (const auto& piece : pieces) {
       if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
       to += PaddedBytes(piece.size());
     }
-    return {};
+    return Mark(stream);
   }
 };
 

@@ -38,10 +38,10 @@ class DeviceAccess {
   virtual Result<std::shared_ptr<std::byte[]>> Map(int descriptor, std::uint64_t bytes) = 0;
   // Marks what was asked of a stream of the device until now: a CUstream, or null for the default stream.
   virtual Result<std::shared_ptr<StreamPoint>> Mark(void* stream) = 0;
-  // Copies pieces of the device's memory once `after` has passed, each to the next multiple of kArrayAlign
-  // from `to` on, and waits for that.
+  // Asks a stream to copy pieces of the device's memory, each to the next multiple of kArrayAlign from `to`
+  // on, and returns the point at which that is done. Whatever the stream is asked for later may write them.
   using Pieces = std::vector<std::span<const std::byte>>;
-  virtual Status CopyIn(StreamPoint& after, std::byte* to, const Pieces& pieces) = 0;
+  virtual Result<std::shared_ptr<StreamPoint>> CopyIn(void* stream, std::byte* to, const Pieces& pieces) = 0;
 };
 
 // DeviceAccess::Find's, of a GPU (cuda_access.cc).

@@ -7,6 +7,12 @@
 
 namespace slotwise::client {
 
+CarriedArrays::CarriedArrays(std::shared_ptr<GpuArena> in, const Places::Place& at,
+                             std::shared_ptr<StreamPoint> copied)
+    : arena(std::move(in)), place(at), there(std::move(copied)) {}
+
+CarriedArrays::~CarriedArrays() { arena->LetGo(place, std::move(there)); }
+
 GpuArena::GpuArena(std::shared_ptr<DeviceAccess> access, std::shared_ptr<std::byte[]> memory,
                    std::uint64_t bytes)
     : access_(std::move(access)), memory_(std::move(memory)), bytes_(bytes), free_(kArrayAlign, bytes) {}
@@ -20,9 +26,12 @@ void GpuArena::Reclaim() {
 }
 
 Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pieces& arrays,
-                                      std::uint64_t value_bytes, const OnDevice& of) {
+                                      std::uint64_t value_bytes, OnDevice& of) {
+  const bool is_here = of.carried != nullptr && of.carried->arena.get() == this;
   std::uint64_t body_bytes = 0;
-  for (const auto& array : arrays) body_bytes += PaddedBytes(array.size());
+  if (!is_here) {
+    for (const auto& array : arrays) body_bytes += PaddedBytes(array.size());
+  }
   Places::OfCall taken;
   {
     std::unique_lock lock(mutex_);
@@ -50,15 +59,26 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
       Reclaim();
     }
     taken = *places;
-    calls_.emplace(call, Taken{taken, of});
   }
-  if (Status copied = access_->CopyIn(*of.ready, memory_.get() + taken.body.at, arrays); !copied.ok()) {
-    Free(call);
-    return copied;
+  if (!is_here) {
+    const auto from =
+        of.carried == nullptr ? arrays : DeviceAccess::Pieces{of.carried->arena->At(of.carried->place)};
+    auto copied = access_->CopyIn(of.stream, memory_.get() + taken.body.at, from);
+    if (!copied.ok()) {
+      const std::lock_guard lock(mutex_);
+      free_.GiveBack(taken);
+      return copied.status();
+    }
+    of.carried = std::make_shared<CarriedArrays>(shared_from_this(), taken.body, std::move(*copied));
+    if (of.turn != nullptr) of.turn->TakeArrays();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    calls_.emplace(call, Taken{of.carried, taken.values, of.stream});
   }
   v1::ArenaPlaces said;
-  said.set_body(taken.body.at);
-  said.set_body_bytes(body_bytes);
+  said.set_body(of.carried->place.at);
+  said.set_body_bytes(of.carried->place.bytes);
   said.set_values(taken.values.at);
   said.set_values_bytes(taken.values.bytes);
   return said;
@@ -67,25 +87,36 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
 std::shared_ptr<std::byte[]> GpuArena::TakeValues(std::uint64_t call) {
   const std::lock_guard lock(mutex_);
   const auto its = calls_.find(call);
-  if (its == calls_.end() || its->second.places.values.bytes == 0) return nullptr;
-  const Places::Place place = std::exchange(its->second.places.values, {});
+  if (its == calls_.end() || its->second.values.bytes == 0) return nullptr;
+  const Places::Place place = std::exchange(its->second.values, {});
+  // Whoever lets go of values may have asked their stream to read them.
   return {memory_.get() + place.at,
-          [arena = shared_from_this(), place, of = its->second.of](std::byte*) { arena->LetGo(place, of); }};
+          [arena = shared_from_this(), place, stream = its->second.stream](std::byte*) {
+            auto at = arena->access_->Mark(stream);
+            arena->LetGo(place, at.ok() ? std::move(*at) : nullptr);
+          }};
 }
 
-// Whoever lets go of values may have asked their stream to read them.
-void GpuArena::LetGo(const Places::Place& place, const OnDevice& of) {
-  auto at = access_->Mark(of.stream);
+void GpuArena::LetGo(const Places::Place& place, std::shared_ptr<StreamPoint> at) {
   const std::lock_guard lock(mutex_);
-  freed_.push_back({place, at.ok() ? *at : nullptr});
+  freed_.push_back({place, std::move(at)});
 }
 
 void GpuArena::Free(std::uint64_t call) {
+  Taken its;  // whose arrays may be let go of, for which the lock has to be free
   const std::lock_guard lock(mutex_);
-  const auto its = calls_.find(call);
-  if (its == calls_.end()) return;
-  free_.GiveBack(its->second.places);
-  calls_.erase(its);
+  const auto found = calls_.find(call);
+  if (found == calls_.end()) return;
+  its = std::move(found->second);
+  calls_.erase(found);
+  free_.GiveBack(its.values);
+}
+
+void GpuArena::End() {
+  std::unordered_map<std::uint64_t, Taken> calls;  // which own the arena by their arrays
+  const std::lock_guard lock(mutex_);
+  calls.swap(calls_);
+  for (const auto& [id, call] : calls) free_.GiveBack(call.values);
 }
 
 std::uint64_t GpuArena::used() const {

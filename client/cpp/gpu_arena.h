@@ -1,8 +1,9 @@
 // GpuArena: memory of a server's device that a connection shares with it, and who has which of its places.
 //
-// A call's arrays are copied there by the device. A lookup's values stay where the server wrote them: they
-// are the caller's from then on, and their place is free once the caller has let go of them, and the stream
-// that they were for has come to that point.
+// A call's arrays are copied there by the device, in the order of the caller's stream, and are kept until the
+// call is over: if it is sent again, the caller may have written its own. A lookup's values stay where the
+// server wrote them: they are the caller's from then on, and their place is free once the caller has let go
+// of them, and the stream that they were for has come to that point.
 // Thread-safety: any thread.
 #ifndef SLOTWISE_CLIENT_CPP_GPU_ARENA_H_
 #define SLOTWISE_CLIENT_CPP_GPU_ARENA_H_
@@ -19,39 +20,64 @@
 
 #include "client/cpp/device_access.h"
 #include "client/cpp/places.h"
+#include "client/cpp/turn.h"
 #include "slotwise/status.h"
 #include "slotwise/v1/data.pb.h"
 
 namespace slotwise::client {
 
-// Says where a call's arrays are, and whose stream its values are for.
+class GpuArena;
+
+// A call's arrays in an arena, whose place is given back with them.
+struct CarriedArrays {
+  std::shared_ptr<GpuArena> arena;
+  Places::Place place;
+  std::shared_ptr<StreamPoint> there;  // all are copied
+
+  CarriedArrays(std::shared_ptr<GpuArena> in, const Places::Place& at, std::shared_ptr<StreamPoint> copied);
+  ~CarriedArrays();
+  CarriedArrays(const CarriedArrays&) = delete;
+  CarriedArrays& operator=(const CarriedArrays&) = delete;
+};
+
+// Tells of a call by a device's memory. Its stream is the caller's, in which its arrays are written and its
+// values will be read.
 struct OnDevice {
   std::shared_ptr<DeviceAccess> access;
-  void* stream = nullptr;              // the caller's
-  std::shared_ptr<StreamPoint> ready;  // the arrays are there
+  void* stream = nullptr;
+  std::shared_ptr<Turn> turn = nullptr;              // the call's own, if others may come behind it
+  std::shared_ptr<Turn> behind = nullptr;            // of the call that this one comes behind
+  std::shared_ptr<CarriedArrays> carried = nullptr;  // once the arrays were put into an arena
 };
 
 class GpuArena : public std::enable_shared_from_this<GpuArena> {
  public:
   GpuArena(std::shared_ptr<DeviceAccess> access, std::shared_ptr<std::byte[]> memory, std::uint64_t bytes);
 
-  // Copies a call's arrays into the arena, once they are there, finds room for so many bytes of values, and
-  // waits. RESOURCE_EXHAUSTED: there is no room.
+  // Finds room for a call's arrays and for so many bytes of values, and asks the call's stream to copy the
+  // arrays: those that it carries, if it was sent before, else `arrays`. It carries them here from then on.
+  // RESOURCE_EXHAUSTED: there is no room.
   Result<v1::ArenaPlaces> Put(std::uint64_t call, const DeviceAccess::Pieces& arrays,
-                              std::uint64_t value_bytes, const OnDevice& of);
+                              std::uint64_t value_bytes, OnDevice& of);
   // A call was answered: its values are the caller's until the last owner lets go of them. Null: it has none.
   std::shared_ptr<std::byte[]> TakeValues(std::uint64_t call);
-  // A call is over: its places are free, but for values that were taken. Does nothing if it has none.
+  // The server uses a call's places no more: they are free, but for values that were taken and arrays that
+  // the call still carries. Does nothing if it has none.
   void Free(std::uint64_t call);
+
+  // The connection is over, and the server uses no call's places.
+  void End();
 
   // Returns the bytes of all places that are in use.
   std::uint64_t used() const;
   std::uint64_t bytes() const { return bytes_; }
 
  private:
+  friend CarriedArrays;
   struct Taken {
-    Places::OfCall places;
-    OnDevice of;
+    std::shared_ptr<CarriedArrays> arrays;
+    Places::Place values;
+    void* stream = nullptr;
   };
   struct Freed {
     Places::Place place;
@@ -59,7 +85,11 @@ class GpuArena : public std::enable_shared_from_this<GpuArena> {
   };
   // Makes places that were let go of free, those whose point has passed. With mutex_ held.
   void Reclaim();
-  void LetGo(const Places::Place& place, const OnDevice& of);
+  std::span<const std::byte> At(const Places::Place& place) const {
+    return {memory_.get() + place.at, place.bytes};
+  }
+  // A place is free once `at` has passed; null: now.
+  void LetGo(const Places::Place& place, std::shared_ptr<StreamPoint> at);
 
   const std::shared_ptr<DeviceAccess> access_;
   const std::shared_ptr<std::byte[]> memory_;

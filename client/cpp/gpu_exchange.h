@@ -31,7 +31,7 @@ class GpuExchange final : public DataExchange {
   Result<Room> MakeRoom(const v1::DataReply& reply) override;
   std::uint64_t ValueBytes() const override;
   Status Read(const v1::DataReply& reply) override;
-  const OnDevice* on_device() const override { return &batches_->gpu->of; }
+  OnDevice* on_device() override { return &batches_->gpu->of; }
   void TakeValues(std::shared_ptr<std::byte[]>&& values) override { values_ = std::move(values); }
 
  private:

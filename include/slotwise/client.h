@@ -390,14 +390,17 @@ class Client {
   std::vector<std::string> Gpus() const;
   // Looks up as LookupMany does, and answers with each table's rows. FAILED_PRECONDITION: no rank shares
   // that GPU's memory. UNAVAILABLE: the rank has given all that it may. RESOURCE_EXHAUSTED: there is no room
-  // in what it has given, too. May wait, before it returns, until the arrays are there.
+  // in what it has given, too. May wait, before it returns, until the arrays are there. `behind`: a push of
+  // this client; the lookup is sent once that has ended, and sees it. CANCELLED: that has failed.
   using GpuRowsDone = std::function<void(Result<std::vector<GpuRows>>)>;
   void LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu, GpuRowsDone done,
-                        const CallOptions& call = {});
+                        const CallOptions& call = {},
+                        const std::shared_ptr<GpuPushUnderWay>& behind = nullptr);
   // Pushes as PushMany does; the batches are whole steps of each table, or the parts that `step` names, of
   // which all but the first are empty.
-  void PushOnGpuAsync(std::span<const GpuPush> pushes, const std::optional<Step>& step, const Gpu& gpu,
-                      PushManyDone done, const CallOptions& call = {});
+  std::shared_ptr<GpuPushUnderWay> PushOnGpuAsync(std::span<const GpuPush> pushes,
+                                                  const std::optional<Step>& step, const Gpu& gpu,
+                                                  PushManyDone done, const CallOptions& call = {});
 
   // Sums the gradients of every row and runs the table's optimizer on the sums, once. `gradients`: finite
   // float32 [samples][slots · dim], the loss's gradient with respect to each pooled value. The call is

@@ -4,8 +4,8 @@
 // Such a call has a request of its own and goes to that rank. It means what it means through every other
 // door, to the byte; a batch is not cut, so a step is one part of each table, and one that is larger than the
 // server's limits.max_round_mib is refused. What the caller gives has to stay as it is until the call has
-// ended. Where a server has no GPU, its device's memory is the host's: with Door::kGpu the arrays then lie in
-// this process's own memory.
+// ended, or until GpuPushUnderWay::has_arrays. Where a server has no GPU, its device's memory is the host's:
+// with Door::kGpu the arrays then lie in this process's own memory.
 // Thread-safety: plain values, which may be let go of by any thread.
 #ifndef SLOTWISE_GPU_H_
 #define SLOTWISE_GPU_H_
@@ -49,6 +49,17 @@ struct GpuRows {
   std::shared_ptr<void> values;
   std::size_t size = 0;                // numbers
   DataType type = DataType::kFloat32;  // that the call's values have on the wire
+};
+
+// A push that has been started: of Client::PushOnGpuAsync.
+// Thread-safety: any thread.
+class GpuPushUnderWay {
+ public:
+  virtual ~GpuPushUnderWay() = default;
+  // Returns whether the GPU's stream has been asked to copy the arrays. Then it may be asked at once for what
+  // writes them again, and the push goes on by the copy, also if it has to be sent a second time. It is false
+  // where the client has no connection yet.
+  virtual bool has_arrays() const = 0;
 };
 
 }  // namespace slotwise

@@ -255,12 +255,19 @@ typedef struct slotwise_gpu {
  * `names`, of `size` bytes with the 0 that ends them all. Returns how many bytes that takes; if they are
  * more, nothing was written. */
 SLOTWISE_API size_t slotwise_client_gpus(slotwise_client* client, char* names, size_t size);
+/* `behind`: null, or a call of slotwise_push_on_gpu of this client: the lookup is sent once that has ended,
+ * and sees its push. If that has failed, or was freed, which cancels it, the lookup ends with
+ * SLOTWISE_CANCELLED; if it is no such call, with SLOTWISE_INVALID_ARGUMENT. */
 SLOTWISE_API slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_batch* batches,
                                                    size_t count, int32_t mode, const slotwise_gpu* gpu,
+                                                   const slotwise_call* behind,
                                                    const slotwise_call_options* call);
 SLOTWISE_API slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batch* batches,
                                                  size_t count, const slotwise_step* step,
                                                  const slotwise_gpu* gpu, const slotwise_call_options* call);
+/* Returns 1 if the stream of a call of slotwise_push_on_gpu may be asked for what writes its arrays again,
+ * though the call has not ended; else 0. */
+SLOTWISE_API int32_t slotwise_call_has_arrays(const slotwise_call* call);
 /* Takes the rows of batch `index` out of a call of slotwise_lookup_on_gpu that has ended with SLOTWISE_OK, as
  * a DLManagedTensor (DLPack 0.x) of the shape given, whose `deleter`, or slotwise_dlpack_free, lets go of
  * them. They last until then, whatever becomes of the client; their memory is used again once the call's

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "server/data/client_arena.h"
@@ -32,18 +33,23 @@ namespace slotwise {
 // DataShared has what the connections of a server share.
 struct DataShared {
   DataShared(const DataOptions& with, Engine& its_engine, Gate& its_gate)
+      : DataShared(with, its_engine, its_gate,
+                   [&its_engine](std::string_view name) { return its_engine.FindTable(name); }) {}
+  // Calls are checked by the tables that `finds` says.
+  DataShared(const DataOptions& with, Engine& its_engine, Gate& its_gate, FindTable finds)
       : options(with),
         engine(its_engine),
         gate(its_gate),
         received(with.max_received_bytes),
-        arenas(its_engine.device(), with.max_shared_bytes, with.max_device_arena_bytes) {}
+        arenas(its_engine.device(), with.max_shared_bytes, with.max_device_arena_bytes),
+        find_table(std::move(finds)) {}
   const DataOptions options;
   Engine& engine;
   Gate& gate;
   Budget received;
   ClientArenas arenas;
   std::atomic<bool> stopping = false;  // the server
-  const FindTable find_table = [this](std::string_view name) { return engine.FindTable(name); };
+  const FindTable find_table;
 };
 
 class DataConnection final : public FrameStream {

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <vector>
 
+#include "tests/sim/call_bytes.h"
+
 namespace slotwise::sim {
 
 using test::Batch;
@@ -173,7 +175,6 @@ Ask Clients::DrawPartOf(const std::pair<TableId, TableOptions>& table, bool weig
   Ask ask;
   ask.operation = Operation::kPush;
   ask.table = table.first;
-  ask.body = static_cast<std::uint32_t>(random_.Below(1000));
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(40) ? 60 : random_.Below(4));
   ask.batch = DrawBatch(options, ask.samples, weighted && random_.OneIn(2));
   ask.values = DrawValues(std::size_t{ask.samples} * options.slots * options.dim);
@@ -181,6 +182,7 @@ Ask Clients::DrawPartOf(const std::pair<TableId, TableOptions>& table, bool weig
   std::vector<std::byte> narrow(ask.values.size() * BytesOf(ask.type));
   Narrow(ask.values, ask.type, narrow.data());
   Widen(narrow.data(), ask.type, ask.values);
+  ask.body = HashOfBody(ask);
   return ask;
 }
 

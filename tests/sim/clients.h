@@ -29,6 +29,7 @@ class Clients {
 
   // The tables that clients know, with the options of each.
   void Know(TableId table, const TableOptions& options) { tables_[table] = options; }
+  const std::map<TableId, TableOptions>& tables() const { return tables_; }
   // A last look at every table: rows, sums and values.
   std::vector<Ask> LastLooks();
 

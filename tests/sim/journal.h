@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -40,6 +41,15 @@ struct Sent {
   int answers = 0;
   Status answer = {};
   std::optional<Expected> expected = {};
+  // Of a request that is a message of a call (arenas.h), which is answered with the others:
+  bool by_call = false;
+  bool unheard = false;      // nobody hears any more how it ends
+  bool abandoned = false;    // it was in the inbox when its caller left, and is never announced
+  bool let_go = false;       // nothing of it is charged any more
+  bool held = false;         // its answer may be
+  bool reads_values = true;  // its client can tell whether the values are right
+  // Says why the engine's request is none of the call's, and sets what it asks for.
+  std::function<std::string(const Request&, Ask&)> on_taken = nullptr;
   std::uint64_t released = kStillCharged;  // the decision from which on its arrays may go
 
   std::string Describe() const {
@@ -71,6 +81,7 @@ class Journal {
   // order in which it takes requests. Returns the request; null if there is none.
   Sent* Take(int rank, const std::string& caller) {
     std::deque<std::size_t>& of_caller = waiting_[static_cast<std::size_t>(rank)][caller];
+    while (!of_caller.empty() && sent_[of_caller.front()].abandoned) of_caller.pop_front();
     if (of_caller.empty()) return nullptr;
     std::vector<std::size_t>& of_rank = taken_[static_cast<std::size_t>(rank)];
     Sent& sent = sent_[of_caller.front()];

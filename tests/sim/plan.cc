@@ -80,6 +80,11 @@ Plan MakePlan(std::uint64_t seed) {
     plan.engine.rank_limit = {.percent = 50 + static_cast<std::uint32_t>(random.Below(100)),
                               .slack = random.Below(3)};
   }
+  // An arena's memory is the host's, or that of a device without memory of its own.
+  if (!plan.apart && !random.OneIn(5)) {
+    plan.arena_calls = random.OneOf(std::vector<std::uint32_t>{1, 2, 4, 256});
+    plan.arena_leave_pause = random.OneOf(std::vector<std::uint64_t>{100, 400, 3000});
+  }
   return plan;
 }
 
@@ -92,6 +97,8 @@ std::string Describe(const Plan& plan) {
       std::to_string(plan.engine.max_round_bytes) + " bytes, inboxes of " +
       std::to_string(plan.engine.max_inbox_bytes) + ", step timeout " +
       std::to_string(plan.engine.step_timeout.count()) + " ms, " + std::to_string(plan.asks) + " requests";
+  if (plan.arena_calls > 0)
+    text += ", clients with arenas, of " + std::to_string(plan.arena_calls) + " calls at a time";
   if (plan.kill_at > 0) text += ", a rank dies";
   if (plan.stop_at > 0) text += ", a rank stops early";
   return text;

@@ -80,10 +80,13 @@ void Referee::OnHeaders(int rank, std::span<const Header> headers) {
 
 void Referee::OnTaken(int rank, const Request& request, TicketNumber ticket) {
   const std::string caller(CallerOf(request).name());
-  const Sent* const sent = journal_.Take(rank, caller);
+  Sent* const sent = journal_.Take(rank, caller);
   if (sent == nullptr)
     return Fail("rank " + std::to_string(rank) + " takes what " + caller + " did not send");
   if (sent->ticket != ticket) Fail(sent->Describe() + " has a wrong ticket");
+  if (sent->on_taken == nullptr) return;
+  const std::string why = std::exchange(sent->on_taken, nullptr)(request, sent->ask);
+  if (!why.empty()) Fail(sent->Describe() + " " + why);
 }
 
 void Referee::OnDecision(int rank, const EngineState& state, const Decision& decision) {
@@ -357,8 +360,12 @@ void Referee::CheckRound(const Round& round) {
   if (plan_.short_pause > 0 && random_.OneIn(plan_.short_pause)) {
     decided_.back().short_ranks = random_.Below(std::uint64_t{1} << plan_.ranks);
   }
-  for (Sent* waiter : waiters)
+  for (Sent* waiter : waiters) {
     waiter->released = std::min<std::uint64_t>(waiter->released, decided_.size() - 1);
+    if (!waiter->by_call || waiter->ask.operation != Operation::kLookup) continue;
+    waiter->held = true;  // by the call, until all of it is answered
+    OnHeld(*waiter);
+  }
   Run(round, waiters);
 }
 

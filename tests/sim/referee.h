@@ -48,6 +48,19 @@ class Referee {
   // An engine answered.
   void OnAnswer(Sent& sent, const Reply& reply);
 
+  // A client has the answer to a call, whose messages are these requests; `refused` is as OnSubmit's.
+  // `reads_values`: the lookups' values are in `replies`.
+  void OnCallAnswer(std::span<Sent* const> call, std::span<const std::optional<Status>> refused,
+                    const Status& status, std::span<const Reply> replies, bool reads_values);
+  // The call's connection has ended: nobody hears of it, and what waits in the inbox is not announced.
+  void OnCallLost(std::span<Sent* const> call);
+  // The server has nothing of the call any more.
+  void OnCallGone(std::span<Sent* const> call);
+  // Whether a round cannot have such a request.
+  bool IsTooLarge(const Ask& ask, const TableOptions& options) const {
+    return GatheredBytes(ask, options) > plan_.engine.max_round_bytes;
+  }
+
   // Whether the rank has no memory for the round that it is in.
   bool IsShort(int rank) const;
 
@@ -119,6 +132,8 @@ class Referee {
 
   void Expect(Sent& sent, StatusCode code) { Expect(sent, Expected{code, {}, {}}); }
   void Expect(Sent& sent, Expected expected);
+  // Nobody hears how the request ends.
+  void Unhear(Sent& sent);
   // Bytes of the rank's requests that must be charged, or may be, when it has made `decisions` decisions.
   struct Charged {
     std::uint64_t parts = 0;  // that others have to complete

@@ -18,7 +18,8 @@ Referee::Charged Referee::ChargedAtLeast(int rank, std::uint64_t decisions) cons
   const auto& accepted = journal_.accepted(rank);
   for (std::size_t i = first_charged_[static_cast<std::size_t>(rank)]; i < accepted.size(); ++i) {
     const Sent& sent = journal_.At(accepted[i]);
-    if (sent.released > decisions) bytes.Add(sent, sent.ask.bytes() + sent.ask.answer_bytes, decisions);
+    if (sent.released > decisions && !sent.abandoned)
+      bytes.Add(sent, sent.ask.bytes() + sent.ask.answer_bytes, decisions);
   }
   return bytes;
 }
@@ -46,6 +47,7 @@ Referee::Charged Referee::ChargedAtMost(int rank, std::uint64_t decisions, std::
   Charged bytes;
   for (const std::size_t id : journal_.accepted(rank)) {
     const Sent& sent = journal_.At(id);
+    if (sent.let_go) continue;
     if (sent.released >= kept_from) bytes.Add(sent, sent.ask.bytes(), decisions);
     if (sent.released >= answers_from) bytes.Add(sent, sent.ask.answer_bytes, decisions);
   }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <string>
 
 #include "tests/sim/simulation.h"
@@ -32,6 +34,11 @@ TEST_P(Simulated, SeedsBreakNoInvariant) {
   }
   EXPECT_GT(sum.rounds, sum.seeds);
   EXPECT_GT(sum.full_inboxes, 0U);
+  const ArenaCounts& arenas = sum.arenas;
+  for (const std::uint64_t count :
+       {arenas.answered, arenas.refused, arenas.rewritten, arenas.cut_off, arenas.left}) {
+    EXPECT_GT(count, 0U);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shard, Simulated, testing::Range(std::uint64_t{0}, kShards));
@@ -43,6 +50,19 @@ TEST(Simulation, OfASeedIsTheSameEveryTime) {
     EXPECT_EQ(first.outcome.trace_hash, again.outcome.trace_hash) << Again(seed);
     EXPECT_EQ(first.outcome.events, again.outcome.events) << Again(seed);
   }
+}
+
+// The servers' sockets, arenas and clients' processes have descriptors.
+TEST(Simulation, LeavesNoDescriptorOpen) {
+  const auto open = [] {
+    const std::filesystem::directory_iterator descriptors("/proc/self/fd");
+    return std::distance(begin(descriptors), end(descriptors));
+  };
+  const auto before = open();
+  std::uint64_t calls = 0;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) calls += RunSeed(seed).outcome.arenas.calls;
+  EXPECT_GT(calls, 0U);
+  EXPECT_EQ(open(), before);
 }
 
 TEST(Simulation, OfAnotherSeedIsAnother) {

@@ -1,5 +1,7 @@
 #include "tests/sim/simulation.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -29,7 +31,7 @@ namespace {
 // Kinds of lines in the trace.
 enum class Line : std::uint64_t { kSend, kAnswer, kDecision, kKill, kStop, kFreeze, kEnd };
 
-class Simulation final : public World {
+class Simulation final : public World, public ArenaRanks {
  public:
   Simulation(const Plan& plan, bool print);
   SeedResult Run();
@@ -37,6 +39,10 @@ class Simulation final : public World {
   void Happen() override;
   bool HappenWhileIdle() override;
   Time DrawJump() override { return 1 + random_.Below(plan_.longest_jump); }
+
+  bool MayCall(int rank) const override;
+  bool IsStopping(int rank) const override;
+  void Poke(int rank) override;
 
  private:
   class Rank;
@@ -64,6 +70,7 @@ class Simulation final : public World {
   Journal journal_;
   Referee referee_;
   Clients clients_;
+  Arenas arenas_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::optional<Status>>* refused_ = nullptr;  // while a client submits: what it is refused by
   std::size_t first_refused_ = 0;                          // the request that refused_[0] is of
@@ -155,7 +162,8 @@ Simulation::Simulation(const Plan& plan, bool print)
       wires_(scheduler_, plan.ranks),
       journal_(plan.ranks),
       referee_(plan_, scheduler_, journal_),
-      clients_(plan_) {
+      clients_(plan_),
+      arenas_(plan_, scheduler_, journal_, referee_, *this) {
   scheduler_.PrintTrace(print);
   wires_.slowest_wake = plan.slowest_wake;
   wires_.gathered = [this](int rank, const Meetings::Meeting& meeting) {
@@ -178,6 +186,7 @@ SeedResult Simulation::Run() {
   outcome_.rounds = referee_.rounds();
   outcome_.requests = journal_.all().size();
   outcome_.trace_hash = scheduler_.hash();
+  outcome_.arenas = arenas_.counts();
   return {outcome_, Describe(plan_), scheduler_.failure().value_or("")};
 }
 
@@ -200,15 +209,23 @@ void Simulation::RunRank(int rank) {
   auto bags = std::make_unique<SimExchange>(plan_.exchange, *bags_stream, wires_.bags, scheduler_, rank);
   const Exchanges exchanges =
       Exchanges::Of(std::move(batches_stream), std::move(batches), std::move(bags_stream), std::move(bags));
+  struct DoorIsLast {  // connections may end with the engine's last requests
+    Arenas& arenas;
+    const int rank;
+    ~DoorIsLast() { arenas.EngineIsGone(rank); }
+  } const door_is_last{arenas_, rank};
   Engine engine(*short_device, collective, exchanges, secret, plan_.engine, me.clock, &me);
   struct Unreachable {
+    Arenas& arenas;
     Rank& rank;
     ~Unreachable() {
+      arenas.CloseDoor(rank.number);
       rank.engine = nullptr;
       rank.device = nullptr;
     }
-  } const unreachable{me};
+  } const unreachable{arenas_, me};
   me.engine = &engine;
+  arenas_.OpenDoor(rank, engine);
   me.device = device.get();
   engine.Run();
   me.finished = true;
@@ -228,7 +245,11 @@ void Simulation::Happen() {
     Rank& rank = Draw();
     if (rank.device != nullptr) test::MakeProgress(*rank.device);
   }
-  if (event % 64 == 0) LookAtHeld(false);
+  arenas_.Happen();
+  if (event % 64 == 0) {
+    LookAtHeld(false);
+    arenas_.LookAtMemory();
+  }
 }
 
 bool Simulation::HappenWhileIdle() {
@@ -236,6 +257,7 @@ bool Simulation::HappenWhileIdle() {
   for (const auto& rank : ranks_) {
     if (plan_.apart && rank->device != nullptr && test::MakeProgress(*rank->device)) return true;
   }
+  if (arenas_.HappenWhileIdle()) return true;
   if (!clients_.done()) {
     if (!random_.OneIn(3)) return false;
     Act();
@@ -255,8 +277,19 @@ bool Simulation::HappenWhileIdle() {
 
 void Simulation::Act() {
   const int rank = Draw().number;
-  Send(rank, clients_.Next());
+  std::vector<Ask> asks = clients_.Next();
+  if (asks.empty() || arenas_.Offer(rank, clients_.tables(), asks)) return;
+  Send(rank, std::move(asks));
 }
+
+bool Simulation::MayCall(int rank) const {
+  const Rank& of = *ranks_[static_cast<std::size_t>(rank)];
+  return of.engine != nullptr && !of.busy;
+}
+
+bool Simulation::IsStopping(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->stopping; }
+
+void Simulation::Poke(int rank) { ranks_[static_cast<std::size_t>(rank)]->clock.Poke(); }
 
 void Simulation::Send(int rank, std::vector<Ask> asks) {
   Rank& to = *ranks_[static_cast<std::size_t>(rank)];
@@ -365,12 +398,14 @@ void Outcome::Add(const Outcome& other) {
   freezes += other.freezes;
   dropped_clients += other.dropped_clients;
   full_inboxes += other.full_inboxes;
+  arenas.Add(other.arenas);
   slowest_round_us = std::max(slowest_round_us, other.slowest_round_us);
   slowest_round_ns = std::max(slowest_round_ns, other.slowest_round_ns);
   trace_hash = trace_hash * 31 + other.trace_hash;
 }
 
 SeedResult RunSeed(std::uint64_t seed, bool print) {
+  if (!print) spdlog::set_level(spdlog::level::off);
   const Plan plan = MakePlan(seed);
   if (print) std::printf("%s\n", Describe(plan).c_str());
   return Simulation(plan, print).Run();

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/sim/arenas.h"
+
 namespace slotwise::sim {
 
 // Of one seed, or summed over several.
@@ -22,6 +24,7 @@ struct Outcome {
   std::uint64_t freezes = 0;
   std::uint64_t dropped_clients = 0;
   std::uint64_t full_inboxes = 0;      // requests that an inbox refused for want of room
+  ArenaCounts arenas = {};             // of clients whose calls' arrays lie in arenas
   std::uint64_t slowest_round_us = 0;  // from one rank's decision to its next, in virtual time
   std::uint64_t slowest_round_ns = 0;  // the same, in the host's time that the rank itself took
   std::uint64_t trace_hash = 0;        // of one seed: of all that happened

@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -43,6 +44,21 @@ def gpu_of(ps: Client) -> GpuDoor:
         ps._gpu = GpuDoor(ps)
     door: GpuDoor = ps._gpu
     return door
+
+
+@dataclass(frozen=True)
+class Started:
+    """A call that is on its way.
+
+    Attributes:
+        handle: the core's.
+        device: its device.
+        batches: its batches.
+    """
+
+    handle: Handle
+    device: torch.device
+    batches: list[_Batch]
 
 
 class GpuDoor:
@@ -89,29 +105,54 @@ class GpuDoor:
 
         None: there is no room there, and the client may go another way.
         """
+        return self.finish_lookup(self.start_lookup(device, lookups, options, train))
+
+    def start_lookup(
+        self,
+        device: torch.device,
+        lookups: Lookups,
+        options: Mapping[str, TableOptions],
+        train: bool,
+        behind: Started | None = None,
+    ) -> Started:
+        """Starts a lookup, which `finish_lookup` waits for.
+
+        Args:
+            behind: a push, which the lookup sees. If it fails, the lookup is not sent, and `Cancelled`.
+        """
         batches = [_Batch(options[table], *tensors) for table, tensors in lookups.items()]
         native = _natives(batches)
         core, mode = self._ps._usable(), TRAIN if train else EVAL
         gpu = self._gpu(device)
-        started = core.lookup_on_gpu(
-            self._ps._client, native, len(batches), mode, ctypes.byref(gpu), None
+        after = None if behind is None else behind.handle
+        handle = core.lookup_on_gpu(
+            self._ps._client, native, len(batches), mode, ctypes.byref(gpu), after, None
         )
-        call = self._finish(device, started, batches)
+        return _started(handle, device, batches)
+
+    def finish_lookup(self, started: Started) -> tuple[Tensor, ...] | None:
+        """Returns what `lookup` does."""
+        call = self._finish(started)
         if call is None:
             return None
         narrow = self._ps._wire_dtype != "float32"
-        rows = (_tensor(core, call, i, batch.shape, device) for i, batch in enumerate(batches))
+        core, device = self._ps._usable(), started.device
+        rows = (_tensor(core, call, i, batch.shape, device) for i, batch in enumerate(started.batches))
         return tuple(each.float() if narrow else each for each in rows)
 
-    def push(
+    def end(self, started: Started) -> None:
+        """Cancels a call that nobody wants any more, and waits for its end."""
+        self._ps._usable().end(started.handle)
+
+    def start_push(
         self,
         device: torch.device,
         lookups: Lookups,
         gradients: Mapping[str, Tensor],
         options: Mapping[str, TableOptions],
         step: Any,
-    ) -> bool:
-        """Pushes; returns whether it did, as `lookup` returns something.
+    ) -> Started:
+        """Starts a push, which `finish_push` waits for.
 
         Args:
             step: has a name where the client may go another way, because an earlier try may have
@@ -125,17 +166,29 @@ class GpuDoor:
         native = _natives(batches)
         core, named = self._ps._usable(), self._ps._named(step)
         gpu = self._gpu(device)
-        started = core.push_on_gpu(
+        handle = core.push_on_gpu(
             self._ps._client, native, len(batches), named, ctypes.byref(gpu), None
         )
-        return self._finish(device, started, batches) is not None
+        return _started(handle, device, batches)
 
-    def _finish(self, device: torch.device, started: Handle, batches: list[_Batch]) -> Handle | None:
+    def has_arrays(self, started: Started) -> bool:
+        """Whether a push goes on by copies: its tensors may be written, in the order of the stream."""
+        return bool(self._ps._usable().call_has_arrays(started.handle))
+
+    def wait(self, started: Started) -> None:
+        """Returns when a call has ended, which it does though the wait be interrupted."""
+        self._ps._usable().wait_for(started.handle)
+
+    def finish_push(self, started: Started) -> bool:
+        """Waits for a push's end; returns whether it was applied, as `finish_lookup` returns something."""
+        return self._finish(started) is not None
+
+    def _finish(self, started: Started) -> Handle | None:
         """Waits for a call's end; None if it was refused and goes another way."""
         try:
-            return self._ps._usable().finish(started, batches)
+            return self._ps._usable().finish(started.handle, started.batches)
         except (ResourceExhausted, FailedPrecondition) as error:
-            if not self._goes_another_way(device, error):
+            if not self._goes_another_way(started.device, error):
                 raise
             return None
 
@@ -234,6 +287,11 @@ class _Batch:
         own = gradient.detach().contiguous()
         self.native.values, self.native.values_count = own.data_ptr(), own.numel()
         self.keep.append(own)
+
+
+def _started(handle: Handle, device: torch.device, batches: list[_Batch]) -> Started:
+    handle.keep = batches  # their tensors, some of which nobody else has
+    return Started(handle, device, batches)
 
 
 def _natives(batches: list[_Batch]) -> Any:

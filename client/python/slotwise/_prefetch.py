@@ -223,6 +223,7 @@ class _Iteration:
 
     def begin(self) -> None:
         """Starts the threads, and lets the modules find their rows here."""
+        self.in_flight.watch()
         for module in self._modules:
             module._ahead = (*module._ahead, self)
         with self._changed:  # for which the threads wait as they end
@@ -268,6 +269,7 @@ class _Iteration:
             self._changed.wait_for(lambda: not {*self._threads} - {me}, _LAST_BATCH)
             for thread in {*self._threads} - {me}:
                 _LOG.warning("%s goes on: it waits for a batch, or for the server", thread.name)
+        self.in_flight.stop_watching()
         self.in_flight.wait_quietly()
         self._loaded.clear()
         self._to_look_up.clear()

@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 _LOG = logging.getLogger("slotwise")
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A push that the thread sends.
+
+    Attributes:
+        number: its place among all that were handed over.
+        tables: those that it pushes to.
+        push: sends it.
+    """
+
+    number: int
+    tables: tuple[str, ...]
+    push: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A push that is under way without a thread.
+
+    Attributes:
+        tables: those that it pushes to.
+        started: what those who come behind it name.
+        wait: returns when it has ended; calling it again is harmless.
+        finish: does what its end asks for, or raises its error; after an interrupt, once more.
+    """
+
+    tables: tuple[str, ...]
+    started: Any
+    wait: Callable[[], object]
+    finish: Callable[[], object]
+
+
+class _Inside(threading.local):
+    """Whether this thread is in `_Begun.finish`."""
+
+    active = False
 
 
 class Pushes:
@@ -22,27 +64,45 @@ class Pushes:
     A push that fails is the last: those behind it are dropped, because no plain loop would have
     come to them. The error waits for whoever waits next, is raised once, and then all goes on.
 
+    A push by a GPU's memory needs no thread: it is under way when it is handed over, and ends when
+    somebody waits for it. It is alone then: where others are in flight, or an iteration of `Prefetch`
+    waits by `changed` (`watch`), it goes the way of all others.
+
     Pushes of a table are counted from 1: `handed` and `settled` say up to which number they were
     handed over, and up to which they are out of flight, applied or failed.
 
+    The trainer's thread may be interrupted anywhere, as by Ctrl-C, and go on. So what it changes here
+    it changes by one assignment or one call of C's, and all else follows from that: a push is in
+    flight while it stands in `_waiting` or in `_begun`. A wait that was interrupted has changed nothing.
+
     Attributes:
-        changed: is notified of whatever changes here, and guards it. Its lock is reentrant, so that
-            others may keep what goes with it under the same lock.
+        lock: guards all of it, and is reentrant, so that others may keep what goes with it under it.
+            Only `with lock` takes it without a gap in which an interrupt would leave it taken, and
+            only if no call is the last thing in it: CPython's with has a gap behind `return call()`.
+        changed: is notified of whatever changes here.
         states: how often the server was taken to another state, which makes rows that were looked
             up before worthless.
 
-    Thread-safe.
+    Thread-safe. In a forked process nothing is in flight.
     """
 
     def __init__(self) -> None:
         """Starts no thread until there is a push."""
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self.states = 0
-        self._waiting: deque[tuple[tuple[str, ...], Callable[[], object]]] = deque()
-        self._handed: Counter[str] = Counter()
-        self._settled: Counter[str] = Counter()
+        self._process = os.getpid()
+        self._numbers = itertools.count(1)
+        self._waiting: deque[_Waiting] = deque()  # with the one that is being sent
+        self._dropped = 0  # up to which number they are not to be sent
+        self._sent: Counter[str] = Counter()  # of each table, how many the thread is done with
         self._error: BaseException | None = None
-        self._sender: threading.Thread | None = None  # while there is something to send
+        self._sender: threading.Thread | None = None  # sets itself
+        # The one under way, and of each table how many such have ended.
+        self._begun: tuple[_Begun | None, Counter[str]] = (None, Counter())
+        self._ending = threading.RLock()  # taken before `lock`, by who waits for that one's end
+        self._inside = _Inside()
+        self._watchers = 0
 
     def hand_over(self, tables: Iterable[str], push: Callable[[], object]) -> dict[str, int]:
         """Has `push` called in the background, and returns at once.
@@ -57,27 +117,75 @@ class Pushes:
         Raises:
             slotwise.Error: an earlier push has failed; this one is not sent.
         """
-        with self.changed:
+        with self.lock:
             self.raise_error()
-            if self._sender is None:
-                # Its first act is to wait for the lock.
-                sender = threading.Thread(target=self._send, name="slotwise-pushes")
-                sender.start()
-                self._sender = sender
             names = tuple(tables)
-            self._waiting.append((names, push))
-            self._handed.update(names)
-            return self.handed(names)
+            self._waiting.append(_Waiting(next(self._numbers), names, push))
+            try:
+                self._have_sender()
+            except RuntimeError:  # there is no thread to be had
+                self._waiting.pop()
+                raise
+            numbers = self.handed(names)
+        return numbers
+
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight, and nobody waits by `changed`. REQUIRES: `lock` is held.
+
+        Raises:
+            slotwise.Error: an earlier push has failed.
+        """
+        self.raise_error()
+        return not self._waiting and self._begun[0] is None and self._watchers == 0
+
+    def begin(
+        self,
+        tables: Iterable[str],
+        started: Any,
+        wait: Callable[[], object],
+        finish: Callable[[], object],
+    ) -> None:
+        """Takes a push that is under way. REQUIRES: `lock` is held, and `is_idle`.
+
+        Args:
+            started: what `under_way` returns.
+            wait, finish: as `_Begun` has them.
+        """
+        self._begun = (_Begun(tuple(tables), started, wait, finish), self._begun[1])
+
+    def under_way(self, tables: Iterable[str]) -> Any:
+        """Returns the push that is under way, if all that is in flight of some tables is that; else None."""
+        with self.lock:
+            begun = self._begun[0]
+            if begun is None or self._waiting or not set(begun.tables) & set(tables):
+                return None
+            return begun.started
+
+    def watch(self) -> None:
+        """From now on somebody waits by `changed`: all pushes end by themselves."""
+        with self.lock:
+            self._watchers += 1
+        self._end_begun()
+
+    def stop_watching(self) -> None:
+        """Ends what `watch` began."""
+        with self.lock:
+            self._watchers -= 1
 
     def handed(self, tables: Iterable[str]) -> dict[str, int]:
         """Returns the number of each table's newest push."""
-        with self.changed:
-            return {table: self._handed[table] for table in tables}
+        with self.lock:
+            in_flight = Counter(name for each in self._waiting for name in each.tables)
+            if self._begun[0] is not None:
+                in_flight.update(self._begun[0].tables)
+            numbers = {table: self._count(table) + in_flight[table] for table in tables}
+        return numbers
 
     def settled(self, tables: Iterable[str]) -> dict[str, int]:
         """Returns, for each table, up to which number its pushes are out of flight."""
-        with self.changed:
-            return {table: self._settled[table] for table in tables}
+        with self.lock:
+            numbers = {table: self._count(table) for table in tables}
+        return numbers
 
     @property
     def failed(self) -> bool:
@@ -86,7 +194,7 @@ class Pushes:
 
     def raise_error(self) -> None:
         """Raises the error of a push that failed, once."""
-        with self.changed:
+        with self.lock:
             error, self._error = self._error, None
         if error is not None:
             raise error
@@ -97,24 +205,16 @@ class Pushes:
         Raises:
             slotwise.Error: a push has failed, whichever table it was of.
         """
-        sender = self._sender
-        if sender is None and self._error is None:
-            return  # nothing was handed over that has not ended
-        if threading.current_thread() is sender:
-            return  # a push that needs another call first
-        with self.changed:
-            names = self._handed if tables is None else list(tables)
-            self.changed.wait_for(
-                lambda: self.failed or all(self._settled[t] == self._handed[t] for t in names)
-            )
-            self.raise_error()
+        if not self._waiting and self._begun[0] is None and self._error is None:
+            return
+        if self._is_not_mine():
+            return
+        self._wait(None if tables is None else set(tables), raises=True)
 
     def wait_quietly(self) -> None:
         """Returns when nothing is in flight, and leaves an error for the next who waits."""
-        if threading.current_thread() is self._sender:
-            return  # Python ends lost loops in any thread, as garbage
-        with self.changed:
-            self.changed.wait_for(lambda: self._sender is None)
+        if not self._is_not_mine():  # Python ends lost loops in any thread, as garbage
+            self._wait(None, raises=False)
 
     @contextmanager
     def around_another_state(self) -> Iterator[None]:
@@ -122,37 +222,99 @@ class Pushes:
         try:
             yield
         finally:
-            with self.changed:
+            with self.lock:
                 self.states += 1
 
-    def _send(self) -> None:
+    def _is_not_mine(self) -> bool:
+        """Whether this thread is a push's own, which needs another call first, or another process's."""
+        this = threading.current_thread()
+        return this is self._sender or self._inside.active or os.getpid() != self._process
+
+    def _wait(self, tables: set[str] | None, raises: bool) -> None:
+        def has_begun() -> bool:
+            begun = self._begun[0]
+            return begun is not None and (tables is None or not tables.isdisjoint(begun.tables))
+
+        def is_over() -> bool:
+            waits = any(tables is None or not tables.isdisjoint(each.tables) for each in self._waiting)
+            return not waits and not has_begun()
+
         while True:
-            with self.changed:
+            if has_begun():
+                self._end_begun()
+            with self.lock:
+                self._have_sender()
+                self.changed.wait_for(
+                    lambda: (raises and self.failed) or has_begun() or is_over()
+                )
+                if raises:
+                    self.raise_error()
+                if is_over():
+                    return
+
+    def _count(self, table: str) -> int:
+        return self._sent[table] + self._begun[1][table]
+
+    def _have_sender(self) -> None:
+        """Starts a thread if it is wanted. With the lock held, for which the thread waits first."""
+        if self._waiting and self._sender is None:
+            threading.Thread(target=self._send, name="slotwise-pushes").start()
+
+    def _end_begun(self) -> None:
+        """Waits for the push that is under way."""
+        with self._ending:
+            begun, ended = self._begun
+            if begun is None or self._inside.active:
+                return
+            begun.wait()
+            error: Exception | None = None
+            try:
+                self._inside.active = True
+                begun.finish()
+            except Exception as raised:  # an interrupt leaves it under way
+                error = raised
+            finally:
+                self._inside.active = False
+            with self.lock:
+                if error is not None:
+                    self._fail(error)
+                self._begun = (None, ended + Counter(begun.tables))
+                self.changed.notify_all()
+
+    def _send(self) -> None:
+        with self.lock:
+            if self._sender is not None:
+                return  # a start that was interrupted left two
+            self._sender = threading.current_thread()
+        while True:
+            self._end_begun()
+            with self.lock:
+                if self._waiting and self._begun[0] is not None:
+                    continue
+                while self._waiting and self._waiting[0].number <= self._dropped:
+                    self._sent.update(self._waiting.popleft().tables)
+                self.changed.notify_all()
                 if not self._waiting:
                     self._sender = None
-                    self.changed.notify_all()
                     return
-                tables, push = self._waiting[0]
+                push = self._waiting[0].push
             error: BaseException | None = None
             try:
                 push()
             except BaseException as raised:
                 error = raised
             del push  # or the gradients would live until the next push
-            with self.changed:
-                self._waiting.popleft()
-                self._settled.update(tables)
+            with self.lock:
+                self._sent.update(self._waiting.popleft().tables)
                 if error is not None:
                     self._fail(error)
                 self.changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
-        """Keeps an error for whoever waits next, and drops what is behind it."""
-        self._error = error
+        """Keeps an error for whoever waits next, and has what is behind it dropped."""
         if self._waiting:
             _LOG.warning(
                 "a push failed, and those behind it are dropped (%d): %s", len(self._waiting), error
             )
-        for tables, _ in self._waiting:
-            self._settled.update(tables)
-        self._waiting.clear()
+            self._dropped = self._waiting[-1].number
+        self._error = error

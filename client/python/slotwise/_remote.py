@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from slotwise._gpu import gpu_of
 from slotwise.batch import make_batch
 from slotwise.client import Client
-from slotwise.errors import InvalidArgument
+from slotwise.errors import Cancelled, FailedPrecondition, InvalidArgument, ResourceExhausted
 from slotwise.options import TableOptions
 from slotwise.session import Session
 
@@ -81,6 +81,7 @@ class Remote(nn.Module):
             slotwise.Error: a push in the background has failed, of this module or of another one of
                 its client. Those behind it were not sent. The error is raised once.
         """
+        self._ps._usable()
         self._ps._pushes.wait()
 
     def lookups_of(self, *arguments: Any) -> Lookups:
@@ -101,6 +102,9 @@ class Remote(nn.Module):
             found = gpu.lookup(device, lookups, self._tables, train)
             if found is not None:
                 return found
+        return self._fetch_by_host(lookups, train, pinned)
+
+    def _fetch_by_host(self, lookups: Lookups, train: bool, pinned: bool) -> tuple[Tensor, ...]:
         wanted: Any = {table: tuple(map(_array, tensors)) for table, tensors in lookups.items()}
         if len(wanted) == 1:  # a request of one table is smaller
             ((table, (keys, offsets, weights)),) = wanted.items()
@@ -142,8 +146,7 @@ class Remote(nn.Module):
             found = ahead.find(self, lookups)
             if found is not None:
                 return found
-        self._ps._pushes.wait(lookups)
-        rows = self.fetch(lookups, self.training)
+        rows = self._fetch_behind_pushes(lookups)
         moved = tuple(
             values.to(keys.device)
             for values, (keys, _, _) in zip(rows, lookups.values())
@@ -153,6 +156,27 @@ class Remote(nn.Module):
             if ahead.trains and self.training:
                 return Found(moved, None, ahead, ahead.batch)
         return Found(moved)
+
+    def _fetch_behind_pushes(self, lookups: Lookups) -> tuple[Tensor, ...]:
+        """Looks up; what is looked up sees all that was pushed before."""
+        pushes, gpu = self._ps._pushes, gpu_of(self._ps)
+        behind = pushes.under_way(lookups)
+        device = None if behind is None else gpu.device_of(lookups.values())
+        if behind is None or device is None:
+            pushes.wait(lookups)
+            return self.fetch(lookups, self.training)
+        started = gpu.start_lookup(device, lookups, self._tables, self.training, behind)
+        try:
+            pushes.wait(lookups)
+        except BaseException:
+            gpu.end(started)
+            raise
+        try:
+            found = gpu.finish_lookup(started)
+        except (Cancelled, ResourceExhausted):
+            # The push went another way, or had the room that there is.
+            return self.fetch(lookups, self.training)
+        return self._fetch_by_host(lookups, self.training, False) if found is None else found
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
         """Refuses copies and pickles, which would be further views of the same rows."""
@@ -173,11 +197,13 @@ class Remote(nn.Module):
         keys = found.owned or {table: lookups[table] for table in gradients}
         gpu = gpu_of(self._ps)
         device = gpu.device_of((*keys[table], each) for table, each in gradients.items())
+        if not trains and device is not None and self._start_push(device, keys, gradients):
+            return
         beside = None if device is None or device.type == "cpu" else gpu.beside(device)
         keys, keys_there = (keys, _nothing) if found.owned else _copies(keys, beside)
         copied, gradients_there = _copies({table: (each,) for table, each in gradients.items()}, beside)
         own = {table: each for table, (each,) in copied.items() if each is not None}
-        with in_flight.changed:
+        with in_flight.lock:
             in_flight.raise_error()  # before a step is drawn
             step = self._next_step()
 
@@ -194,6 +220,42 @@ class Remote(nn.Module):
             if trains and iteration is not None:
                 iteration.pushed(self, found.batch, numbers)
 
+    def _start_push(
+        self, device: torch.device, lookups: Lookups, gradients: dict[str, Tensor]
+    ) -> bool:
+        """Pushes by a GPU's memory, and does not wait for the end; False if others are in flight.
+
+        Their arrays are copied in the order of the trainer's stream, so the trainer may overwrite
+        them. Only if the server refuses to take them from there are they wanted once more.
+        """
+        gpu, pushes = gpu_of(self._ps), self._ps._pushes
+        with pushes.lock:
+            if not pushes.is_idle():
+                return False
+            step = self._next_step()
+            if step is None and self._ps._door != "gpu":
+                step = self._ps.session.next()
+            started = gpu.start_push(device, lookups, gradients, self._tables, step)
+            read = [each for tensors in lookups.values() for each in tensors if each is not None]
+            read += gradients.values()
+            versions = [each._version for each in read]
+
+            def finish() -> None:
+                if gpu.finish_push(started):
+                    return
+                if [each._version for each in read] != versions:
+                    raise FailedPrecondition(
+                        "a push in flight was refused by the GPU's memory, and could not go by the "
+                        "host's: its tensors were written meanwhile"
+                    )
+                self._push_by_host(lookups, gradients, step)
+
+            if gpu.has_arrays(started):
+                pushes.begin(gradients, started, lambda: gpu.wait(started), finish)
+            else:
+                finish()  # there is no connection yet, which reads them later
+        return True
+
     def _next_step(self) -> Any:
         return None if self._session is None else self._session.next()
 
@@ -203,8 +265,12 @@ class Remote(nn.Module):
         if device is not None:
             if step is None and self._ps._door != "gpu":
                 step = self._ps.session.next()
-            if gpu.push(device, lookups, gradients, self._tables, step):
+            started = gpu.start_push(device, lookups, gradients, self._tables, step)
+            if gpu.finish_push(started):
                 return
+        self._push_by_host(lookups, gradients, step)
+
+    def _push_by_host(self, lookups: Lookups, gradients: dict[str, Tensor], step: Any) -> None:
         pushes: dict[str, Any] = {}
         for table, gradient in gradients.items():
             keys, offsets, weights = map(_array, lookups[table])

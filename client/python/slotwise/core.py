@@ -227,8 +227,9 @@ class Core:
             "push": (call, [pointer, batches, step, options]),
             "push_many": (call, [pointer, batches, size, step, options]),
             "client_gpus": (size, [pointer, ctypes.c_char_p, size]),
-            "lookup_on_gpu": (call, [pointer, batches, size, i32, gpu, options]),
+            "lookup_on_gpu": (call, [pointer, batches, size, i32, gpu, pointer, options]),
             "push_on_gpu": (call, [pointer, batches, size, step, gpu, options]),
+            "call_has_arrays": (i32, [pointer]),
             "call_dlpack": (pointer, [pointer, size, i32, i32, ctypes.POINTER(i64), size]),
             "dlpack_free": (None, [pointer]),
             "import": (call, [pointer, text, view, u64, options]),
@@ -256,16 +257,24 @@ class Core:
         """
         try:
             call.keep = keep
-            most = SLICE_MS if threading.current_thread() is threading.main_thread() else -1
-            code = self.call_wait(call, most)
-            while code == RUNNING:
-                code = self.call_wait(call, most)
+            code = self.wait_for(call)
         except BaseException:
             self.end(call)
             raise
         if code != OK:
             raise self.error_of(call, code)
         return call
+
+    def wait_for(self, call: Handle) -> int:
+        """Waits until a call has ended, and returns its code.
+
+        If a signal's handler raises meanwhile, the call goes on.
+        """
+        most = SLICE_MS if threading.current_thread() is threading.main_thread() else -1
+        code = int(self.call_wait(call, most))
+        while code == RUNNING:
+            code = int(self.call_wait(call, most))
+        return code
 
     def end(self, call: Handle) -> None:
         """Cancels a call and waits for its end, which is soon."""

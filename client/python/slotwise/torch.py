@@ -7,10 +7,10 @@ returns; `backward()` raises the push's errors. In `train()` mode a lookup gives
 
 `Prefetch` goes around a loader: it looks the next batches' rows up while the trainer computes, and
 pushes in the background. A module made with `in_flight=True` pushes in the background without it.
-Then the next `forward()` waits for the push, and raises its error; so do `flush()`, `save`, `load`,
-`adopt`, `release`, `Client.close` and the client's calls that read or change whole tables. A
-client's pushes in the background are applied one after the other, so trainers in one process that
-share a step have a client each.
+Then the next `forward()` of its tables waits for the push, and raises its error; so do `flush()`,
+`save`, `load`, `adopt`, `release`, `Client.close` and the client's calls that read or change whole
+tables. A client's pushes in the background are applied one after the other, so trainers in one
+process that share a step have a client each.
 
 So the modules' `state_dict()` is empty: `save` writes the rest of the model and the server's
 checkpoint as one, and `load` brings both back. Modules cannot be

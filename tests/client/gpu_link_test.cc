@@ -1,0 +1,227 @@
+// Calls by a device's memory: in which order they are sent, what they are sent again with, and what becomes
+// of their places.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "client/cpp/data_link.h"
+#include "tests/client/peer.h"
+
+namespace slotwise::client {
+namespace {
+
+// More than half of what the peer shares: two calls do not have it at once.
+constexpr std::uint64_t kMostOfTheArena = 600U << 10;
+
+class DeviceExchange final : public DataExchange {
+ public:
+  explicit DeviceExchange(std::string arrays) : arrays_(std::move(arrays)) {}
+
+  void Write(v1::DataCall& /*call*/, Body& body) override {
+    body.push_back(std::as_bytes(std::span(arrays_)));
+  }
+  Result<Room> MakeRoom(const v1::DataReply& /*reply*/) override { return Room{}; }
+  std::uint64_t ValueBytes() const override { return value_bytes; }
+  Status Read(const v1::DataReply& /*reply*/) override { return {}; }
+  OnDevice* on_device() override { return &of; }
+  void TakeValues(std::shared_ptr<std::byte[]>&& taken) override { values = std::move(taken); }
+
+  // The caller writes its arrays.
+  void Overwrite() { arrays_.assign(arrays_.size(), 'x'); }
+
+  std::uint64_t value_bytes = 0;
+  OnDevice of;
+  std::shared_ptr<std::byte[]> values;
+
+ private:
+  std::string arrays_;
+};
+
+struct Outcome {
+  grpc::StatusCode code;
+  Status read;
+};
+
+class GpuLinkTest : public ::testing::Test {
+ protected:
+  struct Sent {
+    std::shared_ptr<DeviceExchange> exchange;
+    std::uint64_t id = 0;
+    std::future<Outcome> outcome;
+  };
+
+  // Sends a push, whose turn ends as the client's does.
+  Sent Push(const std::string& arrays) {
+    auto push = std::make_shared<DeviceExchange>(arrays);
+    push->of.turn = std::make_shared<Turn>();
+    return Send(std::move(push));
+  }
+  Sent Lookup(const std::shared_ptr<Turn>& behind, std::uint64_t value_bytes = 128,
+              std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
+    auto lookup = std::make_shared<DeviceExchange>("keys");
+    lookup->value_bytes = value_bytes;
+    lookup->of.behind = behind;
+    return Send(std::move(lookup), timeout);
+  }
+  Sent Send(std::shared_ptr<DeviceExchange> exchange,
+            std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
+    const auto promise = std::make_shared<std::promise<Outcome>>();
+    Sent sent{exchange, 0, promise->get_future()};
+    sent.id = link_.Send(exchange, std::chrono::steady_clock::now() + timeout,
+                         [promise, turn = exchange->of.turn](const grpc::Status& answer, const Status& read) {
+                           if (turn) turn->End(answer.ok() && read.ok());
+                           promise->set_value({answer.error_code(), read});
+                         });
+    return sent;
+  }
+  void Answer(std::uint64_t id, grpc::StatusCode code = grpc::StatusCode::OK) {
+    v1::DataReply reply;
+    reply.set_id(id);
+    reply.set_code(static_cast<int>(code));
+    reply.set_in_arena(true);
+    peer_.Answer(reply);
+  }
+  // A connection sends calls in the order in which they may be sent. So what it has not sent before this one
+  // it holds.
+  void ExpectNothingBeforeAnother() {
+    Sent another = Lookup(nullptr);
+    const v1::DataCall call = peer_.Take();
+    EXPECT_EQ(call.id(), another.id);
+    Answer(call.id());
+    EXPECT_EQ(another.outcome.get().code, grpc::StatusCode::OK);
+  }
+
+  const std::string name_ = "slotwise-test-gpu-link-" + std::to_string(getpid());
+  Peer peer_{name_, true};
+  DataThreads threads_{1};
+  DataLink link_{threads_, RankAddress{.address = "127.0.0.1:1",
+                                       .local = name_,
+                                       .gpu = std::string(kHostMemory),
+                                       .by_gpu = true,
+                                       .only_gpu = true}};
+};
+
+TEST_F(GpuLinkTest, APushHasItsArraysOnceThereIsAConnection) {
+  Sent push = Push("gradients");
+  EXPECT_FALSE(push.exchange->of.turn->has_arrays());
+  peer_.Meet();
+  const v1::DataCall call = peer_.Take();
+  EXPECT_TRUE(push.exchange->of.turn->has_arrays());
+  push.exchange->Overwrite();
+  EXPECT_EQ(peer_.ArraysOf(call).substr(0, 9), "gradients");
+  Answer(call.id());
+  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::OK);
+}
+
+TEST_F(GpuLinkTest, ALookupBehindAPushIsSentOnceThatIsAnswered) {
+  Sent push = Push("gradients");
+  peer_.Meet();
+  ASSERT_EQ(peer_.Take().id(), push.id);
+  Sent behind = Lookup(push.exchange->of.turn);
+  Sent too = Lookup(push.exchange->of.turn);
+  ExpectNothingBeforeAnother();
+  Answer(push.id);
+  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::OK);
+  EXPECT_EQ(peer_.Take().id(), behind.id);
+  EXPECT_EQ(peer_.Take().id(), too.id);
+  Sent later = Lookup(push.exchange->of.turn);  // which has ended
+  EXPECT_EQ(peer_.Take().id(), later.id);
+  for (Sent* const each : {&behind, &too, &later}) {
+    Answer(each->id);
+    EXPECT_EQ(each->outcome.get().code, grpc::StatusCode::OK);
+    EXPECT_NE(each->exchange->values, nullptr);
+  }
+}
+
+TEST_F(GpuLinkTest, ALookupBehindAPushThatFailsIsNotSentAndHasNoPlaces) {
+  Sent push = Push("gradients");
+  peer_.Meet();
+  ASSERT_EQ(peer_.Take().id(), push.id);
+  Sent behind = Lookup(push.exchange->of.turn, kMostOfTheArena);
+  Answer(push.id, grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::NOT_FOUND);
+  const Outcome held = behind.outcome.get();
+  EXPECT_EQ(held.code, grpc::StatusCode::OK) << "the server has said nothing";
+  EXPECT_EQ(held.read.code(), StatusCode::kCancelled);
+  ExpectNothingBeforeAnother();
+  Sent next = Lookup(nullptr, kMostOfTheArena);
+  EXPECT_EQ(peer_.Take().id(), next.id);
+  Answer(next.id);
+  EXPECT_TRUE(next.outcome.get().read.ok());
+}
+
+TEST_F(GpuLinkTest, ALookupBehindAPushEndsInTimeAndIsNotSentLater) {
+  Sent push = Push("gradients");
+  peer_.Meet();
+  ASSERT_EQ(peer_.Take().id(), push.id);
+  Sent late = Lookup(push.exchange->of.turn, kMostOfTheArena, std::chrono::milliseconds(20));
+  EXPECT_EQ(late.outcome.get().code, grpc::StatusCode::DEADLINE_EXCEEDED);
+  Sent no_room = Lookup(push.exchange->of.turn, kMostOfTheArena);
+  EXPECT_EQ(no_room.outcome.get().read.code(), StatusCode::kResourceExhausted)
+      << "the late one has its places until its turn has come";
+  Answer(push.id);
+  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::OK);
+  ExpectNothingBeforeAnother();
+  Sent given_up = Lookup(nullptr, kMostOfTheArena);
+  ASSERT_EQ(peer_.Take().id(), given_up.id) << "the late one has left its places";
+  link_.Cancel(given_up.id);
+  EXPECT_EQ(given_up.outcome.get().code, grpc::StatusCode::CANCELLED);
+  Answer(given_up.id);  // too late
+  ExpectNothingBeforeAnother();
+}
+
+// What a busy server refused is sent again, from the same places.
+TEST_F(GpuLinkTest, ACallIsSentAgainWithTheArraysThatItHadFirst) {
+  Sent push = Push("gradients");
+  peer_.Meet();
+  const v1::DataCall first = peer_.Take();
+  push.exchange->Overwrite();
+  Answer(first.id(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::UNAVAILABLE);
+  Sent again = Send(push.exchange);
+  const v1::DataCall second = peer_.Take();
+  EXPECT_EQ(second.arena().body(), first.arena().body());
+  EXPECT_EQ(peer_.ArraysOf(second).substr(0, 9), "gradients");
+  // The next connection has other memory, to which they are copied.
+  peer_.Hang();
+  EXPECT_EQ(again.outcome.get().code, grpc::StatusCode::UNAVAILABLE);
+  Sent anew = Send(push.exchange);
+  peer_.Meet();
+  const v1::DataCall third = peer_.Take();
+  EXPECT_EQ(peer_.ArraysOf(third).substr(0, 9), "gradients");
+  Answer(third.id());
+  EXPECT_EQ(anew.outcome.get().code, grpc::StatusCode::OK);
+}
+
+TEST_F(GpuLinkTest, MemoryIsLetGoOfWithItsConnection) {
+  Sent push = Push("gradients");
+  peer_.Meet();
+  ASSERT_EQ(peer_.Take().id(), push.id);
+  Sent behind = Lookup(push.exchange->of.turn);
+  ExpectNothingBeforeAnother();
+  const std::weak_ptr<GpuArena> arena = push.exchange->of.carried->arena;
+  peer_.Hang();
+  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(behind.outcome.get().code, grpc::StatusCode::UNAVAILABLE);
+  Sent next = Lookup(nullptr);
+  peer_.Meet();
+  EXPECT_EQ(peer_.Take().id(), next.id) << "and nothing that is over";
+  Answer(next.id);
+  EXPECT_EQ(next.outcome.get().code, grpc::StatusCode::OK);
+  push.exchange->of.carried.reset();
+  behind.exchange->of.carried.reset();
+  EXPECT_TRUE(arena.expired());
+}
+
+}  // namespace
+}  // namespace slotwise::client

@@ -1,0 +1,124 @@
+// Peer: the other end of a client's connection of the data transport, as a test makes it up.
+// Thread-safety: one thread.
+#ifndef SLOTWISE_TESTS_CLIENT_PEER_H_
+#define SLOTWISE_TESTS_CLIENT_PEER_H_
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "slotwise/v1/data.pb.h"
+#include "tests/data/data_client.h"
+#include "wire/data_version.h"
+#include "wire/shared_memory.h"
+
+namespace slotwise::client {
+
+// The other end of one connection, byte by byte.
+class Peer {
+ public:
+  // Listens at a Unix socket of that name, and shares a MiB with who connects: of the host's memory, or of a
+  // device whose memory is the host's.
+  explicit Peer(const std::string& local, bool on_device = false)
+      : listener_(::socket(AF_UNIX, SOCK_STREAM, 0)), shares_(true), on_device_(on_device) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, local.data(), local.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + local.size());
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener_, 4), 0);
+  }
+  Peer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener_, 4), 0);
+    EXPECT_EQ(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  ~Peer() {
+    Hang();
+    ::close(listener_);
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  const std::string& address() const { return address_; }
+
+  // Takes the next connection, and greets it with a preface.
+  void Meet(std::uint32_t version = kDataVersion) {
+    connection_ = ::accept(listener_, nullptr, nullptr);
+    ASSERT_GE(connection_, 0);
+    const timeval limit{60, 0};  // a test that would wait for ever fails instead
+    ::setsockopt(connection_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    Preface theirs{};
+    Receive(theirs.data(), theirs.size());
+    EXPECT_EQ(VersionIn(theirs), kDataVersion);
+    const Preface mine = MakePreface(version, {shares_ ? 1U : 0U, on_device_});
+    if (!shares_) return Send(mine.data(), mine.size());
+    arena_ = SharedMemory::Make(std::uint64_t{1} << 20, !on_device_);
+    EXPECT_EQ(SendWithDescriptor(connection_, mine, arena_->descriptor()), static_cast<ssize_t>(mine.size()));
+  }
+  void Hang() {
+    if (connection_ >= 0) ::close(std::exchange(connection_, -1));
+  }
+
+  // Takes the next call.
+  v1::DataCall Take() {
+    std::uint32_t head_bytes = 0;
+    std::uint64_t body_bytes = 0;
+    char prefix[16] = {};
+    Receive(prefix, sizeof(prefix));
+    std::memcpy(&head_bytes, prefix, sizeof(head_bytes));
+    std::memcpy(&body_bytes, prefix + 8, sizeof(body_bytes));
+    std::string head(head_bytes, 0);
+    Receive(head.data(), head.size());
+    std::string body(body_bytes, 0);
+    Receive(body.data(), body.size());
+    v1::DataCall call;
+    EXPECT_TRUE(call.ParseFromString(head));
+    return call;
+  }
+  // The arrays of a call in the memory that this connection shares.
+  std::string ArraysOf(const v1::DataCall& call) const {
+    const auto place = arena_->Place(call.arena().body(), call.arena().body_bytes());
+    EXPECT_TRUE(place);
+    return place ? std::string(reinterpret_cast<const char*>(place->data()), place->size()) : std::string();
+  }
+  void Answer(const v1::DataReply& reply, const std::string& body = {}) {
+    const std::string frame = test::FrameOf(reply.SerializeAsString(), body);
+    Send(frame.data(), frame.size());
+  }
+
+ private:
+  void Send(const void* bytes, std::size_t size) const {
+    EXPECT_EQ(::send(connection_, bytes, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+  }
+  void Receive(void* bytes, std::size_t size) const {
+    if (size == 0) return;
+    EXPECT_EQ(::recv(connection_, bytes, size, MSG_WAITALL), static_cast<ssize_t>(size));
+  }
+
+  int listener_;
+  int connection_ = -1;
+  std::string address_;
+  bool shares_ = false;
+  bool on_device_ = false;
+  std::shared_ptr<SharedMemory> arena_;  // that the connection shares
+};
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_TESTS_CLIENT_PEER_H_

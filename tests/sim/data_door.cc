@@ -1,0 +1,113 @@
+#include "tests/sim/data_door.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "tests/sim/stepped_arrivals.h"
+
+namespace slotwise::sim {
+namespace {
+
+constexpr std::uint64_t kMib = std::uint64_t{1} << 20;
+
+DataOptions OptionsOf(std::uint32_t most_calls) {
+  DataOptions options;
+  options.max_calls_per_connection = most_calls;
+  options.max_shared_bytes = 64 * kMib;
+  options.max_device_arena_bytes = 64 * kMib;
+  options.reply_timeout = std::chrono::milliseconds(0);  // no timers
+  return options;
+}
+
+}  // namespace
+
+bool DoorConnection::HasEnded() const {
+  struct stat file {};
+  return fstat(servers_socket, &file) != 0 || file.st_ino != servers_file;
+}
+
+DataDoor::DataDoor(Engine& engine, std::uint32_t most_calls, std::function<void()> on_find,
+                   std::function<void()> pause)
+    : pause_(std::move(pause)),
+      shared_(std::make_unique<DataShared>(OptionsOf(most_calls), engine, gate_,
+                                           [&engine, on_find = std::move(on_find)](std::string_view name) {
+                                             on_find();
+                                             return engine.FindTable(name);
+                                           })) {
+  gate_.Open();
+}
+
+DataDoor::~DataDoor() { Poll(); }
+
+DoorConnection DataDoor::Connect(const std::string& name, bool on_device) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw std::runtime_error("no socketpair");
+  DoorConnection made;
+  made.socket = ends[0];
+  made.servers_socket = ends[1];
+  struct stat file {};
+  fstat(ends[1], &file);
+  made.servers_file = file.st_ino;
+  std::shared_ptr<ClientArena> arena =
+      on_device ? shared_->arenas.MakeOnDevice(1, ends[1]) : shared_->arenas.Make(1);
+  if (arena == nullptr) throw std::runtime_error("no memory for an arena");
+  if (on_device) {
+    arena->arrivals = MakeSteppedArrivals(pause_);
+    device_bytes_ += arena->bytes.size();
+  }
+  made.memory = SharedMemory::Open(dup(arena->descriptor), arena->bytes.size());
+  made.servers_arena = arena;
+  FrameStream::Socket socket(loop_.context());
+  socket.assign({AF_UNIX, 0}, ends[1]);
+  const auto connection =
+      std::make_shared<DataConnection>(std::move(socket), name, *shared_, std::move(arena), loop_, nullptr);
+  connection->Start();
+  made.servers = connection;
+  connections_.push_back(connection);
+  return made;
+}
+
+bool DataDoor::Poll() {
+  bool any = false;
+  loop_.context().restart();  // it has stopped if it had no connection
+  while (loop_.context().poll() > 0) any = true;
+  return any;
+}
+
+void DataDoor::Close() {
+  shared_->stopping = true;
+  Poll();
+  for (const auto& connection : connections_) {
+    if (const auto alive = connection.lock()) alive->End("the server is stopping");
+  }
+  Poll();
+}
+
+std::string DataDoor::Leaks() {
+  Poll();
+  std::string leaks;
+  const auto expect = [&](const char* what, std::uint64_t found, std::uint64_t expected) {
+    if (found != expected) {
+      leaks += std::string(leaks.empty() ? "" : ", ") + std::to_string(found) + " " + what + " instead of " +
+               std::to_string(expected);
+    }
+  };
+  std::uint64_t connections = 0;
+  for (const auto& connection : connections_) connections += connection.expired() ? 0 : 1;
+  expect("connections", connections, 0);
+  expect("calls inside the gate", gate_.inside(), 0);
+  expect("received bytes", shared_->received.used(), 0);
+  expect("shared bytes", shared_->arenas.shared_bytes(), 0);
+  expect("bytes of device memory", shared_->arenas.device_bytes(), device_bytes_);
+  // As much as all copies may take has room only beside none.
+  const auto copies = shared_->arenas.ReserveCopies(shared_->arenas.max_device_bytes());
+  expect("refusals of copies", copies ? 0 : 1, 0);
+  return leaks;
+}
+
+}  // namespace slotwise::sim
