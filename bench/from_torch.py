@@ -8,17 +8,22 @@ Before that, both get the same rows, and the results are compared.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import slotwise
 import slotwise.torch as st
 import torch
 from torch import nn
+
+# Since torch 2.0.
+_AUTOGRAD_THREADS: Any = getattr(torch.autograd.grad_mode, "set_multithreading_enabled", None)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -35,8 +40,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--calls", type=int, default=5, help="in a run")
     parser.add_argument("--repeats", type=int, default=7, help="runs")
     parser.add_argument("--in-flight", action="store_true", help="push in the background, as modules can")
+    parser.add_argument(
+        "--one-thread", action="store_true", help="let backward() work on the thread that calls it"
+    )
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.one_thread and _AUTOGRAD_THREADS is None:
+        parser.error(f"--one-thread: torch {torch.__version__} cannot, 2.0 can")
     for name in ("rows", "slots", "dim", "batch", "hot", "calls", "repeats"):
         if getattr(arguments, name) < 1:
             parser.error(f"--{name} is at least 1")
@@ -97,14 +107,23 @@ def main() -> None:
         ps = slotwise.connect(o.server, door=door, timeout=120)
         clients.append(ps)
         contenders.append(contender_of(ps, door, o, bag, keys, offsets, gradient, batches[0]))
-    for each in contenders * 2:  # once to warm up
-        each.lookup()
-        each.step()
-    for _ in range(o.repeats):
-        for each in contenders:
-            for name, call in (("lookup", each.lookup), ("lookup and push", each.step)):
-                each.seconds[name].append(seconds_of(call, each.flush, o.calls, device))
+    with autograd_of(o):
+        for each in contenders * 2:  # once to warm up
+            each.lookup()
+            each.step()
+        for _ in range(o.repeats):
+            for each in contenders:
+                for name, call in (("lookup", each.lookup), ("lookup and push", each.step)):
+                    each.seconds[name].append(seconds_of(call, each.flush, o.calls, device))
     report(o, contenders)
+
+
+def autograd_of(o: argparse.Namespace) -> contextlib.AbstractContextManager[object]:
+    """Returns what all contenders' backward passes run in."""
+    if not o.one_thread:
+        return contextlib.nullcontext()
+    only: contextlib.AbstractContextManager[object] = _AUTOGRAD_THREADS(False)
+    return only
 
 
 def contender_of(

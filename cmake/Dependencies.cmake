@@ -1,7 +1,7 @@
 # Everything Slotwise links, found once, by the names the rooms use:
 #   Threads::Threads  TBB::tbb  MPI::MPI_C  gRPC::grpc++  gRPC::grpc++_reflection  protobuf::libprotobuf
 #   spdlog::spdlog  CLI11::CLI11  xxHash::xxhash  GTest::gtest  GTest::gtest_main  GTest::gmock
-#   nlohmann_json::nlohmann_json  Asio::asio
+#   nlohmann_json::nlohmann_json  Asio::asio  prometheus-cpp::pull  civetweb::civetweb-cpp
 find_package(Threads REQUIRED)
 find_package(TBB REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
@@ -10,6 +10,7 @@ find_package(gRPC 1.51 CONFIG REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)  # it serves by civetweb, which it finds
 
 # Neither Debian nor Ubuntu ships a CMake package for xxHash. Its header alone is used, which has the functions too.
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)

@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
         {"server/data", "server/intake", "server/engine", "server/durability", "proto", "wire"},
         {"grpc", "spdlog"},
     ),
-    "server/ops": ({"proto"}, {"grpc", "spdlog"}),
+    "server/ops": ({"proto"}, {"grpc", "prometheus", "spdlog"}),
     "server/launch": ({"server/durability/folder_lock.h", "server/durability/small_file.h"}, {"spdlog"}),
     "client/cpp": ({"proto", "wire"}, {"grpc", "asio"}),
     "client/c": ({"proto", "wire"}, {"grpc"}),
@@ -48,6 +48,7 @@ LIBRARIES = {
     "grpc": re.compile(r"grpc|google/protobuf/"),
     "spdlog": re.compile(r"spdlog/"),
     "asio": re.compile(r"asio"),
+    "prometheus": re.compile(r"prometheus/|CivetServer|civetweb"),
 }
 CUDA_FILES = re.compile(r"kernels/backend/cuda[a-z_]*\.cuh$|.*\.cu$|server/collective/nccl[a-z_]*\.[^/]*$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)

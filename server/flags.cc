@@ -54,6 +54,12 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
                  "authentication: 0.0.0.0 is for trusted networks only. Default 127.0.0.1:7070")
       ->check(host_port)
       ->type_name("HOST:PORT");
+  app.add_option(
+         "--metrics-listen", flags.metrics_listen,
+         "Address where a machine's first process serves its metrics to Prometheus, at /metrics; the\n"
+         "others take the ports after it. Default: nowhere")
+      ->check(host_port)
+      ->type_name("HOST:PORT");
   app.add_option("--backend", flags.backend,
                  "auto (CUDA if it can be had, else CPU), cpu or cuda. Default auto")
       ->transform(CLI::CheckedTransformer(kBackends).description(""))
@@ -98,6 +104,7 @@ Result<Config> ReadConfig(const Flags& flags) {
   if (!config.ok()) return config;
   v1::ServerConfig& values = config->values;
   if (flags.listen) values.set_listen(*flags.listen);
+  if (flags.metrics_listen) values.set_metrics_listen(*flags.metrics_listen);
   if (flags.backend) values.set_backend(*flags.backend);
   if (flags.threads) values.set_threads(*flags.threads);
   if (flags.log_level) values.set_log_level(*flags.log_level);

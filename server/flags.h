@@ -20,6 +20,7 @@ struct Flags {
   bool check_config = false;
   bool attached = false;
   std::optional<std::string> listen;
+  std::optional<std::string> metrics_listen;
   std::optional<v1::Backend> backend;
   std::optional<std::uint32_t> threads;
   std::optional<std::string> log_level;

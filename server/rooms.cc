@@ -79,19 +79,26 @@ EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
   return options;
 }
 
-// The ranks of a machine take consecutive ports from the configured one on; with port 0 each rank takes any
+// Ranks of a machine take consecutive ports from the configured one on; with port 0 each rank takes any
 // free port.
-Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) {
-  const auto listen = ParseHostPort(config.listen());
-  if (!listen.ok()) return listen.status();
-  const int port = listen->port == 0 ? 0 : listen->port + local_rank;
+Result<HostPort> PlaceOf(const std::string& text, const char* field, int local_rank) {
+  auto place = ParseHostPort(text);
+  if (!place.ok()) return place.status();
+  const int port = place->port == 0 ? 0 : place->port + local_rank;
   if (port > 65535) {
-    return InvalidArgument("listen is " + config.listen() + ": process " + std::to_string(local_rank) +
+    return InvalidArgument(std::string(field) + " is " + text + ": process " + std::to_string(local_rank) +
                            " of this machine would need port " + std::to_string(port));
   }
+  place->port = static_cast<std::uint16_t>(port);
+  return place;
+}
+
+Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) {
+  const auto listen = PlaceOf(config.listen(), "listen", local_rank);
+  if (!listen.ok()) return listen.status();
   RpcOptions options;
   options.host = listen->host;
-  options.port = static_cast<std::uint16_t>(port);
+  options.port = listen->port;
   options.max_message_bytes = std::uint64_t{config.limits().max_message_mib()} << 20;
   options.max_round_bytes = std::uint64_t{config.limits().max_round_mib()} << 20;
   options.max_shared_bytes = std::uint64_t{config.limits().max_shared_mib()} << 20;
@@ -186,6 +193,23 @@ Status Recover(const v1::Durability& config, const Collective& collective, const
   return {};
 }
 
+// Serves what the rank counts, if somebody wants it.
+Status OpenMetrics(const Collective& collective, Rooms& rooms) {
+  if (rooms.config.metrics_listen().empty()) return {};
+  const auto address = PlaceOf(rooms.config.metrics_listen(), "metrics_listen", collective.local_rank());
+  if (!address.ok()) return address.status();
+  auto metrics = MetricsPort::Open(*address, {.version = SLOTWISE_VERSION, .device = rooms.device->Name()},
+                                   [&rpc = *rooms.rpc, rank = Value(collective.rank())] {
+                                     RankStats stats = rpc.Stats();
+                                     stats.rank = static_cast<std::uint32_t>(rank);
+                                     return stats;
+                                   });
+  if (!metrics.ok()) return metrics.status();
+  rooms.metrics = std::move(*metrics);
+  spdlog::info("metrics at http://{}:{}/metrics", address->host, rooms.metrics->port());
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<TableOptions>> TablesOf(const Config& config) {
@@ -260,6 +284,7 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   auto rpc = RpcServer::Start(*options, *rooms.engine);
   if (!rpc.ok()) return rpc.status();
   rooms.rpc = std::move(*rpc);
+  if (Status open = OpenMetrics(collective, rooms); !open.ok()) return open;
   return RankPlace{.address = AdvertisedAddress(rooms.config, *options, rooms.rpc->port()),
                    .device = rooms.device->Name(),
                    .local = options->local,

@@ -19,6 +19,7 @@
 #include "server/engine/engine.h"
 #include "server/flags.h"
 #include "server/ops/config.h"
+#include "server/ops/metrics_port.h"
 #include "server/rpc/rpc_server.h"
 #include "server/rpc/topology.h"
 #include "slotwise/status.h"
@@ -37,6 +38,7 @@ struct Rooms {
   std::optional<Exchanges> exchanges;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<RpcServer> rpc;
+  std::unique_ptr<MetricsPort> metrics;  // null: nowhere
 };
 
 // Returns the configuration's tables. INVALID_ARGUMENT, with the table's place in the file, if a table's

@@ -150,6 +150,12 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
     return InvalidArgument(where.Field(ServerConfig::kListenFieldNumber) +
                            "listen: " + listen.status().message());
   }
+  if (!config.metrics_listen().empty()) {
+    if (const auto listen = ParseHostPort(config.metrics_listen()); !listen.ok()) {
+      return InvalidArgument(where.Field(ServerConfig::kMetricsListenFieldNumber) +
+                             "metrics_listen: " + listen.status().message());
+    }
+  }
   // advertise_host must be a host without a port, because every rank adds its own port.
   if (!config.advertise_host().empty() && !ParseHostPort(config.advertise_host() + ":0").ok()) {
     return Refuse(where.Field(ServerConfig::kAdvertiseHostFieldNumber), "advertise_host",

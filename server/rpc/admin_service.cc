@@ -218,10 +218,7 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
   return call.get();
 }
 
-grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
-  if (call->answered() || !Parse<v1::GetStatsRequest>(*request, *call)) return call.get();
+RankStats AdminService::Stats() const {
   RankStats stats;
   {
     const std::lock_guard lock(mutex_);
@@ -232,7 +229,7 @@ grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* co
   const DataLoad data = data_load_();
   stats.incarnation = engine_.incarnation();
   stats.rounds = engine.rounds;
-  stats.calls_under_way = gate_.inside() - 1;  // but for this one
+  stats.calls_under_way = gate_.inside();
   stats.inbox_requests = engine.inbox_requests;
   stats.announced_requests = engine.announced_requests;
   stats.inbox_bytes = engine.inbox_bytes;
@@ -245,6 +242,15 @@ grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* co
   stats.max_gpu_arena_bytes = data.max_device_arena_bytes;
   stats.data_connections = data.connections;
   stats.busy_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(engine_.BusyFor()).count());
+  return stats;
+}
+
+grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
+  auto call = Call::Begin(*context, gate_, default_deadline_);
+  if (call->answered() || !Parse<v1::GetStatsRequest>(*request, *call)) return call.get();
+  RankStats stats = Stats();
+  --stats.calls_under_way;  // this one
   Answer(*call, ToProto(stats), reply);
   return call.get();
 }

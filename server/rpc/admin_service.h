@@ -47,6 +47,9 @@ class AdminService final
   // but before the gate opens.
   void SetTopology(Topology topology);
 
+  // Returns what the rank has counted, and what it is at. Any thread.
+  RankStats Stats() const;
+
   // Ends what takes long. Calls about checkpoints are refused from now on.
   void Stop() { checkpoints_.Stop(); }
 
@@ -104,7 +107,7 @@ class AdminService final
 
   std::function<DataLoad()> data_load_ = [] { return DataLoad{}; };
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   Topology topology_;  // guarded by mutex_
   CheckpointDesk checkpoints_;
 };

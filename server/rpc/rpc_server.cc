@@ -122,6 +122,7 @@ class RpcServer::Impl {
   }
 
   std::uint16_t port() const { return listener_->port(); }
+  RankStats Stats() const { return admin_.Stats(); }
 
   void Open(Topology topology) {
     admin_.SetTopology(std::move(topology));
@@ -188,6 +189,7 @@ RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RpcServer::~RpcServer() { impl_->Shutdown(std::chrono::milliseconds(0)); }
 
 std::uint16_t RpcServer::port() const { return impl_->port(); }
+RankStats RpcServer::Stats() const { return impl_->Stats(); }
 void RpcServer::Open(Topology topology) { impl_->Open(std::move(topology)); }
 void RpcServer::Shutdown(std::chrono::milliseconds grace) { impl_->Shutdown(grace); }
 

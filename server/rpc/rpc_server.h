@@ -11,6 +11,7 @@
 #include "server/data/data_server.h"
 #include "server/engine/engine.h"
 #include "server/rpc/topology.h"
+#include "slotwise/server_stats.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -52,6 +53,9 @@ class RpcServer {
 
   // Returns the port that the server listens at.
   std::uint16_t port() const;
+
+  // Returns what the rank has counted. Any thread; waits for nobody.
+  RankStats Stats() const;
 
   // Serves calls from now on, and reports SERVING, but while the engine is stuck.
   void Open(Topology topology);

@@ -152,6 +152,9 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
   EXPECT_EQ(ErrorOf("backend: 9").find("server.pbtxt:1:1: backend is 9"), 0u);
   EXPECT_EQ(ErrorOf("listen: \"7070\""),
             "server.pbtxt:1:1: listen: \"7070\" is not host:port with a port of 0 to 65535");
+  EXPECT_EQ(
+      ErrorOf("metrics_listen: \"127.0.0.1:65536\""),
+      "server.pbtxt:1:1: metrics_listen: \"127.0.0.1:65536\" is not host:port with a port of 0 to 65535");
   EXPECT_EQ(ErrorOf("advertise_host: \"a:1\"").find("server.pbtxt:1:1: advertise_host is \"a:1\""), 0u);
   EXPECT_EQ(ErrorOf("tables { name: \"a\" }\ntables { name: \"a\" }"),
             "server.pbtxt:2:1: tables[1].name is \"a\": another table has that name");

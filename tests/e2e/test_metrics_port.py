@@ -1,0 +1,156 @@
+"""A rank's metrics: what a scripted load did is what they say, exactly, and Prometheus can read them."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import StartCluster
+from prometheus_client.parser import text_string_to_metric_families
+from slotwise_cluster import Cluster, run_server, wait_until
+from slotwise_wire import ROOT
+
+import slotwise
+
+METRICS = 'metrics_listen: "127.0.0.1:0"\n'
+
+
+def address_of(cluster: Cluster, rank: int) -> str:
+    """Where a rank says that its metrics are."""
+    (said,) = [each for each in cluster.messages(rank) if each.startswith("metrics at ")]
+    return said.removeprefix("metrics at ")
+
+
+def scrape(cluster: Cluster, rank: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """A rank's metrics by their names and labels, but for the label `rank`, which is checked."""
+    with urllib.request.urlopen(address_of(cluster, rank), timeout=60) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        text = answer.read().decode()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation, family.name
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            if sample.name.startswith("slotwise_"):
+                assert labels.pop("rank") == str(rank), sample
+            key = (sample.name, frozenset(labels.items()))
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def total(cluster: Cluster, name: str, **labels: str) -> float:
+    """The sum of a metric over all ranks, and over the labels that are not named."""
+    wanted = set(labels.items())
+    return sum(
+        value
+        for rank in range(len(cluster.ranks))
+        for (its, its_labels), value in scrape(cluster, rank).items()
+        if its == name and wanted <= its_labels
+    )
+
+
+@pytest.mark.parametrize("door", ["tcp", "grpc"])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_they_are_what_a_scripted_load_did(
+    start_cluster: StartCluster, ranks: int, door: str
+) -> None:
+    cluster = start_cluster(ranks, METRICS)
+    expected: Counter[str] = Counter()
+    with slotwise.connect(cluster.ranks[0].address, door=door) as ps:
+        ps.create_table("ads", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1))
+        random = np.random.default_rng(20261124)
+        for samples in (1, 5, 64, 3):
+            keys = random.integers(0, 1000, 6 * samples, dtype=np.uint64)
+            offsets = np.arange(0, 6 * samples + 1, 3)
+            ps.lookup("ads", keys, offsets)
+            ps.push("ads", keys, offsets, np.ones((samples, 8), np.float32))
+            expected["samples"] += samples
+            expected["keys"] += 6 * samples
+        for _ in range(3):
+            with pytest.raises(slotwise.InvalidArgument):
+                ps.push("ads", keys, offsets, np.full((samples, 8), np.inf, np.float32))
+        # A call is counted once it is over, which its caller may hear a little earlier.
+        wait_until(
+            lambda: total(cluster, "slotwise_calls_under_way") == 0
+            and total(cluster, "slotwise_requests_total", code="INVALID_ARGUMENT") >= 3,
+            "the calls are over",
+        )
+        stats = ps.stats()
+    for method in ("lookup", "push"):
+        for name in ("samples", "keys"):
+            assert total(cluster, f"slotwise_request_{name}_total", method=method) == expected[name]
+        counts = [getattr(rank, {"lookup": "lookups", "push": "pushes"}[method]) for rank in stats]
+        calls = sum(each.calls for each in counts)
+        assert calls >= 4
+        assert total(cluster, "slotwise_requests_total", method=method, code="OK") == calls
+        assert total(cluster, "slotwise_request_duration_seconds_count", method=method) == calls
+        seconds = sum(each.latency.sum_ns for each in counts) / 1e9
+        latency = total(cluster, "slotwise_request_duration_seconds_sum", method=method)
+        assert latency == pytest.approx(seconds)
+        stages = total(cluster, "slotwise_request_stage_duration_seconds_sum", method=method)
+        assert stages == pytest.approx(seconds), "the stages are the whole call"
+        for said, name in (("received", "bytes_in"), ("sent", "bytes_out")):
+            counted = sum(getattr(each, name) for each in counts)
+            assert total(cluster, f"slotwise_request_{said}_bytes_total", method=method) == counted > 0
+    assert total(cluster, "slotwise_requests_total", code="INVALID_ARGUMENT", method="push") == 3
+    assert total(cluster, "slotwise_requests_total", method="lookup") == calls_of(cluster, "lookup")
+    assert total(cluster, "slotwise_rounds_total") >= 8 * ranks
+
+
+def calls_of(cluster: Cluster, method: str) -> float:
+    """The calls of a method that were not refused."""
+    return total(cluster, "slotwise_requests_total", method=method, code="OK")
+
+
+def test_buckets_are_cumulative_and_end_with_all(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(None, METRICS)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.SGD(lr=0.1))
+        for _ in range(20):
+            ps.lookup("words", [1, 2, 3])
+    found = scrape(cluster, 0)
+    buckets: dict[Any, dict[float, float]] = {}
+    for (name, labels), value in found.items():
+        if name.endswith("_bucket") and name.startswith("slotwise_"):
+            own = dict(labels)
+            bound = float(own.pop("le"))
+            buckets.setdefault((name, frozenset(own.items())), {})[bound] = value
+    assert len(buckets) == 2 * (1 + 7)
+    for (name, labels), counts in buckets.items():
+        ordered = [counts[bound] for bound in sorted(counts)]
+        assert ordered == sorted(ordered)
+        assert ordered[-1] == found[name.replace("_bucket", "_count"), labels]
+    assert buckets["slotwise_request_duration_seconds_bucket", frozenset({("method", "lookup")})][
+        float("inf")
+    ] == 20
+
+
+def test_all_are_documented(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(None, METRICS)
+    names = {name for name, _ in scrape(cluster, 0) if name.startswith("slotwise_")}
+    found = {re.sub("_(bucket|count|sum)$", "", name) for name in names}
+    document = (ROOT / "docs" / "metrics.md").read_text()
+    assert set(re.findall(r"^\| `(slotwise_\w+)`", document, re.MULTILINE)) == found
+    for name in re.findall(r"slotwise_\w+(?=[{\[])", document):
+        assert name in names, "of a query"
+
+
+def test_nobody_serves_them_unless_told_to(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(None)
+    assert not [each for each in cluster.messages(0) if "metrics" in each]
+
+
+def test_an_address_that_is_taken_is_refused_by_name(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(None, METRICS)
+    taken = address_of(cluster, 0).removeprefix("http://").removesuffix("/metrics")
+    ended = run_server("--listen", "127.0.0.1:0", "--metrics-listen", taken)
+    assert ended.returncode == 1
+    assert f"cannot serve metrics at {taken}: the address cannot be had (metrics_listen)" in ended.stderr
+    ended = run_server("--metrics-listen", "7070")
+    assert ended.returncode > 100
+    assert "--metrics-listen" in ended.stderr

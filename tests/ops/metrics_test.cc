@@ -1,0 +1,214 @@
+// Metrics as Prometheus reads them.
+#include "server/ops/metrics.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <prometheus/text_serializer.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/ops/metrics_port.h"
+
+namespace slotwise {
+namespace {
+
+std::string TextOf(const RankStats& stats) {
+  return prometheus::TextSerializer().Serialize(
+      MetricsOf({.version = "1.2.3", .device = "a \"GPU\""}, stats));
+}
+bool Has(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+DurationStats Durations(const std::vector<std::uint64_t>& ns) {
+  DurationStats durations;
+  durations.buckets.resize(DurationStats::kBuckets);
+  for (const std::uint64_t each : ns) {
+    durations.sum_ns += each;
+    ++durations.buckets[DurationStats::BucketOf(each)];
+  }
+  return durations;
+}
+
+TEST(MetricsTest, SayWhatARankHasCounted) {
+  RankStats stats{.rank = 3, .started = 1'790'000'000};
+  stats.lookups = {.calls = 5, .samples = 50, .keys = 500, .bytes_in = 5000, .bytes_out = 50'000};
+  stats.pushes.calls = 2;
+  stats.pushes.refusals = {{"INVALID_ARGUMENT", 7}, {"BUSY", 8}};
+  stats.rounds = 9;
+  stats.busy_ns = 1'500'000'000;
+  stats.calls_under_way = 10;
+  stats.inbox_requests = 11;
+  stats.announced_requests = 12;
+  stats.inbox_bytes = 13;
+  stats.max_inbox_bytes = 14;
+  stats.received_bytes = 15;
+  stats.max_received_bytes = 16;
+  stats.shared_bytes = 17;
+  stats.max_shared_bytes = 18;
+  stats.gpu_arena_bytes = 19;
+  stats.max_gpu_arena_bytes = 20;
+  stats.data_connections = 21;
+  const std::string text = TextOf(stats);
+  for (const char* const line : {
+           R"(slotwise_build_info{rank="3",version="1.2.3",device="a \"GPU\""} 1)",
+           R"(slotwise_start_time_seconds{rank="3"} 1790000000)",
+           R"(slotwise_requests_total{rank="3",method="lookup",code="OK"} 5)",
+           R"(slotwise_requests_total{rank="3",method="lookup",code="BUSY"} 0)",
+           R"(slotwise_requests_total{rank="3",method="push",code="OK"} 2)",
+           R"(slotwise_requests_total{rank="3",method="push",code="INVALID_ARGUMENT"} 7)",
+           R"(slotwise_requests_total{rank="3",method="push",code="BUSY"} 8)",
+           R"(slotwise_requests_total{rank="3",method="push",code="INTERNAL"} 0)",
+           R"(slotwise_request_samples_total{rank="3",method="lookup"} 50)",
+           R"(slotwise_request_keys_total{rank="3",method="lookup"} 500)",
+           R"(slotwise_request_received_bytes_total{rank="3",method="lookup"} 5000)",
+           R"(slotwise_request_sent_bytes_total{rank="3",method="lookup"} 50000)",
+           R"(slotwise_rounds_total{rank="3"} 9)",
+           R"(slotwise_round_busy_seconds{rank="3"} 1.5)",
+           R"(slotwise_calls_under_way{rank="3"} 10)",
+           R"(slotwise_waiting_requests{rank="3",state="inbox"} 11)",
+           R"(slotwise_waiting_requests{rank="3",state="announced"} 12)",
+           R"(slotwise_budget_bytes{rank="3",budget="inbox"} 13)",
+           R"(slotwise_budget_limit_bytes{rank="3",budget="inbox"} 14)",
+           R"(slotwise_budget_bytes{rank="3",budget="received"} 15)",
+           R"(slotwise_budget_limit_bytes{rank="3",budget="received"} 16)",
+           R"(slotwise_budget_bytes{rank="3",budget="shared"} 17)",
+           R"(slotwise_budget_limit_bytes{rank="3",budget="shared"} 18)",
+           R"(slotwise_budget_bytes{rank="3",budget="gpu_arena"} 19)",
+           R"(slotwise_budget_limit_bytes{rank="3",budget="gpu_arena"} 20)",
+           R"(slotwise_data_connections{rank="3"} 21)",
+       }) {
+    EXPECT_TRUE(Has(text, line)) << line;
+  }
+}
+
+TEST(MetricsTest, HistogramsCountEachDurationOnce) {
+  RankStats stats;
+  // 8,192 ns is the first bound, and a duration of just that is longer.
+  stats.lookups.latency = Durations({3, 8191, 8192, 1'000'000, 5'000'000'000, 60'000'000'000});
+  stats.lookups.stages[static_cast<std::size_t>(CallStage::kRound)] = Durations({20'000});
+  const auto families = MetricsOf({}, stats);
+  const auto family = std::ranges::find(families, "slotwise_request_duration_seconds",
+                                        [](const prometheus::MetricFamily& each) { return each.name; });
+  ASSERT_NE(family, families.end());
+  const auto& histogram = family->metric.front().histogram;
+  EXPECT_EQ(histogram.sample_count, 6U);
+  EXPECT_DOUBLE_EQ(histogram.sample_sum, 65.001016386);
+  ASSERT_EQ(histogram.bucket.size(), 21U);
+  for (std::size_t i = 0; i < histogram.bucket.size(); ++i) {
+    const std::uint64_t bound = std::uint64_t{8192} << i;
+    EXPECT_DOUBLE_EQ(histogram.bucket[i].upper_bound, static_cast<double>(bound) / 1e9);
+    const std::uint64_t shorter =
+        2U + (bound > 8192 ? 1 : 0) + (bound > 1'000'000 ? 1 : 0) + (bound > 5'000'000'000 ? 1 : 0);
+    EXPECT_EQ(histogram.bucket[i].cumulative_count, shorter) << bound;
+  }
+  const std::string text = TextOf(stats);
+  EXPECT_TRUE(Has(text, R"(slotwise_request_duration_seconds_bucket{rank="0",method="lookup",le="+Inf"} 6)"));
+  EXPECT_TRUE(Has(
+      text, R"(slotwise_request_stage_duration_seconds_count{rank="0",method="lookup",stage="round"} 1)"));
+  EXPECT_TRUE(
+      Has(text, R"(slotwise_request_stage_duration_seconds_count{rank="0",method="push",stage="send"} 0)"));
+}
+
+// Speaks HTTP to a port of this host, as much as a test needs.
+class Caller {
+ public:
+  explicit Caller(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    const timeval limit{60, 0};  // a test that would wait for ever fails instead
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
+  ~Caller() { ::close(socket_); }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  void Say(const std::string& text) const {
+    EXPECT_EQ(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  // All that comes until the connection ends.
+  std::string Hear() const {
+    std::string heard;
+    char some[4096];
+    for (ssize_t size = 0; (size = ::recv(socket_, some, sizeof(some), 0)) > 0;) {
+      heard.append(some, static_cast<std::size_t>(size));
+    }
+    return heard;
+  }
+
+ private:
+  const int socket_;
+};
+
+std::string Get(std::uint16_t port, const std::string& path) {
+  const Caller caller(port);
+  caller.Say("GET " + path + " HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+  return caller.Hear();
+}
+
+Result<std::unique_ptr<MetricsPort>> Open(std::uint16_t port, std::function<RankStats()> read) {
+  return MetricsPort::Open({"127.0.0.1", port}, {.version = "1", .device = "cpu"}, std::move(read));
+}
+
+TEST(MetricsPortTest, ReadsAnewForEachRequestAndServesNothingElse) {
+  std::atomic<std::uint64_t> rounds = 0;
+  auto port = Open(0, [&] { return RankStats{.rounds = ++rounds}; });
+  ASSERT_TRUE(port.ok()) << port.status().message();
+  EXPECT_NE(Get((*port)->port(), "/metrics").find("slotwise_rounds_total{rank=\"0\"} 1\n"),
+            std::string::npos);
+  EXPECT_NE(Get((*port)->port(), "/metrics").find("slotwise_rounds_total{rank=\"0\"} 2\n"),
+            std::string::npos);
+  for (const char* const path : {"/", "/metrics/../../../../etc/passwd", "/etc/passwd", "//"}) {
+    EXPECT_NE(Get((*port)->port(), path).find(" 404 "), std::string::npos) << path;
+  }
+  EXPECT_EQ(rounds, 2U);
+}
+
+TEST(MetricsPortTest, AnAddressIsHadOnce) {
+  auto port = Open(0, [] { return RankStats(); });
+  ASSERT_TRUE(port.ok());
+  const auto second = Open((*port)->port(), [] { return RankStats(); });
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(second.status().message(),
+            "cannot serve metrics at 127.0.0.1:" + std::to_string((*port)->port()) +
+                ": the address cannot be had (metrics_listen)");
+}
+
+// Connections that bring nothing end after a while, and others are served then.
+TEST(MetricsPortTest, WhoSaysNothingDoesNotHoldItForEver) {
+  auto port = Open(0, [] { return RankStats(); });
+  ASSERT_TRUE(port.ok());
+  std::vector<std::unique_ptr<Caller>> silent;
+  for (int i = 0; i < 2; ++i) {  // as many as are answered at once
+    silent.push_back(std::make_unique<Caller>((*port)->port()));
+    silent.back()->Say("GET /metr");
+  }
+  EXPECT_NE(Get((*port)->port(), "/metrics").find(" 200 OK"), std::string::npos);
+}
+
+TEST(MetricsPortTest, EndsThoughSomebodyIsConnected) {
+  auto port = Open(0, [] { return RankStats(); });
+  ASSERT_TRUE(port.ok());
+  const Caller silent((*port)->port());
+  silent.Say("GET /metrics HTTP/1.1\r\n");
+  *port = nullptr;
+  EXPECT_EQ(silent.Hear().find(" 200 OK"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace slotwise
