@@ -375,6 +375,8 @@ class Device {
   virtual bool SharesHostMemory() const = 0;
   // Returns how much memory the device has in all, in bytes; other processes may have some of it.
   virtual std::uint64_t MemoryBytes() const = 0;
+  // Returns how much of it can still be taken, in bytes. Any thread may ask, at any time.
+  virtual std::uint64_t FreeMemoryBytes() const = 0;
 
   // Returns the stream that the device's shards work in.
   virtual Stream& WorkStream() = 0;

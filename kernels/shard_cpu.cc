@@ -54,6 +54,7 @@ class CpuDevice final : public Device {
   std::string Uuid() const override { return "host"; }
   bool SharesHostMemory() const override { return true; }
   std::uint64_t MemoryBytes() const override { return HostMemoryBytesInAll(); }
+  std::uint64_t FreeMemoryBytes() const override { return ReadHostMemory().available; }
   Stream& WorkStream() override { return work_; }
   std::unique_ptr<Stream> MakeStream() override { return std::make_unique<CpuStream>(queue_); }
   void Wait() override {}  // every call has done its work when it returns

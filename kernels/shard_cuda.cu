@@ -141,6 +141,13 @@ class CudaDevice final : public Device {
     SLOTWISE_CUDA_TRY(cudaMemGetInfo(&free, &total));
     return total;
   }
+  std::uint64_t FreeMemoryBytes() const override {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_));
+    SLOTWISE_CUDA_TRY(cudaMemGetInfo(&free, &total));
+    return free;
+  }
   Stream& WorkStream() override { return work_; }
   std::unique_ptr<Stream> MakeStream() override { return std::make_unique<CudaStream>(FirstPriority()); }
   void Wait() override { SLOTWISE_CUDA_TRY(cudaDeviceSynchronize()); }

@@ -199,10 +199,14 @@ Status OpenMetrics(const Collective& collective, Rooms& rooms) {
   const auto address = PlaceOf(rooms.config.metrics_listen(), "metrics_listen", collective.local_rank());
   if (!address.ok()) return address.status();
   auto metrics = MetricsPort::Open(*address, {.version = SLOTWISE_VERSION, .device = rooms.device->Name()},
-                                   [&rpc = *rooms.rpc, rank = Value(collective.rank())] {
-                                     RankStats stats = rpc.Stats();
-                                     stats.rank = static_cast<std::uint32_t>(rank);
-                                     return stats;
+                                   [&rooms, rank = static_cast<std::uint32_t>(Value(collective.rank()))] {
+                                     RankReading reading{.calls = rooms.rpc->Stats(),
+                                                         .engine = rooms.engine->Stats(),
+                                                         .device_bytes = rooms.device->MemoryBytes(),
+                                                         .device_free_bytes = rooms.device->FreeMemoryBytes(),
+                                                         .process = ReadProcessUsage()};
+                                     reading.calls.rank = rank;
+                                     return reading;
                                    });
   if (!metrics.ok()) return metrics.status();
   rooms.metrics = std::move(*metrics);

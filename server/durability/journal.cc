@@ -177,6 +177,7 @@ void Journal::Append(std::uint64_t round, std::uint32_t kind, std::vector<Journa
   segment.end += bytes;
   segment.last_round = round;
   appended_ = round;
+  counters_.NoteAppended(round);
   record.segment = segments_.back();
   record.round = round;
   record.kind = kind;
@@ -326,7 +327,9 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
   if (Status status = segment.file->WriteAt(group, spans); !status.ok()) return status;
   for (Record& record : records) record.pieces.clear();
   queued_bytes_ -= bytes;
+  const auto begin = std::chrono::steady_clock::now();
   if (Status status = segment.file->Sync(); !status.ok()) return status;
+  counters_.CountSync(bytes, std::chrono::steady_clock::now() - begin);
   // Whoever takes the folder from here on finds these records in it.
   if (Status ours = options_.still_ours ? options_.still_ours() : Status(); !ours.ok()) return ours;
   sync_is_slow_ = false;
@@ -344,6 +347,13 @@ void Journal::TakeSpaceAhead(Segment& segment, std::uint64_t bytes) {
   if (wanted <= space || wanted > options_.segment_bytes) return;
   const std::uint64_t size = space + (wanted - space + step - 1) / step * step;
   if (segment.file->Reserve(size).ok()) segment.space = size;
+}
+
+JournalStats Journal::Stats() const {
+  JournalStats stats{
+      .queued_bytes = queued_bytes(), .durable_round = durable(), .failed = failed(), .syncs = {}};
+  counters_.Read(stats);
+  return stats;
 }
 
 void Journal::Fail(const std::string& reason) {

@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "server/counters/durability_counters.h"
 #include "server/durability/file_system.h"
 #include "server/durability/journal_format.h"
 #include "server/durability/threads.h"
@@ -119,6 +120,8 @@ class Journal {
   // Of records that wait to be written, or are being written.
   std::uint64_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Any thread.
+  JournalStats Stats() const;
 
  private:
   struct Segment;
@@ -166,6 +169,7 @@ class Journal {
   std::atomic<std::uint64_t> complete_;
   std::atomic<std::uint64_t> queued_bytes_ = 0;
   std::atomic<bool> failed_ = false;
+  JournalCounters counters_;
   std::atomic<bool> sync_is_slow_ = false;  // a Reserve has waited for the one that is under way, in vain
 };
 

@@ -74,6 +74,8 @@ class Agenda {
 
   // Returns the bytes that the ready rounds will gather.
   std::uint64_t ready_bytes() const { return ready_bytes_; }
+  // Steps that wait for parts.
+  std::size_t incomplete_steps() const { return incomplete_.size(); }
 
   // A hash of all that the agenda knows: equal on every rank.
   std::uint64_t HashState() const;

@@ -84,6 +84,7 @@ void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnat
   base_ = base;
   previous_round_ = base.newest_round;
   journal_ = journal;
+  counters_.Begin(std::chrono::steady_clock::now());
   worker_.emplace(*options_.threads);
   if (Value(collective_.rank()) == 0) folder_of_chains_.emplace(*options_.threads);
 }
@@ -114,8 +115,10 @@ void Checkpointing::Save(const Round& round, Done done) {
     if (done) done(why);
   };
   if (Status keeps = KeepsCheckpoints(); !keeps.ok()) return refuse(keeps);
+  counters_.NoteBegun(std::chrono::steady_clock::now());
   const bool promises = options_.mode != DurabilityMode::kNone && !options_.rounded_checkpoints;
   if (promises && round.value_type != DataType::kFloat32) {
+    counters_.CountFailed();
     return refuse(FailedPrecondition(
         "a restart would take rounded rows for the acknowledged ones, and the server promises "
         "more than that: durability.rounded_checkpoints allows it"));
@@ -128,7 +131,10 @@ void Checkpointing::Save(const Round& round, Done done) {
     open = std::make_unique<Open>();
     begun = Begin(round.number, delta, round.value_type, *open);
   }
-  if (!begun.ok()) return refuse(begun);
+  if (!begun.ok()) {
+    counters_.CountFailed();
+    return refuse(begun);
+  }
   open_ = std::move(open);
   open_->done = std::move(done);
   open_->cut_ms = cut_ms_ = now_ms_;
@@ -269,6 +275,8 @@ void Checkpointing::OnEvent(const Round& round) {
       if (!manifest.is_delta()) folds_newest_ = false;
       durable_cut_ms_ = open_->cut_ms;
       durable_changed_ = open_->changed;
+      counters_.CountWritten({.bytes = BytesOf(manifest), .rows = RowsOf(manifest)},
+                             std::chrono::steady_clock::now());
       if (open_->done) {
         std::exchange(open_->done, nullptr)(SavedCheckpoint{.id = manifest.id,
                                                             .delta = manifest.is_delta(),
@@ -298,6 +306,7 @@ void Checkpointing::OnEvent(const Round& round) {
     }
     case CheckpointEvent::kVerified:
       if (round.failed || (open_->builds_on_damage && open_->manifest.is_delta())) {
+        counters_.CountUnreadable();
         BeginAnew(open_->manifest.id);
       } else {
         broken_.clear();
@@ -369,6 +378,7 @@ void Checkpointing::EndSnapshots(bool kept) {
 }
 
 void Checkpointing::Fail(const Status& why) {
+  counters_.CountFailed();
   EndSnapshots(false);
   if (open_->done) std::exchange(open_->done, nullptr)(why);
   Close();
@@ -385,6 +395,7 @@ void Checkpointing::BeginAnew(const std::string& lost) {
 }
 
 void Checkpointing::Close() {
+  counters_.NoteEnded();
   open_.reset();
   for (Request& request : std::exchange(waiting_, {})) submit_(std::move(request));
 }
@@ -413,6 +424,12 @@ void Checkpointing::OnDecision(std::uint64_t now_ms, std::uint64_t changed) {
   may_stall_ = options_.longest_stall;
   // What is on disk is the state of now, if nothing has changed.
   if (!open_ && changed_ == durable_changed_) cut_ms_ = durable_cut_ms_ = now_ms;
+  counters_.NoteChanged(changed_ != durable_changed_);
+}
+
+std::optional<CheckpointStats> Checkpointing::Stats() const {
+  if (!counters_.on()) return std::nullopt;
+  return counters_.Read(std::chrono::steady_clock::now());
 }
 
 Checkpointing::Next Checkpointing::Advance(std::uint64_t now_ms, bool idle) {

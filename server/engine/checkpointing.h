@@ -17,7 +17,7 @@
 // rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all this,
 // rank 0 folds a chain that has become long into a base (kCompacted); if that finds damage (kDamaged), the
 // next checkpoint is a base too.
-// Thread-safety: the engine's thread only. Save, OnEvent and Stop are collective.
+// Thread-safety: the engine's thread only, but for Stats. Save, OnEvent and Stop are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
 
@@ -32,6 +32,7 @@
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
+#include "server/counters/durability_counters.h"
 #include "server/durability/checkpoints.h"
 #include "server/durability/journal.h"
 #include "server/engine/checkpoint_job.h"
@@ -108,6 +109,9 @@ class Checkpointing {
   // was written. The same on all ranks.
   Status MayUpdate() const;
 
+  // Any thread. None: there is no data folder.
+  std::optional<CheckpointStats> Stats() const;
+
   // The engine ends, after so many rounds: gives up what is under way. What no journal has goes into a last
   // checkpoint, if checkpoints are made by themselves.
   void Stop(std::uint64_t rounds);
@@ -162,6 +166,7 @@ class Checkpointing {
   std::size_t folding_ = 0;                 // links of the chain that is being folded; 0: none
   bool folds_newest_ = false;               // that chain is the newest's
   std::vector<Request> waiting_;            // of this rank's callers
+  CheckpointCounters counters_;
   std::optional<Worker> worker_;
   std::optional<Worker> folder_of_chains_;  // rank 0's
 };

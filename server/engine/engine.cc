@@ -111,6 +111,7 @@ class Engine::Impl {
     Result<Recovered> recovered = recovery.Run();
     if (!recovered.ok()) return recovered;
     agenda_.BeginAfter(recovered->round);
+    tables_.BeginCounting();
     if (durability.mode == DurabilityMode::kSync) {
       if (Status started = StartJournal(recovery, durability, recovered->round); !started.ok())
         return started;
@@ -140,6 +141,16 @@ class Engine::Impl {
             .announced_requests = announced_,
             .inbox_bytes = inbox_.bytes(),
             .max_inbox_bytes = options_.max_inbox_bytes};
+  }
+  EngineStats Stats() const {
+    EngineStats stats{.tables = tables_.Stats(),
+                      .repeated_parts = repeated_parts_.load(std::memory_order_relaxed),
+                      .incomplete_steps = incomplete_steps_.load(std::memory_order_relaxed),
+                      .in_collectives = WaitedInCollectives(),
+                      .journal = {},
+                      .checkpoints = checkpointing_.Stats()};
+    if (journal_ != nullptr) stats.journal = journal_->Stats();
+    return stats;
   }
   std::chrono::nanoseconds WaitedInCollectives() const { return collective_.watchdog().waited(); }
 
@@ -336,6 +347,7 @@ class Engine::Impl {
   void Report(const Decision& decision) {
     ++decisions_;
     announced_.store(tickets_.size(), std::memory_order_relaxed);
+    incomplete_steps_.store(agenda_.incomplete_steps(), std::memory_order_relaxed);
     if (decision.round) last_round_ = decision.round->number;
     if (observer_ == nullptr) return;
     observer_->OnDecision({decisions_, last_round_, agenda_.HashState(), inbox_.bytes()}, decision);
@@ -344,16 +356,21 @@ class Engine::Impl {
   // Answers the requests that need no round, after parts that came again have let go of their arrays.
   void AnswerWithoutRound(const Decision& decision) {
     for (const Ticket& ticket : decision.repeated) {
-      if (IsMine(ticket)) tickets_.BatchOf(ticket.number).DropArrays();
+      if (!IsMine(ticket)) continue;
+      CountRepeatedPart();
+      tickets_.BatchOf(ticket.number).DropArrays();
     }
     AnswerEarly(decision.answers);
   }
+
+  void CountRepeatedPart() { repeated_parts_.fetch_add(1, std::memory_order_relaxed); }
 
   void AnswerEarly(std::span<const EarlyAnswer> answers) {
     for (const EarlyAnswer& answer : answers) {
       if (!IsMine(answer.ticket)) continue;
       Request request = tickets_.Take(answer.ticket.number);
       if (answer.status.ok()) {
+        CountRepeatedPart();
         // Only pushes end well without a round. The step's round may not be durable yet.
         log_.Answer([push = std::make_shared<PushRequest>(std::move(std::get<PushRequest>(request))),
                      applied = answer.applied] {
@@ -468,6 +485,8 @@ class Engine::Impl {
   std::uint64_t decisions_ = 0;
   std::atomic<std::uint64_t> rounds_ = 0;
   std::atomic<std::uint64_t> announced_ = 0;
+  std::atomic<std::uint64_t> repeated_parts_ = 0;
+  std::atomic<std::uint64_t> incomplete_steps_ = 0;
   std::uint64_t last_round_ = 0;
   std::uint64_t waits_ = 0;
   Clock::TimePoint brisk_until_{};
@@ -487,6 +506,7 @@ void Engine::Submit(Request request) { impl_->Submit(std::span(&request, 1)); }
 void Engine::Submit(std::vector<Request> requests) { impl_->Submit(requests); }
 Clock::TimePoint::duration Engine::BusyFor() const { return impl_->BusyFor(); }
 EngineLoad Engine::Load() const { return impl_->Load(); }
+EngineStats Engine::Stats() const { return impl_->Stats(); }
 std::chrono::nanoseconds Engine::WaitedInCollectives() const { return impl_->WaitedInCollectives(); }
 std::chrono::milliseconds Engine::RetryAfter() { return impl_->RetryAfter(); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }

@@ -23,6 +23,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
+#include "server/counters/engine_stats.h"
 #include "server/durability/checkpoints.h"
 #include "server/durability/ledger.h"
 #include "server/engine/array_pool.h"
@@ -104,6 +105,8 @@ class Engine {
 
   // Returns what there is to do. Does not wait for a round. For any thread.
   EngineLoad Load() const;
+  // Returns what the engine has counted, for whoever looks. REQUIRES: Recover has returned, if it is called.
+  EngineStats Stats() const;
 
   // Returns for how long this rank has waited for others in collectives, in all. For any thread.
   std::chrono::nanoseconds WaitedInCollectives() const;

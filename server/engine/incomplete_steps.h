@@ -5,6 +5,7 @@
 #ifndef SLOTWISE_SERVER_ENGINE_INCOMPLETE_STEPS_H_
 #define SLOTWISE_SERVER_ENGINE_INCOMPLETE_STEPS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -43,6 +44,7 @@ struct IncompleteStep {
 class IncompleteSteps {
  public:
   bool empty() const { return steps_.empty(); }
+  std::size_t size() const { return steps_.size(); }
   bool Has(const StepKey& key) const { return steps_.contains(key); }
 
   // Returns null if no such step waits. References stay valid until the step is taken.

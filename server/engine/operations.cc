@@ -46,7 +46,24 @@ void Operations::Run(const Round& round, const CarriedBatches& carried) {
   carried_ = carried;
   Dispatch(round);
   RecordNewKeysOfRound();
+  CountRound(round);
   if (!stages_.overlap()) stages_.FinishAll();
+}
+
+void Operations::CountRound(const Round& round) {
+  round.ForEachTable([&](const Round& share) {
+    const Table* const table = tables_.Get(share.table);
+    if (table == nullptr) return;  // the round was of none, or dropped it
+    BatchCounts mine;
+    for (const RoundPart& part : share.parts) {
+      if (!IsMine(part.ticket)) continue;
+      mine.samples += part.samples;
+      mine.keys += part.keys;
+    }
+    if (round.operation == Operation::kLookup) table->counters->CountLookups(mine);
+    if (round.operation == Operation::kPush) table->counters->CountPushes(mine);
+    table->counters->Note(table->state());
+  });
 }
 
 Operations::TableBatch Operations::TableBatchOf(const Round& round) {

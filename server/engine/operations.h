@@ -51,6 +51,8 @@ class Operations {
 
  private:
   void Dispatch(const Round& round);
+  // Tells the round's tables' counters what it was, and what they are now.
+  void CountRound(const Round& round);
   void Lookup(const Round& round);  // lookup.cc
   // Serves lookups of several tables, in one mode, which wait for the device and for the other ranks as often
   // as those of one table. REQUIRES: no table twice.

@@ -10,6 +10,12 @@ namespace slotwise {
 
 namespace {
 
+void Count(Table& table) {
+  const TableOptions& options = table.info.options;
+  table.counters = std::make_unique<TableCounters>(options.name.str(), options.max_rows);
+  table.counters->Begin(table.state());
+}
+
 TableInfo InfoOf(const Table& table) { return {table.info.id, table.info.options, table.lineage}; }
 
 }  // namespace
@@ -51,6 +57,18 @@ std::vector<TableInfo> Tables::All() const {
   return all;
 }
 
+std::vector<TableStats> Tables::Stats() const {
+  const std::shared_lock lock(mutex_);
+  std::vector<TableStats> all;
+  all.reserve(by_name_.size());
+  for (const auto& [name, id] : by_name_) all.push_back(tables_.at(id).counters->Read());
+  return all;
+}
+
+void Tables::BeginCounting() {
+  for (auto& [id, table] : tables_) table.counters->Begin(table.state());
+}
+
 Table* Tables::Get(TableId id) {
   const auto found = tables_.find(id);  // only this thread changes the map
   return found == tables_.end() ? nullptr : &found->second;
@@ -61,7 +79,19 @@ const Table* Tables::Get(TableId id) const {
   return found == tables_.end() ? nullptr : &found->second;
 }
 
+TableState Table::state() const {
+  // Agendas are tested with tables that have no shard.
+  const ShardUsage usage = shard ? shard->Usage() : ShardUsage{};
+  return {.rows = usage.rows,
+          .cells = usage.cells,
+          .bytes = usage.bytes,
+          .steps = steps,
+          .all_bags = rounds.all_bags,
+          .owned_bags = rounds.owned_bags};
+}
+
 void Tables::Add(Table table) {
+  Count(table);
   const std::scoped_lock lock(mutex_);
   const TableId id = table.info.id;
   by_name_.insert_or_assign(table.info.options.name.str(), id);
@@ -96,6 +126,7 @@ void Tables::Replace(SavedTables saved) {
     by_name_.clear();
     next_id_ = std::max(next_id_, saved.next_id);
     for (Table& table : saved.tables) {
+      Count(table);
       by_name_.emplace(table.info.options.name.str(), table.info.id);
       const TableId id = table.info.id;
       tables_.emplace(id, std::move(table));

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "kernels/shard.h"
+#include "server/counters/table_counters.h"
 #include "server/durability/ledger.h"
 #include "slotwise/batch.h"
 #include "slotwise/table_options.h"
@@ -65,7 +66,10 @@ struct Table {
   float learning_rate = 0;                            // the options' rate, or the one that was set since
   std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // what a rank may hold (rank_limit.h)
   TravelledRounds rounds = {};
+  std::unique_ptr<TableCounters> counters = {};  // null until the rank has the table
 
+  // What counters say of the table as it is now.
+  TableState state() const;
   TableVersion version() const { return {lineage, steps}; }
 
   // The options of the optimizer, with the learning rate that holds now.
@@ -96,6 +100,8 @@ class Tables {
   // Returns the epoch that a session drawn now carries (ledger.h).
   std::uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
 
+  std::vector<TableStats> Stats() const;  // by name
+
   // For the engine's thread.
   Table* Get(TableId id);  // null if there is none
   const Table* Get(TableId id) const;
@@ -110,6 +116,8 @@ class Tables {
   // Returns what the lineages of tables come from that a round brings back.
   std::uint64_t LineagesOfRound(std::uint64_t round) const;
   void Add(Table table);
+  // What all tables are now is what their counters begin with: rows that are there did not come.
+  void BeginCounting();
   // Returns the table's shard, of which something may still be read.
   std::unique_ptr<Shard> Remove(TableId id);
   // Calls f(Table&) for each table, by id.

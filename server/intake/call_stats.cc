@@ -1,6 +1,5 @@
 #include "server/intake/call_stats.h"
 
-#include <algorithm>
 #include <string>
 
 namespace slotwise {
@@ -15,23 +14,6 @@ std::uint64_t Get(const std::atomic<std::uint64_t>& counter) {
 }
 
 }  // namespace
-
-void DurationCounter::Count(std::chrono::nanoseconds duration) {
-  const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0));
-  Add(sum_ns_, ns);
-  Add(buckets_[DurationStats::BucketOf(ns)], 1);
-}
-
-DurationStats DurationCounter::Read() const {
-  DurationStats stats{.sum_ns = Get(sum_ns_)};
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const std::uint64_t count = Get(buckets_[b]);
-    if (count == 0) continue;
-    stats.buckets.resize(b + 1);
-    stats.buckets[b] = count;
-  }
-  return stats;
-}
 
 void CallCounters::Count(const EndedCall& call) {
   if (call.kind == CallKind::kLookup) lookups_.Count(call);

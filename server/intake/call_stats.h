@@ -12,20 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "server/counters/duration_counter.h"
 #include "server/engine/call_times.h"
 #include "slotwise/server_stats.h"
 
 namespace slotwise {
-
-class DurationCounter {
- public:
-  void Count(std::chrono::nanoseconds duration);
-  DurationStats Read() const;
-
- private:
-  std::atomic<std::uint64_t> sum_ns_ = 0;
-  std::array<std::atomic<std::uint64_t>, DurationStats::kBuckets> buckets_ = {};
-};
 
 class CallCounters {
  public:

@@ -46,8 +46,14 @@ class Families {
   explicit Families(std::uint32_t rank) : rank_{"rank", std::to_string(rank)} {}
 
   // Begins a family. Those that follow are its metrics.
-  void Begin(const char* name, MetricType type, const char* help) {
-    all_.push_back({std::string("slotwise_") + name, help, type, {}});
+  void Begin(const std::string& name, MetricType type, const char* help) {
+    all_.push_back({"slotwise_" + name, help, type, {}});
+  }
+  // Adds a family of one metric that says nothing of the rank alone, by its whole name.
+  void AddOfProcess(const char* name, MetricType type, const char* help, double value) {
+    MetricFamily& family = all_.emplace_back(MetricFamily{name, help, type, {ClientMetric()}});
+    if (type == MetricType::Counter) family.metric.front().counter.value = value;
+    if (type == MetricType::Gauge) family.metric.front().gauge.value = value;
   }
   void Add(const Labels& labels, double value) {
     ClientMetric& metric = Make(labels);
@@ -60,7 +66,7 @@ class Families {
   }
   // A family of one metric.
   template <class Value>
-  void AddOne(const char* name, MetricType type, const char* help, const Value& value) {
+  void AddOne(const std::string& name, MetricType type, const char* help, const Value& value) {
     Begin(name, type, help);
     Add({}, value);
   }
@@ -131,9 +137,99 @@ void AddMemory(const RankStats& stats, Families& families) {
   for (const Budget& budget : budgets) families.Add({{"budget", budget.name}}, budget.most);
 }
 
+void AddTables(const std::vector<TableStats>& tables, Families& families) {
+  const auto add = [&](const char* name, MetricType type, const char* help, const auto& value) {
+    families.Begin(std::string("table_") + name, type, help);
+    for (const TableStats& table : tables) families.Add({{"table", table.name}}, value(table));
+  };
+  add("rows", MetricType::Gauge, "Rows of the table on this rank",
+      [](const TableStats& table) { return table.state.rows; });
+  add("max_rows", MetricType::Gauge, "The most rows that the table may have on all ranks together",
+      [](const TableStats& table) { return table.max_rows; });
+  add("hash_cells", MetricType::Gauge, "Cells of the rank's hash table, taken or free",
+      [](const TableStats& table) { return table.state.cells; });
+  add("bytes", MetricType::Gauge, "Device memory of the table's rows and hash table on this rank",
+      [](const TableStats& table) { return table.state.bytes; });
+  add("steps_total", MetricType::Counter, "Optimizer steps of the table; the same on every rank",
+      [](const TableStats& table) { return table.state.steps; });
+  add("new_rows_total", MetricType::Counter, "Rows that keys got on this rank",
+      [](const TableStats& table) { return table.new_rows; });
+  add("erased_rows_total", MetricType::Counter, "Rows of this rank that were erased",
+      [](const TableStats& table) { return table.erased_rows; });
+  const auto add_batches = [&](const char* name, const char* help, std::uint64_t BatchCounts::*count) {
+    families.Begin(std::string("table_") + name, MetricType::Counter, help);
+    for (const TableStats& table : tables) {
+      families.Add({{"table", table.name}, {"method", "lookup"}}, table.lookups.*count);
+      families.Add({{"table", table.name}, {"method", "push"}}, table.pushes.*count);
+    }
+  };
+  add_batches("samples_total", "Samples of the table that this rank received and that got a round",
+              &BatchCounts::samples);
+  add_batches("keys_total", "Keys of the table that this rank received and that got a round",
+              &BatchCounts::keys);
+  families.Begin("table_batches_total", MetricType::Counter,
+                 "Lookups' rounds and steps of a table, by which of their bags travelled between ranks");
+  for (const TableStats& table : tables) {
+    families.Add({{"table", table.name}, {"travel", "all_bags"}}, table.state.all_bags);
+    families.Add({{"table", table.name}, {"travel", "owned_bags"}}, table.state.owned_bags);
+  }
+}
+
+void AddJournal(const JournalStats& journal, Families& families) {
+  families.AddOne("journal_written_bytes_total", MetricType::Counter, "Bytes of records that are on the disk",
+                  journal.written_bytes);
+  families.AddOne("journal_queued_bytes", MetricType::Gauge, "Bytes of records that wait to be written",
+                  journal.queued_bytes);
+  families.AddOne("journal_appended_round", MetricType::Gauge, "The last round that was recorded",
+                  journal.appended_round);
+  families.AddOne("journal_durable_round", MetricType::Gauge, "The last round that is on this rank's disk",
+                  journal.durable_round);
+  families.AddOne("journal_failed", MetricType::Gauge, "1: nothing is written any more",
+                  journal.failed ? 1.0 : 0.0);
+  families.AddOne("journal_sync_duration_seconds", MetricType::Histogram,
+                  "Time that the file system took to sync", journal.syncs);
+}
+
+void AddCheckpoints(const CheckpointStats& checkpoints, Families& families) {
+  families.Begin("checkpoints_total", MetricType::Counter, "Checkpoints since the server started, by how");
+  families.Add({{"outcome", "written"}}, checkpoints.written);
+  families.Add({{"outcome", "failed"}}, checkpoints.failed);
+  families.Add({{"outcome", "unreadable"}}, checkpoints.unreadable);
+  families.AddOne("checkpoint_duration_seconds", MetricType::Histogram,
+                  "Time from the round that began a checkpoint until the checkpoint exists",
+                  checkpoints.durations);
+  families.AddOne("checkpoint_under_way", MetricType::Gauge, "1: a checkpoint is being written or read back",
+                  checkpoints.under_way ? 1.0 : 0.0);
+  families.AddOne("checkpoint_age_seconds", MetricType::Gauge,
+                  "How old the newest checkpoint's state is; 0: it is the state of now",
+                  static_cast<double>(checkpoints.age.count()) / 1e9);
+  families.AddOne("checkpoint_bytes", MetricType::Gauge,
+                  "Size of the newest checkpoint, of all ranks; 0: none was written yet",
+                  checkpoints.newest_bytes);
+  families.AddOne("checkpoint_rows", MetricType::Gauge,
+                  "Rows in the newest checkpoint's own files, of all ranks", checkpoints.newest_rows);
+}
+
+// These have the names that Prometheus's clients for other languages give them.
+void AddProcess(const ProcessUsage& usage, Families& families) {
+  const auto add = [&](const char* name, MetricType type, const char* help, double value) {
+    families.AddOfProcess(name, type, help, value);
+  };
+  add("process_cpu_seconds_total", MetricType::Counter, "Processor time of the process", usage.cpu_seconds);
+  add("process_resident_memory_bytes", MetricType::Gauge, "Host memory that the process has touched",
+      static_cast<double>(usage.resident_bytes));
+  add("process_virtual_memory_bytes", MetricType::Gauge, "Addresses that the process has mapped",
+      static_cast<double>(usage.virtual_bytes));
+  add("process_open_fds", MetricType::Gauge, "Files and connections that the process has open",
+      static_cast<double>(usage.open_files));
+  add("process_max_fds", MetricType::Gauge, "The most that it may have open",
+      static_cast<double>(usage.max_files));
+}
+
 }  // namespace
 
-std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankStats& stats) {
+std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& reading) {
+  const RankStats& stats = reading.calls;
   Families families(stats.rank);
   families.Begin("build_info", MetricType::Gauge, "1; the labels say what runs");
   families.Add({{"version", facts.version}, {"device", facts.device}}, 1.0);
@@ -153,6 +249,23 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankStats& sta
   AddMemory(stats, families);
   families.AddOne("data_connections", MetricType::Gauge, "Connections of the data transport",
                   stats.data_connections);
+  const EngineStats& engine = reading.engine;
+  families.AddOne("repeated_parts_total", MetricType::Counter,
+                  "Parts of steps that came again, and were not applied again", engine.repeated_parts);
+  families.AddOne("incomplete_steps", MetricType::Gauge, "Steps that wait for parts; the same on every rank",
+                  engine.incomplete_steps);
+  families.AddOne("collective_wait_seconds_total", MetricType::Counter,
+                  "Time that the engine waited for other ranks",
+                  static_cast<double>(engine.in_collectives.count()) / 1e9);
+  families.AddOne("device_memory_bytes", MetricType::Gauge,
+                  "Memory of the rank's device, whoever has it; with the CPU backend the host's",
+                  reading.device_bytes);
+  families.AddOne("device_memory_free_bytes", MetricType::Gauge, "What can still be taken of it",
+                  reading.device_free_bytes);
+  AddTables(engine.tables, families);
+  if (engine.journal) AddJournal(*engine.journal, families);
+  if (engine.checkpoints) AddCheckpoints(*engine.checkpoints, families);
+  AddProcess(reading.process, families);
   return families.Take();
 }
 

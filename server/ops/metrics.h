@@ -1,14 +1,17 @@
-// What a rank tells Prometheus: its counts (slotwise/server_stats.h) by Prometheus's conventions, with times
-// in seconds and sizes in bytes.
+// What a rank tells Prometheus: its counts (slotwise/server_stats.h, server/counters) by Prometheus's
+// conventions, with times in seconds and sizes in bytes.
 // Thread-safety: a plain value and a free function.
 #ifndef SLOTWISE_SERVER_OPS_METRICS_H_
 #define SLOTWISE_SERVER_OPS_METRICS_H_
 
 #include <prometheus/metric_family.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "server/counters/engine_stats.h"
+#include "server/ops/process_usage.h"
 #include "slotwise/server_stats.h"
 
 namespace slotwise {
@@ -19,10 +22,19 @@ struct RankFacts {
   std::string device;
 };
 
-// Returns the metrics of one reading. All have the label "rank". Which labels there are does not depend on
-// what callers send. A histogram's bounds are powers of two of a nanosecond, at which RankStats' buckets end;
+// What a rank knows of itself at a moment.
+struct RankReading {
+  RankStats calls = {};
+  EngineStats engine = {};
+  std::uint64_t device_bytes = 0;       // of the device's memory, whoever has it
+  std::uint64_t device_free_bytes = 0;  // that can still be taken
+  ProcessUsage process = {};
+};
+
+// Returns the metrics of one reading. All but the process's have the label "rank". Of what callers send, only
+// names of tables that there are become labels. A histogram's bounds are powers of two of a nanosecond, at which RankStats' buckets end;
 // a duration of just a bound counts as longer.
-std::vector<prometheus::MetricFamily> MetricsOf(const RankFacts& facts, const RankStats& stats);
+std::vector<prometheus::MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& reading);
 
 }  // namespace slotwise
 

@@ -21,13 +21,13 @@ constexpr std::chrono::milliseconds kTimeout{5000};
 
 class RankMetrics final : public prometheus::Collectable {
  public:
-  RankMetrics(RankFacts facts, std::function<RankStats()> read)
+  RankMetrics(RankFacts facts, std::function<RankReading()> read)
       : facts_(std::move(facts)), read_(std::move(read)) {}
   std::vector<prometheus::MetricFamily> Collect() const override { return MetricsOf(facts_, read_()); }
 
  private:
   const RankFacts facts_;
-  const std::function<RankStats()> read_;
+  const std::function<RankReading()> read_;
 };
 
 // Civetweb's own words would go to standard error, past the log.
@@ -44,7 +44,7 @@ CivetCallbacks Callbacks() {
 
 class MetricsPort::Impl {
  public:
-  Impl(const HostPort& address, RankFacts facts, std::function<RankStats()> read)
+  Impl(const HostPort& address, RankFacts facts, std::function<RankReading()> read)
       : metrics_(std::make_shared<RankMetrics>(std::move(facts), std::move(read))),
         exposer_(
             {"listening_ports", address.str(), "num_threads", std::to_string(kAtOnce), "connection_queue",
@@ -64,7 +64,7 @@ MetricsPort::MetricsPort(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MetricsPort::~MetricsPort() = default;
 
 Result<std::unique_ptr<MetricsPort>> MetricsPort::Open(const HostPort& address, RankFacts facts,
-                                                       std::function<RankStats()> read) {
+                                                       std::function<RankReading()> read) {
   try {
     return std::unique_ptr<MetricsPort>(
         new MetricsPort(std::make_unique<Impl>(address, std::move(facts), std::move(read))));

@@ -9,7 +9,6 @@
 
 #include "server/ops/host_port.h"
 #include "server/ops/metrics.h"
-#include "slotwise/server_stats.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -19,7 +18,7 @@ class MetricsPort {
   // Listens. `read` is called for each request, from any thread, by two at a time at most, and waits for
   // nobody. FAILED_PRECONDITION: the address cannot be had; one sentence.
   static Result<std::unique_ptr<MetricsPort>> Open(const HostPort& address, RankFacts facts,
-                                                   std::function<RankStats()> read);
+                                                   std::function<RankReading()> read);
   // Waits for requests that are being answered.
   ~MetricsPort();
   MetricsPort(const MetricsPort&) = delete;

@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 import re
-import urllib.request
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import StartCluster
-from prometheus_client.parser import text_string_to_metric_families
 from slotwise_cluster import Cluster, run_server, wait_until
+from slotwise_metrics import METRICS, address_of, scrape, total
 from slotwise_wire import ROOT
 
 import slotwise
-
-METRICS = 'metrics_listen: "127.0.0.1:0"\n'
-
-
-def address_of(cluster: Cluster, rank: int) -> str:
-    """Where a rank says that its metrics are."""
-    (said,) = [each for each in cluster.messages(rank) if each.startswith("metrics at ")]
-    return said.removeprefix("metrics at ")
-
-
-def scrape(cluster: Cluster, rank: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """A rank's metrics by their names and labels, but for the label `rank`, which is checked."""
-    with urllib.request.urlopen(address_of(cluster, rank), timeout=60) as answer:
-        assert answer.headers["Content-Type"].startswith("text/plain")
-        text = answer.read().decode()
-    found = {}
-    for family in text_string_to_metric_families(text):
-        assert family.documentation, family.name
-        for sample in family.samples:
-            labels = dict(sample.labels)
-            if sample.name.startswith("slotwise_"):
-                assert labels.pop("rank") == str(rank), sample
-            key = (sample.name, frozenset(labels.items()))
-            assert key not in found, key
-            found[key] = sample.value
-    return found
-
-
-def total(cluster: Cluster, name: str, **labels: str) -> float:
-    """The sum of a metric over all ranks, and over the labels that are not named."""
-    wanted = set(labels.items())
-    return sum(
-        value
-        for rank in range(len(cluster.ranks))
-        for (its, its_labels), value in scrape(cluster, rank).items()
-        if its == name and wanted <= its_labels
-    )
 
 
 @pytest.mark.parametrize("door", ["tcp", "grpc"])
@@ -130,8 +93,11 @@ def test_buckets_are_cumulative_and_end_with_all(start_cluster: StartCluster) ->
     ] == 20
 
 
-def test_all_are_documented(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(None, METRICS)
+def test_all_are_documented(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(
+        None, METRICS + f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
+    )
+    cluster.create()
     names = {name for name, _ in scrape(cluster, 0) if name.startswith("slotwise_")}
     found = {re.sub("_(bucket|count|sum)$", "", name) for name in names}
     document = (ROOT / "docs" / "metrics.md").read_text()

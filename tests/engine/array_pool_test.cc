@@ -114,6 +114,7 @@ class PoorDevice final : public Device {
   std::string Uuid() const override { return cpu_->Uuid(); }
   bool SharesHostMemory() const override { return false; }
   std::uint64_t MemoryBytes() const override { return cpu_->MemoryBytes(); }
+  std::uint64_t FreeMemoryBytes() const override { return cpu_->FreeMemoryBytes(); }
   Stream& WorkStream() override { return cpu_->WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return cpu_->MakeStream(); }
   std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return cpu_->MakeTrafficPlan(); }

@@ -72,6 +72,7 @@ class CountHostArrays final : public Device {
   std::string Uuid() const override { return device_.Uuid(); }
   bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
   std::uint64_t MemoryBytes() const override { return device_.MemoryBytes(); }
+  std::uint64_t FreeMemoryBytes() const override { return device_.FreeMemoryBytes(); }
   Stream& WorkStream() override { return device_.WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return device_.MakeStream(); }
   std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return device_.MakeTrafficPlan(); }

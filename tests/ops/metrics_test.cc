@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,10 +25,11 @@
 namespace slotwise {
 namespace {
 
-std::string TextOf(const RankStats& stats) {
+std::string TextOf(const RankReading& reading) {
   return prometheus::TextSerializer().Serialize(
-      MetricsOf({.version = "1.2.3", .device = "a \"GPU\""}, stats));
+      MetricsOf({.version = "1.2.3", .device = "a \"GPU\""}, reading));
 }
+std::string TextOf(const RankStats& stats) { return TextOf(RankReading{.calls = stats}); }
 bool Has(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
@@ -93,12 +95,92 @@ TEST(MetricsTest, SayWhatARankHasCounted) {
   }
 }
 
+TEST(MetricsTest, SayWhatTheEngineHasCounted) {
+  RankReading reading{.calls = {.rank = 2}, .device_bytes = 80, .device_free_bytes = 81};
+  reading.engine.repeated_parts = 1;
+  reading.engine.incomplete_steps = 2;
+  reading.engine.in_collectives = std::chrono::milliseconds(2500);
+  reading.engine.tables = {
+      {.name = "ads",
+       .max_rows = 3,
+       .state = {.rows = 4, .cells = 5, .bytes = 6, .steps = 7, .all_bags = 8, .owned_bags = 9},
+       .new_rows = 10,
+       .erased_rows = 11,
+       .lookups = {.samples = 12, .keys = 13},
+       .pushes = {.samples = 14, .keys = 15}},
+      {.name = "b\\\"", .max_rows = 1, .state = {}, .lookups = {}, .pushes = {}}};
+  reading.engine.journal = JournalStats{.written_bytes = 16,
+                                        .queued_bytes = 17,
+                                        .appended_round = 18,
+                                        .durable_round = 19,
+                                        .failed = true,
+                                        .syncs = Durations({1'000'000'000})};
+  reading.engine.checkpoints = CheckpointStats{.written = 20,
+                                               .failed = 21,
+                                               .unreadable = 22,
+                                               .under_way = true,
+                                               .newest_bytes = 23,
+                                               .newest_rows = 24,
+                                               .durations = Durations({2'000'000'000, 3'000'000'000}),
+                                               .age = std::chrono::milliseconds(500)};
+  reading.process = {
+      .cpu_seconds = 1.5, .resident_bytes = 25, .virtual_bytes = 26, .open_files = 27, .max_files = 28};
+  const std::string text = TextOf(reading);
+  for (const char* const line : {
+           R"(slotwise_repeated_parts_total{rank="2"} 1)",
+           R"(slotwise_incomplete_steps{rank="2"} 2)",
+           R"(slotwise_collective_wait_seconds_total{rank="2"} 2.5)",
+           R"(slotwise_device_memory_bytes{rank="2"} 80)",
+           R"(slotwise_device_memory_free_bytes{rank="2"} 81)",
+           R"(slotwise_table_max_rows{rank="2",table="ads"} 3)",
+           R"(slotwise_table_rows{rank="2",table="ads"} 4)",
+           R"(slotwise_table_hash_cells{rank="2",table="ads"} 5)",
+           R"(slotwise_table_bytes{rank="2",table="ads"} 6)",
+           R"(slotwise_table_steps_total{rank="2",table="ads"} 7)",
+           R"(slotwise_table_batches_total{rank="2",table="ads",travel="all_bags"} 8)",
+           R"(slotwise_table_batches_total{rank="2",table="ads",travel="owned_bags"} 9)",
+           R"(slotwise_table_new_rows_total{rank="2",table="ads"} 10)",
+           R"(slotwise_table_erased_rows_total{rank="2",table="ads"} 11)",
+           R"(slotwise_table_samples_total{rank="2",table="ads",method="lookup"} 12)",
+           R"(slotwise_table_keys_total{rank="2",table="ads",method="lookup"} 13)",
+           R"(slotwise_table_samples_total{rank="2",table="ads",method="push"} 14)",
+           R"(slotwise_table_keys_total{rank="2",table="ads",method="push"} 15)",
+           R"(slotwise_table_rows{rank="2",table="b\\\""} 0)",
+           R"(slotwise_journal_written_bytes_total{rank="2"} 16)",
+           R"(slotwise_journal_queued_bytes{rank="2"} 17)",
+           R"(slotwise_journal_appended_round{rank="2"} 18)",
+           R"(slotwise_journal_durable_round{rank="2"} 19)",
+           R"(slotwise_journal_failed{rank="2"} 1)",
+           R"(slotwise_journal_sync_duration_seconds_sum{rank="2"} 1)",
+           R"(slotwise_checkpoints_total{rank="2",outcome="written"} 20)",
+           R"(slotwise_checkpoints_total{rank="2",outcome="failed"} 21)",
+           R"(slotwise_checkpoints_total{rank="2",outcome="unreadable"} 22)",
+           R"(slotwise_checkpoint_under_way{rank="2"} 1)",
+           R"(slotwise_checkpoint_bytes{rank="2"} 23)",
+           R"(slotwise_checkpoint_rows{rank="2"} 24)",
+           R"(slotwise_checkpoint_duration_seconds_count{rank="2"} 2)",
+           R"(slotwise_checkpoint_duration_seconds_sum{rank="2"} 5)",
+           R"(slotwise_checkpoint_age_seconds{rank="2"} 0.5)",
+           R"(process_cpu_seconds_total 1.5)",
+           R"(process_resident_memory_bytes 25)",
+           R"(process_virtual_memory_bytes 26)",
+           R"(process_open_fds 27)",
+           R"(process_max_fds 28)",
+       }) {
+    EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
+  }
+  reading.engine.journal.reset();
+  reading.engine.checkpoints.reset();
+  EXPECT_EQ(TextOf(reading).find("slotwise_journal"), std::string::npos);
+  EXPECT_EQ(TextOf(reading).find("slotwise_checkpoint"), std::string::npos);
+}
+
 TEST(MetricsTest, HistogramsCountEachDurationOnce) {
   RankStats stats;
   // 8,192 ns is the first bound, and a duration of just that is longer.
   stats.lookups.latency = Durations({3, 8191, 8192, 1'000'000, 5'000'000'000, 60'000'000'000});
   stats.lookups.stages[static_cast<std::size_t>(CallStage::kRound)] = Durations({20'000});
-  const auto families = MetricsOf({}, stats);
+  const auto families = MetricsOf({}, {.calls = stats});
   const auto family = std::ranges::find(families, "slotwise_request_duration_seconds",
                                         [](const prometheus::MetricFamily& each) { return each.name; });
   ASSERT_NE(family, families.end());
@@ -160,13 +242,13 @@ std::string Get(std::uint16_t port, const std::string& path) {
   return caller.Hear();
 }
 
-Result<std::unique_ptr<MetricsPort>> Open(std::uint16_t port, std::function<RankStats()> read) {
+Result<std::unique_ptr<MetricsPort>> Open(std::uint16_t port, std::function<RankReading()> read) {
   return MetricsPort::Open({"127.0.0.1", port}, {.version = "1", .device = "cpu"}, std::move(read));
 }
 
 TEST(MetricsPortTest, ReadsAnewForEachRequestAndServesNothingElse) {
   std::atomic<std::uint64_t> rounds = 0;
-  auto port = Open(0, [&] { return RankStats{.rounds = ++rounds}; });
+  auto port = Open(0, [&] { return RankReading{.calls = {.rounds = ++rounds}}; });
   ASSERT_TRUE(port.ok()) << port.status().message();
   EXPECT_NE(Get((*port)->port(), "/metrics").find("slotwise_rounds_total{rank=\"0\"} 1\n"),
             std::string::npos);
@@ -179,9 +261,9 @@ TEST(MetricsPortTest, ReadsAnewForEachRequestAndServesNothingElse) {
 }
 
 TEST(MetricsPortTest, AnAddressIsHadOnce) {
-  auto port = Open(0, [] { return RankStats(); });
+  auto port = Open(0, [] { return RankReading(); });
   ASSERT_TRUE(port.ok());
-  const auto second = Open((*port)->port(), [] { return RankStats(); });
+  const auto second = Open((*port)->port(), [] { return RankReading(); });
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(second.status().message(),
@@ -191,7 +273,7 @@ TEST(MetricsPortTest, AnAddressIsHadOnce) {
 
 // Connections that bring nothing end after a while, and others are served then.
 TEST(MetricsPortTest, WhoSaysNothingDoesNotHoldItForEver) {
-  auto port = Open(0, [] { return RankStats(); });
+  auto port = Open(0, [] { return RankReading(); });
   ASSERT_TRUE(port.ok());
   std::vector<std::unique_ptr<Caller>> silent;
   for (int i = 0; i < 2; ++i) {  // as many as are answered at once
@@ -202,7 +284,7 @@ TEST(MetricsPortTest, WhoSaysNothingDoesNotHoldItForEver) {
 }
 
 TEST(MetricsPortTest, EndsThoughSomebodyIsConnected) {
-  auto port = Open(0, [] { return RankStats(); });
+  auto port = Open(0, [] { return RankReading(); });
   ASSERT_TRUE(port.ok());
   const Caller silent((*port)->port());
   silent.Say("GET /metrics HTTP/1.1\r\n");

@@ -382,6 +382,7 @@ class ApartDevice final : public Device {
   std::string Uuid() const override { return cpu_->Uuid(); }
   bool SharesHostMemory() const override { return false; }
   std::uint64_t MemoryBytes() const override { return HostMemoryBytesInAll(); }
+  std::uint64_t FreeMemoryBytes() const override { return cpu_->FreeMemoryBytes(); }
   Stream& WorkStream() override { return work_; }
   std::unique_ptr<Stream> MakeStream() override { return std::make_unique<ApartStream>(lates_); }
   void Wait() override { lates_->WaitForAll(); }

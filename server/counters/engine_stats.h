@@ -1,0 +1,27 @@
+// EngineStats: one reading of all that a rank's engine counts.
+// Thread-safety: a plain value.
+#ifndef SLOTWISE_SERVER_COUNTERS_ENGINE_STATS_H_
+#define SLOTWISE_SERVER_COUNTERS_ENGINE_STATS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "server/counters/durability_counters.h"
+#include "server/counters/table_counters.h"
+
+namespace slotwise {
+
+struct EngineStats {
+  std::vector<TableStats> tables = {};              // by name
+  std::uint64_t repeated_parts = 0;                 // parts of steps that came again, on this rank
+  std::uint64_t incomplete_steps = 0;               // that wait for parts; all ranks know of the same
+  std::chrono::nanoseconds in_collectives{0};       // that the engine waited for other ranks
+  std::optional<JournalStats> journal = {};         // where one is kept
+  std::optional<CheckpointStats> checkpoints = {};  // where there is a data folder
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_COUNTERS_ENGINE_STATS_H_

@@ -1,0 +1,59 @@
+#include "server/counters/table_counters.h"
+
+namespace slotwise {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// There is one writer, so that a sum needs no locked instruction.
+void Increase(std::atomic<std::uint64_t>& count, std::uint64_t more) {
+  if (more > 0) count.store(count.load(kRelaxed) + more, kRelaxed);
+}
+
+}  // namespace
+
+void TableCounters::Begin(const TableState& state) {
+  rows_.store(state.rows, kRelaxed);
+  Note(state);
+}
+
+void TableCounters::Note(const TableState& state) {
+  const std::uint64_t before = rows_.load(kRelaxed);
+  if (state.rows > before) Increase(new_rows_, state.rows - before);
+  if (state.rows < before) Increase(erased_rows_, before - state.rows);
+  rows_.store(state.rows, kRelaxed);
+  cells_.store(state.cells, kRelaxed);
+  bytes_.store(state.bytes, kRelaxed);
+  steps_.store(state.steps, kRelaxed);
+  all_bags_.store(state.all_bags, kRelaxed);
+  owned_bags_.store(state.owned_bags, kRelaxed);
+}
+
+void TableCounters::Add(Batches& batches, const BatchCounts& more) {
+  Increase(batches.samples, more.samples);
+  Increase(batches.keys, more.keys);
+}
+
+BatchCounts TableCounters::ReadOf(const Batches& batches) {
+  return {.samples = batches.samples.load(kRelaxed), .keys = batches.keys.load(kRelaxed)};
+}
+
+void TableCounters::CountLookups(const BatchCounts& more) { Add(lookups_, more); }
+void TableCounters::CountPushes(const BatchCounts& more) { Add(pushes_, more); }
+
+TableStats TableCounters::Read() const {
+  return {.name = name_,
+          .max_rows = max_rows_,
+          .state = {.rows = rows_.load(kRelaxed),
+                    .cells = cells_.load(kRelaxed),
+                    .bytes = bytes_.load(kRelaxed),
+                    .steps = steps_.load(kRelaxed),
+                    .all_bags = all_bags_.load(kRelaxed),
+                    .owned_bags = owned_bags_.load(kRelaxed)},
+          .new_rows = new_rows_.load(kRelaxed),
+          .erased_rows = erased_rows_.load(kRelaxed),
+          .lookups = ReadOf(lookups_),
+          .pushes = ReadOf(pushes_)};
+}
+
+}  // namespace slotwise

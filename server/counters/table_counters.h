@@ -1,0 +1,75 @@
+// TableCounters: what a rank counts of one table, and says of its slice of it.
+//
+// The engine's thread writes, a few additions a round; the number of rows that came or went is the difference
+// of two of its notes, so that nothing is counted by key.
+// Thread-safety: Begin, Note and the Counts by one thread; Read by any. A reading is of no one instant.
+#ifndef SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
+#define SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace slotwise {
+
+// A table's state on a rank: rows, cells and bytes are of the rank's slice, the others are of the table.
+struct TableState {
+  std::uint64_t rows = 0;
+  std::uint64_t cells = 0;  // of the hash table, taken or free
+  std::uint64_t bytes = 0;  // of device memory, for hash table and rows
+  std::uint64_t steps = 0;  // optimizer steps applied
+  // Rounds of lookups, and steps, by how their bags travelled between ranks.
+  std::uint64_t all_bags = 0;
+  std::uint64_t owned_bags = 0;
+};
+
+// Of the requests that came to this rank, and got a round.
+struct BatchCounts {
+  std::uint64_t samples = 0;
+  std::uint64_t keys = 0;
+  friend bool operator==(const BatchCounts&, const BatchCounts&) = default;
+};
+
+// What Read returns.
+struct TableStats {
+  std::string name;
+  std::uint64_t max_rows = 0;  // of all ranks together
+  TableState state = {};
+  std::uint64_t new_rows = 0;     // that keys got on this rank
+  std::uint64_t erased_rows = 0;  // of this rank
+  BatchCounts lookups = {};
+  BatchCounts pushes = {};
+};
+
+class TableCounters {
+ public:
+  TableCounters(std::string name, std::uint64_t max_rows) : name_(std::move(name)), max_rows_(max_rows) {}
+
+  // The table begins as this: rows that are there already did not come.
+  void Begin(const TableState& state);
+  // The table is as this now, after a round.
+  void Note(const TableState& state);
+  void CountLookups(const BatchCounts& more);
+  void CountPushes(const BatchCounts& more);
+
+  TableStats Read() const;
+
+ private:
+  using Count = std::atomic<std::uint64_t>;
+  struct Batches {
+    Count samples = 0;
+    Count keys = 0;
+  };
+  static void Add(Batches& batches, const BatchCounts& more);
+  static BatchCounts ReadOf(const Batches& batches);
+
+  const std::string name_;
+  const std::uint64_t max_rows_;
+  Count rows_ = 0, cells_ = 0, bytes_ = 0, steps_ = 0, all_bags_ = 0, owned_bags_ = 0;
+  Count new_rows_ = 0, erased_rows_ = 0;
+  Batches lookups_, pushes_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_

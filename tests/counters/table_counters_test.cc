@@ -1,0 +1,46 @@
+// What a rank counts of a table.
+#include "server/counters/table_counters.h"
+
+#include <gtest/gtest.h>
+
+namespace slotwise {
+namespace {
+
+TEST(TableCountersTest, RowsThatAreThereDidNotCome) {
+  TableCounters counters("ads", 100);
+  counters.Begin({.rows = 40, .cells = 64, .bytes = 7, .steps = 3, .all_bags = 1, .owned_bags = 2});
+  const TableStats stats = counters.Read();
+  EXPECT_EQ(stats.name, "ads");
+  EXPECT_EQ(stats.max_rows, 100U);
+  EXPECT_EQ(stats.state.rows, 40U);
+  EXPECT_EQ(stats.state.cells, 64U);
+  EXPECT_EQ(stats.state.bytes, 7U);
+  EXPECT_EQ(stats.state.steps, 3U);
+  EXPECT_EQ(stats.state.all_bags, 1U);
+  EXPECT_EQ(stats.state.owned_bags, 2U);
+  EXPECT_EQ(stats.new_rows, 0U);
+  EXPECT_EQ(stats.erased_rows, 0U);
+}
+
+TEST(TableCountersTest, CountsRowsThatComeAndGo) {
+  TableCounters counters("ads", 100);
+  counters.Begin({.rows = 10});
+  for (const std::uint64_t rows : {15, 15, 12, 20, 0, 1}) counters.Note({.rows = rows});
+  const TableStats stats = counters.Read();
+  EXPECT_EQ(stats.state.rows, 1U);
+  EXPECT_EQ(stats.new_rows, 5U + 8 + 1);
+  EXPECT_EQ(stats.erased_rows, 3U + 20);
+}
+
+TEST(TableCountersTest, CountsLookupsAndPushesApart) {
+  TableCounters counters("ads", 100);
+  counters.CountLookups({.samples = 1, .keys = 2});
+  counters.CountLookups({.samples = 10, .keys = 20});
+  counters.CountPushes({.samples = 100, .keys = 200});
+  counters.CountPushes({});
+  EXPECT_EQ(counters.Read().lookups, (BatchCounts{11, 22}));
+  EXPECT_EQ(counters.Read().pushes, (BatchCounts{100, 200}));
+}
+
+}  // namespace
+}  // namespace slotwise

@@ -1,0 +1,145 @@
+"""What a rank says of its tables, its journal and its checkpoints is what was done to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import StartCluster
+from slotwise_cluster import wait_until
+from slotwise_metrics import METRICS, scrape, total
+
+import slotwise
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_tables_are_what_was_done_to_them(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, METRICS)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("ads", dim=4, max_rows=5000, optimizer=slotwise.SGD(lr=0.1))
+        ps.create_table("idle", dim=4, optimizer=slotwise.SGD(lr=0.1))
+        keys = np.arange(600, dtype=np.uint64)
+        for _ in range(2):
+            ps.lookup("ads", keys)
+        ps.lookup("ads", keys + 10_000, train=False)
+        for first in (0, 300, 600):  # the last of them brings new keys
+            ps.push("ads", keys[:300] + first, None, np.ones((300, 4), np.float32))
+        erased = ps.erase("ads", np.arange(100, dtype=np.uint64))
+        assert erased == 100
+        described = ps.describe_table("ads")
+    wait_until(
+        lambda: total(cluster, "slotwise_table_erased_rows_total", table="ads") == 100, "the last round"
+    )
+    sums = {
+        "rows": 800,
+        "new_rows_total": 900,
+        "erased_rows_total": 100,
+        "bytes": sum(each.bytes for each in described.shards),
+        "hash_cells": sum(each.cells for each in described.shards),
+        "max_rows": 5000 * ranks,
+        "steps_total": 3 * ranks,
+    }
+    for name, value in sums.items():
+        assert total(cluster, f"slotwise_table_{name}", table="ads") == value, name
+    batches = {"lookup": (1800, 1800), "push": (900, 900)}
+    for method, (samples, of_keys) in batches.items():
+        for name, value in (("samples", samples), ("keys", of_keys)):
+            labels = {"table": "ads", "method": method}
+            assert total(cluster, f"slotwise_table_{name}_total", **labels) == value, (name, method)
+    travelled = total(cluster, "slotwise_table_batches_total", table="ads")
+    assert travelled == 0 if ranks == 1 else travelled >= 6 * ranks
+    for name in ("rows", "new_rows_total", "steps_total", "keys_total"):
+        assert total(cluster, f"slotwise_table_{name}", table="idle") == 0, name
+    assert total(cluster, "slotwise_device_memory_bytes") > total(cluster, "slotwise_device_memory_free_bytes") > 0
+    assert total(cluster, "process_resident_memory_bytes") > 1 << 20
+
+
+def test_a_table_that_is_dropped_is_gone(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(2, METRICS)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+        ps.lookup("ads", [1, 2, 3])
+        wait_until(lambda: total(cluster, "slotwise_table_rows", table="ads") == 3, "rows")
+        ps.drop_table("ads")
+        assert all("ads" not in dict(labels).values() for _, labels in scrape(cluster, 0))
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+    wait_until(lambda: ("slotwise_table_rows", frozenset({("table", "ads")})) in scrape(cluster, 1), "it")
+    assert total(cluster, "slotwise_table_new_rows_total", table="ads") == 0
+
+
+def test_a_step_that_comes_again_is_counted_and_not_applied(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(None, METRICS)
+    table = cluster.create()
+    step = {"session": cluster.session(), "number": 1, "parts": 1}
+    request = cluster.push_request(table, [1, 2], np.ones((2, 4), np.float32), step)
+    assert cluster.push(request) == 1
+    assert total(cluster, "slotwise_repeated_parts_total") == 0
+    for _ in range(3):
+        assert cluster.push(request) == 1
+    assert total(cluster, "slotwise_repeated_parts_total") == 3
+    assert total(cluster, "slotwise_table_steps_total", table=table) == 1
+
+
+def test_a_step_that_lacks_parts_is_said(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(2, METRICS)
+    table = cluster.create()
+    step = {"session": cluster.session(), "number": 1, "parts": 2}
+    first = cluster.push_request(table, [1, 2], np.ones((2, 4), np.float32), step)
+    second = cluster.push_request(table, [3], np.ones((1, 4), np.float32), {**step, "part": 1})
+    waiting = cluster.rank(0).embedding.Push.future(first)
+    wait_until(lambda: total(cluster, "slotwise_incomplete_steps") == 2, "both ranks know of it")
+    cluster.push(second, rank=1)
+    waiting.result(timeout=60)
+    wait_until(lambda: total(cluster, "slotwise_incomplete_steps") == 0, "it is complete")
+
+
+def test_journal_and_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
+    durable = f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
+    cluster = start_cluster(2, METRICS + durable)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+        before = total(cluster, "slotwise_journal_written_bytes_total")
+        ps.push("ads", np.arange(1000), None, np.ones((1000, 4), np.float32))
+        # A rank records the parts that it received, keys and gradients.
+        assert total(cluster, "slotwise_journal_written_bytes_total") - before >= 1000 * (8 + 4 * 4)
+        assert total(cluster, "slotwise_journal_failed") == 0
+        for rank in range(2):
+            found = scrape(cluster, rank)
+            assert found["slotwise_journal_durable_round", frozenset()] == (
+                found["slotwise_journal_appended_round", frozenset()]
+            ) > 0
+            assert found["slotwise_journal_sync_duration_seconds_count", frozenset()] >= 2
+        assert total(cluster, "slotwise_checkpoint_age_seconds") > 0
+        assert total(cluster, "slotwise_checkpoints_total") == 0
+        saved = ps.save()
+        wait_until(lambda: total(cluster, "slotwise_checkpoint_under_way") == 0, "it was read back")
+        for rank in range(2):
+            found = scrape(cluster, rank)
+            assert found["slotwise_checkpoints_total", frozenset({("outcome", "written")})] == 1
+            assert found["slotwise_checkpoint_bytes", frozenset()] == saved.bytes > 0
+            assert found["slotwise_checkpoint_rows", frozenset()] == saved.rows == 1000
+            assert found["slotwise_checkpoint_age_seconds", frozenset()] == 0
+            assert found["slotwise_checkpoint_duration_seconds_count", frozenset()] == 1
+    cluster.stop()
+    again = start_cluster(2, METRICS + durable)
+    assert total(again, "slotwise_table_rows", table="ads") == 1000
+    assert total(again, "slotwise_table_new_rows_total", table="ads") == 0, "rows that were there"
+    assert total(again, "slotwise_table_steps_total", table="ads") == 2
+
+
+def test_a_disk_that_refuses_a_checkpoint_is_counted(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(2, METRICS + f'durability {{ folder: "{tmp_path}/data" }}\n')
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+        ps.lookup("ads", [1, 2, 3])
+        # A file where the folder of checkpoints should be: nothing can be written below it.
+        checkpoints = tmp_path / "data" / "checkpoints"
+        if checkpoints.exists():
+            checkpoints.rmdir()
+        checkpoints.write_text("in the way")
+        with pytest.raises(slotwise.Error):
+            ps.save()
+    assert total(cluster, "slotwise_checkpoints_total", outcome="failed") == 2
+    assert total(cluster, "slotwise_checkpoints_total", outcome="written") == 0
+    assert total(cluster, "slotwise_checkpoint_under_way") == 0

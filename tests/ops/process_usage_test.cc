@@ -1,0 +1,52 @@
+// What a process says that it uses.
+#include "server/ops/process_usage.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+
+namespace slotwise {
+namespace {
+
+TEST(ProcessUsageTest, CountsOpenFiles) {
+  const ProcessUsage before = ReadProcessUsage();
+  const int file = ::open("/dev/null", O_RDONLY);
+  ASSERT_GE(file, 0);
+  const ProcessUsage after = ReadProcessUsage();
+  ::close(file);
+  EXPECT_EQ(after.open_files, before.open_files + 1);
+  EXPECT_EQ(ReadProcessUsage().open_files, before.open_files);
+  EXPECT_GE(before.open_files, 3U);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(before.max_files, limit.rlim_cur);
+}
+
+TEST(ProcessUsageTest, SeesMemoryOnceItIsTouched) {
+  constexpr std::size_t kSize = std::size_t{64} << 20;
+  const ProcessUsage before = ReadProcessUsage();
+  void* const memory = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const ProcessUsage mapped = ReadProcessUsage();
+  std::memset(memory, 1, kSize);
+  const ProcessUsage touched = ReadProcessUsage();
+  ::munmap(memory, kSize);
+  EXPECT_GE(mapped.virtual_bytes, before.virtual_bytes + kSize);
+  EXPECT_LT(mapped.resident_bytes, before.resident_bytes + kSize / 2);
+  EXPECT_GE(touched.resident_bytes, before.resident_bytes + kSize / 2);
+}
+
+TEST(ProcessUsageTest, ProcessorTimeGrowsWithWork) {
+  const double before = ReadProcessUsage().cpu_seconds;
+  while (ReadProcessUsage().cpu_seconds < before + 0.05) {
+  }
+  EXPECT_GT(before, 0);
+}
+
+}  // namespace
+}  // namespace slotwise
