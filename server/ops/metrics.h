@@ -32,8 +32,8 @@ struct RankReading {
 };
 
 // Returns the metrics of one reading. All but the process's have the label "rank". Of what callers send, only
-// names of tables that there are become labels. A histogram's bounds are powers of two of a nanosecond, at which RankStats' buckets end;
-// a duration of just a bound counts as longer.
+// names of tables that there are become labels. A histogram's bounds are powers of two of a nanosecond, at
+// which RankStats' buckets end; a duration of just a bound counts as longer.
 std::vector<prometheus::MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& reading);
 
 }  // namespace slotwise
