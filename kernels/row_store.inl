@@ -5,7 +5,6 @@
 #define SLOTWISE_KERNELS_ROW_STORE_INL_
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -21,6 +20,7 @@
 #include "kernels/hash_secret.h"
 #include "kernels/row_memory.inl"
 #include "kernels/shard.h"
+#include "slotwise/sizing.h"
 
 namespace slotwise {
 
@@ -173,7 +173,9 @@ class RowStore {
   }
 
  private:
-  static constexpr std::uint64_t kFirstRows = 1024;
+  static constexpr std::uint64_t kFirstRows = sizing::kFirstRows;
+  static_assert(sizeof(body::Cell) == sizing::kCellBytes);
+  static_assert(body::HashTableRef::kLeastCells == sizing::kLeastCells);
 
   // For how many rows there is memory, of all kinds.
   std::uint64_t RowsWithMemory() const {
@@ -185,15 +187,8 @@ class RowStore {
     return rows_used_ + (more - std::min<std::uint64_t>(more, erased_rows_));
   }
 
-  // Returns how many cells `rows` keys need, so that searches stay short, and end: a cache line of cells at
-  // least.
-  std::uint64_t CellsFor(std::uint64_t rows) const {
-    std::uint64_t cells = std::max(std::bit_ceil(rows), body::HashTableRef::kLeastCells);
-    // The comparison is of floats, so that a load written as 0.9 is what 9 of 10 are.
-    while (static_cast<float>(static_cast<double>(rows) / static_cast<double>(cells)) > options_.max_load)
-      cells *= 2;
-    return cells;
-  }
+  // Returns how many cells `rows` keys need.
+  std::uint64_t CellsFor(std::uint64_t rows) const { return sizing::CellsFor(rows, options_.max_load); }
 
   body::HashTableRef FreeTable(Queue& queue, typename B::template Scratch<body::Cell>& memory,
                                std::uint64_t cells) const {

@@ -55,6 +55,7 @@
 #include "kernels/snapshot.h"
 #include "kernels/stream.h"
 #include "slotwise/batch.h"
+#include "slotwise/sizing.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
@@ -62,7 +63,7 @@
 namespace slotwise {
 
 // Keys fall into kBuckets buckets by their hash; a map of buckets to ranks says who owns them.
-inline constexpr std::uint32_t kBuckets = 4096;
+inline constexpr std::uint32_t kBuckets = sizing::kBuckets;
 using BucketMap = std::array<std::uint16_t, kBuckets>;
 
 // Returns the bucket of a key (docs/semantics.md).
@@ -158,7 +159,7 @@ class Shard {
  public:
   // Update keeps at most one partial sum, a row of floats, for so many keys of the batch: a row of n > 32
   // occurrences takes one for each block of its tree (docs/semantics.md), and 33 occurrences make 3 blocks.
-  static constexpr std::uint64_t kKeysAPartialSum = 11;
+  static constexpr std::uint64_t kKeysAPartialSum = sizing::kKeysAPartialSum;
 
   virtual ~Shard() = default;
   Shard(const Shard&) = delete;

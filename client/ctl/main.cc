@@ -16,6 +16,7 @@
 
 #include "client/ctl/checkpoints.h"
 #include "client/ctl/commands.h"
+#include "client/ctl/plan.h"
 #include "client/ctl/stats.h"
 
 namespace {
@@ -43,6 +44,7 @@ struct Flags {
   std::string value_type = "float32";
   slotwise::ctl::CreateFlags create;
   slotwise::ctl::TopFlags top;
+  slotwise::ctl::PlanFlags plan;
 };
 
 using Command = std::function<Result<Answer>()>;
@@ -272,6 +274,40 @@ void AddCheckpoints(CLI::App& app, Flags& flags, Command& chosen) {
       slotwise::ctl::LoadCheckpoint);
 }
 
+void AddPlan(CLI::App& app, Flags& flags, Command& chosen) {
+  CLI::App* plan = app.add_subcommand(
+      "plan", "what a table will take: memory, network, disk, times; asks no server (docs/operations.md)");
+  auto& options = flags.plan;
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return plan->add_option(name, value, help);
+  };
+  add("--rows", options.rows, "of the table, over all ranks")->required();
+  add("--dim", options.dim, "elements a row")->required();
+  add("--optimizer", options.optimizer, "sgd, adagrad, ...: its state lies beside the rows")
+      ->capture_default_str();
+  add("--max-load", options.max_load, "the table's")->capture_default_str();
+  add("--ranks", options.ranks, "of the server, one a GPU")->capture_default_str();
+  add("--slots", options.slots, "bags a sample")->capture_default_str();
+  add("--hot", options.hot, "keys a bag")->capture_default_str();
+  add("--batch", options.batch, "samples a step, of all trainers together")->capture_default_str();
+  add("--steps", options.steps, "steps a second")->capture_default_str();
+  add("--data-type", options.data_type, "of values and gradients on the wire: float32, float16 or bfloat16")
+      ->capture_default_str();
+  add("--partial-sums", options.partial_sums, "the configuration's: float32, float16 or bfloat16")
+      ->capture_default_str();
+  add("--backend", options.backend, "cuda or cpu")->capture_default_str();
+  add("--durability", options.durability, "none, interval or sync")->capture_default_str();
+  add("--checkpoint-every", options.checkpoint_every, "seconds; of interval, half of durability.interval_s")
+      ->capture_default_str();
+  add("--preimage-mib", options.preimage_mib, "durability.max_preimage_mib")->capture_default_str();
+  add("--round-mib", options.round_mib, "limits.max_round_mib")->capture_default_str();
+  add("--inbox-mib", options.inbox_mib, "limits.max_inbox_mib; 0: two rounds, at least 1024")
+      ->capture_default_str();
+  add("--network", options.network, "GB/s of each rank, each way")->capture_default_str();
+  add("--disk", options.disk, "GB/s of the data folder, of all ranks together")->capture_default_str();
+  plan->callback([&] { chosen = [&] { return slotwise::ctl::Plan(flags.plan); }; });
+}
+
 // Writes a refusal to stderr, and with --json to stdout too. Returns the exit code.
 int Refuse(const Flags& flags, const std::string& code, const std::string& message) {
   if (flags.json) {
@@ -313,6 +349,7 @@ int main(int argc, char** argv) {
   AddCreate(app, flags, chosen);
   AddRows(app, flags, chosen);
   AddCheckpoints(app, flags, chosen);
+  AddPlan(app, flags, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -57,7 +57,7 @@ void AdviseLargePages(void* memory, std::size_t bytes) noexcept {
 std::size_t HostMemoryForTables(const std::string& root) {
   const HostMemoryBytes memory = ReadHostMemory(root);
   const OwnMemory own = ReadOwnMemory();
-  const std::size_t kept = memory.total / 16 + own.untouched();
+  const std::size_t kept = memory.total / sizing::kKeptFromTables + own.untouched();
   const std::size_t available = memory.available - std::min(memory.available, kept);
   const std::size_t most = share.load();
   return std::min(available, most - std::min(most, own.all()));

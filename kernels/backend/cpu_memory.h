@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "slotwise/sizing.h"
+
 namespace slotwise {
 
 struct CpuQueue;
@@ -22,7 +24,7 @@ inline constexpr std::size_t kCacheLine = 64;
 void AdviseLargePages(void* memory, std::size_t bytes) noexcept;
 
 // A large page; address ranges are committed in pieces of it.
-inline constexpr std::size_t kLargePage = std::size_t{2} << 20;
+inline constexpr std::size_t kLargePage = sizing::kPieceBytes;
 
 // REQUIRES: bytes > 0. Throws std::bad_alloc.
 inline void* AllocateAligned(std::size_t bytes, std::size_t alignment = kCacheLine) {
@@ -117,7 +119,7 @@ class CpuGrowing {
   CpuGrowing(CpuQueue& /*queue*/, std::size_t limit) : range_(limit * sizeof(T)) {}
 
   // Pages become memory only when they are written.
-  static std::size_t Ahead(std::size_t n) { return 2 * n; }
+  static std::size_t Ahead(std::size_t n) { return sizing::AheadOnCpu(n); }
 
   void Grow(std::size_t n) { range_.Commit(n * sizeof(T)); }
   T* data() const { return static_cast<T*>(range_.data()); }

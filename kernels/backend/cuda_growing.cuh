@@ -15,6 +15,7 @@
 
 #include "kernels/backend/cuda_check.cuh"
 #include "kernels/backend/cuda_memory.cuh"
+#include "slotwise/sizing.h"
 
 namespace slotwise {
 
@@ -163,7 +164,7 @@ class CudaGrowing {
   CudaGrowing(CudaQueue& queue, std::size_t limit) : addresses_(queue, limit * sizeof(T)), limit_(limit) {}
 
   // What is put behind addresses is taken whether it is used or not.
-  static std::size_t Ahead(std::size_t n) { return n + n / 4; }
+  static std::size_t Ahead(std::size_t n) { return sizing::AheadOnGpu(n); }
 
   void Grow(std::size_t n) {
     if (n > limit_) throw std::bad_alloc();

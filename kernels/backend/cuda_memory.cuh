@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/backend/cuda_check.cuh"
+#include "slotwise/sizing.h"
 
 namespace slotwise {
 
@@ -122,7 +123,7 @@ class CudaQueue {
     SLOTWISE_CUDA_TRY(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &kept));
     SLOTWISE_CUDA_TRY(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used));
     free += kept - used;
-    return free - std::min(free, total / 16);
+    return free - std::min(free, total / sizing::kKeptFromTables);
   }
 
   // Gives back to the device what the pool keeps for later.

@@ -21,13 +21,14 @@
 #include <vector>
 
 #include "slotwise/data_type.h"
+#include "slotwise/sizing.h"
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
 
 // A key's bucket is the upper 12 bits of its hash (docs/semantics.md).
-inline constexpr std::uint32_t kBucketCount = 4096;
+inline constexpr std::uint32_t kBucketCount = sizing::kBuckets;
 
 // [b]: the rank that owns bucket b.
 using BucketOwners = std::array<std::uint16_t, kBucketCount>;
@@ -36,7 +37,7 @@ using BucketOwners = std::array<std::uint16_t, kBucketCount>;
 // elements.
 using BucketStarts = std::vector<std::uint64_t>;
 
-inline constexpr std::uint64_t kNpyHeaderBytes = 128;
+inline constexpr std::uint64_t kNpyHeaderBytes = sizing::kNpyHeaderBytes;
 
 struct ArrayFile {
   std::string name;       // "rank-0.keys.npy"

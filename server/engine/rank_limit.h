@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "kernels/shard.h"
+#include "slotwise/sizing.h"
 
 namespace slotwise {
 
@@ -32,9 +33,7 @@ struct RankLimit {
   // kBuckets, max_rows <= TableOptions::kMaxMaxRows, percent <= 1,000,000.
   constexpr std::uint64_t RowsOf(std::uint64_t max_rows, int ranks) const {
     if (ranks == 1) return max_rows;
-    const auto all = static_cast<std::uint64_t>(ranks);
-    const std::uint64_t most_buckets = (kBuckets + all - 1) / all;  // that any rank has
-    const std::uint64_t share = (max_rows * most_buckets + kBuckets - 1) / kBuckets;
+    const std::uint64_t share = sizing::EvenShare(max_rows, static_cast<std::uint64_t>(ranks));
     return std::min(max_rows, (share * percent + 99) / 100 + slack);
   }
 };

@@ -1,0 +1,54 @@
+// `slotwise-ctl plan` says what a table will take before there is a server: memory, network, disk, times.
+//
+// Thread-safety: plain values and pure functions.
+#ifndef SLOTWISE_CLIENT_CTL_PLAN_H_
+#define SLOTWISE_CLIENT_CTL_PLAN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "client/ctl/commands.h"
+
+namespace slotwise::ctl {
+
+struct PlanFlags {
+  std::uint64_t rows = 0;  // of the table, over all ranks
+  std::uint32_t dim = 0;
+  std::string optimizer = "sgd";
+  float max_load = 0.5F;
+  std::uint64_t ranks = 1;
+  std::uint64_t slots = 1;               // bags a sample
+  std::uint64_t hot = 1;                 // keys a bag
+  std::uint64_t batch = 4096;            // samples a step, of all trainers together
+  double steps = 1;                      // a second
+  std::string data_type = "float32";     // of looked-up values and gradients between trainers and ranks
+  std::string partial_sums = "float32";  // of sums of bags between ranks
+  std::string backend = "cuda";
+  std::string durability = "none";
+  std::uint64_t checkpoint_every = 600;  // seconds; of `interval`, half of its interval
+  std::uint64_t preimage_mib = 256;
+  std::uint64_t round_mib = 512;
+  std::uint64_t inbox_mib = 0;  // 0: as the server takes it for round_mib
+  double network = 12.5;        // GB/s of each rank, each way
+  double disk = 1;              // GB/s of all ranks together
+};
+
+// The bounds of each flag that is a number.
+struct PlanBounds {
+  static constexpr std::uint64_t kMostRanks = 4096;
+  static constexpr std::uint64_t kMostHot = 1'000'000;
+  static constexpr std::uint64_t kMostBatch = 0xFFFF'FFFEu;
+  static constexpr double kLeastRate = 1e-6;
+  static constexpr double kMostRate = 1e6;
+  static constexpr std::uint64_t kMostSeconds = 2'678'400;
+  static constexpr std::uint64_t kMostMib = 16'777'216;
+  static constexpr std::uint64_t kMostRoundMib = 4096;
+};
+
+// Returns INVALID_ARGUMENT, naming the flag, for a number that is out of its bounds, a word that is none of
+// the flag's, or numbers that no server takes together.
+Result<Answer> Plan(const PlanFlags& flags);
+
+}  // namespace slotwise::ctl
+
+#endif  // SLOTWISE_CLIENT_CTL_PLAN_H_

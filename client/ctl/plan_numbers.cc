@@ -1,0 +1,208 @@
+#include "client/ctl/plan_numbers.h"
+
+#include <cmath>
+
+#include "slotwise/types.h"
+
+namespace slotwise::ctl {
+namespace {
+
+using sizing::DivideUp;
+
+// These are the server's, which tests/e2e/test_plan.py compares with its sources: config.cc of server/ops,
+// checkpointing.cc, stage.h and durability_options.h of server/engine, snapshot.inl of kernels, and
+// journal_format.h of server/durability.
+constexpr std::uint64_t kLeastInboxMib = 1024;
+constexpr std::uint64_t kLedgerMib = 256;
+constexpr std::uint64_t kGentleBytes = std::uint64_t{48} << 10;  // a millisecond, of a rank that trains
+constexpr std::uint64_t kStages = 2;                             // of a GPU
+constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 22;
+constexpr std::uint64_t kJournalReserveMib = 64;
+constexpr std::uint64_t kRecordHeaderBytes = 64;
+constexpr std::uint64_t kBytesOfGroupedKey = 55;  // docs/limits.md, as it was measured
+
+std::uint64_t RoundUp8(std::uint64_t bytes) { return DivideUp(bytes, 8) * 8; }
+
+RankPart PartOf(const PlanFlags& flags, const Shape& shape) {
+  RankPart part;
+  part.share = sizing::EvenShare(flags.rows, flags.ranks);
+  const auto more = static_cast<std::uint64_t>(std::ceil(6 * std::sqrt(static_cast<double>(part.share))));
+  part.most = flags.ranks == 1 ? flags.rows : std::min(flags.rows, part.share + more);
+  part.row_bytes = (flags.dim + StateFloats(shape.optimizer, flags.dim)) * sizeof(float);
+  return part;
+}
+
+// Records lie in one array, and what an optimizer keeps once a row in another.
+std::uint64_t BytesOfRows(const PlanFlags& flags, const Shape& shape, std::uint64_t rows,
+                          std::uint64_t (*ahead)(std::uint64_t)) {
+  const std::uint32_t state = StateFloats(shape.optimizer, flags.dim);
+  const bool shares = shape.optimizer == OptimizerKind::kRowWiseAdaGrad;
+  const std::uint64_t stride = flags.dim + (shares ? 0 : state);
+  const auto bytes = [&](std::uint64_t floats) {
+    return sizing::RoundUpToPieces(ahead(floats) * sizeof(float));
+  };
+  return bytes(rows * stride) + (shares ? bytes(rows) : 0);
+}
+
+std::uint64_t NotAhead(std::uint64_t n) { return n; }
+
+TableMemory MadeAhead(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
+  const std::uint64_t rows = std::max(part.most, sizing::kFirstRows);
+  TableMemory memory;
+  memory.cells = sizing::CellsFor(rows, flags.max_load);
+  memory.cells_bytes = sizing::BytesOfCells(memory.cells);
+  memory.rows_bytes = BytesOfRows(flags, shape, rows, NotAhead);
+  if (shape.keeps) memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / part.row_bytes);
+  return memory;
+}
+
+// A batch's keys may all be new as far as a shard knows before it has counted them.
+TableMemory Grown(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
+  const std::uint64_t rows = std::max(std::min(part.most + shape.keys, kMaxRowsPerShard), sizing::kFirstRows);
+  TableMemory memory;
+  memory.cells = sizing::CellsFor(rows, flags.max_load);
+  memory.cells_bytes = sizing::BytesOfCells(memory.cells);
+  memory.rows_bytes = BytesOfRows(flags, shape, rows, shape.gpu ? sizing::AheadOnGpu : sizing::AheadOnCpu);
+  memory.old_cells_bytes = sizing::BytesOfCells(memory.cells / 2);
+  if (shape.keeps) memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / part.row_bytes);
+  return memory;
+}
+
+// While a checkpoint is written: a state a row, copies of rows that change, and a list of some cells.
+std::uint64_t SnapshotBytes(const PlanFlags& flags, const Shape& shape, const RankPart& part,
+                            const TableMemory& memory) {
+  if (!shape.keeps) return 0;
+  const std::uint64_t a_copy = part.row_bytes + sizeof(std::uint32_t);
+  const std::uint64_t copies = std::min(flags.preimage_mib * kMiB / a_copy, part.most);
+  const std::uint64_t listed = std::min(kCellsAtOnce, memory.cells + 1);
+  return part.most * sizeof(std::uint32_t) + copies * a_copy + listed * (sizeof(Key) + sizeof(RowIndex)) +
+         DivideUp(part.most, 32) * sizeof(std::uint32_t);
+}
+
+// The arrays of rounds of this batch: what a round gathers, and with several ranks its bags once more, as
+// they travel; on a GPU of two rounds. Finding and grouping keys takes the rest.
+std::uint64_t StageBytes(const PlanFlags& flags, const Shape& shape) {
+  const std::uint64_t round = sizing::StepBytes(shape.keys, shape.bags, flags.dim, false);
+  const std::uint64_t travel = flags.ranks == 1 ? 0 : shape.bags * flags.dim * sizeof(float);
+  return (shape.gpu ? kStages : 1) * (round + travel) + shape.keys * kBytesOfGroupedKey;
+}
+
+// docs/config.md#memory has these bounds.
+HostMemory HostOf(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
+  const std::uint64_t round = flags.round_mib * kMiB;
+  const std::uint64_t inbox =
+      flags.inbox_mib > 0 ? flags.inbox_mib * kMiB : std::max(kLeastInboxMib * kMiB, 2 * round);
+  HostMemory host;
+  // Requests and what is kept for them, small messages, and the step that has waited longest.
+  host.inbox = (inbox + 2 * round) + inbox / 16 + (inbox + round);
+  host.received = 2 * inbox;
+  host.shared = inbox;
+  host.exports = inbox / 4;
+  host.ledger = kLedgerMib * kMiB;
+  if (shape.keeps) {
+    constexpr std::uint64_t kOnGpu = 3 * (16 * kMiB);
+    constexpr std::uint64_t kOnCpu = 16 * (kMiB / 4);
+    host.checkpoint = part.most * (sizeof(Key) + sizeof(RowIndex)) + (shape.gpu ? kOnGpu : kOnCpu);
+  }
+  return host;
+}
+
+Network NetworkOf(const PlanFlags& flags, const Shape& shape) {
+  Network network;
+  // The clients leave offsets out where every bag has one key.
+  const std::uint64_t offsets = flags.hot == 1 ? 0 : (shape.bags + 1) * sizeof(std::uint32_t);
+  const std::uint64_t batch = shape.keys * sizeof(Key) + offsets;
+  const std::uint64_t values = shape.bags * flags.dim * shape.value_bytes;
+  network.to_server = 2 * batch + values;
+  network.from_server = values;
+  if (flags.ranks > 1) {
+    const auto ranks = static_cast<double>(flags.ranks);
+    const double others = (ranks - 1) / ranks;
+    // The lookup's and the push's batch: every rank sends its share to each of the others.
+    const double gathered =
+        2 * others * static_cast<double>(shape.keys * sizeof(Key) + shape.bags * sizeof(std::uint32_t));
+    const double elements = others * static_cast<double>(shape.bags * flags.dim);
+    const double bags = elements * static_cast<double>(shape.partial_bytes + sizeof(float));
+    const double owned = 1 - std::pow(1 - 1 / ranks, static_cast<double>(flags.hot));
+    network.all_bags = static_cast<std::uint64_t>(gathered + bags);
+    network.owned_bags = static_cast<std::uint64_t>(gathered + bags * owned);
+  }
+  const std::uint64_t between = std::min(network.all_bags, network.owned_bags);
+  const std::uint64_t busier = std::max(network.to_server, network.from_server);
+  network.rank_bytes = DivideUp(busier, flags.ranks) + between;
+  network.seconds = static_cast<double>(network.rank_bytes) / (flags.network * 1e9);
+  return network;
+}
+
+// A rank's keys, starts and rows, and a file for each vector of state.
+std::uint64_t CheckpointBytes(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
+  const bool shares = shape.optimizer == OptimizerKind::kRowWiseAdaGrad;
+  const std::uint64_t states = shares ? 1 : StateFloats(shape.optimizer, flags.dim) / flags.dim;
+  const std::uint64_t of_rank =
+      (3 + states) * sizing::kNpyHeaderBytes + (sizing::kBuckets + 1) * sizeof(std::uint64_t);
+  return flags.rows * (sizeof(Key) + part.row_bytes) + flags.ranks * of_rank;
+}
+
+// A step of one part on each rank, whose records every rank writes.
+std::uint64_t JournalBytes(const PlanFlags& flags, const Shape& shape) {
+  if (!shape.sync) return 0;
+  constexpr std::uint64_t kStep = 3 * 8 + 4 * 4 + 16;  // the step, and its table
+  constexpr std::uint64_t kPart = 24;
+  constexpr std::uint64_t kArrays = 16;  // types and sizes of a part's arrays
+  const std::uint64_t parts = flags.ranks;
+  const std::uint64_t record = kRecordHeaderBytes + RoundUp8(kStep + parts * kPart);
+  // A part has one offset more than bags, also where it came without. Arrays begin at multiples of 8.
+  const std::uint64_t offsets = (shape.bags + parts) * sizeof(std::uint32_t);
+  const std::uint64_t arrays =
+      shape.keys * sizeof(Key) + RoundUp8(offsets) + RoundUp8(shape.bags * flags.dim * shape.value_bytes);
+  return flags.ranks * (record + kArrays) + arrays;
+}
+
+Disk DiskOf(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
+  Disk disk;
+  const double rate = flags.disk * 1e9;
+  disk.checkpoint = CheckpointBytes(flags, shape, part);
+  disk.checkpoint_seconds = static_cast<double>(disk.checkpoint) / rate;
+  disk.training_seconds = disk.checkpoint_seconds;
+  const auto every = static_cast<double>(flags.checkpoint_every);
+  if (!shape.gpu) {
+    const auto rows = static_cast<double>(part.most * part.row_bytes);
+    const double a_second = std::max(static_cast<double>(kGentleBytes) * 1e3, 2 * rows / every);
+    disk.training_seconds = std::max(disk.checkpoint_seconds, rows / a_second);
+  }
+  disk.journal_a_step = JournalBytes(flags, shape);
+  disk.journal_rate = static_cast<double>(disk.journal_a_step) * flags.steps;
+  disk.read_seconds = disk.checkpoint_seconds;
+  const double journal = disk.journal_rate * every;
+  // Steps are applied again no slower than trainers pushed them.
+  disk.replay_seconds = shape.sync ? std::max(journal / rate, every) : 0;
+  if (shape.keeps) {
+    // Two are kept, and a third is being written; segments go once two newer checkpoints are there.
+    const double segments =
+        shape.sync ? 3 * journal + static_cast<double>(flags.ranks * kJournalReserveMib * kMiB) : 0;
+    disk.most = 3 * disk.checkpoint + static_cast<std::uint64_t>(segments);
+  }
+  return disk;
+}
+
+}  // namespace
+
+PlanNumbers NumbersOf(const PlanFlags& flags, const Shape& shape) {
+  PlanNumbers plan;
+  plan.flags = flags;
+  plan.shape = shape;
+  plan.part = PartOf(flags, shape);
+  plan.ahead = MadeAhead(flags, shape, plan.part);
+  plan.grown = Grown(flags, shape, plan.part);
+  plan.snapshot_ahead = SnapshotBytes(flags, shape, plan.part, plan.ahead);
+  plan.snapshot_grown = SnapshotBytes(flags, shape, plan.part, plan.grown);
+  plan.stages = StageBytes(flags, shape);
+  plan.host = HostOf(flags, shape, plan.part);
+  plan.network = NetworkOf(flags, shape);
+  plan.round = sizing::RoundBytes(shape.keys, shape.bags, flags.dim, false);
+  plan.step = sizing::StepBytes(shape.keys, shape.bags, flags.dim, false);
+  plan.disk = DiskOf(flags, shape, plan.part);
+  return plan;
+}
+
+}  // namespace slotwise::ctl

@@ -1,0 +1,111 @@
+// PlanNumbers: what `slotwise-ctl plan` works out, by the formulas of docs/operations.md.
+//
+// Thread-safety: plain values and pure functions.
+#ifndef SLOTWISE_CLIENT_CTL_PLAN_NUMBERS_H_
+#define SLOTWISE_CLIENT_CTL_PLAN_NUMBERS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "client/ctl/plan.h"
+#include "slotwise/sizing.h"
+
+namespace slotwise::ctl {
+
+inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+// What the flags name, checked.
+struct Shape {
+  OptimizerKind optimizer = OptimizerKind::kSgd;
+  std::uint64_t value_bytes = 4;    // of an element between trainers and ranks
+  std::uint64_t partial_bytes = 4;  // of an element of a partial sum between ranks
+  bool gpu = true;
+  bool keeps = false;  // a data folder
+  bool sync = false;
+  std::uint64_t bags = 0;  // of a step
+  std::uint64_t keys = 0;
+};
+
+// A rank's part of the table.
+struct RankPart {
+  std::uint64_t share = 0;  // rows, of the rank that has most buckets
+  // As many as any rank has, but once in a billion times: six deviations more than the share.
+  std::uint64_t most = 0;
+  std::uint64_t row_bytes = 0;  // values and state
+};
+
+// A rank's memory on its device, for the table.
+struct TableMemory {
+  std::uint64_t cells = 0;
+  std::uint64_t cells_bytes = 0;
+  std::uint64_t rows_bytes = 0;       // with the optimizer's state
+  std::uint64_t old_cells_bytes = 0;  // while the hash table was last doubled
+  std::uint64_t marks_bytes = 0;      // which rows have changed since the last checkpoint
+
+  std::uint64_t table() const { return cells_bytes + rows_bytes; }  // as `describe` has it
+  std::uint64_t peak() const { return table() + old_cells_bytes + marks_bytes; }
+};
+
+struct HostMemory {
+  std::uint64_t inbox = 0;  // requests, replies, and memory kept for them
+  std::uint64_t received = 0;
+  std::uint64_t shared = 0;
+  std::uint64_t exports = 0;
+  std::uint64_t ledger = 0;
+  std::uint64_t checkpoint = 0;  // keys and rows in their order, and buffers
+
+  std::uint64_t all() const { return inbox + received + shared + exports + ledger + checkpoint; }
+};
+
+struct Network {
+  std::uint64_t to_server = 0;    // of a step, from all trainers
+  std::uint64_t from_server = 0;  // and back
+  std::uint64_t all_bags = 0;     // of a step, that a rank sends to other ranks, and gets
+  std::uint64_t owned_bags = 0;
+  std::uint64_t rank_bytes = 0;  // each way, of the busier way
+  double seconds = 0;
+};
+
+struct Disk {
+  std::uint64_t checkpoint = 0;
+  double checkpoint_seconds = 0;
+  double training_seconds = 0;  // of a checkpoint that a processor writes while it trains
+  std::uint64_t journal_a_step = 0;
+  double journal_rate = 0;  // bytes a second
+  std::uint64_t most = 0;   // that the folder takes
+  double read_seconds = 0;
+  double replay_seconds = 0;
+};
+
+// All that a plan says.
+struct PlanNumbers {
+  PlanFlags flags;
+  Shape shape;
+  RankPart part;
+  TableMemory ahead;  // the table is made with `initial_rows`
+  TableMemory grown;  // at most, if it is not
+  std::uint64_t snapshot_ahead = 0, snapshot_grown = 0;
+  std::uint64_t stages = 0;
+  HostMemory host;
+  Network network;
+  std::uint64_t round = 0, step = 0;
+  Disk disk;
+
+  // What the device has to have, so that tables leave a sixteenth of it, and rounds' arrays fit in.
+  std::uint64_t Device(const TableMemory& memory, std::uint64_t snapshot) const {
+    const std::uint64_t tables = memory.peak() + snapshot;
+    return std::max(sizing::DivideUp(tables * sizing::kKeptFromTables, sizing::kKeptFromTables - 1),
+                    tables + stages);
+  }
+  std::uint64_t device_ahead() const { return Device(ahead, snapshot_ahead); }
+  std::uint64_t device_grown() const { return Device(grown, snapshot_grown); }
+  // A processor's tables and rounds lie in the host's memory.
+  std::uint64_t HostWith(std::uint64_t device) const { return host.all() + (shape.gpu ? 0 : device); }
+};
+
+// REQUIRES: the numbers are within their bounds, and `shape` is what they and the words mean.
+PlanNumbers NumbersOf(const PlanFlags& flags, const Shape& shape);
+
+}  // namespace slotwise::ctl
+
+#endif  // SLOTWISE_CLIENT_CTL_PLAN_NUMBERS_H_

@@ -1,0 +1,80 @@
+// Sizing: how many bytes a table, a batch and a checkpoint take, for the server that takes them and for
+// `slotwise-ctl plan`, which says so beforehand. docs/operations.md has the formulas in words.
+//
+// Thread-safety: constants and pure functions.
+#ifndef SLOTWISE_SIZING_H_
+#define SLOTWISE_SIZING_H_
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "slotwise/table_options.h"
+
+namespace slotwise::sizing {
+
+// Keys fall into so many buckets by their hash, and a rank owns a run of buckets.
+inline constexpr std::uint64_t kBuckets = 4096;
+
+// A cell of a hash table has a key and a row.
+inline constexpr std::uint64_t kCellBytes = 16;
+inline constexpr std::uint64_t kLeastCells = 4;
+// Every table has room for so many rows on each rank.
+inline constexpr std::uint64_t kFirstRows = 1024;
+// Memory for rows comes in multiples of this: a large page of a processor, a granule of a GPU.
+inline constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
+// A sixteenth of a device's memory is kept from tables.
+inline constexpr std::uint64_t kKeptFromTables = 16;
+
+// Of a checkpoint's files.
+inline constexpr std::uint64_t kNpyHeaderBytes = 128;
+
+// Grouping a step's gradients takes at most a row of floats for each so many of the step's keys.
+inline constexpr std::uint64_t kKeysAPartialSum = 11;
+
+constexpr std::uint64_t DivideUp(std::uint64_t value, std::uint64_t by) { return (value + by - 1) / by; }
+
+// Returns how many cells `rows` keys need, so that searches stay short, and end: a cache line of cells at
+// least. REQUIRES: rows <= kMaxRowsPerShard, max_load as Validate(TableOptions) takes it.
+constexpr std::uint64_t CellsFor(std::uint64_t rows, float max_load) {
+  std::uint64_t cells = std::max(std::bit_ceil(rows), kLeastCells);
+  // The comparison is of floats, so that a load written as 0.9 is what 9 of 10 are.
+  while (static_cast<float>(static_cast<double>(rows) / static_cast<double>(cells)) > max_load) cells *= 2;
+  return cells;
+}
+
+// Returns the bytes of a hash table, which has one more cell, for the key that marks free cells.
+constexpr std::uint64_t BytesOfCells(std::uint64_t cells) { return (cells + 1) * kCellBytes; }
+
+constexpr std::uint64_t RoundUpToPieces(std::uint64_t bytes) {
+  return DivideUp(bytes, kPieceBytes) * kPieceBytes;
+}
+
+// Returns for how many elements an array grows that has to hold n: twice as many where pages become memory
+// only when they are written, a quarter more on a GPU.
+constexpr std::uint64_t AheadOnCpu(std::uint64_t n) { return 2 * n; }
+constexpr std::uint64_t AheadOnGpu(std::uint64_t n) { return n + n / 4; }
+
+// Returns how many of `rows` rows, spread evenly over all buckets, lie on the rank that owns most buckets.
+// REQUIRES: 1 <= ranks <= kBuckets, rows <= TableOptions::kMaxMaxRows.
+constexpr std::uint64_t EvenShare(std::uint64_t rows, std::uint64_t ranks) {
+  return DivideUp(rows * DivideUp(kBuckets, ranks), kBuckets);
+}
+
+// Returns the bytes that a batch gathers on a rank: keys, their weights, offsets, and one float for each
+// element of each bag.
+constexpr std::uint64_t RoundBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t dim, bool weighted) {
+  return keys * (sizeof(std::uint64_t) + (weighted ? sizeof(float) : 0)) +
+         (bags + 1) * sizeof(std::uint32_t) + bags * dim * sizeof(float);
+}
+
+// Returns the bytes that a step counts as: what it gathers, or the partial sums of its gradients if those
+// are more.
+constexpr std::uint64_t StepBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t dim, bool weighted) {
+  const std::uint64_t sums = DivideUp(keys, kKeysAPartialSum) * dim * sizeof(float);
+  return std::max(RoundBytes(keys, bags, dim, weighted), sums);
+}
+
+}  // namespace slotwise::sizing
+
+#endif  // SLOTWISE_SIZING_H_

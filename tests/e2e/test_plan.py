@@ -1,0 +1,472 @@
+"""What `slotwise-ctl plan` says of a table is what real servers then have: memory, rounds, bytes, files."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import slotwise
+from conftest import StartCluster
+from slotwise.optimizers import Optimizer
+from slotwise_cluster import Cluster, server_binary, wait_until
+from slotwise_wire import ROOT
+from test_limits_doc import evaluate, value_in_code
+
+SEED = 20261124
+OPTIMIZERS: dict[str, Optimizer] = {
+    "sgd": slotwise.SGD(lr=0.1),
+    "adagrad": slotwise.AdaGrad(lr=0.1),
+    "rowwise_adagrad": slotwise.RowWiseAdaGrad(lr=0.1),
+    "adam": slotwise.Adam(lr=0.1),
+}
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
+    command = [str(program), *(str(argument) for argument in arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def plan(**flags: object) -> Any:
+    """What a plan for a server on the CPU says; `flags` without their dashes."""
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in ({"backend": "cpu"} | flags).items()]
+    done = run("--json", "plan", *words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def distinct_keys(count: int) -> np.ndarray:
+    print(f"seed {SEED}")
+    keys = np.random.default_rng(SEED).integers(0, 2**64, count, dtype=np.uint64)
+    assert len(np.unique(keys)) == count
+    return keys
+
+
+def insert(ps: slotwise.Client, table: str, keys: np.ndarray, at_once: int) -> None:
+    for first in range(0, len(keys), at_once):
+        ps.lookup(table, keys[first : first + at_once])
+
+
+SHAPES = [
+    # rows, dim, optimizer, max_load
+    (1, 1, "sgd", 0.5),
+    (5_000, 24, "adam", 0.5),
+    (60_000, 33, "rowwise_adagrad", 0.9),
+    (100_000, 8, "adagrad", 0.25),
+    (33_000, 64, "sgd", 0.9375),
+]
+
+
+@pytest.mark.parametrize("rows, dim, optimizer, max_load", SHAPES)
+def test_a_table_made_ahead_takes_to_the_byte_what_was_planned(
+    cluster: Cluster, rows: int, dim: int, optimizer: str, max_load: float
+) -> None:
+    ranks = len(cluster.ranks)
+    planned = plan(rows=rows, dim=dim, optimizer=optimizer, max_load=max_load, ranks=ranks)
+    expected = {"cells": planned["made_ahead"]["cells"], "bytes": planned["made_ahead"]["table_bytes"]}
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.drop_table("planned", missing_ok=True)
+        ps.create_table(
+            "planned",
+            dim=dim,
+            optimizer=OPTIMIZERS[optimizer],
+            max_load=max_load,
+            initial_rows=planned["initial_rows"],
+        )
+        for inserted in (0, rows):
+            insert(ps, "planned", distinct_keys(rows)[:inserted], 4_000)
+            shards = ps.describe_table("planned").shards
+            assert [{"cells": shard.cells, "bytes": shard.bytes} for shard in shards] == [expected] * ranks
+            assert sum(shard.rows for shard in shards) == inserted
+            assert max(shard.rows for shard in shards) <= planned["rank"]["most_rows"]
+        ps.drop_table("planned")
+
+
+@pytest.mark.parametrize("rows, dim, optimizer, max_load", SHAPES)
+def test_a_table_that_grows_by_itself_takes_no_more_than_was_planned(
+    cluster: Cluster, rows: int, dim: int, optimizer: str, max_load: float
+) -> None:
+    batch, ranks = 1_000, len(cluster.ranks)
+    planned = plan(rows=rows, dim=dim, optimizer=optimizer, max_load=max_load, ranks=ranks, batch=batch)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.drop_table("planned", missing_ok=True)
+        ps.create_table("planned", dim=dim, optimizer=OPTIMIZERS[optimizer], max_load=max_load)
+        insert(ps, "planned", distinct_keys(rows), batch)
+        shards = ps.describe_table("planned").shards
+        ps.drop_table("planned")
+    most, least = planned["grown"], rows // ranks * planned["rank"]["row_bytes"] * 0.9
+    for shard in shards:
+        assert shard.cells in (most["cells"], most["cells"] // 2)
+        assert least + 16 * shard.cells < shard.bytes <= most["table_bytes"]
+        assert most["table_bytes"] < 4 * shard.bytes, "the bound is worth something"
+
+
+def test_the_hash_table_doubles_where_and_as_it_was_planned(start_cluster: StartCluster) -> None:
+    """The most memory that the process ever had shows the old hash table beside the new one."""
+    rows, max_load = 600_000, 0.0625
+    planned = plan(rows=rows, dim=1, max_load=max_load, batch=2_000)
+    cluster = start_cluster(1)
+
+    def most_memory() -> int:
+        status = Path(f"/proc/{cluster.pid(0)}/status").read_text()
+        return int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[0]) * 1024
+
+    keys = distinct_keys(rows)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("small", dim=1, optimizer=slotwise.SGD(lr=0.1), max_load=max_load)
+        insert(ps, "small", keys[:2_000], 2_000)  # what a process takes for requests is there
+        before = most_memory()
+        ps.create_table("planned", dim=1, optimizer=slotwise.SGD(lr=0.1), max_load=max_load)
+        insert(ps, "planned", keys, 2_000)
+        peak = most_memory() - before
+        grown, slack = planned["grown"], 48 << 20  # malloc keeps up to 32 MiB of what was freed
+        assert grown["old_cells_bytes"] > 2 * slack
+        assert abs(peak - grown["cells_bytes"] - grown["old_cells_bytes"]) < slack
+        assert peak < grown["table_bytes"] + grown["old_cells_bytes"] + slack
+        at = planned["rank"]["doubles_at_rows"]
+        ps.create_table("edge", dim=1, optimizer=slotwise.SGD(lr=0.1), max_load=max_load, initial_rows=rows)
+        insert(ps, "edge", keys[:rows], 50_000)
+        assert ps.describe_table("edge").shards[0].cells == planned["made_ahead"]["cells"]
+        more = np.arange(at - rows, dtype=np.uint64)  # none of them was drawn
+        insert(ps, "edge", more, 50_000)
+        assert ps.describe_table("edge").shards[0].rows == at
+        assert ps.describe_table("edge").shards[0].cells == planned["made_ahead"]["cells"]
+        ps.lookup("edge", np.array([2**63], np.uint64))
+        assert ps.describe_table("edge").shards[0].cells == 2 * planned["made_ahead"]["cells"]
+
+
+@pytest.mark.parametrize("slots, hot, dim", [(1, 1, 300), (3, 2, 200), (1, 500, 64)])
+def test_a_round_and_a_step_count_as_was_planned(
+    start_cluster: StartCluster, slots: int, hot: int, dim: int
+) -> None:
+    batch = 1_200
+    planned = plan(rows=1_000, dim=dim, slots=slots, hot=hot, batch=batch)["step"]
+    cluster = start_cluster(1, "limits { max_round_mib: 1 }")
+    table = cluster.create(dim=dim, slots=slots)
+    keys = np.arange(batch * slots * hot) % 1_000
+    offsets = np.arange(batch * slots + 1) * hot
+    gradients = np.zeros((batch, slots * dim), np.float32)
+    step = {"session": cluster.session(), "number": 1}
+    requests = {
+        "round_bytes": lambda: cluster.lookup(table, keys, batch, offsets=offsets),
+        "counts_as_bytes": lambda: cluster.push(
+            cluster.push_request(table, keys, gradients, step, offsets=offsets)
+        ),
+    }
+    for name, send in requests.items():
+        with pytest.raises(grpc.RpcError) as refused:
+            send()
+        assert f"the batch takes {planned[name]} bytes in a round" in str(refused.value.details())
+
+
+@pytest.mark.parametrize("hot, data_type", [(1, "float32"), (3, "float16")])
+def test_a_steps_bytes_between_trainers_and_ranks_are_as_planned(
+    cluster: Cluster, hot: int, data_type: str
+) -> None:
+    batch, slots, dim = 1_000, 2, 16
+    planned = plan(rows=1_000, dim=dim, slots=slots, hot=hot, batch=batch, data_type=data_type)["network"]
+    keys = distinct_keys(batch * slots * hot)
+    offsets = None if hot == 1 else np.arange(batch * slots + 1, dtype=np.uint32) * hot
+    with slotwise.connect(cluster.ranks[0].address, wire_dtype=data_type) as ps:
+        ps.drop_table("planned", missing_ok=True)
+        ps.create_table("planned", dim=dim, slots=slots, optimizer=slotwise.SGD(lr=0.1))
+        before = ps.stats()
+        ps.lookup("planned", keys, offsets)
+        ps.push("planned", keys, offsets, np.zeros((batch, slots * dim), np.float32))
+
+        def counted() -> list[slotwise.RankStats]:
+            return [now.since(then) for now, then in zip(ps.stats(), before)]
+
+        # A call counts when its reply has left, which its caller may see before that.
+        wait_until(lambda: sum(r.lookups.samples for r in counted()) == batch, "the lookup is counted")
+        wait_until(lambda: sum(r.pushes.samples for r in counted()) == batch, "the push is counted")
+        since = counted()
+    came = sum(rank.lookups.bytes_in + rank.pushes.bytes_in for rank in since)
+    went = sum(rank.lookups.bytes_out for rank in since)
+    # Each request has a head, and offsets have one number more in each part.
+    heads = 1024 * len(cluster.ranks)
+    assert planned["to_server_bytes"] <= came <= planned["to_server_bytes"] + heads
+    assert planned["from_server_bytes"] <= went <= planned["from_server_bytes"] + heads
+
+
+def saved_files(folder: Path) -> int:
+    """The bytes of a checkpoint's arrays."""
+    return sum(path.stat().st_size for path in folder.glob("table-*/rank-*.npy"))
+
+
+@pytest.mark.parametrize("ranks, optimizer", [(1, "sgd"), (2, "rowwise_adagrad"), (2, "adam")])
+def test_a_checkpoints_files_are_as_large_as_planned(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int, optimizer: str
+) -> None:
+    rows, dim = 3_000, 12
+    planned = plan(rows=rows, dim=dim, optimizer=optimizer, ranks=ranks)
+    cluster = start_cluster(ranks, f'durability {{ folder: "{tmp_path}/data" }}')
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("planned", dim=dim, optimizer=OPTIMIZERS[optimizer])
+        insert(ps, "planned", distinct_keys(rows), 1_000)
+        made = ps.save()
+    assert saved_files(tmp_path / "data" / "checkpoints" / made.id) == planned["checkpoint"]["bytes"]
+    assert 0 <= made.bytes - planned["checkpoint"]["bytes"] < 4096, "the ledger comes on top"
+
+
+def journal_records(folder: Path) -> list[int]:
+    """The bytes of each record of a rank's journal: server/durability/journal_format.h."""
+    records: list[int] = []
+    for path in sorted(folder.glob("*.journal")):
+        data, at = path.read_bytes(), 128
+        assert data[:8] == b"SLWJRNL\n"
+        while data[at : at + 4] == b"SLWR":
+            (body,) = struct.unpack_from("<Q", data, at + 16)
+            records.append(64 + (body + 7) // 8 * 8)
+            at += records[-1]
+    return records
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("hot, data_type", [(1, "float32"), (5, "bfloat16")])
+def test_a_step_takes_as_much_of_the_journal_as_planned(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int, hot: int, data_type: str
+) -> None:
+    batch, dim = 501, 7
+    planned = plan(
+        rows=1_000, dim=dim, hot=hot, batch=batch, ranks=ranks, data_type=data_type, durability="sync"
+    )["journal"]["step_bytes"]
+    cluster = start_cluster(ranks, f'durability {{ folder: "{tmp_path}/data" mode: DURABILITY_MODE_SYNC }}')
+    offsets = None if hot == 1 else np.arange(batch + 1, dtype=np.uint32) * hot
+
+    def of_all_ranks() -> int:
+        folders = [tmp_path / "data" / "journal" / f"rank-{rank}" for rank in range(ranks)]
+        return sum(sum(journal_records(folder)) for folder in folders)
+
+    with slotwise.connect(cluster.ranks[0].address, wire_dtype=data_type) as ps:
+        ps.create_table("planned", dim=dim, optimizer=slotwise.SGD(lr=0.1))
+        before = of_all_ranks()
+        ps.push("planned", distinct_keys(batch * hot), offsets, np.zeros((batch, dim), np.float32))
+        wrote = of_all_ranks() - before
+    # A small step comes in one part, to one rank; the plan has a part a rank.
+    assert wrote == planned if ranks == 1 else planned - 128 <= wrote <= planned
+
+
+def test_the_limits_that_a_server_reports_are_the_planned_ones(cluster: Cluster, tmp_path: Path) -> None:
+    flags = {"rows": 1_000, "dim": 4}
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        (stats, *_), topology = ps.stats(), ps.topology()
+    inbox, rounds = stats.max_inbox_bytes, topology.max_round_bytes
+    planned = plan(**flags, inbox_mib=inbox >> 20, round_mib=rounds >> 20)["host"]
+    assert planned["received_bytes"] == stats.max_received_bytes
+    assert planned["shared_bytes"] == stats.max_shared_bytes
+    assert planned["inbox_bytes"] == 2 * inbox + inbox // 16 + 3 * rounds
+    assert planned["exports_bytes"] == inbox // value_in_code("kExportShare", "server/rpc/rpc_server.cc")
+    # A server that takes the default inbox of its round.
+    for round_mib, inbox_mib in ((512, 1024), (1, 1024), (1000, 2000)):
+        host = plan(**flags, round_mib=round_mib)["host"]
+        assert host["shared_bytes"] == inbox_mib << 20
+
+
+# Constants of plan_numbers.cc that are another room's: there they have the same value.
+COPIED = {
+    "kLeastInboxMib": ("server/ops/config.cc", "kLeastInboxMib"),
+    "kGentleBytes": ("server/engine/checkpointing.cc", "kGentle"),
+    "kStages": ("server/engine/stage.h", "kStages"),
+    "kCellsAtOnce": ("kernels/snapshot.inl", "kCellsAtOnce"),
+    "kRecordHeaderBytes": ("server/durability/journal_format.h", "kRecordHeaderBytes"),
+}
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_constants_of_the_plan_are_the_servers(name: str) -> None:
+    path, there = COPIED[name]
+    assert value_in_code(name, "client/ctl/plan_numbers.cc") == value_in_code(there, path)
+
+
+def test_defaults_of_the_plan_are_the_servers() -> None:
+    config = (ROOT / "server/ops/config.cc").read_text()
+    (ledger,) = re.findall(r"set_max_ledger_mib\((\d+)\)", config)
+    assert value_in_code("kLedgerMib", "client/ctl/plan_numbers.cc") == int(ledger)
+    header = (ROOT / "client/ctl/plan.h").read_text()
+    for field, setter in (("preimage_mib", "max_preimage_mib"), ("checkpoint_every", "checkpoint_every_s")):
+        (mine,) = re.findall(rf"{field} = (\d+);", header)
+        assert re.findall(rf"set_{setter}\((\d+)\)", config) == [mine]
+    options = (ROOT / "server/engine/durability_options.h").read_text()
+    (reserve,) = re.findall(r"journal_reserve_bytes = ([^;]+);", options)
+    assert value_in_code("kJournalReserveMib", "client/ctl/plan_numbers.cc") == evaluate(reserve) / 2**20
+    (round_mib,) = re.findall(r"round_mib = (\d+);", header)
+    assert value_in_code("kLeastRoundMib", "server/ops/config.cc") == int(round_mib)
+    measured = value_in_code("kBytesOfGroupedKey", "client/ctl/plan_numbers.cc")
+    assert f"about {measured:.0f} bytes a key" in (ROOT / "docs/limits.md").read_text()
+
+
+# --- the whole of a plan, worked out by hand with docs/operations.md
+
+
+def test_every_line_of_a_plan_is_as_the_page_has_it() -> None:
+    """8 ranks with a GPU each, 800 million rows of dim 16 with AdaGrad; every term by itself."""
+    got = plan(
+        rows=800_000_000, dim=16, optimizer="adagrad", ranks=8, slots=26, hot=3, batch=65_536, steps=4,
+        durability="sync", backend="cuda", disk=2, network=25, checkpoint_every=300,
+    )  # fmt: skip
+    piece, mib = 2 << 20, 2**20
+    bags, keys = 65_536 * 26, 65_536 * 26 * 3
+    share, most = 100_000_000, 100_000_000 + 60_000
+    assert got["rank"]["rows"] == share and got["rank"]["most_rows"] == most
+    assert got["rank"]["row_bytes"] == 128 and got["initial_rows"] == 8 * most
+    assert got["rank"]["load"] == pytest.approx(most / 2**28) and got["rank"]["doubles_at_rows"] == 2**27
+
+    def pieces(size: int) -> int:
+        return -(-size // piece) * piece
+
+    ahead, grown = got["made_ahead"], got["grown"]
+    step = keys * 8 + (bags + 1) * 4 + bags * 64
+    stages = 2 * (step + bags * 64) + 55 * keys
+    copies = 256 * mib // 132
+    for line, rows, factor, old in ((ahead, most, 1.0, 0), (grown, most + keys, 1.25, (2**27 + 1) * 16)):
+        assert line["cells"] == 2**28 and line["cells_bytes"] == (2**28 + 1) * 16
+        assert line["rows_bytes"] == pieces(int(rows * 32 * factor) * 4)
+        assert line["table_bytes"] == line["cells_bytes"] + line["rows_bytes"]
+        assert line["old_cells_bytes"] == old
+        assert line["marks_bytes"] == pieces(line["rows_bytes"] // 128)
+        assert line["snapshot_bytes"] == most * 4 + copies * 132 + 2**22 * 12 + most // 32 * 4
+        assert line["stages_bytes"] == stages
+        tables = line["table_bytes"] + old + line["marks_bytes"] + line["snapshot_bytes"]
+        assert line["device_bytes"] == max(-(-tables * 16 // 15), tables + stages)
+        assert line["host_bytes"] == got["host"]["bytes"]
+    inbox, rounds = 1024 * mib, 512 * mib
+    assert got["host"] == {
+        "inbox_bytes": inbox + 2 * rounds + inbox // 16 + inbox + rounds,
+        "received_bytes": 2 * inbox,
+        "shared_bytes": inbox,
+        "exports_bytes": inbox // 4,
+        "ledger_bytes": 256 * mib,
+        "checkpoint_bytes": 12 * most + 48 * mib,
+        "bytes": (2 + 1 + 1 / 16 + 0.5 + 2 + 1 + 0.25 + 0.25) * inbox + 12 * most + 48 * mib,
+    }
+    assert got["step"] == {"keys": keys, "bags": bags, "round_bytes": step, "counts_as_bytes": step}
+    network, batch, values = got["network"], keys * 8 + (bags + 1) * 4, bags * 64
+    assert (network["to_server_bytes"], network["from_server_bytes"]) == (2 * batch + values, values)
+    gathered, travel = 2 * 7 / 8 * (keys * 8 + bags * 4), 7 / 8 * bags * 16 * 8
+    owned = 1 - (7 / 8) ** 3
+    assert network["all_bags_bytes"] == pytest.approx(gathered + travel, abs=1)
+    assert network["owned_bags_bytes"] == pytest.approx(gathered + travel * owned, abs=1)
+    rank_bytes = (2 * batch + values) / 8 + gathered + travel * owned
+    assert network["rank_bytes"] == pytest.approx(rank_bytes, abs=2)
+    assert network["seconds"] == pytest.approx(rank_bytes / 25e9)
+    assert network["share"] == pytest.approx(4 * rank_bytes / 25e9)
+    checkpoint = 800_000_000 * 136 + 8 * (4 * 128 + 4097 * 8)
+    assert got["checkpoint"] == {
+        "bytes": checkpoint,
+        "seconds": pytest.approx(checkpoint / 2e9),
+        "training_seconds": pytest.approx(checkpoint / 2e9),
+    }
+    journal = 8 * (64 + 248 + 16) + keys * 8 + (bags + 8) * 4 + values
+    assert got["journal"] == {"step_bytes": journal, "bytes_a_second": pytest.approx(4 * journal)}
+    assert got["folder_bytes"] == pytest.approx(3 * checkpoint + 3 * 300 * 4 * journal + 8 * 64 * mib)
+    replay = max(300 * 4 * journal / 2e9, 300)
+    assert got["recovery"]["replay_seconds"] == pytest.approx(replay)
+    assert got["recovery"]["seconds"] == pytest.approx(checkpoint / 2e9 + replay)
+    assert got["warnings"] == []
+
+
+def test_on_a_processor_tables_are_the_hosts_and_checkpoints_are_gentle() -> None:
+    got = plan(rows=10_000_000, dim=128, durability="interval", checkpoint_every=1_000, disk=10)
+    assert got["made_ahead"]["host_bytes"] == got["host"]["bytes"] + got["made_ahead"]["device_bytes"]
+    rows = 10_000_000 * 512
+    a_second = max(48 * 1024 * 1000, 2 * rows / 1000)
+    assert got["checkpoint"]["training_seconds"] == pytest.approx(rows / a_second)
+    assert got["checkpoint"]["seconds"] == pytest.approx(got["checkpoint"]["bytes"] / 10e9)
+    assert got["host"]["checkpoint_bytes"] == 12 * 10_000_000 + 16 * 256 * 1024
+    stages = got["step"]["counts_as_bytes"] + 55 * got["step"]["keys"]
+    assert got["made_ahead"]["stages_bytes"] == stages
+    assert got["journal"]["step_bytes"] == 0 and got["recovery"]["replay_seconds"] == 0
+    assert got["folder_bytes"] == 3 * got["checkpoint"]["bytes"]
+    nothing = plan(rows=10_000_000, dim=128)
+    assert nothing["made_ahead"]["marks_bytes"] == nothing["made_ahead"]["snapshot_bytes"] == 0
+    assert nothing["host"]["checkpoint_bytes"] == nothing["folder_bytes"] == 0
+
+
+def test_16_bit_types_halve_what_travels() -> None:
+    flags = {"rows": 1_000, "dim": 64, "ranks": 4, "hot": 2}
+    wide, narrow = plan(**flags)["network"], plan(**flags, data_type="bfloat16")["network"]
+    assert narrow["from_server_bytes"] * 2 == wide["from_server_bytes"]
+    assert wide["to_server_bytes"] - narrow["to_server_bytes"] == narrow["from_server_bytes"]
+    assert narrow["all_bags_bytes"] == wide["all_bags_bytes"]
+    sums = plan(**flags, partial_sums="float16")["network"]
+    assert wide["all_bags_bytes"] - sums["all_bags_bytes"] == 3 * 4096 * 64 * 2 // 4
+
+
+def test_a_plan_warns_of_what_cannot_be() -> None:
+    flags = {"rows": 1_000_000, "dim": 128, "slots": 26, "batch": 65_536, "durability": "sync"}
+    warnings = plan(**flags, steps=100, network=1, disk=0.1, checkpoint_every=1)["warnings"]
+    named = [warning.split(":")[0] for warning in warnings]
+    assert named == ["--network", "--batch", "--disk", "--disk"], warnings
+    assert plan(**flags, steps=0.1, network=25, disk=10, round_mib=2048)["warnings"] == []
+    text = run("plan", "--rows", 1000, "--dim", 8, "--steps", 1e6, "--network", 1e-3)
+    assert text.returncode == 0 and "warning: --network: a step's bytes take " in text.stdout
+
+
+def test_the_text_has_every_line_for_people() -> None:
+    arguments = ["--rows", 800_000_000, "--dim", 16, "--ranks", 8, "--optimizer", "adagrad"]
+    text = run("plan", *arguments, "--durability", "sync").stdout
+    for line in ("MEMORY OF A RANK", "rows and optimizer state", "hash table", "DEVICE", "HOST, AT MOST",
+                 "trainers to ranks", "journal", "a checkpoint", "a recovery, at most"):  # fmt: skip
+        assert line in text, text
+    assert "a rank holds 100,000,000 rows on average, at most 100,060,000, of 128 bytes" in text
+    one = run("plan", "--rows", 10, "--dim", 1).stdout
+    assert re.search(r"^a rank to others, all bags +-$", one, re.MULTILINE), one
+
+
+BAD: list[tuple[str, list[str]]] = [
+    ("--rows", ["0", "1099511627777", "-1", "many", "1.5"]),
+    ("--dim", ["0", "4097", "x"]),
+    ("--optimizer", ["adamw", ""]),
+    ("--max-load", ["0", "0.99", "nan", "-1"]),
+    ("--ranks", ["0", "4097"]),
+    ("--slots", ["0", "4097"]),
+    ("--hot", ["0", "1000001"]),
+    ("--batch", ["0", "4294967295"]),
+    ("--steps", ["0", "nan", "inf", "-1", "1e7"]),
+    ("--data-type", ["int8"]),
+    ("--partial-sums", ["float64"]),
+    ("--backend", ["auto"]),
+    ("--durability", ["often"]),
+    ("--checkpoint-every", ["0", "2678401"]),
+    ("--preimage-mib", ["0", "16777217"]),
+    ("--round-mib", ["0", "4097"]),
+    ("--inbox-mib", ["16777217", "-1"]),
+    ("--network", ["0", "nan", "inf", "1e9"]),
+    ("--disk", ["0", "nan", "1e-9"]),
+]
+
+
+@pytest.mark.parametrize("flag, value", [(flag, value) for flag, values in BAD for value in values])
+def test_every_refusal_names_its_flag(flag: str, value: str) -> None:
+    flags = {"--rows": "1000", "--dim": "8"} | {flag: value}
+    done = run("plan", *(f"{name}={text}" for name, text in flags.items()))
+    assert done.returncode in (1, 2) and flag in done.stderr + done.stdout, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr and "what()" not in done.stderr
+
+
+def test_every_flag_is_bounded_here_and_explained_on_the_page() -> None:
+    flags = re.findall(r"^ +(--[a-z-]+)", run("plan", "--help").stdout, re.MULTILINE)
+    assert len(flags) >= 19 and {flag for flag, _ in BAD} == set(flags)
+    assert [flag for flag in flags if f"`{flag}" not in OPERATIONS] == []
+
+
+def test_numbers_that_do_not_go_together_are_refused() -> None:
+    for flags, words in (
+        (["--batch", "4294967294", "--slots", "2"], "--batch x --slots is "),
+        (["--batch", "4294967294", "--slots", "4096", "--hot", "1000000"], "--batch x --slots is "),
+        (["--batch", "4294967294", "--hot", "2"], "--batch x --slots x --hot is "),
+    ):
+        done = run("plan", "--rows", 10, "--dim", 1, *flags)
+        assert done.returncode == 1 and words in done.stderr, done.stderr
+    done = run("plan", "--rows", 2**40, "--dim", 1, "--ranks", 2)
+    assert done.returncode == 1 and "--rows is 1099511627776" in done.stderr and "--ranks" in done.stderr
+    assert run("plan", "--dim", 1).returncode == 2
