@@ -1,4 +1,5 @@
-// slotwise-ctl manages a server's tables and checkpoints from the command line.
+// slotwise-ctl manages a server's tables and checkpoints from the command line, and plans what they will
+// take.
 //
 // Exit codes: 0 for success; 1 for a refusal or no answer; 2 for a command line that makes no sense. With
 // --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal; of `top`, one a

@@ -146,8 +146,9 @@ std::vector<std::string> WarningsOf(const PlanNumbers& plan) {
                        BytesText(static_cast<std::uint64_t>(plan.disk.journal_rate)) +
                        " a second, more than the disk does");
   }
-  if (plan.shape.keeps && plan.disk.checkpoint_seconds > static_cast<double>(flags.checkpoint_every)) {
-    warnings.push_back("--disk: a checkpoint takes " + SecondsText(plan.disk.checkpoint_seconds) +
+  const double delta_seconds = static_cast<double>(plan.disk.delta) / (flags.disk * 1e9);
+  if (delta_seconds > static_cast<double>(flags.checkpoint_every)) {
+    warnings.push_back("--disk: a delta takes up to " + SecondsText(delta_seconds) +
                        ", longer than --checkpoint-every");
   }
   return warnings;
@@ -210,6 +211,7 @@ ordered_json ToJson(const PlanNumbers& plan, const std::vector<std::string>& war
           {"checkpoint",
            {{"bytes", disk.checkpoint},
             {"seconds", disk.checkpoint_seconds},
+            {"delta_bytes", disk.delta},
             {"training_seconds", disk.training_seconds}}},
           {"journal", {{"step_bytes", disk.journal_a_step}, {"bytes_a_second", disk.journal_rate}}},
           {"folder_bytes", disk.most},
@@ -264,7 +266,8 @@ std::string Text(const PlanNumbers& plan, const ordered_json& json,
   disk.Add({"a checkpoint", bytes(json["checkpoint"]["bytes"])});
   disk.Add({"its time", seconds(json["checkpoint"]["seconds"])});
   disk.Add({"its time while ranks train", seconds(json["checkpoint"]["training_seconds"])});
-  disk.Add({"the data folder", yes(plan.shape.keeps, bytes(json["folder_bytes"]))});
+  disk.Add({"a delta, at most", yes(plan.shape.keeps, bytes(json["checkpoint"]["delta_bytes"]))});
+  disk.Add({"the data folder, at most", yes(plan.shape.keeps, bytes(json["folder_bytes"]))});
   disk.Add({"a recovery, at most", yes(plan.shape.keeps, seconds(json["recovery"]["seconds"]))});
   text += disk.Text();
   for (const std::string& warning : warnings) text += "warning: " + warning + "\n";

@@ -18,6 +18,7 @@ constexpr std::uint64_t kGentleBytes = std::uint64_t{48} << 10;  // a millisecon
 constexpr std::uint64_t kStages = 2;                             // of a GPU
 constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 22;
 constexpr std::uint64_t kJournalReserveMib = 64;
+constexpr std::uint64_t kMostDeltas = 16;  // behind a base
 constexpr std::uint64_t kRecordHeaderBytes = 64;
 constexpr std::uint64_t kBytesOfGroupedKey = 55;  // docs/limits.md, as it was measured
 
@@ -172,15 +173,20 @@ Disk DiskOf(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
   }
   disk.journal_a_step = JournalBytes(flags, shape);
   disk.journal_rate = static_cast<double>(disk.journal_a_step) * flags.steps;
-  disk.read_seconds = disk.checkpoint_seconds;
   const double journal = disk.journal_rate * every;
   // Steps are applied again no slower than trainers pushed them.
   disk.replay_seconds = shape.sync ? std::max(journal / rate, every) : 0;
   if (shape.keeps) {
+    const double changed = std::min(static_cast<double>(flags.rows),
+                                    std::ceil(static_cast<double>(shape.keys) * flags.steps * every));
+    disk.delta = static_cast<std::uint64_t>(changed) * (sizeof(Key) + part.row_bytes);
+  }
+  disk.read_seconds = static_cast<double>(disk.checkpoint + kMostDeltas * disk.delta) / rate;
+  if (shape.keeps) {
     // Two are kept, and a third is being written; segments go once two newer checkpoints are there.
     const double segments =
         shape.sync ? 3 * journal + static_cast<double>(flags.ranks * kJournalReserveMib * kMiB) : 0;
-    disk.most = 3 * disk.checkpoint + static_cast<std::uint64_t>(segments);
+    disk.most = 3 * (disk.checkpoint + kMostDeltas * disk.delta) + static_cast<std::uint64_t>(segments);
   }
   return disk;
 }

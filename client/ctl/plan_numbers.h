@@ -69,6 +69,7 @@ struct Network {
 struct Disk {
   std::uint64_t checkpoint = 0;
   double checkpoint_seconds = 0;
+  std::uint64_t delta = 0;      // at most, of a checkpoint of what changed since the one before
   double training_seconds = 0;  // of a checkpoint that a processor writes while it trains
   std::uint64_t journal_a_step = 0;
   double journal_rate = 0;  // bytes a second

@@ -217,6 +217,23 @@ def test_a_checkpoints_files_are_as_large_as_planned(
     assert 0 <= made.bytes - planned["checkpoint"]["bytes"] < 4096, "the ledger comes on top"
 
 
+def test_a_delta_of_distinct_keys_is_as_large_as_planned(start_cluster: StartCluster, tmp_path: Path) -> None:
+    rows, batch, dim = 3_000, 700, 6
+    flags = {"rows": rows, "dim": dim, "optimizer": "adam", "batch": batch, "steps": 1}
+    planned = plan(**flags, durability="interval", checkpoint_every=1)["checkpoint"]["delta_bytes"]
+    cluster = start_cluster(1, f'durability {{ folder: "{tmp_path}/data" }}')
+    keys = distinct_keys(rows)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("planned", dim=dim, optimizer=OPTIMIZERS["adam"])
+        insert(ps, "planned", keys, 1_000)
+        ps.save()
+        ps.push("planned", keys[:batch], None, np.ones((batch, dim), np.float32))
+        made = ps.save(delta=True)
+    assert made.delta and made.rows == batch
+    files = 3 + 2 + 2  # of keys, of state, and of erased keys
+    assert saved_files(tmp_path / "data" / "checkpoints" / made.id) == planned + files * 128 + 2 * 4097 * 8
+
+
 def journal_records(folder: Path) -> list[int]:
     """The bytes of each record of a rank's journal: server/durability/journal_format.h."""
     records: list[int] = []
@@ -298,6 +315,8 @@ def test_defaults_of_the_plan_are_the_servers() -> None:
     options = (ROOT / "server/engine/durability_options.h").read_text()
     (reserve,) = re.findall(r"journal_reserve_bytes = ([^;]+);", options)
     assert value_in_code("kJournalReserveMib", "client/ctl/plan_numbers.cc") == evaluate(reserve) / 2**20
+    (deltas,) = re.findall(r"set_max_deltas\((\d+)\)", config)
+    assert value_in_code("kMostDeltas", "client/ctl/plan_numbers.cc") == int(deltas)
     (round_mib,) = re.findall(r"round_mib = (\d+);", header)
     assert value_in_code("kLeastRoundMib", "server/ops/config.cc") == int(round_mib)
     measured = value_in_code("kBytesOfGroupedKey", "client/ctl/plan_numbers.cc")
@@ -360,17 +379,21 @@ def test_every_line_of_a_plan_is_as_the_page_has_it() -> None:
     assert network["seconds"] == pytest.approx(rank_bytes / 25e9)
     assert network["share"] == pytest.approx(4 * rank_bytes / 25e9)
     checkpoint = 800_000_000 * 136 + 8 * (4 * 128 + 4097 * 8)
+    delta = 800_000_000 * 136  # 300 s of 4 steps touch more keys than there are
     assert got["checkpoint"] == {
         "bytes": checkpoint,
         "seconds": pytest.approx(checkpoint / 2e9),
+        "delta_bytes": delta,
         "training_seconds": pytest.approx(checkpoint / 2e9),
     }
     journal = 8 * (64 + 248 + 16) + keys * 8 + (bags + 8) * 4 + values
     assert got["journal"] == {"step_bytes": journal, "bytes_a_second": pytest.approx(4 * journal)}
-    assert got["folder_bytes"] == pytest.approx(3 * checkpoint + 3 * 300 * 4 * journal + 8 * 64 * mib)
+    assert got["folder_bytes"] == pytest.approx(
+        3 * (checkpoint + 16 * delta) + 3 * 300 * 4 * journal + 8 * 64 * mib
+    )
     replay = max(300 * 4 * journal / 2e9, 300)
     assert got["recovery"]["replay_seconds"] == pytest.approx(replay)
-    assert got["recovery"]["seconds"] == pytest.approx(checkpoint / 2e9 + replay)
+    assert got["recovery"]["seconds"] == pytest.approx((checkpoint + 16 * delta) / 2e9 + replay)
     assert got["warnings"] == []
 
 
@@ -385,7 +408,12 @@ def test_on_a_processor_tables_are_the_hosts_and_checkpoints_are_gentle() -> Non
     stages = got["step"]["counts_as_bytes"] + 55 * got["step"]["keys"]
     assert got["made_ahead"]["stages_bytes"] == stages
     assert got["journal"]["step_bytes"] == 0 and got["recovery"]["replay_seconds"] == 0
-    assert got["folder_bytes"] == 3 * got["checkpoint"]["bytes"]
+    assert got["checkpoint"]["delta_bytes"] == 4096 * 1_000 * 520
+    few = plan(rows=10_000, dim=128, durability="interval", checkpoint_every=1_000)
+    assert few["checkpoint"]["delta_bytes"] == 10_000 * 520, "all rows"
+    folder = 3 * (got["checkpoint"]["bytes"] + 16 * got["checkpoint"]["delta_bytes"])
+    assert got["folder_bytes"] == folder
+    assert got["recovery"]["seconds"] == pytest.approx(folder / 3 / 10e9)
     nothing = plan(rows=10_000_000, dim=128)
     assert nothing["made_ahead"]["marks_bytes"] == nothing["made_ahead"]["snapshot_bytes"] == 0
     assert nothing["host"]["checkpoint_bytes"] == nothing["folder_bytes"] == 0
@@ -406,6 +434,7 @@ def test_a_plan_warns_of_what_cannot_be() -> None:
     warnings = plan(**flags, steps=100, network=1, disk=0.1, checkpoint_every=1)["warnings"]
     named = [warning.split(":")[0] for warning in warnings]
     assert named == ["--network", "--batch", "--disk", "--disk"], warnings
+    assert "the journal takes" in warnings[2] and "a delta takes up to" in warnings[3]
     assert plan(**flags, steps=0.1, network=25, disk=10, round_mib=2048)["warnings"] == []
     text = run("plan", "--rows", 1000, "--dim", 8, "--steps", 1e6, "--network", 1e-3)
     assert text.returncode == 0 and "warning: --network: a step's bytes take " in text.stdout
