@@ -68,5 +68,5 @@ copy_libraries
 list_tests >"$bundle/bin/tests.txt"
 copy_sources examples/adult examples/synthetic bench/gpu_checks bench/plot.py \
   bench/peers/torch_embedding.py \
-  deploy/entrypoint.sh deploy/ranks.sh deploy/healthy.py
+  deploy/entrypoint.sh deploy/ranks.sh
 mv "$bundle/bench/gpu_checks/run-gpu-checks" "$bundle/"

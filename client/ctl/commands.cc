@@ -1,5 +1,6 @@
 #include "client/ctl/commands.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -60,6 +61,22 @@ Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait)
   }
   answer.text += "version " + topology->version + ", requests of at most " +
                  BytesText(topology->max_message_bytes) + "\n" + ranks.Text();
+  return answer;
+}
+
+Result<Answer> ShowHealth(const std::vector<std::string>& addresses, double seconds, bool wait) {
+  using std::chrono::steady_clock;
+  const auto deadline = steady_clock::now() + Milliseconds(seconds);
+  Answer answer{.json = {{"servers", ordered_json::array()}}, .text = {}};
+  for (const std::string& address : addresses) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+    // A server that is asked last has time to answer, even where the others took all there was.
+    const auto health = Health(address, std::max(left, milliseconds(wait ? 1000 : 1)), wait);
+    if (!health.ok()) return health.status();
+    answer.json["servers"].push_back({{"address", address}, {"status", *health}});
+    answer.text += address + " is " + *health + "\n";
+    if (*health != "SERVING") answer.good = false;
+  }
   return answer;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "client/ctl/options.h"
 #include "slotwise/client.h"
@@ -27,6 +28,11 @@ struct ServerFlags {
 // Shows whether the server is SERVING, and its topology. With `wait`, waits that many seconds for the server
 // to be SERVING. The answer is good only if the server is SERVING.
 Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait);
+
+// Asks each of the addresses whether it is SERVING, within `seconds` for all of them together. With
+// `wait`, a server may come to serve in that time. The answer is good only if all are SERVING.
+// UNAVAILABLE: an address did not answer.
+Result<Answer> ShowHealth(const std::vector<std::string>& addresses, double seconds, bool wait);
 
 Result<Answer> ShowTables(Client& client);
 Result<Answer> Create(Client& client, const TableOptions& options);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "client/ctl/checkpoints.h"
 #include "client/ctl/commands.h"
@@ -34,6 +35,7 @@ struct Flags {
   bool json = false;
   bool quiet = false;
   std::optional<double> wait;
+  std::vector<std::string> addresses;
   std::string table;
   std::string folder;
   bool with_state = false;
@@ -87,6 +89,23 @@ void AddStatus(CLI::App& app, Flags& flags, Command& chosen) {
   status->add_option("--wait", flags.wait, "seconds that the server has to come to serve")
       ->check(Seconds(0, kMostSeconds));
   status->callback([&] { chosen = [&] { return slotwise::ctl::ShowStatus(flags.server, flags.wait); }; });
+}
+
+void AddHealth(CLI::App& app, Flags& flags, Command& chosen) {
+  CLI::App* health =
+      app.add_subcommand("health", "whether servers serve, by the standard gRPC health service");
+  health->add_option("addresses", flags.addresses,
+                     "host:port of each server to ask; else the one of --server");
+  health->add_flag("--quiet,-q", flags.quiet, "say nothing: the exit code is the answer");
+  health->add_option("--wait", flags.wait, "seconds that all of the servers have to come to serve")
+      ->check(Seconds(0, kMostSeconds));
+  health->callback([&] {
+    chosen = [&] {
+      if (flags.addresses.empty()) flags.addresses = {flags.server.address};
+      return slotwise::ctl::ShowHealth(flags.addresses, flags.wait.value_or(flags.server.timeout),
+                                       flags.wait.has_value());
+    };
+  });
 }
 
 void AddStats(CLI::App& app, Flags& flags, Command& chosen) {
@@ -345,6 +364,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", flags.json, "write JSON");
   Command chosen;
   AddStatus(app, flags, chosen);
+  AddHealth(app, flags, chosen);
   AddStats(app, flags, chosen);
   AddTables(app, flags, chosen);
   AddCreate(app, flags, chosen);

@@ -20,6 +20,7 @@ from slotwise_wire import ROOT
 
 COMPOSE_FILE = ROOT / "deploy" / "docker-compose.yml"
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+CTL = server_binary().parents[1] / "client" / "ctl" / "slotwise-ctl"
 _IMAGE_FOLDER = "/opt/slotwise"
 _IMAGE_PORT = 7070
 
@@ -93,10 +94,10 @@ class Container:
 
     def _here(self, words: list[str]) -> list[str]:
         translated = [self._mounted.get(word) or self._translate(word) for word in words]
-        if translated[0] == "python3":
+        if translated[0] == f"{ROOT}/bin/slotwise-ctl":
+            translated[0] = str(CTL)
+        elif translated[0] == "python3":
             translated[0] = sys.executable
-        elif translated[0].endswith(".py"):
-            translated.insert(0, sys.executable)
         return translated
 
     def _translate(self, text: str) -> str:

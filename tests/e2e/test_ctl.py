@@ -14,7 +14,7 @@ import slotwise
 import slotwise.rows
 from conftest import StartCluster
 from slotwise import checkpoint_files
-from slotwise_cluster import Cluster, server_binary, wait_until
+from slotwise_cluster import Cluster, free_ports, server_binary, wait_until
 
 SEED = 20261121
 
@@ -61,6 +61,27 @@ def test_a_tables_life(cluster: Cluster, tmp_path: Path) -> None:
         assert ctl(cluster, "drop", name) == {"dropped": True}
     assert ctl(cluster, "drop", "life", code=1)["error"]["code"] == "NOT_FOUND"
     assert ctl(cluster, "drop", "life", "--missing-ok") == {"dropped": False}
+
+
+def test_health_asks_every_address_that_it_is_given(cluster: Cluster) -> None:
+    addresses = [rank.address for rank in cluster.ranks]
+    serving = [{"address": address, "status": "SERVING"} for address in addresses]
+    assert ctl(cluster, "health", *addresses) == {"servers": serving}
+    assert ctl(cluster, "health", "--wait", "5", *addresses) == {"servers": serving}
+    assert ctl(cluster, "health") == {"servers": serving[-1:]}, "the one of --server"
+    quiet = run("health", "--quiet", *addresses)
+    assert (quiet.returncode, quiet.stdout) == (0, "")
+
+
+def test_health_names_the_server_that_does_not_answer(cluster: Cluster) -> None:
+    nobody = f"127.0.0.1:{free_ports(1)}"
+    waits: list[list[str]] = [[], ["--wait", "0.3"]]
+    for wait in waits:
+        answer = ctl(cluster, "health", *wait, cluster.ranks[0].address, nobody, code=1)
+        assert answer["error"]["code"] == "UNAVAILABLE"
+        assert nobody in answer["error"]["message"]
+    quiet = run("health", "--quiet", nobody)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (1, "", "")
 
 
 def test_status_says_serving_and_the_ranks(cluster: Cluster) -> None:

@@ -6,17 +6,15 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from containers import DOCKERFILE, Container, instruction, services
+from containers import CTL, DOCKERFILE, Container, instruction, services
 from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, free_ports, run_server, server_binary, wait_until
 from slotwise_wire import ROOT
 
 ENTRYPOINT = ROOT / "deploy" / "entrypoint.sh"
-HEALTHY = ROOT / "deploy" / "healthy.py"
 LAUNCH = ROOT / "deploy" / "mpirun" / "launch.sh"
 SUPERVISOR = str(server_binary().parent / "launch" / "slotwise-launch")
 ENVIRONMENT = os.environ | MPI_ENVIRONMENT | {"SLOTWISE_SERVER": str(server_binary())}
@@ -38,7 +36,7 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
 
 def is_healthy(*addresses: str) -> bool:
     """What the containers' health check says."""
-    return run(sys.executable, HEALTHY, *addresses).returncode == 0
+    return run(CTL, "health", "--timeout", "4", *addresses).returncode == 0
 
 
 def stop(process: subprocess.Popen[bytes]) -> int:
@@ -144,7 +142,10 @@ def test_the_configurations_are_right_and_name_the_service(name: str) -> None:
 def test_the_cpu_profile_asks_every_rank_for_its_health() -> None:
     service = services()["server-cpu"]
     ranks = int(service["environment"]["SLOTWISE_RANKS"])
-    assert service["healthcheck"]["test"][2:] == [f"127.0.0.1:{7070 + rank}" for rank in range(ranks)]
+    words = service["healthcheck"]["test"]
+    assert words[:3] == ["CMD", "/opt/slotwise/bin/slotwise-ctl", "health"]
+    assert words[-ranks:] == [f"127.0.0.1:{7070 + rank}" for rank in range(ranks)]
+    assert float(words[words.index("--timeout") + 1]) < float(service["healthcheck"]["timeout"].rstrip("s"))
 
 
 def test_what_the_images_copy_is_there() -> None:
@@ -201,9 +202,9 @@ def test_entrypoint_fails_as_the_server_does(tmp_path: Path) -> None:
 
 def test_health_check_names_who_is_not_there() -> None:
     address = f"127.0.0.1:{free_ports(1)}"
-    ended = run(sys.executable, HEALTHY, address)
+    ended = run(CTL, "health", address)
     assert ended.returncode == 1
-    assert ended.stderr.startswith(f"{address}: ")
+    assert ended.stderr.startswith(f"slotwise-ctl: UNAVAILABLE: no answer from {address}: ")
 
 
 # --- several hosts
