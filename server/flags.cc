@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "server/ops/config_check.h"
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
 
@@ -24,7 +25,7 @@ constexpr char kMore[] =
     "The configuration is protobuf text format; its fields are documented in "
     "proto/slotwise/v1/config.proto:\n"
     "\n"
-    "  listen: \"0.0.0.0:7070\"\n"
+    "  listen: \"127.0.0.1:7070\"\n"
     "  tables { name: \"ads\" dim: 16 slots: 26 optimizer { learning_rate: 0.05 adagrad {} } }";
 
 const std::map<std::string, v1::Backend> kBackends{
@@ -50,16 +51,20 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
   const CLI::Validator host_port([](std::string& text) { return ParseHostPort(text).status().message(); },
                                  "");
   app.add_option("--listen", flags.listen,
-                 "Address of a machine's first process; the others take the ports after it. There is no\n"
-                 "authentication: 0.0.0.0 is for trusted networks only. Default 127.0.0.1:7070")
+                 "Address of a machine's first process; the others take the ports after it. One that\n"
+                 "other machines reach needs --insecure. Default 127.0.0.1:7070")
       ->check(host_port)
       ->type_name("HOST:PORT");
   app.add_option(
          "--metrics-listen", flags.metrics_listen,
          "Address where a machine's first process serves its metrics to Prometheus, at /metrics; the\n"
-         "others take the ports after it. Default: nowhere")
+         "others take the ports after it. One that other machines reach needs --insecure. Default: nowhere")
       ->check(host_port)
       ->type_name("HOST:PORT");
+  app.add_flag(
+      "--insecure", flags.insecure,
+      "Let --listen and --metrics-listen be addresses that other machines reach, such as 0.0.0.0. Whoever\n"
+      "reaches them may read and change all tables: for private networks only");
   app.add_option("--backend", flags.backend,
                  "auto (CUDA if it can be had, else CPU), cpu or cuda. Default auto")
       ->transform(CLI::CheckedTransformer(kBackends).description(""))
@@ -105,6 +110,7 @@ Result<Config> ReadConfig(const Flags& flags) {
   v1::ServerConfig& values = config->values;
   if (flags.listen) values.set_listen(*flags.listen);
   if (flags.metrics_listen) values.set_metrics_listen(*flags.metrics_listen);
+  if (flags.insecure) values.set_insecure(true);
   if (flags.backend) values.set_backend(*flags.backend);
   if (flags.threads) values.set_threads(*flags.threads);
   if (flags.log_level) values.set_log_level(*flags.log_level);
@@ -115,6 +121,7 @@ Result<Config> ReadConfig(const Flags& flags) {
   if (values.durability().folder().empty() && values.durability().mode() != v1::DURABILITY_MODE_NONE) {
     return InvalidArgument("--durability needs --data, or durability.folder in the configuration");
   }
+  if (Status status = CheckWhoReaches(values); !status.ok()) return status;
   return config;
 }
 

@@ -19,7 +19,8 @@ launch.sh [OPTIONS] [-- FLAG...]: run slotwise-server on every host of a hostfil
 
 What follows -- goes to slotwise-server as it is. Every host is looked at first: ssh without a password, the same Open
 MPI and the same server, the configuration, GPUs for its ranks. Over several hosts the server has to listen on more than
-the loopback interface: listen: "0.0.0.0:7070" in the configuration, or -- --listen 0.0.0.0:7070.
+the loopback interface: listen: "0.0.0.0:7070" and insecure: true in the configuration, or -- --listen 0.0.0.0:7070
+--insecure. That is for private networks (docs/security.md).
 
 Run it on one of the hosts of the file, so that a stop can reach a rank: then all finish what they were asked, and it
 exits 0. Open MPI's own settings pass through its variables, such as OMPI_MCA_btl_tcp_if_include=eth1 for machines with

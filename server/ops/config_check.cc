@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
@@ -191,6 +192,22 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
                   "limits.max_tables allows " + std::to_string(most));
   }
   return CheckTableNames(config, where);
+}
+
+Status CheckWhoReaches(const ServerConfig& config) {
+  if (config.insecure()) return {};
+  for (const auto& [field, value] :
+       {std::pair("listen", &config.listen()), std::pair("metrics_listen", &config.metrics_listen())}) {
+    if (value->empty()) continue;
+    const auto address = ParseHostPort(*value);
+    if (!address.ok()) return address.status();
+    if (IsLoopback(address->host)) continue;
+    return Refuse(
+        "", field, QuotedHost(*value),
+        "other machines may reach it, without authentication or encryption: name a loopback address, "
+        "such as 127.0.0.1, or, on a private network, say insecure: true (--insecure)");
+  }
+  return {};
 }
 
 }  // namespace slotwise

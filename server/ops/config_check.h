@@ -37,6 +37,11 @@ class ConfigPlaces {
 // two have the same name. REQUIRES: defaults are filled in.
 Status CheckConfig(const v1::ServerConfig& config, const ConfigPlaces& where);
 
+// Returns INVALID_ARGUMENT, with the field and its value, if `listen` or `metrics_listen` is an address that
+// other machines may reach and `insecure` is not true. The command line may replace these fields, so that
+// CheckConfig leaves them to this function. REQUIRES: CheckConfig has taken the fields.
+Status CheckWhoReaches(const v1::ServerConfig& config);
+
 }  // namespace slotwise
 
 #endif  // SLOTWISE_SERVER_OPS_CONFIG_CHECK_H_

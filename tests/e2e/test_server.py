@@ -296,6 +296,31 @@ def test_check_config_says_whether_it_is_right(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (1, f"{config}:1:1: threads is 5000: must be 0 to 4096\n")
 
 
+OPEN = "other machines may reach it"
+
+
+@pytest.mark.parametrize("field", ["listen", "metrics_listen"])
+def test_a_server_that_other_machines_reach_has_to_be_asked_for(tmp_path: Path, field: str) -> None:
+    config = tmp_path / "server.pbtxt"
+    check = ("--config", str(config), "--check-config")
+    flag = "--" + field.replace("_", "-")
+    config.write_text(f'{field}: "0.0.0.0:7070"\n')
+    ended = run_server(*check)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(f'{field} is "0.0.0.0:7070": {OPEN}') and "--insecure" in ended.stderr
+    for started in (run_server("--config", str(config)), run_server(flag, "0.0.0.0:7070")):
+        assert started.returncode == 1
+        (error,) = errors_in(started.stderr)
+        assert OPEN in error
+    # The command line counts: it closes what the file opens, and opens what the file closes.
+    assert run_server(*check, flag, "127.0.0.1:7070").returncode == 0
+    assert run_server(*check, "--insecure").returncode == 0
+    config.write_text(f'{field}: "0.0.0.0:7070"\ninsecure: true\n')
+    assert run_server(*check).returncode == 0
+    config.write_text("")
+    assert OPEN in run_server(*check, flag, "[::]:7070").stderr
+
+
 def test_wrong_flags_are_refused_with_a_hint() -> None:
     for flags, words in [
         (["--lisen", "a:1"], "--lisen"),

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/ops/config_check.h"
+
 namespace slotwise {
 namespace {
 
@@ -163,6 +165,24 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
       "server.pbtxt:1:1: advertise_host is \"a\\x01\": must be a host's name or address, without a port");
   EXPECT_EQ(ErrorOf("limits { max_tables: 1 }\ntables { name: \"a\" }\ntables { name: \"b\" }"),
             "server.pbtxt:3:1: tables is 2 tables: limits.max_tables allows 1");
+}
+
+TEST(Config, LetsOtherMachinesReachTheServerOnlyIfItSaysSo) {
+  const auto check = [](const std::string& text) {
+    const auto config = ParseConfig(text, "server.pbtxt");
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return CheckWhoReaches(config->values);
+  };
+  const std::string rule =
+      ": other machines may reach it, without authentication or encryption: name a loopback address, such as "
+      "127.0.0.1, or, on a private network, say insecure: true (--insecure)";
+  EXPECT_TRUE(check("").ok());
+  EXPECT_TRUE(check("listen: \"localhost:0\" metrics_listen: \"[::1]:9\"").ok());
+  EXPECT_EQ(check("listen: \"0.0.0.0:7070\""), InvalidArgument("listen is \"0.0.0.0:7070\"" + rule));
+  EXPECT_EQ(check("listen: \"[::]:1\" insecure: false"), InvalidArgument("listen is \"[::]:1\"" + rule));
+  EXPECT_EQ(check("metrics_listen: \"node1:9464\""),
+            InvalidArgument("metrics_listen is \"node1:9464\"" + rule));
+  EXPECT_TRUE(check("listen: \"0.0.0.0:7070\" metrics_listen: \"[::]:1\" insecure: true").ok());
 }
 
 TEST(Config, IsReadFromAFileOrTheReasonSaid) {
