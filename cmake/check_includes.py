@@ -25,7 +25,10 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "server/collective": ({"kernels/shard.h", "kernels/backend/cuda_check.cuh"}, {"mpi", "nccl", "cuda"}),
     "server/counters": (set(), set()),
     "server/durability": ({"server/counters"}, set()),
-    "server/engine": ({"kernels/shard.h", *COLLECTIVE_HEADERS, "server/counters", "server/durability"}, {"spdlog"}),
+    "server/engine": (
+        {"kernels/shard.h", *COLLECTIVE_HEADERS, "server/counters", "server/durability"},
+        {"spdlog"},
+    ),
     "wire": ({"proto"}, {"grpc", "asio"}),
     "server/intake": ({"server/counters", "server/engine", "proto", "wire"}, {"spdlog"}),
     "server/data": ({"server/intake", "server/engine", "proto", "wire"}, {"asio", "spdlog"}),

@@ -129,6 +129,22 @@ def test_journal_and_checkpoints(start_cluster: StartCluster, tmp_path: Path) ->
     assert total(again, "slotwise_table_steps_total", table="ads") == 2
 
 
+def test_rows_of_the_journal_are_there_and_did_not_come(start_cluster: StartCluster, tmp_path: Path) -> None:
+    durable = f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
+    cluster = start_cluster(2, METRICS + durable)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+        ps.push("ads", np.arange(1000), None, np.ones((1000, 4), np.float32))
+    cluster.stop()
+    again = start_cluster(2, METRICS + durable)
+    assert total(again, "slotwise_table_rows", table="ads") == 1000
+    assert total(again, "slotwise_table_steps_total", table="ads") == 2
+    with slotwise.connect(again.ranks[0].address) as ps:
+        ps.lookup("ads", np.arange(1010))
+        wait_until(lambda: total(again, "slotwise_table_rows", table="ads") == 1010, "the new rows")
+    assert total(again, "slotwise_table_new_rows_total", table="ads") == 10
+
+
 def test_a_disk_that_refuses_a_checkpoint_is_counted(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = start_cluster(2, METRICS + f'durability {{ folder: "{tmp_path}/data" }}\n')
     with slotwise.connect(cluster.ranks[0].address) as ps:

@@ -1,0 +1,253 @@
+"""Prometheus, with the files of deploy/observed: every query has a series, and every alert can fire."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from conftest import StartCluster
+from slotwise_cluster import Cluster, free_ports, wait_until
+from slotwise_metrics import METRICS, address_of
+from slotwise_wire import ROOT
+
+import slotwise
+
+OBSERVED = ROOT / "deploy" / "observed"
+RULES = yaml.safe_load((OBSERVED / "alerts.yml").read_text())["groups"][0]["rules"]
+COMPARISON = re.compile(r" (==|<|>) [0-9.]+$")
+
+# Of each alert: series that fire it, and series that do not, a sample a minute over two hours.
+CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "SlotwiseRankDown": ({'up{job="slotwise"}': "0x120"}, {'up{job="slotwise"}': "1x120"}),
+    "SlotwiseRoundStuck": (
+        {"slotwise_round_busy_seconds": "31+60x120"},
+        {"slotwise_round_busy_seconds": "29x120"},
+    ),
+    "SlotwiseJournalFailed": ({"slotwise_journal_failed": "1x120"}, {"slotwise_journal_failed": "0x120"}),
+    "SlotwiseRefusals": (
+        {'slotwise_requests_total{method="push",code="UNAVAILABLE"}': "0+7x120"},
+        {
+            'slotwise_requests_total{method="push",code="UNAVAILABLE"}': "0+5x120",
+            'slotwise_requests_total{method="push",code="BUSY"}': "0+700x120",
+            'slotwise_requests_total{method="push",code="INVALID_ARGUMENT"}': "0+700x120",
+        },
+    ),
+    "SlotwiseBusy": (
+        {
+            'slotwise_requests_total{code="BUSY"}': "0+12x120",
+            'slotwise_requests_total{code="OK"}': "0+88x120",
+        },
+        {
+            'slotwise_requests_total{code="BUSY"}': "0+9x120",
+            'slotwise_requests_total{code="OK"}': "0+91x120",
+        },
+    ),
+    "SlotwiseTableNearlyFull": (
+        {
+            'slotwise_table_rows{table="a",rank="0"}': "46x120",
+            'slotwise_table_rows{table="a",rank="1"}': "45x120",
+            'slotwise_table_max_rows{table="a",rank="0"}': "100x120",
+            'slotwise_table_max_rows{table="a",rank="1"}': "100x120",
+        },
+        {'slotwise_table_rows{table="a"}': "89x120", 'slotwise_table_max_rows{table="a"}': "100x120"},
+    ),
+    "SlotwiseRanksUneven": (
+        {
+            'slotwise_table_rows{table="a",rank="0"}': "900000x120",
+            'slotwise_table_rows{table="a",rank="1"}': "100000x120",
+        },
+        {
+            'slotwise_table_rows{table="a",rank="0"}': "900x120",  # too few to say anything
+            'slotwise_table_rows{table="a",rank="1"}': "100x120",
+            'slotwise_table_rows{table="b",rank="0"}': "290000x120",
+            'slotwise_table_rows{table="b",rank="1"}': "110000x120",
+        },
+    ),
+    "SlotwiseMemoryShort": (
+        {"slotwise_device_memory_free_bytes": "7x120", "slotwise_device_memory_bytes": "100x120"},
+        {"slotwise_device_memory_free_bytes": "9x120", "slotwise_device_memory_bytes": "100x120"},
+    ),
+    "SlotwiseJournalBehind": (
+        {"slotwise_journal_queued_bytes": "300000000x120"},
+        {"slotwise_journal_queued_bytes": "200000000x120"},
+    ),
+    "SlotwiseCheckpointOld": (
+        {"slotwise_checkpoint_age_seconds": "3601+60x120"},
+        {"slotwise_checkpoint_age_seconds": "3599x120"},
+    ),
+    "SlotwiseCheckpointFailed": (
+        {'slotwise_checkpoints_total{outcome="unreadable"}': "0x100 1x20"},
+        {
+            'slotwise_checkpoints_total{outcome="unreadable"}': "1x120",
+            'slotwise_checkpoints_total{outcome="written"}': "0+1x120",
+        },
+    ),
+    "SlotwiseFilesShort": (
+        {'process_open_fds{job="slotwise"}': "81x120", 'process_max_fds{job="slotwise"}': "100x120"},
+        {'process_open_fds{job="slotwise"}': "79x120", 'process_max_fds{job="slotwise"}': "100x120"},
+    ),
+}
+
+
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs promtool in the folder of the files."""
+    return subprocess.run(["promtool", *arguments], cwd=OBSERVED, capture_output=True, text=True, timeout=60)
+
+
+def test_promtool_takes_the_files() -> None:
+    for arguments in (("check", "rules", "alerts.yml"), ("check", "config", "prometheus.yml")):
+        checked = promtool(*arguments)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("fires", [True, False], ids=["fires", "is quiet"])
+@pytest.mark.parametrize("alert", [rule["alert"] for rule in RULES])
+def test_each_alert_fires_and_is_quiet(alert: str, fires: bool, tmp_path: Path) -> None:
+    series = CASES[alert][0 if fires else 1]
+    unit = {
+        "rule_files": [str(OBSERVED / "alerts.yml")],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [
+                    {
+                        "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+                        "eval_time": "110m",
+                        "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
+                    }
+                ],
+            }
+        ],
+    }
+    (tmp_path / "unit.yml").write_text(yaml.safe_dump(unit))
+    tested = promtool("test", "rules", str(tmp_path / "unit.yml"))
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_each_alert_says_what_to_do() -> None:
+    headings = re.findall(r"^## (\w+)$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE)
+    assert headings == [*dict.fromkeys(headings)]
+    assert sorted(headings) == sorted(rule["alert"] for rule in RULES) == sorted(CASES)
+    for rule in RULES:
+        assert rule["annotations"]["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+        assert COMPARISON.search(rule["expr"]), "its left side is evaluated below"
+
+
+class Prometheus:
+    """A Prometheus that scrapes a cluster's ranks each second."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """What its API answers."""
+        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def query(self, expression: str) -> list[float]:
+        """The values of the series of an expression, now."""
+        return [float(each["value"][1]) for each in self.get("query", query=expression)["result"]]
+
+    def is_ready(self) -> bool:
+        """Whether it answers."""
+        try:
+            return bool(self.get("targets"))
+        except OSError:
+            return False
+
+
+@contextmanager
+def prometheus_of(cluster: Cluster, folder: Path) -> Iterator[Prometheus]:
+    """Starts Prometheus with the files of deploy/observed, but for the targets and the intervals."""
+    shutil.copytree(OBSERVED, folder)
+    ranks = [address_of(cluster, rank).split("/")[2] for rank in range(len(cluster.ranks))]
+    (folder / "targets.yml").write_text(yaml.safe_dump([{"targets": ranks}]))
+    config = yaml.safe_load((folder / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_ports(1)}"
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            ["prometheus", "--config.file", "prometheus.yml", "--storage.tsdb.path", str(folder / "data")]
+            + ["--web.listen-address", address],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        found = Prometheus(address)
+        wait_until(lambda: process.poll() is not None or found.is_ready(), "Prometheus answers")
+        assert process.poll() is None, (folder / "log").read_text()
+        yield found
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def documented_queries() -> list[str]:
+    """The queries of docs/metrics.md."""
+    document = (ROOT / "docs" / "metrics.md").read_text()
+    (block,) = re.findall(r"\n```\n(# lookups a second.*?)```", document, re.S)
+    return [line for line in block.splitlines() if line and not line.startswith("#")]
+
+
+def test_every_query_has_a_series(start_cluster: StartCluster, tmp_path: Path) -> None:
+    durable = f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
+    cluster = start_cluster(2, METRICS + durable)
+    keys = np.arange(400, dtype=np.uint64)
+
+    with slotwise.connect(cluster.ranks[0].address) as ps, prometheus_of(cluster, tmp_path / "p") as found:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+
+        def has_series(query: str) -> bool:
+            ps.lookup("ads", keys)
+            ps.push("ads", keys, None, np.ones((400, 4), np.float32))
+            return len(found.query(query)) > 0
+
+        has_series("up")
+        ps.save()
+        queries = documented_queries()
+        assert len(queries) >= 6
+        # A share of no rows has no series, by the rule's own words.
+        sides = {rule["alert"]: COMPARISON.sub("", rule["expr"]) for rule in RULES}
+        sides["SlotwiseRanksUneven"] = sides["SlotwiseRanksUneven"].replace("100000", "100")
+        # `rate` wants two scrapes.
+        for query in [*queries, *sides.values()]:
+            wait_until(partial(has_series, query), query)
+        stats = ps.stats()
+        lookups = sum(rank.lookups.calls for rank in stats)
+        answered = 'sum(slotwise_requests_total{method="lookup", code="OK"})'
+        wait_until(lambda: found.query(answered) == [lookups], "the last scrape")
+        assert found.query("sum(slotwise_table_rows)") == [400]
+        assert found.query('sum(slotwise_checkpoints_total{outcome="written"})') == [2]
+        assert found.query("count(up == 1)") == [2]
+        assert found.query("sum(slotwise_no_such_metric)") == []
+
+        def rules() -> list[Any]:
+            return [each for group in found.get("rules")["groups"] for each in group["rules"]]
+
+        # Prometheus evaluates the rules itself.
+        wait_until(lambda: all(each["health"] == "ok" for each in rules()), "the rules")
+        assert sorted(each["name"] for each in rules()) == sorted(sides)
+        assert all(each["state"] == "inactive" for each in rules()), rules()
+        cluster.stop()
+        wait_until(
+            lambda: {each["name"] for each in rules() if each["state"] == "pending"} == {"SlotwiseRankDown"},
+            "the end of a server is seen",
+        )
