@@ -168,6 +168,7 @@ class Saver {
   void LoseFolder(const std::string& id) { EXPECT_TRUE(files_.RemoveFolder("data/checkpoints/" + id).ok()); }
   std::size_t Count() { return Checkpoints(files_, "data/checkpoints").List()->size(); }
   Status MayUpdate() const { return checkpointing_.MayUpdate(); }
+  CheckpointStats Stats() const { return *checkpointing_.Stats(); }
   Status CanBeRestored(const std::string& id) {
     return Checkpoints(files_, "data/checkpoints").CheckChain(id);
   }
@@ -223,7 +224,11 @@ TEST(ACheckpoint, OfWhichTheBaseIsGoneIsFollowedByABase) {
   EXPECT_TRUE(server.SaveAndVerify().delta);
   server.LoseFolder(base);
   EXPECT_TRUE(server.Save().delta);
+  EXPECT_EQ(server.Stats().unreadable, 0U);
   EXPECT_FALSE(server.Verify());
+  EXPECT_EQ(server.Stats().unreadable, 1U);
+  EXPECT_EQ(server.Stats().written, 3U);
+  EXPECT_FALSE(server.Stats().under_way);
   EXPECT_FALSE(server.AsksAt(1'000'000)) << "nobody has asked for checkpoints";
   const SavedCheckpoint next = server.SaveAndVerify();
   EXPECT_FALSE(next.delta);
