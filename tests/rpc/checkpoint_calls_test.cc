@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/durability/checkpoints.h"
 #include "server/durability/file_system.h"
 #include "server/rpc/checkpoint_desk.h"
 #include "tests/rpc/messages.h"
@@ -262,6 +263,8 @@ TEST_F(CheckpointCallsTest, SaysWhichFileIsDamaged) {
 TEST_F(CheckpointCallsTest, SaysWhyACheckpointIsNotLoaded) {
   OpenWithData();
   const std::string id = Saved();
+  // Each load saves what it has loaded, and older checkpoints than those are removed meanwhile.
+  ASSERT_TRUE(Checkpoints(SystemFiles(), (folder_ / "checkpoints").string()).Pin(id).ok());
   const std::string manifest = (folder_ / "checkpoints" / id / "manifest.json").string();
   ASSERT_TRUE(Load(id).ok());
   for (const std::string& file : {manifest, FileOf(id, "rows").string()}) {
