@@ -1,12 +1,13 @@
 # Everything Slotwise links, found once, by the names the rooms use:
 #   Threads::Threads  TBB::tbb  MPI::MPI_C  gRPC::grpc++  gRPC::grpc++_reflection  protobuf::libprotobuf
 #   spdlog::spdlog  CLI11::CLI11  xxHash::xxhash  GTest::gtest  GTest::gtest_main  GTest::gmock
-#   nlohmann_json::nlohmann_json  Asio::asio  prometheus-cpp::pull  civetweb::civetweb-cpp
+#   OpenSSL::SSL  nlohmann_json::nlohmann_json  Asio::asio  prometheus-cpp::pull  civetweb::civetweb-cpp
 find_package(Threads REQUIRED)
 find_package(TBB REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
 find_package(Protobuf 3.21 REQUIRED)
 find_package(gRPC 1.51 CONFIG REQUIRED)
+find_package(OpenSSL REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)

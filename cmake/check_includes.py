@@ -22,21 +22,22 @@ COLLECTIVE_HEADERS = {
 ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "include": (set(), set()),
     "kernels": (set(), {"tbb", "cuda"}),
+    "server/access": (set(), {"spdlog", "openssl"}),
     "server/collective": ({"kernels/shard.h", "kernels/backend/cuda_check.cuh"}, {"mpi", "nccl", "cuda"}),
     "server/counters": (set(), set()),
     "server/durability": ({"server/counters"}, set()),
     "server/engine": (
-        {"kernels/shard.h", *COLLECTIVE_HEADERS, "server/counters", "server/durability"},
+        {"kernels/shard.h", *COLLECTIVE_HEADERS, "server/access", "server/counters", "server/durability"},
         {"spdlog"},
     ),
     "wire": ({"proto"}, {"grpc", "asio"}),
-    "server/intake": ({"server/counters", "server/engine", "proto", "wire"}, {"spdlog"}),
-    "server/data": ({"server/intake", "server/engine", "proto", "wire"}, {"asio", "spdlog"}),
+    "server/intake": ({"server/access", "server/counters", "server/engine", "proto", "wire"}, {"spdlog"}),
+    "server/data": ({"server/access", "server/intake", "server/engine", "proto", "wire"}, {"asio", "spdlog"}),
     "server/rpc": (
-        {"server/data", "server/intake", "server/engine", "server/durability", "proto", "wire"},
-        {"grpc", "spdlog"},
+        {"server/access", "server/data", "server/intake", "server/engine", "server/durability", "proto", "wire"},
+        {"grpc", "openssl", "spdlog"},
     ),
-    "server/ops": ({"server/counters", "proto"}, {"grpc", "prometheus", "spdlog"}),
+    "server/ops": ({"server/access", "server/counters", "proto"}, {"grpc", "prometheus", "spdlog"}),
     "server/launch": ({"server/durability/folder_lock.h", "server/durability/small_file.h"}, {"spdlog"}),
     "client/cpp": ({"proto", "wire"}, {"grpc", "asio"}),
     "client/c": ({"proto", "wire"}, {"grpc"}),
@@ -52,6 +53,7 @@ LIBRARIES = {
     "grpc": re.compile(r"grpc|google/protobuf/"),
     "spdlog": re.compile(r"spdlog/"),
     "asio": re.compile(r"asio"),
+    "openssl": re.compile(r"openssl/"),
     "prometheus": re.compile(r"prometheus/|CivetServer|civetweb"),
 }
 CUDA_FILES = re.compile(r"kernels/backend/cuda[a-z_]*\.cuh$|.*\.cu$|server/collective/nccl[a-z_]*\.[^/]*$")

@@ -179,8 +179,9 @@ Ending Serve(const Flags& flags, Collective& collective) {
 int CheckConfig(const Flags& flags) {
   const auto config = ReadConfig(flags);
   const auto tables = config.ok() ? TablesOf(*config) : config.status();
-  if (!tables.ok()) {
-    std::fprintf(stderr, "%s\n", tables.status().message().c_str());
+  const auto access = tables.ok() ? AccessOf(config->values.security()) : tables.status();
+  if (!access.ok()) {
+    std::fprintf(stderr, "%s\n", access.status().message().c_str());
     return 1;
   }
   std::printf("%s is right: %zu table(s)\n", flags.config_path.c_str(), tables->size());

@@ -93,6 +93,29 @@ Result<HostPort> PlaceOf(const std::string& text, const char* field, int local_r
   return place;
 }
 
+TlsFiles TlsFilesOf(const v1::Tls& tls) {
+  return {.certificate_file = tls.certificate_file(),
+          .key_file = tls.key_file(),
+          .client_ca_file = tls.client_ca_file()};
+}
+
+Rights RightOf(int right) {
+  switch (right) {
+    case v1::RIGHT_READ:
+      return Rights::kRead;
+    case v1::RIGHT_PUSH:
+      return Rights::kPush;
+    case v1::RIGHT_ROWS:
+      return Rights::kRows;
+    case v1::RIGHT_ADMIN:
+      return Rights::kAdmin;
+    case v1::RIGHT_OBSERVE:
+      return Rights::kObserve;
+    default:
+      return Rights::kNone;
+  }
+}
+
 Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) {
   const auto listen = PlaceOf(config.listen(), "listen", local_rank);
   if (!listen.ok()) return listen.status();
@@ -110,6 +133,7 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   options.reply_timeout = std::chrono::milliseconds(config.limits().reply_timeout_ms());
   options.default_deadline =
       std::chrono::milliseconds(config.limits().step_timeout_ms()) + kDefaultDeadlineMargin;
+  options.tls = TlsFilesOf(config.security().tls());
   return options;
 }
 
@@ -204,6 +228,7 @@ Status OpenMetrics(const Collective& collective, Rooms& rooms) {
                                                          .engine = rooms.engine->Stats(),
                                                          .device_bytes = rooms.device->MemoryBytes(),
                                                          .device_free_bytes = rooms.device->FreeMemoryBytes(),
+                                                         .refused = rooms.access->Refused(),
                                                          .process = ReadProcessUsage()};
                                      reading.calls.rank = rank;
                                      return reading;
@@ -229,6 +254,23 @@ Result<std::vector<TableOptions>> TablesOf(const Config& config) {
   return tables;
 }
 
+Result<std::unique_ptr<AccessControl>> AccessOf(const v1::Security& security) {
+  if (Status files = CheckTlsFiles(TlsFilesOf(security.tls())); !files.ok()) return files;
+  std::vector<KnownPrincipal> known;
+  for (const v1::Principal& principal : security.principals()) {
+    KnownPrincipal& one = known.emplace_back();
+    one.name = principal.name();
+    one.token_file = principal.token_file();
+    one.certificate_name = principal.certificate_name();
+    for (const v1::Grant& grant : principal.grants()) {
+      Rights rights = Rights::kNone;
+      for (const int right : grant.rights()) rights = rights | RightOf(right);
+      one.grants.push_back({.table = grant.table(), .rights = rights});
+    }
+  }
+  return AccessControl::Make(std::move(known));
+}
+
 Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective, Rooms& rooms) {
   const auto config = ReadConfig(flags);
   if (!config.ok()) return config.status();
@@ -239,6 +281,9 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
   auto tables = TablesOf(*config);
   if (!tables.ok()) return tables.status();
   rooms.tables = std::move(*tables);
+  auto access = AccessOf(rooms.config.security());
+  if (!access.ok()) return access.status();
+  rooms.access = std::move(*access);
   if (Status held = HoldData(collective, rooms); !held.ok()) return held;
   auto device = MakeDevice(rooms.config, collective);
   if (!device.ok()) return device.status();
@@ -285,6 +330,8 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   auto options = RpcOptionsOf(rooms.config, collective.local_rank());
   if (!options.ok()) return options.status();
   options->local = LocalName(incarnation.id, collective.rank());
+  options->access = rooms.access.get();
+  if (!options->speaks_data()) options->local.clear();
   auto rpc = RpcServer::Start(*options, *rooms.engine);
   if (!rpc.ok()) return rpc.status();
   rooms.rpc = std::move(*rpc);

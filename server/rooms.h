@@ -12,6 +12,7 @@
 
 #include "kernels/hash_secret.h"
 #include "kernels/shard.h"
+#include "server/access/access_control.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
 #include "server/collective/heartbeat.h"
@@ -36,6 +37,7 @@ struct Rooms {
   std::optional<HashSecret> secret;      // drawn by this process for itself
   std::unique_ptr<Heartbeat> heartbeat;  // null on a single rank
   std::optional<Exchanges> exchanges;
+  std::unique_ptr<AccessControl> access;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<RpcServer> rpc;
   std::unique_ptr<MetricsPort> metrics;  // null: nowhere
@@ -44,6 +46,9 @@ struct Rooms {
 // Returns the configuration's tables. INVALID_ARGUMENT, with the table's place in the file, if a table's
 // options are wrong.
 Result<std::vector<TableOptions>> TablesOf(const Config& config);
+
+// Reads the files that say who may do what. INVALID_ARGUMENT, in one sentence, if one is not right.
+Result<std::unique_ptr<AccessControl>> AccessOf(const v1::Security& security);
 
 // Does what a rank does alone: reads the configuration, sets up the log, makes the device, draws the secret
 // of its hash tables. Returns the fingerprint of the settings that all ranks must share. An error is one

@@ -23,6 +23,8 @@ constexpr std::uint32_t WireCode(StatusCode code) {
       return 5;
     case StatusCode::kAlreadyExists:
       return 6;
+    case StatusCode::kPermissionDenied:
+      return 7;
     case StatusCode::kResourceExhausted:
       return 8;
     case StatusCode::kFailedPrecondition:
@@ -33,6 +35,8 @@ constexpr std::uint32_t WireCode(StatusCode code) {
       return 14;
     case StatusCode::kDataLoss:
       return 15;
+    case StatusCode::kUnauthenticated:
+      return 16;
   }
   return 2;  // gRPC's UNKNOWN
 }

@@ -29,6 +29,10 @@ std::int32_t CodeOf(StatusCode code) {
       return SLOTWISE_DEADLINE_EXCEEDED;
     case StatusCode::kUnavailable:
       return SLOTWISE_UNAVAILABLE;
+    case StatusCode::kUnauthenticated:
+      return SLOTWISE_UNAUTHENTICATED;
+    case StatusCode::kPermissionDenied:
+      return SLOTWISE_PERMISSION_DENIED;
     case StatusCode::kDataLoss:
       return SLOTWISE_DATA_LOSS;
     case StatusCode::kCancelled:

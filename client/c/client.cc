@@ -13,6 +13,16 @@
 namespace slotwise::c {
 namespace {
 
+Credentials CredentialsOf(const slotwise_credentials* given) {
+  if (given == nullptr) return Credentials::FromEnvironment();
+  return {.token_file = Text(given->token_file),
+          .ca_file = Text(given->ca_file),
+          .certificate_file = Text(given->certificate_file),
+          .key_file = Text(given->key_file),
+          .server_name = Text(given->server_name),
+          .insecure = given->insecure != 0};
+}
+
 Result<ClientOptions> OptionsOf(const slotwise_client_options& given) {
   if (given.timeout_ms < 0 || given.channels_per_rank < 0 || given.threads < 0) {
     return InvalidArgument("timeout_ms, channels_per_rank and threads must not be below 0");
@@ -33,6 +43,7 @@ Result<ClientOptions> OptionsOf(const slotwise_client_options& given) {
   }
   options.door = kDoors[static_cast<std::size_t>(given.door)];
   options.data_type = static_cast<DataType>(given.data_type);
+  options.credentials = CredentialsOf(given.credentials);
   if (given.log != nullptr) {
     options.log = [log = given.log, user = given.log_user](std::string_view line) {
       log(user, std::string(line).c_str());

@@ -1,7 +1,6 @@
 #include "client/cpp/channels.h"
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <utility>
@@ -31,13 +30,15 @@ grpc::ChannelArguments Arguments() {
 
 }  // namespace
 
-Connections::Connections(std::vector<RankAddress> addresses, std::size_t channels_per_rank, DataThreads* data)
+Connections::Connections(const Access& access, std::vector<RankAddress> addresses,
+                         std::size_t channels_per_rank, DataThreads* data)
     : addresses_(std::move(addresses)), channels_per_rank_(channels_per_rank) {
+  grpc::ChannelArguments arguments = Arguments();
+  access.SetArguments(arguments);
   for (const RankAddress& address : addresses_) {
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
       Channel& made = channels_.emplace_back();
-      made.channel =
-          grpc::CreateCustomChannel(address.address, grpc::InsecureChannelCredentials(), Arguments());
+      made.channel = grpc::CreateCustomChannel(address.address, access.channel(), arguments);
       made.stub = std::make_unique<grpc::GenericStub>(made.channel);
       if (data != nullptr) made.data = std::make_unique<DataLink>(*data, address);
     }
@@ -62,13 +63,14 @@ void Connections::Close() {
   for (auto& [gpu, channel] : gpus_) channel.data->Close();
 }
 
-Channels::Channels(std::vector<RankAddress> addresses, int channels_per_rank, int threads, bool data,
-                   LogLine log, OnLost on_lost)
-    : channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),
+Channels::Channels(std::shared_ptr<Access> access, std::vector<RankAddress> addresses, int channels_per_rank,
+                   int threads, bool data, LogLine log, OnLost on_lost)
+    : access_(std::move(access)),
+      channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),
       log_(std::move(log)),
       on_lost_(std::move(on_lost)),
       data_threads_(threads),
-      now_(std::make_shared<Connections>(std::move(addresses), channels_per_rank_, DataOf(data))) {
+      now_(std::make_shared<Connections>(*access_, std::move(addresses), channels_per_rank_, DataOf(data))) {
   KeepFreedMemory();
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { ReadArrivals(); });
@@ -83,7 +85,7 @@ Channels::~Channels() { queue_.Shutdown(); }
 void Channels::MoveTo(const std::vector<RankAddress>& addresses, bool data) {
   // Connections are made again by themselves.
   if (now()->addresses() == addresses && now()->has_data() == data) return;
-  auto next = std::make_shared<Connections>(addresses, channels_per_rank_, DataOf(data));
+  auto next = std::make_shared<Connections>(*access_, addresses, channels_per_rank_, DataOf(data));
   const std::lock_guard lock(mutex_);
   now_ = std::move(next);
 }

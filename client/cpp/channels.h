@@ -24,6 +24,7 @@
 
 #include "client/cpp/data_link.h"
 #include "client/cpp/rank_address.h"
+#include "wire/access.h"
 
 namespace slotwise::client {
 
@@ -64,7 +65,8 @@ class Connections {
 
   // Each channel connects when first used. With `data`, which outlives the connections, the data path has
   // connections of the data transport. REQUIRES: an address, a number above 0.
-  Connections(std::vector<RankAddress> addresses, std::size_t channels_per_rank, DataThreads* data = nullptr);
+  Connections(const Access& access, std::vector<RankAddress> addresses, std::size_t channels_per_rank,
+              DataThreads* data = nullptr);
 
   // Ends connections of the data transport. REQUIRES: their calls are over, and none follows.
   void Close();
@@ -102,8 +104,8 @@ class Channels {
 
   // REQUIRES: an address, numbers above 0. `log` and `on_lost` may be empty.
   // `data`: the addresses speak the data transport, which is to be used.
-  Channels(std::vector<RankAddress> addresses, int channels_per_rank, int threads, bool data, LogLine log,
-           OnLost on_lost = nullptr);
+  Channels(std::shared_ptr<Access> access, std::vector<RankAddress> addresses, int channels_per_rank,
+           int threads, bool data, LogLine log, OnLost on_lost = nullptr);
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
@@ -120,6 +122,8 @@ class Channels {
   void NoteLost() const {
     if (on_lost_) on_lost_();
   }
+  // What every call begins with.
+  Access& access() const { return *access_; }
   grpc::CompletionQueue& queue() { return queue_; }
   void Log(std::string_view line) const {
     if (log_) log_(line);
@@ -130,6 +134,7 @@ class Channels {
 
   DataThreads* DataOf(bool data) { return data ? &data_threads_ : nullptr; }
 
+  const std::shared_ptr<Access> access_;
   const std::size_t channels_per_rank_;
   const LogLine log_;
   const OnLost on_lost_;

@@ -99,14 +99,22 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
     if (!checked.ok()) return checked.status();
     seeds.push_back(*checked);
   }
+  const auto access = Access::Make(options.credentials);
+  if (!access.ok()) return access.status();
+  for (const std::string& seed : seeds) {
+    if (Status status = (*access)->Check(seed); !status.ok()) return status;
+  }
   ClientOptions one_channel = options;
   one_channel.channels_per_rank = one_channel.threads = 1;
-  auto topology = Client(std::make_unique<Impl>(seeds, one_channel)).Topology({.stop = stop});
+  auto topology = Client(std::make_unique<Impl>(seeds, one_channel, *access)).Topology({.stop = stop});
   if (!topology.ok()) {
     return Status(topology.status().code(), "cannot connect: " + topology.status().message());
   }
   if (topology->ranks.empty()) return Unavailable("cannot connect: " + seeds.front() + " names no ranks");
-  return Client(std::make_unique<Impl>(std::move(seeds), options, *topology));
+  for (const ServerRank& rank : topology->ranks) {
+    if (Status status = (*access)->Check(rank.address); !status.ok()) return status;
+  }
+  return Client(std::make_unique<Impl>(std::move(seeds), options, *topology, *access));
 }
 
 Result<TableCreation> Client::CreateTable(const TableOptions& options, const CallOptions& call) {

@@ -61,19 +61,21 @@ bool UsesData(const ClientOptions& options, const ServerTopology& topology) {
 
 }  // namespace
 
-Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& options)
+Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& options,
+                   std::shared_ptr<Access> access)
     : options_(options),
       session_({.id = Session::NewId()}),
-      channels_(SeedsOf(seeds), options.channels_per_rank, options.threads, false, options.log) {}
+      channels_(std::move(access), SeedsOf(seeds), options.channels_per_rank, options.threads, false,
+                options.log) {}
 
 Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
-                   const ServerTopology& topology)
+                   const ServerTopology& topology, std::shared_ptr<Access> access)
     : options_(options),
       seeds_(std::move(seeds)),
       limits_(topology),
       session_({.id = Session::NewId(), .epoch = topology.epoch}),
       incarnation_(topology.incarnation),
-      channels_(AddressesIn(options, topology), options.channels_per_rank, options.threads,
+      channels_(std::move(access), AddressesIn(options, topology), options.channels_per_rank, options.threads,
                 UsesData(options, topology), options.log, [this] { LookForNewStart(); }) {}
 
 void Client::Impl::Meet(const ServerTopology& topology) {
@@ -99,7 +101,8 @@ void Client::Impl::LookForNewStart() {
     if (look_again_ || closing_) return;
     questions_ = kAskedRanks + 1;
     look = looks_++;
-    if (to_seeds_ == nullptr) to_seeds_ = std::make_shared<client::Connections>(SeedsOf(seeds_), 1);
+    if (to_seeds_ == nullptr)
+      to_seeds_ = std::make_shared<client::Connections>(channels_.access(), SeedsOf(seeds_), 1);
   }
   for (std::size_t i = 0; i < kAskedRanks; ++i) AskForTopology(look * kAskedRanks + i, channels_.now());
   AskForTopology(look, to_seeds_);

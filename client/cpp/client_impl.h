@@ -25,15 +25,17 @@
 #include "client/cpp/run.h"
 #include "client/cpp/server_limits.h"
 #include "slotwise/client.h"
+#include "wire/access.h"
 
 namespace slotwise {
 
 class Client::Impl {
  public:
   // For a server that nothing is known of yet but some of its addresses.
-  Impl(const std::vector<std::string>& seeds, const ClientOptions& options);
+  Impl(const std::vector<std::string>& seeds, const ClientOptions& options, std::shared_ptr<Access> access);
   // For the server that has told its topology when asked at one of `seeds`.
-  Impl(std::vector<std::string> seeds, const ClientOptions& options, const ServerTopology& topology);
+  Impl(std::vector<std::string> seeds, const ClientOptions& options, const ServerTopology& topology,
+       std::shared_ptr<Access> access);
   ~Impl() { Close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

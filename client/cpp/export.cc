@@ -42,6 +42,7 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
   void StartLocked() {
     attempt_ = std::make_unique<Attempt>();
     state_ = State::kStarting;
+    owner_->channels_.access().Add(attempt_->context);
     attempt_->stream = owner_->ranks_->at(rank_, 0).stub->PrepareCall(&attempt_->context, kMethod,
                                                                       &owner_->channels_.queue());
     ++attempts_;

@@ -77,6 +77,10 @@ Status FromGrpc(const grpc::Status& status, const std::string& address, std::chr
       if (ServerReceivesTooMuch(status)) return Unavailable(no_answer);
       if (RetryAfter(status).count() > 0) return ResourceExhausted(no_answer, RetryAfter(status));
       return ResourceExhausted(details);
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return Unauthenticated(details);
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return PermissionDenied(details);
     case grpc::StatusCode::DATA_LOSS:
       return DataLoss(details);
     default:

@@ -65,6 +65,7 @@ class Run::GrpcFlight final : public Flight, public Arrival {
     if (request.write) request.message = std::exchange(request.write, nullptr)();
     context_.set_deadline(Until(run_->call_.deadline));
     context_.set_wait_for_ready(request.once);
+    run_->channels_.access().Add(context_);
     Connections::Channel& channel = ChannelOf(attempt);
     channel.NoteState();
     reader_ =

@@ -40,13 +40,15 @@ std::string RowsText(std::uint64_t rows) { return Counted(rows, "row"); }
 }  // namespace
 
 Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait) {
-  const auto health = Health(server.address, Milliseconds(wait.value_or(server.timeout)), wait.has_value());
+  const auto health = Health(server.address, server.credentials, Milliseconds(wait.value_or(server.timeout)),
+                             wait.has_value());
   if (!health.ok()) return health.status();
   Answer answer{.json = {{"status", *health}}, .text = server.address + " is " + *health + "\n"};
   answer.good = *health == "SERVING";
   if (!answer.good) return answer;
 
-  auto client = Client::Connect({server.address}, {.timeout = Milliseconds(server.timeout)});
+  auto client = Client::Connect({server.address},
+                                {.timeout = Milliseconds(server.timeout), .credentials = server.credentials});
   if (!client.ok()) return client.status();
   const auto topology = client->Topology();
   if (!topology.ok()) return topology.status();
@@ -64,14 +66,15 @@ Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait)
   return answer;
 }
 
-Result<Answer> ShowHealth(const std::vector<std::string>& addresses, double seconds, bool wait) {
+Result<Answer> ShowHealth(const std::vector<std::string>& addresses, const Credentials& credentials,
+                          double seconds, bool wait) {
   using std::chrono::steady_clock;
   const auto deadline = steady_clock::now() + Milliseconds(seconds);
   Answer answer{.json = {{"servers", ordered_json::array()}}, .text = {}};
   for (const std::string& address : addresses) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     // A server that is asked last has time to answer, even where the others took all there was.
-    const auto health = Health(address, std::max(left, milliseconds(wait ? 1000 : 1)), wait);
+    const auto health = Health(address, credentials, std::max(left, milliseconds(wait ? 1000 : 1)), wait);
     if (!health.ok()) return health.status();
     answer.json["servers"].push_back({{"address", address}, {"status", *health}});
     answer.text += address + " is " + *health + "\n";

@@ -23,6 +23,7 @@ struct Answer {
 struct ServerFlags {
   std::string address = "127.0.0.1:7070";
   double timeout = 30;  // seconds; streams of rows may take longer
+  Credentials credentials = {};
 };
 
 // Shows whether the server is SERVING, and its topology. With `wait`, waits that many seconds for the server
@@ -32,7 +33,8 @@ Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait)
 // Asks each of the addresses whether it is SERVING, within `seconds` for all of them together. With
 // `wait`, a server may come to serve in that time. The answer is good only if all are SERVING.
 // UNAVAILABLE: an address did not answer.
-Result<Answer> ShowHealth(const std::vector<std::string>& addresses, double seconds, bool wait);
+Result<Answer> ShowHealth(const std::vector<std::string>& addresses, const Credentials& credentials,
+                          double seconds, bool wait);
 
 Result<Answer> ShowTables(Client& client);
 Result<Answer> Create(Client& client, const TableOptions& options);

@@ -4,11 +4,12 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <thread>
 #include <vector>
+
+#include "wire/access.h"
 
 namespace slotwise::ctl {
 namespace {
@@ -51,12 +52,19 @@ grpc::Status Ask(grpc::GenericStub& stub, steady_clock::duration timeout, bool w
 
 }  // namespace
 
-Result<std::string> Health(const std::string& address, std::chrono::milliseconds timeout, bool wait) {
+Result<std::string> Health(const std::string& address, const Credentials& credentials,
+                           std::chrono::milliseconds timeout, bool wait) {
+  // The health service asks nobody who he is, so the token stays here.
+  Credentials without_token = credentials;
+  without_token.token_file.clear();
+  const auto access = Access::Make(without_token);
+  if (!access.ok()) return access.status();
   grpc::ChannelArguments arguments;
+  (*access)->SetArguments(arguments);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  grpc::GenericStub stub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  grpc::GenericStub stub(grpc::CreateCustomChannel(address, (*access)->channel(), arguments));
   const auto deadline = steady_clock::now() + timeout;
   for (;;) {
     std::string answer;

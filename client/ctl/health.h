@@ -6,6 +6,7 @@
 #include <chrono>
 #include <string>
 
+#include "slotwise/credentials.h"
 #include "slotwise/status.h"
 
 namespace slotwise::ctl {
@@ -13,7 +14,8 @@ namespace slotwise::ctl {
 // Returns what grpc.health.v1.Health says of the whole server: "SERVING", "NOT_SERVING" or "UNKNOWN".
 // UNAVAILABLE: nobody answered within `timeout`. With `wait`, asks again while the server does not listen yet
 // or is not SERVING yet.
-Result<std::string> Health(const std::string& address, std::chrono::milliseconds timeout, bool wait);
+Result<std::string> Health(const std::string& address, const Credentials& credentials,
+                           std::chrono::milliseconds timeout, bool wait);
 
 }  // namespace slotwise::ctl
 

@@ -66,13 +66,17 @@ CLI::Validator Seconds(double least, double most) {
   return {check, "SECONDS"};
 }
 
+slotwise::ClientOptions OptionsOf(const Flags& flags, std::chrono::milliseconds timeout) {
+  return {.timeout = timeout, .credentials = flags.server.credentials};
+}
+
 // Connects, then runs `command`. `timeout` replaces the flags' timeout.
 Result<Answer> RunWithClient(const Flags& flags, const std::function<Result<Answer>(Client&)>& command,
                              std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
   const auto seconds = std::chrono::duration<double>(flags.server.timeout);
   const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(seconds);
-  auto client = Client::Connect({flags.server.address}, {.timeout = patience});
-  if (client.ok() && timeout) client = Client::Connect({flags.server.address}, {.timeout = *timeout});
+  auto client = Client::Connect({flags.server.address}, OptionsOf(flags, patience));
+  if (client.ok() && timeout) client = Client::Connect({flags.server.address}, OptionsOf(flags, *timeout));
   if (!client.ok()) return client.status();
   return command(*client);
 }
@@ -102,8 +106,8 @@ void AddHealth(CLI::App& app, Flags& flags, Command& chosen) {
   health->callback([&] {
     chosen = [&] {
       if (flags.addresses.empty()) flags.addresses = {flags.server.address};
-      return slotwise::ctl::ShowHealth(flags.addresses, flags.wait.value_or(flags.server.timeout),
-                                       flags.wait.has_value());
+      return slotwise::ctl::ShowHealth(flags.addresses, flags.server.credentials,
+                                       flags.wait.value_or(flags.server.timeout), flags.wait.has_value());
     };
   });
 }
@@ -361,6 +365,21 @@ int main(int argc, char** argv) {
                  "seconds to wait for an answer; rows and checkpoints take what they need")
       ->check(Seconds(0.001, kMostSeconds))
       ->capture_default_str();
+  slotwise::Credentials& credentials = flags.server.credentials;
+  const auto add_file = [&app](const char* flag, std::string& path, const char* variable, const char* help) {
+    app.add_option(flag, path, help)->envname(variable)->type_name("FILE");
+  };
+  add_file("--token-file", credentials.token_file, "SLOTWISE_TOKEN_FILE", "the bearer token");
+  add_file("--ca-file", credentials.ca_file, "SLOTWISE_CA_FILE",
+           "authorities of the server's certificate, in PEM: all connections are by TLS");
+  add_file("--certificate-file", credentials.certificate_file, "SLOTWISE_CERTIFICATE_FILE",
+           "a certificate of our own, in PEM, for servers that ask for one");
+  add_file("--key-file", credentials.key_file, "SLOTWISE_KEY_FILE", "its key, in PEM");
+  app.add_option("--server-name", credentials.server_name,
+                 "the name in the server's certificate, where it is not the address's")
+      ->envname("SLOTWISE_SERVER_NAME");
+  app.add_flag("--insecure", credentials.insecure, "let the token travel unencrypted to other hosts")
+      ->envname("SLOTWISE_INSECURE");
   app.add_flag("--json", flags.json, "write JSON");
   Command chosen;
   AddStatus(app, flags, chosen);

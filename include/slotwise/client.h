@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "slotwise/batch.h"
+#include "slotwise/credentials.h"
 #include "slotwise/data_type.h"
 #include "slotwise/gpu.h"
 #include "slotwise/server_stats.h"
@@ -70,6 +71,7 @@ struct ClientOptions {
   // 16-bit types halve the bytes and round (data_type.h).
   DataType data_type = DataType::kFloat32;
   Door door = Door::kBest;
+  Credentials credentials = {};
   // A lookup of rows that are not pooled (one key a bag, no weights) sends a key once that its batch has
   // several times, where that pays. It has the same result as if every key were sent.
   bool send_each_key_once = true;

@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised by any change after which a program that was compiled before could misbehave. */
-#define SLOTWISE_ABI 4
+#define SLOTWISE_ABI 5
 SLOTWISE_API int32_t slotwise_abi(void);
 /* The version of Slotwise, for example "0.1.0". */
 SLOTWISE_API const char* slotwise_version(void);
@@ -51,10 +51,12 @@ enum {
   SLOTWISE_DEADLINE_EXCEEDED = 4,
   SLOTWISE_NOT_FOUND = 5,
   SLOTWISE_ALREADY_EXISTS = 6,
+  SLOTWISE_PERMISSION_DENIED = 7, /* the server knows who calls, and he may not */
   SLOTWISE_RESOURCE_EXHAUSTED = 8,
   SLOTWISE_FAILED_PRECONDITION = 9,
   SLOTWISE_INTERNAL = 13,
   SLOTWISE_UNAVAILABLE = 14,
+  SLOTWISE_UNAUTHENTICATED = 16, /* the server does not know who calls */
   SLOTWISE_DATA_LOSS = 15 /* steps that the client saw acknowledged are gone, or a checkpoint is damaged */
 };
 
@@ -125,6 +127,17 @@ SLOTWISE_API slotwise_call* slotwise_queue_take(slotwise_queue* queue, int64_t m
 #define SLOTWISE_DOOR_SHM 3  /* by memory that is shared with a server on this host, or UNAVAILABLE */
 #define SLOTWISE_DOOR_GPU 4  /* as the best; the memory of a server without a GPU may stand for one's */
 
+/* How a client proves who it is, and whom it trusts to be the server: client.h's Credentials. Null texts are
+ * none. */
+typedef struct slotwise_credentials {
+  const char* token_file;
+  const char* ca_file;
+  const char* certificate_file;
+  const char* key_file;
+  const char* server_name;
+  int32_t insecure; /* not 0: the token may travel unencrypted to other hosts */
+} slotwise_credentials;
+
 typedef struct slotwise_client_options {
   int64_t timeout_ms;        /* of connecting, and of every call that names none; 0: 30,000 */
   int32_t channels_per_rank; /* 0: 2 */
@@ -135,6 +148,9 @@ typedef struct slotwise_client_options {
   /* Called with a line whenever a request is sent again, from any thread; may be null. It must not block. */
   void (*log)(void* log_user, const char* line);
   void* log_user;
+  /* Null: what the environment says: SLOTWISE_TOKEN_FILE, SLOTWISE_CA_FILE, SLOTWISE_CERTIFICATE_FILE,
+   * SLOTWISE_KEY_FILE, SLOTWISE_SERVER_NAME, SLOTWISE_INSECURE. */
+  const slotwise_credentials* credentials;
 } slotwise_client_options;
 
 /* Connects to the server of which one rank listens at one of `addresses`, host:port. */

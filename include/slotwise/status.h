@@ -28,6 +28,8 @@ enum class StatusCode {
   kDeadlineExceeded,    // something that the request needs did not come in time
   kUnavailable,         // gone, starting or stopping: try again, here or at another rank
   kCancelled,           // the caller no longer wants the answer
+  kUnauthenticated,     // the server does not know who calls
+  kPermissionDenied,    // it knows, and he may not
   kDataLoss,            // steps that this client saw acknowledged are gone (clients only)
   kInternal,            // a bug in Slotwise
 };
@@ -65,6 +67,8 @@ Status DeadlineExceeded(std::string message);
 Status Unavailable(std::string message);
 Status Cancelled(std::string message);
 Status DataLoss(std::string message);
+Status Unauthenticated(std::string message);
+Status PermissionDenied(std::string message);
 
 template <class T>
 class [[nodiscard]] Result {

@@ -25,6 +25,10 @@ std::string_view ToString(StatusCode code) {
       return "DEADLINE_EXCEEDED";
     case StatusCode::kUnavailable:
       return "UNAVAILABLE";
+    case StatusCode::kUnauthenticated:
+      return "UNAUTHENTICATED";
+    case StatusCode::kPermissionDenied:
+      return "PERMISSION_DENIED";
     case StatusCode::kDataLoss:
       return "DATA_LOSS";
     case StatusCode::kCancelled:
@@ -46,6 +50,8 @@ Status ResourceExhausted(std::string message, std::chrono::milliseconds retry_af
 }
 Status DeadlineExceeded(std::string message) { return {StatusCode::kDeadlineExceeded, std::move(message)}; }
 Status Unavailable(std::string message) { return {StatusCode::kUnavailable, std::move(message)}; }
+Status Unauthenticated(std::string message) { return {StatusCode::kUnauthenticated, std::move(message)}; }
+Status PermissionDenied(std::string message) { return {StatusCode::kPermissionDenied, std::move(message)}; }
 Status DataLoss(std::string message) { return {StatusCode::kDataLoss, std::move(message)}; }
 Status Cancelled(std::string message) { return {StatusCode::kCancelled, std::move(message)}; }
 

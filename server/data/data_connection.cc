@@ -118,7 +118,7 @@ bool DataConnection::OnBody() {
     }
     full = full_ = calls_.size() + answers_ >= shared_.options.max_calls_per_connection;
   }
-  const Status closed = shared_.gate.Enter();
+  const Status closed = shared_.gate.Enter(caller);
   const AnswerCall answer = [connection = self(), id, caller](Result<EmbeddingAnswers> answers) {
     connection->Answer(id, caller, std::move(answers));
   };
@@ -141,6 +141,7 @@ bool DataConnection::OnBody() {
 }
 
 void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answer) {
+  const FindTable find_table = shared_.find_table(caller);
   // The trainer's next call comes soon. A machine without a GPU has better uses for its processors.
   if (!shared_.engine.device().SharesHostMemory()) loop_.StayAwake(kBriskTime);
   const auto busy = [&] {
@@ -152,11 +153,11 @@ void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answ
   DeviceBody body{places_.body, *arena_->arrivals, std::move(*charge)};
   try {
     if (call_.pushes_size() > 0) {
-      auto pushes = CheckPushesOnDevice(call_, body, shared_.find_table);
+      auto pushes = CheckPushesOnDevice(call_, body, find_table);
       if (!pushes.ok()) return answer(pushes.status());
       return SubmitPushes(shared_.engine, caller, std::move(*pushes), call_.many(), answer);
     }
-    auto lookups = CheckLookupsOnDevice(call_, body, shared_.find_table);
+    auto lookups = CheckLookupsOnDevice(call_, body, find_table);
     if (!lookups.ok()) return answer(lookups.status());
     if (!PlaceValues(places_.values, arena_, true, *lookups)) {
       return answer(InvalidArgument("the call's place for values has " +
@@ -171,14 +172,15 @@ void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answ
 
 void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
   if (OnDevice()) return SubmitOnDevice(caller, answer);
+  const FindTable find_table = shared_.find_table(caller);
   // The client may write them while they are copied, and no longer.
   if (!places_.body.empty()) std::memcpy(block_.get(), places_.body.data(), places_.body.size());
   if (call_.pushes_size() > 0) {
-    auto pushes = CheckPushes(call_, block_, shared_.find_table);
+    auto pushes = CheckPushes(call_, block_, find_table);
     if (!pushes.ok()) return answer(pushes.status());
     return SubmitPushes(shared_.engine, caller, std::move(*pushes), call_.many(), answer);
   }
-  auto lookups = CheckLookups(call_, block_, shared_.find_table);
+  auto lookups = CheckLookups(call_, block_, find_table);
   if (!lookups.ok()) return answer(lookups.status());
   if (call_.has_arena()) PlaceValues(places_.values, arena_, false, *lookups);
   SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);

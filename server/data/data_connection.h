@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,9 +35,10 @@ namespace slotwise {
 struct DataShared {
   DataShared(const DataOptions& with, Engine& its_engine, Gate& its_gate)
       : DataShared(with, its_engine, its_gate,
-                   [&its_engine](std::string_view name) { return its_engine.FindTable(name); }) {}
+                   [&its_engine](const Caller& caller) { return TablesFor(its_engine, caller); }) {}
+  using FindTableOf = std::function<FindTable(const Caller&)>;  // the caller outlives the result
   // Calls are checked by the tables that `finds` says.
-  DataShared(const DataOptions& with, Engine& its_engine, Gate& its_gate, FindTable finds)
+  DataShared(const DataOptions& with, Engine& its_engine, Gate& its_gate, FindTableOf finds)
       : options(with),
         engine(its_engine),
         gate(its_gate),
@@ -49,7 +51,7 @@ struct DataShared {
   Budget received;
   ClientArenas arenas;
   std::atomic<bool> stopping = false;  // the server
-  const FindTable find_table;
+  const FindTableOf find_table;
 };
 
 class DataConnection final : public FrameStream {

@@ -53,8 +53,9 @@ class CopiedCall {
     Message& its = at(i);
     its.found.by = &arrivals_;
     its.arrays.found = &its.found;
-    const auto table = find_table_(message.table());
-    const bool one_key_a_bag = table && table->options.combiner == Combiner::kNone;
+    // Whether the caller may have it is asked when the message is checked.
+    const auto table = find_table_(message.table(), Rights::kNone);
+    const bool one_key_a_bag = table.ok() && table->options.combiner == Combiner::kNone;
     const auto type = CheckDataType(message.data_type(), "data_type");
     Take(its.arrays.keys, bytes.keys(), {.kind = Kind::kKeys}, its.found.keys);
     its.gradients.bytes = bytes.gradients();

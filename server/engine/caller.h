@@ -1,7 +1,8 @@
 // Caller: who asks. A caller's identity is made once a call and travels with every request of the call, so
 // that the inbox can take turns of callers, log lines can name them, and nobody works for a caller who has
 // cancelled the call or whose deadline has passed. It also has the call's times. Today a caller is the
-// address of the connection's peer; a token or a certificate may name callers later.
+// address of the connection's peer, and, of a server that asks who calls, the principal that a token or a
+// certificate names.
 //
 // Thread-safety: safe from any thread; copies share the name, and whether the caller is gone.
 #ifndef SLOTWISE_SERVER_ENGINE_CALLER_H_
@@ -15,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/access/principal.h"
 #include "server/engine/call_times.h"
 
 namespace slotwise {
@@ -29,11 +31,14 @@ class Caller {
   Caller() = default;
   // From `deadline` on the caller is gone.
   explicit Caller(std::string_view name, Clock::time_point deadline = Clock::time_point::max(),
-                  CallKind kind = CallKind::kOther)
-      : call_(std::make_shared<OfCall>(std::string(name.substr(0, kMostCharacters)), deadline, kind)) {}
+                  CallKind kind = CallKind::kOther, PrincipalPtr principal = nullptr)
+      : call_(std::make_shared<OfCall>(NameOf(name, principal.get()), deadline, kind, std::move(principal))) {
+  }
 
   std::string_view name() const { return is_server() ? std::string_view("the server") : call_->name; }
   bool is_server() const { return call_ == nullptr; }
+  // Returns who it is; null: somebody who may do everything.
+  const Principal* principal() const { return is_server() ? nullptr : call_->principal.get(); }
   // REQUIRES: it is not the server.
   CallTimes& times() const { return call_->times; }
 
@@ -49,11 +54,19 @@ class Caller {
   friend bool operator==(const Caller& one, const Caller& other) { return one.name() == other.name(); }
 
  private:
+  // "ADDRESS", or "ADDRESS, NAME".
+  static std::string NameOf(std::string_view address, const Principal* principal) {
+    std::string name(address.substr(0, kMostCharacters));
+    if (principal != nullptr && !principal->name.empty()) name += ", " + principal->name;
+    return name;
+  }
+
   struct OfCall {
-    OfCall(std::string caller, Clock::time_point its_deadline, CallKind kind)
-        : name(std::move(caller)), deadline(its_deadline), times(kind) {}
+    OfCall(std::string caller, Clock::time_point its_deadline, CallKind kind, PrincipalPtr its_principal)
+        : name(std::move(caller)), deadline(its_deadline), principal(std::move(its_principal)), times(kind) {}
     const std::string name;
     const Clock::time_point deadline;
+    const PrincipalPtr principal;
     std::atomic<bool> gone{false};
     CallTimes times;
   };

@@ -201,9 +201,10 @@ Result<DataType> CheckDataType(v1::DataType type, std::string_view field) {
 
 Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays arrays,
                                   const FindTable& find_table) {
-  auto table = TableNamed(message.table(), find_table);
-  if (!table.ok()) return table.status();
   auto mode = ModeOf(message.mode());
+  const bool makes_rows = !mode.ok() || *mode == LookupMode::kTrain;
+  auto table = find_table(message.table(), makes_rows ? Rights::kRead | Rights::kPush : Rights::kRead);
+  if (!table.ok()) return table.status();
   if (!mode.ok()) return mode.status();
   auto type = CheckDataType(message.data_type(), "data_type");
   if (!type.ok()) return type.status();
@@ -223,7 +224,7 @@ Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays 
 
 Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays, WireNumbers gradients,
                               const FindTable& find_table) {
-  auto table = TableNamed(message.table(), find_table);
+  auto table = find_table(message.table(), Rights::kPush);
   if (!table.ok()) return table.status();
   auto step = StepOf(message);
   if (!step.ok()) return step.status();

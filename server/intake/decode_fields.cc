@@ -7,8 +7,16 @@
 
 namespace slotwise {
 
-Result<TableInfo> TableNamed(const std::string& name, const FindTable& find_table) {
-  if (auto table = find_table(name)) return *table;
+FindTable TablesFor(const Engine& engine, const Caller& caller) {
+  return [&engine, &caller](std::string_view name, Rights needs) {
+    return TableNamed(engine, caller, name, needs);
+  };
+}
+
+Result<TableInfo> TableNamed(const Engine& engine, const Caller& caller, std::string_view name,
+                             Rights needs) {
+  if (Status allowed = Allow(caller.principal(), needs, name, Quoted(name)); !allowed.ok()) return allowed;
+  if (auto table = engine.FindTable(name)) return *table;
   return NotFound("there is no table " + Quoted(name));
 }
 

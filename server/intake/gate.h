@@ -1,5 +1,5 @@
-// Every call of every door passes the Gate, which is closed while the server starts, and which counts the
-// calls inside, and those that are over. Thread-safety: safe from any thread.
+// Every call of every door passes the Gate, which says who calls, is closed while the server starts, and
+// counts the calls inside, and those that are over. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_INTAKE_GATE_H_
 #define SLOTWISE_SERVER_INTAKE_GATE_H_
 
@@ -7,7 +7,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
 
+#include "server/access/access_control.h"
 #include "server/engine/caller.h"
 #include "server/intake/call_stats.h"
 #include "slotwise/status.h"
@@ -16,16 +20,30 @@ namespace slotwise {
 
 class Gate {
  public:
+  // Without `access`, which outlives the gate, everybody may do everything.
+  explicit Gate(const AccessControl* access = nullptr) : access_(access) {}
+
+  // Returns who calls, for Caller (access_control.h).
+  PrincipalPtr Authenticate(std::string_view authorization,
+                            std::span<const std::string> certificate_names) const {
+    return access_ == nullptr ? nullptr : access_->Authenticate(authorization, certificate_names);
+  }
+  // Returns whether callers have to say who they are.
+  bool asks_who() const { return access_ != nullptr && !access_->open(); }
+
   void Open() {
     const std::lock_guard lock(mutex_);
     open_ = true;
   }
 
-  // Counts a call as inside, whatever the result. Returns UNAVAILABLE before Open, because a call that comes
-  // before the server's tables exist must not be answered NOT_FOUND.
-  Status Enter() {
+  // Counts a call as inside, whatever the result. Returns UNAUTHENTICATED if the caller is nobody, and
+  // UNAVAILABLE before Open, because a call that comes before the server's tables exist must not be answered
+  // NOT_FOUND.
+  Status Enter(const Caller& caller) {
     const std::lock_guard lock(mutex_);
     ++inside_;
+    const Principal* const who = caller.principal();
+    if (who != nullptr && !who->refusal.ok()) return who->refusal;
     return open_ ? Status() : Unavailable("the server is starting: try again");
   }
 
@@ -52,6 +70,7 @@ class Gate {
   }
 
  private:
+  const AccessControl* const access_;
   CallCounters counters_;
   mutable std::mutex mutex_;
   std::condition_variable empty_;

@@ -148,6 +148,11 @@ std::uint64_t Fingerprint(const Config& config) {
   common.set_deterministic(config.values.deterministic());
   common.set_partial_sums(config.values.partial_sums());
   *common.mutable_durability() = config.values.durability();
+  // Their files may lie elsewhere on other hosts.
+  for (v1::Principal principal : config.values.security().principals()) {
+    principal.clear_token_file();
+    *common.mutable_security()->add_principals() = std::move(principal);
+  }
 
   std::string bytes;
   {

@@ -6,8 +6,10 @@
 #include <string_view>
 #include <utility>
 
+#include "server/access/principal.h"
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
+#include "slotwise/table_options.h"
 
 namespace slotwise {
 namespace {
@@ -104,6 +106,68 @@ Status CheckDurability(const v1::Durability& durability, const ConfigPlaces& whe
   return {};
 }
 
+bool IsOfName(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+         c == '.';
+}
+
+Status CheckPrincipal(const v1::Principal& principal, bool has_certificates, const std::string& place,
+                      const std::string& field) {
+  constexpr std::size_t kMostCharacters = 64;
+  if (principal.name().empty() || principal.name().size() > kMostCharacters ||
+      !std::ranges::all_of(principal.name(), IsOfName)) {
+    return Refuse(place, field + ".name", QuotedHost(principal.name()),
+                  "must be 1 to 64 letters, digits, '_', '-' and '.'");
+  }
+  if (principal.token_file().empty() && principal.certificate_name().empty()) {
+    return InvalidArgument(place + field + " (" + principal.name() +
+                           ") has neither a token_file nor a certificate_name: nobody could be it");
+  }
+  if (!principal.certificate_name().empty() && !has_certificates) {
+    return Refuse(place, field + ".certificate_name", QuotedHost(principal.certificate_name()),
+                  "needs security.tls.client_ca_file");
+  }
+  for (int i = 0; i < principal.grants_size(); ++i) {
+    const v1::Grant& grant = principal.grants(i);
+    const std::string its = field + ".grants[" + std::to_string(i) + "]";
+    if (grant.table().empty() || grant.table().size() > TableName::kMaxLength) {
+      return Refuse(place, its + ".table", QuotedHost(grant.table()),
+                    "must be a table's name, or *: all tables");
+    }
+    for (const int right : grant.rights()) {
+      if (v1::Right_IsValid(right) && right != v1::RIGHT_UNSPECIFIED) continue;
+      return Refuse(place, its + ".rights", std::to_string(right),
+                    "must be RIGHT_READ, RIGHT_PUSH, RIGHT_ROWS, RIGHT_ADMIN or RIGHT_OBSERVE");
+    }
+    if (grant.rights().empty()) return InvalidArgument(place + its + " has no rights");
+  }
+  return {};
+}
+
+Status CheckSecurity(const v1::Security& security, const ConfigPlaces& where) {
+  const std::string place = where.Field(ServerConfig::kSecurityFieldNumber);
+  const v1::Tls& tls = security.tls();
+  if (security.has_tls() && (tls.certificate_file().empty() || tls.key_file().empty())) {
+    return InvalidArgument(place + "security.tls needs a certificate_file and a key_file");
+  }
+  constexpr int kMostPrincipals = 1024;
+  if (security.principals_size() > kMostPrincipals) {
+    return Refuse(place, "security.principals", std::to_string(security.principals_size()) + " principals",
+                  "at most " + std::to_string(kMostPrincipals));
+  }
+  std::set<std::string_view> names;
+  for (int i = 0; i < security.principals_size(); ++i) {
+    const v1::Principal& principal = security.principals(i);
+    const std::string field = "security.principals[" + std::to_string(i) + "]";
+    if (Status status = CheckPrincipal(principal, !tls.client_ca_file().empty(), place, field); !status.ok())
+      return status;
+    if (!names.insert(principal.name()).second) {
+      return Refuse(place, field + ".name", '"' + principal.name() + '"', "another principal has that name");
+    }
+  }
+  return {};
+}
+
 Status CheckTableNames(const ServerConfig& config, const ConfigPlaces& where) {
   std::set<std::string_view> names;
   for (int table = 0; table < config.tables_size(); ++table) {
@@ -186,6 +250,7 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
   }
   if (Status status = CheckLimits(config.limits(), where); !status.ok()) return status;
   if (Status status = CheckDurability(config.durability(), where); !status.ok()) return status;
+  if (Status status = CheckSecurity(config.security(), where); !status.ok()) return status;
   const auto tables = static_cast<std::uint32_t>(config.tables_size());
   if (const std::uint32_t most = config.limits().max_tables(); tables > most) {
     return Refuse(where.Table(static_cast<int>(most)), "tables", std::to_string(tables) + " tables",
@@ -202,10 +267,14 @@ Status CheckWhoReaches(const ServerConfig& config) {
     const auto address = ParseHostPort(*value);
     if (!address.ok()) return address.status();
     if (IsLoopback(address->host)) continue;
+    const bool knows_whom =
+        config.security().principals_size() > 0 || !config.security().tls().client_ca_file().empty();
+    if (std::string_view(field) == "listen" && config.security().has_tls() && knows_whom) continue;
     return Refuse(
         "", field, QuotedHost(*value),
         "other machines may reach it, without authentication or encryption: name a loopback address, "
-        "such as 127.0.0.1, or, on a private network, say insecure: true (--insecure)");
+        "such as 127.0.0.1, or, on a private network, say insecure: true (--insecure), or, for listen, have "
+        "security.tls with principals or a client_ca_file");
   }
   return {};
 }

@@ -249,6 +249,10 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& r
   AddMemory(stats, families);
   families.AddOne("data_connections", MetricType::Gauge, "Connections of the data transport",
                   stats.data_connections);
+  families.Begin("access_refused_total", MetricType::Counter,
+                 "Calls of nobody whom the server knows, and of somebody without the right");
+  families.Add({{"code", "UNAUTHENTICATED"}}, reading.refused.unauthenticated);
+  families.Add({{"code", "PERMISSION_DENIED"}}, reading.refused.permission_denied);
   const EngineStats& engine = reading.engine;
   families.AddOne("repeated_parts_total", MetricType::Counter,
                   "Parts of steps that came again, and were not applied again", engine.repeated_parts);

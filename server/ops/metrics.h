@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access/access_control.h"
 #include "server/counters/engine_stats.h"
 #include "server/ops/process_usage.h"
 #include "slotwise/server_stats.h"
@@ -28,6 +29,7 @@ struct RankReading {
   EngineStats engine = {};
   std::uint64_t device_bytes = 0;       // of the device's memory, whoever has it
   std::uint64_t device_free_bytes = 0;  // that can still be taken
+  RefusedAccessCounts refused = {};
   ProcessUsage process = {};
 };
 

@@ -70,7 +70,7 @@ void AnswerIfItFits(Call& call, const google::protobuf::Message& message, std::u
 grpc::ServerUnaryReactor* AdminService::SaveCheckpoint(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, kLongCall);
+  auto call = Call::Begin(*context, gate_, kLongCall, CallKind::kOther, Rights::kAdmin);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const auto message = Parse<v1::SaveCheckpointRequest>(*request, *call);
@@ -102,7 +102,7 @@ grpc::ServerUnaryReactor* AdminService::SaveCheckpoint(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* AdminService::ListCheckpoints(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
+  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kAdmin);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered() || !Parse<v1::ListCheckpointsRequest>(*request, *call)) return reactor;
   checkpoints_.List([call = std::move(call), reply,
@@ -118,7 +118,7 @@ grpc::ServerUnaryReactor* AdminService::ListCheckpoints(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* AdminService::DescribeCheckpoint(grpc::CallbackServerContext* context,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
+  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kAdmin);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const auto message = Parse<v1::DescribeCheckpointRequest>(*request, *call);
@@ -142,7 +142,7 @@ grpc::ServerUnaryReactor* AdminService::DescribeCheckpoint(grpc::CallbackServerC
 grpc::ServerUnaryReactor* AdminService::VerifyCheckpoint(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* request,
                                                          grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, kLongCall);
+  auto call = Call::Begin(*context, gate_, kLongCall, CallKind::kOther, Rights::kAdmin);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const auto message = Parse<v1::VerifyCheckpointRequest>(*request, *call);
@@ -163,7 +163,7 @@ grpc::ServerUnaryReactor* AdminService::VerifyCheckpoint(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, kLongCall);
+  auto call = Call::Begin(*context, gate_, kLongCall, CallKind::kOther, Rights::kAdmin);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const auto message = Parse<v1::LoadCheckpointRequest>(*request, *call);
@@ -194,7 +194,7 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* AdminService::PinCheckpoint(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
+  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kAdmin);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const auto message = Parse<v1::PinCheckpointRequest>(*request, *call);
@@ -210,7 +210,7 @@ grpc::ServerUnaryReactor* AdminService::PinCheckpoint(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* AdminService::ReleaseCheckpoint(grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* request,
                                                           grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
+  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kAdmin);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const auto message = Parse<v1::ReleaseCheckpointRequest>(*request, *call);
@@ -227,7 +227,7 @@ grpc::ServerUnaryReactor* AdminService::ReleaseCheckpoint(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* AdminService::CompactCheckpoint(grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* request,
                                                           grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, kLongCall);
+  auto call = Call::Begin(*context, gate_, kLongCall, CallKind::kOther, Rights::kAdmin);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const auto message = Parse<v1::CompactCheckpointRequest>(*request, *call);

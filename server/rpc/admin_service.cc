@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "server/intake/decode_fields.h"
 #include "server/intake/quoted.h"
 #include "server/intake/rare_log.h"
 #include "server/rpc/admin_answers.h"
 #include "server/rpc/call.h"
 #include "server/rpc/grpc_status.h"
-#include "wire/data_version.h"
 #include "wire/stats_proto.h"
 #include "wire/table_options_proto.h"
 
@@ -63,11 +63,6 @@ void AdminService::SetTopology(Topology topology) {
   topology_ = std::move(topology);
 }
 
-Result<TableInfo> AdminService::Find(const std::string& name) const {
-  if (auto table = engine_.FindTable(name)) return *table;
-  return NotFound("there is no table " + Quoted(name));
-}
-
 grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer* request,
                                                     grpc::ByteBuffer* reply) {
@@ -77,8 +72,11 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
   const auto message = Parse<v1::CreateTableRequest>(*request, *call);
   if (!message) return reactor;
   const auto options = FromProto(message->options());
-  if (!options.ok()) {
-    call->Fail(options.status());
+  const Status allowed = options.ok() ? Allow(call->caller().principal(), Rights::kAdmin,
+                                              options->name.view(), Quoted(options->name.view()))
+                                      : options.status();
+  if (!allowed.ok()) {
+    call->Fail(allowed);
     return reactor;
   }
   const Caller caller = call->caller();
@@ -101,7 +99,7 @@ grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* c
   if (call->answered()) return reactor;
   const auto message = Parse<v1::DropTableRequest>(*request, *call);
   if (!message) return reactor;
-  const auto table = Find(message->table());
+  const auto table = TableNamed(engine_, call->caller(), message->table(), Rights::kAdmin);
   if (!table.ok()) {
     call->Fail(table.status());
     return reactor;
@@ -123,7 +121,11 @@ grpc::ServerUnaryReactor* AdminService::ListTables(grpc::CallbackServerContext* 
   auto tables = engine_.ListTables();
   std::ranges::sort(tables, {}, [](const TableInfo& table) { return table.options.name.view(); });
   v1::ListTablesReply answer;
-  for (const TableInfo& table : tables) *answer.add_tables() = ToProto(table.options);
+  const Principal* const who = call->caller().principal();
+  for (const TableInfo& table : tables) {
+    if (who == nullptr || who->On(table.options.name.view()) != Rights::kNone)
+      *answer.add_tables() = ToProto(table.options);
+  }
   Answer(*call, answer, reply);
   return call.get();
 }
@@ -136,7 +138,7 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
   if (call->answered()) return reactor;
   const auto message = Parse<v1::DescribeTableRequest>(*request, *call);
   if (!message) return reactor;
-  const auto table = Find(message->table());
+  const auto table = TableNamed(engine_, call->caller(), message->table(), Rights::kNone);
   if (!table.ok()) {
     call->Fail(table.status());
     return reactor;
@@ -173,7 +175,7 @@ grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerCont
   if (call->answered()) return reactor;
   const auto message = Parse<v1::SetLearningRateRequest>(*request, *call);
   if (!message) return reactor;
-  const auto table = Find(message->table());
+  const auto table = TableNamed(engine_, call->caller(), message->table(), Rights::kAdmin);
   const Status legal = table.ok() ? ValidateLearningRate(message->learning_rate()) : table.status();
   if (!legal.ok()) {
     call->Fail(legal);
@@ -211,7 +213,7 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
   }
   answer.set_max_message_bytes(limits_.max_message_bytes);
   answer.set_max_round_bytes(limits_.max_round_bytes);
-  answer.set_data_version(kDataVersion);
+  answer.set_data_version(limits_.data_version);
   answer.set_incarnation(engine_.incarnation());
   answer.set_epoch(engine_.epoch());
   Answer(*call, answer, reply);
@@ -247,7 +249,7 @@ RankStats AdminService::Stats() const {
 
 grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* context,
                                                  const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
+  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kObserve);
   if (call->answered() || !Parse<v1::GetStatsRequest>(*request, *call)) return call.get();
   RankStats stats = Stats();
   --stats.calls_under_way;  // this one
@@ -262,7 +264,7 @@ grpc::ServerUnaryReactor* AdminService::Digest(grpc::CallbackServerContext* cont
   if (call->answered()) return reactor;
   const auto message = Parse<v1::DigestRequest>(*request, *call);
   if (!message) return reactor;
-  const auto table = Find(message->table());
+  const auto table = TableNamed(engine_, call->caller(), message->table(), Rights::kRead);
   if (!table.ok()) {
     call->Fail(table.status());
     return reactor;

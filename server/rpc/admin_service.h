@@ -98,7 +98,6 @@ class AdminService final
 
  private:
   // Returns NOT_FOUND, naming the table, if there is no such table.
-  Result<TableInfo> Find(const std::string& name) const;
 
   Engine& engine_;
   WatchedGate& gate_;

@@ -12,12 +12,18 @@
 namespace slotwise {
 
 std::shared_ptr<Call> Call::Begin(grpc::CallbackServerContext& context, WatchedGate& gate,
-                                  std::chrono::milliseconds default_deadline, CallKind kind) {
+                                  std::chrono::milliseconds default_deadline, CallKind kind, Rights needs) {
   std::shared_ptr<Call> call(new Call(gate, context, kind));
   call->self_ = call;
   HandOver(call.get());
-  if (Status status = gate.Enter(); !status.ok()) {
+  if (Status status = gate.Enter(call->caller_); !status.ok()) {
     call->Fail(status);
+    return call;
+  }
+  if (Status allowed =
+          needs == Rights::kNone ? Status() : Allow(call->caller_.principal(), needs, kAllTables, {});
+      !allowed.ok()) {
+    call->Fail(allowed);
     return call;
   }
   if (call->caller_.gone()) {

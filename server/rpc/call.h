@@ -20,6 +20,7 @@
 #include <memory>
 
 #include "server/engine/caller.h"
+#include "server/rpc/caller_of.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/reply_watch.h"
 #include "server/rpc/watched_gate.h"
@@ -31,11 +32,13 @@ class Call final : public grpc::ServerUnaryReactor {
  public:
   // Enters `gate`, and leaves it when gRPC is done with the call. If the gate is closed, answers the call
   // with the gate's status. Answers a call whose deadline has passed, before anything is read of its request.
-  // A call of the data path is counted once it is over. `gate` outlives the server. A service's method
-  // returns `get()` of the result to gRPC, and must take it before another thread can answer.
+  // A caller who is nobody is answered UNAUTHENTICATED, and one who lacks `needs` on all tables
+  // PERMISSION_DENIED. A call of the data path is counted once it is over. `gate` outlives the server. A
+  // service's method returns `get()` of the result to gRPC, and must take it before another thread can
+  // answer.
   static std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, WatchedGate& gate,
                                      std::chrono::milliseconds default_deadline,
-                                     CallKind kind = CallKind::kOther);
+                                     CallKind kind = CallKind::kOther, Rights needs = Rights::kNone);
 
   // Returns who calls: the address of the connection's peer.
   const Caller& caller() const { return caller_; }
@@ -62,7 +65,7 @@ class Call final : public grpc::ServerUnaryReactor {
   Call(WatchedGate& gate, grpc::CallbackServerContext& context, CallKind kind)
       : gate_(gate),
         context_(context),
-        caller_(context.peer(), DeadlineOf(context), kind),
+        caller_(CallerOf(context, gate, DeadlineOf(context), kind)),
         reply_(gate.replies(), context, caller_) {}
 
   // Returns when gRPC, whose clock may be set, would end the call.

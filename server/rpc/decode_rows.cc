@@ -66,7 +66,7 @@ BatchArray<float> Interleave(std::span<const float> values, std::size_t dim, std
 // Sets the stream's table, or checks that a later message names the same table.
 Status AgreeOnTable(const std::string& name, const FindTable& find_table, std::optional<TableInfo>& table) {
   if (!table) {
-    const auto named = TableNamed(name, find_table);
+    const auto named = find_table(name, Rights::kRows);
     if (named.ok()) table = *named;
     return named.status();
   }
@@ -82,7 +82,7 @@ Result<DecodedExport> DecodeExport(const grpc::ByteBuffer& bytes, const FindTabl
   WireArray<Key> keys;
   const std::array arrays{ReadInto(v1::ExportRequest::kKeysFieldNumber, keys)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
-  auto table = TableNamed(message.table(), find_table);
+  auto table = find_table(message.table(), Rights::kRows);
   if (!table.ok()) return table.status();
   if (Status status = CheckWhole("keys", keys); !status.ok()) return status;
 
@@ -97,7 +97,7 @@ Result<EraseRequest> DecodeErase(const grpc::ByteBuffer& bytes, const FindTable&
   WireArray<Key> keys;
   const std::array arrays{ReadInto(v1::EraseRequest::kKeysFieldNumber, keys)};
   if (Status status = ReadMessage(bytes, arrays, message); !status.ok()) return status;
-  auto table = TableNamed(message.table(), find_table);
+  auto table = find_table(message.table(), Rights::kRows);
   if (!table.ok()) return table.status();
   auto batch = PartOf(std::move(keys));
   if (!batch.ok()) return batch.status();

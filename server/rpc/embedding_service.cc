@@ -64,10 +64,7 @@ auto DecodeMany(const grpc::ByteBuffer& request, int number, std::string_view fi
 
 EmbeddingService::EmbeddingService(Engine& engine, WatchedGate& gate,
                                    std::chrono::milliseconds default_deadline)
-    : engine_(engine),
-      gate_(gate),
-      find_table_([&engine](std::string_view name) { return engine.FindTable(name); }),
-      default_deadline_(default_deadline) {}
+    : engine_(engine), gate_(gate), default_deadline_(default_deadline) {}
 
 std::shared_ptr<Call> EmbeddingService::Begin(grpc::CallbackServerContext& context,
                                               const grpc::ByteBuffer& request, CallKind kind) {
@@ -81,8 +78,8 @@ grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* 
   auto call = Begin(*context, *request, CallKind::kLookup);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  auto decoded = DecodeLookup(TakeRequest(request), find_table_, &engine_.arrays());
   const Caller caller = call->caller();
+  auto decoded = DecodeLookup(TakeRequest(request), TablesFor(engine_, caller), &engine_.arrays());
   const AnswerCall answer = AnswerTo(std::move(call), reply, false, engine_.incarnation());
   if (!decoded.ok()) {
     answer(decoded.status());
@@ -99,8 +96,8 @@ grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* co
   auto call = Begin(*context, *request, CallKind::kPush);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  auto decoded = DecodePush(TakeRequest(request), find_table_, &engine_.arrays());
   const Caller caller = call->caller();
+  auto decoded = DecodePush(TakeRequest(request), TablesFor(engine_, caller), &engine_.arrays());
   const AnswerCall answer = AnswerTo(std::move(call), reply, false, engine_.incarnation());
   if (!decoded.ok()) {
     answer(decoded.status());
@@ -119,10 +116,12 @@ grpc::ServerUnaryReactor* EmbeddingService::LookupMany(grpc::CallbackServerConte
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const Caller caller = call->caller();
-  auto lookups = DecodeMany(TakeRequest(request), v1::LookupManyRequest::kLookupsFieldNumber, kLookups,
-                            "slotwise.v1.LookupManyRequest", [this](const grpc::ByteBuffer& message) {
-                              return DecodeLookup(message, find_table_, &engine_.arrays());
-                            });
+  const FindTable find_table = TablesFor(engine_, caller);
+  auto lookups =
+      DecodeMany(TakeRequest(request), v1::LookupManyRequest::kLookupsFieldNumber, kLookups,
+                 "slotwise.v1.LookupManyRequest", [this, &find_table](const grpc::ByteBuffer& message) {
+                   return DecodeLookup(message, find_table, &engine_.arrays());
+                 });
   const AnswerCall answer = AnswerTo(std::move(call), reply, true, engine_.incarnation());
   lookups.ok() ? SubmitLookups(engine_, caller, std::move(*lookups), true, answer) : answer(lookups.status());
   return reactor;
@@ -135,10 +134,12 @@ grpc::ServerUnaryReactor* EmbeddingService::PushMany(grpc::CallbackServerContext
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
   const Caller caller = call->caller();
-  auto pushes = DecodeMany(TakeRequest(request), v1::PushManyRequest::kPushesFieldNumber, kPushes,
-                           "slotwise.v1.PushManyRequest", [this](const grpc::ByteBuffer& message) {
-                             return DecodePush(message, find_table_, &engine_.arrays());
-                           });
+  const FindTable find_table = TablesFor(engine_, caller);
+  auto pushes =
+      DecodeMany(TakeRequest(request), v1::PushManyRequest::kPushesFieldNumber, kPushes,
+                 "slotwise.v1.PushManyRequest", [this, &find_table](const grpc::ByteBuffer& message) {
+                   return DecodePush(message, find_table, &engine_.arrays());
+                 });
   const AnswerCall answer = AnswerTo(std::move(call), reply, true, engine_.incarnation());
   pushes.ok() ? SubmitPushes(engine_, caller, std::move(*pushes), true, answer) : answer(pushes.status());
   return reactor;

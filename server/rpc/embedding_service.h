@@ -41,7 +41,6 @@ class EmbeddingService final
 
   Engine& engine_;
   WatchedGate& gate_;
-  const FindTable find_table_;
   const std::chrono::milliseconds default_deadline_;
 };
 

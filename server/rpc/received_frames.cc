@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 #include <linux/tcp.h>  // has more counters than netinet/tcp.h
 #include <netinet/in.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -48,6 +51,11 @@ std::array<std::atomic<Connection*>, kMostMetered>& Connections() {
 
 std::atomic<std::uint64_t> metered_bytes{0};
 
+SharedFrames& AllFrames() {
+  static SharedFrames shared(Clock::now());
+  return shared;
+}
+
 std::optional<std::uint64_t> CookieOf(int socket) {
   std::uint64_t cookie = 0;
   socklen_t size = sizeof(cookie);
@@ -79,12 +87,46 @@ std::string WhatWasPassed(FrameMeter::Bound bound) {
          std::to_string(static_cast<int>(SharedFrames::kASecond)) + " frames a second that they may";
 }
 
-void LogCutOff(int socket, FrameMeter::Bound bound) {
+void LogCutOff(const std::string& peer, FrameMeter::Bound bound) {
   static RareLog log(std::chrono::minutes(1), 3);
   if (const auto held_back = log.Pass()) {
-    spdlog::warn("cut off {}: {} ({} more since the last such line)", PeerName(socket), WhatWasPassed(bound),
-                 *held_back);
+    spdlog::warn("cut off {}: {} ({} more since the last such line)", peer, WhatWasPassed(bound), *held_back);
   }
+}
+
+// Nobody else's bytes come through our SSL objects: gRPC's library keeps pairs of buffers between them and
+// sockets.
+std::uint64_t BytesEncrypted(SSL* ssl) { return BIO_number_written(SSL_get_wbio(ssl)); }
+
+void FreeMeter(void*, void* meter, CRYPTO_EX_DATA*, int, long, void*) {
+  delete static_cast<FrameMeter*>(meter);
+}
+
+// Returns the meter of a connection by TLS, which is made with the first bytes that are decrypted, and ends
+// with the connection.
+FrameMeter* MeterOf(SSL* ssl) {
+  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, FreeMeter);
+  if (auto* const meter = static_cast<FrameMeter*>(SSL_get_ex_data(ssl, index))) return meter;
+  auto made = std::make_unique<FrameMeter>(
+      AllFrames(), [ssl] { return BytesEncrypted(ssl); }, Clock::now());
+  return SSL_set_ex_data(ssl, index, made.get()) == 1 ? made.release() : nullptr;
+}
+
+int ReadByLibrary(SSL* ssl, void* to, int most) {
+  using Function = int (*)(SSL*, void*, int);
+  static const auto read = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "SSL_read"));
+  if (read == nullptr) std::abort();
+  return read(ssl, to, most);
+}
+
+// Shows what was decrypted to the connection's meter. Returns false if the connection shall end.
+bool ReadDecrypted(SSL* ssl, std::span<const std::byte> bytes) {
+  FrameMeter* const meter = MeterOf(ssl);
+  if (meter == nullptr) return false;
+  metered_bytes.fetch_add(bytes.size(), std::memory_order_relaxed);
+  const auto bound = meter->Read(bytes, Clock::now());
+  if (bound) LogCutOff("a connection by TLS", *bound);
+  return !bound;
 }
 
 // Shows what was received to the connection's meter. Returns false if the connection shall end.
@@ -103,7 +145,7 @@ bool Read(int socket, Connection& connection, const msghdr& message, std::size_t
       connection.meter.reset();
       return true;
     }
-    LogCutOff(socket, *bound);
+    LogCutOff(PeerName(socket), *bound);
     return false;
   }
   return true;
@@ -124,7 +166,6 @@ ssize_t ReceiveByLibrary(int socket, msghdr* message, int flags) {
 }  // namespace
 
 bool MeterFrames(int socket) {
-  static SharedFrames shared(Clock::now());
   if (socket < 0 || socket >= kMostMetered) {
     errno = EMFILE;
     return false;
@@ -139,7 +180,7 @@ bool MeterFrames(int socket) {
   }
   const std::lock_guard lock(connection->mutex);
   connection->meter.emplace(
-      shared, [socket] { return BytesTaken(socket); }, Clock::now());
+      AllFrames(), [socket] { return BytesTaken(socket); }, Clock::now());
   connection->cookie = *cookie;
   return true;
 }
@@ -158,5 +199,17 @@ extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int socket, ms
   if (connection == nullptr || received <= 0) return received;
   if (slotwise::Read(socket, *connection, *message, static_cast<std::size_t>(received))) return received;
   errno = ECONNRESET;
+  return -1;
+}
+
+// What gRPC's library decrypts comes through this one. An error that OpenSSL did not make ends the connection
+// as one of OpenSSL's does.
+extern "C" __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* to, int most) {
+  const int size = slotwise::ReadByLibrary(ssl, to, most);
+  if (size <= 0 || SSL_is_server(ssl) == 0) return size;
+  if (slotwise::ReadDecrypted(ssl, {static_cast<const std::byte*>(to), static_cast<std::size_t>(size)})) {
+    return size;
+  }
+  ERR_raise(ERR_LIB_USER, ERR_R_PASSED_INVALID_ARGUMENT);
   return -1;
 }

@@ -17,16 +17,15 @@ constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
 }  // namespace
 
 ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
-                                  const FindTable& find_table, Engine& engine, WatchedGate& gate,
-                                  ExportRoom& room) {
+                                  Engine& engine, WatchedGate& gate, ExportRoom& room) {
   const std::shared_ptr<ExportStream> stream(new ExportStream(context, engine, gate, room));
   stream->self_ = stream;
   HandOver(stream.get());
-  if (Status status = gate.Enter(); !status.ok()) {
+  if (Status status = gate.Enter(stream->caller_); !status.ok()) {
     stream->End(ToGrpc(status));
     return stream.get();
   }
-  auto decoded = DecodeExport(request, find_table);
+  auto decoded = DecodeExport(request, TablesFor(engine, stream->caller_));
   if (!decoded.ok()) {
     stream->End(ToGrpc(decoded.status()));
     return stream.get();
@@ -154,10 +153,10 @@ void ExportStream::OnDone() {
 }
 
 ImportStream* ImportStream::Begin(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply,
-                                  const FindTable& find_table, Engine& engine, WatchedGate& gate) {
-  const std::shared_ptr<ImportStream> stream(new ImportStream(context, reply, find_table, engine, gate));
+                                  Engine& engine, WatchedGate& gate) {
+  const std::shared_ptr<ImportStream> stream(new ImportStream(context, reply, engine, gate));
   stream->self_ = stream;
-  if (Status status = gate.Enter(); !status.ok()) {
+  if (Status status = gate.Enter(stream->caller_); !status.ok()) {
     stream->End(ToGrpc(status));
   } else {
     stream->StartRead(&stream->message_);
@@ -170,7 +169,7 @@ void ImportStream::OnReadDone(bool ok) {
     *reply_ = EncodeImportReply(rows_, table_ ? table_->lineage : 0);
     return End(grpc::Status::OK);
   }
-  auto request = DecodeImport(message_, find_table_, table_);
+  auto request = DecodeImport(message_, TablesFor(engine_, caller_), table_);
   message_.Clear();
   if (!request.ok()) return End(ToGrpc(request.status()));
   const std::uint64_t rows = request->batch.samples;

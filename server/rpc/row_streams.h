@@ -19,6 +19,7 @@
 #include "server/engine/budget.h"
 #include "server/engine/drain_meter.h"
 #include "server/engine/engine.h"
+#include "server/rpc/caller_of.h"
 #include "server/rpc/decode_rows.h"
 #include "server/rpc/reply_watch.h"
 #include "server/rpc/watched_gate.h"
@@ -45,8 +46,7 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Enters `gate` and begins to stream. The stream keeps itself alive until gRPC is done with it. `engine`
   // and `gate` outlive the server. The stream is charged to `room`.
   static ExportStream* Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
-                             const FindTable& find_table, Engine& engine, WatchedGate& gate,
-                             ExportRoom& room);
+                             Engine& engine, WatchedGate& gate, ExportRoom& room);
 
  private:
   ExportStream(grpc::CallbackServerContext& context, Engine& engine, WatchedGate& gate, ExportRoom& room)
@@ -54,7 +54,7 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
         gate_(gate),
         room_(room),
         context_(context),
-        caller_(context.peer()),
+        caller_(CallerOf(context, gate)),
         reply_(gate.replies(), context, caller_) {}
 
   // Counts the export as one of a whole table. Ends the stream, and returns false, if there are too many.
@@ -89,18 +89,17 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   // As ExportStream::Begin. The stream writes a v1.ImportReply to `reply`.
-  static ImportStream* Begin(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply,
-                             const FindTable& find_table, Engine& engine, WatchedGate& gate);
+  static ImportStream* Begin(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply, Engine& engine,
+                             WatchedGate& gate);
 
  private:
-  ImportStream(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply, const FindTable& find_table,
-               Engine& engine, WatchedGate& gate)
+  ImportStream(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply, Engine& engine,
+               WatchedGate& gate)
       : reply_(reply),
-        find_table_(find_table),
         engine_(engine),
         gate_(gate),
         context_(context),
-        caller_(context.peer()),
+        caller_(CallerOf(context, gate)),
         reply_watch_(gate.replies(), context, caller_) {}
 
   void End(const grpc::Status& status);
@@ -110,7 +109,6 @@ class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnDone() override;
 
   grpc::ByteBuffer* reply_;
-  const FindTable& find_table_;
   Engine& engine_;
   WatchedGate& gate_;
   grpc::CallbackServerContext& context_;  // gRPC keeps it until it is done with the stream

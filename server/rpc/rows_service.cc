@@ -1,7 +1,6 @@
 #include "server/rpc/rows_service.h"
 
 #include <cstdint>
-#include <string_view>
 #include <utility>
 
 #include "server/rpc/call.h"
@@ -13,20 +12,16 @@ namespace slotwise {
 
 RowsService::RowsService(Engine& engine, WatchedGate& gate, std::uint64_t max_export_bytes,
                          std::chrono::milliseconds default_deadline)
-    : engine_(engine),
-      gate_(gate),
-      exports_(max_export_bytes),
-      find_table_([&engine](std::string_view name) { return engine.FindTable(name); }),
-      default_deadline_(default_deadline) {}
+    : engine_(engine), gate_(gate), exports_(max_export_bytes), default_deadline_(default_deadline) {}
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* RowsService::Export(grpc::CallbackServerContext* context,
                                                                 const grpc::ByteBuffer* request) {
-  return ExportStream::Begin(*context, TakeRequest(request), find_table_, engine_, gate_, exports_);
+  return ExportStream::Begin(*context, TakeRequest(request), engine_, gate_, exports_);
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RowsService::Import(grpc::CallbackServerContext* context,
                                                                grpc::ByteBuffer* reply) {
-  return ImportStream::Begin(*context, reply, find_table_, engine_, gate_);
+  return ImportStream::Begin(*context, reply, engine_, gate_);
 }
 
 grpc::ServerUnaryReactor* RowsService::Erase(grpc::CallbackServerContext* context,
@@ -34,7 +29,7 @@ grpc::ServerUnaryReactor* RowsService::Erase(grpc::CallbackServerContext* contex
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  auto decoded = DecodeErase(TakeRequest(request), find_table_);
+  auto decoded = DecodeErase(TakeRequest(request), TablesFor(engine_, call->caller()));
   if (!decoded.ok()) {
     call->Fail(decoded.status());
     return reactor;

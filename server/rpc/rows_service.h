@@ -34,7 +34,6 @@ class RowsService final
   Engine& engine_;
   WatchedGate& gate_;
   ExportRoom exports_;
-  const FindTable find_table_;
   const std::chrono::milliseconds default_deadline_;
 };
 

@@ -20,6 +20,8 @@
 #include "server/rpc/listener.h"
 #include "server/rpc/received_frames.h"
 #include "server/rpc/rows_service.h"
+#include "server/rpc/server_credentials.h"
+#include "wire/data_version.h"
 #include "wire/freed_memory.h"
 
 namespace slotwise {
@@ -76,11 +78,13 @@ class RpcServer::Impl {
       : engine_(engine),
         reply_timeout_(options.reply_timeout),
         engine_timeout_(options.engine_timeout),
-        gate_(options.reply_timeout),
+        gate_(options.reply_timeout, options.access),
         embedding_(engine, gate_, options.default_deadline),
         rows_(engine, gate_, options.max_inbox_bytes / kExportShare, options.default_deadline),
         admin_(engine, gate_,
-               {.max_message_bytes = options.max_message_bytes, .max_round_bytes = options.max_round_bytes},
+               {.max_message_bytes = options.max_message_bytes,
+                .max_round_bytes = options.max_round_bytes,
+                .data_version = options.speaks_data() ? kDataVersion : 0},
                options.default_deadline),
         data_({.max_message_bytes = options.max_message_bytes,
                .max_calls_per_connection = options.max_calls_per_connection,
@@ -96,13 +100,13 @@ class RpcServer::Impl {
   Status Listen(const RpcOptions& options) {
     auto listener = Listener::Bind(options.host, options.port, options.max_connections);
     if (!listener.ok()) return listener.status();
-    if (!options.local.empty()) {
+    if (!options.local.empty() && options.speaks_data()) {
       if (Status local = (*listener)->ListenLocally(options.local); !local.ok()) return local;
     }
     grpc::ServerBuilder builder;
     using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     connections_ = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD,
-                                                                        grpc::InsecureServerCredentials());
+                                                                        ServerCredentialsOf(options.tls));
     builder.RegisterService(&embedding_);
     builder.RegisterService(&rows_);
     builder.RegisterService(&admin_);
@@ -114,9 +118,11 @@ class RpcServer::Impl {
     server_ = builder.BuildAndStart();
     if (!server_) return FailedPrecondition("gRPC cannot make a server");
     listener_ = std::move(*listener);
-    listener_->Start([this](int socket) {
+    listener_->Start([this, speaks_data = options.speaks_data(), tls = options.tls.on()](int socket) {
       EndIfStalled(socket, reply_timeout_);
-      data_.Take(socket, [this](int other) { HandToGrpc(other); });
+      if (tls) return HandToGrpc(socket);  // the frames are met when they are decrypted
+      if (!speaks_data) return MeterAndHandToGrpc(socket);
+      data_.Take(socket, [this](int other) { MeterAndHandToGrpc(other); });
     });
     return {};
   }
@@ -149,12 +155,15 @@ class RpcServer::Impl {
   }
 
  private:
-  void HandToGrpc(int socket) {
+  void MeterAndHandToGrpc(int socket) {
     // The connection has ended already, or its number is beyond any that a process may have.
     if (!MeterFrames(socket)) {
       close(socket);
       return;
     }
+    HandToGrpc(socket);
+  }
+  void HandToGrpc(int socket) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket;
     connections_->HandleNewConnection(&connection);

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "server/access/access_control.h"
+#include "server/access/tls_files.h"
 #include "server/data/data_server.h"
 #include "server/engine/engine.h"
 #include "server/rpc/topology.h"
@@ -37,6 +39,12 @@ struct RpcOptions {
   // Applies to calls without a deadline of their own. It is longer than a step may wait for its parts, so
   // that the caller of such a push hears the step's outcome.
   std::chrono::milliseconds default_deadline{90'000};
+  TlsFiles tls = {};
+  // Says who may do what; null: everybody may do everything. It outlives the server.
+  const AccessControl* access = nullptr;
+
+  // Returns whether the data transport is spoken, which asks nobody who he is, and encrypts nothing.
+  bool speaks_data() const { return !tls.on() && (access == nullptr || access->open()); }
 };
 
 class RpcServer {

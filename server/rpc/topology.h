@@ -22,6 +22,7 @@ struct RankPlace {
 struct RequestLimits {
   std::uint64_t max_message_bytes = 0;
   std::uint64_t max_round_bytes = 0;
+  std::uint32_t data_version = 0;  // of the data transport; 0: it is not spoken
 };
 
 struct Topology {

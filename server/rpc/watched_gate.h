@@ -12,7 +12,9 @@ namespace slotwise {
 
 class WatchedGate : public Gate {
  public:
-  explicit WatchedGate(std::chrono::milliseconds reply_timeout) : replies_(reply_timeout) {}
+  // `access`: Gate's.
+  explicit WatchedGate(std::chrono::milliseconds reply_timeout, const AccessControl* access = nullptr)
+      : Gate(access), replies_(reply_timeout) {}
 
   ReplyWatch& replies() { return replies_; }
 

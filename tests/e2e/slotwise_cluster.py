@@ -75,9 +75,13 @@ def free_ports(count: int) -> int:
 class RankClient:
     """One rank: its address and its services."""
 
-    def __init__(self, address: str, protocol: Protocol) -> None:
+    def __init__(self, address: str, protocol: Protocol, tls: grpc.ChannelCredentials | None = None) -> None:
         self.address = address
-        self.channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.channel = (
+            grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            if tls is None
+            else grpc.secure_channel(address, tls, options=CHANNEL_OPTIONS)
+        )
         self.embedding = protocol.stub(self.channel, "Embedding")
         self.admin = protocol.stub(self.channel, "Admin")
 
@@ -85,7 +89,8 @@ class RankClient:
 class Cluster:
     """`mpirun -n ranks slotwise-server`, CPU backend, a port for each rank; serving once constructed.
 
-    With `ranks` None the server is started without mpirun.
+    With `ranks` None the server is started without mpirun. `tls`: the server speaks TLS, and these are what a
+    client needs.
     """
 
     _names = itertools.count()
@@ -97,6 +102,7 @@ class Cluster:
         protocol: Protocol,
         config: str = "",
         listen: str = "127.0.0.1:0",
+        tls: grpc.ChannelCredentials | None = None,
     ) -> None:
         self.protocol = protocol
         self._folder = folder
@@ -118,7 +124,7 @@ class Cluster:
         try:
             wait_until(self._all_ready_or_ended, f"{ranks} ranks ready")
             assert self.process.poll() is None, self.logs()
-            self.ranks = [RankClient(self._address(rank) or "", protocol) for rank in range(self._size)]
+            self.ranks = [RankClient(self._address(rank) or "", protocol, tls) for rank in range(self._size)]
             for rank in self.ranks:
                 assert health(rank.channel) == SERVING
         except BaseException:

@@ -29,11 +29,11 @@ CHANNEL_OPTIONS = [
 
 
 class Protocol:
-    """Message classes by name, and stubs for the two services."""
+    """Message classes by name, and stubs for the services."""
 
     def __init__(self, folder: Path) -> None:
         compiled = folder / "slotwise.protoset"
-        files = ["slotwise/v1/embedding.proto", "slotwise/v1/admin.proto"]
+        files = [f"slotwise/v1/{name}.proto" for name in ("embedding", "rows", "admin")]
         command = ["protoc", f"-I{PROTO}", "--include_imports", f"--descriptor_set_out={compiled}", *files]
         subprocess.run(command, check=True)
         self._pool = descriptor_pool.DescriptorPool()
@@ -48,7 +48,7 @@ class Protocol:
         """The methods of a service; each takes a message, or bytes to send as they are."""
         descriptor = self._pool.FindServiceByName(f"slotwise.v1.{service}")
         methods = {
-            method.name: channel.unary_unary(
+            method.name: self._kind_of(method, channel)(
                 f"/{descriptor.full_name}/{method.name}",
                 request_serializer=lambda m: m if isinstance(m, bytes) else m.SerializeToString(),
                 response_deserializer=self._class_of(method.output_type).FromString,
@@ -56,6 +56,13 @@ class Protocol:
             for method in descriptor.methods
         }
         return SimpleNamespace(**methods)
+
+    def _kind_of(self, method: Any, channel: grpc.Channel) -> Any:
+        proto = descriptor_pb2.MethodDescriptorProto()
+        method.CopyToProto(proto)
+        if proto.server_streaming:
+            return channel.unary_stream
+        return channel.stream_unary if proto.client_streaming else channel.unary_unary
 
     def _class_of(self, descriptor: Any) -> Any:
         if hasattr(message_factory, "GetMessageClass"):

@@ -68,11 +68,11 @@ inline const std::vector<TableInfo>& Tables() {
   return tables;
 }
 
-inline std::optional<TableInfo> FindTable(std::string_view name) {
+inline Result<TableInfo> FindTable(std::string_view name, Rights) {
   for (const TableInfo& table : Tables()) {
     if (table.options.name.view() == name) return table;
   }
-  return std::nullopt;
+  return NotFound("no such table");
 }
 
 // REQUIRES: a table of Tables().

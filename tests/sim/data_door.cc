@@ -34,9 +34,12 @@ DataDoor::DataDoor(Engine& engine, std::uint32_t most_calls, std::function<void(
                    std::function<void()> pause)
     : pause_(std::move(pause)),
       shared_(std::make_unique<DataShared>(OptionsOf(most_calls), engine, gate_,
-                                           [&engine, on_find = std::move(on_find)](std::string_view name) {
-                                             on_find();
-                                             return engine.FindTable(name);
+                                           [&engine, on_find = std::move(on_find)](const Caller& caller) {
+                                             return [&engine, &caller, on_find](std::string_view name,
+                                                                                Rights needs) {
+                                               on_find();
+                                               return TableNamed(engine, caller, name, needs);
+                                             };
                                            })) {
   gate_.Open();
 }

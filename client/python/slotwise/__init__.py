@@ -13,6 +13,7 @@ With torch, `slotwise.torch.EmbeddingBag(ps, "ads")` does both. The logger "slot
 
 from slotwise.checkpoint_calls import Checkpoint, CheckpointDetails, ListedCheckpoint, Verification
 from slotwise.client import Client, connect
+from slotwise.credentials import Credentials
 from slotwise.errors import (
     AlreadyExists,
     Cancelled,
@@ -22,8 +23,10 @@ from slotwise.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    PermissionDenied,
     ResourceExhausted,
     StatusCode,
+    Unauthenticated,
     Unavailable,
 )
 from slotwise.futures import Future
@@ -68,6 +71,7 @@ __all__ = [
     "CheckpointDetails",
     "Client",
     "Constant",
+    "Credentials",
     "DataLoss",
     "DeadlineExceeded",
     "Durations",
@@ -80,6 +84,7 @@ __all__ = [
     "Nesterov",
     "Normal",
     "NotFound",
+    "PermissionDenied",
     "RMSProp",
     "RankInfo",
     "RankStats",
@@ -98,6 +103,7 @@ __all__ = [
     "TableOptions",
     "Topology",
     "TravelledRounds",
+    "Unauthenticated",
     "Unavailable",
     "Uniform",
     "Verification",

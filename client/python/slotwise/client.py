@@ -10,6 +10,7 @@ import os
 from slotwise import local_server
 from slotwise.checkpoint_calls import CheckpointCalls
 from slotwise.core import ClientOptions, Core, Handle, core, core_if_loaded, text
+from slotwise.credentials import Credentials
 from slotwise.embedding_calls import EmbeddingCalls, wire_number
 from slotwise.errors import Error, InvalidArgument
 from slotwise.rows_calls import RowsCalls
@@ -28,6 +29,7 @@ def connect(
     wire_dtype: str = "float32",
     session: Session | None = None,
     door: str | None = None,
+    credentials: Credentials | None = None,
 ) -> Client:
     """Connects to a server through any of its ranks and learns the others from it.
 
@@ -49,10 +51,15 @@ def connect(
             wherever the server is; or "grpc", for example through
             a proxy that speaks HTTP/2 alone. None: what the environment's SLOTWISE_DOOR says, or
             "best".
+        credentials: who the client is, and whom it trusts. None: what the environment's
+            SLOTWISE_TOKEN_FILE, SLOTWISE_CA_FILE, SLOTWISE_CERTIFICATE_FILE, SLOTWISE_KEY_FILE,
+            SLOTWISE_SERVER_NAME and SLOTWISE_INSECURE ("1") say.
 
     Raises:
         Unavailable, DeadlineExceeded: nobody answered at any address within `timeout`.
         FailedPrecondition: the server has forgotten `session`.
+        InvalidArgument: a file of `credentials` is not right, or the token would travel unencrypted.
+        Unauthenticated: the server does not know who calls.
     """
     if not addresses:
         raise InvalidArgument("connect() takes an address, host:port")
@@ -73,6 +80,7 @@ def connect(
         data_type=wire_number(wire_dtype),
         door=_DOORS[door],
         log=native.log_line,
+        credentials=None if credentials is None else ctypes.pointer(credentials.native()),
     )
     call = native.finish(native.connect(seeds, len(seeds), ctypes.byref(options), None))
     client = Client(native, native.call_client(call), addresses)

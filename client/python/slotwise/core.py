@@ -23,7 +23,7 @@ from slotwise.errors import Error, InvalidArgument, from_code
 
 _LOG = logging.getLogger("slotwise")
 
-_ABI = 4
+_ABI = 5
 RUNNING, OK = -1, 0
 TRAIN, EVAL = 0, 1
 UINT32, INT64 = 0, 1
@@ -43,6 +43,19 @@ class CallOptions(ctypes.Structure):
     )
 
 
+class CredentialFiles(ctypes.Structure):
+    """slotwise_credentials."""
+
+    _fields_ = (
+        ("token_file", ctypes.c_char_p),
+        ("ca_file", ctypes.c_char_p),
+        ("certificate_file", ctypes.c_char_p),
+        ("key_file", ctypes.c_char_p),
+        ("server_name", ctypes.c_char_p),
+        ("insecure", ctypes.c_int32),
+    )
+
+
 class ClientOptions(ctypes.Structure):
     """slotwise_client_options."""
 
@@ -54,6 +67,7 @@ class ClientOptions(ctypes.Structure):
         ("door", ctypes.c_int32),
         ("log", ctypes.c_void_p),
         ("log_user", ctypes.c_void_p),
+        ("credentials", ctypes.POINTER(CredentialFiles)),
     )
 
 

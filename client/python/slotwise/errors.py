@@ -13,11 +13,13 @@ class StatusCode(enum.IntEnum):
     DEADLINE_EXCEEDED = 4
     NOT_FOUND = 5
     ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     FAILED_PRECONDITION = 9
     INTERNAL = 13
     UNAVAILABLE = 14
     DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
 class Error(Exception):
@@ -50,6 +52,18 @@ class NotFound(Error):
     """There is no such table, or no such checkpoint."""
 
     code = StatusCode.NOT_FOUND
+
+
+class Unauthenticated(Error):
+    """The server does not know who calls: `slotwise.Credentials`."""
+
+    code = StatusCode.UNAUTHENTICATED
+
+
+class PermissionDenied(Error):
+    """The server knows who calls, and grants it no right to do that; nothing was changed."""
+
+    code = StatusCode.PERMISSION_DENIED
 
 
 class AlreadyExists(Error):
@@ -123,6 +137,8 @@ _BY_CODE: dict[int, type[Error]] = {
         InvalidArgument,
         NotFound,
         AlreadyExists,
+        PermissionDenied,
+        Unauthenticated,
         ResourceExhausted,
         FailedPrecondition,
         DeadlineExceeded,

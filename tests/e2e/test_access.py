@@ -1,0 +1,359 @@
+"""Tokens and rights: who may do what, on every method of every service, and what is said to whom."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from certificates import write
+from conftest import StartCluster
+from slotwise_cluster import Cluster, run_server, server_binary, wait_until
+from slotwise_metrics import METRICS, scrape, total
+from slotwise_wire import CALL_TIMEOUT, Protocol
+
+import slotwise
+
+NAMES = ("trainer", "reader", "rows", "admin", "watcher", "other")
+TOKENS = {name: f"token-of-{name}-0123456789" for name in NAMES}
+GRANTS = {
+    "trainer": 'table: "ads" rights: RIGHT_READ rights: RIGHT_PUSH',
+    "reader": 'table: "ads" rights: RIGHT_READ',
+    "rows": 'table: "ads" rights: RIGHT_ROWS',
+    "admin": 'table: "*" rights: RIGHT_ADMIN',
+    "watcher": 'table: "*" rights: RIGHT_OBSERVE',
+    "other": 'table: "users" rights: [RIGHT_READ, RIGHT_PUSH, RIGHT_ROWS, RIGHT_ADMIN]',
+}
+OPTIONS = "dim: 2 optimizer { learning_rate: 0.1 sgd {} }"
+TABLES = "".join(f'tables {{ name: "{name}" {OPTIONS} }}\n' for name in ("ads", "users"))
+KEY = (7).to_bytes(8, "little")
+ONE = np.ones(2, "<f4").tobytes()
+
+
+def token_file(folder: Path, name: str) -> Path:
+    """The file of a principal's token."""
+    return folder / f"{name}.token"
+
+
+def principals(folder: Path) -> str:
+    """Writes the tokens, and returns the configuration that grants what GRANTS says."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = ""
+    for name, grant in GRANTS.items():
+        write(token_file(folder, name), f"{TOKENS[name]}\n".encode())
+        file = token_file(folder, name)
+        config += f'principals {{ name: "{name}" token_file: "{file}" grants {{ {grant} }} }}\n'
+    return f"security {{ {config} }}\n{TABLES}"
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    protocol: Protocol, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Cluster, Path]]:
+    """A server of two ranks that serves nobody without a token, and the folder of the tokens."""
+    folder = tmp_path_factory.mktemp("guarded")
+    data = f'durability {{ folder: "{folder}/data" }}\n'
+    cluster = Cluster(2, folder / "server", protocol, principals(folder) + METRICS + data)
+    yield cluster, folder
+    if cluster.process.poll() is None:
+        cluster.stop()
+
+
+def metadata(token: str | None) -> list[tuple[str, str]]:
+    """What a call carries."""
+    return [] if token is None else [("authorization", f"Bearer {token}")]
+
+
+def requests(protocol: Protocol) -> dict[str, Any]:
+    """A request of each method, which its right alone lets through; on table "ads" where it names one."""
+    p = protocol
+    step = p.StepId(session=5, number=1)
+    push = p.PushRequest(table="ads", step=step, samples=1, keys=KEY, gradients=ONE)
+    lookup = p.LookupRequest(table="ads", samples=1, keys=KEY, mode=p.LookupRequest(mode=2).mode)
+    train = p.LookupRequest(table="ads", samples=1, keys=KEY)
+    options = p.TableOptions(name="made", dim=2, optimizer={"learning_rate": 0.1})
+    no_checkpoint = {"id": "none"}
+    return {
+        "Embedding/Lookup": lookup,
+        "Embedding/Push": push,
+        "Embedding/LookupMany": p.LookupManyRequest(lookups=[train]),
+        "Embedding/PushMany": p.PushManyRequest(pushes=[push]),
+        "Rows/Export": p.ExportRequest(table="ads"),
+        "Rows/Import": p.ImportRequest(table="ads", keys=KEY, values=ONE),
+        "Rows/Erase": p.EraseRequest(table="ads", keys=KEY),
+        "Admin/CreateTable": p.CreateTableRequest(options=options),
+        "Admin/DropTable": p.DropTableRequest(table="made"),
+        "Admin/ListTables": p.ListTablesRequest(),
+        "Admin/DescribeTable": p.DescribeTableRequest(table="ads"),
+        "Admin/SetLearningRate": p.SetLearningRateRequest(table="ads", learning_rate=0.25),
+        "Admin/GetTopology": p.GetTopologyRequest(),
+        "Admin/GetStats": p.GetStatsRequest(),
+        "Admin/Digest": p.DigestRequest(table="ads"),
+        "Admin/DescribeSession": p.DescribeSessionRequest(session=5),
+        "Admin/SaveCheckpoint": p.SaveCheckpointRequest(),
+        "Admin/ListCheckpoints": p.ListCheckpointsRequest(),
+        "Admin/DescribeCheckpoint": p.DescribeCheckpointRequest(**no_checkpoint),
+        "Admin/VerifyCheckpoint": p.VerifyCheckpointRequest(**no_checkpoint),
+        "Admin/LoadCheckpoint": p.LoadCheckpointRequest(**no_checkpoint),
+        "Admin/PinCheckpoint": p.PinCheckpointRequest(**no_checkpoint),
+        "Admin/ReleaseCheckpoint": p.ReleaseCheckpointRequest(**no_checkpoint),
+        "Admin/CompactCheckpoint": p.CompactCheckpointRequest(**no_checkpoint),
+    }
+
+
+ANYBODY = {*GRANTS}
+OF_ADS = {"trainer", "reader", "rows", "admin", "watcher"}
+MAY: dict[str, set[str]] = {
+    "Embedding/Lookup": {"trainer", "reader"},
+    "Embedding/Push": {"trainer"},
+    "Embedding/LookupMany": {"trainer"},  # it makes rows
+    "Embedding/PushMany": {"trainer"},
+    "Rows/Export": {"rows"},
+    "Rows/Import": {"rows"},
+    "Rows/Erase": {"rows"},
+    "Admin/ListTables": ANYBODY,
+    "Admin/GetTopology": ANYBODY,
+    "Admin/DescribeSession": ANYBODY,
+    "Admin/DescribeTable": OF_ADS,
+    "Admin/Digest": {"trainer", "reader"},
+    "Admin/GetStats": {"watcher"},
+}
+
+
+def code_of(protocol: Protocol, channel: grpc.Channel, method: str, request: Any, token: str | None) -> Any:
+    """How the server ends a call."""
+    service, name = method.split("/")
+    call = getattr(protocol.stub(channel, service), name)
+    try:
+        if name == "Import":
+            call(iter([request]), timeout=CALL_TIMEOUT, metadata=metadata(token))
+        elif name == "Export":
+            list(call(request, timeout=CALL_TIMEOUT, metadata=metadata(token)))
+        else:
+            call(request, timeout=CALL_TIMEOUT, metadata=metadata(token))
+    except grpc.RpcError as error:
+        said = f"{error.details()}"
+        assert not any(secret in said for secret in TOKENS.values())
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def test_every_method_is_in_the_table(protocol: Protocol) -> None:
+    known = set(requests(protocol))
+    for service in ("Embedding", "Rows", "Admin"):
+        with grpc.insecure_channel("127.0.0.1:1") as channel:
+            for name in vars(protocol.stub(channel, service)):
+                known.discard(f"{service}/{name}")
+                assert f"{service}/{name}" in requests(protocol)
+    assert not known
+
+
+@pytest.mark.parametrize("name", sorted(GRANTS))
+def test_each_right_is_granted_and_denied(
+    guarded: tuple[Cluster, Path], protocol: Protocol, name: str
+) -> None:
+    cluster, _ = guarded
+    for method, request in requests(protocol).items():
+        code = code_of(protocol, cluster.ranks[1].channel, method, request, TOKENS[name])
+        may = name in MAY.get(method, {"admin"})
+        if may:
+            assert code not in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED), method
+        else:
+            assert code == grpc.StatusCode.PERMISSION_DENIED, (method, code)
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "", "Bearer", "Bearer ", "Bearer wrong-token-0123456789", TOKENS["admin"]]
+    + [f"Basic {TOKENS['admin']}", f"Bearer {TOKENS['admin'][:-1]}", f"Bearer {TOKENS['admin']}x", f"Bearer  {TOKENS['admin']}"],
+)
+def test_nobody_does_nothing(
+    guarded: tuple[Cluster, Path], protocol: Protocol, authorization: str | None
+) -> None:
+    cluster, _ = guarded
+    before = total(cluster, "slotwise_access_refused_total", code="UNAUTHENTICATED")
+    asked = 0
+    for method, request in requests(protocol).items():
+        service, name = method.split("/")
+        call = getattr(protocol.stub(cluster.ranks[0].channel, service), name)
+        carried = [] if authorization is None else [("authorization", authorization)]
+        with pytest.raises(grpc.RpcError) as refused:
+            if name == "Import":
+                call(iter([request]), timeout=CALL_TIMEOUT, metadata=carried)
+            elif name == "Export":
+                list(call(request, timeout=CALL_TIMEOUT, metadata=carried))
+            else:
+                call(request, timeout=CALL_TIMEOUT, metadata=carried)
+        assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED, method
+        asked += 1
+    after = total(cluster, "slotwise_access_refused_total", code="UNAUTHENTICATED")
+    assert after - before == asked
+
+
+def test_two_tokens_in_turn_on_one_connection(guarded: tuple[Cluster, Path], protocol: Protocol) -> None:
+    cluster, _ = guarded
+    push = requests(protocol)["Embedding/Push"]
+    for _ in range(3):
+        channel = cluster.ranks[0].channel
+        assert code_of(protocol, channel, "Embedding/Push", push, TOKENS["trainer"]) == grpc.StatusCode.OK
+        denied = code_of(protocol, channel, "Embedding/Push", push, TOKENS["reader"])
+        assert denied == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_refusal_says_what_is_missing_and_not_what_there_is(
+    guarded: tuple[Cluster, Path], protocol: Protocol
+) -> None:
+    cluster, folder = guarded
+    credentials = slotwise.Credentials(token_file=token_file(folder, "reader"))
+    with slotwise.connect(cluster.ranks[0].address, credentials=credentials) as ps:
+        assert ps.lookup("ads", [7], train=False).shape == (1, 2)
+        with pytest.raises(slotwise.PermissionDenied) as train:
+            ps.lookup("ads", [7])
+        assert str(train.value) == 'reader may not: it needs push on table "ads" (security.principals)'
+        for table in ("users", "there is none"):
+            with pytest.raises(slotwise.PermissionDenied) as denied:
+                ps.lookup(table, [7], train=False)
+            assert f'it needs a right on table "{table}"' in str(denied.value)
+        assert [table.name for table in ps.list_tables()] == ["ads"]
+    with pytest.raises(slotwise.Unauthenticated, match="has no token"):
+        slotwise.connect(cluster.ranks[0].address, credentials=slotwise.Credentials())
+
+
+def test_a_trainer_trains_and_the_log_names_it(guarded: tuple[Cluster, Path]) -> None:
+    cluster, folder = guarded
+    credentials = slotwise.Credentials(token_file=token_file(folder, "trainer"))
+    with slotwise.connect(*(rank.address for rank in cluster.ranks), credentials=credentials) as ps:
+        keys = np.arange(100, 200, dtype=np.uint64)
+        ps.lookup("ads", keys)
+        ps.push("ads", keys, None, np.ones((100, 2), np.float32))
+    admin = slotwise.Credentials(token_file=token_file(folder, "admin"))
+    with slotwise.connect(cluster.ranks[0].address, credentials=admin) as ps:
+        ps.create_table("audited", dim=2, optimizer=slotwise.SGD(lr=0.1))
+        ps.drop_table("audited")
+    lines = [line for rank in range(2) for line in cluster.messages(rank)]
+    for what in ("made", "dropped"):
+        (said,) = [line for line in lines if line.startswith(f"table audited is {what}")]
+        assert ", admin asked" in said, said
+    everything = cluster.logs() + "".join(map(str, scrape(cluster, 0)))
+    for secret in TOKENS.values():
+        assert secret not in everything
+
+
+def test_the_data_transport_is_closed(guarded: tuple[Cluster, Path], protocol: Protocol) -> None:
+    cluster, _ = guarded
+    stub = protocol.stub(cluster.ranks[0].channel, "Admin")
+    reply = stub.GetTopology(
+        protocol.GetTopologyRequest(), metadata=metadata(TOKENS["reader"]), timeout=CALL_TIMEOUT
+    )
+    assert reply.data_version == 0
+    assert [rank.local for rank in reply.ranks] == ["", ""]
+    host, port = cluster.ranks[0].address.split(":")
+    with socket.create_connection((host, int(port)), timeout=CALL_TIMEOUT) as connection:
+        connection.sendall(b"SLOTWISE" + bytes([1, 0, 0, 0, 0, 0, 0, 0]))
+        answer = b""
+        while piece := connection.recv(4096):
+            answer += piece
+        assert not answer.startswith(b"SLOTWISE")
+
+
+def test_tokens_are_read_again_when_they_change(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(1, principals(tmp_path / "tokens"))
+    file = token_file(tmp_path / "tokens", "reader")
+    mine = tmp_path / "mine.token"
+
+    def serves(token: str) -> bool:
+        write(mine, token.encode())
+        try:
+            credentials = slotwise.Credentials(token_file=mine)
+            with slotwise.connect(cluster.ranks[0].address, credentials=credentials):
+                return True
+        except slotwise.Unauthenticated:
+            return False
+
+    old, new = TOKENS["reader"], "another-token-9876543210"
+    assert serves(old) and not serves(new)
+    write(file, f"{old}\n{new}\n".encode())
+    wait_until(lambda: serves(new), "the new token is known")
+    assert serves(old)
+    write(file, f"{new}\n".encode())
+    wait_until(lambda: not serves(old), "the old token is gone")
+    assert serves(new)
+    for wrong in (b"", b"short\n", b"has a space in the middle\n", f"{TOKENS['admin']}\n".encode()):
+        before = len([line for line in cluster.messages(0) if "stay as they were" in line])
+        write(file, wrong)
+        wait_until(
+            lambda: len([line for line in cluster.messages(0) if "stay as they were" in line]) > before,
+            "the log says that the file is wrong",
+        )
+        assert serves(new) and not serves(old)
+
+
+def test_a_client_reads_its_token_again(guarded: tuple[Cluster, Path], tmp_path: Path) -> None:
+    cluster, _ = guarded
+    mine = tmp_path / "mine.token"
+    write(mine, TOKENS["reader"].encode())
+    with slotwise.connect(cluster.ranks[0].address, credentials=slotwise.Credentials(token_file=mine)) as ps:
+        assert [table.name for table in ps.list_tables()] == ["ads"]
+        write(mine, TOKENS["other"].encode())
+        wait_until(lambda: [table.name for table in ps.list_tables()] == ["users"], "the other token")
+        mine.unlink()
+        assert [table.name for table in ps.list_tables()] == ["users"]
+
+
+def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
+    write(tmp_path / "token", b"0123456789abcdef")
+    with pytest.raises(slotwise.InvalidArgument, match="would travel to 192.0.2.1:7070 unencrypted"):
+        slotwise.connect("192.0.2.1", credentials=slotwise.Credentials(token_file=tmp_path / "token"))
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ('principals { name: "a b" token_file: "T" }', 'security.principals[0].name is "a b": must be'),
+        ('principals { name: "a" }', "has neither a token_file nor a certificate_name"),
+        ('principals { name: "a" certificate_name: "x" }', "needs security.tls.client_ca_file"),
+        ('principals { name: "a" token_file: "T" } principals { name: "a" token_file: "T" }', "another"),
+        ('principals { name: "a" token_file: "T" grants { rights: RIGHT_READ } }', "grants[0].table is"),
+        ('principals { name: "a" token_file: "T" grants { table: "x" } }', "grants[0] has no rights"),
+        ('principals { name: "a" token_file: "T" grants { table: "x" rights: 9 } }', "rights is 9: must be"),
+        ('principals { name: "a" token_file: "/none" }', "token_file of principal a: cannot read /none"),
+        ('principals { name: "a" token_file: "S" }', "a token of 5 characters: must have 16 to 4096"),
+        ('principals { name: "a" token_file: "T" } principals { name: "b" token_file: "T" }', "in common"),
+        ('tls { certificate_file: "T" }', "needs a certificate_file and a key_file"),
+        ('tls { certificate_file: "/none" key_file: "T" }', "certificate_file: /none: it cannot be read"),
+        ('tls { certificate_file: "T" key_file: "T" }', "it has no certificate in PEM"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(tmp_path: Path, config: str, why: str) -> None:
+    write(tmp_path / "good", b"0123456789abcdef")
+    write(tmp_path / "bad", b"short")
+    text = config.replace('"T"', f'"{tmp_path}/good"').replace('"S"', f'"{tmp_path}/bad"')
+    (tmp_path / "server.pbtxt").write_text(f"security {{ {text} }}\n")
+    ended = run_server("--config", str(tmp_path / "server.pbtxt"), "--check-config")
+    assert ended.returncode == 1
+    assert why in ended.stderr, ended.stderr
+    assert "0123456789abcdef" not in ended.stderr and "short" not in ended.stderr
+
+
+def test_ctl_takes_a_token(guarded: tuple[Cluster, Path]) -> None:
+    cluster, folder = guarded
+    ctl = server_binary().parents[1] / "client/ctl/slotwise-ctl"
+
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [str(ctl), "--server", cluster.ranks[0].address, *arguments]
+        return subprocess.run(
+            command, env=os.environ | variables, capture_output=True, text=True, timeout=CALL_TIMEOUT
+        )
+
+    file = str(token_file(folder, "admin"))
+    assert run("health").returncode == 0
+    assert "has no token" in run("tables").stderr
+    assert "ads" in run("tables", "--token-file", file).stdout
+    assert "ads" in run("tables", SLOTWISE_TOKEN_FILE=file).stdout
+    assert "admin may not: it needs observe on all tables" in run("stats", "--token-file", file).stderr

@@ -1,0 +1,195 @@
+"""TLS and mTLS: who gets through, and what becomes of certificates that change."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import subprocess
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from certificates import Authority, write
+from slotwise_cluster import Cluster, run_server, server_binary, wait_until
+from slotwise_wire import CALL_TIMEOUT, Protocol
+
+import slotwise
+
+HOSTS = ("127.0.0.1", "localhost")
+TABLE = 'tables { name: "ads" dim: 2 optimizer { learning_rate: 0.1 sgd {} } }\n'
+
+
+def channel_credentials(ca: Path, certificate: tuple[Path, Path] | None = None) -> grpc.ChannelCredentials:
+    """What gRPC's own client needs."""
+    if certificate is None:
+        return grpc.ssl_channel_credentials(ca.read_bytes())
+    return grpc.ssl_channel_credentials(
+        ca.read_bytes(), certificate[1].read_bytes(), certificate[0].read_bytes()
+    )
+
+
+def tls_config(certificate: tuple[Path, Path], client_ca: Path | None = None, more: str = "") -> str:
+    """The configuration of a server by TLS."""
+    asks = "" if client_ca is None else f'client_ca_file: "{client_ca}"'
+    files = f'certificate_file: "{certificate[0]}" key_file: "{certificate[1]}" {asks}'
+    return f"security {{ tls {{ {files} }} {more} }}\n{TABLE}"
+
+
+def works(ps: slotwise.Client) -> None:
+    """Looks up and pushes."""
+    keys = np.arange(50, dtype=np.uint64)
+    assert ps.lookup("ads", keys).shape == (50, 2)
+    ps.push("ads", keys, None, np.ones((50, 2), np.float32))
+
+
+def refused(cluster: Cluster, credentials: slotwise.Credentials) -> str:
+    """Why a client does not get through."""
+    with pytest.raises((slotwise.Unavailable, slotwise.DeadlineExceeded)) as error:
+        slotwise.connect(cluster.ranks[0].address, timeout=2, credentials=credentials)
+    return str(error.value)
+
+
+def test_only_who_trusts_the_servers_authority_gets_through(protocol: Protocol, tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path / "ours", "ours"), Authority(tmp_path / "theirs", "theirs")
+    certificate = ours.issue("server", "server", HOSTS)
+    cluster = Cluster(
+        2, tmp_path / "server", protocol, tls_config(certificate), tls=channel_credentials(ours.ca_file)
+    )
+    with slotwise.connect(
+        *(rank.address for rank in cluster.ranks), credentials=slotwise.Credentials(ca_file=ours.ca_file)
+    ) as ps:
+        works(ps)
+    refused(cluster, slotwise.Credentials(ca_file=theirs.ca_file))
+    refused(cluster, slotwise.Credentials())
+    refused(cluster, slotwise.Credentials(ca_file=ours.ca_file, server_name="somebody.else"))
+    named = slotwise.Credentials(ca_file=ours.ca_file, server_name="localhost")
+    with slotwise.connect(cluster.ranks[0].address, credentials=named) as ps:
+        works(ps)
+    cluster.stop()
+
+
+def test_a_client_needs_a_certificate_where_one_is_asked_for(protocol: Protocol, tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path / "ours", "ours"), Authority(tmp_path / "theirs", "theirs")
+    trainer = ours.issue("trainer", "trainer.example")
+    reader = ours.issue("reader", "x", ("reader.example",))
+    stranger, expired = theirs.issue("s", "trainer.example"), ours.issue("e", "trainer.example", days=(-9, -2))
+    unnamed = ours.issue("unnamed", "somebody")
+    grants = (
+        'principals { name: "trainer" certificate_name: "trainer.example"'
+        ' grants { table: "ads" rights: [RIGHT_READ, RIGHT_PUSH] } }'
+        ' principals { name: "reader" certificate_name: "reader.example"'
+        ' grants { table: "ads" rights: RIGHT_READ } }'
+    )
+    config = tls_config(ours.issue("server", "server", HOSTS), ours.ca_file, grants)
+    cluster = Cluster(
+        1, tmp_path / "server", protocol, config, tls=channel_credentials(ours.ca_file, trainer)
+    )
+    address = cluster.ranks[0].address
+
+    def credentials(files: tuple[Path, Path] | None) -> slotwise.Credentials:
+        if files is None:
+            return slotwise.Credentials(ca_file=ours.ca_file)
+        return slotwise.Credentials(ca_file=ours.ca_file, certificate_file=files[0], key_file=files[1])
+
+    with slotwise.connect(address, credentials=credentials(trainer)) as ps:
+        works(ps)
+    with slotwise.connect(address, credentials=credentials(reader)) as ps:
+        assert ps.lookup("ads", [3], train=False).shape == (1, 2)
+        with pytest.raises(slotwise.PermissionDenied, match="reader may not: it needs push"):
+            ps.lookup("ads", [3])
+    with pytest.raises(slotwise.Unauthenticated, match="its certificate names nobody"):
+        slotwise.connect(address, credentials=credentials(unnamed))
+    for files in (None, stranger, expired):
+        refused(cluster, credentials(files))
+    ctl = [str(server_binary().parents[1] / "client/ctl/slotwise-ctl"), "health", address, "--timeout", "3"]
+    files = {"ca": ours.ca_file, "certificate": trainer[0], "key": trainer[1]}
+    flags = [f"--{name}-file={path}" for name, path in files.items()]
+    assert subprocess.run([*ctl, *flags], timeout=CALL_TIMEOUT, check=False).returncode == 0
+    assert subprocess.run(ctl, timeout=CALL_TIMEOUT, check=False).returncode == 1
+    cluster.stop()
+
+
+def test_certificates_are_read_again_when_they_change(protocol: Protocol, tmp_path: Path) -> None:
+    old, new = Authority(tmp_path / "old", "old"), Authority(tmp_path / "new", "new")
+    certificate, key = old.issue("server", "server", HOSTS)
+    cluster = Cluster(
+        1, tmp_path / "server", protocol, tls_config((certificate, key)), tls=channel_credentials(old.ca_file)
+    )
+    address = cluster.ranks[0].address
+    trusts_old = slotwise.Credentials(ca_file=old.ca_file)
+    with slotwise.connect(address, channels_per_rank=1, credentials=trusts_old) as before:
+        works(before)
+        next_certificate, next_key = new.issue("server", "server", HOSTS)
+        write(key, next_key.read_bytes())
+        write(certificate, next_certificate.read_bytes())
+
+        def serves(authority: Authority) -> bool:
+            try:
+                trusts = slotwise.Credentials(ca_file=authority.ca_file)
+                with slotwise.connect(address, timeout=2, credentials=trusts) as ps:
+                    works(ps)
+                    return True
+            except (slotwise.Unavailable, slotwise.DeadlineExceeded):
+                return False
+
+        wait_until(lambda: serves(new), "the new certificate is shown")
+        assert not serves(old)
+        works(before)  # a connection keeps what it began with
+    cluster.stop()
+
+
+@pytest.mark.parametrize(("days", "why"), [((-9, -2), "has expired"), ((2, 9), "is not valid yet")])
+def test_a_server_does_not_start_with_a_certificate_of_another_time(
+    tmp_path: Path, days: tuple[int, int], why: str
+) -> None:
+    certificate = Authority(tmp_path, "ours").issue("server", "server", HOSTS, days)
+    (tmp_path / "server.pbtxt").write_text(tls_config(certificate))
+    ended = run_server("--config", str(tmp_path / "server.pbtxt"))
+    assert ended.returncode == 1
+    assert why in ended.stdout + ended.stderr
+
+
+def test_an_open_address_needs_tls_and_principals(tmp_path: Path) -> None:
+    ours = Authority(tmp_path, "ours")
+    certificate = ours.issue("server", "server", HOSTS)
+    write(tmp_path / "token", b"0123456789abcdef")
+    principal = f'principals {{ name: "a" token_file: "{tmp_path}/token" }}'
+
+    def check(config: str) -> int:
+        (tmp_path / "server.pbtxt").write_text(f'listen: "0.0.0.0:7070"\n{config}')
+        return int(run_server("--config", str(tmp_path / "server.pbtxt"), "--check-config").returncode)
+
+    assert check("") == 1
+    assert check(f"security {{ {principal} }}") == 1
+    assert check(tls_config(certificate)) == 1
+    assert check(tls_config(certificate, more=principal)) == 0
+    assert check(tls_config(certificate, client_ca=ours.ca_file)) == 0
+    assert check("insecure: true") == 0
+
+
+def test_a_flood_of_frames_by_tls_is_cut_off(protocol: Protocol, tmp_path: Path) -> None:
+    """The bounds on frames hold for what is decrypted, as for what comes in the clear."""
+    ours = Authority(tmp_path, "ours")
+    certificate = ours.issue("server", "server", HOSTS)
+    cluster = Cluster(
+        1, tmp_path / "server", protocol, tls_config(certificate), tls=channel_credentials(ours.ca_file)
+    )
+    host, port = cluster.ranks[0].address.split(":")
+    context = ssl.create_default_context(cafile=str(ours.ca_file))
+    context.set_alpn_protocols(["h2"])
+    frame = struct.pack(">I", 8)[1:] + bytes([6, 0, 0, 0, 0, 0]) + bytes(8)  # a PING
+    with socket.create_connection((host, int(port)), timeout=CALL_TIMEOUT) as plain:
+        with context.wrap_socket(plain, server_hostname=host) as connection:
+            settings = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
+            with pytest.raises(OSError):  # noqa: PT012
+                for _ in range(10_000):
+                    connection.sendall(frame * 1000)
+    cut_off = "cut off a connection by TLS: it sent more frames"
+    wait_until(
+        lambda: any(cut_off in line for line in cluster.messages(0)),
+        "the log says that the connection was cut off",
+    )
+    cluster.stop()

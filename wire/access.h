@@ -1,0 +1,52 @@
+// Access: a client's Credentials, read, as gRPC wants them.
+// Thread-safety: safe from any thread.
+#ifndef SLOTWISE_WIRE_ACCESS_H_
+#define SLOTWISE_WIRE_ACCESS_H_
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "slotwise/credentials.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+class Access {
+ public:
+  // INVALID_ARGUMENT, with the name of the file and never what is in it, if a file cannot be read or has not
+  // what its name says, or one needs another.
+  static Result<std::shared_ptr<Access>> Make(const Credentials& credentials);
+
+  // Of every channel.
+  const std::shared_ptr<grpc::ChannelCredentials>& channel() const { return channel_; }
+  void SetArguments(grpc::ChannelArguments& arguments) const;
+
+  // Adds the token to a call, before it starts.
+  void Add(grpc::ClientContext& context);
+
+  // INVALID_ARGUMENT if a token would travel unencrypted to another host, and `insecure` does not allow it.
+  // `address` is host:port.
+  Status Check(const std::string& address) const;
+
+ private:
+  explicit Access(const Credentials& credentials) : credentials_(credentials) {}
+  std::string Token();
+
+  const Credentials credentials_;
+  std::shared_ptr<grpc::ChannelCredentials> channel_;
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  std::string header_;  // "Bearer TOKEN"; empty: there is none
+  std::string stamp_;   // which file it was, and when it was written
+  std::chrono::steady_clock::time_point looked_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_WIRE_ACCESS_H_
