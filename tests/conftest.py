@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from slotwise_cluster import Cluster
@@ -39,7 +40,7 @@ def start_cluster(protocol: Protocol, tmp_path: Path) -> Iterator[StartCluster]:
     """Starts servers for one test: start_cluster(ranks, config, listen). All are stopped after it."""
     clusters: list[Cluster] = []
 
-    def start(ranks: int | None, config: str = "", **more: str) -> Cluster:
+    def start(ranks: int | None, config: str = "", **more: Any) -> Cluster:
         clusters.append(Cluster(ranks, tmp_path / f"cluster_{len(clusters)}", protocol, config, **more))
         return clusters[-1]
 

@@ -269,12 +269,13 @@ Status CheckWhoReaches(const ServerConfig& config) {
     if (IsLoopback(address->host)) continue;
     const bool knows_whom =
         config.security().principals_size() > 0 || !config.security().tls().client_ca_file().empty();
-    if (std::string_view(field) == "listen" && config.security().has_tls() && knows_whom) continue;
-    return Refuse(
-        "", field, QuotedHost(*value),
-        "other machines may reach it, without authentication or encryption: name a loopback address, "
-        "such as 127.0.0.1, or, on a private network, say insecure: true (--insecure), or, for listen, have "
-        "security.tls with principals or a client_ca_file");
+    const bool is_listen = value == &config.listen();
+    if (is_listen && config.security().has_tls() && knows_whom) continue;
+    std::string rule =
+        "other machines may reach it, without authentication or encryption: name a loopback address, such as "
+        "127.0.0.1, or, on a private network, say insecure: true (--insecure)";
+    if (is_listen) rule += ", or have security.tls, with principals or a client_ca_file";
+    return Refuse("", field, QuotedHost(*value), rule);
   }
   return {};
 }

@@ -12,8 +12,9 @@ import grpc
 import numpy as np
 import pytest
 from certificates import Authority, write
+from conftest import StartCluster
 from slotwise_cluster import Cluster, run_server, server_binary, wait_until
-from slotwise_wire import CALL_TIMEOUT, Protocol
+from slotwise_wire import CALL_TIMEOUT
 
 import slotwise
 
@@ -51,12 +52,12 @@ def refused(cluster: Cluster, credentials: slotwise.Credentials) -> str:
     return str(error.value)
 
 
-def test_only_who_trusts_the_servers_authority_gets_through(protocol: Protocol, tmp_path: Path) -> None:
+def test_only_who_trusts_the_servers_authority_gets_through(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
     ours, theirs = Authority(tmp_path / "ours", "ours"), Authority(tmp_path / "theirs", "theirs")
     certificate = ours.issue("server", "server", HOSTS)
-    cluster = Cluster(
-        2, tmp_path / "server", protocol, tls_config(certificate), tls=channel_credentials(ours.ca_file)
-    )
+    cluster = start_cluster(2, tls_config(certificate), tls=channel_credentials(ours.ca_file))
     with slotwise.connect(
         *(rank.address for rank in cluster.ranks), credentials=slotwise.Credentials(ca_file=ours.ca_file)
     ) as ps:
@@ -67,14 +68,16 @@ def test_only_who_trusts_the_servers_authority_gets_through(protocol: Protocol, 
     named = slotwise.Credentials(ca_file=ours.ca_file, server_name="localhost")
     with slotwise.connect(cluster.ranks[0].address, credentials=named) as ps:
         works(ps)
-    cluster.stop()
 
 
-def test_a_client_needs_a_certificate_where_one_is_asked_for(protocol: Protocol, tmp_path: Path) -> None:
+def test_a_client_needs_a_certificate_where_one_is_asked_for(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
     ours, theirs = Authority(tmp_path / "ours", "ours"), Authority(tmp_path / "theirs", "theirs")
     trainer = ours.issue("trainer", "trainer.example")
     reader = ours.issue("reader", "x", ("reader.example",))
-    stranger, expired = theirs.issue("s", "trainer.example"), ours.issue("e", "trainer.example", days=(-9, -2))
+    stranger = theirs.issue("s", "trainer.example")
+    expired = ours.issue("e", "trainer.example", days=(-9, -2))
     unnamed = ours.issue("unnamed", "somebody")
     grants = (
         'principals { name: "trainer" certificate_name: "trainer.example"'
@@ -83,9 +86,7 @@ def test_a_client_needs_a_certificate_where_one_is_asked_for(protocol: Protocol,
         ' grants { table: "ads" rights: RIGHT_READ } }'
     )
     config = tls_config(ours.issue("server", "server", HOSTS), ours.ca_file, grants)
-    cluster = Cluster(
-        1, tmp_path / "server", protocol, config, tls=channel_credentials(ours.ca_file, trainer)
-    )
+    cluster = start_cluster(1, config, tls=channel_credentials(ours.ca_file, trainer))
     address = cluster.ranks[0].address
 
     def credentials(files: tuple[Path, Path] | None) -> slotwise.Credentials:
@@ -104,19 +105,16 @@ def test_a_client_needs_a_certificate_where_one_is_asked_for(protocol: Protocol,
     for files in (None, stranger, expired):
         refused(cluster, credentials(files))
     ctl = [str(server_binary().parents[1] / "client/ctl/slotwise-ctl"), "health", address, "--timeout", "3"]
-    files = {"ca": ours.ca_file, "certificate": trainer[0], "key": trainer[1]}
-    flags = [f"--{name}-file={path}" for name, path in files.items()]
+    named = {"ca": ours.ca_file, "certificate": trainer[0], "key": trainer[1]}
+    flags = [f"--{name}-file={path}" for name, path in named.items()]
     assert subprocess.run([*ctl, *flags], timeout=CALL_TIMEOUT, check=False).returncode == 0
     assert subprocess.run(ctl, timeout=CALL_TIMEOUT, check=False).returncode == 1
-    cluster.stop()
 
 
-def test_certificates_are_read_again_when_they_change(protocol: Protocol, tmp_path: Path) -> None:
+def test_certificates_are_read_again_when_they_change(start_cluster: StartCluster, tmp_path: Path) -> None:
     old, new = Authority(tmp_path / "old", "old"), Authority(tmp_path / "new", "new")
     certificate, key = old.issue("server", "server", HOSTS)
-    cluster = Cluster(
-        1, tmp_path / "server", protocol, tls_config((certificate, key)), tls=channel_credentials(old.ca_file)
-    )
+    cluster = start_cluster(1, tls_config((certificate, key)), tls=channel_credentials(old.ca_file))
     address = cluster.ranks[0].address
     trusts_old = slotwise.Credentials(ca_file=old.ca_file)
     with slotwise.connect(address, channels_per_rank=1, credentials=trusts_old) as before:
@@ -137,7 +135,6 @@ def test_certificates_are_read_again_when_they_change(protocol: Protocol, tmp_pa
         wait_until(lambda: serves(new), "the new certificate is shown")
         assert not serves(old)
         works(before)  # a connection keeps what it began with
-    cluster.stop()
 
 
 @pytest.mark.parametrize(("days", "why"), [((-9, -2), "has expired"), ((2, 9), "is not valid yet")])
@@ -169,13 +166,11 @@ def test_an_open_address_needs_tls_and_principals(tmp_path: Path) -> None:
     assert check("insecure: true") == 0
 
 
-def test_a_flood_of_frames_by_tls_is_cut_off(protocol: Protocol, tmp_path: Path) -> None:
+def test_a_flood_of_frames_by_tls_is_cut_off(start_cluster: StartCluster, tmp_path: Path) -> None:
     """The bounds on frames hold for what is decrypted, as for what comes in the clear."""
     ours = Authority(tmp_path, "ours")
     certificate = ours.issue("server", "server", HOSTS)
-    cluster = Cluster(
-        1, tmp_path / "server", protocol, tls_config(certificate), tls=channel_credentials(ours.ca_file)
-    )
+    cluster = start_cluster(1, tls_config(certificate), tls=channel_credentials(ours.ca_file))
     host, port = cluster.ranks[0].address.split(":")
     context = ssl.create_default_context(cafile=str(ours.ca_file))
     context.set_alpn_protocols(["h2"])
@@ -192,4 +187,3 @@ def test_a_flood_of_frames_by_tls_is_cut_off(protocol: Protocol, tmp_path: Path)
         lambda: any(cut_off in line for line in cluster.messages(0)),
         "the log says that the connection was cut off",
     )
-    cluster.stop()

@@ -13,9 +13,9 @@ namespace slotwise {
 namespace {
 
 // Finds "ads" with Adam and dim 3, so that a row has 6 floats of state, of which the last 3 are squares.
-std::optional<TableInfo> FindAdam(std::string_view name) {
-  auto table = FindAds(name);
-  if (table) table->options.optimizer.kind = OptimizerKind::kAdam;
+Result<TableInfo> FindAdam(std::string_view name, Rights needs) {
+  auto table = FindAds(name, needs);
+  if (table.ok()) table->options.optimizer.kind = OptimizerKind::kAdam;
   return table;
 }
 
@@ -79,12 +79,12 @@ TEST(DecodeImport, RemembersTheStreamsTable) {
   v1::ImportRequest message = SmallImport();
   message.clear_table();
   EXPECT_EQ(Import(message).status().code(), StatusCode::kNotFound);
-  const auto before = FindAdam("ads");
-  EXPECT_TRUE(Import(message, before).ok());
+  const auto before = FindAdam("ads", Rights::kRows);
+  EXPECT_TRUE(Import(message, *before).ok());
   message.set_table("ads");
-  EXPECT_TRUE(Import(message, before).ok());
+  EXPECT_TRUE(Import(message, *before).ok());
   message.set_table("beds");
-  EXPECT_EQ(Import(message, before).status(),
+  EXPECT_EQ(Import(message, *before).status(),
             InvalidArgument("table is \"beds\", but the stream's first message named \"ads\""));
 }
 

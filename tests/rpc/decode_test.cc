@@ -144,11 +144,11 @@ TEST(DecodeLookup, TakesZeroSamplesWithAndWithoutOffsets) {
 }
 
 TEST(DecodeLookup, RefusesAReplyThatNoMessageHolds) {
-  const auto find_wide = [](std::string_view) {
+  const auto find_wide = [](std::string_view, Rights) -> Result<TableInfo> {
     TableInfo wide{TableId{1}, AdsTable()};
     wide.options.slots = 4096;
     wide.options.dim = 4096;
-    return std::optional(wide);
+    return wide;
   };
   v1::LookupRequest message;
   message.set_table("wide");
@@ -305,7 +305,7 @@ TEST(Decode, RefusesWeightsThatAreNotOneAKeyOrNotFinite) {
 
 // Tables without a combiner.
 
-std::optional<TableInfo> FindPlain(std::string_view) {
+Result<TableInfo> FindPlain(std::string_view, Rights) {
   TableOptions options = AdsTable();
   options.slots = 1;
   options.combiner = Combiner::kNone;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "server/engine/engine.h"
+#include "server/intake/quoted.h"
 #include "slotwise/v1/embedding.pb.h"
 
 namespace slotwise {
@@ -61,8 +62,8 @@ inline TableOptions AdsTable() {
 }
 
 // Finds the only table: "ads", number 7, dim 3, slots 2.
-inline std::optional<TableInfo> FindAds(std::string_view name) {
-  if (name != "ads") return std::nullopt;
+inline Result<TableInfo> FindAds(std::string_view name, Rights) {
+  if (name != "ads") return NotFound("there is no table " + Quoted(name));
   return TableInfo{TableId{7}, AdsTable()};
 }
 
