@@ -31,7 +31,7 @@ class BareSystem:
         if not ready.exists():
             _KEPT.mkdir(parents=True, exist_ok=True)
             run(["rm", "-rf", str(kept)])
-            mirror = _mirror_of_apt()
+            mirror = mirror_of_apt()
             run(["debootstrap", "--variant=minbase", release, str(kept), mirror], limit=1200)
             self.folder = kept
             self.install(_WITH_PYTHON)
@@ -81,7 +81,7 @@ def run(command: Sequence[str], limit: float = 300.0) -> str:
     return done.stdout
 
 
-def _mirror_of_apt() -> str:
+def mirror_of_apt() -> str:
     """Where this machine's apt has its distribution's main packages from."""
     fields = "$(RELEASE) $(COMPONENT) $(REPO_URI)"
     listed = run(["apt-get", "indextargets", "--format", fields, "Identifier: Packages"])

@@ -1,0 +1,129 @@
+#!/usr/bin/python3
+"""What tokens and TLS cost: the same lookups and pushes of servers that differ in nothing else, in turn.
+
+    PYTHONPATH=client/python python3 bench/security.py build/cpu/server/slotwise-server
+
+Each server is one rank with the CPU backend on this machine. The door is gRPC, which is the only one of
+servers that ask who calls; "shared memory" is what such a client would have had without. Prints medians, and
+the median of each round's ratio to the plain door.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import ipaddress
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import slotwise
+
+TABLE = 'tables { name: "t" dim: 64 slots: 26 optimizer { learning_rate: 0.1 sgd {} } }\n'
+SHAPES = {"one sample": 1, "4,096 samples": 4096}
+
+
+def certificate(folder: Path) -> None:
+    """Writes server.pem and server.key, which is its own authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")])
+    now = datetime.datetime.utcnow()
+    day = datetime.timedelta(days=1)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - day)
+        .not_valid_after(now + day)
+        .add_extension(address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "server.pem").write_bytes(signed.public_bytes(pem))
+    (folder / "server.key").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+
+
+@contextlib.contextmanager
+def server(binary: str, folder: Path, name: str, security: str) -> Iterator[str]:
+    """A server, and its address."""
+    config = folder / f"{name}.pbtxt"
+    config.write_text(f'listen: "127.0.0.1:0" log_level: "error"\nsecurity {{ {security} }}\n{TABLE}')
+    command = [binary, "--config", str(config), "--backend", "cpu", "--attached"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        yield process.stdout.readline().split()[1]
+        process.stdin.close()
+
+
+def main() -> None:
+    """Measures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("server", help="slotwise-server")
+    parser.add_argument("--rounds", type=int, default=41, help="timed rounds of each; the median counts")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        folder = Path(temporary)
+        (folder / "token").write_text("0123456789abcdef0123456789abcdef\n")
+        certificate(folder)
+        grants = 'grants { table: "*" rights: [RIGHT_READ, RIGHT_PUSH] }'
+        who = f'principals {{ name: "t" token_file: "{folder}/token" {grants} }}'
+        tls = f'tls {{ certificate_file: "{folder}/server.pem" key_file: "{folder}/server.key" }}'
+        token, ca = folder / "token", folder / "server.pem"
+        doors = {
+            "gRPC": ("", "grpc", slotwise.Credentials()),
+            "shared memory": ("", "best", slotwise.Credentials()),
+            "tokens": (who, "grpc", slotwise.Credentials(token_file=token)),
+            "TLS": (tls, "grpc", slotwise.Credentials(ca_file=ca)),
+            "tokens and TLS": (f"{who} {tls}", "grpc", slotwise.Credentials(token_file=token, ca_file=ca)),
+        }
+        clients = {}
+        for name, (security, door, credentials) in doors.items():
+            address = stack.enter_context(server(options.server, folder, name.replace(" ", "_"), security))
+            clients[name] = stack.enter_context(slotwise.connect(address, door=door, credentials=credentials))
+        random = np.random.default_rng(20261124)
+        for shape, samples in SHAPES.items():
+            keys = random.integers(0, 100_000, samples * 26, dtype=np.uint64)
+            gradients = np.ones((samples, 26 * 64), np.float32)
+            offsets = np.arange(samples * 26 + 1, dtype=np.uint32)
+            expected: np.ndarray | None = None
+            for name, ps in clients.items():
+                values = ps.lookup("t", keys, offsets)
+                expected = values if expected is None else expected
+                assert np.array_equal(values, expected), name
+            for what in ("lookup", "push"):
+                times: dict[str, list[float]] = {name: [] for name in clients}
+                many = max(1, 200 // samples)
+                for _ in range(options.rounds):
+                    for name, ps in clients.items():
+                        begin = time.perf_counter()
+                        for _ in range(many):
+                            if what == "lookup":
+                                ps.lookup("t", keys, offsets, train=False)
+                            else:
+                                ps.push("t", keys, offsets, gradients)
+                        times[name].append((time.perf_counter() - begin) / many)
+                for name, its in times.items():
+                    ratios = [mine / plain for mine, plain in zip(its, times["gRPC"])]
+                    print(
+                        f"{what} of {shape}: {name}: {statistics.median(its) * 1e3:.3f} ms,"
+                        f" {statistics.median(ratios):.2f} of gRPC"
+                    )
+
+
+if __name__ == "__main__":
+    main()
