@@ -222,17 +222,26 @@ Status OpenMetrics(const Collective& collective, Rooms& rooms) {
   if (rooms.config.metrics_listen().empty()) return {};
   const auto address = PlaceOf(rooms.config.metrics_listen(), "metrics_listen", collective.local_rank());
   if (!address.ok()) return address.status();
-  auto metrics = MetricsPort::Open(*address, {.version = SLOTWISE_VERSION, .device = rooms.device->Name()},
-                                   [&rooms, rank = static_cast<std::uint32_t>(Value(collective.rank()))] {
-                                     RankReading reading{.calls = rooms.rpc->Stats(),
-                                                         .engine = rooms.engine->Stats(),
-                                                         .device_bytes = rooms.device->MemoryBytes(),
-                                                         .device_free_bytes = rooms.device->FreeMemoryBytes(),
-                                                         .refused = rooms.access->Refused(),
-                                                         .process = ReadProcessUsage()};
-                                     reading.calls.rank = rank;
-                                     return reading;
-                                   });
+  const auto rank = static_cast<std::uint32_t>(Value(collective.rank()));
+  const auto local_rank = static_cast<std::uint32_t>(collective.local_rank());
+  RankFacts facts{.version = SLOTWISE_VERSION,
+                  .device = rooms.device->Name(),
+                  .rank = rank,
+                  .ranks = static_cast<std::uint32_t>(collective.size()),
+                  .local_rank = local_rank,
+                  .local_size = static_cast<std::uint32_t>(collective.local_size())};
+  if (address->port != 0) facts.first_port = static_cast<std::uint16_t>(address->port - local_rank);
+  const auto read = [&rooms, rank] {
+    RankReading reading{.calls = rooms.rpc->Stats(),
+                        .engine = rooms.engine->Stats(),
+                        .device_bytes = rooms.device->MemoryBytes(),
+                        .device_free_bytes = rooms.device->FreeMemoryBytes(),
+                        .refused = rooms.access->Refused(),
+                        .process = ReadProcessUsage()};
+    reading.calls.rank = rank;
+    return reading;
+  };
+  auto metrics = MetricsPort::Open(*address, std::move(facts), read, *rooms.access);
   if (!metrics.ok()) return metrics.status();
   rooms.metrics = std::move(*metrics);
   spdlog::info("metrics at http://{}:{}/metrics", address->host, rooms.metrics->port());

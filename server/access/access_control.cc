@@ -1,5 +1,6 @@
 #include "server/access/access_control.h"
 
+#include <openssl/evp.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
@@ -10,14 +11,30 @@ namespace slotwise {
 namespace {
 
 constexpr std::string_view kBearer = "bearer ";
+constexpr std::string_view kBasic = "basic ";
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // Schemes of HTTP's authentication are compared without regard to case (RFC 9110, 11.1).
-bool HasScheme(std::string_view authorization) {
-  return authorization.size() > kBearer.size() &&
-         std::ranges::equal(authorization.substr(0, kBearer.size()), kBearer,
+bool HasScheme(std::string_view authorization, std::string_view scheme) {
+  return authorization.size() > scheme.size() &&
+         std::ranges::equal(authorization.substr(0, scheme.size()), scheme,
                             [](char a, char b) { return Lower(a) == b; });
+}
+
+// Returns the password of "NAME:PASSWORD" in base64; empty: it is none.
+std::string PasswordIn(std::string_view base64) {
+  constexpr std::size_t kMost = 2 * kMostTokenBytes;
+  if (base64.empty() || base64.size() > kMost || base64.size() % 4 != 0) return {};
+  std::vector<unsigned char> text(base64.size());
+  const int size = EVP_DecodeBlock(text.data(), reinterpret_cast<const unsigned char*>(base64.data()),
+                                   static_cast<int>(base64.size()));
+  if (size < 0) return {};
+  // The padding was decoded to zeros.
+  const auto padding = base64.ends_with("==") ? 2 : base64.ends_with('=') ? 1 : 0;
+  const std::string pair(text.begin(), text.begin() + (size - padding));
+  const std::size_t colon = pair.find(':');
+  return colon == std::string::npos ? std::string() : pair.substr(colon + 1);
 }
 
 // Returns what differs between a file and the one that comes in its place; empty: there is none.
@@ -133,7 +150,7 @@ PrincipalPtr AccessControl::Authenticate(std::string_view authorization,
                                          std::span<const std::string> certificate_names) const {
   if (open()) return nullptr;
   if (!authorization.empty()) {
-    if (HasScheme(authorization)) return AuthenticateToken(authorization.substr(kBearer.size()));
+    if (HasScheme(authorization, kBearer)) return AuthenticateToken(authorization.substr(kBearer.size()));
     return Nobody("the call's authorization is no bearer token");
   }
   for (const Known& one : known_) {
@@ -161,6 +178,12 @@ PrincipalPtr AccessControl::AuthenticateToken(std::string_view token) const {
     }
   }
   return found ? found : Nobody("this server does not know the call's token");
+}
+
+PrincipalPtr AccessControl::AuthenticateHttp(std::string_view authorization) const {
+  if (!open() && HasScheme(authorization, kBasic))
+    return AuthenticateToken(PasswordIn(authorization.substr(kBasic.size())));
+  return Authenticate(authorization, {});
 }
 
 RefusedAccessCounts AccessControl::Refused() const {

@@ -56,6 +56,10 @@ class AccessControl {
   // The same of a bare token.
   PrincipalPtr AuthenticateToken(std::string_view token) const;
 
+  // The same of HTTP's field, whose scheme may be Basic as well (RFC 7617), where the password is the token
+  // and the name is anybody's: a browser asks people for these.
+  PrincipalPtr AuthenticateHttp(std::string_view authorization) const;
+
   RefusedAccessCounts Refused() const;
 
  private:

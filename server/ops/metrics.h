@@ -21,6 +21,13 @@ namespace slotwise {
 struct RankFacts {
   std::string version;
   std::string device;
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  // Of this host's ranks, which have neighbouring numbers: which it is, how many there are, and the port of
+  // the first one's metrics; 0: each has a port of its own.
+  std::uint32_t local_rank = 0;
+  std::uint32_t local_size = 1;
+  std::uint16_t first_port = 0;
 };
 
 // What a rank knows of itself at a moment.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "server/access/access_control.h"
 #include "server/ops/host_port.h"
 #include "server/ops/metrics.h"
 #include "slotwise/status.h"
@@ -16,9 +17,11 @@ namespace slotwise {
 class MetricsPort {
  public:
   // Listens. `read` is called for each request, from any thread, by two at a time at most, and waits for
-  // nobody. FAILED_PRECONDITION: the address cannot be had; one sentence.
+  // nobody. `access`, which outlives the port, says who may observe. FAILED_PRECONDITION: the address cannot
+  // be had; one sentence.
   static Result<std::unique_ptr<MetricsPort>> Open(const HostPort& address, RankFacts facts,
-                                                   std::function<RankReading()> read);
+                                                   std::function<RankReading()> read,
+                                                   const AccessControl& access);
   // Waits for requests that are being answered.
   ~MetricsPort();
   MetricsPort(const MetricsPort&) = delete;

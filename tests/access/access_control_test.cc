@@ -88,6 +88,25 @@ TEST_F(AccessControlTest, KnowsWhomACertificateNamesUnlessThereIsAToken) {
   EXPECT_EQ(NameOf((*access)->Authenticate("", std::vector<std::string>{"a.example.org", ""})), "nobody");
 }
 
+TEST_F(AccessControlTest, TakesATokenAsAPasswordOfHttp) {
+  const auto access =
+      AccessControl::Make({Known("one", kToken), Known("other", "0123456789abcdefg\n0123456789abcdefgh")});
+  ASSERT_TRUE(access.ok());
+  const auto who = [&](std::string_view authorization) {
+    return NameOf((*access)->AuthenticateHttp(authorization));
+  };
+  EXPECT_EQ(who("Basic OjAxMjM0NTY3ODlhYmNkZWY="), "one");        // ":0123456789abcdef"
+  EXPECT_EQ(who("Basic YW46MDEyMzQ1Njc4OWFiY2RlZg=="), "one");    // "an:..."
+  EXPECT_EQ(who("basic YW46MDEyMzQ1Njc4OWFiY2RlZmc="), "other");  // one letter more
+  EXPECT_EQ(who("basic YW46MDEyMzQ1Njc4OWFiY2RlZmdo"), "other");  // and another
+  EXPECT_EQ(who("Bearer 0123456789abcdef"), "one");
+  for (const char* const wrong : {"", "Basic ", "Basic =", "Basic ====", "Basic !!!!", "Basic YW46",
+                                  "Basic MDEyMzQ1Njc4OWFiY2RlZg==", "Basic YW46MDEyMzQ1Njc4OWFiY2RlZg",
+                                  "Basic YW46MDEyMzQ1Njc4OWFiY2Rl", "Digest x"}) {
+    EXPECT_EQ(who(wrong), "nobody") << wrong;
+  }
+}
+
 TEST_F(AccessControlTest, RefusesFilesThatAreWrong) {
   const auto why = [&](std::string_view text) {
     const auto access = AccessControl::Make({Known("one", text)});

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,9 @@ import bare_system  # noqa: E402
 COMPOSE_FILE = ROOT / "deploy/docker-compose.yml"
 IMAGES = {"server": "slotwise:cpu", "trainer": "slotwise-trainer"}
 DEBIAN = "bookworm"
-VERSION = "0.1.0-test"
+(VERSION,) = re.findall(
+    r'^__version__ = "(.+)"$', (ROOT / "client/python/slotwise/version.py").read_text(), re.MULTILINE
+)
 # Seconds. The images take ten minutes on two busy cores.
 BUILD_LIMIT = 3600.0
 LIMIT = 300.0
@@ -38,8 +41,8 @@ def wait_until(condition: Callable[[], bool], what: str, limit: float = LIMIT) -
 class Engine:
     """A dockerd with a folder of its own, which ends with it.
 
-    With the environment's SLOTWISE_CONTAINER_ENGINE ("unix:///run/docker.sock") that one is used, and left as
-    it is but for the images and containers of these tests.
+    With the environment's SLOTWISE_CONTAINER_ENGINE ("unix:///run/docker.sock") that one is used, with the
+    images that it has, and left as it is but for these tests' containers.
     """
 
     def __init__(self) -> None:
@@ -104,6 +107,8 @@ class Engine:
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
         ).stdout.strip()
         for target, name in IMAGES.items():
+            if self._daemon is None and self.docker("images", "-q", name):
+                continue
             self.docker(
                 *("build", "--network=host", "-f", "deploy/Dockerfile", "--target", target, "-t", name),
                 *("--build-arg", f"VERSION={VERSION}", "--build-arg", f"REVISION={commit or 'unknown'}"),

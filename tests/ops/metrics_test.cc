@@ -242,8 +242,14 @@ std::string Get(std::uint16_t port, const std::string& path) {
   return caller.Hear();
 }
 
+const AccessControl& Everybody() {
+  static const auto access = AccessControl::Make({});
+  return **access;
+}
+
 Result<std::unique_ptr<MetricsPort>> Open(std::uint16_t port, std::function<RankReading()> read) {
-  return MetricsPort::Open({"127.0.0.1", port}, {.version = "1", .device = "cpu"}, std::move(read));
+  return MetricsPort::Open({"127.0.0.1", port}, {.version = "1", .device = "cpu"}, std::move(read),
+                           Everybody());
 }
 
 TEST(MetricsPortTest, ReadsAnewForEachRequestAndServesNothingElse) {
@@ -254,7 +260,10 @@ TEST(MetricsPortTest, ReadsAnewForEachRequestAndServesNothingElse) {
             std::string::npos);
   EXPECT_NE(Get((*port)->port(), "/metrics").find("slotwise_rounds_total{rank=\"0\"} 2\n"),
             std::string::npos);
-  for (const char* const path : {"/", "/metrics/../../../../etc/passwd", "/etc/passwd", "//"}) {
+  EXPECT_NE(Get((*port)->port(), "/").find("<title>Slotwise</title>"), std::string::npos);
+  EXPECT_NE(Get((*port)->port(), "/rank.json").find("\"ranks\":1"), std::string::npos);
+  for (const char* const path :
+       {"/metrics/../../../../etc/passwd", "/etc/passwd", "/metrics/", "/rank.jso"}) {
     EXPECT_NE(Get((*port)->port(), path).find(" 404 "), std::string::npos) << path;
   }
   EXPECT_EQ(rounds, 2U);

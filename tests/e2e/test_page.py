@@ -1,0 +1,199 @@
+"""The page of a rank in a browser: its numbers are those of a scripted load, and it does nothing else."""
+
+from __future__ import annotations
+
+import base64
+import concurrent.futures
+import html
+import os
+import re
+import shutil
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from certificates import write
+from conftest import StartCluster
+from slotwise_cluster import Cluster, free_ports
+from slotwise_metrics import METRICS, address_of
+from slotwise_wire import CALL_TIMEOUT
+
+import slotwise
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SAMPLES, STEPS = 64, 5
+
+
+def browse(folder: Path, address: str, *options: str, seconds: float = 4.5) -> str:
+    """What a browser makes of the page, after some readings; as markup.
+
+    By virtual time a browser waits only for answers: its seconds are shorter than the server's.
+    """
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    assert browser, "there is no chromium: ./dev setup test installs it"
+    command = [
+        *(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+        *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
+        *(f"--user-data-dir={folder}/profile", f"--virtual-time-budget={seconds * 1e3:.0f}"),
+        *(*options, address),
+    ]
+    environment = os.environ | {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)}
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=2 * CALL_TIMEOUT, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def cells(dom: str, table: str) -> list[list[str]]:
+    """The texts of a table, a list a row."""
+    (inside,) = re.findall(f'<table id="{table}">(.*?)</table>', dom, re.DOTALL)
+    rows = re.findall("<tr>(.*?)</tr>", inside, re.DOTALL)
+    texts = [re.findall("<t[dh]>(.*?)</t[dh]>", row, re.DOTALL) for row in rows]
+    return [[html.unescape(text) for text in row] for row in texts]
+
+
+def page_of(cluster: Cluster, rank: int) -> str:
+    """The page's address."""
+    return address_of(cluster, rank).removesuffix("metrics")
+
+
+def load(cluster: Cluster) -> None:
+    """Five lookups and pushes of 64 samples of 2 keys, by gRPC through rank 0 alone."""
+    with slotwise.connect(cluster.ranks[0].address, door="grpc") as ps:
+        ps.create_table("ads", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1))
+        keys = np.arange(2 * SAMPLES, dtype=np.uint64)
+        offsets = np.arange(2 * SAMPLES + 1)
+        for _ in range(STEPS):
+            ps.lookup("ads", keys, offsets)
+            ps.push("ads", keys, offsets, np.ones((SAMPLES, 8), np.float32))
+
+
+def test_it_shows_what_a_scripted_load_did(start_cluster: StartCluster, tmp_path: Path) -> None:
+    first = free_ports(2)
+    cluster = start_cluster(2, f'metrics_listen: "127.0.0.1:{first}"\n')
+    load(cluster)
+    rows = 0
+    for rank in range(2):
+        dom = browse(tmp_path, page_of(cluster, rank), "--dump-dom")
+        (readings,) = re.findall(r'data-readings="(\d+)"', dom)
+        assert int(readings) >= 3, "it is live"
+        assert '<div id="trouble" role="status"></div>' in dom
+        assert f"rank {rank} on cpu, version" in dom
+        other = f'<a href="http://127.0.0.1:{first + 1 - rank}/">rank {1 - rank}</a>'
+        assert other in dom and f"<b>rank {rank}</b>" in dom
+        head, row = cells(dom, "tables")
+        assert head[0] == "table" and row[0] == "ads"
+        rows += int(row[1])
+        assert row[head.index("steps")] == str(STEPS)
+        calls = {line[0]: line for line in cells(dom, "calls")[1:]}
+        stages = cells(dom, "stages")
+        assert stages[0][1:] == ["decode", "inbox", "round", "exchange", "journal", "encode", "send"]
+        for method in ("lookup", "push"):
+            count, refused = int(calls[method][1]), calls[method][2]
+            assert refused == "0"
+            assert count <= STEPS
+    assert rows == 2 * SAMPLES, "every key has one row on one of the ranks"
+
+
+def test_it_loads_nothing_from_elsewhere_and_shows_no_markup(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    cluster = start_cluster(1, METRICS)
+    with urllib.request.urlopen(page_of(cluster, 0), timeout=CALL_TIMEOUT) as answer:
+        page, policy = answer.read().decode(), answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    with urllib.request.urlopen(page_of(cluster, 0), timeout=CALL_TIMEOUT) as answer:
+        assert answer.headers["Content-Security-Policy"] != policy, "a nonce is drawn for each answer"
+    (nonce,) = set(re.findall(r"'nonce-([0-9a-f]{32})'", policy))
+    assert policy.startswith("default-src 'none'; connect-src 'self'; ")
+    assert page.count(f'nonce="{nonce}"') == 2 and "@NONCE@" not in page
+    assert not re.search(r"https?://(?!\")|<link|<img|@import|url\(|innerHTML|outerHTML|eval\(", page)
+    network = tmp_path / "network.json"
+    browse(tmp_path, page_of(cluster, 0), "--dump-dom", f"--log-net-log={network}")
+    hosts = set(re.findall(r'"url":"(?:https?|wss?)://([^/":]+)', network.read_text()))
+    assert "127.0.0.1" in hosts
+    asked_by_page = re.findall(r'"initiator":"http://127[^"]*"[^}]*"url":"([^"]+)"', network.read_text())
+    assert all(url.startswith(page_of(cluster, 0)) for url in asked_by_page)
+    for path in ("page.html", "metrics/x", "../etc/passwd", "rank.json/"):
+        with pytest.raises(urllib.error.HTTPError) as missing:
+            urllib.request.urlopen(page_of(cluster, 0) + path, timeout=CALL_TIMEOUT)
+        assert missing.value.code == 404
+
+
+def test_it_asks_for_the_token_of_somebody_who_may_observe(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    config = METRICS + "security {\n"
+    grants = {"watcher": 'table: "*" rights: RIGHT_OBSERVE', "other": 'table: "a" rights: RIGHT_READ'}
+    for name, grant in grants.items():
+        write(tmp_path / name, f"token-of-{name}-0123\n".encode())
+        config += f'principals {{ name: "{name}" token_file: "{tmp_path}/{name}" grants {{ {grant} }} }}\n'
+    cluster = start_cluster(1, config + "}\n")
+
+    def code(path: str, authorization: str | None) -> int:
+        fields = {} if authorization is None else {"Authorization": authorization}
+        request = urllib.request.Request(page_of(cluster, 0) + path, headers=fields)
+        try:
+            with urllib.request.urlopen(request, timeout=CALL_TIMEOUT) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            if error.code == 401:
+                assert error.headers["WWW-Authenticate"].startswith('Basic realm="slotwise"')
+            return int(error.code)
+
+    def basic(token: str) -> str:
+        return "Basic " + base64.b64encode(f"anybody:{token}".encode()).decode()
+
+    for path in ("", "metrics", "rank.json"):
+        assert code(path, None) == 401
+        assert code(path, "Bearer token-of-nobody-0123") == 401
+        assert code(path, basic("token-of-nobody-0123")) == 401
+        assert code(path, basic("token-of-other-0123")) == 403
+        assert code(path, "Bearer token-of-other-0123") == 403
+        assert code(path, basic("token-of-watcher-0123")) == 200
+        assert code(path, "Bearer token-of-watcher-0123") == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("phone", ["--window-size=500,1500"]),
+        ("desktop", ["--window-size=1180,800"]),
+        ("dark", ["--window-size=1180,800", "--force-dark-mode"]),
+    ],
+)
+def test_its_pictures(start_cluster: StartCluster, tmp_path: Path, name: str, options: list[str]) -> None:
+    """A browser draws it under load, on each kind of screen; SLOTWISE_SCREENSHOTS names a folder for them."""
+    cluster = start_cluster(2, METRICS + f'durability {{ folder: "{tmp_path}/data" }}\n')
+    load(cluster)
+    stop = threading.Event()
+
+    def go_on() -> None:
+        random = np.random.default_rng(20261124)
+        with slotwise.connect(cluster.ranks[0].address) as ps:
+            ps.create_table("users", dim=32, slots=26, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1))
+            ps.save()
+            while not stop.is_set():
+                keys = random.zipf(1.2, 26 * 256).astype(np.uint64)
+                offsets = np.arange(26 * 256 + 1)
+                ps.lookup("users", keys, offsets)
+                ps.push("users", keys, offsets, np.ones((256, 26 * 32), np.float32))
+
+    picture = tmp_path / f"{name}.png"
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        loading = threads.submit(go_on)
+        try:
+            browse(tmp_path, page_of(cluster, 0), f"--screenshot={picture}", *options, seconds=60)
+        finally:
+            stop.set()
+        loading.result()
+    content = picture.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) > 20_000, "it shows more than a background"
+    if kept := os.environ.get("SLOTWISE_SCREENSHOTS"):
+        shutil.copy(picture, Path(kept) / f"page-{name}.png")
