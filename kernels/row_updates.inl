@@ -68,6 +68,7 @@ class RowUpdates {
     grouped_ = 0;
     const KeptKeys& kept = batch.kept();
     if (kept.size == 0) return;
+    step_keys_ += kept.size;
     if (ItemsAreBags(kept)) {
       return ApplyOptimizer(queue, body::BagGradients{gradients.rows, items_, dim_}, scalars, store);
     }
@@ -77,6 +78,10 @@ class RowUpdates {
                                          gradients.places, dim_},
                    scalars, store);
   }
+
+  // Of all steps: keys, each as often as it occurred, and rows that a step updated.
+  std::uint64_t step_keys() const { return step_keys_; }
+  std::uint64_t step_rows() const { return step_rows_; }
 
   // See Shard::Assign. Spends the batch. Overwrites `spare`, as Update does.
   void Assign(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const float* values,
@@ -110,6 +115,7 @@ class RowUpdates {
     const body::RowsRef rows = store.values();
     const auto sums = long_sums_.Sum(queue, source, dim_);
     const body::Segments& segments = sums.segments;
+    step_rows_ += segments.segments;
     WithOptimizer(optimizer_, scalars, [&]<class Optimizer>(Optimizer optimizer) {
       const body::OptimizerRule<Optimizer> rule{optimizer, optimizer_.weight_decay};
       B::ForEachRun(queue, segments.segments, dim_,
@@ -126,9 +132,11 @@ class RowUpdates {
   const Pooling<B> pooling_;
   RowGroups<B> groups_;
   LongSums<B> long_sums_;
-  const std::uint32_t* items_ = nullptr;          // of the groups
-  std::uint64_t grouped_ = 0;                     // the number of the batch that is grouped; 0: of none
-  bool planned_ = false;                          // its long sums are
+  const std::uint32_t* items_ = nullptr;  // of the groups
+  std::uint64_t grouped_ = 0;             // the number of the batch that is grouped; 0: of none
+  bool planned_ = false;                  // its long sums are
+  std::uint64_t step_keys_ = 0;
+  std::uint64_t step_rows_ = 0;
   typename B::template Scratch<float> divisors_;  // [bags of all ranks]
 };
 

@@ -147,6 +147,10 @@ struct ShardUsage {
   std::uint64_t rows = 0;
   std::uint64_t cells = 0;  // places of the hash table, taken or free
   std::uint64_t bytes = 0;  // device memory in use for hash table and rows
+  // Of optimizer steps since the shard was made: this rank's keys, each as often as it occurred, and the rows
+  // that a step updated.
+  std::uint64_t step_keys = 0;
+  std::uint64_t step_rows = 0;
 };
 
 // Rows as they are kept, in host memory: dim values, then the optimizer's StateFloats(kind, dim).

@@ -146,7 +146,12 @@ class ShardOn final : public Shard {
   }
 
   DigestSums Digest() override { return DigestOf<B>(queue_, store_); }
-  ShardUsage Usage() const override { return store_.Usage(); }
+  ShardUsage Usage() const override {
+    ShardUsage usage = store_.Usage();
+    usage.step_keys = updates_.step_keys();
+    usage.step_rows = updates_.step_rows();
+    return usage;
+  }
   std::vector<Key> Keys() override { return ExportKeys<B>(queue_, store_); }
   RowRecords Read(std::span<const Key> keys) override { return ExportRows<B>(queue_, store_, keys); }
 

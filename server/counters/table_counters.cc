@@ -14,6 +14,8 @@ void Increase(std::atomic<std::uint64_t>& count, std::uint64_t more) {
 
 void TableCounters::Begin(const TableState& state) {
   rows_.store(state.rows, kRelaxed);
+  step_keys_before_ = state.step_keys;
+  step_rows_before_ = state.step_rows;
   Note(state);
 }
 
@@ -27,6 +29,8 @@ void TableCounters::Note(const TableState& state) {
   steps_.store(state.steps, kRelaxed);
   all_bags_.store(state.all_bags, kRelaxed);
   owned_bags_.store(state.owned_bags, kRelaxed);
+  step_keys_.store(state.step_keys - step_keys_before_, kRelaxed);
+  step_rows_.store(state.step_rows - step_rows_before_, kRelaxed);
 }
 
 void TableCounters::Add(Batches& batches, const BatchCounts& more) {
@@ -49,11 +53,14 @@ TableStats TableCounters::Read() const {
                     .bytes = bytes_.load(kRelaxed),
                     .steps = steps_.load(kRelaxed),
                     .all_bags = all_bags_.load(kRelaxed),
-                    .owned_bags = owned_bags_.load(kRelaxed)},
+                    .owned_bags = owned_bags_.load(kRelaxed),
+                    .step_keys = step_keys_.load(kRelaxed),
+                    .step_rows = step_rows_.load(kRelaxed)},
           .new_rows = new_rows_.load(kRelaxed),
           .erased_rows = erased_rows_.load(kRelaxed),
           .lookups = ReadOf(lookups_),
-          .pushes = ReadOf(pushes_)};
+          .pushes = ReadOf(pushes_),
+          .non_finite_pushes = non_finite_pushes_.load(kRelaxed)};
 }
 
 }  // namespace slotwise

@@ -2,7 +2,7 @@
 //
 // The engine's thread writes, a few additions a round; the number of rows that came or went is the difference
 // of two of its notes, so that nothing is counted by key.
-// Thread-safety: Begin, Note and the Counts by one thread; Read by any. A reading is of no one instant.
+// Thread-safety: Begin, Note and the Counts by one thread; CountNonFinite and Read by any. A reading is of no one instant.
 #ifndef SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 #define SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 
@@ -21,6 +21,9 @@ struct TableState {
   // Rounds of lookups, and steps, by how their bags travelled between ranks.
   std::uint64_t all_bags = 0;
   std::uint64_t owned_bags = 0;
+  // Of steps, of the slice: keys, each as often as it occurred, and rows that a step updated.
+  std::uint64_t step_keys = 0;
+  std::uint64_t step_rows = 0;
 };
 
 // Of the requests that came to this rank, and got a round.
@@ -39,18 +42,22 @@ struct TableStats {
   std::uint64_t erased_rows = 0;  // of this rank
   BatchCounts lookups = {};
   BatchCounts pushes = {};
+  std::uint64_t non_finite_pushes = 0;  // that this rank refused
 };
 
 class TableCounters {
  public:
   TableCounters(std::string name, std::uint64_t max_rows) : name_(std::move(name)), max_rows_(max_rows) {}
 
-  // The table begins as this: rows that are there already did not come.
+  // The table begins as this: rows that are there already did not come, and steps of before are not counted.
   void Begin(const TableState& state);
   // The table is as this now, after a round.
   void Note(const TableState& state);
   void CountLookups(const BatchCounts& more);
   void CountPushes(const BatchCounts& more);
+
+  // A push was refused because a gradient is NaN or infinite.
+  void CountNonFinite() { non_finite_pushes_.fetch_add(1, std::memory_order_relaxed); }
 
   TableStats Read() const;
 
@@ -67,6 +74,9 @@ class TableCounters {
   const std::uint64_t max_rows_;
   Count rows_ = 0, cells_ = 0, bytes_ = 0, steps_ = 0, all_bags_ = 0, owned_bags_ = 0;
   Count new_rows_ = 0, erased_rows_ = 0;
+  std::uint64_t step_keys_before_ = 0, step_rows_before_ = 0;  // by Begin
+  Count step_keys_ = 0, step_rows_ = 0;                        // since
+  Count non_finite_pushes_ = 0;
   Batches lookups_, pushes_;
 };
 

@@ -12,11 +12,13 @@ namespace {
 
 void Count(Table& table) {
   const TableOptions& options = table.info.options;
-  table.counters = std::make_unique<TableCounters>(options.name.str(), options.max_rows);
+  table.counters = std::make_shared<TableCounters>(options.name.str(), options.max_rows);
   table.counters->Begin(table.state());
 }
 
-TableInfo InfoOf(const Table& table) { return {table.info.id, table.info.options, table.lineage}; }
+TableInfo InfoOf(const Table& table) {
+  return {table.info.id, table.info.options, table.lineage, table.counters};
+}
 
 }  // namespace
 
@@ -87,7 +89,9 @@ TableState Table::state() const {
           .bytes = usage.bytes,
           .steps = steps,
           .all_bags = rounds.all_bags,
-          .owned_bags = rounds.owned_bags};
+          .owned_bags = rounds.owned_bags,
+          .step_keys = usage.step_keys,
+          .step_rows = usage.step_rows};
 }
 
 void Tables::Add(Table table) {

@@ -33,6 +33,7 @@ struct TableInfo {
   TableOptions options;
   std::uint64_t lineage =
       0;  // of its rows (TableVersion), which a load of a checkpoint replaces; 0 in a request
+  std::shared_ptr<TableCounters> counters = {};  // the rank's of the table; null in a request
 };
 
 // What a table's rows are of. `lineage` is drawn when the table is made, and names its state from then on: a
@@ -66,7 +67,7 @@ struct Table {
   float learning_rate = 0;                            // the options' rate, or the one that was set since
   std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // what a rank may hold (rank_limit.h)
   TravelledRounds rounds = {};
-  std::unique_ptr<TableCounters> counters = {};  // null until the rank has the table
+  std::shared_ptr<TableCounters> counters = {};  // null until the rank has the table
 
   // What counters say of the table as it is now.
   TableState state() const;

@@ -141,7 +141,8 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
 
 // Also hashes the gradients, unless the device has done so.
 Status CheckGradients(const WireNumbers& wire, const FoundArrays* found, DataType type, std::uint32_t samples,
-                      const TableOptions& table, ArrayHash& hash) {
+                      const TableInfo& of, ArrayHash& hash) {
+  const TableOptions& table = of.options;
   // The product is at most 2^32 · 2^12 · 2^12 · 2^2, which fits.
   const std::uint64_t count = std::uint64_t{samples} * table.slots * table.dim;
   if (wire.bytes != count * BytesOf(type)) {
@@ -157,6 +158,7 @@ Status CheckGradients(const WireNumbers& wire, const FoundArrays* found, DataTyp
     place = found->gradients.wrong;
   }
   if (!place) return {};
+  if (of.counters != nullptr) of.counters->CountNonFinite();
   const auto* const at = reinterpret_cast<const std::byte*>(wire.words.data()) + *place * BytesOf(type);
   std::array<std::byte, sizeof(float)> number{};
   if (found == nullptr) {
@@ -234,7 +236,7 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
   auto batch = CheckBatch(std::move(arrays), message.samples(), table->options);
   if (!batch.ok()) return batch.status();
   ArrayHash hash;
-  if (Status status = CheckGradients(gradients, found, *type, message.samples(), table->options, hash);
+  if (Status status = CheckGradients(gradients, found, *type, message.samples(), *table, hash);
       !status.ok()) {
     return status;
   }

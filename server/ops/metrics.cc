@@ -156,6 +156,13 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
       [](const TableStats& table) { return table.new_rows; });
   add("erased_rows_total", MetricType::Counter, "Rows of this rank that were erased",
       [](const TableStats& table) { return table.erased_rows; });
+  add("step_keys_total", MetricType::Counter, "Keys of the table's steps that are this rank's",
+      [](const TableStats& table) { return table.state.step_keys; });
+  add("step_rows_total", MetricType::Counter, "Rows of this rank that the table's steps updated",
+      [](const TableStats& table) { return table.state.step_rows; });
+  add("non_finite_pushes_total", MetricType::Counter,
+      "Pushes that this rank refused because a gradient was NaN or infinite",
+      [](const TableStats& table) { return table.non_finite_pushes; });
   const auto add_batches = [&](const char* name, const char* help, std::uint64_t BatchCounts::*count) {
     families.Begin(std::string("table_") + name, MetricType::Counter, help);
     for (const TableStats& table : tables) {

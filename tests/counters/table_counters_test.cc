@@ -32,6 +32,25 @@ TEST(TableCountersTest, CountsRowsThatComeAndGo) {
   EXPECT_EQ(stats.erased_rows, 3U + 20);
 }
 
+TEST(TableCountersTest, CountsKeysAndRowsOfStepsSinceItBegan) {
+  TableCounters counters("ads", 100);
+  counters.Begin({.step_keys = 70, .step_rows = 30});
+  EXPECT_EQ(counters.Read().state.step_keys, 0U);
+  EXPECT_EQ(counters.Read().state.step_rows, 0U);
+  counters.Note({.step_keys = 75, .step_rows = 33});
+  counters.Note({.step_keys = 85, .step_rows = 34});
+  EXPECT_EQ(counters.Read().state.step_keys, 15U);
+  EXPECT_EQ(counters.Read().state.step_rows, 4U);
+}
+
+TEST(TableCountersTest, CountsPushesThatAreNotFinite) {
+  TableCounters counters("ads", 100);
+  EXPECT_EQ(counters.Read().non_finite_pushes, 0U);
+  counters.CountNonFinite();
+  counters.CountNonFinite();
+  EXPECT_EQ(counters.Read().non_finite_pushes, 2U);
+}
+
 TEST(TableCountersTest, CountsLookupsAndPushesApart) {
   TableCounters counters("ads", 100);
   counters.CountLookups({.samples = 1, .keys = 2});

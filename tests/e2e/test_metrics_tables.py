@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 from conftest import StartCluster
@@ -54,6 +55,44 @@ def test_tables_are_what_was_done_to_them(start_cluster: StartCluster, ranks: in
     free = total(cluster, "slotwise_device_memory_free_bytes")
     assert total(cluster, "slotwise_device_memory_bytes") > free > 0
     assert total(cluster, "process_resident_memory_bytes") > 1 << 20
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_keys_that_repeat_in_a_step_are_fewer_rows(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, METRICS)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+        # Each key thrice, each once, and one so often that its sum has several blocks.
+        for keys in (np.arange(600) // 3, np.arange(50), np.full(100, 7)):
+            ps.push("ads", keys, None, np.ones((len(keys), 4), np.float32))
+        ps.lookup("ads", np.arange(100) // 2)
+    wait_until(
+        lambda: total(cluster, "slotwise_table_keys_total", table="ads", method="lookup") > 0, "the last round"
+    )
+    assert total(cluster, "slotwise_table_step_keys_total", table="ads") == 600 + 50 + 100
+    assert total(cluster, "slotwise_table_step_rows_total", table="ads") == 200 + 50 + 1
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_gradients_that_are_not_finite_are_counted(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, METRICS)
+    table, idle = cluster.create(), cluster.create()
+    gradients = np.ones((2, 4), np.float32)
+    gradients[1, 2] = np.nan
+    step = {"session": cluster.session(), "number": 1, "parts": 1}
+    for _ in range(2):
+        with pytest.raises(grpc.RpcError):
+            cluster.push(cluster.push_request(table, [1, 2], gradients, step))
+    without = cluster.push_request(table, [1, 2], np.ones((2, 4), np.float32), step)
+    without.ClearField("gradients")
+    with pytest.raises(grpc.RpcError):
+        cluster.push(without)
+    gradients[1, 2] = -np.inf
+    with slotwise.connect(cluster.ranks[0].address) as ps, pytest.raises((slotwise.Error, ValueError)):
+        ps.push(table, np.arange(1), None, gradients[1:])
+    assert total(cluster, "slotwise_table_non_finite_pushes_total", table=table) == 3
+    assert total(cluster, "slotwise_table_non_finite_pushes_total", table=idle) == 0
+    assert total(cluster, "slotwise_table_steps_total", table=table) == 0
 
 
 def test_a_table_that_is_dropped_is_gone(start_cluster: StartCluster) -> None:
@@ -139,6 +178,7 @@ def test_rows_of_the_journal_are_there_and_did_not_come(start_cluster: StartClus
     again = start_cluster(2, METRICS + durable)
     assert total(again, "slotwise_table_rows", table="ads") == 1000
     assert total(again, "slotwise_table_steps_total", table="ads") == 2
+    assert total(again, "slotwise_table_step_keys_total", table="ads") == 0
     with slotwise.connect(again.ranks[0].address) as ps:
         ps.lookup("ads", np.arange(1010))
         wait_until(lambda: total(again, "slotwise_table_rows", table="ads") == 1010, "the new rows")

@@ -95,6 +95,16 @@ TEST(MetricsTest, SayWhatARankHasCounted) {
   }
 }
 
+TEST(MetricsTest, SayWhatStepsHadAndWhatWasRefused) {
+  RankReading reading{.calls = {.rank = 2}};
+  reading.engine.tables = {
+      {.name = "ads", .state = {.step_keys = 5, .step_rows = 6}, .non_finite_pushes = 7}};
+  const std::string text = TextOf(reading);
+  EXPECT_TRUE(Has(text, R"(slotwise_table_step_keys_total{rank="2",table="ads"} 5)")) << text;
+  EXPECT_TRUE(Has(text, R"(slotwise_table_step_rows_total{rank="2",table="ads"} 6)")) << text;
+  EXPECT_TRUE(Has(text, R"(slotwise_table_non_finite_pushes_total{rank="2",table="ads"} 7)")) << text;
+}
+
 TEST(MetricsTest, SayWhatTheEngineHasCounted) {
   RankReading reading{.calls = {.rank = 2}, .device_bytes = 80, .device_free_bytes = 81};
   reading.engine.repeated_parts = 1;
