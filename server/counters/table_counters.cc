@@ -60,7 +60,8 @@ TableStats TableCounters::Read() const {
           .erased_rows = erased_rows_.load(kRelaxed),
           .lookups = ReadOf(lookups_),
           .pushes = ReadOf(pushes_),
-          .non_finite_pushes = non_finite_pushes_.load(kRelaxed)};
+          .non_finite_pushes = non_finite_pushes_.load(kRelaxed),
+          .hot_keys = hot_keys_.Read()};
 }
 
 }  // namespace slotwise

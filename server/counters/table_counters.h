@@ -2,13 +2,17 @@
 //
 // The engine's thread writes, a few additions a round; the number of rows that came or went is the difference
 // of two of its notes, so that nothing is counted by key.
-// Thread-safety: Begin, Note and the Counts by one thread; CountNonFinite and Read by any. A reading is of no one instant.
+// Thread-safety: Begin, Note and the Counts by one thread; CountNonFinite, SampleKeys and Read by any. A reading is of no one instant.
 #ifndef SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 #define SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
+
+#include "server/counters/hot_keys.h"
+#include "slotwise/types.h"
 
 namespace slotwise {
 
@@ -43,6 +47,7 @@ struct TableStats {
   BatchCounts lookups = {};
   BatchCounts pushes = {};
   std::uint64_t non_finite_pushes = 0;  // that this rank refused
+  HotKeyStats hot_keys = {};            // of the lookups and pushes that came to this rank
 };
 
 class TableCounters {
@@ -58,6 +63,9 @@ class TableCounters {
 
   // A push was refused because a gradient is NaN or infinite.
   void CountNonFinite() { non_finite_pushes_.fetch_add(1, std::memory_order_relaxed); }
+
+  // A lookup or push has these keys.
+  void SampleKeys(std::span<const Key> keys) { hot_keys_.Sample(keys); }
 
   TableStats Read() const;
 
@@ -77,6 +85,7 @@ class TableCounters {
   std::uint64_t step_keys_before_ = 0, step_rows_before_ = 0;  // by Begin
   Count step_keys_ = 0, step_rows_ = 0;                        // since
   Count non_finite_pushes_ = 0;
+  HotKeys hot_keys_;
   Batches lookups_, pushes_;
 };
 

@@ -183,6 +183,12 @@ std::uint64_t HashOf(std::span<const T> array) {
   return hash.value();
 }
 
+// Keys in device memory are not sampled.
+void SampleKeys(const TableInfo& table, const BatchPart& part) {
+  if (table.counters != nullptr && part.memory == MemoryKind::kHost)
+    table.counters->SampleKeys(part.keys.span());
+}
+
 std::uint64_t HashOf(const ArrivedArray& found) { return ArrayHash(found).value(); }
 
 }  // namespace
@@ -215,6 +221,7 @@ Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays 
   const std::uint32_t width = table->options.slots * table->options.dim;
   if (Status status = CheckReplySize(message.samples(), width, *type); !status.ok()) return status;
 
+  SampleKeys(*table, *batch);
   CheckedLookup checked;
   checked.request.table = table->id;
   checked.request.mode = *mode;
@@ -241,6 +248,7 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
     return status;
   }
 
+  SampleKeys(*table, *batch);
   PushRequest request;
   request.table = table->id;
   request.step = *step;

@@ -163,6 +163,13 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
   add("non_finite_pushes_total", MetricType::Counter,
       "Pushes that this rank refused because a gradient was NaN or infinite",
       [](const TableStats& table) { return table.non_finite_pushes; });
+  families.Begin("table_hot_keys_share", MetricType::Gauge,
+                 "Which part of the keys that came to this rank of late its hottest keys are, at least");
+  for (const TableStats& table : tables) {
+    for (const std::size_t top : {1, 10, 100}) {
+      families.Add({{"table", table.name}, {"top", std::to_string(top)}}, table.hot_keys.ShareOf(top));
+    }
+  }
   const auto add_batches = [&](const char* name, const char* help, std::uint64_t BatchCounts::*count) {
     families.Begin(std::string("table_") + name, MetricType::Counter, help);
     for (const TableStats& table : tables) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace slotwise {
 namespace {
 
@@ -49,6 +51,13 @@ TEST(TableCountersTest, CountsPushesThatAreNotFinite) {
   counters.CountNonFinite();
   counters.CountNonFinite();
   EXPECT_EQ(counters.Read().non_finite_pushes, 2U);
+}
+
+TEST(TableCountersTest, SamplesKeys) {
+  TableCounters counters("ads", 100);
+  counters.SampleKeys(std::vector<Key>(100 * HotKeys::kDistance, Key{5}));
+  EXPECT_NEAR(static_cast<double>(counters.Read().hot_keys.sampled), 100, 20);
+  EXPECT_EQ(counters.Read().hot_keys.ShareOf(1), 1);
 }
 
 TEST(TableCountersTest, CountsLookupsAndPushesApart) {

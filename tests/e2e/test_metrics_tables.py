@@ -67,7 +67,7 @@ def test_keys_that_repeat_in_a_step_are_fewer_rows(start_cluster: StartCluster, 
             ps.push("ads", keys, None, np.ones((len(keys), 4), np.float32))
         ps.lookup("ads", np.arange(100) // 2)
     wait_until(
-        lambda: total(cluster, "slotwise_table_keys_total", table="ads", method="lookup") > 0, "the last round"
+        lambda: total(cluster, "slotwise_table_keys_total", table="ads", method="lookup") > 0, "the lookup"
     )
     assert total(cluster, "slotwise_table_step_keys_total", table="ads") == 600 + 50 + 100
     assert total(cluster, "slotwise_table_step_rows_total", table="ads") == 200 + 50 + 1
@@ -83,6 +83,7 @@ def test_gradients_that_are_not_finite_are_counted(start_cluster: StartCluster, 
     for _ in range(2):
         with pytest.raises(grpc.RpcError):
             cluster.push(cluster.push_request(table, [1, 2], gradients, step))
+    cluster.push(cluster.push_request(idle, [1, 2], np.ones((2, 4), np.float32), step))
     without = cluster.push_request(table, [1, 2], np.ones((2, 4), np.float32), step)
     without.ClearField("gradients")
     with pytest.raises(grpc.RpcError):
@@ -93,6 +94,44 @@ def test_gradients_that_are_not_finite_are_counted(start_cluster: StartCluster, 
     assert total(cluster, "slotwise_table_non_finite_pushes_total", table=table) == 3
     assert total(cluster, "slotwise_table_non_finite_pushes_total", table=idle) == 0
     assert total(cluster, "slotwise_table_steps_total", table=table) == 0
+
+
+def drawn_keys(random: np.random.Generator, count: int) -> np.ndarray:
+    """Half of the keys are one key, another quarter nine others, the rest are all different."""
+    keys = random.integers(1 << 32, 1 << 63, count, dtype=np.uint64)
+    choice = random.random(count)
+    keys[choice < 0.75] = random.integers(1, 10, np.count_nonzero(choice < 0.75))
+    keys[choice < 0.5] = 77
+    return keys
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_hot_keys_have_their_share(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, METRICS)
+    random = np.random.default_rng(20261124)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        for table in ("pushed", "looked_up", "even", "idle"):
+            ps.create_table(table, dim=1, slots=1, combiner="sum", optimizer=slotwise.SGD(lr=0.1))
+        count = 400_000 * ranks
+        ones = np.ones((count, 1), np.float32)
+        ps.push("pushed", drawn_keys(random, count), np.arange(count + 1), ones)
+        # Of bags of one key the client would send each key once.
+        ps.lookup("looked_up", drawn_keys(random, count), np.arange(0, count + 1, 2))
+        ps.push("even", np.arange(count), np.arange(count + 1), ones)
+    for rank in range(ranks):
+        found = scrape(cluster, rank)
+
+        def share(table: str, top: int) -> float:
+            return found["slotwise_table_hot_keys_share", frozenset({("table", table), ("top", str(top))})]
+
+        # A rank samples 400 keys or so: four standard deviations are 0.1.
+        for table in ("pushed", "looked_up"):
+            assert share(table, 1) == pytest.approx(0.5, abs=0.1), (rank, table)
+            assert share(table, 10) == pytest.approx(0.75, abs=0.1), (rank, table)
+            assert share(table, 10) < share(table, 100) <= 1, (rank, table)
+        assert 0 < share("even", 1) < 0.01, rank
+        for top in (1, 10, 100):
+            assert share("idle", top) == 0, rank
 
 
 def test_a_table_that_is_dropped_is_gone(start_cluster: StartCluster) -> None:

@@ -97,12 +97,20 @@ TEST(MetricsTest, SayWhatARankHasCounted) {
 
 TEST(MetricsTest, SayWhatStepsHadAndWhatWasRefused) {
   RankReading reading{.calls = {.rank = 2}};
-  reading.engine.tables = {
-      {.name = "ads", .state = {.step_keys = 5, .step_rows = 6}, .non_finite_pushes = 7}};
+  reading.engine.tables = {{.name = "ads",
+                            .state = {.step_keys = 5, .step_rows = 6},
+                            .non_finite_pushes = 7,
+                            .hot_keys = {.sampled = 16, .keys = {{Key{1}, 8, 9}, {Key{2}, 2, 3}}}}};
+  for (std::uint64_t key = 3; key < 9; ++key)
+    reading.engine.tables[0].hot_keys.keys.push_back({Key{key}, 0, 1});
+
   const std::string text = TextOf(reading);
   EXPECT_TRUE(Has(text, R"(slotwise_table_step_keys_total{rank="2",table="ads"} 5)")) << text;
   EXPECT_TRUE(Has(text, R"(slotwise_table_step_rows_total{rank="2",table="ads"} 6)")) << text;
   EXPECT_TRUE(Has(text, R"(slotwise_table_non_finite_pushes_total{rank="2",table="ads"} 7)")) << text;
+  EXPECT_TRUE(Has(text, R"(slotwise_table_hot_keys_share{rank="2",table="ads",top="1"} 0.5)")) << text;
+  EXPECT_TRUE(Has(text, R"(slotwise_table_hot_keys_share{rank="2",table="ads",top="10"} 0.625)")) << text;
+  EXPECT_TRUE(Has(text, R"(slotwise_table_hot_keys_share{rank="2",table="ads",top="100"} 0.625)")) << text;
 }
 
 TEST(MetricsTest, SayWhatTheEngineHasCounted) {
