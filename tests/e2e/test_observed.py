@@ -207,6 +207,25 @@ def documented_queries() -> list[str]:
     return [line for line in block.splitlines() if line and not line.startswith("#")]
 
 
+def dashboard_queries() -> list[str]:
+    """The queries of the dashboard, with an interval in the place of the one that Grafana chooses."""
+    dashboard = json.loads((OBSERVED / "grafana" / "dashboard.json").read_text())
+    targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
+    return [target["expr"].replace("$__rate_interval", "30s") for target in targets]
+
+
+def test_the_dashboards_panels_lie_beside_each_other() -> None:
+    dashboard = json.loads((OBSERVED / "grafana" / "dashboard.json").read_text())
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]) > 15
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        assert panel["title"] and panel["datasource"]["uid"] == "${prometheus}"
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken and max(x for x, _ in cells) < 24
+        taken |= cells
+
+
 def test_every_query_has_a_series(start_cluster: StartCluster, tmp_path: Path) -> None:
     durable = f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
     cluster = start_cluster(2, METRICS + durable)
@@ -228,7 +247,7 @@ def test_every_query_has_a_series(start_cluster: StartCluster, tmp_path: Path) -
         sides = {rule["alert"]: COMPARISON.sub("", rule["expr"]) for rule in RULES}
         sides["SlotwiseRanksUneven"] = sides["SlotwiseRanksUneven"].replace("100000", "100")
         # `rate` wants two scrapes.
-        for query in [*queries, *sides.values()]:
+        for query in [*queries, *sides.values(), *dashboard_queries()]:
             wait_until(partial(has_series, query), query)
         stats = ps.stats()
         lookups = sum(rank.lookups.calls for rank in stats)
