@@ -26,9 +26,9 @@ _IMAGE_PORT = 7070
 
 
 def services() -> dict[str, dict[str, Any]]:
-    """The compose file's services by name."""
+    """The compose file's services of our images, by name."""
     described: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE_FILE.read_text())["services"]
-    return described
+    return {name: service for name, service in described.items() if "build" in service}
 
 
 def stage(name: str) -> str:

@@ -76,6 +76,8 @@ def test_buckets_are_cumulative_and_end_with_all(start_cluster: StartCluster) ->
         ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.SGD(lr=0.1))
         for _ in range(20):
             ps.lookup("words", [1, 2, 3])
+    # A call is counted once it is over, which its caller may hear a little earlier.
+    wait_until(lambda: calls_of(cluster, "lookup") >= 20, "the calls are over")
     found = scrape(cluster, 0)
     buckets: dict[Any, dict[float, float]] = {}
     for (name, labels), value in found.items():
