@@ -12,8 +12,8 @@ double HotKeyStats::ShareOf(std::size_t most) const {
   return sampled == 0 ? 0 : static_cast<double>(count) / static_cast<double>(sampled);
 }
 
-// Keys that somebody crafts to collide share a bucket of the map. They are no more than `most`, and one key of
-// a thousand is looked up, so the secret hash of tables is not needed here.
+// Keys that somebody crafts to collide share a bucket of the map. They are no more than `most`, and one key
+// of a thousand is looked up, so the secret hash of tables is not needed here.
 SpaceSaving::SpaceSaving(std::size_t most, std::uint64_t window) : most_(most), window_(window) {
   counters_.reserve(most_);
   place_of_.reserve(most_);

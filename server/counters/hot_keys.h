@@ -1,10 +1,10 @@
 // HotKeys: which keys come most often, and how often, from a sample of all that come.
 //
-// A rank samples one key of about a thousand, at random distances, and counts the sampled keys in a space-saving
-// sketch (Metwally, Agrawal, El Abbadi 2005) of bounded size: a key that is not in a full sketch takes the place
-// of one that was counted least, and its count, of which nobody knows how much is its own. Shares are given by
-// what is certainly a key's own, so they are never too large but for the sampling. Counts are halved now and
-// then, so that they are of late.
+// A rank samples one key of about a thousand, at random distances, and counts the sampled keys in a
+// space-saving sketch (Metwally, Agrawal, El Abbadi 2005) of bounded size: a key that is not in a full sketch
+// takes the place of one that was counted least, and its count, of which nobody knows how much is its own.
+// Shares are given by what is certainly a key's own, so they are never too large but for the sampling. Counts
+// are halved now and then, so that they are of late.
 #ifndef SLOTWISE_SERVER_COUNTERS_HOT_KEYS_H_
 #define SLOTWISE_SERVER_COUNTERS_HOT_KEYS_H_
 

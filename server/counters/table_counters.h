@@ -1,8 +1,8 @@
 // TableCounters: what a rank counts of one table, and says of its slice of it.
 //
 // The engine's thread writes, a few additions a round; the number of rows that came or went is the difference
-// of two of its notes, so that nothing is counted by key.
-// Thread-safety: Begin, Note and the Counts by one thread; CountNonFinite, SampleKeys and Read by any. A reading is of no one instant.
+// of two of its notes, so that nothing is counted by key. Thread-safety: Begin, Note and the Counts by one
+// thread; CountNonFinite, SampleKeys and Read by any. A reading is of no one instant.
 #ifndef SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 #define SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 
