@@ -16,9 +16,11 @@ def address_of(cluster: Cluster, rank: int) -> str:
     return said.removeprefix("metrics at ")
 
 
-def scrape(cluster: Cluster, rank: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def scrape(cluster: Cluster, rank: int, token: str | None = None) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """A rank's metrics by their names and labels, but for the label `rank`, which is checked."""
-    with urllib.request.urlopen(address_of(cluster, rank), timeout=60) as answer:
+    fields = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(address_of(cluster, rank), headers=fields)
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         text = answer.read().decode()
     found = {}
@@ -34,12 +36,12 @@ def scrape(cluster: Cluster, rank: int) -> dict[tuple[str, frozenset[tuple[str, 
     return found
 
 
-def total(cluster: Cluster, name: str, **labels: str) -> float:
+def total(cluster: Cluster, name: str, token: str | None = None, **labels: str) -> float:
     """The sum of a metric over all ranks, and over the labels that are not named."""
     wanted = set(labels.items())
     return sum(
         value
         for rank in range(len(cluster.ranks))
-        for (its, its_labels), value in scrape(cluster, rank).items()
+        for (its, its_labels), value in scrape(cluster, rank, token).items()
         if its == name and wanted <= its_labels
     )

@@ -168,6 +168,12 @@ def test_each_right_is_granted_and_denied(
             assert code == grpc.StatusCode.PERMISSION_DENIED, (method, code)
 
 
+def refused_calls(cluster: Cluster) -> float:
+    """The calls of nobody whom the server knows, as a watcher reads them."""
+    name, code = "slotwise_access_refused_total", "UNAUTHENTICATED"
+    return total(cluster, name, TOKENS["watcher"], code=code)
+
+
 @pytest.mark.parametrize(
     "authorization",
     [None, "", "Bearer", "Bearer ", "Bearer wrong-token-0123456789", TOKENS["admin"]]
@@ -178,7 +184,7 @@ def test_nobody_does_nothing(
     guarded: tuple[Cluster, Path], protocol: Protocol, authorization: str | None
 ) -> None:
     cluster, _ = guarded
-    before = total(cluster, "slotwise_access_refused_total", code="UNAUTHENTICATED")
+    before = refused_calls(cluster)
     asked = 0
     for method, request in requests(protocol).items():
         service, name = method.split("/")
@@ -193,7 +199,7 @@ def test_nobody_does_nothing(
                 call(request, timeout=CALL_TIMEOUT, metadata=carried)
         assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED, method
         asked += 1
-    after = total(cluster, "slotwise_access_refused_total", code="UNAUTHENTICATED")
+    after = refused_calls(cluster)
     assert after - before == asked
 
 
@@ -241,7 +247,7 @@ def test_a_trainer_trains_and_the_log_names_it(guarded: tuple[Cluster, Path]) ->
     for what in ("made", "dropped"):
         (said,) = [line for line in lines if line.startswith(f"table audited is {what}")]
         assert ", admin asked" in said, said
-    everything = cluster.logs() + "".join(map(str, scrape(cluster, 0)))
+    everything = cluster.logs() + "".join(map(str, scrape(cluster, 0, TOKENS["watcher"])))
     for secret in TOKENS.values():
         assert secret not in everything
 
