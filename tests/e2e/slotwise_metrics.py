@@ -16,7 +16,9 @@ def address_of(cluster: Cluster, rank: int) -> str:
     return said.removeprefix("metrics at ")
 
 
-def scrape(cluster: Cluster, rank: int, token: str | None = None) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def scrape(
+    cluster: Cluster, rank: int, token: str | None = None
+) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """A rank's metrics by their names and labels, but for the label `rank`, which is checked."""
     fields = {} if token is None else {"Authorization": f"Bearer {token}"}
     request = urllib.request.Request(address_of(cluster, rank), headers=fields)
