@@ -66,7 +66,7 @@ function(slotwise_tidy target)
     return()
   endif()
   set(sources ${ARGN})
-  list(FILTER sources EXCLUDE REGEX "^\\$<")  # a source only some builds have
+  list(FILTER sources EXCLUDE REGEX "^(\\$<|/)")  # a source only some builds have, and one that the build made
   set(stamps)
   foreach(source IN LISTS sources)
     string(REPLACE "../" "__/" name ${source})  # as CMake names objects of other folders' sources
