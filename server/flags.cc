@@ -61,6 +61,12 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
          "others take the ports after it. One that other machines reach needs --insecure. Default: nowhere")
       ->check(host_port)
       ->type_name("HOST:PORT");
+  app.add_option("--health-listen", flags.health_listen,
+                 "Address where a machine's first process says over HTTP, to anybody, whether it is alive "
+                 "(/livez) and\n"
+                 "serves (/readyz); the others take the ports after it. Default: nowhere")
+      ->check(host_port)
+      ->type_name("HOST:PORT");
   app.add_flag(
       "--insecure", flags.insecure,
       "Let --listen and --metrics-listen be addresses that other machines reach, such as 0.0.0.0. Whoever\n"
@@ -110,6 +116,7 @@ Result<Config> ReadConfig(const Flags& flags) {
   v1::ServerConfig& values = config->values;
   if (flags.listen) values.set_listen(*flags.listen);
   if (flags.metrics_listen) values.set_metrics_listen(*flags.metrics_listen);
+  if (flags.health_listen) values.set_health_listen(*flags.health_listen);
   if (flags.insecure) values.set_insecure(true);
   if (flags.backend) values.set_backend(*flags.backend);
   if (flags.threads) values.set_threads(*flags.threads);

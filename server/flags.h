@@ -21,6 +21,7 @@ struct Flags {
   bool attached = false;
   std::optional<std::string> listen;
   std::optional<std::string> metrics_listen;
+  std::optional<std::string> health_listen;
   bool insecure = false;
   std::optional<v1::Backend> backend;
   std::optional<std::uint32_t> threads;

@@ -13,10 +13,13 @@
 #include <string>
 #include <utility>
 
+#include "server/access/local_user.h"
 #include "server/draw_hash_secret.h"
 #include "server/engine/bag_travel.h"
+#include "server/ops/health_port.h"
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
+#include "server/ops/metrics_port.h"
 #include "server/start_up.h"
 #include "wire/spare_processors.h"
 #include "wire/table_options_proto.h"
@@ -217,6 +220,18 @@ Status Recover(const v1::Durability& config, const Collective& collective, const
   return {};
 }
 
+// Says whether the rank serves, if somebody wants to know; from the start on, because a recovery may take long.
+Status OpenHealth(const Collective& collective, Rooms& rooms) {
+  if (rooms.config.health_listen().empty()) return {};
+  const auto address = PlaceOf(rooms.config.health_listen(), "health_listen", collective.local_rank());
+  if (!address.ok()) return address.status();
+  auto health = OpenHealthPort(*address, [&rooms] { return rooms.serves.load(); });
+  if (!health.ok()) return health.status();
+  rooms.health = std::move(*health);
+  spdlog::info("health at http://{}:{}/readyz", address->host, rooms.health->port());
+  return {};
+}
+
 // Serves what the rank counts, if somebody wants it.
 Status OpenMetrics(const Collective& collective, Rooms& rooms) {
   if (rooms.config.metrics_listen().empty()) return {};
@@ -241,7 +256,7 @@ Status OpenMetrics(const Collective& collective, Rooms& rooms) {
     reading.calls.rank = rank;
     return reading;
   };
-  auto metrics = MetricsPort::Open(*address, std::move(facts), read, *rooms.access);
+  auto metrics = OpenMetricsPort(*address, facts, read, *rooms.access);
   if (!metrics.ok()) return metrics.status();
   rooms.metrics = std::move(*metrics);
   spdlog::info("metrics at http://{}:{}/metrics", address->host, rooms.metrics->port());
@@ -277,7 +292,13 @@ Result<std::unique_ptr<AccessControl>> AccessOf(const v1::Security& security) {
       one.grants.push_back({.table = grant.table(), .rights = rights});
     }
   }
-  return AccessControl::Make(std::move(known));
+  std::vector<std::uint32_t> local_users;
+  for (const std::string& user : security.local_users()) {
+    const auto number = UserNumberOf(user);
+    if (!number.ok()) return InvalidArgument("security.local_users: " + number.status().message());
+    local_users.push_back(*number);
+  }
+  return AccessControl::Make(std::move(known), std::move(local_users));
 }
 
 Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective, Rooms& rooms) {
@@ -293,6 +314,7 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
   auto access = AccessOf(rooms.config.security());
   if (!access.ok()) return access.status();
   rooms.access = std::move(*access);
+  if (Status open = OpenHealth(collective, rooms); !open.ok()) return open;
   if (Status held = HoldData(collective, rooms); !held.ok()) return held;
   auto device = MakeDevice(rooms.config, collective);
   if (!device.ok()) return device.status();
@@ -340,7 +362,8 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   if (!options.ok()) return options.status();
   options->local = LocalName(incarnation.id, collective.rank());
   options->access = rooms.access.get();
-  if (!options->speaks_data()) options->local.clear();
+  options->on_serving = [&rooms](bool serves) { rooms.serves = serves; };
+  if (!options->speaks_data_locally()) options->local.clear();
   auto rpc = RpcServer::Start(*options, *rooms.engine);
   if (!rpc.ok()) return rpc.status();
   rooms.rpc = std::move(*rpc);
@@ -348,7 +371,8 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   return RankPlace{.address = AdvertisedAddress(rooms.config, *options, rooms.rpc->port()),
                    .device = rooms.device->Name(),
                    .local = options->local,
-                   .gpu = rooms.device->Uuid()};
+                   .gpu = rooms.device->Uuid(),
+                   .local_user = geteuid()};
 }
 
 }  // namespace slotwise

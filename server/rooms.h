@@ -3,6 +3,7 @@
 #ifndef SLOTWISE_SERVER_ROOMS_H_
 #define SLOTWISE_SERVER_ROOMS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,7 +21,7 @@
 #include "server/engine/engine.h"
 #include "server/flags.h"
 #include "server/ops/config.h"
-#include "server/ops/metrics_port.h"
+#include "server/ops/http_port.h"
 #include "server/rpc/rpc_server.h"
 #include "server/rpc/topology.h"
 #include "slotwise/status.h"
@@ -40,7 +41,9 @@ struct Rooms {
   std::unique_ptr<AccessControl> access;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<RpcServer> rpc;
-  std::unique_ptr<MetricsPort> metrics;  // null: nowhere
+  std::unique_ptr<HttpPort> metrics;  // null: nowhere
+  std::atomic<bool> serves = false;   // as the health service says
+  std::unique_ptr<HttpPort> health;   // likewise
 };
 
 // Returns the configuration's tables. INVALID_ARGUMENT, with the table's place in the file, if a table's

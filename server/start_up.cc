@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <random>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ struct Place {
   Text<256> device{};
   Text<108> local{};
   Text<40> gpu{};
+  std::uint32_t local_user = 0;
 };
 
 bool NobodyRefuses(Collective& collective, const Status& mine) {
@@ -64,9 +66,14 @@ std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, cons
   Write(mine->device, place.device);
   Write(mine->local, place.local);
   Write(mine->gpu, place.gpu);
+  place.local_user = mine->local_user;
   std::vector<RankPlace> places;
   for (const Place& peer : AllGatherValues(collective, place)) {
-    places.push_back({peer.address.data(), peer.device.data(), peer.local.data(), peer.gpu.data()});
+    places.push_back({.address = peer.address.data(),
+                      .device = peer.device.data(),
+                      .local = peer.local.data(),
+                      .gpu = peer.gpu.data(),
+                      .local_user = peer.local_user});
   }
   return places;
 }

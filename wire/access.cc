@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "slotwise/loopback.h"
+
 namespace slotwise {
 namespace {
 
@@ -52,8 +54,7 @@ Status CheckPem(const char* field, const std::string& path, std::string_view wha
 }
 
 bool IsOfThisHost(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host.starts_with("127.") || address.starts_with("unix:");
+  return IsLoopback(std::string_view(address).substr(0, address.rfind(':')));
 }
 
 }  // namespace
@@ -80,7 +81,7 @@ Result<std::shared_ptr<Access>> Access::Make(const Credentials& credentials) {
     auto token = ReadToken(credentials.token_file);
     if (!token.ok()) return token.status();
     access->stamp_ = StampOf(credentials.token_file);
-    access->header_ = "Bearer " + *token;
+    access->token_ = std::move(*token);
     access->looked_ = std::chrono::steady_clock::now();
   }
   if (!credentials.tls()) {
@@ -112,24 +113,28 @@ void Access::SetArguments(grpc::ChannelArguments& arguments) const {
 }
 
 void Access::Add(grpc::ClientContext& context) {
-  if (credentials_.token_file.empty()) return;
-  context.AddMetadata("authorization", Token());
+  if (has_token()) context.AddMetadata("authorization", "Bearer " + BareToken());
+}
+
+std::string Access::BareToken() {
+  if (!has_token()) return {};
+  const std::lock_guard lock(mutex_);
+  LookAgain();
+  return token_;
 }
 
 // A file that cannot be read, or has none, leaves the token as it was: it may be half-way through being
 // changed.
-std::string Access::Token() {
+void Access::LookAgain() {
   const auto now = std::chrono::steady_clock::now();
-  const std::lock_guard lock(mutex_);
-  if (now - looked_ < kLookEvery) return header_;
+  if (now - looked_ < kLookEvery) return;
   looked_ = now;
   std::string stamp = StampOf(credentials_.token_file);
-  if (stamp == stamp_) return header_;
-  if (const auto token = ReadToken(credentials_.token_file); token.ok()) {
-    header_ = "Bearer " + *token;
+  if (stamp == stamp_) return;
+  if (auto token = ReadToken(credentials_.token_file); token.ok()) {
+    token_ = std::move(*token);
     stamp_ = std::move(stamp);
   }
-  return header_;
 }
 
 Status Access::Check(const std::string& address) const {

@@ -29,6 +29,10 @@ class Access {
 
   // Adds the token to a call, before it starts.
   void Add(grpc::ClientContext& context);
+  // Returns the token itself; empty: there is none.
+  std::string BareToken();
+  bool has_token() const { return !credentials_.token_file.empty(); }
+  bool tls() const { return credentials_.tls(); }
 
   // INVALID_ARGUMENT if a token would travel unencrypted to another host, and `insecure` does not allow it.
   // `address` is host:port.
@@ -36,14 +40,15 @@ class Access {
 
  private:
   explicit Access(const Credentials& credentials) : credentials_(credentials) {}
-  std::string Token();
+  // Reads the token again if its file has changed. REQUIRES: mutex_ is held.
+  void LookAgain();
 
   const Credentials credentials_;
   std::shared_ptr<grpc::ChannelCredentials> channel_;
   std::mutex mutex_;
   // Guarded by mutex_:
-  std::string header_;  // "Bearer TOKEN"; empty: there is none
-  std::string stamp_;   // which file it was, and when it was written
+  std::string token_;  // empty: there is none
+  std::string stamp_;  // which file it was, and when it was written
   std::chrono::steady_clock::time_point looked_;
 };
 

@@ -58,6 +58,9 @@ Status Thrown() {
   }
 }
 
+// The trace of the calls that this thread starts.
+thread_local std::string traceparent;
+
 // Reads a call's options into `call`, or says why they are none.
 Status Read(const slotwise_call_options& options, CallOptions& call) {
   if (options.timeout_ms < 0) {
@@ -73,7 +76,12 @@ Status Read(const slotwise_call_options& options, CallOptions& call) {
 }
 
 }  // namespace
+
+const std::string& Traceparent() { return traceparent; }
+
 }  // namespace slotwise::c
+
+void slotwise_set_traceparent(const char* text) { slotwise::c::traceparent = text == nullptr ? "" : text; }
 
 void slotwise_call::Finish(const std::shared_ptr<State>& state, const slotwise_call_options& options,
                            slotwise_call* handle, Outcome outcome) {
@@ -106,6 +114,7 @@ slotwise_call* slotwise_call::Start(const slotwise_call_options* options, const 
     Finish(state, given, handle, std::move(outcome));
   };
   slotwise::CallOptions checked;
+  checked.traceparent = slotwise::c::Traceparent();
   checked.stop = state->stop.get_token();
   if (slotwise::Status status = slotwise::c::Read(given, checked); !status.ok()) {
     end(std::move(status));

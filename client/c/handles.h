@@ -20,6 +20,13 @@
 #include "slotwise/client.h"
 #include "slotwise/slotwise.h"
 
+namespace slotwise::c {
+
+// Returns the trace of the calls that this thread starts.
+const std::string& Traceparent();
+
+}  // namespace slotwise::c
+
 struct slotwise_client {
   slotwise::Client client;
 };

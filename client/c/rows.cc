@@ -85,6 +85,7 @@ slotwise_rows* slotwise_export(slotwise_client* client, const char* table, std::
                                const slotwise_call_options* call) {
   return OrNull([&]() -> slotwise_rows* {
     CallOptions options;
+    options.traceparent = slotwise::c::Traceparent();
     if (call != nullptr && call->timeout_ms > 0)
       options.timeout = std::chrono::milliseconds(call->timeout_ms);
     std::optional<std::span<const slotwise::Key>> wanted;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <stop_token>
+#include <string>
 
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
@@ -19,6 +20,7 @@ struct Call {
   // deadline.
   std::chrono::milliseconds retry_for = std::chrono::milliseconds::max();
   DataType data_type = DataType::kFloat32;  // of values and gradients on the wire
+  std::string traceparent = {};             // as the Trace Context has it; empty: none
 };
 
 // Work that the client must end before it is destroyed.

@@ -30,23 +30,23 @@ grpc::ChannelArguments Arguments() {
 
 }  // namespace
 
-Connections::Connections(const Access& access, std::vector<RankAddress> addresses,
-                         std::size_t channels_per_rank, DataThreads* data)
+Connections::Connections(const std::shared_ptr<Access>& access, std::vector<RankAddress> addresses,
+                         std::size_t channels_per_rank, DataThreads& threads)
     : addresses_(std::move(addresses)), channels_per_rank_(channels_per_rank) {
   grpc::ChannelArguments arguments = Arguments();
-  access.SetArguments(arguments);
+  access->SetArguments(arguments);
   for (const RankAddress& address : addresses_) {
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
       Channel& made = channels_.emplace_back();
-      made.channel = grpc::CreateCustomChannel(address.address, access.channel(), arguments);
+      made.channel = grpc::CreateCustomChannel(address.address, access->channel(), arguments);
       made.stub = std::make_unique<grpc::GenericStub>(made.channel);
-      if (data != nullptr) made.data = std::make_unique<DataLink>(*data, address);
+      if (address.data) made.data = std::make_unique<DataLink>(threads, address, access);
     }
     // Ranks that share a device are one way: the first rank's.
-    if (data == nullptr || address.gpu.empty() || gpus_.contains(address.gpu)) continue;
+    if (!address.data || address.gpu.empty() || gpus_.contains(address.gpu)) continue;
     RankAddress by_gpu = address;
     by_gpu.by_gpu = true;
-    gpus_[address.gpu].data = std::make_unique<DataLink>(*data, by_gpu);
+    gpus_[address.gpu].data = std::make_unique<DataLink>(threads, by_gpu, access);
   }
 }
 
@@ -64,13 +64,13 @@ void Connections::Close() {
 }
 
 Channels::Channels(std::shared_ptr<Access> access, std::vector<RankAddress> addresses, int channels_per_rank,
-                   int threads, bool data, LogLine log, OnLost on_lost)
+                   int threads, LogLine log, OnLost on_lost)
     : access_(std::move(access)),
       channels_per_rank_(static_cast<std::size_t>(channels_per_rank)),
       log_(std::move(log)),
       on_lost_(std::move(on_lost)),
       data_threads_(threads),
-      now_(std::make_shared<Connections>(*access_, std::move(addresses), channels_per_rank_, DataOf(data))) {
+      now_(std::make_shared<Connections>(access_, std::move(addresses), channels_per_rank_, data_threads_)) {
   KeepFreedMemory();
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { ReadArrivals(); });
@@ -82,12 +82,16 @@ Channels::Channels(std::shared_ptr<Access> access, std::vector<RankAddress> addr
 
 Channels::~Channels() { queue_.Shutdown(); }
 
-void Channels::MoveTo(const std::vector<RankAddress>& addresses, bool data) {
+void Channels::MoveTo(const std::vector<RankAddress>& addresses) {
   // Connections are made again by themselves.
-  if (now()->addresses() == addresses && now()->has_data() == data) return;
-  auto next = std::make_shared<Connections>(*access_, addresses, channels_per_rank_, DataOf(data));
+  if (now()->addresses() == addresses) return;
+  auto next = std::make_shared<Connections>(access_, addresses, channels_per_rank_, data_threads_);
   const std::lock_guard lock(mutex_);
   now_ = std::move(next);
+}
+
+std::shared_ptr<Connections> Channels::To(std::vector<RankAddress> addresses) {
+  return std::make_shared<Connections>(access_, std::move(addresses), 1, data_threads_);
 }
 
 void Channels::ReadArrivals() {

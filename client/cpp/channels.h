@@ -63,15 +63,14 @@ class Connections {
     std::atomic<State> state_ = State::kNew;
   };
 
-  // Each channel connects when first used. With `data`, which outlives the connections, the data path has
-  // connections of the data transport. REQUIRES: an address, a number above 0.
-  Connections(const Access& access, std::vector<RankAddress> addresses, std::size_t channels_per_rank,
-              DataThreads* data = nullptr);
+  // Each channel connects when first used. `threads` and `access` outlive the connections. REQUIRES: an address,
+  // a number above 0.
+  Connections(const std::shared_ptr<Access>& access, std::vector<RankAddress> addresses,
+              std::size_t channels_per_rank, DataThreads& threads);
 
   // Ends connections of the data transport. REQUIRES: their calls are over, and none follows.
   void Close();
 
-  bool has_data() const { return channels_.front().data != nullptr; }
   // Returns the way to a rank by the memory of its device, which RankInfo.gpu names; null if there is none.
   Channel* by_gpu(const std::string& gpu) {
     const auto found = gpus_.find(gpu);
@@ -103,9 +102,8 @@ class Channels {
   using OnLost = std::function<void()>;
 
   // REQUIRES: an address, numbers above 0. `log` and `on_lost` may be empty.
-  // `data`: the addresses speak the data transport, which is to be used.
   Channels(std::shared_ptr<Access> access, std::vector<RankAddress> addresses, int channels_per_rank,
-           int threads, bool data, LogLine log, OnLost on_lost = nullptr);
+           int threads, LogLine log, OnLost on_lost = nullptr);
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
@@ -118,7 +116,9 @@ class Channels {
   std::size_t ranks() const { return now()->ranks(); }
   std::size_t channels_per_rank() const { return channels_per_rank_; }
   // What is sent from now on goes to these addresses. REQUIRES: an address.
-  void MoveTo(const std::vector<RankAddress>& addresses, bool data);
+  void MoveTo(const std::vector<RankAddress>& addresses);
+  // Returns other connections than those to use now, with one channel to each address.
+  std::shared_ptr<Connections> To(std::vector<RankAddress> addresses);
   void NoteLost() const {
     if (on_lost_) on_lost_();
   }
@@ -131,8 +131,6 @@ class Channels {
 
  private:
   void ReadArrivals();
-
-  DataThreads* DataOf(bool data) { return data ? &data_threads_ : nullptr; }
 
   const std::shared_ptr<Access> access_;
   const std::size_t channels_per_rank_;

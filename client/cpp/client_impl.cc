@@ -4,10 +4,12 @@
 #include <future>
 #include <utility>
 
+#include "client/cpp/local_door.h"
 #include "client/cpp/messages.h"
 #include "slotwise/v1/admin.pb.h"
 #include "wire/data_version.h"
 #include "wire/table_options_proto.h"
+#include "wire/trace_id.h"
 
 namespace slotwise {
 
@@ -37,26 +39,42 @@ std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) 
   return addresses;
 }
 
-std::vector<client::RankAddress> AddressesIn(const ClientOptions& options, const ServerTopology& topology) {
+// Returns whether lookups and pushes go to the rank's port by the data transport, which says nobody's token there
+// and encrypts nothing: so not if the client wants TLS, whatever the server says.
+bool SpeaksDataAtPort(const ClientOptions& options, const ServerTopology& topology, const Access& access) {
+  return options.door != Door::kGrpc && topology.data_version == kDataVersion && !access.tls();
+}
+
+// Returns whether they go to the rank's Unix socket of a server that asks who calls. Without a token the client is
+// known by its certificate, which only gRPC shows.
+bool SpeaksDataLocally(const ClientOptions& options, const ServerTopology& topology, const ServerRank& rank,
+                       const Access& access) {
+  const bool wanted = options.door != Door::kGrpc && options.door != Door::kTcp;
+  return wanted && topology.data_version == 0 && access.has_token() && rank.local_user &&
+         client::ServesLocally(rank.local, *rank.local_user);
+}
+
+std::vector<client::RankAddress> AddressesIn(const ClientOptions& options, const ServerTopology& topology,
+                                             const Access& access) {
   std::vector<client::RankAddress> addresses;
   for (const ServerRank& rank : topology.ranks) {
     // A rank whose device has memory of its own shares none of the host's; one that does not say so does.
     const bool shares_host = rank.gpu.empty() || rank.gpu == client::kHostMemory;
     const bool by_gpu =
         options.door == Door::kGpu || (options.door == Door::kBest && rank.gpu != client::kHostMemory);
-    addresses.push_back({.address = rank.address,
-                         .local = options.door == Door::kTcp ? "" : rank.local,
-                         .shares_host = shares_host,
-                         .only_local = options.door == Door::kShm,
-                         .gpu = by_gpu ? rank.gpu : "",
-                         .only_gpu = options.door == Door::kGpu});
+    const bool at_port = SpeaksDataAtPort(options, topology, access);
+    const bool locally = !at_port && SpeaksDataLocally(options, topology, rank, access);
+    client::RankAddress& made = addresses.emplace_back();
+    made.address = rank.address;
+    if ((at_port && options.door != Door::kTcp) || locally) made.local = rank.local;
+    made.data = at_port || locally || options.door == Door::kShm;
+    if (locally) made.only_user = rank.local_user;
+    made.shares_host = shares_host;
+    made.only_local = options.door == Door::kShm;
+    made.gpu = by_gpu ? rank.gpu : "";
+    made.only_gpu = options.door == Door::kGpu;
   }
   return addresses;
-}
-
-bool UsesData(const ClientOptions& options, const ServerTopology& topology) {
-  return options.door == Door::kShm || options.door == Door::kGpu ||
-         (options.door != Door::kGrpc && topology.data_version == kDataVersion);
 }
 
 }  // namespace
@@ -65,8 +83,7 @@ Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& o
                    std::shared_ptr<Access> access)
     : options_(options),
       session_({.id = Session::NewId()}),
-      channels_(std::move(access), SeedsOf(seeds), options.channels_per_rank, options.threads, false,
-                options.log) {}
+      channels_(std::move(access), SeedsOf(seeds), options.channels_per_rank, options.threads, options.log) {}
 
 Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
                    const ServerTopology& topology, std::shared_ptr<Access> access)
@@ -75,17 +92,21 @@ Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
       limits_(topology),
       session_({.id = Session::NewId(), .epoch = topology.epoch}),
       incarnation_(topology.incarnation),
-      channels_(std::move(access), AddressesIn(options, topology), options.channels_per_rank, options.threads,
-                UsesData(options, topology), options.log, [this] { LookForNewStart(); }) {}
+      channels_(access, AddressesIn(options, topology, *access), options.channels_per_rank, options.threads,
+                options.log, [this] { LookForNewStart(); }) {}
 
 void Client::Impl::Meet(const ServerTopology& topology) {
   if (topology.ranks.empty() || topology.incarnation == 0) return;
+  for (const ServerRank& rank : topology.ranks) {
+    if (Status status = channels_.access().Check(rank.address); !status.ok())
+      return channels_.Log(status.message());
+  }
   bool is_first = false;
   {
     // Whoever finds the server met may rely on the channels to its ranks.
     const std::lock_guard lock(meeting_);
     if (incarnation_ == topology.incarnation) return;
-    channels_.MoveTo(AddressesIn(options_, topology), UsesData(options_, topology));
+    channels_.MoveTo(AddressesIn(options_, topology, channels_.access()));
     is_first = incarnation_ == 0;
     incarnation_ = topology.incarnation;
   }
@@ -101,8 +122,7 @@ void Client::Impl::LookForNewStart() {
     if (look_again_ || closing_) return;
     questions_ = kAskedRanks + 1;
     look = looks_++;
-    if (to_seeds_ == nullptr)
-      to_seeds_ = std::make_shared<client::Connections>(channels_.access(), SeedsOf(seeds_), 1);
+    if (to_seeds_ == nullptr) to_seeds_ = channels_.To(SeedsOf(seeds_));
   }
   for (std::size_t i = 0; i < kAskedRanks; ++i) AskForTopology(look * kAskedRanks + i, channels_.now());
   AskForTopology(look, to_seeds_);
@@ -154,7 +174,8 @@ Call Client::Impl::Begin(const CallOptions& options) const {
           .deadline = std::chrono::steady_clock::now() + timeout,
           .stop = options.stop,
           .retry_for = timeout,
-          .data_type = options.data_type.value_or(options_.data_type)};
+          .data_type = options.data_type.value_or(options_.data_type),
+          .traceparent = TraceIdOf(options.traceparent).empty() ? std::string() : options.traceparent};
 }
 
 Status Client::Impl::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop) {

@@ -13,6 +13,8 @@
 #include <span>
 #include <utility>
 
+#include "client/cpp/local_door.h"
+
 namespace slotwise::client {
 namespace {
 
@@ -40,7 +42,7 @@ DataConnecting::DataConnecting(asio::io_context& context, RankAddress address, D
 AskedArena DataConnecting::AskFor() const {
   // It asks for as much of a device as the server gives one client.
   if (address_.by_gpu) return {kMostArenaMib, true};
-  return {local_ ? static_cast<std::uint32_t>(kArena >> 20) : 0};
+  return {local_ && address_.shares_host ? static_cast<std::uint32_t>(kArena >> 20) : 0};
 }
 
 void DataConnecting::Begin() {
@@ -48,11 +50,12 @@ void DataConnecting::Begin() {
   timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
     if (!error) self->Fail("no connection within " + std::to_string(kConnectLimit.count()) + " s");
   });
-  const bool shares = address_.shares_host || address_.by_gpu;
+  const bool shares = address_.shares_host || address_.by_gpu || address_.only_user;
   if (shares && !address_.local.empty() && ConnectLocally()) return Greet();
   const std::string nobody = "there is no server on this host that shares memory";
   if (address_.only_local || (address_.by_gpu && address_.only_gpu)) return Fail(nobody);
   if (address_.by_gpu) return Fail(ResourceExhausted(nobody));  // the caller goes another way at once
+  if (address_.only_user) return Fail("nobody whom the server knows answers at its Unix socket");
   ConnectByTcp();
 }
 
@@ -66,6 +69,8 @@ bool DataConnecting::ConnectLocally() {
   if (!error)
     socket.connect(asio::local::stream_protocol::endpoint(std::string(1, 0) + address_.local), error);
   if (error) return false;
+  // Somebody else may have taken the name of a server that is gone.
+  if (address_.only_user && !IsUsers(socket.native_handle(), *address_.only_user)) return false;
   local_ = true;
   socket_ = std::move(socket);
   return true;

@@ -65,10 +65,15 @@ DataThreads::~DataThreads() = default;
 
 class DataLink::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(BriskLoop& loop, RankAddress address)
-      : loop_(loop), context_(loop.context()), address_(std::move(address)), timer_(loop.context()) {}
+  Impl(BriskLoop& loop, RankAddress address, std::shared_ptr<Access> access)
+      : loop_(loop),
+        context_(loop.context()),
+        address_(std::move(address)),
+        access_(std::move(access)),
+        timer_(loop.context()) {}
 
-  std::uint64_t Send(std::shared_ptr<DataExchange> exchange, steady_clock::time_point deadline, Done done) {
+  std::uint64_t Send(std::shared_ptr<DataExchange> exchange, steady_clock::time_point deadline, Done done,
+                     std::string traceparent) {
     std::uint64_t id = 0;
     std::shared_ptr<Stream> stream;
     {
@@ -77,7 +82,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       const auto call =
           calls_
               .emplace(
-                  id, Pending{.exchange = std::move(exchange), .done = std::move(done), .deadline = deadline})
+                  id, Pending{.exchange = std::move(exchange), .done = std::move(done), .deadline = deadline, .traceparent = std::move(traceparent)})
               .first;
       call->second.watch = Watch(deadline, id);
       stream = stream_;
@@ -126,6 +131,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     std::shared_ptr<DataExchange> exchange;
     Done done;
     steady_clock::time_point deadline;
+    std::string traceparent;
     bool copying = false;  // the device may read the exchange's arrays
     bool sending = false;  // the stream may
     bool reading = false;  // the stream may write where its values go
@@ -267,6 +273,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       call->second.sending = true;
       written->exchange = call->second.exchange;
       written->deadline = call->second.deadline;
+      written->head.set_traceparent(call->second.traceparent);
     }
     written->stream = stream;
     written->id = id;
@@ -345,6 +352,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   void Send(Written& written) {
     v1::DataCall& head = written.head;
     head.set_id(written.id);
+    if (address_.only_user) head.set_token(access_->BareToken());
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(written.deadline - steady_clock::now()).count();
     head.set_timeout_ms(static_cast<std::uint32_t>(
@@ -541,6 +549,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   BriskLoop& loop_;
   asio::io_context& context_;  // the loop's
   const RankAddress address_;
+  const std::shared_ptr<Access> access_;
   asio::steady_timer timer_;                    // the io_context's thread's
   std::shared_ptr<DataConnecting> connecting_;  // the io_context's thread's
 
@@ -557,13 +566,13 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   std::uint64_t last_id_ = 0;
 };
 
-DataLink::DataLink(DataThreads& threads, RankAddress address)
-    : impl_(std::make_shared<Impl>(threads.impl_->Next(), std::move(address))) {}
+DataLink::DataLink(DataThreads& threads, RankAddress address, std::shared_ptr<Access> access)
+    : impl_(std::make_shared<Impl>(threads.impl_->Next(), std::move(address), std::move(access))) {}
 DataLink::~DataLink() { impl_->Close(); }
 
 std::uint64_t DataLink::Send(std::shared_ptr<DataExchange> exchange, steady_clock::time_point deadline,
-                             Done done) {
-  return impl_->Send(std::move(exchange), deadline, std::move(done));
+                             Done done, std::string traceparent) {
+  return impl_->Send(std::move(exchange), deadline, std::move(done), std::move(traceparent));
 }
 void DataLink::Cancel(std::uint64_t call) { impl_->Cancel(call); }
 bool DataLink::connected() const { return impl_->connected(); }

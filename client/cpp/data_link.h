@@ -23,6 +23,7 @@
 #include "client/cpp/rank_address.h"
 #include "slotwise/status.h"
 #include "slotwise/v1/data.pb.h"
+#include "wire/access.h"
 
 namespace slotwise::client {
 
@@ -71,17 +72,18 @@ class DataLink {
   // Hears what became of a call: gRPC's status of it, and if that is OK, what DataExchange::Read said.
   using Done = std::function<void(const grpc::Status& answer, const Status& read)>;
 
-  // `threads` outlives the link.
-  DataLink(DataThreads& threads, RankAddress address);
+  // `threads` outlives the link. `access` has the token that calls bring to a server that asks for it; it may be
+  // null if the address has no only_user.
+  DataLink(DataThreads& threads, RankAddress address, std::shared_ptr<Access> access = nullptr);
   // Ends the connection. REQUIRES: all calls are over.
   ~DataLink();
   DataLink(const DataLink&) = delete;
   DataLink& operator=(const DataLink&) = delete;
 
-  // Sends a call, and returns its name. `done` is called once, later, on one of the link's threads; from then
+  // Sends a call, of a trace (data.proto; empty: none), and returns its name. `done` is called once, later, on one of the link's threads; from then
   // on nothing of the exchange is in use.
   std::uint64_t Send(std::shared_ptr<DataExchange> exchange, std::chrono::steady_clock::time_point deadline,
-                     Done done);
+                     Done done, std::string traceparent = {});
   // Ends a call soon, with CANCELLED, unless it is over.
   void Cancel(std::uint64_t call);
 

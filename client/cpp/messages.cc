@@ -252,7 +252,12 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
                           .epoch = reply.epoch(),
                           .data_version = reply.data_version()};
   for (const auto& rank : reply.ranks()) {
-    topology.ranks.push_back({rank.address(), rank.device(), rank.local(), rank.gpu()});
+    ServerRank& made = topology.ranks.emplace_back();
+    made.address = rank.address();
+    made.device = rank.device();
+    made.local = rank.local();
+    made.gpu = rank.gpu();
+    if (rank.has_local_user()) made.local_user = rank.local_user();
   }
   return topology;
 }

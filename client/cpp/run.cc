@@ -66,6 +66,7 @@ class Run::GrpcFlight final : public Flight, public Arrival {
     context_.set_deadline(Until(run_->call_.deadline));
     context_.set_wait_for_ready(request.once);
     run_->channels_.access().Add(context_);
+    if (!run_->call_.traceparent.empty()) context_.AddMetadata("traceparent", run_->call_.traceparent);
     Connections::Channel& channel = ChannelOf(attempt);
     channel.NoteState();
     reader_ =
@@ -100,7 +101,8 @@ class Run::DataFlight final : public Flight {
                         [this](const grpc::Status& status, const Status& read) {
                           const std::unique_ptr<DataFlight> self(this);
                           End(status, [&read] { return read; });
-                        });
+                        },
+                        run_->call_.traceparent);
   }
 
   void Cancel() override { link_->Cancel(call_); }
@@ -155,7 +157,8 @@ void Run::Start() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     // A message is written without the lock that replies need.
     Request& request = requests_[i];
-    if (request.write && (request.data == nullptr || !To()->has_data())) {
+    if (request.write &&
+        (request.data == nullptr || To()->at(request.rank, request.channel).data == nullptr)) {
       try {
         request.message = std::exchange(request.write, nullptr)();
       } catch (const std::bad_alloc&) {
@@ -184,7 +187,11 @@ void Run::Send(std::size_t index) {
     --pending_;
     return EndIfOver(std::move(lock));
   }
-  if (requests_[index].data != nullptr && to->has_data()) {
+  const Request& request = requests_[index];
+  const bool by_data =
+      request.data != nullptr &&
+      (!request.gpu.empty() || to->at(request.rank + attempt, request.channel).data != nullptr);
+  if (by_data) {
     flight = std::make_unique<DataFlight>(shared_from_this(), index, std::move(to));
   } else {
     flight = std::make_unique<GrpcFlight>(shared_from_this(), index, std::move(to));

@@ -85,6 +85,9 @@ struct CallOptions {
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
   std::optional<DataType> data_type = std::nullopt;  // for lookups and pushes
   std::stop_token stop = {};                         // a stop ends the call soon, with CANCELLED
+  // The trace that the call belongs to, as the W3C's Trace Context writes it in the field traceparent
+  // ("00-<trace id>-<parent id>-<flags>"); the server's log has the trace's id. What is none is not sent.
+  std::string traceparent = {};
 };
 
 struct ServerRank {
@@ -94,6 +97,9 @@ struct ServerRank {
   // The memory of its device, which clients on its host can share: a GPU's UUID, as 32 hexadecimal digits, or
   // "host". Empty: the server is older than this member.
   std::string gpu = {};
+  // The user, by the host's number, whose process listens at `local`; nothing: the server is older than this
+  // member, or nobody listens.
+  std::optional<std::uint32_t> local_user = std::nullopt;
 };
 
 struct ServerTopology {

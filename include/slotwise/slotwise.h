@@ -85,6 +85,10 @@ typedef struct slotwise_call_options {
   void* user;
 } slotwise_call_options;
 
+/* Says which trace the calls belong to that this thread starts from now on, as the W3C's Trace Context writes it in
+ * the field traceparent; the server's log has the trace's id. Null, "" or what is none: no trace. The text is copied. */
+SLOTWISE_API void slotwise_set_traceparent(const char* traceparent);
+
 /* Waits until the call has ended, at most `most_ms` (below 0: without limit), and returns its code or
  * SLOTWISE_RUNNING. */
 SLOTWISE_API int32_t slotwise_call_wait(slotwise_call* call, int64_t most_ms);

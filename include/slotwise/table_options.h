@@ -138,6 +138,9 @@ static_assert(std::is_trivially_copyable_v<TableOptions>, "tables are announced 
 // Returns INVALID_ARGUMENT with the field and its value if `options` cannot make a table.
 Status Validate(const TableOptions& options);
 
+// INVALID_ARGUMENT unless it is a legal name of a table.
+Status ValidateTableName(std::string_view name);
+
 // Returns INVALID_ARGUMENT unless `learning_rate` is finite and above 0.
 Status ValidateLearningRate(float learning_rate);
 

@@ -49,16 +49,6 @@ std::string Quoted(std::string_view name) {
   return text + "\"";
 }
 
-Status ValidateName(std::string_view name) {
-  constexpr std::string_view kRule =
-      "must be 1 to 63 of the characters A-Z a-z 0-9 _ . - and not start with '.' or '-'";
-  const bool legal = !name.empty() && name.size() <= TableName::kMaxLength && name.front() != '.' &&
-                     name.front() != '-' && std::all_of(name.begin(), name.end(), IsNameCharacter);
-  if (legal) return {};
-  // TableName cut a name that was too long, so the message says "...".
-  return Refuse("name", Quoted(name) + (name.size() > TableName::kMaxLength ? "..." : ""), kRule);
-}
-
 Status NotNegative(std::string_view field, float value) {
   if (std::isfinite(value) && value >= 0) return {};
   return Refuse(field, Text(value), "must be finite and not negative");
@@ -177,13 +167,23 @@ Status ValidateInitializer(const InitializerOptions& initializer) {
 
 Status ValidateLearningRate(float learning_rate) { return Above0("optimizer.learning_rate", learning_rate); }
 
+Status ValidateTableName(std::string_view name) {
+  constexpr std::string_view kRule =
+      "must be 1 to 63 of the characters A-Z a-z 0-9 _ . - and not start with '.' or '-'";
+  const bool legal = !name.empty() && name.size() <= TableName::kMaxLength && name.front() != '.' &&
+                     name.front() != '-' && std::all_of(name.begin(), name.end(), IsNameCharacter);
+  if (legal) return {};
+  // TableName cut a name that was too long, so the message says "...".
+  return Refuse("name", Quoted(name) + (name.size() > TableName::kMaxLength ? "..." : ""), kRule);
+}
+
 TableName::TableName(std::string_view name) {
   length_ = static_cast<std::uint8_t>(std::min(name.size(), text_.size()));
   std::copy_n(name.begin(), length_, text_.begin());
 }
 
 Status Validate(const TableOptions& options) {
-  if (Status status = ValidateName(options.name.view()); !status.ok()) return status;
+  if (Status status = ValidateTableName(options.name.view()); !status.ok()) return status;
   if (options.dim < 1 || options.dim > TableOptions::kMaxDim) {
     return Refuse("dim", std::to_string(options.dim),
                   "must be 1 to " + std::to_string(TableOptions::kMaxDim));

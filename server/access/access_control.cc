@@ -3,8 +3,10 @@
 #include <openssl/evp.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace slotwise {
@@ -12,6 +14,7 @@ namespace {
 
 constexpr std::string_view kBearer = "bearer ";
 constexpr std::string_view kBasic = "basic ";
+constexpr const char* kNoToken = "the call has no token, and this server serves nobody without one";
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -43,14 +46,21 @@ std::string StampOf(const std::string& path) {
   if (stat(path.c_str(), &status) != 0) return {};
   return std::to_string(status.st_dev) + " " + std::to_string(status.st_ino) + " " +
          std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
-         std::to_string(status.st_mtim.tv_nsec);
+         std::to_string(status.st_mtim.tv_nsec) + " " + std::to_string(status.st_ctim.tv_sec) + "." +
+         std::to_string(status.st_ctim.tv_nsec);  // which another owner or mode changes
+}
+
+bool HaveCommon(const std::vector<TokenDigest>& one, const std::vector<TokenDigest>& other) {
+  return std::ranges::any_of(
+      one, [&other](const TokenDigest& token) { return std::ranges::count(other, token) > 0; });
 }
 
 }  // namespace
 
 Result<std::unique_ptr<AccessControl>> AccessControl::Make(std::vector<KnownPrincipal> known,
+                                                           std::vector<std::uint32_t> local_users,
                                                            std::chrono::milliseconds look_every) {
-  std::unique_ptr<AccessControl> access(new AccessControl(std::move(known)));
+  std::unique_ptr<AccessControl> access(new AccessControl(std::move(known), std::move(local_users)));
   if (Status read = access->ReadAll(); !read.ok()) return read;
   const bool has_files =
       std::ranges::any_of(access->known_, [](const Known& one) { return !one.options.token_file.empty(); });
@@ -58,7 +68,8 @@ Result<std::unique_ptr<AccessControl>> AccessControl::Make(std::vector<KnownPrin
   return access;
 }
 
-AccessControl::AccessControl(std::vector<KnownPrincipal> known) {
+AccessControl::AccessControl(std::vector<KnownPrincipal> known, std::vector<std::uint32_t> local_users)
+    : local_users_(std::move(local_users)) {
   for (KnownPrincipal& options : known) {
     auto principal = std::make_shared<Principal>();
     principal->name = options.name;
@@ -80,7 +91,7 @@ AccessControl::~AccessControl() {
 Status AccessControl::ReadAll() {
   for (Known& one : known_) {
     if (one.options.token_file.empty()) continue;
-    one.stamp = StampOf(one.options.token_file);
+    one.stamp = one.seen = StampOf(one.options.token_file);
     auto tokens = ReadTokens(one.options.token_file);
     if (!tokens.ok()) {
       return InvalidArgument("the token_file of principal " + one.options.name + ": " +
@@ -91,10 +102,7 @@ Status AccessControl::ReadAll() {
   for (const Known& one : known_) {
     for (const Known& other : known_) {
       if (&one == &other) break;
-      const bool common = std::ranges::any_of(one.tokens, [&other](const TokenDigest& token) {
-        return std::ranges::count(other.tokens, token) > 0;
-      });
-      if (common) {
+      if (HaveCommon(one.tokens, other.tokens)) {
         return InvalidArgument("principals " + other.options.name + " and " + one.options.name +
                                " have a token in common: nobody could say who calls");
       }
@@ -112,30 +120,48 @@ void AccessControl::Watch(std::chrono::milliseconds look_every) {
   }
 }
 
-// Only this thread writes tokens and stamps, so it reads them without the lock.
+std::optional<Result<std::vector<TokenDigest>>> AccessControl::ReadIfChanged(Known& one) const {
+  if (one.options.token_file.empty()) return std::nullopt;
+  std::string stamp = StampOf(one.options.token_file);
+  const bool rests = stamp == std::exchange(one.seen, stamp);
+  if (!rests || stamp == one.stamp) return std::nullopt;
+  return ReadTokens(one.options.token_file);
+}
+
+// Only this thread writes tokens, so it reads them without the lock. Files may trade tokens, so all are read
+// before any is compared with another's: with what that one will have.
 void AccessControl::ReadWhatChanged() {
-  for (Known& one : known_) {
-    const std::string& path = one.options.token_file;
-    if (path.empty()) continue;
-    std::string stamp = StampOf(path);
-    if (stamp == one.stamp) continue;
-    auto tokens = ReadTokens(path);
-    for (const Known& other : known_) {
-      if (!tokens.ok() || &other == &one) continue;
-      for (const TokenDigest& token : *tokens) {
-        if (std::ranges::count(other.tokens, token) == 0) continue;
-        tokens = InvalidArgument(path + " has a token of principal " + other.options.name);
-        break;
+  std::vector<std::optional<Result<std::vector<TokenDigest>>>> read;
+  for (Known& one : known_) read.push_back(ReadIfChanged(one));
+  const auto tokens_of = [&](std::size_t i) -> const std::vector<TokenDigest>& {
+    return read[i] && read[i]->ok() ? **read[i] : known_[i].tokens;
+  };
+  for (bool again = true; again;) {  // whoever keeps his tokens may keep what another would have had
+    again = false;
+    for (std::size_t i = 0; i < known_.size(); ++i) {
+      for (std::size_t j = 0; read[i] && read[i]->ok() && j < known_.size(); ++j) {
+        if (i == j || !HaveCommon(tokens_of(i), tokens_of(j))) continue;
+        read[i] = Result<std::vector<TokenDigest>>(InvalidArgument(
+            known_[i].options.token_file + " has a token of principal " + known_[j].options.name));
+        again = true;
       }
     }
-    if (!tokens.ok()) {
-      spdlog::error("the tokens of {} stay as they were: {}", one.options.name, tokens.status().message());
-    } else {
-      spdlog::info("the tokens of {} are read again: {} token(s)", one.options.name, tokens->size());
+  }
+  for (std::size_t i = 0; i < known_.size(); ++i) {
+    if (!read[i]) continue;
+    Known& one = known_[i];
+    const std::string& name = one.options.name;
+    if (!read[i]->ok()) {
+      const std::string trouble = read[i]->status().message();
+      if (trouble != one.trouble) spdlog::error("the tokens of {} stay as they were: {}", name, trouble);
+      one.trouble = trouble;
+      continue;
     }
-    const std::lock_guard lock(mutex_);
-    one.stamp = std::move(stamp);
-    if (tokens.ok()) one.tokens = std::move(*tokens);
+    spdlog::info("the tokens of {} are read again: {} token(s)", name, (*read[i])->size());
+    one.trouble.clear();
+    one.stamp = one.seen;
+    const std::lock_guard lock(tokens_mutex_);
+    one.tokens = std::move(**read[i]);
   }
 }
 
@@ -153,24 +179,30 @@ PrincipalPtr AccessControl::Authenticate(std::string_view authorization,
     if (HasScheme(authorization, kBearer)) return AuthenticateToken(authorization.substr(kBearer.size()));
     return Nobody("the call's authorization is no bearer token");
   }
+  PrincipalPtr named;
   for (const Known& one : known_) {
     if (one.options.certificate_name.empty()) continue;
-    if (std::ranges::count(certificate_names, one.options.certificate_name) > 0) return one.principal;
+    if (std::ranges::count(certificate_names, one.options.certificate_name) == 0) continue;
+    if (named)
+      return Nobody("the call has no token, and its certificate names more than one whom this server knows");
+    named = one.principal;
   }
+  if (named) return named;
   return Nobody(certificate_names.empty()
-                    ? "the call has no token, and this server serves nobody without one"
+                    ? kNoToken
                     : "the call has no token, and its certificate names nobody whom this "
                       "server knows");
 }
 
 PrincipalPtr AccessControl::AuthenticateToken(std::string_view token) const {
   if (open()) return nullptr;
+  if (token.empty()) return Nobody(kNoToken);
   const auto digest = DigestOf(token.substr(0, kMostTokenBytes + 1));
   if (!digest.ok()) return Nobody(digest.status().message());
   PrincipalPtr found;
   {
     // All are compared, so that the time says nothing of which one it is.
-    const std::lock_guard lock(mutex_);
+    const std::shared_lock lock(tokens_mutex_);
     for (const Known& one : known_) {
       for (const TokenDigest& known : one.tokens) {
         if (SameDigest(known, *digest)) found = one.principal;
@@ -184,6 +216,12 @@ PrincipalPtr AccessControl::AuthenticateHttp(std::string_view authorization) con
   if (!open() && HasScheme(authorization, kBasic))
     return AuthenticateToken(PasswordIn(authorization.substr(kBasic.size())));
   return Authenticate(authorization, {});
+}
+
+bool AccessControl::LetsIn(std::uint32_t user) const {
+  if (open() || user == geteuid() || std::ranges::count(local_users_, user) > 0) return true;
+  refused_->unauthenticated.fetch_add(1, std::memory_order_relaxed);
+  return false;
 }
 
 RefusedAccessCounts AccessControl::Refused() const {

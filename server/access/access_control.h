@@ -1,8 +1,9 @@
 // AccessControl says who a caller is. Every call of every door asks it, once; what he may do is then
 // his Principal's.
 //
-// Files of tokens are looked at every second, and read again when they change; one that cannot be read any
-// more leaves the tokens as they were, and is logged. Thread-safety: safe from any thread.
+// Files of tokens are looked at every second, and read again when they have changed and stay as they are until
+// the next look. One that is not right leaves the tokens as they were, is logged, and is read at every look
+// until it is. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_ACCESS_ACCESS_CONTROL_H_
 #define SLOTWISE_SERVER_ACCESS_ACCESS_CONTROL_H_
 
@@ -11,6 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,10 +40,12 @@ struct RefusedAccessCounts {
 
 class AccessControl {
  public:
-  // Without principals everybody may do everything. INVALID_ARGUMENT, in one sentence, if a file of tokens is
+  // Without principals everybody may do everything. `local_users` are let in at Unix sockets, beside the user
+  // that this process runs as. INVALID_ARGUMENT, in one sentence, if a file of tokens is
   // not right, or two principals have a token in common.
   static Result<std::unique_ptr<AccessControl>> Make(
-      std::vector<KnownPrincipal> known, std::chrono::milliseconds look_every = std::chrono::seconds(1));
+      std::vector<KnownPrincipal> known, std::vector<std::uint32_t> local_users = {},
+      std::chrono::milliseconds look_every = std::chrono::seconds(1));
   ~AccessControl();
   AccessControl(const AccessControl&) = delete;
   AccessControl& operator=(const AccessControl&) = delete;
@@ -60,6 +65,10 @@ class AccessControl {
   // and the name is anybody's: a browser asks people for these.
   PrincipalPtr AuthenticateHttp(std::string_view authorization) const;
 
+  // Returns true if the user at the other end of a Unix socket may say there who he is. Counts him as refused
+  // if not.
+  bool LetsIn(std::uint32_t user) const;
+
   RefusedAccessCounts Refused() const;
 
  private:
@@ -67,19 +76,26 @@ class AccessControl {
     KnownPrincipal options;
     PrincipalPtr principal;
     std::vector<TokenDigest> tokens = {};
-    std::string stamp = {};  // which file it was, and when it was written
+    std::string stamp = {};    // which file the tokens are from, and when it was changed
+    std::string seen = {};     // the same of the file that was there at the last look
+    std::string trouble = {};  // why that file is not right, as the log said; empty: it is
   };
 
-  explicit AccessControl(std::vector<KnownPrincipal> known);
+  AccessControl(std::vector<KnownPrincipal> known, std::vector<std::uint32_t> local_users);
   Status ReadAll();
   void Watch(std::chrono::milliseconds look_every);
   void ReadWhatChanged();
+  // Reads the file of one that has changed, and is the same as at the last look: somebody may be writing it.
+  std::optional<Result<std::vector<TokenDigest>>> ReadIfChanged(Known& one) const;
   PrincipalPtr Nobody(std::string why) const;
 
+  const std::vector<std::uint32_t> local_users_;
   const std::shared_ptr<RefusedAccess> refused_ = std::make_shared<RefusedAccess>();
-  mutable std::mutex mutex_;
-  std::vector<Known>
-      known_;  // how many, and all but tokens and stamps, never changes; those: guarded by mutex_
+  // How many, names and principals never change. Tokens are guarded by tokens_mutex_; the rest of each is the
+  // watching thread's.
+  std::vector<Known> known_;
+  mutable std::shared_mutex tokens_mutex_;
+  std::mutex mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;  // guarded by mutex_
   std::thread watch_;

@@ -1,12 +1,13 @@
 #include "server/access/token_file.h"
 
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 namespace slotwise {
@@ -14,6 +15,32 @@ namespace {
 
 constexpr std::size_t kMostTokens = 16;
 constexpr std::size_t kMostFileBytes = kMostTokens * (kMostTokenBytes + 2);
+
+// What a file has, which is wiped out of memory when it is no longer needed.
+struct SecretText {
+  SecretText() = default;
+  ~SecretText() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
+  SecretText(const SecretText&) = delete;
+  SecretText& operator=(const SecretText&) = delete;
+
+  std::vector<char> bytes = std::vector<char>(kMostFileBytes + 1);
+  std::size_t size = 0;
+};
+
+// Fills `to`, or as much of it as the file has, without a library's buffer between.
+Status ReadAll(const std::string& path, SecretText& to) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return InvalidArgument("cannot read " + path + ": " + std::strerror(errno));
+  ssize_t read_now = 0;
+  do {
+    read_now = read(file, to.bytes.data() + to.size, to.bytes.size() - to.size);
+    if (read_now > 0) to.size += static_cast<std::size_t>(read_now);
+  } while ((read_now > 0 && to.size < to.bytes.size()) || (read_now < 0 && errno == EINTR));
+  const int error = errno;
+  close(file);
+  if (read_now < 0) return InvalidArgument("cannot read " + path + ": " + std::strerror(error));
+  return {};
+}
 
 bool IsOfToken(char c) { return c > ' ' && c < '\x7f'; }
 
@@ -34,15 +61,11 @@ bool SameDigest(const TokenDigest& one, const TokenDigest& other) {
 }
 
 Result<std::vector<TokenDigest>> ReadTokens(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return InvalidArgument("cannot read " + path + ": " + std::strerror(errno));
-  std::string text(kMostFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return InvalidArgument("cannot read " + path);
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMostFileBytes) return InvalidArgument(path + " is too long for a file of tokens");
+  SecretText text;
+  if (Status status = ReadAll(path, text); !status.ok()) return status;
+  if (text.size > kMostFileBytes) return InvalidArgument(path + " is too long for a file of tokens");
   std::vector<TokenDigest> tokens;
-  std::string_view rest = text;
+  std::string_view rest(text.bytes.data(), text.size);
   for (std::size_t line = 1; !rest.empty(); ++line) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view token = rest.substr(0, end);
@@ -62,7 +85,6 @@ Result<std::vector<TokenDigest>> ReadTokens(const std::string& path) {
     if (!digest.ok()) return digest.status();
     tokens.push_back(*digest);
   }
-  OPENSSL_cleanse(text.data(), text.size());
   if (tokens.empty()) return InvalidArgument(path + " has no token");
   if (tokens.size() > kMostTokens) {
     return InvalidArgument(path + " has " + std::to_string(tokens.size()) + " tokens: at most " +

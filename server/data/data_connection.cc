@@ -14,6 +14,7 @@
 #include "server/intake/rare_log.h"
 #include "server/intake/replies.h"
 #include "wire/status_code.h"
+#include "wire/trace_id.h"
 
 namespace slotwise {
 namespace {
@@ -107,7 +108,8 @@ std::string DataConnection::FindPlaces() {
 
 bool DataConnection::OnBody() {
   const std::uint64_t id = call_.id();
-  const Caller caller(peer_, deadline_, call_.pushes_size() > 0 ? CallKind::kPush : CallKind::kLookup);
+  const Caller caller(peer_, deadline_, call_.pushes_size() > 0 ? CallKind::kPush : CallKind::kLookup,
+                      shared_.gate.AuthenticateToken(call_.token()), TraceIdOf(call_.traceparent()));
   caller.times().NoteBytesIn(frame_bytes_);
   bool full = false;
   {

@@ -1,6 +1,6 @@
 // Caller: who asks. A caller's identity is made once a call and travels with every request of the call, so
 // that the inbox can take turns of callers, log lines can name them, and nobody works for a caller who has
-// cancelled the call or whose deadline has passed. It also has the call's times. Today a caller is the
+// cancelled the call or whose deadline has passed. It also has the call's times, and its trace. Today a caller is the
 // address of the connection's peer, and, of a server that asks who calls, the principal that a token or a
 // certificate names.
 //
@@ -24,18 +24,25 @@ namespace slotwise {
 class Caller {
  public:
   using Clock = std::chrono::steady_clock;
-  // A longer name is cut.
+  // A longer address is cut.
   static constexpr std::size_t kMostCharacters = 128;
 
   // The server itself.
   Caller() = default;
   // From `deadline` on the caller is gone.
   explicit Caller(std::string_view name, Clock::time_point deadline = Clock::time_point::max(),
-                  CallKind kind = CallKind::kOther, PrincipalPtr principal = nullptr)
-      : call_(std::make_shared<OfCall>(NameOf(name, principal.get()), deadline, kind, std::move(principal))) {
-  }
+                  CallKind kind = CallKind::kOther, PrincipalPtr principal = nullptr,
+                  std::string_view trace = {})
+      : call_(std::make_shared<OfCall>(NameOf(name, principal.get()), deadline, kind, std::move(principal),
+                                       trace)) {}
 
   std::string_view name() const { return is_server() ? std::string_view("the server") : call_->name; }
+  // Returns the name as log lines have it: with the id of the caller's trace, if it has sent one.
+  std::string label() const {
+    std::string text(name());
+    if (!is_server() && !call_->trace.empty()) text.append(", trace ").append(call_->trace);
+    return text;
+  }
   bool is_server() const { return call_ == nullptr; }
   // Returns who it is; null: somebody who may do everything.
   const Principal* principal() const { return is_server() ? nullptr : call_->principal.get(); }
@@ -62,9 +69,15 @@ class Caller {
   }
 
   struct OfCall {
-    OfCall(std::string caller, Clock::time_point its_deadline, CallKind kind, PrincipalPtr its_principal)
-        : name(std::move(caller)), deadline(its_deadline), principal(std::move(its_principal)), times(kind) {}
+    OfCall(std::string caller, Clock::time_point its_deadline, CallKind kind, PrincipalPtr its_principal,
+           std::string_view its_trace)
+        : name(std::move(caller)),
+          trace(its_trace),
+          deadline(its_deadline),
+          principal(std::move(its_principal)),
+          times(kind) {}
     const std::string name;
+    const std::string trace;  // its id; empty: none
     const Clock::time_point deadline;
     const PrincipalPtr principal;
     std::atomic<bool> gone{false};

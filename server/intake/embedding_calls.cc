@@ -23,7 +23,7 @@ void LogIfWrongName(const Status& status, const Caller& caller) {
   static RareLog log(std::chrono::seconds(10));
   if (status.code() != StatusCode::kFailedPrecondition) return;
   if (const auto held_back = log.Pass()) {
-    spdlog::warn("refused to {}: {} ({} more since the last such line)", caller.name(), status.message(),
+    spdlog::warn("refused to {}: {} ({} more since the last such line)", caller.label(), status.message(),
                  *held_back);
   }
 }

@@ -13,6 +13,7 @@
 
 #include "server/access/access_control.h"
 #include "server/engine/caller.h"
+#include "server/intake/call_log.h"
 #include "server/intake/call_stats.h"
 #include "slotwise/status.h"
 
@@ -28,6 +29,12 @@ class Gate {
                             std::span<const std::string> certificate_names) const {
     return access_ == nullptr ? nullptr : access_->Authenticate(authorization, certificate_names);
   }
+  // The same of a call that brings a bare token; empty: none.
+  PrincipalPtr AuthenticateToken(std::string_view token) const {
+    return access_ == nullptr ? nullptr : access_->AuthenticateToken(token);
+  }
+  // Returns whether a user of this host may connect to a Unix socket.
+  bool LetsIn(std::uint32_t user) const { return access_ == nullptr || access_->LetsIn(user); }
   // Returns whether callers have to say who they are.
   bool asks_who() const { return access_ != nullptr && !access_->open(); }
 
@@ -44,12 +51,18 @@ class Gate {
     ++inside_;
     const Principal* const who = caller.principal();
     if (who != nullptr && !who->refusal.ok()) return who->refusal;
+    // A door that has not asked lets nobody in.
+    if (who == nullptr && asks_who()) return Unauthenticated("nobody has asked who calls");
     return open_ ? Status() : Unavailable("the server is starting: try again");
   }
 
   // Called when a call is over: its reply is with the operating system, or its caller is gone.
   void Leave(const Caller& caller) {
-    if (caller.times().kind() != CallKind::kOther) counters_.Count(caller.times().End());
+    if (caller.times().kind() != CallKind::kOther) {
+      const EndedCall ended = caller.times().End();
+      counters_.Count(ended);
+      LogCall(caller, ended);
+    }
     Leave();
   }
   void Leave() {

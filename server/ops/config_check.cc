@@ -9,6 +9,7 @@
 #include "server/access/principal.h"
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
+#include "slotwise/loopback.h"
 #include "slotwise/table_options.h"
 
 namespace slotwise {
@@ -130,7 +131,8 @@ Status CheckPrincipal(const v1::Principal& principal, bool has_certificates, con
   for (int i = 0; i < principal.grants_size(); ++i) {
     const v1::Grant& grant = principal.grants(i);
     const std::string its = field + ".grants[" + std::to_string(i) + "]";
-    if (grant.table().empty() || grant.table().size() > TableName::kMaxLength) {
+    const bool is_name = ValidateTableName(grant.table()).ok();
+    if (!is_name && grant.table() != kAllTables) {
       return Refuse(place, its + ".table", QuotedHost(grant.table()),
                     "must be a table's name, or *: all tables");
     }
@@ -138,6 +140,10 @@ Status CheckPrincipal(const v1::Principal& principal, bool has_certificates, con
       if (v1::Right_IsValid(right) && right != v1::RIGHT_UNSPECIFIED) continue;
       return Refuse(place, its + ".rights", std::to_string(right),
                     "must be RIGHT_READ, RIGHT_PUSH, RIGHT_ROWS, RIGHT_ADMIN or RIGHT_OBSERVE");
+    }
+    const bool is_all = grant.table() == kAllTables;
+    if (!is_all && std::ranges::count(grant.rights(), v1::RIGHT_OBSERVE) > 0) {
+      return Refuse(place, its + ".rights", "RIGHT_OBSERVE", "is of the server: its table must be *");
     }
     if (grant.rights().empty()) return InvalidArgument(place + its + " has no rights");
   }
@@ -155,12 +161,27 @@ Status CheckSecurity(const v1::Security& security, const ConfigPlaces& where) {
     return Refuse(place, "security.principals", std::to_string(security.principals_size()) + " principals",
                   "at most " + std::to_string(kMostPrincipals));
   }
+  constexpr int kMostUsers = 1024;
+  if (security.local_users_size() > kMostUsers) {
+    return Refuse(place, "security.local_users", std::to_string(security.local_users_size()) + " users",
+                  "at most " + std::to_string(kMostUsers));
+  }
+  if (security.local_users_size() > 0 && security.principals_size() == 0) {
+    return InvalidArgument(place +
+                           "security.local_users needs security.principals: whoever is on the host may do "
+                           "everything without them");
+  }
   std::set<std::string_view> names;
+  std::set<std::string_view> certificates;
   for (int i = 0; i < security.principals_size(); ++i) {
     const v1::Principal& principal = security.principals(i);
     const std::string field = "security.principals[" + std::to_string(i) + "]";
     if (Status status = CheckPrincipal(principal, !tls.client_ca_file().empty(), place, field); !status.ok())
       return status;
+    if (const std::string& name = principal.certificate_name();
+        !name.empty() && !certificates.insert(name).second) {
+      return Refuse(place, field + ".certificate_name", QuotedHost(name), "another principal has that name");
+    }
     if (!names.insert(principal.name()).second) {
       return Refuse(place, field + ".name", '"' + principal.name() + '"', "another principal has that name");
     }
@@ -221,6 +242,12 @@ Status CheckConfig(const ServerConfig& config, const ConfigPlaces& where) {
                              "metrics_listen: " + listen.status().message());
     }
   }
+  if (!config.health_listen().empty()) {
+    if (const auto listen = ParseHostPort(config.health_listen()); !listen.ok()) {
+      return InvalidArgument(where.Field(ServerConfig::kHealthListenFieldNumber) +
+                             "health_listen: " + listen.status().message());
+    }
+  }
   // advertise_host must be a host without a port, because every rank adds its own port.
   if (!config.advertise_host().empty() && !ParseHostPort(config.advertise_host() + ":0").ok()) {
     return Refuse(where.Field(ServerConfig::kAdvertiseHostFieldNumber), "advertise_host",
@@ -270,10 +297,13 @@ Status CheckWhoReaches(const ServerConfig& config) {
     const bool knows_whom =
         config.security().principals_size() > 0 || !config.security().tls().client_ca_file().empty();
     const bool is_listen = value == &config.listen();
+    if (!is_listen && config.insecure_metrics()) continue;
     if (is_listen && config.security().has_tls() && knows_whom) continue;
     std::string rule =
-        "other machines may reach it, without authentication or encryption: name a loopback address, such as "
+        "other machines may reach it, without both authentication and encryption: name a loopback address, "
+        "such as "
         "127.0.0.1, or, on a private network, say insecure: true (--insecure)";
+    if (!is_listen) rule += " or insecure_metrics: true";
     if (is_listen) rule += ", or have security.tls, with principals or a client_ca_file";
     return Refuse("", field, QuotedHost(*value), rule);
   }

@@ -1,8 +1,5 @@
 #include "server/ops/host_port.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include <algorithm>
 #include <charconv>
 
@@ -52,17 +49,5 @@ std::string QuotedHost(std::string_view text) {
 }
 
 bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "[::]"; }
-
-bool IsLoopback(std::string_view host) {
-  if (host == "localhost") return true;
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  const std::string address(bracketed ? host.substr(1, host.size() - 2) : host);
-  if (bracketed) {
-    in6_addr six{};
-    return inet_pton(AF_INET6, address.c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
-  }
-  in_addr four{};
-  return inet_pton(AF_INET, address.c_str(), &four) == 1 && ntohl(four.s_addr) >> 24 == IN_LOOPBACKNET;
-}
 
 }  // namespace slotwise

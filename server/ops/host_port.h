@@ -28,10 +28,6 @@ std::string QuotedHost(std::string_view text);
 // Returns true for the addresses that mean all of a machine's addresses: 0.0.0.0 and [::].
 bool IsWildcard(std::string_view host);
 
-// Returns true if no other machine reaches a server that listens at `host`: the name "localhost", an IPv4
-// address of 127.0.0.0/8 with all four numbers, and [::1]. Any other name or spelling returns false.
-bool IsLoopback(std::string_view host);
-
 }  // namespace slotwise
 
 #endif  // SLOTWISE_SERVER_OPS_HOST_PORT_H_

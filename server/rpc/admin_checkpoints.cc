@@ -1,5 +1,5 @@
 // The control path's calls about checkpoints.
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <chrono>
 #include <string>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/durability/manifest.h"
+#include "server/intake/audit_log.h"
 #include "server/intake/check.h"
 #include "server/intake/quoted.h"
 #include "server/rpc/admin_answers.h"
@@ -84,8 +85,9 @@ grpc::ServerUnaryReactor* AdminService::SaveCheckpoint(grpc::CallbackServerConte
   const Caller caller = call->caller();
   auto done = [call = std::move(call), reply, caller](const Result<SavedCheckpoint>& saved) {
     if (!saved.ok()) return call->Fail(saved.status());
-    spdlog::info("checkpoint {} is written, as {} asked: {} rows, {} bytes", saved->id, caller.name(),
-                 saved->rows, saved->bytes);
+    LogDeed(DeedOn::kCheckpoints,
+            fmt::format("checkpoint {} is written: {} rows, {} bytes", saved->id, saved->rows, saved->bytes),
+            caller);
     v1::SaveCheckpointReply answer;
     answer.set_id(saved->id);
     answer.set_delta(saved->delta);
@@ -171,7 +173,8 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
   const Caller caller = call->caller();
   auto done = [call, reply, caller, id = message->id()](const Result<SavedCheckpoint>& saved) {
     if (!saved.ok()) return call->Fail(saved.status());
-    spdlog::warn("checkpoint {} is loaded, as {} asked, and saved as {}", id, caller.name(), saved->id);
+    LogDeed(DeedOn::kCheckpoints, fmt::format("checkpoint {} is loaded, and saved as {}", id, saved->id),
+            caller);
     v1::LoadCheckpointReply answer;
     answer.set_id(saved->id);
     answer.set_round(saved->round);
@@ -201,7 +204,7 @@ grpc::ServerUnaryReactor* AdminService::PinCheckpoint(grpc::CallbackServerContex
   if (!message) return reactor;
   checkpoints_.Pin(message->id(), [call = std::move(call), reply](const Result<ListedCheckpoint>& pinned) {
     if (!pinned.ok()) return call->Fail(pinned.status());
-    spdlog::info("checkpoint {} is pinned, as {} asked", pinned->id, call->caller().name());
+    LogDeed(DeedOn::kCheckpoints, "checkpoint " + pinned->id + " is pinned", call->caller());
     Answer(*call, v1::PinCheckpointReply(), reply);
   });
   return reactor;
@@ -218,7 +221,7 @@ grpc::ServerUnaryReactor* AdminService::ReleaseCheckpoint(grpc::CallbackServerCo
   checkpoints_.Release(
       message->id(), [call = std::move(call), reply](const Result<ListedCheckpoint>& released) {
         if (!released.ok()) return call->Fail(released.status());
-        spdlog::info("checkpoint {} is released, as {} asked", released->id, call->caller().name());
+        LogDeed(DeedOn::kCheckpoints, "checkpoint " + released->id + " is released", call->caller());
         Answer(*call, v1::ReleaseCheckpointReply(), reply);
       });
   return reactor;
@@ -235,8 +238,8 @@ grpc::ServerUnaryReactor* AdminService::CompactCheckpoint(grpc::CallbackServerCo
   const auto gone = [call] { return call->abandoned(); };
   const auto done = [call, reply, id = message->id()](const Result<ListedCheckpoint>& folded) {
     if (!folded.ok()) return call->Fail(folded.status());
-    spdlog::info("checkpoint {} is {} folded into a base, as {} asked", folded->id, id,
-                 call->caller().name());
+    LogDeed(DeedOn::kCheckpoints, "checkpoint " + folded->id + " is " + id + " folded into a base",
+            call->caller());
     v1::CompactCheckpointReply answer;
     *answer.mutable_checkpoint() = InfoOf(*folded);
     Answer(*call, answer, reply);

@@ -1,6 +1,6 @@
 #include "server/rpc/admin_service.h"
 
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <array>
@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "server/intake/audit_log.h"
 #include "server/intake/decode_fields.h"
 #include "server/intake/quoted.h"
-#include "server/intake/rare_log.h"
 #include "server/rpc/admin_answers.h"
 #include "server/rpc/call.h"
 #include "server/rpc/grpc_status.h"
@@ -34,18 +34,6 @@ std::uint64_t RowsOf(const TableSummary& summary) {
   std::uint64_t rows = 0;
   for (const ShardUsage& shard : summary.shards) rows += shard.rows;
   return rows;
-}
-
-// Says who made or dropped a table. A caller may make and drop tables as often as it likes.
-void LogTable(const std::string& name, std::string_view what, const Caller& caller) {
-  constexpr std::uint32_t kLines = 32;
-  constexpr std::chrono::seconds kBetweenLines{10};
-  static RareLog log(kBetweenLines, kLines);
-  const auto held_back = log.Pass();
-  if (!held_back) return;
-  if (*held_back == 0) return spdlog::info("table {} is {}, as {} asked", name, what, caller.name());
-  spdlog::info("table {} is {}, as {} asked ({} more were made or dropped since the last such line)", name,
-               what, caller.name(), *held_back);
 }
 
 }  // namespace
@@ -82,7 +70,7 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
   const Caller caller = call->caller();
   auto done = [call = std::move(call), reply, options = *options, caller](const Result<CreatedTable>& table) {
     if (!table.ok()) return call->Fail(table.status());
-    if (table->created) LogTable(options.name.str(), "made", caller);
+    if (table->created) LogDeed(DeedOn::kTables, "table " + options.name.str() + " is made", caller);
     v1::CreateTableReply answer;
     *answer.mutable_options() = ToProto(options);
     answer.set_created(table->created);
@@ -107,7 +95,7 @@ grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* c
   const Caller caller = call->caller();
   auto done = [call = std::move(call), reply, name = table->options.name, caller](const Status& status) {
     if (!status.ok()) return call->Fail(status);
-    LogTable(name.str(), "dropped", caller);
+    LogDeed(DeedOn::kTables, "table " + name.str() + " is dropped", caller);
     Answer(*call, v1::DropTableReply(), reply);
   };
   engine_.Submit(DropTableRequest{.table = table->id, .done = std::move(done), .caller = caller});
@@ -182,8 +170,10 @@ grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerCont
     return reactor;
   }
   const Caller caller = call->caller();
-  auto done = [call = std::move(call), reply](const Status& status) {
+  auto done = [call = std::move(call), reply, name = table->options.name, rate = message->learning_rate(),
+               caller](const Status& status) {
     if (!status.ok()) return call->Fail(status);
+    LogDeed(DeedOn::kTables, fmt::format("table {} learns at the rate {}", name.view(), rate), caller);
     Answer(*call, v1::SetLearningRateReply(), reply);
   };
   engine_.Submit(SetLearningRateRequest{.table = table->id,
@@ -208,6 +198,7 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
       info.set_device(place.device);
       info.set_local(place.local);
       info.set_gpu(place.gpu);
+      if (!place.local.empty()) info.set_local_user(place.local_user);
     }
     answer.set_rank(static_cast<std::uint32_t>(Value(topology_.rank)));
   }
@@ -292,19 +283,22 @@ grpc::ServerUnaryReactor* AdminService::DescribeSession(grpc::CallbackServerCont
   const auto message = Parse<v1::DescribeSessionRequest>(*request, *call);
   if (!message) return reactor;
   const Caller caller = call->caller();
-  auto done = [call = std::move(call), reply,
+  auto done = [call = std::move(call), reply, caller,
                incarnation = engine_.incarnation()](const Result<SessionSummary>& summary) {
     if (!summary.ok()) return call->Fail(summary.status());
+    const Principal* const who = caller.principal();
     v1::DescribeSessionReply answer;
-    answer.set_known(!summary->sequences.empty());
-    answer.set_last_step(summary->last_step);
     answer.set_epoch(summary->epoch);
     answer.set_may_be_forgotten(summary->may_be_forgotten);
     answer.set_incarnation(incarnation);
     for (const SessionSummary::Sequence& sequence : summary->sequences) {
+      // Whoever has no right on a table does not hear that there is one. Steps of several tables have no name.
+      if (who != nullptr && !sequence.name.empty() && who->On(sequence.name) == Rights::kNone) continue;
       v1::SessionTable& table = *answer.add_tables();
       table.set_table(sequence.name);
       table.set_last_step(sequence.last_step);
+      answer.set_known(true);
+      answer.set_last_step(std::max(answer.last_step(), sequence.last_step));
     }
     Answer(*call, answer, reply);
   };

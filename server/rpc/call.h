@@ -40,7 +40,7 @@ class Call final : public grpc::ServerUnaryReactor {
                                      std::chrono::milliseconds default_deadline,
                                      CallKind kind = CallKind::kOther, Rights needs = Rights::kNone);
 
-  // Returns who calls: the address of the connection's peer.
+  // Returns who calls.
   const Caller& caller() const { return caller_; }
 
   // Returns true once the call is answered or is just being answered, so that nothing is left to do for it.

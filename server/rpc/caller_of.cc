@@ -7,18 +7,27 @@
 #include <string_view>
 #include <vector>
 
+#include "wire/trace_id.h"
+
 namespace slotwise {
 namespace {
 
-// Returns the names in the certificate that the peer has proven to have; none without one.
+// Returns the names in the certificate that the peer has proven to have; none without one. The common name is
+// one only where there are no alternative names of any kind, as RFC 6125 (6.4.4) has it for servers.
 std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& context) {
   std::vector<std::string> names;
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   if (!peer || !peer->IsPeerAuthenticated()) return names;
-  for (const char* const property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {
+  const auto add = [&](const char* property) {
     for (const grpc::string_ref& name : peer->FindPropertyValues(property)) {
       names.emplace_back(name.data(), name.size());
     }
+  };
+  if (peer->FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME).empty()) {
+    add(GRPC_X509_CN_PROPERTY_NAME);
+  } else {
+    add(GRPC_PEER_DNS_PROPERTY_NAME);
+    add(GRPC_PEER_URI_PROPERTY_NAME);
   }
   return names;
 }
@@ -37,7 +46,12 @@ PrincipalPtr PrincipalOf(const grpc::CallbackServerContext& context, const Gate&
 
 Caller CallerOf(const grpc::CallbackServerContext& context, const Gate& gate,
                 Caller::Clock::time_point deadline, CallKind kind) {
-  return Caller(context.peer(), deadline, kind, PrincipalOf(context, gate));
+  std::string_view trace;
+  const auto& metadata = context.client_metadata();
+  if (const auto said = metadata.find("traceparent"); said != metadata.end()) {
+    trace = TraceIdOf({said->second.data(), said->second.size()});
+  }
+  return Caller(context.peer(), deadline, kind, PrincipalOf(context, gate), trace);
 }
 
 }  // namespace slotwise

@@ -6,6 +6,7 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -102,11 +103,20 @@ void FreeMeter(void*, void* meter, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<FrameMeter*>(meter);
 }
 
+// Returns whether the connection goes on with an earlier one's session, and the client's certificate, which was
+// checked then, has expired since.
+bool ResumesWithExpiredCertificate(SSL* ssl) {
+  if (SSL_session_reused(ssl) == 0) return false;
+  const X509* const certificate = SSL_SESSION_get0_peer(SSL_get0_session(ssl));
+  return certificate != nullptr && X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0;
+}
+
 // Returns the meter of a connection by TLS, which is made with the first bytes that are decrypted, and ends
-// with the connection.
+// with the connection. Null: the connection shall end.
 FrameMeter* MeterOf(SSL* ssl) {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, FreeMeter);
   if (auto* const meter = static_cast<FrameMeter*>(SSL_get_ex_data(ssl, index))) return meter;
+  if (ResumesWithExpiredCertificate(ssl)) return nullptr;
   auto made = std::make_unique<FrameMeter>(
       AllFrames(), [ssl] { return BytesEncrypted(ssl); }, Clock::now());
   return SSL_set_ex_data(ssl, index, made.get()) == 1 ? made.release() : nullptr;

@@ -4,8 +4,8 @@
 // gRPC has no place between a connection's socket and its own reading of frames. So this room defines the C
 // library's recvmsg, through which gRPC reads: it calls the C library's own, shows the bytes to the
 // connection's meter, and where a bound is passed, says ECONNRESET, and gRPC ends the connection before it
-// has seen those bytes. For all other sockets it does what the C library's does. Only what came unencrypted
-// can be metered.
+// has seen those bytes. For all other sockets it does what the C library's does. Of connections by
+// TLS it defines OpenSSL's SSL_read, in the same way: what was decrypted is metered.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_RECEIVED_FRAMES_H_
 #define SLOTWISE_SERVER_RPC_RECEIVED_FRAMES_H_

@@ -62,7 +62,7 @@ void ReplyWatch::CutOff(grpc_call* call, const Caller& caller) {
     spdlog::warn(
         "cut off {}, which did not take a reply within limits.reply_timeout_ms, {} ms ({} more since the "
         "last such line)",
-        caller.name(), limit_.count(), *held_back);
+        caller.label(), limit_.count(), *held_back);
   }
   grpc_call_cancel_with_status(call, GRPC_STATUS_DEADLINE_EXCEEDED, "the reply was not taken in time",
                                nullptr);

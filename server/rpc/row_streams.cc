@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "server/intake/audit_log.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/grpc_status.h"
 #include "wire/hand_over.h"
@@ -115,6 +116,7 @@ void ExportStream::Write(const RowRecords& rows) {
   message_ = EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim),
                                request_.with_state, request_.table.lineage);
   reply_.Begin();
+  sent_ += rows.keys.size();
   StartWrite(&message_);
 }
 
@@ -147,6 +149,11 @@ void ExportStream::OnCancel() {
 void ExportStream::OnDone() {
   reply_.End();
   TakeOver(this);
+  if (sent_ > 0) {
+    LogDeed(DeedOn::kRows,
+            std::to_string(sent_) + " rows of table " + request_.table.options.name.str() + " are exported",
+            caller_);
+  }
   gate_.Leave();
   // `last` may be the last reference, and then destroys this object.
   const std::shared_ptr<ExportStream> last = std::move(self_);
@@ -194,6 +201,10 @@ void ImportStream::End(const grpc::Status& status) {
 
 void ImportStream::OnDone() {
   reply_watch_.End();
+  if (rows_ > 0)
+    LogDeed(DeedOn::kRows,
+            std::to_string(rows_) + " rows of table " + table_->options.name.str() + " are imported",
+            caller_);
   gate_.Leave();
   const std::shared_ptr<ImportStream> last = std::move(self_);
 }

@@ -81,7 +81,8 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   Reservation list_;
   DecodedExport request_;
   std::vector<Key> keys_;
-  std::size_t next_ = 0;  // index of the first key that is not read yet
+  std::size_t next_ = 0;    // index of the first key that is not read yet
+  std::uint64_t sent_ = 0;  // rows
   grpc::ByteBuffer message_;
   std::shared_ptr<ExportStream> self_;  // keeps the stream alive until gRPC is done with it
 };

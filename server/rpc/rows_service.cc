@@ -1,8 +1,11 @@
 #include "server/rpc/rows_service.h"
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "server/intake/audit_log.h"
 #include "server/rpc/call.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/row_streams.h"
@@ -29,14 +32,22 @@ grpc::ServerUnaryReactor* RowsService::Erase(grpc::CallbackServerContext* contex
   auto call = Call::Begin(*context, gate_, default_deadline_);
   grpc::ServerUnaryReactor* reactor = call.get();
   if (call->answered()) return reactor;
-  auto decoded = DecodeErase(TakeRequest(request), TablesFor(engine_, call->caller()));
+  std::string table;
+  const auto find_table = [&, found = TablesFor(engine_, call->caller())](std::string_view name,
+                                                                          Rights needs) {
+    table = name;
+    return found(name, needs);
+  };
+  auto decoded = DecodeErase(TakeRequest(request), find_table);
   if (!decoded.ok()) {
     call->Fail(decoded.status());
     return reactor;
   }
   decoded->caller = call->caller();
-  decoded->done = [call = std::move(call), reply](const Result<std::uint64_t>& rows) {
+  decoded->done = [call = std::move(call), reply, table = std::move(table),
+                   caller = decoded->caller](const Result<std::uint64_t>& rows) {
     if (!rows.ok()) return call->Fail(rows.status());
+    LogDeed(DeedOn::kRows, std::to_string(*rows) + " rows of table " + table + " are erased", caller);
     call->Succeed([&] { *reply = EncodeEraseReply(*rows); });
   };
   engine_.Submit(std::move(*decoded));

@@ -4,14 +4,17 @@
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "server/data/data_server.h"
+#include "server/intake/rare_log.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/embedding_service.h"
 #include "server/rpc/health_service.h"
@@ -49,6 +52,19 @@ void EndIfStalled(int socket, std::chrono::milliseconds limit) {
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
 
+// Returns the user at the other end of a Unix socket; nothing: it is another kind of socket. A user whom the system
+// does not tell is nobody's number.
+std::optional<std::uint32_t> UserAt(int socket) {
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX)
+    return std::nullopt;
+  ucred peer{.pid = 0, .uid = std::numeric_limits<uid_t>::max(), .gid = 0};
+  size = sizeof(peer);
+  getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  return peer.uid;
+}
+
 // What may have been received and not been decoded.
 std::uint64_t MostReceived(const RpcOptions& options) {
   return std::max(kReceivedShare * options.max_inbox_bytes, 4 * options.max_message_bytes);
@@ -78,6 +94,7 @@ class RpcServer::Impl {
       : engine_(engine),
         reply_timeout_(options.reply_timeout),
         engine_timeout_(options.engine_timeout),
+        on_serving_(options.on_serving),
         gate_(options.reply_timeout, options.access),
         embedding_(engine, gate_, options.default_deadline),
         rows_(engine, gate_, options.max_inbox_bytes / kExportShare, options.default_deadline),
@@ -100,7 +117,7 @@ class RpcServer::Impl {
   Status Listen(const RpcOptions& options) {
     auto listener = Listener::Bind(options.host, options.port, options.max_connections);
     if (!listener.ok()) return listener.status();
-    if (!options.local.empty() && options.speaks_data()) {
+    if (!options.local.empty() && options.speaks_data_locally()) {
       if (Status local = (*listener)->ListenLocally(options.local); !local.ok()) return local;
     }
     grpc::ServerBuilder builder;
@@ -120,6 +137,7 @@ class RpcServer::Impl {
     listener_ = std::move(*listener);
     listener_->Start([this, speaks_data = options.speaks_data(), tls = options.tls.on()](int socket) {
       EndIfStalled(socket, reply_timeout_);
+      if (const auto user = UserAt(socket)) return TakeLocal(socket, *user);
       if (tls) return HandToGrpc(socket);  // the frames are met when they are decrypted
       if (!speaks_data) return MeterAndHandToGrpc(socket);
       data_.Take(socket, [this](int other) { MeterAndHandToGrpc(other); });
@@ -133,16 +151,15 @@ class RpcServer::Impl {
   void Open(Topology topology) {
     admin_.SetTopology(std::move(topology));
     gate_.Open();
-    health_.SetServing(true);
+    SetServing(true);
     health_watch_.emplace(
-        engine_timeout_, [this] { return engine_.BusyFor(); },
-        [this](bool serving) { health_.SetServing(serving); });
+        engine_timeout_, [this] { return engine_.BusyFor(); }, [this](bool serving) { SetServing(serving); });
   }
 
   void Shutdown(std::chrono::milliseconds grace) {
     if (!server_) return;
     health_watch_.reset();
-    health_.SetServing(false);
+    SetServing(false);
     admin_.Stop();
     gate_.AwaitEmpty(grace);
     listener_->Stop();
@@ -155,6 +172,21 @@ class RpcServer::Impl {
   }
 
  private:
+  void SetServing(bool serves) {
+    health_.SetServing(serves);
+    on_serving_(serves);
+  }
+  void TakeLocal(int socket, std::uint32_t user) {
+    if (gate_.LetsIn(user)) return data_.Take(socket, [](int other) { close(other); });
+    static RareLog log(std::chrono::minutes(1), 3);
+    if (const auto held_back = log.Pass()) {
+      spdlog::warn(
+          "user {} of this host may not connect to the Unix socket (security.local_users) ({} more since the "
+          "last such line)",
+          user, *held_back);
+    }
+    close(socket);
+  }
   void MeterAndHandToGrpc(int socket) {
     // The connection has ended already, or its number is beyond any that a process may have.
     if (!MeterFrames(socket)) {
@@ -172,6 +204,7 @@ class RpcServer::Impl {
   const Engine& engine_;
   const std::chrono::milliseconds reply_timeout_;
   const std::chrono::milliseconds engine_timeout_;
+  const std::function<void(bool)> on_serving_;
   WatchedGate gate_;
   EmbeddingService embedding_;
   RowsService rows_;

@@ -12,10 +12,11 @@
 namespace slotwise {
 
 struct RankPlace {
-  std::string address;     // host:port, as a client dials it
-  std::string device;      // "cpu", or "cuda" and the device's name
-  std::string local = {};  // the Unix socket, as RankInfo.local
-  std::string gpu = {};    // as RankInfo.gpu
+  std::string address;           // host:port, as a client dials it
+  std::string device;            // "cpu", or "cuda" and the device's name
+  std::string local = {};        // the Unix socket, as RankInfo.local
+  std::string gpu = {};          // as RankInfo.gpu
+  std::uint32_t local_user = 0;  // as RankInfo.local_user
 };
 
 // What a client must keep to, in bytes; admin.proto says how a request's are counted.

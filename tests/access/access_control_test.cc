@@ -1,14 +1,19 @@
 #include "server/access/access_control.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "server/access/local_user.h"
 
 namespace slotwise {
 namespace {
@@ -133,7 +138,7 @@ TEST_F(AccessControlTest, RefusesFilesThatAreWrong) {
 }
 
 TEST_F(AccessControlTest, ReadsAFileAgainThatChanges) {
-  const auto access = AccessControl::Make({Known("one", kToken)}, std::chrono::milliseconds(5));
+  const auto access = AccessControl::Make({Known("one", kToken)}, {}, std::chrono::milliseconds(5));
   ASSERT_TRUE(access.ok());
   const auto is_known = [&](std::string_view token) {
     return NameOf((*access)->AuthenticateToken(token)) == "one";
@@ -151,6 +156,76 @@ TEST_F(AccessControlTest, ReadsAFileAgainThatChanges) {
   File("one", kToken);
   EXPECT_TRUE(wait_for(kToken, true));
   EXPECT_FALSE(is_known(kOther));
+}
+
+// What one file gives up, another may have: whichever is looked at first, both are right in the end.
+TEST_F(AccessControlTest, TakesATokenThatGoesFromOneFileToAnother) {
+  for (const bool first_gets : {true, false}) {
+    const std::string token(kToken);
+    const std::string other(kOther);
+    const std::string last = "abcdefabcdefabcdef";
+    const auto access = AccessControl::Make(
+        {Known("one", first_gets ? other : token + "\n" + other),
+         Known("two", first_gets ? token + "\n" + last : last), Known("witness", "witness-0123456789")},
+        {}, std::chrono::milliseconds(5));
+    ASSERT_TRUE(access.ok());
+    const std::string giver = first_gets ? "two" : "one";
+    const std::string getter = first_gets ? "one" : "two";
+    const std::string kept = first_gets ? last : other;
+    const auto wait_for = [&](std::string_view whose, const std::string& who) {
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (NameOf((*access)->AuthenticateToken(whose)) != who && std::chrono::steady_clock::now() < limit) {
+        std::this_thread::yield();
+      }
+      return NameOf((*access)->AuthenticateToken(whose));
+    };
+    EXPECT_EQ(wait_for(token, giver), giver);
+    // Both have it for a while: so the first refuses its new file, until the second gives the token up.
+    File(getter, (first_gets ? other : last) + "\n" + token + "\nanother-one-0123456789");
+    File("witness", "seen-since-0123456789");
+    EXPECT_EQ(wait_for("seen-since-0123456789", "witness"), "witness");
+    EXPECT_EQ(NameOf((*access)->AuthenticateToken(token)), giver);
+    EXPECT_EQ(NameOf((*access)->AuthenticateToken("another-one-0123456789")), "nobody");
+    File(giver, kept);
+    EXPECT_EQ(wait_for(token, getter), getter);
+    EXPECT_EQ(wait_for("another-one-0123456789", getter), getter);
+    EXPECT_EQ(NameOf((*access)->AuthenticateToken(kept)), giver);
+  }
+}
+
+TEST_F(AccessControlTest, ACertificateThatNamesTwoIsNobodys) {
+  KnownPrincipal one{.name = "one", .certificate_name = "a.example", .grants = {}};
+  KnownPrincipal two{.name = "two", .certificate_name = "b.example", .grants = {}};
+  const auto access = AccessControl::Make({one, two});
+  ASSERT_TRUE(access.ok());
+  EXPECT_EQ(NameOf((*access)->Authenticate("", std::vector<std::string>{"b.example", "c"})), "two");
+  EXPECT_EQ(NameOf((*access)->Authenticate("", std::vector<std::string>{"b.example", "a.example"})),
+            "nobody");
+}
+
+TEST_F(AccessControlTest, LetsInWhomItIsToldAndWhomItRunsAs) {
+  constexpr std::uint32_t kSomebody = 4321;
+  const auto open = AccessControl::Make({});
+  ASSERT_TRUE(open.ok());
+  EXPECT_TRUE((*open)->LetsIn(kSomebody));
+  const auto access = AccessControl::Make({Known("one", kToken)}, {kSomebody + 1});
+  ASSERT_TRUE(access.ok());
+  EXPECT_TRUE((*access)->LetsIn(geteuid()));
+  EXPECT_TRUE((*access)->LetsIn(kSomebody + 1));
+  EXPECT_EQ((*access)->Refused().unauthenticated, 0u);
+  EXPECT_FALSE((*access)->LetsIn(kSomebody));
+  EXPECT_FALSE((*access)->LetsIn(std::numeric_limits<std::uint32_t>::max()));
+  EXPECT_EQ((*access)->Refused().unauthenticated, 2u);
+}
+
+TEST(LocalUser, IsNamedOrNumbered) {
+  EXPECT_EQ(*UserNumberOf("root"), 0u);
+  EXPECT_EQ(*UserNumberOf("0"), 0u);
+  EXPECT_EQ(*UserNumberOf("4321"), 4321u);  // whom no name stands for
+  for (const char* const nobody :
+       {"", "no such user", "65534", "nobody", "-1", "4294967295", "4294967296", " 0", "0 "}) {
+    EXPECT_FALSE(UserNumberOf(nobody).ok()) << nobody;
+  }
 }
 
 TEST(Principal, HasTheRightsOfAllItsGrants) {

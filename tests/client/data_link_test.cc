@@ -54,7 +54,8 @@ class DataLinkTest : public ::testing::Test {
 
   Peer peer_;
   DataThreads threads_{1};
-  std::unique_ptr<DataLink> link_ = std::make_unique<DataLink>(threads_, RankAddress{peer_.address()});
+  std::unique_ptr<DataLink> link_ =
+      std::make_unique<DataLink>(threads_, RankAddress{.address = peer_.address()});
   std::uint64_t last_ = 0;
 };
 
@@ -149,7 +150,7 @@ TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
   const std::string name = "slotwise-test-link-" + std::to_string(getpid());
   Peer peer(name);
   DataThreads threads(1);
-  DataLink link(threads, RankAddress{"127.0.0.1:1", name, true});
+  DataLink link(threads, RankAddress{.address = "127.0.0.1:1", .local = name});
   const auto send = [&](std::promise<grpc::StatusCode>& ended) {
     auto exchange = std::make_shared<Exchange>();
     exchange->value_bytes = 8192;
@@ -187,7 +188,8 @@ TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
 
 // The name is nobody's on this host: then the rank is on another.
 TEST_F(DataLinkTest, GoesByTcpWhereNobodyListensAtTheUnixSocket) {
-  link_ = std::make_unique<DataLink>(threads_, RankAddress{peer_.address(), "slotwise-test-nobody"});
+  link_ = std::make_unique<DataLink>(
+      threads_, RankAddress{.address = peer_.address(), .local = "slotwise-test-nobody"});
   std::future<Outcome> call = Send();
   peer_.Meet();
   v1::DataReply reply;

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -70,6 +71,16 @@ class Peer {
     if (!shares_) return Send(mine.data(), mine.size());
     arena_ = SharedMemory::Make(std::uint64_t{1} << 20, !on_device_);
     EXPECT_EQ(SendWithDescriptor(connection_, mine, arena_->descriptor()), static_cast<ssize_t>(mine.size()));
+  }
+  // Returns whether nobody has connected and sent anything.
+  bool HearsNothing() {
+    pollfd waiting{.fd = listener_, .events = POLLIN, .revents = 0};
+    if (::poll(&waiting, 1, 0) == 0) return true;
+    const int connection = ::accept(listener_, nullptr, nullptr);
+    char any = 0;
+    const bool nothing = ::recv(connection, &any, 1, 0) <= 0;  // its end is heard, if nothing else is
+    ::close(connection);
+    return nothing;
   }
   void Hang() {
     if (connection_ >= 0) ::close(std::exchange(connection_, -1));

@@ -34,7 +34,7 @@ class Authority:
         write(self.ca_file, self._sign(self._name, self._key, [], is_authority=True, days=(-1, 365)))
 
     def issue(
-        self, stem: str, name: str, hosts: tuple[str, ...] = (), days: tuple[int, int] = (-1, 30)
+        self, stem: str, name: str, hosts: tuple[str, ...] = (), days: tuple[float, float] = (-1, 30)
     ) -> tuple[Path, Path]:
         """Writes STEM.pem and STEM.key, of a new key with a common name, valid for `days` from now."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -63,7 +63,7 @@ class Authority:
         key: ec.EllipticCurvePrivateKey,
         alternatives: list[x509.GeneralName],
         is_authority: bool,
-        days: tuple[int, int],
+        days: tuple[float, float],
     ) -> bytes:
         now = datetime.datetime.utcnow()
         builder = (

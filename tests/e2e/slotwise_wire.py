@@ -33,7 +33,7 @@ class Protocol:
 
     def __init__(self, folder: Path) -> None:
         compiled = folder / "slotwise.protoset"
-        files = [f"slotwise/v1/{name}.proto" for name in ("embedding", "rows", "admin")]
+        files = [f"slotwise/v1/{name}.proto" for name in ("embedding", "rows", "admin", "data")]
         command = ["protoc", f"-I{PROTO}", "--include_imports", f"--descriptor_set_out={compiled}", *files]
         subprocess.run(command, check=True)
         self._pool = descriptor_pool.DescriptorPool()

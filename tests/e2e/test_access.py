@@ -252,14 +252,91 @@ def test_a_trainer_trains_and_the_log_names_it(guarded: tuple[Cluster, Path]) ->
         assert secret not in everything
 
 
-def test_the_data_transport_is_closed(guarded: tuple[Cluster, Path], protocol: Protocol) -> None:
+def test_the_log_says_who_changed_and_took_rows(guarded: tuple[Cluster, Path]) -> None:
+    cluster, folder = guarded
+    credentials = slotwise.Credentials(token_file=token_file(folder, "rows"))
+    keys = np.arange(1000, 1007, dtype=np.uint64)
+    with slotwise.connect(cluster.ranks[0].address, credentials=credentials) as ps:
+        ps.import_rows("ads", keys, np.ones((7, 2), np.float32))
+        assert sum(len(rows.keys) for rows in ps.export_rows("ads", keys)) == 7
+        assert ps.erase("ads", keys) == 7
+    admin = slotwise.Credentials(token_file=token_file(folder, "admin"))
+    with slotwise.connect(cluster.ranks[0].address, credentials=admin) as ps:
+        ps.set_learning_rate("ads", 0.5)
+        # Whoever makes and drops tables all day hides his own deeds, and nobody else's.
+        for i in range(40):
+            ps.create_table(f"many{i}", dim=2, optimizer=slotwise.SGD(lr=0.1))
+            ps.drop_table(f"many{i}")
+    owner = slotwise.Credentials(token_file=token_file(folder, "other"))
+    with slotwise.connect(cluster.ranks[0].address, credentials=owner) as ps:
+        ps.set_learning_rate("users", 0.25)
+
+    def said(what: str, who: str) -> bool:
+        lines = cluster.messages(0) + cluster.messages(1)
+        return any(line.startswith(what) and f", {who} asked" in line for line in lines)
+
+    for what in ("7 rows of table ads are imported", "7 rows of table ads are erased"):
+        wait_until(lambda: said(what, "rows"), what)
+    wait_until(lambda: said("table ads learns at the rate 0.5", "admin"), "the rate")
+    wait_until(lambda: said("table users learns at the rate 0.25", "other"), "another's rate")
+    exported = [
+        int(line.split()[0])
+        for line in cluster.messages(0) + cluster.messages(1)
+        if " rows of table ads are exported" in line and ", rows asked" in line
+    ]
+    assert sum(exported) == 7
+
+
+def test_a_session_names_no_tables_of_others(guarded: tuple[Cluster, Path], protocol: Protocol) -> None:
     cluster, _ = guarded
-    stub = protocol.stub(cluster.ranks[0].channel, "Admin")
-    reply = stub.GetTopology(
-        protocol.GetTopologyRequest(), metadata=metadata(TOKENS["reader"]), timeout=CALL_TIMEOUT
+    push = requests(protocol)["Embedding/Push"]
+    assert (
+        code_of(protocol, cluster.ranks[0].channel, "Embedding/Push", push, TOKENS["trainer"])
+        == grpc.StatusCode.OK
     )
-    assert reply.data_version == 0
-    assert [rank.local for rank in reply.ranks] == ["", ""]
+    stub = protocol.stub(cluster.ranks[1].channel, "Admin")
+
+    def described(name: str) -> Any:
+        request = protocol.DescribeSessionRequest(session=5)
+        return stub.DescribeSession(request, metadata=metadata(TOKENS[name]), timeout=CALL_TIMEOUT)
+
+    mine = described("trainer")
+    assert mine.known and [table.table for table in mine.tables] == ["ads"] and mine.last_step == 1
+    theirs = described("other")
+    assert not theirs.known and not theirs.tables and theirs.last_step == 0
+
+
+def test_a_trace_is_in_the_log(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(1, principals(tmp_path / "tokens") + 'log_level: "debug"\n')
+    traces = {door: f"{i + 1:032x}" for i, door in enumerate(("shm", "grpc"))}
+    for door, trace in traces.items():
+        credentials = slotwise.Credentials(token_file=token_file(tmp_path / "tokens", "trainer"))
+        with slotwise.connect(cluster.ranks[0].address, door=door, credentials=credentials) as ps:
+            with slotwise.trace(f"00-{trace}-00f067aa0ba902b7-01"):
+                ps.lookup("ads", [7])
+            ps.push("ads", [7], None, np.ones((1, 2), np.float32))
+            with slotwise.trace("00-not a trace"):
+                ps.push("ads", [7], None, np.ones((1, 2), np.float32))
+    admin = slotwise.Credentials(token_file=token_file(tmp_path / "tokens", "admin"))
+    with slotwise.connect(cluster.ranks[0].address, credentials=admin) as ps:
+        with slotwise.trace(f"00-{9:032x}-00f067aa0ba902b7-00"):
+            ps.drop_table("users")
+
+    def lines(what: str) -> list[str]:
+        return [line for line in cluster.messages(0) if line.startswith(what)]
+
+    wait_until(lambda: len(lines("a push of ")) == 4, "all calls are over")
+    traced = lines("a lookup of ")
+    assert len(traced) == 2
+    for line, trace in zip(traced, traces.values()):
+        assert f", trainer, trace {trace} ended OK after " in line
+    assert not [line for line in lines("a push of ") if "trace" in line]
+    (dropped,) = lines("table users is dropped")
+    assert f", admin, trace {9:032x} asked" in dropped
+
+
+def test_the_port_speaks_no_data_transport(guarded: tuple[Cluster, Path]) -> None:
+    cluster, _ = guarded
     host, port = cluster.ranks[0].address.split(":")
     with socket.create_connection((host, int(port)), timeout=CALL_TIMEOUT) as connection:
         connection.sendall(b"SLOTWISE" + bytes([1, 0, 0, 0, 0, 0, 0, 0]))
@@ -332,6 +409,11 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
         ('principals { name: "a" token_file: "/none" }', "token_file of principal a: cannot read /none"),
         ('principals { name: "a" token_file: "S" }', "a token of 5 characters: must have 16 to 4096"),
         ('principals { name: "a" token_file: "T" } principals { name: "b" token_file: "T" }', "in common"),
+        ('principals { name: "a" token_file: "T" grants { table: "a*" rights: 1 } }', "grants[0].table is"),
+        ('principals { name: "a" token_file: "T" grants { table: "x" rights: RIGHT_OBSERVE } }', "must be *"),
+        ('local_users: "root"', "security.local_users needs security.principals"),
+        ('principals { name: "a" token_file: "T" } local_users: "no one"', '"no one" is no user of'),
+        ('principals { name: "a" token_file: "T" } local_users: "65534"', "is no user of this host"),
         ('tls { certificate_file: "T" }', "needs a certificate_file and a key_file"),
         ('tls { certificate_file: "/none" key_file: "T" }', "certificate_file: /none: it cannot be read"),
         ('tls { certificate_file: "T" key_file: "T" }', "it has no certificate in PEM"),

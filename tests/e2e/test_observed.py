@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +13,13 @@ import numpy as np
 import pytest
 import yaml
 from conftest import StartCluster
-from slotwise_cluster import Cluster, free_ports, wait_until
-from slotwise_metrics import METRICS, address_of
+from observed_prometheus import OBSERVED, prometheus_of
+from slotwise_cluster import wait_until
+from slotwise_metrics import METRICS
 from slotwise_wire import ROOT
 
 import slotwise
 
-OBSERVED = ROOT / "deploy" / "observed"
 RULES = yaml.safe_load((OBSERVED / "alerts.yml").read_text())["groups"][0]["rules"]
 COMPARISON = re.compile(r" (==|<|>) [0-9.]+$")
 
@@ -146,58 +141,6 @@ def test_each_alert_says_what_to_do() -> None:
         assert rule["annotations"]["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
         assert rule["labels"]["severity"] in {"page", "ticket"}
         assert COMPARISON.search(rule["expr"]), "its left side is evaluated below"
-
-
-class Prometheus:
-    """A Prometheus that scrapes a cluster's ranks each second."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def get(self, path: str, **parameters: str) -> Any:
-        """What its API answers."""
-        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return json.load(answer)["data"]
-
-    def query(self, expression: str) -> list[float]:
-        """The values of the series of an expression, now."""
-        return [float(each["value"][1]) for each in self.get("query", query=expression)["result"]]
-
-    def is_ready(self) -> bool:
-        """Whether it answers."""
-        try:
-            return bool(self.get("targets"))
-        except OSError:
-            return False
-
-
-@contextmanager
-def prometheus_of(cluster: Cluster, folder: Path) -> Iterator[Prometheus]:
-    """Starts Prometheus with the files of deploy/observed, but for the targets and the intervals."""
-    shutil.copytree(OBSERVED, folder)
-    ranks = [address_of(cluster, rank).split("/")[2] for rank in range(len(cluster.ranks))]
-    (folder / "targets.yml").write_text(yaml.safe_dump([{"targets": ranks}]))
-    config = yaml.safe_load((folder / "prometheus.yml").read_text())
-    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    address = f"127.0.0.1:{free_ports(1)}"
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(
-            ["prometheus", "--config.file", "prometheus.yml", "--storage.tsdb.path", str(folder / "data")]
-            + ["--web.listen-address", address],
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        found = Prometheus(address)
-        wait_until(lambda: process.poll() is not None or found.is_ready(), "Prometheus answers")
-        assert process.poll() is None, (folder / "log").read_text()
-        yield found
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
 
 
 def documented_queries() -> list[str]:

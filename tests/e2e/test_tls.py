@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 import grpc
@@ -79,6 +80,9 @@ def test_a_client_needs_a_certificate_where_one_is_asked_for(
     stranger = theirs.issue("s", "trainer.example")
     expired = ours.issue("e", "trainer.example", days=(-9, -2))
     unnamed = ours.issue("unnamed", "somebody")
+    # Where there are alternative names, the common name is none, and an address is nobody's name.
+    spoofed = ours.issue("spoofed", "trainer.example", ("evil.example",))
+    addressed = ours.issue("addressed", "trainer.example", ("127.0.0.1",))
     grants = (
         'principals { name: "trainer" certificate_name: "trainer.example"'
         ' grants { table: "ads" rights: [RIGHT_READ, RIGHT_PUSH] } }'
@@ -100,8 +104,9 @@ def test_a_client_needs_a_certificate_where_one_is_asked_for(
         assert ps.lookup("ads", [3], train=False).shape == (1, 2)
         with pytest.raises(slotwise.PermissionDenied, match="reader may not: it needs push"):
             ps.lookup("ads", [3])
-    with pytest.raises(slotwise.Unauthenticated, match="its certificate names nobody"):
-        slotwise.connect(address, credentials=credentials(unnamed))
+    for files in (unnamed, spoofed, addressed):
+        with pytest.raises(slotwise.Unauthenticated, match="no token, and"):
+            slotwise.connect(address, credentials=credentials(files))
     for files in (None, stranger, expired):
         refused(cluster, credentials(files))
     ctl = [str(server_binary().parents[1] / "client/ctl/slotwise-ctl"), "health", address, "--timeout", "3"]
@@ -187,3 +192,77 @@ def test_a_flood_of_frames_by_tls_is_cut_off(start_cluster: StartCluster, tmp_pa
         lambda: any(cut_off in line for line in cluster.messages(0)),
         "the log says that the connection was cut off",
     )
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """A field of a call's headers, as HPACK has it that neither packs nor remembers it."""
+    return bytes([0, len(name)]) + name + bytes([len(value)]) + value
+
+
+def frame_of(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame of HTTP/2."""
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def checks_health(
+    context: ssl.SSLContext, address: str, session: ssl.SSLSession | None = None
+) -> tuple[bool, ssl.SSLSession | None, bool]:
+    """Whether the health service answers a call by TLS, the session, and whether it was an earlier one."""
+    host, port = address.split(":")
+    fields = {":method": "POST", ":scheme": "https", ":path": "/grpc.health.v1.Health/Check"} | {
+        ":authority": "x",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    headers = b"".join(literal(name.encode(), value.encode()) for name, value in fields.items())
+    call = frame_of(1, 4, 1, headers) + frame_of(0, 1, 1, bytes(5))
+    heard = b""
+    with socket.create_connection((host, int(port)), timeout=CALL_TIMEOUT) as plain:
+        with context.wrap_socket(plain, server_hostname=host, session=session) as connection:
+            reused = bool(connection.session_reused)
+            try:
+                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame_of(4, 0, 0, b"") + call)
+                while piece := connection.recv(4096):
+                    heard += piece
+                    kinds, rest = [], heard
+                    while len(rest) >= 9 and len(rest) >= 9 + int.from_bytes(rest[:3], "big"):
+                        kinds.append((rest[3], int.from_bytes(rest[5:9], "big")))
+                        rest = rest[9 + int.from_bytes(rest[:3], "big") :]
+                    if (1, 1) in kinds:
+                        return True, connection.session, reused
+            except OSError:
+                pass
+            return False, connection.session, reused
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_outlives_no_certificate(
+    start_cluster: StartCluster, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    ours = Authority(tmp_path, "ours")
+    good = ours.issue("good", "good")
+    server = ours.issue("server", "server", HOSTS)
+    tls = channel_credentials(ours.ca_file, good)
+    cluster = start_cluster(1, tls_config(server, ours.ca_file), tls=tls)
+    address = cluster.ranks[0].address
+
+    def context_of(files: tuple[Path, Path]) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(ours.ca_file))
+        context.minimum_version = context.maximum_version = version
+        context.load_cert_chain(*files)
+        context.set_alpn_protocols(["h2"])
+        return context
+
+    lasting = context_of(good)
+    answered, session, _ = checks_health(lasting, address)
+    assert answered
+    answered, _, reused = checks_health(lasting, address, session)
+    assert answered and reused, "a session is resumed, or this test shows nothing"
+    seconds = 5
+    ends = time.time() + seconds
+    short = context_of(ours.issue("short", "short", days=(-1, seconds / 86400)))
+    answered, session, _ = checks_health(short, address)
+    assert answered
+    wait_until(lambda: time.time() > ends + 1, "the certificate expires")  # X.509 counts in seconds
+    answered, _, reused = checks_health(short, address, session)
+    assert reused and not answered

@@ -174,7 +174,8 @@ TEST(Config, LetsOtherMachinesReachTheServerOnlyIfItSaysSo) {
     return CheckWhoReaches(config->values);
   };
   const std::string rule =
-      ": other machines may reach it, without authentication or encryption: name a loopback address, such as "
+      ": other machines may reach it, without both authentication and encryption: name a loopback address, "
+      "such as "
       "127.0.0.1, or, on a private network, say insecure: true (--insecure)";
   const std::string or_tls = rule + ", or have security.tls, with principals or a client_ca_file";
   EXPECT_TRUE(check("").ok());
@@ -182,7 +183,10 @@ TEST(Config, LetsOtherMachinesReachTheServerOnlyIfItSaysSo) {
   EXPECT_EQ(check("listen: \"0.0.0.0:7070\""), InvalidArgument("listen is \"0.0.0.0:7070\"" + or_tls));
   EXPECT_EQ(check("listen: \"[::]:1\" insecure: false"), InvalidArgument("listen is \"[::]:1\"" + or_tls));
   EXPECT_EQ(check("metrics_listen: \"node1:9464\""),
-            InvalidArgument("metrics_listen is \"node1:9464\"" + rule));
+            InvalidArgument("metrics_listen is \"node1:9464\"" + rule + " or insecure_metrics: true"));
+  EXPECT_TRUE(check("metrics_listen: \"node1:9464\" insecure_metrics: true").ok());
+  EXPECT_EQ(check("listen: \"0.0.0.0:7070\" insecure_metrics: true"),
+            InvalidArgument("listen is \"0.0.0.0:7070\"" + or_tls));
   EXPECT_TRUE(check("listen: \"0.0.0.0:7070\" metrics_listen: \"[::]:1\" insecure: true").ok());
 }
 

@@ -57,6 +57,7 @@ from slotwise.options import (
 from slotwise.rows_calls import Rows
 from slotwise.session import Session, SessionInfo, Step
 from slotwise.stats import CallStats, Durations, RankStats
+from slotwise.tracing import trace
 from slotwise.version import __version__
 
 __all__ = [
@@ -110,4 +111,5 @@ __all__ = [
     "__version__",
     "connect",
     "serve",
+    "trace",
 ]

@@ -72,6 +72,7 @@ def connect(
         raise InvalidArgument(f"door is {door!r}, none of {', '.join(_DOORS)}")
     if addresses == ("local",):
         addresses = (local_server.shared_address(timeout, connect),)
+        credentials = Credentials()  # that server asks nobody, whatever the environment says of another
     native = core()
     seeds = (ctypes.c_char_p * len(addresses))(*map(text, addresses))
     options = ClientOptions(

@@ -202,6 +202,7 @@ class Core:
         functions: dict[str, tuple[Any, list[Any]]] = {
             "abi": (i32, []),
             "version": (text, []),
+            "set_traceparent": (None, [text]),
             "call_wait": (i32, [pointer, i64]),
             "call_cancel": (None, [pointer]),
             "call_message": (text, [pointer]),

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from slotwise.credentials import Credentials
 from slotwise.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
 from slotwise.programs import find_mpirun, find_server
 
@@ -398,7 +399,7 @@ def shared_address(timeout: float, connect: Callable[..., Any]) -> str:
     server = shared_server(timeout)
     if not was_there:
         left = max(_LEAST_TIMEOUT, timeout - (time.monotonic() - begin))
-        connect(server.address, timeout=left).close()
+        connect(server.address, timeout=left, credentials=Credentials()).close()
     return server.address
 
 

@@ -1,0 +1,29 @@
+// The audit log says who changed what a server has: log lines about tables, rows and checkpoints.
+//
+// A caller may ask for as much as it likes, so lines have a bound, each principal its own: nobody's own deeds
+// hide another's. Lines that were held back are counted in the next one.
+// Thread-safety: safe from any thread.
+#ifndef SLOTWISE_SERVER_INTAKE_AUDIT_LOG_H_
+#define SLOTWISE_SERVER_INTAKE_AUDIT_LOG_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+#include "server/engine/caller.h"
+
+namespace slotwise {
+
+// What a deed changes, or takes away. Each has its own bound.
+enum class DeedOn : std::uint8_t { kTables, kRows, kCheckpoints };
+
+// So many lines of a principal, or of all callers of a server without principals, in so long.
+inline constexpr std::uint32_t kAuditLines = 32;
+inline constexpr std::chrono::seconds kAuditInterval{10};
+
+// Logs "`deed`, as CALLER asked". `deed` is a sentence's beginning, such as "table ads is made".
+void LogDeed(DeedOn on, std::string_view deed, const Caller& caller);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_INTAKE_AUDIT_LOG_H_

@@ -1,0 +1,23 @@
+// Says over HTTP whether a rank is alive (/livez) and whether it serves (/readyz), for orchestrators whose
+// probes have no certificate and no token. It tells nothing else, and so asks nobody who he is.
+// Thread-safety: free functions.
+#ifndef SLOTWISE_SERVER_OPS_HEALTH_PORT_H_
+#define SLOTWISE_SERVER_OPS_HEALTH_PORT_H_
+
+#include <functional>
+#include <memory>
+
+#include "server/ops/host_port.h"
+#include "server/ops/http_port.h"
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+// Listens. /livez is answered 200 as long as the process answers at all: a rank that is stuck ends itself.
+// /readyz is answered 200 while `serves()`, which is called from any thread, and else 503.
+// FAILED_PRECONDITION: the address cannot be had; one sentence.
+Result<std::unique_ptr<HttpPort>> OpenHealthPort(const HostPort& address, std::function<bool()> serves);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_OPS_HEALTH_PORT_H_

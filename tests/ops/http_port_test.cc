@@ -1,0 +1,185 @@
+// What ranks say over HTTP: the metrics' port, and the health's.
+#include "server/ops/http_port.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/ops/health_port.h"
+#include "server/ops/metrics_port.h"
+
+namespace slotwise {
+namespace {
+
+// Speaks HTTP to a port of this host, as much as a test needs.
+class Caller {
+ public:
+  explicit Caller(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    const timeval limit{60, 0};  // a test that would wait for ever fails instead
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
+  ~Caller() { ::close(socket_); }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  void Say(const std::string& text) const {
+    EXPECT_EQ(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  // All that comes until the connection ends.
+  std::string Hear() const {
+    std::string heard;
+    char some[4096];
+    for (ssize_t size = 0; (size = ::recv(socket_, some, sizeof(some), 0)) > 0;) {
+      heard.append(some, static_cast<std::size_t>(size));
+    }
+    return heard;
+  }
+
+ private:
+  const int socket_;
+};
+
+std::string Get(std::uint16_t port, const std::string& path) {
+  const Caller caller(port);
+  caller.Say("GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  return caller.Hear();
+}
+
+const AccessControl& Everybody() {
+  static const auto access = AccessControl::Make({});
+  return **access;
+}
+
+Result<std::unique_ptr<HttpPort>> Open(std::uint16_t port, std::function<RankReading()> read) {
+  return OpenMetricsPort({"127.0.0.1", port}, {.version = "1", .device = "cpu"}, std::move(read),
+                         Everybody());
+}
+
+TEST(MetricsPortTest, ReadsAnewForEachRequestAndServesNothingElse) {
+  std::atomic<std::uint64_t> rounds = 0;
+  auto port = Open(0, [&] { return RankReading{.calls = {.rounds = ++rounds}}; });
+  ASSERT_TRUE(port.ok()) << port.status().message();
+  EXPECT_NE(Get((*port)->port(), "/metrics").find("slotwise_rounds_total{rank=\"0\"} 1\n"),
+            std::string::npos);
+  EXPECT_NE(Get((*port)->port(), "/metrics").find("slotwise_rounds_total{rank=\"0\"} 2\n"),
+            std::string::npos);
+  EXPECT_NE(Get((*port)->port(), "/").find("<title>Slotwise</title>"), std::string::npos);
+  EXPECT_NE(Get((*port)->port(), "/rank.json").find("\"ranks\":1"), std::string::npos);
+  for (const char* const path :
+       {"/metrics/../../../../etc/passwd", "/etc/passwd", "/metrics/", "/rank.jso"}) {
+    EXPECT_NE(Get((*port)->port(), path).find(" 404 "), std::string::npos) << path;
+  }
+  EXPECT_EQ(rounds, 2U);
+}
+
+TEST(MetricsPortTest, AnAddressIsHadOnce) {
+  auto port = Open(0, [] { return RankReading(); });
+  ASSERT_TRUE(port.ok());
+  const auto second = Open((*port)->port(), [] { return RankReading(); });
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(second.status().message(), "cannot listen at 127.0.0.1:" + std::to_string((*port)->port()) +
+                                           ": the address cannot be had (metrics_listen)");
+}
+
+// Connections that bring nothing end after a while, and others are served then.
+TEST(MetricsPortTest, WhoSaysNothingDoesNotHoldItForEver) {
+  auto port = Open(0, [] { return RankReading(); });
+  ASSERT_TRUE(port.ok());
+  std::vector<std::unique_ptr<Caller>> silent;
+  for (int i = 0; i < 2; ++i) {  // as many as are answered at once
+    silent.push_back(std::make_unique<Caller>((*port)->port()));
+    silent.back()->Say("GET /metr");
+  }
+  EXPECT_NE(Get((*port)->port(), "/metrics").find(" 200 OK"), std::string::npos);
+}
+
+TEST(MetricsPortTest, EndsThoughSomebodyIsConnected) {
+  auto port = Open(0, [] { return RankReading(); });
+  ASSERT_TRUE(port.ok());
+  const Caller silent((*port)->port());
+  silent.Say("GET /metrics HTTP/1.1\r\n");
+  *port = nullptr;
+  EXPECT_EQ(silent.Hear().find(" 200 OK"), std::string::npos);
+}
+
+TEST(HealthPortTest, SaysWhetherTheRankServesAndNothingElse) {
+  std::atomic<bool> serves = false;
+  const auto port = OpenHealthPort({"127.0.0.1", 0}, [&] { return serves.load(); });
+  ASSERT_TRUE(port.ok()) << port.status().message();
+  EXPECT_NE(Get((*port)->port(), "/livez").find(" 200 OK"), std::string::npos);
+  EXPECT_NE(Get((*port)->port(), "/readyz").find(" 503 "), std::string::npos);
+  serves = true;
+  EXPECT_NE(Get((*port)->port(), "/readyz").find(" 200 OK"), std::string::npos);
+  serves = false;
+  EXPECT_NE(Get((*port)->port(), "/readyz").find(" 503 "), std::string::npos);
+  for (const char* const path : {"/", "/metrics", "/rank.json", "/readyz/x"}) {
+    EXPECT_NE(Get((*port)->port(), path).find(" 404 "), std::string::npos) << path;
+  }
+}
+
+TEST(HealthPortTest, AnAddressIsHadOnce) {
+  const auto port = OpenHealthPort({"127.0.0.1", 0}, [] { return true; });
+  ASSERT_TRUE(port.ok());
+  const auto second = OpenHealthPort({"127.0.0.1", (*port)->port()}, [] { return true; });
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.status().message().find("(health_listen)"), std::string::npos);
+}
+
+// A name that stood for somebody's page, and now stands for 127.0.0.1, would let the page read what it may not.
+TEST(HttpPortTest, AnotherHostsNameIsNotServedAtALoopbackAddress) {
+  const auto port =
+      HttpPort::Open({"127.0.0.1", 0}, "x", {{"/", [](const HttpRequest&) { return HttpAnswer{}; }}});
+  ASSERT_TRUE(port.ok());
+  const auto get = [&](const std::string& host) {
+    const Caller caller((*port)->port());
+    caller.Say("GET / HTTP/1.1\r\n" + host + "Connection: close\r\n\r\n");
+    return caller.Hear();
+  };
+  for (const char* const host :
+       {"localhost", "localhost:9464", "127.0.0.1", "127.1.2.3:80", "[::1]", "[::1]:80"}) {
+    EXPECT_NE(get(std::string("Host: ") + host + "\r\n").find(" 200 OK"), std::string::npos) << host;
+  }
+  for (const char* const host :
+       {"evil.example", "evil.example:9464", "127.0.0.1.evil.example", "10.0.0.1", "[::2]:1"}) {
+    EXPECT_NE(get(std::string("Host: ") + host + "\r\n").find(" 421 "), std::string::npos) << host;
+  }
+}
+
+TEST(HttpPortTest, OtherMethodsThanGetAreNotServed) {
+  bool asked = false;
+  const auto port = HttpPort::Open({"127.0.0.1", 0}, "x", {{"/", [&](const HttpRequest&) {
+                                                              asked = true;
+                                                              return HttpAnswer{.body = "a secret"};
+                                                            }}});
+  ASSERT_TRUE(port.ok());
+  for (const char* const method :
+       {"HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND"}) {
+    const Caller caller((*port)->port());
+    caller.Say(
+        method +
+        std::string(" / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"));
+    const std::string heard = caller.Hear();
+    EXPECT_EQ(heard.find("a secret"), std::string::npos) << heard;
+    EXPECT_EQ(heard.find("Access-Control"), std::string::npos) << heard;
+    EXPECT_FALSE(asked) << method;
+  }
+}
+
+}  // namespace
+}  // namespace slotwise
