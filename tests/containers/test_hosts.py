@@ -11,8 +11,8 @@ from engine import IMAGES, ROOT, Engine, wait_until
 
 NETWORK = "slotwise-test-hosts"
 IMAGE = "slotwise-test-host"
-# The image of a host, and what an operator adds: a configuration, and keys that lie there as Kubernetes mounts
-# a Secret. They belong to root, everybody may read them, and everybody might write to their folder.
+# The image of a host, and what an operator adds: a configuration, and keys that lie there as a Secret's
+# do. They belong to root, everybody may read them, and everybody might write to their folder.
 DOCKERFILE = rf"""
 FROM {IMAGES["host"]}
 USER root

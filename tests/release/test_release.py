@@ -168,8 +168,7 @@ def test_the_package_says_what_it_is_and_needs(released: Path) -> None:
     assert all(re.match(r"\S+ root/root ", line) for line in listed.splitlines()), listed
     programs = re.findall(r"^-rwxr-xr-x .*\./usr/bin/(\S+)$", listed, re.MULTILINE)
     assert sorted(programs) == ["slotwise-ctl", "slotwise-launch", "slotwise-server"]
-    unit = (ROOT / "deploy" / "systemd" / "slotwise.service").exists()
-    assert ("./lib/systemd/system/slotwise.service" in listed) == unit
+    assert "./lib/systemd/system/slotwise-server.service" in listed
 
 
 _SERVE = """
