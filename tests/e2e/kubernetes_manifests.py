@@ -24,7 +24,7 @@ SERVERS = ("statefulset.yaml", "mpijob.yaml")
 POLICY = "network-policy.yaml"
 # The Secrets that the chapter in deploy/README.md makes, and their files.
 SECRETS = {
-    "slotwise-tls": {"tls.crt", "tls.key"},
+    "slotwise-tls": {"tls.crt", "tls.key", "ca.crt"},
     "slotwise-tokens": {"trainer", "operator", "prometheus"},
 }
 # An old version, one that many clusters run, and the newest whose schemas there are.

@@ -86,12 +86,10 @@ def test_images_have_what_is_run(name: str) -> None:
 
 
 def test_the_docs_make_the_secrets() -> None:
-    readme = README.read_text()
-    assert re.search(
-        r"^    kubectl create secret tls slotwise-tls --cert=\S+ --key=\S+$", readme, re.MULTILINE
-    )
-    (tokens,) = re.findall(r"^    kubectl create secret generic slotwise-tokens (.*)$", readme, re.MULTILINE)
-    assert set(re.findall(r"--from-file=(\w+)=", tokens)) == SECRETS["slotwise-tokens"]
+    for name, files in SECRETS.items():
+        pattern = rf"^    kubectl create secret generic {name} (.*)$"
+        (options,) = re.findall(pattern, README.read_text(), re.MULTILINE)
+        assert set(re.findall(r"--from-file=([\w.]+)=", options)) == files
 
 
 # --- mutants: a manifest, what is put in the place of what, and what is found
