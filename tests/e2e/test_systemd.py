@@ -125,6 +125,8 @@ def test_what_the_unit_starts_serves_and_stops(tmp_path: Path) -> None:
             command = command.replace(there, place)
         return command.split()
 
+    (variables["HOME"],) = here(variables["HOME"])
+
     checked = subprocess.run(
         here(only("ExecStartPre")), capture_output=True, text=True, timeout=60, check=False
     )
