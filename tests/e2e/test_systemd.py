@@ -1,7 +1,7 @@
 """deploy/systemd's unit: what systemd says of it, and what it starts, run here as a plain process.
 
-systemd need not be the first process here, so nothing shows that the server lives with what the unit takes
-from it.
+systemd need not be the first process here: that the server lives with what the unit takes from it is shown by
+tests/release, which boots a system.
 """
 
 from __future__ import annotations
