@@ -19,12 +19,14 @@ launch.sh [OPTIONS] [-- FLAG...]: run slotwise-server on every host of a hostfil
 
 What follows -- goes to slotwise-server as it is. Every host is looked at first: ssh without a password, the same Open
 MPI and the same server, the configuration, GPUs for its ranks. Over several hosts the server has to listen on more than
-the loopback interface: listen: "0.0.0.0:7070" and insecure: true in the configuration, or -- --listen 0.0.0.0:7070
---insecure. That is for private networks (docs/security.md).
+the loopback interface: listen: "0.0.0.0:7070" in the configuration, with TLS and principals, or, on a private network,
+with insecure: true (docs/security.md).
 
 Run it on one of the hosts of the file, so that a stop can reach a rank: then all finish what they were asked, and it
-exits 0. Open MPI's own settings pass through its variables, such as OMPI_MCA_btl_tcp_if_include=eth1 for machines with
-several networks; root needs OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1.
+exits 0. Open MPI's own settings pass through its variables; root needs OMPI_ALLOW_RUN_AS_ROOT=1 and
+OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1. Hosts with several networks want OMPI_MCA_btl_tcp_if_include=eth1 and
+OMPI_MCA_oob_tcp_if_include=eth1, where eth1 is the ranks' own: Open MPI then connects by no other. It listens at all
+addresses all the same, so a firewall has to keep others out (docs/config.md).
 END_OF_HELP
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # debian_package.sh BUILD VERSION FOLDER: makes FOLDER/slotwise_VERSION_ARCHITECTURE.deb of the programs in BUILD, for
-# the distribution of this machine. It has the server, slotwise-launch and slotwise-ctl, and the unit for systemd where
-# deploy/systemd has one. Its files have the time SOURCE_DATE_EPOCH, so that the same programs give the same package.
+# the distribution of this machine. It has the server, slotwise-launch and slotwise-ctl, and the unit for systemd, which
+# nothing enables or starts: there is no configuration yet. Its files have the time SOURCE_DATE_EPOCH, so that the same
+# programs give the same package.
 set -euo pipefail
 
 build=$1 version=$2 folder=$3
@@ -21,8 +22,7 @@ documents=$root/usr/share/doc/slotwise
 install -D -m 644 "$source/LICENSE" "$documents/copyright"
 gzip -n -9 <"$source/CHANGELOG.md" >"$documents/changelog.gz"
 install -m 644 "$source/docs/operations.md" "$source/docs/durability.md" "$source/docs/config.md" "$documents/"
-unit=$source/deploy/systemd/slotwise.service
-[[ ! -e $unit ]] || install -D -m 644 "$unit" "$root/lib/systemd/system/slotwise.service"
+install -D -m 644 -t "$root/lib/systemd/system" "$source/deploy/systemd/slotwise-server.service"
 
 # dpkg-shlibdeps wants to stand in a source package that was built.
 mkdir "$root/DEBIAN"
@@ -43,7 +43,8 @@ Priority: optional
 Description: multi-GPU embedding parameter server for recommendation models
  Holds embedding rows in concurrent hash tables, one slice a rank, and serves
  lookups and gradient pushes to trainers. This package has the server for
- the CPU, slotwise-launch, which starts it again, and slotwise-ctl.
+ the CPU, slotwise-launch, which starts it again, and slotwise-ctl. Its unit
+ for systemd, slotwise-server.service, is not enabled by itself.
 END
 # dpkg-deb by itself leaves times that are older.
 find "$root" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests/wheel"))
 import bare_system  # noqa: E402
 
 COMPOSE_FILE = ROOT / "deploy/docker-compose.yml"
-IMAGES = {"server": "slotwise:cpu", "trainer": "slotwise-trainer"}
+IMAGES = {"server": "slotwise:cpu", "host": "slotwise-host:cpu", "trainer": "slotwise-trainer"}
 DEBIAN = "bookworm"
 (VERSION,) = re.findall(
     r'^__version__ = "(.+)"$', (ROOT / "client/python/slotwise/version.py").read_text(), re.MULTILINE

@@ -11,20 +11,19 @@ from engine import IMAGES, ROOT, Engine, wait_until
 
 NETWORK = "slotwise-test-hosts"
 IMAGE = "slotwise-test-host"
-# The image of a host: what an operator has there, and who may come by ssh.
+# The image of a host, and what an operator adds: a configuration, and keys that lie there as a Secret's
+# do. They belong to root, everybody may read them, and everybody might write to their folder.
 DOCKERFILE = rf"""
-FROM {IMAGES["server"]}
+FROM {IMAGES["host"]}
 USER root
-RUN apt-get update && apt-get install -y --no-install-recommends openssh-server openssh-client
-RUN mkdir -p /run/sshd /root/.ssh && ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519 \
- && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys \
- && printf 'Host *\n StrictHostKeyChecking no\n LogLevel ERROR\n' >/root/.ssh/config \
- && ln -s /opt/slotwise/bin/* /usr/local/bin/ \
+RUN ssh-keygen -q -t ed25519 -N '' -f .ssh/id_rsa && cp .ssh/id_rsa.pub .ssh/authorized_keys \
+ && chmod 644 .ssh/* && chmod 1777 .ssh \
  && printf 'listen: "0.0.0.0:7070"\ninsecure: true\nlimits {{ rank_timeout_ms: 5000 }}\n' >/etc/server.pbtxt
 COPY mpirun /opt/slotwise/deploy/mpirun
-ENTRYPOINT ["/usr/sbin/sshd", "-D", "-e"]
+USER slotwise
 """
-ROOT_MAY = ("-e", "OMPI_ALLOW_RUN_AS_ROOT=1", "-e", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+# What a container of deploy/kubernetes/mpijob.yaml may do: write to /tmp, and nothing else.
+RIGHTS = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 GOOD_AUC = 0.92
 
 
@@ -52,14 +51,15 @@ class Hosts:
     def start(self, image: str) -> None:
         """Starts the hosts, and the server; returns once all ranks serve."""
         for host in self.names:
-            options = ("-d", "--network", NETWORK, "--hostname", host, "--network-alias", host)
-            self._engine.docker("run", *options, "--shm-size", "512m", "--name", self.container(host), image)
+            network = ("--network", NETWORK, "--hostname", host, "--network-alias", host)
+            options = (*network, *RIGHTS, "--shm-size", "512m", "--name", self.container(host))
+            self._engine.docker("run", "-d", *options, image)
         lines = "".join(f"{host} slots={self._ranks}\\n" for host in self.names)
         self.run(self.names[0], f"printf '{lines}' >/tmp/hosts")
         launch = "deploy/mpirun/launch.sh --hostfile /tmp/hosts --config /etc/server.pbtxt"
         script = f"{launch} >/tmp/log 2>&1; echo ended $? >>/tmp/log"
         first = self.container(self.names[0])
-        self._engine.docker("exec", "-d", *ROOT_MAY, first, "bash", "-c", script)
+        self._engine.docker("exec", "-d", first, "bash", "-c", script)
         ports = range(7070, 7070 + self._ranks)
         addresses = " ".join(f"{host}:{port}" for host in self.names for port in ports)
         health = f"slotwise-ctl health --quiet --wait 120 {addresses}"
@@ -67,11 +67,16 @@ class Hosts:
 
     def run(self, host: str, script: str) -> str:
         """Runs a shell script on a host."""
-        return self._engine.docker("exec", *ROOT_MAY, self.container(host), "bash", "-c", script)
+        return self._engine.docker("exec", self.container(host), "bash", "-c", script)
 
     def ranks_on(self, host: str) -> str:
         """The processes of ranks on a host, or "none"."""
         return self.run(host, "pidof slotwise-server || echo none").strip()
+
+    def keys(self) -> list[str]:
+        """The hosts' keys, as sshd tells whoever asks."""
+        said = self.run(self.names[0], f"ssh-keyscan -p 2222 {' '.join(self.names)} 2>/dev/null")
+        return [line.split()[-1] for line in said.splitlines() if not line.startswith("#")]
 
     def log(self) -> str:
         """What the launcher and all ranks have said."""
@@ -110,9 +115,18 @@ def train(engine: Engine) -> float:
     return float(re.findall(r"test AUC (0\.\d+)", said)[-1])
 
 
+def test_the_image_has_no_keys(engine: Engine) -> None:
+    said = engine.inside(IMAGES["host"], "ls -A /etc/ssh .ssh; id -un")
+    assert "_key" not in said and "id_" not in said
+    assert said.endswith("slotwise\n")
+
+
 @pytest.mark.parametrize(("count", "ranks"), [(2, 2), (4, 1)])
 def test_a_trainer_learns_on_several_hosts(engine: Engine, host_image: str, count: int, ranks: int) -> None:
     with running(engine, host_image, count, ranks) as hosts:
+        for host in hosts.names:
+            assert hosts.run(host, "id -un").strip() == "slotwise"
+        assert len(set(hosts.keys())) == count, "every host has a key of its own"
         assert train(engine) > GOOD_AUC
         topology = hosts.run("h1", "slotwise-ctl --json status")
         addresses = re.findall(r'"address":\s*"(h\d:\d+)"', topology)

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "wheel"))
 
 from bare_system import BareSystem  # noqa: E402
+from booted_system import boot  # noqa: E402
 
 COPY = ROOT / "build" / "release-copy"  # beside the build, because its own build takes hundreds of MB
 (VERSION,) = re.findall(
@@ -168,8 +169,7 @@ def test_the_package_says_what_it_is_and_needs(released: Path) -> None:
     assert all(re.match(r"\S+ root/root ", line) for line in listed.splitlines()), listed
     programs = re.findall(r"^-rwxr-xr-x .*\./usr/bin/(\S+)$", listed, re.MULTILINE)
     assert sorted(programs) == ["slotwise-ctl", "slotwise-launch", "slotwise-server"]
-    unit = (ROOT / "deploy" / "systemd" / "slotwise.service").exists()
-    assert ("./lib/systemd/system/slotwise.service" in listed) == unit
+    assert "./lib/systemd/system/slotwise-server.service" in listed
 
 
 _SERVE = """
@@ -210,6 +210,35 @@ slotwise-ctl digest ads"""
     # What it has kept is there again, on another number of ranks.
     again = system.run(_SERVE.format(ranks=3 - ranks, script="slotwise-ctl digest ads"))
     assert again.splitlines()[-1] == said.splitlines()[-1]
+
+
+_UNDER_SYSTEMD = """
+if systemctl is-enabled slotwise-server || systemctl is-active slotwise-server; then exit 1; fi
+mkdir -p /etc/slotwise
+cat >/etc/slotwise/server.pbtxt <<END
+durability { folder: "/var/lib/slotwise" mode: DURABILITY_MODE_SYNC }
+END
+echo SLOTWISE_RANKS=2 >/etc/default/slotwise-server
+trap 'journalctl --no-pager -u slotwise-server -o cat' EXIT
+systemctl start slotwise-server
+slotwise-ctl status --wait 60
+slotwise-ctl create ads --dim 4 --learning-rate 0.5
+slotwise-ctl digest ads >before
+systemctl kill --kill-who=main -s KILL slotwise-server
+until [[ $(systemctl show -p NRestarts --value slotwise-server) == 1 ]]; do sleep 0.2; done
+slotwise-ctl status --wait 60
+slotwise-ctl digest ads >after
+cmp before after
+systemctl stop slotwise-server
+systemctl show -p Result -p ExecMainStatus slotwise-server
+if pidof slotwise-server; then exit 1; fi
+"""
+
+
+def test_the_packages_unit_serves_under_systemd(system: BareSystem) -> None:
+    system.install(["systemd", "systemd-sysv"])
+    said = boot(system, _UNDER_SYSTEMD)
+    assert "Result=success\nExecMainStatus=0\n" in said, said
 
 
 def test_removing_the_package_leaves_the_data(system: BareSystem) -> None:

@@ -1,0 +1,379 @@
+"""deploy/kubernetes' manifests, and what is wrong with them, as sentences.
+
+`schema_problems` asks the schemas of Kubernetes itself, and refuses fields that those do not know. The other
+checks find what no schema can: names, labels, ports and times that have to be the same in several places.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import yaml
+from slotwise_wire import ROOT
+
+Document = dict[str, Any]
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+SERVERS = ("statefulset.yaml", "mpijob.yaml")
+POLICY = "network-policy.yaml"
+# The Secrets that the chapter in deploy/README.md makes, and their files.
+SECRETS = {
+    "slotwise-tls": {"tls.crt", "tls.key", "ca.crt"},
+    "slotwise-tokens": {"trainer", "operator", "prometheus"},
+}
+# An old version, one that many clusters run, and the newest whose schemas there are.
+VERSIONS = ("1.27", "1.32", "1.37")
+_MPIJOB_SCHEMA = json.loads((Path(__file__).parent / "mpijob_v2beta1.schema.json").read_text())
+_MPI_OPERATOR = {"training.kubeflow.org/operator-name": "mpi-operator"}
+
+
+def text(name: str, *, gpu: bool) -> str:
+    """A manifest's text, for a server without or with GPUs, as the command in deploy/README.md makes it."""
+    lines = (FOLDER / name).read_text().splitlines(keepends=True)
+    if not gpu:
+        return "".join(lines)
+    return "".join(line.replace("# GPU: ", "", 1) for line in lines if not line.endswith(" # CPU\n"))
+
+
+def documents(name: str, *, gpu: bool = False) -> list[Document]:
+    """A manifest's documents, of which none is empty."""
+    loaded: list[Document] = list(yaml.safe_load_all(text(name, gpu=gpu)))
+    assert all(loaded), f"{name} has an empty document"
+    return loaded
+
+
+def name_of(document: Document) -> str:
+    """KIND/NAME."""
+    return f"{document['kind']}/{document['metadata']['name']}"
+
+
+def of_kind(all_documents: list[Document], kind: str) -> list[Document]:
+    """The documents of a kind."""
+    return [document for document in all_documents if document["kind"] == kind]
+
+
+# --- schemas
+
+
+def schema_problems(document: Document, version: str) -> list[str]:
+    """What the schemas of a version of Kubernetes refuse, and for an MPIJob those of its operator."""
+    try:
+        if document.get("kind") != "MPIJob":
+            kubernetes_validate.validate(document, version, strict=True)
+            return []
+        jsonschema.Draft202012Validator(_MPIJOB_SCHEMA).validate(document)
+        for replicas in document["spec"]["mpiReplicaSpecs"].values():
+            template = {"apiVersion": "v1", "kind": "PodTemplate", "template": replicas["template"]}
+            kubernetes_validate.validate(template, version, strict=True)
+    except kubernetes_validate.SchemaNotFoundError as error:
+        return [error.message]
+    except jsonschema.ValidationError as error:
+        return [f"{'.'.join(map(str, error.path))}: {error.message}"]
+    return []
+
+
+# --- pods
+
+
+@dataclass(frozen=True)
+class Pod:
+    """What a workload makes pods of."""
+
+    owner: str
+    labels: dict[str, str]
+    spec: Document
+    claims: tuple[str, ...] = ()  # volumes by a StatefulSet's claim templates
+    ranks: int = 0
+
+    @property
+    def container(self) -> Document:
+        """Its only container."""
+        (container,) = self.spec["containers"]
+        found: Document = container
+        return found
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Its ports, by name."""
+        return {port["name"]: port["containerPort"] for port in self.container.get("ports", [])}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The container's variables."""
+        return {variable["name"]: variable["value"] for variable in self.container.get("env", [])}
+
+
+def pods(all_documents: list[Document]) -> list[Pod]:
+    """All pods that the documents make."""
+    made = []
+    for document in of_kind(all_documents, "StatefulSet"):
+        spec = document["spec"]
+        claims = tuple(claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", []))
+        template = spec["template"]
+        pod = Pod(name_of(document), template["metadata"]["labels"], template["spec"], claims)
+        gpus = pod.container["resources"]["limits"].get("nvidia.com/gpu", 0)
+        made.append(replace(pod, ranks=int(pod.environment.get("SLOTWISE_RANKS", gpus))))
+    for document in of_kind(all_documents, "MPIJob"):
+        for role, replicas in document["spec"]["mpiReplicaSpecs"].items():
+            template = replicas["template"]
+            labels = template["metadata"]["labels"] | _MPI_OPERATOR
+            ranks = document["spec"]["slotsPerWorker"] if role == "Worker" else 0
+            made.append(Pod(f"{name_of(document)}.{role}", labels, template["spec"], ranks=ranks))
+    return made
+
+
+def _selected(selector: dict[str, str], all_pods: list[Pod]) -> list[Pod]:
+    return [pod for pod in all_pods if selector.items() <= pod.labels.items()]
+
+
+def pod_problems(all_documents: list[Document]) -> list[str]:
+    """Volumes, rights and times of the pods."""
+    found = []
+    for pod in pods(all_documents):
+        said = [*_volume_problems(pod, all_documents), *_right_problems(pod), *_grace_problems(pod)]
+        said += _probe_problems(pod)
+        found += [f"{pod.owner}: {problem}" for problem in said]
+    return found
+
+
+def _volume_problems(pod: Pod, all_documents: list[Document]) -> list[str]:
+    volumes = {volume["name"]: volume for volume in pod.spec.get("volumes", [])}
+    mounted = {mount["name"] for mount in pod.container["volumeMounts"]}
+    there = set(volumes) | set(pod.claims)
+    found = [f"mounts {name}, which is no volume" for name in sorted(mounted - there)]
+    found += [f"has the volume {name}, which is mounted nowhere" for name in sorted(there - mounted)]
+    names = {name_of(document) for document in all_documents}
+    for volume in volumes.values():
+        if "configMap" in volume and f"ConfigMap/{volume['configMap']['name']}" not in names:
+            found.append(f"there is no ConfigMap {volume['configMap']['name']}")
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+        if claim and f"PersistentVolumeClaim/{claim}" not in names:
+            found.append(f"there is no PersistentVolumeClaim {claim}")
+        if "secret" in volume and volume["secret"]["secretName"] not in SECRETS:
+            found.append(f"there is no Secret {volume['secret']['secretName']}")
+    if f"ServiceAccount/{pod.spec['serviceAccountName']}" not in names:
+        found.append(f"there is no ServiceAccount {pod.spec['serviceAccountName']}")
+    for folder in ("/tmp", *(("/dev/shm",) if pod.ranks else ())):
+        if _volume_at(pod, folder).get("emptyDir", {}).get("medium") != "Memory":
+            found.append(f"{folder} is not in memory")
+    data = pod.environment.get("SLOTWISE_DATA", "/data")
+    if data not in {mount["mountPath"] for mount in pod.container["volumeMounts"]}:
+        found.append(f"the data folder {data} is not mounted")
+    return found
+
+
+def _volume_at(pod: Pod, path: str) -> Document:
+    named = {mount["mountPath"]: mount["name"] for mount in pod.container["volumeMounts"]}
+    for volume in pod.spec.get("volumes", []):
+        if volume["name"] == named.get(path):
+            there: Document = volume
+            return there
+    return {}
+
+
+def _right_problems(pod: Pod) -> list[str]:
+    """The images' user, and no rights, as Kubernetes' restricted pods."""
+    of_pod = pod.spec["securityContext"]
+    of_container = pod.container["securityContext"]
+    wanted = {
+        "runAsNonRoot": (of_pod.get("runAsNonRoot"), True),
+        "runAsUser": (of_pod.get("runAsUser"), 10001),
+        "fsGroup": (of_pod.get("fsGroup"), 10001),
+        "seccompProfile": (of_pod.get("seccompProfile"), {"type": "RuntimeDefault"}),
+        "allowPrivilegeEscalation": (of_container.get("allowPrivilegeEscalation"), False),
+        "readOnlyRootFilesystem": (of_container.get("readOnlyRootFilesystem"), True),
+        "capabilities": (of_container.get("capabilities"), {"drop": ["ALL"]}),
+        "automountServiceAccountToken": (pod.spec.get("automountServiceAccountToken"), False),
+        "enableServiceLinks": (pod.spec.get("enableServiceLinks"), False),
+    }
+    return [f"{name} is {is_}, not {shall}" for name, (is_, shall) in wanted.items() if is_ != shall]
+
+
+def graces() -> tuple[int, int]:
+    """Seconds: what ranks need to answer, and what mpirun then gives them."""
+    (drain,) = re.findall(r"kShutdownGrace\{(\d+)\}", (ROOT / "server/main.cc").read_text())
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
+    (kill,) = re.findall(r"OMPI_MCA_odls_base_sigkill_timeout=(\d+)", dockerfile)
+    return int(drain), int(kill)
+
+
+def _grace_problems(pod: Pod) -> list[str]:
+    times = [*graces()]
+    command = pod.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
+    if command:
+        times.append(int(command[command.index("timeout") + 1]))
+    times.append(pod.spec["terminationGracePeriodSeconds"])
+    return [] if times == sorted(set(times)) else [f"graces are not in order: {times}"]
+
+
+def _probe_problems(pod: Pod) -> list[str]:
+    found = []
+    probes = {kind: pod.container[kind] for kind in _PROBES if kind in pod.container}
+    for kind, probe in probes.items():
+        port = probe.get("httpGet", probe.get("tcpSocket", {})).get("port")
+        if port not in pod.ports:
+            found.append(f"{kind} asks the port {port}, which the container has not")
+    if "livenessProbe" in probes:  # where the kubelet asks the server itself
+        startup, liveness = probes["startupProbe"], probes["livenessProbe"]
+        paths = [probe["httpGet"]["path"] for probe in probes.values()]
+        if paths != ["/readyz", "/readyz", "/livez"]:
+            found.append(f"probes ask {paths}")
+        for kind, probe in (("startupProbe", startup), ("livenessProbe", liveness)):
+            seconds = probe["periodSeconds"] * probe["failureThreshold"]
+            if seconds < RECOVERY_SECONDS:
+                found.append(f"{kind} gives up after {seconds} s, and a recovery may take {RECOVERY_SECONDS}")
+    return found
+
+
+RECOVERY_SECONDS = 600
+_PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+
+# --- what finds pods
+
+
+def selector_problems(all_documents: list[Document]) -> list[str]:
+    """Selectors, Services' ports, and who belongs to whom."""
+    found = []
+    all_pods = pods(all_documents)
+    for document in all_documents:
+        name, spec = name_of(document), document.get("spec", {})
+        if document["kind"] == "Service":
+            matched = _selected(spec["selector"], all_pods)
+            if not matched:
+                found.append(f"{name} selects no pod")
+            for pod, port in ((pod, port) for pod in matched for port in spec["ports"]):
+                target = port["targetPort"]
+                if pod.ports.get(target) != port["port"]:
+                    found.append(f"{name}'s port {port['port']} is no port {target} of {pod.owner}")
+        elif document["kind"] == "PodDisruptionBudget":
+            matched = _selected(spec["selector"]["matchLabels"], all_pods)
+            if {pod.owner for pod in matched} != {pod.owner for pod in all_pods}:
+                found.append(f"{name} does not select all of the server's pods")
+        elif document["kind"] == "StatefulSet":
+            labels = spec["template"]["metadata"]["labels"]
+            if not spec["selector"]["matchLabels"].items() <= labels.items():
+                found.append(f"{name} does not select its own pods")
+            services = {each["metadata"]["name"]: each["spec"] for each in of_kind(all_documents, "Service")}
+            if services.get(spec["serviceName"], {}).get("clusterIP") != "None":
+                found.append(f"{name}: there is no headless Service {spec['serviceName']}")
+        elif document["kind"] == "MPIJob":
+            found += _job_problems(document, all_documents)
+    return found
+
+
+def _job_problems(job: Document, all_documents: list[Document]) -> list[str]:
+    found = []
+    budgets = [each["spec"] for each in of_kind(all_documents, "PodDisruptionBudget")]
+    replicas = sum(each["replicas"] for each in job["spec"]["mpiReplicaSpecs"].values())
+    # For pods of a controller without a scale, Kubernetes takes minAvailable alone, as a number.
+    if [budget.get("minAvailable") for budget in budgets] != [replicas]:
+        found.append(f"the budget does not keep all {replicas} pods")
+    (home,) = re.findall(r"usermod --home (\S+)", (ROOT / "deploy/Dockerfile").read_text())
+    if job["spec"]["sshAuthMountPath"] != f"{home}/.ssh":
+        found.append(f"the keys are not mounted at {home}/.ssh")
+    (port,) = re.findall(r"^Port (\d+)$", (ROOT / "deploy/host/sshd_config").read_text(), re.MULTILINE)
+    for pod in pods(all_documents):
+        if pod.ranks and pod.ports.get("ssh") != int(port):
+            found.append(f"{pod.owner}'s port ssh is not {port}")
+    made_by_operator = {"Service": "", "ConfigMap": "-config", "Secret": "-ssh"}
+    for kind, suffix in made_by_operator.items():
+        taken = f"{kind}/{job['metadata']['name']}{suffix}"
+        if taken in {name_of(document) for document in all_documents}:
+            found.append(f"the operator makes a {taken} itself")
+    return found
+
+
+# --- the configuration
+
+
+def configuration(all_documents: list[Document]) -> str:
+    """The server's configuration."""
+    (config,) = of_kind(all_documents, "ConfigMap")
+    found: str = config["data"]["server.pbtxt"]
+    return found
+
+
+def configuration_problems(all_documents: list[Document]) -> list[str]:
+    """Ports and files of the configuration, beside those of the pods with ranks."""
+    config = configuration(all_documents)
+    found = []
+    for pod in (pod for pod in pods(all_documents) if pod.ranks):
+        for field, port in (("listen", "grpc"), ("metrics_listen", "metrics"), ("health_listen", "health")):
+            (first,) = re.findall(rf'^{field}: "0\.0\.0\.0:(\d+)"$', config, re.MULTILINE)
+            if pod.ports.get(port) != int(first):
+                found.append(f"{field} is {first}, which is no port {port} of {pod.owner}")
+            if port == "health":
+                continue
+            for rank in range(1, pod.ranks):
+                if pod.ports.get(f"{port}-{rank}") != int(first) + rank:
+                    found.append(f"{pod.owner} has no port {port}-{rank} for rank {rank}")
+        for file in re.findall(r'_file: "([^"]+)"', config):
+            path = Path(file)
+            secret = _volume_at(pod, str(path.parent)).get("secret", {}).get("secretName", "")
+            if path.name not in SECRETS.get(secret, set()):
+                found.append(f"{file} is no file of a Secret that {pod.owner} mounts")
+    return found
+
+
+def policy_problems(policy: Document, all_documents: list[Document]) -> list[str]:
+    """Whom a NetworkPolicy lets in, beside the ports of a server's pods."""
+    found = []
+    spec = policy["spec"]
+    all_pods = pods(all_documents)
+    if spec["policyTypes"] != ["Ingress", "Egress"]:
+        found.append("the policy is not for both ways")
+    if len(_selected(spec["podSelector"]["matchLabels"], all_pods)) != len(all_pods):
+        found.append("the policy does not select all pods")
+    own = {"podSelector": spec["podSelector"]}
+    if {"from": [own]} not in spec["ingress"] or {"to": [own]} not in spec["egress"]:
+        found.append("ranks do not reach each other at any port")
+    rules = [rule for rule in spec["ingress"] if rule != {"from": [own]}]
+    if not all(rule.get("ports") for rule in rules):
+        found.append("somebody else than ranks reaches all ports")
+    if found:
+        return found
+    (trainers,) = [rule for rule in rules if rule.get("from", [{}])[0].keys() == {"podSelector"}]
+    (prometheus,) = [rule for rule in rules if "namespaceSelector" in rule.get("from", [{}])[0]]
+    (everybody,) = [rule for rule in rules if "from" not in rule]
+    for pod in (pod for pod in all_pods if pod.ranks):
+        for prefix, rule in (("grpc", trainers), ("metrics", prometheus)):
+            wanted = {port for name, port in pod.ports.items() if re.fullmatch(rf"{prefix}(-\d+)?", name)}
+            if not wanted <= _allowed(rule):
+                found.append(f"{prefix} of {pod.owner} needs {sorted(wanted)}: not all are allowed")
+            others = set(pod.ports.values()) - wanted
+            if others & _allowed(rule):
+                found.append(f"whoever reaches {prefix} also reaches {sorted(others & _allowed(rule))}")
+        if _allowed(everybody) != {pod.ports["health"]}:
+            found.append(f"everybody reaches {sorted(_allowed(everybody))}, not the health port alone")
+    return found
+
+
+def _allowed(rule: Document) -> set[int]:
+    allowed: set[int] = set()
+    for port in rule["ports"]:
+        allowed |= set(range(port["port"], port.get("endPort", port["port"]) + 1))
+    return allowed
+
+
+def problems(
+    all_documents: list[Document], policy: Document, versions: tuple[str, ...] = VERSIONS
+) -> list[str]:
+    """All that is wrong with a server's documents and the policy for them."""
+    found = []
+    for version in versions:
+        for document in [*all_documents, policy]:
+            found += [f"{name_of(document)}: {said}" for said in schema_problems(document, version)]
+    if found:
+        return found
+    return [
+        *pod_problems(all_documents),
+        *selector_problems(all_documents),
+        *configuration_problems(all_documents),
+        *policy_problems(policy, all_documents),
+    ]

@@ -1,0 +1,145 @@
+"""deploy/systemd's unit: what systemd says of it, and what it starts, run here as a plain process.
+
+systemd need not be the first process here: that the server lives with what the unit takes from it is shown by
+tests/release, which boots a system.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, server_binary, wait_until
+from slotwise_wire import ROOT
+
+UNIT = ROOT / "deploy" / "systemd" / "slotwise-server.service"
+# Of 10; systemd calls up to 2 "OK", and what more than 5 has "medium".
+MOST_EXPOSED = 2.5
+PROGRAMS = ("slotwise-server", "slotwise-launch")
+
+
+def settings(text: str) -> dict[str, list[str]]:
+    """The unit's settings, each with all of its values."""
+    found: dict[str, list[str]] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def only(name: str) -> str:
+    """The value of a setting that is there once."""
+    (value,) = settings(UNIT.read_text())[name]
+    return value
+
+
+def environment() -> dict[str, str]:
+    """The variables that the unit sets."""
+    words = [word for value in settings(UNIT.read_text())["Environment"] for word in shlex.split(value)]
+    return dict(word.split("=", 1) for word in words)
+
+
+def verify(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """systemd-analyze verify of a unit whose programs are stand-ins."""
+    for program in PROGRAMS:
+        stand_in = tmp_path / program
+        stand_in.write_text("#!/bin/sh\n")
+        stand_in.chmod(stand_in.stat().st_mode | stat.S_IXUSR)
+        text = text.replace(f"/usr/bin/{program}", str(stand_in))
+    unit = tmp_path / UNIT.name
+    unit.write_text(text)
+    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    ended = verify(tmp_path, UNIT.read_text())
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("TimeoutStopSec", "TimeoutStopSecs", "'TimeoutStopSecs'"),
+        ("KillMode=mixed", "KillMode=some", "some"),
+        ("Restart=on-abnormal", "Restart=on-abnormality", "on-abnormality"),
+        ("@system-service", "@system-services", "@system-services"),
+        ("ExecStart=/usr/bin/", "ExecStart=/usr/lib/none/", "not executable"),
+    ],
+)
+def test_a_mutant_is_found(tmp_path: Path, old: str, new: str, words: str) -> None:
+    text = UNIT.read_text()
+    assert old in text
+    ended = verify(tmp_path, text.replace(old, new))
+    assert words in ended.stderr, ended
+
+
+def test_the_unit_leaves_the_server_few_rights() -> None:
+    command = [
+        "systemd-analyze",
+        "security",
+        "--offline=true",
+        f"--threshold={MOST_EXPOSED * 10:.0f}",
+        str(UNIT),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    print(ended.stdout.splitlines()[-1])
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_graces_are_in_order() -> None:
+    (drain,) = re.findall(r"kShutdownGrace\{(\d+)\}", (ROOT / "server/main.cc").read_text())
+    kill = environment()["OMPI_MCA_odls_base_sigkill_timeout"]
+    assert int(drain) < int(kill) < int(only("TimeoutStopSec"))
+    # Every process of the group would else hear SIGTERM, and mpirun kills its ranks then.
+    assert only("KillMode") == "mixed"
+
+
+def test_the_package_has_the_unit_and_starts_nothing() -> None:
+    script = (ROOT / "deploy/release/debian_package.sh").read_text()
+    assert f'"$root/lib/systemd/system" "$source/deploy/systemd/{UNIT.name}"' in script
+    assert not re.search("systemctl|postinst|deb-systemd", script)
+
+
+def test_what_the_unit_starts_serves_and_stops(tmp_path: Path) -> None:
+    (tmp_path / "server.pbtxt").write_text('listen: "127.0.0.1:0"\nbackend: BACKEND_CPU\n')
+    variables = environment() | {"SLOTWISE_RANKS": "2", "SLOTWISE_FLAGS": "--threads 1 --durability sync"}
+    places = {
+        "/usr/bin/slotwise-server": str(server_binary()),
+        "/usr/bin/slotwise-launch": str(server_binary().parent / "launch" / "slotwise-launch"),
+        "/etc/slotwise": str(tmp_path),
+        "%S/slotwise": str(tmp_path / "data"),
+        "${SLOTWISE_RANKS}": variables["SLOTWISE_RANKS"],
+        "$SLOTWISE_FLAGS": variables["SLOTWISE_FLAGS"],
+    }
+
+    def here(command: str) -> list[str]:
+        for there, place in places.items():
+            command = command.replace(there, place)
+        return command.split()
+
+    (variables["HOME"],) = here(variables["HOME"])
+
+    checked = subprocess.run(
+        here(only("ExecStartPre")), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+    log = tmp_path / "log"
+    with open(log, "wb") as output:
+        variables = os.environ | MPI_ENVIRONMENT | variables
+        process = subprocess.Popen(here(only("ExecStart")), env=variables, stdout=output, stderr=output)
+    try:
+        wait_until(lambda: process.poll() is not None or " launch serving at " in log.read_text(), "serving")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=STOP_TIMEOUT) == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+    assert log.read_text().count(" stopped\n") == 2, log.read_text()
