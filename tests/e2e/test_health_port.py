@@ -1,0 +1,78 @@
+"""A rank's health over HTTP, as an orchestrator's probes ask for it: /livez and /readyz."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from conftest import StartCluster
+from slotwise_cluster import free_ports, run_server, server_binary, wait_until
+from slotwise_wire import CALL_TIMEOUT
+from test_access import principals
+
+
+def ask(port: int, path: str) -> int:
+    """The status of an answer; 0: nobody answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=CALL_TIMEOUT) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_ranks_that_serve_say_so_to_anybody(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int | None
+) -> None:
+    port = free_ports(2)
+    # Whom the server knows does not matter: probes have no token.
+    config = principals(tmp_path / "tokens") + f'health_listen: "127.0.0.1:{port}"\n'
+    cluster = start_cluster(ranks, config)
+    for rank in range(ranks or 1):
+        assert ask(port + rank, "/livez") == ask(port + rank, "/readyz") == 200
+        for path in ("/", "/metrics", "/rank.json", "/readyz/"):
+            assert ask(port + rank, path) == 404
+    cluster.stop()
+    assert ask(port, "/livez") == 0
+
+
+def test_a_rank_that_waits_to_start_is_alive_and_not_ready(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    durable = f'durability {{ folder: "{tmp_path}/data" }}\n'
+    first = start_cluster(None, durable)
+    port = free_ports(1)
+    command = [str(server_binary()), "--listen", "127.0.0.1:0", "--data", f"{tmp_path}/data"]
+    second = subprocess.Popen(
+        [*command, "--health-listen", f"127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        # It waits for the folder, which the first one has.
+        wait_until(lambda: ask(port, "/livez") == 200, "the rank is alive")
+        assert ask(port, "/readyz") == 503
+        first.stop()
+        wait_until(lambda: ask(port, "/readyz") == 200, "the rank serves")
+        os.kill(second.pid, signal.SIGTERM)
+        assert second.wait(timeout=CALL_TIMEOUT) == 0
+        assert ask(port, "/readyz") == 0
+    finally:
+        second.kill()
+        second.communicate()
+
+
+def test_an_address_that_is_taken_is_refused_by_name(start_cluster: StartCluster) -> None:
+    port = free_ports(1)
+    start_cluster(None, f'health_listen: "127.0.0.1:{port}"\n')
+    ended = run_server("--listen", "127.0.0.1:0", "--health-listen", f"127.0.0.1:{port}")
+    assert ended.returncode == 1
+    assert f"cannot listen at 127.0.0.1:{port}: the address cannot be had (health_listen)" in ended.stderr
+    ended = run_server("--health-listen", "7070")
+    assert ended.returncode > 100
+    assert "--health-listen" in ended.stderr
