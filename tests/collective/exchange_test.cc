@@ -331,8 +331,8 @@ TEST_P(AnExchange, BringsEachRankTheBlocksThatAreForIt) {
   }
 }
 
-// MPI's are timed all, NCCL's by a sample, those of a rank that is alone not at all. What is timed comes to be
-// counted as later operations begin.
+// MPI's are timed all, NCCL's by a sample, those of a rank that is alone not at all. What is timed comes to
+// be counted as later operations begin.
 TEST_P(AnExchange, SaysHowLongItsOperationsTook) {
   const Sizes sizes(ranks(), 1000);
   const ExchangeStats before = exchange_->Durations();

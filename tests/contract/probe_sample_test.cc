@@ -150,8 +150,8 @@ TEST_P(ProbeSamples, AreOfTheFirstBatchBehindARehash) {
   EXPECT_EQ(Count(), 31U);
 }
 
-// Keys come one by one, most of them to one place, so that all is known of where they lie. The table is nearly
-// as full as it may be: some searches are long. Then a batch of keys that are there, absent and erased.
+// Keys come one by one, some of them to one place, so that all is known of where they lie. The table is as
+// full as it may be, so some searches are long. Then a batch has keys that are there, absent and erased.
 TEST_P(ProbeSamples, AreAsLongAsThoseOfAPlainTable) {
   for (const int ranks : {1, 2}) {
     SCOPED_TRACE(ranks);

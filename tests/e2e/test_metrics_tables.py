@@ -90,7 +90,7 @@ def test_probes_are_of_the_first_batch_and_the_first_behind_a_rehash(
         wait_until(lambda: probes("count") == count, f"{count} searches are counted")
 
     after(few, sampled)
-    assert probes("sum") == probes("bucket", le="1.0") == sampled, "an empty table's searches are the shortest"
+    assert probes("sum") == probes("bucket", le="1.0") == sampled, "an empty table has no longer ones"
     for rank in range(4):
         cluster.lookup(table, few, len(few), rank=rank)
     cells = sum(shard.cells for shard in cluster.describe(table).shards)
