@@ -187,7 +187,8 @@ TEST_P(ProbeSamples, AreAsLongAsThoseOfAPlainTable) {
     EXPECT_EQ(Sampled(), expected);
     const std::uint64_t count = Count();
 
-    std::vector<std::uint64_t> batch(there.begin(), there.begin() + 90);
+    std::vector<std::uint64_t> batch{body::kFree};
+    batch.insert(batch.end(), there.begin(), there.begin() + 90);
     for (int i = 0; i < 200; ++i) batch.push_back(random.Bits());
     for (std::size_t i = 90; i < there.size(); ++i) batch.push_back(there[i]);
     Bring(batch, false);
