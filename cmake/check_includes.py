@@ -23,7 +23,10 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "include": (set(), set()),
     "kernels": (set(), {"tbb", "cuda"}),
     "server/access": (set(), {"spdlog", "openssl"}),
-    "server/collective": ({"kernels/shard.h", "kernels/backend/cuda_check.cuh"}, {"mpi", "nccl", "cuda"}),
+    "server/collective": (
+        {"kernels/shard.h", "kernels/backend/cuda_check.cuh", "server/counters"},
+        {"mpi", "nccl", "cuda"},
+    ),
     "server/counters": (set(), set()),
     "server/durability": ({"server/counters"}, set()),
     "server/engine": (

@@ -56,6 +56,8 @@ class RowStore {
   std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
   body::HashTableRef hash_table() { return table_; }
+  // How many hash tables the store has made until now: each is another one, and may have another size.
+  std::uint64_t rehashes() const { return rehashes_; }
   body::RowsRef values() const { return rows_.Ref(); }
 
   ShardUsage Usage() const {
@@ -222,6 +224,7 @@ class RowStore {
     cell_memory_ = std::move(memory);
     table_ = fresh;
     cells_taken_ = rows();
+    ++rehashes_;
   }
 
   std::uint64_t max_rows_;
@@ -230,6 +233,7 @@ class RowStore {
   std::uint32_t rows_used_ = 0;
   std::uint32_t erased_rows_ = 0;
   std::uint64_t cells_taken_ = 0;  // at most, dead ones too
+  std::uint64_t rehashes_ = 0;
   body::HashTableRef table_{nullptr, 0, hash_of_};
   typename B::template Scratch<body::Cell> cell_memory_;
   RowMemory<B> rows_;

@@ -55,6 +55,7 @@
 #include "kernels/snapshot.h"
 #include "kernels/stream.h"
 #include "slotwise/batch.h"
+#include "slotwise/probe_lengths.h"
 #include "slotwise/sizing.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
@@ -274,6 +275,13 @@ class Shard {
   // Returns the sums over this shard's rows. Throws std::bad_alloc.
   virtual DigestSums Digest() = 0;
   virtual ShardUsage Usage() const = 0;
+
+  // Returns how far searches for keys of this rank went, as a histogram that only grows. At most 256 keys, at
+  // even distances, are sampled of the first batch that brings keys, of the first after each time that the
+  // hash table was made anew, and of every 1024th after a sample. Keys are searched for as Prepare finds the
+  // table: new ones are absent, and erased ones end a search while their cells are dead. Does not wait: what
+  // has not come to the host yet, as all has after Device::Wait, is counted in a later call.
+  virtual const ProbeLengths& SampledProbes() = 0;
 
   // Returns every key, in no order. Throws std::bad_alloc.
   virtual std::vector<Key> Keys() = 0;

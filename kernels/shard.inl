@@ -18,6 +18,7 @@
 #include "kernels/export.inl"
 #include "kernels/pooling.inl"
 #include "kernels/prepared_batch.inl"
+#include "kernels/probe_sample.inl"
 #include "kernels/row_store.inl"
 #include "kernels/row_updates.inl"
 #include "kernels/shard.h"
@@ -39,6 +40,7 @@ class ShardOn final : public Shard {
         store_(queue, options, place.secret, options.initial_rows / static_cast<std::uint64_t>(place.ranks),
                place.max_rows),
         sharder_(queue, place),
+        probes_(queue),
         batch_(queue, store_),
         pooling_(options),
         updates_(options) {}
@@ -51,6 +53,7 @@ class ShardOn final : public Shard {
     try {
       const bool push = purpose == PrepareFor::kPush;
       batch_.Begin(sharder_.Keep(queue_, push ? WithoutCancelledBags(batch) : batch, spare_));
+      probes_.OnBatch(queue_, store_.hash_table(), store_.rehashes(), batch_.kept());
       purpose == PrepareFor::kFind ? batch_.FindRows() : batch_.AskForNew();
     } catch (const std::bad_alloc&) {
       batch_.Clear();
@@ -152,6 +155,7 @@ class ShardOn final : public Shard {
     usage.step_rows = updates_.step_rows();
     return usage;
   }
+  const ProbeLengths& SampledProbes() override { return probes_.Read(); }
   std::vector<Key> Keys() override { return ExportKeys<B>(queue_, store_); }
   RowRecords Read(std::span<const Key> keys) override { return ExportRows<B>(queue_, store_, keys); }
 
@@ -269,6 +273,7 @@ class ShardOn final : public Shard {
   RowStore<B> store_;
   CancelledBags<B> cancelled_bags_;
   Sharder<B> sharder_;
+  ProbeSample<B> probes_;
   PreparedBatch<B> batch_;
   PrepareFor purpose_ = PrepareFor::kFind;  // of the batch, as are the next two
   std::size_t keys_of_batch_ = 0;           // of all ranks

@@ -134,8 +134,9 @@ concept Backend = requires(typename B::Queue& queue, typename B::Stream& stream,
   B::Get(queue, counts, answer);
   { answer.Get(queue) } -> std::same_as<std::uint32_t>;
   // A HostCopy brings values to the host. Start(queue, from, n) begins to bring n of them, Wait() waits for
-  // those and returns them.
+  // those and returns them, and IsDone() says whether Wait would return at once. REQUIRES, of both: Start.
   host_copy.Start(queue, counts, n);
+  { host_copy.IsDone() } -> std::same_as<bool>;
   { host_copy.Wait() } -> std::same_as<std::span<const std::uint32_t>>;
   // CopyIn and CopyOut copy n values from and to host memory, and return when they have arrived.
   B::CopyIn(queue, kept, keys, n);

@@ -126,6 +126,19 @@ struct HashTableRef {
     }
   }
 
+  // Returns how many pairs of cells the search for the key looks at, with the pair that ends the search.
+  // REQUIRES: no thread adds keys during the launch.
+  SLOTWISE_HD std::uint32_t PairsSearchedFor(Key key) const {
+    const std::uint64_t wanted = Value(key);
+    std::uint32_t pairs = 1;
+    if (wanted == kFree) return pairs;
+    for (Search at = SearchFor(HashOf(key));; at.Next(), ++pairs) {
+      for (std::uint64_t cell = at.cell; cell < at.cell + 2; ++cell) {
+        if (cells[cell].key == wanted || cells[cell].key == kFree) return pairs;
+      }
+    }
+  }
+
   struct Claimed {
     std::uint64_t cell;
     bool added;  // true for exactly one claimer of a key without a cell: that claimer writes the cell's row

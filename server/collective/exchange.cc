@@ -78,6 +78,13 @@ Exchanges Exchanges::Of(std::unique_ptr<Stream> batches_stream, std::unique_ptr<
   return made;
 }
 
+ExchangeStats Exchanges::Durations() const {
+  ExchangeStats durations = batches_->Durations();
+  const ExchangeStats of_bags = bags_->Durations();
+  for (std::size_t i = 0; i < durations.size(); ++i) durations[i].Add(of_bags[i]);
+  return durations;
+}
+
 Exchanges Exchanges::MakeSolo(Device& device) {
   Exchanges made;
   made.batches_stream_ = device.MakeStream();

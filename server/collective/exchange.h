@@ -20,6 +20,7 @@
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
+#include "server/counters/exchange_counters.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -34,6 +35,12 @@ class Exchange {
 
   // How arrays travel, for an operator, and why not by NCCL from GPU to GPU: "MPI", "NCCL 2.28.3".
   virtual std::string Name() const = 0;
+
+  // Returns how long operations took, from when this rank's own arrays were there until the other ranks' had
+  // come: over MPI of every operation, by the host's clock; over NCCL of one in 16 on average, by the
+  // device's, of those that had ended when a later one began. What a rank that is alone does is none. Any
+  // thread may ask, at any time.
+  ExchangeStats Durations() const { return durations_.Read(); }
 
   // In place: before the call this rank's block lies where it will stay; after it all blocks are there, in
   // rank order, one behind the other. `bytes` are the blocks' sizes, multiples of 4, the same on every rank.
@@ -62,9 +69,11 @@ class Exchange {
 
  protected:
   explicit Exchange(Stream& stream) : stream_(stream) {}
+  ExchangeCounters& durations() { return durations_; }
 
  private:
   Stream& stream_;
+  ExchangeCounters durations_;
 };
 
 // Equal on every rank.
@@ -109,6 +118,9 @@ class Exchanges {
   Exchange& bags() const {
     return *bags_;
   }  // pooled bags, and their gradients, between those that they concern
+
+  // Returns Durations() of both together. Any thread may ask, at any time.
+  ExchangeStats Durations() const;
 
  private:
   std::unique_ptr<Stream> batches_stream_, bags_stream_;

@@ -44,7 +44,7 @@ class MpiExchange final : public Exchange {
     Fetch(host + first, device + first, bytes[me_]);
 
     const MpiLayout layout(bytes, sizeof(std::uint32_t));
-    const Watchdog::Scope scope(watchdog_, "AllGatherBlocks", all);
+    const Watchdog::Scope scope(watchdog_, "AllGatherBlocks", all, &durations()[Operation::kAllGather]);
     MPI_Request request = MPI_REQUEST_NULL;
     SLOTWISE_MPI_TRY(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_UINT32_T, host, layout.counts.data(),
                                      layout.displacements.data(), MPI_UINT32_T, data_.get(), &request));
@@ -63,7 +63,7 @@ class MpiExchange final : public Exchange {
     const std::size_t size = sizes[me_];
     const std::vector<std::size_t> from_sizes(sizes.size(), size);
     std::byte* const to = received_.Reserve(size * sizes.size() * BytesOf(partial.type));
-    const std::byte* const received = Swap("ReduceScatter", sizes, partial, from_sizes, to);
+    const std::byte* const received = Swap(Operation::kReduceScatter, sizes, partial, from_sizes, to);
     if (size == 0) return;
     float* const sum = OnHost(mine_, mine, size);
     // Here, even if the device has memory of its own: it would have to be sent every rank's block.
@@ -75,10 +75,12 @@ class MpiExchange final : public Exchange {
                 std::span<const std::size_t> from_sizes, Numbers received) override {
     const std::size_t all = Sum(from_sizes) * BytesOf(received.type);
     std::byte* const host = OnHost(received_, static_cast<std::byte*>(received.data), all);
-    stream().Copy(received.data, Swap("AllToAll", to_sizes, send, from_sizes, host), all);
+    stream().Copy(received.data, Swap(Operation::kAllToAll, to_sizes, send, from_sizes, host), all);
   }
 
  private:
+  using Operation = ExchangeOperation;
+
   // Returns whether each rank's blocks of the arrays fit into its place at a meeting. The same on every rank.
   bool FitMeeting(std::span<const Blocks> arrays) const {
     if (meeting_ == nullptr) return false;
@@ -100,7 +102,7 @@ class MpiExchange final : public Exchange {
       all += Sum(array.bytes);
     }
     stream().Wait();
-    const Watchdog::Scope scope(watchdog_, "AllGatherBlocks", all);
+    const Watchdog::Scope scope(watchdog_, "AllGatherBlocks", all, &durations()[Operation::kAllGather]);
     meeting_->Meet();
     for (std::size_t r = 0; r < meeting_->ranks(); ++r) {
       if (r == me_) continue;
@@ -127,7 +129,7 @@ class MpiExchange final : public Exchange {
   }
 
   // All ranks' blocks for this one, in host memory.
-  const std::byte* Swap(const char* name, std::span<const std::size_t> to_sizes, ConstNumbers send,
+  const std::byte* Swap(Operation operation, std::span<const std::size_t> to_sizes, ConstNumbers send,
                         std::span<const std::size_t> from_sizes, std::byte* received) {
     const std::size_t all = Sum(to_sizes) * BytesOf(send.type);
     const void* host = send.data;
@@ -136,7 +138,8 @@ class MpiExchange final : public Exchange {
       Fetch(scratch, send.data, all);
       host = scratch;
     }
-    const Watchdog::Scope scope(watchdog_, name, all);
+    const char* const name = operation == Operation::kReduceScatter ? "ReduceScatter" : "AllToAll";
+    const Watchdog::Scope scope(watchdog_, name, all, &durations()[operation]);
     SwapBlocks(to_sizes, {host, send.type}, from_sizes, received);
     return received;
   }

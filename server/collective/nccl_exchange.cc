@@ -5,8 +5,11 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +17,7 @@
 #include "server/collective/device_array.h"
 #include "server/collective/nccl.h"
 #include "server/collective/nccl_library.h"
+#include "server/collective/sampled_times.h"
 
 namespace slotwise {
 namespace {
@@ -49,6 +53,41 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+// Two events of a stream that say when the device came to them.
+class TimedEvents {
+ public:
+  explicit TimedEvents(cudaStream_t stream) : stream_(stream) {
+    SLOTWISE_CUDA_TRY(cudaEventCreate(&begin_));
+    if (const cudaError_t made = cudaEventCreate(&end_); made != cudaSuccess) {
+      cudaEventDestroy(begin_);
+      SLOTWISE_CUDA_TRY(made);
+    }
+  }
+  ~TimedEvents() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  TimedEvents(const TimedEvents&) = delete;
+  TimedEvents& operator=(const TimedEvents&) = delete;
+
+  void Begin() { SLOTWISE_CUDA_TRY(cudaEventRecord(begin_, stream_)); }
+  void End() { SLOTWISE_CUDA_TRY(cudaEventRecord(end_, stream_)); }
+  // REQUIRES: End.
+  std::optional<std::chrono::nanoseconds> Took() const {
+    const cudaError_t reached = cudaEventQuery(end_);
+    if (reached == cudaErrorNotReady) return std::nullopt;
+    SLOTWISE_CUDA_TRY(reached);
+    float milliseconds = 0;
+    SLOTWISE_CUDA_TRY(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return std::chrono::nanoseconds(std::llround(1e6 * static_cast<double>(milliseconds)));
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
 constexpr int kOldestNccl = NCCL_VERSION(2, 20, 0);
 
 class NcclExchange final : public Exchange {
@@ -61,7 +100,8 @@ class NcclExchange final : public Exchange {
         me_(static_cast<std::size_t>(Value(collective.rank()))),
         ranks_(static_cast<std::size_t>(collective.size())),
         stream_(static_cast<cudaStream_t>(stream.NativeHandle())),
-        received_(device) {
+        received_(device),
+        times_(stream_) {
     ncclUniqueId mine{};
     if (me_ == 0) SLOTWISE_NCCL_TRY(nccl_.GetUniqueId(&mine));
     std::vector<ncclUniqueId> ids(ranks_);
@@ -86,7 +126,7 @@ class NcclExchange final : public Exchange {
   void AllGatherBlocks(std::span<const std::size_t> bytes, void* blocks) override {
     auto* const all = static_cast<std::byte*>(blocks);
     std::byte* const mine = all + Sum(bytes.first(me_));
-    Run("AllGatherBlocks", Sum(bytes), [&] {
+    Run(ExchangeOperation::kAllGather, "AllGatherBlocks", Sum(bytes), [&] {
       if (AllEqual(bytes)) {
         SLOTWISE_NCCL_TRY(nccl_.AllGather(mine, all, bytes[me_], ncclUint8, comm_, stream_));
         return;
@@ -103,7 +143,7 @@ class NcclExchange final : public Exchange {
   void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) override {
     const std::size_t size = sizes[me_];
     if (partial.type == DataType::kFloat32 && AllEqual(sizes) && !deterministic_) {
-      Run("ReduceScatter", Sum(sizes) * sizeof(float), [&] {
+      Run(ExchangeOperation::kReduceScatter, "ReduceScatter", Sum(sizes) * sizeof(float), [&] {
         SLOTWISE_NCCL_TRY(
             nccl_.ReduceScatter(partial.data, mine, size, ncclFloat32, ncclSum, comm_, stream_));
       });
@@ -115,7 +155,7 @@ class NcclExchange final : public Exchange {
     const auto* const blocks = static_cast<const std::byte*>(partial.data);
     std::byte* const received = received_.Reserve(ranks_ * size * element);
     const std::byte* const own = blocks + Sum(sizes.first(me_)) * element;
-    Run("ReduceScatter", Sum(sizes) * element, [&] {
+    Run(ExchangeOperation::kReduceScatter, "ReduceScatter", Sum(sizes) * element, [&] {
       const std::byte* block = blocks;
       for (std::size_t r = 0; r < ranks_; block += sizes[r++] * element) {
         if (r == me_) continue;
@@ -136,7 +176,7 @@ class NcclExchange final : public Exchange {
     const std::size_t element = BytesOf(send.type);
     const auto* to = static_cast<const std::byte*>(send.data);
     auto* from = static_cast<std::byte*>(received.data);
-    Run("AllToAll", Sum(to_sizes) * element, [&] {
+    Run(ExchangeOperation::kAllToAll, "AllToAll", Sum(to_sizes) * element, [&] {
       for (std::size_t r = 0; r < ranks_; to += to_sizes[r] * element, from += from_sizes[r] * element, ++r) {
         // To itself as well: NCCL copies beside what the links carry.
         Send(to, to_sizes[r] * element, r);
@@ -149,11 +189,13 @@ class NcclExchange final : public Exchange {
   // The calls of `enqueue` become one operation. The first between two ranks connects them, and waits for the
   // other.
   template <class Enqueue>
-  void Run(const char* name, std::size_t bytes, Enqueue enqueue) {
+  void Run(ExchangeOperation operation, const char* name, std::size_t bytes, Enqueue enqueue) {
     const Watchdog::Scope scope(watchdog_, name, bytes);
+    times_.Begin(durations()[operation]);
     SLOTWISE_NCCL_TRY(nccl_.GroupStart());
     enqueue();
     SLOTWISE_NCCL_TRY(nccl_.GroupEnd());
+    times_.End();
     const auto event = std::make_shared<Event>(device_.Ordinal(), stream_);
     watchdog_.Add(name, bytes, [event, comm = comm_, &nccl = nccl_] {
       ncclResult_t error = ncclSuccess;
@@ -182,6 +224,7 @@ class NcclExchange final : public Exchange {
   cudaStream_t stream_;
   ncclComm_t comm_ = nullptr;
   DeviceArray<std::byte> received_;
+  SampledTimes<TimedEvents> times_;
 };
 
 }  // namespace

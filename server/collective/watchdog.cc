@@ -41,7 +41,8 @@ std::chrono::milliseconds Watchdog::SetLimit(std::chrono::milliseconds limit) {
   return std::exchange(limit_, limit);
 }
 
-Watchdog::Scope::Scope(Watchdog& watchdog, const char* name, std::size_t bytes) : watchdog_(watchdog) {
+Watchdog::Scope::Scope(Watchdog& watchdog, const char* name, std::size_t bytes, DurationCounter* durations)
+    : watchdog_(watchdog), durations_(durations) {
   const std::scoped_lock lock(watchdog_.mutex_);
   watchdog_.scopes_.push_back({name, bytes, Clock::now(), {}});
 }
@@ -50,6 +51,7 @@ Watchdog::Scope::~Scope() {
   const std::scoped_lock lock(watchdog_.mutex_);
   const std::chrono::nanoseconds lasted = Clock::now() - watchdog_.scopes_.back().begin;
   watchdog_.scopes_.pop_back();
+  if (durations_ != nullptr) durations_->Count(lasted);
   if (watchdog_.scopes_.empty()) watchdog_.waited_ns_.fetch_add(lasted.count(), std::memory_order_relaxed);
 }
 

@@ -21,6 +21,8 @@
 #include <thread>
 #include <vector>
 
+#include "server/counters/duration_counter.h"
+
 namespace slotwise {
 
 class Watchdog {
@@ -37,16 +39,17 @@ class Watchdog {
   void Start(std::chrono::milliseconds limit, std::function<void(const std::string&)> stuck);
 
   // An operation that the caller's thread waits for; it lasts as long as the scope. Scopes end in reverse
-  // order.
+  // order. `durations`, which outlives the scope, counts how long it lasted; null: nobody does.
   class Scope {
    public:
-    Scope(Watchdog& watchdog, const char* name, std::size_t bytes);
+    Scope(Watchdog& watchdog, const char* name, std::size_t bytes, DurationCounter* durations = nullptr);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
     Watchdog& watchdog_;
+    DurationCounter* const durations_;
   };
 
   // While it lasts, operations may take this long.

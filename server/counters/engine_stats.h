@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/counters/durability_counters.h"
+#include "server/counters/exchange_counters.h"
 #include "server/counters/table_counters.h"
 
 namespace slotwise {
@@ -18,6 +19,7 @@ struct EngineStats {
   std::uint64_t repeated_parts = 0;                 // parts of steps that came again, on this rank
   std::uint64_t incomplete_steps = 0;               // that wait for parts; all ranks know of the same
   std::chrono::nanoseconds in_collectives{0};       // that the engine waited for other ranks
+  ExchangeStats exchanges = {};                     // of arrays between ranks; none on a rank that is alone
   std::optional<JournalStats> journal = {};         // where one is kept
   std::optional<CheckpointStats> checkpoints = {};  // where there is a data folder
 };

@@ -1,5 +1,7 @@
 #include "server/counters/table_counters.h"
 
+#include <cstddef>
+
 namespace slotwise {
 namespace {
 
@@ -16,6 +18,7 @@ void TableCounters::Begin(const TableState& state) {
   rows_.store(state.rows, kRelaxed);
   step_keys_before_ = state.step_keys;
   step_rows_before_ = state.step_rows;
+  probes_before_ = state.probes;
   Note(state);
 }
 
@@ -31,6 +34,15 @@ void TableCounters::Note(const TableState& state) {
   owned_bags_.store(state.owned_bags, kRelaxed);
   step_keys_.store(state.step_keys - step_keys_before_, kRelaxed);
   step_rows_.store(state.step_rows - step_rows_before_, kRelaxed);
+  const ProbeLengths probes = state.probes.Since(probes_before_);
+  for (std::size_t b = 0; b < probes_.size(); ++b) probes_[b].store(probes.buckets[b], kRelaxed);
+  probes_sum_.store(probes.sum, kRelaxed);
+}
+
+ProbeLengths TableCounters::ReadProbes() const {
+  ProbeLengths probes{.buckets = {}, .sum = probes_sum_.load(kRelaxed)};
+  for (std::size_t b = 0; b < probes_.size(); ++b) probes.buckets[b] = probes_[b].load(kRelaxed);
+  return probes;
 }
 
 void TableCounters::Add(Batches& batches, const BatchCounts& more) {
@@ -55,7 +67,8 @@ TableStats TableCounters::Read() const {
                     .all_bags = all_bags_.load(kRelaxed),
                     .owned_bags = owned_bags_.load(kRelaxed),
                     .step_keys = step_keys_.load(kRelaxed),
-                    .step_rows = step_rows_.load(kRelaxed)},
+                    .step_rows = step_rows_.load(kRelaxed),
+                    .probes = ReadProbes()},
           .new_rows = new_rows_.load(kRelaxed),
           .erased_rows = erased_rows_.load(kRelaxed),
           .lookups = ReadOf(lookups_),

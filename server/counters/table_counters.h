@@ -6,12 +6,14 @@
 #ifndef SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 #define SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
 
 #include "server/counters/hot_keys.h"
+#include "slotwise/probe_lengths.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
@@ -28,6 +30,7 @@ struct TableState {
   // Of steps, of the slice: keys, each as often as it occurred, and rows that a step updated.
   std::uint64_t step_keys = 0;
   std::uint64_t step_rows = 0;
+  ProbeLengths probes = {};  // of sampled searches in the slice's hash table
 };
 
 // Of the requests that came to this rank, and got a round.
@@ -54,7 +57,8 @@ class TableCounters {
  public:
   TableCounters(std::string name, std::uint64_t max_rows) : name_(std::move(name)), max_rows_(max_rows) {}
 
-  // The table begins as this: rows that are there already did not come, and steps of before are not counted.
+  // The table begins as this: rows that are there already did not come, and steps and searches of before are
+  // not counted.
   void Begin(const TableState& state);
   // The table is as this now, after a round.
   void Note(const TableState& state);
@@ -77,6 +81,7 @@ class TableCounters {
   };
   static void Add(Batches& batches, const BatchCounts& more);
   static BatchCounts ReadOf(const Batches& batches);
+  ProbeLengths ReadProbes() const;
 
   const std::string name_;
   const std::uint64_t max_rows_;
@@ -84,6 +89,9 @@ class TableCounters {
   Count new_rows_ = 0, erased_rows_ = 0;
   std::uint64_t step_keys_before_ = 0, step_rows_before_ = 0;  // by Begin
   Count step_keys_ = 0, step_rows_ = 0;                        // since
+  ProbeLengths probes_before_;                                 // by Begin
+  std::array<Count, ProbeLengths::kBuckets> probes_ = {};      // since
+  Count probes_sum_ = 0;                                       // likewise
   Count non_finite_pushes_ = 0;
   HotKeys hot_keys_;
   Batches lookups_, pushes_;

@@ -41,6 +41,7 @@ class Engine::Impl {
        const EngineOptions& options, Clock& clock, EngineObserver* observer)
       : device_(device),
         collective_(collective),
+        exchanges_(exchanges),
         options_(options),
         clock_(clock),
         observer_(observer),
@@ -147,6 +148,7 @@ class Engine::Impl {
                       .repeated_parts = repeated_parts_.load(std::memory_order_relaxed),
                       .incomplete_steps = incomplete_steps_.load(std::memory_order_relaxed),
                       .in_collectives = WaitedInCollectives(),
+                      .exchanges = exchanges_.Durations(),
                       .journal = {},
                       .checkpoints = checkpointing_.Stats()};
     if (journal_ != nullptr) stats.journal = journal_->Stats();
@@ -465,6 +467,7 @@ class Engine::Impl {
 
   Device& device_;
   Collective& collective_;
+  const Exchanges& exchanges_;
   const EngineOptions options_;
   Clock& clock_;
   EngineObserver* const observer_;

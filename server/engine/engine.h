@@ -81,8 +81,8 @@ struct EngineLoad {
 class Engine {
  public:
   // Collective. Every argument outlives the engine. `device`, `collective` and `exchanges` are used by the
-  // thread of Run only until the engine is gone, but for what arrays() asks of the device. Places in this
-  // rank's hash tables come from `secret`; other ranks have others.
+  // thread of Run only until the engine is gone, but for what arrays() asks of the device and Stats() of
+  // exchanges. Places in this rank's hash tables come from `secret`; other ranks have others.
   Engine(Device& device, Collective& collective, const Exchanges& exchanges, const HashSecret& secret,
          const EngineOptions& options, Clock& clock = SystemClock(), EngineObserver* observer = nullptr);
   ~Engine();

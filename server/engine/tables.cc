@@ -91,7 +91,8 @@ TableState Table::state() const {
           .all_bags = rounds.all_bags,
           .owned_bags = rounds.owned_bags,
           .step_keys = usage.step_keys,
-          .step_rows = usage.step_rows};
+          .step_rows = usage.step_rows,
+          .probes = shard ? shard->SampledProbes() : ProbeLengths{}};
 }
 
 void Tables::Add(Table table) {

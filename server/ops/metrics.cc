@@ -40,6 +40,17 @@ ClientMetric::Histogram HistogramOf(const DurationStats& durations) {
   return histogram;
 }
 
+ClientMetric::Histogram HistogramOf(const ProbeLengths& lengths) {
+  ClientMetric::Histogram histogram;
+  histogram.sample_sum = static_cast<double>(lengths.sum);
+  for (std::size_t b = 0; b + 1 < ProbeLengths::kBuckets; ++b) {
+    histogram.sample_count += lengths.buckets[b];
+    histogram.bucket.push_back({histogram.sample_count, static_cast<double>(ProbeLengths::MostOf(b))});
+  }
+  histogram.sample_count += lengths.buckets.back();
+  return histogram;
+}
+
 // Makes families of one rank.
 class Families {
  public:
@@ -63,6 +74,9 @@ class Families {
   void Add(const Labels& labels, std::uint64_t value) { Add(labels, static_cast<double>(value)); }
   void Add(const Labels& labels, const DurationStats& durations) {
     Make(labels).histogram = HistogramOf(durations);
+  }
+  void Add(const Labels& labels, const ProbeLengths& lengths) {
+    Make(labels).histogram = HistogramOf(lengths);
   }
   // A family of one metric.
   template <class Value>
@@ -163,6 +177,9 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
   add("non_finite_pushes_total", MetricType::Counter,
       "Pushes that this rank refused because a gradient was NaN or infinite",
       [](const TableStats& table) { return table.non_finite_pushes; });
+  add("probe_length", MetricType::Histogram,
+      "Pairs of cells of the rank's hash table that a search for a key looked at, of a sample",
+      [](const TableStats& table) { return table.state.probes; });
   families.Begin("table_hot_keys_share", MetricType::Gauge,
                  "Which part of the keys that came to this rank of late its hottest keys are, at least");
   for (const TableStats& table : tables) {
@@ -275,6 +292,12 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& r
   families.AddOne("collective_wait_seconds_total", MetricType::Counter,
                   "Time that the engine waited for other ranks",
                   static_cast<double>(engine.in_collectives.count()) / 1e9);
+  families.Begin("exchange_duration_seconds", MetricType::Histogram,
+                 "Time of exchanges of arrays between ranks, from when the rank's own were there");
+  for (std::size_t i = 0; i < kExchangeOperations; ++i) {
+    const auto operation = static_cast<ExchangeOperation>(i);
+    families.Add({{"operation", std::string(ToString(operation))}}, engine.exchanges[i]);
+  }
   families.AddOne("device_memory_bytes", MetricType::Gauge,
                   "Memory of the rank's device, whoever has it; with the CPU backend the host's",
                   reading.device_bytes);

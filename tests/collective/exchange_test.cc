@@ -19,6 +19,7 @@
 
 #include "server/collective/host_meeting.h"
 #include "server/collective/nccl.h"
+#include "server/counters/exchange_counters.h"
 #include "tests/support/device_array.h"
 #include "tests/support/device_kinds.h"
 #include "tests/support/named_pipe.h"
@@ -327,6 +328,38 @@ TEST_P(AnExchange, AddsBlocksOf16BitNumbersInRankOrderAsFloats) {
 TEST_P(AnExchange, BringsEachRankTheBlocksThatAreForIt) {
   for (const DataType type : kEveryType) {
     CheckAllToAll(type, [](std::size_t from, std::size_t to) { return to == 1 ? 0 : from + 2 * to; });
+  }
+}
+
+// MPI's are timed all, NCCL's by a sample, those of a rank that is alone not at all. What is timed comes to
+// be counted as later operations begin.
+TEST_P(AnExchange, SaysHowLongItsOperationsTook) {
+  const Sizes sizes(ranks(), 1000);
+  const ExchangeStats before = exchange_->Durations();
+  constexpr std::uint64_t kTurns = 200;
+  for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
+    CheckAllGather(sizes);
+    CheckReduceScatter(sizes);
+    CheckReduceScatter(sizes);
+    CheckAllToAll(DataType::kFloat32, [](std::size_t, std::size_t) { return 1000; });
+  }
+  const ExchangeStats after = exchange_->Durations();
+  const std::string name = exchange_->Name();
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const std::uint64_t calls =
+        (i == static_cast<std::size_t>(ExchangeOperation::kReduceScatter) ? 2 : 1) * kTurns;
+    const std::uint64_t counted = after[i].count() - before[i].count();
+    const std::uint64_t ns = after[i].sum_ns - before[i].sum_ns;
+    if (name.starts_with("MPI")) {
+      EXPECT_EQ(counted, calls) << i;
+    } else if (name.starts_with("NCCL")) {
+      EXPECT_GT(counted, calls / 64) << i;
+      EXPECT_LT(counted, calls / 4) << i;
+    } else {
+      EXPECT_EQ(counted, 0U) << i;
+    }
+    EXPECT_EQ(ns > 0, counted > 0) << i;
+    EXPECT_LT(ns, 60'000'000'000U) << i;
   }
 }
 

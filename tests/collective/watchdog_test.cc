@@ -51,6 +51,20 @@ TEST_F(AWatchdog, AddsUpHowLongItsScopesLasted) {
   EXPECT_LE(watchdog_.waited(), std::chrono::steady_clock::now() - begin);
 }
 
+TEST_F(AWatchdog, CountsEachScopesTimeWhereItIsTold) {
+  DurationCounter outer_time;
+  DurationCounter inner_time;
+  {
+    const Watchdog::Scope outer(watchdog_, "AllGather", 1, &outer_time);
+    for (int i = 0; i < 2; ++i) const Watchdog::Scope inner(watchdog_, "AllReduceSum", 1, &inner_time);
+    EXPECT_EQ(outer_time.Read().count(), 0U) << "it is not over";
+    EXPECT_EQ(inner_time.Read().count(), 2U);
+  }
+  EXPECT_EQ(outer_time.Read().count(), 1U);
+  EXPECT_GE(outer_time.Read().sum_ns, inner_time.Read().sum_ns);
+  EXPECT_EQ(outer_time.Read().sum_ns, static_cast<std::uint64_t>(watchdog_.waited().count()));
+}
+
 TEST_F(AWatchdog, ForgetsCallsThatEnded) {
   Start(kNever);
   { const Watchdog::Scope ended(watchdog_, "AllGather", 1); }

@@ -45,6 +45,23 @@ TEST(TableCountersTest, CountsKeysAndRowsOfStepsSinceItBegan) {
   EXPECT_EQ(counters.Read().state.step_rows, 4U);
 }
 
+TEST(TableCountersTest, HasTheProbesOfSearchesSinceItBegan) {
+  ProbeLengths probes;
+  for (const std::uint64_t pairs : {1, 1, 7}) probes.Count(pairs);
+  TableCounters counters("ads", 100);
+  counters.Begin({.probes = probes});
+  EXPECT_EQ(counters.Read().state.probes, ProbeLengths{});
+  ProbeLengths since;
+  for (const std::uint64_t pairs : {1, 2, 7, 5000}) {
+    probes.Count(pairs);
+    since.Count(pairs);
+    counters.Note({.probes = probes});
+    EXPECT_EQ(counters.Read().state.probes, since);
+  }
+  counters.Note({.probes = probes});
+  EXPECT_EQ(counters.Read().state.probes, since);
+}
+
 TEST(TableCountersTest, CountsPushesThatAreNotFinite) {
   TableCounters counters("ads", 100);
   EXPECT_EQ(counters.Read().non_finite_pushes, 0U);

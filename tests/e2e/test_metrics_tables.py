@@ -74,6 +74,73 @@ def test_keys_that_repeat_in_a_step_are_fewer_rows(start_cluster: StartCluster, 
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
+def test_probes_are_of_the_first_batch_and_the_first_behind_a_rehash(
+    start_cluster: StartCluster, ranks: int
+) -> None:
+    cluster = start_cluster(ranks, METRICS)
+    table, idle = cluster.create(), cluster.create()
+    few = np.arange(500, dtype=np.uint64)
+    sampled = 256 if ranks == 1 else 500  # 256 of a rank's keys at most
+
+    def probes(suffix: str, of: str = table, **labels: str) -> float:
+        return total(cluster, f"slotwise_table_probe_length_{suffix}", table=of, **labels)
+
+    def after(keys: np.ndarray, count: float) -> None:
+        cluster.lookup(table, keys, len(keys))
+        wait_until(lambda: probes("count") == count, f"{count} searches are counted")
+
+    after(few, sampled)
+    assert probes("sum") == probes("bucket", le="1") == sampled, "an empty table has no longer ones"
+    for rank in range(4):
+        cluster.lookup(table, few, len(few), rank=rank)
+    cells = sum(shard.cells for shard in cluster.describe(table).shards)
+    after(np.arange(10_000, 10_000 + 1500 * ranks, dtype=np.uint64), sampled)
+    assert sum(shard.cells for shard in cluster.describe(table).shards) > cells, "the tables grew"
+    after(few, 2 * sampled)
+    assert probes("sum") >= 2 * sampled
+    assert probes("bucket", le="+Inf") == 2 * sampled
+    assert probes("count", of=idle) == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_exchanges_are_those_of_the_batches(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, METRICS)
+    operations = ("all_gather", "reduce_scatter", "all_to_all")
+
+    def counted(operation: str, suffix: str = "count") -> float:
+        return total(cluster, f"slotwise_exchange_duration_seconds_{suffix}", operation=operation)
+
+    # The ranks connect, and measure what a way of bags costs, as they start.
+    at_start = {operation: counted(operation) for operation in operations}
+    table = cluster.create(slots=2, combiner="COMBINER_MEAN")
+    keys = np.arange(3000, dtype=np.uint64)
+    for turn in range(4):
+        cluster.lookup(table, keys, 500, rank=turn, offsets=np.arange(0, 3001, 3))
+
+    def exchanges(operation: str) -> float:
+        return counted(operation) - at_start[operation]
+
+    def travelled(way: str) -> float:
+        return total(cluster, "slotwise_table_batches_total", table=table, travel=way)
+
+    expected = 0 if ranks == 1 else 4 * ranks
+    wait_until(lambda: travelled("all_bags") + travelled("owned_bags") == expected, "the last round")
+    assert exchanges("reduce_scatter") == travelled("all_bags"), "a lookup's partial sums"
+    assert exchanges("all_to_all") == travelled("owned_bags")
+    # Every lookup's keys are gathered, as are its offsets.
+    assert expected <= exchanges("all_gather") <= 2 * expected
+    for operation in operations:
+        assert (counted(operation, "sum") > 0) == (counted(operation) > 0) == (ranks > 1)
+        of_ranks = {
+            scrape(cluster, rank)[
+                "slotwise_exchange_duration_seconds_count", frozenset({("operation", operation)})
+            ]
+            for rank in range(ranks)
+        }
+        assert len(of_ranks) == 1, "every rank takes part in each"
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_gradients_that_are_not_finite_are_counted(start_cluster: StartCluster, ranks: int) -> None:
     cluster = start_cluster(ranks, METRICS)
     table, idle = cluster.create(), cluster.create()

@@ -107,6 +107,41 @@ TEST(MetricsTest, SayWhatStepsHadAndWhatWasRefused) {
   EXPECT_TRUE(Has(text, R"(slotwise_table_hot_keys_share{rank="2",table="ads",top="100"} 0.625)")) << text;
 }
 
+TEST(MetricsTest, SayHowFarSearchesWent) {
+  RankReading reading{.calls = {.rank = 2}};
+  reading.engine.tables = {{.name = "ads"}, {.name = "idle"}};
+  for (const std::uint64_t pairs : {1, 1, 2, 3, 4, 5, 1024, 1025, 9000})
+    reading.engine.tables[0].state.probes.Count(pairs);
+  const std::string text = TextOf(reading);
+  const auto bucket = [](const std::string& bound, int count) {
+    return R"(slotwise_table_probe_length_bucket{rank="2",table="ads",le=")" + bound + "\"} " +
+           std::to_string(count);
+  };
+  for (const std::string& line :
+       {bucket("1", 2), bucket("2", 3), bucket("4", 5), bucket("8", 6), bucket("512", 6), bucket("1024", 7),
+        bucket("+Inf", 9), std::string(R"(slotwise_table_probe_length_count{rank="2",table="ads"} 9)"),
+        std::string(R"(slotwise_table_probe_length_sum{rank="2",table="ads"} 11065)"),
+        std::string(R"(slotwise_table_probe_length_count{rank="2",table="idle"} 0)")}) {
+    EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
+  }
+  EXPECT_EQ(text.find(R"(table="ads",le="2048")"), std::string::npos);
+}
+
+TEST(MetricsTest, SayHowLongExchangesTook) {
+  RankReading reading{.calls = {.rank = 2}};
+  reading.engine.exchanges = {Durations({1'000'000'000}), Durations({2'000'000'000, 500'000'000}), {}};
+  const std::string text = TextOf(reading);
+  for (const char* const line : {
+           R"(slotwise_exchange_duration_seconds_count{rank="2",operation="all_gather"} 1)",
+           R"(slotwise_exchange_duration_seconds_sum{rank="2",operation="all_gather"} 1)",
+           R"(slotwise_exchange_duration_seconds_count{rank="2",operation="reduce_scatter"} 2)",
+           R"(slotwise_exchange_duration_seconds_sum{rank="2",operation="reduce_scatter"} 2.5)",
+           R"(slotwise_exchange_duration_seconds_count{rank="2",operation="all_to_all"} 0)",
+       }) {
+    EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
+  }
+}
+
 TEST(MetricsTest, SayWhatTheEngineHasCounted) {
   RankReading reading{.calls = {.rank = 2}, .device_bytes = 80, .device_free_bytes = 81};
   reading.engine.repeated_parts = 1;

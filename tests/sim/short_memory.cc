@@ -59,6 +59,7 @@ class ShortShard final : public Shard {
   std::uint64_t Erase() override { return shard_->Erase(); }
   DigestSums Digest() override { return shard_->Digest(); }
   ShardUsage Usage() const override { return shard_->Usage(); }
+  const ProbeLengths& SampledProbes() override { return shard_->SampledProbes(); }
   std::vector<Key> Keys() override { return shard_->Keys(); }
   RowRecords Read(std::span<const Key> keys) override { return shard_->Read(keys); }
   std::vector<Key> InsertedKeys() override { return shard_->InsertedKeys(); }

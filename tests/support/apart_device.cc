@@ -275,6 +275,8 @@ class ApartShard final : public Shard {
   DigestSums Digest() override { return Now().Digest(); }
   // A shard knows its rows without asking the device. What was begun late here has to be done first.
   ShardUsage Usage() const override { return Told().Usage(); }
+  // Of the batches whose work is done.
+  const ProbeLengths& SampledProbes() override { return shard_->SampledProbes(); }
   std::vector<Key> Keys() override { return Now().Keys(); }
   RowRecords Read(std::span<const Key> keys) override { return Now().Read(keys); }
   std::vector<Key> InsertedKeys() override { return Now().InsertedKeys(); }

@@ -1,0 +1,82 @@
+// ProbeSample: how far the searches of some batches go, measured beside the searches.
+//
+// The launches that find and add keys work at the memory's limit, and count nothing. Instead one small launch
+// now and then searches for a few keys of a batch once more, before the batch changes the table, and says how
+// far each search went. The lengths come to the host behind that launch, and nobody waits for them: whoever
+// asks later gets what has come.
+// Thread-safety: the queue's.
+#ifndef SLOTWISE_KERNELS_PROBE_SAMPLE_INL_
+#define SLOTWISE_KERNELS_PROBE_SAMPLE_INL_
+
+#include <cstdint>
+
+#include "kernels/backend/concept.h"
+#include "kernels/body/hash_table.h"
+#include "kernels/body/key_launches.h"
+#include "kernels/sharder.inl"
+#include "slotwise/probe_lengths.h"
+
+namespace slotwise {
+
+template <Backend B>
+class ProbeSample {
+ public:
+  using Queue = typename B::Queue;
+
+  // Of a batch at most so many keys are sampled, and of so many batches one.
+  static constexpr std::uint32_t kKeys = 256;
+  static constexpr std::uint64_t kDistance = 1024;
+
+  // Takes all the memory that the sample needs. Throws std::bad_alloc.
+  explicit ProbeSample(Queue& queue) {
+    lengths_.Reserve(queue, kKeys);
+    B::ForEach(queue, kKeys, body::NoLengths{lengths_.data()});
+    on_host_.Start(queue, lengths_.data(), kKeys);
+    under_way_ = true;
+  }
+
+  // The keys of `kept` are about to be searched for in `table`, the `rehashes`-th table of its shard. Samples
+  // the batch if it is its turn: the first batch, the first of each later table, and every kDistance-th. A
+  // batch without keys has no turn, and while the lengths of the sample before have not come, none has. Does
+  // not wait.
+  void OnBatch(Queue& queue, const body::HashTableRef& table, std::uint64_t rehashes, const KeptKeys& kept) {
+    if (kept.most == 0) return;
+    if (batches_left_ > 0) --batches_left_;
+    if (batches_left_ > 0 && rehashes == rehashes_) return;
+    Take();
+    if (under_way_) return;
+    B::ForEach(
+        queue, kKeys,
+        body::MeasureSearches{table, kept.keys, kept.size, kept.size_on_device, kKeys, lengths_.data()});
+    on_host_.Start(queue, lengths_.data(), kKeys);
+    under_way_ = true;
+    rehashes_ = rehashes;
+    batches_left_ = kDistance;
+  }
+
+  // Returns the lengths that have come to the host. Does not wait.
+  const ProbeLengths& Read() {
+    Take();
+    return lengths_so_far_;
+  }
+
+ private:
+  void Take() {
+    if (!under_way_ || !on_host_.IsDone()) return;
+    under_way_ = false;
+    for (const std::uint32_t length : on_host_.Wait()) {
+      if (length > 0) lengths_so_far_.Count(length);
+    }
+  }
+
+  typename B::template Scratch<std::uint32_t> lengths_;  // [kKeys], in device memory; 0: there was no key
+  typename B::HostCopy on_host_;                         // of lengths_
+  bool under_way_ = false;                               // lengths that are not counted yet
+  std::uint64_t batches_left_ = 0;                       // until the next turn
+  std::uint64_t rehashes_ = 0;                           // of the table that was sampled last
+  ProbeLengths lengths_so_far_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_KERNELS_PROBE_SAMPLE_INL_

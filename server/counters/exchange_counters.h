@@ -1,0 +1,39 @@
+// ExchangeCounters: how long the ranks' exchanges of arrays took, by operation.
+// Thread-safety: any thread. A reading is of no one instant.
+#ifndef SLOTWISE_SERVER_COUNTERS_EXCHANGE_COUNTERS_H_
+#define SLOTWISE_SERVER_COUNTERS_EXCHANGE_COUNTERS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "server/counters/duration_counter.h"
+#include "slotwise/server_stats.h"
+
+namespace slotwise {
+
+// What an exchange does (server/collective/exchange.h).
+enum class ExchangeOperation : std::uint8_t { kAllGather, kReduceScatter, kAllToAll };
+inline constexpr std::size_t kExchangeOperations = 3;
+
+// Returns the operation's name: "all_gather".
+std::string_view ToString(ExchangeOperation operation);
+
+// How long the operations took that were timed, by ExchangeOperation.
+using ExchangeStats = std::array<DurationStats, kExchangeOperations>;
+
+class ExchangeCounters {
+ public:
+  DurationCounter& operator[](ExchangeOperation operation) {
+    return durations_[static_cast<std::size_t>(operation)];
+  }
+  ExchangeStats Read() const;
+
+ private:
+  std::array<DurationCounter, kExchangeOperations> durations_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_COUNTERS_EXCHANGE_COUNTERS_H_
