@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <stop_token>
+#include <vector>
 
+#include "slotwise/client.h"
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
 
@@ -18,7 +20,8 @@ struct Call {
   // What fails is tried again until so long after the call's begin; longer than the timeout: until the
   // deadline.
   std::chrono::milliseconds retry_for = std::chrono::milliseconds::max();
-  DataType data_type = DataType::kFloat32;  // of values and gradients on the wire
+  DataType data_type = DataType::kFloat32;    // of values and gradients on the wire
+  std::vector<LookedUpState> looked_up = {};  // as CallOptions'
 };
 
 // Work that the client must end before it is destroyed.

@@ -154,7 +154,8 @@ Call Client::Impl::Begin(const CallOptions& options) const {
           .deadline = std::chrono::steady_clock::now() + timeout,
           .stop = options.stop,
           .retry_for = timeout,
-          .data_type = options.data_type.value_or(options_.data_type)};
+          .data_type = options.data_type.value_or(options_.data_type),
+          .looked_up = options.looked_up};
 }
 
 Status Client::Impl::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop) {
@@ -306,6 +307,7 @@ void Client::Impl::Forget(std::string_view table) {
 
 void Client::Impl::ForgetTables() {
   acknowledged_.ForgetAll();
+  looked_up_.ForgetAll();
   const std::lock_guard lock(mutex_);
   tables_.clear();
 }

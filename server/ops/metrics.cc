@@ -40,6 +40,17 @@ ClientMetric::Histogram HistogramOf(const DurationStats& durations) {
   return histogram;
 }
 
+ClientMetric::Histogram HistogramOf(const StepsStats& steps) {
+  ClientMetric::Histogram histogram;
+  histogram.sample_sum = static_cast<double>(steps.sum);
+  for (std::size_t bucket = 0; bucket + 1 < StepsStats::kBuckets; ++bucket) {
+    histogram.sample_count += steps.buckets[bucket];
+    histogram.bucket.push_back({histogram.sample_count, static_cast<double>(StepsStats::BoundOf(bucket))});
+  }
+  histogram.sample_count += steps.buckets.back();
+  return histogram;
+}
+
 // Makes families of one rank.
 class Families {
  public:
@@ -64,6 +75,7 @@ class Families {
   void Add(const Labels& labels, const DurationStats& durations) {
     Make(labels).histogram = HistogramOf(durations);
   }
+  void Add(const Labels& labels, const StepsStats& steps) { Make(labels).histogram = HistogramOf(steps); }
   // A family of one metric.
   template <class Value>
   void AddOne(const std::string& name, MetricType type, const char* help, const Value& value) {
@@ -163,6 +175,14 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
   add("non_finite_pushes_total", MetricType::Counter,
       "Pushes that this rank refused because a gradient was NaN or infinite",
       [](const TableStats& table) { return table.non_finite_pushes; });
+  add("staleness_steps", MetricType::Histogram,
+      "Steps that the table got between a lookup and the push of the gradients of its rows",
+      [](const TableStats& table) { return table.staleness; });
+  add("gradient_squares_total", MetricType::Counter,
+      "Sum of the squares of a sample of the gradients that came to this rank",
+      [](const TableStats& table) { return table.gradients.squares; });
+  add("gradient_elements_total", MetricType::Counter, "How many gradients that sample has",
+      [](const TableStats& table) { return table.gradients.numbers; });
   families.Begin("table_hot_keys_share", MetricType::Gauge,
                  "Which part of the keys that came to this rank of late its hottest keys are, at least");
   for (const TableStats& table : tables) {
