@@ -84,9 +84,13 @@ slotwise_call* Lookup(slotwise_client* client, std::span<const slotwise_batch> g
   });
 }
 
-slotwise_call* Push(slotwise_client* client, std::span<const slotwise_batch> given, bool many,
-                    const slotwise_step* step, const slotwise_call_options* options) {
-  return slotwise_call::Start(options, [&](const CallOptions& call, const End& end) {
+}  // namespace
+
+slotwise_call* PushFromHost(slotwise_client* client, std::span<const slotwise_batch> given, bool many,
+                            const slotwise_looked_up* looked_up, const slotwise_step* step,
+                            const slotwise_call_options* options) {
+  return slotwise_call::Start(options, [&](CallOptions call, const End& end) {
+    call.looked_up = StatesOf(looked_up, given.size());
     const auto read = Read(given);
     if (!read.ok()) return end(read.status());
     const Batches& batches = **read;
@@ -110,7 +114,6 @@ slotwise_call* Push(slotwise_client* client, std::span<const slotwise_batch> giv
   });
 }
 
-}  // namespace
 }  // namespace slotwise::c
 
 using slotwise::c::OrNull;
@@ -127,10 +130,27 @@ slotwise_call* slotwise_lookup_many(slotwise_client* client, const slotwise_batc
 
 slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batch, const slotwise_step* step,
                              const slotwise_call_options* call) {
-  return OrNull([&] { return slotwise::c::Push(client, {batch, 1}, false, step, call); });
+  return OrNull([&] { return slotwise::c::PushFromHost(client, {batch, 1}, false, nullptr, step, call); });
 }
 
 slotwise_call* slotwise_push_many(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
                                   const slotwise_step* step, const slotwise_call_options* call) {
-  return OrNull([&] { return slotwise::c::Push(client, {batches, count}, true, step, call); });
+  return OrNull([&] {
+    return slotwise::c::PushFromHost(client, {batches, count}, true, nullptr, step, call);
+  });
+}
+
+void slotwise_client_looked_up(slotwise_client* client, const char* table, slotwise_looked_up* state) {
+  const slotwise::LookedUpState of = client->client.LookedUp(slotwise::c::Text(table));
+  *state = {.lineage = of.lineage, .table_step = of.table_step};
+}
+
+slotwise_call* slotwise_push_of(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
+                                const slotwise_looked_up* looked_up, const slotwise_step* step,
+                                const slotwise_gpu* gpu, const slotwise_call_options* call) {
+  return OrNull([&] {
+    const std::span given(batches, count);
+    return gpu == nullptr ? slotwise::c::PushFromHost(client, given, count != 1, looked_up, step, call)
+                          : slotwise::c::PushFromGpu(client, given, looked_up, step, gpu, call);
+  });
 }

@@ -76,6 +76,30 @@ struct Rows {
 };
 
 }  // namespace
+
+slotwise_call* PushFromGpu(slotwise_client* client, std::span<const slotwise_batch> given,
+                           const slotwise_looked_up* looked_up, const slotwise_step* step,
+                           const slotwise_gpu* gpu, const slotwise_call_options* options) {
+  std::shared_ptr<GpuPushUnderWay> under_way;
+  return slotwise_call::Start(
+      options,
+      [&](CallOptions call, const End& end) {
+        const auto read = Read(given);
+        if (!read.ok()) return end(read.status());
+        call.looked_up = StatesOf(looked_up, given.size());
+        std::vector<GpuPush> pushes;
+        for (std::size_t i = 0; i < given.size(); ++i)
+          pushes.push_back({read->tables[i], read->views[i], read->wide_offsets[i], given[i].values});
+        under_way = client->client.PushOnGpuAsync(
+            pushes, StepOf(step), GpuOf(gpu),
+            [end](const Result<std::vector<std::uint64_t>>& steps) {
+              end(steps.ok() ? Outcome(slotwise_call::Answer{.numbers = *steps}) : Outcome(steps.status()));
+            },
+            call);
+      },
+      IsGpu(gpu), &under_way);
+}
+
 }  // namespace slotwise::c
 
 using slotwise::InvalidArgument;
@@ -88,7 +112,6 @@ using slotwise::c::OrNull;
 using slotwise::c::Outcome;
 using slotwise::c::Read;
 using slotwise::c::Rows;
-using slotwise::c::StepOf;
 
 std::size_t slotwise_client_gpus(slotwise_client* client, char* names, std::size_t size) {
   std::string all;
@@ -133,23 +156,7 @@ slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batc
                                     const slotwise_step* step, const slotwise_gpu* gpu,
                                     const slotwise_call_options* options) {
   return OrNull([&] {
-    std::shared_ptr<slotwise::GpuPushUnderWay> under_way;
-    return slotwise_call::Start(
-        options,
-        [&](const slotwise::CallOptions& call, const End& end) {
-          const auto read = Read({batches, count});
-          if (!read.ok()) return end(read.status());
-          std::vector<slotwise::GpuPush> pushes;
-          for (std::size_t i = 0; i < count; ++i)
-            pushes.push_back({read->tables[i], read->views[i], read->wide_offsets[i], batches[i].values});
-          under_way = client->client.PushOnGpuAsync(
-              pushes, StepOf(step), GpuOf(gpu),
-              [end](const slotwise::Result<std::vector<std::uint64_t>>& steps) {
-                end(steps.ok() ? Outcome(slotwise_call::Answer{.numbers = *steps}) : Outcome(steps.status()));
-              },
-              call);
-        },
-        IsGpu(gpu), &under_way);
+    return slotwise::c::PushFromGpu(client, {batches, count}, nullptr, step, gpu, options);
   });
 }
 

@@ -6,11 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -122,6 +124,24 @@ inline std::optional<Step> StepOf(const slotwise_step* step) {
               .parts = step->parts,
               .epoch = step->epoch};
 }
+
+// Returns the states of so many batches; none if a caller gave none.
+inline std::vector<LookedUpState> StatesOf(const slotwise_looked_up* states, std::size_t count) {
+  std::vector<LookedUpState> all;
+  for (std::size_t i = 0; states != nullptr && i < count; ++i) {
+    all.push_back({.lineage = states[i].lineage, .table_step = states[i].table_step});
+  }
+  return all;
+}
+
+// Start a push by the host's memory (batches.cc), and by a GPU's (gpu.cc). `looked_up`: null, or a state of
+// each batch.
+slotwise_call* PushFromHost(slotwise_client* client, std::span<const slotwise_batch> given, bool many,
+                            const slotwise_looked_up* looked_up, const slotwise_step* step,
+                            const slotwise_call_options* options);
+slotwise_call* PushFromGpu(slotwise_client* client, std::span<const slotwise_batch> given,
+                           const slotwise_looked_up* looked_up, const slotwise_step* step,
+                           const slotwise_gpu* gpu, const slotwise_call_options* options);
 
 // Returns a wait that can be added to the clock.
 inline std::chrono::milliseconds Bounded(std::int64_t most_ms) {

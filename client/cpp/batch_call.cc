@@ -10,6 +10,7 @@
 
 #include "client/cpp/batch_exchange.h"
 #include "client/cpp/gpu_exchange.h"
+#include "client/cpp/looked_up.h"
 #include "client/cpp/messages.h"
 #include "slotwise/v1/admin.pb.h"
 #include "slotwise/v1/embedding.pb.h"
@@ -89,7 +90,7 @@ Result<std::vector<grpc::ByteBuffer>> RepliesIn(const grpc::ByteBuffer& reply, c
 }
 
 Status ReadValues(const Batches& batches, const Pieces& request, const grpc::ByteBuffer& reply, DataType type,
-                  client::AcknowledgedSteps& acknowledged) {
+                  client::AcknowledgedSteps& acknowledged, client::OldestStates& states) {
   const auto replies = RepliesIn(reply, request, batches.many);
   if (!replies.ok()) return replies.status();
   for (std::size_t i = 0; i < request.size(); ++i) {
@@ -100,18 +101,20 @@ Status ReadValues(const Batches& batches, const Pieces& request, const grpc::Byt
     const auto met = client::ReadLookupReply((*replies)[i], samples.size(), width, type, out);
     if (!met.ok()) return met.status();
     if (Status status = acknowledged.Check(table.table, table.before, *met); !status.ok()) return status;
+    states.Meet(request[i].table, *met);
   }
   return {};
 }
 
 // The same of a reply by the data transport, of which the values are in place.
 Status ReadStates(const Batches& batches, const Pieces& request, const v1::DataReply& reply,
-                  client::AcknowledgedSteps& acknowledged) {
+                  client::AcknowledgedSteps& acknowledged, client::OldestStates& states) {
   for (std::size_t i = 0; i < request.size(); ++i) {
     const TableBatch& table = batches.tables[request[i].table];
     const v1::LookupReply& lookup = reply.lookups(static_cast<int>(i));
     const TableState met{lookup.lineage(), lookup.table_step()};
     if (Status status = acknowledged.Check(table.table, table.before, met); !status.ok()) return status;
+    states.Meet(request[i].table, met);
   }
   return {};
 }
@@ -250,8 +253,10 @@ Status Client::BatchCall::CutFor(Impl& impl, const Call& call, Batches& batches,
 void Client::BatchCall::Lookup(Impl& impl, const Call& call, Batches lookups, LookupMode mode, Done done) {
   const auto batches = std::make_shared<Batches>(std::move(lookups));
   const auto answered = std::make_shared<client::AnsweredParts>();
-  const auto make = [mode, answered](Impl& client, const Call& the_call,
-                                     const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
+  const auto states = std::make_shared<client::OldestStates>();
+  const auto make = [mode, answered, states](
+                        Impl& client, const Call& the_call,
+                        const std::shared_ptr<Batches>& cut) -> Result<std::vector<Request>> {
     if (client.options().send_each_key_once && !cut->gpu) client::SendEachKeyOnce(*cut);
     if (Status status = CutFor(client, the_call, *cut, 0); !status.ok()) return status;
     const DataType type = the_call.data_type;
@@ -266,23 +271,28 @@ void Client::BatchCall::Lookup(Impl& impl, const Call& call, Batches lookups, Lo
                *data.add_lookups() = client::LookupFields(table.table, mode, type, piece.samples);
              },
          .read =
-             [&client, cut = std::weak_ptr(cut), answered](std::size_t request, const v1::DataReply& reply) {
+             [&client, cut = std::weak_ptr(cut), answered, states](std::size_t request,
+                                                                   const v1::DataReply& reply) {
                const auto sent = cut.lock();
-               Status status = ReadStates(*sent, sent->requests[request], reply, client.acknowledged());
+               Status status =
+                   ReadStates(*sent, sent->requests[request], reply, client.acknowledged(), *states);
                if (status.ok()) answered->Add(sent->requests[request]);
                return status;
              }});
   };
-  const auto read = [&impl, batches, answered, type = call.data_type](std::size_t request,
-                                                                      const grpc::ByteBuffer& reply) {
+  const auto read = [&impl, batches, answered, states, type = call.data_type](std::size_t request,
+                                                                              const grpc::ByteBuffer& reply) {
     const Pieces& pieces = batches->requests[request];
-    Status status = ReadValues(*batches, pieces, reply, type, impl.acknowledged());
+    Status status = ReadValues(*batches, pieces, reply, type, impl.acknowledged(), *states);
     if (status.ok()) answered->Add(pieces);
     return status;
   };
   Start(impl, call, batches, make, read,
-        [batches, answered, mode, done = std::move(done)](const Status& status) {
+        [&impl, batches, answered, states, mode, done = std::move(done)](const Status& status) {
           if (status.ok()) client::CopyRepeatedRows(*batches);
+          for (std::size_t i = 0; status.ok() && i < batches->tables.size(); ++i) {
+            impl.looked_up().Note(batches->tables[i].table, states->Of(i));
+          }
           const bool may_have_inserted =
               mode == LookupMode::kTrain && status.code() == StatusCode::kResourceExhausted;
           done(may_have_inserted ? client::WithAnsweredParts(status, *batches, *answered) : status);
@@ -292,6 +302,12 @@ void Client::BatchCall::Lookup(Impl& impl, const Call& call, Batches lookups, Lo
 void Client::BatchCall::Push(Impl& impl, const Call& call, Batches pushes, const std::optional<Step>& named,
                              PushManyDone done) {
   const auto batches = std::make_shared<Batches>(std::move(pushes));
+  for (std::size_t i = 0; i < batches->tables.size(); ++i) {
+    TableBatch& table = batches->tables[i];
+    if (i < call.looked_up.size())
+      table.looked_up = {call.looked_up[i].lineage, call.looked_up[i].table_step};
+    if (table.looked_up.lineage == 0) table.looked_up = impl.looked_up().Of(table.table);
+  }
   const Step step = named ? *named : impl.session().Next();
   const auto sent_again = std::make_shared<std::atomic<bool>>(false);
   const auto answer = [&impl, call, batches, is_named = named.has_value(), step, sent_again,
@@ -338,11 +354,12 @@ void Client::BatchCall::PushAs(Impl& impl, const Call& call, const std::shared_p
         {.message =
              [id_of, type, memory = client.message_memory()](const TableBatch& table, const Piece& piece) {
                return client::PushMessage(*memory, table.table, id_of(piece), table.checked, piece.samples,
-                                          table.gradients, type);
+                                          table.gradients, type, table.looked_up);
              },
          .add_message =
              [id_of, type](const TableBatch& table, const Piece& piece, v1::DataCall& data) {
-               *data.add_pushes() = client::PushFields(table.table, id_of(piece), type, piece.samples);
+               *data.add_pushes() =
+                   client::PushFields(table.table, id_of(piece), type, piece.samples, table.looked_up);
              },
          .read =
              [&client, cut = std::weak_ptr(cut), table_steps](std::size_t request,

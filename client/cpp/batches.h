@@ -28,6 +28,8 @@ struct TableBatch {
   std::span<const float> gradients;
   CheckedBatch checked;    // once the table's options are known
   TableState before = {};  // what was acknowledged when the call began
+  // Of a push: what the rows were read of that the gradients are of; lineage 0: nobody knows.
+  TableState looked_up = {};
   // If each key is sent once: the keys that are sent, which `view` and `checked` are of, and all of the
   // caller's `out`, of which `out` is the beginning.
   std::shared_ptr<const DistinctKeys> distinct = nullptr;

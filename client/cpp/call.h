@@ -6,7 +6,9 @@
 #include <chrono>
 #include <stop_token>
 #include <string>
+#include <vector>
 
+#include "slotwise/client.h"
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
 
@@ -19,8 +21,9 @@ struct Call {
   // What fails is tried again until so long after the call's begin; longer than the timeout: until the
   // deadline.
   std::chrono::milliseconds retry_for = std::chrono::milliseconds::max();
-  DataType data_type = DataType::kFloat32;  // of values and gradients on the wire
-  std::string traceparent = {};             // as the Trace Context has it; empty: none
+  DataType data_type = DataType::kFloat32;    // of values and gradients on the wire
+  std::string traceparent = {};               // as the Trace Context has it; empty: none
+  std::vector<LookedUpState> looked_up = {};  // as CallOptions'
 };
 
 // Work that the client must end before it is destroyed.

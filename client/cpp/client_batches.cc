@@ -148,6 +148,11 @@ std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush>
   return turn;
 }
 
+LookedUpState Client::LookedUp(std::string_view table) const {
+  const client::TableState state = impl_->looked_up().Of(table);
+  return {.lineage = state.lineage, .table_step = state.step};
+}
+
 std::vector<std::string> Client::Gpus() const {
   std::vector<std::string> here;
   for (const std::string& gpu : impl_->channels().now()->gpus()) {

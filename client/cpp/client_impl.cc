@@ -175,7 +175,8 @@ Call Client::Impl::Begin(const CallOptions& options) const {
           .stop = options.stop,
           .retry_for = timeout,
           .data_type = options.data_type.value_or(options_.data_type),
-          .traceparent = TraceIdOf(options.traceparent).empty() ? std::string() : options.traceparent};
+          .traceparent = TraceIdOf(options.traceparent).empty() ? std::string() : options.traceparent,
+          .looked_up = options.looked_up};
 }
 
 Status Client::Impl::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop) {
@@ -327,6 +328,7 @@ void Client::Impl::Forget(std::string_view table) {
 
 void Client::Impl::ForgetTables() {
   acknowledged_.ForgetAll();
+  looked_up_.ForgetAll();
   const std::lock_guard lock(mutex_);
   tables_.clear();
 }

@@ -21,6 +21,7 @@
 #include "client/cpp/acknowledged_steps.h"
 #include "client/cpp/call.h"
 #include "client/cpp/channels.h"
+#include "client/cpp/looked_up.h"
 #include "client/cpp/message_memory.h"
 #include "client/cpp/run.h"
 #include "client/cpp/server_limits.h"
@@ -103,6 +104,7 @@ class Client::Impl {
   void RenewSession(const client::Call& call, std::uint64_t forgotten,
                     std::function<void(const Status&)> then);
   client::AcknowledgedSteps& acknowledged() { return acknowledged_; }
+  client::LookedUpStates& looked_up() { return looked_up_; }
   const std::shared_ptr<client::MessageMemory>& message_memory() const { return message_memory_; }
   bool IsOfThisProcess() const { return process_ == getpid(); }
 
@@ -124,6 +126,7 @@ class Client::Impl {
   const client::ServerLimits limits_;
   Session session_;
   client::AcknowledgedSteps acknowledged_;
+  client::LookedUpStates looked_up_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::array<std::atomic<std::size_t>, 2> turns_{};  // of pushes, and of all else
   std::mutex meeting_;                               // of Meet

@@ -204,7 +204,8 @@ v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType
   return fields;
 }
 
-v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples) {
+v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
+                           const TableState& looked_up) {
   v1::PushRequest fields;
   fields.set_table(std::string(table));
   fields.mutable_step()->set_session(step.session);
@@ -218,6 +219,10 @@ v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType 
   }
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
   fields.set_data_type(ToProto(type));
+  if (looked_up.lineage != 0) {
+    fields.mutable_looked_up()->set_lineage(looked_up.lineage);
+    fields.mutable_looked_up()->set_table_step(looked_up.step);
+  }
   return fields;
 }
 
@@ -230,8 +235,8 @@ grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, Lo
 
 grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
                              const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
-                             DataType type) {
-  MessageWriter message(PushFields(table, step, type, samples));
+                             DataType type, const TableState& looked_up) {
+  MessageWriter message(PushFields(table, step, type, samples, looked_up));
   AddBags(batch, samples, message);
   const auto part = gradients.subspan(samples.first * batch.width, samples.size() * batch.width);
   if (type == DataType::kFloat32) {

@@ -44,7 +44,9 @@ Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& tabl
 
 // Return a part's request without its arrays.
 v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples);
-v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples);
+// `looked_up`: what the rows were read of that the gradients are of; lineage 0: nobody knows.
+v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
+                           const TableState& looked_up);
 
 // Writes a v1.LookupRequest for `samples` of a batch.
 grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
@@ -54,7 +56,7 @@ grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, Lo
 // as `type`.
 grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
                              const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
-                             DataType type);
+                             DataType type, const TableState& looked_up = {});
 
 // Returns the options of a described table. INTERNAL: they are none, or another table's.
 Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table);

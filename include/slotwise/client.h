@@ -80,6 +80,14 @@ struct ClientOptions {
   std::function<void(std::string_view)> log = nullptr;
 };
 
+// Names the state of a table that a lookup has read rows of: which table it was from when it was made, and
+// how many optimizer steps were applied to it. Lineage 0 names none.
+struct LookedUpState {
+  std::uint64_t lineage = 0;
+  std::uint64_t table_step = 0;
+  friend bool operator==(const LookedUpState&, const LookedUpState&) = default;
+};
+
 // How one call differs from the client's options.
 struct CallOptions {
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
@@ -88,6 +96,10 @@ struct CallOptions {
   // The trace that the call belongs to, as the W3C's Trace Context writes it in the field traceparent
   // ("00-<trace id>-<parent id>-<flags>"); the server's log has the trace's id. What is none is not sent.
   std::string traceparent = {};
+  // Of pushes: of each table, in the call's order, what the rows were read of that the gradients are of. The
+  // server counts how many steps the table got since (docs/metrics.md); nothing else depends on it. Tables
+  // for which this names no state are said to be of the client's latest lookup of the table.
+  std::vector<LookedUpState> looked_up = {};
 };
 
 struct ServerRank {
@@ -437,6 +449,11 @@ class Client {
                                               const std::optional<Step>& step, const CallOptions& call = {});
   void PushManyAsync(std::span<const TablePush> pushes, const std::optional<Step>& step, PushManyDone done,
                      const CallOptions& call = {});
+
+  // Returns the table's state that this client's latest lookup of it, by when lookups end, has read; of a
+  // lookup that took several requests, the oldest state of theirs. Lineage 0: there was none, or the server
+  // does not say.
+  LookedUpState LookedUp(std::string_view table) const;
 
   // Returns the session that names the steps of pushes that name none. Its id and epoch change if the server
   // forgets it (Push).

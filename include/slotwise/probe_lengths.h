@@ -18,7 +18,7 @@ struct ProbeLengths {
   // one all that are longer, too.
   static constexpr std::size_t kBuckets = 12;
   // Returns the most pairs that a search of a bucket looked at. REQUIRES: bucket < kBuckets - 1.
-  static constexpr std::uint64_t MostOf(std::size_t bucket) { return std::uint64_t{1} << bucket; }
+  static constexpr std::uint64_t BoundOf(std::size_t bucket) { return std::uint64_t{1} << bucket; }
   // REQUIRES: pairs >= 1.
   static constexpr std::size_t BucketOf(std::uint64_t pairs) {
     return std::min(static_cast<std::size_t>(std::bit_width(pairs - 1)), kBuckets - 1);

@@ -261,6 +261,16 @@ SLOTWISE_API slotwise_call* slotwise_push_many(slotwise_client* client, const sl
                                                size_t count, const slotwise_step* step,
                                                const slotwise_call_options* call);
 
+/* A table's state that rows were read of (client.h: LookedUpState). Lineage 0: none. */
+typedef struct slotwise_looked_up {
+  uint64_t lineage;
+  uint64_t table_step;
+} slotwise_looked_up;
+
+/* Writes what the lookup of a table that has ended last, of this client's, has read (client.h: LookedUp). */
+SLOTWISE_API void slotwise_client_looked_up(slotwise_client* client, const char* table,
+                                            slotwise_looked_up* state);
+
 /* --- arrays in the memory of a GPU (gpu.h)
  *
  * Of such batches all arrays lie there; `values` are the gradients of a push, of the type that the call's
@@ -285,6 +295,13 @@ SLOTWISE_API slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, cons
 SLOTWISE_API slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batch* batches,
                                                  size_t count, const slotwise_step* step,
                                                  const slotwise_gpu* gpu, const slotwise_call_options* call);
+/* As slotwise_push_on_gpu, or, with a null `gpu`, as slotwise_push of one batch and slotwise_push_many of
+ * several. `looked_up` has, of each batch, what the rows were read of that its gradients are of (client.h:
+ * CallOptions::looked_up). */
+SLOTWISE_API slotwise_call* slotwise_push_of(slotwise_client* client, const slotwise_batch* batches,
+                                             size_t count, const slotwise_looked_up* looked_up,
+                                             const slotwise_step* step, const slotwise_gpu* gpu,
+                                             const slotwise_call_options* call);
 /* Returns 1 if the stream of a call of slotwise_push_on_gpu may be asked for what writes its arrays again,
  * though the call has not ended; else 0. */
 SLOTWISE_API int32_t slotwise_call_has_arrays(const slotwise_call* call);

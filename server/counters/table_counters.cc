@@ -1,6 +1,8 @@
 #include "server/counters/table_counters.h"
 
 #include <cstddef>
+#include <algorithm>
+#include <limits>
 
 namespace slotwise {
 namespace {
@@ -57,6 +59,12 @@ BatchCounts TableCounters::ReadOf(const Batches& batches) {
 void TableCounters::CountLookups(const BatchCounts& more) { Add(lookups_, more); }
 void TableCounters::CountPushes(const BatchCounts& more) { Add(pushes_, more); }
 
+void TableCounters::CountGradients(const SquareSum& more) {
+  const double sum = gradient_squares_.load(kRelaxed) + more.squares;
+  gradient_squares_.store(std::min(sum, std::numeric_limits<double>::max()), kRelaxed);
+  Increase(gradient_numbers_, more.numbers);
+}
+
 TableStats TableCounters::Read() const {
   return {.name = name_,
           .max_rows = max_rows_,
@@ -74,7 +82,10 @@ TableStats TableCounters::Read() const {
           .lookups = ReadOf(lookups_),
           .pushes = ReadOf(pushes_),
           .non_finite_pushes = non_finite_pushes_.load(kRelaxed),
-          .hot_keys = hot_keys_.Read()};
+          .hot_keys = hot_keys_.Read(),
+          .staleness = staleness_.Read(),
+          .gradients = {.squares = gradient_squares_.load(kRelaxed),
+                        .numbers = gradient_numbers_.load(kRelaxed)}};
 }
 
 }  // namespace slotwise

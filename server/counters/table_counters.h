@@ -2,7 +2,8 @@
 //
 // The engine's thread writes, a few additions a round; the number of rows that came or went is the difference
 // of two of its notes, so that nothing is counted by key. Thread-safety: Begin, Note and the Counts by one
-// thread; CountNonFinite, SampleKeys and Read by any. A reading is of no one instant.
+// thread; CountNonFinite, SampleKeys and Read by any. A reading is of no one instant. A part of a step counts
+// once, when its step is applied.
 #ifndef SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 #define SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 
@@ -14,6 +15,7 @@
 
 #include "server/counters/hot_keys.h"
 #include "slotwise/probe_lengths.h"
+#include "server/counters/steps_counter.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
@@ -40,6 +42,13 @@ struct BatchCounts {
   friend bool operator==(const BatchCounts&, const BatchCounts&) = default;
 };
 
+// A sum of the squares of numbers, and how many numbers they are.
+struct SquareSum {
+  double squares = 0;
+  std::uint64_t numbers = 0;
+  friend bool operator==(const SquareSum&, const SquareSum&) = default;
+};
+
 // What Read returns.
 struct TableStats {
   std::string name;
@@ -51,6 +60,10 @@ struct TableStats {
   BatchCounts pushes = {};
   std::uint64_t non_finite_pushes = 0;  // that this rank refused
   HotKeyStats hot_keys = {};            // of the lookups and pushes that came to this rank
+  // Of the parts of applied steps that came to this rank: how many steps the table got between the lookup of
+  // a part's rows and the part's own step, and a sample of the gradients.
+  StepsStats staleness = {};
+  SquareSum gradients = {};
 };
 
 class TableCounters {
@@ -64,6 +77,12 @@ class TableCounters {
   void Note(const TableState& state);
   void CountLookups(const BatchCounts& more);
   void CountPushes(const BatchCounts& more);
+
+  // A part of a step has rows that are this many steps older than those that the step updates.
+  void CountStaleness(std::uint64_t steps) { staleness_.Count(steps); }
+  // A part of a step has these sampled gradients. The sum stays finite: it ends at the largest double.
+  // REQUIRES: `more.squares` is finite, and not below 0.
+  void CountGradients(const SquareSum& more);
 
   // A push was refused because a gradient is NaN or infinite.
   void CountNonFinite() { non_finite_pushes_.fetch_add(1, std::memory_order_relaxed); }
@@ -95,6 +114,9 @@ class TableCounters {
   Count non_finite_pushes_ = 0;
   HotKeys hot_keys_;
   Batches lookups_, pushes_;
+  StepsCounter staleness_;
+  std::atomic<double> gradient_squares_ = 0;
+  Count gradient_numbers_ = 0;
 };
 
 }  // namespace slotwise

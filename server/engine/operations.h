@@ -88,6 +88,8 @@ class Operations {
   TableBatch TableBatchOf(const Round& round);
   // Returns each table's batch, gathered from all ranks.
   std::vector<TableWork::Share> Gather(Stage& stage, std::span<const TableBatch> batches);
+  // Counts this rank's parts of a step that will be the table's next one.
+  void CountParts(const TableBatch& batch);
   // Updates the tables' rows by a step that was prepared and inserted.
   void Update(Stage& stage, std::span<const TableBatch> batches);
 

@@ -18,6 +18,7 @@ void Operations::Push(const Round& round) {
     std::vector<Ledger::TableStep> steps;
     std::vector<std::uint32_t> bodies;
     for (const TableBatch& batch : batches) {
+      CountParts(batch);
       steps.push_back({batch.table.info.id, ++batch.table.steps});
       bodies.insert(bodies.end(), batch.round.bodies.begin(), batch.round.bodies.end());
     }
@@ -37,6 +38,20 @@ void Operations::Push(const Round& round) {
       AnswerMine<PushRequest>(
           batch.round, [&](PushRequest& request) { request.done(prepared); }, &stage);
     }
+  }
+}
+
+void Operations::CountParts(const TableBatch& batch) {
+  const Table& table = batch.table;
+  for (const RoundPart& part : batch.round.parts) {
+    if (!IsMine(part.ticket) || part.samples == 0) continue;
+    const PushRequest& push = tickets_.Get<PushRequest>(part.ticket.number);
+    // A client may say what it likes: a state that the table has not been in counts as nothing.
+    const bool known = push.looked_up.lineage != 0 && push.looked_up.lineage == table.lineage;
+    if (known && push.looked_up.step <= table.steps) {
+      table.counters->CountStaleness(table.steps - push.looked_up.step);
+    }
+    table.counters->CountGradients(push.gradients);
   }
 }
 

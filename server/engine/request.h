@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/shard.h"
+#include "server/counters/table_counters.h"
 #include "server/engine/announcement.h"
 #include "server/engine/batch_part.h"
 #include "server/engine/caller.h"
@@ -65,6 +66,10 @@ struct PushRequest {
   // A hash of the batch and its values (semantics.md): other bodies have other hashes, but for rare
   // accidents.
   std::uint32_t body = 0;
+  // What the client says that the rows were read of that the gradients are of, which may be anything; lineage
+  // 0: it does not say. It is for counting alone.
+  TableVersion looked_up = {};
+  SquareSum gradients = {};  // of a sample of the gradients
   Reservation answer_reservation = {};
   Caller caller = {};
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/intake/finite.h"
+#include "server/intake/sampled_squares.h"
 #include "slotwise/batch.h"
 #include "slotwise/v1/embedding.pb.h"
 
@@ -139,9 +140,9 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
   return step;
 }
 
-// Also hashes the gradients, unless the device has done so.
+// Also hashes the gradients, unless the device has done so, and samples those in host memory.
 Status CheckGradients(const WireNumbers& wire, const FoundArrays* found, DataType type, std::uint32_t samples,
-                      const TableInfo& of, ArrayHash& hash) {
+                      const TableInfo& of, ArrayHash& hash, SampledSquares& squares) {
   const TableOptions& table = of.options;
   // The product is at most 2^32 · 2^12 · 2^12 · 2^2, which fits.
   const std::uint64_t count = std::uint64_t{samples} * table.slots * table.dim;
@@ -153,7 +154,7 @@ Status CheckGradients(const WireNumbers& wire, const FoundArrays* found, DataTyp
   }
   std::optional<std::size_t> place;
   if (found == nullptr) {
-    place = FirstNonFinite(wire.words.data(), type, count, &hash);
+    place = FirstNonFinite(wire.words.data(), type, count, &hash, &squares);
   } else if (found->gradients.wrong != ArrivedArray::kNone) {
     place = found->gradients.wrong;
   }
@@ -243,7 +244,8 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
   auto batch = CheckBatch(std::move(arrays), message.samples(), table->options);
   if (!batch.ok()) return batch.status();
   ArrayHash hash;
-  if (Status status = CheckGradients(gradients, found, *type, message.samples(), *table, hash);
+  SampledSquares squares(step->number + step->part);
+  if (Status status = CheckGradients(gradients, found, *type, message.samples(), *table, hash, squares);
       !status.ok()) {
     return status;
   }
@@ -259,6 +261,8 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
                      std::array{HashOf(view.keys), HashOf(view.offsets), HashOf(view.weights), hash.value()})
           : BodyHash(message.samples(), std::array{HashOf(found->keys), HashOf(found->offsets),
                                                    HashOf(found->weights), HashOf(found->gradients)});
+  request.looked_up = {.lineage = message.looked_up().lineage(), .step = message.looked_up().table_step()};
+  request.gradients = squares.sum();
   request.batch = std::move(*batch);
   request.batch.values = std::move(gradients.words);
   request.batch.value_type = *type;

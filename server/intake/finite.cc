@@ -18,8 +18,10 @@ bool NonFinite(const std::byte* number) {
 }
 
 template <class Bits, Bits kExponent>
-std::optional<std::size_t> Find(const void* numbers, DataType type, std::size_t size, ArrayHash* hash) {
+std::optional<std::size_t> Find(const void* numbers, DataType type, std::size_t size, ArrayHash* hash,
+                                SampledSquares* squares) {
   constexpr std::size_t kBlock = 4096;
+  static_assert(kBlock * sizeof(Bits) % SampledSquares::kLine == 0);
   const auto* const bytes = static_cast<const std::byte*>(numbers);
   for (std::size_t begin = 0; begin < size; begin += kBlock) {
     const std::size_t end = std::min(begin + kBlock, size);
@@ -29,7 +31,9 @@ std::optional<std::size_t> Find(const void* numbers, DataType type, std::size_t 
       any |= static_cast<Bits>(NonFinite<Bits, kExponent>(bytes + i * sizeof(Bits)));
     }
     if (any == 0) {
-      if (hash != nullptr) hash->AddNumbers(bytes + begin * sizeof(Bits), type, end - begin);
+      const std::byte* const block = bytes + begin * sizeof(Bits);
+      if (hash != nullptr) hash->AddNumbers(block, type, end - begin);
+      if (squares != nullptr) squares->Add(block, type, end - begin);
       continue;
     }
     for (std::size_t i = begin; i < end; ++i) {
@@ -42,14 +46,14 @@ std::optional<std::size_t> Find(const void* numbers, DataType type, std::size_t 
 }  // namespace
 
 std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size,
-                                          ArrayHash* hash) {
+                                          ArrayHash* hash, SampledSquares* squares) {
   switch (type) {
     case DataType::kFloat32:
-      return Find<std::uint32_t, 0x7F80'0000U>(numbers, type, size, hash);
+      return Find<std::uint32_t, 0x7F80'0000U>(numbers, type, size, hash, squares);
     case DataType::kFloat16:
-      return Find<std::uint16_t, 0x7C00U>(numbers, type, size, hash);
+      return Find<std::uint16_t, 0x7C00U>(numbers, type, size, hash, squares);
     case DataType::kBFloat16:
-      return Find<std::uint16_t, 0x7F80U>(numbers, type, size, hash);
+      return Find<std::uint16_t, 0x7F80U>(numbers, type, size, hash, squares);
   }
   return std::nullopt;
 }

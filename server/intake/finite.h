@@ -8,14 +8,15 @@
 #include <span>
 
 #include "server/intake/body_hash.h"
+#include "server/intake/sampled_squares.h"
 #include "slotwise/data_type.h"
 
 namespace slotwise {
 
 // Returns the index of the first of `size` numbers of that type that is NaN or infinite, if there is one.
-// Else adds all of them to `hash`, if given, while they are in the processor's cache.
+// Else adds all of them to `hash` and to `squares`, if given, while they are in the processor's cache.
 std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size,
-                                          ArrayHash* hash = nullptr);
+                                          ArrayHash* hash = nullptr, SampledSquares* squares = nullptr);
 
 inline std::optional<std::size_t> FirstNonFinite(std::span<const float> values) {
   return FirstNonFinite(values.data(), DataType::kFloat32, values.size());

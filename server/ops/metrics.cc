@@ -40,14 +40,16 @@ ClientMetric::Histogram HistogramOf(const DurationStats& durations) {
   return histogram;
 }
 
-ClientMetric::Histogram HistogramOf(const ProbeLengths& lengths) {
+// Of counts that are no times: StepsStats, ProbeLengths.
+template <class Counts>
+ClientMetric::Histogram HistogramOf(const Counts& counts) {
   ClientMetric::Histogram histogram;
-  histogram.sample_sum = static_cast<double>(lengths.sum);
-  for (std::size_t b = 0; b + 1 < ProbeLengths::kBuckets; ++b) {
-    histogram.sample_count += lengths.buckets[b];
-    histogram.bucket.push_back({histogram.sample_count, static_cast<double>(ProbeLengths::MostOf(b))});
+  histogram.sample_sum = static_cast<double>(counts.sum);
+  for (std::size_t bucket = 0; bucket + 1 < Counts::kBuckets; ++bucket) {
+    histogram.sample_count += counts.buckets[bucket];
+    histogram.bucket.push_back({histogram.sample_count, static_cast<double>(Counts::BoundOf(bucket))});
   }
-  histogram.sample_count += lengths.buckets.back();
+  histogram.sample_count += counts.buckets.back();
   return histogram;
 }
 
@@ -78,6 +80,7 @@ class Families {
   void Add(const Labels& labels, const ProbeLengths& lengths) {
     Make(labels).histogram = HistogramOf(lengths);
   }
+  void Add(const Labels& labels, const StepsStats& steps) { Make(labels).histogram = HistogramOf(steps); }
   // A family of one metric.
   template <class Value>
   void AddOne(const std::string& name, MetricType type, const char* help, const Value& value) {
@@ -180,6 +183,14 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
   add("probe_length", MetricType::Histogram,
       "Pairs of cells of the rank's hash table that a search for a key looked at, of a sample",
       [](const TableStats& table) { return table.state.probes; });
+  add("staleness_steps", MetricType::Histogram,
+      "Steps that the table got between a lookup and the push of the gradients of its rows",
+      [](const TableStats& table) { return table.staleness; });
+  add("gradient_squares_total", MetricType::Counter,
+      "Sum of the squares of a sample of the gradients that came to this rank",
+      [](const TableStats& table) { return table.gradients.squares; });
+  add("gradient_elements_total", MetricType::Counter, "How many gradients that sample has",
+      [](const TableStats& table) { return table.gradients.numbers; });
   families.Begin("table_hot_keys_share", MetricType::Gauge,
                  "Which part of the keys that came to this rank of late its hottest keys are, at least");
   for (const TableStats& table : tables) {

@@ -358,5 +358,46 @@ TEST(CApi, APushWithoutAStepIsTheNextOfTheClientsSession) {
   EXPECT_EQ(pushes[1].request.step().number(), 2u);
 }
 
+TEST(CApi, APushSaysWhatItsRowsWereReadOf) {
+  FakeServer server;
+  const auto client = Connect(server);
+  Lookup batch({3});
+  const auto push = [&](const slotwise_looked_up* looked_up) {
+    const Owned<slotwise_call> call(
+        slotwise_push_of(client.get(), &batch.batch(), 1, looked_up, nullptr, nullptr, nullptr));
+    EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
+    return server.pushes().back().request;
+  };
+  EXPECT_FALSE(push(nullptr).has_looked_up()) << "nothing was looked up yet";
+
+  std::uint64_t step = 40;
+  server.Spoil([&step](v1::LookupReply& reply) {
+    reply.set_lineage(7);
+    reply.set_table_step(++step);
+  });
+  slotwise_looked_up state{};
+  for (const std::uint64_t expected : {41U, 42U}) {
+    EXPECT_EQ(End(batch.Start(client.get())), SLOTWISE_OK);
+    slotwise_client_looked_up(client.get(), "ads", &state);
+    EXPECT_EQ(state.lineage, 7U);
+    EXPECT_EQ(state.table_step, expected);
+    EXPECT_EQ(push(nullptr).looked_up().table_step(), expected) << "of the latest lookup";
+    EXPECT_EQ(push(nullptr).looked_up().lineage(), 7U);
+  }
+  const slotwise_looked_up own{.lineage = 6, .table_step = 30};
+  EXPECT_EQ(push(&own).looked_up().lineage(), 6U);
+  EXPECT_EQ(push(&own).looked_up().table_step(), 30U);
+  const slotwise_looked_up unknown{};
+  EXPECT_EQ(push(&unknown).looked_up().table_step(), 42U);
+  const Owned<slotwise_call> plain(slotwise_push(client.get(), &batch.batch(), nullptr, nullptr));
+  EXPECT_EQ(End(plain), SLOTWISE_OK);
+  EXPECT_EQ(server.pushes().back().request.looked_up().table_step(), 42U);
+
+  slotwise_client_looked_up(client.get(), "another", &state);
+  EXPECT_EQ(state.lineage, 0U);
+  slotwise_client_looked_up(client.get(), nullptr, &state);
+  EXPECT_EQ(state.table_step, 0U);
+}
+
 }  // namespace
 }  // namespace slotwise

@@ -233,6 +233,41 @@ TEST_F(ClientTest, ServesSeveralTablesInOneCallOfSeveralParts) {
   EXPECT_EQ(client_->LookupMany(none, LookupMode::kEval).code(), StatusCode::kNotFound);
 }
 
+TEST_F(ClientTest, TheServerCountsTheStepsBetweenALookupAndItsPush) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  Result<Client> other = Client::Connect({"127.0.0.1:" + std::to_string(server_->port())});
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  std::vector<float> out(8);
+  const std::vector<float> gradients(8, 1.0F);
+  const auto staleness = [this] { return engine_->Stats().tables.at(0).staleness; };
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients).ok());
+  EXPECT_EQ(staleness(), StepsStats()) << "this client has looked nothing up";
+
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+  ASSERT_TRUE(other->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+  EXPECT_EQ(client_->LookedUp("ads").table_step, 1u);
+  EXPECT_EQ(client_->LookedUp("ads").lineage, client_->DescribeTable("ads")->lineage);
+  EXPECT_EQ(client_->LookedUp("other"), LookedUpState());
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients).ok());  // 0 steps late
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients).ok());  // 1
+  ASSERT_TRUE(other->Push("ads", batch_, gradients).ok());    // 2
+  // The caller knows better: this one is 3 steps late, though the client has looked up since.
+  const LookedUpState first = client_->LookedUp("ads");
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, CallOptions{.looked_up = {first}}).ok());
+  StepsStats expected{.sum = 6};
+  expected.buckets = {1, 1, 1, 1};
+  EXPECT_EQ(staleness(), expected);
+
+  // Of a table that was made anew, nothing was looked up.
+  ASSERT_TRUE(other->DropTable("ads").ok());
+  ASSERT_TRUE(other->CreateTable(Ads()).ok());
+  ASSERT_TRUE(other->Push("ads", batch_, gradients).ok());
+  EXPECT_EQ(other->LookedUp("ads"), LookedUpState());
+  ASSERT_TRUE(other->Push("ads", batch_, gradients, CallOptions{.looked_up = {first}}).ok());
+  EXPECT_EQ(staleness(), StepsStats());
+}
+
 class RepeatedKeysTest : public ClientTest {
  protected:
   RepeatedKeysTest() {

@@ -77,6 +77,18 @@ TEST(PushMessage, NamesItsPartAndCarriesItsGradients) {
   EXPECT_EQ(part.gradients(), BytesOf<float>({6, 7, 8, 9, 10, 11}));
 }
 
+TEST(PushMessage, SaysWhatTheRowsWereReadOfIfItIsKnown) {
+  const std::vector<float> gradients(6);
+  const auto push = [&](const TableState& looked_up) {
+    return Parsed<v1::PushRequest>(PushMessage(*Memory(), "ads", {}, Checked({std::span(kKeys).first(2), {}}),
+                                               {0, 1}, gradients, DataType::kFloat32, looked_up));
+  };
+  EXPECT_EQ(push({7, 5}).looked_up().lineage(), 7u);
+  EXPECT_EQ(push({7, 5}).looked_up().table_step(), 5u);
+  EXPECT_FALSE(push({}).has_looked_up());
+  EXPECT_FALSE(push({0, 5}).has_looked_up());
+}
+
 TEST(PushMessage, NarrowsGradients) {
   const std::vector<float> gradients{1, 2, 3, 4, 5, 6};
   const auto part = Parsed<v1::PushRequest>(PushMessage(

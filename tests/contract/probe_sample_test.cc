@@ -238,7 +238,7 @@ TEST(ProbeLengthsTest, BucketsEndAtPowersOfTwo) {
     EXPECT_EQ(lengths.buckets[bucket], 1U) << pairs;
     EXPECT_EQ(lengths.sum, pairs);
     if (bucket + 1 < ProbeLengths::kBuckets) {
-      EXPECT_LE(pairs, ProbeLengths::MostOf(bucket));
+      EXPECT_LE(pairs, ProbeLengths::BoundOf(bucket));
     }
   }
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace slotwise {
@@ -68,6 +70,25 @@ TEST(TableCountersTest, CountsPushesThatAreNotFinite) {
   counters.CountNonFinite();
   counters.CountNonFinite();
   EXPECT_EQ(counters.Read().non_finite_pushes, 2U);
+}
+
+TEST(TableCountersTest, CountsGradientsAndStaleness) {
+  TableCounters counters("ads", 100);
+  EXPECT_EQ(counters.Read().gradients, SquareSum());
+  counters.CountGradients({.squares = 1.5, .numbers = 3});
+  counters.CountGradients({.squares = 0.25, .numbers = 2});
+  EXPECT_EQ(counters.Read().gradients, (SquareSum{.squares = 1.75, .numbers = 5}));
+  for (const std::uint64_t steps : {0, 3, 3}) counters.CountStaleness(steps);
+  EXPECT_EQ(counters.Read().staleness.sum, 6U);
+  EXPECT_EQ(counters.Read().staleness.buckets[0], 1U);
+  EXPECT_EQ(counters.Read().staleness.buckets[3], 2U);
+}
+
+TEST(TableCountersTest, TheSumOfGradientsStaysFinite) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  TableCounters counters("ads", 100);
+  for (int i = 0; i < 3; ++i) counters.CountGradients({.squares = kMost, .numbers = 1});
+  EXPECT_EQ(counters.Read().gradients, (SquareSum{.squares = kMost, .numbers = 3}));
 }
 
 TEST(TableCountersTest, SamplesKeys) {

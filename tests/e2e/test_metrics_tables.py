@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 from conftest import StartCluster
-from slotwise_cluster import wait_until
+from slotwise_cluster import Cluster, wait_until
 from slotwise_metrics import METRICS, scrape, total
 
 import slotwise
@@ -199,6 +201,158 @@ def test_hot_keys_have_their_share(start_cluster: StartCluster, ranks: int) -> N
         assert 0 < share("even", 1) < 0.01, rank
         for top in (1, 10, 100):
             assert share("idle", top) == 0, rank
+
+
+def staleness(cluster: Cluster, table: str) -> dict[str, float]:
+    """How many parts were at most so many steps stale, by some of the bounds, and the steps' sum."""
+    name = "slotwise_table_staleness_steps"
+    bounds = ["0", "1", "2", "4", "8", "4096", "+Inf"]
+    found = {le: total(cluster, f"{name}_bucket", table=table, le=le) for le in bounds}
+    assert found["+Inf"] == total(cluster, f"{name}_count", table=table)
+    return {**found, "sum": total(cluster, f"{name}_sum", table=table)}
+
+
+@pytest.mark.parametrize("door", ["best", "tcp", "grpc"])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_staleness_is_how_many_steps_came_between_a_lookup_and_its_push(
+    start_cluster: StartCluster, ranks: int, door: str
+) -> None:
+    cluster = start_cluster(ranks, METRICS)
+    keys, ones = np.arange(10, dtype=np.uint64), np.ones((10, 4), np.float32)
+    late = [0, 0]  # of the two trainers: the table's steps when each looked up
+    steps = 0
+    seen = Counter[int]()
+    with (
+        slotwise.connect(cluster.ranks[0].address, door=door) as one,
+        slotwise.connect(cluster.ranks[-1].address, door=door) as two,
+    ):
+        trainers = (one, two)
+        for table in ("ads", "idle"):
+            one.create_table(table, dim=4, optimizer=slotwise.SGD(lr=0.1))
+        two.push("ads", keys, None, ones)  # it has looked nothing up: this is not counted
+        steps += 1
+        # l and p: the trainer looks up, or pushes. Trainers take turns, then one is left behind.
+        for who, what in [(0, "l"), (1, "l"), (0, "p"), (1, "p"), (0, "p"), (0, "l"), (0, "p")] * 3 + [
+            (1, "l"),
+            *[(0, "p")] * 5,
+            (1, "p"),
+        ]:
+            if what == "l":
+                trainers[who].lookup("ads", keys, train=who == 0)
+                late[who] = steps
+            else:
+                assert trainers[who].push("ads", keys, None, ones) == steps + 1
+                seen[steps - late[who]] += 1
+                steps += 1
+        both = {name: (keys, None, ones) for name in ("ads", "idle")}
+        one.lookup_many({name: (keys,) for name in both})
+        two.push("ads", keys, None, ones)
+        seen[steps - late[1]] += 1
+        one.push_many(both)
+        seen[1] += 1
+    found = staleness(cluster, "ads")
+    for bound in (0, 1, 2, 4, 8):
+        assert found[str(bound)] == sum(count for late_by, count in seen.items() if late_by <= bound)
+    assert {0, 1, 2, 5} < set(seen)
+    assert found["+Inf"] == seen.total()
+    assert found["sum"] == sum(late_by * count for late_by, count in seen.items())
+    assert staleness(cluster, "idle") == dict.fromkeys(found, 1) | {"sum": 0}
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_push_may_say_anything_of_its_lookup(start_cluster: StartCluster, ranks: int) -> None:
+    cluster = start_cluster(ranks, METRICS)
+    table, other = cluster.create(), cluster.create()
+    session = cluster.session()
+    most = 2**64 - 1
+    request = cluster.lookup_request(table, [1, 2], 2)
+    lineage = cluster.rank(0).embedding.Lookup(request, timeout=60).lineage
+    request = cluster.lookup_request(other, [1], 1)
+    foreign = cluster.rank(0).embedding.Lookup(request, timeout=60).lineage
+    assert 0 not in (lineage, foreign) and lineage != foreign
+    names = 0
+
+    def push(lineage: int, step: int, rank: int = 0, number: int | None = None) -> Any:
+        nonlocal names
+        names += number is None
+        name = {"session": session, "number": names if number is None else number, "parts": 1}
+        message = cluster.push_request(table, [1, 2], np.ones((2, 4), np.float32), name)
+        message.looked_up.lineage, message.looked_up.table_step = lineage, step
+        return cluster.push(message, rank)
+
+    for said in [(lineage, 1), (lineage, most), (lineage, 2**63), (most, 0), (foreign, 0), (0, 0), (0, 5)]:
+        push(*said)  # the first of them: the table has no step 1 yet
+    nothing = dict.fromkeys(staleness(cluster, table), 0)
+    assert staleness(cluster, table) == nothing
+    assert push(lineage, 7, ranks - 1) == 8
+    assert push(lineage, 0) == 9  # eight steps late
+    expected = nothing | {"0": 1, "1": 1, "2": 1, "4": 1, "8": 2, "4096": 2, "+Inf": 2, "sum": 8}
+    assert staleness(cluster, table) == expected
+    # The same part with another state is the same part, which is neither applied nor counted again.
+    for state in [(lineage, 3), (foreign, most), (0, 0)]:
+        assert push(*state, number=9) == 9
+        assert push(*state, rank=ranks - 1, number=9) == 9
+    assert staleness(cluster, table) == expected
+    assert total(cluster, "slotwise_table_steps_total", table=table) == 9 * ranks
+
+
+def sampled(gradients: np.ndarray, first: int) -> tuple[float, int]:
+    """The sum of squares, and how many numbers, of one line of 64 bytes of every 17."""
+    flat = gradients.ravel()
+    lines = np.arange(flat.size) // (64 // flat.itemsize)
+    taken = flat[lines % 17 == first % 17].astype(np.float64)
+    return float(np.square(taken).sum()), taken.size
+
+
+@pytest.mark.parametrize("wire", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("door", ["best", "tcp", "grpc"])
+def test_a_sample_of_the_gradients_is_summed(start_cluster: StartCluster, door: str, wire: str) -> None:
+    ranks = 2
+    cluster = start_cluster(ranks, METRICS)
+    random = np.random.default_rng(20261125)
+    squares, elements = 0.0, 0
+    with slotwise.connect(cluster.ranks[0].address, door=door, wire_dtype=wire) as ps:
+        ps.create_table("ads", dim=24, slots=3, combiner="sum", optimizer=slotwise.SGD(lr=1e-3))
+        ps.create_table("idle", dim=4, optimizer=slotwise.SGD(lr=0.1))
+        session = ps.new_session(parts=1)
+        itemsize = 4 if wire == "float32" else 2
+        for samples in (1, 2, 7, 100, 1000, 1):
+            # Such numbers travel unrounded, and their squares' sums are exact.
+            gradients = random.integers(-8, 9, (samples, 72)).astype(np.float32)
+            step = session.next()
+            ps.push("ads", random.integers(0, 99, 3 * samples), None, gradients, step=step)
+            on_the_wire = gradients.astype(np.float32 if itemsize == 4 else np.float16)
+            sums = sampled(on_the_wire, step.number)
+            squares, elements = squares + sums[0], elements + sums[1]
+        # A step that comes again is not counted again, and one that is refused is not counted.
+        assert ps.push("ads", [1, 2, 3], None, gradients[:1] * 0 + 3, step=(last := session.next())) == 7
+        again = sampled(np.full(72, 3, on_the_wire.dtype), last.number)
+        squares, elements = squares + again[0], elements + again[1]
+        for _ in range(3):
+            ps.push("ads", [1, 2, 3], None, gradients[:1] * 0 + 3, step=last)
+        bad = np.full((1000, 72), 5, np.float32)
+        bad[-1, -1] = np.nan
+        with pytest.raises((slotwise.Error, ValueError)):
+            ps.push("ads", np.arange(3000), None, bad)
+    assert elements > 4000
+    assert total(cluster, "slotwise_table_gradient_squares_total", table="ads") == squares
+    assert total(cluster, "slotwise_table_gradient_elements_total", table="ads") == elements
+    for name in ("squares", "elements"):
+        assert total(cluster, f"slotwise_table_gradient_{name}_total", table="idle") == 0
+
+
+def test_the_largest_gradients_leave_the_sum_finite(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(None, METRICS)
+    table = cluster.create()
+    largest = np.full((200, 4), np.finfo(np.float32).max)
+    largest[::2] *= -1
+    for number in range(1, 4):
+        step = {"session": cluster.session(), "number": 17 * number, "parts": 1}
+        cluster.push(cluster.push_request(table, np.arange(200) % 50, largest, step))
+    elements = total(cluster, "slotwise_table_gradient_elements_total", table=table)
+    squares = total(cluster, "slotwise_table_gradient_squares_total", table=table)
+    assert elements == 3 * 48
+    assert (squares / elements) ** 0.5 == pytest.approx(float(np.finfo(np.float32).max))
 
 
 def test_a_table_that_is_dropped_is_gone(start_cluster: StartCluster) -> None:

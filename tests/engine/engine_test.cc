@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <future>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -421,6 +423,63 @@ TEST_P(EngineTest, ARepeatedStepIsAnsweredAndNotAppliedAgain) {
   }
   Meet();
   EXPECT_EQ(*ranks().Lookup(table, bags, LookupMode::kEval), std::vector<float>(8, 0.75F));
+  Meet();
+}
+
+// What a push says of its lookup may be anything, and counts where the table can have been so.
+TEST_P(EngineTest, CountsHowStalePartsOfAppliedStepsAreOnTheRankWhereTheyCame) {
+  const TableId table = ranks().Create(Ones());
+  Meet();
+  const std::uint64_t lineage = ranks().Summarize(table).lineage;
+  const auto counted = [&] {
+    for (TableStats& each : ranks().engine().Stats().tables) {
+      if (each.name == "ones") return each;
+    }
+    return TableStats();
+  };
+  const Bags bags{1, {1, 2}, {0, 1, 2}};
+  std::uint64_t step = 0;
+  const auto push = [&](const TableVersion& looked_up, const Bags& of) {
+    auto answer = std::make_shared<std::promise<Result<AppliedStep>>>();
+    PushRequest request{.table = table,
+                        .step = {9, step, 0, 1},
+                        .batch = PartOf(of, std::vector<float>(of.samples * 8, 0.25F)),
+                        .done = [answer](const auto& applied) { answer->set_value(applied); }};
+    request.looked_up = looked_up;
+    request.gradients = {.squares = 2, .numbers = 4};
+    ranks().engine().Submit(std::move(request));
+    EXPECT_TRUE(answer->get_future().get().ok());
+  };
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  if (me() == 0) {
+    const std::vector<TableVersion> said{
+        {}, {0, 1}, {lineage, 1}, {lineage, kMost}, {lineage + 1, 0}, {kMost, kMost}};
+    for (const TableVersion& looked_up : said) {
+      ++step;
+      push(looked_up, bags);
+    }
+    // One of them names a state that the table has been in, when it had one step less.
+    StepsStats expected{.sum = 1};
+    expected.buckets[1] = 1;
+    EXPECT_EQ(counted().staleness, expected);
+    push({lineage, 0}, bags);  // the last step again: it is not applied again
+    EXPECT_EQ(counted().staleness, expected);
+    EXPECT_EQ(counted().gradients, (SquareSum{.squares = 12, .numbers = 24}));
+    ++step;
+    push({lineage, 6}, {0, {}, {0}});  // a part without samples has no gradients
+    EXPECT_EQ(counted().staleness, expected);
+    ++step;
+    push({lineage, 0}, bags);
+    push({lineage, 7}, bags);
+    expected.buckets[4] = 1;
+    expected.sum += 7;
+    EXPECT_EQ(counted().staleness, expected);
+  }
+  Meet();
+  if (me() != 0) {
+    EXPECT_EQ(counted().staleness, StepsStats()) << "no part came here";
+    EXPECT_EQ(counted().gradients, SquareSum());
+  }
   Meet();
 }
 

@@ -62,11 +62,14 @@ def pushes() -> dict[str, bytes]:
     upper_half = embedding_pb2.PushRequest(gradients=bfloat16(NUMBERS), data_type=BFLOAT16, **batch)
     adam = embedding_pb2.PushRequest(table="adam", step=embedding_pb2.StepId(), samples=1)
     adam.keys, adam.gradients = KEYS[:8], NUMBERS[:2].astype("<f4").tobytes()
+    looked_up = embedding_pb2.PushRequest(gradients=NUMBERS.astype("<f4").tobytes(), **batch)
+    looked_up.looked_up.lineage, looked_up.looked_up.table_step = 0xFEDCBA9876543210, 2**63
     return {
         "float32": float32.SerializeToString(),
         "float16": float16.SerializeToString(),
         "bfloat16": upper_half.SerializeToString(),
         "one_part": adam.SerializeToString(),
+        "looked_up": looked_up.SerializeToString(),
     }
 
 

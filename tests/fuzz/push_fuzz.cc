@@ -1,4 +1,6 @@
 // Pushes as the server decodes them: v1.PushRequest.
+#include <cmath>
+
 #include "client/cpp/messages.h"
 #include "server/rpc/decode.h"
 #include "tests/fuzz/fuzz.h"
@@ -17,13 +19,15 @@ std::vector<float> GradientsOf(const PushRequest& push, std::size_t count) {
 void RequireSame(const PushRequest& a, const PushRequest& b, std::size_t gradients) {
   Require(a.table == b.table && a.step == b.step, "that the step is the same");
   Require(a.body == b.body, "that the body's hash is the same");
+  Require(a.looked_up == b.looked_up, "that the state that was looked up is the same");
+  Require(a.gradients == b.gradients, "that the sample of gradients is the same");
   RequireSameBatch(a.batch, b.batch);
   Require(SameBytes<float>(GradientsOf(a, gradients), GradientsOf(b, gradients)),
           "that gradients are the same");
 }
 
 void Run(std::string_view bytes) {
-  const auto push = DecodePush(BufferOf(bytes), FindTable);
+  auto push = DecodePush(BufferOf(bytes), FindTable);
   const auto in_slices = DecodePush(InSlices(bytes), FindTable);
   Require(push.status().code() == in_slices.status().code(), "that slices make no difference");
   if (!push.ok()) return;
@@ -33,16 +37,21 @@ void Run(std::string_view bytes) {
   const std::size_t count = std::size_t{push->batch.samples} * options.slots * options.dim;
   const std::vector<float> gradients = GradientsOf(*push, count);
   Require(Finite(gradients), "that gradients are finite");
+  Require(std::isfinite(push->gradients.squares) && push->gradients.squares >= 0,
+          "that their squares' sum is finite");
+  Require(push->gradients.numbers <= count, "that no more gradients are sampled than there are");
   RequireSame(*push, *in_slices, count);
 
   static const auto memory = std::make_shared<client::MessageMemory>();
   const auto checked = client::CheckBatch(push->batch.view(), options);
   Require(checked.ok() && checked->samples == push->batch.samples, "that the client takes the batch");
   const client::SampleRange all{.first = 0, .last = checked->samples};
+  const client::TableState looked_up{push->looked_up.lineage, push->looked_up.step};
   const auto again = DecodePush(client::PushMessage(*memory, options.name.view(), push->step, *checked, all,
-                                                    gradients, push->batch.value_type),
+                                                    gradients, push->batch.value_type, looked_up),
                                 FindTable);
   Require(again.ok(), "that the client's message of it is taken");
+  if (push->looked_up.lineage == 0) push->looked_up = {};  // names no state, so the client does not send it
   RequireSame(*push, *again, count);
 }
 

@@ -91,10 +91,16 @@ TEST(MetricsTest, SayWhatARankHasCounted) {
 
 TEST(MetricsTest, SayWhatStepsHadAndWhatWasRefused) {
   RankReading reading{.calls = {.rank = 2}};
+  StepsStats staleness{.sum = 9001};
+  staleness.buckets[0] = 3;
+  staleness.buckets[3] = 2;
+  staleness.buckets.back() = 1;
   reading.engine.tables = {{.name = "ads",
                             .state = {.step_keys = 5, .step_rows = 6},
                             .non_finite_pushes = 7,
-                            .hot_keys = {.sampled = 16, .keys = {{Key{1}, 8, 9}, {Key{2}, 2, 3}}}}};
+                            .hot_keys = {.sampled = 16, .keys = {{Key{1}, 8, 9}, {Key{2}, 2, 3}}},
+                            .staleness = staleness,
+                            .gradients = {.squares = 0.5, .numbers = 8}}};
   for (std::uint64_t key = 3; key < 9; ++key)
     reading.engine.tables[0].hot_keys.keys.push_back({Key{key}, 0, 1});
 
@@ -105,6 +111,18 @@ TEST(MetricsTest, SayWhatStepsHadAndWhatWasRefused) {
   EXPECT_TRUE(Has(text, R"(slotwise_table_hot_keys_share{rank="2",table="ads",top="1"} 0.5)")) << text;
   EXPECT_TRUE(Has(text, R"(slotwise_table_hot_keys_share{rank="2",table="ads",top="10"} 0.625)")) << text;
   EXPECT_TRUE(Has(text, R"(slotwise_table_hot_keys_share{rank="2",table="ads",top="100"} 0.625)")) << text;
+  EXPECT_TRUE(Has(text, R"(slotwise_table_gradient_squares_total{rank="2",table="ads"} 0.5)")) << text;
+  EXPECT_TRUE(Has(text, R"(slotwise_table_gradient_elements_total{rank="2",table="ads"} 8)")) << text;
+  EXPECT_TRUE(Has(text, R"(slotwise_table_staleness_steps_sum{rank="2",table="ads"} 9001)")) << text;
+  EXPECT_TRUE(Has(text, R"(slotwise_table_staleness_steps_count{rank="2",table="ads"} 6)")) << text;
+  const std::vector<std::pair<std::string, int>> buckets{{"0", 3}, {"1", 3},    {"2", 3},   {"4", 5},
+                                                         {"8", 5}, {"4096", 5}, {"+Inf", 6}};
+  for (const auto& [bound, count] : buckets) {
+    const std::string line =
+        std::string(R"(slotwise_table_staleness_steps_bucket{rank="2",table="ads",le=")") + bound + "\"} " +
+        std::to_string(count);
+    EXPECT_TRUE(Has(text, line)) << line;
+  }
 }
 
 TEST(MetricsTest, SayHowFarSearchesWent) {

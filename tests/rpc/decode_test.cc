@@ -169,6 +169,36 @@ TEST(DecodePush, ReadsWhatAGeneratedClientWrites) {
   EXPECT_EQ(BytesOf(decoded->batch.values.span().first(12)), SmallPush().gradients());
 }
 
+// The server counts by it, and nothing else: the same part of a step may come with another one.
+TEST(DecodePush, WhatTheRowsWereReadOfIsNoPartOfTheBody) {
+  v1::PushRequest message = SmallPush();
+  const auto plain = Push(message);
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->looked_up, TableVersion());
+  for (const std::uint64_t number : {std::uint64_t{0}, std::uint64_t{5}, ~std::uint64_t{0}}) {
+    message.mutable_looked_up()->set_lineage(~number);
+    message.mutable_looked_up()->set_table_step(number);
+    const auto push = Push(message);
+    ASSERT_TRUE(push.ok()) << push.status().message();
+    EXPECT_EQ(push->looked_up, (TableVersion{.lineage = ~number, .step = number}));
+    EXPECT_EQ(push->body, plain->body);
+  }
+}
+
+TEST(DecodePush, SamplesGradientsFromALineThatMovesWithTheStep) {
+  v1::PushRequest message = SmallPush();  // 12 gradients, which are less than a line
+  const auto decoded = Push(message);
+  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
+  EXPECT_EQ(decoded->gradients, SquareSum()) << "step 41, part 1: the sample begins at line 42 % 17";
+  message.mutable_step()->set_number(33);
+  const auto sampled = Push(message);
+  ASSERT_TRUE(sampled.ok()) << sampled.status().message();
+  SquareSum expected{.numbers = 12};
+  for (const float value : decoded->batch.values.span()) expected.squares += double{value} * double{value};
+  EXPECT_EQ(sampled->gradients.numbers, expected.numbers);
+  EXPECT_DOUBLE_EQ(sampled->gradients.squares, expected.squares);
+}
+
 TEST(DecodePush, MergesARepeatedStep) {
   v1::PushRequest more;
   more.mutable_step()->set_part(2);

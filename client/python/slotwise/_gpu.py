@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from slotwise.client import Client
-from slotwise.core import EVAL, INT64, TRAIN, UINT32, Handle, text
+from slotwise.core import EVAL, INT64, TRAIN, UINT32, Handle, LookedUp, text
 from slotwise.core import Batch as NativeBatch
 from slotwise.core import Gpu as NativeGpu
+from slotwise.embedding_calls import states_of
 from slotwise.errors import Error, FailedPrecondition, InvalidArgument, ResourceExhausted
 from slotwise.options import TableOptions
 
@@ -151,10 +152,13 @@ class GpuDoor:
         gradients: Mapping[str, Tensor],
         options: Mapping[str, TableOptions],
         step: Any,
+        looked_up: Mapping[str, LookedUp],
     ) -> Started:
         """Starts a push, which `finish_push` waits for.
 
         Args:
+            looked_up: what the rows of tables were read of; of those that are missing, the client's
+                latest lookups count.
             step: has a name where the client may go another way, because an earlier try may have
                 arrived.
         """
@@ -166,8 +170,9 @@ class GpuDoor:
         native = _natives(batches)
         core, named = self._ps._usable(), self._ps._named(step)
         gpu = self._gpu(device)
-        handle = core.push_on_gpu(
-            self._ps._client, native, len(batches), named, ctypes.byref(gpu), None
+        states = states_of(gradients, looked_up) if looked_up else None
+        handle = core.push_of(
+            self._ps._client, native, len(batches), states, named, ctypes.byref(gpu), None
         )
         return _started(handle, device, batches)
 

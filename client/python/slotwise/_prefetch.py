@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from slotwise._remote import Found, Lookups, Remote, own_copies
+from slotwise.core import LookedUp
 from slotwise.errors import InvalidArgument
 
 _LOG = logging.getLogger("slotwise")
@@ -177,6 +178,7 @@ class _Lookup:
     Attributes:
         seen: of each table, up to which number its pushes were settled when the lookup began.
         states: `Pushes.states` at that time.
+        looked_up: what the rows were read of, by table, as the push of their gradients says.
         done: it has rows, or an error, or it was left out.
     """
 
@@ -186,6 +188,7 @@ class _Lookup:
     done: bool = False
     seen: dict[str, int] = field(default_factory=dict)
     states: int = 0
+    looked_up: dict[str, LookedUp] = field(default_factory=dict)
     rows: tuple[Tensor, ...] | None = None
     error: BaseException | None = None
 
@@ -309,7 +312,7 @@ class _Iteration:
             values.to(self._device or device, non_blocking=self._device is not None)
             for values, device in zip(lookup.rows, devices)
         )
-        return Found(rows, lookup.lookups, self if mode else None, lookup.batch)
+        return Found(rows, lookup.lookups, self if mode else None, lookup.batch, lookup.looked_up)
 
     def pushed(self, module: Remote, batch: int, numbers: Mapping[str, int]) -> None:
         """Is told of a push of a batch; the module's lookups that wait for it may begin then."""
@@ -367,13 +370,16 @@ class _Iteration:
                     self._changed.notify_all()
                     continue
             rows, error = None, None
+            looked_up: dict[str, LookedUp] = {}
             try:
                 pinned = self._device is not None and self._device.type == "cuda"
                 rows = module.fetch(lookup.lookups, self._trains[id(module)], pinned)
+                looked_up = module._ps._looked_up(lookup.lookups)
             except BaseException as raised:
                 error = raised
             with self._changed:
                 lookup.rows, lookup.error, lookup.done = rows, error, True
+                lookup.looked_up = looked_up
                 self._changed.notify_all()
             del lookup, rows, error  # or they would live until the next lookup's end
 

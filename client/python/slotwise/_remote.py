@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from slotwise._gpu import gpu_of
 from slotwise.batch import make_batch
 from slotwise.client import Client
+from slotwise.core import LookedUp
 from slotwise.errors import Cancelled, FailedPrecondition, InvalidArgument, ResourceExhausted
 from slotwise.options import TableOptions
 from slotwise.session import Session
@@ -30,12 +31,14 @@ class Found:
         rows: by table, float32.
         owned: copies of the keys, offsets and weights that nobody changes, if there are such.
         iteration, batch: in which the forward() was, if in one that trains, and in which batch.
+        looked_up: what the rows were read of, by table; of others, by the client's latest lookup.
     """
 
     rows: tuple[Tensor, ...]
     owned: Lookups | None = None
     iteration: Ahead | None = None
     batch: int = 0
+    looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
 
 
 class Ahead(Protocol):
@@ -153,8 +156,8 @@ class Remote(nn.Module):
             if keys is not None
         )
         for ahead in reversed(self._ahead):
-            if ahead.trains and self.training:
-                return Found(moved, None, ahead, ahead.batch)
+            if ahead.trains and self.training:  # other lookups come before the push
+                return Found(moved, None, ahead, ahead.batch, self._ps._looked_up(lookups))
         return Found(moved)
 
     def _fetch_behind_pushes(self, lookups: Lookups) -> tuple[Tensor, ...]:
@@ -192,7 +195,7 @@ class Remote(nn.Module):
         trains = iteration is not None and iteration.trains
         if not trains and not self._in_flight:
             in_flight.wait()  # for what comes first; what fails there has no step behind it
-            self._send(lookups, gradients, self._next_step())
+            self._send(lookups, gradients, self._next_step(), found.looked_up)
             return
         keys = found.owned or {table: lookups[table] for table in gradients}
         gpu = gpu_of(self._ps)
@@ -214,7 +217,7 @@ class Remote(nn.Module):
                 if beside is not None:
                     on_stream = torch.cuda.stream(beside)
                 with on_stream:
-                    self._send(keys, own, step)
+                    self._send(keys, own, step, found.looked_up)
 
             numbers = in_flight.hand_over(own, send)
             if trains and iteration is not None:
@@ -235,7 +238,7 @@ class Remote(nn.Module):
             step = self._next_step()
             if step is None and self._ps._door != "gpu":
                 step = self._ps.session.next()
-            started = gpu.start_push(device, lookups, gradients, self._tables, step)
+            started = gpu.start_push(device, lookups, gradients, self._tables, step, {})
             read = [each for tensors in lookups.values() for each in tensors if each is not None]
             read += gradients.values()
             versions = [each._version for each in read]
@@ -248,7 +251,7 @@ class Remote(nn.Module):
                         "a push in flight was refused by the GPU's memory, and could not go by the "
                         "host's: its tensors were written meanwhile"
                     )
-                self._push_by_host(lookups, gradients, step)
+                self._push_by_host(lookups, gradients, step, {})
 
             if gpu.has_arrays(started):
                 pushes.begin(gradients, started, lambda: gpu.wait(started), finish)
@@ -259,23 +262,37 @@ class Remote(nn.Module):
     def _next_step(self) -> Any:
         return None if self._session is None else self._session.next()
 
-    def _send(self, lookups: Lookups, gradients: dict[str, Tensor], step: Any) -> None:
+    def _send(
+        self,
+        lookups: Lookups,
+        gradients: dict[str, Tensor],
+        step: Any,
+        looked_up: Mapping[str, LookedUp],
+    ) -> None:
         gpu = gpu_of(self._ps)
         device = gpu.device_of((*lookups[table], each) for table, each in gradients.items())
         if device is not None:
             if step is None and self._ps._door != "gpu":
                 step = self._ps.session.next()
-            started = gpu.start_push(device, lookups, gradients, self._tables, step)
+            started = gpu.start_push(device, lookups, gradients, self._tables, step, looked_up)
             if gpu.finish_push(started):
                 return
-        self._push_by_host(lookups, gradients, step)
+        self._push_by_host(lookups, gradients, step, looked_up)
 
-    def _push_by_host(self, lookups: Lookups, gradients: dict[str, Tensor], step: Any) -> None:
+    def _push_by_host(
+        self,
+        lookups: Lookups,
+        gradients: dict[str, Tensor],
+        step: Any,
+        looked_up: Mapping[str, LookedUp],
+    ) -> None:
         pushes: dict[str, Any] = {}
         for table, gradient in gradients.items():
             keys, offsets, weights = map(_array, lookups[table])
             pushes[table] = (keys, offsets, _array(gradient), weights)
-        if len(pushes) == 1:
+        if looked_up:
+            self._ps._push_of(pushes, looked_up, step)
+        elif len(pushes) == 1:
             ((table, (keys, offsets, values, weights)),) = pushes.items()
             self._ps.push(table, keys, offsets, values, weights=weights, step=step)
         else:

@@ -93,6 +93,12 @@ class Gpu(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("stream", ctypes.c_void_p))
 
 
+class LookedUp(ctypes.Structure):
+    """slotwise_looked_up."""
+
+    _fields_ = (("lineage", ctypes.c_uint64), ("table_step", ctypes.c_uint64))
+
+
 class NamedStep(ctypes.Structure):
     """slotwise_step."""
 
@@ -197,7 +203,7 @@ class Core:
         batches = ctypes.POINTER(Batch)
         view = ctypes.POINTER(RowsView)
         call, step = self.Call, ctypes.POINTER(NamedStep)
-        gpu = ctypes.POINTER(Gpu)
+        gpu, looked_up = ctypes.POINTER(Gpu), ctypes.POINTER(LookedUp)
         # For each function, what it returns and takes.
         functions: dict[str, tuple[Any, list[Any]]] = {
             "abi": (i32, []),
@@ -241,9 +247,10 @@ class Core:
             "lookup_many": (call, [pointer, batches, size, i32, options]),
             "push": (call, [pointer, batches, step, options]),
             "push_many": (call, [pointer, batches, size, step, options]),
+            "push_of": (call, [pointer, batches, size, looked_up, step, gpu, options]),
+            "client_looked_up": (None, [pointer, text, looked_up]),
             "client_gpus": (size, [pointer, ctypes.c_char_p, size]),
             "lookup_on_gpu": (call, [pointer, batches, size, i32, gpu, pointer, options]),
-            "push_on_gpu": (call, [pointer, batches, size, step, gpu, options]),
             "call_has_arrays": (i32, [pointer]),
             "call_dlpack": (pointer, [pointer, size, i32, i32, ctypes.POINTER(i64), size]),
             "dlpack_free": (None, [pointer]),

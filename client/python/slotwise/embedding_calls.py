@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from slotwise.admin_calls import AdminCalls
 from slotwise.batch import Batch, check_gradients, make_batch, result_array
-from slotwise.core import EVAL, TRAIN, CallOptions, Core, Handle, NamedStep
+from slotwise.core import EVAL, TRAIN, CallOptions, Core, Handle, LookedUp, NamedStep, text
 from slotwise.core import Batch as NativeBatch
 from slotwise.errors import FailedPrecondition, InvalidArgument
 from slotwise.futures import Future
@@ -321,6 +321,34 @@ class EmbeddingCalls(AdminCalls):
             )
         return dict(zip(pushes, self._core.numbers_of(call)))
 
+    def _looked_up(self, tables: Iterable[str]) -> dict[str, LookedUp]:
+        """Returns what the latest lookup of each table that has ended has read its rows of."""
+        core, states = self._usable(), {table: LookedUp() for table in tables}
+        for table, state in states.items():
+            core.client_looked_up(self._client, text(table), ctypes.byref(state))
+        return states
+
+    def _push_of(
+        self,
+        pushes: Mapping[str, Gradients],
+        looked_up: Mapping[str, LookedUp],
+        step: Step | None,
+    ) -> None:
+        """Pushes gradients of rows that were looked up so: as `push`, or as `push_many` of several."""
+        with self._tables(*pushes) as tables:
+            batches = [
+                _push_batch(options, *push) for options, push in zip(tables, pushes.values())
+            ]
+            native, core, named = _array_of(batches), self._core, self._named(step)
+            states = states_of(pushes, looked_up)
+            self._run(
+                lambda options: core.push_of(
+                    self._client, native, len(native), states, named, None, options
+                ),
+                None,
+                batches,
+            )
+
     def _lookup(self, batch: Batch, train: bool) -> Begin:
         core, mode = self._core, TRAIN if train else EVAL
         return lambda call: core.lookup(self._client, ctypes.byref(batch.native), mode, call)
@@ -386,6 +414,11 @@ def _push_batch(
 def _values_of(batch: Batch) -> NDArray[np.float32]:
     values: NDArray[np.float32] = batch.keep[-1]
     return values
+
+
+def states_of(tables: Collection[str], looked_up: Mapping[str, LookedUp]) -> Any:
+    """Returns the states of tables as the core takes them; of those that are missing, none."""
+    return (LookedUp * len(tables))(*(looked_up.get(table, LookedUp()) for table in tables))
 
 
 def _array_of(batches: Sequence[Batch]) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from fake_server import FakeServer, Refused
+from slotwise_proto import embedding_pb2
 from torch import Tensor, nn
 
 import slotwise
@@ -315,6 +316,45 @@ def test_lookups_run_ahead_of_slow_pushes_as_far_as_they_may_and_not_further(
     seen = [count_up(bag) for _ in batches]
     assert seen == [max(0, n - staleness) for n in range(6)]
     assert len(fake.requests("Lookup")) == 6, "no lookup was in vain"
+
+
+def name_states(fake: FakeServer) -> None:
+    """Has the server say in lookups' replies which state they read: "count" is as its only row says."""
+
+    def named(method: str, reply: bytes) -> bytes:
+        if method != "Lookup":
+            return reply
+        lookup = embedding_pb2.LookupReply.FromString(reply)
+        lookup.lineage, lookup.table_step = 7, int(np.frombuffer(lookup.values, "<f4")[0])
+        return bytes(lookup.SerializeToString())
+
+    fake.spoil = named
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2, 3])
+def test_a_push_names_the_lookup_that_its_rows_are_of(
+    fake: FakeServer, fake_ps: slotwise.Client, staleness: int
+) -> None:
+    bag = counting(fake_ps)
+    name_states(fake)
+    Held(fake, "Push", lambda: len(fake.requests("Lookup")) > len(fake.requests("Push")) + staleness)
+    seen = [count_up(bag) for _ in st.Prefetch([ONE] * 6, bag, depth=6, staleness=staleness)]
+    pushes = fake.requests("Push")
+    assert [push.looked_up.table_step for push in pushes] == seen
+    assert all(push.looked_up.lineage == 7 for push in pushes)
+    assert max(n - saw for n, saw in enumerate(seen)) == staleness, "the latest lookup is another one"
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_a_push_without_prefetch_names_the_latest_lookup(
+    fake: FakeServer, fake_ps: slotwise.Client, in_flight: bool
+) -> None:
+    bag = counting(fake_ps, in_flight=in_flight)
+    name_states(fake)
+    seen = [count_up(bag) for _ in range(5)]
+    bag.flush()
+    assert seen == list(range(5))
+    assert [push.looked_up.table_step for push in fake.requests("Push")] == seen
 
 
 def test_a_lookup_begins_once_the_push_before_it_is_acknowledged(

@@ -14,6 +14,14 @@ LOOKUP_MODE_EVAL: LookupMode
 LOOKUP_MODE_TRAIN: LookupMode
 LOOKUP_MODE_UNSPECIFIED: LookupMode
 
+class LookedUpState(_message.Message):
+    __slots__ = ["lineage", "table_step"]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_STEP_FIELD_NUMBER: _ClassVar[int]
+    lineage: int
+    table_step: int
+    def __init__(self, lineage: _Optional[int] = ..., table_step: _Optional[int] = ...) -> None: ...
+
 class LookupManyReply(_message.Message):
     __slots__ = ["replies"]
     REPLIES_FIELD_NUMBER: _ClassVar[int]
@@ -87,10 +95,11 @@ class PushReply(_message.Message):
     def __init__(self, table_step: _Optional[int] = ..., lineage: _Optional[int] = ..., incarnation: _Optional[int] = ..., newest_step: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ["data_type", "gradients", "keys", "offsets", "samples", "step", "table", "weights"]
+    __slots__ = ["data_type", "gradients", "keys", "looked_up", "offsets", "samples", "step", "table", "weights"]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_UP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -99,12 +108,13 @@ class PushRequest(_message.Message):
     data_type: DataType
     gradients: bytes
     keys: bytes
+    looked_up: LookedUpState
     offsets: bytes
     samples: int
     step: StepId
     table: str
     weights: bytes
-    def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., looked_up: _Optional[_Union[LookedUpState, _Mapping]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class StepId(_message.Message):
     __slots__ = ["epoch", "number", "part", "parts", "place", "session", "tables"]
