@@ -128,6 +128,9 @@ Ending Serve(const Flags& flags, Collective& collective) {
   if (!rooms.config.durability().folder().empty()) LimitCollectives(collective, kRecoveryLimit);
   const auto places = AgreeOnPlaces(collective, Connect(collective, EndThisRank, rooms));
   if (!places) return {.exit_code = 1};
+  std::vector<std::string> metrics;
+  for (const RankPlace& place : *places) metrics.push_back(place.metrics);
+  rooms.peers->Set(static_cast<std::uint32_t>(Value(collective.rank())), std::move(metrics));
   const std::chrono::milliseconds limit(rooms.config.limits().collective_timeout_ms());
   LimitCollectives(collective, limit);
 

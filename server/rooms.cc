@@ -148,15 +148,23 @@ std::string LocalName(std::uint64_t incarnation, Rank rank) {
   return name.data();
 }
 
+// Returns the host that others dial to reach what listens at `host`.
+std::string DialledHost(const std::string& host) {
+  std::array<char, 256> name{};
+  return IsWildcard(host) && gethostname(name.data(), name.size() - 1) == 0 ? name.data() : host;
+}
+
 // Returns the address that clients dial.
 std::string AdvertisedAddress(const v1::ServerConfig& config, const RpcOptions& rpc, std::uint16_t port) {
-  std::string host = config.advertise_host();
-  if (host.empty()) {
-    host = rpc.host;
-    std::array<char, 256> name{};
-    if (IsWildcard(host) && gethostname(name.data(), name.size() - 1) == 0) host = name.data();
-  }
-  return host + ":" + std::to_string(port);
+  const std::string& host = config.advertise_host();
+  return (host.empty() ? DialledHost(rpc.host) : host) + ":" + std::to_string(port);
+}
+
+// Returns where other ranks find this one's metrics; empty: nowhere.
+std::string MetricsAddress(const v1::ServerConfig& config, const HttpPort* metrics) {
+  if (metrics == nullptr) return {};
+  const auto listen = ParseHostPort(config.metrics_listen());
+  return listen.ok() ? DialledHost(listen->host) + ":" + std::to_string(metrics->port()) : std::string();
 }
 
 void LogTravel(const std::string& exchange, const TravelOptions& travel) {
@@ -256,7 +264,7 @@ Status OpenMetrics(const Collective& collective, Rooms& rooms) {
     reading.calls.rank = rank;
     return reading;
   };
-  auto metrics = OpenMetricsPort(*address, facts, read, *rooms.access);
+  auto metrics = OpenMetricsPort(*address, facts, read, *rooms.access, rooms.peers);
   if (!metrics.ok()) return metrics.status();
   rooms.metrics = std::move(*metrics);
   spdlog::info("metrics at http://{}:{}/metrics", address->host, rooms.metrics->port());
@@ -344,6 +352,7 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
     LogTravel(rooms.exchanges->bags().Name(), engine.travel);
   }
   const Incarnation incarnation = DrawIncarnation(collective);
+  rooms.peers = std::make_shared<MetricsPeers>(DrawPeersToken(collective));
   engine.incarnation = incarnation.id;
   engine.ledger.first_epoch = incarnation.first_epoch;
   // From here on no rank waits for another, so a rank that has found its neighbours may go on.
@@ -372,7 +381,8 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
                    .device = rooms.device->Name(),
                    .local = options->local,
                    .gpu = rooms.device->Uuid(),
-                   .local_user = geteuid()};
+                   .local_user = geteuid(),
+                   .metrics = MetricsAddress(rooms.config, rooms.metrics.get())};
 }
 
 }  // namespace slotwise

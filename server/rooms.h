@@ -22,6 +22,7 @@
 #include "server/flags.h"
 #include "server/ops/config.h"
 #include "server/ops/http_port.h"
+#include "server/ops/metrics_peers.h"
 #include "server/rpc/rpc_server.h"
 #include "server/rpc/topology.h"
 #include "slotwise/status.h"
@@ -41,6 +42,7 @@ struct Rooms {
   std::unique_ptr<AccessControl> access;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<RpcServer> rpc;
+  std::shared_ptr<MetricsPeers> peers;
   std::unique_ptr<HttpPort> metrics;  // null: nowhere
   std::atomic<bool> serves = false;   // as the health service says
   std::unique_ptr<HttpPort> health;   // likewise

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <random>
 #include <string>
 #include <string_view>
@@ -31,6 +33,7 @@ struct Place {
   Text<108> local{};
   Text<40> gpu{};
   std::uint32_t local_user = 0;
+  Text<288> metrics{};
 };
 
 bool NobodyRefuses(Collective& collective, const Status& mine) {
@@ -67,15 +70,26 @@ std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, cons
   Write(mine->local, place.local);
   Write(mine->gpu, place.gpu);
   place.local_user = mine->local_user;
+  Write(mine->metrics, place.metrics);
   std::vector<RankPlace> places;
   for (const Place& peer : AllGatherValues(collective, place)) {
     places.push_back({.address = peer.address.data(),
                       .device = peer.device.data(),
                       .local = peer.local.data(),
                       .gpu = peer.gpu.data(),
-                      .local_user = peer.local_user});
+                      .local_user = peer.local_user,
+                      .metrics = peer.metrics.data()});
   }
   return places;
+}
+
+std::string DrawPeersToken(Collective& collective) {
+  std::random_device random;
+  Text<65> token{};
+  for (std::size_t at = 0; at + 8 < token.size(); at += 8) {
+    std::snprintf(token.data() + at, token.size() - at, "%08x", random());
+  }
+  return AllGatherValues(collective, token).front().data();
 }
 
 Incarnation DrawIncarnation(Collective& collective) {

@@ -29,6 +29,10 @@ struct Incarnation {
   std::uint64_t first_epoch = 0;
 };
 
+// Returns 64 hexadecimal digits that rank 0 drew, on every rank, by which ranks know each other. Throws
+// std::exception if the system gives no random numbers.
+std::string DrawPeersToken(Collective& collective);
+
 // Returns what rank 0 drew, on every rank. Throws std::exception if the system gives no random numbers.
 Incarnation DrawIncarnation(Collective& collective);
 

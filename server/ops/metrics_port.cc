@@ -12,13 +12,18 @@
 #include <utility>
 
 #include "server/ops/page.h"
+#include "server/ops/sum_of_ranks.h"
 
 namespace slotwise {
 namespace {
 
-// Answers whoever may observe by `answer`.
-HttpPort::Function ForObservers(const AccessControl& access, std::function<HttpAnswer()> answer) {
-  return [&access, answer = std::move(answer)](const HttpRequest& request) -> HttpAnswer {
+using Peers = std::shared_ptr<const MetricsPeers>;
+
+// Answers whoever may observe, and the other ranks, by `answer`.
+HttpPort::Function ForObservers(const AccessControl& access, const Peers& peers,
+                                std::function<HttpAnswer()> answer) {
+  return [&access, peers, answer = std::move(answer)](const HttpRequest& request) -> HttpAnswer {
+    if (peers->Knows(request.authorization)) return answer();
     const PrincipalPtr who = access.AuthenticateHttp(request.authorization);
     const Status allowed = Allow(who.get(), Rights::kObserve, kAllTables, {});
     if (allowed.ok()) return answer();
@@ -53,13 +58,23 @@ HttpAnswer PageAnswer() {
                     "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"};
 }
 
-HttpAnswer MetricsAnswer(const RankFacts& facts, const RankReading& reading) {
+std::string TextOf(const RankFacts& facts, const RankReading& reading) {
+  return prometheus::TextSerializer().Serialize(MetricsOf(facts, reading));
+}
+
+HttpAnswer MetricsAnswer(std::string text) {
   // When they were read, by this host's clock, from which the page takes rates.
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::string time = std::to_string(std::chrono::duration<double, std::milli>(now).count());
-  return {.body = prometheus::TextSerializer().Serialize(MetricsOf(facts, reading)),
+  return {.body = std::move(text),
           .type = "text/plain; version=0.0.4; charset=utf-8",
           .fields = "Slotwise-Time: " + time + "\r\n"};
+}
+
+HttpAnswer ServerAnswer(std::string own, const MetricsPeers& peers) {
+  const auto texts = peers.ReadAll(std::move(own));
+  if (!texts.ok()) return {.status = "503 Service Unavailable", .body = texts.status().message() + "\n"};
+  return MetricsAnswer(SumOfRanks(*texts));
 }
 
 // What the page has to know and no metric says.
@@ -76,13 +91,15 @@ HttpAnswer RankAnswer(const RankFacts& facts) {
 
 Result<std::unique_ptr<HttpPort>> OpenMetricsPort(const HostPort& address, const RankFacts& facts,
                                                   std::function<RankReading()> read,
-                                                  const AccessControl& access) {
+                                                  const AccessControl& access,
+                                                  std::shared_ptr<const MetricsPeers> peers) {
+  const auto text = [facts, read = std::move(read)] { return TextOf(facts, read()); };
   return HttpPort::Open(
       address, "metrics_listen",
-      {{"/metrics",
-        ForObservers(access, [facts, read = std::move(read)] { return MetricsAnswer(facts, read()); })},
-       {"/rank.json", ForObservers(access, [facts] { return RankAnswer(facts); })},
-       {"/", ForObservers(access, PageAnswer)}});
+      {{"/metrics", ForObservers(access, peers, [text] { return MetricsAnswer(text()); })},
+       {"/server", ForObservers(access, peers, [text, peers] { return ServerAnswer(text(), *peers); })},
+       {"/rank.json", ForObservers(access, peers, [facts] { return RankAnswer(facts); })},
+       {"/", ForObservers(access, peers, PageAnswer)}});
 }
 
 }  // namespace slotwise

@@ -17,6 +17,7 @@ struct RankPlace {
   std::string local = {};        // the Unix socket, as RankInfo.local
   std::string gpu = {};          // as RankInfo.gpu
   std::uint32_t local_user = 0;  // as RankInfo.local_user
+  std::string metrics = {};      // host:port of its metrics; empty: nowhere
 };
 
 // What a client must keep to, in bytes; admin.proto says how a request's are counted.

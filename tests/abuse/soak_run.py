@@ -50,7 +50,8 @@ def judge(rank: str, memory: list[float]) -> tuple[str, str | None]:
     fifth = len(memory) // 5
     assert fifth > 0, f"rank {rank}: only {len(memory)} samples"
     early, late = statistics.median(memory[fifth : 2 * fifth]), statistics.median(memory[-fifth:])
-    line = f"rank {rank}: {early:.1f} MiB early, {late:.1f} MiB late, {max(memory):.1f} MiB at most"
+    tenths = [statistics.median(memory[i * len(memory) // 10 : (i + 1) * len(memory) // 10 or 1]) for i in range(10)]
+    line = f"rank {rank}: MiB by tenths of the time: {' '.join(f'{tenth:.1f}' for tenth in tenths)}"
     if late > GROWTH * early + GROWTH_MIB:
         return line, f"rank {rank}'s memory grew from {early:.1f} to {late:.1f} MiB"
     return line, None

@@ -65,9 +65,12 @@ const AccessControl& Everybody() {
   return **access;
 }
 
-Result<std::unique_ptr<HttpPort>> Open(std::uint16_t port, std::function<RankReading()> read) {
-  return OpenMetricsPort({"127.0.0.1", port}, {.version = "1", .device = "cpu"}, std::move(read),
-                         Everybody());
+Result<std::unique_ptr<HttpPort>> Open(
+    std::uint16_t port, std::function<RankReading()> read, std::uint32_t rank = 0,
+    std::shared_ptr<const MetricsPeers> peers = std::make_shared<MetricsPeers>("a-token-of-the-ranks"),
+    const AccessControl& access = Everybody()) {
+  return OpenMetricsPort({"127.0.0.1", port}, {.version = "1", .device = "cpu", .rank = rank},
+                         std::move(read), access, std::move(peers));
 }
 
 TEST(MetricsPortTest, ReadsAnewForEachRequestAndServesNothingElse) {
@@ -116,6 +119,38 @@ TEST(MetricsPortTest, EndsThoughSomebodyIsConnected) {
   silent.Say("GET /metrics HTTP/1.1\r\n");
   *port = nullptr;
   EXPECT_EQ(silent.Hear().find(" 200 OK"), std::string::npos);
+}
+
+TEST(MetricsPortTest, AnyRankSaysWhatAllCount) {
+  const auto peers = std::make_shared<MetricsPeers>("a-token-of-the-ranks");
+  const auto others = std::make_shared<MetricsPeers>("a-token-of-the-ranks");
+  const auto strangers = std::make_shared<MetricsPeers>("a-token-of-others");
+  // Nobody but the ranks is known.
+  const auto access = AccessControl::Make({{.name = "named", .certificate_name = "a.example", .grants = {}}});
+  ASSERT_TRUE(access.ok());
+  auto first = Open(
+      0, [] { return RankReading{.calls = {.rounds = 5}}; }, 0, peers);
+  auto second = Open(
+      0, [] { return RankReading{.calls = {.rounds = 7}}; }, 1, others, **access);
+  auto stranger = Open(
+      0, [] { return RankReading{.calls = {.rounds = 9}}; }, 1, strangers, **access);
+  ASSERT_TRUE(first.ok() && second.ok() && stranger.ok());
+  const auto address = [](const Result<std::unique_ptr<HttpPort>>& port) {
+    return "127.0.0.1:" + std::to_string((*port)->port());
+  };
+  EXPECT_NE(Get((*first)->port(), "/server").find(" 503 "), std::string::npos) << "it knows no peers yet";
+  peers->Set(0, {address(first), address(second)});
+  const std::string all = Get((*first)->port(), "/server");
+  EXPECT_NE(all.find("\nslotwise_rounds_total 12\n"), std::string::npos) << all;
+  EXPECT_NE(Get((*second)->port(), "/metrics").find(" 401 "), std::string::npos);
+  EXPECT_NE(Get((*second)->port(), "/server").find(" 401 "), std::string::npos);
+  peers->Set(0, {address(first), address(stranger)});
+  EXPECT_NE(Get((*first)->port(), "/server").find("rank 1 does not say what it counts"), std::string::npos);
+  *second = nullptr;
+  peers->Set(0, {address(first), "127.0.0.1:1"});
+  EXPECT_NE(Get((*first)->port(), "/server").find(" 503 "), std::string::npos);
+  EXPECT_NE(Get((*first)->port(), "/metrics").find("slotwise_rounds_total{rank=\"0\"} 5\n"),
+            std::string::npos);
 }
 
 TEST(HealthPortTest, SaysWhetherTheRankServesAndNothingElse) {

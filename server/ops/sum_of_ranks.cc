@@ -1,0 +1,113 @@
+#include "server/ops/sum_of_ranks.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+#include <unordered_map>
+
+namespace slotwise {
+namespace {
+
+enum class How { kSum, kLargest, kSmallest, kNone };
+
+How HowToAdd(std::string_view name) {
+  // Every rank counts all of these, or they are of the server as a whole, or the worst rank says what matters.
+  constexpr std::array<std::string_view, 10> kLargest{
+      "slotwise_start_time_seconds",     "slotwise_round_busy_seconds",   "slotwise_table_max_rows",
+      "slotwise_table_steps_total",      "slotwise_incomplete_steps",     "slotwise_journal_failed",
+      "slotwise_journal_appended_round", "slotwise_checkpoint_under_way", "slotwise_checkpoint_age_seconds",
+      "slotwise_checkpoint_bytes"};
+  if (name == "slotwise_table_hot_keys_share") return How::kNone;
+  if (name == "slotwise_journal_durable_round") return How::kSmallest;
+  const bool largest = std::ranges::count(kLargest, name) > 0 || name == "slotwise_checkpoint_rows" ||
+                       name == "slotwise_checkpoints_total" ||
+                       name.starts_with("slotwise_checkpoint_duration_seconds");
+  return largest ? How::kLargest : How::kSum;
+}
+
+// Returns a series, "NAME{LABELS}", without the label of the rank, which is the first of them.
+std::string WithoutRank(std::string_view series) {
+  constexpr std::string_view kRank = "{rank=\"";
+  const std::size_t at = series.find(kRank);
+  if (at == std::string_view::npos) return std::string(series);
+  const std::size_t end = series.find('"', at + kRank.size());
+  if (end == std::string_view::npos) return std::string(series);
+  std::string_view rest = series.substr(end + 1);
+  if (rest == "}") return std::string(series.substr(0, at));
+  if (rest.starts_with(',')) rest.remove_prefix(1);
+  return std::string(series.substr(0, at)) + "{" + std::string(rest);
+}
+
+struct Line {
+  std::string series;  // of a comment: all of it
+  bool is_comment = false;
+  double value = 0;
+  How how = How::kSum;
+};
+
+std::vector<Line> LinesOf(std::string_view text) {
+  std::vector<Line> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty()) continue;
+    if (line.starts_with('#')) {
+      // "# HELP NAME ..." and "# TYPE NAME ..."
+      const std::string_view behind = line.substr(std::min(line.size(), std::size_t{7}));
+      lines.push_back({.series = std::string(line),
+                       .is_comment = true,
+                       .how = HowToAdd(behind.substr(0, behind.find(' ')))});
+      continue;
+    }
+    const std::size_t space = line.rfind(' ');
+    if (space == std::string_view::npos) continue;
+    const std::string_view series = line.substr(0, space);
+    lines.push_back({.series = WithoutRank(series),
+                     .value = std::strtod(std::string(line.substr(space + 1)).c_str(), nullptr),
+                     .how = HowToAdd(series.substr(0, series.find('{')))});
+  }
+  return lines;
+}
+
+// Returns the shortest text that reads as the number again.
+std::string TextOf(double value) {
+  std::array<char, 64> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+}  // namespace
+
+std::string SumOfRanks(const std::vector<std::string>& texts) {
+  std::vector<Line> sums = LinesOf(texts.front());
+  std::unordered_map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < sums.size(); ++i) places.emplace(sums[i].series, i);
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    for (Line& line : LinesOf(texts[rank])) {
+      // What only another rank has, such as a table that was just made, stands at the end.
+      const auto [place, is_new] = places.emplace(line.series, sums.size());
+      if (is_new) {
+        sums.push_back(std::move(line));
+        continue;
+      }
+      if (line.is_comment) continue;
+      double& value = sums[place->second].value;
+      value = line.how == How::kLargest    ? std::max(value, line.value)
+              : line.how == How::kSmallest ? std::min(value, line.value)
+                                           : value + line.value;
+    }
+  }
+  std::string text;
+  for (const Line& line : sums) {
+    if (line.how == How::kNone) continue;
+    text += line.series;
+    if (!line.is_comment) text.append(" ").append(TextOf(line.value));
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace slotwise

@@ -1,0 +1,19 @@
+// Ranks' metrics, as Prometheus reads them, added up to the server's.
+// Thread-safety: a free function.
+#ifndef SLOTWISE_SERVER_OPS_SUM_OF_RANKS_H_
+#define SLOTWISE_SERVER_OPS_SUM_OF_RANKS_H_
+
+#include <string>
+#include <vector>
+
+namespace slotwise {
+
+// Returns metrics of the same names, without the label `rank`, in the order of the first text. A value is the
+// sum of the ranks' values; of what every rank counts alike, or is of the server, the largest; of
+// slotwise_journal_durable_round the smallest. Shares, which have no sum, are left out. REQUIRES: a text, and
+// each is MetricsOf's, written as text.
+std::string SumOfRanks(const std::vector<std::string>& texts);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_OPS_SUM_OF_RANKS_H_
