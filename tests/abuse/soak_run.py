@@ -50,7 +50,8 @@ def judge(rank: str, memory: list[float]) -> tuple[str, str | None]:
     fifth = len(memory) // 5
     assert fifth > 0, f"rank {rank}: only {len(memory)} samples"
     early, late = statistics.median(memory[fifth : 2 * fifth]), statistics.median(memory[-fifth:])
-    tenths = [statistics.median(memory[i * len(memory) // 10 : (i + 1) * len(memory) // 10 or 1]) for i in range(10)]
+    ends = [i * len(memory) // 10 for i in range(11)]
+    tenths = [statistics.median(memory[begin:end]) for begin, end in zip(ends, ends[1:])]
     line = f"rank {rank}: MiB by tenths of the time: {' '.join(f'{tenth:.1f}' for tenth in tenths)}"
     if late > GROWTH * early + GROWTH_MIB:
         return line, f"rank {rank}'s memory grew from {early:.1f} to {late:.1f} MiB"

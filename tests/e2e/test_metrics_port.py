@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import urllib.error
+import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import StartCluster
+from prometheus_client.parser import text_string_to_metric_families
 from slotwise_cluster import Cluster, run_server, wait_until
 from slotwise_metrics import METRICS, address_of, scrape, total
 from slotwise_wire import ROOT
+from test_access import TOKENS, principals
 
 import slotwise
 
@@ -123,3 +129,60 @@ def test_an_address_that_is_taken_is_refused_by_name(start_cluster: StartCluster
     ended = run_server("--metrics-listen", "7070")
     assert ended.returncode > 100
     assert "--metrics-listen" in ended.stderr
+
+
+def get(url: str, token: str | None = None) -> tuple[int, str]:
+    """An answer's status and text."""
+    fields = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=fields), timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_any_rank_says_what_all_count(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(3, principals(tmp_path / "tokens") + METRICS)
+    watcher = TOKENS["watcher"]
+    file = tmp_path / "tokens" / "trainer.token"
+    with slotwise.connect(
+        *(rank.address for rank in cluster.ranks), credentials=slotwise.Credentials(token_file=file)
+    ) as ps:
+        keys = np.arange(900, dtype=np.uint64)
+        for _ in range(3):
+            ps.lookup("ads", keys)
+            ps.push("ads", keys, None, np.ones((900, 2), np.float32))
+    wait_until(lambda: total(cluster, "slotwise_calls_under_way", watcher) == 0, "the calls are over")
+    servers = [address_of(cluster, rank).removesuffix("metrics") + "server" for rank in range(3)]
+    for url in servers:
+        status, text = get(url, watcher)
+        assert status == 200
+        assert get(url)[0] == 401 and get(url, TOKENS["trainer"])[0] == 403
+        found = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+        ranks = [scrape(cluster, rank, watcher) for rank in range(3)]
+        assert {name for name, _ in found} == {
+            name for name, _ in ranks[0] if name != "slotwise_table_hot_keys_share"
+        }
+        alike = {"slotwise_table_steps_total": 3.0, "slotwise_table_max_rows": None}
+        for (name, labels), value in found.items():
+            values = [rank[name, labels] for rank in ranks if (name, labels) in rank]
+            if name in alike:
+                assert value == max(values) == (alike[name] if ("table", "ads") in labels else value)
+            elif name.startswith(("slotwise_table_", "slotwise_request")):
+                assert value == pytest.approx(sum(values)), name
+        rows = found["slotwise_table_rows", frozenset({("table", "ads")})]
+        assert rows == 900
+    # A rank that does not answer is named.
+    os.kill(cluster.pid(2), signal.SIGSTOP)
+    try:
+        status, text = get(servers[0], watcher)
+    finally:
+        os.kill(cluster.pid(2), signal.SIGCONT)
+    assert status == 503
+    assert text.startswith("rank 2 does not say what it counts, at 127.0.0.1:")
+    secrets = cluster.logs() + text
+    assert not any(token in secrets for token in TOKENS.values())

@@ -197,3 +197,17 @@ def test_its_pictures(start_cluster: StartCluster, tmp_path: Path, name: str, op
     assert len(content) > 20_000, "it shows more than a background"
     if kept := os.environ.get("SLOTWISE_SCREENSHOTS"):
         shutil.copy(picture, Path(kept) / f"page-{name}.png")
+
+
+def test_any_rank_shows_all_ranks_together(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(2, METRICS)
+    load(cluster)
+    for rank in range(2):
+        dom = browse(tmp_path, page_of(cluster, rank) + "?all", "--dump-dom")
+        assert '<div id="trouble" role="status"></div>' in dom
+        assert "all ranks on 2 × cpu, version" in dom
+        assert f'<a href="/">rank {rank}</a>' in dom and "<b>all ranks</b>" in dom
+        head, row = cells(dom, "tables")
+        assert [row[0], int(row[1]), int(row[head.index("steps")])] == ["ads", 2 * SAMPLES, STEPS]
+        calls = {line[0]: line for line in cells(dom, "calls")[1:]}
+        assert int(calls["lookup"][1]) == int(calls["push"][1]) == STEPS

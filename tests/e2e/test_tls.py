@@ -104,9 +104,9 @@ def test_a_client_needs_a_certificate_where_one_is_asked_for(
         assert ps.lookup("ads", [3], train=False).shape == (1, 2)
         with pytest.raises(slotwise.PermissionDenied, match="reader may not: it needs push"):
             ps.lookup("ads", [3])
-    for files in (unnamed, spoofed, addressed):
+    for nobody in (unnamed, spoofed, addressed):
         with pytest.raises(slotwise.Unauthenticated, match="no token, and"):
-            slotwise.connect(address, credentials=credentials(files))
+            slotwise.connect(address, credentials=credentials(nobody))
     for files in (None, stranger, expired):
         refused(cluster, credentials(files))
     ctl = [str(server_binary().parents[1] / "client/ctl/slotwise-ctl"), "health", address, "--timeout", "3"]
