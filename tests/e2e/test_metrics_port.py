@@ -85,7 +85,7 @@ def test_buckets_are_cumulative_and_end_with_all(start_cluster: StartCluster) ->
             own = dict(labels)
             bound = float(own.pop("le"))
             buckets.setdefault((name, frozenset(own.items())), {})[bound] = value
-    assert len(buckets) == 2 * (1 + 7)
+    assert len(buckets) == 2 * (1 + 7) + 1, "calls and their stages by method, and the table's staleness"
     for (name, labels), counts in buckets.items():
         ordered = [counts[bound] for bound in sorted(counts)]
         assert ordered == sorted(ordered)
