@@ -91,8 +91,8 @@ def test_buckets_are_cumulative_and_end_with_all(start_cluster: StartCluster) ->
             own = dict(labels)
             bound = float(own.pop("le"))
             buckets.setdefault((name, frozenset(own.items())), {})[bound] = value
-    # Of calls and their stages, by method; of a table's probes; of exchanges, by operation.
-    assert len(buckets) == 2 * (1 + 7) + 1 + 3
+    # Of calls and their stages, by method; of a table's probes and staleness; of exchanges, by operation.
+    assert len(buckets) == 2 * (1 + 7) + 2 + 3
     for (name, labels), counts in buckets.items():
         ordered = [counts[bound] for bound in sorted(counts)]
         assert ordered == sorted(ordered)
