@@ -62,12 +62,7 @@ class CudaStream final : public Stream {
   void SumOverRanks(const RankBlocks& blocks, float* sum) override;
   void AddToEach(std::uint32_t* to, const std::uint32_t* from, std::size_t count, std::uint32_t add) override;
   void Wait() override { queue_.Wait(); }
-  bool IsDone() override {
-    const cudaError_t done = cudaStreamQuery(queue_.stream());
-    if (done == cudaErrorNotReady) return false;
-    SLOTWISE_CUDA_TRY(done);
-    return true;
-  }
+  bool IsDone() override { return IsReady(cudaStreamQuery(queue_.stream())); }
   void* NativeHandle() const override { return queue_.stream(); }
 
  private:

@@ -26,6 +26,17 @@ namespace slotwise {
       ::slotwise::ThrowCudaError(error, #call, __FILE__, __LINE__); \
   } while (false)
 
+// Returns what cudaEventQuery or cudaStreamQuery says, and throws, as above, if it is an error. "Not yet" is none,
+// and must not be what cudaGetLastError says behind the next launch.
+inline bool IsReady(cudaError_t queried) {
+  if (queried == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  SLOTWISE_CUDA_TRY(queried);
+  return true;
+}
+
 }  // namespace slotwise
 
 #endif  // SLOTWISE_KERNELS_BACKEND_CUDA_CHECK_CUH_

@@ -227,12 +227,7 @@ class CudaHostCopy {
         cudaMemcpyAsync(values_, from, n * sizeof(std::uint32_t), cudaMemcpyDeviceToHost, queue.stream()));
     SLOTWISE_CUDA_TRY(cudaEventRecord(arrived_, queue.stream()));
   }
-  bool IsDone() const {
-    const cudaError_t arrived = cudaEventQuery(arrived_);
-    if (arrived == cudaErrorNotReady) return false;
-    SLOTWISE_CUDA_TRY(arrived);
-    return true;
-  }
+  bool IsDone() const { return IsReady(cudaEventQuery(arrived_)); }
   std::span<const std::uint32_t> Wait() const {
     SLOTWISE_CUDA_TRY(cudaEventSynchronize(arrived_));
     return {static_cast<const std::uint32_t*>(values_), size_};

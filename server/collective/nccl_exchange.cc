@@ -42,10 +42,7 @@ class Event {
 
   bool Reached() const {
     SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_));
-    const cudaError_t reached = cudaEventQuery(event_);
-    if (reached == cudaErrorNotReady) return false;
-    SLOTWISE_CUDA_TRY(reached);
-    return true;
+    return IsReady(cudaEventQuery(event_));
   }
 
  private:
@@ -74,9 +71,7 @@ class TimedEvents {
   void End() { SLOTWISE_CUDA_TRY(cudaEventRecord(end_, stream_)); }
   // REQUIRES: End.
   std::optional<std::chrono::nanoseconds> Took() const {
-    const cudaError_t reached = cudaEventQuery(end_);
-    if (reached == cudaErrorNotReady) return std::nullopt;
-    SLOTWISE_CUDA_TRY(reached);
+    if (!IsReady(cudaEventQuery(end_))) return std::nullopt;
     float milliseconds = 0;
     SLOTWISE_CUDA_TRY(cudaEventElapsedTime(&milliseconds, begin_, end_));
     return std::chrono::nanoseconds(std::llround(1e6 * static_cast<double>(milliseconds)));
