@@ -228,7 +228,8 @@ Status Recover(const v1::Durability& config, const Collective& collective, const
   return {};
 }
 
-// Says whether the rank serves, if somebody wants to know; from the start on, because a recovery may take long.
+// Says whether the rank serves, if somebody wants to know; from the start on, because a recovery may take
+// long.
 Status OpenHealth(const Collective& collective, Rooms& rooms) {
   if (rooms.config.health_listen().empty()) return {};
   const auto address = PlaceOf(rooms.config.health_listen(), "health_listen", collective.local_rank());

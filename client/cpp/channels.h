@@ -63,8 +63,8 @@ class Connections {
     std::atomic<State> state_ = State::kNew;
   };
 
-  // Each channel connects when first used. `threads` and `access` outlive the connections. REQUIRES: an address,
-  // a number above 0.
+  // Each channel connects when first used. `threads` and `access` outlive the connections. REQUIRES: an
+  // address, a number above 0.
   Connections(const std::shared_ptr<Access>& access, std::vector<RankAddress> addresses,
               std::size_t channels_per_rank, DataThreads& threads);
 

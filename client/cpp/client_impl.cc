@@ -39,14 +39,14 @@ std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) 
   return addresses;
 }
 
-// Returns whether lookups and pushes go to the rank's port by the data transport, which says nobody's token there
-// and encrypts nothing: so not if the client wants TLS, whatever the server says.
+// Returns whether lookups and pushes go to the rank's port by the data transport, which says nobody's token
+// there and encrypts nothing: so not if the client wants TLS, whatever the server says.
 bool SpeaksDataAtPort(const ClientOptions& options, const ServerTopology& topology, const Access& access) {
   return options.door != Door::kGrpc && topology.data_version == kDataVersion && !access.tls();
 }
 
-// Returns whether they go to the rank's Unix socket of a server that asks who calls. Without a token the client is
-// known by its certificate, which only gRPC shows.
+// Returns whether they go to the rank's Unix socket of a server that asks who calls. Without a token the
+// client is known by its certificate, which only gRPC shows.
 bool SpeaksDataLocally(const ClientOptions& options, const ServerTopology& topology, const ServerRank& rank,
                        const Access& access) {
   const bool wanted = options.door != Door::kGrpc && options.door != Door::kTcp;

@@ -79,11 +79,12 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     {
       const std::lock_guard lock(mutex_);
       id = ++last_id_;
-      const auto call =
-          calls_
-              .emplace(
-                  id, Pending{.exchange = std::move(exchange), .done = std::move(done), .deadline = deadline, .traceparent = std::move(traceparent)})
-              .first;
+      const auto call = calls_
+                            .emplace(id, Pending{.exchange = std::move(exchange),
+                                                 .done = std::move(done),
+                                                 .deadline = deadline,
+                                                 .traceparent = std::move(traceparent)})
+                            .first;
       call->second.watch = Watch(deadline, id);
       stream = stream_;
       if (stream == nullptr) {

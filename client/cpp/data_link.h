@@ -72,16 +72,16 @@ class DataLink {
   // Hears what became of a call: gRPC's status of it, and if that is OK, what DataExchange::Read said.
   using Done = std::function<void(const grpc::Status& answer, const Status& read)>;
 
-  // `threads` outlives the link. `access` has the token that calls bring to a server that asks for it; it may be
-  // null if the address has no only_user.
+  // `threads` outlives the link. `access` has the token that calls bring to a server that asks for it; it
+  // may be null if the address has no only_user.
   DataLink(DataThreads& threads, RankAddress address, std::shared_ptr<Access> access = nullptr);
   // Ends the connection. REQUIRES: all calls are over.
   ~DataLink();
   DataLink(const DataLink&) = delete;
   DataLink& operator=(const DataLink&) = delete;
 
-  // Sends a call, of a trace (data.proto; empty: none), and returns its name. `done` is called once, later, on one of the link's threads; from then
-  // on nothing of the exchange is in use.
+  // Sends a call, of a trace (data.proto; empty: none), and returns its name. `done` is called once, later,
+  // on one of the link's threads; from then on nothing of the exchange is in use.
   std::uint64_t Send(std::shared_ptr<DataExchange> exchange, std::chrono::steady_clock::time_point deadline,
                      Done done, std::string traceparent = {});
   // Ends a call soon, with CANCELLED, unless it is over.

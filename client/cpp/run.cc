@@ -97,12 +97,13 @@ class Run::DataFlight final : public Flight {
     Connections::Channel& channel = ChannelOf(attempt);
     channel.NoteState();
     link_ = channel.data.get();
-    call_ = link_->Send(run_->requests_[index_].data, run_->call_.deadline,
-                        [this](const grpc::Status& status, const Status& read) {
-                          const std::unique_ptr<DataFlight> self(this);
-                          End(status, [&read] { return read; });
-                        },
-                        run_->call_.traceparent);
+    call_ = link_->Send(
+        run_->requests_[index_].data, run_->call_.deadline,
+        [this](const grpc::Status& status, const Status& read) {
+          const std::unique_ptr<DataFlight> self(this);
+          End(status, [&read] { return read; });
+        },
+        run_->call_.traceparent);
   }
 
   void Cancel() override { link_->Cancel(call_); }

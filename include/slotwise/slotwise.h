@@ -85,8 +85,9 @@ typedef struct slotwise_call_options {
   void* user;
 } slotwise_call_options;
 
-/* Says which trace the calls belong to that this thread starts from now on, as the W3C's Trace Context writes it in
- * the field traceparent; the server's log has the trace's id. Null, "" or what is none: no trace. The text is copied. */
+/* Says which trace the calls belong to that this thread starts from now on, as the W3C's Trace Context writes
+ * it in the field traceparent; the server's log has the trace's id. Null, "" or what is none: no trace. The
+ * text is copied. */
 SLOTWISE_API void slotwise_set_traceparent(const char* traceparent);
 
 /* Waits until the call has ended, at most `most_ms` (below 0: without limit), and returns its code or

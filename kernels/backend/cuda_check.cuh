@@ -26,8 +26,8 @@ namespace slotwise {
       ::slotwise::ThrowCudaError(error, #call, __FILE__, __LINE__); \
   } while (false)
 
-// Returns what cudaEventQuery or cudaStreamQuery says, and throws, as above, if it is an error. "Not yet" is none,
-// and must not be what cudaGetLastError says behind the next launch.
+// Returns what cudaEventQuery or cudaStreamQuery says, and throws, as above, if it is an error. "Not yet"
+// is none, and must not be what cudaGetLastError says behind the next launch.
 inline bool IsReady(cudaError_t queried) {
   if (queried == cudaErrorNotReady) {
     cudaGetLastError();

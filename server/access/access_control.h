@@ -1,9 +1,9 @@
 // AccessControl says who a caller is. Every call of every door asks it, once; what he may do is then
 // his Principal's.
 //
-// Files of tokens are looked at every second, and read again when they have changed and stay as they are until
-// the next look. One that is not right leaves the tokens as they were, is logged, and is read at every look
-// until it is. Thread-safety: safe from any thread.
+// Files of tokens are looked at every second, and read again when they have changed and stay as they are
+// until the next look. One that is not right leaves the tokens as they were, is logged, and is read at
+// every look until it is. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_ACCESS_ACCESS_CONTROL_H_
 #define SLOTWISE_SERVER_ACCESS_ACCESS_CONTROL_H_
 

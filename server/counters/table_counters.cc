@@ -1,7 +1,7 @@
 #include "server/counters/table_counters.h"
 
-#include <cstddef>
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 
 namespace slotwise {

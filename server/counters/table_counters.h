@@ -14,8 +14,8 @@
 #include <string>
 
 #include "server/counters/hot_keys.h"
-#include "slotwise/probe_lengths.h"
 #include "server/counters/steps_counter.h"
+#include "slotwise/probe_lengths.h"
 #include "slotwise/types.h"
 
 namespace slotwise {

@@ -13,8 +13,8 @@
 namespace slotwise {
 namespace {
 
-// Returns how many lines were held back, if the next one may be written. There are no more principals than the
-// configuration names.
+// Returns how many lines were held back, if the next one may be written. There are no more principals than
+// the configuration names.
 std::optional<std::uint64_t> Pass(DeedOn on, const Principal* who) {
   static std::mutex mutex;
   static std::map<std::pair<DeedOn, std::string>, RareLog> logs;

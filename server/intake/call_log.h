@@ -7,8 +7,8 @@
 
 namespace slotwise {
 
-// Logs a lookup or push that is over: who called, with the trace, what became of the call, and how long it took.
-// Does little where the level is another.
+// Logs a lookup or push that is over: who called, with the trace, what became of the call, and how long it
+// took. Does little where the level is another.
 void LogCall(const Caller& caller, const EndedCall& call);
 
 }  // namespace slotwise

@@ -148,7 +148,8 @@ std::uint64_t Fingerprint(const Config& config) {
   common.set_deterministic(config.values.deterministic());
   common.set_partial_sums(config.values.partial_sums());
   *common.mutable_durability() = config.values.durability();
-  // Whether there is TLS, and whom it lets in, is the same on all ranks. Files may lie elsewhere on other hosts.
+  // Whether there is TLS, and whom it lets in, is the same on all ranks. Files may lie elsewhere on other
+  // hosts.
   if (const v1::Tls& tls = config.values.security().tls(); config.values.security().has_tls()) {
     common.mutable_security()->mutable_tls()->set_certificate_file("any");
     if (!tls.client_ca_file().empty()) common.mutable_security()->mutable_tls()->set_client_ca_file("any");

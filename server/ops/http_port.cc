@@ -76,8 +76,8 @@ class HttpPort::Impl final : public CivetHandler {
   }
 
  private:
-  // Returns whether the request means this host, where no other machine may ask: a page of somebody's whose name
-  // has come to stand for this host's address says that name.
+  // Returns whether the request means this host, where no other machine may ask: a page of somebody's whose
+  // name has come to stand for this host's address says that name.
   bool IsMeant(const mg_connection* connection) const {
     const char* const said = mg_get_header(connection, "Host");
     if (!only_host_ || said == nullptr) return true;

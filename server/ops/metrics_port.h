@@ -1,5 +1,5 @@
-// Serves a rank's metrics over HTTP, at /metrics, to Prometheus or whoever asks, those of all ranks together at
-// /server, and a page for people at /.
+// Serves a rank's metrics over HTTP, at /metrics, to Prometheus or whoever asks, those of all ranks
+// together at /server, and a page for people at /.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_OPS_METRICS_PORT_H_
 #define SLOTWISE_SERVER_OPS_METRICS_PORT_H_

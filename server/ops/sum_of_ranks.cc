@@ -13,7 +13,8 @@ namespace {
 enum class How { kSum, kLargest, kSmallest, kNone };
 
 How HowToAdd(std::string_view name) {
-  // Every rank counts all of these, or they are of the server as a whole, or the worst rank says what matters.
+  // Every rank counts all of these, or they are of the server as a whole, or the worst rank says what
+  // matters.
   constexpr std::array<std::string_view, 10> kLargest{
       "slotwise_start_time_seconds",     "slotwise_round_busy_seconds",   "slotwise_table_max_rows",
       "slotwise_table_steps_total",      "slotwise_incomplete_steps",     "slotwise_journal_failed",

@@ -103,8 +103,8 @@ void FreeMeter(void*, void* meter, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<FrameMeter*>(meter);
 }
 
-// Returns whether the connection goes on with an earlier one's session, and the client's certificate, which was
-// checked then, has expired since.
+// Returns whether the connection goes on with an earlier one's session, and the client's certificate, which
+// was checked then, has expired since.
 bool ResumesWithExpiredCertificate(SSL* ssl) {
   if (SSL_session_reused(ssl) == 0) return false;
   const X509* const certificate = SSL_SESSION_get0_peer(SSL_get0_session(ssl));

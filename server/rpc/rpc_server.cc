@@ -52,8 +52,8 @@ void EndIfStalled(int socket, std::chrono::milliseconds limit) {
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
 
-// Returns the user at the other end of a Unix socket; nothing: it is another kind of socket. A user whom the system
-// does not tell is nobody's number.
+// Returns the user at the other end of a Unix socket; nothing: it is another kind of socket. A user whom
+// the system does not tell is nobody's number.
 std::optional<std::uint32_t> UserAt(int socket) {
   int domain = 0;
   socklen_t size = sizeof(domain);

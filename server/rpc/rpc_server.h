@@ -43,14 +43,15 @@ struct RpcOptions {
   TlsFiles tls = {};
   // Says who may do what; null: everybody may do everything. It outlives the server.
   const AccessControl* access = nullptr;
-  // Is told, from any thread, whenever the health service says something else: that the server serves, or not.
+  // Is told, from any thread, whenever the health service says something else: that the server serves, or
+  // not.
   std::function<void(bool serves)> on_serving = [](bool) {};
 
   // Returns whether the data transport is spoken at the port, where it asks nobody who he is and encrypts
   // nothing.
   bool speaks_data() const { return !tls.on() && (access == nullptr || access->open()); }
-  // Returns whether it is spoken at the Unix socket, where it asks for tokens if there are any, and for nothing
-  // else: not where a certificate alone lets somebody in.
+  // Returns whether it is spoken at the Unix socket, where it asks for tokens if there are any, and for
+  // nothing else: not where a certificate alone lets somebody in.
   bool speaks_data_locally() const {
     return speaks_data() || (access != nullptr && !access->open()) || tls.client_ca_file.empty();
   }

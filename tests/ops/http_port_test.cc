@@ -176,7 +176,8 @@ TEST(HealthPortTest, AnAddressIsHadOnce) {
   EXPECT_NE(second.status().message().find("(health_listen)"), std::string::npos);
 }
 
-// A name that stood for somebody's page, and now stands for 127.0.0.1, would let the page read what it may not.
+// A name that stood for somebody's page, and now stands for 127.0.0.1, would let the page read what it may
+// not.
 TEST(HttpPortTest, AnotherHostsNameIsNotServedAtALoopbackAddress) {
   const auto port =
       HttpPort::Open({"127.0.0.1", 0}, "x", {{"/", [](const HttpRequest&) { return HttpAnswer{}; }}});

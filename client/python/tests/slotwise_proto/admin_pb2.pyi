@@ -422,16 +422,18 @@ class PinCheckpointRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class RankInfo(_message.Message):
-    __slots__ = ["address", "device", "gpu", "local"]
+    __slots__ = ["address", "device", "gpu", "local", "local_user"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
     LOCAL_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_USER_FIELD_NUMBER: _ClassVar[int]
     address: str
     device: str
     gpu: str
     local: str
-    def __init__(self, address: _Optional[str] = ..., device: _Optional[str] = ..., local: _Optional[str] = ..., gpu: _Optional[str] = ...) -> None: ...
+    local_user: int
+    def __init__(self, address: _Optional[str] = ..., device: _Optional[str] = ..., local: _Optional[str] = ..., gpu: _Optional[str] = ..., local_user: _Optional[int] = ...) -> None: ...
 
 class ReleaseCheckpointReply(_message.Message):
     __slots__ = []

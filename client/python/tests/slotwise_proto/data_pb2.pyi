@@ -34,7 +34,7 @@ class DataArrays(_message.Message):
     def __init__(self, keys: _Optional[int] = ..., gradients: _Optional[int] = ..., offsets: _Optional[int] = ..., weights: _Optional[int] = ..., wide_offsets: bool = ...) -> None: ...
 
 class DataCall(_message.Message):
-    __slots__ = ["arena", "arrays", "id", "lookups", "many", "pushes", "timeout_ms"]
+    __slots__ = ["arena", "arrays", "id", "lookups", "many", "pushes", "timeout_ms", "token", "traceparent"]
     ARENA_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,8 @@ class DataCall(_message.Message):
     MANY_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     arena: ArenaPlaces
     arrays: _containers.RepeatedCompositeFieldContainer[DataArrays]
     id: int
@@ -49,7 +51,9 @@ class DataCall(_message.Message):
     many: bool
     pushes: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.PushRequest]
     timeout_ms: int
-    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., many: bool = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupRequest, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushRequest, _Mapping]]] = ..., arrays: _Optional[_Iterable[_Union[DataArrays, _Mapping]]] = ..., arena: _Optional[_Union[ArenaPlaces, _Mapping]] = ...) -> None: ...
+    token: str
+    traceparent: str
+    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., many: bool = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupRequest, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushRequest, _Mapping]]] = ..., arrays: _Optional[_Iterable[_Union[DataArrays, _Mapping]]] = ..., arena: _Optional[_Union[ArenaPlaces, _Mapping]] = ..., token: _Optional[str] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class DataReply(_message.Message):
     __slots__ = ["code", "id", "in_arena", "lookups", "message", "pushes", "retry_after_ms", "value_bytes"]
