@@ -111,8 +111,8 @@ class Load {
       : options_(options),
         lookup_(options),
         values_(static_cast<std::size_t>(options.connections)),
-        channels_(*Access::Make({}), {{.address = options.address}}, options.connections, 1, options.data,
-                  nullptr) {}
+        channels_(*Access::Make({}), {{.address = options.address, .data = options.data}},
+                  options.connections, 1, nullptr) {}
 
   void Run() {
     const auto begin = steady_clock::now();
