@@ -30,10 +30,18 @@ std::string StampOf(const std::string& path) {
          std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec);
 }
 
+// Whoever opens a FIFO or a device may wait for ever, or read for ever.
+bool IsSmallFile(const std::string& path) {
+  constexpr off_t kMostBytes = off_t{1} << 20;
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= kMostBytes;
+}
+
 Result<std::string> ReadToken(const std::string& path) {
-  std::ifstream file(path);
+  std::ifstream file;
+  if (IsSmallFile(path)) file.open(path);
   std::string line;
-  while (file && line.empty() && std::getline(file, line)) {
+  while (file.is_open() && file && line.empty() && std::getline(file, line)) {
     if (line.ends_with('\r')) line.pop_back();
   }
   if (line.empty()) return InvalidArgument("token_file: " + path + " cannot be read, or has no token");
@@ -44,7 +52,8 @@ Result<std::string> ReadToken(const std::string& path) {
 }
 
 Status CheckPem(const char* field, const std::string& path, std::string_view what) {
-  std::ifstream file(path);
+  std::ifstream file;
+  if (IsSmallFile(path)) file.open(path);
   std::string line;
   while (std::getline(file, line)) {
     if (line.find("-----BEGIN ") != std::string::npos && line.find(what) != std::string::npos) return {};

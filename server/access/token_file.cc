@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,8 +30,14 @@ struct SecretText {
 
 // Fills `to`, or as much of it as the file has, without a library's buffer between.
 Status ReadAll(const std::string& path, SecretText& to) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Whoever opens a FIFO or a device may wait for ever, or read for ever.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return InvalidArgument("cannot read " + path + ": " + std::strerror(errno));
+  struct stat status {};
+  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(file);
+    return InvalidArgument("cannot read " + path + ": it is no file");
+  }
   ssize_t read_now = 0;
   do {
     read_now = read(file, to.bytes.data() + to.size, to.bytes.size() - to.size);

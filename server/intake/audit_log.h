@@ -14,15 +14,21 @@
 
 namespace slotwise {
 
-// What a deed changes, or takes away. Each has its own bound.
-enum class DeedOn : std::uint8_t { kTables, kRows, kCheckpoints };
+// What a deed does. Each kind has its own bound, so that many small deeds hide none that takes something
+// away.
+enum class Deed : std::uint8_t {
+  kMakes,       // tables, rows, checkpoints
+  kTakesAway,   // drops tables, erases rows, goes back to a checkpoint
+  kTakesAlong,  // exports rows
+  kSets         // learning rates, and which checkpoints are kept
+};
 
 // So many lines of a principal, or of all callers of a server without principals, in so long.
 inline constexpr std::uint32_t kAuditLines = 32;
 inline constexpr std::chrono::seconds kAuditInterval{10};
 
 // Logs "`deed`, as CALLER asked". `deed` is a sentence's beginning, such as "table ads is made".
-void LogDeed(DeedOn on, std::string_view deed, const Caller& caller);
+void LogDeed(Deed kind, std::string_view deed, const Caller& caller);
 
 }  // namespace slotwise
 

@@ -12,11 +12,12 @@
 namespace slotwise {
 namespace {
 
-// So many requests are answered at once, and so many more connections wait; one that brings or takes nothing
-// for so long is closed.
-constexpr int kAtOnce = 2;
-constexpr int kWaiting = 16;
-constexpr std::chrono::milliseconds kTimeout{5000};
+// So many connections are served at once, and so many more wait; one that brings or takes nothing for so
+// long is closed. A request is short: who is slow with one has nothing to ask, and keeps a probe of an
+// orchestrator's waiting.
+constexpr int kAtOnce = 16;
+constexpr int kWaiting = 256;
+constexpr std::chrono::milliseconds kTimeout{1000};
 
 // Nothing of an answer is kept, shown in somebody else's page, or taken for what it is not.
 constexpr std::string_view kFields =

@@ -32,7 +32,7 @@ class HttpPort {
   // By path, such as "/metrics". Each waits for nobody.
   using Functions = std::map<std::string, Function>;
 
-  // Listens. A function is called for each request, from any thread, by two at a time at most.
+  // Listens. A function is called for each request, from any thread, by 16 at a time at most.
   // FAILED_PRECONDITION, in one sentence that names `field` of the configuration: the address cannot be had.
   static Result<std::unique_ptr<HttpPort>> Open(const HostPort& address, std::string_view field,
                                                 Functions functions);

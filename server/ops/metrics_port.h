@@ -16,7 +16,7 @@
 
 namespace slotwise {
 
-// Listens. `read` is called for each request, from any thread, by two at a time at most, and waits for
+// Listens. `read` is called for each request, from any thread, by 16 at a time at most, and waits for
 // nobody. `access`, which outlives the port, says who may observe, and so may who has the peers' token.
 // FAILED_PRECONDITION: the address cannot be had; one sentence.
 Result<std::unique_ptr<HttpPort>> OpenMetricsPort(const HostPort& address, const RankFacts& facts,

@@ -85,7 +85,7 @@ grpc::ServerUnaryReactor* AdminService::SaveCheckpoint(grpc::CallbackServerConte
   const Caller caller = call->caller();
   auto done = [call = std::move(call), reply, caller](const Result<SavedCheckpoint>& saved) {
     if (!saved.ok()) return call->Fail(saved.status());
-    LogDeed(DeedOn::kCheckpoints,
+    LogDeed(Deed::kMakes,
             fmt::format("checkpoint {} is written: {} rows, {} bytes", saved->id, saved->rows, saved->bytes),
             caller);
     v1::SaveCheckpointReply answer;
@@ -173,8 +173,7 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
   const Caller caller = call->caller();
   auto done = [call, reply, caller, id = message->id()](const Result<SavedCheckpoint>& saved) {
     if (!saved.ok()) return call->Fail(saved.status());
-    LogDeed(DeedOn::kCheckpoints, fmt::format("checkpoint {} is loaded, and saved as {}", id, saved->id),
-            caller);
+    LogDeed(Deed::kTakesAway, fmt::format("checkpoint {} is loaded, and saved as {}", id, saved->id), caller);
     v1::LoadCheckpointReply answer;
     answer.set_id(saved->id);
     answer.set_round(saved->round);
@@ -204,7 +203,7 @@ grpc::ServerUnaryReactor* AdminService::PinCheckpoint(grpc::CallbackServerContex
   if (!message) return reactor;
   checkpoints_.Pin(message->id(), [call = std::move(call), reply](const Result<ListedCheckpoint>& pinned) {
     if (!pinned.ok()) return call->Fail(pinned.status());
-    LogDeed(DeedOn::kCheckpoints, "checkpoint " + pinned->id + " is pinned", call->caller());
+    LogDeed(Deed::kSets, "checkpoint " + pinned->id + " is pinned", call->caller());
     Answer(*call, v1::PinCheckpointReply(), reply);
   });
   return reactor;
@@ -218,12 +217,12 @@ grpc::ServerUnaryReactor* AdminService::ReleaseCheckpoint(grpc::CallbackServerCo
   if (call->answered()) return reactor;
   const auto message = Parse<v1::ReleaseCheckpointRequest>(*request, *call);
   if (!message) return reactor;
-  checkpoints_.Release(
-      message->id(), [call = std::move(call), reply](const Result<ListedCheckpoint>& released) {
-        if (!released.ok()) return call->Fail(released.status());
-        LogDeed(DeedOn::kCheckpoints, "checkpoint " + released->id + " is released", call->caller());
-        Answer(*call, v1::ReleaseCheckpointReply(), reply);
-      });
+  checkpoints_.Release(message->id(),
+                       [call = std::move(call), reply](const Result<ListedCheckpoint>& released) {
+                         if (!released.ok()) return call->Fail(released.status());
+                         LogDeed(Deed::kSets, "checkpoint " + released->id + " is released", call->caller());
+                         Answer(*call, v1::ReleaseCheckpointReply(), reply);
+                       });
   return reactor;
 }
 
@@ -238,8 +237,7 @@ grpc::ServerUnaryReactor* AdminService::CompactCheckpoint(grpc::CallbackServerCo
   const auto gone = [call] { return call->abandoned(); };
   const auto done = [call, reply, id = message->id()](const Result<ListedCheckpoint>& folded) {
     if (!folded.ok()) return call->Fail(folded.status());
-    LogDeed(DeedOn::kCheckpoints, "checkpoint " + folded->id + " is " + id + " folded into a base",
-            call->caller());
+    LogDeed(Deed::kSets, "checkpoint " + folded->id + " is " + id + " folded into a base", call->caller());
     v1::CompactCheckpointReply answer;
     *answer.mutable_checkpoint() = InfoOf(*folded);
     Answer(*call, answer, reply);

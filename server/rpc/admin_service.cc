@@ -70,7 +70,7 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
   const Caller caller = call->caller();
   auto done = [call = std::move(call), reply, options = *options, caller](const Result<CreatedTable>& table) {
     if (!table.ok()) return call->Fail(table.status());
-    if (table->created) LogDeed(DeedOn::kTables, "table " + options.name.str() + " is made", caller);
+    if (table->created) LogDeed(Deed::kMakes, "table " + options.name.str() + " is made", caller);
     v1::CreateTableReply answer;
     *answer.mutable_options() = ToProto(options);
     answer.set_created(table->created);
@@ -95,7 +95,7 @@ grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* c
   const Caller caller = call->caller();
   auto done = [call = std::move(call), reply, name = table->options.name, caller](const Status& status) {
     if (!status.ok()) return call->Fail(status);
-    LogDeed(DeedOn::kTables, "table " + name.str() + " is dropped", caller);
+    LogDeed(Deed::kTakesAway, "table " + name.str() + " is dropped", caller);
     Answer(*call, v1::DropTableReply(), reply);
   };
   engine_.Submit(DropTableRequest{.table = table->id, .done = std::move(done), .caller = caller});
@@ -173,7 +173,7 @@ grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerCont
   auto done = [call = std::move(call), reply, name = table->options.name, rate = message->learning_rate(),
                caller](const Status& status) {
     if (!status.ok()) return call->Fail(status);
-    LogDeed(DeedOn::kTables, fmt::format("table {} learns at the rate {}", name.view(), rate), caller);
+    LogDeed(Deed::kSets, fmt::format("table {} learns at the rate {}", name.view(), rate), caller);
     Answer(*call, v1::SetLearningRateReply(), reply);
   };
   engine_.Submit(SetLearningRateRequest{.table = table->id,

@@ -150,7 +150,7 @@ void ExportStream::OnDone() {
   reply_.End();
   TakeOver(this);
   if (sent_ > 0) {
-    LogDeed(DeedOn::kRows,
+    LogDeed(Deed::kTakesAlong,
             std::to_string(sent_) + " rows of table " + request_.table.options.name.str() + " are exported",
             caller_);
   }
@@ -202,7 +202,7 @@ void ImportStream::End(const grpc::Status& status) {
 void ImportStream::OnDone() {
   reply_watch_.End();
   if (rows_ > 0)
-    LogDeed(DeedOn::kRows,
+    LogDeed(Deed::kMakes,
             std::to_string(rows_) + " rows of table " + table_->options.name.str() + " are imported",
             caller_);
   gate_.Leave();

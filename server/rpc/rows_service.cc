@@ -47,7 +47,7 @@ grpc::ServerUnaryReactor* RowsService::Erase(grpc::CallbackServerContext* contex
   decoded->done = [call = std::move(call), reply, table = std::move(table),
                    caller = decoded->caller](const Result<std::uint64_t>& rows) {
     if (!rows.ok()) return call->Fail(rows.status());
-    LogDeed(DeedOn::kRows, std::to_string(*rows) + " rows of table " + table + " are erased", caller);
+    LogDeed(Deed::kTakesAway, std::to_string(*rows) + " rows of table " + table + " are erased", caller);
     call->Succeed([&] { *reply = EncodeEraseReply(*rows); });
   };
   engine_.Submit(std::move(*decoded));
