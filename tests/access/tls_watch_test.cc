@@ -59,6 +59,14 @@ Pair MakePair(long from = -1, long to = 1, const char* group = "P-256") {
   return pair;
 }
 
+std::string RsaKey() {
+  EVP_PKEY* const key = EVP_RSA_gen(2048);
+  std::string text = TextOf(
+      [&](BIO* bio) { return PEM_write_bio_PrivateKey(bio, key, nullptr, nullptr, 0, nullptr, nullptr); });
+  EVP_PKEY_free(key);
+  return text;
+}
+
 class TlsWatchTest : public testing::Test {
  protected:
   TlsWatchTest() {
@@ -102,6 +110,11 @@ class TlsWatchTest : public testing::Test {
     return true;
   }
 
+  static bool SomeLooksPass() {
+    const auto later = std::chrono::steady_clock::now() + 50 * kLookEvery;
+    return Becomes([later] { return std::chrono::steady_clock::now() > later; });
+  }
+
  private:
   const std::filesystem::path folder_ =
       std::filesystem::path(testing::TempDir()) /
@@ -129,6 +142,7 @@ TEST_F(TlsWatchTest, FilesAreRightOrOneSentenceSaysWhyNot) {
   EXPECT_EQ(WhatIsWrong(one.certificate, "", ca), no_key);
   EXPECT_EQ(WhatIsWrong(one.certificate, other.key, ca), no_key);
   EXPECT_EQ(WhatIsWrong(one.certificate, MakePair(-1, 1, "P-384").key, ca), no_key);
+  EXPECT_EQ(WhatIsWrong(one.certificate, RsaKey(), ca), no_key);
   // gRPC would read to the NUL.
   EXPECT_EQ(WhatIsWrong(std::string(1, '\0') + one.certificate, one.key, ca),
             "pem: it has a NUL, so it is no text");
@@ -188,8 +202,7 @@ TEST_F(TlsWatchTest, ACertificateAndItsKeyChangeTogether) {
   const Pair other = MakePair();
   File("pem", other.certificate);
   ASSERT_TRUE(Becomes([&] { return Said("the certificates stay as they were: ") == 1; }));
-  const auto later = std::chrono::steady_clock::now() + 50 * kLookEvery;
-  ASSERT_TRUE(Becomes([&] { return std::chrono::steady_clock::now() > later; }));
+  ASSERT_TRUE(SomeLooksPass());
   EXPECT_FALSE((*watch)->TakeNew());
   std::filesystem::remove(Path("key"));
   ASSERT_TRUE(Becomes([&] { return Said("No such file") == 1; }));
@@ -201,6 +214,9 @@ TEST_F(TlsWatchTest, ACertificateAndItsKeyChangeTogether) {
   ASSERT_TRUE(texts);
   EXPECT_EQ(texts->certificates.view(), other.certificate);
   EXPECT_EQ(texts->key.view(), other.key);
+  ASSERT_TRUE(SomeLooksPass());
+  EXPECT_FALSE((*watch)->TakeNew());
+  EXPECT_EQ(Said("the certificates are read again"), 1);
 }
 
 TEST_F(TlsWatchTest, AReasonIsLoggedAgainWhenItComesAgain) {
