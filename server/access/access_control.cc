@@ -2,12 +2,13 @@
 
 #include <openssl/evp.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
+
+#include "server/access/small_file.h"
 
 namespace slotwise {
 namespace {
@@ -38,16 +39,6 @@ std::string PasswordIn(std::string_view base64) {
   const std::string pair(text.begin(), text.begin() + (size - padding));
   const std::size_t colon = pair.find(':');
   return colon == std::string::npos ? std::string() : pair.substr(colon + 1);
-}
-
-// Returns what differs between a file and the one that comes in its place; empty: there is none.
-std::string StampOf(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0) return {};
-  return std::to_string(status.st_dev) + " " + std::to_string(status.st_ino) + " " +
-         std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
-         std::to_string(status.st_mtim.tv_nsec) + " " + std::to_string(status.st_ctim.tv_sec) + "." +
-         std::to_string(status.st_ctim.tv_nsec);  // which another owner or mode changes
 }
 
 bool HaveCommon(const std::vector<TokenDigest>& one, const std::vector<TokenDigest>& other) {

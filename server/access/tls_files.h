@@ -1,12 +1,16 @@
-// The files of a server's TLS. Thread-safety: free functions.
+// The files of a server's TLS. Thread-safety: free functions; texts that were read do not change.
 #ifndef SLOTWISE_SERVER_ACCESS_TLS_FILES_H_
 #define SLOTWISE_SERVER_ACCESS_TLS_FILES_H_
 
+#include <cstddef>
 #include <string>
 
+#include "server/access/small_file.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
+
+constexpr std::size_t kMostTlsFileBytes = std::size_t{1} << 20;
 
 // PEM files. Without certificate_file there is no TLS; without client_ca_file nobody is asked for a
 // certificate.
@@ -18,8 +22,19 @@ struct TlsFiles {
   bool on() const { return !certificate_file.empty(); }
 };
 
-// INVALID_ARGUMENT, in one sentence with the file, unless each can be read and has what its name says, the
-// key is the certificate's, and the certificate is valid today.
+// What the files have.
+struct TlsTexts {
+  SecretText certificates = {};  // the server's, and what links it to its authority
+  SecretText key = {};
+  SecretText client_cas = {};  // empty: there is no such file
+};
+
+// Reads the files. INVALID_ARGUMENT, in one sentence with the file, unless each is a regular file that is not
+// too long and has what its name says, the key is the certificate's, and the certificates of the chain are
+// valid now. Waits for nobody. REQUIRES: there is TLS.
+Result<TlsTexts> ReadTlsFiles(const TlsFiles& files);
+
+// The same, where it only matters whether they are right. Without TLS they are.
 Status CheckTlsFiles(const TlsFiles& files);
 
 }  // namespace slotwise

@@ -33,7 +33,8 @@ std::optional<std::string> Fetch(const HostPort& from, const std::string& token)
   mg_printf(connection.get(),
             "GET /metrics HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n",
             from.host.c_str(), token.c_str());
-  if (mg_get_response(connection.get(), error.data(), error.size(), MetricsPeers::kTimeoutMs) < 0)
+  if (mg_get_response(connection.get(), error.data(), error.size(),
+                      static_cast<int>(MetricsPeers::kTimeout.count())) < 0)
     return std::nullopt;
   const mg_response_info* const answer = mg_get_response_info(connection.get());
   if (answer == nullptr || answer->status_code != 200) return std::nullopt;

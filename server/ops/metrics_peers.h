@@ -4,6 +4,7 @@
 #ifndef SLOTWISE_SERVER_OPS_METRICS_PEERS_H_
 #define SLOTWISE_SERVER_OPS_METRICS_PEERS_H_
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -17,7 +18,7 @@ namespace slotwise {
 class MetricsPeers {
  public:
   // A rank that does not answer within about this time is said not to.
-  static constexpr int kTimeoutMs = 2000;
+  static constexpr std::chrono::milliseconds kTimeout{2000};
 
   // `token` is what all ranks of this start of the server have.
   explicit MetricsPeers(std::string token) : token_(std::move(token)) {}

@@ -120,10 +120,11 @@ class RpcServer::Impl {
     if (!options.local.empty() && options.speaks_data_locally()) {
       if (Status local = (*listener)->ListenLocally(options.local); !local.ok()) return local;
     }
+    auto credentials = ServerCredentialsOf(options.tls);
+    if (!credentials.ok()) return credentials.status();
     grpc::ServerBuilder builder;
     using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-    connections_ = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD,
-                                                                        ServerCredentialsOf(options.tls));
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, *credentials);
     builder.RegisterService(&embedding_);
     builder.RegisterService(&rows_);
     builder.RegisterService(&admin_);
@@ -138,7 +139,8 @@ class RpcServer::Impl {
     listener_->Start([this, speaks_data = options.speaks_data(), tls = options.tls.on()](int socket) {
       EndIfStalled(socket, reply_timeout_);
       if (const auto user = UserAt(socket)) return TakeLocal(socket, *user);
-      if (tls) return HandToGrpc(socket);  // the frames are met when they are decrypted
+      // The frames are met when they are decrypted. By TLS this thread alone brings connections.
+      if (tls) return HandToGrpc(socket);
       if (!speaks_data) return MeterAndHandToGrpc(socket);
       data_.Take(socket, [this](int other) { MeterAndHandToGrpc(other); });
     });

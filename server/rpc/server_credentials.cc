@@ -1,29 +1,70 @@
 #include "server/rpc/server_credentials.h"
 
-#include <grpcpp/security/tls_certificate_provider.h>
-#include <grpcpp/security/tls_credentials_options.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "server/access/tls_watch.h"
 
 namespace slotwise {
 namespace {
 
-constexpr unsigned int kLookEverySeconds = 1;
+// gRPC's C++ has no credentials whose certificates a program may change; its core has. It asks for them as a
+// server begins, and before every connection.
+class WatchedCredentials final : public grpc::ServerCredentials {
+ public:
+  WatchedCredentials(std::unique_ptr<TlsWatch> watch, bool asks)
+      : watch_(std::move(watch)),
+        asks_(asks),
+        credentials_(grpc_ssl_server_credentials_create_with_options(
+            grpc_ssl_server_credentials_create_options_using_config_fetcher(
+                asks ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                     : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+                &WatchedCredentials::Fetch, this))) {}
+  ~WatchedCredentials() override { grpc_server_credentials_release(credentials_); }
+  WatchedCredentials(const WatchedCredentials&) = delete;
+  WatchedCredentials& operator=(const WatchedCredentials&) = delete;
+
+  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {
+    std::abort();  // a server of ours sets none
+  }
+
+ private:
+  int AddPortToServer(const std::string& address, grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  static grpc_ssl_certificate_config_reload_status Fetch(void* self,
+                                                         grpc_ssl_server_certificate_config** config) {
+    const auto& me = *static_cast<const WatchedCredentials*>(self);
+    const auto texts = me.watch_->TakeNew();
+    if (!texts) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const grpc_ssl_pem_key_cert_pair pair{.private_key = texts->key.c_str(),
+                                          .cert_chain = texts->certificates.c_str()};
+    // Where no client is asked for a certificate, authorities are of no use, but gRPC 1.51 asserts that there
+    // are some.
+    const SecretText& authorities = me.asks_ ? texts->client_cas : texts->certificates;
+    *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  const std::unique_ptr<TlsWatch> watch_;
+  const bool asks_;
+  grpc_server_credentials* const credentials_;
+};
 
 }  // namespace
 
-std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const TlsFiles& files) {
-  namespace tls = grpc::experimental;
+Result<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsOf(const TlsFiles& files) {
   if (!files.on()) return grpc::InsecureServerCredentials();
-  const bool asks = !files.client_ca_file.empty();
-  auto provider = asks ? std::make_shared<tls::FileWatcherCertificateProvider>(
-                             files.key_file, files.certificate_file, files.client_ca_file, kLookEverySeconds)
-                       : std::make_shared<tls::FileWatcherCertificateProvider>(
-                             files.key_file, files.certificate_file, kLookEverySeconds);
-  tls::TlsServerCredentialsOptions options(std::move(provider));
-  options.watch_identity_key_cert_pairs();
-  if (asks) options.watch_root_certs();
-  options.set_cert_request_type(asks ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                     : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
-  return tls::TlsServerCredentials(options);
+  auto watch = TlsWatch::Make(files);
+  if (!watch.ok()) return watch.status();
+  std::shared_ptr<grpc::ServerCredentials> credentials =
+      std::make_shared<WatchedCredentials>(std::move(*watch), !files.client_ca_file.empty());
+  return credentials;
 }
 
 }  // namespace slotwise

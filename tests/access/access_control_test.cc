@@ -123,7 +123,7 @@ TEST_F(AccessControlTest, RefusesFilesThatAreWrong) {
   EXPECT_NE(why("0123456789abcde").find(":1: a token of 15 characters"), std::string::npos);
   EXPECT_EQ(why(std::string(4096, 'x')), "none");
   EXPECT_NE(why(std::string(4097, 'x')).find("a token of 4097 characters"), std::string::npos);
-  EXPECT_NE(why(std::string(1 << 20, 'x')).find("too long"), std::string::npos);
+  EXPECT_NE(why(std::string(1 << 20, 'x')).find("longer than"), std::string::npos);
   EXPECT_NE(why("\n0123456789 abcdef").find(":2: a token has a character"), std::string::npos);
   EXPECT_NE(why("0123456789abcde\xc3\xa9").find("a token has a character"), std::string::npos);
   std::string many;

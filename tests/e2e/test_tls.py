@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import struct
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -142,6 +144,135 @@ def test_certificates_are_read_again_when_they_change(start_cluster: StartCluste
         works(before)  # a connection keeps what it began with
 
 
+STAY = "the certificates stay as they were: "
+
+
+def shown(address: str, context: ssl.SSLContext) -> bytes:
+    """The certificate that a new connection is shown, which is trusted and serves calls."""
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), timeout=CALL_TIMEOUT) as plain:
+        with context.wrap_socket(plain, server_hostname=host) as connection:
+            certificate = connection.getpeercert(binary_form=True)
+            assert certificate is not None
+    answered, _, _ = checks_health(context, address)
+    assert answered, "a new connection is served"
+    return certificate
+
+
+def in_der(certificate: Path) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(certificate.read_text())
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink()
+
+
+def a_directory(path: Path) -> None:
+    remove(path)
+    path.mkdir()
+
+
+def a_fifo(path: Path) -> None:
+    remove(path)
+    os.mkfifo(path)
+
+
+def a_link_to_zeros(path: Path) -> None:
+    remove(path)
+    path.symlink_to("/dev/zero")
+
+
+def junk(path: Path) -> None:
+    write(path, b"-----BEGIN junk\n" * 100)
+
+
+def two_mib(path: Path) -> None:
+    write(path, path.read_bytes() + b"\n" * (2 << 20))
+
+
+def anothers(path: Path) -> None:
+    """What a rotation has written that is half done."""
+    other = Authority(path.parent / "others", "other").issue("other", "server", HOSTS)
+    write(path, other[path.suffix == ".key"].read_bytes())
+
+
+NOT_THE_KEY = "it has no key in PEM, or not the certificate's"
+
+
+@pytest.mark.parametrize(
+    ("which", "spoil", "why"),
+    [
+        ("server.pem", a_directory, "no regular file"),
+        ("server.key", a_directory, "no regular file"),
+        ("ca.pem", a_directory, "no regular file"),
+        ("server.pem", a_fifo, "no regular file"),
+        ("server.key", a_fifo, "no regular file"),
+        ("server.pem", a_link_to_zeros, "no regular file"),
+        ("server.key", a_link_to_zeros, "no regular file"),
+        ("server.pem", junk, "it has no certificate in PEM"),
+        ("server.key", junk, NOT_THE_KEY),
+        ("ca.pem", junk, "it has no certificate in PEM"),
+        ("server.pem", two_mib, "it is longer than 1048576 bytes"),
+        ("server.pem", anothers, NOT_THE_KEY),
+        ("server.key", anothers, NOT_THE_KEY),
+        ("server.pem", remove, "No such file"),
+    ],
+)
+def test_files_that_are_not_right_leave_the_certificates_in_use(
+    start_cluster: StartCluster, tmp_path: Path, which: str, spoil: Callable[[Path], None], why: str
+) -> None:
+    old, new = Authority(tmp_path / "old", "old"), Authority(tmp_path / "new", "new")
+    certificate, key = old.issue("server", "server", HOSTS)
+    asks = which == "ca.pem"
+    trainer = old.issue("trainer", "trainer")
+    config = tls_config((certificate, key), old.ca_file if asks else None)
+    cluster = start_cluster(1, config, tls=channel_credentials(old.ca_file, trainer if asks else None))
+    is_old = in_der(certificate)
+    next_certificate, next_key = new.issue("server", "server", HOSTS)
+    is_new = in_der(next_certificate)
+    authority = old.ca_file.read_bytes()
+    context = ssl.create_default_context(cadata=old.ca_file.read_text() + new.ca_file.read_text())
+    context.load_cert_chain(*trainer)
+    context.set_alpn_protocols(["h2"])
+    spoiled = certificate.with_name(which)
+
+    def serves() -> bytes:
+        return shown(cluster.ranks[0].address, context)
+
+    def troubles() -> list[str]:
+        log = cluster.log(0)
+        return [line["message"] for line in log if STAY in line["message"] and line["level"] == "error"]
+
+    def is_in_trouble(lines: int) -> bool:
+        assert serves() in (is_old, is_new)
+        return len(troubles()) > lines
+
+    spoil(spoiled)
+    wait_until(lambda: is_in_trouble(0), "the log says what is wrong")
+    assert why in troubles()[-1] and str(spoiled if why != NOT_THE_KEY else key) in troubles()[-1]
+    assert serves() == is_old
+
+    if spoiled.is_dir():
+        spoiled.rmdir()
+    if asks:
+        write(spoiled, authority)
+    write(key, next_key.read_bytes())
+    write(certificate, next_certificate.read_bytes())
+    wait_until(lambda: serves() == is_new, "the new certificate is shown")
+    said = troubles()
+    assert all(one != other for one, other in zip(said, said[1:])), "a reason is logged once"
+
+    spoil(spoiled)
+    wait_until(lambda: is_in_trouble(len(said)), "the log says what is wrong again")
+    assert serves() == is_new
+    began = time.monotonic()
+    cluster.stop()
+    assert time.monotonic() - began < 10
+
+
 @pytest.mark.parametrize(("days", "why"), [((-9, -2), "has expired"), ((2, 9), "is not valid yet")])
 def test_a_server_does_not_start_with_a_certificate_of_another_time(
     tmp_path: Path, days: tuple[int, int], why: str
@@ -151,6 +282,20 @@ def test_a_server_does_not_start_with_a_certificate_of_another_time(
     ended = run_server("--config", str(tmp_path / "server.pbtxt"))
     assert ended.returncode == 1
     assert why in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("which", ["server.pem", "server.key", "ca.pem"])
+@pytest.mark.parametrize("spoil", [a_directory, a_fifo, a_link_to_zeros, junk, two_mib, remove])
+def test_a_server_does_not_start_with_files_that_are_not_right(
+    tmp_path: Path, which: str, spoil: Callable[[Path], None]
+) -> None:
+    ours = Authority(tmp_path, "ours")
+    certificate = ours.issue("server", "server", HOSTS)
+    (tmp_path / "server.pbtxt").write_text(tls_config(certificate, ours.ca_file))
+    spoil(tmp_path / which)
+    ended = run_server("--config", str(tmp_path / "server.pbtxt"), "--check-config")
+    assert ended.returncode == 1
+    assert f"{tmp_path / which}: it " in ended.stdout + ended.stderr
 
 
 def test_an_open_address_needs_tls_and_principals(tmp_path: Path) -> None:

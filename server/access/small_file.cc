@@ -1,0 +1,70 @@
+#include "server/access/small_file.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace slotwise {
+namespace {
+
+Status CannotRead(int error) {
+  return InvalidArgument(std::string("it cannot be read: ") + std::strerror(error));
+}
+
+// Returns how many bytes were read, as many as `most` if there are; -1, with errno, if the system refuses.
+ssize_t ReadUpTo(int file, char* to, std::size_t most) {
+  std::size_t size = 0;
+  while (size < most) {
+    const ssize_t read_now = read(file, to + size, most - size);
+    if (read_now < 0 && errno == EINTR) continue;
+    if (read_now < 0) return -1;
+    if (read_now == 0) break;
+    size += static_cast<std::size_t>(read_now);
+  }
+  return static_cast<ssize_t>(size);
+}
+
+Result<SecretText> ReadOpen(int file, std::size_t most) {
+  struct stat status {};
+  if (fstat(file, &status) != 0) return CannotRead(errno);
+  if (!S_ISREG(status.st_mode)) return InvalidArgument("it cannot be read: it is no regular file");
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size > most) return InvalidArgument("it is longer than " + std::to_string(most) + " bytes");
+  SecretText text(size);
+  // The byte after the last one is read as well: nothing has to be there.
+  const ssize_t read_now = ReadUpTo(file, text.data(), size + 1);
+  if (read_now < 0) return CannotRead(errno);
+  if (std::cmp_not_equal(read_now, size)) return InvalidArgument("it changed while it was read");
+  if (text.view().find('\0') != std::string_view::npos)
+    return InvalidArgument("it has a NUL, so it is no text");
+  return text;
+}
+
+}  // namespace
+
+void SecretText::Wipe() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
+
+std::string StampOf(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return {};
+  return std::to_string(status.st_dev) + " " + std::to_string(status.st_ino) + " " +
+         std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
+         std::to_string(status.st_mtim.tv_nsec) + " " + std::to_string(status.st_ctim.tv_sec) + "." +
+         std::to_string(status.st_ctim.tv_nsec);  // which another owner or mode changes
+}
+
+Result<SecretText> ReadSmallFile(const std::string& path, std::size_t most) {
+  // Whoever opens a FIFO may wait for ever, and whoever opens a terminal may get its signals.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) return CannotRead(errno);
+  Result<SecretText> text = ReadOpen(file, most);
+  close(file);
+  return text;
+}
+
+}  // namespace slotwise

@@ -1,0 +1,48 @@
+// Small files that an operator names and may change. Thread-safety: free functions; a SecretText is its
+// owner's.
+#ifndef SLOTWISE_SERVER_ACCESS_SMALL_FILE_H_
+#define SLOTWISE_SERVER_ACCESS_SMALL_FILE_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "slotwise/status.h"
+
+namespace slotwise {
+
+// A text that is wiped out of memory when it is no longer needed.
+class SecretText {
+ public:
+  SecretText() = default;
+  explicit SecretText(std::size_t size) : bytes_(size + 1) {}
+  ~SecretText() { Wipe(); }
+  SecretText(SecretText&& other) noexcept { bytes_.swap(other.bytes_); }
+  SecretText& operator=(SecretText&& other) noexcept {
+    bytes_.swap(other.bytes_);
+    return *this;
+  }
+  SecretText(const SecretText&) = delete;
+  SecretText& operator=(const SecretText&) = delete;
+
+  char* data() { return bytes_.data(); }
+  std::string_view view() const { return {c_str(), bytes_.empty() ? 0 : bytes_.size() - 1}; }
+  const char* c_str() const { return bytes_.empty() ? "" : bytes_.data(); }
+
+ private:
+  void Wipe();
+
+  std::vector<char> bytes_;  // ends with a NUL
+};
+
+// Returns what differs between a file and the one that comes in its place; empty: there is none.
+std::string StampOf(const std::string& path);
+
+// Returns what a file has. Waits for nobody. INVALID_ARGUMENT, with a reason that begins with "it ", if it
+// cannot be read, is a directory, a device or a pipe, is longer than `most`, or has a NUL.
+Result<SecretText> ReadSmallFile(const std::string& path, std::size_t most);
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ACCESS_SMALL_FILE_H_
