@@ -94,7 +94,8 @@ def main() -> None:
         }
         clients = {}
         for name, (security, door, credentials) in doors.items():
-            address = stack.enter_context(server(options.server, folder, re.sub("[^a-zA-Z]+", "_", name), security))
+            file = re.sub("[^a-zA-Z]+", "_", name)
+            address = stack.enter_context(server(options.server, folder, file, security))
             clients[name] = stack.enter_context(slotwise.connect(address, door=door, credentials=credentials))
         random = np.random.default_rng(20261124)
         for shape, samples in SHAPES.items():
