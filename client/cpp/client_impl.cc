@@ -86,7 +86,7 @@ Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& o
       channels_(std::move(access), SeedsOf(seeds), options.channels_per_rank, options.threads, options.log) {}
 
 Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
-                   const ServerTopology& topology, std::shared_ptr<Access> access)
+                   const ServerTopology& topology, const std::shared_ptr<Access>& access)
     : options_(options),
       seeds_(std::move(seeds)),
       limits_(topology),

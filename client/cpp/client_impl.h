@@ -36,7 +36,7 @@ class Client::Impl {
   Impl(const std::vector<std::string>& seeds, const ClientOptions& options, std::shared_ptr<Access> access);
   // For the server that has told its topology when asked at one of `seeds`.
   Impl(std::vector<std::string> seeds, const ClientOptions& options, const ServerTopology& topology,
-       std::shared_ptr<Access> access);
+       const std::shared_ptr<Access>& access);
   ~Impl() { Close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

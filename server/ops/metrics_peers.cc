@@ -73,19 +73,17 @@ Result<std::vector<std::string>> MetricsPeers::ReadAll(std::string own) const {
     addresses = addresses_;
   }
   if (addresses.empty()) return Unavailable("the server is starting: the ranks do not know each other yet");
-  std::vector<std::string> texts;
+  std::vector<std::string> texts(addresses.size());
+  texts.at(mine) = std::move(own);
   for (std::uint32_t rank = 0; rank < addresses.size(); ++rank) {
-    if (rank == mine) {
-      texts.push_back(std::move(own));
-      continue;
-    }
+    if (rank == mine) continue;
     const auto address = ParseHostPort(addresses[rank]);
     auto text = address.ok() ? Fetch(*address, token_) : std::nullopt;
     if (!text) {
       return Unavailable("rank " + std::to_string(rank) + " does not say what it counts, at " +
                          (addresses[rank].empty() ? "no address" : addresses[rank]));
     }
-    texts.push_back(std::move(*text));
+    texts[rank] = std::move(*text);
   }
   return texts;
 }

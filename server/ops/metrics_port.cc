@@ -92,7 +92,7 @@ HttpAnswer RankAnswer(const RankFacts& facts) {
 Result<std::unique_ptr<HttpPort>> OpenMetricsPort(const HostPort& address, const RankFacts& facts,
                                                   std::function<RankReading()> read,
                                                   const AccessControl& access,
-                                                  std::shared_ptr<const MetricsPeers> peers) {
+                                                  const std::shared_ptr<const MetricsPeers>& peers) {
   const auto text = [facts, read = std::move(read)] { return TextOf(facts, read()); };
   return HttpPort::Open(
       address, "metrics_listen",

@@ -22,7 +22,7 @@ namespace slotwise {
 Result<std::unique_ptr<HttpPort>> OpenMetricsPort(const HostPort& address, const RankFacts& facts,
                                                   std::function<RankReading()> read,
                                                   const AccessControl& access,
-                                                  std::shared_ptr<const MetricsPeers> peers);
+                                                  const std::shared_ptr<const MetricsPeers>& peers);
 
 }  // namespace slotwise
 

@@ -67,10 +67,10 @@ const AccessControl& Everybody() {
 
 Result<std::unique_ptr<HttpPort>> Open(
     std::uint16_t port, std::function<RankReading()> read, std::uint32_t rank = 0,
-    std::shared_ptr<const MetricsPeers> peers = std::make_shared<MetricsPeers>("a-token-of-the-ranks"),
+    const std::shared_ptr<const MetricsPeers>& peers = std::make_shared<MetricsPeers>("a-token-of-the-ranks"),
     const AccessControl& access = Everybody()) {
   return OpenMetricsPort({"127.0.0.1", port}, {.version = "1", .device = "cpu", .rank = rank},
-                         std::move(read), access, std::move(peers));
+                         std::move(read), access, peers);
 }
 
 TEST(MetricsPortTest, ReadsAnewForEachRequestAndServesNothingElse) {
