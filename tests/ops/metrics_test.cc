@@ -142,7 +142,8 @@ TEST(MetricsTest, SayHowFarSearchesWent) {
         std::string(R"(slotwise_table_probe_length_count{rank="2",table="idle"} 0)")}) {
     EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
   }
-  EXPECT_EQ(text.find(R"(table="ads",le="2048")"), std::string::npos);
+  EXPECT_EQ(text.find(R"(slotwise_table_probe_length_bucket{rank="2",table="ads",le="2048")"),
+            std::string::npos);
 }
 
 TEST(MetricsTest, SayHowLongExchangesTook) {
