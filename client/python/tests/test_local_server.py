@@ -308,8 +308,9 @@ def test_connect_local_connects_in_what_its_server_left_of_the_time(
         def close(self) -> None:
             given.append(0.0)
 
-    def connect(address: str, timeout: float) -> Answer:
+    def connect(address: str, timeout: float, credentials: slotwise.Credentials) -> Answer:
         assert address == "127.0.0.1:1"
+        assert credentials == slotwise.Credentials()  # that server asks nobody
         given.append(timeout)
         return Answer()
 
