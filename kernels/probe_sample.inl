@@ -23,7 +23,7 @@ class ProbeSample {
  public:
   using Queue = typename B::Queue;
 
-  // Of a batch at most so many keys are sampled, and of so many batches one.
+  // At most so many keys of a batch are sampled, and one of so many batches is.
   static constexpr std::uint32_t kKeys = 256;
   static constexpr std::uint64_t kDistance = 1024;
 

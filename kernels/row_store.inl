@@ -56,7 +56,7 @@ class RowStore {
   std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
   body::HashTableRef hash_table() { return table_; }
-  // How many hash tables the store has made until now: each is another one, and may have another size.
+  // Returns how many hash tables the store has made until now. Each is another one, and may be larger.
   std::uint64_t rehashes() const { return rehashes_; }
   body::RowsRef values() const { return rows_.Ref(); }
 

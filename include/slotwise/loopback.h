@@ -1,4 +1,4 @@
-// Which addresses are of this host alone.
+// This header tells which addresses are of this host alone.
 // Thread-safety: a free function.
 #ifndef SLOTWISE_LOOPBACK_H_
 #define SLOTWISE_LOOPBACK_H_

@@ -91,8 +91,8 @@ class AccessControl {
 
   const std::vector<std::uint32_t> local_users_;
   const std::shared_ptr<RefusedAccess> refused_ = std::make_shared<RefusedAccess>();
-  // How many, names and principals never change. Tokens are guarded by tokens_mutex_; the rest of each is the
-  // watching thread's.
+  // Their number, names and principals never change. Tokens are guarded by tokens_mutex_; the rest of each
+  // is the watching thread's.
   std::vector<Known> known_;
   mutable std::shared_mutex tokens_mutex_;
   std::mutex mutex_;
