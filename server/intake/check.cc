@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/intake/decode_fields.h"
 #include "server/intake/finite.h"
 #include "server/intake/sampled_squares.h"
 #include "slotwise/batch.h"

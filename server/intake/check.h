@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "server/engine/request.h"
-#include "server/intake/decode_fields.h"
+#include "server/intake/find_table.h"
 #include "server/intake/wire_array.h"
 #include "slotwise/status.h"
 #include "slotwise/v1/embedding.pb.h"

@@ -7,19 +7,6 @@
 
 namespace slotwise {
 
-FindTable TablesFor(const Engine& engine, const Caller& caller) {
-  return [&engine, &caller](std::string_view name, Rights needs) {
-    return TableNamed(engine, caller, name, needs);
-  };
-}
-
-Result<TableInfo> TableNamed(const Engine& engine, const Caller& caller, std::string_view name,
-                             Rights needs) {
-  if (Status allowed = Allow(caller.principal(), needs, name, Quoted(name)); !allowed.ok()) return allowed;
-  if (auto table = engine.FindTable(name)) return *table;
-  return NotFound("there is no table " + Quoted(name));
-}
-
 Status CheckWhole(std::string_view field, std::size_t bytes, std::size_t element) {
   if (bytes % element == 0) return {};
   return InvalidArgument(std::string(field) + " has " + std::to_string(bytes) + " bytes, not a multiple of " +

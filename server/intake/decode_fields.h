@@ -5,28 +5,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "server/access/principal.h"
-#include "server/engine/caller.h"
-#include "server/engine/engine.h"
 #include "server/engine/request.h"
 #include "server/intake/wire_array.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
-
-// Finds the table that a caller names, for whom `needs` are the rights that he needs on it: PERMISSION_DENIED
-// if he lacks them, NOT_FOUND if there is no such table; both name it.
-using FindTable = std::function<Result<TableInfo>(std::string_view name, Rights needs)>;
-
-// Finds the engine's tables for a caller. `engine` and `caller` outlive the result.
-FindTable TablesFor(const Engine& engine, const Caller& caller);
-// The same, once.
-Result<TableInfo> TableNamed(const Engine& engine, const Caller& caller, std::string_view name, Rights needs);
 
 // Returns INVALID_ARGUMENT unless the array's bytes are a whole number of elements.
 Status CheckWhole(std::string_view field, std::size_t bytes, std::size_t element);

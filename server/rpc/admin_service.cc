@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "server/intake/audit_log.h"
-#include "server/intake/decode_fields.h"
+#include "server/intake/find_table.h"
 #include "server/intake/quoted.h"
 #include "server/rpc/admin_answers.h"
 #include "server/rpc/call.h"

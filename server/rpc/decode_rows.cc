@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/intake/decode_fields.h"
 #include "server/intake/quoted.h"
 #include "server/intake/wire_array.h"
 #include "server/rpc/grpc_status.h"

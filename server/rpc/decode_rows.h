@@ -10,7 +10,7 @@
 
 #include "server/engine/request.h"
 #include "server/engine/tables.h"
-#include "server/intake/decode_fields.h"
+#include "server/intake/find_table.h"
 #include "slotwise/status.h"
 
 namespace slotwise {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "server/intake/find_table.h"
 #include "tests/sim/stepped_arrivals.h"
 
 namespace slotwise::sim {
