@@ -266,6 +266,11 @@ void AddProcess(const ProcessUsage& usage, Families& families) {
       static_cast<double>(usage.open_files));
   add("process_max_fds", MetricType::Gauge, "The most that it may have open",
       static_cast<double>(usage.max_files));
+  families.Begin(
+      "heap_bytes", MetricType::Gauge,
+      "Host memory that malloc has: what the program uses, and what it gave back and malloc keeps");
+  families.Add({{"state", "used"}}, usage.heap_used_bytes);
+  families.Add({{"state", "free"}}, usage.heap_free_bytes);
 }
 
 }  // namespace

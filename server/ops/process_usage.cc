@@ -1,5 +1,6 @@
 #include "server/ops/process_usage.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -39,6 +40,9 @@ ProcessUsage ReadProcessUsage() {
     usage.virtual_bytes = mapped * page;
     usage.resident_bytes = resident * page;
   }
+  const auto heap = mallinfo2();  // of all threads' arenas
+  usage.heap_used_bytes = heap.uordblks + heap.hblkhd;
+  usage.heap_free_bytes = heap.fordblks;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) usage.max_files = limit.rlim_cur;
   usage.open_files = CountOpenFiles();

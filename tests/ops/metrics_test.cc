@@ -189,8 +189,13 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
                                                .newest_rows = 24,
                                                .durations = Durations({2'000'000'000, 3'000'000'000}),
                                                .age = std::chrono::milliseconds(500)};
-  reading.process = {
-      .cpu_seconds = 1.5, .resident_bytes = 25, .virtual_bytes = 26, .open_files = 27, .max_files = 28};
+  reading.process = {.cpu_seconds = 1.5,
+                     .resident_bytes = 25,
+                     .virtual_bytes = 26,
+                     .heap_used_bytes = 29,
+                     .heap_free_bytes = 30,
+                     .open_files = 27,
+                     .max_files = 28};
   const std::string text = TextOf(reading);
   for (const char* const line : {
            R"(slotwise_repeated_parts_total{rank="2"} 1)",
@@ -232,6 +237,8 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
            R"(process_virtual_memory_bytes 26)",
            R"(process_open_fds 27)",
            R"(process_max_fds 28)",
+           R"(slotwise_heap_bytes{rank="2",state="used"} 29)",
+           R"(slotwise_heap_bytes{rank="2",state="free"} 30)",
        }) {
     EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
   }

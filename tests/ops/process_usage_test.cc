@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 namespace slotwise {
 namespace {
@@ -39,6 +41,24 @@ TEST(ProcessUsageTest, SeesMemoryOnceItIsTouched) {
   EXPECT_GE(mapped.virtual_bytes, before.virtual_bytes + kSize);
   EXPECT_LT(mapped.resident_bytes, before.resident_bytes + kSize / 2);
   EXPECT_GE(touched.resident_bytes, before.resident_bytes + kSize / 2);
+}
+
+TEST(ProcessUsageTest, SeesWhatMallocGaveAndGotBack) {
+  constexpr std::size_t kBlocks = 4096;
+  constexpr std::size_t kSize = 4096;  // small enough for malloc to keep what comes back
+  const ProcessUsage before = ReadProcessUsage();
+  if (before.heap_used_bytes == 0) GTEST_SKIP() << "malloc is not the C library's";
+  std::vector<std::unique_ptr<char[]>> blocks;
+  for (std::size_t i = 0; i < kBlocks; ++i) blocks.push_back(std::make_unique<char[]>(kSize));
+  const ProcessUsage given = ReadProcessUsage();
+  // Every other block stays, so that no free memory is at the heap's end, where malloc would give it back.
+  for (std::size_t i = 0; i < kBlocks; i += 2) blocks[i].reset();
+  const ProcessUsage half = ReadProcessUsage();
+  EXPECT_GE(given.heap_used_bytes, before.heap_used_bytes + kBlocks * kSize);
+  EXPECT_LE(half.heap_used_bytes, given.heap_used_bytes - kBlocks / 2 * kSize);
+  EXPECT_GE(half.heap_free_bytes, given.heap_free_bytes + kBlocks / 2 * kSize);
+  auto mapped = std::make_unique<char[]>(std::size_t{256} << 20);
+  EXPECT_GE(ReadProcessUsage().heap_used_bytes, half.heap_used_bytes + (std::size_t{256} << 20));
 }
 
 TEST(ProcessUsageTest, ProcessorTimeGrowsWithWork) {
