@@ -4,7 +4,8 @@
     PYTHONPATH=client/python python3 bench/security.py build/cpu/server/slotwise-server
 
 Each server is one rank with the CPU backend on this machine. The door is gRPC, or memory that is shared with
-the server ("by memory"). Prints medians, and the median of each round's ratio to gRPC without security.
+the server ("by memory"). Prints medians, and the median and the quartiles of each round's ratio to gRPC without
+security.
 """
 
 from __future__ import annotations
@@ -14,23 +15,18 @@ import contextlib
 import datetime
 import ipaddress
 import re
-import statistics
-import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from in_turn import measure, server
 
 import slotwise
 
-TABLE = 'tables { name: "t" dim: 64 slots: 26 optimizer { learning_rate: 0.1 sgd {} } }\n'
-SHAPES = {"one sample": 1, "4,096 samples": 4096}
+SAMPLES = (1, 4096)
 
 
 def certificate(folder: Path) -> None:
@@ -58,18 +54,6 @@ def certificate(folder: Path) -> None:
     )
 
 
-@contextlib.contextmanager
-def server(binary: str, folder: Path, name: str, security: str) -> Iterator[str]:
-    """A server, and its address."""
-    config = folder / f"{name}.pbtxt"
-    config.write_text(f'listen: "127.0.0.1:0" log_level: "error"\nsecurity {{ {security} }}\n{TABLE}')
-    command = [binary, "--config", str(config), "--backend", "cpu", "--attached"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdin is not None
-        yield process.stdout.readline().split()[1]
-        process.stdin.close()
-
-
 def main() -> None:
     """Measures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -95,36 +79,11 @@ def main() -> None:
         clients = {}
         for name, (security, door, credentials) in doors.items():
             file = re.sub("[^a-zA-Z]+", "_", name)
-            address = stack.enter_context(server(options.server, folder, file, security))
+            config = folder / f"{file}.pbtxt"
+            address = stack.enter_context(server(options.server, config, f"security {{ {security} }}"))
             clients[name] = stack.enter_context(slotwise.connect(address, door=door, credentials=credentials))
-        random = np.random.default_rng(20261124)
-        for shape, samples in SHAPES.items():
-            keys = random.integers(0, 100_000, samples * 26, dtype=np.uint64)
-            gradients = np.ones((samples, 26 * 64), np.float32)
-            offsets = np.arange(samples * 26 + 1, dtype=np.uint32)
-            expected: np.ndarray | None = None
-            for name, ps in clients.items():
-                values = ps.lookup("t", keys, offsets)
-                expected = values if expected is None else expected
-                assert np.array_equal(values, expected), name
-            for what in ("lookup", "push"):
-                times: dict[str, list[float]] = {name: [] for name in clients}
-                many = max(1, 200 // samples)
-                for _ in range(options.rounds):
-                    for name, ps in clients.items():
-                        begin = time.perf_counter()
-                        for _ in range(many):
-                            if what == "lookup":
-                                ps.lookup("t", keys, offsets, train=False)
-                            else:
-                                ps.push("t", keys, offsets, gradients)
-                        times[name].append((time.perf_counter() - begin) / many)
-                for name, its in times.items():
-                    ratios = [mine / plain for mine, plain in zip(its, times["gRPC"])]
-                    print(
-                        f"{what} of {shape}: {name}: {statistics.median(its) * 1e3:.3f} ms,"
-                        f" {statistics.median(ratios):.2f} of gRPC"
-                    )
+        for samples in SAMPLES:
+            measure(clients, samples, options.rounds)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,67 @@
+"""Servers that answer the same lookups and pushes in turn, so that what disturbs one disturbs all."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+import slotwise
+
+SLOTS = 26
+DIM = 64
+SEED = 20261124
+TABLE = f'tables {{ name: "t" dim: {DIM} slots: {SLOTS} optimizer {{ learning_rate: 0.1 sgd {{}} }} }}\n'
+
+
+@contextlib.contextmanager
+def server(binary: str, config: Path, text: str = "") -> Iterator[str]:
+    """A server of one rank with the table "t" and the configuration `text`, in the file `config`; its address."""
+    config.write_text(f'listen: "127.0.0.1:0" log_level: "error"\n{text}\n{TABLE}')
+    command = [binary, "--config", str(config), "--backend", "cpu", "--attached"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        yield process.stdout.readline().split()[1]
+        process.stdin.close()
+
+
+def measure(clients: Mapping[str, slotwise.Client], samples: int, rounds: int) -> None:
+    """Prints how long each client's lookups and pushes of so many samples take, beside the first client's.
+
+    The servers' rows are compared first. A figure is the median of so many rounds; a ratio is the median, and
+    the quartiles, of the rounds' own ratios.
+    """
+    random = np.random.default_rng(SEED)
+    keys = random.integers(0, 100_000, samples * SLOTS, dtype=np.uint64)
+    gradients = np.ones((samples, SLOTS * DIM), np.float32)
+    offsets = np.arange(samples * SLOTS + 1, dtype=np.uint32)
+    expected: np.ndarray | None = None
+    for name, ps in clients.items():
+        values = ps.lookup("t", keys, offsets)
+        expected = values if expected is None else expected
+        assert np.array_equal(values, expected), name
+    first = next(iter(clients))
+    for what in ("lookup", "push"):
+        times: dict[str, list[float]] = {name: [] for name in clients}
+        many = max(1, 200 // samples)
+        for _ in range(rounds):
+            for name, ps in clients.items():
+                begin = time.perf_counter()
+                for _ in range(many):
+                    if what == "lookup":
+                        ps.lookup("t", keys, offsets, train=False)
+                    else:
+                        ps.push("t", keys, offsets, gradients)
+                times[name].append((time.perf_counter() - begin) / many)
+        for name, its in times.items():
+            ratios = [mine / plain for mine, plain in zip(its, times[first])]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            print(
+                f"{what}, {samples} samples: {name}: {statistics.median(its) * 1e3:.3f} ms,"
+                f" {middle:.3f} of {first} ({low:.3f} to {high:.3f})"
+            )

@@ -1,0 +1,43 @@
+#!/usr/bin/python3
+"""What a change costs: the same lookups and pushes of the servers of two builds, in turn.
+
+    PYTHONPATH=client/python python3 bench/two_builds.py before/slotwise-server after/slotwise-server
+
+Each server is one rank with the CPU backend on this machine. Prints medians, and the median and the quartiles
+of each round's ratio of the second to the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+from pathlib import Path
+
+from in_turn import measure, server
+
+import slotwise
+
+
+def main() -> None:
+    """Measures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("first", help="a slotwise-server")
+    parser.add_argument("second", help="the other one")
+    parser.add_argument("--door", default="grpc", help="how to reach them: grpc, tcp or shm (default grpc)")
+    parser.add_argument("--rounds", type=int, default=201, help="timed rounds of each (default 201)")
+    parser.add_argument(
+        "--samples", type=int, nargs="+", default=[1, 315], help="of 26 keys of dim 64 (default 1 and 315)"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        clients = {}
+        for name, binary in {"the first": options.first, "the second": options.second}.items():
+            address = stack.enter_context(server(binary, Path(temporary) / f"{name}.pbtxt"))
+            clients[name] = stack.enter_context(slotwise.connect(address, door=options.door))
+        for samples in options.samples:
+            measure(clients, samples, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
