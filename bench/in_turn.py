@@ -21,7 +21,7 @@ TABLE = f'tables {{ name: "t" dim: {DIM} slots: {SLOTS} optimizer {{ learning_ra
 
 @contextlib.contextmanager
 def server(binary: str, config: Path, text: str = "") -> Iterator[str]:
-    """A server of one rank with the table "t" and the configuration `text`, in the file `config`; its address."""
+    """A server of one rank with the table "t" and, in the file `config`, the fields `text`; its address."""
     config.write_text(f'listen: "127.0.0.1:0" log_level: "error"\n{text}\n{TABLE}')
     command = [binary, "--config", str(config), "--backend", "cpu", "--attached"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -30,8 +30,8 @@ DIM = 16
 SAMPLES = 512
 RANKS = 2
 DOORS = ("shm", "tcp", "grpc")
-# From the second fifth of the time, when all has been done once, to the last, medians may grow by this share and so
-# many MiB. What the program uses stays what it was; of what it gives back malloc keeps more for a while.
+# From the second fifth of the time, when all has been done once, to the last, medians may grow by this share
+# and so many MiB. What the program uses stays what it was; malloc keeps more of what came back for a while.
 GROWTH = 1.03
 GROWTH_MIB = {"used": 1.0, "resident": 8.0}
 QUERIES = {"used": 'slotwise_heap_bytes{state="used"}', "resident": "process_resident_memory_bytes"}
@@ -48,7 +48,7 @@ class Soak:
 
 
 def judge(rank: str, kind: str, memory: list[float]) -> tuple[str, str | None]:
-    """A line about a rank's memory of a kind, in MiB at even distances of time; and what is wrong, if anything."""
+    """A line about a rank's memory of a kind, in MiB at even distances of time; and what is wrong with it."""
     fifth = len(memory) // 5
     assert fifth > 0, f"rank {rank}: only {len(memory)} samples"
     early, late = statistics.median(memory[fifth : 2 * fifth]), statistics.median(memory[-fifth:])
