@@ -20,10 +20,10 @@ TABLE = f'tables {{ name: "t" dim: {DIM} slots: {SLOTS} optimizer {{ learning_ra
 
 
 @contextlib.contextmanager
-def server(binary: str, config: Path, text: str = "") -> Iterator[str]:
+def server(binary: str, config: Path, text: str = "", backend: str = "cpu") -> Iterator[str]:
     """A server of one rank with the table "t" and, in the file `config`, the fields `text`; its address."""
     config.write_text(f'listen: "127.0.0.1:0" log_level: "error"\n{text}\n{TABLE}')
-    command = [binary, "--config", str(config), "--backend", "cpu", "--attached"]
+    command = [binary, "--config", str(config), "--backend", backend, "--attached"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdin is not None
         yield process.stdout.readline().split()[1]
@@ -45,12 +45,15 @@ def measure(clients: Mapping[str, slotwise.Client], samples: int, rounds: int) -
         values = ps.lookup("t", keys, offsets)
         expected = values if expected is None else expected
         assert np.array_equal(values, expected), name
-    first = next(iter(clients))
+    names = list(clients)
     for what in ("lookup", "push"):
         times: dict[str, list[float]] = {name: [] for name in clients}
         many = max(1, 200 // samples)
-        for _ in range(rounds):
-            for name, ps in clients.items():
+        for turn in range(rounds):
+            # Each is first as often as any other: who comes after whom matters to the processor's caches.
+            at = turn % len(names)
+            for name in names[at:] + names[:at]:
+                ps = clients[name]
                 begin = time.perf_counter()
                 for _ in range(many):
                     if what == "lookup":
@@ -59,9 +62,9 @@ def measure(clients: Mapping[str, slotwise.Client], samples: int, rounds: int) -
                         ps.push("t", keys, offsets, gradients)
                 times[name].append((time.perf_counter() - begin) / many)
         for name, its in times.items():
-            ratios = [mine / plain for mine, plain in zip(its, times[first])]
+            ratios = [mine / plain for mine, plain in zip(its, times[names[0]])]
             low, middle, high = statistics.quantiles(ratios, n=4)
             print(
                 f"{what}, {samples} samples: {name}: {statistics.median(its) * 1e3:.3f} ms,"
-                f" {middle:.3f} of {first} ({low:.3f} to {high:.3f})"
+                f" {middle:.3f} of {names[0]} ({low:.3f} to {high:.3f})"
             )

@@ -3,8 +3,8 @@
 
     PYTHONPATH=client/python python3 bench/two_builds.py before/slotwise-server after/slotwise-server
 
-Each server is one rank with the CPU backend on this machine. Prints medians, and the median and the quartiles
-of each round's ratio of the second to the first.
+Each server is one rank on this machine. Prints medians, and the median and the quartiles of each round's ratio
+of the second to the first.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("first", help="a slotwise-server")
     parser.add_argument("second", help="the other one")
+    parser.add_argument("--backend", default="cpu", help="cpu or cuda (default cpu)")
     parser.add_argument("--door", default="grpc", help="how to reach them: grpc, tcp or shm (default grpc)")
     parser.add_argument("--rounds", type=int, default=201, help="timed rounds of each (default 201)")
     parser.add_argument(
@@ -33,7 +34,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
         clients = {}
         for name, binary in {"the first": options.first, "the second": options.second}.items():
-            address = stack.enter_context(server(binary, Path(temporary) / f"{name}.pbtxt"))
+            config = Path(temporary) / f"{name}.pbtxt"
+            address = stack.enter_context(server(binary, config, backend=options.backend))
             clients[name] = stack.enter_context(slotwise.connect(address, door=options.door))
         for samples in options.samples:
             measure(clients, samples, options.rounds)
