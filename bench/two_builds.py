@@ -3,8 +3,8 @@
 
     PYTHONPATH=client/python python3 bench/two_builds.py before/slotwise-server after/slotwise-server
 
-Each server is one rank on this machine. Prints medians, and the median and the quartiles of each round's ratio
-of the second to the first.
+Each server is one rank on this machine. Prints medians, and the median and the quartiles of each round's
+ratio of the second to the first.
 """
 
 from __future__ import annotations
