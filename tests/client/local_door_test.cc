@@ -2,8 +2,11 @@
 #include "client/cpp/local_door.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -33,6 +36,51 @@ TEST(LocalDoor, ServesWhereTheUsersProcessGreets) {
   EXPECT_FALSE(ServesLocally(name, geteuid() + 1)) << "somebody else has taken the name";
   EXPECT_FALSE(ServesLocally("", geteuid()));
   EXPECT_FALSE(ServesLocally(std::string(200, 'x'), geteuid()));
+}
+
+// Somebody else who has taken the name greets as well, but is told nothing.
+TEST(LocalDoor, SaysNothingToAnotherUsersProcess) {
+  const std::string name = Name("other");
+  Peer peer(name);
+  EXPECT_FALSE(ServesLocally(name, geteuid() + 1));
+  EXPECT_TRUE(peer.HearsNothing());
+}
+
+TEST(LocalDoor, DoesNotServeWhereTheGreetingEndsEarly) {
+  const std::string name = Name("short");
+  Peer peer(name);
+  std::thread hangs_up([&peer] {
+    peer.MeetHalf();
+    peer.Hang();
+  });
+  EXPECT_FALSE(ServesLocally(name, geteuid()));
+  hangs_up.join();
+}
+
+TEST(LocalDoor, HasTheLongestNameThatASocketMayHave) {
+  const std::string name = Name("long") + "-" + std::string(sizeof(sockaddr_un::sun_path), 'x');
+  const std::string longest = name.substr(0, sizeof(sockaddr_un::sun_path) - 1);
+  Peer peer(longest);
+  EXPECT_FALSE(ServesLocally(longest, geteuid()));
+  EXPECT_FALSE(peer.HearsNothing()) << "it was greeted, though it did not greet";
+  EXPECT_FALSE(ServesLocally(name.substr(0, sizeof(sockaddr_un::sun_path)), geteuid()));
+}
+
+// A process is known by its user: its group says nothing, and a socket without a process is nobody's, though
+// root's number is 0.
+TEST(LocalDoor, KnowsAProcessByItsUser) {
+  std::array<int, 2> ends{};
+  const gid_t group = getegid();
+  const auto other = static_cast<gid_t>(geteuid() + 4321);
+  const bool is_other = setegid(other) == 0;  // which only root may do
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  ASSERT_EQ(setegid(group), 0);
+  EXPECT_TRUE(IsUsers(ends[0], geteuid()));
+  EXPECT_FALSE(IsUsers(ends[0], geteuid() + 1));
+  EXPECT_FALSE(is_other && IsUsers(ends[0], other));
+  for (const int end : ends) close(end);
+  EXPECT_FALSE(IsUsers(ends[0], 0));
+  EXPECT_FALSE(IsUsers(-1, 0));
 }
 
 // Who listens and does not greet is waited for, but not for long.

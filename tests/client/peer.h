@@ -72,6 +72,14 @@ class Peer {
     arena_ = SharedMemory::Make(std::uint64_t{1} << 20, !on_device_);
     EXPECT_EQ(SendWithDescriptor(connection_, mine, arena_->descriptor()), static_cast<ssize_t>(mine.size()));
   }
+  // Takes the next connection, and greets it with half a preface.
+  void MeetHalf() {
+    connection_ = ::accept(listener_, nullptr, nullptr);
+    ASSERT_GE(connection_, 0);
+    Preface theirs{};
+    Receive(theirs.data(), theirs.size());
+    Send(MakePreface(kDataVersion).data(), theirs.size() / 2);
+  }
   // Returns whether nobody has connected and sent anything.
   bool HearsNothing() {
     pollfd waiting{.fd = listener_, .events = POLLIN, .revents = 0};

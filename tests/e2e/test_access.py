@@ -266,6 +266,7 @@ def test_the_log_says_who_changed_and_took_rows(guarded: tuple[Cluster, Path]) -
         # Whoever makes and drops tables all day hides his own deeds, and nobody else's.
         for i in range(40):
             ps.create_table(f"many{i}", dim=2, optimizer=slotwise.SGD(lr=0.1))
+        for i in range(40):
             ps.drop_table(f"many{i}")
     owner = slotwise.Credentials(token_file=token_file(folder, "other"))
     with slotwise.connect(cluster.ranks[0].address, credentials=owner) as ps:
@@ -279,12 +280,86 @@ def test_the_log_says_who_changed_and_took_rows(guarded: tuple[Cluster, Path]) -
         wait_until(lambda: said(what, "rows"), what)
     wait_until(lambda: said("table ads learns at the rate 0.5", "admin"), "the rate")
     wait_until(lambda: said("table users learns at the rate 0.25", "other"), "another's rate")
+    # Those who make much do not hide what they take away.
+    wait_until(lambda: said("table many0 is dropped", "admin"), "what is dropped")
     exported = [
         int(line.split()[0])
         for line in cluster.messages(0) + cluster.messages(1)
         if " rows of table ads are exported" in line and ", rows asked" in line
     ]
     assert sum(exported) == 7
+
+
+def test_the_log_hides_no_erased_rows_behind_imports(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(1, principals(tmp_path / "tokens"))
+    credentials = slotwise.Credentials(token_file=token_file(tmp_path / "tokens", "rows"))
+    with slotwise.connect(cluster.ranks[0].address, credentials=credentials) as ps:
+        for _ in range(40):
+            ps.import_rows("ads", [7], np.ones((1, 2), np.float32))
+        assert ps.erase("ads", [7]) == 1
+    erased = "1 rows of table ads are erased, as "
+    wait_until(lambda: any(line.startswith(erased) for line in cluster.messages(0)), "the log says it")
+
+
+def test_the_log_says_what_was_done_with_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
+    data = f'durability {{ folder: "{tmp_path}/data" }}\n'
+    cluster = start_cluster(1, principals(tmp_path / "tokens") + data)
+    rows, admin = (
+        slotwise.Credentials(token_file=token_file(tmp_path / "tokens", name)) for name in ("rows", "admin")
+    )
+    with (
+        slotwise.connect(cluster.ranks[0].address, credentials=rows) as importer,
+        slotwise.connect(cluster.ranks[0].address, credentials=admin) as ps,
+    ):
+        importer.import_rows("ads", [7, 8], np.ones((2, 2), np.float32))
+        base = ps.save().id
+        importer.import_rows("ads", [9], np.ones((1, 2), np.float32))
+        delta = ps.save(delta=True).id
+        folded = ps.compact_checkpoint(delta).id
+        ps.pin_checkpoint(base)
+        ps.release_checkpoint(base)
+        loaded = ps.load(base).id
+        with pytest.raises(slotwise.NotFound):
+            ps.pin_checkpoint("none")
+    deeds = (
+        f"checkpoint {base} is written: 2 rows, ",
+        f"checkpoint {delta} is written: 1 rows, ",
+        f"checkpoint {folded} is {delta} folded into a base, as ",
+        f"checkpoint {base} is pinned, as ",
+        f"checkpoint {base} is released, as ",
+        f"checkpoint {base} is loaded, and saved as {loaded}, as ",
+    )
+    lines = [line for line in cluster.messages(0) if line.endswith(", admin asked")]
+    for deed in deeds:
+        assert len([line for line in lines if deed in line]) == 1, (deed, lines)
+    assert len(lines) == len(deeds), "what failed is no deed"
+
+
+def test_the_log_says_nothing_of_who_did_nothing(
+    start_cluster: StartCluster, protocol: Protocol, tmp_path: Path
+) -> None:
+    cluster = start_cluster(1, principals(tmp_path / "tokens"))
+    asked = {name: protocol.stub(cluster.ranks[0].channel, name) for name in ("Admin", "Rows")}
+    admin, rows = metadata(TOKENS["admin"]), metadata(TOKENS["rows"])
+    options = protocol.TableOptions(name="made", dim=2, optimizer={"learning_rate": 0.1})
+    for created in (True, False):
+        request = protocol.CreateTableRequest(options=options)
+        reply = asked["Admin"].CreateTable(request, metadata=admin, timeout=CALL_TIMEOUT)
+        assert reply.created == created
+    nothing = protocol.ExportRequest(table="ads")
+    assert not list(asked["Rows"].Export(nothing, metadata=rows, timeout=CALL_TIMEOUT))
+    asked["Rows"].Import(iter([]), metadata=rows, timeout=CALL_TIMEOUT)
+    empty = protocol.ImportRequest(table="ads")
+    asked["Rows"].Import(iter([empty]), metadata=rows, timeout=CALL_TIMEOUT)
+    # This deed is logged, so that what was done before it would be in the log.
+    ones = protocol.ImportRequest(table="ads", keys=KEY, values=ONE)
+    asked["Rows"].Import(iter([ones]), metadata=rows, timeout=CALL_TIMEOUT)
+
+    def deeds() -> list[str]:
+        return [line.split(", as ")[0] for line in cluster.messages(0) if line.endswith(" asked")]
+
+    wait_until(lambda: "1 rows of table ads are imported" in deeds(), "the last deed")
+    assert deeds() == ["table made is made", "1 rows of table ads are imported"]
 
 
 def test_a_session_names_no_tables_of_others(guarded: tuple[Cluster, Path], protocol: Protocol) -> None:

@@ -22,7 +22,7 @@ from conftest import StartCluster
 from slotwise_cluster import Cluster, wait_until
 from slotwise_metrics import METRICS, total
 from slotwise_wire import CALL_TIMEOUT, ROOT, Protocol
-from test_access import KEY, TOKENS, metadata, principals, token_file
+from test_access import GRANTS, KEY, TOKENS, metadata, principals, token_file
 
 import slotwise
 
@@ -53,7 +53,7 @@ def shared(cluster: Cluster) -> float:
     return total(cluster, "slotwise_budget_bytes", TOKENS["watcher"], budget="shared")
 
 
-@pytest.mark.parametrize("door", ["best", "shm", "grpc"])
+@pytest.mark.parametrize("door", ["best", "shm", "tcp", "grpc"])
 def test_rights_are_the_same_by_every_door(guarded: tuple[Cluster, Path], door: str) -> None:
     cluster, folder = guarded
     keys = np.arange(100, dtype=np.uint64)
@@ -62,7 +62,7 @@ def test_rights_are_the_same_by_every_door(guarded: tuple[Cluster, Path], door: 
         there = ps.lookup("ads", keys)
         ps.push("ads", keys, None, np.ones((100, 2), np.float32))
         assert np.array_equal(ps.lookup("ads", keys), there - np.float32(0.1))
-        assert (shared(cluster) > before) == (door != "grpc")
+        assert (shared(cluster) > before) == (door in ("best", "shm"))
         for table in ("users", "there is none"):
             with pytest.raises(slotwise.PermissionDenied, match="it needs a right on table"):
                 ps.lookup(table, keys)
@@ -228,6 +228,46 @@ def test_other_users_of_the_host_go_by_grpc(guarded: tuple[Cluster, Path]) -> No
     assert "may not connect to the Unix socket (security.local_users)" in said
 
 
+# A process of another user's, that connects to a rank's Unix socket and prints what comes.
+LISTENER = """
+import os, socket
+connection = socket.socket(socket.AF_UNIX)
+connection.settimeout({timeout})
+os.setgid({user})
+os.setuid({user})
+try:
+    connection.connect({name!r})
+    connection.sendall({greeting!r})
+    print(connection.recv(1))
+except (ConnectionResetError, BrokenPipeError):
+    print(b"")
+"""
+
+
+@needs_root
+def test_the_server_hangs_up_on_other_users_of_the_host(
+    guarded: tuple[Cluster, Path], protocol: Protocol
+) -> None:
+    cluster, _ = guarded
+    name, code = "slotwise_access_refused_total", "UNAUTHENTICATED"
+    before = total(cluster, name, TOKENS["watcher"], code=code)
+    script = LISTENER.format(
+        timeout=CALL_TIMEOUT,
+        user=STRANGER,
+        name="\0" + local_name(cluster, protocol),
+        greeting=b"SLOTWISE" + struct.pack("<II", 1, 0),
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=2 * CALL_TIMEOUT,
+        check=False,
+    )
+    assert said.stdout.strip() == "b''", said.stderr
+    assert total(cluster, name, TOKENS["watcher"], code=code) - before == 1
+
+
 @needs_root
 def test_users_whom_the_configuration_names_are_let_in(start_cluster: StartCluster, tmp_path: Path) -> None:
     lets_in = f'security {{ local_users: "{STRANGER}" '
@@ -266,3 +306,25 @@ def test_where_certificates_alone_let_in_there_is_no_socket(
     stub = protocol.stub(cluster.ranks[0].channel, "Admin")
     reply = stub.GetTopology(protocol.GetTopologyRequest(), timeout=CALL_TIMEOUT)
     assert [rank.local for rank in reply.ranks] == [""]
+    assert not reply.ranks[0].HasField("local_user"), "nobody listens"
+
+
+def test_a_token_goes_by_shared_memory_and_a_certificate_alone_does_not(
+    start_cluster: StartCluster, protocol: Protocol, tmp_path: Path
+) -> None:
+    ours = Authority(tmp_path / "ours", "ours")
+    server, trainer = ours.issue("server", "server", ("127.0.0.1",)), ours.issue("trainer", "trainer")
+    asks = f'certificate_file: "{server[0]}" key_file: "{server[1]}" client_ca_file: "{ours.ca_file}"'
+    named = f'principals {{ name: "named" certificate_name: "trainer" grants {{ {GRANTS["trainer"]} }} }}'
+    config = principals(tmp_path / "tokens").replace("security {", f"security {{ tls {{ {asks} }} {named}", 1)
+    tls = grpc.ssl_channel_credentials(
+        ours.ca_file.read_bytes(), trainer[1].read_bytes(), trainer[0].read_bytes()
+    )
+    cluster = start_cluster(1, config, tls=tls)
+    token = token_file(tmp_path / "tokens", "trainer")
+    for door, mine in (("best", None), ("grpc", None), ("best", token), ("shm", token)):
+        credentials = slotwise.Credentials(
+            token_file=mine, ca_file=ours.ca_file, certificate_file=trainer[0], key_file=trainer[1]
+        )
+        with slotwise.connect(cluster.ranks[0].address, door=door, credentials=credentials) as ps:
+            assert ps.lookup("ads", [7]).shape == (1, 2), (door, mine)

@@ -129,7 +129,11 @@ def test_it_asks_for_the_token_of_somebody_who_may_observe(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
     config = METRICS + "security {\n"
-    grants = {"watcher": 'table: "*" rights: RIGHT_OBSERVE', "other": 'table: "a" rights: RIGHT_READ'}
+    grants = {
+        "watcher": 'table: "*" rights: RIGHT_OBSERVE',
+        "reader": 'table: "*" rights: RIGHT_READ',
+        "other": 'table: "a" rights: RIGHT_READ',
+    }
     for name, grant in grants.items():
         write(tmp_path / name, f"token-of-{name}-0123\n".encode())
         config += f'principals {{ name: "{name}" token_file: "{tmp_path}/{name}" grants {{ {grant} }} }}\n'
@@ -149,12 +153,12 @@ def test_it_asks_for_the_token_of_somebody_who_may_observe(
     def basic(token: str) -> str:
         return "Basic " + base64.b64encode(f"anybody:{token}".encode()).decode()
 
-    for path in ("", "metrics", "rank.json"):
+    for path in ("", "metrics", "rank.json", "server"):
         assert code(path, None) == 401
         assert code(path, "Bearer token-of-nobody-0123") == 401
         assert code(path, basic("token-of-nobody-0123")) == 401
-        assert code(path, basic("token-of-other-0123")) == 403
-        assert code(path, "Bearer token-of-other-0123") == 403
+        for other in ("token-of-other-0123", "token-of-reader-0123"):
+            assert code(path, basic(other)) == code(path, f"Bearer {other}") == 403
         assert code(path, basic("token-of-watcher-0123")) == 200
         assert code(path, "Bearer token-of-watcher-0123") == 200
 

@@ -8,10 +8,17 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <future>
+#include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -52,6 +59,57 @@ class Caller {
 
  private:
   const int socket_;
+};
+
+// A port of this host's that gives every request the same answer, and hangs up: a rank's, as a test makes it
+// up.
+class CannedPort {
+ public:
+  explicit CannedPort(std::string answer)
+      : answer_(std::move(answer)), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener_, 4), 0);
+    EXPECT_EQ(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~CannedPort() {
+    ::shutdown(listener_, SHUT_RDWR);  // ends the thread's accept()
+    thread_.join();
+    ::close(listener_);
+  }
+  CannedPort(const CannedPort&) = delete;
+  CannedPort& operator=(const CannedPort&) = delete;
+
+  const std::string& address() const { return address_; }
+
+ private:
+  void Serve() const {
+    for (int connection = 0; (connection = ::accept(listener_, nullptr, nullptr)) >= 0;) {
+      std::string request;
+      char some[4096];
+      while (request.find("\r\n\r\n") == std::string::npos) {
+        const ssize_t size = ::recv(connection, some, sizeof(some), 0);
+        if (size <= 0) break;
+        request.append(some, static_cast<std::size_t>(size));
+      }
+      for (std::size_t sent = 0; sent < answer_.size();) {
+        const ssize_t size = ::send(connection, answer_.data() + sent, answer_.size() - sent, MSG_NOSIGNAL);
+        if (size <= 0) break;
+        sent += static_cast<std::size_t>(size);
+      }
+      ::close(connection);
+    }
+  }
+
+  const std::string answer_;
+  const int listener_;
+  std::string address_;
+  std::thread thread_;
 };
 
 std::string Get(std::uint16_t port, const std::string& path) {
@@ -100,16 +158,43 @@ TEST(MetricsPortTest, AnAddressIsHadOnce) {
                                            ": the address cannot be had (metrics_listen)");
 }
 
-// Connections that bring nothing end after a while, and others are served then.
+constexpr int kAtOnce = 16;  // requests that a port answers at once
+
+// Connections that bring nothing end after a while, and others are served then: soon enough for a probe that
+// tries again.
 TEST(MetricsPortTest, WhoSaysNothingDoesNotHoldItForEver) {
   auto port = Open(0, [] { return RankReading(); });
   ASSERT_TRUE(port.ok());
+  const auto begin = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<Caller>> silent;
-  for (int i = 0; i < 2; ++i) {  // as many as are answered at once
+  for (int i = 0; i < kAtOnce; ++i) {
     silent.push_back(std::make_unique<Caller>((*port)->port()));
     silent.back()->Say("GET /metr");
   }
   EXPECT_NE(Get((*port)->port(), "/metrics").find(" 200 OK"), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+TEST(HttpPortTest, AnswersSeveralAtOnce) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int inside = 0;
+  bool alone = false;
+  const auto meet = [&](const HttpRequest&) {
+    std::unique_lock lock(mutex);
+    ++inside;
+    changed.notify_all();
+    alone |= !changed.wait_for(lock, std::chrono::seconds(30), [&] { return inside == kAtOnce || alone; });
+    return HttpAnswer{};
+  };
+  const auto port = HttpPort::Open({"127.0.0.1", 0}, "x", {{"/", meet}});
+  ASSERT_TRUE(port.ok());
+  std::vector<std::future<std::string>> answers(kAtOnce);
+  for (auto& answer : answers) {
+    answer = std::async(std::launch::async, [&port] { return Get((*port)->port(), "/"); });
+  }
+  for (auto& answer : answers) EXPECT_NE(answer.get().find(" 200 OK"), std::string::npos);
+  EXPECT_FALSE(alone) << inside;
 }
 
 TEST(MetricsPortTest, EndsThoughSomebodyIsConnected) {
@@ -117,6 +202,8 @@ TEST(MetricsPortTest, EndsThoughSomebodyIsConnected) {
   ASSERT_TRUE(port.ok());
   const Caller silent((*port)->port());
   silent.Say("GET /metrics HTTP/1.1\r\n");
+  // Connections are taken in their order. One that still waited to be taken would not be closed.
+  EXPECT_NE(Get((*port)->port(), "/metrics").find(" 200 OK"), std::string::npos);
   *port = nullptr;
   EXPECT_EQ(silent.Hear().find(" 200 OK"), std::string::npos);
 }
@@ -151,6 +238,61 @@ TEST(MetricsPortTest, AnyRankSaysWhatAllCount) {
   EXPECT_NE(Get((*first)->port(), "/server").find(" 503 "), std::string::npos);
   EXPECT_NE(Get((*first)->port(), "/metrics").find("slotwise_rounds_total{rank=\"0\"} 5\n"),
             std::string::npos);
+}
+
+// What a rank answers with, and how many bytes it says that it has.
+std::string AnswerOf(const std::string& body, std::size_t said) {
+  return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(said) + "\r\nConnection: close\r\n\r\n" +
+         body;
+}
+
+class MetricsPeersTest : public testing::Test {
+ protected:
+  // Reads the metrics of two ranks, of which the other is there; this one's own address is not needed.
+  Result<std::vector<std::string>> ReadBeside(const std::string& address) {
+    peers_.Set(0, {"", address});
+    return peers_.ReadAll("own 1\n");
+  }
+
+ private:
+  MetricsPeers peers_{"a-token-of-the-ranks"};
+};
+
+TEST_F(MetricsPeersTest, TakesWholeAnswersAlone) {
+  const std::string text = "slotwise_rounds_total{rank=\"1\"} 7\n";
+  const CannedPort whole(AnswerOf(text, text.size()));
+  const auto texts = ReadBeside(whole.address());
+  ASSERT_TRUE(texts.ok()) << texts.status().message();
+  EXPECT_EQ(*texts, (std::vector<std::string>{"own 1\n", text}));
+  const CannedPort cut(AnswerOf(text, text.size() + 1));
+  EXPECT_EQ(ReadBeside(cut.address()).status(),
+            Unavailable("rank 1 does not say what it counts, at " + cut.address()));
+  const CannedPort endless("HTTP/1.1 200 OK\r\n\r\n" + text);
+  EXPECT_FALSE(ReadBeside(endless.address()).ok()) << "nobody knows whether it is whole";
+}
+
+TEST_F(MetricsPeersTest, TakesNoMoreThanARankMayHave) {
+  constexpr std::size_t kMost = std::size_t{64} << 20;
+  for (const bool fits : {true, false}) {
+    const std::string body(fits ? kMost : kMost + 1, '\n');
+    const CannedPort large(AnswerOf(body, body.size()));
+    EXPECT_EQ(ReadBeside(large.address()).ok(), fits);
+  }
+}
+
+TEST_F(MetricsPeersTest, KeepsNoConnections) {
+  const auto open = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
+  };
+  const CannedPort good(AnswerOf("a 1\n", 4));
+  const CannedPort bad(AnswerOf("a 1\n", 5));
+  const auto before = open();
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_TRUE(ReadBeside(good.address()).ok());
+    EXPECT_FALSE(ReadBeside(bad.address()).ok());
+  }
+  EXPECT_LE(open(), before + 2) << "each port may still have the last one's other end";
 }
 
 TEST(HealthPortTest, SaysWhetherTheRankServesAndNothingElse) {
@@ -197,6 +339,39 @@ TEST(HttpPortTest, AnotherHostsNameIsNotServedAtALoopbackAddress) {
   }
 }
 
+// A probe of an orchestrator's asks by the host's address or name; and HTTP/1.0 knows no Host.
+TEST(HttpPortTest, HostsNamesDoNotMatterElsewhere) {
+  const HttpPort::Functions functions{{"/", [](const HttpRequest&) { return HttpAnswer{}; }}};
+  const auto anywhere = HttpPort::Open({"0.0.0.0", 0}, "x", functions);
+  const auto here = HttpPort::Open({"127.0.0.1", 0}, "x", functions);
+  ASSERT_TRUE(anywhere.ok() && here.ok());
+  const Caller named((*anywhere)->port());
+  named.Say("GET / HTTP/1.1\r\nHost: rank-0.example:9464\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(named.Hear().find(" 200 OK"), std::string::npos);
+  for (const auto* const port : {&anywhere, &here}) {
+    const Caller nameless((**port)->port());
+    nameless.Say("GET / HTTP/1.0\r\n\r\n");
+    EXPECT_NE(nameless.Hear().find(" 200 OK"), std::string::npos);
+  }
+}
+
+TEST(HttpPortTest, AnswersAreKeptNowhereAndTakenForNothingElse) {
+  const auto port = HttpPort::Open({"127.0.0.1", 0}, "x",
+                                   {{"/", [](const HttpRequest&) { return HttpAnswer{.body = "a body"}; }}});
+  ASSERT_TRUE(port.ok());
+  for (const char* const path : {"/", "/none"}) {
+    const std::string heard = Get((*port)->port(), path);
+    for (const char* const field : {"Cache-Control: no-store", "X-Content-Type-Options: nosniff",
+                                    "Referrer-Policy: no-referrer", "Connection: close"}) {
+      EXPECT_NE(heard.find(std::string("\r\n") + field + "\r\n"), std::string::npos) << field << heard;
+    }
+    const std::size_t body = heard.find("\r\n\r\n") + 4;
+    EXPECT_NE(heard.find("\r\nContent-Length: " + std::to_string(heard.size() - body) + "\r\n"),
+              std::string::npos)
+        << heard;
+  }
+}
+
 TEST(HttpPortTest, OtherMethodsThanGetAreNotServed) {
   bool asked = false;
   const auto port = HttpPort::Open({"127.0.0.1", 0}, "x", {{"/", [&](const HttpRequest&) {
@@ -209,7 +384,8 @@ TEST(HttpPortTest, OtherMethodsThanGetAreNotServed) {
     const Caller caller((*port)->port());
     caller.Say(
         method +
-        std::string(" / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"));
+        std::string(" / HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.example\r\n"
+                    "Access-Control-Request-Method: GET\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"));
     const std::string heard = caller.Hear();
     EXPECT_EQ(heard.find("a secret"), std::string::npos) << heard;
     EXPECT_EQ(heard.find("Access-Control"), std::string::npos) << heard;

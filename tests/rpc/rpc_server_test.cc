@@ -8,8 +8,10 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/rpc/messages.h"
 #include "tests/rpc/rpc_server_fixture.h"
@@ -69,6 +71,27 @@ TEST_F(RpcServerTest, AnswersUnavailableUntilItIsOpened) {
   EXPECT_EQ(topology.rank(), 1u);
   EXPECT_EQ(topology.max_message_bytes(), std::uint64_t{64} << 20);
   EXPECT_EQ(topology.max_round_bytes(), std::uint64_t{512} << 20);
+}
+
+// As the health port says it to probes: not before the server is open, and no longer while it ends.
+TEST_F(RpcServerTest, SaysWhetherItServes) {
+  std::mutex mutex;
+  std::vector<bool> said;
+  const auto all_said = [&] {
+    const std::lock_guard lock(mutex);
+    return said;
+  };
+  RpcOptions options;
+  options.on_serving = [&](bool serves) {
+    const std::lock_guard lock(mutex);
+    said.push_back(serves);
+  };
+  Start(options);
+  EXPECT_EQ(all_said(), std::vector<bool>());
+  server_->Open({.version = "1.2.3", .ranks = {{"here:1", "cpu"}}, .rank = Rank{0}});
+  EXPECT_EQ(all_said(), std::vector<bool>{true});
+  server_->Shutdown(milliseconds(0));
+  EXPECT_EQ(all_said(), (std::vector<bool>{true, false}));
 }
 
 TEST_F(RpcServerTest, LooksUpThroughAGeneratedStub) {

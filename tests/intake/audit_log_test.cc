@@ -1,0 +1,94 @@
+// The audit log has a bound for each principal and kind of deed, and counts what was beyond it.
+#include "server/intake/audit_log.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace slotwise {
+namespace {
+
+class AuditLog : public testing::Test {
+ protected:
+  AuditLog() {
+    auto logger = std::make_shared<spdlog::logger>(
+        "audit_log_test", std::make_shared<spdlog::sinks::ostream_sink_st>(text_, true));
+    logger->set_pattern("%v");
+    spdlog::set_default_logger(std::move(logger));
+  }
+  ~AuditLog() override { spdlog::set_default_logger(before_); }
+
+  // Returns the lines since it was called before.
+  std::vector<std::string> Lines() {
+    std::istringstream all(text_.str());
+    text_.str({});
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(all, line);) lines.push_back(line);
+    return lines;
+  }
+  static Caller CallerOf(const std::string& name) {
+    return Caller("ipv4:10.0.0.1:5", Caller::Clock::time_point::max(), CallKind::kOther,
+                  std::make_shared<const Principal>(Principal{.name = name}));
+  }
+  void DoTimes(std::uint32_t times, Deed kind, const Caller& caller) const {
+    for (std::uint32_t i = 0; i < times; ++i) LogDeed(kind, "a thing is done", caller);
+  }
+
+ private:
+  const std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+  std::ostringstream text_;
+};
+
+TEST_F(AuditLog, NamesWhoAsked) {
+  LogDeed(Deed::kMakes, "table ads is made", CallerOf("named"));
+  LogDeed(Deed::kMakes, "table ads is made", Caller("unix:uid=5,pid=7"));
+  EXPECT_EQ(Lines(), (std::vector<std::string>{"table ads is made, as ipv4:10.0.0.1:5, named asked",
+                                               "table ads is made, as unix:uid=5,pid=7 asked"}));
+}
+
+// Who does much hides neither what others do nor what he does of another kind. All callers of a server
+// without principals have one bound.
+TEST_F(AuditLog, HasABoundForEachPrincipalAndKind) {
+  const Caller busy = CallerOf("busy");
+  DoTimes(3 * kAuditLines, Deed::kMakes, busy);
+  EXPECT_EQ(Lines().size(), kAuditLines);
+  for (const Deed kind : {Deed::kTakesAway, Deed::kTakesAlong, Deed::kSets}) {
+    DoTimes(3 * kAuditLines, kind, busy);
+    EXPECT_EQ(Lines().size(), kAuditLines) << static_cast<int>(kind);
+  }
+  DoTimes(1, Deed::kMakes, CallerOf("quiet"));
+  EXPECT_EQ(Lines().size(), 1U);
+  DoTimes(kAuditLines, Deed::kSets, Caller("one"));
+  DoTimes(kAuditLines, Deed::kSets, Caller("two"));
+  EXPECT_EQ(Lines().size(), kAuditLines);
+}
+
+TEST_F(AuditLog, CountsWhatItHeldBackInTheNextLine) {
+  const Caller caller = CallerOf("counted");
+  const auto begin = std::chrono::steady_clock::now();
+  DoTimes(kAuditLines, Deed::kMakes, caller);
+  ASSERT_EQ(Lines().size(), kAuditLines);
+  std::uint64_t held_back = 0;
+  std::vector<std::string> next;
+  while (std::chrono::steady_clock::now() - begin < 6 * kAuditInterval) {
+    DoTimes(1, Deed::kMakes, caller);
+    next = Lines();
+    if (!next.empty()) break;
+    ++held_back;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, kAuditInterval);
+  EXPECT_EQ(next, (std::vector<std::string>{"a thing is done, as ipv4:10.0.0.1:5, counted asked (" +
+                                            std::to_string(held_back) + " more such lines were held back)"}));
+  EXPECT_GT(held_back, 0U);
+}
+
+}  // namespace
+}  // namespace slotwise
