@@ -65,6 +65,12 @@ bool MetricsPeers::Knows(std::string_view authorization) const {
 }
 
 Result<std::vector<std::string>> MetricsPeers::ReadAll(std::string own) const {
+  const auto leave = [](std::atomic<int>* readings) { readings->fetch_sub(1); };
+  const std::unique_ptr<std::atomic<int>, decltype(leave)> place(&readings_);
+  if (readings_.fetch_add(1) >= kMostAtOnce) {
+    return Unavailable("what all ranks count is being read " + std::to_string(kMostAtOnce) +
+                       " times already, the most at once: ask again");
+  }
   std::uint32_t mine = 0;
   std::vector<std::string> addresses;
   {

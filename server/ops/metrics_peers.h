@@ -4,6 +4,7 @@
 #ifndef SLOTWISE_SERVER_OPS_METRICS_PEERS_H_
 #define SLOTWISE_SERVER_OPS_METRICS_PEERS_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -19,6 +20,9 @@ class MetricsPeers {
  public:
   // A rank that does not answer within about this time is said not to.
   static constexpr std::chrono::milliseconds kTimeout{2000};
+  // So many readings go on at once. Each waits for the other ranks' HTTP ports, which answer few at once: if
+  // readings could take all of a port's places, ranks would wait for each other.
+  static constexpr int kMostAtOnce = 4;
 
   // `token` is what all ranks of this start of the server have.
   explicit MetricsPeers(std::string token) : token_(std::move(token)) {}
@@ -31,11 +35,12 @@ class MetricsPeers {
   bool Knows(std::string_view authorization) const;
 
   // Returns every rank's metrics, in rank order, of which `own` are this rank's. UNAVAILABLE, with the first
-  // rank that does not answer, or before Set.
+  // rank that does not answer, beyond kMostAtOnce, or before Set.
   Result<std::vector<std::string>> ReadAll(std::string own) const;
 
  private:
   const std::string token_;
+  mutable std::atomic<int> readings_ = 0;
   mutable std::mutex mutex_;
   std::uint32_t mine_ = 0;              // guarded by mutex_
   std::vector<std::string> addresses_;  // guarded by mutex_

@@ -15,11 +15,11 @@ enum class How { kSum, kLargest, kSmallest, kNone };
 How HowToAdd(std::string_view name) {
   // Every rank counts all of these, or they are of the server as a whole, or the worst rank says what
   // matters.
-  constexpr std::array<std::string_view, 10> kLargest{
+  constexpr std::array<std::string_view, 11> kLargest{
       "slotwise_start_time_seconds",     "slotwise_round_busy_seconds",   "slotwise_table_max_rows",
       "slotwise_table_steps_total",      "slotwise_incomplete_steps",     "slotwise_journal_failed",
       "slotwise_journal_appended_round", "slotwise_checkpoint_under_way", "slotwise_checkpoint_age_seconds",
-      "slotwise_checkpoint_bytes"};
+      "slotwise_checkpoint_bytes",       "slotwise_table_batches_total"};
   if (name == "slotwise_table_hot_keys_share") return How::kNone;
   if (name == "slotwise_journal_durable_round") return How::kSmallest;
   const bool largest = std::ranges::count(kLargest, name) > 0 || name == "slotwise_checkpoint_rows" ||

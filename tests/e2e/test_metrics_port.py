@@ -168,7 +168,7 @@ def test_any_rank_says_what_all_count(start_cluster: StartCluster, tmp_path: Pat
         assert {name for name, _ in found} == {
             name for name, _ in ranks[0] if name != "slotwise_table_hot_keys_share"
         }
-        alike = {"slotwise_table_steps_total", "slotwise_table_max_rows"}
+        alike = {"slotwise_table_steps_total", "slotwise_table_batches_total", "slotwise_table_max_rows"}
         for (name, labels), value in found.items():
             values = [rank[name, labels] for rank in ranks if (name, labels) in rank]
             if name in alike:

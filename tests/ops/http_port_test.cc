@@ -280,6 +280,42 @@ TEST_F(MetricsPeersTest, TakesNoMoreThanARankMayHave) {
   }
 }
 
+// Beyond them a port would have no place left for another rank that asks, and ranks wait for each other.
+TEST_F(MetricsPeersTest, ReadsFewTimesAtOnce) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int inside = 0;
+  bool free = false;
+  const auto hold = [&](const HttpRequest&) {
+    std::unique_lock lock(mutex);
+    ++inside;
+    changed.notify_all();
+    changed.wait_for(lock, std::chrono::seconds(30), [&] { return free; });
+    return HttpAnswer{.body = "a 1\n"};
+  };
+  const auto port = HttpPort::Open({"127.0.0.1", 0}, "x", {{"/metrics", hold}});
+  ASSERT_TRUE(port.ok());
+  const std::string address = "127.0.0.1:" + std::to_string((*port)->port());
+  std::vector<std::future<bool>> readings(MetricsPeers::kMostAtOnce);
+  for (auto& reading : readings) {
+    reading = std::async(std::launch::async, [&] { return ReadBeside(address).ok(); });
+  }
+  {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(30),
+                                 [&] { return inside == MetricsPeers::kMostAtOnce; }));
+  }
+  EXPECT_EQ(ReadBeside(address).status(),
+            Unavailable("what all ranks count is being read 4 times already, the most at once: ask again"));
+  {
+    const std::lock_guard lock(mutex);
+    free = true;
+  }
+  changed.notify_all();
+  for (auto& reading : readings) EXPECT_TRUE(reading.get());
+  EXPECT_TRUE(ReadBeside(address).ok()) << "places are given back";
+}
+
 TEST_F(MetricsPeersTest, KeepsNoConnections) {
   const auto open = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),

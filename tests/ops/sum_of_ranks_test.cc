@@ -40,11 +40,11 @@ TEST(SumOfRanks, AddsValuesUpAndForgetsTheRank) {
 TEST(SumOfRanks, TakesTheLargestOfWhatEveryRankCounts) {
   for (const char* const name :
        {"slotwise_start_time_seconds", "slotwise_round_busy_seconds", "slotwise_table_max_rows",
-        "slotwise_table_steps_total", "slotwise_incomplete_steps", "slotwise_journal_failed",
-        "slotwise_journal_appended_round", "slotwise_checkpoint_under_way", "slotwise_checkpoint_age_seconds",
-        "slotwise_checkpoint_bytes", "slotwise_checkpoint_rows", "slotwise_checkpoints_total",
-        "slotwise_checkpoint_duration_seconds_bucket", "slotwise_checkpoint_duration_seconds_sum",
-        "slotwise_checkpoint_duration_seconds_count"}) {
+        "slotwise_table_steps_total", "slotwise_table_batches_total", "slotwise_incomplete_steps",
+        "slotwise_journal_failed", "slotwise_journal_appended_round", "slotwise_checkpoint_under_way",
+        "slotwise_checkpoint_age_seconds", "slotwise_checkpoint_bytes", "slotwise_checkpoint_rows",
+        "slotwise_checkpoints_total", "slotwise_checkpoint_duration_seconds_bucket",
+        "slotwise_checkpoint_duration_seconds_sum", "slotwise_checkpoint_duration_seconds_count"}) {
     const std::string series = name;
     EXPECT_EQ(SumOfRanks({series + "{rank=\"0\",table=\"a\"} 5\n", series + "{rank=\"1\",table=\"a\"} 7\n",
                           series + "{rank=\"2\",table=\"a\"} 6\n"}),
