@@ -11,8 +11,8 @@ struct ProcessUsage {
   double cpu_seconds = 0;  // of all threads, in user and system mode
   std::uint64_t resident_bytes = 0;
   std::uint64_t virtual_bytes = 0;
-  // Of what malloc has from the system: what the program has of it, and what it gave back and malloc keeps.
-  // Both are 0 where another allocator stands in for the C library's, as a sanitizer's does.
+  // Malloc has these bytes from the system: the program uses the former, and gave back the latter, which
+  // malloc keeps. Both are 0 where another allocator stands in for the C library's, as a sanitizer's does.
   std::uint64_t heap_used_bytes = 0;
   std::uint64_t heap_free_bytes = 0;
   std::uint64_t open_files = 0;  // the reading's own are not counted

@@ -32,6 +32,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLeaveTaking{100};
 constexpr std::uint64_t kExportShare = 4;
+// A token has 4096 bytes at most, and a trace less than a hundred.
+constexpr int kMostMetadataBytes = 8 << 10;
 // Clients that wait for their turn have most of a message on its way, too.
 constexpr std::uint64_t kReceivedShare = 2;
 
@@ -71,6 +73,7 @@ std::uint64_t MostReceived(const RpcOptions& options) {
 }
 
 void SetChannelArguments(const RpcOptions& options, grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              static_cast<int>(options.max_calls_per_connection));
   // A few kilobytes may unpack to gigabytes, which gRPC would do before it looks at the size. Requests are

@@ -20,6 +20,7 @@
 
 #include "slotwise/v1/data.pb.h"
 #include "tests/data/data_client.h"
+#include "tests/support/loopback.h"
 #include "wire/data_version.h"
 #include "wire/shared_memory.h"
 
@@ -39,16 +40,7 @@ class Peer {
     EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size), 0);
     EXPECT_EQ(::listen(listener_, 4), 0);
   }
-  Peer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(listener_, 4), 0);
-    EXPECT_EQ(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  }
+  Peer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)), address_(test::ListenAtLoopback(listener_)) {}
   ~Peer() {
     Hang();
     ::close(listener_);

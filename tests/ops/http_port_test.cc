@@ -24,6 +24,7 @@
 
 #include "server/ops/health_port.h"
 #include "server/ops/metrics_port.h"
+#include "tests/support/loopback.h"
 
 namespace slotwise {
 namespace {
@@ -66,17 +67,10 @@ class Caller {
 class CannedPort {
  public:
   explicit CannedPort(std::string answer)
-      : answer_(std::move(answer)), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(listener_, 4), 0);
-    EXPECT_EQ(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-    thread_ = std::thread([this] { Serve(); });
-  }
+      : answer_(std::move(answer)),
+        listener_(::socket(AF_INET, SOCK_STREAM, 0)),
+        address_(test::ListenAtLoopback(listener_)),
+        thread_([this] { Serve(); }) {}
   ~CannedPort() {
     ::shutdown(listener_, SHUT_RDWR);  // ends the thread's accept()
     thread_.join();
@@ -108,8 +102,8 @@ class CannedPort {
 
   const std::string answer_;
   const int listener_;
-  std::string address_;
-  std::thread thread_;
+  const std::string address_;
+  std::thread thread_;  // the last, because it uses the others
 };
 
 std::string Get(std::uint16_t port, const std::string& path) {
@@ -240,7 +234,7 @@ TEST(MetricsPortTest, AnyRankSaysWhatAllCount) {
             std::string::npos);
 }
 
-// What a rank answers with, and how many bytes it says that it has.
+// Returns a rank's answer with this body, of which it says that it has so many bytes.
 std::string AnswerOf(const std::string& body, std::size_t said) {
   return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(said) + "\r\nConnection: close\r\n\r\n" +
          body;

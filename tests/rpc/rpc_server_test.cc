@@ -73,7 +73,7 @@ TEST_F(RpcServerTest, AnswersUnavailableUntilItIsOpened) {
   EXPECT_EQ(topology.max_round_bytes(), std::uint64_t{512} << 20);
 }
 
-// As the health port says it to probes: not before the server is open, and no longer while it ends.
+// The health port tells probes that it serves: not before the server is open, and no longer while it ends.
 TEST_F(RpcServerTest, SaysWhetherItServes) {
   std::mutex mutex;
   std::vector<bool> said;

@@ -1,4 +1,4 @@
-// What ranks tell each other before they serve.
+// Ranks tell each other what each has to know before they serve.
 #include "server/start_up.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kRanks = 3;
 
-// Where the ranks of this process meet, a thread each.
+// The ranks of this process, a thread each, meet here.
 struct Meeting {
   std::barrier<> all{kRanks};
   std::vector<std::byte> bytes;
