@@ -152,8 +152,8 @@ def test_grpcs_own_refusals_are_as_documented(start_cluster: StartCluster) -> No
         "a compressed request": lambda: lookup(
             bytes(1000), timeout=CALL_TIMEOUT, compression=grpc.Compression.Gzip
         ),
-        "bytes of a call's metadata, as gRPC counts them: names, values and 32 for each field": lambda: lookup(
-            bytes(1000), timeout=CALL_TIMEOUT, metadata=[("authorization", "x" * (8 << 10))]
+        "bytes of a call's metadata, as gRPC counts them: names, values and 32 for each field": (
+            lambda: lookup(bytes(1000), timeout=CALL_TIMEOUT, metadata=[("authorization", "x" * (8 << 10))])
         ),
     }
     assert requests.keys() == said.keys()
