@@ -129,6 +129,7 @@ Result<Config> ReadConfig(const Flags& flags) {
     return InvalidArgument("--durability needs --data, or durability.folder in the configuration");
   }
   if (Status status = CheckWhoReaches(values); !status.ok()) return status;
+  if (Status status = CheckPorts(values); !status.ok()) return status;
   return config;
 }
 

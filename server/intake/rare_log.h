@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace slotwise {
 
@@ -29,9 +30,13 @@ class RareLog {
       return std::nullopt;
     }
     ++passed_;
-    const std::uint64_t held_back = held_back_;
-    held_back_ = 0;
-    return held_back;
+    return std::exchange(held_back_, 0);
+  }
+
+  // Returns how many lines were held back in an interval that is over, once: no later line counts them.
+  std::uint64_t TakeHeldBack(Clock::time_point now = Clock::now()) {
+    const std::lock_guard lock(mutex_);
+    return begin_ && now - *begin_ >= interval_ ? std::exchange(held_back_, 0) : 0;
   }
 
  private:

@@ -310,4 +310,25 @@ Status CheckWhoReaches(const ServerConfig& config) {
   return {};
 }
 
+Status CheckPorts(const ServerConfig& config) {
+  const std::array<std::pair<std::string_view, const std::string*>, 3> fields{
+      {{"listen", &config.listen()},
+       {"metrics_listen", &config.metrics_listen()},
+       {"health_listen", &config.health_listen()}}};
+  for (auto later = fields.begin(); later != fields.end(); ++later) {
+    for (auto earlier = fields.begin(); earlier != later; ++earlier) {
+      if (later->second->empty() || earlier->second->empty()) continue;
+      const auto here = ParseHostPort(*later->second);
+      const auto there = ParseHostPort(*earlier->second);
+      if (!here.ok()) return here.status();
+      if (!there.ok()) return there.status();
+      if (here->port == 0 || here->port != there->port) continue;
+      if (here->host != there->host && !IsWildcard(here->host) && !IsWildcard(there->host)) continue;
+      return Refuse("", later->first, QuotedHost(*later->second),
+                    std::string(earlier->first) + " takes that port: " + QuotedHost(*earlier->second));
+    }
+  }
+  return {};
+}
+
 }  // namespace slotwise

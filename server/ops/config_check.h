@@ -42,6 +42,11 @@ Status CheckConfig(const v1::ServerConfig& config, const ConfigPlaces& where);
 // CheckConfig leaves them to this function. REQUIRES: CheckConfig has taken the fields.
 Status CheckWhoReaches(const v1::ServerConfig& config);
 
+// Returns INVALID_ARGUMENT, with both fields and their values, if two of `listen`, `metrics_listen` and
+// `health_listen` name one port of an address, where one of them could not listen. Like CheckWhoReaches, it
+// is asked of what the command line has made of the fields. REQUIRES: CheckConfig has taken the fields.
+Status CheckPorts(const v1::ServerConfig& config);
+
 }  // namespace slotwise
 
 #endif  // SLOTWISE_SERVER_OPS_CONFIG_CHECK_H_

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "server/data/data_server.h"
+#include "server/intake/audit_log.h"
 #include "server/intake/rare_log.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/embedding_service.h"
@@ -157,6 +158,7 @@ class RpcServer::Impl {
     admin_.SetTopology(std::move(topology));
     gate_.Open();
     SetServing(true);
+    held_back_deeds_.emplace();
     health_watch_.emplace(
         engine_timeout_, [this] { return engine_.BusyFor(); }, [this](bool serving) { SetServing(serving); });
   }
@@ -174,6 +176,7 @@ class RpcServer::Impl {
     server_->Shutdown(std::chrono::system_clock::now() + kLeaveTaking);
     server_->Wait();
     server_.reset();
+    held_back_deeds_.reset();
   }
 
  private:
@@ -222,6 +225,7 @@ class RpcServer::Impl {
   // Hands connections to gRPC's server, so it stops before that.
   DataServer data_;
   std::unique_ptr<Listener> listener_;
+  std::optional<HeldBackDeeds> held_back_deeds_;
   std::optional<HealthWatch> health_watch_;
 };
 

@@ -90,5 +90,37 @@ TEST_F(AuditLog, CountsWhatItHeldBackInTheNextLine) {
   EXPECT_GT(held_back, 0U);
 }
 
+TEST_F(AuditLog, CountsWhatItHeldBackWhereNoLineFollows) {
+  LogHeldBackDeeds(std::chrono::steady_clock::time_point::max());  // what other tests left
+  Lines();
+  const auto begin = std::chrono::steady_clock::now();
+  DoTimes(kAuditLines + 3, Deed::kTakesAway, CallerOf("taker"));
+  DoTimes(kAuditLines + 1, Deed::kMakes, CallerOf("maker"));
+  DoTimes(kAuditLines + 2, Deed::kTakesAlong, CallerOf("maker"));
+  DoTimes(kAuditLines, Deed::kSets, CallerOf("maker"));
+  DoTimes(kAuditLines + 4, Deed::kSets, Caller("ipv4:10.0.0.1:5"));
+  Lines();
+  LogHeldBackDeeds(begin + kAuditInterval - std::chrono::nanoseconds(1));
+  EXPECT_EQ(Lines(), std::vector<std::string>{});
+  LogHeldBackDeeds(std::chrono::steady_clock::now() + kAuditInterval);
+  EXPECT_EQ(Lines(), (std::vector<std::string>{"1 more lines of what maker made were held back",
+                                               "3 more lines of what taker took away were held back",
+                                               "2 more lines of what maker took along were held back",
+                                               "4 more lines of what callers set were held back"}));
+  LogHeldBackDeeds(std::chrono::steady_clock::time_point::max());
+  EXPECT_EQ(Lines(), std::vector<std::string>{});
+}
+
+// An interval that still runs is counted at the end too: nobody asks afterwards.
+TEST_F(AuditLog, CountsAllAtTheEnd) {
+  const std::vector<std::string> counted{"5 more lines of what ender made were held back"};
+  {
+    const HeldBackDeeds deeds;
+    DoTimes(kAuditLines + 5, Deed::kMakes, CallerOf("ender"));
+    Lines();
+  }
+  EXPECT_EQ(Lines(), counted);
+}
+
 }  // namespace
 }  // namespace slotwise

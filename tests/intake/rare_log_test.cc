@@ -30,5 +30,20 @@ TEST(RareLog, LetsSeveralLinesThroughInAnInterval) {
   EXPECT_EQ(log.Pass(start + seconds(10)), std::nullopt);
 }
 
+// What is taken once is in no later line, and nothing is taken of an interval that still runs.
+TEST(RareLog, GivesWhatItHeldBackOnceTheIntervalIsOver) {
+  using std::chrono::seconds;
+  const RareLog::Clock::time_point start{};
+  RareLog log(seconds(10));
+  EXPECT_EQ(log.TakeHeldBack(start + seconds(100)), 0U);
+  EXPECT_EQ(log.Pass(start), 0U);
+  EXPECT_EQ(log.TakeHeldBack(start + seconds(10)), 0U);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(log.Pass(start + seconds(1)), std::nullopt);
+  EXPECT_EQ(log.TakeHeldBack(start + seconds(9)), 0U);
+  EXPECT_EQ(log.TakeHeldBack(start + seconds(10)), 3U);
+  EXPECT_EQ(log.TakeHeldBack(start + seconds(11)), 0U);
+  EXPECT_EQ(log.Pass(start + seconds(11)), 0U);
+}
+
 }  // namespace
 }  // namespace slotwise

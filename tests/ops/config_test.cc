@@ -190,6 +190,27 @@ TEST(Config, LetsOtherMachinesReachTheServerOnlyIfItSaysSo) {
   EXPECT_TRUE(check("listen: \"0.0.0.0:7070\" metrics_listen: \"[::]:1\" insecure: true").ok());
 }
 
+TEST(Config, NamesNoPortTwice) {
+  const auto check = [](const std::string& text) {
+    const auto config = ParseConfig(text, "server.pbtxt");
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return CheckPorts(config->values);
+  };
+  EXPECT_TRUE(check("").ok());
+  EXPECT_TRUE(check("listen: \"a:1\" metrics_listen: \"a:2\" health_listen: \"a:3\"").ok());
+  EXPECT_TRUE(check("listen: \"a:0\" metrics_listen: \"a:0\" health_listen: \"a:0\"").ok());
+  EXPECT_TRUE(check("listen: \"127.0.0.1:1\" metrics_listen: \"127.0.0.2:1\"").ok());
+  EXPECT_EQ(
+      check("metrics_listen: \"127.0.0.1:7070\""),  // listen's default
+      InvalidArgument("metrics_listen is \"127.0.0.1:7070\": listen takes that port: \"127.0.0.1:7070\""));
+  EXPECT_EQ(check("listen: \"a:1\" health_listen: \"a:1\""),
+            InvalidArgument("health_listen is \"a:1\": listen takes that port: \"a:1\""));
+  EXPECT_EQ(check("metrics_listen: \"0.0.0.0:1\" health_listen: \"a:1\""),
+            InvalidArgument("health_listen is \"a:1\": metrics_listen takes that port: \"0.0.0.0:1\""));
+  EXPECT_EQ(check("listen: \"a:1\" metrics_listen: \"[::]:1\""),
+            InvalidArgument("metrics_listen is \"[::]:1\": listen takes that port: \"a:1\""));
+}
+
 TEST(Config, IsReadFromAFileOrTheReasonSaid) {
   char path[] = "/tmp/slotwise_config_test_XXXXXX";
   const int file = mkstemp(path);
