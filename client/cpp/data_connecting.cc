@@ -52,7 +52,9 @@ void DataConnecting::Begin() {
   });
   const bool shares = address_.shares_host || address_.by_gpu || address_.only_user;
   if (shares && !address_.local.empty() && ConnectLocally()) return Greet();
-  const std::string nobody = "there is no server on this host that shares memory";
+  const std::string nobody =
+      "there is no server on this host that shares memory with this user (one with principals asks for a "
+      "token, and for a user whom security.local_users names)";
   if (address_.only_local || (address_.by_gpu && address_.only_gpu)) return Fail(nobody);
   if (address_.by_gpu) return Fail(ResourceExhausted(nobody));  // the caller goes another way at once
   if (address_.only_user) return Fail("nobody whom the server knows answers at its Unix socket");
