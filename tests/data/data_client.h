@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -133,8 +134,13 @@ class DataClient {
     EXPECT_TRUE(reply.head.ParseFromString(head));
     return reply;
   }
-  // Whether the server ends the connection though nothing is read of it.
+  // Whether the server ends the connection though nothing is read of it. TCP may drop a reset beyond a closed
+  // window (RFC 5961, section 3.2), so the system asks again each second.
   bool BrokenOff() {
+    const int on = 1;
+    setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(socket_, IPPROTO_TCP, TCP_KEEPIDLE, &on, sizeof(on));
+    setsockopt(socket_, IPPROTO_TCP, TCP_KEEPINTVL, &on, sizeof(on));
     pollfd connection{socket_, 0, 0};
     return poll(&connection, 1, 60'000) == 1 && (connection.revents & (POLLERR | POLLHUP)) != 0;
   }
