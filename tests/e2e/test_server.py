@@ -304,21 +304,36 @@ def test_a_server_that_other_machines_reach_has_to_be_asked_for(tmp_path: Path, 
     config = tmp_path / "server.pbtxt"
     check = ("--config", str(config), "--check-config")
     flag = "--" + field.replace("_", "-")
-    config.write_text(f'{field}: "0.0.0.0:7070"\n')
+    config.write_text(f'{field}: "0.0.0.0:7077"\n')
     ended = run_server(*check)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith(f'{field} is "0.0.0.0:7070": {OPEN}') and "--insecure" in ended.stderr
-    for started in (run_server("--config", str(config)), run_server(flag, "0.0.0.0:7070")):
+    assert ended.stderr.startswith(f'{field} is "0.0.0.0:7077": {OPEN}') and "--insecure" in ended.stderr
+    for started in (run_server("--config", str(config)), run_server(flag, "0.0.0.0:7077")):
         assert started.returncode == 1
         (error,) = errors_in(started.stderr)
         assert OPEN in error
     # The command line counts: it closes what the file opens, and opens what the file closes.
-    assert run_server(*check, flag, "127.0.0.1:7070").returncode == 0
+    assert run_server(*check, flag, "127.0.0.1:7077").returncode == 0
     assert run_server(*check, "--insecure").returncode == 0
-    config.write_text(f'{field}: "0.0.0.0:7070"\ninsecure: true\n')
+    config.write_text(f'{field}: "0.0.0.0:7077"\ninsecure: true\n')
     assert run_server(*check).returncode == 0
     config.write_text("")
-    assert OPEN in run_server(*check, flag, "[::]:7070").stderr
+    assert OPEN in run_server(*check, flag, "[::]:7077").stderr
+
+
+@pytest.mark.parametrize("field", ["metrics-listen", "health-listen"])
+def test_two_flags_that_name_one_port_are_refused(tmp_path: Path, field: str) -> None:
+    config = tmp_path / "server.pbtxt"
+    config.write_text('listen: "127.0.0.1:7077"\n')
+    refusal = f'{field.replace("-", "_")} is "127.0.0.1:7077": listen takes that port: "127.0.0.1:7077"'
+    flags = ("--config", str(config), f"--{field}", "127.0.0.1:7077")
+    ended = run_server(*flags, "--check-config")
+    assert (ended.returncode, ended.stderr) == (1, refusal + "\n")
+    started = run_server(*flags)
+    (error,) = errors_in(started.stderr)
+    assert started.returncode == 1 and error.endswith(f" error rank=0 {refusal}")
+    # The command line counts.
+    assert run_server(*flags, "--check-config", "--listen", "127.0.0.1:7078").returncode == 0
 
 
 def test_wrong_flags_are_refused_with_a_hint() -> None:
