@@ -22,6 +22,8 @@ class AuditLog : public testing::Test {
         "audit_log_test", std::make_shared<spdlog::sinks::ostream_sink_st>(text_, true));
     logger->set_pattern("%v");
     spdlog::set_default_logger(std::move(logger));
+    LogHeldBackDeeds(std::chrono::steady_clock::time_point::max());  // what other tests left
+    Lines();
   }
   ~AuditLog() override { spdlog::set_default_logger(before_); }
 
@@ -91,27 +93,27 @@ TEST_F(AuditLog, CountsWhatItHeldBackInTheNextLine) {
 }
 
 TEST_F(AuditLog, CountsWhatItHeldBackWhereNoLineFollows) {
-  LogHeldBackDeeds(std::chrono::steady_clock::time_point::max());  // what other tests left
-  Lines();
   const auto begin = std::chrono::steady_clock::now();
   DoTimes(kAuditLines + 3, Deed::kTakesAway, CallerOf("taker"));
   DoTimes(kAuditLines + 1, Deed::kMakes, CallerOf("maker"));
   DoTimes(kAuditLines + 2, Deed::kTakesAlong, CallerOf("maker"));
   DoTimes(kAuditLines, Deed::kSets, CallerOf("maker"));
-  DoTimes(kAuditLines + 4, Deed::kSets, Caller("ipv4:10.0.0.1:5"));
+  DoTimes(kAuditLines + 4, Deed::kSets, CallerOf("setter"));
+  DoTimes(kAuditLines + 5, Deed::kTakesAway, Caller("ipv4:10.0.0.1:5"));
   Lines();
   LogHeldBackDeeds(begin + kAuditInterval - std::chrono::nanoseconds(1));
   EXPECT_EQ(Lines(), std::vector<std::string>{});
   LogHeldBackDeeds(std::chrono::steady_clock::now() + kAuditInterval);
   EXPECT_EQ(Lines(), (std::vector<std::string>{"1 more lines of what maker made were held back",
+                                               "5 more lines of what callers took away were held back",
                                                "3 more lines of what taker took away were held back",
                                                "2 more lines of what maker took along were held back",
-                                               "4 more lines of what callers set were held back"}));
+                                               "4 more lines of what setter set were held back"}));
   LogHeldBackDeeds(std::chrono::steady_clock::time_point::max());
   EXPECT_EQ(Lines(), std::vector<std::string>{});
 }
 
-// An interval that still runs is counted at the end too: nobody asks afterwards.
+// An interval that still runs is counted at the end too, since no later line can count it.
 TEST_F(AuditLog, CountsAllAtTheEnd) {
   const std::vector<std::string> counted{"5 more lines of what ender made were held back"};
   {
