@@ -46,7 +46,7 @@ Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string
   struct stat facts {};
   if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
     close(std::exchange(lock.file_, -1));
-    return FailedPrecondition(path + " is no regular file, so it cannot be locked");
+    return Unavailable(path + " is no regular file, so it cannot be locked");
   }
   const auto end = std::chrono::steady_clock::now() + patience;
   bool locked = false;

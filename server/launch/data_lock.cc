@@ -1,11 +1,13 @@
 #include "server/launch/data_lock.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +21,9 @@ namespace slotwise::launch {
 namespace {
 
 constexpr std::size_t kTokenDigits = 32;
+
+// A launcher that was killed holds its lock until the kernel has ended it.
+constexpr std::chrono::seconds kPatience{10};
 
 Status Failed(const std::string& what, const std::string& path) {
   return Unavailable("cannot " + what + " " + path + ": " + std::strerror(errno));
@@ -61,13 +66,23 @@ Result<std::string> TokenOf(const std::string& folder) {
   return token;
 }
 
+Result<FolderLock> TakeLock(const std::string& folder) {
+  const auto take = [&](std::chrono::milliseconds patience) {
+    return FolderLock::Take(folder, "launch.lock", "slotwise-launch", patience);
+  };
+  auto lock = take({});
+  if (lock.status().code() != StatusCode::kFailedPrecondition) return lock;
+  spdlog::warn("{}: waits {} s for it", lock.status().message(), kPatience.count());
+  return take(kPatience);
+}
+
 }  // namespace
 
 Result<DataLock> DataLock::Take(const std::string& folder) {
   if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return Failed("make", folder);
   std::array<char, PATH_MAX> canonical{};
   if (realpath(folder.c_str(), canonical.data()) == nullptr) return Failed("use", folder);
-  auto lock = FolderLock::Take(canonical.data(), "launch.lock", "slotwise-launch");
+  auto lock = TakeLock(canonical.data());
   if (!lock.ok()) return lock.status();
   const auto token = TokenOf(canonical.data());
   if (!token.ok()) return token.status();

@@ -13,8 +13,9 @@ namespace slotwise::launch {
 
 class DataLock {
  public:
-  // Makes the folder if its parent exists, and takes the lock. FAILED_PRECONDITION: another launcher holds
-  // it, which the message names. UNAVAILABLE: the folder cannot be used, and why.
+  // Makes the folder if its parent exists, and takes the lock. Waits 10 s for one that is held, and logs so.
+  // FAILED_PRECONDITION: another launcher holds it, which the message names. UNAVAILABLE: the folder cannot
+  // be used, and why.
   static Result<DataLock> Take(const std::string& folder);
 
   // The folder's canonical path.

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 
@@ -18,10 +19,37 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetween{10};
 
-// Returns whether the process was started with this variable. A process that has ended has no environment.
-bool Carries(pid_t process, const std::string& variable) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
-  const std::string environment{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+using Folder = std::unique_ptr<DIR, decltype([](DIR* folder) { closedir(folder); })>;
+
+std::string FolderOf(pid_t process) { return "/proc/" + std::to_string(process); }
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// Returns the entries of a folder that are numbers: of /proc the processes, of /proc/N/task the threads. None
+// if there is no such folder.
+std::vector<pid_t> NumbersIn(const std::string& path) {
+  std::vector<pid_t> numbers;
+  const Folder folder(opendir(path.c_str()));
+  while (const dirent* entry = folder != nullptr ? readdir(folder.get()) : nullptr) {
+    const std::string_view name = entry->d_name;
+    pid_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error == std::errc() && end == name.data() + name.size()) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::vector<std::string> ThreadsOf(pid_t process) {
+  std::vector<std::string> threads;
+  const std::string folder = FolderOf(process) + "/task";
+  for (const pid_t thread : NumbersIn(folder)) threads.push_back(folder + "/" + std::to_string(thread));
+  return threads;
+}
+
+bool Has(const std::string& environment, const std::string& variable) {
   for (std::size_t at = 0; at < environment.size();) {
     const std::size_t end = std::min(environment.find('\0', at), environment.size());
     if (std::string_view(environment).substr(at, end - at) == variable) return true;
@@ -30,21 +58,33 @@ bool Carries(pid_t process, const std::string& variable) {
   return false;
 }
 
+// Returns whether the process was started with this variable. A thread that has ended has no environment, the
+// first one neither, though others may go on.
+bool Carries(pid_t process, const std::string& variable) {
+  const std::string first = ReadAll(FolderOf(process) + "/environ");
+  if (!first.empty()) return Has(first, variable);
+  return std::ranges::any_of(ThreadsOf(process), [&](const std::string& thread) {
+    return Has(ReadAll(thread + "/environ"), variable);
+  });
+}
+
+// Returns whether all threads have ended, and so let go of locks and ports: whether each is a zombie or dead
+// (proc(5), `stat`: the state follows the program's name, which is in parentheses and may have some itself).
+bool HasEnded(pid_t process) {
+  return std::ranges::all_of(ThreadsOf(process), [](const std::string& thread) {
+    const std::string stat = ReadAll(thread + "/stat");
+    const std::size_t name_end = stat.rfind(") ");
+    return name_end == std::string::npos || stat[name_end + 2] == 'Z' || stat[name_end + 2] == 'X';
+  });
+}
+
 }  // namespace
 
 std::vector<pid_t> FindLeftovers(std::string_view id) {
   const std::string variable = std::string(kIdVariable) + "=" + std::string(id);
-  const auto close_folder = [](DIR* folder) { closedir(folder); };
-  const std::unique_ptr<DIR, decltype(close_folder)> folder(opendir("/proc"), close_folder);
-  if (folder == nullptr) throw std::system_error(errno, std::generic_category(), "cannot read /proc");
-  std::vector<pid_t> found;
-  while (const dirent* entry = readdir(folder.get())) {
-    const std::string_view name = entry->d_name;
-    pid_t process = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), process);
-    if (error != std::errc() || end != name.data() + name.size() || process == getpid()) continue;
-    if (Carries(process, variable)) found.push_back(process);
-  }
+  std::vector<pid_t> found = NumbersIn("/proc");
+  if (found.empty()) throw std::runtime_error("cannot read /proc");
+  std::erase_if(found, [&](pid_t process) { return process == getpid() || !Carries(process, variable); });
   return found;
 }
 
@@ -53,12 +93,17 @@ Swept KillLeftovers(std::string_view id, std::chrono::milliseconds limit) {
   Swept swept;
   for (;;) {
     swept.left = FindLeftovers(id);
-    if (swept.left.empty() || std::chrono::steady_clock::now() > deadline) return swept;
     for (const pid_t process : swept.left) {
       // A number is given to another process only after all others were: not in the moment since it was seen.
       if (kill(process, SIGKILL) == 0 && !std::ranges::count(swept.killed, process))
         swept.killed.push_back(process);
     }
+    // What was killed has no environment from the moment on in which it begins to let go of its memory, which
+    // may take seconds, and of its locks and ports only then.
+    for (const pid_t process : swept.killed) {
+      if (!HasEnded(process) && !std::ranges::count(swept.left, process)) swept.left.push_back(process);
+    }
+    if (swept.left.empty() || std::chrono::steady_clock::now() > deadline) return swept;
     std::this_thread::sleep_for(kBetween);
   }
 }

@@ -16,9 +16,8 @@ namespace slotwise::launch {
 // The variable that mpirun and its ranks carry; its value is a DataLock's id.
 inline constexpr std::string_view kIdVariable = "SLOTWISE_LAUNCH_ID";
 
-// Returns the processes, other than this one, that were started with this id in their environment. A process
-// that has ended and was not waited for counts as gone. Processes of other users cannot be seen, unless by
-// root.
+// Returns the processes, other than this one, that were started with this id in their environment and of
+// which a thread has not begun to end. Processes of other users cannot be seen, unless by root.
 std::vector<pid_t> FindLeftovers(std::string_view id);
 
 struct Swept {
@@ -26,7 +25,8 @@ struct Swept {
   std::vector<pid_t> left;  // what has not ended within the limit, for example because a disk does not answer
 };
 
-// Kills them with SIGKILL and waits until they, and what they started meanwhile, are gone.
+// Kills them with SIGKILL and waits until they, and what they started meanwhile, have ended and so hold no
+// lock and no port any more. (One that nobody has waited for, a zombie, holds none.)
 Swept KillLeftovers(std::string_view id, std::chrono::milliseconds limit);
 
 // Returns "12, 13 and 14".

@@ -47,7 +47,7 @@ TEST_F(FolderLockTest, IsHeldByOne) {
 
 TEST_F(FolderLockTest, IsNoFifoAndNoFolder) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
-  EXPECT_EQ(Take().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Take().status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(Take().status().message(), HasSubstr(path().string()));
   fs::remove(path());
   fs::create_directory(path());

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +34,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     yield start
     for one in launched:
         one.clean_up()
+        print(f"--- {one.log_file}\n{one.log()}")  # for whoever looks into a failure
 
 
 def server(port: int, *more: str) -> list[str]:
@@ -248,6 +251,20 @@ def test_a_second_launcher_is_refused_and_told_by_whom(launch: Launch, tmp_path:
     assert launch([], program(tmp_path, "exit 0")).await_end() == 0
 
 
+def test_it_waits_for_the_lock_of_a_launcher_that_is_ending(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with open(tmp_path / "data" / "launch.lock", "w", encoding="ascii") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        holder.write("a host pid 12 since yesterday\n")
+        holder.flush()
+        second = launch([], program(tmp_path, "echo serving here; read -r _; exit 0"))
+        wait_until(lambda: "waits 10 s for it" in second.log(), "it waits")
+        assert starts(tmp_path) == []
+    second.await_start()
+    assert "is held by slotwise-launch on a host pid 12 since yesterday: waits 10 s for it" in second.log()
+    assert second.stop() == 0
+
+
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cases = {
@@ -298,6 +315,64 @@ def test_every_host_is_swept(tmp_path: Path) -> None:
     finally:
         orphan.kill()
         other.kill()
+
+
+# A process whose first thread has ended, as one of many that die may for a while: it says so, and goes on.
+WITHOUT_ITS_FIRST_THREAD = """
+import ctypes, sys, threading
+libc = ctypes.CDLL(None)
+threading.Thread(target=lambda: (sys.stdin.readline(), libc._exit(7))).start()
+libc.pthread_exit(None)
+"""
+# A process whose end takes the kernel some tenths of a second, because it has memory in small pages.
+LARGE = """
+import fcntl, mmap, sys
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+memory = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+for at in range(0, len(memory), mmap.PAGESIZE):
+    memory[at] = 1
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def orphan(code: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """A Python program of an earlier run."""
+    environment = os.environ | {"SLOTWISE_LAUNCH_ID": "an id"}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def sweep() -> subprocess.CompletedProcess[str]:
+    """Kills what `orphan` has made."""
+    command = [str(launch_binary()), "--sweep", "an id"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_an_orphan_whose_first_thread_has_ended_is_killed() -> None:
+    process = orphan(WITHOUT_ITS_FIRST_THREAD)
+    try:
+        wait_until(lambda: is_gone(process.pid), "its first thread has ended")
+        assert process.poll() is None
+        ended = sweep()
+        assert (ended.returncode, process.wait(timeout=10)) == (0, -signal.SIGKILL)
+        assert f"process {process.pid}\n" in ended.stderr
+    finally:
+        process.kill()
+
+
+def test_an_orphan_has_let_go_of_its_locks_once_it_was_swept(tmp_path: Path) -> None:
+    process = orphan(LARGE, f"{tmp_path}/lock")
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        assert sweep().returncode == 0
+        with open(tmp_path / "lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert process.wait(timeout=10) == -signal.SIGKILL
+    finally:
+        process.kill()
 
 
 def test_nothing_starts_while_a_host_cannot_be_swept(
