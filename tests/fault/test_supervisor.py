@@ -317,14 +317,17 @@ def test_every_host_is_swept(tmp_path: Path) -> None:
         other.kill()
 
 
-# A process whose first thread has ended, as one of many that die may for a while: it says so, and goes on.
-WITHOUT_ITS_FIRST_THREAD = """
-import ctypes, sys, threading
-libc = ctypes.CDLL(None)
-threading.Thread(target=lambda: (sys.stdin.readline(), libc._exit(7))).start()
-libc.pthread_exit(None)
+WAITS = """
+import sys
+sys.stdin.readline()
 """
-# A process whose end takes the kernel some tenths of a second, because it has memory in small pages.
+# Its first thread ends, as that of a process that is ending may before the others do.
+WAITS_WITHOUT_ITS_FIRST_THREAD = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.readline).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+# The end of such a process takes the kernel some tenths of a second, because it has memory in small pages.
 LARGE = """
 import fcntl, mmap, sys
 lock = open(sys.argv[1], "w")
@@ -334,7 +337,6 @@ memory.madvise(mmap.MADV_NOHUGEPAGE)
 for at in range(0, len(memory), mmap.PAGESIZE):
     memory[at] = 1
 print("ready", flush=True)
-sys.stdin.readline()
 """
 
 
@@ -352,7 +354,7 @@ def sweep() -> subprocess.CompletedProcess[str]:
 
 
 def test_an_orphan_whose_first_thread_has_ended_is_killed() -> None:
-    process = orphan(WITHOUT_ITS_FIRST_THREAD)
+    process = orphan(WAITS_WITHOUT_ITS_FIRST_THREAD)
     try:
         wait_until(lambda: is_gone(process.pid), "its first thread has ended")
         assert process.poll() is None
@@ -363,10 +365,13 @@ def test_an_orphan_whose_first_thread_has_ended_is_killed() -> None:
         process.kill()
 
 
-def test_an_orphan_has_let_go_of_its_locks_once_it_was_swept(tmp_path: Path) -> None:
-    process = orphan(LARGE, f"{tmp_path}/lock")
+@pytest.mark.parametrize("waits", [WAITS, WAITS_WITHOUT_ITS_FIRST_THREAD], ids=["whole", "without_a_thread"])
+def test_an_orphan_has_let_go_of_its_locks_once_it_was_swept(tmp_path: Path, waits: str) -> None:
+    process = orphan(LARGE + waits, f"{tmp_path}/lock")
     try:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        if waits != WAITS:
+            wait_until(lambda: is_gone(process.pid), "its first thread has ended")
         assert sweep().returncode == 0
         with open(tmp_path / "lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
