@@ -62,7 +62,7 @@ endfunction()
 
 # Adds the target's C++ sources to the target `tidy`: clang-tidy runs again on a source when its object was built again.
 function(slotwise_tidy target)
-  if(NOT CLANG_TIDY_PROGRAM)
+  if(NOT SLOTWISE_CLANG_TIDY)
     return()
   endif()
   set(sources ${ARGN})
@@ -74,7 +74,7 @@ function(slotwise_tidy target)
     set(stamp ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/${name}.tidy)
     add_custom_command(OUTPUT ${stamp}
       COMMAND sh -c "\"$@\" 2> ${stamp}.log || { cat ${stamp}.log && exit 1; }" --
-        ${CLANG_TIDY_PROGRAM} -p ${CMAKE_BINARY_DIR} --quiet ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+        ${SLOTWISE_CLANG_TIDY} -p ${CMAKE_BINARY_DIR} --quiet ${CMAKE_CURRENT_SOURCE_DIR}/${source}
       COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
       DEPENDS ${object} ${PROJECT_SOURCE_DIR}/.clang-tidy
       COMMENT "Tidying ${target}: ${source}"

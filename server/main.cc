@@ -108,7 +108,7 @@ void LimitCollectives(Collective& collective, std::chrono::milliseconds limit) {
 void WriteAddresses(const std::vector<RankPlace>& ranks) {
   std::string line = "serving";
   for (const RankPlace& rank : ranks) line += " " + rank.address;
-  line += "\n";
+  line += '\n';
   // A program that no longer reads has ended, so standard input ends too.
   if (std::fputs(line.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
     spdlog::error("cannot write the addresses to standard output: {}", std::strerror(errno));

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from slotwise_cluster import Cluster
+from slotwise_cluster import Cluster, StartCluster
 from slotwise_wire import ROOT, Protocol
 
 sys.path.insert(0, str(ROOT / "bench"))  # for tests of gpu_checks and plot
 
 # Small limits, so that the tests can go past them.
 SHARED_CONFIG = "limits { max_message_mib: 4 max_round_mib: 8 }"
-
-StartCluster = Callable[..., Cluster]
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ namespace {
 
 // Returns what a command writes, or nothing if the command cannot run.
 std::string OutputOf(const std::string& command) {
-  FILE* pipe = popen(command.c_str(), "r");
+  FILE* pipe = popen(command.c_str(), "r");  // NOLINT(bugprone-command-processor): its words are ours
   if (pipe == nullptr) return {};
   std::string output;
   std::array<char, 4096> piece;
@@ -67,7 +67,8 @@ constexpr const char* kKey = "key:%012d";
 
 std::unique_ptr<RedisPeer> RedisPeer::Start(const Options& options, std::string& why_not) {
   for (const std::string program : {"redis-server", "redis-benchmark", "redis-cli"}) {
-    if (std::system(("command -v " + program + " > /dev/null 2>&1").c_str()) != 0) {
+    const std::string find = "command -v " + program + " > /dev/null 2>&1";
+    if (std::system(find.c_str()) != 0) {  // NOLINT(bugprone-command-processor): its words are ours
       why_not = program + " is not installed";
       return nullptr;
     }
@@ -116,7 +117,7 @@ double RedisPeer::Fetch(double rows, bool fixed_keys) {
   const std::string end_of_command = std::string(key.data()) + "\",\"";
   const auto place = output.rfind(end_of_command);
   const double per_second =
-      place == std::string::npos ? 0 : std::atof(output.c_str() + place + end_of_command.size());
+      place == std::string::npos ? 0 : std::strtod(output.c_str() + place + end_of_command.size(), nullptr);
   if (!(per_second > 0)) throw std::runtime_error("redis-benchmark says no rate: " + output);
   return rows / options_.keys_a_request / per_second;
 }
@@ -131,7 +132,7 @@ double RedisPeer::CpuSeconds() const {
   while (file >> word && !word.ends_with(')')) continue;
   double ticks = 0;
   for (int field = 3; field <= 15 && file >> word; ++field) {
-    if (field >= 14) ticks += std::atof(word.c_str());
+    if (field >= 14) ticks += std::strtod(word.c_str(), nullptr);
   }
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;

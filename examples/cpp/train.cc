@@ -57,12 +57,12 @@ slotwise::Status Train(const std::string& address) {
   for (int step = 1; step <= kSteps; ++step) {
     const Batch batch = Draw(random);
     // No offsets: one key a bag.
-    const slotwise::Status found =
+    slotwise::Status found =
         client->Lookup("cpp-example", {batch.keys, {}}, slotwise::LookupMode::kTrain, weights);
     if (!found.ok()) return found;
 
     double loss = 0;
-    int right = 0;
+    std::size_t right = 0;
     for (std::size_t s = 0; s < kSamples; ++s) {
       float logit = 0;
       for (std::size_t c = 0; c < kColumns; ++c) logit += weights[s * kColumns + c];

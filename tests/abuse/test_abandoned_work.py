@@ -11,8 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from abuse_guard import SMALL, Guard, seconds_of
-from conftest import StartCluster
-from slotwise_cluster import Cluster, RankClient
+from slotwise_cluster import Cluster, RankClient, StartCluster
 
 ROWS, PART = 2_000_000, 250_000  # of a table that takes a moment to go over
 CALLS = 60  # of a connection: as many about tables as one may have waiting

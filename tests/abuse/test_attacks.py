@@ -16,9 +16,8 @@ import grpc
 import numpy as np
 import pytest
 from abuse_guard import SMALL, Guard, needs, seconds_of
-from conftest import StartCluster
 from raw_http2 import RawConnection
-from slotwise_cluster import Cluster, RankClient
+from slotwise_cluster import Cluster, RankClient, StartCluster
 
 SEED = 20261122
 MIB = 1 << 20

@@ -12,9 +12,8 @@ import grpc
 import numpy as np
 import pytest
 from abuse_guard import SMALL, Guard
-from conftest import StartCluster
 from raw_http2 import RawConnection
-from slotwise_cluster import Cluster, RankClient, wait_until
+from slotwise_cluster import Cluster, RankClient, StartCluster, wait_until
 
 MIB = 1 << 20
 PIECE = MIB  # of an attack: what a connection sends at a time

@@ -11,8 +11,7 @@ import time
 import grpc
 import numpy as np
 import pytest
-from conftest import StartCluster
-from slotwise_cluster import Cluster
+from slotwise_cluster import Cluster, StartCluster
 
 TOTAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 import grpc
 import numpy as np
 import pytest
-from conftest import StartCluster
 from raw_http2 import RawConnection
-from slotwise_cluster import Cluster, wait_until
+from slotwise_cluster import Cluster, StartCluster, wait_until
 
 INBOX = 64  # MiB
 ROUND = 16

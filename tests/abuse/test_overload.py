@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import overload_run
 import pytest
-from conftest import StartCluster
+from slotwise_cluster import StartCluster
 
 SECONDS = 12.0
 # Of a second that others take a part of.

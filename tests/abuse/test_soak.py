@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import soak_run
-from conftest import StartCluster
+from slotwise_cluster import StartCluster
 
 
 def test_all_who_use_a_server_get_their_answers(start_cluster: StartCluster, tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ class Engine:
         """Makes the base image of this machine's mirror, and the images of it."""
         if not self.docker("images", "-q", "debian:12"):
             self._import_base()
+        build_image = "debian:12" if self._daemon is None else self._make_build_image()
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
         ).stdout.strip()
@@ -112,9 +113,28 @@ class Engine:
             self.docker(
                 *("build", "--network=host", "-f", "deploy/Dockerfile", "--target", target, "-t", name),
                 *("--build-arg", f"VERSION={VERSION}", "--build-arg", f"REVISION={commit or 'unknown'}"),
+                *("--build-arg", f"CPU_IMAGE={build_image}"),
                 ".",
                 limit=BUILD_LIMIT,
             )
+
+    def _make_build_image(self) -> str:
+        """An image to compile on: Debian 12 with what this machine's ccache has.
+
+        Where this machine runs Debian 12 as well, what was compiled here is not compiled again.
+        """
+        where = ["ccache", "--get-config", "cache_dir"]
+        folder = Path(subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip())
+        if not folder.is_dir():
+            return "debian:12"
+        name = "slotwise-build:cpu"
+        with tempfile.NamedTemporaryFile("w", suffix=".Dockerfile") as file:
+            file.write("FROM debian:12\nCOPY . /root/.cache/ccache/\n")
+            # Objects that were compiled with warnings as errors are others for ccache.
+            file.write(f"ENV SLOTWISE_WERROR={os.environ.get('SLOTWISE_WERROR', 'OFF')}\n")
+            file.flush()
+            self.docker("build", "-f", file.name, "-t", name, str(folder), limit=BUILD_LIMIT)
+        return name
 
     def _import_base(self) -> None:
         with tempfile.TemporaryDirectory(prefix="slotwise-base-") as folder:
@@ -127,6 +147,8 @@ class Engine:
             for cache in ("var/cache/apt", "var/lib/apt/lists"):
                 shutil.rmtree(root / cache)
                 (root / cache).mkdir()
+            # As in Debian's own image: what is lost in a crash is made again.
+            (root / "etc/dpkg/dpkg.cfg.d/docker-apt-speedup").write_text("force-unsafe-io\n")
             archive = ["tar", "-C", str(root), "-c", "."]
             with subprocess.Popen(archive, stdout=subprocess.PIPE) as packed:
                 environment = os.environ | {"DOCKER_HOST": self.host}

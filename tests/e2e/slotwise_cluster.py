@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -59,17 +60,51 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = START_
         time.sleep(0.02)
 
 
+class _Ports:
+    """Ports that no other process of tests is given: who listens on a block's first has the block."""
+
+    _BLOCK = 400
+    _BLOCKS = range(20_000, 32_000, _BLOCK)  # below those that the kernel gives out
+
+    def __init__(self) -> None:
+        self._guard = socket.socket()
+        self._first = next((first for first in self._BLOCKS if _can_bind(self._guard, first)), 0)
+        assert self._first, "no free ports: all blocks are taken"
+        self._guard.listen()
+        self._given = 0
+
+    def take(self, count: int) -> int:
+        """The first of `count` neighbouring ports that nobody listens on, and that were not given lately."""
+        for _ in range(self._BLOCK):
+            if self._given + count >= self._BLOCK:
+                self._given = 0
+            first = self._first + self._given + 1
+            self._given += 1
+            if all(self._is_free(port) for port in range(first, first + count)):
+                self._given += count - 1
+                return first
+        raise AssertionError("no free ports")
+
+    @staticmethod
+    def _is_free(port: int) -> bool:
+        with socket.socket() as probe:
+            return _can_bind(probe, port)
+
+
+def _can_bind(end: socket.socket, port: int) -> bool:
+    try:
+        end.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    return True
+
+
+_ports = functools.cache(_Ports)
+
+
 def free_ports(count: int) -> int:
-    """The first of `count` neighbouring ports that nobody listens on just now."""
-    for first in range(24_000 + os.getpid() % 4_000, 32_000):
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
-    raise AssertionError("no free ports")
+    """The first of `count` neighbouring ports: nobody listens there, and no other process of tests will."""
+    return _ports().take(count)
 
 
 class RankClient:
@@ -258,3 +293,6 @@ class Cluster:
     def push(self, request: Any, rank: int = 0) -> int:
         """Sends a PushRequest; the table's step it was applied as."""
         return int(self.rank(rank).embedding.Push(request, timeout=CALL_TIMEOUT).table_step)
+
+
+StartCluster = Callable[..., Cluster]  # (ranks, config, **more of Cluster), as the fixture start_cluster

@@ -14,8 +14,7 @@ import grpc
 import numpy as np
 import pytest
 from certificates import write
-from conftest import StartCluster
-from slotwise_cluster import Cluster, run_server, server_binary, wait_until
+from slotwise_cluster import Cluster, StartCluster, run_server, server_binary, wait_until
 from slotwise_metrics import METRICS, scrape, total
 from slotwise_wire import CALL_TIMEOUT, Protocol
 

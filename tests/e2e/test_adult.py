@@ -8,8 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import StartCluster
-from slotwise_cluster import MPI_ENVIRONMENT, free_ports, server_binary
+from slotwise_cluster import MPI_ENVIRONMENT, StartCluster, free_ports, server_binary
 
 TRAIN = Path(__file__).parents[2] / "examples" / "adult" / "train.py"
 

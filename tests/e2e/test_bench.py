@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import StartCluster
-from slotwise_cluster import MPI_ENVIRONMENT, server_binary
+from slotwise_cluster import MPI_ENVIRONMENT, StartCluster, server_binary
 
 EMBEDDING = "embedding --rows 3000 --dim 20 --slots 3 --hot 4 --batch 50".split()
 TABLE = "table --keys 20000 --batch 3000".split()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import numpy as np
 import pytest
-from conftest import StartCluster
+from slotwise_cluster import StartCluster
 
 
 def key_of_hash(hashed: np.ndarray) -> np.ndarray:

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import slotwise
 import slotwise.rows
-from conftest import StartCluster
 from slotwise import checkpoint_files
-from slotwise_cluster import Cluster, free_ports, server_binary, wait_until
+from slotwise_cluster import Cluster, StartCluster, free_ports, server_binary, wait_until
 
 SEED = 20261121
 

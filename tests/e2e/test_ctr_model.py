@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import StartCluster
+from slotwise_cluster import StartCluster
 
 TRAIN = Path(__file__).parents[2] / "examples" / "ctr_model" / "train.py"
 

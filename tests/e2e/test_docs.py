@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import StartCluster
 from google.protobuf import descriptor_pb2, descriptor_pool
-from slotwise_cluster import Cluster, run_server, server_binary
+from slotwise_cluster import Cluster, StartCluster, run_server, server_binary
 from slotwise_wire import PROTO, ROOT
 from test_plain_client import generate
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import slotwise
-from conftest import StartCluster
+from slotwise_cluster import StartCluster
 
 LIMITS = "limits { max_message_mib: 1 max_round_mib: 4 max_inbox_mib: 8 }"
 DIM = 64

@@ -10,8 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import StartCluster
-from slotwise_cluster import free_ports, run_server, server_binary, wait_until
+from slotwise_cluster import StartCluster, free_ports, run_server, server_binary, wait_until
 from slotwise_wire import CALL_TIMEOUT
 from test_access import principals
 

@@ -6,8 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from conftest import StartCluster
-from slotwise_cluster import server_binary
+from slotwise_cluster import StartCluster, server_binary
 from slotwise_wire import ROOT
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import grpc
 import pytest
-from conftest import StartCluster
+from slotwise_cluster import StartCluster
 from slotwise_wire import CALL_TIMEOUT, ROOT
 from test_docs import server_config, words_of
 

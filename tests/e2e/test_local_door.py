@@ -18,8 +18,7 @@ import grpc
 import numpy as np
 import pytest
 from certificates import Authority, write
-from conftest import StartCluster
-from slotwise_cluster import Cluster, wait_until
+from slotwise_cluster import Cluster, StartCluster, wait_until
 from slotwise_metrics import METRICS, total
 from slotwise_wire import CALL_TIMEOUT, ROOT, Protocol
 from test_access import GRANTS, KEY, TOKENS, metadata, principals, token_file

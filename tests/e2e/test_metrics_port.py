@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import StartCluster
 from prometheus_client.parser import text_string_to_metric_families
-from slotwise_cluster import Cluster, run_server, wait_until
+from slotwise_cluster import Cluster, StartCluster, run_server, wait_until
 from slotwise_metrics import METRICS, address_of, scrape, total
 from slotwise_wire import ROOT
 from test_access import TOKENS, principals

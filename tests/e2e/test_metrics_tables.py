@@ -9,8 +9,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from conftest import StartCluster
-from slotwise_cluster import Cluster, wait_until
+from slotwise_cluster import Cluster, StartCluster, wait_until
 from slotwise_metrics import METRICS, scrape, total
 
 import slotwise

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import StartCluster
 
 import slotwise
 import slotwise.rows
+from slotwise_cluster import StartCluster
 
 SEED = 20261121
 

@@ -7,8 +7,7 @@ import re
 import grpc
 import numpy as np
 import pytest
-from conftest import StartCluster
-from slotwise_cluster import Cluster
+from slotwise_cluster import Cluster, StartCluster
 from slotwise_wire import CALL_TIMEOUT
 
 ONE = np.ones((1, 4), "<f4")

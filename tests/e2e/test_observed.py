@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import StartCluster
 from observed_prometheus import OBSERVED, prometheus_of
-from slotwise_cluster import wait_until
+from slotwise_cluster import StartCluster, wait_until
 from slotwise_metrics import METRICS
 from slotwise_wire import ROOT
 

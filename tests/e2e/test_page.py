@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from certificates import write
-from conftest import StartCluster
-from slotwise_cluster import Cluster, free_ports
+from slotwise_cluster import Cluster, StartCluster, free_ports
 from slotwise_metrics import METRICS, address_of
 from slotwise_wire import CALL_TIMEOUT
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import StartCluster
-from slotwise_cluster import Cluster, run_server
+from slotwise_cluster import Cluster, StartCluster, run_server
 
 DIM = 5
 SAMPLES = 300

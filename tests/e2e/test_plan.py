@@ -13,9 +13,8 @@ import grpc
 import numpy as np
 import pytest
 import slotwise
-from conftest import StartCluster
 from slotwise.optimizers import Optimizer
-from slotwise_cluster import Cluster, server_binary, wait_until
+from slotwise_cluster import Cluster, StartCluster, server_binary, wait_until
 from slotwise_wire import ROOT
 from test_limits_doc import evaluate, value_in_code
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import resource
 
 import pytest
-from conftest import StartCluster
-from slotwise_cluster import run_server
+from slotwise_cluster import StartCluster, run_server
 
 import slotwise
 

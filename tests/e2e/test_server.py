@@ -14,11 +14,11 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2, empty_pb2, unknown_fields
-from conftest import StartCluster
 from slotwise_cluster import (
     STOP_TIMEOUT,
     Cluster,
     RankClient,
+    StartCluster,
     free_ports,
     run_server,
     server_binary,

@@ -7,8 +7,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from conftest import StartCluster
-from slotwise_cluster import Cluster, wait_until
+from slotwise_cluster import Cluster, StartCluster, wait_until
 from slotwise_wire import CALL_TIMEOUT
 
 SEED = 20261121

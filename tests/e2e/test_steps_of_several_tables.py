@@ -8,8 +8,7 @@ from typing import Any
 
 import grpc
 import numpy as np
-from conftest import StartCluster
-from slotwise_cluster import Cluster
+from slotwise_cluster import Cluster, StartCluster
 from slotwise_wire import CALL_TIMEOUT
 
 ONES = np.ones((6, 4), "<f4")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import StartCluster
+from slotwise_cluster import StartCluster
 
 TRAIN = Path(__file__).parents[2] / "examples" / "synthetic" / "train.py"
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import slotwise
-from conftest import StartCluster
 from durable_training import SEED, Training, checkpoints, connect, damage_a_byte, durability, kill, state
-from slotwise_cluster import STOP_TIMEOUT, run_server, wait_until
+from slotwise_cluster import STOP_TIMEOUT, StartCluster, run_server, wait_until
 
 
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 3)])

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import slotwise
-from conftest import StartCluster
 from durable_training import (
     SEED,
     State,
@@ -21,7 +20,7 @@ from durable_training import (
     kill,
     state,
 )
-from slotwise_cluster import wait_until
+from slotwise_cluster import StartCluster, wait_until
 ONES = np.ones((1, 4), np.float32)
 
 

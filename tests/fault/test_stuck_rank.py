@@ -12,8 +12,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from conftest import StartCluster
-from slotwise_cluster import STOP_TIMEOUT, Cluster, wait_until
+from slotwise_cluster import STOP_TIMEOUT, Cluster, StartCluster, wait_until
 
 LIMIT = 2.0
 # The heartbeat would be faster.

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import resumed_trainer
 import slotwise
-from conftest import StartCluster
 from resumed_trainer import STEPS
-from slotwise_cluster import STOP_TIMEOUT, wait_until
+from slotwise_cluster import STOP_TIMEOUT, StartCluster, wait_until
 
 
 def make_table(ps: slotwise.Client) -> None:

@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <ios>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -142,7 +143,9 @@ std::string FlagsOf(const void* memory) {
   for (std::string line; std::getline(smaps, line);) {
     std::uintptr_t first = 0;
     std::uintptr_t last = 0;
-    if (std::sscanf(line.c_str(), "%zx-%zx ", &first, &last) == 2) is_in = first <= address && address < last;
+    std::istringstream words(line);
+    char dash = 0;
+    if (words >> std::hex >> first >> dash >> last && dash == '-') is_in = first <= address && address < last;
     if (is_in && line.starts_with("VmFlags:")) return line + " ";
   }
   return "";

@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;  // of address space; what is touched becomes memory
 constexpr std::size_t kGuardBytes = 4096;
 
-thread_local Fiber* arriving = nullptr;  // the fiber that is switched to
-thread_local Fiber* leaving = nullptr;   // the fiber that switches
+thread_local Fiber* arriving = nullptr;                  // the fiber that is switched to
+[[maybe_unused]] thread_local Fiber* leaving = nullptr;  // the fiber that switches; sanitizers are told of it
 
 // What the thread sanitizer calls the stack that the thread began on.
 void* ThreadsOwn() {

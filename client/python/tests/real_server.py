@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import random
+import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import grpc
-
 import slotwise
 
 _ROOT = Path(__file__).resolve().parents[3]
 _START_TIMEOUT = 60.0  # seconds; a busy machine of two cores
-_CHANNEL_OPTIONS = [("grpc.enable_http_proxy", 0), ("grpc.max_reconnect_backoff_ms", 100)]
-_SERVING = b"\x08\x01"  # HealthCheckResponse{status: SERVING}
+_READY = re.compile(rb"ready at (\S+): rank (\d+)\b")
 
 
 class NoServer(Exception):
@@ -41,15 +37,13 @@ def find_binary() -> Path:
 
 
 class RealServer:
-    """`ranks` ranks with the CPU backend, on free ports of 127.0.0.1; ready once constructed."""
+    """`ranks` ranks with the CPU backend, on ports of 127.0.0.1; ready once constructed."""
 
     def __init__(self, ranks: int = 2, config: str = "", port: int = 0) -> None:
-        """`config` is in the form of server.pbtxt; `port` 0 finds free ones."""
+        """`config` is in the form of server.pbtxt; with `port` 0 each rank takes one that is free."""
         binary = find_binary()
-        port = port or _free_ports(ranks)
-        self.address = f"127.0.0.1:{port}"
         command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(binary)]
-        command += ["--listen", self.address, "--backend", "cpu"]
+        command += ["--listen", f"127.0.0.1:{port}", "--backend", "cpu"]
         self._config = tempfile.NamedTemporaryFile("w", suffix=".pbtxt")
         self._config.write(config)
         self._config.flush()
@@ -67,8 +61,7 @@ class RealServer:
             stderr=subprocess.STDOUT,
         )
         try:
-            for rank in range(ranks):
-                self._wait_until_serving(f"127.0.0.1:{port + rank}")
+            self.address = self._wait_until_ready(ranks)
         except BaseException:
             self.stop()
             raise
@@ -97,22 +90,21 @@ class RealServer:
             os.kill(process, signal.SIGKILL)
         self._process.wait()
 
-    def _wait_until_serving(self, address: str) -> None:
+    def _wait_until_ready(self, ranks: int) -> str:
+        """The address of rank 0, once all say that they are ready."""
         deadline = time.monotonic() + _START_TIMEOUT
-        with grpc.insecure_channel(address, options=_CHANNEL_OPTIONS) as channel:
-            check = channel.unary_unary("/grpc.health.v1.Health/Check")
-            while True:
-                try:
-                    if check(b"", timeout=0.5, wait_for_ready=True) == _SERVING:
-                        return
-                except grpc.RpcError:
-                    pass
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise NoServer(f"slotwise-server did not start:\n{self._tail()}")
+        while True:
+            ready = {int(rank): address.decode() for address, rank in _READY.findall(self._said())}
+            if len(ready) == ranks:
+                return ready[0]
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = self._said()[-2000:].decode(errors="replace")
+                raise NoServer(f"slotwise-server did not start:\n{said}")
+            time.sleep(0.02)
 
-    def _tail(self) -> str:
-        self._output.seek(0)
-        return self._output.read()[-2000:].decode(errors="replace")
+    def _said(self) -> bytes:
+        # Not by seek() and read(): the server writes where this process's file stands.
+        return os.pread(self._output.fileno(), 1 << 20, 0)
 
 
 def empty_client(server: RealServer) -> slotwise.Client:
@@ -124,18 +116,3 @@ def empty_client(server: RealServer) -> slotwise.Client:
 
 
 StartReal = Callable[[int], RealServer]
-
-
-def _free_ports(count: int) -> int:
-    """The first of `count` neighbouring ports that nobody listens on."""
-    generator = random.Random()
-    for _ in range(100):
-        first = generator.randrange(20000, 32000)
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
-    raise NoServer("there are no free ports")
