@@ -28,6 +28,7 @@ DEBIAN = "bookworm"
 # Seconds. The images take ten minutes on two busy cores.
 BUILD_LIMIT = 3600.0
 LIMIT = 300.0
+MOST_OF_CCACHE = 2 << 30  # bytes: to copy more takes longer than to compile
 
 
 def wait_until(condition: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
@@ -123,9 +124,13 @@ class Engine:
 
         Where this machine runs Debian 12 as well, what was compiled here is not compiled again.
         """
+        if not shutil.which("ccache"):
+            return "debian:12"
         where = ["ccache", "--get-config", "cache_dir"]
         folder = Path(subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip())
-        if not folder.is_dir():
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        if not 0 < size <= MOST_OF_CCACHE:
+            print(f"ccache's {folder} has {size} bytes: images are compiled without it")
             return "debian:12"
         name = "slotwise-build:cpu"
         with tempfile.NamedTemporaryFile("w", suffix=".Dockerfile") as file:
