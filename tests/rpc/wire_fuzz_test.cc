@@ -37,7 +37,7 @@ class Damage {
         case 3:
           bytes += bytes.substr(place);
           break;
-        case 4:
+        default:
           bytes.resize(place);
           break;
       }
