@@ -152,7 +152,7 @@ class Engine:
             for cache in ("var/cache/apt", "var/lib/apt/lists"):
                 shutil.rmtree(root / cache)
                 (root / cache).mkdir()
-            # As in Debian's own image: what is lost in a crash is made again.
+            # Debian's own image has this file too: dpkg does not wait for the disk.
             (root / "etc/dpkg/dpkg.cfg.d/docker-apt-speedup").write_text("force-unsafe-io\n")
             archive = ["tar", "-C", str(root), "-c", "."]
             with subprocess.Popen(archive, stdout=subprocess.PIPE) as packed:
