@@ -60,7 +60,8 @@ function(slotwise_cuda_sources target)
   endif()
 endfunction()
 
-# Adds the target's C++ sources to the target `tidy`: clang-tidy runs again on a source when its object was built again.
+# Adds the target's C++ sources to the target `tidy`, or, if it is a test or a benchmark, to `tidy-tests`: clang-tidy runs
+# again on a source when its object was built again.
 function(slotwise_tidy target)
   if(NOT SLOTWISE_CLANG_TIDY)
     return()
@@ -82,7 +83,12 @@ function(slotwise_tidy target)
     list(APPEND stamps ${stamp})
   endforeach()
   add_custom_target(${target}-tidy DEPENDS ${stamps})
-  add_dependencies(tidy ${target}-tidy)
+  file(RELATIVE_PATH room ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  if(room MATCHES "^(tests|bench)")
+    add_dependencies(tidy-tests ${target}-tidy)
+  else()
+    add_dependencies(tidy ${target}-tidy)
+  endif()
 endfunction()
 
 function(slotwise_room name)

@@ -220,7 +220,7 @@ def test_the_cpp_client_goes_on_through_kills(launch: Launch) -> None:
     with slotwise.connect(f"127.0.0.1:{port}", timeout=60) as ps:
         for table in ("calm", "wild"):
             ps.create_table(table, dim=8, slots=3, optimizer=slotwise.Adam(lr=0.01), seed=7)
-        batches = ["7", "300", "100", "3", "8", "plain"]
+        batches = ["7", "3000", "100", "3", "8", "plain"]  # the kills come long before the last step
         subprocess.run([*push, "calm", *batches], check=True, timeout=60)
         pushing = subprocess.Popen([*push, "wild", *batches])
         try:

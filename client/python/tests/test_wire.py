@@ -84,7 +84,7 @@ def test_a_push_is_the_one_that_protobuf_would_write(
 
 @pytest.mark.parametrize("wire_dtype", TORCH)
 def test_every_number_of_a_half_type_and_its_neighbours_round_as_torchs(
-    fake: FakeServer, ps: slotwise.Client, wire_dtype: str
+    fake: FakeServer, ps: slotwise.Client, wire_dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All finite ones, and for each the halfway points to its neighbours and what is beside."""
     bits = np.arange(1 << 16, dtype=np.uint16)
@@ -100,9 +100,8 @@ def test_every_number_of_a_half_type_and_its_neighbours_round_as_torchs(
     values, rounded = values[finite], rounded[torch.from_numpy(finite)]
     keys = np.arange(len(values), dtype=np.uint64)
     assert ps.describe_table("one").options.dim == 1
-    # The fake adds the gradients up in Python, which takes seconds.
-    with slotwise.connect(fake.addresses[0], timeout=60.0) as patient:
-        patient.push("one", keys, None, values[:, None], wire_dtype=wire_dtype)
+    monkeypatch.setattr(fake.tables["one"], "push", lambda *arrays: 1)  # in Python it would take seconds
+    ps.push("one", keys, None, values[:, None], wire_dtype=wire_dtype)
     parts = sorted(fake.requests("Push"), key=lambda push: push.step.part)
     sent = np.frombuffer(b"".join(part.gradients for part in parts), np.int16)
     np.testing.assert_array_equal(sent, rounded.view(torch.int16).numpy())
