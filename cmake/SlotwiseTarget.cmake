@@ -60,8 +60,7 @@ function(slotwise_cuda_sources target)
   endif()
 endfunction()
 
-# Adds the target's C++ sources to the target `tidy`, or, if it is a test or a benchmark, to `tidy-tests`: clang-tidy runs
-# again on a source when its object was built again.
+# Adds the target's C++ sources to the target `tidy`: clang-tidy runs again on a source when its object was built again.
 function(slotwise_tidy target)
   if(NOT SLOTWISE_CLANG_TIDY)
     return()
@@ -83,12 +82,7 @@ function(slotwise_tidy target)
     list(APPEND stamps ${stamp})
   endforeach()
   add_custom_target(${target}-tidy DEPENDS ${stamps})
-  file(RELATIVE_PATH room ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  if(room MATCHES "^(tests|bench)")
-    add_dependencies(tidy-tests ${target}-tidy)
-  else()
-    add_dependencies(tidy ${target}-tidy)
-  endif()
+  add_dependencies(tidy ${target}-tidy)
 endfunction()
 
 function(slotwise_room name)
