@@ -15,7 +15,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from slotwise_cluster import RankClient, free_ports, server_binary
+from free_ports import free_ports
+from slotwise_cluster import RankClient, server_binary
 from slotwise_wire import CALL_TIMEOUT, SERVING, Protocol, health
 
 

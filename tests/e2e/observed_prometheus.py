@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from slotwise_cluster import Cluster, free_ports, wait_until
+from free_ports import free_ports
+from slotwise_cluster import Cluster, wait_until
 from slotwise_metrics import address_of
 from slotwise_wire import ROOT
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -58,53 +56,6 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = START_
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
         time.sleep(0.02)
-
-
-class _Ports:
-    """Ports that no other process of tests is given: who listens on a block's first has the block."""
-
-    _BLOCK = 400
-    _BLOCKS = range(20_000, 32_000, _BLOCK)  # below those that the kernel gives out
-
-    def __init__(self) -> None:
-        self._guard = socket.socket()
-        self._first = next((first for first in self._BLOCKS if _can_bind(self._guard, first)), 0)
-        assert self._first, "no free ports: all blocks are taken"
-        self._guard.listen()
-        self._given = 0
-
-    def take(self, count: int) -> int:
-        """The first of `count` neighbouring ports that nobody listens on, and that were not given lately."""
-        for _ in range(self._BLOCK):
-            if self._given + count >= self._BLOCK:
-                self._given = 0
-            first = self._first + self._given + 1
-            self._given += 1
-            if all(self._is_free(port) for port in range(first, first + count)):
-                self._given += count - 1
-                return first
-        raise AssertionError("no free ports")
-
-    @staticmethod
-    def _is_free(port: int) -> bool:
-        with socket.socket() as probe:
-            return _can_bind(probe, port)
-
-
-def _can_bind(end: socket.socket, port: int) -> bool:
-    try:
-        end.bind(("127.0.0.1", port))
-    except OSError:
-        return False
-    return True
-
-
-_ports = functools.cache(_Ports)
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` neighbouring ports: nobody listens there, and no other process of tests will."""
-    return _ports().take(count)
 
 
 class RankClient:

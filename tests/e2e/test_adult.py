@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from slotwise_cluster import MPI_ENVIRONMENT, StartCluster, free_ports, server_binary
+from free_ports import free_ports
+from slotwise_cluster import MPI_ENVIRONMENT, StartCluster, server_binary
 
 TRAIN = Path(__file__).parents[2] / "examples" / "adult" / "train.py"
 

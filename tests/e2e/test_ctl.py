@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import slotwise
 import slotwise.rows
+from free_ports import free_ports
 from slotwise import checkpoint_files
-from slotwise_cluster import Cluster, StartCluster, free_ports, server_binary, wait_until
+from slotwise_cluster import Cluster, StartCluster, server_binary, wait_until
 
 SEED = 20261121
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from containers import CTL, DOCKERFILE, Container, instruction, services
-from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, free_ports, run_server, server_binary, wait_until
+from free_ports import free_ports
+from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, run_server, server_binary, wait_until
 from slotwise_wire import ROOT
 
 ENTRYPOINT = ROOT / "deploy" / "entrypoint.sh"

@@ -10,7 +10,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from slotwise_cluster import StartCluster, free_ports, run_server, server_binary, wait_until
+from free_ports import free_ports
+from slotwise_cluster import StartCluster, run_server, server_binary, wait_until
 from slotwise_wire import CALL_TIMEOUT
 from test_access import principals
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import slotwise
-from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, free_ports, server_binary, wait_until
+from free_ports import free_ports
+from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, server_binary, wait_until
 from slotwise_wire import ROOT
 from test_limits_doc import value_in_code
 

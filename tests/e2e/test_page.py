@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from certificates import write
-from slotwise_cluster import Cluster, StartCluster, free_ports
+from free_ports import free_ports
+from slotwise_cluster import Cluster, StartCluster
 from slotwise_metrics import METRICS, address_of
 from slotwise_wire import CALL_TIMEOUT
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+from free_ports import free_ports
 from google.protobuf import descriptor_pb2, empty_pb2, unknown_fields
 from slotwise_cluster import (
     STOP_TIMEOUT,
     Cluster,
     RankClient,
     StartCluster,
-    free_ports,
     run_server,
     server_binary,
     wait_until,
@@ -174,12 +174,9 @@ def errors_in(stderr: str) -> list[str]:
 
 @pytest.mark.parametrize("ranks", [None, 1, 2, 4])
 def test_taken_port_is_one_sentence(ranks: int | None) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        # With several ranks it is the last one's port that is taken.
-        first = port - (ranks or 1) + 1
+    first = free_ports(ranks or 1)
+    port = first + (ranks or 1) - 1  # with several ranks it is the last one's port that is taken
+    with socket.create_server(("127.0.0.1", port)):
         ended = run_server("--listen", f"127.0.0.1:{first}", "--backend", "cpu", ranks=ranks)
     assert ended.returncode == 1
     (error,) = errors_in(ended.stderr)

@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, free_ports, server_binary, wait_until
+from free_ports import free_ports
+from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, server_binary, wait_until
 
 READY = re.compile(r"ready at (\S+): rank (\d+) of (\d+)")
 

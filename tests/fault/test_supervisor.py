@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import slotwise
+from free_ports import free_ports
 from launched import BACKOFF, Launched, is_gone, kill, launch_binary
-from slotwise_cluster import free_ports, server_binary, wait_until
+from slotwise_cluster import server_binary, wait_until
 
 Launch = Callable[..., Launched]
 STEPS = 24

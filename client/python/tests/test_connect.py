@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -13,14 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 from fake_server import FakeServer
+from free_ports import free_ports
 
 import slotwise
 
 
 def unused_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)}"
 
 
 def test_the_ranks_are_learned_from_one_of_them(ps: slotwise.Client) -> None:

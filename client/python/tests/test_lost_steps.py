@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from free_ports import free_ports
 
 import slotwise
 
@@ -28,9 +28,7 @@ Restart = Callable[[], None]
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, Restart]]:
     """A server with two tables at a fixed address, and how to kill it and to start it again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)}"
     config = tmp_path / "server.pbtxt"
     config.write_text(TABLE)
     process: list[subprocess.Popen[bytes]] = []

@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 import pytest
 from fake_server import FakeServer, Refused
+from free_ports import free_ports
 from real_server import RealServer, empty_client
 
 import slotwise
@@ -211,8 +212,8 @@ print("ok")
 
 
 def test_a_killed_server_fails_calls_in_time_and_a_new_one_is_found() -> None:
-    server = RealServer(1)
-    port = int(server.address.split(":")[1])
+    port = free_ports(1)
+    server = RealServer(1, port=port)
     with slotwise.connect(server.address, timeout=3) as ps:
         ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
         ps.lookup("ads", [1])
