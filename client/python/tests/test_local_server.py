@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -41,11 +41,15 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def await_end(pid: int) -> None:
+def wait_until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + _LIMIT
-    while is_running(pid):
-        assert time.monotonic() < deadline, f"process {pid} still runs"
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {_LIMIT} s"
         time.sleep(0.01)
+
+
+def await_end(pid: int) -> None:
+    wait_until(lambda: not is_running(pid), f"the end of process {pid}")
 
 
 class Notebook:
@@ -104,7 +108,8 @@ def test_a_server_trains_and_ends_when_it_is_closed(ranks: int) -> None:
         with slotwise.connect(server.addresses[-1]) as ps:
             assert len(ps.topology().ranks) == ranks
         assert trains(server.address)
-        assert "ready at " + server.address in server.log.read_text()
+        # The server's log has a thread of its own, so a line may come later than an answer.
+        wait_until(lambda: "ready at " + server.address in server.log.read_text(), "the line in the log")
     assert not is_running(server.pid)
     assert not server.log.exists()
     server.close()  # again: harmless
