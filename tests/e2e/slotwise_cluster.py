@@ -133,6 +133,20 @@ class Cluster:
         """The sentences of a rank's log."""
         return [line["message"] for line in self.log(rank)]
 
+    def await_messages(self, words: str, count: int = 1) -> list[str]:
+        """The sentences of any rank that have the words, once there are `count` of them.
+
+        A rank's log has a thread of its own, so that a line may come later than the reply of which it speaks.
+        """
+        found: list[str] = []
+
+        def are_there() -> bool:
+            found[:] = [line for rank in range(self._size) for line in self.messages(rank) if words in line]
+            return len(found) >= count
+
+        wait_until(are_there, f'{count} lines with "{words}" in the log')
+        return found
+
     def pid(self, rank: int) -> int:
         """The process of a rank."""
         return int((self._folder / f"rank.{rank}.pid").read_text())

@@ -224,7 +224,7 @@ def test_other_users_of_the_host_go_by_grpc(guarded: tuple[Cluster, Path]) -> No
     assert as_stranger(cluster, "best") == [1, 2]
     refusal = as_stranger(cluster, "shm")
     assert refusal.startswith("Unavailable: ") and "security.local_users" in refusal
-    (said, *_) = [line for line in cluster.messages(0) + cluster.messages(1) if f"user {STRANGER} " in line]
+    (said, *_) = cluster.await_messages(f"user {STRANGER} ")
     assert "may not connect to the Unix socket (security.local_users)" in said
 
 

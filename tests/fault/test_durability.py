@@ -301,7 +301,7 @@ def test_a_base_that_is_gone_is_replaced_while_steps_go_on(
         saved = ps.save(delta=True)
         assert next(listed for listed in ps.checkpoints() if listed.id == saved.id).usable
         before = state(ps)
-    assert any("cannot be restored, so the next one is a base" in line for line in first.messages(0))
+    first.await_messages("cannot be restored, so the next one is a base")
     kill(first)
     with connect(start_cluster(3 - ranks, config)) as ps:
         assert state(ps) == before

@@ -130,9 +130,10 @@ def test_training_goes_on_through_kills(launch: Launch, expected: list[object], 
             kill(*chosen)
         training.step()
     assert training.state() == expected
-    assert launched.starts() == 3, launched.log()
     training.ps.close()
+    launched.await_start(3)
     assert launched.stop() == 0, launched.log()
+    assert launched.starts() == 3, launched.log()
     assert launched.carriers() == []
 
 
