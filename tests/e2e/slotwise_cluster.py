@@ -133,19 +133,21 @@ class Cluster:
         """The sentences of a rank's log."""
         return [line["message"] for line in self.log(rank)]
 
-    def await_messages(self, words: str, count: int = 1) -> list[str]:
-        """The sentences of any rank that have the words, once there are `count` of them.
+    def await_messages(self, pattern: str, count: int = 1) -> list[str]:
+        """The sentences of all ranks in which the pattern is found, once there are at least `count`.
 
         A rank's log has a thread of its own, so that a line may come later than the reply of which it speaks.
         """
-        found: list[str] = []
 
-        def are_there() -> bool:
-            found[:] = [line for rank in range(self._size) for line in self.messages(rank) if words in line]
-            return len(found) >= count
+        def found() -> list[str]:
+            lines = itertools.chain.from_iterable(map(self.messages, range(self._size)))
+            return [line for line in lines if re.search(pattern, line)]
 
-        wait_until(are_there, f'{count} lines with "{words}" in the log')
-        return found
+        try:
+            wait_until(lambda: len(found()) >= count, f'{count} lines with "{pattern}" in the log')
+        except AssertionError as error:
+            raise AssertionError(f"{error}:\n{self.logs()}") from None
+        return found()
 
     def pid(self, rank: int) -> int:
         """The process of a rank."""

@@ -244,7 +244,7 @@ def test_a_trainer_trains_and_the_log_names_it(guarded: tuple[Cluster, Path]) ->
         ps.create_table("audited", dim=2, optimizer=slotwise.SGD(lr=0.1))
         ps.drop_table("audited")
     for what in ("made", "dropped"):
-        (said,) = cluster.await_messages(f"table audited is {what}")
+        (said,) = cluster.await_messages(f"^table audited is {what}")
         assert ", admin asked" in said, said
     everything = cluster.logs() + "".join(map(str, scrape(cluster, 0, TOKENS["watcher"])))
     for secret in TOKENS.values():
@@ -306,7 +306,7 @@ def test_the_log_hides_no_erased_rows_behind_imports(start_cluster: StartCluster
         for _ in range(40):
             ps.import_rows("ads", [7], np.ones((1, 2), np.float32))
         assert ps.erase("ads", [7]) == 1
-    cluster.await_messages("1 rows of table ads are erased, as ")
+    cluster.await_messages("^1 rows of table ads are erased, as ")
 
 
 def test_the_log_says_what_was_done_with_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
@@ -337,12 +337,12 @@ def test_the_log_says_what_was_done_with_checkpoints(start_cluster: StartCluster
         f"checkpoint {base} is released, as ",
         f"checkpoint {base} is loaded, and saved as {loaded}, as ",
     )
-    lines = cluster.await_messages(", admin asked", len(deeds))
+    lines = cluster.await_messages(", admin asked$", len(deeds))
     for deed in deeds:
         assert len([line for line in lines if deed in line]) == 1, (deed, lines)
     # A server that ends has written its log.
     cluster.stop()
-    assert cluster.await_messages(", admin asked", len(deeds)) == lines, "what failed is no deed"
+    assert cluster.await_messages(", admin asked$", len(deeds)) == lines, "what failed is no deed"
 
 
 def test_the_log_says_nothing_of_who_did_nothing(
@@ -416,7 +416,7 @@ def test_a_trace_is_in_the_log(start_cluster: StartCluster, tmp_path: Path) -> N
     for line, trace in zip(traced, traces.values()):
         assert f", trainer, trace {trace} ended OK after " in line
     assert not [line for line in lines("a push of ") if "trace" in line]
-    (dropped,) = cluster.await_messages("table users is dropped")
+    (dropped,) = cluster.await_messages("^table users is dropped")
     assert f", admin, trace {9:032x} asked" in dropped
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import grpc
 import numpy as np
 import pytest
-from slotwise_cluster import Cluster, StartCluster, wait_until
+from slotwise_cluster import Cluster, StartCluster
 from slotwise_wire import CALL_TIMEOUT
 
 ONE = np.ones((1, 4), "<f4")
@@ -51,7 +49,7 @@ def test_the_log_says_who_sent_another_body_and_who_made_and_dropped_a_table(
         r"table \S+ is dropped, as ipv4:127\.0\.0\.1:\d+ asked",
     ]
     for pattern in said:
-        wait_until(lambda: re.search(pattern, cluster.logs()) is not None, pattern)
+        cluster.await_messages(pattern)
 
 
 def test_a_body_is_the_same_however_its_numbers_travelled(cluster: Cluster) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from fake_server import FakeServer
 from numpy.typing import NDArray
 from real_server import RealServer
+from waiting import wait_until
 
 import slotwise
 
@@ -93,7 +93,7 @@ def counted(ps: slotwise.Client, calls: int) -> tuple[int, int]:
     """
     lookups = [rank.lookups for rank in ps.stats()]
     if sum(count.calls for count in lookups) < calls:
-        wait_until(lambda: sum(rank.lookups.calls for rank in ps.stats()) >= calls)
+        wait_until(lambda: sum(rank.lookups.calls for rank in ps.stats()) >= calls, "all calls' counts")
         lookups = [rank.lookups for rank in ps.stats()]
     return sum(count.calls for count in lookups), sum(count.bytes_out for count in lookups)
 
@@ -125,14 +125,6 @@ def test_a_key_that_comes_often_travels_once(server: RealServer, door: str) -> N
             ps.drop_table("often")
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Fails after a minute."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def shared_by(pid: int) -> int:
     """How many arenas a process has mapped."""
     with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
@@ -145,7 +137,8 @@ def test_the_best_door_on_this_host_is_shared_memory(server: RealServer) -> None
         with slotwise.connect(server.address, door=door) as ps:
             train(ps, "float32")
             assert (shared_by(os.getpid()) > before) == shares, door
-        wait_until(lambda: shared_by(os.getpid()) == before)  # it is closed, though `ps` is there
+        # It is closed, though `ps` is there.
+        wait_until(lambda: shared_by(os.getpid()) == before, "an arena that is unmapped")
 
 
 def test_clients_for_whom_no_memory_is_left_are_served_by_sockets(server: RealServer) -> None:

@@ -7,20 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from real_server import find_binary
+from waiting import LIMIT, wait_until
 
 import slotwise
 from slotwise import local_server
 
 _PACKAGE = Path(slotwise.__file__).resolve().parents[1]
-_LIMIT = 60.0  # seconds; a busy machine of two cores
 
 
 def trains(address: str) -> bool:
@@ -39,13 +38,6 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _LIMIT
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {_LIMIT} s"
-        time.sleep(0.01)
 
 
 def await_end(pid: int) -> None:
@@ -84,7 +76,7 @@ class Notebook:
         """Lets the process come to its end."""
         assert self.process.stdin
         self.process.stdin.close()
-        return self.process.wait(_LIMIT)
+        return self.process.wait(LIMIT)
 
 
 @pytest.fixture
@@ -234,7 +226,7 @@ def test_a_signals_handler_may_close_a_server_that_is_closing(tmp_path: Path, cl
         handled = f"open('{tmp_path}/handled', 'w').close()"
         handle = f"def handle(*_): ;;  s.close() ;;  s.why_ended() ;;  {handled}"
         notebook.say(f"{handle} ;; import signal ;; signal.signal(signal.SIGUSR1, handle) ;; print()")
-        late = f"faulthandler.dump_traceback_later({_LIMIT}, exit=True)"
+        late = f"faulthandler.dump_traceback_later({LIMIT}, exit=True)"
         notebook.say(f"import faulthandler ;; {late} ;; print()")
         closing = f"from slotwise import local_server ;; {close}"
         assert notebook.say(f"{closing} ;; print(s._process.returncode, s.why_ended())") == "0 None"
@@ -320,8 +312,8 @@ def test_connect_local_connects_in_what_its_server_left_of_the_time(
         return Answer()
 
     for _ in range(2):  # the server is there at the second
-        assert local_server.shared_address(_LIMIT, connect) == "127.0.0.1:1"
-        assert len(given) == 2 and 0 < given[0] < _LIMIT
+        assert local_server.shared_address(LIMIT, connect) == "127.0.0.1:1"
+        assert len(given) == 2 and 0 < given[0] < LIMIT
     with pytest.raises(slotwise.Error, match="127.0.0.1:1"):
         slotwise.connect("local", timeout=0.1)
 

@@ -19,6 +19,7 @@ import torch
 from fake_server import FakeServer, Refused
 from slotwise_proto import embedding_pb2
 from torch import Tensor, nn
+from waiting import wait_until
 
 import slotwise
 import slotwise.torch as st
@@ -33,18 +34,11 @@ def our_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name in THREADS]
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not so after {seconds} s"
-        time.sleep(0.001)
-
-
 @pytest.fixture(autouse=True)
 def no_thread_stays() -> Iterator[None]:
     yield
     gc.collect()
-    until(lambda: not our_threads())
+    wait_until(lambda: not our_threads(), "the threads' ends")
 
 
 class Kind:
@@ -363,14 +357,15 @@ def test_a_lookup_begins_once_the_push_before_it_is_acknowledged(
     bag = counting(fake_ps)
     for number, _ in enumerate(st.Prefetch([ONE] * 3, bag)):
         assert count_up(bag) == number
-        until(lambda: len(fake.requests("Lookup")) == min(3, number + 2))  # beside the optimizer
+        # They are looked up beside the optimizer.
+        wait_until(lambda: len(fake.requests("Lookup")) == min(3, number + 2), "the lookups ahead")
 
 
 def test_without_pushes_all_is_looked_up_ahead(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     bag = counting(fake_ps).eval()
     batches = iter(st.Prefetch([ONE] * 6, bag, depth=3, staleness=0))
     for number, _ in enumerate(batches):
-        until(lambda: len(fake.requests("Lookup")) == min(6, number + 4))
+        wait_until(lambda: len(fake.requests("Lookup")) == min(6, number + 4), "the lookups ahead")
         assert not bag(ONE).requires_grad
     assert len(fake.requests("Lookup")) == 6 and fake.tables["count"].rows == {}
 
@@ -394,7 +389,7 @@ def test_a_loader_is_depth_batches_ahead(fake_ps: slotwise.Client) -> None:
             yield ONE
 
     for number, _ in enumerate(st.Prefetch(loader(), bag, depth=3)):
-        until(lambda: len(loaded) == min(10, number + 4))
+        wait_until(lambda: len(loaded) == min(10, number + 4), "the batches ahead")
         assert count_up(bag) == number
     assert len(loaded) == 10
 
