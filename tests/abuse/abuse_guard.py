@@ -1,6 +1,7 @@
 """What must hold while somebody attacks a server: it lives, others are served, its memory has a bound.
 
-`Guard` surrounds an attack. Its limits are small, so that an attack that takes memory beyond the budget does
+`Guard` surrounds an attack. Every lookup of others must be answered; how long they wait is judged by
+`./dev bench attacks` alone. Its limits are small, so that an attack that takes memory beyond the budget does
 so with megabytes, and a machine that is too small for an unbounded server runs the test all the same.
 """
 
@@ -11,13 +12,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import pytest
+from judged_times import expect_time, judges_times
 from slotwise_cluster import Cluster, wait_until
 
 ROUND_MIB, INBOX_MIB = 8, 32
@@ -25,10 +25,10 @@ SMALL = f"max_message_mib: 4 max_round_mib: {ROUND_MIB} max_inbox_mib: {INBOX_MI
 # What a rank may hold beside its tables (docs/config.md): the inbox; as much again and two rounds for
 # requests and replies to come; the arrays of two rounds. gRPC, threads' stacks and malloc need some more.
 BUDGET_MIB = INBOX_MIB + (INBOX_MIB + 2 * ROUND_MIB) + 2 * ROUND_MIB + 128
-# Others' 99th percentile stays within so many times its quiet value. A machine of two busy cores may take so
+# The goal of others' 99th percentile: so many times its quiet value. A machine of two busy cores may take so
 # many seconds more, for the attack takes processors from the bystander and the server alike.
 SLOWER, BUSY_MACHINE = 5.0, 0.3
-ENOUGH = 200  # lookups, for a 99th percentile
+ENOUGH = 200 if judges_times() else 20  # lookups: a 99th percentile takes many
 STEP = 0.004  # seconds, about as often as the bystander asks
 
 
@@ -69,10 +69,9 @@ class Guard:
     def _check(self) -> None:
         assert self._cluster.process.poll() is None, f"the server ended:\n{self._cluster.logs()}"
         during = self._bystander.p99("during the attack")
-        bound = SLOWER * self._quiet + self._busy
-        print(f"others' p99: quiet {1000 * self._quiet:.1f} ms, attacked {1000 * during:.1f} ms")
+        quiet = f"others' p99 during the attack, {1000 * self._quiet:.1f} ms before it"
+        expect_time(quiet, during, SLOWER * self._quiet + self._busy)
         print(f"memory beyond what was there: {[round(mib) for mib in self._memory.peaks()]} MiB")
-        assert during <= bound, f"others' p99 is {during:.3f} s, more than {bound:.3f}"
         for rank, peak in enumerate(self._memory.peaks()):
             assert peak <= BUDGET_MIB, f"rank {rank} took {peak:.0f} MiB, more than {BUDGET_MIB}"
         assert self._cluster.digest(self._table) == self._digest
@@ -153,10 +152,3 @@ def _own_mib(pid: int) -> float:
     except OSError:
         return 0.0
     return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:")) / 1024
-
-
-def seconds_of(action: Any) -> float:
-    """How long a call takes."""
-    began = time.monotonic()
-    action()
-    return time.monotonic() - began

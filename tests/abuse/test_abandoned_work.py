@@ -10,7 +10,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import SMALL, Guard, seconds_of
+from abuse_guard import SMALL, Guard
+from judged_times import expect_time, seconds_of
 from slotwise_cluster import Cluster, RankClient, StartCluster
 
 ROWS, PART = 2_000_000, 250_000  # of a table that takes a moment to go over
@@ -38,7 +39,7 @@ def test_digests_that_wait_share_their_work(start_cluster: StartCluster, ranks: 
         replies: list[grpc.Future] = []
         seconds = seconds_of(lambda: replies.extend(call.result() for call in calls))
         assert {(each.digest, each.rows, each.steps) for each in replies} == {expected}
-        assert seconds < len(calls) * one / 4, f"{len(calls)} took {seconds:.1f} s, and one takes {one:.2f} s"
+        expect_time(f"{len(calls)} digests", seconds, len(calls) * one / 4)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -54,7 +55,7 @@ def test_digests_that_are_given_up_keep_nobody_waiting(start_cluster: StartClust
             for call in calls:
                 call.cancel()
             caller.channel.close()
-    assert seconds_of(cluster.stop) < 15
+    expect_time("the server's end", seconds_of(cluster.stop), 15)
 
 
 def refusal_of_first_message(export: Any) -> tuple[grpc.StatusCode, str] | None:
@@ -77,7 +78,7 @@ def test_exports_that_are_given_up_keep_nobody_waiting(start_cluster: StartClust
             refusal_of_first_message(calls[-1])  # the others are at the server by now
             for call in calls:
                 call.cancel()
-    assert seconds_of(cluster.stop) < 15
+    expect_time("the server's end", seconds_of(cluster.stop), 15)
 
 
 def test_exports_of_whole_tables_are_few_at_a_time(start_cluster: StartCluster) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import SMALL, Guard, needs, seconds_of
+from abuse_guard import SMALL, Guard, needs
+from judged_times import expect_time, seconds_of
 from raw_http2 import RawConnection
 from slotwise_cluster import Cluster, RankClient, StartCluster
 
@@ -28,8 +29,7 @@ def attacked(request: pytest.FixtureRequest, start_cluster: StartCluster) -> Ite
     """A server of small limits, which must stop in good order after the attack, and soon."""
     cluster = start_cluster(request.param, f"limits {{ {SMALL} }}")
     yield cluster
-    seconds = seconds_of(cluster.stop)
-    assert seconds < 15, f"it took {seconds:.0f} s to stop"
+    expect_time("the server's end", seconds_of(cluster.stop), 15)
 
 
 def refusals(calls: list[Any]) -> set[grpc.StatusCode]:

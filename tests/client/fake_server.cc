@@ -60,7 +60,7 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
                       v1::LookupReply* reply) override {
     {
       const std::lock_guard lock(fake_.mutex_);
-      fake_.lookups_.push_back({rank_, *request});
+      fake_.lookups_.push_back({rank_, *request, context->deadline() - std::chrono::system_clock::now()});
     }
     if (auto status = fake_.Enter(rank_, "Lookup", *request); !status.ok()) {
       fake_.SayWhenToRetry(*context, status);

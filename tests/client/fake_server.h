@@ -9,6 +9,7 @@
 #include <grpcpp/server.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -57,6 +58,7 @@ class FakeServer {
   struct LoggedLookup {
     std::size_t rank = 0;
     v1::LookupRequest request;
+    std::chrono::system_clock::duration left{};  // of the call's timeout as the server began with it
   };
   struct LoggedPush {
     std::size_t rank = 0;
