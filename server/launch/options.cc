@@ -22,8 +22,8 @@ constexpr char kAbout[] =
     "to be installed at the same path. Open MPI's own settings pass through its variables.\n";
 
 constexpr char kMore[] =
-    "SIGTERM, SIGINT or SIGHUP lets the ranks finish what they were asked; a second one, more than\n"
-    "a second later, kills them.\n"
+    "SIGTERM or SIGINT lets the ranks finish what they were asked; a second one, more than a\n"
+    "second later, kills them. SIGHUP, SIGUSR1 and SIGUSR2 are ignored, and logged.\n"
     "\n"
     "Exit code: 0 after a stop; 1 if it does not start; otherwise the server's, when it gives up.";
 

@@ -1,6 +1,7 @@
 #include "server/launch/stop_request.h"
 
 #include <poll.h>
+#include <spdlog/spdlog.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstring>
 #include <system_error>
 
 namespace slotwise::launch {
@@ -21,7 +23,7 @@ constexpr std::chrono::seconds kSameStop{1};
 StopRequest::StopRequest() {
   sigset_t awaited;
   sigemptyset(&awaited);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&awaited, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&awaited, signal);
   sigprocmask(SIG_BLOCK, &awaited, nullptr);
   signals_ = signalfd(-1, &awaited, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals_ < 0) throw std::system_error(errno, std::generic_category(), "signalfd");
@@ -39,6 +41,11 @@ void StopRequest::Take() {
   signalfd_siginfo signal{};
   while (read(signals_, &signal, sizeof(signal)) == sizeof(signal)) {
     if (signal.ssi_signo == SIGCHLD) continue;
+    if (signal.ssi_signo != SIGTERM && signal.ssi_signo != SIGINT) {
+      spdlog::warn("SIG{} from process {} is ignored: SIGTERM ends the server",
+                   sigabbrev_np(static_cast<int>(signal.ssi_signo)), signal.ssi_pid);
+      continue;
+    }
     const auto now = std::chrono::steady_clock::now();
     if (!first_) {
       first_ = static_cast<int>(signal.ssi_signo);

@@ -1,5 +1,6 @@
-// StopRequest: SIGTERM, SIGINT and SIGHUP as a file descriptor, beside what else this program waits for.
+// StopRequest: SIGTERM and SIGINT as a file descriptor, beside what else this program waits for.
 //
+// SIGHUP, SIGUSR1 and SIGUSR2, which operators send from habit, are ignored and logged, as by the ranks.
 // Signals within a second of the first one count as the first one: `timeout` signals its child and then its
 // group.
 // Thread-safety: one thread, the program's only one.

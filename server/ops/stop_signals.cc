@@ -1,10 +1,12 @@
 #include "server/ops/stop_signals.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/types.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <initializer_list>
 #include <optional>
@@ -15,7 +17,7 @@
 namespace slotwise {
 namespace {
 
-// The destructor sends this signal to end the waiting thread; nobody else sends it.
+// The destructor sends this signal to end the waiting thread.
 constexpr int kEndOfWait = SIGUSR2;
 
 using Clock = std::chrono::steady_clock;
@@ -36,10 +38,24 @@ std::string ProgramOf(pid_t process) {
   return "process " + std::to_string(process);
 }
 
+// Operators send these from habit, to daemons that then read their files again or open their logs again.
+void LogIgnored(int signal, const std::string& sender) {
+  if (signal == SIGHUP) {
+    spdlog::warn(
+        "SIGHUP from {} is ignored: the files of tokens and certificates are read again when they "
+        "change, and the configuration when the server starts",
+        sender);
+  } else {
+    spdlog::warn("SIG{} from {} is ignored: it means nothing to this server", sigabbrev_np(signal), sender);
+  }
+}
+
+sigset_t Held() { return Set({SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}); }
+
 }  // namespace
 
 void HoldStopSignals() {
-  const sigset_t held = Set({SIGTERM, SIGINT, kEndOfWait});
+  const sigset_t held = Held();
   pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
@@ -47,19 +63,22 @@ StopSignals::StopSignals(std::function<void(const StopSignal&)> on_first)
     : on_first_(std::move(on_first)), thread_([this] { Wait(); }) {}
 
 StopSignals::~StopSignals() {
+  ends_ = true;
   pthread_kill(thread_.native_handle(), kEndOfWait);
   thread_.join();
 }
 
 void StopSignals::Wait() {
-  const sigset_t awaited = Set({SIGTERM, SIGINT, kEndOfWait});
+  const sigset_t awaited = Held();
   std::optional<Clock::time_point> first;
   for (;;) {
     siginfo_t sender{};
     const int signal = sigwaitinfo(&awaited, &sender);
     if (signal < 0) continue;  // interrupted, for example by a debugger
-    if (signal == kEndOfWait) return;
-    if (!first) {
+    if (signal == kEndOfWait && ends_) return;
+    if (signal != SIGTERM && signal != SIGINT) {
+      LogIgnored(signal, ProgramOf(sender.si_pid));
+    } else if (!first) {
       first = Clock::now();
       on_first_({.name = signal == SIGTERM ? "SIGTERM" : "SIGINT", .sender = ProgramOf(sender.si_pid)});
     } else if (Clock::now() - *first > kSameStop) {

@@ -3,11 +3,13 @@
 //
 // One stop often comes as several signals: `timeout` signals its child and then its group, and a terminal's
 // Ctrl-C reaches mpirun's children both directly and through mpirun. So signals within a second of the first
-// one count as the first one.
+// one count as the first one. SIGHUP, SIGUSR1 and SIGUSR2, which operators send from habit, are ignored and
+// logged.
 // Thread-safety: make and destroy it on one thread.
 #ifndef SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
 #define SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,7 +17,7 @@
 
 namespace slotwise {
 
-// Blocks the two signals in this thread and in the threads that it starts from now on, so that StopSignals'
+// Blocks these signals in this thread and in the threads that it starts from now on, so that StopSignals'
 // thread gets them. A signal that comes before StopSignals exists waits for it. Call this before any thread
 // starts.
 void HoldStopSignals();
@@ -37,6 +39,7 @@ class StopSignals {
   void Wait();
 
   std::function<void(const StopSignal&)> on_first_;
+  std::atomic<bool> ends_ = false;
   std::thread thread_;
 };
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -455,7 +456,7 @@ def test_a_program_that_is_not_there_ends_it(launch: Launch, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_ends_all_well(launch: Launch, ranks: int, number: signal.Signals) -> None:
     launched = launch(["-n", str(ranks)], server(free_ports(2)))
     launched.await_start()
@@ -499,6 +500,27 @@ def test_a_server_that_was_told_to_end_is_not_started_again(launch: Launch) -> N
     launched = launch(["-n", "2"], server(free_ports(2)))
     launched.await_start()
     os.kill(launched.ranks()[1], signal.SIGTERM)
+    assert launched.await_end() == 0, launched.log()
+    assert launched.starts() == 1
+
+
+HABITS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def test_signals_of_habit_change_nothing(launch: Launch) -> None:
+    """What makes other daemons read files again, or open their logs again, ends no rank and no launcher."""
+    port = free_ports(2)
+    launched = launch(["-n", "2"], server(port))
+    launched.await_start()
+    for number in HABITS:
+        for pid in (launched.process.pid, *launched.ranks()):
+            os.kill(pid, number)
+        line = rf" (launch|rank=\d) {number.name} from .* is ignored"
+        wait_until(lambda: len(re.findall(line, launched.log())) == 3, f"all have heard {number.name}")
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=60) as ps:
+        assert ps.list_tables() == []
+    assert "the files of tokens and certificates are read again when they change" in launched.log()
+    os.kill(launched.ranks()[1], signal.SIGTERM)  # which it still hears
     assert launched.await_end() == 0, launched.log()
     assert launched.starts() == 1
 

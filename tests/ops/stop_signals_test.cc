@@ -1,10 +1,15 @@
 #include "server/ops/stop_signals.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <ctime>
 #include <future>
+#include <memory>
 #include <string>
 
 namespace slotwise {
@@ -31,6 +36,33 @@ TEST(StopSignals, CallOnceForSignalsThatComeTogetherAndEndWithoutOne) {
     kill(getpid(), SIGINT);
   }
   EXPECT_EQ(calls, 1);
+}
+
+// Those who send them mean other daemons, which read files again; and no such signal makes a server deaf.
+TEST(StopSignals, PassOverWhatOperatorsSendFromHabit) {
+  HoldStopSignals();
+  sigset_t any;
+  sigfillset(&any);
+  while (sigtimedwait(&any, nullptr, std::array<timespec, 1>{}.data()) > 0) {  // an earlier test's
+  }
+  const auto before = spdlog::default_logger();
+  const auto log = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(16);
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", log));
+  kill(getpid(), SIGHUP);  // also before anybody listens
+  std::promise<StopSignal> first;
+  {
+    const StopSignals signals([&](const StopSignal& signal) { first.set_value(signal); });
+    for (const int signal : {SIGUSR1, SIGUSR2, SIGHUP, SIGTERM}) kill(getpid(), signal);
+    EXPECT_EQ(first.get_future().get().name, "SIGTERM");
+  }
+  spdlog::set_default_logger(before);
+  std::string said;
+  for (const std::string& line : log->last_formatted()) said += line;
+  EXPECT_NE(said.find("SIGHUP from ops_test is ignored: the files of tokens and certificates are read again"),
+            std::string::npos)
+      << said;
+  for (const char* const name : {"SIGUSR1", "SIGUSR2"})
+    EXPECT_NE(said.find(std::string(name) + " from ops_test is ignored"), std::string::npos) << said;
 }
 
 TEST(StopSignals, EndTheProcessIfAskedAgainLater) {
