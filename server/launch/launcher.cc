@@ -45,19 +45,18 @@ int Launcher::Run() {
   }
   for (;;) {
     const auto began = Clock::now();
-    std::optional<RunEnd> end = RunEnd{.exit_code = 1};
+    RunEnd end{.exit_code = 1};
     const bool swept = Sweep();
     if (stop_.first()) return 0;
     if (swept) end = RunServer();
-    if (!end) return 1;
     last_end_ = Clock::now();
     if (stop_.second()) return 128 + *stop_.second();
-    if (stop_.first()) return end->exit_code;
-    if (end->exit_code == 0) {
+    if (stop_.first()) return end.exit_code;
+    if (end.exit_code == 0) {
       spdlog::info("the server ended by itself, as one does that was told to: it is not started again");
       return 0;
     }
-    if (!WaitToRestart(*end, Clock::now() - began)) return stop_.first() ? 0 : end->exit_code;
+    if (!WaitToRestart(end, Clock::now() - began)) return stop_.first() ? 0 : end.exit_code;
   }
 }
 
@@ -90,7 +89,7 @@ bool Launcher::SweepHosts() {
 std::vector<std::string> Launcher::ServerCommand() const {
   std::vector<std::string> command;
   if (options_.WithMpi()) {
-    command = {"mpirun", "-x", std::string(kIdVariable)};
+    command = {"mpirun", "-x", std::string(kIdVariable), "-x", std::string(kRankVariable)};
     if (options_.ranks > 0) command.insert(command.end(), {"-n", std::to_string(options_.ranks)});
     if (!options_.hostfile.empty()) command.insert(command.end(), {"--hostfile", options_.hostfile});
     command.insert(command.end(), options_.mpirun_arguments.begin(), options_.mpirun_arguments.end());
@@ -100,49 +99,85 @@ std::vector<std::string> Launcher::ServerCommand() const {
   return command;
 }
 
-std::optional<RunEnd> Launcher::RunServer() {
+RunEnd Launcher::RunServer() {
   line_.clear();
   serving_since_.reset();
+  ranks_.reset();
+  if (options_.WithMpi()) ranks_.emplace(lock_.id(), options_.patience);
+  told_ = killed_ = seen_stopped_ = false;
+  began_ = Clock::now();
+  RunEnd end{.exit_code = 1};
   auto server = Process::Start(ServerCommand(), {std::string(kIdVariable) + "=" + lock_.id()});
   if (!server.ok()) {
     spdlog::error("{}", server.status().message());
-    return std::nullopt;
+    return end;
   }
-  RunEnd end;
   end.exit_code = Attend(*server, end);
   if (serving_since_) end.served_for = Clock::now() - *serving_since_;
   return end;
 }
 
 int Launcher::Attend(Process& server, RunEnd& end) {
-  bool told = false;
-  bool killed = false;
   bool has_output = true;
   for (;;) {
     const std::optional<int> exit_code = server.ExitCode();
-    for (bool more = has_output; more;) {
-      const auto text = server.ReadOutput();
-      has_output = text.has_value();
-      more = has_output && !text->empty();
-      if (more) TakeOutput(*text, end);
-    }
+    has_output = has_output && TakeOutput(server, end);
     if (exit_code) return *exit_code;
-    if (stop_.first() && !std::exchange(told, true)) {
-      spdlog::info("SIG{}: the server finishes what runs", sigabbrev_np(*stop_.first()));
-      server.EndInput();
-    }
-    if (stop_.second() && !std::exchange(killed, true)) {
-      spdlog::warn("SIG{} again: the server is killed", sigabbrev_np(*stop_.second()));
-      server.Kill();
-      Sweep();
-    }
+    SeeToStops(server);
+    SeeToStuck(server, end);
     stop_.Wait(has_output ? server.output() : -1, kLook);
   }
 }
 
+void Launcher::SeeToStops(Process& server) {
+  if (stop_.first() && !std::exchange(told_, true)) {
+    spdlog::info("SIG{}: the server finishes what runs", sigabbrev_np(*stop_.first()));
+    server.EndInput();
+    server.Continue();  // what is stopped cannot hear it
+  }
+  if (stop_.second() && !killed_) {
+    spdlog::warn("SIG{} again: the server is killed", sigabbrev_np(*stop_.second()));
+    killed_ = true;
+    server.Kill();
+    Sweep();
+  }
+}
+
+void Launcher::SeeToStuck(Process& server, const RunEnd& end) {
+  const auto now = Clock::now();
+  if (server.stopped() && !std::exchange(seen_stopped_, true))
+    spdlog::warn("process {} is stopped: SIGCONT lets it go on", server.id());
+  if (!server.stopped()) seen_stopped_ = false;
+  const auto help = ranks_ ? ranks_->Look(server.stopped(), now) : RankWatch::Help::kNone;
+  if (help == RankWatch::Help::kContinue) {
+    spdlog::warn("mpirun is stopped, and none of its ranks runs here: it gets SIGCONT");
+    server.Continue();
+  }
+  if (help == RankWatch::Help::kKill && !killed_) {
+    spdlog::error("mpirun has not ended {:.2f} s after the ranks that it ran here: it is killed",
+                  Seconds(options_.patience));
+    killed_ = true;
+    server.Kill();
+  }
+  if (!end.served && !killed_ && now - began_ >= options_.start_limit) {
+    spdlog::error("the server does not serve after {:.2f} s (--start-limit): it is killed",
+                  Seconds(options_.start_limit));
+    killed_ = true;
+    server.Kill();
+  }
+}
+
+bool Launcher::TakeOutput(Process& server, RunEnd& end) {
+  for (;;) {
+    const auto text = server.ReadOutput();
+    if (!text || text->empty()) return text.has_value();
+    line_ += *text;
+    TakeLines(end);
+  }
+}
+
 // The server writes "serving ADDRESS..." once all its ranks serve. What else comes, mpirun says.
-void Launcher::TakeOutput(const std::string& text, RunEnd& end) {
-  line_ += text;
+void Launcher::TakeLines(RunEnd& end) {
   for (std::size_t newline; (newline = line_.find('\n')) != std::string::npos; line_.erase(0, newline + 1)) {
     const std::string line = line_.substr(0, newline);
     if (line.starts_with(kServing)) {
@@ -158,6 +193,7 @@ void Launcher::TakeOutput(const std::string& text, RunEnd& end) {
 void Launcher::NoteServing(const std::string& addresses, RunEnd& end) {
   end.served = true;
   serving_since_ = Clock::now();
+  if (ranks_) ranks_->Learn();
   if (last_end_) {
     spdlog::info("serving at {} again, after {:.2f} s", addresses, Seconds(*serving_since_ - *last_end_));
   } else {

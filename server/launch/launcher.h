@@ -11,6 +11,7 @@
 #include "server/launch/data_lock.h"
 #include "server/launch/options.h"
 #include "server/launch/process.h"
+#include "server/launch/rank_watch.h"
 #include "server/launch/restarts.h"
 #include "server/launch/stop_request.h"
 
@@ -28,11 +29,17 @@ class Launcher {
   // Kills old ranks on this machine, or on every host of the hostfile. Returns whether all are gone.
   bool Sweep();
   bool SweepHosts();
-  // Runs the server until it ends. Nothing: it cannot be started.
-  std::optional<RunEnd> RunServer();
+  // Runs the server until it ends, or cannot be started.
+  RunEnd RunServer();
   // Sees to output and signals until the process has ended. Returns its exit code.
   int Attend(Process& server, RunEnd& end);
-  void TakeOutput(const std::string& text, RunEnd& end);
+  // Passes on what this program was told.
+  void SeeToStops(Process& server);
+  // Sees to what keeps the process from ending, or from serving.
+  void SeeToStuck(Process& server, const RunEnd& end);
+  // Takes output as far as it has come. Returns false at its end.
+  bool TakeOutput(Process& server, RunEnd& end);
+  void TakeLines(RunEnd& end);
   void NoteServing(const std::string& addresses, RunEnd& end);
   // Returns whether to go on.
   bool WaitToRestart(const RunEnd& end, Clock::duration ran_for);
@@ -43,8 +50,15 @@ class Launcher {
   const DataLock& lock_;
   Restarts restarts_{options_.restarts};
   StopRequest stop_;
+  // Of the run that goes on.
   std::string line_;  // of the server's output, as far as it has come
+  Clock::time_point began_;
   std::optional<Clock::time_point> serving_since_;
+  std::optional<RankWatch> ranks_;  // of a server that mpirun starts
+  bool told_ = false;               // it was told to finish
+  bool killed_ = false;
+  bool seen_stopped_ = false;
+
   std::optional<Clock::time_point> last_end_;
 };
 

@@ -78,14 +78,26 @@ bool HasEnded(pid_t process) {
   });
 }
 
+std::string IdVariableOf(std::string_view id) { return std::string(kIdVariable) + "=" + std::string(id); }
+
 }  // namespace
 
 std::vector<pid_t> FindLeftovers(std::string_view id) {
-  const std::string variable = std::string(kIdVariable) + "=" + std::string(id);
+  const std::string variable = IdVariableOf(id);
   std::vector<pid_t> found = NumbersIn("/proc");
   if (found.empty()) throw std::runtime_error("cannot read /proc");
   std::erase_if(found, [&](pid_t process) { return process == getpid() || !Carries(process, variable); });
   return found;
+}
+
+std::vector<pid_t> FindRanks(std::string_view id) {
+  std::vector<pid_t> found = FindLeftovers(id);
+  std::erase_if(found, [&](pid_t process) { return !IsRank(process, id); });
+  return found;
+}
+
+bool IsRank(pid_t process, std::string_view id) {
+  return Carries(process, IdVariableOf(id)) && Carries(process, std::string(kRankVariable));
 }
 
 Swept KillLeftovers(std::string_view id, std::chrono::milliseconds limit) {

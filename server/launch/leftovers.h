@@ -16,9 +16,17 @@ namespace slotwise::launch {
 // The variable that mpirun and its ranks carry; its value is a DataLock's id.
 inline constexpr std::string_view kIdVariable = "SLOTWISE_LAUNCH_ID";
 
+// What ranks carry besides, and mpirun does not.
+inline constexpr std::string_view kRankVariable = "SLOTWISE_LAUNCH_RANK=1";
+
 // Returns the processes, other than this one, that were started with this id in their environment and of
 // which a thread has not begun to end. Processes of other users cannot be seen, unless by root.
 std::vector<pid_t> FindLeftovers(std::string_view id);
+
+// Returns those of them that mpirun has started as ranks.
+std::vector<pid_t> FindRanks(std::string_view id);
+// Returns whether a process is one of those. It is none from the moment on in which it begins to end.
+bool IsRank(pid_t process, std::string_view id);
 
 struct Swept {
   std::vector<pid_t> killed;

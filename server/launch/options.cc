@@ -29,6 +29,8 @@ constexpr char kMore[] =
 
 constexpr double kLeastSeconds = 0.01;
 constexpr double kMostSeconds = 86'400;
+// Ranks wait five minutes for each other, and twelve hours for their recovery, before they give up.
+constexpr double kServersOwnStartLimit = 12 * 3600 + 600;
 
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
@@ -51,6 +53,8 @@ std::variant<Options, int> ParseOptions(int argc, char** argv) {
   double first = 1;
   double longest = 60;
   double within = 600;
+  double start_limit = kServersOwnStartLimit;
+  double patience = 10;
   CLI::App app(kAbout, "slotwise-launch");
   app.footer(kMore);
   app.set_version_flag("--version", std::string("slotwise-launch ") + SLOTWISE_VERSION);
@@ -90,6 +94,15 @@ std::variant<Options, int> ParseOptions(int argc, char** argv) {
                  "Default 60")
       ->check(seconds)
       ->type_name("SECONDS");
+  app.add_option("--start-limit", start_limit,
+                 "Kill a server that does not serve after so long, and start it again. Default 43800: later\n"
+                 "than ranks give up themselves")
+      ->check(seconds)
+      ->type_name("SECONDS");
+  app.add_option("--patience", patience,
+                 "Kill an mpirun that has not ended so long after its ranks on this host have. Default 10")
+      ->check(seconds)
+      ->type_name("SECONDS");
   app.add_option("--sweep", options.sweep)->group("");
   app.add_option("server", options.server, "After --: slotwise-server and its arguments")
       ->type_name("COMMAND");
@@ -101,6 +114,8 @@ std::variant<Options, int> ParseOptions(int argc, char** argv) {
   options.restarts.first_backoff = Milliseconds(first);
   options.restarts.longest_backoff = Milliseconds(std::max(first, longest));
   options.restarts.within = Milliseconds(within);
+  options.start_limit = Milliseconds(start_limit);
+  options.patience = Milliseconds(patience);
   if (!options.sweep.empty()) return options;
   if (options.data.empty()) return Refuse("--data is required: see slotwise-launch --help");
   if (options.server.empty())

@@ -3,6 +3,7 @@
 #ifndef SLOTWISE_SERVER_LAUNCH_OPTIONS_H_
 #define SLOTWISE_SERVER_LAUNCH_OPTIONS_H_
 
+#include <chrono>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,6 +18,9 @@ struct Options {
   std::string hostfile;  // empty: this machine alone
   std::vector<std::string> mpirun_arguments;
   RestartLimits restarts;
+  std::chrono::milliseconds start_limit{0};  // a server that does not serve after this long is killed
+  // mpirun is killed if it has not ended this long after the ranks on its host.
+  std::chrono::milliseconds patience{10'000};
   std::vector<std::string> server;  // the server's program and its arguments
   std::string sweep;                // an id: only kill what carries it on this machine
 

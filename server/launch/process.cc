@@ -81,7 +81,7 @@ Result<Process> Process::Start(const std::vector<std::string>& command,
   close(output[1]);
   if (error != 0) {
     process.id_ = -1;
-    return Unavailable("cannot start " + words[0] + ": " + std::strerror(error));
+    return Unavailable(StartError(words[0], error));
   }
   return process;
 }
@@ -100,7 +100,8 @@ Process::Process(Process&& other) noexcept
     : id_(std::exchange(other.id_, -1)),
       input_(std::exchange(other.input_, -1)),
       output_(std::exchange(other.output_, -1)),
-      exit_code_(other.exit_code_) {}
+      exit_code_(other.exit_code_),
+      stopped_(other.stopped_) {}
 
 std::optional<std::string> Process::ReadOutput() {
   std::array<char, 4096> bytes;
@@ -116,13 +117,31 @@ void Process::Kill() {
   if (id_ > 0 && !exit_code_) kill(id_, SIGKILL);
 }
 
+void Process::Continue() {
+  if (id_ > 0 && !exit_code_) kill(id_, SIGCONT);
+}
+
 std::optional<int> Process::ExitCode() {
   int status = 0;
-  pid_t ended = 0;
-  while (!exit_code_ && (ended = waitpid(-1, &status, WNOHANG)) > 0) {
-    if (ended == id_) exit_code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  pid_t changed = 0;
+  while (!exit_code_ && (changed = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+    if (changed != id_) continue;
+    stopped_ = WIFSTOPPED(status);
+    if (WIFSIGNALED(status)) exit_code_ = 128 + WTERMSIG(status);
+    if (WIFEXITED(status)) exit_code_ = WEXITSTATUS(status);
   }
   return exit_code_;
+}
+
+std::string StartError(const std::string& program, int error) {
+  std::string why = "cannot start " + program + ": " + std::strerror(error);
+  if (error == EAGAIN) {
+    why +=
+        ": there are as many processes and threads as this user (ulimit -u) or this container (its pids "
+        "limit) "
+        "may have";
+  }
+  return why;
 }
 
 }  // namespace slotwise::launch

@@ -36,9 +36,14 @@ class Process {
   // Ends the program's standard input. Ending it again does nothing.
   void EndInput();
   void Kill();
+  // Lets it go on if it is stopped.
+  void Continue();
   // Returns the exit code, 128 + the signal if it was killed, or nothing while it runs. Takes leave also of
   // other children that have ended: the first process of a container inherits them.
   std::optional<int> ExitCode();
+  // Returns whether it was stopped, as by SIGSTOP, when ExitCode was last asked.
+  bool stopped() const { return stopped_; }
+  pid_t id() const { return id_; }
 
  private:
   Process(pid_t id, int input, int output) : id_(id), input_(input), output_(output) {}
@@ -47,7 +52,11 @@ class Process {
   int input_;
   int output_;
   std::optional<int> exit_code_;
+  bool stopped_ = false;
 };
+
+// Returns why a program cannot be started, in words for an operator; `error` is errno's value.
+std::string StartError(const std::string& program, int error);
 
 }  // namespace slotwise::launch
 

@@ -45,12 +45,19 @@ def server(port: int, *more: str) -> list[str]:
     return [str(server_binary()), *arguments, "--durability", "sync", *more]
 
 
-def program(folder: Path, body: str) -> list[str]:
+def program(folder: Path, body: str, name: str = "program.sh") -> list[str]:
     """A script in the server's place; it counts its starts in the file `starts`."""
-    script = folder / "program.sh"
+    script = folder / name
     script.write_text(f"#!/bin/bash\necho $$ >>{folder}/starts\n{body}\n")
     script.chmod(0o755)
     return [str(script)]
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """A script in mpirun's place; it counts its starts as `program` does."""
+    (folder / "bin").mkdir()
+    program(folder, body, "bin/mpirun")
+    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
 
 
 def starts(folder: Path) -> list[int]:
@@ -387,11 +394,7 @@ def test_nothing_starts_while_a_host_cannot_be_swept(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hosts").write_text("gone slots=1\n")
-    mpirun = tmp_path / "bin" / "mpirun"
-    mpirun.parent.mkdir()
-    mpirun.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\nexit 1\n')
-    mpirun.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{mpirun.parent}:{os.environ['PATH']}")
+    stand_in(tmp_path, monkeypatch, f'echo "$@" >>{tmp_path}/asked; exit 1')
     launched = launch(["--hostfile", f"{tmp_path}/hosts"], program(tmp_path, "exit 0"))
     assert launched.await_end() == 1
     assert f"nothing of an earlier run is left on a host of {tmp_path}/hosts" in launched.log()
@@ -523,6 +526,78 @@ def test_signals_of_habit_change_nothing(launch: Launch) -> None:
     os.kill(launched.ranks()[1], signal.SIGTERM)  # which it still hears
     assert launched.await_end() == 0, launched.log()
     assert launched.starts() == 1
+
+
+# --- an mpirun that is stuck
+
+
+def test_a_stopped_mpirun_whose_ranks_are_dead_is_no_obstacle(launch: Launch) -> None:
+    launched = launch(["-n", "2", *BACKOFF], server(free_ports(2)))
+    launched.await_start()
+    (mpirun,) = launched.mpirun()
+    ranks = launched.ranks()
+    os.kill(mpirun, signal.SIGSTOP)
+    wait_until(lambda: f"process {mpirun} is stopped" in launched.log(), "the launcher knows")
+    assert launched.ranks() == ranks  # which serve on
+    kill(*ranks)
+    launched.await_start(2)
+    assert is_gone(mpirun) and "none of its ranks runs here: it gets SIGCONT" in launched.log()
+    assert launched.stop() == 0, launched.log()
+
+
+def test_a_stop_reaches_the_ranks_of_a_stopped_mpirun(launch: Launch) -> None:
+    launched = launch(["-n", "2"], server(free_ports(2)))
+    launched.await_start()
+    os.kill(launched.mpirun()[0], signal.SIGSTOP)
+    wait_until(lambda: " is stopped" in launched.log(), "the launcher knows")
+    assert launched.stop() == 0, launched.log()
+    assert launched.log().count(" stopped\n") == 2
+
+
+def test_an_mpirun_that_is_stopped_before_it_has_ranks_is_woken(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, "kill -STOP $$; echo serving here; read -r _; exit 0")
+    launched = launch(["-n", "2"], ["none"])
+    launched.await_start()
+    assert launched.stop() == 0
+
+
+def test_an_mpirun_that_does_not_end_after_its_ranks_is_killed(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that waits for its daemon on a host that is cut off."""
+    rank = f"SLOTWISE_LAUNCH_RANK=1 sleep 600 & echo $! >>{tmp_path}/ranks"
+    until_it_is_one = "until grep -q LAUNCH_RANK /proc/$!/environ; do sleep 0.01; done"
+    stand_in(tmp_path, monkeypatch, f"{rank}; {until_it_is_one}; {STUCK}")
+    launched = launch(["-n", "2", "--patience", "0.3", *BACKOFF], ["none"])
+    launched.await_start()
+    (mpirun,), (of_mpirun,) = starts(tmp_path), (tmp_path / "ranks").read_text().split()
+    kill(int(of_mpirun))
+    launched.await_start(2)
+    assert is_gone(mpirun)
+    assert "mpirun has not ended 0.30 s after the ranks that it ran here: it is killed" in launched.log()
+
+
+def test_a_server_that_never_serves_is_started_again(launch: Launch, tmp_path: Path) -> None:
+    options = ["--start-limit", "0.2", "--restarts", "1", "--backoff", "0.01"]
+    launched = launch(options, program(tmp_path, "while :; do sleep 0.05; done"))
+    assert launched.await_end() == 128 + signal.SIGKILL
+    assert len(starts(tmp_path)) == 2
+    assert launched.log().count("the server does not serve after 0.20 s (--start-limit)") == 2
+
+
+def test_a_program_that_cannot_start_once_is_tried_again(launch: Launch, tmp_path: Path) -> None:
+    """As while a package is replaced, or while a container may have no more processes."""
+    until_told = f"echo serving here; [[ ! -e {tmp_path}/again ]] || read -r _"
+    mine = program(tmp_path, f"{until_told}; mv $0 {tmp_path}/aside; exit 3")
+    launched = launch(BACKOFF, mine)
+    wait_until(lambda: f"cannot start {mine[0]}: No such file" in launched.log(), "it could not be started")
+    (tmp_path / "again").touch()
+    os.rename(tmp_path / "aside", mine[0])
+    launched.await_start(2)
+    launched.process.send_signal(signal.SIGTERM)
+    assert launched.await_end() == 3
 
 
 # --- its command line
