@@ -24,7 +24,8 @@ count_gpus() {
 server=${SLOTWISE_SERVER:-slotwise-server}
 for flag in "$@"; do
   case $flag in
-    -h | --help | --version | --check-config) exec "$server" "$@" ;; # answered once, not by every rank
+    -h | --help | --version | --check-config) # answered once, not by every rank
+      exec "$server" "$@" ${SLOTWISE_DATA:+--data "$SLOTWISE_DATA"} ;;
   esac
 done
 ranks=${SLOTWISE_RANKS:-$(count_gpus)}

@@ -2,9 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <utility>
 #include <vector>
 
-#include "server/ops/config_check.h"
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
 
@@ -110,27 +110,34 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
   return flags;
 }
 
-Result<Config> ReadConfig(const Flags& flags) {
-  Result<Config> config = flags.config_path.empty() ? DefaultConfig() : ReadConfig(flags.config_path);
-  if (!config.ok()) return config;
-  v1::ServerConfig& values = config->values;
-  if (flags.listen) values.set_listen(*flags.listen);
-  if (flags.metrics_listen) values.set_metrics_listen(*flags.metrics_listen);
-  if (flags.health_listen) values.set_health_listen(*flags.health_listen);
-  if (flags.insecure) values.set_insecure(true);
-  if (flags.backend) values.set_backend(*flags.backend);
-  if (flags.threads) values.set_threads(*flags.threads);
-  if (flags.log_level) values.set_log_level(*flags.log_level);
-  if (flags.data) values.mutable_durability()->set_folder(*flags.data);
-  if (flags.durability) values.mutable_durability()->set_mode(*flags.durability);
-  if (values.durability().mode() == v1::DURABILITY_MODE_SYNC && values.durability().checkpoint_every_s() == 0)
-    values.mutable_durability()->set_checkpoint_every_s(600);
-  if (values.durability().folder().empty() && values.durability().mode() != v1::DURABILITY_MODE_NONE) {
-    return InvalidArgument("--durability needs --data, or durability.folder in the configuration");
-  }
-  if (Status status = CheckWhoReaches(values); !status.ok()) return status;
-  if (Status status = CheckPorts(values); !status.ok()) return status;
-  return config;
+Config ReadConfig(const Flags& flags, ConfigErrors& errors) {
+  using Values = v1::ServerConfig;
+  std::vector<FieldFlag> given;
+  const std::optional<bool> insecure = flags.insecure ? std::optional(true) : std::nullopt;
+  const auto add = [&given](const char* flag, ConfigPath path, const auto& value, auto set) {
+    if (value)
+      given.push_back({flag, std::move(path), [&value, set](Values& values) { set(values, *value); }});
+  };
+  const auto of_durability = [](int field) { return ConfigPath{{Values::kDurabilityFieldNumber}, {field}}; };
+  add("--listen", {{Values::kListenFieldNumber}}, flags.listen,
+      [](Values& to, const std::string& value) { to.set_listen(value); });
+  add("--metrics-listen", {{Values::kMetricsListenFieldNumber}}, flags.metrics_listen,
+      [](Values& to, const std::string& value) { to.set_metrics_listen(value); });
+  add("--health-listen", {{Values::kHealthListenFieldNumber}}, flags.health_listen,
+      [](Values& to, const std::string& value) { to.set_health_listen(value); });
+  add("--insecure", {{Values::kInsecureFieldNumber}}, insecure,
+      [](Values& to, bool value) { to.set_insecure(value); });
+  add("--backend", {{Values::kBackendFieldNumber}}, flags.backend,
+      [](Values& to, v1::Backend value) { to.set_backend(value); });
+  add("--threads", {{Values::kThreadsFieldNumber}}, flags.threads,
+      [](Values& to, std::uint32_t value) { to.set_threads(value); });
+  add("--log-level", {{Values::kLogLevelFieldNumber}}, flags.log_level,
+      [](Values& to, const std::string& value) { to.set_log_level(value); });
+  add("--data", of_durability(v1::Durability::kFolderFieldNumber), flags.data,
+      [](Values& to, const std::string& value) { to.mutable_durability()->set_folder(value); });
+  add("--durability", of_durability(v1::Durability::kModeFieldNumber), flags.durability,
+      [](Values& to, v1::DurabilityMode value) { to.mutable_durability()->set_mode(value); });
+  return ReadConfig(flags.config_path, given, errors);
 }
 
 }  // namespace slotwise

@@ -9,7 +9,6 @@
 #include <variant>
 
 #include "server/ops/config.h"
-#include "slotwise/status.h"
 #include "slotwise/v1/config.pb.h"
 
 namespace slotwise {
@@ -33,8 +32,9 @@ struct Flags {
 // Returns the flags, or an exit code after --help, --version or a mistake, which ParseFlags answers itself.
 std::variant<Flags, int> ParseFlags(int argc, char** argv);
 
-// Reads the configuration file, and replaces its values by the flags' values.
-Result<Config> ReadConfig(const Flags& flags);
+// Reads the configuration file, and replaces its values by the flags' values. Adds all that is then wrong to
+// `errors`.
+Config ReadConfig(const Flags& flags, ConfigErrors& errors);
 
 }  // namespace slotwise
 

@@ -28,9 +28,10 @@
 #include <vector>
 
 #include "server/collective/collective.h"
+#include "server/configured.h"
 #include "server/engine/engine.h"
 #include "server/flags.h"
-#include "server/ops/config.h"
+#include "server/ops/config_errors.h"
 #include "server/ops/end_of_input.h"
 #include "server/ops/logging.h"
 #include "server/ops/process_limits.h"
@@ -180,14 +181,12 @@ Ending Serve(const Flags& flags, Collective& collective) {
 }
 
 int CheckConfig(const Flags& flags) {
-  const auto config = ReadConfig(flags);
-  const auto tables = config.ok() ? TablesOf(*config) : config.status();
-  const auto access = tables.ok() ? AccessOf(config->values.security()) : tables.status();
-  if (!access.ok()) {
-    std::fprintf(stderr, "%s\n", access.status().message().c_str());
-    return 1;
-  }
-  std::printf("%s is right: %zu table(s)\n", flags.config_path.c_str(), tables->size());
+  ConfigErrors errors;
+  const Configured configured = Configure(flags, errors);
+  for (const std::string& error : errors.Errors()) std::fprintf(stderr, "%s\n", error.c_str());
+  for (const std::string& warning : errors.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  if (!errors.empty()) return 1;
+  std::printf("%s is right: %zu table(s)\n", flags.config_path.c_str(), configured.tables.size());
   return 0;
 }
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "server/access/local_user.h"
+#include "server/configured.h"
 #include "server/draw_hash_secret.h"
 #include "server/engine/bag_travel.h"
 #include "server/ops/health_port.h"
@@ -22,7 +22,6 @@
 #include "server/ops/metrics_port.h"
 #include "server/start_up.h"
 #include "wire/spare_processors.h"
-#include "wire/table_options_proto.h"
 
 namespace slotwise {
 namespace {
@@ -94,29 +93,6 @@ Result<HostPort> PlaceOf(const std::string& text, const char* field, int local_r
   }
   place->port = static_cast<std::uint16_t>(port);
   return place;
-}
-
-TlsFiles TlsFilesOf(const v1::Tls& tls) {
-  return {.certificate_file = tls.certificate_file(),
-          .key_file = tls.key_file(),
-          .client_ca_file = tls.client_ca_file()};
-}
-
-Rights RightOf(int right) {
-  switch (right) {
-    case v1::RIGHT_READ:
-      return Rights::kRead;
-    case v1::RIGHT_PUSH:
-      return Rights::kPush;
-    case v1::RIGHT_ROWS:
-      return Rights::kRows;
-    case v1::RIGHT_ADMIN:
-      return Rights::kAdmin;
-    case v1::RIGHT_OBSERVE:
-      return Rights::kObserve;
-    default:
-      return Rights::kNone;
-  }
 }
 
 Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) {
@@ -274,55 +250,18 @@ Status OpenMetrics(const Collective& collective, Rooms& rooms) {
 
 }  // namespace
 
-Result<std::vector<TableOptions>> TablesOf(const Config& config) {
-  std::vector<TableOptions> tables;
-  for (int i = 0; i < config.values.tables_size(); ++i) {
-    auto table = FromProto(config.values.tables(i));
-    if (!table.ok()) {
-      return InvalidArgument(config.table_places[static_cast<std::size_t>(i)] + "." +
-                             table.status().message());
-    }
-    tables.push_back(*table);
-  }
-  return tables;
-}
-
-Result<std::unique_ptr<AccessControl>> AccessOf(const v1::Security& security) {
-  if (Status files = CheckTlsFiles(TlsFilesOf(security.tls())); !files.ok()) return files;
-  std::vector<KnownPrincipal> known;
-  for (const v1::Principal& principal : security.principals()) {
-    KnownPrincipal& one = known.emplace_back();
-    one.name = principal.name();
-    one.token_file = principal.token_file();
-    one.certificate_name = principal.certificate_name();
-    for (const v1::Grant& grant : principal.grants()) {
-      Rights rights = Rights::kNone;
-      for (const int right : grant.rights()) rights = rights | RightOf(right);
-      one.grants.push_back({.table = grant.table(), .rights = rights});
-    }
-  }
-  std::vector<std::uint32_t> local_users;
-  for (const std::string& user : security.local_users()) {
-    const auto number = UserNumberOf(user);
-    if (!number.ok()) return InvalidArgument("security.local_users: " + number.status().message());
-    local_users.push_back(*number);
-  }
-  return AccessControl::Make(std::move(known), std::move(local_users));
-}
-
 Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective, Rooms& rooms) {
-  const auto config = ReadConfig(flags);
-  if (!config.ok()) return config.status();
-  rooms.config = config->values;
+  ConfigErrors errors;
+  Configured configured = Configure(flags, errors);
+  rooms.config = configured.config.values;
   SetUpLogging(
       {.level = rooms.config.log_level(), .format = rooms.config.log_format(), .rank = collective.rank()});
-
-  auto tables = TablesOf(*config);
-  if (!tables.ok()) return tables.status();
-  rooms.tables = std::move(*tables);
-  auto access = AccessOf(rooms.config.security());
-  if (!access.ok()) return access.status();
-  rooms.access = std::move(*access);
+  if (!errors.empty()) return errors.status();
+  if (collective.local_rank() == 0) {
+    for (const std::string& warning : errors.Warnings()) spdlog::warn("{}", warning);
+  }
+  rooms.tables = std::move(configured.tables);
+  rooms.access = std::move(configured.access);
   if (Status open = OpenHealth(collective, rooms); !open.ok()) return open;
   if (Status held = HoldData(collective, rooms); !held.ok()) return held;
   auto device = MakeDevice(rooms.config, collective);
@@ -331,7 +270,7 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
   const Result<HashSecret> secret = DrawHashSecret();
   if (!secret.ok()) return secret.status();
   rooms.secret.emplace(*secret);
-  return Fingerprint(*config) ^ std::hash<std::string>{}(SLOTWISE_VERSION);
+  return Fingerprint(configured.config) ^ std::hash<std::string>{}(SLOTWISE_VERSION);
 }
 
 Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& rooms) {

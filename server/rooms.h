@@ -20,7 +20,6 @@
 #include "server/durability/folder_lock.h"
 #include "server/engine/engine.h"
 #include "server/flags.h"
-#include "server/ops/config.h"
 #include "server/ops/http_port.h"
 #include "server/ops/metrics_peers.h"
 #include "server/rpc/rpc_server.h"
@@ -48,16 +47,9 @@ struct Rooms {
   std::unique_ptr<HttpPort> health;   // likewise
 };
 
-// Returns the configuration's tables. INVALID_ARGUMENT, with the table's place in the file, if a table's
-// options are wrong.
-Result<std::vector<TableOptions>> TablesOf(const Config& config);
-
-// Reads the files that say who may do what. INVALID_ARGUMENT, in one sentence, if one is not right.
-Result<std::unique_ptr<AccessControl>> AccessOf(const v1::Security& security);
-
 // Does what a rank does alone: reads the configuration, sets up the log, makes the device, draws the secret
-// of its hash tables. Returns the fingerprint of the settings that all ranks must share. An error is one
-// sentence for the operator.
+// of its hash tables. Returns the fingerprint of the settings that all ranks must share. An error has one
+// sentence a line, for the operator.
 Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective, Rooms& rooms);
 
 // Is told, from another thread, which rank is gone.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <random>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -36,13 +37,18 @@ struct Place {
   Text<288> metrics{};
 };
 
+void LogLines(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) spdlog::error("{}", line);
+}
+
 bool NobodyRefuses(Collective& collective, const Status& mine) {
   Reason reason{};
   if (!mine.ok()) Write(mine.message().empty() ? "unknown error" : mine.message(), reason);
   const std::vector<Reason> reasons = AllGatherValues(collective, reason);
   // Ranks usually make the same mistake, so only the first rank that made a mistake logs it.
   const auto first = std::ranges::find(reasons, reason);
-  if (!mine.ok() && first - reasons.begin() == Value(collective.rank())) spdlog::error("{}", reason.data());
+  if (!mine.ok() && first - reasons.begin() == Value(collective.rank())) LogLines(mine.message());
   return std::ranges::all_of(reasons, [](const Reason& r) { return r[0] == '\0'; });
 }
 

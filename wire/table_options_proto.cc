@@ -1,6 +1,10 @@
 #include "wire/table_options_proto.h"
 
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "slotwise/table_errors.h"
 
 namespace slotwise {
 namespace {
@@ -192,21 +196,29 @@ void Write(const InitializerOptions& options, v1::Initializer& wire) {
 
 }  // namespace
 
-Result<TableOptions> FromProto(const v1::TableOptions& wire) {
-  const auto combiner = FromProto(wire.combiner());
-  if (!combiner.ok()) return combiner.status();
-
+TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors) {
   TableOptions options;
   options.name = TableName(wire.name());
   options.dim = wire.dim();
   options.slots = wire.slots() == 0 ? 1 : wire.slots();
-  options.combiner = *combiner;
+  if (const auto combiner = FromProto(wire.combiner()); combiner.ok()) {
+    options.combiner = *combiner;
+  } else {
+    errors.push_back(combiner.status());
+  }
   options.optimizer = FromProto(wire.optimizer());
   options.initializer = FromProto(wire.initializer());
   options.initial_rows = wire.initial_rows();
   if (wire.max_rows() != 0) options.max_rows = wire.max_rows();
   if (wire.max_load() != 0) options.max_load = wire.max_load();
-  if (Status status = Validate(options); !status.ok()) return status;
+  for (Status& error : ErrorsIn(options)) errors.push_back(std::move(error));
+  return options;
+}
+
+Result<TableOptions> FromProto(const v1::TableOptions& wire) {
+  std::vector<Status> errors;
+  const TableOptions options = FromProto(wire, errors);
+  if (!errors.empty()) return errors.front();
   return options;
 }
 

@@ -51,7 +51,7 @@ read_hostfile() { # sets hosts and slots
 }
 
 # Runs on a host: says what keeps it from running its ranks, if anything.
-examine() { # SERVER CONFIG RANKS OPEN-MPI VERSION DATA SUPERVISOR
+examine() { # SERVER CONFIG RANKS OPEN-MPI VERSION DATA SUPERVISOR FLAG...
   local mpi version gpus
   mpi=$(mpirun --version 2>/dev/null | head -n 1)
   [[ -n $mpi ]] || { echo "has no mpirun on PATH" && return 1; }
@@ -59,7 +59,8 @@ examine() { # SERVER CONFIG RANKS OPEN-MPI VERSION DATA SUPERVISOR
   [[ -x $1 ]] || { echo "has no program $1" && return 1; }
   version=$("$1" --version 2>&1) || { echo "cannot run $1: $version" && return 1; }
   [[ $version == "$5" ]] || { echo "has $version, but $5 is on the launching machine" && return 1; }
-  [[ -z $2 ]] || version=$("$1" --config "$2" --check-config 2>&1) || { echo "$version" && return 1; }
+  [[ -z $2 ]] || version=$("$1" --config "$2" --check-config ${6:+--data "$6"} "${@:8}" 2>&1) ||
+    { echo "$version" && return 1; }
   [[ -z $6 || -d $6 ]] || { echo "has no folder $6" && return 1; }
   [[ -z $6 || -w $6 ]] || { echo "may not write to the folder $6" && return 1; }
   [[ -z $7 || -x $7 ]] || { echo "has no program $7" && return 1; }
@@ -74,9 +75,9 @@ is_here() {
   esac
 }
 
-look_at() { # HOST RANKS
+look_at() { # HOST RANKS FLAG...
   local script said
-  script="$(declare -f examine); examine $(printf '%q ' "$server" "$config" "$2" "$mpi" "$version" "$data" "$supervisor")"
+  script="$(declare -f examine); examine $(printf '%q ' "$server" "$config" "$2" "$mpi" "$version" "$data" "$supervisor" "${@:3}")"
   if is_here "$1"; then
     said=$(bash -s <<<"$script" 2>&1) || fail "$1: $said"
   else
@@ -125,7 +126,7 @@ read_hostfile
 ranks=0
 patience=2
 for i in "${!hosts[@]}"; do
-  look_at "${hosts[i]}" "${slots[i]}"
+  look_at "${hosts[i]}" "${slots[i]}" "$@"
   ranks=$((ranks + slots[i]))
   ! is_here "${hosts[i]}" || patience=60 # a stop has a rank of this machine to reach, once it is there
 done

@@ -9,8 +9,11 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "slotwise/status.h"
+#include "slotwise/table_errors.h"
 
 namespace slotwise {
 namespace {
@@ -182,39 +185,41 @@ TableName::TableName(std::string_view name) {
   std::copy_n(name.begin(), length_, text_.begin());
 }
 
-Status Validate(const TableOptions& options) {
-  if (Status status = ValidateTableName(options.name.view()); !status.ok()) return status;
-  if (options.dim < 1 || options.dim > TableOptions::kMaxDim) {
-    return Refuse("dim", std::to_string(options.dim),
-                  "must be 1 to " + std::to_string(TableOptions::kMaxDim));
-  }
-  if (options.slots < 1 || options.slots > TableOptions::kMaxSlots) {
-    return Refuse("slots", std::to_string(options.slots),
-                  "must be 1 to " + std::to_string(TableOptions::kMaxSlots));
-  }
+std::vector<Status> ErrorsIn(const TableOptions& options) {
+  std::vector<Status> errors;
+  const auto add = [&errors](Status status) {
+    if (!status.ok()) errors.push_back(std::move(status));
+  };
+  const auto check_range = [&add](std::string_view field, std::uint64_t value, std::uint64_t most) {
+    if (value < 1 || value > most)
+      add(Refuse(field, std::to_string(value), "must be 1 to " + std::to_string(most)));
+  };
+  add(ValidateTableName(options.name.view()));
+  check_range("dim", options.dim, TableOptions::kMaxDim);
+  check_range("slots", options.slots, TableOptions::kMaxSlots);
   if (options.combiner > Combiner::kNone) {
-    return Refuse("combiner", std::to_string(static_cast<int>(options.combiner)),
-                  "must be 0 (sum), 1 (mean), 2 (sqrtn) or 3 (none)");
+    add(Refuse("combiner", std::to_string(static_cast<int>(options.combiner)),
+               "must be 0 (sum), 1 (mean), 2 (sqrtn) or 3 (none)"));
   }
-  if (options.combiner == Combiner::kNone && options.slots != 1) {
-    return Refuse("slots", std::to_string(options.slots), "must be 1 in a table without a combiner");
+  if (options.combiner == Combiner::kNone && options.slots > 1) {
+    add(Refuse("slots", std::to_string(options.slots), "must be 1 in a table without a combiner"));
   }
-  if (Status status = ValidateOptimizer(options.optimizer); !status.ok()) return status;
-  if (Status status = ValidateInitializer(options.initializer); !status.ok()) return status;
-  if (options.max_rows < 1 || options.max_rows > TableOptions::kMaxMaxRows) {
-    return Refuse("max_rows", std::to_string(options.max_rows),
-                  "must be 1 to " + std::to_string(TableOptions::kMaxMaxRows));
-  }
+  add(ValidateOptimizer(options.optimizer));
+  add(ValidateInitializer(options.initializer));
+  check_range("max_rows", options.max_rows, TableOptions::kMaxMaxRows);
   if (options.initial_rows > options.max_rows) {
-    return Refuse("initial_rows", std::to_string(options.initial_rows),
-                  "must not be above max_rows, which is " + std::to_string(options.max_rows));
+    add(Refuse("initial_rows", std::to_string(options.initial_rows),
+               "must not be above max_rows, which is " + std::to_string(options.max_rows)));
   }
   const bool may_load =
       options.max_load >= TableOptions::kLeastMaxLoad && options.max_load <= TableOptions::kMostMaxLoad;
-  if (!may_load) {  // the negation refuses NaN too
-    return Refuse("max_load", Text(options.max_load), "must be 0.0625 to 0.9375");
-  }
-  return {};
+  if (!may_load) add(Refuse("max_load", Text(options.max_load), "must be 0.0625 to 0.9375"));  // nor NaN
+  return errors;
+}
+
+Status Validate(const TableOptions& options) {
+  const std::vector<Status> errors = ErrorsIn(options);
+  return errors.empty() ? Status() : errors.front();
 }
 
 std::string FirstDifference(const TableOptions& there, const TableOptions& asked) {

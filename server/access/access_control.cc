@@ -51,8 +51,19 @@ bool HaveCommon(const std::vector<TokenDigest>& one, const std::vector<TokenDige
 Result<std::unique_ptr<AccessControl>> AccessControl::Make(std::vector<KnownPrincipal> known,
                                                            std::vector<std::uint32_t> local_users,
                                                            std::chrono::milliseconds look_every) {
+  std::vector<TokenError> errors;
+  auto access = Make(std::move(known), std::move(local_users), errors, look_every);
+  if (!errors.empty()) return InvalidArgument(errors.front().message);
+  return access;
+}
+
+std::unique_ptr<AccessControl> AccessControl::Make(std::vector<KnownPrincipal> known,
+                                                   std::vector<std::uint32_t> local_users,
+                                                   std::vector<TokenError>& errors,
+                                                   std::chrono::milliseconds look_every) {
   std::unique_ptr<AccessControl> access(new AccessControl(std::move(known), std::move(local_users)));
-  if (Status read = access->ReadAll(); !read.ok()) return read;
+  errors = access->ReadAll();
+  if (!errors.empty()) return nullptr;
   const bool has_files =
       std::ranges::any_of(access->known_, [](const Known& one) { return !one.options.token_file.empty(); });
   if (has_files) access->watch_ = std::thread([&access = *access, look_every] { access.Watch(look_every); });
@@ -79,27 +90,29 @@ AccessControl::~AccessControl() {
   if (watch_.joinable()) watch_.join();
 }
 
-Status AccessControl::ReadAll() {
-  for (Known& one : known_) {
-    if (one.options.token_file.empty()) continue;
-    one.stamp = one.seen = StampOf(one.options.token_file);
-    auto tokens = ReadTokens(one.options.token_file);
-    if (!tokens.ok()) {
-      return InvalidArgument("the token_file of principal " + one.options.name + ": " +
-                             tokens.status().message());
-    }
-    one.tokens = std::move(*tokens);
-  }
-  for (const Known& one : known_) {
-    for (const Known& other : known_) {
-      if (&one == &other) break;
-      if (HaveCommon(one.tokens, other.tokens)) {
-        return InvalidArgument("principals " + other.options.name + " and " + one.options.name +
-                               " have a token in common: nobody could say who calls");
-      }
+std::vector<TokenError> AccessControl::ReadAll() {
+  std::vector<TokenError> errors;
+  for (std::size_t i = 0; i < known_.size(); ++i) {
+    Known& one = known_[i];
+    const std::string& file = one.options.token_file;
+    if (file.empty()) continue;
+    one.stamp = one.seen = StampOf(file);
+    if (auto tokens = ReadTokens(file); tokens.ok()) {
+      one.tokens = std::move(*tokens);
+    } else {
+      errors.push_back(
+          {i, "the token_file of principal " + one.options.name + ": " + tokens.status().message()});
     }
   }
-  return {};
+  for (std::size_t i = 0; i < known_.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!HaveCommon(known_[i].tokens, known_[j].tokens)) continue;
+      errors.push_back({i, "principals " + known_[j].options.name + " and " + known_[i].options.name +
+                               " have a token in common: nobody could say who calls"});
+      break;
+    }
+  }
+  return errors;
 }
 
 void AccessControl::Watch(std::chrono::milliseconds look_every) {

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,12 @@ struct KnownPrincipal {
   std::vector<Grant> grants = {};
 };
 
+// What is wrong with the file of tokens of a principal, by the principal's index.
+struct TokenError {
+  std::size_t principal = 0;
+  std::string message = {};
+};
+
 struct RefusedAccessCounts {
   std::uint64_t unauthenticated = 0;
   std::uint64_t permission_denied = 0;
@@ -41,8 +48,13 @@ struct RefusedAccessCounts {
 class AccessControl {
  public:
   // Without principals everybody may do everything. `local_users` are let in at Unix sockets, beside the user
-  // that this process runs as. INVALID_ARGUMENT, in one sentence, if a file of tokens is
-  // not right, or two principals have a token in common.
+  // that this process runs as. Null, with all reasons in `errors`, if a file of tokens is not right, or two
+  // principals have a token in common.
+  static std::unique_ptr<AccessControl> Make(std::vector<KnownPrincipal> known,
+                                             std::vector<std::uint32_t> local_users,
+                                             std::vector<TokenError>& errors,
+                                             std::chrono::milliseconds look_every = std::chrono::seconds(1));
+  // The same, where the first reason is enough, as INVALID_ARGUMENT in one sentence.
   static Result<std::unique_ptr<AccessControl>> Make(
       std::vector<KnownPrincipal> known, std::vector<std::uint32_t> local_users = {},
       std::chrono::milliseconds look_every = std::chrono::seconds(1));
@@ -82,7 +94,7 @@ class AccessControl {
   };
 
   AccessControl(std::vector<KnownPrincipal> known, std::vector<std::uint32_t> local_users);
-  Status ReadAll();
+  std::vector<TokenError> ReadAll();
   void Watch(std::chrono::milliseconds look_every);
   void ReadWhatChanged();
   // Reads the file of one that has changed, and is the same as at the last look: somebody may be writing it.

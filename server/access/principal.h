@@ -21,7 +21,7 @@ enum class Rights : std::uint8_t {
   kPush = 2,     // pushes, and lookups that make rows
   kRows = 4,     // export, import and erase
   kAdmin = 8,    // make and drop the table, set its learning rate; of all tables: checkpoints
-  kObserve = 16  // what a rank counts; of all tables only
+  kObserve = 16  // what a rank counts, which names all tables, and describe them; of all tables only
 };
 constexpr Rights operator|(Rights a, Rights b) {
   return static_cast<Rights>(static_cast<std::uint8_t>(a) | static_cast<std::uint8_t>(b));

@@ -29,10 +29,22 @@ ssize_t ReadUpTo(int file, char* to, std::size_t most) {
   return static_cast<ssize_t>(size);
 }
 
+// Returns who may do what with a file, as chmod takes it: "0640".
+std::string ModeOf(const struct stat& status) {
+  std::string digits = "0";
+  for (const int shift : {6, 3, 0}) digits += static_cast<char>('0' + ((status.st_mode >> shift) & 7U));
+  return digits;
+}
+
 Result<SecretText> ReadOpen(int file, std::size_t most) {
   struct stat status {};
   if (fstat(file, &status) != 0) return CannotRead(errno);
   if (!S_ISREG(status.st_mode)) return InvalidArgument("it cannot be read: it is no regular file");
+  // Whoever may write what says who is let in lets himself in.
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return InvalidArgument("it has mode " + ModeOf(status) +
+                           ": nobody but its owner may be able to write it (chmod go-w)");
+  }
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size > most) return InvalidArgument("it is longer than " + std::to_string(most) + " bytes");
   SecretText text(size);
@@ -56,6 +68,12 @@ std::string StampOf(const std::string& path) {
          std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
          std::to_string(status.st_mtim.tv_nsec) + " " + std::to_string(status.st_ctim.tv_sec) + "." +
          std::to_string(status.st_ctim.tv_nsec);  // which another owner or mode changes
+}
+
+std::string WhoElseReads(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || (status.st_mode & S_IROTH) == 0) return {};
+  return "it has mode " + ModeOf(status) + ": every user of this host may read it (chmod o-r)";
 }
 
 Result<SecretText> ReadSmallFile(const std::string& path, std::size_t most) {

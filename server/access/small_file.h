@@ -39,8 +39,13 @@ class SecretText {
 // Returns what differs between a file and the one that comes in its place; empty: there is none.
 std::string StampOf(const std::string& path);
 
+// Returns a sentence that begins with "it " if users other than the file's owner and group may read it; else
+// nothing.
+std::string WhoElseReads(const std::string& path);
+
 // Returns what a file has. Waits for nobody. INVALID_ARGUMENT, with a reason that begins with "it ", if it
-// cannot be read, is a directory, a device or a pipe, is longer than `most`, or has a NUL.
+// cannot be read, is a directory, a device or a pipe, may be written by others than its owner, is longer than
+// `most`, or has a NUL.
 Result<SecretText> ReadSmallFile(const std::string& path, std::size_t most);
 
 }  // namespace slotwise

@@ -80,49 +80,67 @@ std::string CheckTime(const Certificates& chain) {
   return {};
 }
 
-Status Unusable(const char* field, const std::string& path, const std::string& why) {
-  return InvalidArgument(std::string("security.tls.") + field + ": " + path + ": " + why);
+constexpr std::string_view kCertificateFile = "certificate_file";
+constexpr std::string_view kKeyFile = "key_file";
+constexpr std::string_view kClientCaFile = "client_ca_file";
+
+// Adds why a file is not right, if there is a reason.
+void AddError(std::string_view field, const std::string& path, const std::string& why,
+              std::vector<TlsError>& errors) {
+  if (!why.empty())
+    errors.push_back({field, "security.tls." + std::string(field) + ": " + path + ": " + why});
 }
 
-Status CheckTexts(const TlsFiles& files, const TlsTexts& texts) {
+void CheckTexts(const TlsFiles& files, const TlsTexts& texts, std::vector<TlsError>& errors) {
   const Owned<SSL_CTX> context(SSL_CTX_new(TLS_server_method()));
-  if (!context) return Status(StatusCode::kInternal, "OpenSSL cannot make a context");
+  if (!context)
+    return AddError(kCertificateFile, files.certificate_file, "OpenSSL cannot make a context", errors);
   Certificates chain;
   std::string why = ReadCertificates(texts.certificates, chain);
   if (why.empty()) why = UseChain(context.get(), chain);
-  if (!why.empty()) return Unusable("certificate_file", files.certificate_file, why);
-  why = UseKey(context.get(), texts.key, chain.front().get());
-  if (!why.empty()) return Unusable("key_file", files.key_file, why);
-  why = CheckTime(chain);
-  if (!why.empty()) return Unusable("certificate_file", files.certificate_file, why);
-  if (files.client_ca_file.empty()) return {};
+  AddError(kCertificateFile, files.certificate_file, why, errors);
+  if (why.empty()) {
+    AddError(kKeyFile, files.key_file, UseKey(context.get(), texts.key, chain.front().get()), errors);
+    AddError(kCertificateFile, files.certificate_file, CheckTime(chain), errors);
+  }
+  if (files.client_ca_file.empty()) return;
   Certificates authorities;
-  why = ReadCertificates(texts.client_cas, authorities);
-  return why.empty() ? Status() : Unusable("client_ca_file", files.client_ca_file, why);
+  AddError(kClientCaFile, files.client_ca_file, ReadCertificates(texts.client_cas, authorities), errors);
 }
 
-Status Read(const char* field, const std::string& path, SecretText& to) {
+void Read(std::string_view field, const std::string& path, SecretText& to, std::vector<TlsError>& errors) {
   auto text = ReadSmallFile(path, kMostTlsFileBytes);
-  if (!text.ok()) return Unusable(field, path, text.status().message());
-  to = std::move(*text);
-  return {};
+  if (text.ok()) {
+    to = std::move(*text);
+  } else {
+    AddError(field, path, text.status().message(), errors);
+  }
+}
+
+TlsTexts ReadAll(const TlsFiles& files, std::vector<TlsError>& errors) {
+  TlsTexts texts;
+  Read(kCertificateFile, files.certificate_file, texts.certificates, errors);
+  Read(kKeyFile, files.key_file, texts.key, errors);
+  if (!files.client_ca_file.empty()) Read(kClientCaFile, files.client_ca_file, texts.client_cas, errors);
+  ERR_clear_error();
+  if (errors.empty()) CheckTexts(files, texts, errors);
+  ERR_clear_error();
+  return texts;
 }
 
 }  // namespace
 
 Result<TlsTexts> ReadTlsFiles(const TlsFiles& files) {
-  TlsTexts texts;
-  Status status = Read("certificate_file", files.certificate_file, texts.certificates);
-  if (status.ok()) status = Read("key_file", files.key_file, texts.key);
-  if (status.ok() && !files.client_ca_file.empty())
-    status = Read("client_ca_file", files.client_ca_file, texts.client_cas);
-  ERR_clear_error();
-  if (status.ok()) status = CheckTexts(files, texts);
-  ERR_clear_error();
-  if (!status.ok()) return status;
+  std::vector<TlsError> errors;
+  TlsTexts texts = ReadAll(files, errors);
+  if (!errors.empty()) return InvalidArgument(errors.front().message);
   return texts;
 }
 
-Status CheckTlsFiles(const TlsFiles& files) { return files.on() ? ReadTlsFiles(files).status() : Status(); }
+std::vector<TlsError> CheckTlsFiles(const TlsFiles& files) {
+  std::vector<TlsError> errors;
+  if (files.on()) ReadAll(files, errors);
+  return errors;
+}
 
 }  // namespace slotwise

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "server/access/small_file.h"
 #include "slotwise/status.h"
@@ -34,8 +36,14 @@ struct TlsTexts {
 // valid now. Waits for nobody. REQUIRES: there is TLS.
 Result<TlsTexts> ReadTlsFiles(const TlsFiles& files);
 
-// The same, where it only matters whether they are right. Without TLS they are.
-Status CheckTlsFiles(const TlsFiles& files);
+// What is wrong with a file.
+struct TlsError {
+  std::string_view field;  // "key_file"
+  std::string message;     // "security.tls.key_file: PATH: it ..."
+};
+
+// Returns all that is wrong with the files. Without TLS nothing is.
+std::vector<TlsError> CheckTlsFiles(const TlsFiles& files);
 
 }  // namespace slotwise
 

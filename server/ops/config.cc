@@ -1,9 +1,7 @@
 #include "server/ops/config.h"
 
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/text_format.h>
 
 #include <algorithm>
 #include <array>
@@ -14,11 +12,10 @@
 #include <utility>
 
 #include "server/ops/config_check.h"
+#include "server/ops/config_text.h"
 
 namespace slotwise {
 namespace {
-
-using google::protobuf::TextFormat;
 
 constexpr std::size_t kLargestFile = std::size_t{16} << 20;
 
@@ -27,25 +24,6 @@ constexpr std::uint64_t kLeastRoundMib = 512;
 constexpr std::uint64_t kMostRoundMib = 4096;
 constexpr std::uint64_t kLeastGpuArenaMib = 1;
 constexpr std::uint32_t kLeastInboxMib = 1024;
-
-// Keeps the first error. Its line and column are counted from 1, as editors count them.
-class FirstError final : public google::protobuf::io::ErrorCollector {
- public:
-  explicit FirstError(std::string file) : file_(std::move(file)) {}
-
-  void AddError(int line, int column, const std::string& message) override {
-    if (!text_.empty()) return;
-    text_ = file_;
-    if (line >= 0) text_ += ":" + std::to_string(line + 1) + ":" + std::to_string(column + 1);
-    text_ += ": " + message;
-  }
-
-  const std::string& text() const { return text_; }
-
- private:
-  std::string file_;
-  std::string text_;
-};
 
 // Fills in every default that config.proto names, but for FitLimits'; no other code does.
 void FillDefaults(v1::ServerConfig& config) {
@@ -75,27 +53,8 @@ void FillDefaults(v1::ServerConfig& config) {
   if (limits.max_rank_percent() == 0) limits.set_max_rank_percent(150);
 }
 
-}  // namespace
-
-Result<Config> ParseConfig(const std::string& text, const std::string& file) {
-  Config config;
-  FirstError error(file);
-  TextFormat::ParseInfoTree places;
-  TextFormat::Parser parser;
-  parser.RecordErrorsTo(&error);
-  parser.WriteLocationsTo(&places);
-  if (!parser.ParseFromString(text, &config.values)) return InvalidArgument(error.text());
-
-  FillDefaults(config.values);
-  const ConfigPlaces where(file, places);
-  if (Status status = CheckConfig(config.values, where); !status.ok()) return status;
-  for (int table = 0; table < config.values.tables_size(); ++table) {
-    config.table_places.push_back(where.Table(table) + "tables[" + std::to_string(table) + "]");
-  }
-  return config;
-}
-
-Result<Config> ReadConfig(const std::string& path) {
+// Returns what a file has, or the reason why it cannot be read.
+Result<std::string> ReadText(const std::string& path) {
   // C's file functions tell an empty file from a folder and from an error, and errno has the reason.
   const auto close = [](std::FILE* open) { std::fclose(open); };
   const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "r"));
@@ -113,13 +72,37 @@ Result<Config> ReadConfig(const std::string& path) {
   if (!file || std::ferror(file.get())) {
     return NotFound("cannot read the configuration " + path + ": " + std::strerror(errno));
   }
-  return ParseConfig(text, path);
+  return text;
 }
 
-Config DefaultConfig() {
-  Config config;
+}  // namespace
+
+Config ParseConfig(const std::string& text, const std::string& file, const std::vector<FieldFlag>& flags,
+                   ConfigErrors& errors) {
+  v1::ServerConfig values;
+  const auto tree = ParseConfigText(text, file, values, errors);
+  Config config{.values = std::move(values), .places = ConfigPlaces(file, tree)};
+  for (const FieldFlag& flag : flags) {
+    flag.set(config.values);
+    config.places.SetFlag(flag.path, flag.flag);
+  }
   FillDefaults(config.values);
+  if (tree != nullptr) CheckConfig(config.values, config.places, errors);
   return config;
+}
+
+Result<Config> ParseConfig(const std::string& text, const std::string& file) {
+  ConfigErrors errors;
+  Config config = ParseConfig(text, file, {}, errors);
+  if (!errors.empty()) return errors.status();
+  return config;
+}
+
+Config ReadConfig(const std::string& path, const std::vector<FieldFlag>& flags, ConfigErrors& errors) {
+  const auto text = path.empty() ? Result<std::string>(std::string()) : ReadText(path);
+  if (text.ok()) return ParseConfig(*text, path, flags, errors);
+  errors.Add({}, text.status().message());
+  return ParseConfig("", path, {}, errors);
 }
 
 void FitLimits(v1::Limits& limits, const MemoryShare& memory) {

@@ -11,9 +11,11 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "server/access/local_user.h"
+#include "server/access/small_file.h"
 
 namespace slotwise {
 namespace {
@@ -26,8 +28,9 @@ class AccessControlTest : public testing::Test {
   AccessControlTest() { std::filesystem::create_directories(folder_); }
   ~AccessControlTest() override { std::filesystem::remove_all(folder_); }
 
+  std::string Path(const std::string& name) const { return folder_ / name; }
   std::string File(const std::string& name, std::string_view text) const {
-    const std::string path = folder_ / name;
+    const std::string path = Path(name);
     std::ofstream(path + ".new", std::ios::binary) << text;
     std::filesystem::rename(path + ".new", path);
     return path;
@@ -137,6 +140,45 @@ TEST_F(AccessControlTest, RefusesFilesThatAreWrong) {
             "principals one and two have a token in common: nobody could say who calls");
 }
 
+// Whoever may write it lets himself in.
+TEST_F(AccessControlTest, RefusesAFileThatOthersThanItsOwnerMayWrite) {
+  using std::filesystem::perms;
+  const KnownPrincipal one = Known("one", kToken);
+  const auto why = [&](unsigned mode) {
+    std::filesystem::permissions(one.token_file, perms(mode));
+    const auto access = AccessControl::Make({one});
+    return access.ok() ? std::string("none") : access.status().message();
+  };
+  for (const unsigned mode : {0400U, 0600U, 0640U, 0440U, 0644U}) EXPECT_EQ(why(mode), "none") << mode;
+  for (const auto& [mode, name] :
+       {std::pair(0620U, "0620"), std::pair(0602U, "0602"), std::pair(0666U, "0666")}) {
+    EXPECT_EQ(why(mode), "the token_file of principal one: cannot read " + one.token_file + ": it has mode " +
+                             name + ": nobody but its owner may be able to write it (chmod go-w)");
+  }
+  for (const auto& [mode, warns] :
+       {std::pair(0640U, false), std::pair(0644U, true), std::pair(0604U, true)}) {
+    std::filesystem::permissions(one.token_file, perms(mode));
+    EXPECT_EQ(!WhoElseReads(one.token_file).empty(), warns) << mode;
+  }
+  EXPECT_EQ(WhoElseReads(one.token_file),
+            "it has mode 0604: every user of this host may read it (chmod o-r)");
+  EXPECT_EQ(WhoElseReads("/nowhere"), "");
+}
+
+TEST_F(AccessControlTest, SaysAllThatIsWrong) {
+  std::vector<TokenError> errors;
+  const auto access = AccessControl::Make(
+      {Known("one", kToken), Known("two", "short"), Known("three", kToken), Known("four", "")}, {}, errors);
+  EXPECT_EQ(access, nullptr);
+  ASSERT_EQ(errors.size(), 3u);
+  EXPECT_EQ(errors[0].principal, 1u);
+  EXPECT_NE(errors[0].message.find("a token of 5 characters"), std::string::npos);
+  EXPECT_EQ(errors[1].principal, 3u);
+  EXPECT_NE(errors[1].message.find("has no token"), std::string::npos);
+  EXPECT_EQ(errors[2].principal, 2u);
+  EXPECT_NE(errors[2].message.find("principals one and three have a token in common"), std::string::npos);
+}
+
 TEST_F(AccessControlTest, ReadsAFileAgainThatChanges) {
   const auto access = AccessControl::Make({Known("one", kToken)}, {}, std::chrono::milliseconds(5));
   ASSERT_TRUE(access.ok());
@@ -156,6 +198,27 @@ TEST_F(AccessControlTest, ReadsAFileAgainThatChanges) {
   File("one", kToken);
   EXPECT_TRUE(wait_for(kToken, true));
   EXPECT_FALSE(is_known(kOther));
+}
+
+TEST_F(AccessControlTest, ReadsNoFileAgainThatOthersMayWrite) {
+  const auto access = AccessControl::Make({Known("one", kToken), Known("witness", "witness-0123456789")}, {},
+                                          std::chrono::milliseconds(5));
+  ASSERT_TRUE(access.ok());
+  const auto wait_for = [&](std::string_view token, const std::string& who) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (NameOf((*access)->AuthenticateToken(token)) != who && std::chrono::steady_clock::now() < limit)
+      std::this_thread::yield();
+    return NameOf((*access)->AuthenticateToken(token)) == who;
+  };
+  std::filesystem::permissions(File("open", kOther), std::filesystem::perms(0646));
+  std::filesystem::rename(Path("open"), Path("one"));
+  File("witness", "seen-since-0123456789");  // once this is taken, the other file was looked at
+  EXPECT_TRUE(wait_for("seen-since-0123456789", "witness"));
+  EXPECT_EQ(NameOf((*access)->AuthenticateToken(kOther)), "nobody");
+  EXPECT_EQ(NameOf((*access)->AuthenticateToken(kToken)), "one");
+  std::filesystem::permissions(Path("one"), std::filesystem::perms(0600));
+  EXPECT_TRUE(wait_for(kOther, "one"));
+  EXPECT_EQ(NameOf((*access)->AuthenticateToken(kToken)), "nobody");
 }
 
 // What one file gives up, another may have: whichever is looked at first, both are right in the end.
@@ -239,7 +302,8 @@ TEST(Principal, HasTheRightsOfAllItsGrants) {
   EXPECT_EQ(who.On("users"), Rights::kObserve);
   EXPECT_EQ(who.On("ad"), Rights::kObserve);
   EXPECT_TRUE(Allow(&who, Rights::kRead | Rights::kRows, "ads", "\"ads\"").ok());
-  EXPECT_TRUE(Allow(&who, Rights::kNone, "users", "\"users\"").ok());
+  EXPECT_TRUE(Allow(&who, Rights::kNone, "users", "\"users\"").ok())
+      << "who observes may describe all tables";
   EXPECT_EQ(refused->permission_denied, 0u);
   EXPECT_EQ(Allow(&who, Rights::kRead | Rights::kPush | Rights::kAdmin, "ads", "\"ads\""),
             PermissionDenied("one may not: it needs push and admin on table \"ads\" (security.principals)"));

@@ -78,6 +78,9 @@ class TlsWatchTest : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
+  static std::string FirstOf(const std::vector<TlsError>& errors) {
+    return errors.empty() ? "" : errors.front().message;
+  }
   std::string Path(const std::string& name) const { return folder_ / name; }
   std::string File(const std::string& name, std::string_view text) const {
     std::ofstream(Path(name) + ".new", std::ios::binary) << text;
@@ -88,10 +91,9 @@ class TlsWatchTest : public testing::Test {
     return {.certificate_file = File("pem", pair.certificate), .key_file = File("key", pair.key)};
   }
   std::string WhatIsWrong(std::string_view certificate, std::string_view key, std::string_view ca) const {
-    const std::string message = CheckTlsFiles({.certificate_file = File("pem", certificate),
-                                               .key_file = File("key", key),
-                                               .client_ca_file = File("ca", ca)})
-                                    .message();
+    const std::string message = FirstOf(CheckTlsFiles({.certificate_file = File("pem", certificate),
+                                                       .key_file = File("key", key),
+                                                       .client_ca_file = File("ca", ca)}));
     const std::size_t path = message.find(folder_.string());
     return path == std::string::npos ? message : message.substr(path + folder_.string().size() + 1);
   }
@@ -174,12 +176,57 @@ TEST_F(TlsWatchTest, OnlyRegularFilesAreRead) {
   for (const std::string& place : {std::string("/dev/zero"), std::string("/"), Path("fifo")}) {
     mkfifo(Path("fifo").c_str(), 0600);
     files.key_file = place;
-    EXPECT_EQ(CheckTlsFiles(files).message(),
+    EXPECT_EQ(FirstOf(CheckTlsFiles(files)),
               "security.tls.key_file: " + place + ": it cannot be read: it is no regular file");
   }
   std::filesystem::create_symlink(key, Path("link"));
   files.key_file = Path("link");
-  EXPECT_TRUE(CheckTlsFiles(files).ok());
+  EXPECT_EQ(FirstOf(CheckTlsFiles(files)), "");
+}
+
+TEST_F(TlsWatchTest, OnlyTheirOwnerMayWriteFiles) {
+  const Pair one = MakePair();
+  TlsFiles files = Files(one);
+  files.client_ca_file = File("ca", one.certificate);
+  for (const std::string& file : {files.certificate_file, files.key_file, files.client_ca_file}) {
+    std::filesystem::permissions(file, std::filesystem::perms(0660));
+    const std::string why = FirstOf(CheckTlsFiles(files));
+    EXPECT_TRUE(
+        why.ends_with(file + ": it has mode 0660: nobody but its owner may be able to write it (chmod go-w)"))
+        << why;
+    std::filesystem::permissions(file, std::filesystem::perms(0640));
+  }
+  EXPECT_EQ(FirstOf(CheckTlsFiles(files)), "");
+}
+
+TEST_F(TlsWatchTest, AllThatIsWrongIsSaid) {
+  const Pair old = MakePair(-2, -1);
+  TlsFiles files{.certificate_file = File("pem", old.certificate),
+                 .key_file = File("key", "x"),
+                 .client_ca_file = File("ca", "x")};
+  const auto fields = [&files] {
+    std::vector<std::string_view> found;
+    for (const TlsError& error : CheckTlsFiles(files)) found.push_back(error.field);
+    return found;
+  };
+  EXPECT_EQ(fields(), (std::vector<std::string_view>{"key_file", "certificate_file", "client_ca_file"}));
+  std::filesystem::remove(files.certificate_file);
+  std::filesystem::permissions(files.key_file, std::filesystem::perms(0622));
+  EXPECT_EQ(fields(), (std::vector<std::string_view>{"certificate_file", "key_file"})) << "others need these";
+  files.certificate_file.clear();
+  EXPECT_TRUE(fields().empty()) << "there is no TLS";
+}
+
+TEST_F(TlsWatchTest, FilesThatOthersMayWriteLeaveWhatWasThere) {
+  const Pair one = MakePair();
+  const auto watch = TlsWatch::Make(Files(one), kLookEvery);
+  ASSERT_TRUE(watch.ok()) << watch.status().message();
+  EXPECT_TRUE((*watch)->TakeNew());
+  std::filesystem::permissions(Path("key"), std::filesystem::perms(0602));
+  ASSERT_TRUE(Becomes([&] { return Said("it has mode 0602: nobody but its owner") == 1; }));
+  EXPECT_FALSE((*watch)->TakeNew());
+  std::filesystem::permissions(Path("key"), std::filesystem::perms(0600));
+  ASSERT_TRUE(Becomes([&] { return Said("the certificates are read again") == 1; }));
 }
 
 TEST_F(TlsWatchTest, TextsAreTakenOnce) {

@@ -107,6 +107,7 @@ def requests(protocol: Protocol) -> dict[str, Any]:
     }
 
 
+OBSERVED = {"ListTables", "GetTopology", "DescribeSession", "DescribeTable", "GetStats"}
 ANYBODY = {*GRANTS}
 OF_ADS = {"trainer", "reader", "rows", "admin", "watcher"}
 MAY: dict[str, set[str]] = {
@@ -230,6 +231,22 @@ def test_a_refusal_says_what_is_missing_and_not_what_there_is(
         assert [table.name for table in ps.list_tables()] == ["ads"]
     with pytest.raises(slotwise.Unauthenticated, match="has no token"):
         slotwise.connect(cluster.ranks[0].address, credentials=slotwise.Credentials())
+
+
+def test_who_observes_finds_all_tables_and_no_row(guarded: tuple[Cluster, Path], protocol: Protocol) -> None:
+    """What ranks count names every table anyway, so a watcher may list and describe all, and nothing else."""
+    cluster, folder = guarded
+    credentials = slotwise.Credentials(token_file=token_file(folder, "watcher"))
+    with slotwise.connect(cluster.ranks[0].address, credentials=credentials) as ps:
+        tables = {table.name for table in ps.list_tables()}
+        assert {"ads", "users"} <= tables
+        assert ps.describe_table("ads").options.dim == 2
+        with pytest.raises(slotwise.PermissionDenied, match="a right on all tables|it needs read"):
+            ps.lookup("ads", [7], train=False)
+    counted = "".join(map(str, scrape(cluster, 0, TOKENS["watcher"])))
+    assert all(f"'{name}'" in counted for name in ("ads", "users"))
+    allowed = {method for method, who in MAY.items() if "watcher" in who}
+    assert allowed == {f"Admin/{name}" for name in OBSERVED}
 
 
 def test_a_trainer_trains_and_the_log_names_it(guarded: tuple[Cluster, Path]) -> None:
@@ -493,6 +510,7 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
         ('principals { name: "a" token_file: "T" grants { table: "x" rights: 9 } }', "rights is 9: must be"),
         ('principals { name: "a" token_file: "/none" }', "token_file of principal a: cannot read /none"),
         ('principals { name: "a" token_file: "S" }', "a token of 5 characters: must have 16 to 4096"),
+        ('principals { name: "a" token_file: "W" }', "it has mode 0622: nobody but its owner may be able to"),
         ('principals { name: "a" token_file: "T" } principals { name: "b" token_file: "T" }', "in common"),
         ('principals { name: "a" token_file: "T" grants { table: "a*" rights: 1 } }', "grants[0].table is"),
         ('principals { name: "a" token_file: "T" grants { table: "x" rights: RIGHT_OBSERVE } }', "must be *"),
@@ -507,7 +525,11 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
 def test_a_wrong_configuration_is_refused(tmp_path: Path, config: str, why: str) -> None:
     write(tmp_path / "good", b"0123456789abcdef")
     write(tmp_path / "bad", b"short")
-    text = config.replace('"T"', f'"{tmp_path}/good"').replace('"S"', f'"{tmp_path}/bad"')
+    write(tmp_path / "open", b"0123456789abcdef")
+    (tmp_path / "open").chmod(0o622)
+    text = config
+    for name, file in (("T", "good"), ("S", "bad"), ("W", "open")):
+        text = text.replace(f'"{name}"', f'"{tmp_path}/{file}"')
     (tmp_path / "server.pbtxt").write_text(f"security {{ {text} }}\n")
     ended = run_server("--config", str(tmp_path / "server.pbtxt"), "--check-config")
     assert ended.returncode == 1

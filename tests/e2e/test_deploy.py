@@ -288,6 +288,22 @@ def test_launch_says_which_host_is_not_ready(tmp_path: Path, path_with_ssh: str)
         assert (ended.returncode, ended.stderr) == (1, f"launch.sh: {words}\n")
 
 
+def test_the_command_line_counts_where_a_configuration_is_looked_at(
+    tmp_path: Path, path_with_ssh: str
+) -> None:
+    """By launch.sh and by the container: a file may leave the folder, or any field, to them."""
+    config = tmp_path / "server.pbtxt"
+    config.write_text("durability { mode: DURABILITY_MODE_SYNC } threads: 5000")
+    data = ["--data", tmp_path / "data", "--supervisor", SUPERVISOR]
+    ended = look(tmp_path, path_with_ssh, "node1 slots=1", "--config", config, *data, "--", "--threads", "4")
+    assert ended.returncode == 0, ended.stderr
+    ended = look(tmp_path, path_with_ssh, "node1 slots=1", "--config", config, *data)
+    assert ended.stderr == f"launch.sh: node1: {config}:1:43: threads is 5000: must be 0 to 4096\n"
+    check = (ENTRYPOINT, "--config", config, "--check-config", "--threads", "4")
+    assert run(*check).returncode == 1
+    assert run(*check, SLOTWISE_DATA=str(tmp_path / "data")).returncode == 0
+
+
 def test_launch_wants_as_many_gpus_as_ranks(tmp_path: Path, path_with_ssh: str) -> None:
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.write_text('#!/bin/sh\necho "GPU 0: One"\necho "GPU 1: Two"\n')

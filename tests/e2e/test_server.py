@@ -235,11 +235,12 @@ def test_a_flood_of_connections_is_closed_and_leaves_the_server_hearing(protocol
     end(process)
 
 
+OPEN = "other machines may reach it"
 BAD_CONFIGS = [
-    ("colour: 3", 'PATH:1:7: Message type "slotwise.v1.ServerConfig" has no field named "colour"'),
+    ("colour: 3", "PATH:1:1: there is no field colour"),
     ("limits {\n  step_timeout_ms: 99999999\n}", "PATH:2:3: limits.step_timeout_ms is 99999999"),
     ("\n\n  listen: 7070", "PATH:3:11: "),
-    ('\ntables {\n  name: "a"\n}', "PATH:2:1: tables[0].dim is 0"),
+    ('\ntables {\n  name: "a" optimizer { learning_rate: 1 } \n}', "PATH:2:1: tables[0].dim is 0"),
     ('tables { name: "a" dim: 1 }', "PATH:1:1: tables[0].optimizer.learning_rate is 0"),
 ]
 
@@ -293,7 +294,66 @@ def test_check_config_says_whether_it_is_right(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (1, f"{config}:1:1: threads is 5000: must be 0 to 4096\n")
 
 
-OPEN = "other machines may reach it"
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    """By --check-config and by a start, of the text, its values, its tables and the files that it names."""
+    for name, mode in (("open", 0o666), ("closed", 0o600)):
+        (tmp_path / name).write_text(f"a-token-of-{name}-0123456789\n")
+        (tmp_path / name).chmod(mode)
+    config = tmp_path / "server.pbtxt"
+    config.write_text(
+        f"""tables {{ name: "a" }}
+threads: 5000
+security {{
+  principals {{ name: "one" token_file: "{tmp_path}/open"
+               grants {{ table: "*" rights: RIGHT_WRITE }}
+  }}
+  principals {{ name: "two" token_file: "{tmp_path}/none" }}
+  principals {{ name: "three" token_file: "{tmp_path}/closed" }}
+  local_users: "no one"
+}}
+backend: BACKEND_TPU
+listen: "0.0.0.0:7070"
+"""
+    )
+    rights = "RIGHT_READ, RIGHT_PUSH, RIGHT_ROWS, RIGHT_ADMIN or RIGHT_OBSERVE"
+    errors = [
+        "1:1: tables[0].dim is 0: must be 1 to 4096",
+        "1:1: tables[0].optimizer.learning_rate is 0: must be finite and above 0",
+        "2:1: threads is 5000: must be 0 to 4096",
+        f"4:28: the token_file of principal one: cannot read {tmp_path}/open: it has mode 0666: nobody but"
+        " its owner may be able to write it (chmod go-w)",
+        f"5:44: security.principals[0].grants[0].rights is RIGHT_WRITE: must be {rights}",
+        f"7:28: the token_file of principal two: cannot read {tmp_path}/none: it cannot be read: No such"
+        " file or directory",
+        '9:3: security.local_users: "no one" is no user of this host',
+        "11:10: backend is BACKEND_TPU: must be BACKEND_AUTO, BACKEND_CPU or BACKEND_CUDA",
+    ]
+    ended = run_server("--config", str(config), "--check-config")
+    assert ended.returncode == 1
+    lines = ended.stderr.splitlines()
+    said = [line.removeprefix(f"{config}:") for line in lines if not line.startswith("warning: ")]
+    assert said[:-1] == errors
+    assert said[-1].startswith(f'12:1: listen is "0.0.0.0:7070": {OPEN}')
+    started = run_server("--config", str(config), ranks=2)
+    assert started.returncode == 1
+    logged = [line.partition(f" rank=0 {config}:")[2] for line in errors_in(started.stderr)]
+    assert logged == said
+
+
+def test_a_secret_that_everybody_may_read_is_warned_of(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("a-token-0123456789\n")
+    secret.chmod(0o644)
+    config = tmp_path / "server.pbtxt"
+    config.write_text(f'security {{ principals {{ name: "one" token_file: "{secret}" }} }}')
+    ended = run_server("--config", str(config), "--check-config")
+    assert (ended.returncode, ended.stdout) == (0, f"{config} is right: 0 table(s)\n")
+    assert ended.stderr == (
+        f"warning: {config}:1:37: the token_file of principal one: {secret}: it has mode 0644: every user of"
+        " this host may read it (chmod o-r)\n"
+    )
+    secret.chmod(0o640)
+    assert run_server("--config", str(config), "--check-config").stderr == ""
 
 
 @pytest.mark.parametrize("field", ["listen", "metrics_listen"])
@@ -304,7 +364,8 @@ def test_a_server_that_other_machines_reach_has_to_be_asked_for(tmp_path: Path, 
     config.write_text(f'{field}: "0.0.0.0:7077"\n')
     ended = run_server(*check)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith(f'{field} is "0.0.0.0:7077": {OPEN}') and "--insecure" in ended.stderr
+    assert ended.stderr.startswith(f'{config}:1:1: {field} is "0.0.0.0:7077": {OPEN}')
+    assert "--insecure" in ended.stderr
     for started in (run_server("--config", str(config)), run_server(flag, "0.0.0.0:7077")):
         assert started.returncode == 1
         (error,) = errors_in(started.stderr)
@@ -315,14 +376,16 @@ def test_a_server_that_other_machines_reach_has_to_be_asked_for(tmp_path: Path, 
     config.write_text(f'{field}: "0.0.0.0:7077"\ninsecure: true\n')
     assert run_server(*check).returncode == 0
     config.write_text("")
-    assert OPEN in run_server(*check, flag, "[::]:7077").stderr
+    ended = run_server(*check, flag, "[::]:7077")
+    assert ended.stderr.startswith(f'{flag}: {field} is "[::]:7077": {OPEN}')
 
 
 @pytest.mark.parametrize("field", ["metrics-listen", "health-listen"])
 def test_two_flags_that_name_one_port_are_refused(tmp_path: Path, field: str) -> None:
     config = tmp_path / "server.pbtxt"
     config.write_text('listen: "127.0.0.1:7077"\n')
-    refusal = f'{field.replace("-", "_")} is "127.0.0.1:7077": listen takes that port: "127.0.0.1:7077"'
+    name = field.replace("-", "_")
+    refusal = f'--{field}: {name} is "127.0.0.1:7077": listen takes that port: "127.0.0.1:7077"'
     flags = ("--config", str(config), f"--{field}", "127.0.0.1:7077")
     ended = run_server(*flags, "--check-config")
     assert (ended.returncode, ended.stderr) == (1, refusal + "\n")

@@ -109,8 +109,9 @@ def test_the_package_has_the_unit_and_starts_nothing() -> None:
 
 
 def test_what_the_unit_starts_serves_and_stops(tmp_path: Path) -> None:
-    (tmp_path / "server.pbtxt").write_text('listen: "127.0.0.1:0"\nbackend: BACKEND_CPU\n')
-    variables = environment() | {"SLOTWISE_RANKS": "2", "SLOTWISE_FLAGS": "--threads 1 --durability sync"}
+    sync = "durability { mode: DURABILITY_MODE_SYNC }"  # the unit says where
+    (tmp_path / "server.pbtxt").write_text(f'listen: "127.0.0.1:0"\nbackend: BACKEND_CPU\n{sync}\n')
+    variables = environment() | {"SLOTWISE_RANKS": "2", "SLOTWISE_FLAGS": "--threads 1"}
     places = {
         "/usr/bin/slotwise-server": str(server_binary()),
         "/usr/bin/slotwise-launch": str(server_binary().parent / "launch" / "slotwise-launch"),

@@ -440,6 +440,15 @@ def test_a_configuration_error_ends_it_at_once(launch: Launch, tmp_path: Path, r
     assert log.count("and is not started again: it has never served: see its log") == 1
 
 
+def test_a_mode_in_the_file_goes_with_the_launchers_folder(launch: Launch, tmp_path: Path) -> None:
+    config = tmp_path / "server.pbtxt"
+    config.write_text(f'listen: "127.0.0.1:{free_ports(1)}" durability {{ mode: DURABILITY_MODE_SYNC }}')
+    launched = launch([], [str(server_binary()), "--config", str(config), "--backend", "cpu"])
+    launched.await_start()
+    assert list((tmp_path / "data").glob("journal*")) != []
+    assert launched.stop() == 0, launched.log()
+
+
 def test_damaged_data_ends_it_at_once(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "lineage").write_text("no lineage")

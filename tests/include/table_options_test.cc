@@ -5,9 +5,11 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "slotwise/table_errors.h"
 #include "tests/include/checked_options.h"
 
 namespace slotwise {
@@ -21,6 +23,22 @@ TEST(TableOptions, AsTheyBeginLackOnlyNameAndDim) {
   for (const auto kind : kEveryOptimizer) {
     ExpectLegal([](TableOptions&) {}, kind);
   }
+}
+
+TEST(TableOptions, AreRefusedForAllReasonsAtOnce) {
+  TableOptions options = LegalOptions();
+  options.dim = 0;
+  options.slots = 5000;
+  options.optimizer.learning_rate = -1;
+  options.max_load = 2;
+  options.initial_rows = options.max_rows + 1;
+  std::vector<std::string> fields;
+  for (const Status& error : ErrorsIn(options))
+    fields.push_back(error.message().substr(0, error.message().find(' ')));
+  EXPECT_EQ(fields, (std::vector<std::string>{"dim", "slots", "optimizer.learning_rate", "initial_rows",
+                                              "max_load"}));
+  EXPECT_EQ(Validate(options), ErrorsIn(options).front());
+  EXPECT_TRUE(ErrorsIn(LegalOptions()).empty());
 }
 
 TEST(TableOptions, TakeNamesOf1To63LegalCharacters) {

@@ -1,0 +1,48 @@
+// ConfigPlaces says where a configuration's values come from: a place in its file, or a flag.
+// Thread-safety: plain values.
+#ifndef SLOTWISE_SERVER_OPS_CONFIG_PLACES_H_
+#define SLOTWISE_SERVER_OPS_CONFIG_PLACES_H_
+
+#include <google/protobuf/text_format.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/ops/config_errors.h"
+
+namespace slotwise {
+
+// A field of a message; of a repeated one its element.
+struct ConfigStep {
+  int field;
+  int index = -1;  // -1: the field is not repeated
+
+  bool operator==(const ConfigStep&) const = default;
+};
+// From ServerConfig to a field: {kSecurityFieldNumber}, {kPrincipalsFieldNumber, 2}, {kNameFieldNumber}.
+using ConfigPath = std::vector<ConfigStep>;
+
+class ConfigPlaces {
+ public:
+  using Tree = google::protobuf::TextFormat::ParseInfoTree;
+  // `tree` may be null: there is no file, or none that could be read.
+  ConfigPlaces(std::string file, std::shared_ptr<const Tree> tree)
+      : file_(std::move(file)), tree_(std::move(tree)) {}
+
+  // Says that a flag has replaced the value of a field.
+  void SetFlag(ConfigPath path, std::string flag) { flags_.emplace_back(std::move(path), std::move(flag)); }
+
+  // Returns the place of a field, or of the innermost message around it that the file has.
+  ConfigPlace At(const ConfigPath& path) const;
+
+ private:
+  std::string file_;
+  std::shared_ptr<const Tree> tree_;
+  std::vector<std::pair<ConfigPath, std::string>> flags_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_OPS_CONFIG_PLACES_H_
