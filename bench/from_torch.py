@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Times lookups and steps of a torch trainer: its rows on a server, and torch's own beside them, by turns.
 
 What is timed is what a trainer waits for: the device is synchronised around each run of `--calls` calls.

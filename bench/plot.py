@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Draws what run-gpu-checks measured in its section `sweep`: a picture for each thing that was varied.
 
-    bench/plot.py DIR... [--out docs/plots]
+    ./dev python bench/plot.py DIR... [--out docs/plots]
 
 A DIR is a folder that run-gpu-checks wrote; where two have the same measurement, the later one's is drawn.
 The pictures are load.png, dim.png, hot.png and gpus.png: ours, the floor dashed, and what others reached

@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """What tokens and TLS cost: the same lookups and pushes of servers that differ in nothing else, in turn.
 
-    PYTHONPATH=client/python python3 bench/security.py build/cpu/server/slotwise-server
+    ./dev python bench/security.py build/cpu/server/slotwise-server
 
 Each server is one rank with the CPU backend on this machine. The door is gRPC, or memory that is shared with
 the server ("by memory"). Prints medians, and the median and the quartiles of each round's ratio to gRPC

@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """What a change costs: the same lookups and pushes of the servers of two builds, in turn.
 
-    PYTHONPATH=client/python python3 bench/two_builds.py before/slotwise-server after/slotwise-server
+    ./dev python bench/two_builds.py before/slotwise-server after/slotwise-server
 
 Each server is one rank on this machine. Prints medians, and the median and the quartiles of each round's
 ratio of the second to the first.

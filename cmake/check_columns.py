@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Checks that no line of the given files has more than 110 columns: clang-format leaves comments alone.
 
 Prints one line for each that is longer and exits 1 if there is one. Run by `./dev lint`.

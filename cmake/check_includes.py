@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Checks that rooms include each other one way only, as docs/design.md draws it.
 
 Prints one line for each forbidden #include and exits 1 if there is one. Run by `./dev lint` and by CTest.

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Shows Doxygen a header of ours: plain // comments as its own ///, and no word of them as a command or tag.
 
 The comment that opens a file becomes the file's; one behind a member becomes that member's.

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The Python client at large lookups and pushes, which slotwise-bench drives over stdin and stdout.
 
 In: one line of JSON (address, table, dim, samples, in_flight, turns, channels), the keys as uint64, then

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The peer PyTorch: an EmbeddingBag that slotwise-bench drives over stdin and stdout.
 
 In: one line of JSON (rows, dim, bags, hot, optimizer, threads, device, calls, seed), the batch's rows as

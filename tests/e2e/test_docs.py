@@ -80,6 +80,15 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert (document.parent / target).exists(), target
 
 
+def test_no_program_starts_by_whichever_python_comes_first_on_the_path() -> None:
+    """`./dev python PROGRAM` starts them all, by the one that has what they need."""
+    folders = "bench client cmake deploy docs examples tests".split()
+    programs = [file for folder in folders for file in (ROOT / folder).rglob("*")]
+    assert ROOT / "tests/fault/kill_loop" in programs
+    first_lines = {file: file.open("rb").readline(80) for file in programs if file.is_file()}
+    assert [file for file, line in first_lines.items() if line.startswith(b"#!") and b"python" in line] == []
+
+
 # --- docs/clients.md and docs/coming-from.md: their programs run
 
 

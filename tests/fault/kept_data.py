@@ -1,6 +1,6 @@
 """Makes the data folder of a server, for tests of all later versions: see tests/fault/test_kept_data.py.
 
-    python3 tests/fault/kept_data.py tests/durability/fixtures/NAME      # NAME.tar.xz and NAME.json
+    ./dev python tests/fault/kept_data.py tests/durability/fixtures/NAME      # NAME.tar.xz and NAME.json
 
 Two ranks trained a table of every optimizer, with a schedule, slots and weights; saved a base of float32, a
 delta of float16 and one of bfloat16, with erased keys; and pushed, imported, erased and dropped more, which

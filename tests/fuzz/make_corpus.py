@@ -1,17 +1,20 @@
-#!/usr/bin/env python3
 """Writes corpus/: what the fuzzers begin with, a few valid inputs of each.
 
-Run it by hand when messages change, and commit what it writes: PYTHONPATH=client/python/tests python3 FILE.
+Run it by hand when messages change, and commit what it writes: ./dev python FILE.
 Inputs that once failed are kept there too, under names that begin with "found_".
 """
 
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import numpy as np
-from slotwise_proto import admin_pb2, data_pb2, embedding_pb2, rows_pb2
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "client/python/tests")]
+
+from slotwise_proto import admin_pb2, data_pb2, embedding_pb2, rows_pb2  # noqa: E402
 
 CORPUS = Path(__file__).with_name("corpus")
 KEYS = np.array([5, 2**64 - 1, 5, 0], "<u8").tobytes()
