@@ -201,24 +201,33 @@ Status Journal::RemoveSegmentsBefore(std::uint64_t round) {
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
     segments_.pop_front();
   }
-  if (round < options_.follows.round || removed_earlier_) return Status();
+  if (removed_earlier_) return Status();
   auto folders = files_.List(options_.folder);
   if (!folders.ok()) return folders.status();
   for (const std::string& name : *folders) {
     const auto rank = ParseRankFolder(name);
     if (!rank || *rank % options_.ranks != options_.rank) continue;
-    if (Status status = RemoveEarlierIncarnations(RankPath(*rank)); !status.ok()) return status;
+    if (Status status = RemoveEarlierIncarnations(RankPath(*rank), round); !status.ok()) return status;
   }
-  removed_earlier_ = true;
+  removed_earlier_ = round >= options_.follows.round;
   return Status();
 }
 
-Status Journal::RemoveEarlierIncarnations(const std::string& folder) {
+bool Journal::IsNeeded(std::uint64_t incarnation, std::uint64_t round) const {
+  if (incarnation == options_.incarnation) return true;
+  return std::ranges::any_of(options_.follows.runs, [&](const EarlierRun& run) {
+    return run.incarnation == incarnation && run.last_round > round;
+  });
+}
+
+// A server that is started again and again may make but one checkpoint each time, of a later round than those
+// that it follows: it would keep the journals of all starts if these went together.
+Status Journal::RemoveEarlierIncarnations(const std::string& folder, std::uint64_t round) {
   auto names = files_.List(folder);
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     const auto segment = ParseSegmentName(name);
-    if (!segment || segment->incarnation == options_.incarnation) continue;
+    if (!segment || IsNeeded(segment->incarnation, round)) continue;
     std::string path = folder;
     path.append("/").append(name);
     Status status = files_.Remove(path);

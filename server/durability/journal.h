@@ -100,8 +100,9 @@ class Journal {
   void BeginSegment(std::uint64_t first_round);
 
   // Removes what is not needed if all rounds up to that one are in a checkpoint: this rank's segments, except
-  // the newest, whose records all count to them, and segments of earlier incarnations, of this rank's folder
-  // and those of ranks that are no more. After an error, some may have been removed.
+  // the newest, whose records all count to them, and all segments of earlier incarnations whose rounds count
+  // to them, of this rank's folder and those of ranks that are no more. After an error, some may have been
+  // removed.
   Status RemoveSegmentsBefore(std::uint64_t round);
 
   // Says that all ranks have all rounds up to this one on disk; later records carry it, so that recovery sees
@@ -138,7 +139,8 @@ class Journal {
   Status TakeSpace(Segment& segment, std::uint64_t bytes);
   bool NeedsNewSegment(std::uint64_t record_bytes) const;
   Status OutOfSpace(const Status& reason) const;
-  Status RemoveEarlierIncarnations(const std::string& folder);
+  Status RemoveEarlierIncarnations(const std::string& folder, std::uint64_t round);
+  bool IsNeeded(std::uint64_t incarnation, std::uint64_t round) const;
 
   Status WriteHeader(Segment& segment);
   Status CloseSegment(Segment& segment);

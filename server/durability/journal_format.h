@@ -35,6 +35,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace slotwise {
 
@@ -43,11 +44,20 @@ inline constexpr std::size_t kRecordHeaderBytes = 64;
 inline constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{4} << 30;  // of a body
 inline constexpr std::uint32_t kJournalVersion = 1;
 
+// An incarnation, and the last of its rounds that count.
+struct EarlierRun {
+  std::uint64_t incarnation = 0;
+  std::uint64_t last_round = 0;
+  friend bool operator==(const EarlierRun&, const EarlierRun&) = default;
+};
+
 // Where an incarnation goes on from.
 struct JournalPosition {
   std::uint64_t incarnation = 0;  // the one before; 0 if there is none
   std::uint64_t round = 0;        // the last round that counts
   std::uint64_t generation = 0;   // the highest so far
+  // Those that have rounds that no checkpoint has, in order. Of others a recovery needs nothing any more.
+  std::vector<EarlierRun> runs = {};
   friend bool operator==(const JournalPosition&, const JournalPosition&) = default;
 };
 

@@ -259,6 +259,12 @@ std::uint64_t JournalSet::LastCompleteRound() const {
   return incarnations.empty() ? covered : std::max(covered, incarnations.back().last_round);
 }
 
+JournalPosition JournalSet::Next() const {
+  JournalPosition next{.incarnation = newest, .round = LastCompleteRound(), .generation = highest_generation};
+  for (const JournalIncarnation& run : incarnations) next.runs.push_back({run.incarnation, run.last_round});
+  return next;
+}
+
 Status SyncJournals(FileSystem& files, const std::string& folder) {
   auto segments = ListSegments(files, folder);
   if (!segments.ok()) return segments.status();

@@ -40,7 +40,7 @@ struct JournalSet {
   // Returns the last round that is complete, or covered.
   std::uint64_t LastCompleteRound() const;
   // Returns what the next incarnation follows.
-  JournalPosition Next() const { return {newest, LastCompleteRound(), highest_generation}; }
+  JournalPosition Next() const;
 };
 
 // Makes sure that what the journals show is on disk. A recovery calls it, on one rank, before any rank reads:

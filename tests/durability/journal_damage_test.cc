@@ -148,7 +148,8 @@ TEST_F(JournalDamageTest, RoundsThatTheNextRunDidNotCountAreVoid) {
   const Recovered recovered = Recover(files_);
   EXPECT_TRUE(recovered.status.ok()) << recovered.status.message();
   EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 8));
-  EXPECT_EQ(recovered.set.Next(), (JournalPosition{.incarnation = 6, .round = 8, .generation = 2}));
+  EXPECT_EQ(recovered.set.Next(),
+            (JournalPosition{.incarnation = 6, .round = 8, .generation = 2, .runs = {{5, 4}, {6, 8}}}));
 }
 
 TEST_F(JournalDamageTest, AMissingRankIsNamed) {
@@ -244,7 +245,8 @@ TEST_F(JournalDamageTest, AStartThatWasBrokenOffIsPassedOver) {
   const Recovered recovered = Recover(files_);
   EXPECT_TRUE(recovered.status.ok()) << recovered.status.message();
   EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 3));
-  EXPECT_EQ(recovered.set.Next(), (JournalPosition{.incarnation = 5, .round = 3, .generation = 2}));
+  EXPECT_EQ(recovered.set.Next(),
+            (JournalPosition{.incarnation = 5, .round = 3, .generation = 2, .runs = {{5, 3}}}));
   for (std::uint32_t number = 0; number < 2; ++number) {
     auto rank = Start(OptionsOf(number, 2, 7, recovered.set.Next()));
     Write(*rank, 4, 5, number);

@@ -55,7 +55,8 @@ TEST_F(JournalTest, WhatSeveralRanksWroteIsReadAgain) {
   const Recovered recovered = Recover(files_);
   EXPECT_TRUE(recovered.status.ok()) << recovered.status.message();
   EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 40));
-  EXPECT_EQ(recovered.set.Next(), (JournalPosition{.incarnation = 5, .round = 40, .generation = 1}));
+  EXPECT_EQ(recovered.set.Next(),
+            (JournalPosition{.incarnation = 5, .round = 40, .generation = 1, .runs = {{5, 40}}}));
 }
 
 TEST_F(JournalTest, RecordsThatQueuedUpShareAWriteAndASync) {
@@ -343,6 +344,27 @@ TEST_F(JournalTest, EarlierRunsSegmentsGoFromAllRanksFolders) {
   EXPECT_EQ(Recover(files_, 1).set.LastCompleteRound(), 1);
   EXPECT_TRUE(one->journal->RemoveSegmentsBefore(1).ok());
   EXPECT_THAT(Segments(1), SizeIs(1));
+}
+
+// A server in a crash loop: each run ends soon after its only checkpoint, which a later run then builds on.
+TEST_F(JournalTest, EarlierRunsGoOneAfterTheOther) {
+  std::uint64_t covered = 0;
+  for (std::uint64_t run = 1; run <= 6; ++run) {
+    const Recovered recovered = Recover(files_, covered);
+    ASSERT_TRUE(recovered.status.ok()) << recovered.status.message();
+    const std::uint64_t last = recovered.set.LastCompleteRound();
+    EXPECT_EQ(recovered.rounds, RoundsFromTo(covered + 1, last));
+    auto rank = Start(OptionsOf(0, 1, 4 + run, recovered.set.Next()));
+    Append(*rank, last + 1);
+    rank->journal->WriteQueued();
+    rank->journal->BeginSegment(last + 2);
+    EXPECT_TRUE(rank->journal->RemoveSegmentsBefore(covered).ok());  // that of this run was read back
+    covered = last + 1;
+    Append(*rank, last + 2);
+    rank->journal->WriteQueued();
+    // The last three runs: what the checkpoint before this run's lacks, and this one's two segments.
+    EXPECT_LE(Segments().size(), 4U) << run;
+  }
 }
 
 TEST_F(JournalTest, AThreadWritesWhatIsAppended) {
