@@ -15,8 +15,10 @@ void JournalCounters::Read(JournalStats& stats) const {
   stats.syncs = syncs_.Read();
 }
 
-void CheckpointCounters::Begin(SteadyTime now) {
-  newest_since_.store(now.time_since_epoch().count(), kRelaxed);
+void CheckpointCounters::Begin(const Written& newest, SteadyTime since) {
+  newest_bytes_.store(newest.bytes, kRelaxed);
+  newest_rows_.store(newest.rows, kRelaxed);
+  newest_since_.store(since.time_since_epoch().count(), kRelaxed);
   on_.store(true, std::memory_order_release);
 }
 

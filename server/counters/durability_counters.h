@@ -41,16 +41,17 @@ class JournalCounters {
   DurationCounter syncs_;
 };
 
-// Checkpoints since the rank started: all ranks count the same.
+// Checkpoints since the rank started, and the newest one, whoever wrote it: all ranks count the same.
 struct CheckpointStats {
   std::uint64_t written = 0;
   std::uint64_t failed = 0;      // that could not be begun, written or published
   std::uint64_t unreadable = 0;  // that were written, and could not be restored when they were read back
   bool under_way = false;
-  std::uint64_t newest_bytes = 0;  // of all ranks' files; 0: none was written yet
+  std::uint64_t newest_bytes = 0;  // of all ranks' files; 0: there is none
   std::uint64_t newest_rows = 0;
   DurationStats durations = {};  // from the round that began one until it exists
-  // How old the state on disk is without the journal, if it differs from the one in memory; else 0.
+  // How old the state on disk is without the journal, if it differs from the one in memory; else 0. Where
+  // there is no checkpoint: how long the folder has been in use.
   std::chrono::nanoseconds age{0};
 };
 
@@ -58,14 +59,15 @@ class CheckpointCounters {
  public:
   using SteadyTime = std::chrono::steady_clock::time_point;
 
-  // All of these by the engine's thread. There is a folder for checkpoints, and it has the state of now.
-  void Begin(SteadyTime now);
-  // A checkpoint is under way, of the state at that time.
-  void NoteBegun(SteadyTime now);
   struct Written {
     std::uint64_t bytes = 0;
     std::uint64_t rows = 0;
   };
+  // All of these by the engine's thread. There is a folder for checkpoints, whose newest one has the state of
+  // that time.
+  void Begin(const Written& newest, SteadyTime since);
+  // A checkpoint is under way, of the state at that time.
+  void NoteBegun(SteadyTime now);
   // It exists; a round that came meanwhile may have changed state.
   void CountWritten(const Written& checkpoint, SteadyTime now);
   void CountFailed();

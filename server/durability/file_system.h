@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,6 +75,8 @@ class ReadableFile {
   ReadableFile& operator=(const ReadableFile&) = delete;
 
   virtual std::uint64_t size() const = 0;  // when it was opened
+  // When its bytes were changed last, in seconds since 1970, as the file system says; nothing: it does not.
+  virtual std::optional<std::uint64_t> changed_at() const { return std::nullopt; }
   // Fills `bytes` from `offset` on. UNAVAILABLE, naming the file, if the file ends before.
   virtual Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
 

@@ -301,6 +301,24 @@ const TableEntry* Manifest::Find(TableId table) const {
   return found != tables.end() && found->id == table ? &*found : nullptr;
 }
 
+std::uint64_t Manifest::Bytes() const {
+  std::uint64_t bytes = ledger.bytes;
+  for (const TableEntry& table : tables) {
+    for (const RankEntry& rank : table.ranks) {
+      for (const FileEntry& file : rank.files) bytes += file.bytes;
+    }
+  }
+  return bytes;
+}
+
+std::uint64_t Manifest::Rows() const {
+  std::uint64_t rows = 0;
+  for (const TableEntry& table : tables) {
+    for (const RankEntry& rank : table.ranks) rows += rank.rows;
+  }
+  return rows;
+}
+
 Result<std::string> SerializeManifest(Manifest& manifest) {
   // Bytes that are no UTF-8 cannot be dumped strictly; the parser refuses what comes out instead of them.
   std::string text = ToJson(manifest).dump(1, ' ', false, ordered_json::error_handler_t::replace);

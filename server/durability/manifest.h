@@ -73,7 +73,7 @@ struct Manifest {
   // A base that a chain was compacted into: the chain's last checkpoint, whose state it has. A delta whose
   // parent was that one may follow this one.
   std::optional<CheckpointName> folds;
-  std::uint64_t created = 0;   // seconds since 1970
+  std::uint64_t created = 0;   // when the state was this one: seconds since 1970, by rank 0's clock
   std::string server_version;  // 1 to 64 printable characters
   std::uint64_t data_lineage = 0;
   std::uint64_t incarnation = 0;
@@ -90,6 +90,9 @@ struct Manifest {
   CheckpointName name() const { return {.id = id, .checksum = checksum}; }
   // Returns null if there is no such table.
   const TableEntry* Find(TableId table) const;
+  // Of its own files, of all ranks; not of those that it builds on.
+  std::uint64_t Bytes() const;
+  std::uint64_t Rows() const;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };

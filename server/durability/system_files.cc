@@ -166,10 +166,13 @@ class SystemWritableFile final : public WritableFile {
 
 class SystemReadableFile final : public ReadableFile {
  public:
-  SystemReadableFile(int number, std::string path, std::uint64_t size)
-      : file_(number, std::move(path)), size_(size) {}
+  SystemReadableFile(int number, std::string path, const struct stat& facts)
+      : file_(number, std::move(path)),
+        size_(static_cast<std::uint64_t>(facts.st_size)),
+        changed_at_(static_cast<std::uint64_t>(std::max<time_t>(facts.st_mtim.tv_sec, 0))) {}
 
   std::uint64_t size() const override { return size_; }
+  std::optional<std::uint64_t> changed_at() const override { return changed_at_; }
 
   Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
     if (streamed_) {
@@ -208,6 +211,7 @@ class SystemReadableFile final : public ReadableFile {
  private:
   Descriptor file_;
   std::uint64_t size_;
+  std::uint64_t changed_at_;
   mutable bool tried_stream_ = false;
   mutable std::unique_ptr<StreamedReads> streamed_;  // null: what is read ahead goes to the system's memory
 };
@@ -226,8 +230,7 @@ class SystemFileSystem final : public FileSystem {
     struct stat facts {};
     const auto number = OpenRegular("open", path, O_RDONLY, facts);
     if (!number.ok()) return number.status();
-    return std::unique_ptr<ReadableFile>(
-        std::make_unique<SystemReadableFile>(*number, path, static_cast<std::uint64_t>(facts.st_size)));
+    return std::unique_ptr<ReadableFile>(std::make_unique<SystemReadableFile>(*number, path, facts));
   }
 
   Status Rename(const std::string& from, const std::string& to) override {

@@ -25,24 +25,6 @@ std::string IdOf(std::uint64_t round, std::uint64_t incarnation) {
   return number + "-" + Hex(incarnation);
 }
 
-std::uint64_t BytesOf(const Manifest& manifest) {
-  std::uint64_t bytes = manifest.ledger.bytes;
-  for (const TableEntry& table : manifest.tables) {
-    for (const RankEntry& rank : table.ranks) {
-      for (const FileEntry& file : rank.files) bytes += file.bytes;
-    }
-  }
-  return bytes;
-}
-
-std::uint64_t RowsOf(const Manifest& manifest) {
-  std::uint64_t rows = 0;
-  for (const TableEntry& table : manifest.tables) {
-    for (const RankEntry& rank : table.ranks) rows += rank.rows;
-  }
-  return rows;
-}
-
 }  // namespace
 
 // The checkpoint that is under way.
@@ -84,7 +66,8 @@ void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnat
   base_ = base;
   previous_round_ = base.newest_round;
   journal_ = journal;
-  counters_.Begin(std::chrono::steady_clock::now());
+  counters_.Begin({.bytes = base.newest_bytes, .rows = base.newest_rows},
+                  std::chrono::steady_clock::now() - base.age);
   worker_.emplace(*options_.threads);
   if (Value(collective_.rank()) == 0) folder_of_chains_.emplace(*options_.threads);
 }
@@ -123,6 +106,8 @@ void Checkpointing::Save(const Round& round, Done done) {
         "a restart would take rounded rows for the acknowledged ones, and the server promises "
         "more than that: durability.rounded_checkpoints allows it"));
   }
+  cut_ms_ = static_cast<std::int64_t>(now_ms_);  // one that cannot be begun is not tried again at once
+  saved_ = true;
   bool delta = round.delta && base_.newest && base_.links <= options_.max_deltas;
   auto open = std::make_unique<Open>();
   Status begun = Begin(round.number, delta, round.value_type, *open);
@@ -137,7 +122,7 @@ void Checkpointing::Save(const Round& round, Done done) {
   }
   open_ = std::move(open);
   open_->done = std::move(done);
-  open_->cut_ms = cut_ms_ = now_ms_;
+  open_->cut_ms = now_ms_;
   open_->changed = changed_;
   if (journal_ != nullptr) journal_->BeginSegment(round.number + 1);
   worker_->Post([this, job = open_->job] {
@@ -157,6 +142,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
   Manifest& manifest = open.manifest;
   manifest.id = IdOf(round, incarnation_);
   if (delta) manifest.parent = base_.newest;
+  manifest.created = options_.unix_time();
   manifest.server_version = options_.server_version;
   manifest.data_lineage = base_.lineage;
   manifest.incarnation = incarnation_;
@@ -275,14 +261,14 @@ void Checkpointing::OnEvent(const Round& round) {
       if (!manifest.is_delta()) folds_newest_ = false;
       durable_cut_ms_ = open_->cut_ms;
       durable_changed_ = open_->changed;
-      counters_.CountWritten({.bytes = BytesOf(manifest), .rows = RowsOf(manifest)},
+      counters_.CountWritten({.bytes = manifest.Bytes(), .rows = manifest.Rows()},
                              std::chrono::steady_clock::now());
       if (open_->done) {
         std::exchange(open_->done, nullptr)(SavedCheckpoint{.id = manifest.id,
                                                             .delta = manifest.is_delta(),
                                                             .round = manifest.round,
-                                                            .rows = RowsOf(manifest),
-                                                            .bytes = BytesOf(manifest)});
+                                                            .rows = manifest.Rows(),
+                                                            .bytes = manifest.Bytes()});
       }
       open_->phase = Open::Phase::kVerifying;
       if (Value(collective_.rank()) != 0) return;
@@ -422,8 +408,13 @@ void Checkpointing::OnDecision(std::uint64_t now_ms, std::uint64_t changed) {
   now_ms_ = now_ms;
   changed_ = changed;
   may_stall_ = options_.longest_stall;
-  // What is on disk is the state of now, if nothing has changed.
-  if (!open_ && changed_ == durable_changed_) cut_ms_ = durable_cut_ms_ = now_ms;
+  // What is on disk is the state of now, if nothing has changed. But a server's first checkpoint is due by
+  // the age of the one that its start has found: a server that starts again and again would make none.
+  const bool unchanged = !open_ && changed_ == durable_changed_;
+  if (unchanged || !decided_) durable_cut_ms_ = now_ms;
+  if (!decided_) cut_ms_ = static_cast<std::int64_t>(now_ms) - base_.age.count();
+  if (unchanged && saved_) cut_ms_ = static_cast<std::int64_t>(now_ms);
+  decided_ = true;
   counters_.NoteChanged(changed_ != durable_changed_);
 }
 
@@ -440,8 +431,8 @@ Checkpointing::Next Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
   if (open_) return ReadSome(passed_ms, !busy_ms_ || now_ms - *busy_ms_ >= kRestAfterMs);
   if (asked_ || Value(collective_.rank()) != 0) return Next::kNothing;
   const std::chrono::milliseconds every = Every();
-  const bool due = every.count() > 0 && now_ms >= cut_ms_ + static_cast<std::uint64_t>(every.count()) &&
-                   changed_ != durable_changed_;
+  const bool due = every.count() > 0 && changed_ != durable_changed_ &&
+                   static_cast<std::int64_t>(now_ms) >= cut_ms_ + every.count();
   if (!due && !again_) return Next::kNothing;
   asked_ = true;
   submit_(SaveCheckpointRequest{.delta = true,

@@ -50,6 +50,10 @@ struct CheckpointBase {
   std::uint64_t lineage = 0;             // of the data folder
   std::optional<CheckpointName> newest;  // that the state was recovered from
   std::uint64_t newest_round = 0;
+  std::uint64_t newest_bytes = 0;  // 0: there is none
+  std::uint64_t newest_rows = 0;
+  // How old its state is, as rank 0 says. Where there is none: for how long the folder has been in use.
+  std::chrono::milliseconds age{0};
   std::size_t links = 0;           // of its chain
   std::uint64_t loaded_round = 0;  // the last one that loaded a checkpoint, if a journal has it
 };
@@ -62,7 +66,8 @@ class Checkpointing {
                 std::function<void()> nudge);
   ~Checkpointing();
 
-  // Lets there be checkpoints. `journal` may be null.
+  // Lets there be checkpoints. The next one is due by the age of `base`, whoever made that. `journal` may be
+  // null.
   void Use(const DurabilityOptions& options, std::uint64_t incarnation, const CheckpointBase& base,
            Journal* journal);
 
@@ -150,11 +155,13 @@ class Checkpointing {
   std::uint64_t previous_round_ = 0;  // of the newest checkpoint before `base_.newest` that was verified
   Journal* journal_ = nullptr;
   std::unique_ptr<Open> open_;
-  bool asked_ = false;  // rank 0: a checkpoint was asked for, by the clock
-  bool again_ = false;  // a checkpoint is due now: the newest one cannot be restored
-  std::string broken_;  // the newest checkpoint's id, from when it could not be restored until one can
+  bool asked_ = false;    // rank 0: a checkpoint was asked for, by the clock
+  bool again_ = false;    // a checkpoint is due now: the newest one cannot be restored
+  std::string broken_;    // the newest checkpoint's id, from when it could not be restored until one can
+  bool decided_ = false;  // OnDecision was called
+  bool saved_ = false;    // a checkpoint was to be made since the start
   std::uint64_t now_ms_ = 0;
-  std::uint64_t cut_ms_ = 0;                // when the newest checkpoint that was begun was begun
+  std::int64_t cut_ms_ = 0;                 // when the newest checkpoint was to be made
   std::uint64_t changed_ = 0;               // the last round that changed state
   std::uint64_t durable_changed_ = 0;       // the last one that the newest checkpoint has
   std::uint64_t durable_cut_ms_ = 0;        // when the newest checkpoint that exists was begun

@@ -19,4 +19,9 @@ Clock& SystemClock() {
   return clock;
 }
 
+std::uint64_t UnixTime() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
 }  // namespace slotwise

@@ -1,4 +1,5 @@
 // Clock: the engine's time, and its waiting. A server has the system's; a simulator brings its own.
+// UnixTime: the time that other processes know, too. It may jump, as somebody sets it.
 //
 // Thread-safety: any thread.
 #ifndef SLOTWISE_SERVER_ENGINE_CLOCK_H_
@@ -6,6 +7,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 
@@ -33,6 +35,9 @@ class Clock {
 
 // The system's steady clock.
 Clock& SystemClock();
+
+// Seconds since 1970, by the system's clock.
+std::uint64_t UnixTime();
 
 }  // namespace slotwise
 

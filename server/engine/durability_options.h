@@ -11,6 +11,7 @@
 
 #include "server/durability/file_system.h"
 #include "server/durability/threads.h"
+#include "server/engine/clock.h"
 
 namespace slotwise {
 
@@ -49,6 +50,8 @@ struct DurabilityOptions {
   std::uint64_t journal_reserve_bytes = std::uint64_t{64} << 20;
   std::uint64_t journal_segment_bytes = std::uint64_t{1} << 30;
   std::string server_version = "0";
+  // Says how old a checkpoint is that another process made.
+  std::function<std::uint64_t()> unix_time = &UnixTime;
   FileSystem* files = &SystemFiles();
   Threads* threads = &SystemThreads();  // that write the journal, and checkpoints
   // OK, or why the folder may be another server's by now; for any thread. Empty: nobody can take it, or

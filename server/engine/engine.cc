@@ -117,6 +117,8 @@ class Engine::Impl {
       if (Status started = StartJournal(recovery, durability, recovered->round); !started.ok())
         return started;
     }
+    // The newest checkpoint lacks what the journal had.
+    if (recovered->rounds > 0) log_.NoteChange(recovered->round);
     checkpointing_.Use(durability, options_.incarnation, recovered->base, journal_.get());
     checkpoints_.emplace(*durability.files, durability.folder + "/checkpoints");
     return recovered;

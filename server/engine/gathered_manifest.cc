@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -51,8 +50,7 @@ Result<Manifest> GatherManifest(Collective& collective, Manifest manifest,
                       : code == StatusCode::kResourceExhausted ? 'f'
                                                                : 'n');
   if (result.ok()) {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    Add(mine, std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now).count()));
+    Add(mine, std::to_string(manifest.created));
     RankEntry ledger;
     ledger.files = {result->ledger};
     Add(mine, SerializeRankEntry(ledger));

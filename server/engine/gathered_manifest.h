@@ -9,9 +9,9 @@
 
 namespace slotwise {
 
-// Collective. `manifest` has all but what ranks wrote, and `result` is what this rank did. Returns the whole
-// manifest, on every rank, or what failed on the first rank that failed: RESOURCE_EXHAUSTED if its disk was
-// full, else INTERNAL.
+// Collective. `manifest` has all but what ranks wrote, its `created` is rank 0's, and `result` is what this
+// rank did. Returns the whole manifest, on every rank, or what failed on the first rank that failed:
+// RESOURCE_EXHAUSTED if its disk was full, else INTERNAL.
 Result<Manifest> GatherManifest(Collective& collective, Manifest manifest, const Result<WrittenPart>& result);
 
 }  // namespace slotwise

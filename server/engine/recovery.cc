@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstddef>
+#include <optional>
 #include <random>
 #include <string_view>
 #include <utility>
@@ -81,8 +83,21 @@ void WarnOfWhatIsGone(FileSystem& files, const std::string& folder) {
   }
 }
 
-// Opens the folder, or makes it. Returns the lineage of what it has.
-Result<std::uint64_t> OpenFolder(FileSystem& files, const std::string& folder) {
+struct DataFolder {
+  std::uint64_t lineage = 0;                // of what it has
+  std::optional<std::uint64_t> since = {};  // when it was first used, in seconds since 1970, as far as known
+};
+
+// How long ago a time was. A clock that was set back, or another host's, may have been ahead.
+std::chrono::milliseconds AgeOf(std::uint64_t then, std::uint64_t now) {
+  constexpr std::chrono::milliseconds kMost = std::chrono::hours(24 * 365 * 100);  // as nanoseconds they fit
+  if (then >= now) return std::chrono::milliseconds(0);
+  if (now - then >= static_cast<std::uint64_t>(kMost.count()) / 1000) return kMost;
+  return std::chrono::seconds(now - then);
+}
+
+// Opens the folder, or makes it.
+Result<DataFolder> OpenFolder(FileSystem& files, const std::string& folder) {
   if (Status made = files.MakeFolder(folder); !made.ok()) return made;
   if (Status synced = files.SyncFolder(ParentOf(folder)); !synced.ok()) return synced;
   const std::string path = folder + "/" + std::string(kLineageFile);
@@ -96,7 +111,7 @@ Result<std::uint64_t> OpenFolder(FileSystem& files, const std::string& folder) {
     const bool is_hex = ParseHex(std::string(text.data(), 16), lineage);
     if (is_hex && text[16] == '\n' && lineage != 0) {
       WarnOfWhatIsGone(files, folder);
-      return lineage;
+      return DataFolder{.lineage = lineage, .since = (*file)->changed_at()};
     }
     return DataLoss(path + " is not a lineage, which is 16 hexadecimal digits and a newline");
   }
@@ -112,7 +127,7 @@ Result<std::uint64_t> OpenFolder(FileSystem& files, const std::string& folder) {
   const std::uint64_t lineage = Draw();
   if (Status written = WriteWhole(files, folder, kLineageFile, Hex(lineage) + "\n"); !written.ok())
     return written;
-  return lineage;
+  return DataFolder{.lineage = lineage};
 }
 
 }  // namespace
@@ -132,6 +147,7 @@ class Recovery::Impl {
   Result<Recovered> Run() {
     if (Status opened = Agree(Open()); !opened.ok()) return opened;
     if (Status loaded = LoadNewest(); !loaded.ok()) return loaded;
+    AgreeOnAge();
     Status tracked;  // what the journal changes is no part of the checkpoint
     tables_.ForEach([&](Table& table) {
       if (tracked.ok()) tracked = table.shard->TrackChanges(options_.max_erased);
@@ -187,10 +203,11 @@ class Recovery::Impl {
     Status mine;
     Opened opened;
     if (Value(collective_.rank()) == 0) {
-      const auto lineage = OpenFolder(files_, options_.folder);
-      mine = lineage.status();
-      if (lineage.ok()) {
-        opened.lineage = *lineage;
+      const auto folder = OpenFolder(files_, options_.folder);
+      mine = folder.status();
+      if (folder.ok()) {
+        opened.lineage = folder->lineage;
+        since_ = folder->since;
         mine = files_.MakeFolder(JournalFolder());
         if (mine.ok()) mine = files_.MakeFolder(CheckpointFolder());
         if (mine.ok()) mine = Checkpoints(files_, CheckpointFolder()).RemoveLeftovers();
@@ -240,12 +257,22 @@ class Recovery::Impl {
         tables_.Replace(std::move(*loaded));
         recovered_.base.newest = last.name();
         recovered_.base.newest_round = recovered_.round = last.round;
+        recovered_.base.newest_bytes = last.Bytes();
+        recovered_.base.newest_rows = last.Rows();
+        since_ = last.created;
         recovered_.base.links = newest->chain.size();
         return {};
       }
       spdlog::error("checkpoint {} cannot be used{}", last.id, mine.ok() ? "" : ": " + mine.message());
       refused.push_back(last.id);
     }
+  }
+
+  // Ranks' clocks differ: rank 0's counts.
+  void AgreeOnAge() {
+    const std::uint64_t now = options_.unix_time();
+    const auto ages = AllGatherValues(collective_, AgeOf(since_.value_or(now), now).count());
+    recovered_.base.age = std::chrono::milliseconds(ages.front());
   }
 
   Result<SavedTables> LoadOf(const Chain& chain) {
@@ -307,6 +334,7 @@ class Recovery::Impl {
   CheckpointLoader loader_;
   Replay replay_;
   Recovered recovered_;
+  std::optional<std::uint64_t> since_;  // when the state on disk was this one, but for the journal
   JournalPosition follows_;
   std::vector<std::vector<std::uint64_t>> bodies_;  // [ranks that recorded], of the round that is replayed
 };

@@ -27,21 +27,15 @@ void Describe(const Manifest& manifest, v1::CheckpointInfo& info) {
   info.set_created(manifest.created);
   info.set_round(manifest.round);
   info.set_ranks(manifest.ranks);
-  std::uint64_t bytes = manifest.ledger.bytes;
-  std::uint64_t all_rows = 0;
   for (const TableEntry& entry : manifest.tables) {
     std::uint64_t rows = 0;
-    for (const RankEntry& rank : entry.ranks) {
-      rows += rank.rows;
-      for (const FileEntry& file : rank.files) bytes += file.bytes;
-    }
+    for (const RankEntry& rank : entry.ranks) rows += rank.rows;
     v1::CheckpointTable& table = *info.add_tables();
     table.set_name(entry.options.name.str());
     table.set_rows(rows);
-    all_rows += rows;
   }
-  info.set_rows(all_rows);
-  info.set_bytes(bytes);
+  info.set_rows(manifest.Rows());
+  info.set_bytes(manifest.Bytes());
 }
 
 v1::CheckpointInfo InfoOf(const ListedCheckpoint& listed) {

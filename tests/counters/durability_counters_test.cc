@@ -13,25 +13,38 @@ using std::chrono::seconds;
 TEST(CheckpointCountersTest, AreOffUntilThereIsAFolder) {
   CheckpointCounters counters;
   EXPECT_FALSE(counters.on());
-  counters.Begin({});
+  counters.Begin({}, {});
   EXPECT_TRUE(counters.on());
 }
 
 TEST(CheckpointCountersTest, TheStateOfNowHasNoAge) {
   const CheckpointCounters::SteadyTime start{seconds(1000)};
   CheckpointCounters counters;
-  counters.Begin(start);
+  counters.Begin({}, start);
   EXPECT_EQ(counters.Read(start + seconds(50)).age, seconds(0));
   counters.NoteChanged(true);
   EXPECT_EQ(counters.Read(start + seconds(60)).age, seconds(60));
   EXPECT_EQ(counters.Read(start - seconds(1)).age, seconds(0)) << "a reading that began before";
 }
 
+// A server that has just started goes by the checkpoint that it has found.
+TEST(CheckpointCountersTest, WhatAStartHasFoundHasItsOwnAge) {
+  const CheckpointCounters::SteadyTime start{seconds(1000)};
+  CheckpointCounters counters;
+  counters.Begin({.bytes = 7, .rows = 8}, start - seconds(138));
+  counters.NoteChanged(true);
+  const CheckpointStats stats = counters.Read(start + seconds(2));
+  EXPECT_EQ(stats.age, seconds(140));
+  EXPECT_EQ(stats.newest_bytes, 7U);
+  EXPECT_EQ(stats.newest_rows, 8U);
+  EXPECT_EQ(stats.written, 0U);
+}
+
 // What changes while a checkpoint is written is as old as the round that began it.
 TEST(CheckpointCountersTest, AgeCountsFromTheRoundThatBeganIt) {
   const CheckpointCounters::SteadyTime start{seconds(1000)};
   CheckpointCounters counters;
-  counters.Begin(start);
+  counters.Begin({}, start);
   counters.NoteChanged(true);
   counters.NoteBegun(start + seconds(10));
   EXPECT_TRUE(counters.Read(start).under_way);
@@ -52,7 +65,7 @@ TEST(CheckpointCountersTest, AgeCountsFromTheRoundThatBeganIt) {
 TEST(CheckpointCountersTest, WhatFailsLeavesTheNewestOneAsItWas) {
   const CheckpointCounters::SteadyTime start{seconds(1000)};
   CheckpointCounters counters;
-  counters.Begin(start);
+  counters.Begin({}, start);
   counters.NoteChanged(true);
   counters.NoteBegun(start + seconds(10));
   counters.CountFailed();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,8 @@ class Saver {
     std::uint32_t max_deltas = 16;
     std::size_t rows = 0;
     std::size_t buffer_bytes = 4096;
+    std::chrono::seconds every{0};
+    std::chrono::milliseconds age{0};  // of what the start has found
   };
   explicit Saver(DurabilityMode mode) : Saver(mode, Options()) {}
   Saver(DurabilityMode mode, const Options& with) {
@@ -59,10 +62,13 @@ class Saver {
     options.files = &watched_;
     options.max_deltas = with.max_deltas;
     options.checkpoint_buffer_bytes = with.buffer_bytes;
+    options.checkpoint_every = with.every;
+    options.unix_time = [] { return std::uint64_t{1'700'000'000}; };
     options.still_ours = [this] { return ours ? Status() : FailedPrecondition("the lock is gone"); };
     options.on_failure = [this](const std::string& why) { end_of_process = why; };
     CheckpointBase base;
     base.lineage = 77;
+    base.age = with.age;
     checkpointing_.Use(options, 7, base, nullptr);
   }
 
@@ -72,8 +78,10 @@ class Saver {
   // A round changes state at a time.
   void Change(std::uint64_t now_ms) {
     changed_ = ++round_;
-    checkpointing_.OnDecision(now_ms, changed_);
+    Decide(now_ms);
   }
+  // A decision at a time at which no round changes state.
+  void Decide(std::uint64_t now_ms) { checkpointing_.OnDecision(now_ms, changed_); }
 
   // Saves, until rank 0 tells of a phase's end that was not handed to OnEvent yet.
   SavedCheckpoint Save() {
@@ -304,6 +312,45 @@ TEST(ACheckpoint, IsNotPublishedInAFolderThatIsAnothersByNow) {
   EXPECT_FALSE(server.TrySave().ok());
   EXPECT_EQ(server.end_of_process, "the lock is gone");
   EXPECT_EQ(server.Count(), 1);
+}
+
+// However often a server starts, a checkpoint is made every so many seconds.
+TEST(ATimer, GoesOnWhereTheStartHasFoundIt) {
+  Saver server(DurabilityMode::kSync, {.every = std::chrono::seconds(60), .age = std::chrono::seconds(50)});
+  server.Change(1000);
+  EXPECT_FALSE(server.AsksAt(10'999));
+  EXPECT_TRUE(server.AsksAt(11'000));
+  server.Decide(20'000);
+  server.SaveAndVerify();
+  EXPECT_FALSE(server.AsksAt(90'000)) << "nothing has changed";
+  server.Decide(90'000);
+  server.Change(100'000);
+  EXPECT_FALSE(server.AsksAt(149'999)) << "at 90 s the newest one had the state of then";
+  EXPECT_TRUE(server.AsksAt(150'000));
+}
+
+TEST(ATimer, ThatIsOverdueAtTheStartAsksAtOnce) {
+  Saver server(DurabilityMode::kNone, {.every = std::chrono::seconds(60), .age = std::chrono::hours(1)});
+  server.Decide(500);
+  EXPECT_FALSE(server.AsksAt(500)) << "nothing has changed";
+  server.Decide(9000);
+  server.Change(9001);
+  EXPECT_TRUE(server.AsksAt(9001));
+  server.SaveAndVerify();
+  server.Change(9002);
+  EXPECT_FALSE(server.AsksAt(69'000));
+  EXPECT_TRUE(server.AsksAt(69'001));
+}
+
+// Updates before the start are in the journal, or nobody was promised any more of them.
+TEST(AnInterval, PromisesNothingOfTheTimeBeforeTheStart) {
+  Saver server(DurabilityMode::kInterval, {.age = std::chrono::hours(1)});
+  server.Change(5000);
+  EXPECT_TRUE(server.MayUpdate().ok());
+  server.Decide(7000);
+  EXPECT_TRUE(server.MayUpdate().ok());
+  server.Decide(7001);
+  EXPECT_EQ(server.MayUpdate().code(), StatusCode::kUnavailable);
 }
 
 TEST(AnInterval, RefusesUpdatesFromWhenABaseIsGoneUntilANewOneWasReadBack) {

@@ -3,9 +3,12 @@
 #include "server/engine/engine.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <limits>
@@ -46,9 +49,9 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
   RunningEngine& ranks() { return *ranks_; }
   int me() { return Value(ranks_->collective().rank()); }
   int size() { return ranks_->collective().size(); }
-  void Restart(EngineOptions options) {
+  void Restart(EngineOptions options, const DurabilityOptions* durability = nullptr) {
     ranks_.reset();
-    Start(options);
+    Start(options, durability);
   }
   // All ranks come here before any goes on: a step of a table made for it, one part a rank.
   void Meet() {
@@ -67,7 +70,7 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
   void CheckStepsOfParts(const std::function<std::vector<int>(std::uint32_t)>& ranks_of);
 
  private:
-  void Start(EngineOptions options) {
+  void Start(EngineOptions options, const DurabilityOptions* durability = nullptr) {
     std::unique_ptr<EnginePlace>& place = places_[GetParam().name];
     if (!place) {
       auto collective = MakeMpiCollective();
@@ -75,7 +78,7 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
       if (!device) return;
       place = std::make_unique<EnginePlace>(std::move(collective), std::move(device));
     }
-    ranks_ = std::make_unique<RunningEngine>(*place, MakeMpiCollective(), options);
+    ranks_ = std::make_unique<RunningEngine>(*place, MakeMpiCollective(), options, durability);
   }
 
   inline static std::map<std::string, std::unique_ptr<EnginePlace>> places_;  // by kinds of device
@@ -94,6 +97,41 @@ TEST_P(EngineTest, ARankThatHasWorkWakesTheOthers) {
     EXPECT_EQ(*pooled, (std::vector<float>{2, 2, 2, 2, 1, 1, 1, 1}));
   }
   Meet();
+}
+
+// Ranks' clocks differ, and all have to know the same.
+TEST_P(EngineTest, AStartGoesByTheAgeThatRankZeroSays) {
+  if (GetParam().name != kCpu.name) GTEST_SKIP() << "the device has nothing to do with it";
+  DurabilityOptions durability;
+  {
+    const auto meeting = MakeMpiCollective();
+    const std::string name = "slotwise-age-" + std::to_string(AllGatherValues(*meeting, getpid()).front());
+    durability.folder = std::filesystem::temp_directory_path() / name;
+  }
+  std::uint64_t now = 1000;  // long before the folder's own time
+  const auto start = [&](std::uint64_t incarnation) {
+    EngineOptions options;
+    options.incarnation = incarnation;
+    durability.unix_time = [now, rank = me()] { return now + 500U * static_cast<std::uint64_t>(rank); };
+    Restart(options, &durability);
+    EXPECT_TRUE(ranks().recovered().ok()) << ranks().recovered().status().message();
+    return ranks().recovered()->base;
+  };
+  const CheckpointBase first = start(7);
+  EXPECT_EQ(first.age.count(), 0) << "a time in the future counts as now";
+  EXPECT_EQ(first.newest_bytes, 0U);
+  Meet();
+  if (me() == 0) EXPECT_TRUE(ranks().Save().ok());
+  Meet();
+  now = 1138;
+  const CheckpointBase second = start(8);
+  EXPECT_EQ(second.age, std::chrono::seconds(138));
+  EXPECT_GT(second.newest_bytes, 0U);
+  EXPECT_EQ(ranks().engine().Stats().checkpoints->newest_bytes, second.newest_bytes);
+  now = 900;
+  EXPECT_EQ(start(9).age.count(), 0) << "somebody has set the clock";
+  Restart({});
+  if (me() == 0) std::filesystem::remove_all(durability.folder);
 }
 
 TEST_P(EngineTest, EveryRankGetsItsOwnSamples) {

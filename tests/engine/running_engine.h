@@ -70,10 +70,12 @@ struct EnginePlace {
 
 class RunningEngine {
  public:
-  // `collective`: the engine's own, of the place's ranks.
-  RunningEngine(const EnginePlace& place, std::unique_ptr<Collective> collective, EngineOptions options = {})
+  // `collective`: the engine's own, of the place's ranks. `durability`: null, or what to recover from first.
+  RunningEngine(const EnginePlace& place, std::unique_ptr<Collective> collective, EngineOptions options = {},
+                const DurabilityOptions* durability = nullptr)
       : collective_(std::move(collective)),
         engine_(*place.device, *collective_, place.exchanges, kTestSecret, With(place.costs, options)),
+        recovered_(durability != nullptr ? engine_.Recover(*durability) : Recovered()),
         thread_([this] { engine_.Run(); }) {}
   ~RunningEngine() {
     engine_.RequestStop();
@@ -82,6 +84,7 @@ class RunningEngine {
 
   Engine& engine() { return engine_; }
   Collective& collective() { return *collective_; }
+  const Result<Recovered>& recovered() const { return recovered_; }
 
   // Creating the same table on every rank at once is fine: one of them makes it.
   TableId Create(const TableOptions& options) {
@@ -151,6 +154,10 @@ class RunningEngine {
         SetLearningRateRequest{table, rate, [answer](const Status& status) { answer->set_value(status); }});
     EXPECT_TRUE(answer->get_future().get().ok());
   }
+  Result<SavedCheckpoint> Save() {
+    return Ask<SavedCheckpoint>(
+        [&](auto done) { engine_.Submit(SaveCheckpointRequest{.done = done, .caller = {}}); });
+  }
   Status Drop(TableId table) {
     auto answer = std::make_shared<std::promise<Status>>();
     engine_.Submit(DropTableRequest{table, [answer](const Status& status) { answer->set_value(status); }});
@@ -176,6 +183,7 @@ class RunningEngine {
 
   std::unique_ptr<Collective> collective_;
   Engine engine_;
+  const Result<Recovered> recovered_;
   std::thread thread_;
 };
 
