@@ -231,13 +231,15 @@ Status OpenMetrics(const Collective& collective, Rooms& rooms) {
                   .local_rank = local_rank,
                   .local_size = static_cast<std::uint32_t>(collective.local_size())};
   if (address->port != 0) facts.first_port = static_cast<std::uint16_t>(address->port - local_rank);
+  if (!rooms.config.durability().folder().empty()) rooms.disk.emplace(rooms.config.durability().folder());
   const auto read = [&rooms, rank] {
     RankReading reading{.calls = rooms.rpc->Stats(),
                         .engine = rooms.engine->Stats(),
                         .device_bytes = rooms.device->MemoryBytes(),
                         .device_free_bytes = rooms.device->FreeMemoryBytes(),
                         .refused = rooms.access->Refused(),
-                        .process = ReadProcessUsage()};
+                        .process = ReadProcessUsage(),
+                        .disk = rooms.disk ? rooms.disk->Read() : std::nullopt};
     reading.calls.rank = rank;
     return reading;
   };

@@ -20,6 +20,7 @@
 #include "server/durability/folder_lock.h"
 #include "server/engine/engine.h"
 #include "server/flags.h"
+#include "server/ops/disk_space.h"
 #include "server/ops/http_port.h"
 #include "server/ops/metrics_peers.h"
 #include "server/rpc/rpc_server.h"
@@ -42,6 +43,7 @@ struct Rooms {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<RpcServer> rpc;
   std::shared_ptr<MetricsPeers> peers;
+  std::optional<DiskSpace> disk;      // of the data folder, if there is one and somebody wants to know
   std::unique_ptr<HttpPort> metrics;  // null: nowhere
   std::atomic<bool> serves = false;   // as the health service says
   std::unique_ptr<HttpPort> health;   // likewise

@@ -39,8 +39,8 @@ std::string_view ToString(CallStage stage);
 // How many calls took how long: a histogram with four buckets for each power of two.
 struct DurationStats {
   // Buckets 0 to 3 count durations of so many nanoseconds; bucket b those from (4 + b % 4) << (b / 4 - 1) up
-  // to the next one's; the last bucket all that are longer than 70 minutes, too.
-  static constexpr std::size_t kBuckets = 164;
+  // to the next one's; the last bucket all that are longer than 4.2 hours, too.
+  static constexpr std::size_t kBuckets = 172;
   static constexpr std::size_t BucketOf(std::uint64_t ns) {
     if (ns < 4) return ns;
     const auto width = static_cast<std::size_t>(std::bit_width(ns));

@@ -19,6 +19,7 @@ struct JournalStats {
   std::uint64_t appended_round = 0;  // the last that was recorded
   std::uint64_t durable_round = 0;   // the last that is on this rank's disk
   bool failed = false;               // nothing is written any more
+  bool blocked = false;              // the last round that was to be recorded got no space, or no new file
   DurationStats syncs = {};          // by the file system
 };
 

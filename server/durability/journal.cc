@@ -76,7 +76,8 @@ Status Journal::MakeFirstSegment() {
   return WriteHeader(*written_);
 }
 
-Status Journal::OutOfSpace(const Status& reason) const {
+Status Journal::OutOfSpace(const Status& reason) {
+  blocked_.store(true, std::memory_order_relaxed);
   // Callers would take a file's NOT_FOUND for their table's.
   if (reason.code() != StatusCode::kResourceExhausted) {
     return {StatusCode::kInternal,
@@ -156,8 +157,14 @@ Status Journal::Reserve(std::uint64_t body_bytes) {
                        std::to_string(bytes) + " more would pass max_queued_bytes, " +
                        std::to_string(options_.max_queued_bytes) + ": try again");
   }
-  if (NeedsNewSegment(bytes)) return MakeSegment(begin_.value_or(appended_ + 1), bytes);
-  return TakeSpace(*segments_.back(), segments_.back()->end + bytes);
+  Status room = Room(bytes);
+  if (room.ok()) blocked_.store(false, std::memory_order_relaxed);
+  return room;
+}
+
+Status Journal::Room(std::uint64_t record_bytes) {
+  if (NeedsNewSegment(record_bytes)) return MakeSegment(begin_.value_or(appended_ + 1), record_bytes);
+  return TakeSpace(*segments_.back(), segments_.back()->end + record_bytes);
 }
 
 void Journal::Append(std::uint64_t round, std::uint32_t kind, std::vector<JournalPiece> pieces) {
@@ -359,8 +366,11 @@ void Journal::TakeSpaceAhead(Segment& segment, std::uint64_t bytes) {
 }
 
 JournalStats Journal::Stats() const {
-  JournalStats stats{
-      .queued_bytes = queued_bytes(), .durable_round = durable(), .failed = failed(), .syncs = {}};
+  JournalStats stats{.queued_bytes = queued_bytes(),
+                     .durable_round = durable(),
+                     .failed = failed(),
+                     .blocked = blocked(),
+                     .syncs = {}};
   counters_.Read(stats);
   return stats;
 }

@@ -121,6 +121,8 @@ class Journal {
   // Of records that wait to be written, or are being written.
   std::uint64_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // The last Reserve got no space of the disk, or no new file.
+  bool blocked() const { return blocked_.load(std::memory_order_relaxed); }
   // Any thread.
   JournalStats Stats() const;
 
@@ -138,7 +140,8 @@ class Journal {
   std::uint64_t StepFrom(std::uint64_t space) const;
   Status TakeSpace(Segment& segment, std::uint64_t bytes);
   bool NeedsNewSegment(std::uint64_t record_bytes) const;
-  Status OutOfSpace(const Status& reason) const;
+  Status Room(std::uint64_t record_bytes);
+  Status OutOfSpace(const Status& reason);
   Status RemoveEarlierIncarnations(const std::string& folder, std::uint64_t round);
   bool IsNeeded(std::uint64_t incarnation, std::uint64_t round) const;
 
@@ -171,6 +174,7 @@ class Journal {
   std::atomic<std::uint64_t> complete_;
   std::atomic<std::uint64_t> queued_bytes_ = 0;
   std::atomic<bool> failed_ = false;
+  std::atomic<bool> blocked_ = false;
   JournalCounters counters_;
   std::atomic<bool> sync_is_slow_ = false;  // a Reserve has waited for the one that is under way, in vain
 };

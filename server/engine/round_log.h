@@ -6,6 +6,7 @@
 #ifndef SLOTWISE_SERVER_ENGINE_ROUND_LOG_H_
 #define SLOTWISE_SERVER_ENGINE_ROUND_LOG_H_
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "server/durability/journal.h"
+#include "server/engine/room_reports.h"
 #include "server/engine/round_record.h"
 #include "slotwise/status.h"
 
@@ -30,7 +32,15 @@ class RoundLog {
 
   // Makes sure that a record of so many bytes can be written. RESOURCE_EXHAUSTED: the disk is full. REQUIRES,
   // of this and Append: on().
-  Status Reserve(std::uint64_t bytes) { return journal_->Reserve(bytes); }
+  Status Reserve(std::uint64_t bytes) {
+    Status room = journal_->Reserve(bytes);
+    if (room.ok()) {
+      reports_.OnRoom(std::chrono::steady_clock::now());
+    } else if (journal_->blocked()) {
+      reports_.OnNone(room, bytes, std::chrono::steady_clock::now());
+    }
+    return room;
+  }
 
   // Every rank appends a record of every round that changed state, in the order of the rounds. REQUIRES: room
   // for it was reserved last.
@@ -69,6 +79,7 @@ class RoundLog {
 
  private:
   Journal* journal_ = nullptr;
+  RoomReports reports_;
   std::uint64_t last_ = 0;
   std::uint64_t changed_ = 0;
   std::uint64_t durable_everywhere_ = 0;

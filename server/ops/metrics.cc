@@ -19,17 +19,23 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-// Histograms have bounds from 8 µs to 8.6 s.
-constexpr int kFirstBound = 13;
-constexpr int kLastBound = 33;
+// A histogram's first and last bound, as powers of two of a nanosecond.
+struct Bounds {
+  int first;
+  int last;
+};
+constexpr Bounds kCalls{13, 37};        // from 8 µs to 137 s: a step's parts may take a minute to come
+constexpr Bounds kCheckpoints{23, 43};  // from 8 ms to 2.4 h: a large table's takes as long as its disk
+static_assert(std::uint64_t{1} << kCheckpoints.last <= DurationStats::FirstOf(DurationStats::kBuckets - 1),
+              "longer durations share a bucket");
 
 double Seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-ClientMetric::Histogram HistogramOf(const DurationStats& durations) {
+ClientMetric::Histogram HistogramOf(const DurationStats& durations, const Bounds& bounds = kCalls) {
   ClientMetric::Histogram histogram;
   histogram.sample_sum = Seconds(durations.sum_ns);
   std::size_t bucket = 0;
-  for (int power = kFirstBound; power <= kLastBound; ++power) {
+  for (int power = bounds.first; power <= bounds.last; ++power) {
     const std::uint64_t bound = std::uint64_t{1} << power;
     for (; bucket < durations.buckets.size() && DurationStats::FirstOf(bucket) < bound; ++bucket) {
       histogram.sample_count += durations.buckets[bucket];
@@ -74,8 +80,8 @@ class Families {
     if (all_.back().type == MetricType::Gauge) metric.gauge.value = value;
   }
   void Add(const Labels& labels, std::uint64_t value) { Add(labels, static_cast<double>(value)); }
-  void Add(const Labels& labels, const DurationStats& durations) {
-    Make(labels).histogram = HistogramOf(durations);
+  void Add(const Labels& labels, const DurationStats& durations, const Bounds& bounds = kCalls) {
+    Make(labels).histogram = HistogramOf(durations, bounds);
   }
   void Add(const Labels& labels, const ProbeLengths& lengths) {
     Make(labels).histogram = HistogramOf(lengths);
@@ -228,6 +234,9 @@ void AddJournal(const JournalStats& journal, Families& families) {
                   journal.durable_round);
   families.AddOne("journal_failed", MetricType::Gauge, "1: nothing is written any more",
                   journal.failed ? 1.0 : 0.0);
+  families.AddOne("journal_blocked", MetricType::Gauge,
+                  "1: the last update that was to be recorded got no space, and was refused",
+                  journal.blocked ? 1.0 : 0.0);
   families.AddOne("journal_sync_duration_seconds", MetricType::Histogram,
                   "Time that the file system took to sync", journal.syncs);
 }
@@ -237,17 +246,18 @@ void AddCheckpoints(const CheckpointStats& checkpoints, Families& families) {
   families.Add({{"outcome", "written"}}, checkpoints.written);
   families.Add({{"outcome", "failed"}}, checkpoints.failed);
   families.Add({{"outcome", "unreadable"}}, checkpoints.unreadable);
-  families.AddOne("checkpoint_duration_seconds", MetricType::Histogram,
-                  "Time from the round that began a checkpoint until the checkpoint exists",
-                  checkpoints.durations);
+  families.Begin("checkpoint_duration_seconds", MetricType::Histogram,
+                 "Time from the round that began a checkpoint until the checkpoint exists");
+  families.Add({}, checkpoints.durations, kCheckpoints);
   families.AddOne("checkpoint_under_way", MetricType::Gauge, "1: a checkpoint is being written or read back",
                   checkpoints.under_way ? 1.0 : 0.0);
-  families.AddOne("checkpoint_age_seconds", MetricType::Gauge,
-                  "How old the newest checkpoint's state is; 0: it is the state of now",
-                  static_cast<double>(checkpoints.age.count()) / 1e9);
+  families.AddOne(
+      "checkpoint_age_seconds", MetricType::Gauge,
+      "How old the newest checkpoint's state is, or, without one, the data folder; 0: nothing has "
+      "changed since",
+      static_cast<double>(checkpoints.age.count()) / 1e9);
   families.AddOne("checkpoint_bytes", MetricType::Gauge,
-                  "Size of the newest checkpoint, of all ranks; 0: none was written yet",
-                  checkpoints.newest_bytes);
+                  "Size of the newest checkpoint, of all ranks; 0: there is none", checkpoints.newest_bytes);
   families.AddOne("checkpoint_rows", MetricType::Gauge,
                   "Rows in the newest checkpoint's own files, of all ranks", checkpoints.newest_rows);
 }
@@ -282,6 +292,7 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& r
   families.Add({{"version", facts.version}, {"device", facts.device}}, 1.0);
   families.AddOne("start_time_seconds", MetricType::Gauge, "When the rank began to count, in Unix time",
                   stats.started);
+  families.AddOne("ranks", MetricType::Gauge, "How many ranks the server has", std::uint64_t{facts.ranks});
   AddCalls(stats, families);
   families.AddOne("rounds_total", MetricType::Counter, "Rounds that the rank took part in", stats.rounds);
   families.AddOne("round_busy_seconds", MetricType::Gauge,
@@ -322,6 +333,12 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& r
   AddTables(engine.tables, families);
   if (engine.journal) AddJournal(*engine.journal, families);
   if (engine.checkpoints) AddCheckpoints(*engine.checkpoints, families);
+  if (reading.disk) {
+    families.AddOne("data_folder_bytes", MetricType::Gauge, "Size of the data folder's file system",
+                    reading.disk->bytes);
+    families.AddOne("data_folder_free_bytes", MetricType::Gauge, "What the server may still take of it",
+                    reading.disk->free_bytes);
+  }
   AddProcess(reading.process, families);
   return families.Take();
 }

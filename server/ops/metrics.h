@@ -7,11 +7,13 @@
 #include <prometheus/metric_family.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/access/access_control.h"
 #include "server/counters/engine_stats.h"
+#include "server/ops/disk_space.h"
 #include "server/ops/process_usage.h"
 #include "slotwise/server_stats.h"
 
@@ -38,6 +40,7 @@ struct RankReading {
   std::uint64_t device_free_bytes = 0;  // that can still be taken
   RefusedAccessCounts refused = {};
   ProcessUsage process = {};
+  std::optional<DiskSpace::Reading> disk = {};  // of the data folder
 };
 
 // Returns the metrics of one reading. All but the process's have the label "rank". Of what callers send, only

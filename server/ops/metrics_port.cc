@@ -1,7 +1,5 @@
 #include "server/ops/metrics_port.h"
 
-#include <prometheus/text_serializer.h>
-
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/ops/metrics_text.h"
 #include "server/ops/page.h"
 #include "server/ops/sum_of_ranks.h"
 
@@ -58,10 +57,6 @@ HttpAnswer PageAnswer() {
                     "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"};
 }
 
-std::string TextOf(const RankFacts& facts, const RankReading& reading) {
-  return prometheus::TextSerializer().Serialize(MetricsOf(facts, reading));
-}
-
 HttpAnswer MetricsAnswer(std::string text) {
   // When they were read, by this host's clock, from which the page takes rates.
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -93,7 +88,7 @@ Result<std::unique_ptr<HttpPort>> OpenMetricsPort(const HostPort& address, const
                                                   std::function<RankReading()> read,
                                                   const AccessControl& access,
                                                   const std::shared_ptr<const MetricsPeers>& peers) {
-  const auto text = [facts, read = std::move(read)] { return TextOf(facts, read()); };
+  const auto text = [facts, read = std::move(read)] { return MetricsText(MetricsOf(facts, read())); };
   return HttpPort::Open(
       address, "metrics_listen",
       {{"/metrics", ForObservers(access, peers, [text] { return MetricsAnswer(text()); })},

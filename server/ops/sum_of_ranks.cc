@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 #include <unordered_map>
+
+#include "server/ops/metrics_text.h"
 
 namespace slotwise {
 namespace {
@@ -15,13 +16,24 @@ enum class How { kSum, kLargest, kSmallest, kNone };
 How HowToAdd(std::string_view name) {
   // Every rank counts all of these, or they are of the server as a whole, or the worst rank says what
   // matters.
-  constexpr std::array<std::string_view, 11> kLargest{
-      "slotwise_start_time_seconds",     "slotwise_round_busy_seconds",   "slotwise_table_max_rows",
-      "slotwise_table_steps_total",      "slotwise_incomplete_steps",     "slotwise_journal_failed",
-      "slotwise_journal_appended_round", "slotwise_checkpoint_under_way", "slotwise_checkpoint_age_seconds",
-      "slotwise_checkpoint_bytes",       "slotwise_table_batches_total"};
+  constexpr std::array<std::string_view, 14> kLargest{"slotwise_ranks",
+                                                      "slotwise_start_time_seconds",
+                                                      "slotwise_round_busy_seconds",
+                                                      "slotwise_table_max_rows",
+                                                      "slotwise_table_steps_total",
+                                                      "slotwise_incomplete_steps",
+                                                      "slotwise_journal_failed",
+                                                      "slotwise_journal_blocked",
+                                                      "slotwise_journal_appended_round",
+                                                      "slotwise_checkpoint_under_way",
+                                                      "slotwise_checkpoint_age_seconds",
+                                                      "slotwise_checkpoint_bytes",
+                                                      "slotwise_data_folder_bytes",
+                                                      "slotwise_table_batches_total"};
   if (name == "slotwise_table_hot_keys_share") return How::kNone;
-  if (name == "slotwise_journal_durable_round") return How::kSmallest;
+  // All ranks see one data folder.
+  if (name == "slotwise_journal_durable_round" || name == "slotwise_data_folder_free_bytes")
+    return How::kSmallest;
   const bool largest = std::ranges::count(kLargest, name) > 0 || name == "slotwise_checkpoint_rows" ||
                        name == "slotwise_checkpoints_total" ||
                        name.starts_with("slotwise_checkpoint_duration_seconds");
@@ -73,13 +85,6 @@ std::vector<Line> LinesOf(std::string_view text) {
   return lines;
 }
 
-// Returns the shortest text that reads as the number again.
-std::string TextOf(double value) {
-  std::array<char, 64> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  return {text.data(), end};
-}
-
 }  // namespace
 
 std::string SumOfRanks(const std::vector<std::string>& texts) {
@@ -105,7 +110,7 @@ std::string SumOfRanks(const std::vector<std::string>& texts) {
   for (const Line& line : sums) {
     if (line.how == How::kNone) continue;
     text += line.series;
-    if (!line.is_comment) text.append(" ").append(TextOf(line.value));
+    if (!line.is_comment) text.append(" ").append(NumberText(line.value));
     text += '\n';
   }
   return text;

@@ -10,8 +10,8 @@ namespace slotwise {
 
 // Returns metrics of the same names, without the label `rank`, in the order of the first text. A value is the
 // sum of the ranks' values; of what every rank counts alike, or is of the server, the largest; of
-// slotwise_journal_durable_round the smallest. Shares, which have no sum, are left out. REQUIRES: a text, and
-// each is MetricsOf's, written as text.
+// slotwise_journal_durable_round and slotwise_data_folder_free_bytes the smallest. Shares, which have no sum,
+// are left out. REQUIRES: a text, and each is MetricsOf's, written as text.
 std::string SumOfRanks(const std::vector<std::string>& texts);
 
 }  // namespace slotwise

@@ -150,7 +150,12 @@ TEST_F(JournalTest, AFullDiskRefusesARecordBeforeItIsAppended) {
   const Status status = rank->journal->Reserve(3000);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("the journal in data/journal/rank-0 has no space"));
+  EXPECT_TRUE(rank->journal->Stats().blocked);
+  EXPECT_EQ(rank->journal->Reserve(kMaxRecordBytes + 1).code(), StatusCode::kResourceExhausted);
   Append(*rank, 2);  // a small one fits into what was taken before
+  EXPECT_FALSE(rank->journal->Stats().blocked);
+  EXPECT_EQ(rank->journal->Reserve(kMaxRecordBytes + 1).code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(rank->journal->Stats().blocked) << "the disk has nothing to do with it";
   files_.SetCapacity(100000);
   Append(*rank, 3);
   EXPECT_TRUE(rank->journal->Reserve(3000).ok());

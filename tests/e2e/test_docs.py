@@ -74,7 +74,22 @@ def test_there_are_quoted_errors() -> None:
     assert len(QUOTED_ERRORS) >= 10
 
 
-@pytest.mark.parametrize("document", sorted([*ROOT.glob("*.md"), *ROOT.glob("[cdep]*/**/*.md")]), ids=str)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("[cdep]*/**/*.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_tables_are_whole(document: Path) -> None:
+    """A table has a head, and no blank line: rows behind one are no table's."""
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for block in re.split(r"\n[ \t]*\n", text):
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        if rows:
+            assert len(rows) > 1 and re.fullmatch(r"\|( ?:?-+:? ?\|)+", rows[1]), rows[0]
+            cells = {len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row))) for row in rows}
+            assert len(cells) == 1, rows[0]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
         assert (document.parent / target).exists(), target

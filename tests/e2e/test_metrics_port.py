@@ -106,6 +106,9 @@ def test_all_are_documented(start_cluster: StartCluster, tmp_path: Path) -> None
         None, METRICS + f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
     )
     cluster.create()
+    bounds = {value for name, labels in scrape(cluster, 0) for label, value in labels if label == "le"}
+    assert all(len(re.sub(r"e.*|\D", "", bound)) <= 15 for bound in bounds), "as few digits as name them"
+    assert "8.192e-06" in bounds
     names = {name for name, _ in scrape(cluster, 0) if name.startswith("slotwise_")}
     found = {re.sub("_(bucket|count|sum)$", "", name) for name in names}
     document = (ROOT / "docs" / "metrics.md").read_text()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -411,6 +414,11 @@ def test_journal_and_checkpoints(start_cluster: StartCluster, tmp_path: Path) ->
             assert found["slotwise_journal_sync_duration_seconds_count", frozenset()] >= 2
         assert total(cluster, "slotwise_checkpoint_age_seconds") > 0
         assert total(cluster, "slotwise_checkpoints_total") == 0
+        assert total(cluster, "slotwise_checkpoint_bytes") == 0, "there is none"
+        assert total(cluster, "slotwise_journal_blocked") == 0
+        disk = total(cluster, "slotwise_data_folder_bytes")
+        assert disk == 2 * shutil.disk_usage(tmp_path).total
+        assert 0 < total(cluster, "slotwise_data_folder_free_bytes") <= disk
         saved = ps.save()
         wait_until(lambda: total(cluster, "slotwise_checkpoint_under_way") == 0, "it was read back")
         for rank in range(2):
@@ -425,6 +433,45 @@ def test_journal_and_checkpoints(start_cluster: StartCluster, tmp_path: Path) ->
     assert total(again, "slotwise_table_rows", table="ads") == 1000
     assert total(again, "slotwise_table_new_rows_total", table="ads") == 0, "rows that were there"
     assert total(again, "slotwise_table_steps_total", table="ads") == 2
+    assert total(again, "slotwise_checkpoint_bytes") == 2 * saved.bytes, "whoever wrote it"
+    assert total(again, "slotwise_checkpoint_rows") == 2 * 1000
+    assert total(again, "slotwise_checkpoint_age_seconds") == 0, "nothing has changed since"
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_a_start_goes_by_the_time_of_what_it_finds(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int | None
+) -> None:
+    """Where there is no checkpoint, that is the folder's, which gets other times here."""
+    data, hour = tmp_path / "data", 3600
+    durable = f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{data}" checkpoint_every_s: {2 * hour} }}\n'
+    cluster = start_cluster(ranks, METRICS + durable)
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+    names = ("age_seconds", "bytes")
+
+    def restart(hours: float) -> list[dict[str, float]]:
+        """Starts again, as so many hours after the folder's first use: what ranks say of checkpoints."""
+        nonlocal cluster
+        cluster.stop()
+        at = time.time() - hours * hour
+        os.utime(data / "lineage", (at, at))
+        cluster = start_cluster(ranks, METRICS + durable)
+        found = [scrape(cluster, rank) for rank in range(len(cluster.ranks))]
+        return [{name: each[f"slotwise_checkpoint_{name}", frozenset()] for name in names} for each in found]
+
+    for each in restart(1):
+        assert hour <= each["age_seconds"] < 2 * hour and each["bytes"] == 0, "the journal has what it lacks"
+    for each in restart(-24):
+        assert 0 < each["age_seconds"] < hour, "a time in the future counts as now"
+    restart(3)
+    wait_until(
+        lambda: total(cluster, "slotwise_checkpoints_total", outcome="written") == len(cluster.ranks)
+        and total(cluster, "slotwise_checkpoint_under_way") == 0,
+        "one that is overdue is made at once",
+    )
+    assert total(cluster, "slotwise_checkpoint_bytes") > 0
+    assert total(cluster, "slotwise_checkpoint_age_seconds") == 0
 
 
 def test_rows_of_the_journal_are_there_and_did_not_come(start_cluster: StartCluster, tmp_path: Path) -> None:

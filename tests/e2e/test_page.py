@@ -203,6 +203,27 @@ def test_its_pictures(start_cluster: StartCluster, tmp_path: Path, name: str, op
         shutil.copy(picture, Path(kept) / f"page-{name}.png")
 
 
+def card(dom: str, name: str) -> str:
+    """What the card of that name says."""
+    (found,) = re.findall(f"<small>{name}</small><b>(.*?)</b>", dom)
+    return html.unescape(found)
+
+
+def test_it_says_which_checkpoint_there_is(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(1, METRICS + f'durability {{ folder: "{tmp_path}/data" }}\n')
+    load(cluster)
+    dom = browse(tmp_path, page_of(cluster, 0), "--dump-dom")
+    assert card(dom, "last checkpoint") == "none yet"
+    assert re.fullmatch(r"[\d.]+ % of [\d.]+ [MGT]B", card(dom, "disk in use"))
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        ps.save()
+    dom = browse(tmp_path, page_of(cluster, 0), "--dump-dom")
+    assert re.fullmatch(r"as of now, [\d.]+ kB", card(dom, "last checkpoint"))
+    load(cluster)
+    dom = browse(tmp_path, page_of(cluster, 0), "--dump-dom")
+    assert re.fullmatch(r"\d+ (s|min) ago, [\d.]+ kB", card(dom, "last checkpoint"))
+
+
 def test_any_rank_shows_all_ranks_together(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = start_cluster(2, METRICS)
     load(cluster)

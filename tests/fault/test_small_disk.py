@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,15 @@ import numpy as np
 import pytest
 import slotwise
 from crashing_server import CrashingServer
+from slotwise_cluster import wait_until
 
 MIB = 1 << 20
 DISK = 32  # MiB
+REFUSED = (
+    r"updates are refused, 1 of them in 0 s: the journal in (\S+) has no space: cannot take space for \S+: "
+    r"No space left on device \(\d+ bytes were wanted\)"
+)
+GOES_ON = r"the journal goes on: it had no room for \d+ s, in which \d+ updates were refused"
 ROWS, DIM = 2048, 512  # of 4 MiB
 
 
@@ -81,9 +88,14 @@ def test_a_disk_that_a_journal_fills_refuses_pushes_until_it_has_space(
             assert value(ps) == pushes
             with pytest.raises(slotwise.ResourceExhausted):
                 push(ps)
+        refusals = re.findall(REFUSED, small.log)
+        assert refusals, small.log
+        assert all(Path(folder).parent == small.data / "journal" for folder in refusals)
+        assert len(set(refusals)) == len(refusals), "a rank says so once a minute"
         taken.unlink()
         push(ps)
         assert value(ps) == pushes + 1
+        wait_until(lambda: len(re.findall(GOES_ON, small.log)) == len(refusals), "it says that it goes on")
     small.kill_all()
     assert small.start(3 - ranks), small.log
     with slotwise.connect(*small.addresses, timeout=60) as ps:

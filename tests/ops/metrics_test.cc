@@ -2,26 +2,29 @@
 #include "server/ops/metrics.h"
 
 #include <gtest/gtest.h>
-#include <prometheus/text_serializer.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "server/ops/metrics_text.h"
+
 namespace slotwise {
 namespace {
 
 std::string TextOf(const RankReading& reading) {
-  return prometheus::TextSerializer().Serialize(
-      MetricsOf({.version = "1.2.3", .device = "a \"GPU\""}, reading));
+  return MetricsText(MetricsOf({.version = "1.2.3", .device = "a \"GPU\"", .ranks = 5}, reading));
 }
 std::string TextOf(const RankStats& stats) { return TextOf(RankReading{.calls = stats}); }
 bool Has(const std::string& text, const std::string& line) {
@@ -60,6 +63,7 @@ TEST(MetricsTest, SayWhatARankHasCounted) {
   for (const char* const line : {
            R"(slotwise_build_info{rank="3",version="1.2.3",device="a \"GPU\""} 1)",
            R"(slotwise_start_time_seconds{rank="3"} 1790000000)",
+           R"(slotwise_ranks{rank="3"} 5)",
            R"(slotwise_requests_total{rank="3",method="lookup",code="OK"} 5)",
            R"(slotwise_requests_total{rank="3",method="lookup",code="BUSY"} 0)",
            R"(slotwise_requests_total{rank="3",method="push",code="OK"} 2)",
@@ -180,6 +184,7 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
                                         .appended_round = 18,
                                         .durable_round = 19,
                                         .failed = true,
+                                        .blocked = true,
                                         .syncs = Durations({1'000'000'000})};
   reading.engine.checkpoints = CheckpointStats{.written = 20,
                                                .failed = 21,
@@ -196,6 +201,7 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
                      .heap_free_bytes = 30,
                      .open_files = 27,
                      .max_files = 28};
+  reading.disk = {.bytes = 31, .free_bytes = 32};
   const std::string text = TextOf(reading);
   for (const char* const line : {
            R"(slotwise_repeated_parts_total{rank="2"} 1)",
@@ -222,6 +228,9 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
            R"(slotwise_journal_appended_round{rank="2"} 18)",
            R"(slotwise_journal_durable_round{rank="2"} 19)",
            R"(slotwise_journal_failed{rank="2"} 1)",
+           R"(slotwise_journal_blocked{rank="2"} 1)",
+           R"(slotwise_data_folder_bytes{rank="2"} 31)",
+           R"(slotwise_data_folder_free_bytes{rank="2"} 32)",
            R"(slotwise_journal_sync_duration_seconds_sum{rank="2"} 1)",
            R"(slotwise_checkpoints_total{rank="2",outcome="written"} 20)",
            R"(slotwise_checkpoints_total{rank="2",outcome="failed"} 21)",
@@ -244,8 +253,10 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
   }
   reading.engine.journal.reset();
   reading.engine.checkpoints.reset();
+  reading.disk.reset();
   EXPECT_EQ(TextOf(reading).find("slotwise_journal"), std::string::npos);
   EXPECT_EQ(TextOf(reading).find("slotwise_checkpoint"), std::string::npos);
+  EXPECT_EQ(TextOf(reading).find("slotwise_data_folder"), std::string::npos);
 }
 
 TEST(MetricsTest, HistogramsCountEachDurationOnce) {
@@ -260,12 +271,12 @@ TEST(MetricsTest, HistogramsCountEachDurationOnce) {
   const auto& histogram = family->metric.front().histogram;
   EXPECT_EQ(histogram.sample_count, 6U);
   EXPECT_DOUBLE_EQ(histogram.sample_sum, 65.001016386);
-  ASSERT_EQ(histogram.bucket.size(), 21U);
+  ASSERT_EQ(histogram.bucket.size(), 25U);
   for (std::size_t i = 0; i < histogram.bucket.size(); ++i) {
     const std::uint64_t bound = std::uint64_t{8192} << i;
     EXPECT_DOUBLE_EQ(histogram.bucket[i].upper_bound, static_cast<double>(bound) / 1e9);
-    const std::uint64_t shorter =
-        2U + (bound > 8192 ? 1 : 0) + (bound > 1'000'000 ? 1 : 0) + (bound > 5'000'000'000 ? 1 : 0);
+    const std::uint64_t shorter = 2U + (bound > 8192 ? 1 : 0) + (bound > 1'000'000 ? 1 : 0) +
+                                  (bound > 5'000'000'000 ? 1 : 0) + (bound > 60'000'000'000 ? 1 : 0);
     EXPECT_EQ(histogram.bucket[i].cumulative_count, shorter) << bound;
   }
   const std::string text = TextOf(stats);
@@ -274,6 +285,63 @@ TEST(MetricsTest, HistogramsCountEachDurationOnce) {
       text, R"(slotwise_request_stage_duration_seconds_count{rank="0",method="lookup",stage="round"} 1)"));
   EXPECT_TRUE(
       Has(text, R"(slotwise_request_stage_duration_seconds_count{rank="0",method="push",stage="send"} 0)"));
+}
+
+// A checkpoint of a large table takes an hour.
+TEST(MetricsTest, SlowThingsHaveBoundsOfTheirOwn) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  RankReading reading;
+  reading.engine.checkpoints =
+      CheckpointStats{.durations = Durations({kSecond, 3600 * kSecond, 12 * 3600 * kSecond}), .age = {}};
+  const std::string text = TextOf(reading);
+  const auto bucket = [](const std::string& bound, int count) {
+    return R"(slotwise_checkpoint_duration_seconds_bucket{rank="0",le=")" + bound + "\"} " +
+           std::to_string(count);
+  };
+  for (const std::string& line :
+       {bucket("0.008388608", 0), bucket("1.073741824", 1), bucket("2199.023255552", 1),
+        bucket("4398.046511104", 2), bucket("8796.093022208", 2), bucket("+Inf", 3)}) {
+    EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
+  }
+}
+
+// What is printed with 16 digits, as libraries do, may have a few more than the bound itself.
+TEST(MetricsTest, BoundsArePrintedShort) {
+  const std::string text = TextOf(RankStats());
+  EXPECT_NE(text.find(R"(le="8.192e-06")"), std::string::npos);
+  EXPECT_NE(text.find(R"(le="0.000131072")"), std::string::npos);
+  std::size_t bounds = 0;
+  for (std::size_t at = 0; (at = text.find("le=\"", at)) != std::string::npos; ++bounds) {
+    at += 4;
+    const std::string bound = text.substr(at, text.find('"', at) - at);
+    EXPECT_LE(std::ranges::count_if(bound, [](char c) { return c >= '0' && c <= '9'; }), 15) << bound;
+  }
+  EXPECT_GT(bounds, 100U);
+}
+
+TEST(MetricsTest, NumbersReadAsTheyWere) {
+  for (const auto& [value, said] : std::initializer_list<std::pair<double, const char*>>{
+           {0, "0"},
+           {-0.0, "0"},
+           {1e6, "1000000"},
+           {-3, "-3"},
+           {9007199254740992, "9007199254740992"},
+           {1e300, "1e+300"},
+           {0.1, "0.1"},
+           {8192 / 1e9, "8.192e-06"},
+           {std::numeric_limits<double>::infinity(), "+Inf"},
+           {-std::numeric_limits<double>::infinity(), "-Inf"},
+           {std::nan(""), "NaN"}}) {
+    EXPECT_EQ(NumberText(value), said);
+  }
+}
+
+TEST(MetricsTest, TextIsEscaped) {
+  prometheus::MetricFamily family{"a", "back\\slash\nand \"line\"", prometheus::MetricType::Gauge, {{}}};
+  family.metric.front().label = {{"b", "\\ \" \n"}};
+  family.metric.front().gauge.value = 1.5;
+  EXPECT_EQ(MetricsText({family}),
+            "# HELP a back\\\\slash\\nand \"line\"\n# TYPE a gauge\na{b=\"\\\\ \\\" \\n\"} 1.5\n");
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ TEST(SumOfRanks, AddsValuesUpAndForgetsTheRank) {
 
 TEST(SumOfRanks, TakesTheLargestOfWhatEveryRankCounts) {
   for (const char* const name :
-       {"slotwise_start_time_seconds", "slotwise_round_busy_seconds", "slotwise_table_max_rows",
+       {"slotwise_ranks", "slotwise_journal_blocked", "slotwise_data_folder_bytes",
+        "slotwise_start_time_seconds", "slotwise_round_busy_seconds", "slotwise_table_max_rows",
         "slotwise_table_steps_total", "slotwise_table_batches_total", "slotwise_incomplete_steps",
         "slotwise_journal_failed", "slotwise_journal_appended_round", "slotwise_checkpoint_under_way",
         "slotwise_checkpoint_age_seconds", "slotwise_checkpoint_bytes", "slotwise_checkpoint_rows",
@@ -52,10 +53,10 @@ TEST(SumOfRanks, TakesTheLargestOfWhatEveryRankCounts) {
   }
 }
 
-TEST(SumOfRanks, TakesTheRoundThatIsOnEveryDisk) {
-  EXPECT_EQ(SumOfRanks({"slotwise_journal_durable_round{rank=\"0\"} 9\n",
-                        "slotwise_journal_durable_round{rank=\"1\"} 8\n"}),
-            "slotwise_journal_durable_round 8\n");
+TEST(SumOfRanks, TakesTheSmallestOfWhatHoldsForAllDisks) {
+  for (const std::string name : {"slotwise_journal_durable_round", "slotwise_data_folder_free_bytes"}) {
+    EXPECT_EQ(SumOfRanks({name + "{rank=\"0\"} 9\n", name + "{rank=\"1\"} 8\n"}), name + " 8\n");
+  }
 }
 
 TEST(SumOfRanks, LeavesSharesOut) {

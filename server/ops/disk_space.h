@@ -1,0 +1,51 @@
+// DiskSpace: how much room the file system of a folder has, as of the last seconds.
+//
+// A thread of its own asks, because a file system of a network may not answer, and whoever reads must not
+// wait.
+// Thread-safety: Read, any thread.
+#ifndef SLOTWISE_SERVER_OPS_DISK_SPACE_H_
+#define SLOTWISE_SERVER_OPS_DISK_SPACE_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace slotwise {
+
+class DiskSpace {
+ public:
+  static constexpr std::chrono::seconds kEvery{5};
+  static constexpr std::chrono::seconds kStale{30};
+
+  struct Reading {
+    std::uint64_t bytes = 0;
+    std::uint64_t free_bytes = 0;  // that this process's user may take, quotas aside
+  };
+
+  explicit DiskSpace(std::string folder);
+  ~DiskSpace();  // waits for an answer that is under way
+  DiskSpace(const DiskSpace&) = delete;
+  DiskSpace& operator=(const DiskSpace&) = delete;
+
+  // Nothing: the file system has not answered within kStale, or says that there is no such folder.
+  std::optional<Reading> Read() const;
+
+ private:
+  void Run();
+
+  const std::string folder_;
+  mutable std::mutex mutex_;
+  std::condition_variable stops_;
+  bool stopping_ = false;  // guarded by mutex_, as the next two
+  std::optional<Reading> newest_;
+  std::chrono::steady_clock::time_point read_at_;
+  std::thread thread_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_OPS_DISK_SPACE_H_
