@@ -166,10 +166,13 @@ Result<Answer> Export(Client& client, const std::string& table, const std::strin
 }
 
 Result<Answer> Import(Client& client, const std::string& table, const std::string& folder, bool with_state) {
-  const auto rows = ImportTable(client, table, folder, with_state);
-  if (!rows.ok()) return rows.status();
-  return Answer{.json = {{"rows", *rows}},
-                .text = RowsText(*rows) + " of " + folder + " are in " + table + "\n"};
+  const auto imported = ImportTable(client, table, folder, with_state);
+  if (!imported.ok()) return imported.status();
+  Answer answer{.json = {{"rows", imported->rows}},
+                .text = RowsText(imported->rows) + " of " + folder + " are in " + table + "\n",
+                .warning = imported->warning};
+  if (!answer.warning.empty()) answer.json["warning"] = answer.warning;
+  return answer;
 }
 
 }  // namespace slotwise::ctl

@@ -17,7 +17,8 @@ namespace slotwise::ctl {
 struct Answer {
   nlohmann::ordered_json json;
   std::string text;
-  bool good = true;  // false: the program exits with 1, though the command ran
+  bool good = true;          // false: the program exits with 1, though the command ran
+  std::string warning = {};  // goes to stderr; empty: there is none
 };
 
 struct ServerFlags {

@@ -38,7 +38,6 @@ struct Flags {
   std::vector<std::string> addresses;
   std::string table;
   std::string folder;
-  bool with_state = false;
   bool without_state = false;
   bool missing_ok = false;
   float learning_rate = 0;
@@ -210,13 +209,17 @@ void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
   CLI::App* save = AddTableCommand(app, flags, "export", "save a table's rows as a folder of .npy files");
   save->add_option("folder", flags.folder, "keys.npy, values.npy, state.npy and table.json are put there")
       ->required();
-  save->add_flag("--with-state", flags.with_state, "also the optimizer's state");
+  CLI::Option* none =
+      save->add_flag("--without-state", flags.without_state, "not the optimizer's state, nor state.npy");
+  save->add_flag("--with-state")
+      ->description("also the optimizer's state, which is so anyway")
+      ->excludes(none);
   save->callback([&] {
     chosen = [&] {
       return RunWithClient(
           flags,
           [&](Client& client) {
-            return slotwise::ctl::Export(client, flags.table, flags.folder, flags.with_state);
+            return slotwise::ctl::Export(client, flags.table, flags.folder, !flags.without_state);
           },
           kStreamTimeout);
     };
@@ -226,7 +229,8 @@ void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
   load->add_option("folder", flags.folder, "what export, or slotwise.rows.save_npy of Python, has saved")
       ->required()
       ->check(CLI::ExistingDirectory);
-  load->add_flag("--without-state", flags.without_state, "rows get the state of new ones");
+  load->add_flag("--without-state", flags.without_state,
+                 "rows get the state of new ones, and the table keeps its count of steps");
   load->callback([&] {
     chosen = [&] {
       return RunWithClient(
@@ -345,6 +349,7 @@ int Run(const Flags& flags, const Command& chosen) {
   const auto answer = chosen();
   if (!answer.ok())
     return Refuse(flags, std::string(ToString(answer.status().code())), answer.status().message());
+  if (!answer->warning.empty()) std::cerr << "slotwise-ctl: warning: " << answer->warning << "\n";
   if (!flags.quiet && !answer->json.is_null())
     std::cout << (flags.json ? answer->json.dump(2) + "\n" : answer->text);
   return answer->good ? 0 : 1;

@@ -124,6 +124,7 @@ Result<TableOptions> SavedOptions(const nlohmann::json& said, const fs::path& pa
 
 struct Target {
   TableOptions options;
+  std::uint64_t steps = 0;
   bool made = false;
 };
 
@@ -131,7 +132,7 @@ struct Target {
 Result<Target> FindOrMake(Client& client, const std::string& table, const nlohmann::json& said,
                           const fs::path& path) {
   const auto described = client.DescribeTable(table);
-  if (described.ok()) return Target{described->options, false};
+  if (described.ok()) return Target{described->options, described->steps, false};
   if (described.status().code() != StatusCode::kNotFound) return described.status();
   if (!HasOptions(said)) {
     return NotFound("there is no table \"" + table + "\", and no " + path.string() + " to make it by");
@@ -140,7 +141,7 @@ Result<Target> FindOrMake(Client& client, const std::string& table, const nlohma
   if (!options.ok()) return options.status();
   const auto created = client.CreateTable(*options);
   if (!created.ok()) return created.status();
-  return Target{created->options, true};
+  return Target{created->options, 0, true};
 }
 
 // State means something to the optimizer alone that has made it.
@@ -153,6 +154,25 @@ Status CheckOptimizer(const TableOptions& ours, const nlohmann::json& said, cons
                          std::string(ToString(theirs->optimizer.kind)) + ", and \"" + ours.name.str() +
                          "\" has " + std::string(ToString(ours.optimizer.kind)) +
                          ": import --without-state, and rows get the state of new rows");
+}
+
+// Returns what starts anew in a table whose rows came without state.
+std::string WhatStartsAnew(const Target& target, const nlohmann::json& said, std::uint64_t rows,
+                           const std::string& why) {
+  const TableOptions& options = target.options;
+  std::vector<std::string> anew;
+  if (StateFloats(options.optimizer.kind, options.dim) > 0) {
+    anew.push_back("the state of " + std::string(ToString(options.optimizer.kind)) + " starts anew in " +
+                   std::to_string(rows) + " row(s)");
+  }
+  if (const std::uint64_t saved = SavedSteps(said); saved > target.steps) {
+    anew.push_back("the count of steps stays " + std::to_string(target.steps) + ", and was " +
+                   std::to_string(saved) + " in the saved table");
+  }
+  if (anew.empty()) return {};
+  std::string text = "table " + options.name.str() + ": " + anew.front();
+  if (anew.size() > 1) text += "; " + anew.back();
+  return text + ": " + why;
 }
 
 template <class T>
@@ -196,8 +216,8 @@ Result<std::uint64_t> ExportTable(Client& client, const std::string& table, cons
   return rows;
 }
 
-Result<std::uint64_t> ImportTable(Client& client, const std::string& table, const fs::path& folder,
-                                  bool with_state) {
+Result<Imported> ImportTable(Client& client, const std::string& table, const fs::path& folder,
+                             bool with_state) {
   auto keys = NpyReader::Open(folder / kKeys, "<u8", false);
   if (!keys.ok()) return keys.status();
   auto values = NpyReader::Open(folder / kValues, "<f4", true);
@@ -249,7 +269,13 @@ Result<std::uint64_t> ImportTable(Client& client, const std::string& table, cons
   if (rate != 0) {
     if (Status status = client.SetLearningRate(table, rate); !status.ok()) return status;
   }
-  return given;
+  Imported done{.rows = given, .warning = {}};
+  if (!state) {
+    done.warning = WhatStartsAnew(*target, said, given,
+                                  with_state ? (folder / kState).string() + " is not there"
+                                             : "the import was to take no state (--without-state)");
+  }
+  return done;
 }
 
 }  // namespace slotwise::ctl

@@ -25,12 +25,18 @@ nlohmann::ordered_json ToJson(const TableOptions& options);
 Result<std::uint64_t> ExportTable(Client& client, const std::string& table,
                                   const std::filesystem::path& folder, bool with_state);
 
+struct Imported {
+  std::uint64_t rows = 0;
+  // What of the table starts anew, because the rows came without the optimizer's state; empty: nothing does.
+  std::string warning;
+};
+
 // Imports the rows of `folder` into `table`. If the table does not exist, ImportTable makes it with the
 // options of table.json. With state, the count of steps in table.json and the learning rate are restored too;
-// the learning rate also if the table is made. Returns how many rows were imported. INVALID_ARGUMENT: the
+// the learning rate also if the table is made. A folder without a state.npy has none. INVALID_ARGUMENT: the
 // files do not fit each other or the table, or the state is another optimizer's.
-Result<std::uint64_t> ImportTable(Client& client, const std::string& table,
-                                  const std::filesystem::path& folder, bool with_state);
+Result<Imported> ImportTable(Client& client, const std::string& table, const std::filesystem::path& folder,
+                             bool with_state);
 
 }  // namespace slotwise::ctl
 

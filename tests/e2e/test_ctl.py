@@ -216,20 +216,20 @@ def test_rows_saved_and_loaded_are_the_same(
         keys = random.integers(0, 2**64, 20_000, dtype=np.uint64)
         ps.push("saved", keys, None, random.normal(size=(20_000, 24)).astype(np.float32))
         folder = str(tmp_path / "rows")
-        rows = ctl(cluster, "export", "saved", folder, "--with-state")["rows"]
+        rows = ctl(cluster, "export", "saved", folder)["rows"]
         assert rows == len(np.unique(keys))
         files = {name: np.load(tmp_path / "rows" / f"{name}.npy") for name in ("keys", "values", "state")}
         assert files["keys"].dtype == np.uint64 and files["values"].shape == (rows, 24)
         np.testing.assert_array_equal(np.sort(files["keys"]), np.unique(keys))
         np.testing.assert_array_equal(files["values"], ps.lookup("saved", files["keys"], train=False))
 
-        assert ctl(cluster, "import", "loaded", folder)["rows"] == rows
-        assert ctl(cluster, "import", "loaded", folder)["rows"] == rows
+        for _ in range(2):
+            assert ctl(cluster, "import", "loaded", folder) == {"rows": rows}, "and no warning"
         assert ps.digest("loaded") == ps.digest("saved")  # rows, state and steps
         ps.drop_table("loaded")
         assert slotwise.rows.load_npy(ps, "loaded", folder) == rows
         assert ps.digest("loaded").digest == ps.digest("saved").digest
-        slotwise.rows.save_npy(ps, "saved", tmp_path / "by_python", with_state=True)
+        slotwise.rows.save_npy(ps, "saved", tmp_path / "by_python")
         ps.drop_table("loaded")
         assert ctl(cluster, "import", "loaded", str(tmp_path / "by_python"))["rows"] == rows
         assert ps.digest("loaded").digest == ps.digest("saved").digest
@@ -248,7 +248,7 @@ def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_pa
             ps.push("saved", [1, 2], None, np.ones((2, 4), np.float32))
         ctl(cluster, "set-learning-rate", "saved", "0.3")
         ps.erase("saved", [1, 2])
-        ctl(cluster, "export", "saved", folder, "--with-state")
+        ctl(cluster, "export", "saved", folder, "--with-state")  # as scripts say that were written before
         assert ctl(cluster, "import", "loaded", folder)["rows"] == 0
         saved, loaded = (ctl(cluster, "describe", name) for name in ("saved", "loaded"))
         assert loaded["steps"] == saved["steps"] == 3
@@ -267,11 +267,52 @@ def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_pa
         other = ps.describe_table("other")
         assert (other.steps, other.base_learning_rate) == (0, 0.5)
 
-        slotwise.rows.save_npy(ps, "saved", tmp_path / "by_python", with_state=True)
+        slotwise.rows.save_npy(ps, "saved", tmp_path / "by_python")
         ps.drop_table("loaded")
         ctl(cluster, "import", "loaded", str(tmp_path / "by_python"))
         loaded = ctl(cluster, "describe", "loaded")
         assert (loaded["steps"], loaded["base_learning_rate"]) == (3, 0.3)
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_an_import_without_state_says_what_starts_anew(cluster: Cluster, tmp_path: Path, kind: str) -> None:
+    address = cluster.ranks[0].address
+    optimizer = slotwise.Adam(lr=0.1) if kind == "adam" else slotwise.SGD(lr=0.1)
+    with slotwise.connect(address) as ps:
+        for name in ("saved", "bare", "told", "whole", "ahead"):
+            ps.drop_table(name, missing_ok=True)
+        ps.create_table("saved", dim=4, optimizer=optimizer)
+        for _ in range(3):
+            ps.push("saved", [1, 2], None, np.ones((2, 4), np.float32))
+        for folder, flags in {"bare": ["--without-state"], "whole": []}.items():
+            ctl(cluster, "export", "saved", str(tmp_path / folder), *flags)
+        assert not (tmp_path / "bare" / "state.npy").exists()
+
+        def warning(table: str, folder: str, *flags: str) -> str:
+            answer = ctl(cluster, "import", table, str(tmp_path / folder), *flags)
+            again = run("--server", address, "import", table, str(tmp_path / folder), *flags)
+            said = str(answer.get("warning", ""))
+            assert again.stderr == (f"slotwise-ctl: warning: {said}\n" if said else "")
+            return said
+
+        state = "the state of adam starts anew in 2 row(s); " if kind == "adam" else ""
+        steps = "the count of steps stays 0, and was 3 in the saved table: "
+        assert warning("bare", "bare") == f"table bare: {state}{steps}{tmp_path}/bare/state.npy is not there"
+        told = warning("told", "whole", "--without-state")
+        assert told == f"table told: {state}{steps}the import was to take no state (--without-state)"
+        assert warning("whole", "whole") == ""
+        assert ps.digest("whole") == ps.digest("saved") != ps.digest("told")
+        assert ps.digest("told").steps == ps.digest("bare").steps == 0
+        # A table that has as many steps itself loses none of them.
+        ps.create_table("ahead", dim=4, optimizer=optimizer)
+        for _ in range(5):
+            ps.push("ahead", [1, 2], None, np.ones((2, 4), np.float32))
+        ahead = warning("ahead", "bare")
+        assert ahead.startswith("table ahead: the state of adam" if kind == "adam" else "")
+        assert "the count of steps" not in ahead and bool(ahead) == (kind == "adam")
+    flags = ["--with-state", "--without-state"]
+    both = run("--server", address, "export", "saved", str(tmp_path / "both"), *flags)
+    assert (both.returncode, (tmp_path / "both").exists()) == (2, False)
 
 
 def test_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:

@@ -352,7 +352,8 @@ def from_state_dict(ps: Any, state_dict: Mapping[str, Any], tables: Mapping[str,
         tables: as for `to_state_dict`. Rows without a key are not imported.
 
     Returns:
-        How many rows of each table were written. Rows get the state of new rows.
+        How many rows of each table were written. Rows get the state of new rows, and the logger
+        `slotwise` warns of that where the table's optimizer keeps some.
 
     Raises:
         NotFound: there is no such weight, or table.
@@ -374,6 +375,8 @@ def from_state_dict(ps: Any, state_dict: Mapping[str, Any], tables: Mapping[str,
             ps.import_rows(name, keys[first : first + each], weight[rows[first : first + each]])
             for first in range(0, len(keys), each)
         )
+        options = ps.describe_table(name).options
+        rows_module.warn_of_new_state(name, options, written[name], f"{name}.weight")
     return written
 
 

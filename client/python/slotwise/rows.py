@@ -1,6 +1,6 @@
 """Reads and writes tables as files, in chunks, so that a table is never whole in memory.
 
-    slotwise.rows.save_npy(ps, "ads", "ads-rows")       # a folder: keys.npy, values.npy, table.json
+    slotwise.rows.save_npy(ps, "ads", "ads-rows")       # keys.npy, values.npy, state.npy, table.json
     slotwise.rows.load_npy(ps, "ads", "ads-rows")
     slotwise.rows.save_parquet(ps, "ads", "ads.parquet")   # needs pyarrow
     slotwise.rows.load_parquet(ps, "ads", "ads.parquet")
@@ -9,21 +9,23 @@ The files hold
 
     keys   uint64 [rows]                           keys.npy, or the column "key"
     values float32 [rows, dim]                     values.npy, or the column "values"
-    state  float32 [rows, state size], if saved    state.npy, or the column "state"
+    state  float32 [rows, state size]              state.npy, or the column "state"
 
 and the table's options, as protobuf's JSON of `TableOptions`, in table.json or in the Parquet
 schema's metadata under "slotwise.table". `slotwise-ctl export` and `import` use the same folders.
 
 Rows are saved in no particular order. They all belong to one step only if nobody pushes meanwhile.
-A table that is saved with its state and loaded with it, even a table without rows, brings its count
-of steps with it, and its learning rate if `set_learning_rate` has set one; so Adam and the schedule
-continue where they were. A table that is made by loading has such a rate in any case. State is
+The optimizer's state is saved and loaded unless `with_state=False` says otherwise. With it, a table,
+even one without rows, brings its count of steps, and its learning rate if `set_learning_rate` has set
+one; so Adam and the schedule continue where they were. Without it these start anew, and the logger
+`slotwise` warns of what does. A table that is made by loading has such a rate in any case. State is
 loaded only into a table of the optimizer that it was saved from; its constants may be others.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -38,13 +40,14 @@ from numpy.typing import NDArray
 
 from slotwise.client import Client
 from slotwise.errors import Error, InvalidArgument, NotFound
-from slotwise.optimizers import Json
+from slotwise.optimizers import SGD, Json
 from slotwise.options import TableInfo, TableOptions, options_from_json, options_to_json
 from slotwise.rows_calls import Rows
 
 PathLike = str | os.PathLike[str]
 Number = TypeVar("Number", int, float)
 
+_LOG = logging.getLogger("slotwise")
 _KEYS, _VALUES, _STATE, _TABLE = "keys.npy", "values.npy", "state.npy", "table.json"
 _METADATA = b"slotwise.table"
 # Rows go to the client in chunks of about this many bytes, which the client cuts into messages.
@@ -52,14 +55,14 @@ _CHUNK_BYTES = 16 << 20
 _HEADER_BYTES = 128
 
 
-def save_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = False) -> int:
+def save_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = True) -> int:
     """Saves a table's rows as a folder of .npy files.
 
     The folder appears whole, by a rename, once everything is written, and replaces a table saved
     there earlier.
 
     Args:
-        with_state: whether to save the optimizer's state too.
+        with_state: whether to save the optimizer's state too, without which no load can bring it back.
 
     Returns:
         How many rows were saved.
@@ -100,7 +103,8 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
 
     Args:
         with_state: False gives loaded rows the state of new rows, even if there is a state.npy, and
-            leaves the table's count of steps as it is.
+            leaves the table's count of steps as it is. The logger `slotwise` warns of that, as it does
+            where there is no state.npy.
 
     Returns:
         How many rows were written.
@@ -131,11 +135,11 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
             written += ps.import_rows(
                 table, keys[some], values[some], chunk_state, table_steps=target.steps
             )
-    target.finish()
+    target.finish(written, source)
     return written
 
 
-def save_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = False) -> int:
+def save_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = True) -> int:
     """Saves a table's rows as one Parquet file, which appears whole, by a rename.
 
     Its columns are key (uint64), values (fixed_size_list<float>[dim]) and, with state that is not
@@ -213,7 +217,7 @@ def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = T
         if file.metadata.num_rows == 0:
             none = np.zeros((0, dim), np.float32)
             ps.import_rows(table, np.zeros(0, np.uint64), none, table_steps=target.steps)
-    target.finish()
+    target.finish(written, path)
     return written
 
 
@@ -357,10 +361,11 @@ class _Target:
 
     def __init__(self, ps: Client, table: str, saved: str | None, brings_state: bool) -> None:
         """Raises InvalidArgument if the state is that of another optimizer than the table's."""
-        self._ps, self._table = ps, table
-        made = False
+        self._ps, self._table, self._brings_state = ps, table, brings_state
+        self._steps_before, made = 0, False
         try:
-            self.options = ps.describe_table(table).options
+            described = ps.describe_table(table)
+            self.options, self._steps_before = described.options, described.steps
         except NotFound:
             if saved is None:
                 raise
@@ -373,14 +378,32 @@ class _Target:
                     f"the state was saved from a table of {theirs}, and {table!r} has {ours}: "
                     "load with with_state=False, and rows get the state of new rows"
                 )
-        self.steps = _saved_number(saved, "steps", int) if brings_state else 0
+        self._saved_steps = _saved_number(saved, "steps", int)
+        self.steps = self._saved_steps if brings_state else 0
         # Read before a row is written, so that a broken file changes nothing.
         self._rate = _saved_number(saved, "learning_rate", float) if brings_state or made else 0
 
-    def finish(self) -> None:
-        """Sets the learning rate that the saved table had been set to, if any."""
+    def finish(self, rows: int, source: PathLike) -> None:
+        """Sets the learning rate that the saved table had been set to, and warns of what starts anew."""
         if self._rate:
             self._ps.set_learning_rate(self._table, self._rate)
+        if self._brings_state:
+            return
+        warn_of_new_state(self._table, self.options, rows, source)
+        if self._saved_steps > self._steps_before:
+            _LOG.warning(
+                "table %s: the count of steps stays %d, and was %d in the table that %s was saved from",
+                self._table, self._steps_before, self._saved_steps, source,
+            )
+
+
+def warn_of_new_state(table: str, options: TableOptions, rows: int, source: object) -> None:
+    """Warns that rows came without state, if the table's optimizer keeps some."""
+    if not isinstance(options.optimizer, SGD):
+        _LOG.warning(
+            "table %s: the state of %s starts anew in %d row(s), because none came with %s",
+            table, type(options.optimizer).__name__, rows, source,
+        )
 
 
 def _saved_options(saved: str) -> TableOptions:

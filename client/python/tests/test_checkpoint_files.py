@@ -156,7 +156,9 @@ def test_parquet_is_what_load_parquet_reads(saved: SimpleNamespace, tmp_path: Pa
         ps.drop_table(copy)
 
 
-def test_torch_modules_get_a_tables_rows_and_give_them_back(saved: SimpleNamespace) -> None:
+def test_torch_modules_get_a_tables_rows_and_give_them_back(
+    saved: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
     torch = pytest.importorskip("torch")
     theirs = _of_server(saved.ps, "AdaGrad")
     places = {int(key): i for i, key in enumerate(theirs.keys[::-1])}
@@ -183,6 +185,11 @@ def test_torch_modules_get_a_tables_rows_and_give_them_back(saved: SimpleNamespa
     back = _of_server(ps, "AdaGrad-back")
     np.testing.assert_array_equal(back.keys, theirs.keys)
     np.testing.assert_array_equal(back.values, theirs.values)
+    assert "starts anew" not in caplog.text, "SGD keeps no state"
+    ps.drop_table("AdaGrad-back")
+    ps.create_table("AdaGrad-back", dim=3, optimizer=slotwise.AdaGrad(lr=1.0))
+    checkpoint_files.from_state_dict(ps, state, {"AdaGrad-back": places})
+    assert f"table AdaGrad-back: the state of AdaGrad starts anew in {len(places)} row(s)" in caplog.text
     ps.drop_table("AdaGrad-back")
 
 

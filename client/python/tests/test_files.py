@@ -56,7 +56,7 @@ def test_a_saved_table_is_made_again_by_loading_it(
 ) -> None:
     digest = train(any_ps)
     saved = tmp_path / "new" / "ads" if kind == "npy" else tmp_path / "ads.parquet"
-    assert save(any_ps, kind, saved, with_state=True) == len(KEYS)
+    assert save(any_ps, kind, saved) == len(KEYS)
     assert load(any_ps, kind, "copy", saved) == len(KEYS)
     assert same_rows(any_ps, "copy", digest)
     ads, copy = (any_ps.describe_table(name) for name in ("ads", "copy"))
@@ -71,13 +71,20 @@ def test_a_saved_table_is_made_again_by_loading_it(
 
 @pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_state_may_be_left_out_of_the_file_or_in_it(
-    any_ps: slotwise.Client, tmp_path: Path, kind: str
+    any_ps: slotwise.Client, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     train(any_ps)
-    save(any_ps, kind, tmp_path / "without")
-    save(any_ps, kind, tmp_path / "with", with_state=True)
+    save(any_ps, kind, tmp_path / "without", with_state=False)
+    save(any_ps, kind, tmp_path / "with")
+    load(any_ps, kind, "both", tmp_path / "with")
+    assert "starts anew" not in caplog.text
     load(any_ps, kind, "first", tmp_path / "without")
+    anew = f"the state of Adam starts anew in {len(KEYS)} row(s), because none came with {tmp_path}/without"
+    steps = "the count of steps stays 0, and was 1 in the table that"
+    assert f"table first: {anew}" in caplog.text and f"table first: {steps}" in caplog.text
     load(any_ps, kind, "second", tmp_path / "with", with_state=False)
+    assert "table second: the state of Adam starts anew" in caplog.text
+    assert f"table second: {steps}" in caplog.text
     assert any_ps.digest("first") == any_ps.digest("second")
     rows = next(any_ps.export_rows("first", KEYS[:1], with_state=True))
     np.testing.assert_array_equal(rows.state, np.zeros((1, 8)))
@@ -88,7 +95,7 @@ def test_loading_into_a_table_that_is_there_keeps_its_options_and_other_rows(
     any_ps: slotwise.Client, tmp_path: Path, kind: str
 ) -> None:
     train(any_ps)
-    save(any_ps, kind, tmp_path / "ads")
+    save(any_ps, kind, tmp_path / "ads", with_state=False)
     any_ps.create_table("other", dim=4, optimizer=slotwise.SGD(0.5))
     any_ps.lookup("other", [7, 50])
     load(any_ps, kind, "other", tmp_path / "ads")
@@ -139,7 +146,7 @@ def test_a_learning_rate_that_was_never_set_is_no_other_tables(
     any_ps: slotwise.Client, tmp_path: Path, kind: str
 ) -> None:
     train(any_ps)
-    save(any_ps, kind, tmp_path / "ads", with_state=True)
+    save(any_ps, kind, tmp_path / "ads")
     any_ps.create_table("other", dim=4, optimizer=slotwise.Adam(0.5))
     any_ps.set_learning_rate("other", 0.75)
     load(any_ps, kind, "other", tmp_path / "ads")
@@ -153,7 +160,7 @@ def test_state_of_another_optimizer_is_refused_by_name(
     any_ps.create_table("ads", dim=4, optimizer=slotwise.Momentum(0.5))
     any_ps.push("ads", KEYS, None, np.ones((len(KEYS), 4), np.float32))
     any_ps.set_learning_rate("ads", 0.25)
-    save(any_ps, kind, tmp_path / "ads", with_state=True)
+    save(any_ps, kind, tmp_path / "ads")
     any_ps.create_table("other", dim=4, optimizer=slotwise.AdaGrad(0.5))  # with as much state
     before = any_ps.digest("other")
     with pytest.raises(slotwise.InvalidArgument, match="table of Momentum, and 'other' has AdaGrad"):
@@ -174,12 +181,12 @@ def test_a_table_without_rows_keeps_its_count_of_steps(
     for _ in range(3):
         any_ps.push("ads", KEYS, None, np.ones((len(KEYS), 4), np.float32))
     any_ps.erase("ads", KEYS)
-    save(any_ps, kind, tmp_path / "ads", with_state=True)
+    save(any_ps, kind, tmp_path / "ads")
     assert load(any_ps, kind, "copy", tmp_path / "ads") == 0
     assert any_ps.digest("copy") == any_ps.digest("ads")
     assert any_ps.digest("copy").steps == 3
     load(any_ps, kind, "anew", tmp_path / "ads", with_state=False)
-    save(any_ps, kind, tmp_path / "without")
+    save(any_ps, kind, tmp_path / "without", with_state=False)
     load(any_ps, kind, "without", tmp_path / "without")
     assert any_ps.digest("anew").steps == any_ps.digest("without").steps == 0
 
@@ -190,7 +197,7 @@ def test_a_table_of_an_optimizer_without_state_keeps_its_count_of_steps(
 ) -> None:
     any_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(0.5))
     any_ps.push("ads", KEYS, None, np.ones((len(KEYS), 4), np.float32))
-    save(any_ps, kind, tmp_path / "ads", with_state=True)
+    save(any_ps, kind, tmp_path / "ads")
     load(any_ps, kind, "copy", tmp_path / "ads")
     assert any_ps.digest("copy") == any_ps.digest("ads")
 
@@ -207,14 +214,14 @@ def test_what_overflowing_steps_leave_can_be_loaded(
     for rows in any_ps.export_rows("ads", with_state=True):
         assert rows.state is not None
         assert np.isfinite(rows.values).all() and np.isfinite(rows.state).all()
-    save(any_ps, "npy", tmp_path / "ads", with_state=True)
+    save(any_ps, "npy", tmp_path / "ads")
     assert load(any_ps, "npy", "copy", tmp_path / "ads") == len(KEYS)
     assert any_ps.digest("copy") == any_ps.digest("ads")
 
 
 def test_a_folder_of_an_earlier_version_is_loaded(any_ps: slotwise.Client, tmp_path: Path) -> None:
     digest = train(any_ps)
-    save(any_ps, "npy", tmp_path / "ads", with_state=True)
+    save(any_ps, "npy", tmp_path / "ads")
     path = tmp_path / "ads" / "table.json"
     said = json.loads(path.read_text())
     assert said.pop("with_state") is True
@@ -230,7 +237,7 @@ def test_a_broken_number_is_refused_before_a_row_is_written(
     fake_ps: slotwise.Client, tmp_path: Path, name: str
 ) -> None:
     train(fake_ps)
-    save(fake_ps, "npy", tmp_path / "ads", with_state=True)
+    save(fake_ps, "npy", tmp_path / "ads")
     path = tmp_path / "ads" / "table.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: "three"}))
     fake_ps.create_table("copy", dim=4, optimizer=slotwise.Adam(0.5))
@@ -241,7 +248,7 @@ def test_a_broken_number_is_refused_before_a_row_is_written(
 
 def test_the_files_are_plain_npy(fake_ps: slotwise.Client, tmp_path: Path) -> None:
     train(fake_ps)
-    save(fake_ps, "npy", tmp_path / "ads", with_state=True)
+    save(fake_ps, "npy", tmp_path / "ads")
     arrays = {path.name: np.load(path) for path in (tmp_path / "ads").glob("*.npy")}
     shapes = {name: (array.dtype, array.shape) for name, array in arrays.items()}
     assert shapes == {
@@ -297,7 +304,7 @@ def test_a_folder_is_replaced_whole_or_not_at_all(
 ) -> None:
     train(fake_ps)
     target = tmp_path / "ads"
-    save(fake_ps, "npy", target, with_state=True)
+    save(fake_ps, "npy", target)
     saved = {path.name: path.read_bytes() for path in target.iterdir()}
 
     def break_at_the_end(rank: int, method: str, _: Any) -> None:
@@ -311,7 +318,7 @@ def test_a_folder_is_replaced_whole_or_not_at_all(
     assert [path.name for path in tmp_path.iterdir()] == ["ads"]
 
     fake.after = lambda rank, method, request: None
-    save(fake_ps, "npy", target)
+    save(fake_ps, "npy", target, with_state=False)
     assert sorted(path.name for path in target.iterdir()) == [
         "keys.npy",
         "table.json",
@@ -339,7 +346,7 @@ def test_parquet_columns_are_as_promised(
 
     train(fake_ps)
     target = tmp_path / "ads.parquet"
-    save(fake_ps, "parquet", target, with_state=True)
+    save(fake_ps, "parquet", target)
     table = parquet.read_table(target)
     assert table.schema.names == ["key", "values", "state"]
     assert table.schema.field("key").type == pyarrow.uint64()
