@@ -11,7 +11,7 @@ std::string Name(const StepId& step) {
   return "step " + std::to_string(step.number) + " of session " + std::to_string(step.session);
 }
 
-Status Gone() { return NotFound("the table was dropped while the request waited"); }
+Status Gone(const std::string& table) { return NotFound(table + " was dropped while the request waited"); }
 
 // Clients try again, and meet the tables that came.
 Status Replaced() { return Unavailable("a checkpoint was loaded while the request waited"); }
@@ -63,7 +63,7 @@ void Agenda::TakeIn(Rank rank, const Announcement& announcement) {
                  announcement.joined};
   const bool of_no_table = IsOfNoTable(announcement.operation);
   const Table* const table = of_no_table ? nullptr : tables_.Get(announcement.table);
-  if (!of_no_table && table == nullptr) return Reply(ticket, Gone());
+  if (!of_no_table && table == nullptr) return Reply(ticket, Gone("the table"));
   if (announcement.operation == Operation::kPush) return TakeInPart(ticket, announcement, *table);
   // What has no batch gathers nothing; of it, several may become one round.
   if (table != nullptr && part.samples > 0) part.bytes = BytesOf(*table, part);
@@ -253,7 +253,9 @@ std::optional<Round> Agenda::NextRound() {
   if (!round) return std::nullopt;
   round->number = ++rounds_;
   ready_bytes_ -= BytesIn(*round);
-  if (round->operation == Operation::kDropTable) AnswerAllOf(round->table, Gone());
+  if (round->operation == Operation::kDropTable) {
+    AnswerAllOf(round->table, Gone("table " + tables_.Get(round->table)->info.options.name.str()));
+  }
   return round;
 }
 
@@ -266,9 +268,27 @@ std::vector<EarlyAnswer> Agenda::TablesWereReplaced(std::span<const TableId> tab
 void Agenda::AnswerAllOf(TableId table, const Status& why) {
   for (const Round& round : ready_.TakeAllOf(table)) {
     ready_bytes_ -= BytesIn(round);
-    round.ForEachTable([&](const Round& share) { ReplyToAll(share.waiters, why); });
+    Waiters waiters;
+    round.ForEachTable([&](const Round& share) { waiters.emplace_back(share.table, &share.waiters); });
+    ReplyToWaiters(table, waiters, why);
   }
-  for (const IncompleteStep& step : incomplete_.TakeAllOf(table)) ReplyToAll(step, why);
+  for (const IncompleteStep& step : incomplete_.TakeAllOf(table)) {
+    Waiters waiters;
+    for (const auto& [place, share] : step.shares) waiters.emplace_back(share.table, &share.waiters);
+    ReplyToWaiters(table, waiters, why);
+  }
+}
+
+void Agenda::ReplyToWaiters(TableId table, const Waiters& waiters, const Status& why) {
+  for (const bool of_another : {false, true}) {
+    for (const auto& [of, tickets] : waiters) {
+      if ((of != table) != of_another) continue;
+      for (const Ticket& ticket : *tickets) {
+        Reply(ticket, why);
+        decision_.answers.back().for_another = of_another;
+      }
+    }
+  }
 }
 
 std::uint64_t Agenda::BytesOf(const Table& table, const RoundPart& part) {
@@ -284,7 +304,7 @@ std::uint64_t Agenda::BytesIn(const Round& round) {
 }
 
 void Agenda::Reply(const Ticket& ticket, Status status, const AppliedStep& applied) {
-  decision_.answers.push_back({ticket, std::move(status), applied});
+  decision_.answers.push_back({.ticket = ticket, .status = std::move(status), .applied = applied});
 }
 
 void Agenda::ReplyToAll(const std::vector<Ticket>& tickets, const Status& status) {

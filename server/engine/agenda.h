@@ -98,6 +98,9 @@ class Agenda {
   void DropDueSteps();
   std::optional<Round> NextRound();
   void AnswerAllOf(TableId table, const Status& why);
+  // Answers those who wait with a request of `table`, whose own reason it is: they are the first.
+  using Waiters = std::vector<std::pair<TableId, const std::vector<Ticket>*>>;  // by their requests' tables
+  void ReplyToWaiters(TableId table, const Waiters& waiters, const Status& why);
   static std::uint64_t BytesOf(const Table& table, const RoundPart& part);
   static std::uint64_t BytesIn(const Round& round);
   void Reply(const Ticket& ticket, Status status, const AppliedStep& applied = {});

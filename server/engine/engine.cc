@@ -170,11 +170,11 @@ class Engine::Impl {
     if (fitting.empty()) return;
     if (CallerOf(fitting.front()).late()) {
       for (Request& request : fitting)
-        Refuse(request, DeadlineExceeded("the deadline passed before the request was queued"));
+        RefuseWithOthers(request, DeadlineExceeded("the deadline passed before the request was queued"));
       return;
     }
     if (const Status added = inbox_.Add(fitting); !added.ok()) {
-      for (Request& request : fitting) Refuse(request, added);
+      for (Request& request : fitting) RefuseWithOthers(request, added);
     }
   }
 
@@ -270,9 +270,9 @@ class Engine::Impl {
     header.durable = log_.durable();  // behind Take: what becomes durable from here on is news again
     header.closed = taken.closed;
     for (Request& request : taken.abandoned) {
-      Refuse(request, CallerOf(request).late()
-                          ? DeadlineExceeded("the deadline passed before the request's turn came")
-                          : Cancelled("the caller was gone before the request's turn came"));
+      RefuseWithOthers(request, CallerOf(request).late()
+                                    ? DeadlineExceeded("the deadline passed before the request's turn came")
+                                    : Cancelled("the caller was gone before the request's turn came"));
     }
     for (Request& request : taken.requests) {
       if (IsOfReplacedTable(request)) {
@@ -382,7 +382,7 @@ class Engine::Impl {
           *push = {};
         });
       } else {
-        Refuse(request, answer.status);
+        answer.for_another ? RefuseWithOthers(request, answer.status) : Refuse(request, answer.status);
       }
     }
   }

@@ -88,6 +88,8 @@ class Operations {
   TableBatch TableBatchOf(const Round& round);
   // Returns each table's batch, gathered from all ranks.
   std::vector<TableWork::Share> Gather(Stage& stage, std::span<const TableBatch> batches);
+  // Refuses a step that could not be prepared. Those hear it first who sent parts of the table that is why.
+  void RefuseStep(std::span<const TableBatch> batches, const Status& why, Stage& stage);
   // Counts this rank's parts of a step that will be the table's next one.
   void CountParts(const TableBatch& batch);
   // Updates the tables' rows by a step that was prepared and inserted.

@@ -28,15 +28,25 @@ void Operations::Push(const Round& round) {
     tables_.Record({KeyOf(round.table, round.step).table, round.step.session}, round.step, steps, bodies);
   }
   stage.Close(device_.WorkStream());
+  if (!prepared.ok()) return RefuseStep(batches, prepared, stage);
   // The answer need not wait for the device: whatever any rank reads of the tables later is ordered behind
   // the updates, and a device that fails ends the server.
   for (const TableBatch& batch : batches) {
-    if (prepared.ok()) {
-      AnswerMineOnceRecorded<PushRequest>(batch.round, AppliedStep{batch.table.steps, batch.table.version()},
-                                          &stage);
-    } else {
+    AnswerMineOnceRecorded<PushRequest>(batch.round, AppliedStep{batch.table.steps, batch.table.version()},
+                                        &stage);
+  }
+}
+
+void Operations::RefuseStep(std::span<const TableBatch> batches, const Status& why, Stage& stage) {
+  for (const bool of_another : {false, true}) {
+    for (const TableBatch& batch : batches) {
+      if ((batches.size() > 1 && work_.refused() != &batch.table) != of_another) continue;
       AnswerMine<PushRequest>(
-          batch.round, [&](PushRequest& request) { request.done(prepared); }, &stage);
+          batch.round,
+          [&](PushRequest& request) {
+            of_another&& request.refused_with_others ? request.refused_with_others(why) : request.done(why);
+          },
+          &stage);
     }
   }
 }

@@ -141,4 +141,15 @@ void Refuse(Request& request, const Status& status) {
   std::visit([&](auto& r) { r.done(status); }, request);
 }
 
+void RefuseWithOthers(Request& request, const Status& status) {
+  std::visit(
+      [&](auto& r) {
+        if constexpr (requires { r.refused_with_others; }) {
+          if (r.refused_with_others) return r.refused_with_others(status);
+        }
+        r.done(status);
+      },
+      request);
+}
+
 }  // namespace slotwise

@@ -73,6 +73,7 @@ struct EarlyAnswer {
   Ticket ticket;
   Status status;             // OK: an earlier round applied the push's step ...
   AppliedStep applied = {};  // ... so
+  bool for_another = false;  // the status is of another table of the push's step
 };
 
 // Returns the bytes that a batch gathers on a rank: keys, their weights, offsets, and one float for each

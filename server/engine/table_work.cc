@@ -40,14 +40,14 @@ Status TableWork::PrepareAndInsert(std::span<const Share> shares, PrepareFor pur
   return Insert(prepared, room);
 }
 
-void TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
+bool TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
   const auto bring = [&] {
     std::uint64_t rows = 0;
     for (const Prepared& prepared : tables) rows += prepared.rows.ok() ? prepared.rows->count : 0;
     return rows;
   };
   Status refused = room(bring());
-  if (refused.ok()) return;
+  if (refused.ok()) return true;
   // What is only a bound may have been too much.
   for (Prepared& prepared : tables) {
     if (prepared.rows.ok() && !prepared.rows->exact)
@@ -55,6 +55,7 @@ void TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
   }
   refused = room(bring());
   if (!refused.ok()) tables.front().rows = refused;
+  return refused.ok();
 }
 
 namespace {
@@ -68,8 +69,9 @@ struct Sums {
   std::uint64_t slow;           // of those: ranks that may have room soon
   std::uint64_t crowded_ranks;  // ranks that would pass what a rank may hold
   std::uint64_t flooded_ranks;  // of all tables: ranks that would write more new bytes than a batch may bring
+  std::uint64_t without_room;   // of all tables: ranks that have none for something that is not the tables'
 };
-static_assert(sizeof(Sums) == 7 * sizeof(std::uint64_t), "sums are added up as an array");
+constexpr std::size_t kSums = sizeof(Sums) / sizeof(std::uint64_t);  // which are added up as an array
 
 Status Full(const TableOptions& options, const Sums& sums) {
   return ResourceExhausted("table " + options.name.str() + " is full: it has " + std::to_string(sums.rows) +
@@ -80,8 +82,13 @@ Status Full(const TableOptions& options, const Sums& sums) {
 }  // namespace
 
 Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
-  if (room) AskForRoom(tables, room);
+  refused_ = nullptr;
+  const bool has_room = !room || AskForRoom(tables, room);
   std::vector<Sums> sums(tables.size());
+  const auto refuse = [&](std::size_t t, Status why) {
+    refused_ = tables[t].table;
+    return why;
+  };
   const auto agree = [&] {
     for (std::size_t t = 0; t < tables.size(); ++t) {
       const auto& [table, prepared] = tables[t];
@@ -96,10 +103,12 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
                  prepared.ok() ? 0U : 1U,
                  slow ? 1U : 0U,
                  crowded ? 1U : 0U,
+                 0,
                  0};
     }
     sums.front().flooded_ranks = NewBytes(tables) > max_new_bytes_ ? 1 : 0;
-    collective_.AllReduceSum({&sums.front().rows, 7 * sums.size()});
+    sums.front().without_room = has_room ? 0 : 1;
+    collective_.AllReduceSum({&sums.front().rows, kSums * sums.size()});
   };
   const auto floods = [&] { return sums.front().flooded_ranks > 0; };
   const auto passes = [&](std::size_t t) {
@@ -108,6 +117,7 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   agree();
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if (sums[t].failed == 0) continue;
+    if (sums.front().without_room == 0) refused_ = tables[t].table;
     const Result<NewRows>& mine = tables[t].rows;
     if (!mine.ok()) return mine.status();
     return sums[t].slow == sums[t].failed
@@ -123,8 +133,8 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   }
   if (again) agree();
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    if (passes(t)) return Full(tables[t].table->info.options, sums[t]);
-    if (sums[t].crowded_ranks > 0) return TooManyForARank(*tables[t].table, tables[t].rows->count);
+    if (passes(t)) return refuse(t, Full(tables[t].table->info.options, sums[t]));
+    if (sums[t].crowded_ranks > 0) return refuse(t, TooManyForARank(*tables[t].table, tables[t].rows->count));
   }
   if (floods()) return TooManyNewBytes(NewBytes(tables));
   for (const Prepared& prepared : tables) prepared.table->shard->BeginInsert();

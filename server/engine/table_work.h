@@ -40,6 +40,9 @@ class TableWork {
   using RoomFor = std::function<Status(std::uint64_t new_rows)>;
   // Whether any rank's shard may have got new keys by the last call that inserted. The same on every rank.
   bool inserted_new_keys() const { return inserted_new_keys_; }
+  // The table of those of the last call that inserted which was why it was refused; null if it was not, or if
+  // no table alone was why. The same on every rank.
+  const Table* refused() const { return refused_; }
 
   // A table, and a batch that a round has of it.
   struct Share {
@@ -89,8 +92,9 @@ class TableWork {
   };
   // Gives the keys that are new by what this rank has prepared rows, of all tables and on all ranks, or none.
   Status Insert(std::span<Prepared> tables, const RoomFor& room);
-  // Asks `room` for what the tables bring, and puts its refusal in the first table's place.
-  static void AskForRoom(std::span<Prepared> tables, const RoomFor& room);
+  // Asks `room` for what the tables bring, and puts its refusal in the first table's place. Returns whether
+  // there is room.
+  static bool AskForRoom(std::span<Prepared> tables, const RoomFor& room);
   // Returns why a batch is refused that would take one rank or several past the table's max_rows_of_rank.
   Status TooManyForARank(const Table& table, std::uint64_t new_rows);
   // Returns the bytes of the new rows that this rank would write, or a bound of them.
@@ -103,6 +107,7 @@ class TableWork {
   BagTravel travel_;
   const std::uint64_t max_new_bytes_;
   bool inserted_new_keys_ = false;
+  const Table* refused_ = nullptr;
 };
 
 }  // namespace slotwise

@@ -44,28 +44,37 @@ class JointAnswer {
 
   template <class Answer>
   void End(std::size_t index, Result<Answer> one) {
-    AnswerCall answer;
-    {
-      const std::lock_guard lock(mutex_);
-      --waiting_;
-      if (answer_ == nullptr) return;
-      const bool ends_the_call = pushes_ && IsRefusedForGood(one.status());
-      if (one.ok()) {
-        answers_[index] = std::move(*one);
-      } else if (index < refused_ || ends_the_call) {
-        refused_ = index;
-        why_ = one.status();
-      }
-      if (waiting_ > 0 && !ends_the_call) return;
-      answer = std::exchange(answer_, nullptr);
+    if (!one.ok()) return EndRefused(index, one.status());
+    std::unique_lock lock(mutex_);
+    if (answer_ != nullptr) answers_[index] = std::move(*one);
+    EndOne(false, std::move(lock));
+  }
+
+  // A request is refused for its own reason, or for one that has no place in the call (kNoPlace).
+  static constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
+  void EndRefused(std::size_t place, const Status& why) {
+    std::unique_lock lock(mutex_);
+    const bool ends_the_call = pushes_ && IsRefusedForGood(why);
+    if (answer_ != nullptr && (why_.ok() || place < place_ || ends_the_call)) {
+      place_ = place;
+      why_ = why;
     }
-    caller_.times().NoteAnswered(engine_.WaitedInCollectives());
-    // Once the answer is taken, nobody changes the answers and the refusal.
-    if (why_.ok()) return answer(std::move(answers_));
-    answer(many_ ? WithPlace(pushes_ ? kPushes : kLookups, refused_, why_) : why_);
+    EndOne(ends_the_call, std::move(lock));
   }
 
  private:
+  void EndOne(bool ends_the_call, std::unique_lock<std::mutex> lock) {
+    --waiting_;
+    if (answer_ == nullptr || (waiting_ > 0 && !ends_the_call)) return;
+    const AnswerCall answer = std::exchange(answer_, nullptr);
+    lock.unlock();
+    caller_.times().NoteAnswered(engine_.WaitedInCollectives());
+    // Once the answer is taken, nobody changes the answers and the refusal.
+    if (why_.ok()) return answer(std::move(answers_));
+    const bool has_place = many_ && place_ != kNoPlace;
+    answer(has_place ? WithPlace(pushes_ ? kPushes : kLookups, place_, why_) : why_);
+  }
+
   static bool IsRefusedForGood(const Status& status) {
     return !status.ok() && status.retry_after().count() == 0 && status.code() != StatusCode::kUnavailable &&
            status.code() != StatusCode::kDeadlineExceeded && status.code() != StatusCode::kCancelled;
@@ -78,7 +87,7 @@ class JointAnswer {
   std::mutex mutex_;
   EmbeddingAnswers answers_;
   std::size_t waiting_;
-  std::size_t refused_ = std::numeric_limits<std::size_t>::max();
+  std::size_t place_ = kNoPlace;  // of what is refused
   Status why_;
   AnswerCall answer_;
 };
@@ -130,8 +139,11 @@ void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLook
     request.joined = many;
     request.done = [together, i, samples = request.batch.samples,
                     width = lookups[i].width](Result<PooledValues> values) {
-      if (!values.ok()) return together->End<LookupAnswer>(i, values.status());
+      if (!values.ok()) return together->EndRefused(i, values.status());
       together->End<LookupAnswer>(i, LookupAnswer{samples, width, std::move(*values)});
+    };
+    request.refused_with_others = [together](const Status& why) {
+      together->EndRefused(JointAnswer::kNoPlace, why);
     };
     requests.emplace_back(std::move(request));
   }
@@ -156,6 +168,9 @@ void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest>
     request.done = [together, i, caller](const Result<AppliedStep>& applied) {
       if (!applied.ok()) LogIfWrongName(applied.status(), caller);
       together->End(i, applied);
+    };
+    request.refused_with_others = [together](const Status& why) {
+      together->EndRefused(JointAnswer::kNoPlace, why);
     };
     requests.emplace_back(std::move(request));
   }

@@ -310,13 +310,22 @@ TEST_F(AgendaTest, RefusesAStepThatComesAgainWithOtherTables) {
   EXPECT_TRUE(refused(Hear({Says({PushTo(kAds, 0, 8, 3)})})));
 }
 
+// Two parts of a step hear that one's table is gone: that part first.
+void ExpectOwnReasonFirst(const Decision& decision, TicketNumber own, TicketNumber of_another) {
+  ASSERT_EQ(decision.answers.size(), 2U);
+  EXPECT_EQ(decision.answers[0].ticket.number, own);
+  EXPECT_FALSE(decision.answers[0].for_another);
+  EXPECT_EQ(decision.answers[1].ticket.number, of_another);
+  EXPECT_TRUE(decision.answers[1].for_another);
+  for (const EarlyAnswer& answer : decision.answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
+}
+
 TEST_F(AgendaTest, DropsAStepOfSeveralTablesWithAnyOfThem) {
   EXPECT_FALSE(Hear({Says({PushTo(kAds, 0, 1)})}).round);
   const Decision dropped = Hear({Says({Lookup(9, kUsers), Drop(2, kUsers), PushTo(kUsers, 1, 3)})});
   EXPECT_EQ(Tickets(dropped.round), (Numbers{9}));
   const Decision end = HearNothing();  // the step is complete by now, and goes with its second table
-  ASSERT_EQ(end.answers.size(), 2U);
-  for (const EarlyAnswer& answer : end.answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
+  ExpectOwnReasonFirst(end, 3, 1);
   EXPECT_TRUE(end.finished || !end.more_is_ready);
 }
 
@@ -325,6 +334,8 @@ TEST_F(AgendaTest, DropsAnIncompleteStepOfSeveralTablesWithAnyOfThem) {
   const Decision end = Hear({Says({Drop(3, kUsers)})});
   ASSERT_EQ(end.answers.size(), 2U);
   EXPECT_FALSE(end.awaits_parts);
+  EXPECT_FALSE(Hear({Says({PushTo(kAds, 0, 4, 2, 0, 2), PushTo(kUsers, 1, 5, 2, 0, 2)})}).round);
+  ExpectOwnReasonFirst(Hear({Says({Drop(6, kUsers)})}), 5, 4);
 }
 
 TEST_F(AgendaTest, ServesTheLookupsOfOneCallInOneRound) {

@@ -299,6 +299,26 @@ TEST_F(RowsServiceTest, PushManyIsRefusedAtOnceByAPartThatIsRefusedForGood) {
       "pushes[1]: the table has place 1 of its step here, and place 0 in a part before: it can have one");
 }
 
+TEST_F(RowsServiceTest, WhatRefusesAWholeCallHasNoPlaceInIt) {
+  engine_->RequestStop();
+  v1::LookupManyRequest lookups;
+  v1::PushManyRequest pushes;
+  for (std::uint64_t number = 1; number <= 2; ++number) {
+    *lookups.add_lookups() = SmallLookup();
+    v1::PushRequest& push = *pushes.add_pushes();
+    push = SmallPush();
+    push.mutable_step()->set_number(number);
+    push.mutable_step()->set_part(0);
+    push.mutable_step()->set_parts(1);
+  }
+  v1::LookupManyReply found;
+  grpc::ClientContext looks_up;
+  EXPECT_EQ(embedding_->LookupMany(&looks_up, lookups, &found).error_message(), "the server is stopping");
+  v1::PushManyReply applied;
+  grpc::ClientContext pushes_to;
+  EXPECT_EQ(embedding_->PushMany(&pushes_to, pushes, &applied).error_message(), "the server is stopping");
+}
+
 TEST_F(RowsServiceTest, OnlySoManyExportsOfWholeTablesAreUnderWay) {
   ImportManyRows();
   v1::ExportRequest request;
