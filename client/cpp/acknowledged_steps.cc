@@ -3,6 +3,24 @@
 #include <iterator>
 
 namespace slotwise::client {
+namespace {
+
+// Says what happened to a table that has another lineage. Its count of steps tells nothing of the former's.
+std::string WhyOfAnotherLineage(const TableState& before, const TableState& met) {
+  const bool same_start = before.incarnation != 0 && before.incarnation == met.incarnation;
+  std::string text =
+      same_start
+          ? " was dropped and made anew, or a checkpoint's was put in its place"
+          : " was made anew: it was dropped, a checkpoint's was put in its place, or the server started "
+            "without it";
+  text += "; of the former table this client saw step " + std::to_string(before.step) +
+          " acknowledged, and the new one is at step " + std::to_string(met.step);
+  if (met.step > 0)
+    text += ", a count that pushes since have made, or that came with an import or a checkpoint";
+  return text;
+}
+
+}  // namespace
 
 TableState AcknowledgedSteps::Of(std::string_view table) const {
   const std::lock_guard lock(mutex_);
@@ -26,15 +44,10 @@ Status AcknowledgedSteps::Check(std::string_view table, const TableState& before
     if (found != newest_.end() && found->second.lineage == before.lineage) newest_.erase(found);
   }
   const std::string name = "table " + std::string(table);
-  const std::string acknowledged =
-      "this client saw its step " + std::to_string(before.step) + " acknowledged";
-  if (!same) {
-    return DataLoss(name + " has lost all its steps: " + acknowledged +
-                    ", and the server's table was made since; it is at step " + std::to_string(met.step));
-  }
+  if (!same) return DataLoss(name + WhyOfAnotherLineage(before, met));
   return DataLoss(name + " has lost its steps " + std::to_string(met.step + 1) + " to " +
-                  std::to_string(before.step) + ": " + acknowledged + ", and the server's table is at step " +
-                  std::to_string(met.step));
+                  std::to_string(before.step) + ": this client saw its step " + std::to_string(before.step) +
+                  " acknowledged, and the server's table is at step " + std::to_string(met.step));
 }
 
 void AcknowledgedSteps::Acknowledge(std::string_view table, const TableState& state) {

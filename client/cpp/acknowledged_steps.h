@@ -24,6 +24,7 @@ namespace slotwise::client {
 struct TableState {
   std::uint64_t lineage = 0;
   std::uint64_t step = 0;
+  std::uint64_t incarnation = 0;  // of the server that said so; 0: nobody knows
 };
 
 class AcknowledgedSteps {

@@ -112,7 +112,7 @@ Status ReadStates(const Batches& batches, const Pieces& request, const v1::DataR
   for (std::size_t i = 0; i < request.size(); ++i) {
     const TableBatch& table = batches.tables[request[i].table];
     const v1::LookupReply& lookup = reply.lookups(static_cast<int>(i));
-    const TableState met{lookup.lineage(), lookup.table_step()};
+    const TableState met{lookup.lineage(), lookup.table_step(), lookup.incarnation()};
     if (Status status = acknowledged.Check(table.table, table.before, met); !status.ok()) return status;
     states.Meet(request[i].table, met);
   }
@@ -123,9 +123,9 @@ Status ReadStates(const Batches& batches, const Pieces& request, const v1::DataR
 // step have one answer, and that to the first part is put into `steps`, at the table's place.
 Status ReadStep(const TableBatch& table, const Piece& piece, const v1::PushReply& reply,
                 client::AcknowledgedSteps& acknowledged, std::vector<std::uint64_t>& steps) {
-  const TableState now{reply.lineage(), reply.newest_step()};
+  const TableState now{reply.lineage(), reply.newest_step(), reply.incarnation()};
   const Status lost = acknowledged.Check(table.table, table.before, now);
-  acknowledged.Acknowledge(table.table, {reply.lineage(), reply.table_step()});
+  acknowledged.Acknowledge(table.table, {reply.lineage(), reply.table_step(), reply.incarnation()});
   if (!lost.ok()) {
     return {lost.code(), lost.message() + "; this push was applied as the table's step " +
                              std::to_string(reply.table_step())};

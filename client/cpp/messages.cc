@@ -321,7 +321,7 @@ Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t 
   if (Status status = CheckReplyShape(fields, received, samples, width, type, out.size()); !status.ok()) {
     return status;
   }
-  return TableState{fields.lineage(), fields.table_step()};
+  return TableState{fields.lineage(), fields.table_step(), fields.incarnation()};
 }
 
 Status ReadExportReply(const grpc::ByteBuffer& reply, ExportedRows& rows) {

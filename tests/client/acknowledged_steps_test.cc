@@ -30,11 +30,28 @@ TEST(AcknowledgedSteps, MissesThemInAnotherLineage) {
   const TableState before = steps.Of("ads");
   const Status lost = steps.Check("ads", before, {8, 6});
   EXPECT_EQ(lost.code(), StatusCode::kDataLoss);
-  EXPECT_NE(lost.message().find("step 5 acknowledged"), std::string::npos) << lost.message();
+  EXPECT_EQ(lost.message(),
+            "table ads was made anew: it was dropped, a checkpoint's was put in its place, or the server "
+            "started without it; of the former table this client saw step 5 acknowledged, and the new one is "
+            "at step 6, a count that pushes since have made, or that came with an import or a checkpoint");
   // A call that had begun before is told too; one that begins now is not.
   EXPECT_EQ(steps.Check("ads", before, {8, 6}).code(), StatusCode::kDataLoss);
   EXPECT_TRUE(steps.Check("ads", steps.Of("ads"), {8, 6}).ok());
   EXPECT_EQ(steps.Of("users").step, 2U);
+}
+
+TEST(AcknowledgedSteps, KnowsThatTheServerHadTheTableWhereItDidNotStartSince) {
+  const auto lost = [](std::uint64_t before, std::uint64_t met) {
+    AcknowledgedSteps steps;
+    steps.Acknowledge("ads", {7, 5, before});
+    return steps.Check("ads", steps.Of("ads"), {8, 0, met}).message();
+  };
+  const std::string dropped = "table ads was dropped and made anew, or a checkpoint's was put in its place; ";
+  EXPECT_EQ(lost(3, 3), dropped +
+                            "of the former table this client saw step 5 acknowledged, and the new one "
+                            "is at step 0");
+  for (const std::string& message : {lost(3, 4), lost(3, 0), lost(0, 0)})
+    EXPECT_NE(message.find("or the server started without it; "), std::string::npos) << message;
 }
 
 TEST(AcknowledgedSteps, MissesThemInAnEarlierState) {

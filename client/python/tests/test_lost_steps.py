@@ -14,6 +14,7 @@ import pytest
 from free_ports import free_ports
 
 import slotwise
+import slotwise.rows
 
 KEYS = np.arange(4, dtype=np.uint64)
 ONES = np.ones((4, 4), np.float32)
@@ -81,7 +82,8 @@ def test_a_lookup_after_a_crash_says_it_too(server: tuple[str, Restart]) -> None
         push(ps)
         ps.lookup("ads", KEYS)
         restart()
-        with pytest.raises(slotwise.DataLoss, match="lost all its steps"):
+        anew = "table ads was made anew: .* and the new one is at step 0$"
+        with pytest.raises(slotwise.DataLoss, match=anew):
             ps.lookup("ads", KEYS, train=False)
         ps.lookup("ads", KEYS, train=False)
 
@@ -96,8 +98,8 @@ def test_what_all_tables_lost_is_said_once(server: tuple[str, Restart], tables: 
         restart()
         with pytest.raises(slotwise.DataLoss) as lost:
             ps.lookup_many({name: (KEYS,) for name in tables}, train=False)
-        assert lost.value.message.count("table ads has lost all its steps") == 1
-        assert lost.value.message.count("table other has lost all its steps") == 1
+        assert lost.value.message.count("table ads was made anew") == 1
+        assert lost.value.message.count("table other was made anew") == 1
         assert push(ps) == 1
         assert push(ps, "other") == 1
 
@@ -110,8 +112,28 @@ def test_a_table_that_its_client_drops_loses_nothing(server: tuple[str, Restart]
         ps.drop_table("ads")
         ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.5))
         assert push(ps) == 1
-        with pytest.raises(slotwise.DataLoss):  # the other client was not asked
-            push(other)
+        with pytest.raises(slotwise.DataLoss, match="table ads was dropped and made anew, or"):
+            push(other)  # this client was not asked
+
+
+def test_a_table_that_was_replaced_by_an_import_is_no_lost_step(
+    server: tuple[str, Restart], tmp_path: Path
+) -> None:
+    address, _ = server
+    with slotwise.connect(address) as trainer, slotwise.connect(address) as operator:
+        for _ in range(3):
+            push(trainer)
+        slotwise.rows.save_npy(operator, "ads", tmp_path / "ads")
+        operator.drop_table("ads")
+        slotwise.rows.load_npy(operator, "ads", tmp_path / "ads")
+        with pytest.raises(slotwise.DataLoss) as lost:
+            trainer.lookup("ads", KEYS)
+        assert lost.value.message == (
+            "table ads was dropped and made anew, or a checkpoint's was put in its place; of the former "
+            "table this client saw step 3 acknowledged, and the new one is at step 3, a count that pushes "
+            "since have made, or that came with an import or a checkpoint"
+        )
+        assert push(trainer) == 4
 
 
 def test_an_old_answer_is_no_loss(server: tuple[str, Restart]) -> None:
