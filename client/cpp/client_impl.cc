@@ -347,9 +347,11 @@ void Client::Impl::Address(std::vector<Request>& parts) {
   // A trainer's lookups and pushes alternate: with one turn for both, each would find the same rank every
   // time.
   const bool pushes = !parts.empty() && parts.front().method.find("/Push") != std::string::npos;
-  const std::size_t turn = parts.size() == 1 ? turns_[pushes ? 0 : 1]++ : 0;
+  // Parts that cannot be as many for every rank are more for others from call to call.
+  const bool takes_turns = parts.size() == 1 || parts.size() % ranks != 0;
+  const std::size_t turn = takes_turns ? turns_[pushes ? 0 : 1]++ : 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i].rank = (i * ranks / parts.size() + turn) % ranks;
+    parts[i].rank = (i * ranks + turn % ranks) / parts.size();
     parts[i].channel = i + turn / ranks;
   }
 }

@@ -89,7 +89,7 @@ class Client::Impl {
   void ForgetTables();
 
   // Chooses a rank and a channel for each part of a batch: neighbouring parts go to the same rank, in rank
-  // order. Batches of one part go to the ranks in turn.
+  // order. Where ranks cannot have as many parts each, or any, calls take turns with which ranks have more.
   void Address(std::vector<client::Request>& parts);
 
   const ClientOptions& options() const { return options_; }

@@ -299,6 +299,28 @@ TEST_F(RetryTest, BatchesOfOnePartTakeTurns) {
   EXPECT_EQ(std::ranges::count(lookups, std::size_t{0}, [](const auto& lookup) { return lookup.rank; }), 2);
 }
 
+TEST_F(RetryTest, BatchesOfFewerPartsThanRanksTakeTurnsInRankOrder) {
+  FakeServer fake(3);
+  Client client = Connect(fake);
+  const std::vector<float> gradients(2 * large_.size(), 1.0F);
+  std::vector<std::pair<std::size_t, std::size_t>> pushed;  // the ranks of part 0 and part 1
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(client.Push("ads", {large_, {}}, gradients).ok());
+    const auto all = fake.pushes();
+    ASSERT_EQ(all.size(), 2U * static_cast<std::size_t>(i + 1));
+    const auto& one = all[all.size() - 2];
+    const auto& other = all.back();
+    const bool in_order = one.request.step().part() == 0;
+    pushed.emplace_back((in_order ? one : other).rank, (in_order ? other : one).rank);
+  }
+  EXPECT_EQ(pushed, (std::vector<std::pair<std::size_t, std::size_t>>{{0, 1}, {0, 2}, {1, 2}}));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(LookUp(client, large_).ok());
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    const auto lookups = fake.lookups();
+    EXPECT_EQ(std::ranges::count(lookups, rank, [](const auto& lookup) { return lookup.rank; }), 2);
+  }
+}
+
 TEST_F(RetryTest, RequestsStayBelowWhatTheServerTakes) {
   FakeServer fake(1, 20'000);
   Client client = Connect(fake);
