@@ -100,6 +100,7 @@ Status ReadValues(const Batches& batches, const Pieces& request, const grpc::Byt
     const auto out = table.out.subspan(samples.first * width, samples.size() * width);
     const auto met = client::ReadLookupReply((*replies)[i], samples.size(), width, type, out);
     if (!met.ok()) return met.status();
+    batches.starts->Note(met->incarnation);
     if (Status status = acknowledged.Check(table.table, table.before, *met); !status.ok()) return status;
     states.Meet(request[i].table, *met);
   }
@@ -113,6 +114,7 @@ Status ReadStates(const Batches& batches, const Pieces& request, const v1::DataR
     const TableBatch& table = batches.tables[request[i].table];
     const v1::LookupReply& lookup = reply.lookups(static_cast<int>(i));
     const TableState met{lookup.lineage(), lookup.table_step(), lookup.incarnation()};
+    batches.starts->Note(met.incarnation);
     if (Status status = acknowledged.Check(table.table, table.before, met); !status.ok()) return status;
     states.Meet(request[i].table, met);
   }
@@ -142,6 +144,7 @@ Status ReadSteps(const Batches& batches, const Pieces& request, const grpc::Byte
   for (std::size_t i = 0; i < request.size(); ++i) {
     v1::PushReply parsed;
     if (Status status = client::Deserialize((*replies)[i], parsed); !status.ok()) return status;
+    batches.starts->Note(parsed.incarnation());
     if (Status status = ReadStep(batches.tables[request[i].table], request[i], parsed, acknowledged, steps);
         !status.ok()) {
       return status;
@@ -152,8 +155,9 @@ Status ReadSteps(const Batches& batches, const Pieces& request, const grpc::Byte
 Status ReadSteps(const Batches& batches, const Pieces& request, const v1::DataReply& reply,
                  client::AcknowledgedSteps& acknowledged, std::vector<std::uint64_t>& steps) {
   for (std::size_t i = 0; i < request.size(); ++i) {
-    if (Status status = ReadStep(batches.tables[request[i].table], request[i],
-                                 reply.pushes(static_cast<int>(i)), acknowledged, steps);
+    const v1::PushReply& push = reply.pushes(static_cast<int>(i));
+    batches.starts->Note(push.incarnation());
+    if (Status status = ReadStep(batches.tables[request[i].table], request[i], push, acknowledged, steps);
         !status.ok()) {
       return status;
     }
@@ -182,7 +186,7 @@ std::vector<std::string> NamesOf(const TableBatches& tables) {
 
 void Client::BatchCall::Start(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches,
                               MakeRequests make_requests, client::Run::OnReply on_reply, Done done) {
-  const auto finish = [&impl, call, batches, done = std::move(done)](const Status& status) {
+  const auto conclude = [&impl, call, batches, done = std::move(done)](const Status& status) {
     // Whoever gave up has not heard that a table is another one.
     const bool gave_up =
         status.code() == StatusCode::kCancelled || status.code() == StatusCode::kDeadlineExceeded;
@@ -191,6 +195,11 @@ void Client::BatchCall::Start(Impl& impl, const Call& call, const std::shared_pt
     }
     if (status.code() == StatusCode::kDataLoss) return AddOtherLosses(impl, call, status, done);
     done(status);
+  };
+  // Whoever has an answer of a new start of the server may rely on the client to know its ranks.
+  const auto finish = [&impl, call, batches, conclude](const Status& status) {
+    if (impl.HasMetAll(batches->starts->all())) return conclude(status);
+    impl.LearnOfNewStart(call, [conclude, status] { conclude(status); });
   };
   if (batches->tables.empty()) return finish({});
   for (TableBatch& table : batches->tables) table.before = impl.acknowledged().Of(table.table);

@@ -26,6 +26,10 @@ constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for t
 // again.
 constexpr std::size_t kAskedRanks = 3;
 constexpr std::chrono::seconds kLookLimit{2};
+// A call that met a new start asks so many of the ranks that are known, and waits so long for one that says
+// which there are now: the one that has answered the call does at once.
+constexpr std::size_t kAskedToLearn = 16;
+constexpr std::chrono::milliseconds kLearnLimit{10'000};
 
 Status Closed() { return FailedPrecondition("the client is closed"); }
 // Checked before any lock: a thread that a forked child does not have may have held the mutex.
@@ -89,9 +93,9 @@ Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
                    const ServerTopology& topology, const std::shared_ptr<Access>& access)
     : options_(options),
       seeds_(std::move(seeds)),
-      limits_(topology),
       session_({.id = Session::NewId(), .epoch = topology.epoch}),
       incarnation_(topology.incarnation),
+      limits_(topology),
       channels_(access, AddressesIn(options, topology, *access), options.channels_per_rank, options.threads,
                 options.log, [this] { LookForNewStart(); }) {}
 
@@ -108,6 +112,10 @@ void Client::Impl::Meet(const ServerTopology& topology) {
     if (incarnation_ == topology.incarnation) return;
     channels_.MoveTo(AddressesIn(options_, topology, channels_.access()));
     is_first = incarnation_ == 0;
+    {
+      const std::lock_guard guarded(mutex_);
+      limits_ = client::ServerLimits(topology);
+    }
     incarnation_ = topology.incarnation;
   }
   if (is_first) return;
@@ -124,15 +132,56 @@ void Client::Impl::LookForNewStart() {
     look = looks_++;
     if (to_seeds_ == nullptr) to_seeds_ = channels_.To(SeedsOf(seeds_));
   }
-  for (std::size_t i = 0; i < kAskedRanks; ++i) AskForTopology(look * kAskedRanks + i, channels_.now());
-  AskForTopology(look, to_seeds_);
+  const auto ended = [this](const Status&) { LookEnded(); };
+  for (std::size_t i = 0; i < kAskedRanks; ++i)
+    AskForTopology(look * kAskedRanks + i, channels_.now(), kLookLimit, ended);
+  AskForTopology(look, to_seeds_, kLookLimit, ended);
 }
 
-void Client::Impl::AskForTopology(std::size_t address, std::shared_ptr<client::Connections> to) {
+bool Client::Impl::HasMetAll(const std::set<std::uint64_t>& incarnations) const {
+  const std::uint64_t met = incarnation_;
+  return std::ranges::all_of(incarnations, [met](std::uint64_t seen) { return seen == met; });
+}
+
+void Client::Impl::LearnOfNewStart(const Call& call, std::function<void()> then) {
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::ceil<milliseconds>(call.deadline - std::chrono::steady_clock::now());
+  const auto to = channels_.now();
+  std::shared_ptr<Learning> learning;
+  std::size_t first = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (learning_ != nullptr) return learning_->waiting.push_back(std::move(then));
+    learning = learning_ = std::make_shared<Learning>();
+    learning->questions = std::min(kAskedToLearn, to->ranks());
+    learning->waiting.push_back(std::move(then));
+    first = learnings_++ * kAskedToLearn;
+  }
+  const std::size_t questions = learning->questions;  // nobody else changes it until all are asked
+  for (std::size_t i = 0; i < questions; ++i) {
+    AskForTopology(first + i, to, std::clamp(left, milliseconds(1), kLearnLimit),
+                   [this, learning](const Status& status) { Learned(learning, status.ok()); });
+  }
+}
+
+void Client::Impl::Learned(const std::shared_ptr<Learning>& learning, bool answered) {
+  std::vector<std::function<void()>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    --learning->questions;
+    if (!answered && learning->questions > 0) return;
+    waiting.swap(learning->waiting);
+    if (learning_ == learning) learning_ = nullptr;  // whoever comes now asks anew
+  }
+  for (const auto& then : waiting) then();
+}
+
+void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Connections> to,
+                                  std::chrono::milliseconds limit, std::function<void(const Status&)> ended) {
   std::vector<Request> requests(1);
   requests[0] = {.method = "/slotwise.v1.Admin/GetTopology",
                  .message = client::Serialize(v1::GetTopologyRequest()),
-                 .rank = address,
+                 .rank = rank,
                  .once = true};
   const auto read = [this](std::size_t, const grpc::ByteBuffer& bytes) {
     v1::GetTopologyReply reply;
@@ -140,8 +189,7 @@ void Client::Impl::AskForTopology(std::size_t address, std::shared_ptr<client::C
     if (status.ok()) Meet(client::TopologyOf(reply));
     return status;
   };
-  const auto done = [this](const Status&) { LookEnded(); };
-  Start(Begin({.timeout = kLookLimit}), std::move(requests), read, done, std::move(to));
+  Start(Begin({.timeout = limit}), std::move(requests), read, std::move(ended), std::move(to));
 }
 
 void Client::Impl::LookEnded() {
@@ -334,11 +382,11 @@ void Client::Impl::ForgetTables() {
 }
 
 std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {
-  const std::uint64_t room = limits_.message - std::min(limits_.message, kHeaderBytes);
+  const client::ServerLimits limits = this->limits();
+  const std::uint64_t room = limits.message - std::min(limits.message, kHeaderBytes);
   const std::uint64_t fit = std::min(room, kRowsMessage) / row_bytes;
   // Each row is a bag, which has an offset, and there is one more.
-  const std::uint64_t gathered =
-      (limits_.round - sizeof(std::uint32_t)) / (row_bytes + sizeof(std::uint32_t));
+  const std::uint64_t gathered = (limits.round - sizeof(std::uint32_t)) / (row_bytes + sizeof(std::uint32_t));
   return std::max<std::uint64_t>(1, std::min(fit, gathered));
 }
 

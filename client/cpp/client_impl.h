@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -61,8 +62,14 @@ class Client::Impl {
   Status Ask(const CallOptions& options, std::string_view method,
              const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
 
-  // Moves to the ranks of `topology` if the server has been started again since the last one.
+  // Moves to the ranks of `topology`, and keeps to its limits, if the server has been started again since the
+  // last one.
   void Meet(const ServerTopology& topology);
+  // Returns whether this client knows the ranks of those starts of the server.
+  bool HasMetAll(const std::set<std::uint64_t>& incarnations) const;
+  // Asks ranks for the topology, which one of them has just answered as another start of the server. Calls
+  // `then` once one has said it, or none did until the call's deadline or kLearnLimit.
+  void LearnOfNewStart(const client::Call& call, std::function<void()> then);
   // The same for a call that is answered once a checkpoint was written or read: it waits for kLongCall, if
   // the options name no timeout, and tries again what fails within the client's own timeout.
   Status AskLong(const CallOptions& options, std::string_view method,
@@ -94,7 +101,10 @@ class Client::Impl {
 
   const ClientOptions& options() const { return options_; }
   client::Channels& channels() { return channels_; }
-  const client::ServerLimits& limits() const { return limits_; }
+  client::ServerLimits limits() const {
+    const std::lock_guard lock(mutex_);
+    return limits_;
+  }
   // Returns how many rows, or keys, of so many bytes travel in one message: about 1 MiB of them, or as many
   // as the server takes in a message and in a round, but at least 1.
   std::size_t RowsAMessage(std::size_t row_bytes) const;
@@ -117,30 +127,40 @@ class Client::Impl {
   // Asks some ranks and seeds for the topology, to meet a server that was started again; when they are being
   // asked already, asks once more after that.
   void LookForNewStart();
-  void AskForTopology(std::size_t address, std::shared_ptr<client::Connections> to);
   void LookEnded();
+  // Asks a rank of `to` for the topology, once, and meets what it says; calls `ended` then.
+  void AskForTopology(std::size_t rank, std::shared_ptr<client::Connections> to,
+                      std::chrono::milliseconds limit, std::function<void(const Status&)> ended);
+  // Ranks are being asked for a new start's topology, and calls wait for it.
+  struct Learning {
+    std::size_t questions = 0;
+    std::vector<std::function<void()>> waiting;
+  };
+  void Learned(const std::shared_ptr<Learning>& learning, bool answered);
 
   const pid_t process_ = getpid();
   const ClientOptions options_;
   const std::vector<std::string> seeds_;
-  const client::ServerLimits limits_;
   Session session_;
   client::AcknowledgedSteps acknowledged_;
   client::LookedUpStates looked_up_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::array<std::atomic<std::size_t>, 2> turns_{};  // of pushes, and of all else
   std::mutex meeting_;                               // of Meet
-  std::uint64_t incarnation_ = 0;  // guarded by meeting_: of the server that channels_ lead to
+  std::atomic<std::uint64_t> incarnation_ = 0;  // set under meeting_: of the server that channels_ lead to
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
+  client::ServerLimits limits_;
   bool closing_ = false;
   std::map<std::shared_ptr<client::Ongoing>, std::unique_ptr<StopCallback>> ongoing_;
   std::map<std::string, TableOptions, std::less<>> tables_;
   int questions_ = 0;  // for the topology, that are under way
   bool look_again_ = false;
   std::size_t looks_ = 0;
+  std::shared_ptr<Learning> learning_;  // null: nobody waits
+  std::size_t learnings_ = 0;
   std::shared_ptr<client::Connections> to_seeds_;  // made when first needed
 
   client::Channels channels_;  // last, so that its threads end before the members they use

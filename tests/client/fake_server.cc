@@ -74,6 +74,7 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
       values.push_back(-static_cast<float>(key));
     }
     reply->set_samples(request->samples());
+    reply->set_incarnation(fake_.incarnation());
     reply->set_width(2);
     reply->set_values(BytesOf(values));
     const std::lock_guard lock(fake_.mutex_);
@@ -92,6 +93,7 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
     }
     const auto status = fake_.TakePart(*context, *request);
     reply->set_table_step(1);
+    reply->set_incarnation(fake_.incarnation());
     return status;
   }
 
@@ -139,6 +141,11 @@ void FakeServer::SayThatItIs(std::uint64_t incarnation, std::vector<std::string>
   const std::lock_guard lock(mutex_);
   incarnation_ = incarnation;
   said_addresses_ = std::move(addresses);
+}
+
+std::uint64_t FakeServer::incarnation() {
+  const std::lock_guard lock(mutex_);
+  return incarnation_;
 }
 
 FakeServer::Fault FakeServer::ForgetSessions(int times) {

@@ -48,7 +48,7 @@ class FakeServer {
 
   const std::vector<std::string>& addresses() const { return addresses_; }
   void StopRank(std::size_t rank);
-  // From now on every rank says that the server was started again, as this one.
+  // From now on every rank says that the server was started again, as this one, and answers as it.
   void SayThatItIs(std::uint64_t incarnation, std::vector<std::string> addresses);
 
   // Faults call Hang to make a call hang. Hang returns after Release, or when the server is destroyed.
@@ -79,6 +79,7 @@ class FakeServer {
     std::unique_ptr<grpc::Server> server;
   };
 
+  std::uint64_t incarnation();
   // Says in a call's metadata what a refusal of it is to say.
   void SayWhenToRetry(grpc::ServerContext& context, const grpc::Status& status) const;
   grpc::Status Enter(std::size_t rank, const std::string& method, const google::protobuf::Message& request);

@@ -87,7 +87,6 @@ TEST_F(RetryTest, ABusyServerIsAskedAgainWhenItSaidAndNotBefore) {
 }
 
 TEST_F(RetryTest, ABusyServerIsNotWaitedForPastTheDeadline) {
-  using std::chrono::steady_clock;
   FakeServer fake;
   fake.retry_after = "4000000";
   fake.before = FakeServer::FailFirst(1'000'000, "Push", grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -174,6 +173,65 @@ TEST_F(RetryTest, WhoeverIsToldOfAKnownStartHasMovedToo) {
   EXPECT_EQ(old.pushes().size(), 0u);
   go_on.set_value();
   first.join();
+}
+
+// A new start may answer at the old addresses before the client has missed the old one.
+TEST_F(RetryTest, WhoeverHasAnAnswerOfANewStartKnowsItsRanks) {
+  for (const bool push : {false, true}) {
+    FakeServer old;
+    FakeServer more;
+    Client client = Connect(old);
+    ASSERT_TRUE(PushOne(client).ok());
+    ASSERT_TRUE(LookUp(client, one_).ok());
+    std::vector<std::string> addresses = more.addresses();
+    addresses.push_back(old.addresses()[1]);
+    for (FakeServer* const server : {&old, &more}) {
+      server->SayThatItIs(2, addresses);
+      server->before = [](std::size_t, const std::string& method, const auto&) {
+        if (method == "GetTopology") std::this_thread::sleep_for(milliseconds(200));
+        return grpc::Status::OK;
+      };
+    }
+    ASSERT_TRUE(push ? PushOne(client).ok() : LookUp(client, one_).ok());
+    const std::size_t at_more = more.pushes().size() + more.lookups().size();
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(push ? PushOne(client).ok() : LookUp(client, one_).ok());
+    EXPECT_EQ(more.pushes().size() + more.lookups().size() - at_more, 2U) << "one to each of three ranks";
+    old.AwaitCalls("GetTopology", 1 + 2);
+    EXPECT_EQ(old.calls("GetTopology") + more.calls("GetTopology"), 1 + 2) << "asked once more, at each rank";
+  }
+}
+
+// Whoever learns nothing has its answer all the same, and the next call asks again.
+TEST_F(RetryTest, AnAnswerOfANewStartThatSaysNoRanksIsAnAnswer) {
+  FakeServer fake;
+  std::atomic<int> met = 0;
+  auto client = Client::Connect({fake.addresses()[0]}, {.log = [&met](std::string_view line) {
+                                  if (line.find("was started again") != std::string_view::npos) ++met;
+                                }});
+  ASSERT_TRUE(client.ok());
+  fake.SayThatItIs(2, fake.addresses());
+  fake.before = FakeServer::FailFirst(2, "GetTopology", grpc::StatusCode::UNAVAILABLE);
+  ASSERT_TRUE(PushOne(*client).ok());
+  EXPECT_EQ(met, 0) << "both ranks refused to say";
+  ASSERT_TRUE(PushOne(*client).ok());
+  EXPECT_EQ(met, 1);
+}
+
+TEST_F(RetryTest, AClientThatLearnsOfANewStartIsClosed) {
+  FakeServer fake;
+  std::vector<float> out(2);
+  std::future<Status> answer;
+  {
+    Client client = Connect(fake, seconds(600));
+    fake.SayThatItIs(2, fake.addresses());
+    fake.before = [&fake](std::size_t, const std::string& method, const auto&) {
+      if (method == "GetTopology") fake.Hang();
+      return grpc::Status::OK;
+    };
+    answer = client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out);
+    fake.AwaitCalls("GetTopology", 2);
+  }
+  EXPECT_TRUE(answer.get().ok()) << "it was answered before";
 }
 
 TEST_F(RetryTest, APushOfAForgottenSessionIsSentAgainUnderANewOne) {

@@ -146,6 +146,7 @@ def test_training_goes_on_through_kills(launch: Launch, expected: list[object], 
 
 
 def test_training_goes_on_on_other_ranks_at_other_ports(launch: Launch, expected: list[object]) -> None:
+    """Each lookup and push that a new start answers tells the client all ranks before it returns."""
     port = free_ports(4)
     launched = launch(["-n", "2", *BACKOFF], server(port))
     launched.await_start()
@@ -154,13 +155,60 @@ def test_training_goes_on_on_other_ranks_at_other_ports(launch: Launch, expected
         if step == 8:  # the client knows port and port + 1; of these the new ranks have port + 1
             assert launched.stop() == 0
             launched = launch(["-n", "3", *BACKOFF], server(port + 1))
-        if step == 16:  # the client has to have learned all three by now, to find this one
+        if step == 16:  # the client has learned all three by now, and so finds this one
             launched.await_start()
             assert launched.stop() == 0
             launched = launch(BACKOFF, server(port + 3))
         training.step()
     assert training.state() == expected
     training.ps.close()
+
+
+# --- a client that was attached before uses the ranks of a new start as one does that connects now
+
+# Keys whose rows are more than two parts of the least size, and fewer than three.
+TWO_PARTS = np.arange(2500, dtype=np.uint64)
+DOORS = {"best": [2, 3, 1], "tcp": [2, 3], "grpc": [2, 3]}
+
+
+def counted(ps: slotwise.Client) -> list[slotwise.RankStats]:
+    """What each rank has counted, once no call is under way."""
+    stats: list[slotwise.RankStats] = []
+
+    def is_idle() -> bool:
+        stats[:] = ps.stats()
+        return not any(rank.calls_under_way for rank in stats)
+
+    wait_until(is_idle, "no call is under way")
+    return stats
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_attached_client_spreads_its_parts_over_all_ranks(launch: Launch, door: str) -> None:
+    port = free_ports(3)
+    launched = launch(["-n", str(DOORS[door][0])], server(port))
+    launched.await_start()
+    gradients = np.ones((len(TWO_PARTS), 16), np.float32)
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=60, door=door) as ps:
+        ps.create_table("ads", dim=16, optimizer=slotwise.SGD(lr=1.0))
+
+        def step() -> None:
+            ps.lookup("ads", TWO_PARTS)
+            ps.push("ads", TWO_PARTS, None, gradients)
+
+        for ranks in DOORS[door]:
+            if ranks != DOORS[door][0]:
+                assert launched.stop() == 0, launched.log()
+                launched = launch(["-n", str(ranks)], server(port))
+                launched.await_start()
+            step()  # when it returns, the client knows all ranks
+            before = counted(ps)
+            for _ in range(ranks):
+                step()
+            since = [now.since(then) for now, then in zip(counted(ps), before, strict=True)]
+            assert [rank.lookups.calls for rank in since] == [min(2, ranks)] * ranks
+            assert [rank.pushes.calls for rank in since] == [min(2, ranks)] * ranks
+    assert launched.stop() == 0, launched.log()
 
 
 def test_training_goes_on_through_the_launchers_death(launch: Launch, expected: list[object]) -> None:
