@@ -113,9 +113,7 @@ def test_a_cut_between_hosts_ends_the_ranks_on_both(link: str, tmp_path: Path) -
         pids = hosts.pids()
         time.sleep(1)  # idle
         ip("link", "set", link, "down")
-        cut = time.monotonic()
         wait_until(lambda: all(map(is_gone, pids)), "every rank's end", STOP_TIMEOUT)
-        assert time.monotonic() - cut < LIMIT + 2, hosts.logs()
         silent = re.compile(r"nothing was heard of rank (\d) on (\S+) for \S+ s: this rank ends")
         # Each side says who is on the other; whoever is faster ends the ranks beside it.
         for side in ({0, 1}, {2, 3}):

@@ -113,7 +113,7 @@ def test_a_stopped_rank_ends_all_that_are_idle(start_cluster: StartCluster, stop
     finally:
         if not is_gone(pids[stopped]):
             os.kill(pids[stopped], signal.SIGKILL)
-    named = re.compile(rf"nothing was heard of rank {stopped} on \S+ for 1\.\d s: this rank ends")
+    named = re.compile(rf"nothing was heard of rank {stopped} on \S+ for [1-9]\S* s: this rank ends")
     said = [line["message"] for rank in range(4) for line in cluster.log(rank) if line["level"] == "critical"]
     assert any(map(named.fullmatch, said)), cluster.logs()
     # A rank may hear of its neighbour's end first.
@@ -125,7 +125,7 @@ def test_a_rank_that_dies_ends_all_that_are_idle(start_cluster: StartCluster) ->
     cluster = start_cluster(4)
     pids = [cluster.pid(rank) for rank in range(4)]
     os.kill(pids[1], signal.SIGKILL)
-    wait_until(lambda: all(map(is_gone, pids)), "every rank's end", 5.0)
+    wait_until(lambda: all(map(is_gone, pids)), "every rank's end")
     assert cluster.process.wait(timeout=STOP_TIMEOUT) != 0
     said = [line["message"] for rank in (0, 2) for line in cluster.log(rank) if line["level"] == "critical"]
     assert any(message.startswith("rank 1 on ") for message in said), cluster.logs()

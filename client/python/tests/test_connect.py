@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import grpc
 import pytest
 from fake_server import FakeServer
 from free_ports import free_ports
+from waiting import LIMIT, PATIENT, wait_until
 
 import slotwise
 
@@ -35,7 +37,7 @@ def test_an_unreachable_server_is_one_clear_sentence_in_time() -> None:
     started = time.monotonic()
     with pytest.raises(slotwise.Unavailable) as caught:
         slotwise.connect(address, timeout=1.0)
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < LIMIT
     assert str(caught.value).startswith(f"cannot connect: no answer from {address} within 1 s: ")
     assert "\n" not in str(caught.value)
 
@@ -44,7 +46,7 @@ def test_a_host_that_does_not_exist_is_one_clear_sentence_in_time() -> None:
     started = time.monotonic()
     with pytest.raises(slotwise.Error, match="cannot connect: no answer from nowhere.invalid:7070"):
         slotwise.connect("nowhere.invalid", timeout=1.0)
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < LIMIT
 
 
 def test_one_of_several_addresses_is_enough(fake: FakeServer) -> None:
@@ -106,46 +108,48 @@ def test_a_closed_client_says_so(fake_ps: slotwise.Client) -> None:
         fake_ps.list_tables()
 
 
-def test_closing_ends_calls_in_other_threads(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake.before = lambda rank, method, request: time.sleep(3 if method == "Digest" else 0)
+def test_closing_ends_calls_in_other_threads(fake: FakeServer) -> None:
+    reached, released = threading.Event(), threading.Event()
     errors: list[BaseException] = []
+    ps = slotwise.connect(fake.addresses[0], timeout=PATIENT)
+
+    def hold(_: int, method: str, __: object) -> None:
+        if method == "Digest":
+            reached.set()
+            released.wait(LIMIT)
 
     def wait() -> None:
         try:
-            fake_ps.digest("ads")
+            ps.digest("ads")
         except slotwise.Error as error:
             errors.append(error)
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    time.sleep(0.3)
-    started = time.monotonic()
-    fake_ps.close()
-    thread.join()
-    assert time.monotonic() - started < 1.0
+    fake.before = hold
+    threads = [threading.Thread(target=wait)]
+    threads[0].start()
+    assert reached.wait(LIMIT)
+    threads.append(threading.Thread(target=ps.close))
+    threads[1].start()
+    wait_until(lambda: not any(thread.is_alive() for thread in threads), "the call and the client end")
     assert [type(error) for error in errors] == [slotwise.FailedPrecondition]
+    released.set()
 
 
-def test_a_server_that_starts_late_in_another_process_is_noticed_soon() -> None:
-    """In another: gRPC in this one would otherwise be kept awake by the server's own work."""
-    address = unused_address()
-    program = f"""
-import time
-from fake_server import FakeServer
-server = FakeServer(ranks=1, first_port={address.split(":")[1]})
-print(time.time(), flush=True)
-time.sleep(20)
-"""
-    path = os.pathsep.join(sys.path)
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-    ) as process:
-        try:
-            slotwise.connect(address, timeout=10.0).close()
-            connected = time.time()
-            assert process.stdout is not None
-            assert connected - float(process.stdout.readline()) < 4  # gRPC alone: 5 s and more
-        finally:
-            process.kill()
+def test_a_server_that_is_away_is_tried_again_soon() -> None:
+    """gRPC alone tries ten times in some two minutes, this client in six seconds."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        program = f"import slotwise; slotwise.connect({address!r}, timeout={PATIENT})"
+        path = os.pathsep.join(sys.path)
+        with subprocess.Popen(
+            [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}
+        ) as process:
+            try:
+                listener.settimeout(LIMIT)
+                listener.accept()[0].close()
+                deadline = time.monotonic() + LIMIT
+                for _ in range(9):
+                    listener.settimeout(max(0.001, deadline - time.monotonic()))
+                    listener.accept()[0].close()
+            finally:
+                process.kill()

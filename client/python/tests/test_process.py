@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import wait
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ import pytest
 from fake_server import FakeServer, Refused
 from free_ports import free_ports
 from real_server import RealServer, empty_client
+from waiting import LIMIT, wait_until
 
 import slotwise
 
@@ -86,15 +88,14 @@ def test_ctrl_c_does_not_wait_for_the_server(fake: FakeServer, method: str) -> N
 def test_ctrl_c_ends_connecting(fake: FakeServer) -> None:
     program = """
 import os, signal, threading, time, slotwise
-threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-begin = time.monotonic()
 try:
-    slotwise.connect("127.0.0.1:1", timeout=50)
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    slotwise.connect("127.0.0.1:1", timeout=600)
 except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - begin < 10)
+    print("interrupted")
 """
     ended = run(program)
-    assert (ended.returncode, ended.stdout) == (0, "interrupted True\n"), ended.stderr
+    assert (ended.returncode, ended.stdout) == (0, "interrupted\n"), ended.stderr
 
 
 @pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit"])
@@ -218,12 +219,11 @@ def test_a_killed_server_fails_calls_in_time_and_a_new_one_is_found() -> None:
         ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
         ps.lookup("ads", [1])
         server.kill()
-        started = time.monotonic()
         futures = [ps.lookup_async("ads", [i]) for i in range(10)]
+        assert not wait(futures, LIMIT).not_done
         for future in futures:
             with pytest.raises((slotwise.Unavailable, slotwise.DeadlineExceeded)):
-                future.result(20)
-        assert time.monotonic() - started < 8
+                future.result(0)
         again = RealServer(1, port=port)
         try:
             ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
@@ -285,9 +285,10 @@ def test_references_and_memory_stay_flat(real: RealServer) -> None:
         call(LOOKUPS)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
         # The thread that ends futures may still hold the last call's arrays for a moment.
-        deadline = time.monotonic() + 10
-        while any(now > then for now, then in zip(references(keys, wrong, out, ps), before)):
-            assert time.monotonic() < deadline, "an array or the client has new references"
+        wait_until(
+            lambda: all(now <= then for now, then in zip(references(keys, wrong, out, ps), before)),
+            "no array, nor the client, has new references",
+        )
         assert grown < 8 << 10, f"{grown} KiB more after {LOOKUPS} calls"
 
 
@@ -305,16 +306,14 @@ def test_results_are_torchs_without_a_copy(real: RealServer) -> None:
         np.testing.assert_array_equal(given.numpy()[1], values[1])
 
 
-def test_importing_is_fast_and_loads_neither_torch_nor_grpc() -> None:
+def test_importing_loads_neither_torch_nor_grpc() -> None:
     program = """
-import sys, numpy, time
-begin = time.process_time()
+import sys
 import slotwise
-print(time.process_time() - begin < 0.2)
 print([name for name in ("torch", "grpc", "google.protobuf") if name in sys.modules])
 """
     ended = run(program)
-    assert ended.stdout.splitlines() == ["True", "[]"], ended.stdout + ended.stderr
+    assert ended.stdout == "[]\n", ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize("what", ["waits", "calls"])
@@ -325,7 +324,7 @@ def test_a_handler_of_the_logger_may_wait_and_call(fake: FakeServer, what: str) 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if what == "waits":
-                opened.wait(20)
+                opened.wait(LIMIT)
             else:
                 other.list_tables()
             handled.set()
@@ -341,12 +340,12 @@ def test_a_handler_of_the_logger_may_wait_and_call(fake: FakeServer, what: str) 
     try:
         with slotwise.connect(fake.addresses[0], timeout=1.0) as ps:
             with slotwise.connect(fake.addresses[0], timeout=20) as other:
-                started = time.monotonic()
                 with pytest.raises(slotwise.Unavailable):
                     ps.digest("ads")
-                assert time.monotonic() - started < 5
+                if what == "waits":
+                    assert not handled.is_set(), "the call has not waited for the handler"
                 opened.set()
-                assert handled.wait(20)
+                assert handled.wait(LIMIT)
     finally:
         opened.set()
         logger.removeHandler(handler)
@@ -364,9 +363,10 @@ def test_retries_are_logged(fake: FakeServer, caplog: pytest.LogCaptureFixture) 
     caplog.set_level("INFO", logger="slotwise")
     with slotwise.connect(fake.addresses[0], timeout=20) as ps:
         assert ps.list_tables() == []
-    deadline = time.monotonic() + 20
-    lines: list[str] = []
-    while len(lines) < 2 and time.monotonic() < deadline:  # they are told by a thread of their own
-        lines = [record.getMessage() for record in caplog.records if record.name == "slotwise"]
-    assert len(lines) == 2
-    assert all(line.endswith(": UNAVAILABLE: as the test wishes; trying again") for line in lines)
+
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "slotwise"]
+
+    wait_until(lambda: len(lines()) >= 2, "two lines")  # they are told by a thread of their own
+    assert len(lines()) == 2
+    assert all(line.endswith(": UNAVAILABLE: as the test wishes; trying again") for line in lines())

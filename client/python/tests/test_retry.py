@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from fake_server import FakeServer, Fault, Refused
+from waiting import LIMIT, PATIENT
 
 import slotwise
 
@@ -105,15 +106,17 @@ def test_a_rank_that_is_gone_is_replaced_by_another(ps: slotwise.Client, fake: F
 def test_a_definite_error_is_not_tried_again_and_cancels_the_other_parts(
     fake: FakeServer, ps: slotwise.Client
 ) -> None:
+    fake.step_timeout = LIMIT
+
     def refuse_second(_: int, method: str, request: Any) -> None:
         if method == "Push" and request.step.part == 1:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "gradients[3] is nan")
 
     fake.before = refuse_second
-    started = time.monotonic()
-    with pytest.raises(slotwise.InvalidArgument, match=r"gradients\[3\] is nan") as caught:
-        ps.push("ads", LARGE_KEYS, None, np.ones((17_000, 2), dtype=np.float32))
-    assert time.monotonic() - started < 5  # the first part waits for the second, but not for us
+    with slotwise.connect(fake.addresses[0], timeout=PATIENT) as patient:
+        pushed = patient.push_async("ads", LARGE_KEYS, None, np.ones((17_000, 2), dtype=np.float32))
+        with pytest.raises(slotwise.InvalidArgument, match=r"gradients\[3\] is nan") as caught:
+            pushed.result(LIMIT)  # the first part waits for the second, but not for us
     assert caught.value.code is slotwise.StatusCode.INVALID_ARGUMENT
     assert [push.step.part for push in fake.requests("Push")].count(1) == 1
     assert fake.tables["ads"].steps == 0
@@ -141,18 +144,19 @@ def test_a_busy_server_is_asked_again_when_it_said(fake: FakeServer, ps: slotwis
     fake.before = fail_first(2, "Lookup", grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=300)
     started = time.monotonic()
     ps.lookup("ads", [1])
-    assert 0.6 <= time.monotonic() - started < 3.0
+    assert time.monotonic() - started >= 0.6, "and not before"
     assert len(fake.requests("Lookup")) == 3
 
 
 def test_a_busy_server_is_not_waited_for_past_the_timeout(fake: FakeServer) -> None:
-    fake.before = fail_first(10**9, "ListTables", grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=5000)
-    with slotwise.connect(fake.addresses[0], timeout=2.0) as ps:
+    busy = round(2000 * PATIENT)
+    fake.before = fail_first(10**9, "ListTables", grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=busy)
+    with slotwise.connect(fake.addresses[0], timeout=PATIENT) as ps:
         started = time.monotonic()
         with pytest.raises(slotwise.ResourceExhausted, match="no answer from 127.0.0.1:.*") as caught:
             ps.list_tables()
-        assert time.monotonic() - started < 1.5
-    assert caught.value.retry_after == 5.0
+        assert time.monotonic() - started < LIMIT, "it does not wait for what comes too late"
+    assert caught.value.retry_after == busy / 1000
     assert len(fake.requests("ListTables")) == 1
 
 
@@ -170,8 +174,8 @@ def test_a_server_that_stays_unavailable_is_given_up_in_time(fake: FakeServer) -
         started = time.monotonic()
         with pytest.raises(slotwise.Unavailable, match="no answer from 127.0.0.1:.* within 1 s"):
             ps.list_tables()
-        assert 0.3 < time.monotonic() - started < 2.0
-    assert len(fake.requests("ListTables")) > 2
+        assert time.monotonic() - started < LIMIT
+    assert len(fake.requests("ListTables")) > 1
 
 
 def test_a_server_that_never_answers_is_given_up_in_time(fake: FakeServer) -> None:
@@ -192,7 +196,7 @@ def test_a_save_is_tried_again_at_another_rank_for_the_clients_own_timeout(fake:
         begin = time.monotonic()
         with pytest.raises(slotwise.Unavailable, match="as the test wishes"):
             ps.save()
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < LIMIT, "a save may take a day"
         fake.before = fail_first(1, "SaveCheckpoint", grpc.StatusCode.RESOURCE_EXHAUSTED)
         with pytest.raises(slotwise.ResourceExhausted):
             ps.save()

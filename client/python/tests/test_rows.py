@@ -344,7 +344,7 @@ def test_the_time_that_the_caller_takes_between_rows_does_not_count(fake: FakeSe
         return reply
 
     fake.spoil = hold_the_second
-    timeout = 1.5
+    timeout = 2.5
     with slotwise.connect(fake.addresses[0], timeout=timeout) as ps:
         ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
         ps.lookup("ads", [0, 2, 4, 6])  # two chunks, of one rank

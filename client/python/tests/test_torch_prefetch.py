@@ -34,11 +34,16 @@ def our_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name in THREADS]
 
 
+def await_threads_ends() -> None:
+    """A thread that is done may be about to end, and is in the list until then."""
+    wait_until(lambda: not our_threads(), "the threads' ends")
+
+
 @pytest.fixture(autouse=True)
 def no_thread_stays() -> Iterator[None]:
     yield
     gc.collect()
-    wait_until(lambda: not our_threads(), "the threads' ends")
+    await_threads_ends()
 
 
 class Kind:
@@ -283,15 +288,49 @@ def test_a_lookup_misses_no_more_pushes_than_it_may(ps: slotwise.Client, stalene
 
 
 class Held:
-    """Holds calls of a method at the fake server until some condition, or for a short time."""
+    """Holds calls of a method at the fake server: until what must come has come, if anything must, and then
+    until what must not come has, or for a short time."""
 
-    def __init__(self, fake: FakeServer, method: str, until: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        fake: FakeServer,
+        method: str,
+        too_early: Callable[[], bool] = lambda: False,
+        has_come: Callable[[], bool] = lambda: True,
+    ) -> None:
         def hold(_: int, called: str, __: Any) -> None:
+            if called != method:
+                return
+            wait_until(has_come, "what the held call is to wait for")
             deadline = time.monotonic() + 0.2
-            while called == method and not until() and time.monotonic() < deadline:
+            while not too_early() and time.monotonic() < deadline:
                 time.sleep(0.001)
 
         fake.before = hold
+
+
+class LookupsAhead:
+    """Counts the lookups that the fake server has read rows for, while pushes of six batches are held."""
+
+    def __init__(self, fake: FakeServer, staleness: int) -> None:
+        self._fake, self._staleness, self._read = fake, staleness, 0
+        self._lock = threading.Lock()
+        fake.after = self._count
+        Held(fake, "Push", self._are_too_many, self._are_all)
+
+    def _count(self, _: int, method: str, __: Any) -> None:
+        with self._lock:
+            self._read += method == "Lookup"
+
+    def _most(self) -> int:
+        """Returns how many lookups need none of the pushes that are held."""
+        return self._fake.tables["count"].steps + 1 + self._staleness
+
+    def _are_all(self) -> bool:
+        return self._read >= min(6, self._most())
+
+    def _are_too_many(self) -> bool:
+        return len(self._fake.requests("Lookup")) > self._most()
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2, 3])
@@ -299,13 +338,7 @@ def test_lookups_run_ahead_of_slow_pushes_as_far_as_they_may_and_not_further(
     fake: FakeServer, fake_ps: slotwise.Client, staleness: int
 ) -> None:
     bag = counting(fake_ps)
-
-    def too_far() -> bool:
-        """A lookup has begun that needs the push that is held."""
-        steps = fake.tables["count"].steps
-        return len(fake.requests("Lookup")) > steps + 1 + staleness
-
-    Held(fake, "Push", too_far)
+    LookupsAhead(fake, staleness)
     batches = st.Prefetch([ONE] * 6, bag, depth=6, staleness=staleness)
     seen = [count_up(bag) for _ in batches]
     assert seen == [max(0, n - staleness) for n in range(6)]
@@ -331,7 +364,7 @@ def test_a_push_names_the_lookup_that_its_rows_are_of(
 ) -> None:
     bag = counting(fake_ps)
     name_states(fake)
-    Held(fake, "Push", lambda: len(fake.requests("Lookup")) > len(fake.requests("Push")) + staleness)
+    LookupsAhead(fake, staleness)
     seen = [count_up(bag) for _ in st.Prefetch([ONE] * 6, bag, depth=6, staleness=staleness)]
     pushes = fake.requests("Push")
     assert [push.looked_up.table_step for push in pushes] == seen
@@ -396,7 +429,7 @@ def test_a_loader_is_depth_batches_ahead(fake_ps: slotwise.Client) -> None:
 
 def test_what_is_handed_over_is_its_own(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     bag, changed = counting(fake_ps, in_flight=True), threading.Event()
-    Held(fake, "Push", changed.is_set)
+    Held(fake, "Push", has_come=changed.is_set)
     keys, offsets, gradient = torch.tensor([5]), torch.tensor([0, 1]), torch.tensor([[-4.0]])
     weights = torch.tensor([2.0])
     bag(keys, offsets, weights).backward(gradient)
@@ -505,7 +538,8 @@ def test_a_loaders_error_comes_where_its_batch_would(ps: slotwise.Client, where:
         for _ in st.Prefetch(loader(), bag, depth=5, bags=bags):
             seen.append(count_up(bag))
     assert seen == [0, 1, 2]
-    assert not our_threads() and bag._ahead == ()
+    await_threads_ends()
+    assert bag._ahead == ()
     assert ps.describe_table("count").steps == 3
 
 
@@ -561,7 +595,7 @@ def test_the_last_pushs_error_is_the_loops(fake: FakeServer, fake_ps: slotwise.C
 
 def test_the_loops_end_waits_for_the_last_push(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     bag = counting(fake_ps)
-    Held(fake, "Push", lambda: False)
+    Held(fake, "Push")
     for _ in st.Prefetch([ONE] * 2, bag, staleness=5):
         count_up(bag)
     assert fake.tables["count"].steps == 2
@@ -594,7 +628,8 @@ def test_a_loop_that_is_left_early_leaves_nothing(ps: slotwise.Client, how: str)
                 next(batches)
                 seen.append(count_up(bag))
         assert list(batches) == []
-    assert not our_threads() and bag._ahead == ()
+    await_threads_ends()
+    assert bag._ahead == ()
     assert ps.describe_table("count").steps == 5
     assert count_up(bag) == 5
     assert ps.describe_table("count").steps == 6, "backward() pushes at once again"
@@ -633,7 +668,7 @@ def test_the_error_of_a_loop_that_was_left_waits(fake: FakeServer, how: str) -> 
 def test_a_client_that_is_closed_sends_what_is_in_flight_first(fake: FakeServer) -> None:
     with slotwise.connect(fake.addresses[0], timeout=10.0) as ps:
         bag = counting(ps, in_flight=True)
-        Held(fake, "Push", lambda: False)
+        Held(fake, "Push")
         count_up(bag)
     assert fake.tables["count"].steps == 1
 
@@ -660,7 +695,8 @@ def test_the_end_waits_for_the_batch_that_the_loader_makes(fake_ps: slotwise.Cli
 
     for _ in st.Prefetch(loader(), bag):
         break
-    assert ended and not our_threads()
+    assert ended
+    await_threads_ends()
 
 
 def test_a_loader_that_gives_no_more_does_not_hold_the_end(

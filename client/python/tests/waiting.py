@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 LIMIT = 60.0  # seconds; a busy machine of two cores
+PATIENT = 10 * LIMIT  # a client's timeout, where something else is to end its calls
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
