@@ -2,9 +2,9 @@
 //
 // A call of several messages is taken in by the engine whole or not at all, and answered once: if requests
 // were refused, the first one's refusal is the answer, with its place in the message. A refusal of the whole
-// call, or one whose reason is a table of the step that is not in this call, has no place. A push may wait for
-// parts that come with no message any more once another push of the call is refused: so the first refusal of
-// a push that would be refused again is the answer at once.
+// call, or one whose reason is a table of the step that is not in this call, has no place. A push may wait
+// for parts that come with no message any more once another push of the call is refused: so the first refusal
+// of a push that would be refused again is the answer at once.
 // Thread-safety: free functions; `answer` is called once, on the engine's thread or on the caller's.
 #ifndef SLOTWISE_SERVER_INTAKE_EMBEDDING_CALLS_H_
 #define SLOTWISE_SERVER_INTAKE_EMBEDDING_CALLS_H_

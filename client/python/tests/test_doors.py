@@ -167,3 +167,22 @@ def test_shared_memory_of_another_host_is_unavailable(fake: FakeServer) -> None:
 def test_a_door_that_is_none_is_refused(server: RealServer) -> None:
     with pytest.raises(slotwise.InvalidArgument, match="best, grpc, tcp, shm"):
         slotwise.connect(server.address, door="window")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_call_of_several_tables_is_refused_at_the_place_of_the_full_one(
+    server: RealServer, door: str
+) -> None:
+    keys = np.arange(10, dtype=np.uint64)
+    ones = np.ones((10, 2), np.float32)
+    with slotwise.connect(server.address, door=door) as ps:
+        for name, most in (("roomy", 0), ("full", 3), ("also", 0)):
+            ps.drop_table(name, missing_ok=True)
+            ps.create_table(name, dim=2, max_rows=most, optimizer=slotwise.SGD(lr=0.1))
+        for names in (["roomy", "full", "also"], ["full", "roomy"], ["also", "roomy", "full"]):
+            refused = rf"\[{names.index('full')}\]: table full is full"
+            with pytest.raises(slotwise.ResourceExhausted, match="^pushes" + refused):
+                ps.push_many({name: (keys, None, ones) for name in names})
+            with pytest.raises(slotwise.ResourceExhausted, match="^lookups" + refused):
+                ps.lookup_many({name: (keys,) for name in names})
+            assert {ps.describe_table(name).steps for name in names} == {0}
