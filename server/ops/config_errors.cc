@@ -4,6 +4,24 @@
 #include <utility>
 
 namespace slotwise {
+namespace {
+
+// A file's own words may have anything: none of it ends a line or moves a terminal's cursor.
+std::string OnOneLine(const std::string& text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= ' ' && byte != 0x7f) {
+      line += c;
+    } else {
+      line.append("\\x").append(1, kDigits[byte >> 4]).append(1, kDigits[byte & 15]);
+    }
+  }
+  return line;
+}
+
+}  // namespace
 
 std::string ConfigPlace::str() const {
   if (source.empty()) return {};
@@ -12,11 +30,11 @@ std::string ConfigPlace::str() const {
 }
 
 void ConfigErrors::Add(const ConfigPlace& place, const std::string& what) {
-  errors_.push_back({place.line, place.column, place.str() + what});
+  errors_.push_back({place.line, place.column, OnOneLine(place.str() + what)});
 }
 
 void ConfigErrors::Warn(const ConfigPlace& place, const std::string& what) {
-  warnings_.push_back({place.line, place.column, place.str() + what});
+  warnings_.push_back({place.line, place.column, OnOneLine(place.str() + what)});
 }
 
 std::vector<std::string> ConfigErrors::Sorted(std::vector<Sentence> sentences) {

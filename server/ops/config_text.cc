@@ -101,7 +101,6 @@ class Walk {
     tokens_.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
     tokens_.set_allow_f_after_float(true);
     tokens_.set_require_space_after_number(false);
-    tokens_.set_allow_multiline_strings(true);
     Next();
     Fields(v1::ServerConfig::descriptor(), "", "", 0);
   }

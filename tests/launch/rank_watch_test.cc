@@ -65,6 +65,21 @@ TEST(RankWatch, GivesAnMpirunTimeToEndAfterItsRanks) {
   EXPECT_EQ(watch.Look(true, now + seconds(10)), Help::kKill);
 }
 
+TEST(RankWatch, GivesTimeFromWhenTheLastRankHasEnded) {
+  Process one = Start(true);
+  Process other = Start(true);
+  RankWatch watch(Id(), seconds(10));
+  watch.Learn();
+  const RankWatch::Clock::time_point now{};
+  End(one);
+  EXPECT_EQ(watch.Look(false, now), Help::kNone);
+  EXPECT_EQ(watch.Look(false, now + seconds(1000)), Help::kNone) << "the other one runs";
+  End(other);
+  EXPECT_EQ(watch.Look(false, now + seconds(1001)), Help::kNone);
+  EXPECT_EQ(watch.Look(false, now + seconds(1010)), Help::kNone);
+  EXPECT_EQ(watch.Look(false, now + seconds(1011)), Help::kKill);
+}
+
 TEST(RankWatch, WakesAnMpirunThatWasStoppedBeforeAnyRankWasThere) {
   Process no_rank = Start(false);
   RankWatch watch(Id(), seconds(10));

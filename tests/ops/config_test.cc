@@ -195,6 +195,8 @@ TEST(Config, IsToldAllThatIsWrongByLine) {
 }
 
 TEST(Config, IsReadToItsEndHoweverDeepOrLongItIs) {
+  EXPECT_EQ(ErrorOf("threads: \"\x1b[31m\""), "server.pbtxt:1:10: Expected integer, got: \"\\x1b[31m\"")
+      << "no word of a file moves a terminal's cursor";
   std::string deep;
   for (int i = 0; i < 10'000; ++i) deep += "x{";
   EXPECT_EQ(ErrorOf(deep).find("server.pbtxt:1:1: there is no field x\n"), 0u);

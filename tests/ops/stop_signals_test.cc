@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <ctime>
 #include <future>
@@ -53,7 +54,9 @@ TEST(StopSignals, PassOverWhatOperatorsSendFromHabit) {
   {
     const StopSignals signals([&](const StopSignal& signal) { first.set_value(signal); });
     for (const int signal : {SIGUSR1, SIGUSR2, SIGHUP, SIGTERM}) kill(getpid(), signal);
-    EXPECT_EQ(first.get_future().get().name, "SIGTERM");
+    auto heard = first.get_future();
+    ASSERT_EQ(heard.wait_for(std::chrono::seconds(20)), std::future_status::ready) << "it is deaf";
+    EXPECT_EQ(heard.get().name, "SIGTERM");
   }
   spdlog::set_default_logger(before);
   std::string said;
