@@ -114,7 +114,6 @@ class Walk {
         statements_, [at](const Statement& one) { return one.begin <= at && at < one.end; });
     if (inner == statements_.end()) return false;
     Replace(*inner, "");
-    statements_.erase(inner);
     return true;
   }
 

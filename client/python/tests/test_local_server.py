@@ -123,7 +123,7 @@ def test_a_configuration_counts_and_its_mistake_is_told(tmp_path: Path) -> None:
     with slotwise.serve(config=config) as server, slotwise.connect(server.address) as ps:
         assert [table.name for table in ps.list_tables()] == ["users"]
     config.write_text("colour: 3")
-    with pytest.raises(slotwise.Unavailable, match='(?s)status 1; its log.*no field named "colour"'):
+    with pytest.raises(slotwise.Unavailable, match='(?s)status 1; its log.*there is no field colour'):
         slotwise.serve(config=config)
 
 
