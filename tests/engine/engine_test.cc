@@ -121,7 +121,9 @@ TEST_P(EngineTest, AStartGoesByTheAgeThatRankZeroSays) {
   EXPECT_EQ(first.age.count(), 0) << "a time in the future counts as now";
   EXPECT_EQ(first.newest_bytes, 0U);
   Meet();
-  if (me() == 0) EXPECT_TRUE(ranks().Save().ok());
+  if (me() == 0) {
+    EXPECT_TRUE(ranks().Save().ok());
+  }
   Meet();
   now = 1138;
   const CheckpointBase second = start(8);
