@@ -63,14 +63,15 @@ DiskSpeed::DiskSpeed(std::string folder)
     : path_(std::move(folder) + "/disk-speed"), block_(std::aligned_alloc(kAlignment, kBlock)) {
   if (!block_) throw std::bad_alloc();
   std::memset(block_.get(), 0x5A, kBlock);
-  const int number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_DIRECT, 0600);
+  const int number =
+      ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_DIRECT, 0600);
   direct_ = number >= 0;
   if (direct_) ::close(number);
   ::unlink(path_.c_str());
 }
 
 double DiskSpeed::SyncedAppend(std::size_t bytes, double seconds) const {
-  const File file(path_, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
+  const File file(path_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
   ::unlink(path_.c_str());
   const auto begin = std::chrono::steady_clock::now();
   for (std::size_t records = 1;; ++records) {
@@ -83,7 +84,7 @@ double DiskSpeed::SyncedAppend(std::size_t bytes, double seconds) const {
 }
 
 double DiskSpeed::DirectWrite(std::uint64_t bytes) const {
-  const File file(path_, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (direct_ ? O_DIRECT : 0));
+  const File file(path_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | (direct_ ? O_DIRECT : 0));
   ::unlink(path_.c_str());
   return SecondsOf([&] {
     for (std::uint64_t left = bytes; left > 0;) {

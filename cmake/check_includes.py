@@ -57,7 +57,10 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
         {"grpc", "openssl", "spdlog"},
     ),
     "server/ops": ({"server/access", "server/counters", "proto"}, {"grpc", "prometheus", "spdlog"}),
-    "server/launch": ({"server/durability/folder_lock.h", "server/durability/small_file.h"}, {"spdlog"}),
+    "server/launch": (
+        {f"server/durability/{name}.h" for name in ("folder_lock", "open_file", "small_file")},
+        {"spdlog"},
+    ),
     "client/cpp": ({"proto", "wire"}, {"grpc", "asio"}),
     "client/c": ({"proto", "wire"}, {"grpc"}),
     "client/ctl": ({"proto", "wire"}, {"grpc"}),

@@ -207,7 +207,9 @@ Result<std::uint64_t> ExportTable(Client& client, const std::string& table, cons
   const auto info = client.DescribeTable(table);
   if (!info.ok()) return info.status();
   const FolderBeside fresh(target, ".new-");
-  fs::create_directories(fresh.path());
+  fs::create_directories(target.parent_path());
+  // What is there by now is somebody else's, or a link to another place.
+  if (!fs::create_directory(fresh.path())) return AlreadyExists(fresh.path().string() + " is there");
   std::uint64_t rows = 0;
   if (Status status = WriteFiles(client, *info, fresh.path(), with_state, rows); !status.ok()) return status;
   const FolderBeside old(target, ".old-");

@@ -7,9 +7,9 @@
 // Thread-safety: a FileSystem, any thread; a file, one thread at a time.
 // Errors: RESOURCE_EXHAUSTED: no space is left (or quota). NOT_FOUND: there is no such file or folder; a file
 // is no folder, on the way to a name either, and a folder that is to be opened is no file. ALREADY_EXISTS.
-// FAILED_PRECONDITION: what is to be opened or removed as a file is none: a FIFO, a device, a folder. No call
-// waits for a FIFO's other end.
-// UNAVAILABLE: any other error. Each names the operation, the path and the system's reason.
+// FAILED_PRECONDITION: what is to be opened or removed as a file is none: a FIFO, a device, a folder; or what
+// is to be written is a symbolic link. No call waits for a FIFO's other end. UNAVAILABLE: any other error.
+// Each names the operation, the path and the system's reason.
 #ifndef SLOTWISE_SERVER_DURABILITY_FILE_SYSTEM_H_
 #define SLOTWISE_SERVER_DURABILITY_FILE_SYSTEM_H_
 
@@ -79,6 +79,10 @@ class ReadableFile {
   virtual std::optional<std::uint64_t> changed_at() const { return std::nullopt; }
   // Fills `bytes` from `offset` on. UNAVAILABLE, naming the file, if the file ends before.
   virtual Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
+
+  // Returns where, from `offset` on, the next byte lies that may not be 0; size() if all that follows is 0. A
+  // file that is mostly holes is read so in no time.
+  virtual std::uint64_t NextData(std::uint64_t offset) const { return offset; }
 
   // Says that bytes [begin, end) will be read soon: the system may begin to. `end` may lie behind the file's.
   virtual void ReadAhead(std::uint64_t /*begin*/, std::uint64_t /*end*/) const {}

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "server/durability/open_file.h"
 #include "server/durability/small_file.h"
 
 namespace slotwise {
@@ -40,14 +41,10 @@ Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string
                                     const std::string& program, std::chrono::milliseconds patience) {
   const std::string path = folder + "/" + name;
   // For writing, because NFS makes of it a lock that its server keeps.
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
-  if (file < 0) return Failed("open", path);
+  const auto opened = OpenFile("lock", path, O_RDWR | O_CREAT, 0644);
+  if (!opened.ok()) return Unavailable(opened.status().message());
+  const int file = opened->number;
   FolderLock lock(file, path);
-  struct stat facts {};
-  if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
-    close(std::exchange(lock.file_, -1));
-    return Unavailable(path + " is no regular file, so it cannot be locked");
-  }
   const auto end = std::chrono::steady_clock::now() + patience;
   bool locked = false;
   while (!(locked = flock(file, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK &&

@@ -42,7 +42,8 @@ StreamedWrites::~StreamedWrites() {
 
 void StreamedWrites::OpenDirect() {
   if (std::exchange(tried_direct_, true)) return;
-  direct_ = Uninterrupted([&] { return ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT); });
+  const std::string path = "/proc/self/fd/" + std::to_string(file_);  // whatever its name is now
+  direct_ = Uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT); });
   if (direct_ >= 0) thread_ = std::thread([this] { Run(); });
 }
 

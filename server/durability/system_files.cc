@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "server/durability/file_system.h"
+#include "server/durability/open_file.h"
 #include "server/durability/streamed_reads.h"
 #include "server/durability/streamed_writes.h"
 #include "server/durability/system_errors.h"
@@ -193,6 +194,12 @@ class SystemReadableFile final : public ReadableFile {
     return Status();
   }
 
+  std::uint64_t NextData(std::uint64_t offset) const override {
+    const off_t data = ::lseek(file_.number(), static_cast<off_t>(offset), SEEK_DATA);
+    if (data >= 0) return std::max(offset, static_cast<std::uint64_t>(data));
+    return errno == ENXIO ? size_ : offset;  // others know of no holes
+  }
+
   void ReadAhead(std::uint64_t begin, std::uint64_t end) const override {
     end = std::min(end, size_);
     if (begin >= end) return;
@@ -227,10 +234,9 @@ class SystemFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    struct stat facts {};
-    const auto number = OpenRegular("open", path, O_RDONLY, facts);
-    if (!number.ok()) return number.status();
-    return std::unique_ptr<ReadableFile>(std::make_unique<SystemReadableFile>(*number, path, facts));
+    const auto file = OpenFile("open", path, O_RDONLY);
+    if (!file.ok()) return file.status();
+    return std::unique_ptr<ReadableFile>(std::make_unique<SystemReadableFile>(file->number, path, file->facts));
   }
 
   Status Rename(const std::string& from, const std::string& to) override {
@@ -283,27 +289,11 @@ class SystemFileSystem final : public FileSystem {
   }
 
  private:
-  // Returns the descriptor of a file, which the caller owns.
-  static Result<int> OpenRegular(const char* operation, const std::string& path, int flags,
-                                 struct stat& facts) {
-    // Without O_NONBLOCK, who opens a FIFO waits for whoever opens its other end: for good.
-    const int number =
-        Uninterrupted([&] { return ::open(path.c_str(), O_CLOEXEC | O_NONBLOCK | flags, 0666); });
-    if (number < 0) return SystemFailure(operation, path, errno);
-    const int error = ::fstat(number, &facts) == 0 ? 0 : errno;
-    if (error == 0 && S_ISREG(facts.st_mode)) return number;
-    ::close(number);
-    if (error != 0) return SystemFailure("look at", path, error);
-    if (S_ISDIR(facts.st_mode)) return NotFound("cannot open " + path + ": it is a folder");
-    return FailedPrecondition("cannot open " + path + ": it is no regular file");
-  }
-
   static Result<std::unique_ptr<WritableFile>> Writable(const char* operation, const std::string& path,
                                                         int flags) {
-    struct stat facts {};
-    const auto number = OpenRegular(operation, path, O_WRONLY | flags, facts);
-    if (!number.ok()) return number.status();
-    return std::unique_ptr<WritableFile>(std::make_unique<SystemWritableFile>(*number, path));
+    const auto file = OpenFile(operation, path, O_WRONLY | flags);
+    if (!file.ok()) return file.status();
+    return std::unique_ptr<WritableFile>(std::make_unique<SystemWritableFile>(file->number, path));
   }
 };
 

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/durability/open_file.h"
 #include "server/durability/small_file.h"
 
 namespace slotwise::launch {
@@ -52,8 +53,9 @@ Result<std::string> TokenOf(const std::string& folder) {
     return token;
   }
   if (errno != ENOENT) return Failed("open", path);
-  file = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
-  if (file < 0) return Failed("make", partial);
+  const auto made = OpenFile("make", partial, O_WRONLY | O_CREAT, 0644);
+  if (!made.ok()) return Unavailable(made.status().message());
+  file = made->number;
   const std::string token = Token();
   const bool written = WriteWhole(file, token + "\n");
   if (!written) {

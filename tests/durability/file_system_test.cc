@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <new>
 #include <random>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "server/durability/aligned_memory.h"
+#include "server/durability/folder_lock.h"
 #include "tests/durability/journal_rig.h"
 #include "tests/durability/sim_files.h"
 #include "tests/support/temporary_folder.h"
@@ -28,6 +30,7 @@
 namespace slotwise {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -351,6 +354,55 @@ TEST(SystemFilesTest, WhatIsNoFileIsRefusedAtOnce) {
   expect_refused(SystemFiles().OpenToWrite(fifo).status(), fifo);
   close(reader);
   expect_refused(SystemFiles().Open("/dev/zero").status(), "/dev/zero");
+}
+
+// Whoever can put a link into the folder cannot have another file overwritten, or made.
+TEST(SystemFilesTest, ALinkIsNotFollowedToAFileThatIsWritten) {
+  const test::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
+  std::filesystem::create_directory(folder / "target");
+  std::ofstream(folder / "file") << "somebody's";
+  for (const char* const target : {"file", "gone", "target"}) {
+    SCOPED_TRACE(target);
+    const std::string link = folder / "link";
+    std::filesystem::create_symlink(target, link);
+    const Status opened = SystemFiles().OpenToWrite(link).status();
+    EXPECT_EQ(opened.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(opened.message(), AllOf(HasSubstr(link), HasSubstr("is a symbolic link")));
+    EXPECT_EQ(SystemFiles().Create(link).status().code(), StatusCode::kAlreadyExists);
+    const auto locked = FolderLock::Take(folder, "link", "a server");
+    EXPECT_EQ(locked.status().code(), StatusCode::kUnavailable);
+    EXPECT_THAT(locked.status().message(), AllOf(HasSubstr(link), HasSubstr("is a symbolic link")));
+    EXPECT_TRUE(std::filesystem::remove(link));
+  }
+  EXPECT_EQ(Read(SystemFiles(), folder / "file"), "somebody's");
+  EXPECT_FALSE(std::filesystem::exists(folder / "gone"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "target"));
+  // The way to a file may have links: a folder may lie on another disk.
+  std::filesystem::create_symlink("target", folder / "elsewhere");
+  EXPECT_TRUE(SystemFiles().Create(folder / "elsewhere" / "new").ok());
+}
+
+TEST(SystemFilesTest, HolesAreKnown) {
+  const test::TemporaryFolder temporary;
+  const std::string path = temporary.path() + "/file";
+  constexpr std::uint64_t kHole = std::uint64_t{64} << 20;
+  {
+    const auto file = SystemFiles().Create(path);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(Write(**file, kHole, "x").ok());
+    ASSERT_TRUE((*file)->Truncate(3 * kHole).ok());
+  }
+  const auto file = SystemFiles().Open(path);
+  ASSERT_TRUE(file.ok());
+  for (const std::uint64_t offset : {std::uint64_t{0}, kHole - 1}) {
+    const std::uint64_t data = (*file)->NextData(offset);
+    EXPECT_GE(data, offset);
+    EXPECT_LE(data, kHole);
+  }
+  EXPECT_EQ((*file)->NextData(kHole), kHole);
+  EXPECT_LE((*file)->NextData(2 * kHole), 3 * kHole);
+  EXPECT_EQ((*file)->NextData(3 * kHole), 3 * kHole);
 }
 
 TEST(SystemFilesTest, SpaceThatIsNotThereIsNamed) {

@@ -144,6 +144,7 @@ class WatchedFiles final : public FileSystem {
       watch_.bytes_read += bytes.size();
       return file_->ReadAt(offset, bytes);
     }
+    std::uint64_t NextData(std::uint64_t offset) const override { return file_->NextData(offset); }
     void ReadAhead(std::uint64_t begin, std::uint64_t end) const override {
       watch_.read_ahead[path_] = end;
       file_->ReadAhead(begin, end);
