@@ -18,6 +18,13 @@ constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 // The system is asked to read so many blocks ahead: the disk then works while blocks are copied and verified.
 constexpr std::uint64_t kBlocksAhead = 3;
 
+// The part of an array's header that a person can read.
+std::string_view Shown(std::string_view header) {
+  const std::size_t begin = header.find('{');
+  const std::size_t end = header.rfind('}');
+  return begin < end && end != std::string_view::npos ? header.substr(begin, end + 1 - begin) : header;
+}
+
 }  // namespace
 
 BlockWriter::BlockWriter(std::unique_ptr<WritableFile> file, std::string name, std::uint64_t block_bytes)
@@ -113,6 +120,15 @@ Result<BlockReader> BlockReader::Open(FileSystem& files, const std::string& fold
                               std::to_string(entry.bytes));
   }
   return BlockReader(std::move(*file), std::move(path), entry);
+}
+
+Status BlockReader::CheckBeginning(std::string_view expected) const {
+  std::string begins(std::min<std::uint64_t>(expected.size(), entry_.bytes), '\0');
+  if (Status status = file_->ReadAt(0, std::as_writable_bytes(std::span(begins))); !status.ok())
+    return status;
+  if (begins == expected) return {};
+  return FailedPrecondition(path_ + " does not begin with " + std::string(Shown(expected)) +
+                            ": it is another array than its manifest says");
 }
 
 std::uint64_t BlockReader::SizeOf(std::uint64_t block) const {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/durability/aligned_memory.h"
@@ -79,6 +80,9 @@ class BlockReader {
  public:
   // Opens a file. REQUIRES: `entry` has BlocksOf(bytes, block_bytes) checksums.
   static Result<BlockReader> Open(FileSystem& files, const std::string& folder, const FileEntry& entry);
+
+  // Says whether the file begins so, by its bytes alone: no checksum is compared.
+  Status CheckBeginning(std::string_view expected) const;
 
   // Fills `bytes` from `offset` on, having verified all blocks that they lie in. It keeps the last block, so
   // that reading on from there reads no block twice. REQUIRES: offset + bytes.size() <= the entry's bytes.

@@ -118,29 +118,50 @@ BucketOrder<Item> SortByBucket(const std::vector<Item>& items, const BucketOf& b
   return {.items = sort.TakeItems(), .starts = sort.starts()};
 }
 
+// Returns the bucket of a key, below kBucketCount.
+using BucketFunction = std::uint32_t (*)(Key);
+
 // Sees keys in pieces and knows whether they ascend in each bucket. Which bucket a key belongs to is what
-// `starts` says.
+// `starts` says, and `bucket_of`, if it is given.
 class BucketOrderChecker {
  public:
-  // Returns whether all keys since Begin, these included, ascend in their buckets and fit in `starts`.
-  bool Take(std::span<const Key> keys, const BucketStarts& starts) {
-    for (const Key key : keys) {
-      if (next_ == starts.back()) return false;
-      bool is_first = next_ == 0;
-      for (; starts[bucket_ + 1] <= next_; ++bucket_) is_first = true;
-      if (!is_first && key <= previous_) return false;
-      previous_ = key;
+  explicit BucketOrderChecker(BucketFunction bucket_of = nullptr) : bucket_of_(bucket_of) {}
+
+  // The next piece begins with the `place`th key. What lies before it is known if it came last.
+  void GoTo(std::uint64_t place, const BucketStarts& starts) {
+    if (place == next_) return;
+    next_ = place;
+    bucket_ = static_cast<std::uint32_t>(std::ranges::upper_bound(starts, place) - starts.begin()) - 1;
+    has_previous_ = false;
+  }
+
+  // Returns how many keys are right: up to the first that does not ascend in its bucket, is of another
+  // bucket, or does not fit in `starts`. After one that is not right, GoTo comes before the next piece.
+  std::size_t Count(std::span<const Key> keys, const BucketStarts& starts) {
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      if (next_ >= starts.back()) return k;
+      for (; starts[bucket_ + 1] <= next_; ++bucket_) has_previous_ = false;
+      if (has_previous_ && keys[k] <= previous_) return k;
+      if (bucket_of_ != nullptr && bucket_of_(keys[k]) != bucket_) return k;
+      previous_ = keys[k];
+      has_previous_ = true;
       ++next_;
     }
-    return true;
+    return keys.size();
+  }
+  // Returns whether all keys are right.
+  bool Take(std::span<const Key> keys, const BucketStarts& starts) {
+    return Count(keys, starts) == keys.size();
   }
 
   std::uint64_t taken() const { return next_; }
 
  private:
+  BucketFunction bucket_of_;
   std::uint64_t next_ = 0;
   std::uint32_t bucket_ = 0;  // of the key before
   Key previous_{0};
+  bool has_previous_ = false;  // it has none in its bucket, or nobody knows
 };
 
 // Returns whether `starts` has kBucketCount + 1 elements that begin with 0 and never fall.

@@ -1,8 +1,9 @@
 #include "server/durability/checkpoint_reader.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "server/durability/bucket_order.h"
+#include "server/durability/row_checks.h"
 
 namespace slotwise {
 namespace {
@@ -12,6 +13,9 @@ constexpr std::size_t kKeys = 0;
 constexpr std::size_t kStarts = 1;
 constexpr std::size_t kValues = 2;
 constexpr std::size_t kFirstState = 3;
+
+// Numbers are read in pieces that stay in the processor's cache until they were checked and copied.
+constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
 
 std::uint32_t RecordWidth(const TableOptions& options) {
   return options.dim + StateFloats(options.optimizer.kind, options.dim);
@@ -52,16 +56,21 @@ Status EachPiece(const std::vector<Run>& runs, std::uint64_t most, const Visit& 
 }  // namespace
 
 RankTableReader::RankTableReader(FileSystem& files, std::string folder, const TableEntry& table,
-                                 std::uint32_t rank)
+                                 std::uint32_t rank, BucketFunction bucket_of)
     : files_(&files),
       folder_(std::move(folder)),
       table_(&table),
       rank_entry_(&table.ranks[rank]),
-      rank_(rank) {}
+      rank_(rank),
+      order_(bucket_of),
+      erased_order_(bucket_of),
+      arrays_(ArraysOf(table.options, table.value_type, rank, rank_entry_->rows, rank_entry_->erased).All()) {
+}
 
 Result<RankTableReader> RankTableReader::Open(FileSystem& files, const std::string& folder,
-                                              const TableEntry& table, std::uint32_t rank) {
-  RankTableReader reader(files, folder + "/" + TableFolder(table.id), table, rank);
+                                              const TableEntry& table, std::uint32_t rank,
+                                              BucketFunction bucket_of) {
+  RankTableReader reader(files, folder + "/" + TableFolder(table.id), table, rank, bucket_of);
   auto starts = reader.ReadStarts(kStarts, reader.rank_entry_->rows);
   if (!starts.ok()) return starts.status();
   reader.starts_ = std::move(*starts);
@@ -80,6 +89,7 @@ Result<BlockReader*> RankTableReader::File(std::size_t place) {
   if (!readers_[place]) {
     auto reader = BlockReader::Open(*files_, folder_, rank_entry_->files[place]);
     if (!reader.ok()) return reader.status();
+    if (Status status = reader->CheckBeginning(arrays_[place].header()); !status.ok()) return status;
     readers_[place].emplace(std::move(*reader));
   }
   return &*readers_[place];
@@ -89,7 +99,7 @@ Result<BucketStarts> RankTableReader::ReadStarts(std::size_t place, std::uint64_
   BucketStarts starts(kBucketCount + 1);
   const Status status = ReadArray(place, 0, sizeof(starts[0]), std::as_writable_bytes(std::span(starts)));
   if (!status.ok()) return status;
-  const std::string path = folder_ + "/" + rank_entry_->files[place].name;
+  const std::string path = PathOf(place);
   if (!AreStarts(starts) || starts.back() != count)
     return FailedPrecondition(path + " does not rise from 0 to " + std::to_string(count));
   for (std::uint32_t bucket = 0; bucket < kBucketCount; ++bucket) {
@@ -107,12 +117,24 @@ Status RankTableReader::ReadArray(std::size_t place, std::uint64_t begin, std::u
   return ((*file)->*read)(kNpyHeaderBytes + begin * row_bytes, bytes);
 }
 
+Status RankTableReader::ReadKeysOf(std::size_t place, std::uint64_t begin, std::span<Key> keys,
+                                   const BucketStarts& starts, BucketOrderChecker& order) {
+  if (Status status = ReadArray(place, begin, sizeof(Key), std::as_writable_bytes(keys)); !status.ok())
+    return status;
+  order.GoTo(begin, starts);
+  const std::size_t right = order.Count(keys, starts);
+  if (right == keys.size()) return {};
+  return FailedPrecondition(PathOf(place) + " is not in bucket order: key " + std::to_string(begin + right) +
+                            " is " + std::to_string(Value(keys[right])) +
+                            ", which is of another bucket, or not above the key before it");
+}
+
 Status RankTableReader::ReadKeys(std::uint64_t begin, std::span<Key> keys) {
-  return ReadArray(kKeys, begin, sizeof(Key), std::as_writable_bytes(keys));
+  return ReadKeysOf(kKeys, begin, keys, starts_, order_);
 }
 
 Status RankTableReader::ReadErased(std::uint64_t begin, std::span<Key> keys) {
-  return ReadArray(rank_entry_->files.size() - 2, begin, sizeof(Key), std::as_writable_bytes(keys));
+  return ReadKeysOf(rank_entry_->files.size() - 2, begin, keys, erased_starts_, erased_order_);
 }
 
 Status RankTableReader::ReadRecords(std::uint64_t begin, std::span<float> records) {
@@ -145,19 +167,45 @@ Status RankTableReader::ReadRecords(std::uint64_t begin, std::span<float> record
   return {};
 }
 
+DataType RankTableReader::TypeOf(std::size_t place) const {
+  return place == kValues ? table_->value_type : DataType::kFloat32;
+}
+
+Status RankTableReader::CheckNumbers(std::size_t place, std::uint64_t begin, std::uint32_t width,
+                                     std::span<const std::byte> bytes) const {
+  const TableOptions& options = table_->options;
+  const bool squares = place >= kFirstState &&
+                       (place - kFirstState) * width >= SquaresBegin(options.optimizer.kind, options.dim);
+  const auto wrong = FirstWrongNumber(bytes, TypeOf(place), squares);
+  if (!wrong) return {};
+  float number = 0;
+  Widen(bytes.data() + *wrong * BytesOf(TypeOf(place)), TypeOf(place), {&number, 1});
+  return FailedPrecondition(PathOf(place) + " has what no row can have: number " +
+                            std::to_string(*wrong % width) + " of row " +
+                            std::to_string(begin + *wrong / width) + " is " + std::to_string(number) +
+                            (std::isfinite(number) ? ", and is a sum or mean of squares" : ""));
+}
+
 // Fills columns [first, first + width) of the records from an array of that width.
 Status RankTableReader::ReadColumns(std::size_t place, std::uint64_t begin, std::uint32_t first,
                                     std::uint32_t width, std::span<float> records, Read read) {
   const std::uint32_t record = RecordWidth(table_->options);
-  const std::uint64_t rows = records.size() / record;
-  const DataType type = place == kValues ? table_->value_type : DataType::kFloat32;
+  const DataType type = TypeOf(place);
   const std::uint64_t row_bytes = width * BytesOf(type);
-  if (width == record && type == DataType::kFloat32)
-    return ReadArray(place, begin, row_bytes, std::as_writable_bytes(records), read);
-  bytes_.resize(rows * row_bytes);
-  if (Status status = ReadArray(place, begin, row_bytes, bytes_, read); !status.ok()) return status;
-  for (std::uint64_t row = 0; row < rows; ++row)
-    Widen(bytes_.data() + row * row_bytes, type, records.subspan(row * record + first, width));
+  const bool is_record = width == record && type == DataType::kFloat32;
+  const std::uint64_t most = std::max<std::uint64_t>(1, kPieceBytes / row_bytes) * record;
+  while (!records.empty()) {
+    const auto piece = records.first(std::min<std::uint64_t>(most, records.size()));
+    const std::uint64_t rows = piece.size() / record;
+    if (!is_record) bytes_.resize(rows * row_bytes);
+    const auto bytes = is_record ? std::as_writable_bytes(piece) : std::span(bytes_);
+    if (Status status = ReadArray(place, begin, row_bytes, bytes, read); !status.ok()) return status;
+    if (Status status = CheckNumbers(place, begin, width, bytes); !status.ok()) return status;
+    for (std::uint64_t row = 0; row < rows && !is_record; ++row)
+      Widen(bytes.data() + row * row_bytes, type, piece.subspan(row * record + first, width));
+    begin += rows;
+    records = records.subspan(piece.size());
+  }
   return {};
 }
 
@@ -191,8 +239,8 @@ Status ReadRank(RankTableReader& reader, std::uint32_t width, const BucketOwners
 }  // namespace
 
 Status ReadTable(FileSystem& files, const std::string& folder, const Chain& chain, TableId table,
-                 const BucketOwners& owners, std::uint32_t rank, std::uint64_t chunk_bytes,
-                 const RowSink& sink) {
+                 const BucketOwners& owners, BucketFunction bucket_of, std::uint32_t rank,
+                 std::uint64_t chunk_bytes, const RowSink& sink) {
   if (chain.back().Find(table) == nullptr)
     return NotFound("checkpoint " + chain.back().id + " has no table " + std::to_string(Value(table)));
   for (const Manifest& link : chain) {
@@ -200,7 +248,7 @@ Status ReadTable(FileSystem& files, const std::string& folder, const Chain& chai
     if (entry == nullptr) continue;  // The table was made later.
     // A bucket's keys lie in one old rank's files alone, so the order of old ranks does not matter.
     for (std::uint32_t old_rank = 0; old_rank < link.ranks; ++old_rank) {
-      auto reader = RankTableReader::Open(files, folder + "/" + link.id, *entry, old_rank);
+      auto reader = RankTableReader::Open(files, folder + "/" + link.id, *entry, old_rank, bucket_of);
       if (!reader.ok()) return reader.status();
       const std::uint32_t width = RecordWidth(entry->options);
       if (Status status = ReadRank(*reader, width, owners, rank, chunk_bytes, sink); !status.ok())

@@ -15,14 +15,18 @@ namespace {
 constexpr std::string_view kPartial = ".partial";
 constexpr std::string_view kRemoved = ".removed";
 
-// Calls `visit(folder, file)` for each file of a checkpoint in `folder` until it returns an error.
+// Calls `visit(folder, file, header)` for each file of a checkpoint in `folder` until it returns an error.
+// `header`: what the file begins with, empty for the ledger.
 template <class Visit>
 Status EachFile(const std::string& folder, const Manifest& manifest, const Visit& visit) {
-  if (Status status = visit(folder, manifest.ledger); !status.ok()) return status;
+  if (Status status = visit(folder, manifest.ledger, std::string()); !status.ok()) return status;
   for (const TableEntry& table : manifest.tables) {
-    for (const RankEntry& rank : table.ranks) {
-      for (const FileEntry& file : rank.files) {
-        if (Status status = visit(folder + "/" + TableFolder(table.id), file); !status.ok()) return status;
+    for (std::uint32_t r = 0; r < table.ranks.size(); ++r) {
+      const RankEntry& rank = table.ranks[r];
+      const auto arrays = ArraysOf(table.options, table.value_type, r, rank.rows, rank.erased).All();
+      for (std::size_t i = 0; i < rank.files.size(); ++i) {
+        Status status = visit(folder + "/" + TableFolder(table.id), rank.files[i], arrays[i].header());
+        if (!status.ok()) return status;
       }
     }
   }
@@ -177,7 +181,7 @@ Result<Chain> Checkpoints::ChainOf(const Manifest& last, const std::vector<Liste
 
 Status Checkpoints::CheckSizes(const Manifest& manifest) const {
   return EachFile(folder_ + "/" + manifest.id, manifest,
-                  [&](const std::string& folder, const FileEntry& file) {
+                  [&](const std::string& folder, const FileEntry& file, const std::string&) {
                     return BlockReader::Open(*files_, folder, file).status();
                   });
 }
@@ -246,9 +250,10 @@ Result<ReadBack> Checkpoints::ReadBackOf(const std::string& id) const {
   const auto manifest = ReadManifest(id);
   if (!manifest.ok()) return manifest.status();
   ReadBack back;
-  const auto read = [&](const std::string& folder, const FileEntry& file) -> Status {
+  const auto read = [&](const std::string& folder, const FileEntry& file, const std::string& header) {
     auto reader = BlockReader::Open(*files_, folder, file);
     if (!reader.ok()) return reader.status();
+    if (Status status = reader->CheckBeginning(header); !status.ok()) return status;
     ++back.files;
     back.bytes += file.bytes;
     return reader->Verify();

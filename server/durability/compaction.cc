@@ -75,7 +75,7 @@ Result<TableMerge> TableMerge::Open(FileSystem& files, const std::string& folder
     merge.width_ = entry->options.dim + StateFloats(entry->options.optimizer.kind, entry->options.dim);
     Link link{.entry = entry, .ranks = {}, .slice = {}};
     for (std::uint32_t rank = 0; rank < manifest.ranks; ++rank) {
-      auto reader = RankTableReader::Open(files, folder + "/" + manifest.id, *entry, rank);
+      auto reader = RankTableReader::Open(files, folder + "/" + manifest.id, *entry, rank, nullptr);
       if (!reader.ok()) return reader.status();
       link.ranks.push_back(std::move(*reader));
     }

@@ -113,9 +113,10 @@ class Ledger {
 
   // Returns all that the ledger knows, as bytes for a file (ledger_bytes.cc has the format).
   std::vector<std::byte> Save() const;
-  // Knows what Save returned, in addition to its limits. REQUIRES: it knows nothing yet. DATA_LOSS, with the
-  // place: the bytes are not a ledger's; it knows some of it then, and is good for nothing.
-  Status Load(std::span<const std::byte> bytes);
+  // Knows what Save returned, in addition to its limits. `next_table`: the id of the table that comes next.
+  // REQUIRES: it knows nothing yet. DATA_LOSS, with the place: the bytes are not a ledger's; it knows some of
+  // it then, and is good for nothing.
+  Status Load(std::span<const std::byte> bytes, std::uint32_t next_table);
 
   std::size_t sessions() const { return sessions_.size(); }
   // An estimate of the memory in use.

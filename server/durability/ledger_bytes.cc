@@ -7,8 +7,10 @@
 //         then the bodies
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 
+#include "server/durability/bounds.h"
 #include "server/durability/ledger.h"
 
 namespace slotwise {
@@ -36,6 +38,16 @@ class Numbers {
     const std::uint64_t left = (bytes_.size() - at_) / sizeof(std::uint64_t);
     if (count > left / numbers_each) failed_ = true;
     return failed_ ? 0 : count;
+  }
+  // The next number is in [least, most].
+  std::uint64_t NextIn(std::uint64_t least, std::uint64_t most) {
+    const std::uint64_t number = Next();
+    if (number < least || number > most) failed_ = true;
+    return failed_ ? least : number;
+  }
+  template <class Small>
+  Small NextSmall() {
+    return static_cast<Small>(NextIn(0, std::numeric_limits<Small>::max()));
   }
   void Refuse() { failed_ = true; }
   bool failed() const { return failed_; }
@@ -82,39 +94,50 @@ std::vector<std::byte> Ledger::Save() const {
   return {bytes.begin(), bytes.end()};
 }
 
-Status Ledger::Load(std::span<const std::byte> bytes) {
+Status Ledger::Load(std::span<const std::byte> bytes, std::uint32_t next_table) {
   Numbers numbers(bytes);
   if (numbers.Next() != kVersion) numbers.Refuse();
-  begun_ = numbers.Next();
-  const std::uint64_t forgotten = numbers.Next();
+  begun_ = numbers.NextIn(0, kMaxSessionsBegun);
+  const std::uint64_t forgotten = numbers.NextIn(0, kMaxEpoch);
   if (forgotten > 0) forgotten_epoch_ = forgotten - 1;
   // Epochs rise with the sessions that have begun; the predecessor's epoch was no later than this.
-  limits_.first_epoch = std::max(limits_.first_epoch, numbers.Next());
+  limits_.first_epoch = std::max(limits_.first_epoch, numbers.NextIn(0, kMaxEpoch));
   const std::uint64_t sessions = numbers.NextCount(6);
+  if (sessions > kMaxSessions) numbers.Refuse();
+  // A table whose id is still to come has no steps.
+  const auto next_id = [&](std::uint32_t least) {
+    return TableId{static_cast<std::uint32_t>(numbers.NextIn(least, next_table == 0 ? 0 : next_table - 1))};
+  };
   for (std::uint64_t s = 0; s < sessions && !numbers.failed(); ++s) {
     Sequence sequence;
-    sequence.table = TableId{static_cast<std::uint32_t>(numbers.Next())};
+    sequence.table = next_id(0);
     sequence.session = numbers.Next();
     const auto [entry, is_new] = sessions_.try_emplace(sequence);
-    if (!is_new) numbers.Refuse();
+    if (!is_new) {
+      numbers.Refuse();
+      break;
+    }
     Session& session = entry->second;
     session.age = ages_.insert(ages_.end(), sequence);
-    session.epoch = numbers.Next();
-    session.bodies_before = numbers.Next();
+    session.epoch = numbers.NextIn(0, kMaxEpoch);
+    session.bodies_before = numbers.NextIn(0, kMaxSteps);
     const std::uint64_t steps = numbers.NextCount(6);
     const std::uint64_t bodies = numbers.NextCount(1);
-    if (steps == 0) numbers.Refuse();  // a session has recorded one
+    // A session has recorded a step, and keeps no more than these.
+    if (steps == 0 || steps > kWindow || bodies > kBodiesASession) numbers.Refuse();
     for (std::uint64_t i = 0; i < steps && !numbers.failed(); ++i) {
       Applied step;
       step.number = numbers.Next();
       step.first_body = numbers.Next();
-      step.parts = static_cast<std::uint32_t>(numbers.Next());
+      step.parts = numbers.NextSmall<std::uint32_t>();
       const std::uint64_t tables = numbers.NextCount(2);
       if (tables == 0 || (!session.applied.empty() && session.applied.back().number >= step.number))
         numbers.Refuse();
+      if (!session.applied.empty() && step.number - session.applied.front().number >= kWindow)
+        numbers.Refuse();
       for (std::uint64_t place = 0; place < tables && !numbers.failed(); ++place) {
-        const TableId table{static_cast<std::uint32_t>(numbers.Next())};
-        const TableStep of{table, numbers.Next()};
+        const TableId table = next_id(1);
+        const TableStep of{table, numbers.NextIn(0, kMaxSteps)};
         place == 0 ? void(step.first = of) : step.others.push_back(of);
       }
       const std::uint64_t last_body = session.bodies_before + bodies;
@@ -123,7 +146,7 @@ Status Ledger::Load(std::span<const std::byte> bytes) {
       session.applied.push_back(std::move(step));
     }
     for (std::uint64_t i = 0; i < bodies && !numbers.failed(); ++i)
-      session.bodies.push_back(static_cast<std::uint32_t>(numbers.Next()));
+      session.bodies.push_back(numbers.NextSmall<std::uint32_t>());
     bytes_ += session.bytes();
   }
   if (numbers.failed() || !numbers.at_end()) {

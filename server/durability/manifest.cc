@@ -1,10 +1,12 @@
 #include "server/durability/manifest.h"
 
 #include <algorithm>
-#include <cctype>
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
+#include "server/durability/bounds.h"
 #include "server/durability/checksum.h"
 #include "server/durability/json_fields.h"
 #include "server/durability/table_options_json.h"
@@ -16,9 +18,14 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr std::size_t kMaxVersionLength = 64;
-constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{64} << 20;  // a reader keeps a block of each open file
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 50;
 constexpr std::uint64_t kMaxTableId = 0xFFFF'FFFF;
+constexpr std::uint64_t kMaxNextTableId = 0xFFFF'0000;  // there are ids for more tables
+// A manifest nests less deep than this. The parser takes memory for each level that it opens.
+constexpr int kMaxNesting = 16;
+constexpr std::size_t kRoundDigits = 12;
+constexpr std::size_t kHexDigits = 16;
 
 // --- Writing
 
@@ -193,7 +200,8 @@ TableEntry ParseTable(Fields fields, const Manifest& manifest) {
   table.id = TableId{static_cast<std::uint32_t>(fields.Number("id", 0, kMaxTableId))};
   table.options = ParseTableOptions(fields.Object("options"));
   table.lineage = fields.HexNumber("lineage");
-  table.steps = fields.Number("steps");
+  if (table.lineage == 0) fields.Complain("lineage", "is 0, which no table has");
+  table.steps = fields.Number("steps", 0, kMaxSteps);
   table.learning_rate = fields.Float("learning_rate");
   if (const Status status = ValidateLearningRate(table.learning_rate); !status.ok())
     fields.Complain("learning_rate", "is out of range: " + status.message());
@@ -219,6 +227,19 @@ std::string ParseId(Fields& fields) {
   return id;
 }
 
+// Whoever chooses a checkpoint goes by its round, and skips the rounds of the journal up to that one.
+void CheckOrigin(Fields& fields, const Manifest& manifest) {
+  const auto origin = OriginOf(manifest.id);
+  if (!origin) return;
+  if (origin->round != manifest.round) {
+    fields.Complain("round", "is " + std::to_string(manifest.round) + ", but the id says " +
+                                 std::to_string(origin->round));
+  }
+  if (origin->incarnation != manifest.incarnation)
+    fields.Complain("incarnation",
+                    "is " + Hex(manifest.incarnation) + ", but the id says " + Hex(origin->incarnation));
+}
+
 std::optional<CheckpointName> ParseName(Fields& fields, const std::string& name, bool wanted) {
   if (!wanted) {
     fields.Know(name);
@@ -237,6 +258,7 @@ bool IsNull(const json& object, const std::string& name) {
 void ParseTables(Fields& fields, const json& tables, Manifest& manifest) {
   if (tables.size() > kMaxTablesInCheckpoint)
     fields.Complain("tables", "has more than " + std::to_string(kMaxTablesInCheckpoint) + " elements");
+  std::set<std::string, std::less<>> names;
   for (std::size_t i = 0; i < tables.size() && fields.error().empty(); ++i) {
     const std::string where = "tables[" + std::to_string(i) + "]";
     TableEntry table = ParseTable({tables[i], where + ".", fields.error()}, manifest);
@@ -244,6 +266,8 @@ void ParseTables(Fields& fields, const json& tables, Manifest& manifest) {
       fields.Complain(where + ".id", "is not below next_table_id");
     if (i > 0 && table.id <= manifest.tables.back().id)
       fields.Complain(where + ".id", "is not above the id before it");
+    if (!names.insert(table.options.name.str()).second)
+      fields.Complain(where + ".options.name", "is that of a table before it");
     manifest.tables.push_back(std::move(table));
   }
 }
@@ -264,7 +288,7 @@ Manifest ParseObject(const json& object, std::string& error) {
   if (manifest.is_delta() != (kind == "delta")) fields.Complain("parent", "is there, but this is a base");
   manifest.folds = ParseName(fields, "folds", !IsNull(object, "folds"));
   if (manifest.folds && manifest.is_delta()) fields.Complain("folds", "is there, but this is a delta");
-  manifest.created = fields.Number("created");
+  manifest.created = fields.Number("created", 0, kMaxCreated);
   manifest.server_version = fields.Text("server_version");
   const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
   if (manifest.server_version.empty() || manifest.server_version.size() > kMaxVersionLength ||
@@ -274,14 +298,37 @@ Manifest ParseObject(const json& object, std::string& error) {
   manifest.data_lineage = fields.HexNumber("data_lineage");
   manifest.incarnation = fields.HexNumber("incarnation");
   manifest.ranks = static_cast<std::uint32_t>(fields.Number("ranks", 1, kBucketCount));
-  manifest.round = fields.Number("round");
-  manifest.next_table_id = static_cast<std::uint32_t>(fields.Number("next_table_id", 0, kMaxTableId));
-  manifest.ledger_epoch = fields.Number("ledger_epoch");
+  manifest.round = fields.Number("round", 0, kMaxRound);
+  CheckOrigin(fields, manifest);
+  manifest.next_table_id = static_cast<std::uint32_t>(fields.Number("next_table_id", 0, kMaxNextTableId));
+  manifest.ledger_epoch = fields.Number("ledger_epoch", 0, kMaxEpoch);
   manifest.ledger = ParseFile(fields.Object("ledger"));
+  if (manifest.ledger.bytes > kMaxLedgerBytes)
+    fields.Complain("ledger.bytes", "is above " + std::to_string(kMaxLedgerBytes));
   CheckFile(fields, "ledger", manifest.ledger, std::string(kLedgerName), std::nullopt);
   ParseTables(fields, fields.Array("tables"), manifest);
   fields.RefuseOthers();
   return manifest;
+}
+
+// Returns whether the text opens more brackets within each other than a manifest does.
+bool NestsTooDeep(std::string_view text) {
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (quoted) {
+      if (c == '\\') ++at;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMaxNesting) return true;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
 }
 
 std::string FirstLine(std::uint64_t checksum) { return "{\"checksum\": \"" + Hex(checksum) + "\",\n"; }
@@ -294,6 +341,24 @@ bool IsCheckpointId(std::string_view id) {
   };
   return !id.empty() && id.size() <= kMaxCheckpointId && id.front() != '-' &&
          std::ranges::all_of(id, is_legal);
+}
+
+std::string CheckpointId(const CheckpointOrigin& origin) {
+  std::string round = std::to_string(origin.round);
+  round.insert(0, kRoundDigits - std::min(kRoundDigits, round.size()), '0');
+  return round + "-" + Hex(origin.incarnation);
+}
+
+std::optional<CheckpointOrigin> OriginOf(std::string_view id) {
+  CheckpointOrigin origin;
+  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), origin.round);
+  if (error != std::errc()) return std::nullopt;
+  const auto dash = static_cast<std::size_t>(end - id.data());
+  if (dash >= id.size() || !ParseHex(std::string(id.substr(dash + 1, kHexDigits)), origin.incarnation))
+    return std::nullopt;
+  const std::string head = CheckpointId(origin);
+  const bool is_servers = id.starts_with(head) && (id.size() == head.size() || id[head.size()] == '-');
+  return is_servers ? std::optional(origin) : std::nullopt;
 }
 
 const TableEntry* Manifest::Find(TableId table) const {
@@ -339,6 +404,8 @@ Result<Manifest> ParseManifest(std::string_view text, const std::string& path) {
       text.substr(0, first_line) != FirstLine(ChecksumOf(text.substr(first_line)))) {
     return FailedPrecondition(path + " is damaged: its checksum is not that of its text");
   }
+  if (NestsTooDeep(text))
+    return FailedPrecondition(path + " has brackets within brackets, more than any manifest");
   const json object = json::parse(text, nullptr, false);
   if (object.is_discarded()) return FailedPrecondition(path + " is no JSON");
   std::string error;

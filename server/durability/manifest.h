@@ -30,9 +30,24 @@ inline constexpr std::string_view kLedgerName = "ledger.bin";
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 inline constexpr std::uint32_t kMaxTablesInCheckpoint = 65536;
 
+inline constexpr std::uint64_t kMaxLedgerBytes = std::uint64_t{2} << 30;
+inline constexpr std::uint64_t kMaxCreated = 253'402'300'799;  // the end of the year 9999
+
 // A checkpoint's id has 1 to 64 of the characters A-Z a-z 0-9 _ - , and does not begin with '-'.
 inline constexpr std::size_t kMaxCheckpointId = 64;
 bool IsCheckpointId(std::string_view id);
+
+// A server's checkpoints have ids that begin with their round, in 12 digits or more, and the incarnation, in
+// 16 hexadecimal digits: "000000000042-0123456789abcdef". What folds a checkpoint has its id, and more behind
+// another '-'.
+struct CheckpointOrigin {
+  std::uint64_t round = 0;
+  std::uint64_t incarnation = 0;
+  friend bool operator==(const CheckpointOrigin&, const CheckpointOrigin&) = default;
+};
+std::string CheckpointId(const CheckpointOrigin& origin);
+// Returns what an id says; nothing if it is none that a server gives.
+std::optional<CheckpointOrigin> OriginOf(std::string_view id);
 
 // Names a checkpoint and the bytes of its manifest.
 struct CheckpointName {

@@ -46,6 +46,12 @@ Result<SavedTables> CheckpointLoader::LoadAll(const Chain& chain, std::optional<
     return ResourceExhausted("checkpoint " + last.id + " has " + std::to_string(last.tables.size()) +
                              " tables, and limits.max_tables allows " + std::to_string(tables_.most()));
   }
+  for (const Manifest& link : chain) {
+    if (OriginOf(link.id)) continue;
+    return FailedPrecondition("checkpoint " + link.id + " in " + checkpoints_.folder() +
+                              " has an id that no server gives: it does not begin with its round, " +
+                              std::to_string(link.round) + ", and its incarnation");
+  }
   SavedTables saved;
   saved.next_id = last.next_table_id;
   for (const TableEntry& entry : last.tables) {
@@ -59,8 +65,11 @@ Result<SavedTables> CheckpointLoader::LoadAll(const Chain& chain, std::optional<
   }
   const auto bytes = ReadLedger(checkpoints_.files(), checkpoints_.folder(), chain);
   if (!bytes.ok()) return bytes.status();
-  auto ledger = tables_.LedgerOf(*bytes);
-  if (!ledger.ok()) return ledger.status();
+  auto ledger = tables_.LedgerOf(*bytes, last.next_table_id);
+  if (!ledger.ok()) {
+    return FailedPrecondition(checkpoints_.folder() + "/" + last.id + "/" + std::string(kLedgerName) + ": " +
+                              ledger.status().message());
+  }
   saved.ledger = std::move(*ledger);
   return saved;
 }
@@ -79,7 +88,7 @@ Status CheckpointLoader::LoadRows(const Chain& chain, const TableEntry& entry, T
                          }};
   const auto read = [&](const RowSink& taken) {
     return ReadTable(checkpoints_.files(), checkpoints_.folder(), chain, entry.id, EvenBucketMap(ranks_),
-                     rank_, kChunkBytes, taken);
+                     BucketOf, rank_, kChunkBytes, taken);
   };
   return ReadBeside(threads_, read, sink);
 }

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "server/durability/compaction.h"
-#include "server/durability/hex.h"
 #include "server/engine/gathered_manifest.h"
 
 namespace slotwise {
@@ -18,12 +17,6 @@ constexpr std::size_t kMostWaiting = 16;
 constexpr std::uint64_t kNothing = ~std::uint64_t{0};  // is durable: no round has this number
 constexpr std::uint64_t kRestAfterMs = 25;
 constexpr std::int64_t kTickMs = 8;
-
-std::string IdOf(std::uint64_t round, std::uint64_t incarnation) {
-  std::string number = std::to_string(round);
-  number.insert(0, 12 - std::min<std::size_t>(12, number.size()), '0');
-  return number + "-" + Hex(incarnation);
-}
 
 }  // namespace
 
@@ -140,7 +133,7 @@ void Checkpointing::Save(const Round& round, Done done) {
 
 Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type, Open& open) {
   Manifest& manifest = open.manifest;
-  manifest.id = IdOf(round, incarnation_);
+  manifest.id = CheckpointId({.round = round, .incarnation = incarnation_});
   if (delta) manifest.parent = base_.newest;
   manifest.created = options_.unix_time();
   manifest.server_version = options_.server_version;

@@ -115,11 +115,11 @@ std::unique_ptr<Shard> Tables::Remove(TableId id) {
   return shard;
 }
 
-Result<Ledger> Tables::LedgerOf(std::span<const std::byte> bytes) const {
+Result<Ledger> Tables::LedgerOf(std::span<const std::byte> bytes, std::uint32_t next_table) const {
   LedgerLimits limits = ledger_limits_;
   limits.first_epoch = std::max(limits.first_epoch, ledger_.epoch());
   Ledger ledger(limits);
-  if (Status loaded = ledger.Load(bytes); !loaded.ok()) return loaded;
+  if (Status loaded = ledger.Load(bytes, next_table); !loaded.ok()) return loaded;
   return ledger;
 }
 

@@ -132,8 +132,8 @@ class Tables {
   // REQUIRES: no more tables than `most()`; the ledger is LedgerOf's; no shard is in use.
   void Replace(SavedTables saved);
   // Returns the ledger that Ledger::Save wrote. Epochs go on, so that no session of before is taken for a
-  // later one. DATA_LOSS: the bytes are no ledger's.
-  Result<Ledger> LedgerOf(std::span<const std::byte> bytes) const;
+  // later one. `next_table`: the id of the table that came next. DATA_LOSS: the bytes are no ledger's.
+  Result<Ledger> LedgerOf(std::span<const std::byte> bytes, std::uint32_t next_table) const;
   // The steps that were applied to any table, by their names.
   const Ledger& ledger() const { return ledger_; }
   void Record(const Ledger::Sequence& sequence, const StepId& step, std::span<const Ledger::TableStep> tables,

@@ -110,20 +110,6 @@ TEST_F(DamageTest, RefusesAndNamesEveryFileThatIsAnOlderCheckpoints) {
   }
 }
 
-// Gives a file other bytes, and its manifest's entry their checksums.
-void Forge(SimFiles& files, Manifest& manifest, FileEntry& entry, const std::string& path,
-           const Bytes& bytes) {
-  const std::string folder = path.substr(0, path.find_last_of('/'));
-  ASSERT_TRUE(files.Remove(path).ok());
-  auto writer = BlockWriter::Create(files, folder, entry.name, entry.block_bytes);
-  ASSERT_TRUE(writer.ok());
-  ASSERT_TRUE(writer->Append(bytes).ok());
-  entry = *writer->Finish();
-  const std::string text = *SerializeManifest(manifest);
-  const auto view = std::as_bytes(std::span(text));
-  files.SetContents(kCheckpoints + "/" + manifest.id + "/manifest.json", {view.begin(), view.end()});
-}
-
 TEST_F(DamageTest, RefusesStartsThatFallOrEndElsewhereOrHaveForeignBuckets) {
   const std::string path = kCheckpoints + "/a/table-1/rank-0.starts.npy";
   const Bytes whole = files_.Contents(path);

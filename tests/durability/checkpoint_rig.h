@@ -65,12 +65,12 @@ inline std::uint32_t WidthOf(const TableOptions& options) {
   return options.dim + StateFloats(options.optimizer.kind, options.dim);
 }
 
-// Returns a record of numbers that follow from the key and a seed: multiples of 1/2 from -15.5 to 15.5, which
-// all types hold exactly.
+// Returns a record of numbers that follow from the key and a seed: multiples of 1/2 from 0 to 31, which all
+// types hold exactly, and squares may be.
 inline std::vector<float> RecordOf(Key key, std::uint64_t seed, std::uint32_t width) {
   std::vector<float> record(width);
   for (std::uint32_t i = 0; i < width; ++i)
-    record[i] = static_cast<float>(Mix(Value(key) * 31 + seed * 17 + i) % 63) * 0.5F - 15.5F;
+    record[i] = static_cast<float>(Mix(Value(key) * 31 + seed * 17 + i) % 63) * 0.5F;
   return record;
 }
 
@@ -169,6 +169,7 @@ inline Manifest BareManifest(const CheckpointOfTest& checkpoint) {
     TableEntry entry;
     entry.id = TableId{table.id};
     entry.options = table.options;
+    entry.options.name = TableName("words-" + std::to_string(table.id));
     entry.lineage = table.lineage;
     entry.steps = table.steps;
     entry.learning_rate = 0.25F;
@@ -242,7 +243,7 @@ inline Status ReadRows(FileSystem& files, const Chain& chain, std::uint32_t tabl
                        }
                        return {};
                      }};
-  return ReadTable(files, kCheckpoints, chain, TableId{table}, owners, rank, chunk_bytes, sink);
+  return ReadTable(files, kCheckpoints, chain, TableId{table}, owners, BucketOfKey, rank, chunk_bytes, sink);
 }
 
 // Reads a table on so many ranks, and returns what all have together.
@@ -290,6 +291,20 @@ inline CheckpointOfTest TwoTables(const std::string& id, std::uint64_t seed) {
           .created = seed,
           .round = seed,
           .ledger = "what was applied " + std::to_string(seed)};
+}
+
+// Gives a file other bytes, and its manifest's entry their checksums.
+inline void Forge(SimFiles& files, Manifest& manifest, FileEntry& entry, const std::string& path,
+                  const Bytes& bytes) {
+  const std::string folder = path.substr(0, path.find_last_of('/'));
+  ASSERT_TRUE(files.Remove(path).ok());
+  auto writer = BlockWriter::Create(files, folder, entry.name, entry.block_bytes);
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->Append(bytes).ok());
+  entry = *writer->Finish();
+  const std::string text = *SerializeManifest(manifest);
+  const auto view = std::as_bytes(std::span(text));
+  files.SetContents(kCheckpoints + "/" + manifest.id + "/manifest.json", {view.begin(), view.end()});
 }
 
 class CheckpointTest : public ::testing::Test {

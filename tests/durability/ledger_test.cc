@@ -5,14 +5,18 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <span>
 #include <vector>
+
+#include "server/durability/bounds.h"
 
 namespace slotwise {
 namespace {
 
 constexpr TableId kTable{1};
+constexpr std::uint32_t kNextTable = 10;
 constexpr std::array<std::uint32_t, 1> kBody{7};
 
 Ledger::Sequence Of(std::uint64_t session, TableId table = kTable) { return {table, session}; }
@@ -123,7 +127,7 @@ TEST(Ledger, HasEpochsNoEarlierThanItsSessions) {
   for (std::uint64_t session = 2; session < 10; ++session) Record(ledger, Of(session), 1, 40, 1, kBody);
   EXPECT_EQ(ledger.epoch(), 40U);
   Ledger loaded({.first_epoch = 8});
-  ASSERT_TRUE(loaded.Load(ledger.Save()).ok());
+  ASSERT_TRUE(loaded.Load(ledger.Save(), kNextTable).ok());
   EXPECT_EQ(loaded.epoch(), 40U);
 }
 
@@ -245,7 +249,7 @@ Ledger Busy(const LedgerLimits& limits) {
     const std::vector<std::uint32_t> bodies(1 + draw(4), static_cast<std::uint32_t>(number));
     std::vector<Ledger::TableStep> tables(1 + draw(3));
     for (Ledger::TableStep& table : tables)
-      table = {TableId{static_cast<std::uint32_t>(draw(9))}, draw(1000)};
+      table = {TableId{1 + static_cast<std::uint32_t>(draw(8))}, draw(1000)};
     ledger.Record(sequence, number, 1 + draw(2), tables, bodies);
   }
   return ledger;
@@ -256,7 +260,7 @@ TEST(Ledger, KnowsWhatItSaved) {
   const Ledger saved = Busy(limits);
   const std::vector<std::byte> bytes = saved.Save();
   Ledger loaded(limits);
-  ASSERT_TRUE(loaded.Load(bytes).ok());
+  ASSERT_TRUE(loaded.Load(bytes, kNextTable).ok());
   EXPECT_EQ(loaded.sessions(), saved.sessions());
   EXPECT_EQ(loaded.bytes(), saved.bytes());
   EXPECT_EQ(loaded.Save(), bytes) << "ages, steps, bodies and counts are the same";
@@ -274,13 +278,13 @@ TEST(Ledger, HasNoEarlierEpochThanTheOneItLoads) {
   Ledger late({.first_epoch = 50});
   Record(late, Of(1), 1, 50, 1, kBody);
   Ledger loaded({.first_epoch = 7});
-  ASSERT_TRUE(loaded.Load(late.Save()).ok());
+  ASSERT_TRUE(loaded.Load(late.Save(), kNextTable).ok());
   EXPECT_EQ(loaded.epoch(), 50U);
 }
 
 TEST(Ledger, KeepsItsLimitsWhenItLoads) {
   Ledger loaded({.max_sessions = 3});
-  ASSERT_TRUE(loaded.Load(Busy({}).Save()).ok());
+  ASSERT_TRUE(loaded.Load(Busy({}).Save(), kNextTable).ok());
   EXPECT_EQ(loaded.sessions(), 3U);
   EXPECT_TRUE(loaded.MayHaveForgotten(Of(1000), 1));
 }
@@ -292,11 +296,111 @@ TEST(Ledger, RefusesBytesThatAreCutOrOfAnotherVersion) {
   std::vector<std::byte> bytes = small.Save();
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     Ledger loaded;
-    EXPECT_EQ(loaded.Load(std::span(bytes).first(size)).code(), StatusCode::kDataLoss) << size;
+    EXPECT_EQ(loaded.Load(std::span(bytes).first(size), kNextTable).code(), StatusCode::kDataLoss) << size;
   }
   bytes[0] = std::byte{2};
   Ledger loaded;
-  EXPECT_EQ(loaded.Load(bytes).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(loaded.Load(bytes, kNextTable).code(), StatusCode::kDataLoss);
+}
+
+// Of a ledger of one session with two steps of two tables each: where its numbers lie (ledger_bytes.cc).
+enum Place : std::size_t {
+  kAtBegun = 1,
+  kAtForgotten,
+  kAtEpoch,
+  kAtSessions,
+  kAtTable,
+  kAtSession,
+  kAtSessionEpoch,
+  kAtBodiesBefore,
+  kAtSteps,
+  kAtBodies,
+  kAtNumber,
+  kAtFirstBody,
+  kAtParts,
+  kAtTables,
+  kAtFirstTable,
+  kAtFirstTableStep,
+  kAtSecondTable,
+  kAtSecondTableStep,
+  kAtSecondNumber,
+  kAtFirstOfBodies = kAtSecondNumber + 8,
+};
+
+TEST(Ledger, RefusesNumbersThatNoServerWrites) {
+  Ledger small;
+  const std::array<Ledger::TableStep, 2> tables{{{TableId{4}, 7}, {TableId{9}, 5}}};
+  const std::array<std::uint32_t, 2> bodies{11, 12};
+  small.Record({TableId{0}, 1}, 10, 1, tables, bodies);
+  small.Record({TableId{0}, 1}, 13, 1, tables, bodies);
+  const std::vector<std::byte> bytes = small.Save();
+  const auto load = [&](std::size_t place, std::uint64_t number, std::uint32_t next_table = kNextTable) {
+    std::vector<std::byte> other = bytes;
+    std::memcpy(&other[place * sizeof(number)], &number, sizeof(number));
+    Ledger loaded;
+    return loaded.Load(other, next_table).code();
+  };
+  ASSERT_EQ(bytes.size(), (kAtFirstOfBodies + 4) * sizeof(std::uint64_t))
+      << "the format is not what this test knows";
+  constexpr std::uint64_t kHuge = ~std::uint64_t{0};
+  constexpr auto kDataLoss = StatusCode::kDataLoss;
+  // Nothing that counts on may wrap around.
+  for (const std::size_t place : {kAtBegun, kAtForgotten, kAtEpoch, kAtSessionEpoch}) {
+    EXPECT_EQ(load(place, kMaxEpoch), StatusCode::kOk) << place;
+    EXPECT_EQ(load(place, kMaxEpoch + 1), kDataLoss) << place;
+    EXPECT_EQ(load(place, kHuge), kDataLoss) << place;
+  }
+  for (const std::size_t place : {kAtBodiesBefore, kAtFirstTableStep, kAtSecondTableStep})
+    EXPECT_EQ(load(place, kHuge), kDataLoss) << place;
+  EXPECT_EQ(load(kAtFirstTableStep, kMaxSteps), StatusCode::kOk);
+  EXPECT_EQ(load(kAtFirstTableStep, kMaxSteps + 1), kDataLoss);
+  // A table's number has 32 bits, and is of a table that there was.
+  for (const std::size_t place : {kAtTable, kAtFirstTable, kAtSecondTable}) {
+    for (const std::uint64_t table : {std::uint64_t{kNextTable}, std::uint64_t{0x1'0000'0004}, kHuge})
+      EXPECT_EQ(load(place, table), kDataLoss) << place << " is " << table;
+  }
+  EXPECT_EQ(load(kAtFirstTable, 0), kDataLoss);
+  EXPECT_EQ(load(kAtTable, 4, 10), StatusCode::kOk);
+  EXPECT_EQ(load(kAtTable, 4, 9), kDataLoss) << "table 9 is still to come";
+  // Counts fit what comes, and what a session keeps.
+  for (const std::size_t place :
+       {kAtSessions, kAtSteps, kAtBodies, kAtTables, kAtParts, kAtFirstBody, kAtFirstOfBodies})
+    EXPECT_EQ(load(place, kHuge), kDataLoss) << place;
+  EXPECT_EQ(load(kAtParts, 0x1'0000'0002), kDataLoss) << "it is no 2";
+  EXPECT_EQ(load(kAtFirstOfBodies, 0x1'0000'000b), kDataLoss) << "it is no 11";
+  // Numbers of steps ascend, within the window.
+  EXPECT_EQ(load(kAtSecondNumber, 10), kDataLoss);
+  EXPECT_EQ(load(kAtSecondNumber, 9), kDataLoss);
+  EXPECT_EQ(load(kAtSecondNumber, 10 + Ledger::kWindow - 1), StatusCode::kOk);
+  EXPECT_EQ(load(kAtSecondNumber, 10 + Ledger::kWindow), kDataLoss);
+  EXPECT_EQ(load(kAtNumber, 14), kDataLoss);
+}
+
+TEST(Ledger, RefusesASessionThatComesTwiceOrKeepsTooMuch) {
+  Ledger one;
+  Record(one, Of(1), 1, 1, 5, kBody);
+  const std::vector<std::byte> bytes = one.Save();
+  constexpr std::size_t kHead = 5 * sizeof(std::uint64_t);
+  const auto with_sessions = [&](std::uint64_t sessions) {
+    std::vector<std::byte> all(bytes.begin(), bytes.begin() + kHead);
+    for (std::uint64_t s = 0; s < sessions; ++s) {
+      all.insert(all.end(), bytes.begin() + kHead, bytes.end());
+      const std::uint64_t id = s % (kMaxSessions + 1);
+      std::memcpy(&all[all.size() - (bytes.size() - kHead) + sizeof(id)], &id, sizeof(id));
+    }
+    std::memcpy(&all[4 * sizeof(sessions)], &sessions, sizeof(sessions));
+    Ledger loaded;
+    return loaded.Load(all, kNextTable).code();
+  };
+  EXPECT_EQ(with_sessions(3), StatusCode::kOk);
+  EXPECT_EQ(with_sessions(kMaxSessions), StatusCode::kOk);
+  EXPECT_EQ(with_sessions(kMaxSessions + 1), StatusCode::kDataLoss);
+  std::vector<std::byte> twice = bytes;
+  twice.insert(twice.end(), bytes.begin() + kHead, bytes.end());
+  const std::uint64_t two = 2;
+  std::memcpy(&twice[4 * sizeof(two)], &two, sizeof(two));
+  Ledger loaded;
+  EXPECT_EQ(loaded.Load(twice, kNextTable).code(), StatusCode::kDataLoss);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "server/durability/bounds.h"
 #include "server/durability/checksum.h"
 #include "server/durability/hex.h"
 #include "tests/durability/checkpoint_rig.h"
@@ -29,7 +30,7 @@ Manifest Specimen(bool is_delta) {
   TableOfTest sgd{.id = 9, .options = OptionsOf(OptimizerKind::kSgd, 1), .rows = RowsOf(0, 9, 1, 1)};
   CheckpointOfTest checkpoint{.id = "x", .tables = {adam, sgd}, .ranks = 2, .owners = EvenOwners(2)};
   std::fill_n(checkpoint.owners->begin(), 100, std::uint16_t{1});
-  checkpoint.created = 0xffff'ffff'ffff'fffe;
+  checkpoint.created = kMaxCreated;
   if (is_delta) {
     checkpoint.parent = {.id = "before", .checksum = 0x0123456789abcdef};
     checkpoint.tables[0].erased = {KeyAt(100), KeyAt(101), KeyAt(102)};
@@ -208,7 +209,16 @@ TEST_P(ManifestTest, NamesTheFieldThatIsUnfit) {
   expect_refused("/ranks", 4097, "ranks is no whole number from 1 to 4096");
   expect_refused("/ranks", 1, "tables[0].bucket_owners has a run that");
   expect_refused("/ranks", 3, "tables[0].ranks has 2 elements, not 3");
-  expect_refused("/next_table_id", 0x1'0000'0000, "next_table_id");
+  for (const std::uint64_t most :
+       {0x1'0000'0000UL, 0xFFFF'FFFFUL, 0xFFFF'0001UL})  // no later table would have an id
+    expect_refused("/next_table_id", most, "next_table_id is no whole number from 0 to 4294901760");
+  expect_refused("/round", kMaxRound + 1, "round is no whole number from 0 to 4611686018427387904");
+  expect_refused("/created", kMaxCreated + 1, "created is no whole number");
+  expect_refused("/ledger_epoch", kMaxEpoch + 1, "ledger_epoch is no whole number");
+  expect_refused("/tables/1/steps", kMaxSteps + 1, "tables[1].steps is no whole number");
+  expect_refused("/tables/1/lineage", "0000000000000000", "tables[1].lineage is 0");
+  expect_refused("/tables/1/options/name", json_["tables"][0]["options"]["name"],
+                 "tables[1].options.name is that of a table before it");
   expect_refused("/next_table_id", 9, "tables[1].id is not below next_table_id");
   expect_refused("/tables", ordered_json(std::vector<int>(65537)), "tables has more than 65536 elements");
   expect_refused("/tables/0/id", 9, "tables[1].id is not above the id before it");
@@ -230,6 +240,34 @@ TEST_P(ManifestTest, NamesTheFieldThatIsUnfit) {
   expect_refused(rank + "/files", json_.at(ordered_json::json_pointer(rank + "/files/0")),
                  "tables[0].ranks[1].files is no array");
   expect_refused(rank + "/files", ordered_json::array(), "tables[0].ranks[1].files has 0 elements");
+}
+
+// The id of a server's checkpoint says what it is of, and recovery skips the journal up to there.
+TEST_P(ManifestTest, IsOfTheRoundAndTheIncarnationThatItsIdSays) {
+  const auto of = [&](const std::string& id, std::uint64_t round, std::uint64_t incarnation) {
+    ordered_json other = With(json_, "/id", id);
+    other["round"] = round;
+    other["incarnation"] = Hex(incarnation);
+    return Seal(other);
+  };
+  for (const std::string more : {"", "-folded", "-folded-0f0f0f0f"}) {
+    const std::string id = "000000000042-00000000000000ab" + more;
+    EXPECT_TRUE(ParseManifest(of(id, 42, 0xab), kPath).ok());
+    for (const std::uint64_t round : {std::uint64_t{0}, std::uint64_t{41}, std::uint64_t{43}, kMaxRound})
+      ExpectRefused(of(id, round, 0xab), "round is " + std::to_string(round) + ", but the id says 42");
+    ExpectRefused(of(id, 42, 0xac), "incarnation is 00000000000000ac, but the id says 00000000000000ab");
+  }
+  const std::string late = std::to_string(kMaxRound) + "-00000000000000ab";
+  EXPECT_TRUE(ParseManifest(of(late, kMaxRound, 0xab), kPath).ok());
+  for (const std::uint64_t round : {std::uint64_t{1} << 63, ~std::uint64_t{0}})
+    ExpectRefused(of(std::to_string(round) + "-00000000000000ab", round, 0xab), "round is no whole number");
+}
+
+TEST_P(ManifestTest, DoesNotNestDeep) {
+  const std::string deep = "\"x\": " + std::string(100'000, '[') + std::string(100'000, ']') + ", ";
+  ExpectRefused(Seal(deep + text_.substr(32)), "has brackets within brackets");
+  EXPECT_TRUE(ParseManifest(Seal(With(json_, "/server_version", std::string(60, '['))), kPath).ok());
+  EXPECT_TRUE(ParseManifest(Seal(With(json_, "/server_version", "\"[[[[[[[[[[[[[[[[[[[[\\")), kPath).ok());
 }
 
 TEST_P(ManifestTest, TakesNoFileOfAnotherName) {
@@ -351,6 +389,21 @@ TEST(Manifest, KnowsWhatAnIdIs) {
     EXPECT_FALSE(IsCheckpointId(id)) << id;
   EXPECT_FALSE(IsCheckpointId(std::string(65, '9')));
   EXPECT_FALSE(IsCheckpointId(std::string("a\0b", 3)));
+}
+
+TEST(Manifest, KnowsWhatAServersIdSays) {
+  const CheckpointOrigin origin{.round = 12, .incarnation = 0x0123456789abcdef};
+  EXPECT_EQ(CheckpointId(origin), "000000000012-0123456789abcdef");
+  EXPECT_EQ(OriginOf("000000000012-0123456789abcdef"), origin);
+  EXPECT_EQ(OriginOf("000000000012-0123456789abcdef-folded"), origin);
+  const CheckpointOrigin late{.round = 1'234'567'890'123, .incarnation = 1};
+  EXPECT_EQ(OriginOf(CheckpointId(late)), late);
+  for (const std::string id :
+       {"", "a", "12", "12-0123456789abcdef", "0000000000012-0123456789abcdef", "000000000012",
+        "000000000012-", "000000000012-0123456789abcde", "000000000012-0123456789ABCDEF",
+        "000000000012-0123456789abcdef0", "000000000012_0123456789abcdef", "a00000000012-0123456789abcdef",
+        "99999999999999999999999-0123456789abcdef", "-00000000012-0123456789abcdef"})
+    EXPECT_EQ(OriginOf(id), std::nullopt) << id;
 }
 
 TEST(Manifest, FindsTablesById) {

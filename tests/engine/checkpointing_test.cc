@@ -50,6 +50,7 @@ class Saver {
     table.shard = std::move(
         *device_->MakeShard(table.info.options, {.secret = kTestSecret, .max_rows = kMaxRowsPerShard}));
     table.learning_rate = 0.5F;
+    table.lineage = 5;
     std::vector<Key> keys;
     for (std::size_t row = 0; row < with.rows; ++row) keys.push_back(Key{row});
     EXPECT_TRUE(table.shard->Load(keys, std::vector<float>(keys.size() * kDim).data()).ok());

@@ -466,8 +466,9 @@ class _Link:
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError) as error:
             raise DataLoss(f"{path} is damaged: {error}") from error
-        if array.dtype != np.dtype(dtype) or array.shape != shape:
-            raise DataLoss(f"{path} has {array.dtype}{list(array.shape)}, not {dtype}{list(shape)}")
+        if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
+            order = "" if array.flags.c_contiguous else " in Fortran's order"
+            raise DataLoss(f"{path} has {array.dtype}{list(array.shape)}{order}, not {dtype}{list(shape)}")
         return array
 
     def _verify(self, path: Path, says: Json) -> None:
@@ -496,7 +497,11 @@ def _rows_of(
         if with_state:
             none = np.zeros((len(kept), 0), np.float32)
             state = np.concatenate([none, *(s[first : first + each][kept] for s in states)], axis=1)
-        yield Rows(some[kept], _as_floats(values[first : first + each][kept], value_type), state)
+        rows = Rows(some[kept], _as_floats(values[first : first + each][kept], value_type), state)
+        if not np.isfinite(rows.values).all() or not (state is None or np.isfinite(state).all()):
+            folder = Path(str(getattr(values, "filename", ""))).parent
+            raise DataLoss(f"{folder} has a row that is not finite, from row {first} of a rank on")
+        yield rows
 
 
 def _contains(sorted_keys: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:

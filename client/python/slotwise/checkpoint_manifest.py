@@ -18,6 +18,7 @@ _MANIFEST = "manifest.json"
 _VERSION = 1
 _FIRST_LINE = re.compile(rb'\{"checksum": "([0-9a-f]{16})",\n')
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+_ORIGIN = re.compile(r"(\d{12,})-([0-9a-f]{16})(-.*)?")  # a server's id: the round, and its incarnation
 _MOST_LINKS = 1024
 
 # The constants of each optimizer and initializer: protobuf's names, and the manifest's.
@@ -123,6 +124,9 @@ def _read(folder: Path, hasher: Any) -> Manifest:
         )
     if says["id"] != folder.name:
         raise DataLoss(f"{path} is that of checkpoint {says['id']}")
+    origin = _ORIGIN.fullmatch(folder.name)
+    if origin and (int(origin[1]), origin[2]) != (says["round"], says["incarnation"]):
+        raise DataLoss(f"{path} is of round {says['round']}, which is not its id's")
     return Manifest(folder, checksum, says)
 
 

@@ -144,6 +144,28 @@ def test_files_that_do_not_fit_are_refused(saved: SimpleNamespace, copied: Path)
         checkpoint_files.open(copied)[saved.names[number - 1]].read()
 
 
+def test_what_no_server_writes_is_refused(saved: SimpleNamespace, copied: Path) -> None:
+    """Whatever checksums say: whoever writes the files can write those, too."""
+    path = next(copied.glob("table-*/rank-0.rows.npy"))
+    table = saved.names[int(path.parent.name.removeprefix("table-")) - 1]
+    whole = path.read_bytes()
+    for other, said in (
+        (whole.replace(b"False", b"True ", 1), f"{path}.*in Fortran's order"),
+        (whole[:128] + b"\0\0\xc0\x7f" + whole[132:], f"{path.parent} has a row that is not finite"),
+        (whole[:128] + b"\0\0\x80\xff" + whole[132:], f"{path.parent} has a row that is not finite"),
+    ):
+        path.write_bytes(other)
+        with pytest.raises(slotwise.DataLoss, match=said):
+            checkpoint_files.open(copied, verify=False)[table].read()
+    path.write_bytes(whole)
+    manifest = copied / "manifest.json"
+    text = manifest.read_text()
+    round_ = json.loads(text)["round"]
+    manifest.write_text(text.replace(f'"round": {round_},', f'"round": {1 << 63},'))
+    with pytest.raises(slotwise.DataLoss, match=f"is of round {1 << 63}, which is not its id's"):
+        checkpoint_files.open(copied, verify=False)
+
+
 def test_parquet_is_what_load_parquet_reads(saved: SimpleNamespace, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow.parquet")
     written = checkpoint_files.export_parquet(saved.last, tmp_path / "out")

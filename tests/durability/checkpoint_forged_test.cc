@@ -1,0 +1,246 @@
+// Files of a checkpoint that no server has written, under checksums that are right: each is refused, by its
+// name and by the place.
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <limits>
+
+#include "server/durability/compaction.h"
+#include "tests/durability/checkpoint_rig.h"
+
+namespace slotwise {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Where TableArrays::All() has a file.
+constexpr std::size_t kKeys = 0;
+constexpr std::size_t kRows = 2;
+constexpr std::size_t kFirstState = 3;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// A delta "b" of a base "a", of two ranks, with a table of one optimizer.
+class ForgedTest : public CheckpointTest {
+ protected:
+  void Write(OptimizerKind kind, DataType type = DataType::kFloat32, std::uint32_t dim = 3) {
+    TableOfTest table{.options = OptionsOf(kind, dim), .type = type};
+    const std::uint32_t width = WidthOf(table.options);
+    table.rows = RowsOf(0, 300, 1, width);
+    const Manifest base = MustSave(files_, {.id = "a", .tables = {table}, .ranks = 2});
+    table.rows = RowsOf(100, 250, 2, width);
+    for (std::uint64_t i = 300; i < 500; ++i) table.erased.insert(KeyAt(i));
+    MustSave(files_, {.id = "b", .parent = base.name(), .tables = {table}, .ranks = 2, .round = 11});
+  }
+
+  Manifest ManifestOf(const std::string& id) { return Checkpoints(files_, kCheckpoints).ChainOf(id)->back(); }
+  static std::string PathOf(const std::string& id, const std::string& name) {
+    return kCheckpoints + "/" + id + "/table-1/" + name;
+  }
+
+  // Returns what a reader of the table says once `bytes` of an array's rows, from `offset` behind the header
+  // on, are others. The file is whole again then.
+  template <class T>
+  std::string Refusal(const std::string& id, std::size_t file, std::size_t place, const T& value) {
+    return RefusalOf(id, file, kNpyHeaderBytes + place * sizeof(value), std::as_bytes(std::span(&value, 1)));
+  }
+  std::string RefusalOf(const std::string& id, std::size_t file, std::size_t offset,
+                        std::span<const std::byte> bytes) {
+    Manifest manifest = ManifestOf(id);
+    FileEntry& entry = manifest.tables[0].ranks[0].files[file];
+    const std::string path = PathOf(id, entry.name);
+    const Bytes whole = files_.Contents(path);
+    const Bytes text = files_.Contents(kCheckpoints + "/" + id + "/manifest.json");
+    Bytes other = whole;
+    std::ranges::copy(bytes, other.begin() + static_cast<std::ptrdiff_t>(offset));
+    Forge(files_, manifest, entry, path, other);
+    // A delta names its parent's manifest, so it is read alone.
+    const auto rows = ReadAll(files_, {manifest}, 1);
+    const std::string why = rows.ok() ? "" : rows.status().message();
+    if (!rows.ok()) {
+      EXPECT_EQ(rows.status().code(), StatusCode::kFailedPrecondition);
+      EXPECT_THAT(why, HasSubstr(path));
+      EXPECT_THAT(why, Not(HasSubstr("is damaged")));
+    }
+    files_.SetContents(path, whole);
+    files_.SetContents(kCheckpoints + "/" + id + "/manifest.json", text);
+    return why;
+  }
+
+  std::vector<Key> KeysOf(const std::string& id, const std::string& name) {
+    const Bytes bytes = files_.Contents(PathOf(id, name));
+    std::vector<Key> keys((bytes.size() - kNpyHeaderBytes) / sizeof(Key));
+    std::memcpy(keys.data(), &bytes[kNpyHeaderBytes], keys.size() * sizeof(Key));
+    return keys;
+  }
+};
+
+TEST_F(ForgedTest, HeadersAreThoseOfTheArrays) {
+  Write(OptimizerKind::kAdam);
+  for (const std::string id : {"a", "b"}) {
+    const std::size_t files = ManifestOf(id).tables[0].ranks[0].files.size();
+    for (std::size_t file = 0; file < files; ++file) {
+      const std::string name = ManifestOf(id).tables[0].ranks[0].files[file].name;
+      const Bytes whole = files_.Contents(PathOf(id, name));
+      const std::string header(reinterpret_cast<const char*>(whole.data()), kNpyHeaderBytes);
+      const auto refusal = [&](const std::string& from, const std::string& to) {
+        std::string other = header;
+        EXPECT_NE(other.find(from), std::string::npos) << header;
+        other.replace(other.find(from), from.size(), to);
+        if (to.size() > from.size()) other.erase(other.size() - 2, to.size() - from.size());  // of spaces
+        EXPECT_EQ(other.size(), kNpyHeaderBytes);
+        return RefusalOf(id, file, 0, std::as_bytes(std::span<const char>(other)));
+      };
+      EXPECT_EQ(refusal("False", "False"), "");
+      EXPECT_THAT(refusal("False", "True "), HasSubstr("does not begin with {'descr': '<")) << name;
+      EXPECT_THAT(refusal("'descr': '<", "'descr': '>"), HasSubstr("'fortran_order': False")) << name;
+      EXPECT_THAT(refusal(header.substr(11, 14), "'descr': '|O',"), HasSubstr("does not begin")) << name;
+      EXPECT_THAT(refusal("'shape': (", "'shape': (9"), HasSubstr("does not begin")) << name;
+      EXPECT_THAT(refusal("\x93NUMPY\x01", "\x93NUMPY\x02"), HasSubstr("does not begin")) << name;
+    }
+  }
+}
+
+TEST_F(ForgedTest, AVerificationReadsHeadersToo) {
+  Write(OptimizerKind::kSgd);
+  Manifest manifest = ManifestOf("a");
+  FileEntry& entry = manifest.tables[0].ranks[1].files[kRows];
+  const std::string path = PathOf("a", entry.name);
+  Bytes bytes = files_.Contents(path);
+  bytes[20] ^= std::byte{1};
+  Forge(files_, manifest, entry, path, bytes);
+  EXPECT_THAT(Checkpoints(files_, kCheckpoints).Verify("a").message(), HasSubstr(path));
+}
+
+TEST_F(ForgedTest, KeysAscendInTheirBuckets) {
+  Write(OptimizerKind::kSgd);
+  for (const std::string name : {"rank-0.keys.npy", "rank-0.erased.npy"}) {
+    const std::size_t file = name == "rank-0.keys.npy" ? kKeys : kRows + 1;
+    const std::vector<Key> keys = KeysOf("b", name);
+    ASSERT_GT(keys.size(), 50U);
+    EXPECT_EQ(Refusal("b", file, 7, keys[7]), "");
+    // Two keys of a bucket are rare: any other key is of another bucket.
+    for (const std::size_t place : {std::size_t{0}, std::size_t{7}, keys.size() - 1}) {
+      const std::string where = "key " + std::to_string(place) + " is ";
+      EXPECT_THAT(Refusal("b", file, place, Key{Value(keys[place]) + 1}), HasSubstr(where));
+      EXPECT_THAT(Refusal("b", file, place, Key{1}), HasSubstr(where));
+      EXPECT_THAT(Refusal("b", file, place, keys[place == 0 ? 1 : place - 1]), HasSubstr(where));
+    }
+    const std::array swapped{keys[8], keys[7]};
+    EXPECT_THAT(Refusal("b", file, 0, swapped), HasSubstr("is not in bucket order: key 0 is "));
+  }
+}
+
+TEST_F(ForgedTest, KeysOfOneBucketAreNotRepeatedAndNotSwapped) {
+  // As many keys of one bucket as there are.
+  TableOfTest table{.options = OptionsOf(OptimizerKind::kSgd, 1)};
+  for (std::uint64_t key = 0; table.rows.size() < 10; ++key) {
+    if (BucketOfKey(Key{key}) == 1000) table.rows[Key{key}] = {1.0F};
+  }
+  MustSave(files_, {.id = "a", .tables = {table}, .ranks = 2});
+  const std::vector<Key> keys = KeysOf("a", "rank-0.keys.npy");
+  ASSERT_EQ(keys.size(), 10U);
+  for (std::size_t place = 1; place < keys.size(); ++place) {
+    const std::string where = "is not in bucket order: key " + std::to_string(place) + " is ";
+    EXPECT_THAT(Refusal("a", kKeys, place, keys[place - 1]), HasSubstr(where));
+  }
+  const std::array swapped{keys[5], keys[4]};
+  EXPECT_THAT(RefusalOf("a", kKeys, kNpyHeaderBytes + 4 * sizeof(Key), std::as_bytes(std::span(swapped))),
+              HasSubstr("is not in bucket order: key 5 is "));
+}
+
+TEST_F(ForgedTest, RowsAreFiniteInEveryType) {
+  Write(OptimizerKind::kSgd);
+  for (const float number : {kNan, -kNan, kInfinity, -kInfinity})
+    EXPECT_THAT(Refusal("a", kRows, 10, number),
+                HasSubstr("rank-0.rows.npy has what no row can have: number 1 of row 3 is "));
+  for (const float number : {0.0F, -0.0F, -1.0F, std::numeric_limits<float>::max(), 1e-40F})
+    EXPECT_EQ(Refusal("a", kRows, 10, number), "");
+}
+
+TEST_F(ForgedTest, RowsOf16BitsAreFinite) {
+  Write(OptimizerKind::kAdaGrad, DataType::kFloat16);
+  for (const std::uint16_t bits : {0x7C00, 0xFC00, 0x7E00, 0x7C01})
+    EXPECT_THAT(Refusal("a", kRows, 10, bits), HasSubstr("number 1 of row 3 is "));
+  for (const std::uint16_t bits : {0x7BFF, 0xFBFF, 0x8000, 0x0001})
+    EXPECT_EQ(Refusal("a", kRows, 10, bits), "");
+}
+
+TEST_F(ForgedTest, RowsOfUpperHalvesAreFinite) {
+  Write(OptimizerKind::kAdaGrad, DataType::kBFloat16);
+  for (const std::uint16_t bits : {0x7F80, 0xFF80, 0x7FC0, 0x7F81})
+    EXPECT_THAT(Refusal("a", kRows, 10, bits), HasSubstr("number 1 of row 3 is "));
+  for (const std::uint16_t bits : {0x7F7F, 0xFF7F, 0x8000, 0x7C00})
+    EXPECT_EQ(Refusal("a", kRows, 10, bits), "");
+}
+
+TEST_F(ForgedTest, SquaresAreNotBelowZero) {
+  struct Case {
+    OptimizerKind kind;
+    std::vector<bool> squares;  // by array of state
+  };
+  std::size_t at = 0;
+  for (const Case& each :
+       {Case{OptimizerKind::kAdaGrad, {true}}, Case{OptimizerKind::kRowWiseAdaGrad, {true}},
+        Case{OptimizerKind::kRmsProp, {true}}, Case{OptimizerKind::kMomentum, {false}},
+        Case{OptimizerKind::kNesterov, {false}}, Case{OptimizerKind::kAdam, {false, true}},
+        Case{OptimizerKind::kFtrl, {false, true}}}) {
+    SCOPED_TRACE(std::string(ToString(each.kind)));
+    ASSERT_TRUE(files_.RemoveFolder(kCheckpoints + "/a").ok());
+    ASSERT_TRUE(files_.RemoveFolder(kCheckpoints + "/b").ok());
+    Write(each.kind);
+    for (std::size_t array = 0; array < each.squares.size(); ++array) {
+      const std::size_t file = kFirstState + array;
+      const std::size_t place = ++at % 40;
+      EXPECT_THAT(Refusal("a", file, place, kNan), HasSubstr("has what no row can have"));
+      EXPECT_THAT(Refusal("a", file, place, kInfinity), HasSubstr("has what no row can have"));
+      EXPECT_EQ(Refusal("a", file, place, -0.0F), "");
+      for (const float number : {-1.0F, -1e-40F, -std::numeric_limits<float>::max()}) {
+        const std::string why = Refusal("a", file, place, number);
+        if (!each.squares[array]) {
+          EXPECT_EQ(why, "");
+        } else {
+          EXPECT_THAT(why, HasSubstr("and is a sum or mean of squares"));
+        }
+      }
+    }
+  }
+}
+
+// The place of each number in a file of more than a piece.
+TEST_F(ForgedTest, EveryNumberOfALargeFileIsLookedAt) {
+  TableOfTest table{.options = OptionsOf(OptimizerKind::kSgd, 64), .rows = RowsOf(0, 5000, 1, 64)};
+  MustSave(files_, {.id = "a", .tables = {table}, .block_bytes = 1 << 20});
+  for (const std::size_t place : {0U, 1U, 4095U, 4096U, 131'071U, 131'072U, 200'000U, 319'999U}) {
+    EXPECT_THAT(Refusal("a", kRows, place, kNan), HasSubstr("number " + std::to_string(place % 64) +
+                                                            " of row " + std::to_string(place / 64) + " is"));
+  }
+}
+
+TEST_F(ForgedTest, NothingOfItIsFolded) {
+  Write(OptimizerKind::kAdaGrad);
+  const auto fold = [&](std::size_t file, std::size_t place, const auto& value) {
+    Manifest manifest = ManifestOf("b");
+    FileEntry& entry = manifest.tables[0].ranks[0].files[file];
+    const std::string path = PathOf("b", entry.name);
+    const Bytes whole = files_.Contents(path);
+    const Bytes text = files_.Contents(kCheckpoints + "/b/manifest.json");
+    Bytes other = whole;
+    std::memcpy(&other[kNpyHeaderBytes + place * sizeof(value)], &value, sizeof(value));
+    Forge(files_, manifest, entry, path, other);
+    const auto folded =
+        Compact(files_, kCheckpoints, {ManifestOf("a"), manifest}, {.id = "f", .server_version = "1"});
+    EXPECT_FALSE(folded.ok());
+    EXPECT_THAT(folded.status().message(), HasSubstr(path));
+    files_.SetContents(path, whole);
+    files_.SetContents(kCheckpoints + "/b/manifest.json", text);
+  };
+  fold(kRows, 10, kNan);
+  fold(kFirstState, 10, -1.0F);
+}
+
+}  // namespace
+}  // namespace slotwise
