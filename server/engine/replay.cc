@@ -1,8 +1,11 @@
 #include "server/engine/replay.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
+
+#include "server/engine/record_checks.h"
 
 namespace slotwise {
 namespace {
@@ -10,6 +13,9 @@ namespace {
 Status DoesNotFollow(const std::string& what) {
   return DataLoss("the journal does not follow the state that it is to be applied to: " + what);
 }
+
+// Ids that are larger leave none for tables that come later.
+constexpr std::uint32_t kMaxTableId = 0xFFFF'0000;
 
 }  // namespace
 
@@ -25,6 +31,7 @@ Replay::Replay(Device& device, Tables& tables, const TableMaker& maker, Checkpoi
       device_values_(device) {}
 
 Status Replay::Apply(std::span<const RoundRecord> records) {
+  if (Status alike = CheckAlike(records); !alike.ok()) return alike;
   const RoundRecord& first = records.front();
   switch (first.kind) {
     case RecordKind::kPush:
@@ -44,6 +51,8 @@ Status Replay::Apply(std::span<const RoundRecord> records) {
     case RecordKind::kSetLearningRate: {
       const auto table = Find(first.table);
       if (!table.ok()) return table.status();
+      if (const Status rate = ValidateLearningRate(first.learning_rate); !rate.ok())
+        return DataLoss(rate.message());
       (*table)->learning_rate = first.learning_rate;
       return {};
     }
@@ -63,6 +72,11 @@ Status Replay::CreateTable(const RoundRecord& record) {
   if (tables_.Get(record.table) != nullptr || tables_.Find(record.options.name.view())) {
     return DoesNotFollow("table " + record.options.name.str() + " is there already");
   }
+  if (Value(record.table) < tables_.next_id() || Value(record.table) > kMaxTableId) {
+    return DoesNotFollow("a new table has id " + std::to_string(Value(record.table)) +
+                         ", and the next one is " + std::to_string(tables_.next_id()));
+  }
+  if (record.lineage == 0) return DataLoss("a table's lineage is 0, which no table has");
   Result<Table> table = maker_.MakeForRowsOfBefore(record.table, record.options, record.lineage);
   if (!table.ok()) return table.status();
   tables_.Add(std::move(*table));
@@ -91,6 +105,11 @@ Status Replay::Insert(Table& table, const Result<NewRows>& prepared) {
 
 Status Replay::ApplyPush(std::span<const RoundRecord> records) {
   const RoundRecord& first = records.front();
+  if (Status step = CheckStep(first); !step.ok()) return step;
+  const Ledger::Sequence sequence{KeyOf(first.shares.front().table, first.step).table, first.step.session};
+  const std::uint64_t number = first.step.number;
+  if (tables_.ledger().Find(sequence, number) != nullptr || tables_.ledger().IsTooOld(sequence, number))
+    return DoesNotFollow("step " + std::to_string(number) + " of its session was applied before");
   std::vector<Ledger::TableStep> steps;
   std::vector<std::uint32_t> bodies;
   for (std::size_t s = 0; s < first.shares.size(); ++s) {
@@ -103,7 +122,8 @@ Status Replay::ApplyPush(std::span<const RoundRecord> records) {
                            table.info.options.name.str() + " comes behind step " +
                            std::to_string(table.steps));
     }
-    const auto batch = Gather(records, s, true, table.info.options.dim);
+    const auto batch =
+        Gather(records, s, &table.info.options, table.info.options.dim, table.info.options.dim);
     if (!batch.ok()) return batch.status();
     if (Status inserted = Insert(table, table.shard->PreparePush(batch->view)); !inserted.ok())
       return inserted;
@@ -114,8 +134,7 @@ Status Replay::ApplyPush(std::span<const RoundRecord> records) {
     std::ranges::sort(parts, {}, &RecordedPart::part);
     for (const RecordedPart& part : parts) bodies.push_back(part.body);
   }
-  tables_.Record({KeyOf(first.shares.front().table, first.step).table, first.step.session}, first.step, steps,
-                 bodies);
+  tables_.Record(sequence, first.step, steps, bodies);
   return {};
 }
 
@@ -127,11 +146,17 @@ Status Replay::ApplyImport(std::span<const RoundRecord> records) {
   Table& table = **found;
   const TableOptions& options = table.info.options;
   const std::uint32_t state = first.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
-  const auto batch = Gather(records, 0, false, options.dim + state);
+  if (share.steps < table.steps)
+    return DoesNotFollow("an import sets a count of " + std::to_string(table.steps) + " steps to " +
+                         std::to_string(share.steps));
+  const std::uint32_t columns = options.dim + state;
+  const std::uint32_t squares =
+      state == 0 ? columns : options.dim + SquaresBegin(options.optimizer.kind, options.dim);
+  const auto batch = Gather(records, 0, nullptr, columns, squares);
   if (!batch.ok()) return batch.status();
   if (Status inserted = Insert(table, table.shard->Prepare(batch->view, true)); !inserted.ok())
     return inserted;
-  table.shard->Assign(batch->values, options.dim + state);
+  table.shard->Assign(batch->values, columns);
   table.steps = share.steps;
   return {};
 }
@@ -139,7 +164,7 @@ Status Replay::ApplyImport(std::span<const RoundRecord> records) {
 Status Replay::ApplyErase(std::span<const RoundRecord> records) {
   const auto found = Find(records.front().shares.front().table);
   if (!found.ok()) return found.status();
-  const auto batch = Gather(records, 0, false, 0);
+  const auto batch = Gather(records, 0, nullptr, 0, 0);
   if (!batch.ok()) return batch.status();
   return EraseKeys(*(*found)->shard, batch->view);
 }
@@ -159,7 +184,8 @@ Status Replay::ApplyNewKeys(std::span<const RoundRecord> records) {
 }
 
 Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::size_t share,
-                                     bool in_part_order, std::uint32_t columns) {
+                                     const TableOptions* pushed_to, std::uint32_t columns,
+                                     std::uint32_t squares) {
   // A part, and its arrays in the record of the rank that it came to.
   struct Lying {
     RecordedPart part;
@@ -168,8 +194,6 @@ Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::
   std::vector<Lying> parts;
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const RoundRecord& record = records[rank];
-    if (record.shares.size() != records.front().shares.size())
-      return DataLoss("ranks recorded different rounds");
     auto arrays = record.arrays.begin();
     for (std::size_t s = 0; s <= share; ++s) {
       for (const RecordedPart& part : record.shares[s].parts) {
@@ -179,10 +203,7 @@ Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::
       }
     }
   }
-  if (parts.size() != records.front().shares[share].parts.size()) {
-    return DataLoss("a part of a round came to a rank that recorded nothing of it");
-  }
-  if (in_part_order) std::ranges::sort(parts, {}, [](const Lying& lying) { return lying.part.part; });
+  if (pushed_to != nullptr) std::ranges::sort(parts, {}, [](const Lying& lying) { return lying.part.part; });
 
   const bool weighted =
       std::ranges::any_of(parts, [](const Lying& lying) { return lying.part.weighted != 0; });
@@ -191,20 +212,24 @@ Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::
   weights_.clear();
   values_.clear();
   for (const auto& [part, arrays] : parts) {
+    if (Status status = CheckArrays(part, *arrays, pushed_to); !status.ok()) return status;
+    constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max() - 1;
+    if (keys_.size() + arrays->keys.size() > kMost || offsets_.size() + arrays->offsets.size() > kMost)
+      return DataLoss("the round's parts have more than " + std::to_string(kMost) + " keys, or bags");
     const auto before = static_cast<std::uint32_t>(keys_.size());
     keys_.insert(keys_.end(), arrays->keys.begin(), arrays->keys.end());
-    for (const std::uint32_t offset : arrays->offsets.subspan(arrays->offsets.empty() ? 0 : 1))
-      offsets_.push_back(before + offset);
+    for (const std::uint32_t offset : arrays->offsets.subspan(1)) offsets_.push_back(before + offset);
     if (weighted && arrays->weights.empty()) weights_.insert(weights_.end(), arrays->keys.size(), 1.0F);
     weights_.insert(weights_.end(), arrays->weights.begin(), arrays->weights.end());
     // Of an odd number of 16-bit numbers, another one fills the last word.
-    const std::size_t count =
-        (arrays->offsets.size() - std::min<std::size_t>(1, arrays->offsets.size())) * columns;
+    const std::size_t count = (arrays->offsets.size() - 1) * columns;
     if (count * BytesOf(arrays->value_type) > arrays->values.size())
       return DataLoss("a part has too few values");
     const std::size_t first_value = values_.size();
     values_.resize(first_value + count);
-    Widen(arrays->values.data(), arrays->value_type, std::span(values_).subspan(first_value));
+    const auto widened = std::span(values_).subspan(first_value);
+    Widen(arrays->values.data(), arrays->value_type, widened);
+    if (Status status = CheckRows(widened, columns, squares); !status.ok()) return status;
   }
   const auto upload = [&]<class T>(DeviceArray<T>& array, const std::vector<T>& from) {
     T* const to = array.Reserve(from.size());

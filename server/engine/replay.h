@@ -48,9 +48,10 @@ class Replay {
   // Gives the new keys of a prepared batch rows. RESOURCE_EXHAUSTED: more than a rank may hold, which depends
   // on how many ranks recover.
   static Status Insert(Table& table, const Result<NewRows>& prepared);
-  // Puts the parts of a share one behind the other, whose values are `columns` numbers a bag.
-  Result<Batch> Gather(std::span<const RoundRecord> records, std::size_t share, bool in_part_order,
-                       std::uint32_t columns);
+  // Puts the parts of a share one behind the other, whose values are `columns` numbers a bag, those from
+  // `squares` on sums or means of squares. `pushed_to`: of a push, whose parts come in their order.
+  Result<Batch> Gather(std::span<const RoundRecord> records, std::size_t share, const TableOptions* pushed_to,
+                       std::uint32_t columns, std::uint32_t squares);
   Status LoadCheckpoint(const RoundRecord& record);
 
   Device& device_;

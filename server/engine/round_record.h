@@ -49,12 +49,16 @@ struct RecordedPart {
   std::uint32_t keys = 0;
   std::uint32_t body = 0;
   std::uint32_t weighted = 0;  // 1: it has weights
+
+  friend bool operator==(const RecordedPart&, const RecordedPart&) = default;
 };
 
 struct RecordedShare {
   TableId table{0};
   std::uint64_t steps = 0;          // the table's count of steps, after the round
   std::vector<RecordedPart> parts;  // in the round's order
+
+  friend bool operator==(const RecordedShare&, const RecordedShare&) = default;
 };
 
 // The arrays of a part that came to the rank whose record this is. They lie in the record's bytes.

@@ -1,0 +1,285 @@
+// A journal's rounds are applied again as they were, and records that no server writes are refused, whatever
+// their checksums say: each of them would have been refused of a client, or does not follow the state.
+#include "server/engine/replay.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/durability/bounds.h"
+#include "tests/durability/sim_files.h"
+#include "tests/support/test_secret.h"
+
+namespace slotwise::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kDim = 2;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// A record of batches, with the arrays that its spans point to.
+struct Written {
+  std::vector<Key> keys{Key{7}, Key{8}, Key{9}};
+  std::vector<std::uint32_t> offsets{0, 1, 2, 3};
+  std::vector<float> weights;
+  std::vector<float> values;
+  DataType type = DataType::kFloat32;
+  RoundRecord record;
+
+  RoundRecord Of() const {
+    RoundRecord of = record;
+    of.arrays = {{.keys = keys,
+                  .offsets = offsets,
+                  .weights = weights,
+                  .values = std::as_bytes(std::span(values)),
+                  .value_type = type}};
+    return of;
+  }
+};
+
+class ReplayTest : public ::testing::Test {
+ protected:
+  ReplayTest() {
+    TableOptions options;
+    options.name = TableName("ads");
+    options.dim = kDim;
+    options.optimizer.kind = OptimizerKind::kAdaGrad;
+    EXPECT_EQ(Apply(Creation(1, options)), "");
+    options.name = TableName("single");
+    options.combiner = Combiner::kNone;
+    EXPECT_EQ(Apply(Creation(2, options)), "");
+  }
+
+  static RoundRecord Creation(std::uint32_t id, const TableOptions& options, std::uint64_t lineage = 5) {
+    RoundRecord record;
+    record.kind = RecordKind::kCreateTable;
+    record.table = TableId{id};
+    record.options = options;
+    record.lineage = lineage;
+    return record;
+  }
+  // The next step of a table: 3 bags of one key.
+  Written Push(std::uint32_t table = 1) {
+    Written push;
+    push.values.assign(3 * kDim, 0.5F);
+    push.record.kind = RecordKind::kPush;
+    push.record.step = {.session = 3, .number = ++number_, .epoch = 1};
+    push.record.shares = {{.table = TableId{table},
+                           .steps = tables_.Get(TableId{table})->steps + 1,
+                           .parts = {{.samples = 3, .keys = 3, .body = 1}}}};
+    return push;
+  }
+  // Rows of 3 keys, with their state.
+  Written Import() {
+    Written import = Push();
+    import.values.assign(3 * 2 * kDim, 0.5F);
+    import.record.kind = RecordKind::kImport;
+    import.record.step = {};
+    import.record.with_state = true;
+    return import;
+  }
+
+  // Returns why the records were refused, or nothing.
+  std::string Apply(std::vector<RoundRecord> records) {
+    const Status status = replay_.Apply(records);
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss) << status.message();
+    return status.message();
+  }
+  std::string Apply(const RoundRecord& record) { return Apply(std::vector{record}); }
+  std::string Apply(const Written& written) { return Apply(written.Of()); }
+  // A change of the next push.
+  std::string Pushed(const std::function<void(Written&)>& change, std::uint32_t table = 1) {
+    Written push = Push(table);
+    change(push);
+    return Apply(push);
+  }
+  std::string Imported(const std::function<void(Written&)>& change) {
+    Written import = Import();
+    change(import);
+    return Apply(import);
+  }
+  std::uint64_t rows() { return tables_.Get(TableId{1})->shard->Usage().rows; }
+  std::uint64_t steps() { return tables_.Get(TableId{1})->steps; }
+
+  SimFiles files_;
+  const std::unique_ptr<Device> device_ = MakeCpuDevice(1);
+  const std::unique_ptr<Collective> collective_ = MakeSoloCollective();
+  Tables tables_{16};
+  const TableMaker maker_{*device_, *collective_, kTestSecret, RankLimit{}};
+  CheckpointLoader loader_{
+      Checkpoints(files_, "checkpoints"), SystemThreads(), *device_, *collective_, maker_, tables_};
+  Replay replay_{*device_, tables_, maker_, loader_};
+  std::uint64_t number_ = 0;
+};
+
+TEST_F(ReplayTest, AppliesWhatAServerHasWritten) {
+  EXPECT_EQ(Apply(Push()), "");
+  EXPECT_EQ(Apply(Push(2)), "");
+  EXPECT_EQ(Pushed([](Written& push) { push.weights = {1, 2, 3}; }), "");
+  EXPECT_EQ(Pushed([](Written& push) { push.offsets = {0, 0, 2, 3}; }), "");
+  EXPECT_EQ(Apply(Import()), "");
+  EXPECT_EQ(steps(), 4U);
+  EXPECT_EQ(rows(), 3U);
+}
+
+TEST_F(ReplayTest, RefusesBatchesThatTheShardsWouldReadBeyond) {
+  using V = std::vector<std::uint32_t>;
+  for (const V& offsets : {V{}, V{0}, V{0, 1, 2}, V{0, 1, 2, 3, 3}, V{1, 1, 2, 3}, V{0, 2, 1, 3},
+                           V{0, 1, 2, 4}, V{0, 1, 2, 2}, V{0, 1, 2, 0xFFFF'FFFF}}) {
+    EXPECT_THAT(Pushed([&](Written& push) { push.offsets = offsets; }), HasSubstr("offsets"))
+        << offsets.size();
+  }
+  EXPECT_THAT(Pushed(
+                  [](Written& push) {
+                    push.offsets = {0, 0, 2, 3};
+                  },
+                  2),
+              HasSubstr("every bag has one key"));
+  EXPECT_THAT(Imported([](Written& import) {
+                import.offsets = {0, 0, 2, 3};
+              }),
+              HasSubstr("every bag has one key"));
+  EXPECT_THAT(Pushed([](Written& push) { push.weights = {1, 2}; }), HasSubstr("weights has 2"));
+  EXPECT_THAT(Pushed([](Written& push) { push.values.pop_back(); }), HasSubstr("too few values"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.shares[0].parts[0].samples = 0xFFFF'FFFF; }),
+              HasSubstr("bags"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.shares[0].parts[0].rank = 1; }),
+              HasSubstr("a part came to rank 1 of 1"));
+  EXPECT_EQ(rows(), 0U);
+  EXPECT_EQ(steps(), 0U);
+}
+
+TEST_F(ReplayTest, RefusesNumbersThatARowCannotHave) {
+  for (const float number : {std::nanf(""), kInfinity, -kInfinity}) {
+    EXPECT_THAT(Pushed([&](Written& push) { push.values[3] = number; }), HasSubstr("number 1 of row 1 is "))
+        << number;
+    EXPECT_THAT(Pushed([&](Written& push) { push.weights = {1, number, 1}; }), HasSubstr("weights[1] is "));
+    EXPECT_THAT(Imported([&](Written& import) { import.values[4] = number; }),
+                HasSubstr("number 0 of row 1 is "));
+  }
+  EXPECT_THAT(Imported([](Written& import) { import.values[7] = -1; }), HasSubstr("number 3 of row 1 is -1"));
+  EXPECT_EQ(Imported([](Written& import) { import.values[5] = -1; }), "") << "a weight may be";
+}
+
+TEST_F(ReplayTest, RefusesRecordsOfRanksThatDoNotSayTheSame) {
+  const auto two = [&](const std::function<void(RoundRecord&)>& change) {
+    const Written push = Push();
+    RoundRecord other = push.Of();
+    other.arrays.clear();  // all parts came to rank 0
+    change(other);
+    return Apply(std::vector{push.Of(), other});
+  };
+  EXPECT_EQ(two([](RoundRecord&) {}), "");
+  constexpr const char* kWords = "ranks 0 and 1 have recorded different rounds";
+  EXPECT_THAT(two([](RoundRecord& r) { r.kind = RecordKind::kErase; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RoundRecord& r) { ++r.step.number; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RoundRecord& r) { ++r.step.epoch; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RoundRecord& r) { r.shares.clear(); }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RoundRecord& r) { ++r.shares[0].steps; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RoundRecord& r) { r.shares[0].table = TableId{2}; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RoundRecord& r) { ++r.shares[0].parts[0].body; }), HasSubstr(kWords));
+}
+
+TEST_F(ReplayTest, RefusesStepsThatNoServerHasApplied) {
+  EXPECT_THAT(Pushed([](Written& push) { push.record.shares.clear(); }), HasSubstr("of no table"));
+  EXPECT_THAT(Imported([](Written& import) { import.record.shares.clear(); }), HasSubstr("of no table"));
+  EXPECT_THAT(Imported([](Written& import) { import.record.shares.push_back(import.record.shares[0]); }),
+              HasSubstr("of 2 tables"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.shares[0].parts.clear(); }),
+              HasSubstr("other parts than"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.shares[0].parts[0].part = 1; }),
+              HasSubstr("other parts than 0 to 0"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.step.parts = 2; }),
+              HasSubstr("other parts than 0 to 1"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.step.parts = 0; }), HasSubstr("step.parts is 0"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.step.tables = 2; }), HasSubstr("step.tables is 2"));
+  EXPECT_THAT(Pushed([](Written& push) {
+                push.record.step.tables = 2;
+                push.record.shares.push_back(push.record.shares[0]);
+              }),
+              HasSubstr("table 1 comes twice"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.step.epoch = kMaxEpoch + 1; }), HasSubstr("step.epoch"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.shares[0].steps = 2; }),
+              HasSubstr("comes behind step 0"));
+  EXPECT_THAT(Pushed([](Written& push) { push.record.shares[0].table = TableId{9}; }),
+              HasSubstr("there is no table 9"));
+  const Written push = Push();
+  EXPECT_EQ(Apply(push), "");
+  EXPECT_THAT(Pushed([&](Written& again) { again.record.step = push.record.step; }),
+              HasSubstr("was applied before"));
+  EXPECT_EQ(Pushed([&](Written& late) { late.record.step.number = 3 * Ledger::kWindow; }), "");
+  EXPECT_THAT(Apply(Push()), HasSubstr("was applied before")) << "too old to know";
+}
+
+TEST_F(ReplayTest, ACountOfStepsNeitherFallsNorWraps) {
+  EXPECT_EQ(Imported([](Written& import) { import.record.shares[0].steps = 50; }), "");
+  EXPECT_THAT(Imported([](Written& import) { import.record.shares[0].steps = 49; }),
+              HasSubstr("50 steps to 49"));
+  for (const std::uint64_t steps : {kMaxSteps + 1, ~std::uint64_t{0}}) {
+    EXPECT_THAT(Imported([&](Written& import) { import.record.shares[0].steps = steps; }),
+                HasSubstr("which no table's count reaches"));
+  }
+  EXPECT_EQ(steps(), 50U);
+}
+
+TEST_F(ReplayTest, ATableHasANewIdAndALineageAndARateThatOneCanHave) {
+  TableOptions options;
+  options.name = TableName("later");
+  options.dim = kDim;
+  for (const std::uint32_t id : {0U, 1U, 2U, 0xFFFF'0001U, 0xFFFF'FFFFU})
+    EXPECT_NE(Apply(Creation(id, options)), "") << id;
+  EXPECT_THAT(Apply(Creation(3, options, 0)), HasSubstr("lineage is 0"));
+  EXPECT_EQ(Apply(Creation(4, options)), "");
+  EXPECT_THAT(Apply(Creation(5, options)), HasSubstr("is there already"));
+  RoundRecord drop;
+  drop.kind = RecordKind::kDropTable;
+  drop.table = TableId{4};
+  EXPECT_EQ(Apply(drop), "");
+  EXPECT_THAT(Apply(Creation(4, options)), HasSubstr("a new table has id 4, and the next one is 5"));
+  for (const float rate : {std::nanf(""), kInfinity, -1.0F}) {
+    RoundRecord set;
+    set.kind = RecordKind::kSetLearningRate;
+    set.table = TableId{1};
+    set.learning_rate = rate;
+    EXPECT_NE(Apply(set), "") << rate;
+  }
+}
+
+// A checkpoint without tables, and with a ledger of these bytes.
+TEST_F(ReplayTest, ACheckpointIsLoadedByAnIdThatSaysItsRoundAndWithALedgerThatFits) {
+  const auto load = [&](const std::string& id, const std::vector<std::byte>& ledger) {
+    Manifest manifest;
+    manifest.id = id;
+    manifest.next_table_id = 10;
+    EXPECT_TRUE(files_.MakeFolder("checkpoints").ok());
+    EXPECT_TRUE(files_.RemoveFolder("checkpoints/" + id).ok());
+    EXPECT_TRUE(files_.MakeFolder("checkpoints/" + id).ok());
+    auto writer = BlockWriter::Create(files_, "checkpoints/" + id, std::string(kLedgerName));
+    EXPECT_TRUE(writer->Append(ledger).ok());
+    manifest.ledger = *writer->Finish();
+    return loader_.Load({manifest}).status();
+  };
+  const std::string id = CheckpointId({.round = 0, .incarnation = 0});
+  const std::vector<std::byte> ledger = Ledger().Save();
+  EXPECT_TRUE(load(id, ledger).ok());
+  EXPECT_TRUE(load(id + "-folded", ledger).ok());
+  for (const std::string other : {"zzz", "0-0000000000000000", "latest"}) {
+    const Status status = load(other, ledger);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(),
+                HasSubstr("checkpoint " + other + " in checkpoints has an id that no server gives"));
+  }
+  const Status status = load(id, {ledger.begin(), ledger.end() - 8});
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << "an older checkpoint may be whole";
+  EXPECT_THAT(status.message(),
+              HasSubstr("checkpoints/" + id + "/ledger.bin: the ledger's bytes do not fit"));
+}
+
+}  // namespace
+}  // namespace slotwise::test
