@@ -48,6 +48,10 @@ Result<std::unique_ptr<Journal>> Journal::Start(FileSystem& files, const Journal
   if (options.reserve_bytes == 0 || options.folder.empty()) {
     return InvalidArgument("a journal needs a folder, and reserve_bytes above 0");
   }
+  if (options.reserve_bytes + options.segment_bytes > kMaxSegmentBytes - kMaxRecordBytes) {
+    return InvalidArgument("a journal's segment_bytes and reserve_bytes are at most " +
+                           std::to_string(kMaxSegmentBytes - kMaxRecordBytes) + " together");
+  }
   std::unique_ptr<Journal> journal(new Journal(files, options, std::move(callbacks)));
   if (Status status = journal->MakeFirstSegment(); !status.ok()) return status;
   return journal;
@@ -59,7 +63,8 @@ Journal::Journal(FileSystem& files, JournalOptions options, Callbacks callbacks)
       callbacks_(std::move(callbacks)),
       appended_(options_.follows.round),
       durable_(options_.follows.round),
-      complete_(options_.follows.round) {}
+      complete_(options_.follows.round),
+      marked_(options_.follows.round) {}
 
 Journal::~Journal() = default;
 
@@ -83,8 +88,7 @@ Status Journal::OutOfSpace(const Status& reason) {
     return {StatusCode::kInternal,
             "the journal in " + RankPath(options_.rank) + " cannot go on: " + reason.message()};
   }
-  return ResourceExhausted("the journal in " + RankPath(options_.rank) +
-                           " has no space: " + reason.message());
+  return ResourceExhausted("the journal in " + RankPath(options_.rank) + " has no space: " + reason.message());
 }
 
 Status Journal::MakeSegment(std::uint64_t first_round, std::uint64_t bytes) {
@@ -245,14 +249,23 @@ Status Journal::RemoveEarlierIncarnations(const std::string& folder, std::uint64
 
 void Journal::NoteComplete(std::uint64_t round) {
   std::uint64_t known = complete_.load();
-  while (known < round && !complete_.compare_exchange_weak(known, round)) {
+  {
+    const std::scoped_lock lock(mutex_);
+    while (known < round && !complete_.compare_exchange_weak(known, round)) {
+    }
   }
+  work_.notify_one();
 }
 
-bool Journal::WaitForWork() {
+Journal::Work Journal::WaitForWork() {
   std::unique_lock lock(mutex_);
-  options_.threads->Wait(work_, lock, [this] { return stopping_ || !queue_.empty(); });
-  return !queue_.empty();
+  const auto has_work = [this] { return stopping_ || !queue_.empty(); };
+  while (!has_work()) {
+    options_.threads->Wait(work_, lock, [&] { return has_work() || MarkIsDue(); });
+    if (has_work()) break;
+    if (!options_.threads->WaitFor(work_, lock, has_work, options_.mark_after)) return Work::kMark;
+  }
+  return queue_.empty() ? Work::kStop : Work::kWrite;
 }
 
 void Journal::StopWaiting() {
@@ -261,6 +274,24 @@ void Journal::StopWaiting() {
     stopping_ = true;
   }
   work_.notify_all();
+}
+
+void Journal::WriteMark() {
+  if (!MarkIsDue()) return;
+  Segment& segment = *written_;
+  const std::uint64_t complete = complete_;
+  marked_ = complete;  // if there is no space for it now, there is none for the same one later
+  if (segment.written + kRecordHeaderBytes > segment.space) return;
+  const RecordHeaderBytes bytes = EncodeMark({.round = complete,
+                                              .incarnation = options_.incarnation,
+                                              .group = segment.written,
+                                              .complete = complete},
+                                             options_.seed);
+  const std::span<const std::byte> piece(bytes);
+  const std::scoped_lock lock(segment.file_mutex);
+  // Nobody was promised a mark, and a disk may be full that copies what it overwrites.
+  if (!segment.file->WriteAt(segment.written, std::span(&piece, 1)).ok()) return;
+  if (Status status = segment.file->Sync(); !status.ok()) Fail(status.message());
 }
 
 bool Journal::WriteQueued() {
@@ -315,6 +346,7 @@ Status Journal::WriteHeader(Segment& segment) {
 
 Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
   const std::uint64_t group = segment.written;
+  const std::uint64_t complete = complete_;
   std::uint64_t bytes = 0;
   std::vector<RecordHeaderBytes> headers(records.size());
   std::vector<std::span<const std::byte>> spans;
@@ -331,7 +363,7 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
                                      .body_bytes = record.body_bytes,
                                      .incarnation = options_.incarnation,
                                      .group = group,
-                                     .complete = complete_.load(),
+                                     .complete = complete,
                                      .body_hash = hash.Value()},
                         options_.seed);
     const std::uint64_t record_bytes = BytesOfRecord(record.body_bytes);
@@ -350,6 +382,7 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
   if (Status ours = options_.still_ours ? options_.still_ours() : Status(); !ours.ok()) return ours;
   sync_is_slow_ = false;
   segment.written = group + bytes;
+  marked_ = complete;
   TakeSpaceAhead(segment, bytes);
   return Status();
 }

@@ -3,15 +3,16 @@
 //
 // The engine's thread reserves space for a round before it applies it, and appends the round's record after.
 // Another thread (journal_thread.h), or a simulator, calls WriteQueued again and again: one call writes all
-// records that have queued up and syncs once. A record of a new segment is published only after the segment's
-// header and name are on disk, which come after all that the segment before it holds.
+// records that have queued up and syncs once. When none has come for a while, it calls WriteMark, so that the
+// disk says of the last records, too, that all ranks have them. A record of a new segment is published only
+// after the segment's header and name are on disk, which come after all that the segment before it holds.
 //
 // An incarnation's first Append, on any rank, must come after Start has succeeded on all ranks: recovery
 // tells by it a start that was broken off from a rank whose journal is lost.
 //
 // Thread-safety: Reserve, Append, BeginSegment and RemoveSegmentsBefore are called by one thread;
-// WriteQueued and WaitForWork by one thread, which may be another. Anything else, by any thread. The
-// callbacks run in the thread that calls WriteQueued or Append, without locks held.
+// WriteQueued, WriteMark and WaitForWork by one thread, which may be another. Anything else, by any thread.
+// The callbacks run in the thread that calls WriteQueued or Append, without locks held.
 #ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_H_
 #define SLOTWISE_SERVER_DURABILITY_JOURNAL_H_
 
@@ -50,6 +51,8 @@ struct JournalOptions {
   std::uint64_t segment_bytes = std::uint64_t{1} << 30;  // a segment gets no more records when it has so much
   std::uint64_t max_queued_bytes = std::uint64_t{1} << 30;  // that wait to be written
   std::chrono::milliseconds longest_wait{1000};             // of a Reserve, for a sync
+  // A mark is written when no record has come for so long. Each is a sync that the next record may wait for.
+  std::chrono::milliseconds mark_after{50};
   // Asked, by the thread that writes, after each sync and before what it made durable is published: whether
   // the folder is still this server's. An error is as one of the sync. Empty: it is.
   std::function<Status()> still_ours = {};
@@ -83,8 +86,7 @@ class Journal {
   // Takes space, so that the next record can be written if its body has at most so many bytes; or several
   // records, if `body_bytes` is of all their bodies and 72 more for each but one. It holds until the next
   // Reserve or BeginSegment. May wait for a sync that is under way, for JournalOptions::longest_wait at most.
-  // RESOURCE_EXHAUSTED: the disk is full, or the record would be larger than
-  // any may be. UNAVAILABLE: max_queued_bytes wait to be written (a record that is larger than that alone is
+  // RESOURCE_EXHAUSTED: the disk is full, or the record would be larger than any may be. UNAVAILABLE: max_queued_bytes wait to be written (a record that is larger than that alone is
   // taken when nothing waits), the sync takes longer, or the journal has failed. INTERNAL: there can be no
   // new file. After an error nothing has changed, and a later Reserve may succeed.
   Status Reserve(std::uint64_t body_bytes);
@@ -112,8 +114,14 @@ class Journal {
   // Writes and syncs what was queued, and publishes it. Returns whether anything was queued.
   bool WriteQueued();
 
-  // Returns true when something is queued, and false if nothing is and StopWaiting was called.
-  bool WaitForWork();
+  // Writes and syncs a mark behind the last record, if all ranks are known to have more on disk than the
+  // records and the mark before say. Does nothing if there is no space for it that was taken before.
+  void WriteMark();
+
+  // What the thread that writes has to do. kMark: nothing is queued, and a mark is due. kStop: nothing is
+  // queued, and StopWaiting was called.
+  enum class Work : std::uint8_t { kWrite, kMark, kStop };
+  Work WaitForWork();
   void StopWaiting();
 
   // The last round that is on disk on this rank.
@@ -150,6 +158,7 @@ class Journal {
   Status WriteGroup(Segment& segment, std::span<Record> records);
   Status WriteAll(std::span<Record> records);
   void TakeSpaceAhead(Segment& segment, std::uint64_t bytes);
+  bool MarkIsDue() const { return complete_ > marked_ && complete_ <= durable_ && !failed(); }
   void Fail(const std::string& reason);
 
   FileSystem& files_;
@@ -172,6 +181,7 @@ class Journal {
 
   std::atomic<std::uint64_t> durable_;
   std::atomic<std::uint64_t> complete_;
+  std::uint64_t marked_;  // the last complete round that the disk has word of; the writing thread's
   std::atomic<std::uint64_t> queued_bytes_ = 0;
   std::atomic<bool> failed_ = false;
   std::atomic<bool> blocked_ = false;

@@ -16,6 +16,7 @@ static_assert(std::endian::native == std::endian::little, "the journal's numbers
 
 constexpr std::string_view kSegmentMagic = "SLWJRNL\n";
 constexpr std::string_view kRecordMagic = "SLWR";
+constexpr std::string_view kMarkMagic = "SLWM";
 constexpr std::string_view kSuffix = ".journal";
 constexpr std::string_view kRankPrefix = "rank-";
 constexpr std::size_t kRoundDigits = 20;
@@ -86,6 +87,41 @@ std::optional<Number> ParseNumber(std::string_view text, int base) {
   return number;
 }
 
+RecordHeaderBytes EncodeAs(std::string_view magic, const RecordHeader& header, std::uint64_t seed) {
+  RecordHeaderBytes bytes{};
+  Writer(bytes)
+      .PutText(magic)
+      .Put(header.kind)
+      .Put(header.round)
+      .Put(header.body_bytes)
+      .Put(header.incarnation)
+      .Put(header.group)
+      .Put(header.complete)
+      .Put(header.body_hash);
+  const std::uint64_t hash = XXH3_64bits_withSeed(bytes.data(), kRecordHashAt, seed);
+  Writer(std::span(bytes).subspan(kRecordHashAt)).Put(hash);
+  return bytes;
+}
+
+std::optional<RecordHeader> DecodeAs(std::string_view magic,
+                                     std::span<const std::byte, kRecordHeaderBytes> bytes,
+                                     std::uint64_t seed) {
+  Reader reader(bytes);
+  if (!reader.TakeText(magic)) return std::nullopt;
+  if (NumberAt(bytes, kRecordHashAt) != XXH3_64bits_withSeed(bytes.data(), kRecordHashAt, seed)) {
+    return std::nullopt;
+  }
+  RecordHeader header;
+  reader.Take(header.kind)
+      .Take(header.round)
+      .Take(header.body_bytes)
+      .Take(header.incarnation)
+      .Take(header.group)
+      .Take(header.complete)
+      .Take(header.body_hash);
+  return header;
+}
+
 }  // namespace
 
 SegmentHeaderBytes Encode(const SegmentHeader& header) {
@@ -138,37 +174,21 @@ std::uint32_t VersionOf(std::span<const std::byte, kSegmentHeaderBytes> bytes) {
 }
 
 RecordHeaderBytes Encode(const RecordHeader& header, std::uint64_t seed) {
-  RecordHeaderBytes bytes{};
-  Writer(bytes)
-      .PutText(kRecordMagic)
-      .Put(header.kind)
-      .Put(header.round)
-      .Put(header.body_bytes)
-      .Put(header.incarnation)
-      .Put(header.group)
-      .Put(header.complete)
-      .Put(header.body_hash);
-  const std::uint64_t hash = XXH3_64bits_withSeed(bytes.data(), kRecordHashAt, seed);
-  Writer(std::span(bytes).subspan(kRecordHashAt)).Put(hash);
-  return bytes;
+  return EncodeAs(kRecordMagic, header, seed);
 }
 
 std::optional<RecordHeader> DecodeRecordHeader(std::span<const std::byte, kRecordHeaderBytes> bytes,
                                                std::uint64_t seed) {
-  Reader reader(bytes);
-  if (!reader.TakeText(kRecordMagic)) return std::nullopt;
-  if (NumberAt(bytes, kRecordHashAt) != XXH3_64bits_withSeed(bytes.data(), kRecordHashAt, seed)) {
-    return std::nullopt;
-  }
-  RecordHeader header;
-  reader.Take(header.kind)
-      .Take(header.round)
-      .Take(header.body_bytes)
-      .Take(header.incarnation)
-      .Take(header.group)
-      .Take(header.complete)
-      .Take(header.body_hash);
-  return header;
+  return DecodeAs(kRecordMagic, bytes, seed);
+}
+
+RecordHeaderBytes EncodeMark(const RecordHeader& mark, std::uint64_t seed) {
+  return EncodeAs(kMarkMagic, mark, seed);
+}
+
+std::optional<RecordHeader> DecodeMark(std::span<const std::byte, kRecordHeaderBytes> bytes,
+                                       std::uint64_t seed) {
+  return DecodeAs(kMarkMagic, bytes, seed);
 }
 
 std::string ToString(const SegmentName& name) {

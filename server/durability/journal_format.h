@@ -18,8 +18,12 @@
 //    64  8  first round that may be in this segment       56  8  hash of bytes 0 to 55, under the seed
 //    72  8  the rank's last round before this segment     64     body, then 0 to 7 bytes of 0
 //    80  8  the seed of the records' hashes
-//    88 32  0                                            A segment may end in bytes that are no record: space
-//   120  8  hash of bytes 0 to 119                       that was taken ahead (0), or what a crash left.
+//    88 32  0                                            A segment may end in a mark, and in other bytes:
+//   120  8  hash of bytes 0 to 119                       space taken ahead (0), or what a crash left.
+//
+// A mark is the header of a record without a body, but that it begins with "SLWM". Its round, which is its
+// complete one too, was on disk at all ranks when no record had come for a while. The next record takes the
+// mark's place.
 //
 // An incarnation is one run of a server. It follows the run before it, of which it says which rounds count:
 // records of later ones are void. Its generation is above those of all runs before it. The seed is secret to
@@ -43,6 +47,10 @@ inline constexpr std::size_t kSegmentHeaderBytes = 128;
 inline constexpr std::size_t kRecordHeaderBytes = 64;
 inline constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{4} << 30;  // of a body
 inline constexpr std::uint32_t kJournalVersion = 1;
+// No segment is larger: one gets no record behind its first that would take it past JournalOptions's
+// segment_bytes, and its first may be as large as any. (With what is reserved ahead.)
+inline constexpr std::uint64_t kMaxSegmentBytes = kMaxRecordBytes + (std::uint64_t{1} << 31);
+inline constexpr std::uint32_t kMaxJournalRanks = 4096;  // as many as a table has buckets
 
 // An incarnation, and the last of its rounds that count.
 struct EarlierRun {
@@ -98,6 +106,11 @@ RecordHeaderBytes Encode(const RecordHeader& header, std::uint64_t seed);
 // Returns nothing if the bytes are no record's header under that seed.
 std::optional<RecordHeader> DecodeRecordHeader(std::span<const std::byte, kRecordHeaderBytes> bytes,
                                                std::uint64_t seed);
+
+// A mark is a header of this kind, with the complete round as its round and as its complete one.
+RecordHeaderBytes EncodeMark(const RecordHeader& mark, std::uint64_t seed);
+std::optional<RecordHeader> DecodeMark(std::span<const std::byte, kRecordHeaderBytes> bytes,
+                                       std::uint64_t seed);
 
 // Returns how much of a segment a record takes. REQUIRES: body_bytes <= kMaxRecordBytes.
 constexpr std::uint64_t BytesOfRecord(std::uint64_t body_bytes) {

@@ -182,15 +182,37 @@ Status WriteLastGroupAgain(FileSystem& files, const File& segment) {
   if (!from.ok()) return from.status();
   auto header = ReadSegmentHeader(**from, segment.path, segment.name);
   if (!header.ok()) return header.status();
+  if (!*header) return Status();  // nothing of it counts, now or later
   auto to = files.OpenToWrite(segment.path);
   if (!to.ok()) return to.status();
-  if (*header) {
-    auto scanned = ScanSegment(**from, segment.path, **header, kNoLimit);
-    if (!scanned.ok()) return scanned.status();
-    if (Status status = WriteAgain(**from, **to, 0, kSegmentHeaderBytes); !status.ok()) return status;
-    if (Status status = WriteAgain(**from, **to, scanned->group, scanned->end); !status.ok()) return status;
-  }
+  auto scanned = ScanSegment(**from, segment.path, **header, kNoLimit);
+  if (!scanned.ok()) return scanned.status();
+  if (Status status = WriteAgain(**from, **to, 0, kSegmentHeaderBytes); !status.ok()) return status;
+  if (Status status = WriteAgain(**from, **to, scanned->group, scanned->end); !status.ok()) return status;
   return (*to)->Sync();
+}
+
+// Returns what was broken off of the newest run: see JournalSet::broken_off.
+std::vector<std::string> BrokenOff(const Run& run, const JournalIncarnation& incarnation) {
+  std::vector<std::string> all;
+  for (std::uint32_t rank = 0; rank < incarnation.ranks.size(); ++rank) {
+    const std::vector<JournalSegment>& segments = incarnation.ranks[rank];
+    if (segments.empty()) continue;
+    const JournalSegment& last = segments.back();
+    if (!last.torn.empty()) {
+      all.push_back(
+          "the journal's file " + last.path + " ends at byte " + Text(last.end) + " with round " +
+          Text(last.last_round) + ", and behind it lies " + last.torn +
+          ": a crash broke off what was being written, or else the disk has damaged a record, and its "
+          "update is lost even if it was acknowledged");
+    }
+    if (LastRound(run, segments) > incarnation.last_round) {
+      all.push_back("the journal's file " + last.path + " has rounds up to " + Text(last.last_round) +
+                    ", and another rank's has those up to " + Text(incarnation.last_round) +
+                    ": later ones count as never acknowledged");
+    }
+  }
+  return all;
 }
 
 const std::string& AFileOf(const Run& run) { return run.ranks.begin()->second.front().path; }
@@ -302,6 +324,7 @@ Result<JournalSet> ReadJournals(FileSystem& files, const std::string& folder, st
   for (const Run* run = *newest;;) {
     auto incarnation = ReadRun(files, *run, covered, limit);
     if (!incarnation.ok()) return incarnation.status();
+    if (run == *newest) set.broken_off = BrokenOff(*run, *incarnation);
     set.incarnations.push_back(std::move(*incarnation));
     limit = run->facts.follows_round;
     if (limit <= covered) break;
@@ -314,6 +337,11 @@ Result<JournalSet> ReadJournals(FileSystem& files, const std::string& folder, st
 }
 
 JournalRounds::JournalRounds(FileSystem& files, JournalSet set) : files_(files), set_(std::move(set)) {}
+
+std::string JournalRounds::PlaceOf(std::size_t rank) const {
+  const RecordCursor& cursor = cursors_[rank];
+  return "round " + Text(cursor.round()) + " in " + cursor.path() + " at byte " + Text(cursor.offset());
+}
 
 Result<bool> JournalRounds::Next() {
   while (true) {

@@ -36,6 +36,10 @@ struct JournalSet {
   std::uint64_t covered = 0;                     // the checkpoint's round
   std::uint64_t highest_generation = 0;          // of all files, also of those that do not count
   std::uint64_t newest = 0;                      // the newest incarnation that counts, or 0
+  // What a crash has broken off, as far as it shows: records of the newest incarnation that were cut off, and
+  // rounds that some ranks have and others have not. They count as never acknowledged. A sentence each, with
+  // the file and the round.
+  std::vector<std::string> broken_off;
 
   // Returns the last round that is complete, or covered.
   std::uint64_t LastCompleteRound() const;
@@ -46,7 +50,7 @@ struct JournalSet {
 // Makes sure that what the journals show is on disk. A recovery calls it, on one rank, before any rank reads:
 // the system may show what a process that died had written but not synced, or failed to sync, and forget it
 // in a later power failure, when a server has gone on from it. Writes the last records of each segment again,
-// as they are, and syncs all segments and folders. OK if there is no such folder.
+// as they are, and syncs all segments that have a header, and folders. OK if there is no such folder.
 Status SyncJournals(FileSystem& files, const std::string& folder);
 
 // Reads the journals in a folder (none, if there is no such folder) for a recovery from a checkpoint of round
@@ -71,6 +75,8 @@ class JournalRounds {
   std::size_t ranks() const { return cursors_.size(); }  // of the round's incarnation
   std::uint32_t kind(std::size_t rank) const { return cursors_[rank].kind(); }
   std::uint64_t body_bytes(std::size_t rank) const { return cursors_[rank].body_bytes(); }
+  // Returns "round 7 in FILE at byte 128": where a rank's record lies.
+  std::string PlaceOf(std::size_t rank) const;
   // Reads a rank's record. DATA_LOSS, naming file and offset, if it is damaged. REQUIRES: body.size() ==
   // body_bytes(rank).
   Status ReadBody(std::size_t rank, std::span<std::byte> body) const { return cursors_[rank].ReadBody(body); }

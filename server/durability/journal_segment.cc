@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
+
+#include "server/durability/bounds.h"
 
 namespace slotwise {
 namespace {
@@ -12,6 +15,11 @@ constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 Status Damaged(const std::string& path, std::uint64_t offset, const std::string& what) {
   return DataLoss("the journal's file " + path + " is damaged at byte " + std::to_string(offset) + ": " +
                   what);
+}
+
+bool IsZero(std::span<const std::byte> bytes) {
+  return bytes.empty() || (bytes.front() == std::byte{0} &&
+                           std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
 // Reads records of a file under one seed.
@@ -48,22 +56,42 @@ class RecordReader {
     return hash.Value() == header.body_hash;
   }
 
-  // Returns where, behind `offset`, a record lies that was written when the bytes at `offset` were on disk.
-  Result<std::optional<std::uint64_t>> LaterGroup(std::uint64_t offset, std::uint64_t incarnation) const {
+  // Returns the mark at `offset`, if one lies there.
+  Result<std::optional<RecordHeader>> MarkAt(std::uint64_t offset) const {
+    if (offset + kRecordHeaderBytes > file_.size()) return std::optional<RecordHeader>();
+    RecordHeaderBytes bytes;
+    if (Status status = file_.ReadAt(offset, bytes); !status.ok()) return status;
+    return DecodeMark(bytes, seed_);
+  }
+
+  // What lies from some offset on.
+  struct Rest {
+    std::optional<std::uint64_t> later;  // a record or mark that was written when the bytes at the offset
+                                         // were on disk
+    bool is_zero = true;
+  };
+  Result<Rest> RestFrom(std::uint64_t offset, std::uint64_t incarnation) const {
+    Rest rest;
     std::vector<std::byte> block(kBlockBytes + kRecordHeaderBytes);
-    for (std::uint64_t at = offset; at + kRecordHeaderBytes <= file_.size(); at += kBlockBytes) {
+    for (std::uint64_t at = offset; at < file_.size(); at += kBlockBytes) {
+      at = std::max(at, file_.NextData(at) / 8 * 8);
+      if (at >= file_.size()) break;
       const auto bytes = std::span(block).first(
           static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), file_.size() - at)));
       if (Status status = file_.ReadAt(at, bytes); !status.ok()) return status;
+      if (IsZero(bytes)) continue;
+      rest.is_zero = false;
       for (std::size_t i = 0; i + kRecordHeaderBytes <= bytes.size() && i < kBlockBytes; i += 8) {
         const std::span<const std::byte, kRecordHeaderBytes> place(bytes.data() + i, kRecordHeaderBytes);
-        const auto header = DecodeRecordHeader(place, seed_);
+        auto header = DecodeRecordHeader(place, seed_);
+        if (!header) header = DecodeMark(place, seed_);
         if (header && header->incarnation == incarnation && header->group > offset) {
-          return std::optional<std::uint64_t>(at + i);
+          rest.later = at + i;
+          return rest;
         }
       }
     }
-    return std::optional<std::uint64_t>();
+    return rest;
   }
 
  private:
@@ -76,16 +104,23 @@ bool Agrees(const SegmentHeader& header, const SegmentName& name) {
          header.rank < header.ranks && header.follows_round <= header.after_round;
 }
 
+// A generation or round that is too large would wrap around in a run that follows.
+bool IsInBounds(const SegmentHeader& header) {
+  return header.ranks <= kMaxJournalRanks && header.incarnation != 0 && header.generation >= 1 &&
+         header.generation <= kMaxGeneration && header.first_round <= kMaxRound &&
+         header.after_round <= kMaxRound;
+}
+
 // Returns where, behind the header, the first byte lies that is not 0.
 Result<std::optional<std::uint64_t>> FirstByteBehindHeader(const ReadableFile& file) {
   std::vector<std::byte> block(kBlockBytes);
-  for (std::uint64_t at = kSegmentHeaderBytes; at < file.size();) {
+  for (std::uint64_t at = file.NextData(kSegmentHeaderBytes); at < file.size(); at = file.NextData(at)) {
     const auto bytes = std::span(block).first(
         static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), file.size() - at)));
     if (Status status = file.ReadAt(at, bytes); !status.ok()) return status;
-    const auto found =
-        std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{0}; });
-    if (found != bytes.end()) {
+    if (!IsZero(bytes)) {
+      const auto found =
+          std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{0}; });
       return std::optional<std::uint64_t>(at + static_cast<std::uint64_t>(found - bytes.begin()));
     }
     at += bytes.size();
@@ -107,10 +142,16 @@ Result<std::optional<SegmentHeader>> ReadSegmentHeader(const ReadableFile& file,
                                                        const SegmentName& name) {
   const std::optional<SegmentHeader> none;
   if (file.size() < kSegmentHeaderBytes) return none;
+  if (file.size() > kMaxSegmentBytes) {
+    return DataLoss("the journal's file " + path + " has " + std::to_string(file.size()) +
+                    " bytes, and a server writes at most " + std::to_string(kMaxSegmentBytes) +
+                    ": it is none of its files");
+  }
   SegmentHeaderBytes bytes;
   if (Status status = file.ReadAt(0, bytes); !status.ok()) return status;
   if (const auto header = DecodeSegmentHeader(bytes)) {
     if (!Agrees(*header, name)) return Damaged(path, 0, "the header is that of another file");
+    if (!IsInBounds(*header)) return Damaged(path, 0, "the header has numbers that no server writes");
     return header;
   }
   const std::uint32_t version = VersionOf(bytes);
@@ -147,6 +188,12 @@ Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& 
     if ((*record)->incarnation != header.incarnation || (*record)->round <= all.last_round) {
       return Damaged(path, all.end, "round " + std::to_string((*record)->round) + " does not belong here");
     }
+    // The record is written before any rank can have it on disk.
+    if ((*record)->round > kMaxRound || (*record)->complete >= (*record)->round) {
+      return Damaged(path, all.end,
+                     "round " + std::to_string((*record)->round) + ", which says that round " +
+                         std::to_string((*record)->complete) + " is complete, is none that a server writes");
+    }
     Count(**record, all);
   }
   JournalSegment whole = before_group;
@@ -160,12 +207,31 @@ Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& 
     Count(**record, whole);
   }
   if (whole.last_round >= limit) return whole;
-  auto later = reader.LaterGroup(whole.end, header.incarnation);
-  if (!later.ok()) return later.status();
-  if (!*later) return whole;
-  return Damaged(path, whole.end,
-                 "this is no whole record, but one at byte " + std::to_string(**later) +
-                     " was written when it was on disk");
+  auto rest = reader.RestFrom(whole.end, header.incarnation);
+  if (!rest.ok()) return rest.status();
+  if (rest->later) {
+    return Damaged(path, whole.end,
+                   "this is no whole record, but one at byte " + std::to_string(*rest->later) +
+                       " was written when it was on disk");
+  }
+  if (whole.end < all.end) {
+    auto record = reader.HeaderAt(whole.end);
+    if (!record.ok()) return record.status();
+    whole.torn = *record ? "the record of round " + std::to_string((*record)->round) +
+                               ", whose body does not have its checksum"
+                         : "a record that changes as it is read";
+    return whole;
+  }
+  auto mark = reader.MarkAt(whole.end);
+  if (!mark.ok()) return mark.status();
+  if (*mark && (*mark)->incarnation == header.incarnation && (*mark)->group == whole.end) {
+    if ((*mark)->complete > whole.last_round)
+      return Damaged(path, whole.end, "this mark is of a round that is not here");
+    whole.complete = std::max(whole.complete, (*mark)->complete);
+  } else if (!rest->is_zero) {
+    whole.torn = "bytes that are no record";
+  }
+  return whole;
 }
 
 RecordCursor::RecordCursor(FileSystem& files, std::vector<JournalSegment> segments, std::uint64_t after,

@@ -16,10 +16,16 @@ class JournalThread {
   // REQUIRES: `journal` outlives the thread, and nothing else calls its WriteQueued.
   explicit JournalThread(Journal& journal, Threads& threads = SystemThreads())
       : journal_(journal), thread_(threads.Begin([this] {
-          while (journal_.WaitForWork()) journal_.WriteQueued();
+          for (;;) {
+            const Journal::Work work = journal_.WaitForWork();
+            if (work == Journal::Work::kWrite) journal_.WriteQueued();
+            if (work != Journal::Work::kWrite) journal_.WriteMark();
+            if (work == Journal::Work::kStop) return;
+          }
         })) {}
 
-  // Returns when all that was appended before is written, or the journal has failed.
+  // Returns when all that was appended before is written, with a mark if all ranks are known to have it, or
+  // the journal has failed.
   ~JournalThread() {
     journal_.StopWaiting();
     thread_.reset();

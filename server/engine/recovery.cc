@@ -286,6 +286,9 @@ class Recovery::Impl {
     auto set = ReadJournals(files_, JournalFolder(), recovered_.base.lineage, recovered_.round);
     if (!set.ok()) return set.status();
     follows_ = set->Next();
+    if (Value(collective_.rank()) == 0) {
+      for (const std::string& what : set->broken_off) spdlog::warn("{}", what);
+    }
     if (options_.mode != DurabilityMode::kSync && !set->incarnations.empty())
       spdlog::debug("the journal is read, and not gone on with");
     JournalRounds rounds(files_, std::move(*set));
@@ -293,10 +296,7 @@ class Recovery::Impl {
       const Result<bool> next = rounds.Next();
       if (!next.ok()) return next.status();
       if (!*next) break;
-      if (Status applied = ReplayRound(rounds); !applied.ok()) {
-        return {applied.code(), "round " + std::to_string(rounds.round()) + " of " + JournalFolder() + ": " +
-                                    applied.message()};
-      }
+      if (Status applied = ReplayRound(rounds); !applied.ok()) return applied;
       recovered_.round = rounds.round();
       ++recovered_.rounds;
     }
@@ -314,7 +314,7 @@ class Recovery::Impl {
       if (Status read = rounds.ReadBody(rank, body); !read.ok()) return read;
       auto record =
           ReadRecord(static_cast<RecordKind>(rounds.kind(rank)), Rank{static_cast<std::int32_t>(rank)}, body);
-      if (!record.ok()) return DataLoss("rank " + std::to_string(rank) + ": " + record.status().message());
+      if (!record.ok()) return DataLoss(rounds.PlaceOf(rank) + ": " + record.status().message());
       records.push_back(std::move(*record));
     }
     if (records.front().kind == RecordKind::kLoadCheckpoint) {
@@ -323,7 +323,9 @@ class Recovery::Impl {
       recovered_.base.links = 0;
       recovered_.base.loaded_round = rounds.round();
     }
-    return replay_.Apply(records);
+    Status applied = replay_.Apply(records);
+    if (applied.ok()) return applied;
+    return {applied.code(), rounds.PlaceOf(0) + ": " + applied.message()};
   }
 
   const DurabilityOptions options_;

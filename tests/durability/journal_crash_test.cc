@@ -12,8 +12,8 @@ struct Promises {
   std::uint64_t covered = 0;       // a checkpoint has them
 };
 
-// Recovers, starts, and goes on for some rounds, until the files die. Returns the first status that is not
-// OK.
+// Recovers, starts, and goes on for some rounds, with marks, until the files die. Returns the first status
+// that is not OK.
 Status RunServer(SimFiles& files, std::uint32_t ranks, std::uint64_t incarnation, Promises& promises) {
   if (Status status = SyncJournals(files, kFolder); !status.ok()) return status;
   const Recovered recovered = Recover(files, promises.covered);
@@ -46,6 +46,9 @@ Status RunServer(SimFiles& files, std::uint32_t ranks, std::uint64_t incarnation
     }
     promises.acknowledged = std::max(promises.acknowledged, complete);
     for (auto& rank : journals) rank->journal->NoteComplete(complete);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      if ((round + 2 * rank) % 4 == 0) journals[rank]->journal->WriteMark();
+    }
     if (round % 7 == 0) {
       promises.covered = std::max(promises.covered, complete);
       for (auto& rank : journals) {

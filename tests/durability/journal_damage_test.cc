@@ -1,12 +1,21 @@
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "server/durability/bounds.h"
 #include "tests/durability/journal_rig.h"
+#include "tests/durability/watched_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace slotwise {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const std::string kFirst = kFolder + "/rank-0/" + ToString(SegmentName{1, 5});
 
@@ -252,6 +261,253 @@ TEST_F(JournalDamageTest, AStartThatWasBrokenOffIsPassedOver) {
     Write(*rank, 4, 5, number);
   }
   EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 5));
+}
+
+// The last records have none behind them that would say that they were on disk: a mark says so.
+TEST_F(JournalDamageTest, AnEndThatAMarkNeedsIsNotTorn) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  Write(*rank, 1, 3);
+  rank->journal->NoteComplete(3);
+  rank->journal->WriteMark();
+  const Bytes whole = files_.Contents(kFirst);
+  EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 3));
+  const std::uint64_t third =
+      kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size()) + BytesOfRecord(BodyOf(0, 2).size());
+  const std::uint64_t body = third + kRecordHeaderBytes;
+  const std::uint64_t mark = third + BytesOfRecord(BodyOf(0, 3).size());
+  for (std::uint64_t bit = third * 8; bit < (mark + kRecordHeaderBytes) * 8; ++bit) {
+    Bytes bytes = whole;
+    bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    files_.SetContents(kFirst, bytes);
+    const Recovered recovered = Recover(files_);
+    if (bit / 8 < body + BodyOf(0, 3).size()) {
+      ASSERT_EQ(recovered.status.code(), StatusCode::kDataLoss) << "bit " << bit;
+      ASSERT_THAT(recovered.status.message(),
+                  AllOf(HasSubstr(kFirst), HasSubstr("at byte " + std::to_string(third) + ":")));
+    } else {  // padding, or the mark itself
+      ASSERT_EQ(recovered.rounds, RoundsFromTo(1, 3)) << "bit " << bit;
+      ASSERT_EQ(recovered.set.broken_off.size(), bit / 8 < mark ? 0U : 1U) << "bit " << bit;
+    }
+  }
+}
+
+TEST_F(JournalDamageTest, TheNextRecordTakesAMarksPlace) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  for (std::uint64_t round = 1; round <= 40; ++round) {
+    if (round % 9 == 0) rank->journal->BeginSegment(round);
+    Write(*rank, round, round);
+    rank->journal->NoteComplete(round);
+    const std::uint64_t used = files_.used();
+    rank->journal->WriteMark();
+    EXPECT_EQ(files_.used(), used) << "a mark takes no space of its own";
+    const Recovered recovered = Recover(files_);
+    ASSERT_EQ(recovered.rounds, RoundsFromTo(1, round)) << recovered.status.message();
+    ASSERT_THAT(recovered.set.broken_off, IsEmpty());
+    if (round % 3 == 0) {
+      EXPECT_TRUE(SyncJournals(files_, kFolder).ok());
+    }
+  }
+  EXPECT_THAT(rank->failures, IsEmpty());
+}
+
+TEST_F(JournalDamageTest, ARankWhoseLastRecordIsLostIsNamedByAnothersMark) {
+  auto zero = Start(OptionsOf(0, 2, 5));
+  auto one = Start(OptionsOf(1, 2, 5));
+  for (std::uint64_t round = 1; round <= 4; ++round) {
+    Write(*zero, round, round, 0);
+    Write(*one, round, round, 1);
+  }
+  zero->journal->NoteComplete(4);
+  zero->journal->WriteMark();
+  const std::string path = kFolder + "/rank-1/" + ToString(SegmentName{1, 5});
+  const Bytes whole = files_.Contents(path);
+  std::uint64_t last = kSegmentHeaderBytes;
+  for (std::uint64_t round = 1; round < 4; ++round) last += BytesOfRecord(BodyOf(1, round).size());
+  Bytes cut = whole;
+  cut.resize(last);
+  Bytes zeros = cut;
+  zeros.resize(whole.size());
+  Bytes flipped = whole;
+  flipped[last + kRecordHeaderBytes] ^= std::byte{1};
+  for (const Bytes& bytes : {cut, zeros, flipped}) {
+    files_.SetContents(path, bytes);
+    const Recovered recovered = Recover(files_);
+    EXPECT_EQ(recovered.status.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(recovered.status.message(),
+                AllOf(HasSubstr("rank 1 ends with round 3 in " + path), HasSubstr("round 4 was on disk")));
+    EXPECT_EQ(Recover(files_, 4).set.LastCompleteRound(), 4) << "a checkpoint has it";
+  }
+}
+
+TEST_F(JournalDamageTest, WhatIsCutOffIsSaid) {
+  auto zero = Start(OptionsOf(0, 2, 5));
+  auto one = Start(OptionsOf(1, 2, 5));
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    Write(*zero, round, round, 0);
+    Write(*one, round, round, 1);
+  }
+  EXPECT_THAT(Recover(files_).set.broken_off, IsEmpty());
+  Write(*zero, 4, 4, 0);
+  const std::string path = kFolder + "/rank-1/" + ToString(SegmentName{1, 5});
+  EXPECT_THAT(Recover(files_).set.broken_off,
+              ElementsAre(AllOf(HasSubstr(kFirst), HasSubstr("rounds up to 4"), HasSubstr("up to 3"))));
+  std::uint64_t third = kSegmentHeaderBytes;
+  for (std::uint64_t round = 1; round < 3; ++round) third += BytesOfRecord(BodyOf(1, round).size());
+  const Bytes whole = files_.Contents(path);
+  Bytes body = whole;
+  body[third + kRecordHeaderBytes] ^= std::byte{1};
+  files_.SetContents(path, body);
+  const std::string ends = "ends at byte " + std::to_string(third) + " with round 2";
+  EXPECT_THAT(
+      Recover(files_).set.broken_off,
+      ElementsAre(HasSubstr("rounds up to 4"),
+                  AllOf(HasSubstr(path), HasSubstr(ends), HasSubstr("the record of round 3, whose body"))));
+  Bytes header = whole;
+  header[third + 5] ^= std::byte{1};
+  files_.SetContents(path, header);
+  EXPECT_THAT(Recover(files_).set.broken_off,
+              ElementsAre(HasSubstr("rounds up to 4"),
+                          AllOf(HasSubstr(path), HasSubstr(ends), HasSubstr("bytes that are no record"))));
+}
+
+// Bytes with right checksums that no server writes.
+class ForgedJournalTest : public JournalDamageTest {
+ protected:
+  static constexpr SegmentHeader kHeader{.rank = 0,
+                                         .ranks = 1,
+                                         .lineage = kLineage,
+                                         .incarnation = 5,
+                                         .generation = 1,
+                                         .follows = 0,
+                                         .follows_round = 0,
+                                         .first_round = 1,
+                                         .after_round = 0,
+                                         .seed = 77};
+
+  // Writes a segment with a record, and returns what a recovery says.
+  Recovered Forge(const SegmentHeader& header, const RecordHeader& record) {
+    EXPECT_TRUE(files_.MakeFolder(kFolder).ok());
+    EXPECT_TRUE(files_.MakeFolder(kFolder + "/rank-0").ok());
+    const std::string path =
+        kFolder + "/rank-0/" + ToString(SegmentName{header.first_round, header.incarnation});
+    const Bytes body = BodyOf(0, record.round);
+    RecordHeader with_hash = record;
+    RecordHash hash(header.seed);
+    hash.Add(body);
+    with_hash.body_bytes = body.size();
+    with_hash.body_hash = hash.Value();
+    with_hash.kind = KindOf(record.round);
+    Bytes bytes;
+    for (const auto byte : Encode(header)) bytes.push_back(byte);
+    for (const auto byte : Encode(with_hash, header.seed)) bytes.push_back(byte);
+    bytes.insert(bytes.end(), body.begin(), body.end());
+    bytes.resize((bytes.size() + 7) / 8 * 8);
+    files_.SetContents(path, bytes);
+    Recovered recovered = Recover(files_);
+    EXPECT_TRUE(files_.Remove(path).ok());
+    if (!recovered.status.ok()) {
+      EXPECT_EQ(recovered.status.code(), StatusCode::kDataLoss);
+      EXPECT_THAT(recovered.status.message(), HasSubstr(path));
+    }
+    return recovered;
+  }
+  static RecordHeader RecordOf(std::uint64_t round, std::uint64_t complete = 0) {
+    return {.round = round, .incarnation = 5, .group = kSegmentHeaderBytes, .complete = complete};
+  }
+};
+
+TEST_F(ForgedJournalTest, NumbersThatWouldWrapAroundAreRefused) {
+  EXPECT_EQ(Forge(kHeader, RecordOf(1)).rounds, RoundsFromTo(1, 1));
+  const auto refused = [&](std::uint64_t SegmentHeader::*field, std::uint64_t number) {
+    SegmentHeader header = kHeader;
+    header.*field = number;
+    header.after_round = std::max(header.after_round, header.follows_round);
+    return Forge(header, RecordOf(std::max(number, std::uint64_t{1}))).status.message();
+  };
+  for (const std::uint64_t number : {kMaxRound + 1, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+    EXPECT_THAT(refused(&SegmentHeader::generation, number), HasSubstr("numbers that no server writes"));
+    EXPECT_THAT(refused(&SegmentHeader::first_round, number), HasSubstr("numbers that no server writes"));
+    EXPECT_THAT(refused(&SegmentHeader::after_round, number), HasSubstr("numbers that no server writes"));
+    EXPECT_THAT(refused(&SegmentHeader::follows_round, number), HasSubstr("numbers that no server writes"));
+    EXPECT_THAT(Forge(kHeader, RecordOf(number)).status.message(), HasSubstr("is none that a server writes"));
+  }
+  EXPECT_THAT(refused(&SegmentHeader::generation, 0), HasSubstr("numbers that no server writes"));
+  EXPECT_THAT(refused(&SegmentHeader::incarnation, 0), HasSubstr("numbers that no server writes"));
+  SegmentHeader many = kHeader;
+  many.ranks = kMaxJournalRanks + 1;
+  EXPECT_THAT(Forge(many, RecordOf(1)).status.message(), HasSubstr("numbers that no server writes"));
+  EXPECT_EQ(Forge(kHeader, RecordOf(kMaxRound)).rounds, std::vector<std::uint64_t>{kMaxRound});
+}
+
+TEST_F(ForgedJournalTest, ARecordCannotSayThatItIsOnDiskItself) {
+  EXPECT_EQ(Forge(kHeader, RecordOf(7, 6)).status.message().find("says that"), std::string::npos);
+  for (const std::uint64_t complete : {std::uint64_t{7}, std::uint64_t{8}, ~std::uint64_t{0}})
+    EXPECT_THAT(Forge(kHeader, RecordOf(7, complete)).status.message(),
+                HasSubstr("is none that a server writes"));
+}
+
+// A folder of the system's, because files of a simulation have no holes.
+class JournalSizeTest : public ::testing::Test {
+ protected:
+  JournalSizeTest() { std::filesystem::create_directories(Folder() + "/rank-0"); }
+
+  std::string Folder() const { return temporary_.path() + "/journal"; }
+  std::string PathOf(std::uint64_t round) const {
+    return Folder() + "/rank-0/" + ToString(SegmentName{round, 5});
+  }
+  // Makes a file that is a hole, behind some bytes.
+  void MakeSparse(const std::string& path, std::span<const std::byte> begin, std::uint64_t size) {
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(begin.data()), static_cast<std::streamsize>(begin.size()));
+    std::filesystem::resize_file(path, size);
+  }
+
+  const test::TemporaryFolder temporary_;
+  WatchedFiles files_{SystemFiles()};
+};
+
+TEST_F(JournalSizeTest, AFileThatIsTooLargeIsRefusedByItsSize) {
+  MakeSparse(PathOf(1), {}, std::uint64_t{1} << 40);
+  const auto set = ReadJournals(files_, Folder(), kLineage, 0);
+  EXPECT_EQ(set.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(set.status().message(), AllOf(HasSubstr(PathOf(1)), HasSubstr("1099511627776 bytes")));
+  EXPECT_TRUE(SyncJournals(files_, Folder()).ok()) << "who reads says so";
+  EXPECT_LT(files_.bytes_read, 10'000U);
+}
+
+TEST_F(JournalSizeTest, HolesAreNotRead) {
+  const SegmentHeaderBytes header = Encode(SegmentHeader{.rank = 0,
+                                                         .ranks = 1,
+                                                         .lineage = kLineage,
+                                                         .incarnation = 5,
+                                                         .generation = 1,
+                                                         .first_round = 2,
+                                                         .seed = 77});
+  MakeSparse(PathOf(1), {}, kMaxSegmentBytes);
+  MakeSparse(PathOf(2), header, kMaxSegmentBytes);
+  EXPECT_TRUE(SyncJournals(files_, Folder()).ok());
+  const auto set = ReadJournals(files_, Folder(), kLineage, 0);
+  EXPECT_TRUE(set.ok()) << set.status().message();
+  EXPECT_LT(files_.bytes_read, std::uint64_t{100} << 20);
+}
+
+TEST_F(JournalSizeTest, FilesWithoutAHeaderAreNotSynced) {
+  constexpr std::uint64_t kFiles = 300;
+  for (std::uint64_t round = 1; round <= kFiles; ++round) {
+    const std::uint64_t sizes[] = {0, 1, kSegmentHeaderBytes - 1, kSegmentHeaderBytes, 1 << 20};
+    MakeSparse(PathOf(round), {}, sizes[round % std::size(sizes)]);
+  }
+  std::uint64_t changes = 0;
+  files_.before_change = [&](const std::string& operation, const std::string&) {
+    changes += operation == "sync folder" ? 0 : 1;
+    return Status();
+  };
+  EXPECT_TRUE(SyncJournals(files_, Folder()).ok());
+  EXPECT_EQ(changes, 0U);
+  EXPECT_EQ(files_.opened.size(), kFiles);
+  const auto set = ReadJournals(files_, Folder(), kLineage, 9);
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  EXPECT_EQ(set->Next(), (JournalPosition{.incarnation = 0, .round = 9, .generation = 0}));
 }
 
 TEST_F(JournalDamageTest, AFolderThatIsNotThereHoldsNothing) {

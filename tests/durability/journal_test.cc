@@ -382,9 +382,52 @@ TEST_F(JournalTest, AThreadWritesWhatIsAppended) {
   EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 500));
 }
 
+// Recovery sees the mark: without the last record it would not start.
+TEST_F(JournalTest, AThreadMarksWhatAllRanksHave) {
+  JournalOptions options = OptionsOf(0, 1, 5);
+  options.mark_after = std::chrono::milliseconds(1);
+  auto rank = Start(options);
+  const std::string path = kFolder + "/rank-0/" + Segments().front();
+  const auto is_marked = [&] {
+    const Bytes bytes = files_.Contents(path);
+    const std::uint64_t end = kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size());
+    return DecodeMark(std::span(bytes).subspan(end).first<kRecordHeaderBytes>(), options.seed).has_value();
+  };
+  {
+    const JournalThread thread(*rank->journal);
+    Append(*rank, 1);
+    while (rank->journal->durable() < 1) std::this_thread::yield();
+    EXPECT_FALSE(is_marked()) << "nobody has said that all ranks have it";
+    rank->journal->NoteComplete(1);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!is_marked() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(is_marked());
+  }
+}
+
+TEST_F(JournalTest, AThreadMarksAtItsEnd) {
+  JournalOptions options = OptionsOf(0, 1, 5);
+  options.mark_after = std::chrono::hours(1);
+  auto rank = Start(options);
+  {
+    const JournalThread thread(*rank->journal);
+    Append(*rank, 1);
+    while (rank->journal->durable() < 1) std::this_thread::yield();
+    rank->journal->NoteComplete(1);
+  }
+  const Bytes bytes = files_.Contents(kFolder + "/rank-0/" + Segments().front());
+  const std::uint64_t end = kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size());
+  const auto mark = DecodeMark(std::span(bytes).subspan(end).first<kRecordHeaderBytes>(), options.seed);
+  ASSERT_TRUE(mark);
+  EXPECT_EQ(mark->complete, 1U);
+}
+
 TEST_F(JournalTest, OptionsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(StartRank(files_, OptionsOf(2, 2, 5)).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(StartRank(files_, OptionsOf(0, 2, 0)).status().code(), StatusCode::kInvalidArgument);
+  JournalOptions large = OptionsOf(0, 1, 5);  // no reader would take its segments
+  large.segment_bytes = kMaxSegmentBytes;
+  EXPECT_EQ(StartRank(files_, large).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

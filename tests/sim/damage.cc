@@ -34,6 +34,12 @@ std::optional<RecordHeader> RecordAt(const Segment& segment, std::size_t at) {
                             segment.header->seed);
 }
 
+// Returns the mark there, which says that all ranks had what lies before it.
+std::optional<RecordHeader> MarkAt(const Segment& segment, std::size_t at) {
+  if (!segment.header || at + kRecordHeaderBytes > segment.bytes.size()) return std::nullopt;
+  return DecodeMark(std::span(segment.bytes).subspan(at).first<kRecordHeaderBytes>(), segment.header->seed);
+}
+
 bool IsWhole(const Segment& segment, std::size_t at, const RecordHeader& record) {
   if (BytesOfRecord(record.body_bytes) > segment.bytes.size() - at) return false;
   RecordHash hash(segment.header->seed);
@@ -66,21 +72,27 @@ std::size_t DrawPlace(Random& random, const Segment& segment, std::size_t first)
   return random.OneOf(records) + random.Below(kRecordHeaderBytes);
 }
 
-// Returns the last round that the segment's whole records, up to the first that is none, say was complete.
+// Returns the last round that the segment's whole records, up to the first that is none, and the mark behind
+// them say was complete.
 std::uint64_t CompleteRound(const Segment& segment) {
   std::uint64_t complete = 0;
   for (std::size_t at = kSegmentHeaderBytes;;) {
     const auto record = RecordAt(segment, at);
-    if (!record || !IsWhole(segment, at, *record)) return complete;
+    if (!record) {
+      const auto mark = MarkAt(segment, at);
+      return mark ? std::max(complete, mark->complete) : complete;
+    }
+    if (!IsWhole(segment, at, *record)) return complete;
     complete = std::max(complete, record->complete);
     at += BytesOfRecord(record->body_bytes);
   }
 }
 
-// Returns whether some record shows that the bytes up to `at` and behind it were on disk.
+// Returns whether some record, or a mark, shows that the bytes up to `at` and behind it were on disk.
 bool ShowsWhatWasThere(const Segment& segment, std::size_t at) {
   for (std::size_t place = kSegmentHeaderBytes; place < segment.bytes.size(); place += 8) {
-    const auto record = RecordAt(segment, place);
+    auto record = RecordAt(segment, place);
+    if (!record) record = MarkAt(segment, place);
     if (record && record->incarnation == segment.header->incarnation && record->group > at) return true;
   }
   return false;

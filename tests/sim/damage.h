@@ -2,7 +2,8 @@
 // checkpoint or of a journal is changed, cut or lost.
 //
 // A recovery has to find a way around it that loses nothing, or to stop; but for the end of the newest
-// journal: what a crash may have torn is taken for torn, unless what is left says that it was on disk.
+// journal: what a crash may have torn is taken for torn, unless what is left, a record or a mark, says that
+// it was on disk.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_DAMAGE_H_
 #define SLOTWISE_TESTS_SIM_DAMAGE_H_
