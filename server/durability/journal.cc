@@ -88,7 +88,8 @@ Status Journal::OutOfSpace(const Status& reason) {
     return {StatusCode::kInternal,
             "the journal in " + RankPath(options_.rank) + " cannot go on: " + reason.message()};
   }
-  return ResourceExhausted("the journal in " + RankPath(options_.rank) + " has no space: " + reason.message());
+  return ResourceExhausted("the journal in " + RankPath(options_.rank) + " has no space: " + reason.message(),
+                           kRetryOnFullDisk);
 }
 
 Status Journal::MakeSegment(std::uint64_t first_round, std::uint64_t bytes) {

@@ -38,6 +38,10 @@
 
 namespace slotwise {
 
+// A record that the disk has no space for may be taken after so long: each Reserve tries again, and whoever
+// makes room, as a checkpoint does that lets old segments go, tells nobody.
+inline constexpr std::chrono::milliseconds kRetryOnFullDisk{5000};
+
 struct JournalOptions {
   std::string folder;  // of all ranks' journals; its parent is there
   std::uint32_t rank = 0;
@@ -86,7 +90,8 @@ class Journal {
   // Takes space, so that the next record can be written if its body has at most so many bytes; or several
   // records, if `body_bytes` is of all their bodies and 72 more for each but one. It holds until the next
   // Reserve or BeginSegment. May wait for a sync that is under way, for JournalOptions::longest_wait at most.
-  // RESOURCE_EXHAUSTED: the disk is full, or the record would be larger than any may be. UNAVAILABLE: max_queued_bytes wait to be written (a record that is larger than that alone is
+  // RESOURCE_EXHAUSTED: the disk is full, with a time to try again, or the record would be larger than any
+  // may be. UNAVAILABLE: max_queued_bytes wait to be written (a record that is larger than that alone is
   // taken when nothing waits), the sync takes longer, or the journal has failed. INTERNAL: there can be no
   // new file. After an error nothing has changed, and a later Reserve may succeed.
   Status Reserve(std::uint64_t body_bytes);

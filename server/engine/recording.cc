@@ -1,6 +1,5 @@
 // Recording: what a rank writes to its journal of a round that changed state.
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <utility>
 
@@ -47,14 +46,7 @@ TableWork::RoomFor Operations::RoomToRecord(const Round& round, std::size_t tabl
 Status Operations::AgreeOnRoomToRecord() {
   if (Status may = checkpointing_.MayUpdate(); !may.ok()) return may;
   if (!log_.on()) return {};
-  Status mine = log_.Reserve(kSmallRecord);
-  const bool slow = mine.code() == StatusCode::kUnavailable;
-  std::array<std::uint64_t, 2> failed{mine.ok() ? 0U : 1U, slow ? 1U : 0U};
-  collective_.AllReduceSum(failed);
-  if (failed[0] == 0 || !mine.ok()) return mine;
-  return failed[0] == failed[1]
-             ? Unavailable("another rank's journal is slower than what is pushed: try again")
-             : ResourceExhausted("another rank has no space for its journal");
+  return work_.Agree(log_.Reserve(kSmallRecord));
 }
 
 std::shared_ptr<const BatchPart> Operations::BatchToRecord(const Ticket& ticket, Stage& stage) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/refusals.h"
+
 namespace slotwise {
 
 TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel,
@@ -16,10 +18,10 @@ TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange,
       max_new_bytes_(max_new_bytes) {}
 
 Status TableWork::Agree(const Status& mine) {
-  std::array<std::uint64_t, 1> failed{mine.ok() ? 0U : 1U};
-  collective_.AllReduceSum(failed);
-  if (failed[0] == 0 || !mine.ok()) return mine;
-  return ResourceExhausted("another rank has no memory for the batch");
+  Refusals refusals = Refusals::Of(mine);
+  collective_.AllReduceSum({&refusals.all, 3});
+  if (refusals.all == 0 || !mine.ok()) return mine;
+  return OnAnotherRank(refusals, "another rank has no memory for the batch, or cannot write its journal");
 }
 
 Status TableWork::Prepare(std::span<const Share> shares) {
@@ -65,8 +67,7 @@ struct Sums {
   std::uint64_t rows;
   std::uint64_t new_rows;
   std::uint64_t inexact;        // ranks whose new_rows is only a bound
-  std::uint64_t failed;         // ranks without memory, or whose journal has no space or is too slow
-  std::uint64_t slow;           // of those: ranks that may have room soon
+  Refusals refusals;            // of ranks without memory, or whose journal has no space or is too slow
   std::uint64_t crowded_ranks;  // ranks that would pass what a rank may hold
   std::uint64_t flooded_ranks;  // of all tables: ranks that would write more new bytes than a batch may bring
   std::uint64_t without_room;   // of all tables: ranks that have none for something that is not the tables'
@@ -96,15 +97,8 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
       const std::uint64_t mine = table->shard->Usage().rows;
       // A rank that a checkpoint gave more rows keeps them.
       const bool crowded = added.count > 0 && mine + added.count > table->max_rows_of_rank;
-      const bool slow = prepared.status().code() == StatusCode::kUnavailable;
-      sums[t] = {mine,
-                 added.count,
-                 added.exact ? 0U : 1U,
-                 prepared.ok() ? 0U : 1U,
-                 slow ? 1U : 0U,
-                 crowded ? 1U : 0U,
-                 0,
-                 0};
+      sums[t] = {
+          mine, added.count, added.exact ? 0U : 1U, Refusals::Of(prepared.status()), crowded ? 1U : 0U, 0, 0};
     }
     sums.front().flooded_ranks = NewBytes(tables) > max_new_bytes_ ? 1 : 0;
     sums.front().without_room = has_room ? 0 : 1;
@@ -116,14 +110,11 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   };
   agree();
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    if (sums[t].failed == 0) continue;
+    if (sums[t].refusals.all == 0) continue;
     if (sums.front().without_room == 0) refused_ = tables[t].table;
     const Result<NewRows>& mine = tables[t].rows;
     if (!mine.ok()) return mine.status();
-    return sums[t].slow == sums[t].failed
-               ? Unavailable("another rank's journal is slower than what is pushed: try again")
-               : ResourceExhausted(
-                     "another rank has no memory for the batch's new keys, or no space for its journal");
+    return OnAnotherRank(sums[t].refusals, "another rank has no memory for the batch's new keys");
   }
   bool again = false;
   for (std::size_t t = 0; t < tables.size(); ++t) {

@@ -31,8 +31,8 @@ class TableWork {
   TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel,
             std::uint64_t max_new_bytes = std::numeric_limits<std::uint64_t>::max());
 
-  // Returns OK if every rank's status is OK; else this rank's own, or one that says that another rank has no
-  // memory.
+  // Returns OK if every rank's status is OK; else this rank's own, or one that says why another rank cannot
+  // (refusals.h).
   Status Agree(const Status& mine);
 
   // `room` says why this rank cannot have so many new rows, of all tables, for want of something that is not

@@ -75,8 +75,8 @@ class AlreadyExists(Error):
 class ResourceExhausted(Error):
     """The table, or the disk for a checkpoint, is full, or the batch or table is too large.
 
-    Or the server stayed too busy until the timeout: then, and only then, `retry_after` says when the
-    same call may find room.
+    Or the server stayed too busy until the timeout, or its journal's disk full: then, and only then,
+    `retry_after` says when the same call may find room.
 
     A request that is refused has changed nothing. If the client had cut a lookup or an import into
     several, the message says how much was done.
