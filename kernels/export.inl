@@ -25,20 +25,21 @@ namespace slotwise {
 // Every key that has a row, in no order.
 template <Backend B>
 std::vector<Key> ExportKeys(typename B::Queue& queue, RowStore<B>& store) {
-  // A key a row; rows of erased keys keep kFree, which is put in by hand if it is a key.
-  const std::uint32_t used = store.rows_used();
+  // Some cells at a time: what that takes in scratch does not grow with the table.
+  constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
   const body::HashTableRef table = store.hash_table();
-  typename B::template Scratch<Key> by_row;
-  typename B::template Scratch<Key> live;
-  typename B::template Scratch<std::uint32_t> live_size;
-  B::ForEach(queue, used, body::FillKeys{by_row.Reserve(queue, used)});
-  B::ForEach(queue, table.Cells(), body::CopyKeyOfRow{table, by_row.data()});
-  B::SelectKeys(queue, by_row.data(), used, live.Reserve(queue, used), live_size.Reserve(queue, 1),
-                body::KeyIsNotFree{});
-  const std::uint32_t count = B::Get(queue, live_size.data());
-  std::vector<Key> keys(count);
-  B::CopyOut(queue, keys.data(), live.data(), count);
-  if (count < store.rows()) keys.push_back(Key{body::kFree});
+  const auto at_once = static_cast<std::uint32_t>(std::min(kCellsAtOnce, table.Cells()));
+  typename B::template Scratch<Key> listed;
+  std::vector<Key> keys;
+  keys.reserve(store.rows());
+  for (std::uint64_t first = 0; first < table.Cells(); first += at_once) {
+    const auto cells = static_cast<std::uint32_t>(std::min<std::uint64_t>(at_once, table.Cells() - first));
+    const std::uint32_t count =
+        B::ForEachNumbered(queue, cells, body::ListKeys{table, first, listed.Reserve(queue, at_once)});
+    const std::size_t before = keys.size();
+    keys.resize(before + count, Key{0});
+    B::CopyOut(queue, keys.data() + before, listed.data(), count);
+  }
   return keys;
 }
 

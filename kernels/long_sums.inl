@@ -63,6 +63,13 @@ class LongSums {
     return {segments_, long_segments_.data(), count_, sums};
   }
 
+  // Gives back what the sums take. REQUIRES: nobody needs them any more.
+  void FreeScratch() {
+    long_segments_ = {};
+    block_offsets_ = {};
+    sums_ = {};
+  }
+
  private:
   // Level by level, until every long segment is one item.
   template <class Source>

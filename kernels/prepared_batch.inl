@@ -39,6 +39,13 @@ class PreparedBatch {
     has_inserted_ = false;
   }
 
+  // The same, and gives back what the batch's arrays take.
+  void FreeScratch() {
+    Clear();
+    rows_ = {};
+    absent_ = {};
+  }
+
   // The arrays of `kept` stay as they are until the next Begin. Throws std::bad_alloc.
   void Begin(const KeptKeys& kept) {
     static std::atomic<std::uint64_t> batches = 0;

@@ -55,6 +55,14 @@ class RowGroups {
   // [kept keys] REQUIRES: GroupPlaces.
   const std::uint32_t* bag_of() { return bag_of_.data(); }
 
+  // Gives back what the groups take. REQUIRES: nobody needs them any more.
+  void FreeScratch() {
+    sorted_rows_ = {};
+    sorted_items_ = {};
+    segment_begin_ = {};
+    bag_of_ = {};
+  }
+
  private:
   Groups Sort(Queue& queue, std::uint32_t n, RowsToSort rows, std::uint32_t* items) {
     PairBuffers pairs{{reinterpret_cast<std::uint32_t*>(rows.rows), sorted_rows_.Reserve(queue, n)},

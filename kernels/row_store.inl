@@ -45,9 +45,11 @@ class RowStore {
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
     const std::uint64_t first_rows = std::min(rows, max_rows_);
     // Both are asked for before either is taken: to take gigabytes is slow.
-    CheckMemory(queue, CellsFor(rows) * sizeof(body::Cell) + rows_.BytesOf(first_rows));
+    CheckMemory(queue, CellsFor(rows) * sizeof(body::Cell) + rows_.BytesOf(first_rows) +
+                           first_rows * B::KeptBesideARow());
     Rehash(queue, CellsFor(rows));
     rows_.Grow(first_rows);
+    CountBytes();
   }
 
   // rows() counts the rows that keys have, rows_used() the rows handed out so far: erased keys' rows are the
@@ -77,6 +79,7 @@ class RowStore {
     if (CellsFor(cells_taken_ + more) > table_.mask + 1) Rehash(queue, CellsWith(more));
     const std::uint64_t rows = RowsUsedWith(more);
     if (rows > rows_.rows()) rows_.GrowAheadTo(queue, rows);
+    CountBytes();
     if (changes_) changes_->Grow(queue, rows_.rows());
   }
 
@@ -85,6 +88,13 @@ class RowStore {
     lost_.Reserve(queue, n);
     new_keys_.Reserve(queue, n);
     new_rows_.Reserve(queue, n);
+  }
+
+  // Gives back what Add works in. REQUIRES: no batch needs it any more.
+  void FreeScratch() {
+    lost_ = {};
+    new_keys_ = {};
+    new_rows_ = {};
   }
 
   // Gives each distinct one of the n chosen keys a row if it has none, and writes the rows of all chosen
@@ -169,8 +179,10 @@ class RowStore {
 
   // Returns how many distinct keys there are among keys[absent[0 .. n)]. Throws std::bad_alloc.
   std::uint32_t CountDistinct(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n) {
+    // A table that is emptier would be searched faster, and take up to 8 times as much beside a full table.
+    constexpr float kLoad = 0.9375F;
     typename B::template Scratch<body::Cell> memory;
-    const body::HashTableRef scratch = FreeTable(queue, memory, CellsFor(n));
+    const body::HashTableRef scratch = FreeTable(queue, memory, sizing::CellsFor(n, kLoad));
     return B::ForEachNumbered(queue, n, body::CountKeys<Atomics>{scratch, keys, absent});
   }
 
@@ -217,15 +229,18 @@ class RowStore {
   // Moves the keys into a table of `cells` cells, and leaves dead cells behind.
   void Rehash(Queue& queue, std::uint64_t cells) {
     typename B::template Scratch<body::Cell> memory;
-    const std::uint64_t now = table_.cells == nullptr ? 0 : table_.Cells();
-    if (cells + 1 > now) CheckMemory(queue, (cells + 1 - now) * sizeof(body::Cell));
+    CheckMemory(queue, (cells + 1) * sizeof(body::Cell));  // beside the old ones, until the keys are there
     const body::HashTableRef fresh = FreeTable(queue, memory, cells);
     if (table_.cells != nullptr) B::ForEach(queue, table_.Cells(), body::Rehash<Atomics>{table_, fresh});
     cell_memory_ = std::move(memory);
     table_ = fresh;
     cells_taken_ = rows();
     ++rehashes_;
+    CountBytes();
   }
+
+  // Says what the table has beside its rows' memory.
+  void CountBytes() { bytes_.Set(table_.Cells() * sizeof(body::Cell) + rows_.rows() * B::KeptBesideARow()); }
 
   std::uint64_t max_rows_;
   TableOptions options_;
@@ -236,6 +251,7 @@ class RowStore {
   std::uint64_t rehashes_ = 0;
   body::HashTableRef table_{nullptr, 0, hash_of_};
   typename B::template Scratch<body::Cell> cell_memory_;
+  typename B::TableBytes bytes_;
   RowMemory<B> rows_;
   typename B::template Growing<RowIndex> erased_;     // rows to hand out again
   typename B::template Answer<std::uint32_t> added_;  // keys that BeginAdd gave a row

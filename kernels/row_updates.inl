@@ -96,6 +96,14 @@ class RowUpdates {
     if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
   }
 
+  // Gives back what an update works in. REQUIRES: no update is under way.
+  void FreeScratch() {
+    grouped_ = 0;
+    groups_.FreeScratch();
+    long_sums_.FreeScratch();
+    divisors_ = {};
+  }
+
  private:
   // Whether each occurrence's gradient is its bag's.
   bool ItemsAreBags(const KeptKeys& kept) const { return !pooling_.Divides() && kept.weights == nullptr; }

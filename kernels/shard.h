@@ -42,6 +42,7 @@
 #ifndef SLOTWISE_KERNELS_SHARD_H_
 #define SLOTWISE_KERNELS_SHARD_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -329,6 +330,10 @@ class Shard {
   // it was to be remembered and is not `kept`, what had changed before it counts as changed again.
   virtual void EndSnapshot(bool kept) = 0;
 
+  // Gives back the memory that batches were worked on in, which is kept for the next one. REQUIRES: the work of
+  // the last batch is done, which is then forgotten.
+  virtual void FreeScratch() = 0;
+
   // Makes room for `rows` rows in all, so that loads do not grow the table. RESOURCE_EXHAUSTED.
   virtual Status Reserve(std::uint64_t rows) = 0;
 
@@ -391,6 +396,13 @@ class Device {
   // Returns how much of it can still be taken, in bytes. Any thread may ask, at any time.
   virtual std::uint64_t FreeMemoryBytes() const = 0;
 
+  // Returns how much of it tables can still take, in bytes: the rest is for batches and all else. Any thread may
+  // ask, at any time.
+  virtual std::uint64_t MemoryForTables() const {
+    const std::uint64_t free = FreeMemoryBytes();
+    return free - std::min(free, MemoryBytes() / sizing::kKeptFromTables);
+  }
+
   // Returns the stream that the device's shards work in.
   virtual Stream& WorkStream() = 0;
   // Makes an empty plan, for the traffic of any table's batches. Throws std::bad_alloc.
@@ -434,6 +446,11 @@ int CudaDeviceCount();
 // Returns how much memory the host has in all, in bytes, within the limits of this process's control groups
 // (a container's, a service's); other processes may have some of it.
 std::uint64_t HostMemoryBytesInAll();
+
+// Keeps so much of this process's share of the host's memory from the tables of its CPU devices, for all else that
+// the process takes and has taken, and `bytes_a_row` beside each row for lists of a table's keys and rows. A
+// sixteenth is kept until then. REQUIRES: the devices that MakeCpuDevice makes are made, and have no tables.
+void KeepHostMemoryFromTables(std::uint64_t bytes, std::uint64_t bytes_a_row);
 
 }  // namespace slotwise
 

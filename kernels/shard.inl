@@ -211,6 +211,15 @@ class ShardOn final : public Shard {
     snapshot_.reset();
   }
 
+  void FreeScratch() override {
+    batch_.FreeScratch();
+    store_.FreeScratch();
+    sharder_.FreeScratch();
+    updates_.FreeScratch();
+    cancelled_bags_ = {};
+    spare_ = {};
+  }
+
   Status Reserve(std::uint64_t rows) override {
     if (rows > store_.max_rows()) {
       return ResourceExhausted("this rank holds at most " + std::to_string(store_.max_rows()) +

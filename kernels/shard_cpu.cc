@@ -55,6 +55,7 @@ class CpuDevice final : public Device {
   bool SharesHostMemory() const override { return true; }
   std::uint64_t MemoryBytes() const override { return HostMemoryBytesInAll(); }
   std::uint64_t FreeMemoryBytes() const override { return ReadHostMemory().available; }
+  std::uint64_t MemoryForTables() const override { return HostMemoryForTables(); }
   Stream& WorkStream() override { return work_; }
   std::unique_ptr<Stream> MakeStream() override { return std::make_unique<CpuStream>(queue_); }
   void Wait() override {}  // every call has done its work when it returns
@@ -74,5 +75,9 @@ std::unique_ptr<Device> MakeCpuDevice(int threads, int processes) {
 }
 
 std::uint64_t HostMemoryBytesInAll() { return ReadHostMemory().total; }
+
+void KeepHostMemoryFromTables(std::uint64_t bytes, std::uint64_t bytes_a_row) {
+  KeepFromTables(bytes, bytes_a_row);
+}
 
 }  // namespace slotwise

@@ -73,6 +73,13 @@ class Sharder {
     return kept;
   }
 
+  // Gives back what a batch's arrays take. REQUIRES: no batch needs them any more.
+  void FreeScratch() {
+    keys_ = {};
+    offsets_ = {};
+    weights_ = {};
+  }
+
  private:
   const float* KeepWeights(Queue& queue, const BatchView& batch, const body::IsMine<body::Owner>& is_mine,
                            Words& spare) {

@@ -22,6 +22,14 @@
 
 namespace slotwise {
 
+// Whether what a snapshot takes is kept from tables already: or a full table could not be saved. A row takes its state
+// here, and in the host's memory its key and number twice, as they are listed and sorted.
+template <Backend B>
+bool SnapshotsAreSetAside() {
+  constexpr std::size_t kBytesARow = sizeof(std::uint32_t) + 12 + 16;
+  return B::KeptBesideARow() >= kBytesARow;
+}
+
 // Memory for rows that change before they are read. A shard keeps it from one snapshot to the next: to take
 // it anew costs a CPU more time than to write it, and tables would have grown into it.
 template <Backend B>
@@ -32,7 +40,7 @@ class CopyMemory {
     if (n <= floats_) return;
     memory_ = {};
     floats_ = 0;
-    if (n * sizeof(float) > B::MemoryForTables(queue)) throw std::bad_alloc();
+    if (!SnapshotsAreSetAside<B>() && n * sizeof(float) > B::MemoryForTables(queue)) throw std::bad_alloc();
     memory_.Reserve(queue, n);
     floats_ = n;
   }
@@ -113,12 +121,12 @@ class Snapshot {
 
  private:
   // So many cells are listed at once: what that takes in scratch does not grow with the table.
-  static constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 22;
+  static constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
 
   body::RowStates states() { return {states_.data(), used_}; }
 
   static void CheckMemory(Queue& queue, std::size_t bytes) {
-    if (bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
+    if (!SnapshotsAreSetAside<B>() && bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
   }
 
   void List(Queue& queue, RowStore<B>& store, bool changed_only, SnapshotInfo& info) {

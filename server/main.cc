@@ -27,12 +27,14 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/configured.h"
 #include "server/engine/engine.h"
 #include "server/flags.h"
 #include "server/ops/config_errors.h"
 #include "server/ops/end_of_input.h"
+#include "server/ops/fit_limits.h"
 #include "server/ops/logging.h"
 #include "server/ops/process_limits.h"
 #include "server/ops/stop_signals.h"
@@ -187,6 +189,12 @@ int CheckConfig(const Flags& flags) {
   for (const std::string& warning : errors.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (!errors.empty()) return 1;
   std::printf("%s is right: %zu table(s)\n", flags.config_path.c_str(), configured.tables.size());
+  // The file may be for another host, so this is no error. A GPU's tables need none of the host's memory.
+  v1::ServerConfig values = configured.config.values;
+  const std::uint64_t host = HostMemoryBytesInAll();
+  const bool gpu = values.backend() != v1::BACKEND_CPU;
+  if (const auto fits = FitLimits({.device = host, .host = host, .gpu = gpu}, values); !fits.ok())
+    std::printf("here not even one rank would start: %s\n", fits.status().message().c_str());
   return 0;
 }
 

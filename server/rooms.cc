@@ -16,6 +16,7 @@
 #include "server/configured.h"
 #include "server/draw_hash_secret.h"
 #include "server/engine/bag_travel.h"
+#include "server/ops/fit_limits.h"
 #include "server/ops/health_port.h"
 #include "server/ops/host_port.h"
 #include "server/ops/logging.h"
@@ -53,12 +54,34 @@ MemoryShare LeastMemoryShare(const Device& device, Collective& collective) {
   const auto devices =
       device.SharesHostMemory() ? 1 : static_cast<std::uint64_t>(std::max(1, CudaDeviceCount()));
   MemoryShare least{.device = device.MemoryBytes() / ((ranks_here + devices - 1) / devices),
-                    .host = HostMemoryBytesInAll() / ranks_here};
+                    .host = HostMemoryBytesInAll() / ranks_here,
+                    .gpu = !device.SharesHostMemory(),
+                    .several_ranks = collective.size() > 1};
   for (const MemoryShare& share : AllGatherValues(collective, least)) {
     least.device = std::min(least.device, share.device);
     least.host = std::min(least.host, share.host);
   }
   return least;
+}
+
+// Sets the limits that follow the memory, and sets aside what the server promises beside tables. Collective. All
+// ranks have an error, or none has.
+Status DivideMemory(Collective& collective, Rooms& rooms) {
+  const MemoryShare memory = LeastMemoryShare(*rooms.device, collective);
+  const auto plan = FitLimits(memory, rooms.config);
+  if (!plan.ok()) return plan.status();
+  const bool keeps = !rooms.config.durability().folder().empty();
+  if (!memory.gpu) {
+    KeepHostMemoryFromTables(plan->aside.all() << 20,
+                             keeps ? sizing::kListedBytesKeeping : sizing::kListedBytes);
+  }
+  if (Value(collective.rank()) != 0) return {};
+  spdlog::info("a round gathers {} MiB at most (limits.max_round_mib), and {} MiB of requests wait",
+               plan->limits.round, plan->limits.inbox);
+  spdlog::info("of the host's memory a rank has {} MiB, of which {} are set aside ({}){}", memory.host >> 20,
+               plan->aside.all(), TextOf(plan->aside),
+               memory.gpu ? "" : fmt::format(", and {} are for tables", plan->tables_mib));
+  return {};
 }
 
 DataType TypeOf(v1::DataType type) {
@@ -155,9 +178,11 @@ void LogTravel(const std::string& exchange, const TravelOptions& travel) {
 }
 
 // `lock` is null on ranks that do not hold the folder's; else it outlives the options.
-DurabilityOptions DurabilityOptionsOf(const v1::Durability& config, const FolderLock* lock,
+DurabilityOptions DurabilityOptionsOf(const v1::ServerConfig& server, const FolderLock* lock,
                                       const LostRank& lost) {
+  const v1::Durability& config = server.durability();
   DurabilityOptions options;
+  options.journal_queued_bytes = sizing::JournalMib(server.limits().max_inbox_mib()) << 20;
   if (config.mode() == v1::DURABILITY_MODE_SYNC) options.mode = DurabilityMode::kSync;
   if (config.mode() == v1::DURABILITY_MODE_INTERVAL) options.mode = DurabilityMode::kInterval;
   options.folder = config.folder();
@@ -188,9 +213,10 @@ Status HoldData(const Collective& collective, Rooms& rooms) {
 }
 
 // Brings back what the data folder has, if there is one.
-Status Recover(const v1::Durability& config, const Collective& collective, const FolderLock* lock,
+Status Recover(const v1::ServerConfig& config, const Collective& collective, const FolderLock* lock,
                const LostRank& lost, Engine& engine) {
-  if (config.folder().empty()) return {};
+  const std::string& folder = config.durability().folder();
+  if (folder.empty()) return {};
   const auto begin = std::chrono::steady_clock::now();
   const auto recovered = engine.Recover(DurabilityOptionsOf(config, lock, lost));
   if (!recovered.ok()) return recovered.status();
@@ -198,7 +224,7 @@ Status Recover(const v1::Durability& config, const Collective& collective, const
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     spdlog::info(
         "{} holds lineage {:016x}: {} table(s), up to round {}, {} of them from the journal, in {:.2f} s",
-        config.folder(), recovered->base.lineage, recovered->tables, recovered->round, recovered->rounds,
+        folder, recovered->base.lineage, recovered->tables, recovered->round, recovered->rounds,
         seconds.count());
   }
   return {};
@@ -237,6 +263,7 @@ Status OpenMetrics(const Collective& collective, Rooms& rooms) {
                         .engine = rooms.engine->Stats(),
                         .device_bytes = rooms.device->MemoryBytes(),
                         .device_free_bytes = rooms.device->FreeMemoryBytes(),
+                        .for_tables_bytes = rooms.device->MemoryForTables(),
                         .refused = rooms.access->Refused(),
                         .process = ReadProcessUsage(),
                         .disk = rooms.disk ? rooms.disk->Read() : std::nullopt};
@@ -276,13 +303,7 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
 }
 
 Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& rooms) {
-  const MemoryShare memory = LeastMemoryShare(*rooms.device, collective);
-  v1::Limits& limits = *rooms.config.mutable_limits();
-  FitLimits(limits, memory);
-  if (Value(collective.rank()) == 0) {
-    spdlog::info("a round gathers {} MiB at most (limits.max_round_mib), and {} MiB of requests wait",
-                 limits.max_round_mib(), limits.max_inbox_mib());
-  }
+  if (Status divided = DivideMemory(collective, rooms); !divided.ok()) return divided;
   auto exchanges =
       Exchanges::Make(*rooms.device, collective, {.deterministic = rooms.config.deterministic()});
   if (!exchanges.ok()) return exchanges.status();
@@ -305,8 +326,7 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   rooms.engine =
       std::make_unique<Engine>(*rooms.device, collective, *rooms.exchanges, rooms.secret.value(), engine);
   const FolderLock* const lock = rooms.data ? &*rooms.data : nullptr;
-  if (const Status recovered = Recover(rooms.config.durability(), collective, lock, lost, *rooms.engine);
-      !recovered.ok())
+  if (const Status recovered = Recover(rooms.config, collective, lock, lost, *rooms.engine); !recovered.ok())
     return recovered;
 
   auto options = RpcOptionsOf(rooms.config, collective.local_rank());

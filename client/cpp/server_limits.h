@@ -23,15 +23,17 @@ struct ServerLimits {
   }
 };
 
-// Returns the bytes that a round gathers for so many keys in so many bags of `columns` floats each.
+// Returns the bytes that so many keys in so many bags of `columns` floats each count as in a round: what it
+// gathers, or 32 a key if that is more.
 constexpr std::uint64_t GatheredBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t columns,
                                       bool weighted) {
-  return keys * (sizeof(Key) + (weighted ? sizeof(float) : 0)) + (bags + 1) * sizeof(std::uint32_t) +
-         bags * columns * sizeof(float);
+  const std::uint64_t gathered = keys * (sizeof(Key) + (weighted ? sizeof(float) : 0)) +
+                                 (bags + 1) * sizeof(std::uint32_t) + bags * columns * sizeof(float);
+  return std::max(gathered, keys * 32);
 }
 
 // Returns the bytes that a part of a step counts as in a round: the server needs as many for partial sums of
-// gradients as for a row of floats for each 11 keys, if that is more than the part gathers.
+// gradients as for a row of floats for each 11 keys, if that is more.
 constexpr std::uint64_t StepBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t columns,
                                   bool weighted) {
   return std::max(GatheredBytes(keys, bags, columns, weighted), (keys + 10) / 11 * columns * sizeof(float));

@@ -327,9 +327,13 @@ void AddPlan(CLI::App& app, Flags& flags, Command& chosen) {
   add("--durability", options.durability, "none, interval or sync")->capture_default_str();
   add("--checkpoint-every", options.checkpoint_every, "seconds; of interval, half of durability.interval_s")
       ->capture_default_str();
-  add("--preimage-mib", options.preimage_mib, "durability.max_preimage_mib")->capture_default_str();
-  add("--round-mib", options.round_mib, "limits.max_round_mib")->capture_default_str();
-  add("--inbox-mib", options.inbox_mib, "limits.max_inbox_mib; 0: two rounds, at least 1024")
+  add("--preimage-mib", options.preimage_mib, "durability.max_preimage_mib; 0: the server's default")
+      ->capture_default_str();
+  add("--round-mib", options.round_mib, "limits.max_round_mib; 0: the server's default")
+      ->capture_default_str();
+  add("--inbox-mib", options.inbox_mib, "limits.max_inbox_mib; 0: the server's default")
+      ->capture_default_str();
+  add("--host-mib", options.host_mib, "a rank's share of its host's memory, in MiB; 0: plenty")
       ->capture_default_str();
   add("--network", options.network, "GB/s of each rank, each way")->capture_default_str();
   add("--disk", options.disk, "GB/s of the data folder, of all ranks together")->capture_default_str();

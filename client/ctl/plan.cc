@@ -53,9 +53,10 @@ Status CheckNumbers(const PlanFlags& flags) {
            Within("--batch", flags.batch, 1, B::kMostBatch),
            WithinReals("--steps", flags.steps, B::kLeastRate, B::kMostRate),
            Within("--checkpoint-every", flags.checkpoint_every, 1, B::kMostSeconds),
-           Within("--preimage-mib", flags.preimage_mib, 1, B::kMostMib),
-           Within("--round-mib", flags.round_mib, 1, B::kMostRoundMib),
+           Within("--preimage-mib", flags.preimage_mib, 0, B::kMostMib),
+           Within("--round-mib", flags.round_mib, 0, B::kMostRoundMib),
            Within("--inbox-mib", flags.inbox_mib, 0, B::kMostMib),
+           Within("--host-mib", flags.host_mib, 0, B::kMostMib),
            WithinReals("--network", flags.network, B::kLeastRate, B::kMostRate),
            WithinReals("--disk", flags.disk, B::kLeastRate, B::kMostRate),
        }) {
@@ -136,10 +137,19 @@ std::vector<std::string> WarningsOf(const PlanNumbers& plan) {
                        ", and at --steps " + NumberText(flags.steps) + " a second a step has " +
                        SecondsText(1 / flags.steps));
   }
-  if (plan.step > flags.round_mib * kMiB) {
+  const sizing::MemoryLimits& limits = plan.memory.limits;
+  if (plan.step > limits.round * kMiB) {
     warnings.push_back("--batch: a step counts as " + std::to_string(plan.step) +
-                       " bytes, more than limits.max_round_mib (--round-mib " +
-                       std::to_string(flags.round_mib) + "): it is refused");
+                       " bytes, more than limits.max_round_mib (--round-mib " + std::to_string(limits.round) +
+                       "): it is refused");
+  }
+  if (flags.host_mib > 0 && !plan.memory.fits) {
+    warnings.push_back("--host-mib: " + std::to_string(plan.memory.aside.all()) +
+                       " MiB are set aside beside tables: a server does not start");
+  } else if (flags.host_mib > 0 && plan.HostWith(plan.device_ahead()) > flags.host_mib * kMiB) {
+    warnings.push_back("--host-mib: " + BytesText(plan.HostWith(plan.device_ahead())) +
+                       " are needed, of which " + std::to_string(plan.memory.aside.all()) +
+                       " MiB are set aside beside tables");
   }
   if (plan.disk.journal_rate > flags.disk * 1e9) {
     warnings.push_back("--disk: the journal takes " +
@@ -174,6 +184,7 @@ ordered_json ToJson(const PlanNumbers& plan, const std::vector<std::string>& war
   const auto doubles_at =
       static_cast<std::uint64_t>(static_cast<double>(plan.ahead.cells) * static_cast<double>(flags.max_load));
   const HostMemory& host = plan.host;
+  const sizing::MemoryLimits& limits = plan.memory.limits;
   const Network& network = plan.network;
   const Disk& disk = plan.disk;
   return {{"rank",
@@ -188,13 +199,26 @@ ordered_json ToJson(const PlanNumbers& plan, const std::vector<std::string>& war
           {"grown", ToJson(plan.grown, plan.snapshot_grown, plan.stages, plan.device_grown(),
                            plan.HostWith(plan.device_grown()))},
           {"host",
-           {{"inbox_bytes", host.inbox},
-            {"received_bytes", host.received},
-            {"shared_bytes", host.shared},
-            {"exports_bytes", host.exports},
-            {"ledger_bytes", host.ledger},
-            {"checkpoint_bytes", host.checkpoint},
+           {{"process_bytes", host.aside.process * kMiB},
+            {"inbox_bytes", host.aside.requests * kMiB},
+            {"received_bytes", host.aside.received * kMiB},
+            {"shared_bytes", host.aside.shared * kMiB},
+            {"exports_bytes", host.aside.exports * kMiB},
+            {"rounds_bytes", host.aside.rounds * kMiB},
+            {"ledger_bytes", host.aside.ledger * kMiB},
+            {"checkpoint_bytes", host.aside.checkpoint * kMiB},
+            {"spare_bytes", host.aside.spare * kMiB},
+            {"lists_bytes", host.lists},
+            {"tables_mib", plan.memory.tables_mib},
             {"bytes", host.all()}}},
+          {"limits",
+           {{"max_message_mib", limits.message},
+            {"max_round_mib", limits.round},
+            {"max_inbox_mib", limits.inbox},
+            {"max_shared_mib", limits.shared},
+            {"max_ledger_mib", limits.ledger},
+            {"max_connections", limits.connections},
+            {"max_preimage_mib", limits.preimage}}},
           {"step",
            {{"keys", plan.shape.keys},
             {"bags", plan.shape.bags},

@@ -26,11 +26,13 @@ struct PlanFlags {
   std::string backend = "cuda";
   std::string durability = "none";
   std::uint64_t checkpoint_every = 600;  // seconds; of `interval`, half of its interval
-  std::uint64_t preimage_mib = 256;
-  std::uint64_t round_mib = 512;
-  std::uint64_t inbox_mib = 0;  // 0: as the server takes it for round_mib
-  double network = 12.5;        // GB/s of each rank, each way
-  double disk = 1;              // GB/s of all ranks together
+  // 0, of each of these: as the server takes it.
+  std::uint64_t preimage_mib = 0;
+  std::uint64_t round_mib = 0;
+  std::uint64_t inbox_mib = 0;
+  std::uint64_t host_mib = 0;  // a rank's share of its host's memory; 0: plenty
+  double network = 12.5;       // GB/s of each rank, each way
+  double disk = 1;             // GB/s of all ranks together
 };
 
 // The bounds of each flag that is a number.

@@ -9,18 +9,15 @@ namespace {
 
 using sizing::DivideUp;
 
-// These are the server's, which tests/e2e/test_plan.py compares with its sources: config.cc of server/ops,
-// checkpointing.cc, stage.h and durability_options.h of server/engine, snapshot.inl of kernels, and
-// journal_format.h of server/durability.
-constexpr std::uint64_t kLeastInboxMib = 1024;
-constexpr std::uint64_t kLedgerMib = 256;
+// These are the server's, which tests/e2e/test_plan.py compares with its sources: checkpointing.cc, stage.h and
+// durability_options.h of server/engine, snapshot.inl of kernels, and journal_format.h of server/durability.
 constexpr std::uint64_t kGentleBytes = std::uint64_t{48} << 10;  // a millisecond, of a rank that trains
 constexpr std::uint64_t kStages = 2;                             // of a GPU
-constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 22;
+constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
 constexpr std::uint64_t kJournalReserveMib = 64;
 constexpr std::uint64_t kMostDeltas = 16;  // behind a base
 constexpr std::uint64_t kRecordHeaderBytes = 64;
-constexpr std::uint64_t kBytesOfGroupedKey = 55;  // docs/limits.md, as it was measured
+constexpr std::uint64_t kBytesOfGroupedKey = 55;  // at least, as it was measured
 
 std::uint64_t RoundUp8(std::uint64_t bytes) { return DivideUp(bytes, 8) * 8; }
 
@@ -70,11 +67,11 @@ TableMemory Grown(const PlanFlags& flags, const Shape& shape, const RankPart& pa
 }
 
 // While a checkpoint is written: a state a row, copies of rows that change, and a list of some cells.
-std::uint64_t SnapshotBytes(const PlanFlags& flags, const Shape& shape, const RankPart& part,
+std::uint64_t SnapshotBytes(const sizing::MemoryPlan& memory_plan, const Shape& shape, const RankPart& part,
                             const TableMemory& memory) {
   if (!shape.keeps) return 0;
   const std::uint64_t a_copy = part.row_bytes + sizeof(std::uint32_t);
-  const std::uint64_t copies = std::min(flags.preimage_mib * kMiB / a_copy, part.most);
+  const std::uint64_t copies = std::min(memory_plan.limits.preimage * kMiB / a_copy, part.most);
   const std::uint64_t listed = std::min(kCellsAtOnce, memory.cells + 1);
   return part.most * sizeof(std::uint32_t) + copies * a_copy + listed * (sizeof(Key) + sizeof(RowIndex)) +
          DivideUp(part.most, 32) * sizeof(std::uint32_t);
@@ -88,23 +85,27 @@ std::uint64_t StageBytes(const PlanFlags& flags, const Shape& shape) {
   return (shape.gpu ? kStages : 1) * (round + travel) + shape.keys * kBytesOfGroupedKey;
 }
 
-// docs/config.md#memory has these bounds.
-HostMemory HostOf(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
-  const std::uint64_t round = flags.round_mib * kMiB;
-  const std::uint64_t inbox =
-      flags.inbox_mib > 0 ? flags.inbox_mib * kMiB : std::max(kLeastInboxMib * kMiB, 2 * round);
-  HostMemory host;
-  // Requests and what is kept for them, small messages, and the step that has waited longest.
-  host.inbox = (inbox + 2 * round) + inbox / 16 + (inbox + round);
-  host.received = 2 * inbox;
-  host.shared = inbox;
-  host.exports = inbox / 4;
-  host.ledger = kLedgerMib * kMiB;
-  if (shape.keeps) {
-    constexpr std::uint64_t kOnGpu = 3 * (16 * kMiB);
-    constexpr std::uint64_t kOnCpu = 16 * (kMiB / 4);
-    host.checkpoint = part.most * (sizeof(Key) + sizeof(RowIndex)) + (shape.gpu ? kOnGpu : kOnCpu);
-  }
+// A host without a name has plenty.
+sizing::MemoryPlan MemoryPlanOf(const PlanFlags& flags, const Shape& shape) {
+  constexpr std::uint64_t kPlentyMib = std::uint64_t{32} << 10;
+  const std::uint64_t host = flags.host_mib > 0 ? flags.host_mib : kPlentyMib;
+  return sizing::PlanMemory(
+      {.host_mib = host,
+       .device_mib = host,
+       .gpu = shape.gpu,
+       .several_ranks = flags.ranks > 1,
+       .keeps = shape.keeps,
+       .journals = shape.sync,
+       .set = {.round = flags.round_mib, .inbox = flags.inbox_mib, .preimage = flags.preimage_mib}});
+}
+
+// What is set aside in the host's memory, and lists of the table's keys and rows: in an export, and as a checkpoint
+// is written.
+HostMemory HostOf(const sizing::SetAside& aside, const Shape& shape, const RankPart& part) {
+  HostMemory host{.aside = aside};
+  const std::uint64_t a_row = shape.keeps ? sizing::kListedBytesKeeping : sizing::kListedBytes;
+  // A GPU's rows have their states of a snapshot there.
+  host.lists = part.most * (a_row - (shape.gpu && shape.keeps ? sizeof(std::uint32_t) : 0));
   return host;
 }
 
@@ -200,10 +201,11 @@ PlanNumbers NumbersOf(const PlanFlags& flags, const Shape& shape) {
   plan.part = PartOf(flags, shape);
   plan.ahead = MadeAhead(flags, shape, plan.part);
   plan.grown = Grown(flags, shape, plan.part);
-  plan.snapshot_ahead = SnapshotBytes(flags, shape, plan.part, plan.ahead);
-  plan.snapshot_grown = SnapshotBytes(flags, shape, plan.part, plan.grown);
+  plan.memory = MemoryPlanOf(flags, shape);
+  plan.snapshot_ahead = SnapshotBytes(plan.memory, shape, plan.part, plan.ahead);
+  plan.snapshot_grown = SnapshotBytes(plan.memory, shape, plan.part, plan.grown);
   plan.stages = StageBytes(flags, shape);
-  plan.host = HostOf(flags, shape, plan.part);
+  plan.host = HostOf(plan.memory.aside, shape, plan.part);
   plan.network = NetworkOf(flags, shape);
   plan.round = sizing::RoundBytes(shape.keys, shape.bags, flags.dim, false);
   plan.step = sizing::StepBytes(shape.keys, shape.bags, flags.dim, false);

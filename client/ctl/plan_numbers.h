@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "client/ctl/plan.h"
+#include "slotwise/memory_plan.h"
 #include "slotwise/sizing.h"
 
 namespace slotwise::ctl {
@@ -46,15 +47,12 @@ struct TableMemory {
   std::uint64_t peak() const { return table() + old_cells_bytes + marks_bytes; }
 };
 
+// A rank's memory of its host, but for tables on a processor.
 struct HostMemory {
-  std::uint64_t inbox = 0;  // requests, replies, and memory kept for them
-  std::uint64_t received = 0;
-  std::uint64_t shared = 0;
-  std::uint64_t exports = 0;
-  std::uint64_t ledger = 0;
-  std::uint64_t checkpoint = 0;  // keys and rows in their order, and buffers
+  sizing::SetAside aside;  // in MiB
+  std::uint64_t lists = 0;
 
-  std::uint64_t all() const { return inbox + received + shared + exports + ledger + checkpoint; }
+  std::uint64_t all() const { return aside.all() * kMiB + lists; }
 };
 
 struct Network {
@@ -87,20 +85,23 @@ struct PlanNumbers {
   TableMemory grown;  // at most, if it is not
   std::uint64_t snapshot_ahead = 0, snapshot_grown = 0;
   std::uint64_t stages = 0;
+  sizing::MemoryPlan memory;
   HostMemory host;
   Network network;
   std::uint64_t round = 0, step = 0;
   Disk disk;
 
-  // What the device has to have, so that tables leave a sixteenth of it, and rounds' arrays fit in.
-  std::uint64_t Device(const TableMemory& memory, std::uint64_t snapshot) const {
-    const std::uint64_t tables = memory.peak() + snapshot;
-    return std::max(sizing::DivideUp(tables * sizing::kKeptFromTables, sizing::kKeptFromTables - 1),
-                    tables + stages);
+  // What the device has to have: of a GPU so much that tables leave a sixteenth of it, and rounds' arrays fit in.
+  // On a processor, rounds, copies of rows and lists are within what its host sets aside.
+  std::uint64_t Device(const TableMemory& tables, std::uint64_t snapshot) const {
+    if (!shape.gpu) return tables.peak();
+    const std::uint64_t bytes = tables.peak() + snapshot;
+    return std::max(sizing::DivideUp(bytes * sizing::kKeptFromTables, sizing::kKeptFromTables - 1),
+                    bytes + stages);
   }
   std::uint64_t device_ahead() const { return Device(ahead, snapshot_ahead); }
   std::uint64_t device_grown() const { return Device(grown, snapshot_grown); }
-  // A processor's tables and rounds lie in the host's memory.
+  // A processor's tables lie in the host's memory.
   std::uint64_t HostWith(std::uint64_t device) const { return host.all() + (shape.gpu ? 0 : device); }
 };
 

@@ -23,7 +23,7 @@ inline constexpr std::uint64_t kLeastCells = 4;
 inline constexpr std::uint64_t kFirstRows = 1024;
 // Memory for rows comes in multiples of this: a large page of a processor, a granule of a GPU.
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
-// A sixteenth of a device's memory is kept from tables.
+// A sixteenth of a GPU's memory is kept from tables. On the CPU backend memory_plan.h says what is.
 inline constexpr std::uint64_t kKeptFromTables = 16;
 
 // Of a checkpoint's files.
@@ -55,21 +55,31 @@ constexpr std::uint64_t RoundUpToPieces(std::uint64_t bytes) {
 constexpr std::uint64_t AheadOnCpu(std::uint64_t n) { return 2 * n; }
 constexpr std::uint64_t AheadOnGpu(std::uint64_t n) { return n + n / 4; }
 
+// Returns for how many elements an array of `size` elements, whose contents need not survive, grows that has to
+// hold n: half as many again, so that batches that grow little by little seldom make it grow, but at most an
+// eighth more than it needs.
+constexpr std::uint64_t ScratchAhead(std::uint64_t n, std::uint64_t size) {
+  return std::max(n, std::min(size + size / 2, n + n / 8));
+}
+
 // Returns how many of `rows` rows, spread evenly over all buckets, lie on the rank that owns most buckets.
 // REQUIRES: 1 <= ranks <= kBuckets, rows <= TableOptions::kMaxMaxRows.
 constexpr std::uint64_t EvenShare(std::uint64_t rows, std::uint64_t ranks) {
   return DivideUp(rows * DivideUp(kBuckets, ranks), kBuckets);
 }
 
-// Returns the bytes that a batch gathers on a rank: keys, their weights, offsets, and one float for each
-// element of each bag.
+// A key counts as so many bytes at least: finding and grouping a round's keys takes about five times as many.
+inline constexpr std::uint64_t kBytesOfKey = 32;
+
+// Returns the bytes that a batch counts as on a rank: what it gathers, which is keys, their weights, offsets,
+// and one float for each element of each bag; or what its keys count as if that is more.
 constexpr std::uint64_t RoundBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t dim, bool weighted) {
-  return keys * (sizeof(std::uint64_t) + (weighted ? sizeof(float) : 0)) +
-         (bags + 1) * sizeof(std::uint32_t) + bags * dim * sizeof(float);
+  const std::uint64_t gathered = keys * (sizeof(std::uint64_t) + (weighted ? sizeof(float) : 0)) +
+                                 (bags + 1) * sizeof(std::uint32_t) + bags * dim * sizeof(float);
+  return std::max(gathered, keys * kBytesOfKey);
 }
 
-// Returns the bytes that a step counts as: what it gathers, or the partial sums of its gradients if those
-// are more.
+// Returns the bytes that a step counts as: the same, or the partial sums of its gradients if those are more.
 constexpr std::uint64_t StepBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t dim, bool weighted) {
   const std::uint64_t sums = DivideUp(keys, kKeysAPartialSum) * dim * sizeof(float);
   return std::max(RoundBytes(keys, bags, dim, weighted), sums);

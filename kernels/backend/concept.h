@@ -59,12 +59,12 @@ struct Measure {
 }  // namespace backend_probe
 
 template <class B>
-concept Backend = requires(typename B::Queue& queue, typename B::Stream& stream,
-                           typename B::template Scratch<float>& scratch,
-                           typename B::template Growing<float>& growing, typename B::HostCopy& host_copy,
-                           typename B::template Answer<std::uint32_t>& answer, PairBuffers& pairs,
-                           const Key* keys, Key* kept, std::uint32_t* indices, const std::uint32_t* counts,
-                           std::uint64_t* word, std::size_t n, std::uint32_t n32) {
+concept Backend = requires(
+    typename B::Queue& queue, typename B::Stream& stream, typename B::template Scratch<float>& scratch,
+    typename B::template Growing<float>& growing, typename B::HostCopy& host_copy,
+    typename B::TableBytes& table_bytes, typename B::template Answer<std::uint32_t>& answer,
+    PairBuffers& pairs, const Key* keys, Key* kept, std::uint32_t* indices, const std::uint32_t* counts,
+    std::uint64_t* word, std::size_t n, std::uint32_t n32) {
   // Stream implements the one of shard.h; queue() returns the queue that it stands for.
   requires std::derived_from<typename B::Stream, Stream>;
   { stream.queue() } -> std::same_as<typename B::Queue&>;
@@ -90,6 +90,10 @@ concept Backend = requires(typename B::Queue& queue, typename B::Stream& stream,
   // Returns how many bytes of memory tables may still take. The rest is for batches, which would end midway
   // for want of memory.
   { B::MemoryForTables(queue) } -> std::same_as<std::size_t>;
+  // Returns the bytes of such memory that lists of keys and rows take beside each row.
+  { B::KeptBesideARow() } -> std::same_as<std::size_t>;
+  // TableBytes counts such memory that is no Growing: Set(bytes) says how much there is of it now.
+  table_bytes.Set(n);
 
   // Calls f(i) for every i in [0, n), in any order, all at once.
   B::ForEach(queue, n, backend_probe::Each{});

@@ -74,6 +74,7 @@ struct CpuBackend {
   using Scratch = CpuScratch<T>;
   template <class T>
   using Growing = CpuGrowing<T>;
+  using TableBytes = slotwise::TableBytes;
   template <class T>
   using Answer = CpuAnswer<T>;
 
@@ -100,6 +101,7 @@ struct CpuBackend {
 
   static void OrderAfter(Queue& /*queue*/, Queue& /*before*/) {}
   static std::size_t MemoryForTables(Queue& /*queue*/) { return HostMemoryForTables(); }
+  static std::size_t KeptBesideARow() { return slotwise::KeptBesideARow(); }
 
   template <class Index, class F>
   static void ForEach(Queue& queue, Index n, F f) {

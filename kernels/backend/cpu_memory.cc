@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "kernels/backend/host_memory.h"
 
@@ -13,14 +15,25 @@ namespace {
 
 std::size_t RoundUp(std::size_t bytes) { return (bytes + kLargePage - 1) / kLargePage * kLargePage; }
 
-// These count the bytes of all ranges of the process.
+// These count the bytes of all ranges of the process, and the second one those of TableBytes too.
 std::atomic<std::size_t> all_reserved{0};
 std::atomic<std::size_t> all_committed{0};
 
-// What this process may have beside what it had when it got its share.
 constexpr std::size_t kNoShare = std::numeric_limits<std::size_t>::max();
-std::atomic<std::size_t> share{kNoShare};
-std::atomic<std::size_t> resident_before{0};
+
+// What this process may have in all, and what of it is kept from tables.
+struct Share {
+  std::size_t most = kNoShare;
+  std::size_t processes = 1;
+  std::size_t resident_before = ResidentBytes();  // when a sixteenth began to be kept beside it
+  std::optional<std::size_t> kept;                // none: a sixteenth
+  std::size_t beside_a_row = 0;
+};
+
+Share& MyShare() {
+  static Share share;
+  return share;
+}
 
 // Puts a large page in the place of the small ones of the first piece, now or, where the system is older than
 // Linux 6.1, when it comes to it. Nothing depends on it but time.
@@ -28,21 +41,6 @@ void UseLargePage(void* piece) {
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, which is newer than some C libraries
   madvise(piece, kLargePage, MADV_HUGEPAGE);
   madvise(piece, kLargePage, kCollapse);
-}
-
-struct OwnMemory {
-  std::size_t committed = 0;  // of all ranges
-  std::size_t resident = 0;   // of ranges and everything else, beside what was there before
-
-  // The memory of ranges is touched before any other is, as far as anybody knows: so what requests take while
-  // rows are untouched counts once. A sixteenth of the host is there for that.
-  std::size_t untouched() const { return committed - std::min(committed, resident); }
-  std::size_t all() const { return resident + untouched(); }
-};
-
-OwnMemory ReadOwnMemory() {
-  const std::size_t resident = ResidentBytes();
-  return {all_committed.load(), resident - std::min(resident, resident_before.load())};
 }
 
 }  // namespace
@@ -56,20 +54,34 @@ void AdviseLargePages(void* memory, std::size_t bytes) noexcept {
 
 std::size_t HostMemoryForTables(const std::string& root) {
   const HostMemoryBytes memory = ReadHostMemory(root);
-  const OwnMemory own = ReadOwnMemory();
-  const std::size_t kept = memory.total / sizing::kKeptFromTables + own.untouched();
-  const std::size_t available = memory.available - std::min(memory.available, kept);
-  const std::size_t most = share.load();
-  return std::min(available, most - std::min(most, own.all()));
+  const Share& share = MyShare();
+  const std::size_t sixteenth = memory.total / sizing::kKeptFromTables / share.processes;
+  const std::size_t kept = share.kept.value_or(share.resident_before + sixteenth);
+  // Nobody knows which memory is resident: what tables have and what is kept may both be untouched in part.
+  const std::size_t promised = all_committed.load() + kept;
+  const std::size_t resident = ResidentBytes();
+  const std::size_t untouched = promised - std::min(promised, resident);
+  const std::size_t available = memory.available - std::min(memory.available, untouched);
+  return std::min(available, share.most - std::min(share.most, std::max(promised, resident)));
 }
 
 void ShareHostMemory(std::size_t processes, const std::string& root) {
-  share = kNoShare;
-  resident_before = 0;
-  if (processes == 1) return;
-  const std::size_t available = HostMemoryForTables(root);
-  resident_before = ResidentBytes();
-  share = available / processes;
+  Share& share = MyShare();
+  share = {};
+  share.processes = processes;
+  if (processes > 1) share.most = ReadHostMemory(root).available / processes + share.resident_before;
+}
+
+void KeepFromTables(std::size_t bytes, std::size_t bytes_a_row) {
+  MyShare().kept = bytes;
+  MyShare().beside_a_row = bytes_a_row;
+}
+
+std::size_t KeptBesideARow() { return MyShare().beside_a_row; }
+
+void TableBytes::Set(std::size_t bytes) {
+  all_committed += bytes;
+  all_committed -= std::exchange(bytes_, bytes);
 }
 
 AddressRange::AddressRange(std::size_t bytes) {

@@ -37,25 +37,46 @@ inline void FreeAligned(void* memory, std::size_t alignment = kCacheLine) noexce
   ::operator delete(memory, std::align_val_t{alignment});
 }
 
-// Returns how many bytes of the host's memory tables may still take: what is available, less what address
-// ranges have as memory but have not touched yet, less a sixteenth of all. That part is for requests, batches
-// and whoever else is on the machine. No more than what is left of this process's share, if it has one.
-// `root`: as of ReadHostMemory.
+// Returns how many bytes of the host's memory tables may still take: what is available, or left of this
+// process's share, less what tables have and have not touched yet, less what is kept from tables and nobody
+// has touched yet. `root`: as of ReadHostMemory.
 std::size_t HostMemoryForTables(const std::string& root = "");
 
-// From now on this process takes no more than an even share of what HostMemoryForTables says now, as one of
-// `processes` of this host that do the same. None of them knows what the others' address ranges have and have
-// not touched yet; the shares together are no more than there is. One process has no share.
-// REQUIRES: processes > 0; this process has no ranges.
+// From now on this process takes no more than an even share of what is available now, as one of `processes` of
+// this host that do the same, and of that a sixteenth of the host, shared likewise, is kept from tables. None
+// of them knows what the others have and have not touched yet; the shares together are no more than there is.
+// One process has all as its share.
+// REQUIRES: processes > 0; this process has no tables.
 // Thread-safety: not while another thread makes tables.
 void ShareHostMemory(std::size_t processes, const std::string& root = "");
+
+// From now on so much of this process's memory is kept from tables, for requests, batches, and all else that
+// the process takes and has taken; and `bytes_a_row` beside each row, for lists of a table's keys and rows.
+// Thread-safety: not while another thread makes tables.
+void KeepFromTables(std::size_t bytes, std::size_t bytes_a_row);
+// Returns what is kept beside each row; 0 until KeepFromTables says so.
+std::size_t KeptBesideARow();
+
+// Counts memory that a table has beside its address ranges.
+class TableBytes {
+ public:
+  TableBytes() = default;
+  ~TableBytes() { Set(0); }
+  TableBytes(const TableBytes&) = delete;
+  TableBytes& operator=(const TableBytes&) = delete;
+
+  void Set(std::size_t bytes);
+
+ private:
+  std::size_t bytes_ = 0;
+};
 
 template <class T>
 class CpuScratch {
  public:
   T* Reserve(CpuQueue& /*queue*/, std::size_t n) {
     if (n > size_) {
-      const std::size_t size = std::max(n, size_ + size_ / 2);
+      const std::size_t size = sizing::ScratchAhead(n, size_);
       data_.reset();
       size_ = 0;
       // What is no smaller than a large page begins with one.

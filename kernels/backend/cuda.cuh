@@ -77,6 +77,9 @@ struct CudaBackend {
   using Scratch = CudaScratch<T>;
   template <class T>
   using Growing = CudaGrowing<T>;
+  struct TableBytes {  // the device itself knows what is free
+    void Set(std::size_t /*bytes*/) {}
+  };
   template <class T>
   using Answer = CudaAnswer<T>;
 
@@ -114,6 +117,7 @@ struct CudaBackend {
 
   static void OrderAfter(Queue& queue, Queue& before) { queue.OrderAfter(before); }
   static std::size_t MemoryForTables(Queue& queue) { return queue.MemoryForTables(); }
+  static std::size_t KeptBesideARow() { return 0; }
 
   template <class Index, class F>
   static void ForEach(Queue& queue, Index n, F f) {

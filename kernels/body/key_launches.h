@@ -189,23 +189,16 @@ struct EraseKeys {
   }
 };
 
-// The next two list the key of each row. A row that no key has, and the row of the key kFree, get kFree.
-
-struct FillKeys {
-  Key* keys;  // [rows]
-  SLOTWISE_HD void operator()(std::uint32_t row) const { keys[row] = Key{kFree}; }
-};
-
-struct CopyKeyOfRow {
+// Lists the keys of a run of cells that have rows. They are numbered (backend/concept.h).
+struct ListKeys {
+  static constexpr bool kNumbersMost = true;
   HashTableRef table;
-  Key* keys;  // [rows]
-  SLOTWISE_HD void operator()(std::uint64_t cell) const {
-    if (table.Live(cell)) keys[Value(table.RowAt(cell))] = table.KeyAt(cell);
+  std::uint64_t first;  // cell
+  Key* listed;          // [cells of the run]
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return table.Live(first + i); }
+  SLOTWISE_HD void Number(std::uint32_t i, bool /*is_live*/, std::uint32_t number) const {
+    listed[number] = table.KeyAt(first + i);
   }
-};
-
-struct KeyIsNotFree {
-  SLOTWISE_HD bool operator()(Key key) const { return Value(key) != kFree; }
 };
 
 // Counts the distinct keys among keys[absent[...]] by adding them to a scratch table. Each distinct key is

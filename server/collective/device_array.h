@@ -12,6 +12,7 @@
 #include <new>
 
 #include "kernels/shard.h"
+#include "slotwise/sizing.h"
 
 namespace slotwise {
 
@@ -25,7 +26,7 @@ class DeviceArray {
 
   T* Reserve(std::size_t n) {
     if (n > size_ || data_ == nullptr) {
-      const std::size_t ahead = std::max({n, size_ + size_ / 2, std::size_t{1}});
+      const std::size_t ahead = std::max<std::size_t>(sizing::ScratchAhead(n, size_), 1);
       device_.Wait();  // for work that still uses the smaller array
       device_.Free(data_);
       data_ = nullptr;

@@ -49,6 +49,7 @@ struct DurabilityOptions {
   // Of a rank's journal: the space that is taken at once, and the size past which a new file begins.
   std::uint64_t journal_reserve_bytes = std::uint64_t{64} << 20;
   std::uint64_t journal_segment_bytes = std::uint64_t{1} << 30;
+  std::uint64_t journal_queued_bytes = std::uint64_t{1} << 30;  // that wait for the disk, at most
   std::string server_version = "0";
   // Says how old a checkpoint is that another process made.
   std::function<std::uint64_t()> unix_time = &UnixTime;

@@ -61,8 +61,8 @@ class Engine::Impl {
               Submit({&request, 1});
             },
             [this] { inbox_.NudgeLocally(); }),
-        operations_(device, collective, exchanges, maker_, kRoundsOfNewRows * options.max_round_bytes,
-                    options.travel, arrays_, tables_, tickets_, log_, checkpointing_) {
+        operations_(device, collective, exchanges, maker_, options.max_round_bytes, options.travel, arrays_,
+                    tables_, tickets_, log_, checkpointing_) {
     if (Bell* const bell = collective_.bell(); bell != nullptr) {
       inbox_.RingToo([bell] { bell->Ring(); });
     }
@@ -199,8 +199,6 @@ class Engine::Impl {
   static constexpr std::chrono::microseconds kTick{4000};
   // A rank stays awake so long after a batch that came by its device's memory.
   static constexpr std::chrono::milliseconds kBriskTime{2};
-  // A batch may bring one rank new rows of so many rounds' bytes.
-  static constexpr std::uint64_t kRoundsOfNewRows = 8;
   // While so many rounds are ready, no more requests are announced.
   static constexpr std::size_t kEnoughReady = 8;
 

@@ -33,10 +33,10 @@ namespace slotwise {
 
 class Operations {
  public:
-  // The arguments outlive it. `tickets` has every request of this rank that a round names. `max_new_bytes`:
-  // as of TableWork. Rounds that change state go into `log`.
+  // The arguments outlive it. `tickets` has every request of this rank that a round names. `max_round_bytes`:
+  // what a round gathers at most. Rounds that change state go into `log`.
   Operations(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
-             std::uint64_t max_new_bytes, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
+             std::uint64_t max_round_bytes, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
              TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing);
 
   // Runs the round's operation; `carried` may have batches of it. It may leave work to the device, and
@@ -50,6 +50,12 @@ class Operations {
   Stages& stages() { return stages_; }
 
  private:
+  // A batch may bring one rank new rows of so many rounds' bytes.
+  static constexpr std::uint64_t kRoundsOfNewRows = 8;
+
+  // Lets shards give back what they keep from earlier rounds, where it and what this round needs would be more than
+  // a round's.
+  void FreeScratch(const Round& round);
   void Dispatch(const Round& round);
   // Tells the round's tables' counters what it was, and what they are now.
   void CountRound(const Round& round);
@@ -210,6 +216,7 @@ class Operations {
   TicketBook& tickets_;
   RoundLog& log_;
   Checkpointing& checkpointing_;
+  const std::uint64_t max_round_bytes_;
   TableWork work_;
   Stages stages_;
   std::uint64_t round_ = 0;        // the one that is run

@@ -171,6 +171,7 @@ class Recovery::Impl {
     options.follows = follows_;
     options.reserve_bytes = options_.journal_reserve_bytes;
     options.segment_bytes = options_.journal_segment_bytes;
+    options.max_queued_bytes = options_.journal_queued_bytes;
     options.threads = options_.threads;
     options.still_ours = options_.still_ours;
     auto journal = Journal::Start(files_, options,

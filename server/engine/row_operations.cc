@@ -71,6 +71,9 @@ void Operations::Erase(const Round& round, Table& table) {
 void Operations::ListKeys(const Round& round, Table& table) {
   AnswerMine<ListKeysRequest>(round, [&](ListKeysRequest& request) {
     if (request.caller.gone()) return request.done(Gone());
+    if (request.room) {
+      if (Status room = request.room(table.shard->Usage().rows); !room.ok()) return request.done(room);
+    }
     request.done(OrNoMemory([&] { return table.shard->Keys(); }, "no memory for a list of the rank's keys"));
   });
 }

@@ -20,7 +20,7 @@ TravelArrays& Stage::travel_arrays(std::size_t table) {
 void Stage::LetGoOfLargeArrays() {
   std::size_t bytes = 0;
   for (std::size_t table = 1; table < travel_.size(); ++table) bytes += travel_[table]->bytes();
-  if (bytes > kMostKept) travel_.resize(1);
+  if (bytes > (device_.SharesHostMemory() ? kMostKeptOnCpu : kMostKept)) travel_.resize(1);
 }
 
 void Stage::FinishIfDone() {

@@ -86,6 +86,7 @@ class Stage {
 
   // The travel arrays of further tables are kept for the next round as long as they take no more.
   static constexpr std::size_t kMostKept = std::size_t{256} << 20;
+  static constexpr std::size_t kMostKeptOnCpu = std::size_t{16} << 20;
 
  private:
   void LetGoOfLargeArrays();

@@ -67,6 +67,7 @@ struct Table {
   float learning_rate = 0;                            // the options' rate, or the one that was set since
   std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // what a rank may hold (rank_limit.h)
   TravelledRounds rounds = {};
+  std::uint64_t scratch_bytes = 0;  // of the largest batch whose memory the shard keeps for the next
   std::shared_ptr<TableCounters> counters = {};  // null until the rank has the table
 
   // What counters say of the table as it is now.

@@ -19,13 +19,8 @@ namespace {
 
 constexpr std::size_t kLargestFile = std::size_t{16} << 20;
 
-// FitLimits sets no round and no inbox beyond these.
-constexpr std::uint64_t kLeastRoundMib = 512;
-constexpr std::uint64_t kMostRoundMib = 4096;
-constexpr std::uint64_t kLeastGpuArenaMib = 1;
-constexpr std::uint32_t kLeastInboxMib = 1024;
-
-// Fills in every default that config.proto names, but for FitLimits'; no other code does.
+// Fills in every default that config.proto names, but for those that follow the memory (fit_limits.h); no
+// other code does.
 void FillDefaults(v1::ServerConfig& config) {
   if (config.listen().empty()) config.set_listen("127.0.0.1:7070");
   if (config.backend() == v1::BACKEND_UNSPECIFIED) config.set_backend(v1::BACKEND_AUTO);
@@ -39,15 +34,11 @@ void FillDefaults(v1::ServerConfig& config) {
     durability.set_checkpoint_every_s(600);
   if (durability.keep() == 0) durability.set_keep(2);
   if (durability.max_deltas() == 0) durability.set_max_deltas(16);
-  if (durability.max_preimage_mib() == 0) durability.set_max_preimage_mib(256);
   v1::Limits& limits = *config.mutable_limits();
-  if (limits.max_message_mib() == 0) limits.set_max_message_mib(64);
-  if (limits.max_connections() == 0) limits.set_max_connections(4096);
   if (limits.max_calls_per_connection() == 0) limits.set_max_calls_per_connection(256);
   if (limits.reply_timeout_ms() == 0) limits.set_reply_timeout_ms(30'000);
   if (limits.rank_timeout_ms() == 0) limits.set_rank_timeout_ms(10'000);
   if (limits.max_tables() == 0) limits.set_max_tables(1024);
-  if (limits.max_ledger_mib() == 0) limits.set_max_ledger_mib(256);
   if (limits.step_timeout_ms() == 0) limits.set_step_timeout_ms(60'000);
   if (limits.collective_timeout_ms() == 0) limits.set_collective_timeout_ms(60'000);
   if (limits.max_rank_percent() == 0) limits.set_max_rank_percent(150);
@@ -103,25 +94,6 @@ Config ReadConfig(const std::string& path, const std::vector<FieldFlag>& flags, 
   if (text.ok()) return ParseConfig(*text, path, flags, errors);
   errors.Add({}, text.status().message());
   return ParseConfig("", path, {}, errors);
-}
-
-void FitLimits(v1::Limits& limits, const MemoryShare& memory) {
-  constexpr std::uint64_t kDeviceOverRound = 64;
-  constexpr std::uint64_t kHostOverRound = 32;
-  if (limits.max_round_mib() == 0) {
-    const std::uint64_t bytes = std::min(memory.device / kDeviceOverRound, memory.host / kHostOverRound);
-    limits.set_max_round_mib(
-        static_cast<std::uint32_t>(std::clamp(bytes >> 20, kLeastRoundMib, kMostRoundMib)));
-  }
-  if (limits.max_inbox_mib() == 0)
-    limits.set_max_inbox_mib(
-        std::max({kLeastInboxMib, limits.max_message_mib(), 2 * limits.max_round_mib()}));
-  if (limits.max_shared_mib() == 0) limits.set_max_shared_mib(limits.max_inbox_mib());
-  constexpr std::uint64_t kDeviceOverArenas = 16;
-  if (limits.max_gpu_arena_mib() == 0) {
-    limits.set_max_gpu_arena_mib(static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>((memory.device / kDeviceOverArenas) >> 20, kLeastGpuArenaMib, 1 << 24)));
-  }
 }
 
 std::uint64_t Fingerprint(const Config& config) {

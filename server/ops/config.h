@@ -43,17 +43,6 @@ Result<Config> ParseConfig(const std::string& text, const std::string& file);
 // error, too.
 Config ReadConfig(const std::string& path, const std::vector<FieldFlag>& flags, ConfigErrors& errors);
 
-// What a rank can count on, in bytes: its even share of its device's memory, and of its host's.
-struct MemoryShare {
-  std::uint64_t device = 0;
-  std::uint64_t host = 0;
-};
-
-// Sets the limits that follow the memory, where they are not set: max_round_mib to a 64th of the device's,
-// no more than a 32nd of the host's, and 512 to 4096 in any case; max_inbox_mib to two rounds, and 1024 or a
-// message at least. All ranks have to pass the same `memory`.
-void FitLimits(v1::Limits& limits, const MemoryShare& memory);
-
 // Returns a number that is equal for configurations that may serve together: they have the same limits,
 // tables, `deterministic` and `partial_sums`. The address, the threads and the log may differ from machine to
 // machine.

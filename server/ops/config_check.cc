@@ -76,7 +76,8 @@ void CheckLimits(const Limits& limits, const Report& report) {
             1'000'000}};
   const auto path = [](int field) { return ConfigPath{{ServerConfig::kLimitsFieldNumber}, {field}}; };
   for (const Range& range : ranges) {
-    if (range.value != 0) CheckRange(report, path(range.field), range);  // 0 follows the memory (FitLimits)
+    if (range.value != 0)
+      CheckRange(report, path(range.field), range);  // 0 follows the memory (fit_limits.h)
   }
   if (limits.max_inbox_mib() != 0 && limits.max_inbox_mib() < limits.max_message_mib()) {
     report.Refuse(
@@ -97,7 +98,7 @@ void CheckDurability(const v1::Durability& durability, const Report& report) {
         Range{Durability::kMaxDeltasFieldNumber, "durability.max_deltas", durability.max_deltas(), 1, 1000},
         Range{Durability::kMaxPreimageMibFieldNumber, "durability.max_preimage_mib",
               durability.max_preimage_mib(), 1, 1 << 24}}) {
-    CheckRange(report, path(range.field), range);
+    if (range.value != 0) CheckRange(report, path(range.field), range);  // the last one follows the memory
   }
   const ConfigPath mode = path(Durability::kModeFieldNumber);
   if (!v1::DurabilityMode_IsValid(durability.mode())) {

@@ -330,6 +330,8 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& r
                   reading.device_bytes);
   families.AddOne("device_memory_free_bytes", MetricType::Gauge, "What can still be taken of it",
                   reading.device_free_bytes);
+  families.AddOne("device_memory_for_tables_bytes", MetricType::Gauge,
+                  "What tables can still take of it: all else is set aside", reading.for_tables_bytes);
   AddTables(engine.tables, families);
   if (engine.journal) AddJournal(*engine.journal, families);
   if (engine.checkpoints) AddCheckpoints(*engine.checkpoints, families);

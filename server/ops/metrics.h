@@ -38,6 +38,7 @@ struct RankReading {
   EngineStats engine = {};
   std::uint64_t device_bytes = 0;       // of the device's memory, whoever has it
   std::uint64_t device_free_bytes = 0;  // that can still be taken
+  std::uint64_t for_tables_bytes = 0;   // the same, by tables
   RefusedAccessCounts refused = {};
   ProcessUsage process = {};
   std::optional<DiskSpace::Reading> disk = {};  // of the data folder

@@ -33,18 +33,24 @@ ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const gr
   }
   stream->request_ = std::move(*decoded);
   if (stream->request_.keys) {
-    stream->StreamRowsOf(std::move(*stream->request_.keys));
+    const Status charged = stream->Reserve(stream->request_.keys->size());
+    charged.ok() ? stream->StreamRowsOf(std::move(*stream->request_.keys)) : stream->Refuse(charged);
     return stream.get();
   }
   // To list a large table's keys takes everybody's time, so an export that would be refused afterwards is
   // refused now.
-  if (!stream->ReserveList() || !stream->Reserve(0)) return stream.get();
+  if (!stream->ReserveList()) return stream.get();
+  if (const Status charged = stream->Reserve(0); !charged.ok()) {
+    stream->Refuse(charged);
+    return stream.get();
+  }
   engine.Submit(ListKeysRequest{.table = stream->request_.table.id,
                                 .done =
                                     [stream](Result<std::vector<Key>> keys) {
                                       if (!keys.ok()) return stream->Refuse(keys.status());
                                       stream->StreamRowsOf(std::move(*keys));
                                     },
+                                .room = [stream](std::size_t keys) { return stream->Reserve(keys); },
                                 .caller = stream->caller_});
   return stream.get();
 }
@@ -64,28 +70,26 @@ bool ExportStream::ReserveList() {
   return true;
 }
 
-bool ExportStream::Reserve(std::size_t keys) {
+Status ExportStream::Reserve(std::size_t keys) {
   reservation_ = {};
   // A message exists twice while it is encoded.
   const std::size_t bytes = keys * sizeof(Key) + 2 * kMessageBytes;
   const std::scoped_lock lock(room_.mutex);
   std::optional<Reservation> reservation = room_.bytes.Reserve(bytes);
   if (!reservation) {
-    Refuse(ResourceExhausted(
+    return ResourceExhausted(
         "the server is busy: " + std::to_string(room_.bytes.used()) +
             " bytes of exports wait, and a quarter of limits.max_inbox_mib leaves no room for " +
             std::to_string(bytes) + " more",
-        room_.bytes_left.RetryAfter(Caller::Clock::now(), room_.bytes.used())));
-    return false;
+        room_.bytes_left.RetryAfter(Caller::Clock::now(), room_.bytes.used()));
   }
   room_.bytes_left.Came(Caller::Clock::now(), room_.bytes.used() - std::min(bytes, room_.bytes.used()),
                         bytes);
   reservation_ = std::move(*reservation);
-  return true;
+  return {};
 }
 
 void ExportStream::StreamRowsOf(std::vector<Key> keys) {
-  if (!Reserve(keys.size())) return;
   keys_ = std::move(keys);
   ReadOn();
 }

@@ -76,7 +76,7 @@ class Cluster:
     """`mpirun -n ranks slotwise-server`, CPU backend, a port for each rank; serving once constructed.
 
     With `ranks` None the server is started without mpirun. `tls`: the server speaks TLS, and these are what a
-    client needs.
+    client needs. `within`: what comes before the command, mpirun included.
     """
 
     _names = itertools.count()
@@ -89,6 +89,7 @@ class Cluster:
         config: str = "",
         listen: str = "127.0.0.1:0",
         tls: grpc.ChannelCredentials | None = None,
+        within: Sequence[str] = (),
     ) -> None:
         self.protocol = protocol
         self._folder = folder
@@ -101,7 +102,7 @@ class Cluster:
         self._size = ranks or 1
         with open(folder / "mpirun.log", "wb") as log:
             self.process = subprocess.Popen(
-                [*launcher, *wrapper, *server],
+                [*within, *launcher, *wrapper, *server],
                 env=os.environ | MPI_ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

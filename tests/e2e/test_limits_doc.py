@@ -76,19 +76,26 @@ def value_in_code(name: str, path: str) -> float:
 
 
 FOLLOW_THE_MEMORY = {
-    "max_round_mib": "kLeastRoundMib",
-    "max_inbox_mib": "kLeastInboxMib",
-    "max_shared_mib": "kLeastInboxMib",
-    "max_gpu_arena_mib": "kLeastGpuArenaMib",
+    "max_message_mib": "message",
+    "max_round_mib": "round",
+    "max_inbox_mib": "inbox",
+    "max_shared_mib": "inbox",
+    "max_ledger_mib": "ledger",
+    "max_connections": "connections",
 }
 
 
 def default_of(limit: str) -> float:
-    """What the server takes at least for a field of `limits` that the file leaves out."""
+    """What the server takes at least, where memory is plenty, for a field that the file leaves out."""
     if limit in FOLLOW_THE_MEMORY:
-        return value_in_code(FOLLOW_THE_MEMORY[limit], "server/ops/config.cc") * UNITS["MiB"]
-    text = (ROOT / "server" / "ops" / "config.cc").read_text()
-    (number,) = re.findall(rf"limits\.set_{limit}\(([\d']+)\)", text)
+        text = (ROOT / "include/slotwise/memory_plan.h").read_text()
+        plenty = text[text.index("kPlenty{") : text.index("};", text.index("kPlenty{"))]
+        (number,) = re.findall(rf"\.{FOLLOW_THE_MEMORY[limit]} = (\d+)", plenty)
+    elif limit == "max_gpu_arena_mib":
+        return value_in_code("kLeastGpuArenaMib", "server/ops/fit_limits.cc") * UNITS["MiB"]
+    else:
+        text = (ROOT / "server" / "ops" / "config.cc").read_text()
+        (number,) = re.findall(rf"limits\.set_{limit}\(([\d']+)\)", text)
     unit = "MiB" if limit.endswith("_mib") else "ms" if limit.endswith("_ms") else ""
     return evaluate(number) * UNITS[unit]
 

@@ -90,8 +90,8 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         },
     ),
     "SlotwiseMemoryShort": (
-        {"slotwise_device_memory_free_bytes": "7x120", "slotwise_device_memory_bytes": "100x120"},
-        {"slotwise_device_memory_free_bytes": "9x120", "slotwise_device_memory_bytes": "100x120"},
+        {"slotwise_device_memory_for_tables_bytes": "1x120", "slotwise_device_memory_bytes": "100x120"},
+        {"slotwise_device_memory_for_tables_bytes": "3x120", "slotwise_device_memory_bytes": "100x120"},
     ),
     "SlotwiseDiskShort": (
         {"slotwise_data_folder_free_bytes": "9x120", "slotwise_data_folder_bytes": "100x120"},

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "server/ops/config.h"
+#include "server/ops/fit_limits.h"
 #include "tests/fuzz/fuzz.h"
 #include "wire/table_options_proto.h"
 
@@ -21,8 +22,13 @@ void Run(const std::string& text) {
     return;
   }
   const v1::ServerConfig& values = config->values;
-  v1::Limits limits = values.limits();
-  FitLimits(limits, {});
+  v1::ServerConfig fitted = values;
+  constexpr std::uint64_t kPlenty = std::uint64_t{1} << 50;
+  const auto plan = FitLimits({.device = kPlenty, .host = kPlenty}, fitted);
+  Require(plan.ok(), "that limits fit where there is plenty of memory");
+  Require(FitLimits({}, fitted).status().code() == StatusCode::kFailedPrecondition,
+          "that none fit where there is no memory");
+  const v1::Limits& limits = fitted.limits();
   Require(limits.max_message_mib() > 0 && limits.max_message_mib() <= 2047, "that a message fits protobuf");
   Require(limits.max_inbox_mib() >= limits.max_message_mib(), "that the inbox takes a message");
   Require(limits.max_round_mib() > 0 && limits.max_tables() > 0 && limits.max_ledger_mib() > 0 &&

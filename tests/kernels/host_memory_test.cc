@@ -109,10 +109,39 @@ TEST_F(AHost, IsSharedEvenlyByProcessesThatDoNotKnowWhatOthersHavePromised) {
   }
   EXPECT_NEAR(left(), share, 2);
   Write("/proc/meminfo", "MemTotal:        1024000 kB\nMemAvailable:    102400 kB\n");
-  EXPECT_NEAR(left(), 100 - 1000.0 / 16, 1) << "somebody else has taken the rest";
+  EXPECT_NEAR(left(), 100 - 1000.0 / 32, 1) << "somebody else has taken the rest";
   ShareHostMemory(1, root_);
   Write("/proc/meminfo", "MemTotal:        1024000 kB\nMemAvailable:    614400 kB\n");
   EXPECT_NEAR(left(), kAll, 1);
+}
+
+TEST_F(AHost, KeepsFromTablesWhatIsPromisedElsewhere) {
+  const auto left = [&] { return (HostMemoryForTables(root_) + kMiB / 2) / kMiB; };
+  const std::size_t resident = ResidentBytes() / kMiB;
+  ShareHostMemory(1, root_);
+  KeepFromTables((resident + 200) * kMiB, 8);
+  EXPECT_EQ(KeptBesideARow(), 8U);
+  EXPECT_NEAR(left(), 600 - 200, 4) << "less what is resident, which is not available any more";
+  {
+    TableBytes cells;
+    cells.Set(50 * kMiB);
+    EXPECT_NEAR(left(), 600 - 250, 4);
+    cells.Set(70 * kMiB);
+    EXPECT_NEAR(left(), 600 - 270, 4);
+    AddressRange range(400 * kMiB);
+    range.Commit(100 * kMiB);
+    EXPECT_NEAR(left(), 600 - 370, 4);
+    // 30 of the 200 are in use: the host has less, and as much is promised.
+    Write("/proc/meminfo", "MemTotal:        1024000 kB\nMemAvailable:    583680 kB\n");
+    const std::vector<char> request(30 * kMiB, 1);
+    EXPECT_NEAR(left(), 600 - 370, 4);
+    Write("/proc/meminfo", "MemTotal:        1024000 kB\nMemAvailable:    614400 kB\n");
+  }
+  EXPECT_NEAR(left(), 600 - 200, 4);
+  ShareHostMemory(2, root_);
+  KeepFromTables((resident + 200) * kMiB, 8);
+  EXPECT_NEAR(left(), 600 / 2 - 200, 4) << "each process has as much to keep";
+  ShareHostMemory(1, root_);
 }
 
 TEST(HostMemory, OfThisMachineIsSomething) {

@@ -1,6 +1,8 @@
 // A shard's keys and rows: what room there is for, and who may take memory.
 #include "kernels/row_store.inl"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <new>
@@ -20,6 +22,13 @@ struct MeasuredBackend : CpuBackend {
   inline static std::size_t memory = SIZE_MAX;
 };
 using SmallStore = RowStore<MeasuredBackend>;
+
+// Returns the most memory that this process has had.
+std::size_t MostResidentBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::size_t>(usage.ru_maxrss) << 10;
+}
 
 class ARowStore : public ::testing::Test {
  protected:
@@ -128,6 +137,50 @@ TEST_F(ARowStore, RehashesIntoNoMemoryThatBatchesNeed) {
   constexpr std::uint32_t kMore = 1'000'000;
   MeasuredBackend::memory = kMore * sizeof(body::Cell);  // at most a load of 1
   EXPECT_THROW(store.MakeRoomFor(queue_, kMore), std::bad_alloc);
+}
+
+// The old cells are there until the keys have moved.
+TEST_F(ARowStore, RehashesOnlyWhereOldAndNewCellsFit) {
+  SmallStore store(queue_, MakeOptions(1), kTestSecret, 100'000);
+  const std::uint64_t cells = store.Usage().cells;
+  const std::size_t new_bytes = (2 * cells + 1) * sizeof(body::Cell);
+  MeasuredBackend::memory = new_bytes - 1;
+  EXPECT_THROW(store.MakeRoomFor(queue_, cells / 2 + 1), std::bad_alloc);
+  EXPECT_EQ(store.Usage().cells, cells);
+  MeasuredBackend::memory = new_bytes;
+  store.MakeRoomFor(queue_, cells / 2 + 1);
+  EXPECT_EQ(store.Usage().cells, 2 * cells);
+}
+
+TEST_F(ARowStore, TakesMemoryForItsCellsAndForListsOfItsRows) {
+  constexpr std::uint32_t kRows = 1'000'000;
+  constexpr std::size_t kListed = 100;  // bytes a row
+  ShareHostMemory(2);                   // what is left of a share does not go by what other processes take
+  KeepFromTables(std::size_t{512} << 20, kListed);
+  const std::size_t before = HostMemoryForTables();
+  ASSERT_GT(before, std::size_t{256} << 20) << "this test wants a machine with more memory";
+  {
+    RowStore<CpuBackend> store(queue_, MakeOptions(1), kTestSecret, kRows);
+    EXPECT_GE(before - HostMemoryForTables(), store.Usage().bytes + kListed * kRows);
+  }
+  EXPECT_EQ(HostMemoryForTables(), before);
+  ShareHostMemory(1);
+  EXPECT_EQ(KeptBesideARow(), 0U);
+}
+
+// Repeated keys are counted in a table of their own, beside one that may be full.
+TEST_F(ARowStore, CountsDistinctKeysInFewCellsWhateverItsOwnLoad) {
+  TableOptions options = MakeOptions(1);
+  options.max_load = TableOptions::kLeastMaxLoad;
+  SmallStore store(queue_, options, kTestSecret, 0);
+  constexpr std::uint32_t kKeys = 900'000;
+  std::vector<Key> keys(kKeys);
+  std::vector<std::uint32_t> places(kKeys);
+  for (std::uint32_t i = 0; i < kKeys; ++i) keys[i] = Key{places[i] = i};
+  std::fill(keys.end() - 1000, keys.end(), Key{7});
+  const std::size_t before = MostResidentBytes();
+  EXPECT_EQ(store.CountDistinct(queue_, keys.data(), places.data(), kKeys), kKeys - 1000);
+  EXPECT_LT(MostResidentBytes() - before, std::size_t{64} << 20) << "16 cells a key would be 256 MiB";
 }
 
 TEST_F(ARowStore, BeginsInNoMemoryThatBatchesNeed) {

@@ -36,11 +36,12 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.threads(), 0u);
     EXPECT_EQ(values.log_level(), "info");
     EXPECT_EQ(values.log_format(), v1::LOG_FORMAT_TEXT);
-    EXPECT_EQ(values.limits().max_message_mib(), 64u);
-    EXPECT_EQ(values.limits().max_round_mib(), 0u) << "it follows the memory";
-    EXPECT_EQ(values.limits().max_inbox_mib(), 0u) << "it follows the memory";
+    EXPECT_EQ(values.limits().max_message_mib(), 0u) << "it follows the memory, as do the next";
+    EXPECT_EQ(values.limits().max_round_mib(), 0u);
+    EXPECT_EQ(values.limits().max_inbox_mib(), 0u);
+    EXPECT_EQ(values.limits().max_connections(), 0u);
+    EXPECT_EQ(values.limits().max_ledger_mib(), 0u);
     EXPECT_EQ(values.limits().max_tables(), 1024u);
-    EXPECT_EQ(values.limits().max_connections(), 4096u);
     EXPECT_EQ(values.limits().step_timeout_ms(), 60'000u);
     EXPECT_EQ(values.limits().collective_timeout_ms(), 60'000u);
     EXPECT_EQ(values.limits().max_rank_percent(), 150u);
@@ -48,27 +49,6 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.partial_sums(), v1::DATA_TYPE_FLOAT32);
     EXPECT_EQ(values.tables_size(), 0);
   }
-}
-
-TEST(Limits, FollowTheMemoryWhereTheyAreNotSet) {
-  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-  const auto fitted = [](const std::string& text, const MemoryShare& memory) {
-    const auto config = ParseConfig("limits { " + text + " }", "server.pbtxt");
-    EXPECT_TRUE(config.ok()) << config.status().message();
-    v1::Limits limits = config->values.limits();
-    FitLimits(limits, memory);
-    return std::pair(limits.max_round_mib(), limits.max_inbox_mib());
-  };
-  using Mib = std::pair<std::uint32_t, std::uint32_t>;
-  EXPECT_EQ(fitted("", {.device = 24 * kGiB, .host = 24 * kGiB}), Mib(512, 1024)) << "the least";
-  EXPECT_EQ(fitted("", {.device = 0, .host = 0}), Mib(512, 1024));
-  EXPECT_EQ(fitted("", {.device = 80 * kGiB, .host = 256 * kGiB}), Mib(1280, 2560));
-  EXPECT_EQ(fitted("", {.device = 80 * kGiB, .host = 32 * kGiB}), Mib(1024, 2048)) << "the host is small";
-  EXPECT_EQ(fitted("", {.device = 1000 * kGiB, .host = 1000 * kGiB}), Mib(4096, 8192)) << "the most";
-  EXPECT_EQ(fitted("max_round_mib: 7", {.device = 80 * kGiB, .host = 256 * kGiB}), Mib(7, 1024));
-  EXPECT_EQ(fitted("max_round_mib: 3000", {.device = kGiB, .host = kGiB}), Mib(3000, 6000));
-  EXPECT_EQ(fitted("max_inbox_mib: 100", {.device = 80 * kGiB, .host = 256 * kGiB}), Mib(1280, 100));
-  EXPECT_EQ(fitted("max_message_mib: 2047", {.device = kGiB, .host = kGiB}), Mib(512, 2047));
 }
 
 TEST(Config, KeepsNothingUnlessAFolderIsNamed) {
@@ -84,7 +64,7 @@ TEST(Config, KeepsNothingUnlessAFolderIsNamed) {
   EXPECT_EQ(none.checkpoint_every_s(), 0u);
   EXPECT_EQ(none.keep(), 2u);
   EXPECT_EQ(none.max_deltas(), 16u);
-  EXPECT_EQ(none.max_preimage_mib(), 256u);
+  EXPECT_EQ(none.max_preimage_mib(), 0u) << "it follows the memory";
   const v1::Durability sync = durability("folder: \"/x\" mode: DURABILITY_MODE_SYNC");
   EXPECT_EQ(sync.checkpoint_every_s(), 600u) << "or the journal would grow for ever";
 
@@ -219,8 +199,9 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
   EXPECT_EQ(ErrorOf("limits { max_rank_percent: 109 }"),
             "server.pbtxt:1:10: limits.max_rank_percent is 109: must be 110 to 1000000");
   EXPECT_EQ(
-      ErrorOf("limits { max_inbox_mib: 10 }"),
-      "server.pbtxt:1:10: limits.max_inbox_mib is 10: must not be below limits.max_message_mib, which is 64");
+      ErrorOf("limits { max_inbox_mib: 10 max_message_mib: 11 }"),
+      "server.pbtxt:1:10: limits.max_inbox_mib is 10: must not be below limits.max_message_mib, which is 11");
+  EXPECT_TRUE(ParseConfig("limits { max_inbox_mib: 10 }", "server.pbtxt").ok()) << "a message follows";
   EXPECT_EQ(
       ErrorOf("limits { max_message_mib: 2000 max_inbox_mib: 1024 }"),
       "server.pbtxt:1:32: limits.max_inbox_mib is 1024: must not be below limits.max_message_mib, which is "

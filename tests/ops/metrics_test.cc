@@ -166,7 +166,8 @@ TEST(MetricsTest, SayHowLongExchangesTook) {
 }
 
 TEST(MetricsTest, SayWhatTheEngineHasCounted) {
-  RankReading reading{.calls = {.rank = 2}, .device_bytes = 80, .device_free_bytes = 81};
+  RankReading reading{
+      .calls = {.rank = 2}, .device_bytes = 80, .device_free_bytes = 81, .for_tables_bytes = 82};
   reading.engine.repeated_parts = 1;
   reading.engine.incomplete_steps = 2;
   reading.engine.in_collectives = std::chrono::milliseconds(2500);
@@ -209,6 +210,7 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
            R"(slotwise_collective_wait_seconds_total{rank="2"} 2.5)",
            R"(slotwise_device_memory_bytes{rank="2"} 80)",
            R"(slotwise_device_memory_free_bytes{rank="2"} 81)",
+           R"(slotwise_device_memory_for_tables_bytes{rank="2"} 82)",
            R"(slotwise_table_max_rows{rank="2",table="ads"} 3)",
            R"(slotwise_table_rows{rank="2",table="ads"} 4)",
            R"(slotwise_table_hash_cells{rank="2",table="ads"} 5)",

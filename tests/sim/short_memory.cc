@@ -76,6 +76,7 @@ class ShortShard final : public Shard {
   std::uint64_t SavePreimages() override { return shard_->SavePreimages(); }
   std::uint64_t PreimageRoom() override { return shard_->PreimageRoom(); }
   void EndSnapshot(bool kept) override { shard_->EndSnapshot(kept); }
+  void FreeScratch() override { shard_->FreeScratch(); }
   Status Reserve(std::uint64_t rows) override { return is_short_() ? NoMemory() : shard_->Reserve(rows); }
   Status Load(std::span<const Key> keys, const float* host_records) override {
     return is_short_() ? NoMemory() : shard_->Load(keys, host_records);

@@ -305,6 +305,7 @@ class ApartShard final : public Shard {
   std::uint64_t SavePreimages() override { return Now().SavePreimages(); }
   std::uint64_t PreimageRoom() override { return Now().PreimageRoom(); }
   void EndSnapshot(bool kept) override { Now().EndSnapshot(kept); }
+  void FreeScratch() override { Now().FreeScratch(); }
   Status Reserve(std::uint64_t rows) override { return Now().Reserve(rows); }
   Status Load(std::span<const Key> keys, const float* host_records) override {
     return Now().Load(keys, host_records);

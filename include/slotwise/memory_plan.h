@@ -1,0 +1,173 @@
+// MemoryPlan: how a rank divides its share of its host's memory between what the server promises its callers
+// (requests, rounds, ledger and so on) and tables. The server starts by it, and `slotwise-ctl plan` says so
+// beforehand. docs/config.md#memory has it in words.
+//
+// The factors below are bounds of what the code does; tests/e2e/test_full_memory.py holds a real server to them.
+// Thread-safety: constants and pure functions.
+#ifndef SLOTWISE_MEMORY_PLAN_H_
+#define SLOTWISE_MEMORY_PLAN_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "slotwise/sizing.h"
+
+namespace slotwise::sizing {
+
+// The limits that take memory, as the configuration has them: in MiB, but for connections. 0: not set.
+struct MemoryLimits {
+  std::uint64_t message = 0;      // limits.max_message_mib
+  std::uint64_t round = 0;        // limits.max_round_mib
+  std::uint64_t inbox = 0;        // limits.max_inbox_mib
+  std::uint64_t shared = 0;       // limits.max_shared_mib
+  std::uint64_t ledger = 0;       // limits.max_ledger_mib
+  std::uint64_t connections = 0;  // limits.max_connections
+  std::uint64_t preimage = 0;     // durability.max_preimage_mib
+
+  friend constexpr bool operator==(const MemoryLimits&, const MemoryLimits&) = default;
+};
+
+// What a rank has, and is to do with it.
+struct MemoryAsked {
+  std::uint64_t host_mib = 0;    // its even share of its host's memory
+  std::uint64_t device_mib = 0;  // of its GPU's; on the CPU backend the host's is the device's
+  bool gpu = false;
+  bool several_ranks = false;  // the server has
+  bool keeps = false;          // a data folder
+  bool journals = false;       // there
+  MemoryLimits set = {};       // what the configuration says
+};
+
+// What is set aside of a rank's share of its host's memory, in MiB, before tables may take any.
+struct SetAside {
+  std::uint64_t process = 0;   // the program, its libraries, threads and connections
+  std::uint64_t requests = 0;  // with replies, and memory kept for both
+  std::uint64_t received = 0;  // and not read yet, by gRPC and by the data transport
+  std::uint64_t shared = 0;    // with clients of the host
+  std::uint64_t exports = 0;
+  std::uint64_t rounds = 0;  // arrays of the largest round, and what it works in
+  std::uint64_t ledger = 0;
+  std::uint64_t checkpoint = 0;  // buffers, rows that change meanwhile, and the journal's queue
+  std::uint64_t spare = 0;       // what malloc keeps, and whoever else is there
+
+  constexpr std::uint64_t all() const {
+    return process + requests + received + shared + exports + rounds + ledger + checkpoint + spare;
+  }
+};
+
+struct MemoryPlan {
+  MemoryLimits limits = {};  // all of them set
+  SetAside aside = {};
+  std::uint64_t tables_mib = 0;  // on the CPU backend: what is left for tables, at most
+  bool fits = false;             // false: the limits that are set promise more than there is
+};
+
+inline constexpr std::uint64_t kCpuProcessMib = 64;
+inline constexpr std::uint64_t kGpuProcessMib = 1024;  // CUDA's and NCCL's memory, most of it
+inline constexpr std::uint64_t kConnectionKib = 32;
+// So many rounds are the arrays of a round and all that it works in, an eighth ahead included: a batch of one weighted
+// key a bag and 5 elements a row counts as 36 bytes a key, and takes 72 of arrays, in its callers' order and in the
+// step's, and 147 to find, count, sort and group. Rounds that were measured took up to 3.5.
+inline constexpr std::uint64_t kRoundsAtWork = 7;
+inline constexpr std::uint64_t kRoundsAtWorkOfSeveralRanks = 9;  // bags travel
+inline constexpr std::uint64_t kRoundsStagedForGpu = 4;  // two rounds on their way there, half as much ahead
+inline constexpr std::uint64_t kCheckpointMib = 24;      // buffers, and lists of some cells
+// A 16th of the memory is spare, but no more than this.
+inline constexpr std::uint64_t kMostSpareMib = 512;
+// Beside each row: its place in an export's list of keys; with a data folder also in a checkpoint's lists.
+inline constexpr std::uint64_t kListedBytes = 8;
+inline constexpr std::uint64_t kListedBytesKeeping = 40;
+
+// Returns the most that waits to be written to a journal, with an inbox of so many MiB.
+constexpr std::uint64_t JournalMib(std::uint64_t inbox) { return std::min<std::uint64_t>(inbox, 1024); }
+
+// Returns what `limits`, all of which are set, promise.
+constexpr SetAside SetAsideFor(const MemoryAsked& asked, const MemoryLimits& limits) {
+  SetAside aside;
+  aside.process =
+      (asked.gpu ? kGpuProcessMib : kCpuProcessMib) + DivideUp(limits.connections * kConnectionKib, 1024);
+  // The favoured step goes as far again and a round beyond the inbox, and small messages a 16th. Kept memory
+  // is within an inbox and two rounds, with what is in use. Arrays of the pool are up to an 8th larger.
+  const std::uint64_t in_use = 2 * limits.inbox + limits.round + DivideUp(limits.inbox, 16);
+  aside.requests = DivideUp(9 * std::max(in_use, limits.inbox + 2 * limits.round), 8);
+  aside.received = 2 * std::max(2 * limits.inbox, 4 * limits.message);
+  if (!asked.gpu) aside.shared = limits.shared;
+  aside.exports = DivideUp(limits.inbox, 4);
+  aside.rounds = limits.round * (asked.gpu             ? kRoundsStagedForGpu
+                                 : asked.several_ranks ? kRoundsAtWorkOfSeveralRanks
+                                                       : kRoundsAtWork);
+  aside.ledger = limits.ledger;
+  if (asked.keeps)
+    aside.checkpoint = (asked.gpu ? 2 : 1) * kCheckpointMib + (asked.gpu ? 0 : limits.preimage);
+  if (asked.journals) aside.checkpoint += JournalMib(limits.inbox);
+  aside.spare = std::min(DivideUp(asked.host_mib, 16), kMostSpareMib);
+  return aside;
+}
+
+// The defaults where there is plenty of memory.
+inline constexpr MemoryLimits kPlenty{.message = 64,
+                                      .round = 512,  // at least
+                                      .inbox = 1024,
+                                      .shared = 0,  // as the inbox
+                                      .ledger = 256,
+                                      .connections = 4096,
+                                      .preimage = 256};
+inline constexpr std::uint64_t kMostRoundMib = 4096;
+
+// Returns the default of limits.max_round_mib where there is plenty of memory.
+constexpr std::uint64_t PlentifulRoundMib(const MemoryAsked& asked) {
+  return std::clamp(std::min(asked.device_mib / 64, asked.host_mib / 32), kPlenty.round, kMostRoundMib);
+}
+
+// Returns the limits, with defaults that go with a default round of `round` MiB. They are the documented ones for
+// the round of a host with plenty of memory, and shrink with the round.
+constexpr MemoryLimits LimitsFor(const MemoryAsked& asked, std::uint64_t round) {
+  MemoryLimits limits = asked.set;
+  if (limits.round == 0) limits.round = round;
+  if (limits.message == 0) {
+    limits.message = std::min(kPlenty.message, round);
+    if (limits.inbox > 0) limits.message = std::min(limits.message, limits.inbox);
+  }
+  if (limits.inbox == 0) {
+    const std::uint64_t plenty = std::max(2 * limits.round, kPlenty.inbox);
+    limits.inbox = round == PlentifulRoundMib(asked) ? plenty : std::min(plenty, 2 * round);
+    limits.inbox = std::max(limits.inbox, limits.message);
+  }
+  if (limits.shared == 0) limits.shared = limits.inbox;
+  if (limits.ledger == 0) limits.ledger = std::min(kPlenty.ledger, round);
+  if (limits.connections == 0) limits.connections = std::min(kPlenty.connections, 64 * round);
+  if (limits.preimage == 0) limits.preimage = std::min(kPlenty.preimage, round);
+  return limits;
+}
+
+// Returns the largest round, at most `most`, with which at most `memory` MiB are set aside; 0: none.
+constexpr std::uint64_t LargestRoundWithin(const MemoryAsked& asked, std::uint64_t most,
+                                           std::uint64_t memory) {
+  std::uint64_t fits = 0;
+  for (std::uint64_t step = std::bit_floor(most); step > 0; step /= 2) {
+    const std::uint64_t round = fits + step;
+    if (round <= most && SetAsideFor(asked, LimitsFor(asked, round)).all() <= memory) fits = round;
+  }
+  return fits;
+}
+
+// Divides the memory. Defaults shrink until half of it is left for tables (CPU backend), or as far as they
+// usefully can where limits that are set promise more; a 16th is always left.
+constexpr MemoryPlan PlanMemory(const MemoryAsked& asked) {
+  constexpr std::uint64_t kUsefulRoundMib = 16;
+  const std::uint64_t most = asked.host_mib - asked.host_mib / 16;
+  const std::uint64_t plenty = PlentifulRoundMib(asked);
+  std::uint64_t round = LargestRoundWithin(asked, plenty, asked.gpu ? most : asked.host_mib / 2);
+  if (round < kUsefulRoundMib && (round == 0 || asked.set != MemoryLimits{}))
+    round = std::max(round, LargestRoundWithin(asked, kUsefulRoundMib, most));
+  MemoryPlan plan;
+  plan.fits = round > 0;
+  plan.limits = LimitsFor(asked, std::max<std::uint64_t>(round, 1));
+  plan.aside = SetAsideFor(asked, plan.limits);
+  if (!asked.gpu) plan.tables_mib = asked.host_mib - std::min(asked.host_mib, plan.aside.all());
+  return plan;
+}
+
+}  // namespace slotwise::sizing
+
+#endif  // SLOTWISE_MEMORY_PLAN_H_

@@ -1,0 +1,93 @@
+#include "server/ops/fit_limits.h"
+
+#include <array>
+#include <utility>
+
+namespace slotwise {
+namespace {
+
+constexpr std::uint64_t kLeastGpuArenaMib = 1;
+constexpr std::uint64_t kMostGpuArenaMib = 1 << 24;
+constexpr std::uint64_t kDeviceOverArenas = 16;
+
+// The fields that take memory, by the names that a file has for them.
+std::array<std::pair<const char*, std::uint64_t>, 7> FieldsOf(const sizing::MemoryLimits& limits) {
+  return {{{"limits.max_message_mib", limits.message},
+           {"limits.max_round_mib", limits.round},
+           {"limits.max_inbox_mib", limits.inbox},
+           {"limits.max_shared_mib", limits.shared},
+           {"limits.max_ledger_mib", limits.ledger},
+           {"limits.max_connections", limits.connections},
+           {"durability.max_preimage_mib", limits.preimage}}};
+}
+
+std::string ListOf(const sizing::MemoryLimits& set) {
+  std::string list;
+  for (const auto& [name, value] : FieldsOf(set)) {
+    if (value > 0) list += (list.empty() ? "" : ", ") + std::string(name) + ": " + std::to_string(value);
+  }
+  return list;
+}
+
+Status DoNotFit(const sizing::MemoryAsked& asked, const sizing::MemoryPlan& plan) {
+  const std::string has = "a rank's share of its host's memory is " + std::to_string(asked.host_mib) +
+                          " MiB, of which a 16th is kept";
+  const std::string takes = std::to_string(plan.aside.all()) + " MiB (" + TextOf(plan.aside) + ")";
+  const std::string set = ListOf(asked.set);
+  if (set.empty()) return FailedPrecondition(has + ", and a server takes at least " + takes);
+  return FailedPrecondition(set + ": with this a rank sets aside " + takes + ", and " + has +
+                            ": lower what is set, or leave it out");
+}
+
+}  // namespace
+
+std::string TextOf(const sizing::SetAside& aside) {
+  std::string text;
+  for (const auto& [name, mib] : {std::pair("process", aside.process),
+                                  {"requests and replies", aside.requests},
+                                  {"received", aside.received},
+                                  {"shared with clients", aside.shared},
+                                  {"exports", aside.exports},
+                                  {"rounds", aside.rounds},
+                                  {"names of steps", aside.ledger},
+                                  {"checkpoints and journal", aside.checkpoint},
+                                  {"spare", aside.spare}}) {
+    if (mib > 0) text += (text.empty() ? "" : ", ") + std::string(name) + " " + std::to_string(mib);
+  }
+  return text;
+}
+
+Result<sizing::MemoryPlan> FitLimits(const MemoryShare& memory, v1::ServerConfig& config) {
+  v1::Limits& limits = *config.mutable_limits();
+  v1::Durability& durability = *config.mutable_durability();
+  const sizing::MemoryAsked asked{.host_mib = memory.host >> 20,
+                                  .device_mib = memory.device >> 20,
+                                  .gpu = memory.gpu,
+                                  .several_ranks = memory.several_ranks,
+                                  .keeps = !durability.folder().empty(),
+                                  .journals = durability.mode() == v1::DURABILITY_MODE_SYNC,
+                                  .set = {.message = limits.max_message_mib(),
+                                          .round = limits.max_round_mib(),
+                                          .inbox = limits.max_inbox_mib(),
+                                          .shared = limits.max_shared_mib(),
+                                          .ledger = limits.max_ledger_mib(),
+                                          .connections = limits.max_connections(),
+                                          .preimage = durability.max_preimage_mib()}};
+  const sizing::MemoryPlan plan = sizing::PlanMemory(asked);
+  if (!plan.fits) return DoNotFit(asked, plan);
+  const auto narrow = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
+  limits.set_max_message_mib(narrow(plan.limits.message));
+  limits.set_max_round_mib(narrow(plan.limits.round));
+  limits.set_max_inbox_mib(narrow(plan.limits.inbox));
+  limits.set_max_shared_mib(narrow(plan.limits.shared));
+  limits.set_max_ledger_mib(narrow(plan.limits.ledger));
+  limits.set_max_connections(narrow(plan.limits.connections));
+  durability.set_max_preimage_mib(narrow(plan.limits.preimage));
+  if (limits.max_gpu_arena_mib() == 0) {
+    limits.set_max_gpu_arena_mib(
+        narrow(std::clamp(asked.device_mib / kDeviceOverArenas, kLeastGpuArenaMib, kMostGpuArenaMib)));
+  }
+  return plan;
+}
+
+}  // namespace slotwise
