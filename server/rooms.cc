@@ -130,6 +130,7 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   options.max_device_arena_bytes = std::uint64_t{config.limits().max_gpu_arena_mib()} << 20;
   options.max_connections = config.limits().max_connections();
   options.max_calls_per_connection = config.limits().max_calls_per_connection();
+  options.max_calls = config.limits().max_calls();
   options.max_inbox_bytes = std::uint64_t{config.limits().max_inbox_mib()} << 20;
   options.engine_timeout = std::chrono::milliseconds(config.limits().rank_timeout_ms());
   options.reply_timeout = std::chrono::milliseconds(config.limits().reply_timeout_ms());

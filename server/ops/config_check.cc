@@ -60,6 +60,7 @@ void CheckLimits(const Limits& limits, const Report& report) {
             1'000'000},
       Range{Limits::kMaxCallsPerConnectionFieldNumber, "limits.max_calls_per_connection",
             limits.max_calls_per_connection(), 1, 100'000},
+      Range{Limits::kMaxCallsFieldNumber, "limits.max_calls", limits.max_calls(), 4, 4'000'000},
       Range{Limits::kReplyTimeoutMsFieldNumber, "limits.reply_timeout_ms", limits.reply_timeout_ms(), 100,
             kDay},
       // A limit below a second would end healthy ranks when a busy machine pauses.
@@ -78,6 +79,12 @@ void CheckLimits(const Limits& limits, const Report& report) {
   for (const Range& range : ranges) {
     if (range.value != 0)
       CheckRange(report, path(range.field), range);  // 0 follows the memory (fit_limits.h)
+  }
+  if (limits.max_calls() < 4 * limits.max_calls_per_connection()) {
+    return Refuse(where.Limit(Limits::kMaxCallsFieldNumber), "limits.max_calls",
+                  std::to_string(limits.max_calls()),
+                  "must be four times limits.max_calls_per_connection at least, which is " +
+                      std::to_string(limits.max_calls_per_connection()));
   }
   if (limits.max_inbox_mib() != 0 && limits.max_inbox_mib() < limits.max_message_mib()) {
     report.Refuse(

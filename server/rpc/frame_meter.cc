@@ -9,17 +9,6 @@ namespace {
 // What a connection begins with: "PRI * HTTP/2.0" and so on. gRPC looks at it.
 constexpr std::uint64_t kPreface = 24;
 
-enum FrameType : std::uint8_t {
-  kData = 0,
-  kHeaders = 1,
-  kResetStream = 3,
-  kSettings = 4,
-  kPing = 6,
-  kContinuation = 9
-};
-constexpr std::uint8_t kAnswer = 1;
-constexpr std::uint8_t kPadded = 8;
-
 // A call's end, and what its caller says about windows.
 constexpr double kFramesOfCall = 4;
 // A DATA frame with so many bytes is no burden for being a frame.
@@ -34,70 +23,82 @@ constexpr double kMostFrames = 4 * FrameMeter::kFramesASecond;
 constexpr double kFirstQuiet = FrameMeter::kQuietFramesASecond;
 constexpr double kFirstFrames = FrameMeter::kFramesASecond / 4;
 
-// gRPC's library made and filled the memory, and ThreadSanitizer does not see how it orders its threads.
-__attribute__((no_sanitize("thread"))) std::uint8_t ByteOf(const std::byte* bytes) {
-  return static_cast<std::uint8_t>(*bytes);
-}
-
 }  // namespace
 
-FrameMeter::FrameMeter(SharedFrames& shared, BytesTaken bytes_taken, Clock::time_point now)
-    : shared_(shared),
+FrameMeter::FrameMeter(SharedFrames& frames, SharedCalls& calls, std::uint64_t most_calls,
+                       BytesTaken bytes_taken, Clock::time_point now)
+    : shared_(frames),
+      calls_(calls, most_calls),
       bytes_taken_(std::move(bytes_taken)),
       quiet_(kQuietFramesASecond, kMostQuiet, kFirstQuiet, now),
       own_(kFramesASecond, kMostFrames, kFirstFrames, now),
-      header_bytes_(0),
-      to_skip_(kPreface) {}
+      received_(kPreface) {}
 
 std::optional<FrameMeter::Bound> FrameMeter::Read(std::span<const std::byte> bytes, Clock::time_point now) {
-  while (!bytes.empty() && !passed_) {
-    if (to_skip_ > 0) {
-      const auto skipped = static_cast<std::size_t>(std::min<std::uint64_t>(to_skip_, bytes.size()));
-      to_skip_ -= skipped;
-      bytes = bytes.subspan(skipped);
-      continue;
-    }
-    header_.at(header_bytes_++) = ByteOf(bytes.data());
-    bytes = bytes.subspan(1);
-    if (header_bytes_ == kFrameHeader) BeginFrame();
-  }
+  if (passed_) return passed_;
+  received_.Read(bytes, [this](const FrameHeader& frame) {
+    Take(frame);
+    return !passed_;
+  });
   if (!passed_ && cost_ != 0) Pay(now);
+  if (passed_) calls_.CloseAll();  // gRPC ends the connection
   return passed_;
 }
 
-void FrameMeter::BeginFrame() {
-  header_bytes_ = 0;
-  const std::uint32_t size = std::uint32_t{header_[0]} << 16 | std::uint32_t{header_[1]} << 8 | header_[2];
-  const bool padded = (header_[4] & kPadded) != 0;
-  const std::uint32_t stream = (std::uint32_t{header_[5]} << 24 | std::uint32_t{header_[6]} << 16 |
-                                std::uint32_t{header_[7]} << 8 | header_[8]) &
-                               0x7FFF'FFFF;
-  to_skip_ = size;
-  switch (header_[3]) {
+void FrameMeter::ReadSent(std::span<const std::byte> bytes) {
+  sent_.Read(bytes, [this](const FrameHeader& frame) {
+    if (frame.type == kResetStream) calls_.Reset(frame.stream);
+    if (frame.ends_stream()) calls_.EndByServer(frame.stream);
+    return true;
+  });
+}
+
+void FrameMeter::Take(const FrameHeader& frame) {
+  switch (frame.type) {
     case kData:
-      cost_ += padded ? 1 : std::max(0.0, 1 - size / kBytesOfFrame);
-      return;
+      cost_ += frame.has(FrameHeader::kPadded) ? 1 : std::max(0.0, 1 - frame.size / kBytesOfFrame);
+      break;
     case kHeaders:
-      cost_ += stream > newest_call_ ? -kFramesOfCall : 1;
-      newest_call_ = std::max(newest_call_, stream);
-      block_bytes_ = size;
+      if (frame.stream > newest_call_ && frame.stream % 2 == 1) {
+        cost_ -= kFramesOfCall;
+        Open(frame.stream);
+      } else {  // of a call's end, or gRPC skips the frame
+        cost_ += 1;
+      }
+      block_bytes_ = frame.size;
       break;
     case kContinuation:
       cost_ += 1;
-      block_bytes_ += size;
+      block_bytes_ += frame.size;
       break;
     case kResetStream:
       cost_ += kReset;
-      return;
+      calls_.Reset(frame.stream);
+      break;
     case kSettings:
     case kPing:
-      cost_ += ((header_[4] & kAnswer) != 0 ? 1 : kAnswered) + size / kBytesOfControl;
-      return;
+      cost_ += (frame.has(FrameHeader::kAnswer) ? 1 : kAnswered) + frame.size / kBytesOfControl;
+      break;
     default:
-      cost_ += 1 + size / kBytesOfControl;
-      return;
+      cost_ += 1 + frame.size / kBytesOfControl;
+      break;
   }
+  if (frame.ends_stream()) calls_.EndByClient(frame.stream);
   if (block_bytes_ > kMostHeaderBytes) passed_ = Bound::kHeaders;
+}
+
+void FrameMeter::Open(std::uint32_t stream) {
+  newest_call_ = stream;
+  switch (calls_.Open(stream)) {
+    case OpenCalls::Opened::kYes:
+      break;
+    case OpenCalls::Opened::kTooManyOfConnection:
+      passed_ = Bound::kCalls;
+      break;
+    case OpenCalls::Opened::kTooManyOfAll:
+      passed_ = Bound::kSharedCalls;
+      break;
+  }
 }
 
 // Notes the bound that is passed if nothing pays for the frames.

@@ -34,8 +34,9 @@ namespace {
 
 using Clock = FrameMeter::Clock;
 
-// The connection that a descriptor is, or was last. gRPC reads a connection in one thread at a time, so
-// nobody waits for the mutex. It orders the threads that take turns.
+// The connection that a descriptor is, or was last. gRPC reads a connection in one thread at a time and writes
+// in one, so the mutex is seldom waited for. It is held while bytes are sent, so the meter knows that a call
+// has ended before the client does.
 struct Connection {
   std::mutex mutex;
   std::optional<FrameMeter> meter;
@@ -50,10 +51,21 @@ std::array<std::atomic<Connection*>, kMostMetered>& Connections() {
   return connections;
 }
 
+thread_local const Connection* reading = nullptr;  // whose mutex this thread holds, while it reads
+
 std::atomic<std::uint64_t> metered_bytes{0};
+std::atomic<int> most_socket{-1};  // the highest that was metered
+std::atomic<std::uint64_t> most_calls_of_connection{256};
 
 SharedFrames& AllFrames() {
   static SharedFrames shared(Clock::now());
+  return shared;
+}
+
+void ForgetEnded();
+
+SharedCalls& AllCalls() {
+  static SharedCalls shared(ForgetEnded);
   return shared;
 }
 
@@ -62,6 +74,23 @@ std::optional<std::uint64_t> CookieOf(int socket) {
   socklen_t size = sizeof(cookie);
   if (getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return std::nullopt;
   return cookie;
+}
+
+// Closes the calls of connections that gRPC has ended without reading them to their end, and whose numbers
+// nobody has had since. Looks seldom: it is called as often as somebody floods.
+void ForgetEnded() {
+  static std::atomic<Clock::duration> next{Clock::duration::min()};
+  const Clock::duration now = Clock::now().time_since_epoch();
+  Clock::duration due = next;
+  if (now < due || !next.compare_exchange_strong(due, now + std::chrono::milliseconds(50))) return;
+  for (int socket = 0; socket <= most_socket; ++socket) {
+    Connection* const connection = Connections()[static_cast<std::size_t>(socket)];
+    if (connection == nullptr || connection == reading) continue;
+    const std::unique_lock lock(connection->mutex, std::try_to_lock);
+    // Who has the mutex uses the connection.
+    if (!lock.owns_lock() || !connection->meter || connection->meter->open_calls() == 0) continue;
+    if (CookieOf(socket) != connection->cookie) connection->meter.reset();
+  }
 }
 
 // Where the kernel does not count, replies pay for nothing.
@@ -81,6 +110,12 @@ std::string WhatWasPassed(FrameMeter::Bound bound) {
       return "it sent more frames without messages, or gave up more calls, than the " +
              std::to_string(static_cast<int>(FrameMeter::kFramesASecond)) +
              " frames a second that a connection may";
+    case FrameMeter::Bound::kCalls:
+      return "it opened more calls than the " + std::to_string(most_calls_of_connection) +
+             " that limits.max_calls_per_connection allows";
+    case FrameMeter::Bound::kSharedCalls:
+      return "it opened more calls than are left of the " + std::to_string(AllCalls().most()) +
+             " that limits.max_calls allows all connections";
     case FrameMeter::Bound::kSharedFrames:
       break;
   }
@@ -99,8 +134,19 @@ void LogCutOff(const std::string& peer, FrameMeter::Bound bound) {
 // sockets.
 std::uint64_t BytesEncrypted(SSL* ssl) { return BIO_number_written(SSL_get_wbio(ssl)); }
 
-void FreeMeter(void*, void* meter, CRYPTO_EX_DATA*, int, long, void*) {
-  delete static_cast<FrameMeter*>(meter);
+// A connection by TLS. gRPC may read and write it in two threads.
+struct TlsConnection {
+  explicit TlsConnection(SSL* ssl)
+      : meter(
+            AllFrames(), AllCalls(), most_calls_of_connection, [ssl] { return BytesEncrypted(ssl); },
+            Clock::now()) {}
+
+  std::mutex mutex;
+  FrameMeter meter;
+};
+
+void FreeConnection(void*, void* connection, CRYPTO_EX_DATA*, int, long, void*) {
+  delete static_cast<TlsConnection*>(connection);
 }
 
 // Returns whether the connection goes on with an earlier one's session, and the client's certificate, which
@@ -111,14 +157,13 @@ bool ResumesWithExpiredCertificate(SSL* ssl) {
   return certificate != nullptr && X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0;
 }
 
-// Returns the meter of a connection by TLS, which is made with the first bytes that are decrypted, and ends
-// with the connection. Null: the connection shall end.
-FrameMeter* MeterOf(SSL* ssl) {
-  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, FreeMeter);
-  if (auto* const meter = static_cast<FrameMeter*>(SSL_get_ex_data(ssl, index))) return meter;
+// Returns a connection by TLS, which is made with the first bytes that are decrypted or encrypted, and ends
+// with the object. Null: the connection shall end.
+TlsConnection* ConnectionOf(SSL* ssl) {
+  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, FreeConnection);
+  if (auto* const connection = static_cast<TlsConnection*>(SSL_get_ex_data(ssl, index))) return connection;
   if (ResumesWithExpiredCertificate(ssl)) return nullptr;
-  auto made = std::make_unique<FrameMeter>(
-      AllFrames(), [ssl] { return BytesEncrypted(ssl); }, Clock::now());
+  auto made = std::make_unique<TlsConnection>(ssl);
   return SSL_set_ex_data(ssl, index, made.get()) == 1 ? made.release() : nullptr;
 }
 
@@ -129,14 +174,41 @@ int ReadByLibrary(SSL* ssl, void* to, int most) {
   return read(ssl, to, most);
 }
 
+int WriteByLibrary(SSL* ssl, const void* from, int size) {
+  using Function = int (*)(SSL*, const void*, int);
+  static const auto write = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "SSL_write"));
+  if (write == nullptr) std::abort();
+  return write(ssl, from, size);
+}
+
 // Shows what was decrypted to the connection's meter. Returns false if the connection shall end.
 bool ReadDecrypted(SSL* ssl, std::span<const std::byte> bytes) {
-  FrameMeter* const meter = MeterOf(ssl);
-  if (meter == nullptr) return false;
+  TlsConnection* const connection = ConnectionOf(ssl);
+  if (connection == nullptr) return false;
   metered_bytes.fetch_add(bytes.size(), std::memory_order_relaxed);
-  const auto bound = meter->Read(bytes, Clock::now());
+  const std::lock_guard lock(connection->mutex);
+  const auto bound = connection->meter.Read(bytes, Clock::now());
   if (bound) LogCutOff("a connection by TLS", *bound);
   return !bound;
+}
+
+// Shows what is encrypted to the connection's meter.
+void ReadEncrypted(SSL* ssl, std::span<const std::byte> bytes) {
+  TlsConnection* const connection = ConnectionOf(ssl);
+  if (connection == nullptr) return;
+  const std::lock_guard lock(connection->mutex);
+  connection->meter.ReadSent(bytes);
+}
+
+// Calls `take` for each piece of the first `size` bytes of a message, until it returns false.
+template <class Take>
+void ForEachPiece(const msghdr& message, std::size_t size, Take take) {
+  for (std::size_t i = 0; size > 0 && i < message.msg_iovlen; ++i) {
+    const iovec& piece = message.msg_iov[i];
+    const std::size_t bytes = std::min(size, piece.iov_len);
+    size -= bytes;
+    if (!take(std::span(static_cast<const std::byte*>(piece.iov_base), bytes))) return;
+  }
 }
 
 // Shows what was received to the connection's meter. Returns false if the connection shall end.
@@ -145,20 +217,38 @@ bool Read(int socket, Connection& connection, const msghdr& message, std::size_t
   if (!connection.meter) return true;
   metered_bytes.fetch_add(received, std::memory_order_relaxed);
   const Clock::time_point now = Clock::now();
-  for (std::size_t i = 0; received > 0 && i < message.msg_iovlen; ++i) {
-    const iovec& piece = message.msg_iov[i];
-    const std::size_t size = std::min(received, piece.iov_len);
-    received -= size;
-    const auto bound = connection.meter->Read({static_cast<const std::byte*>(piece.iov_base), size}, now);
-    if (!bound) continue;
-    if (CookieOf(socket) != connection.cookie) {  // another socket has the number by now
-      connection.meter.reset();
-      return true;
-    }
-    LogCutOff(PeerName(socket), *bound);
-    return false;
+  std::optional<FrameMeter::Bound> bound;
+  reading = &connection;
+  ForEachPiece(message, received, [&](std::span<const std::byte> bytes) {
+    bound = connection.meter->Read(bytes, now);
+    return !bound;
+  });
+  reading = nullptr;
+  if (!bound) return true;
+  if (CookieOf(socket) != connection.cookie) {  // another socket has the number by now
+    connection.meter.reset();
+    return true;
   }
-  return true;
+  LogCutOff(PeerName(socket), *bound);
+  return false;
+}
+
+// The peer has ended the connection, or it is lost. gRPC ends its calls.
+void End(Connection& connection) {
+  const std::lock_guard lock(connection.mutex);
+  connection.meter.reset();
+}
+
+bool HasRoom(const msghdr& message) {
+  for (std::size_t i = 0; i < message.msg_iovlen; ++i) {
+    if (message.msg_iov[i].iov_len > 0) return true;
+  }
+  return false;
+}
+
+Connection* Find(int socket) {
+  if (socket < 0 || socket >= kMostMetered) return nullptr;
+  return Connections()[static_cast<std::size_t>(socket)].load(std::memory_order_acquire);
 }
 
 ssize_t ReceiveByLibrary(int socket, msghdr* message, int flags) {
@@ -173,7 +263,41 @@ ssize_t ReceiveByLibrary(int socket, msghdr* message, int flags) {
 #endif
 }
 
+ssize_t SendByLibrary(int socket, const msghdr* message, int flags) {
+#ifdef __SANITIZE_THREAD__
+  return syscall(SYS_sendmsg, socket, message, flags);
+#else
+  using Function = ssize_t (*)(int, const msghdr*, int);
+  static const auto send = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "sendmsg"));
+  if (send == nullptr) std::abort();
+  return send(socket, message, flags);
+#endif
+}
+
+// Sends, and shows what was sent to the connection's meter.
+ssize_t Send(int socket, Connection& connection, const msghdr& message, int flags) {
+  std::unique_lock lock(connection.mutex);
+  // Another socket has the number by now, and may block.
+  if (connection.meter && CookieOf(socket) != connection.cookie) connection.meter.reset();
+  if (!connection.meter) {
+    lock.unlock();
+    return SendByLibrary(socket, &message, flags);
+  }
+  const ssize_t sent = SendByLibrary(socket, &message, flags);
+  if (sent <= 0) return sent;
+  ForEachPiece(message, static_cast<std::size_t>(sent), [&](std::span<const std::byte> bytes) {
+    connection.meter->ReadSent(bytes);
+    return true;
+  });
+  return sent;
+}
+
 }  // namespace
+
+void LimitOpenCalls(std::uint64_t of_connection, std::uint64_t of_all) {
+  most_calls_of_connection = of_connection;
+  AllCalls().SetMost(of_all);
+}
 
 bool MeterFrames(int socket) {
   if (socket < 0 || socket >= kMostMetered) {
@@ -188,32 +312,52 @@ bool MeterFrames(int socket) {
     auto fresh = std::make_unique<Connection>();
     if (place.compare_exchange_strong(connection, fresh.get())) connection = fresh.release();
   }
+  int most = most_socket;
+  while (most < socket && !most_socket.compare_exchange_weak(most, socket)) continue;
   const std::lock_guard lock(connection->mutex);
   connection->meter.emplace(
-      AllFrames(), [socket] { return BytesTaken(socket); }, Clock::now());
+      AllFrames(), AllCalls(), most_calls_of_connection, [socket] { return BytesTaken(socket); },
+      Clock::now());
   connection->cookie = *cookie;
   return true;
 }
 
+void ForgetMetered(int socket) {
+  if (Connection* const connection = Find(socket)) End(*connection);
+}
+
 std::uint64_t MeteredBytes() { return metered_bytes.load(std::memory_order_relaxed); }
+std::uint64_t OpenMeteredCalls() { return AllCalls().open(); }
 
 }  // namespace slotwise
 
-// gRPC's library calls this one, because a program's functions come before the C library's.
+// gRPC's library calls these, because a program's functions come before the C library's.
 extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int socket, msghdr* message, int flags) {
   using slotwise::Connection;
   const ssize_t received = slotwise::ReceiveByLibrary(socket, message, flags);
-  if (flags != 0 || socket < 0 || socket >= slotwise::kMostMetered) return received;
-  Connection* const connection =
-      slotwise::Connections()[static_cast<std::size_t>(socket)].load(std::memory_order_acquire);
-  if (connection == nullptr || received <= 0) return received;
-  if (slotwise::Read(socket, *connection, *message, static_cast<std::size_t>(received))) return received;
-  errno = ECONNRESET;
-  return -1;
+  Connection* const connection = slotwise::Find(socket);
+  if (flags != 0 || connection == nullptr) return received;
+  if (received > 0) {
+    if (slotwise::Read(socket, *connection, *message, static_cast<std::size_t>(received))) return received;
+    errno = ECONNRESET;
+    return -1;
+  }
+  const int error = received < 0 ? errno : 0;
+  const bool goes_on = error == EAGAIN || error == EINTR || (received == 0 && !slotwise::HasRoom(*message));
+  if (!goes_on) slotwise::End(*connection);
+  errno = error;
+  return received;
 }
 
-// What gRPC's library decrypts comes through this one. An error that OpenSSL did not make ends the connection
-// as one of OpenSSL's does.
+extern "C" __attribute__((visibility("default"))) ssize_t sendmsg(int socket, const msghdr* message,
+                                                                  int flags) {
+  slotwise::Connection* const connection = slotwise::Find(socket);
+  return connection == nullptr ? slotwise::SendByLibrary(socket, message, flags)
+                               : slotwise::Send(socket, *connection, *message, flags);
+}
+
+// What gRPC's library decrypts and encrypts comes through these. An error that OpenSSL did not make ends the
+// connection as one of OpenSSL's does.
 extern "C" __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* to, int most) {
   const int size = slotwise::ReadByLibrary(ssl, to, most);
   if (size <= 0 || SSL_is_server(ssl) == 0) return size;
@@ -222,4 +366,12 @@ extern "C" __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* t
   }
   ERR_raise(ERR_LIB_USER, ERR_R_PASSED_INVALID_ARGUMENT);
   return -1;
+}
+
+extern "C" __attribute__((visibility("default"))) int SSL_write(SSL* ssl, const void* from, int size) {
+  const int written = slotwise::WriteByLibrary(ssl, from, size);
+  if (written > 0 && SSL_is_server(ssl) != 0) {
+    slotwise::ReadEncrypted(ssl, {static_cast<const std::byte*>(from), static_cast<std::size_t>(written)});
+  }
+  return written;
 }

@@ -4,8 +4,9 @@
 // gRPC has no place between a connection's socket and its own reading of frames. So this room defines the C
 // library's recvmsg, through which gRPC reads: it calls the C library's own, shows the bytes to the
 // connection's meter, and where a bound is passed, says ECONNRESET, and gRPC ends the connection before it
-// has seen those bytes. For all other sockets it does what the C library's does. Of connections by
-// TLS it defines OpenSSL's SSL_read, in the same way: what was decrypted is metered.
+// has seen those bytes. It defines sendmsg, too, and shows the meter what gRPC has sent, which ends calls. For
+// all other sockets both do what the C library's do. Of connections by TLS it defines OpenSSL's SSL_read and
+// SSL_write, in the same way: what was decrypted, and will be encrypted, is metered.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_RECEIVED_FRAMES_H_
 #define SLOTWISE_SERVER_RPC_RECEIVED_FRAMES_H_
@@ -17,13 +18,23 @@ namespace slotwise {
 // Descriptors that are metered have lower numbers.
 inline constexpr int kMostMetered = 1 << 20;
 
+// Says how many calls may be open, on a connection and on all that are metered. Holds for connections that
+// come later.
+void LimitOpenCalls(std::uint64_t of_connection, std::uint64_t of_all);
+
 // Meters a connected socket of a client from now on, until the connection ends. Returns false, and errno
 // says why, if it cannot.
-// REQUIRES: nobody has read from the socket, and only gRPC will.
+// REQUIRES: nobody has read from the socket or written to it, and only gRPC will.
 bool MeterFrames(int socket);
+
+// A new connection has this socket: whichever had its number before is not metered any more.
+void ForgetMetered(int socket);
 
 // Returns how many bytes of metered connections have been read.
 std::uint64_t MeteredBytes();
+
+// Returns how many calls of metered connections are open.
+std::uint64_t OpenMeteredCalls();
 
 }  // namespace slotwise
 

@@ -137,10 +137,12 @@ class RpcServer::Impl {
     // A call whose message is incomplete when too much is received is ended by gRPC.
     builder.SetResourceQuota(grpc::ResourceQuota("received").Resize(MostReceived(options)));
     SetChannelArguments(options, builder);
+    LimitOpenCalls(options.max_calls_per_connection, options.max_calls);
     server_ = builder.BuildAndStart();
     if (!server_) return FailedPrecondition("gRPC cannot make a server");
     listener_ = std::move(*listener);
     listener_->Start([this, speaks_data = options.speaks_data(), tls = options.tls.on()](int socket) {
+      ForgetMetered(socket);
       EndIfStalled(socket, reply_timeout_);
       if (const auto user = UserAt(socket)) return TakeLocal(socket, *user);
       // The frames are met when they are decrypted. By TLS this thread alone brings connections.

@@ -30,6 +30,9 @@ struct RpcOptions {
   std::uint64_t max_device_arena_bytes = std::uint64_t{1} << 30;  // the same of the device's memory
   std::uint32_t max_connections = 4096;                           // more are closed at once
   std::uint32_t max_calls_per_connection = 256;                   // gRPC's clients hold further calls back
+  // Of gRPC, on all connections together: at least four times as many. A connection is ended that opens more
+  // than either (open_calls.h).
+  std::uint32_t max_calls = 16'384;
   // What is received and not decoded yet takes about twice as much, and exports take a quarter of it.
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // A caller that has not taken its reply after this time is cut off.

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 import time
+from collections.abc import Sequence
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
@@ -18,6 +20,7 @@ _END_HEADERS = 4
 _MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE = 3, 4
 _MAX_FRAME = 16_384
 _LARGEST_WINDOW = 2**31 - 1
+Frame = tuple[int, int, bytes]  # kind, flags, payload
 PATIENCE = 20.0  # seconds; a connection on which the server takes nothing for so long counts as closed
 
 
@@ -25,16 +28,25 @@ class RawConnection:
     """One connection, on which the server may send nothing of a reply.
 
     If `reads` is false it may send all, but nothing is read once the connection is made: the system's buffers
-    fill up.
+    fill up. A connection that acknowledges the server's SETTINGS too early, so many times, or never (0),
+    reads nothing either.
     """
 
-    def __init__(self, address: str, reads: bool = True) -> None:
+    def __init__(
+        self,
+        address: str,
+        reads: bool = True,
+        tls: ssl.SSLContext | None = None,
+        early_acknowledgements: int | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
         self.socket.settimeout(PATIENCE)
         if not reads:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.connect((host, int(port)))
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self.closed = False
         self.ended: set[int] = set()  # streams that the server has ended or reset
         self.most_streams: int | None = None
@@ -48,6 +60,10 @@ class RawConnection:
         settings = struct.pack(">HI", _INITIAL_WINDOW_SIZE, 0 if reads else _LARGEST_WINDOW)
         more = struct.pack(">I", _LARGEST_WINDOW - self._window)
         self._send(_PREFACE + _frame(_SETTINGS, 0, 0, settings) + _frame(_WINDOW_UPDATE, 0, 0, more))
+        if early_acknowledgements is not None:
+            self._reads = False
+            self._send(_frame(_SETTINGS, _ACK, 0, b"") * early_acknowledgements)
+            return
         while self.most_streams is None and not self.closed:
             self.pump(1)
         self._reads = reads
@@ -71,6 +87,17 @@ class RawConnection:
         self.flood(headers)
         self.flood(more * (size // len(more)))
 
+    def begin_calls(self, count: int, flags: int = _END_HEADERS, more: Sequence[Frame] = ()) -> None:
+        """Begins calls, each with these frames behind its headers, and ends none."""
+        for _ in range(0, count, 100):
+            calls = [self._new_call("slotwise.v1.Embedding/Lookup", flags) for _ in range(min(count, 100))]
+            self.flood(
+                b"".join(
+                    headers + b"".join(_frame(kind, flag, stream, payload) for kind, flag, payload in more)
+                    for stream, headers in calls
+                )
+            )
+
     def calls_given_up(self, count: int, at_once: int) -> None:
         """Begins calls and resets them, so many at a time."""
         for _ in range(count // at_once):
@@ -93,7 +120,7 @@ class RawConnection:
                 self.closed = time.monotonic() > end or (bool(readable) and not self.socket.recv(1 << 20))
                 if writable:
                     data = data[self.socket.send(data[: 1 << 16]) :]
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 pass
             except OSError:
                 self.closed = True

@@ -9,9 +9,12 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/rpc/rpc_server_fixture.h"
@@ -107,6 +110,76 @@ TEST_F(ReceivedFramesTest, GoesOnAfterAReadThatHadNoRoom) {
   EXPECT_EQ(Receive(), -ECONNRESET);
 }
 
+std::string HeadersOf(int calls) {
+  std::string bytes(kPreface);
+  for (int call = 0; call < calls; ++call) {
+    bytes += std::string("\0\0\1\1\4\0\0", 7) + static_cast<char>(call >> 7) +
+             static_cast<char>(call << 1 | 1) + 'x';
+  }
+  return bytes;
+}
+
+TEST_F(ReceivedFramesTest, EndsAConnectionThatOpensTooManyCalls) {
+  ASSERT_TRUE(MeterFrames(sockets_[0]));
+  Send(HeadersOf(256));
+  EXPECT_EQ(Receive(), static_cast<ssize_t>(HeadersOf(256).size()));
+  EXPECT_EQ(OpenMeteredCalls(), 256u);
+  Send(HeadersOf(257).substr(HeadersOf(256).size()));
+  EXPECT_EQ(Receive(), -ECONNRESET);
+  EXPECT_EQ(OpenMeteredCalls(), 0u);
+}
+
+TEST_F(ReceivedFramesTest, SeesCallsEndInWhatIsSent) {
+  ASSERT_TRUE(MeterFrames(sockets_[0]));
+  Send(HeadersOf(3));
+  Receive();
+  std::string reset("\0\0\4\3\0\0\0\0\3none", 13);
+  iovec piece{reset.data(), reset.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  ASSERT_EQ(sendmsg(sockets_[0], &message, 0), static_cast<ssize_t>(reset.size()));
+  EXPECT_EQ(OpenMeteredCalls(), 2u);
+}
+
+TEST_F(ReceivedFramesTest, HasNoOpenCallsOfConnectionsThatAreGone) {
+  ASSERT_TRUE(MeterFrames(sockets_[0]));
+  Send(HeadersOf(100));
+  Receive();
+  ASSERT_EQ(OpenMeteredCalls(), 100u);
+  shutdown(sockets_[1], SHUT_WR);
+  EXPECT_EQ(Receive(), 0);
+  EXPECT_EQ(OpenMeteredCalls(), 0u) << "its peer has ended it";
+}
+
+TEST_F(ReceivedFramesTest, ForgetsAConnectionWhenAnotherHasItsNumber) {
+  ASSERT_TRUE(MeterFrames(sockets_[0]));
+  Send(HeadersOf(100));
+  Receive();
+  ForgetMetered(sockets_[0]);
+  EXPECT_EQ(OpenMeteredCalls(), 0u);
+  Send(Flood());
+  EXPECT_EQ(Receive(), static_cast<ssize_t>(Flood().size())) << "it is not metered";
+}
+
+TEST_F(ReceivedFramesTest, LooksForConnectionsThatAreGoneWhereThereIsNoRoom) {
+  LimitOpenCalls(100, 150);
+  std::array<int, 2> gone{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, gone.data()), 0);
+  ASSERT_TRUE(MeterFrames(gone[0]));
+  std::swap(gone, sockets_);
+  Send(HeadersOf(70));
+  Receive();
+  std::swap(gone, sockets_);
+  for (const int fd : gone) close(fd);  // nobody has read it to its end
+  EXPECT_EQ(OpenMeteredCalls(), 70u);
+  ASSERT_TRUE(MeterFrames(sockets_[0]));
+  Send(HeadersOf(60));
+  EXPECT_EQ(Receive(), static_cast<ssize_t>(HeadersOf(60).size()));
+  EXPECT_EQ(OpenMeteredCalls(), 60u);
+  LimitOpenCalls(256, 16'384);
+}
+
 TEST_F(ReceivedFramesTest, DoesNotCountWhatIsOnlyLookedAt) {
   ASSERT_TRUE(MeterFrames(sockets_[0]));
   const std::uint64_t metered = MeteredBytes();
@@ -137,6 +210,20 @@ TEST_F(ServerOfMeteredConnections, CountsTheBytesOfACall) {
   v1::DescribeTableReply described;
   EXPECT_FALSE(admin_->DescribeTable(&context, request, &described).ok());
   EXPECT_GE(MeteredBytes(), before + 100'000);
+}
+
+// gRPC's library sends through our sendmsg.
+TEST_F(ServerOfMeteredConnections, SeesThatCallsEnd) {
+  OpenWithAds();
+  const std::uint64_t before = OpenMeteredCalls();
+  for (int i = 0; i < 1000; ++i) {
+    v1::GetTopologyReply reply;
+    ASSERT_TRUE(GetTopology(reply).ok()) << i;
+  }
+  // The last reply may come before its sendmsg has returned.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (OpenMeteredCalls() != before && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_EQ(OpenMeteredCalls(), before);
 }
 
 }  // namespace

@@ -1,0 +1,98 @@
+"""Clients that begin calls and end none, whatever they acknowledge. Others go on, and memory has a bound.
+
+gRPC keeps some 20 KB for each call that is open, and bounds their number only for clients that have
+acknowledged its SETTINGS. No Slotwise package is used.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import grpc
+from abuse_guard import SMALL, Guard
+from certificates import Authority
+from raw_http2 import Frame, RawConnection
+from slotwise_cluster import StartCluster, wait_until
+
+CALLS = 20_000  # that a connection would begin: 400 MB, if nobody ended it
+CONNECTIONS = 8
+DATA, HEADERS, RST_STREAM, CONTINUATION = 0, 1, 3, 9
+END_HEADERS = 4
+ONE_MESSAGE_OF_MANY = b"\0\0\1\0\0" + bytes(10)
+TOO_MANY = "it opened more calls than the 256 that limits.max_calls_per_connection allows"
+
+# The flags of the first frame of headers, and what follows.
+CALL: dict[str, tuple[int, Sequence[Frame]]] = {
+    "headers": (END_HEADERS, []),
+    "headers_in_two_frames": (0, [(CONTINUATION, END_HEADERS, b"")]),
+    "half_a_message": (END_HEADERS, [(DATA, 0, ONE_MESSAGE_OF_MANY)]),
+}
+ACKNOWLEDGEMENTS = (0, 1, 3, None)  # early, and as one should
+
+
+def test_open_calls_of_a_connection_have_a_bound(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1, f"limits {{ {SMALL} }}")
+    with Guard(cluster):
+        for early in ACKNOWLEDGEMENTS:
+            for flags, more in CALL.values():
+                connection = RawConnection(cluster.ranks[0].address, early_acknowledgements=early)
+                with closing(connection):
+                    connection.begin_calls(CALLS, flags, more)
+                    assert connection.is_cut_off()
+    wait_until(lambda: TOO_MANY in cluster.logs(), "the log names the bound")
+
+
+def test_calls_that_are_reset_in_between_have_a_bound(start_cluster: StartCluster) -> None:
+    """gRPC may keep the memory of a call that was reset for a while."""
+    cluster = start_cluster(1, f"limits {{ {SMALL} }}")
+    with Guard(cluster):
+        for _ in range(CONNECTIONS):
+            with closing(RawConnection(cluster.ranks[0].address, early_acknowledgements=0)) as connection:
+                for _ in range(CALLS // 200):
+                    connection.begin_calls(100)
+                    connection.calls_given_up(100, 100)
+                assert connection.is_cut_off()
+
+
+def test_open_calls_of_all_connections_have_a_bound(start_cluster: StartCluster) -> None:
+    """However many connections take what they may, others find room for as much."""
+    most = 2048
+    cluster = start_cluster(1, f"limits {{ {SMALL} max_calls: {most} }}")
+    with Guard(cluster, busy=10), ExitStack() as stack:
+        connections = [
+            stack.enter_context(
+                closing(RawConnection(cluster.ranks[0].address, early_acknowledgements=number % 2))
+            )
+            for number in range(100)
+        ]
+        for _ in range(2):
+            for connection in connections:
+                connection.begin_calls(200)
+        wait_until(
+            lambda: "it opened more calls than are left of the 2048 that limits.max_calls" in cluster.logs(),
+            "the log names the bound",
+        )
+
+
+def test_open_calls_have_a_bound_by_tls(start_cluster: StartCluster, tmp_path: Path) -> None:
+    ours = Authority(tmp_path, "ours")
+    certificate, key = ours.issue("server", "server", ("127.0.0.1", "localhost"))
+    cluster = start_cluster(
+        1,
+        f'limits {{ {SMALL} }} security {{ tls {{ certificate_file: "{certificate}" key_file: "{key}" }} }}',
+        tls=grpc.ssl_channel_credentials(ours.ca_file.read_bytes()),
+    )
+    context = ssl.create_default_context(cafile=str(ours.ca_file))
+    context.set_alpn_protocols(["h2"])
+    for early in (0, 1):
+        connection = RawConnection(cluster.ranks[0].address, tls=context, early_acknowledgements=early)
+        with closing(connection):
+            connection.begin_calls(CALLS)
+            assert connection.is_cut_off()
+    wait_until(lambda: f"a connection by TLS: {TOO_MANY}" in cluster.logs(), "the log names the bound")
+    table = cluster.create(dim=1)
+    for _ in range(300):  # each call of a connection ends, so there is room for the next
+        cluster.describe(table)
